@@ -1,0 +1,64 @@
+# What a person types. Every target says what it is missing and how to get it.
+SHELL := /bin/bash
+CARGO ?= cargo
+CARGO_TARGET_DIR ?= target
+PREFIX ?= /usr/local
+DESTDIR ?=
+RELEASE := $(CARGO_TARGET_DIR)/release
+PROGRAMS := $(abspath $(CARGO_TARGET_DIR)/programs)
+
+.DEFAULT_GOAL := build
+.PHONY: help build programs setup test check fmt lint doc demo bench install uninstall clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+build: ## the command, both preload libraries (target/release)
+	@scripts/setup build
+	$(CARGO) build --release --workspace
+
+programs: ## the test programs (target/programs)
+	@if [ -e tests/programs/Makefile ]; then $(MAKE) -C tests/programs OUT=$(PROGRAMS); fi
+
+setup: ## install what building, testing and the benches need (root or sudo; else says what to install)
+	@scripts/setup build tests bench
+
+check: fmt lint doc ## formatting, clippy and documentation, warnings are errors
+
+fmt:
+	$(CARGO) fmt --all --check
+
+lint:
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+doc: ## the documentation of the code (target/doc)
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --no-deps --document-private-items
+
+test: ## everything: setup, build, check, all tests, the NUMA lab included
+	@scripts/setup build tests
+	$(CARGO) build --release --workspace
+	$(MAKE) programs
+	$(MAKE) check
+	$(CARGO) test --workspace --no-fail-fast
+
+demo: build ## the whole path on a real example, with its pages before and after
+	@scripts/setup build demo
+	@$(MAKE) --no-print-directory programs
+	@examples/demo.sh
+
+bench: ## measure overhead and start-up against the bars
+	@scripts/setup build tests bench
+	$(CARGO) build --release --workspace
+	$(MAKE) programs
+	@if [ -x benches/run.sh ]; then benches/run.sh; else $(CARGO) bench --bench bars; fi
+
+# Not built again as root when it is there: make && sudo make install.
+install: ## PREFIX=/usr/local DESTDIR=
+	@[ -x $(RELEASE)/numamma ] && [ -e $(RELEASE)/libnumamma_preload_apply.so ] || $(MAKE) build
+	@scripts/install install "$(RELEASE)" "$(PREFIX)" "$(DESTDIR)"
+
+uninstall: ## PREFIX=/usr/local DESTDIR=
+	@scripts/install uninstall "$(RELEASE)" "$(PREFIX)" "$(DESTDIR)"
+
+clean: ## remove what was built
+	$(CARGO) clean
