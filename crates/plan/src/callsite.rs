@@ -1,0 +1,100 @@
+//! Identity of a call site: frames as `module+0xvaddr`, innermost first.
+//!
+//! The module is a file name without directories, so that a policy survives a move of the program; the
+//! address is the return address minus the module's load bias, so that it survives ASLR. Two builds of a
+//! module have different addresses: the caller checks the build-id before it believes frames.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// One return address of a call stack.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// File name of the ELF module, without directories.
+    pub module: String,
+    /// Return address minus the load bias: the address in the ELF file's own terms.
+    pub vaddr: u64,
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{:#x}", self.module, self.vaddr)
+    }
+}
+
+/// A frame that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadFrame(String);
+
+impl fmt::Display for BadFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a call-site frame; write module+0xaddress, for example \"lu.C.x+0x1a2b\"", self.0)
+    }
+}
+
+impl std::error::Error for BadFrame {}
+
+impl FromStr for Frame {
+    type Err = BadFrame;
+
+    fn from_str(text: &str) -> Result<Frame, BadFrame> {
+        let bad = || BadFrame(text.to_owned());
+        // From the right: module names may hold a plus (libstdc++.so.6).
+        let (module, address) = text.trim().rsplit_once("+0x").ok_or_else(bad)?;
+        let vaddr = u64::from_str_radix(address, 16).map_err(|_| bad())?;
+        let module = file_name(module);
+        if module.is_empty() {
+            return Err(bad());
+        }
+        Ok(Frame { module: module.to_owned(), vaddr })
+    }
+}
+
+/// The part after the last slash.
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Whether `stack` (innermost first) begins with `rule`; an empty rule matches nothing.
+pub fn matches(rule: &[Frame], stack: &[Frame]) -> bool {
+    !rule.is_empty() && stack.starts_with(rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(list: &[&str]) -> Vec<Frame> {
+        list.iter().map(|t| t.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_module_may_hold_a_plus() {
+        let f: Frame = "libstdc++.so.6+0xae9a".parse().unwrap();
+        assert_eq!(f, Frame { module: "libstdc++.so.6".into(), vaddr: 0xae9a });
+        assert_eq!(f.to_string(), "libstdc++.so.6+0xae9a");
+    }
+
+    #[test]
+    fn directories_are_dropped() {
+        assert_eq!("/opt/x/lu.C.x+0x10".parse::<Frame>().unwrap().module, "lu.C.x");
+    }
+
+    #[test]
+    fn unreadable_frames_are_named() {
+        for bad in ["main", "+0x10", "a+10", "a+0x", "a+0xzz", ""] {
+            let e = bad.parse::<Frame>().unwrap_err().to_string();
+            assert!(e.contains(&format!("`{bad}`")), "{e}");
+        }
+    }
+
+    #[test]
+    fn a_rule_is_a_prefix_of_the_stack() {
+        let stack = frames(&["a+0x1", "b+0x2", "c+0x3"]);
+        assert!(matches(&frames(&["a+0x1"]), &stack));
+        assert!(matches(&frames(&["a+0x1", "b+0x2"]), &stack));
+        assert!(!matches(&frames(&["b+0x2"]), &stack));
+        assert!(!matches(&frames(&["a+0x1", "b+0x2", "c+0x3", "d+0x4"]), &stack));
+        assert!(!matches(&[], &stack));
+    }
+}

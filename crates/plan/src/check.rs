@@ -1,0 +1,187 @@
+//! Reading a policy file: syntax, words, and what the schema alone cannot say.
+//!
+//! Every error has the line, the column and the offending word; unknown words come with the allowed ones.
+//! Nothing here knows the machine: node numbers are checked where they are used.
+
+use std::fmt;
+
+use toml::de::DeTable;
+
+use crate::callsite::Frame;
+use crate::nodes;
+use crate::plain;
+use crate::policy::{Auto, Block, ObjectRule, POLICY_VERSION, Policy, PolicyKind};
+
+/// An error at a place in a policy file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyError {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong and what to write instead; one line.
+    pub message: String,
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+/// Reads and validates a policy file.
+pub fn parse(text: &str) -> Result<Policy, PolicyError> {
+    let policy = match plain::read(text) {
+        Some(policy) => policy,
+        None => toml::from_str(text).map_err(|e| {
+            let offset = e.span().map_or(0, |s| s.start);
+            located(text, offset, e.message())
+        })?,
+    };
+    match fault(&policy) {
+        None => Ok(policy),
+        Some(fault) => Err(located(text, offset_of(text, &fault), &fault.message)),
+    }
+}
+
+impl std::str::FromStr for Policy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Policy, PolicyError> {
+        parse(text)
+    }
+}
+
+/// A rule broken by a file that has the right shape.
+struct Fault {
+    /// Index of the `[[object]]`; `None` for the top of the file.
+    object: Option<usize>,
+    /// Path of keys to the offending value; empty when one is missing.
+    key: &'static [&'static str],
+    message: String,
+}
+
+fn fault(policy: &Policy) -> Option<Fault> {
+    if policy.version != POLICY_VERSION {
+        let message = format!("version {} is not known; this program reads version {POLICY_VERSION}", policy.version);
+        return Some(Fault { object: None, key: &["version"], message });
+    }
+    if policy.threads.as_ref().is_some_and(|t| t.count == Some(0)) {
+        let message = "a program has at least one thread; write count = 8, or leave it out".to_owned();
+        return Some(Fault { object: None, key: &["threads", "count"], message });
+    }
+    policy.objects.iter().enumerate().find_map(|(index, rule)| {
+        let (key, message) = rule_fault(rule)?;
+        Some(Fault { object: Some(index), key, message })
+    })
+}
+
+type KeyFault = (&'static [&'static str], String);
+
+fn rule_fault(rule: &ObjectRule) -> Option<KeyFault> {
+    name_fault(rule).or_else(|| place_fault(rule))
+}
+
+fn name_fault(rule: &ObjectRule) -> Option<KeyFault> {
+    let by_site = rule.callsite.is_some() || rule.function.is_some();
+    match (&rule.global, by_site) {
+        (Some(_), true) => {
+            return Some((&["global"], "name the object by `global` or by `callsite`/`function`, not by both".into()));
+        }
+        (None, false) => {
+            return Some((
+                &[],
+                "this object has no name: write global = \"...\", callsite = [...] or function = [...]".into(),
+            ));
+        }
+        (Some(name), false) if name.is_empty() => return Some((&["global"], "`global` is empty".into())),
+        _ => {}
+    }
+    if by_site && rule.module.is_some() {
+        return Some((&["module"], "`module` belongs to `global`; call-site frames name their module".into()));
+    }
+    if by_site && rule.address.is_some() {
+        return Some((&["address"], "`address` belongs to `global`".into()));
+    }
+    if let Some(frames) = &rule.callsite {
+        if frames.is_empty() {
+            return Some((
+                &["callsite"],
+                "`callsite` is empty; write at least one frame such as \"app+0x1a2b\"".into(),
+            ));
+        }
+        if let Some(Err(e)) = frames.iter().map(|f| f.parse::<Frame>()).find(Result::is_err) {
+            return Some((&["callsite"], e.to_string()));
+        }
+    }
+    if rule.function.as_ref().is_some_and(|f| f.is_empty() || f.iter().all(String::is_empty)) {
+        return Some((&["function"], "`function` names no function".into()));
+    }
+    None
+}
+
+fn place_fault(rule: &ObjectRule) -> Option<KeyFault> {
+    let place = &rule.place;
+    let blocks = matches!(place.policy, PolicyKind::Block | PolicyKind::BlockCyclic);
+    if place.block.is_some() && !blocks {
+        let message = "`block` needs policy = \"block\" or \"block-cyclic\"".to_owned();
+        return Some((&["place", "block"], message));
+    }
+    if place.block == Some(Block::Size(crate::policy::Size(0))) {
+        return Some((&["place", "block"], "a block of 0 bytes cannot hold anything".into()));
+    }
+    let period = rule.pattern.as_ref().and_then(|p| p.period);
+    if period.is_some_and(|p| p.0 == 0) {
+        return Some((&["pattern", "period"], "a period of 0 bytes cannot repeat".into()));
+    }
+    let auto = matches!(place.block, None | Some(Block::Auto(Auto::Auto)));
+    if place.policy == PolicyKind::BlockCyclic && auto && period.is_none() {
+        let message = "block-cyclic needs block = \"20MiB\", or pattern.period for block = \"auto\"".to_owned();
+        return Some((&["place"], message));
+    }
+    if place.policy == PolicyKind::Local && rule.global.is_some() {
+        let message = "`local` is for allocations: a global exists once and has no allocating thread".to_owned();
+        return Some((&["place", "policy"], message));
+    }
+    if let Some(Err(e)) = place.nodes.as_deref().map(nodes::check_syntax) {
+        return Some((&["place", "nodes"], e.to_string()));
+    }
+    None
+}
+
+/// Byte offset of the value a fault is about, or of the innermost thing around it that exists.
+fn offset_of(text: &str, fault: &Fault) -> usize {
+    let Ok(root) = DeTable::parse(text) else { return 0 };
+    let Some(index) = fault.object else {
+        return find(root.get_ref(), fault.key).unwrap_or(0);
+    };
+    let objects = root.get_ref().get("object").and_then(|o| o.get_ref().as_array());
+    let Some(rule) = objects.and_then(|o| o.get(index)) else { return 0 };
+    let inner = rule.get_ref().as_table().and_then(|table| find(table, fault.key));
+    inner.unwrap_or(rule.span().start)
+}
+
+fn find(table: &DeTable<'_>, key: &[&str]) -> Option<usize> {
+    let (first, rest) = key.split_first()?;
+    let value = table.get(*first)?;
+    let inner = value.get_ref().as_table().and_then(|t| find(t, rest));
+    Some(inner.unwrap_or(value.span().start))
+}
+
+fn located(text: &str, offset: usize, message: &str) -> PolicyError {
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    let before = &text[..offset];
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    // One line for the user's terminal, whatever the parser says.
+    PolicyError { line, column, message: message.split('\n').map(str::trim).collect::<Vec<_>>().join("; ") }
+}
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;

@@ -1,0 +1,89 @@
+//! Tests of [`super`]: every error is located and names the word.
+
+use super::*;
+use crate::policy::{Bind, Size};
+
+const LU: &str = r#"
+version = 1
+[program]
+path = "lu.C.x"
+build-id = "5f1c"
+[machine]
+topology = "pack:4 numa:2 core:6"
+[threads]
+bind = "compact"
+count = 32
+[[object]]
+global = "cvar_"
+size = 585105408
+pattern = { kind = "block-cyclic", period = "160MiB", confidence = 0.97 }
+place = { policy = "block-cyclic", block = "20MiB", nodes = "all" }
+why = "58 % of cost"
+[[object]]
+callsite = ["lu.C.x+0x1a2b", "libc.so.6+0x271ca"]
+function = ["setup", "__libc_start_call_main"]
+place = { policy = "block", block = "auto" }
+"#;
+
+#[test]
+fn the_example_of_the_design_reads_and_writes() {
+    let policy = parse(LU).unwrap();
+    assert_eq!(policy.objects[0].place.block, Some(Block::Size(Size(20 << 20))));
+    assert_eq!(policy.objects[1].place.block, Some(Block::Auto(Auto::Auto)));
+    assert_eq!(policy.threads.as_ref().unwrap().bind, Bind::Compact);
+    let again = parse(&toml::to_string(&policy).unwrap()).unwrap();
+    assert_eq!(again, policy);
+}
+
+/// `text` must fail at `line`, at the column of `word`, and say all of `says`.
+fn fails(text: &str, line: usize, word: &str, says: &[&str]) {
+    let e = parse(text).unwrap_err();
+    let column = text.lines().nth(line - 1).unwrap().find(word).unwrap() + 1;
+    assert_eq!((e.line, e.column), (line, column), "{e}");
+    for s in says {
+        assert!(e.to_string().contains(s), "`{s}` is not in: {e}");
+    }
+    assert!(!e.to_string().contains('\n'));
+}
+
+#[test]
+fn unknown_words_come_with_the_allowed_ones() {
+    let place = |p: &str| format!("version = 1\n[[object]]\nglobal = \"a\"\nplace = {p}\n");
+    fails(&place("{ policy = \"blok\" }"), 4, "\"blok\"", &["`blok`", "`block`", "`block-cyclic`", "`interleave`"]);
+    fails(&place("{ polcy = \"block\" }"), 4, "polcy", &["`polcy`", "`policy`"]);
+    fails(&place("{ policy = \"block\", block = \"20MB\" }"), 4, "\"20MB\"", &["`20MB`", "auto"]);
+    fails("version = 1\n[threads]\nbind = \"comact\"\n", 3, "\"comact\"", &["`comact`", "`compact`", "`scatter`"]);
+    fails("version = 1\nobjects = 3\n", 2, "objects", &["`objects`", "`object`"]);
+}
+
+#[test]
+fn syntax_errors_are_located() {
+    let e = parse("version = 1\n[[object]\n").unwrap_err();
+    assert_eq!(e.line, 2, "{e}");
+    assert_eq!(parse("version = 2\n").unwrap_err().line, 1);
+    fails("version = 2\n", 1, "2", &["version 2"]);
+    assert!(parse("").unwrap_err().to_string().contains("version"));
+}
+
+#[test]
+fn exactly_one_name() {
+    let rule = |keys: &str| format!("version = 1\n[[object]]\n{keys}\nplace = {{ policy = \"bind\" }}\n");
+    assert!(parse(&rule("function = [\"f\"]")).is_ok());
+    fails(&rule("size = 3"), 2, "[[object]]", &["no name"]);
+    fails(&rule("global = \"a\"\nfunction = [\"f\"]"), 3, "\"a\"", &["not by both"]);
+    fails(&rule("callsite = []"), 3, "[]", &["empty"]);
+    fails(&rule("callsite = [\"app\"]"), 3, "[\"app\"]", &["`app`", "module+0x"]);
+    fails(&rule("function = [\"f\"]\nmodule = \"m\""), 4, "\"m\"", &["module"]);
+}
+
+#[test]
+fn blocks_only_where_they_mean_something() {
+    let place = |p: &str| format!("version = 1\n[[object]]\nglobal = \"a\"\nplace = {p}\n");
+    fails(&place("{ policy = \"bind\", block = \"auto\" }"), 4, "\"auto\"", &["`block` needs"]);
+    fails(&place("{ policy = \"block-cyclic\" }"), 4, "{ policy", &["pattern.period"]);
+    fails(&place("{ policy = \"block\", block = 0 }"), 4, "0", &["0 bytes"]);
+    fails(&place("{ policy = \"local\" }"), 4, "\"local\"", &["allocations"]);
+    fails(&place("{ policy = \"bind\", nodes = \"0;1\" }"), 4, "\"0;1\"", &["`0;1`", "0-3,5"]);
+    let period = "pattern = { kind = \"block-cyclic\", period = \"5MiB\" }\n";
+    assert!(parse(&(place("{ policy = \"block-cyclic\", block = \"auto\" }") + period)).is_ok());
+}

@@ -1,0 +1,155 @@
+//! What placement needs to know of this machine: nodes with memory that this process may use, their CPUs,
+//! the huge page setting and the mapping limit.
+//!
+//! Read from sysfs and procfs; a file that cannot be read gives the value of a machine without the feature
+//! (one node, no huge pages, the kernel's default limit), never an error: the preload runs inside a
+//! stranger's process.
+
+use std::fs;
+use std::path::Path;
+
+use crate::nodes;
+
+/// vm.max_map_count when it cannot be read: the kernel's DEFAULT_MAX_MAP_COUNT.
+const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
+
+/// Transparent huge pages, as `/sys/kernel/mm/transparent_hugepage/enabled` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Thp {
+    /// Every mapping may get huge pages.
+    Always,
+    /// Only after madvise.
+    Madvise,
+    /// None, or a kernel without them.
+    #[default]
+    Never,
+}
+
+/// One node this process may place memory on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Number.
+    pub id: u32,
+    /// Its online CPUs, ascending; empty for memory-only nodes.
+    pub cpus: Vec<u32>,
+}
+
+/// This machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// Nodes with memory that the process may use, ascending.
+    pub memory_nodes: Vec<Node>,
+    /// Nodes with CPUs, ascending.
+    pub cpu_nodes: Vec<Node>,
+    /// Online CPUs.
+    pub online: Vec<u32>,
+    /// Huge pages.
+    pub thp: Thp,
+    /// vm.max_map_count: mappings a process may have.
+    pub max_map_count: u64,
+}
+
+impl Machine {
+    /// Reads this machine.
+    pub fn this() -> Machine {
+        Machine::read(Path::new("/"))
+    }
+
+    /// Reads a machine whose `/sys` and `/proc` are under `root`.
+    pub fn read(root: &Path) -> Machine {
+        let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+        let list = |path: &str| nodes_or_empty(&text(path));
+        let dir = "sys/devices/system/node";
+        let online = match list("sys/devices/system/cpu/online") {
+            empty if empty.is_empty() => vec![0],
+            cpus => cpus,
+        };
+        let node = |id: u32| Node { id, cpus: list(&format!("{dir}/node{id}/cpulist")) };
+        let allowed = allowed_nodes(&text("proc/self/status"));
+        let mut memory_nodes: Vec<Node> = list(&format!("{dir}/has_memory")).into_iter().map(node).collect();
+        if memory_nodes.is_empty() {
+            // A kernel without NUMA support: everything is node 0.
+            memory_nodes.push(Node { id: 0, cpus: online.clone() });
+        }
+        let mut cpu_nodes: Vec<Node> = list(&format!("{dir}/has_cpu")).into_iter().map(node).collect();
+        if cpu_nodes.is_empty() {
+            cpu_nodes.push(Node { id: 0, cpus: online.clone() });
+        }
+        if memory_nodes.iter().any(|n| allowed.contains(&n.id)) {
+            memory_nodes.retain(|n| allowed.contains(&n.id));
+        }
+        Machine {
+            memory_nodes,
+            cpu_nodes,
+            online,
+            thp: thp(&text("sys/kernel/mm/transparent_hugepage/enabled")),
+            max_map_count: text("proc/sys/vm/max_map_count").trim().parse().unwrap_or(DEFAULT_MAX_MAP_COUNT),
+        }
+    }
+
+    /// Numbers of the nodes memory can go to.
+    pub fn memory_node_ids(&self) -> Vec<u32> {
+        self.memory_nodes.iter().map(|n| n.id).collect()
+    }
+
+    /// Number of the node that holds `cpu`.
+    pub fn node_of_cpu(&self, cpu: u32) -> Option<u32> {
+        self.cpu_nodes.iter().find(|n| n.cpus.binary_search(&cpu).is_ok()).map(|n| n.id)
+    }
+}
+
+fn nodes_or_empty(text: &str) -> Vec<u32> {
+    // CPU lists may go beyond the largest node number, so not nodes::numbers.
+    text.trim()
+        .split(',')
+        .filter_map(|part| {
+            let (a, b) = part.split_once('-').unwrap_or((part, part));
+            Some(a.trim().parse::<u32>().ok()?..=b.trim().parse::<u32>().ok()?)
+        })
+        .flatten()
+        .collect()
+}
+
+/// Nodes the cpuset allows (`Mems_allowed_list` of /proc/self/status); empty when it does not say.
+fn allowed_nodes(status: &str) -> Vec<u32> {
+    status
+        .lines()
+        .find_map(|l| l.strip_prefix("Mems_allowed_list:"))
+        .and_then(|l| nodes::numbers(l.trim()).ok())
+        .unwrap_or_default()
+}
+
+/// `always [madvise] never`.
+fn thp(text: &str) -> Thp {
+    match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word) {
+        Some("always") => Thp::Always,
+        Some("madvise") => Thp::Madvise,
+        _ => Thp::Never,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_a_node_with_memory_and_cpus() {
+        let m = Machine::this();
+        assert!(!m.memory_nodes.is_empty() && !m.online.is_empty());
+        assert_eq!(m.node_of_cpu(m.online[0]), Some(m.cpu_nodes[0].id));
+    }
+
+    #[test]
+    fn a_kernel_without_numa_is_one_node() {
+        let m = Machine::read(Path::new("/nonexistent"));
+        assert_eq!(m.memory_node_ids(), [0]);
+        assert_eq!((m.thp, m.max_map_count), (Thp::Never, DEFAULT_MAX_MAP_COUNT));
+    }
+
+    #[test]
+    fn words_of_the_kernel() {
+        assert_eq!(thp("[always] madvise never\n"), Thp::Always);
+        assert_eq!(thp("always [madvise] never\n"), Thp::Madvise);
+        assert_eq!(allowed_nodes("Name:\tx\nMems_allowed_list:\t0-1,3\n"), [0, 1, 3]);
+    }
+}

@@ -1,0 +1,152 @@
+//! Node lists in numactl's words: `0-3,5`, `all`, `!2`.
+//!
+//! The order of a list is kept: `3,1` puts the first block on node 3. The caller says which nodes exist;
+//! a list that names another one is refused.
+
+use std::fmt;
+
+/// Largest node number a list may hold; Linux is built with at most 1,024 nodes (CONFIG_NODES_SHIFT = 10).
+pub const MAX_NODE: u32 = 1023;
+
+/// Why a node list cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodesError {
+    /// The offending part does not read as a number, a range, `all` or `!list`.
+    Syntax(String),
+    /// A node is listed twice.
+    Twice(u32),
+    /// A node that is not among the existing ones (which are listed).
+    Unknown(u32, Vec<u32>),
+    /// Nothing is left, for example of `!all` or `!0` on a machine with one node.
+    Empty(String, Vec<u32>),
+}
+
+impl fmt::Display for NodesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodesError::Syntax(part) => {
+                write!(
+                    f,
+                    "`{part}` is not a node list; write numbers and ranges such as \"0-3,5\", or \"all\", or \"!2\""
+                )
+            }
+            NodesError::Twice(node) => write!(f, "node {node} is listed twice"),
+            NodesError::Unknown(node, existing) => write!(
+                f,
+                "node {node} does not exist, has no memory or is not allowed here; the nodes are {} (\"all\" means these)",
+                format(existing)
+            ),
+            NodesError::Empty(list, existing) => {
+                write!(f, "`{list}` leaves no node; the nodes are {}", format(existing))
+            }
+        }
+    }
+}
+
+impl std::error::Error for NodesError {}
+
+/// The nodes that `text` names, in its order, all of them in `existing`.
+pub fn parse(text: &str, existing: &[u32]) -> Result<Vec<u32>, NodesError> {
+    let text = text.trim();
+    let (negated, list) = match text.strip_prefix('!') {
+        Some(rest) => (true, rest.trim()),
+        None => (false, text),
+    };
+    let named = if list == "all" { existing.to_vec() } else { numbers(list)? };
+    if let Some(&unknown) = named.iter().find(|n| !existing.contains(n)) {
+        return Err(NodesError::Unknown(unknown, existing.to_vec()));
+    }
+    let nodes: Vec<u32> =
+        if negated { existing.iter().copied().filter(|n| !named.contains(n)).collect() } else { named };
+    if nodes.is_empty() {
+        return Err(NodesError::Empty(text.to_owned(), existing.to_vec()));
+    }
+    Ok(nodes)
+}
+
+/// Checks the words of a list without knowing the machine.
+pub fn check_syntax(text: &str) -> Result<(), NodesError> {
+    let text = text.trim();
+    let list = text.strip_prefix('!').unwrap_or(text).trim();
+    if list == "all" { Ok(()) } else { numbers(list).map(|_| ()) }
+}
+
+/// `0-3,5` as numbers, in the order given.
+pub fn numbers(list: &str) -> Result<Vec<u32>, NodesError> {
+    let mut found = Vec::new();
+    for part in list.split(',') {
+        let bad = || NodesError::Syntax(part.trim().to_owned());
+        let (a, b) = part.split_once('-').unwrap_or((part, part));
+        let a: u32 = a.trim().parse().map_err(|_| bad())?;
+        let b: u32 = b.trim().parse().map_err(|_| bad())?;
+        if a > b || b > MAX_NODE {
+            return Err(bad());
+        }
+        for node in a..=b {
+            if found.contains(&node) {
+                return Err(NodesError::Twice(node));
+            }
+            found.push(node);
+        }
+    }
+    Ok(found)
+}
+
+/// `[0, 1, 2, 5]` as `0-2,5`; the order is kept.
+pub fn format(nodes: &[u32]) -> String {
+    let mut out = String::new();
+    let mut at = 0;
+    while at < nodes.len() {
+        let mut end = at;
+        while end + 1 < nodes.len() && nodes[end].checked_add(1) == Some(nodes[end + 1]) {
+            end += 1;
+        }
+        if !out.is_empty() {
+            out.push(',');
+        }
+        out.push_str(&nodes[at].to_string());
+        if end > at {
+            out.push_str(&format!("-{}", nodes[end]));
+        }
+        at = end + 1;
+    }
+    if out.is_empty() { "none".to_owned() } else { out }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOUR: [u32; 4] = [0, 1, 2, 3];
+
+    #[test]
+    fn numactl_words() {
+        assert_eq!(parse("0-3", &FOUR).unwrap(), FOUR);
+        assert_eq!(parse("all", &FOUR).unwrap(), FOUR);
+        assert_eq!(parse("!2", &FOUR).unwrap(), [0, 1, 3]);
+        assert_eq!(parse("!0-1", &FOUR).unwrap(), [2, 3]);
+        assert_eq!(parse(" 3, 1 ", &FOUR).unwrap(), [3, 1], "the order is the user's");
+        assert_eq!(parse("0-1,8", &[0, 1, 8]).unwrap(), [0, 1, 8]);
+    }
+
+    #[test]
+    fn errors_name_the_word_and_the_nodes_that_exist() {
+        assert!(parse("0-x", &FOUR).unwrap_err().to_string().contains("`0-x`"));
+        assert!(parse("", &FOUR).is_err());
+        assert!(parse("3-1", &FOUR).is_err());
+        assert!(parse("0-4000000000", &FOUR).is_err(), "no loop over four billion nodes");
+        assert!(parse("1,1", &FOUR).unwrap_err().to_string().contains("twice"));
+        let unknown = parse("0-7", &FOUR).unwrap_err().to_string();
+        assert!(unknown.contains("node 4 does not exist") && unknown.contains("0-3"), "{unknown}");
+        assert!(parse("!9", &FOUR).is_err());
+        assert!(parse("!0", &[0]).unwrap_err().to_string().contains("leaves no node"));
+        assert!(parse("!all", &FOUR).is_err());
+    }
+
+    #[test]
+    fn lists_print_as_they_are_read() {
+        for text in ["0-3", "0,2,5-7", "3,1", "0"] {
+            assert_eq!(format(&numbers(text).unwrap()), text);
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! A streaming reader of plain TOML: what `advise` writes and most people do, without trees or token lists.
+//!
+//! The apply preload reads the policy before `main`, and the general parser spends most of its time on spans
+//! and tables that only an error message needs. This reader feeds the schema's own `Deserialize`
+//! straight from the text, so the two cannot differ in the schema. It accepts a strict subset (tables, arrays of
+//! tables in one piece, bare keys, one-line strings without escapes, numbers, arrays, inline tables, comments) and
+//! refuses all else, wrong files included, without a reason: the caller then asks the general parser, which
+//! also finds the words for errors.
+
+use std::fmt;
+
+use serde::de::value::BorrowedStrDeserializer;
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::forward_to_deserialize_any;
+
+/// Longest decimal and hexadecimal numbers that fit an i64 whatever their digits.
+const DECIMAL_DIGITS: usize = 18;
+const HEX_DIGITS: usize = 15;
+
+/// Not plain, or not the schema's.
+#[derive(Debug)]
+pub(crate) struct Refused;
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not plain TOML")
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl de::Error for Refused {
+    fn custom<T: fmt::Display>(_: T) -> Refused {
+        Refused
+    }
+}
+
+type Result<T> = std::result::Result<T, Refused>;
+
+/// Reads a whole file; `None` when the general parser must look at it.
+pub(crate) fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Option<T> {
+    let mut cursor = Cursor { text, at: 0 };
+    T::deserialize(Document(&mut cursor)).ok()
+}
+
+struct Cursor<'de> {
+    text: &'de str,
+    at: usize,
+}
+
+/// Bytes that TOML allows in comments and one-line strings.
+fn printable(byte: u8) -> bool {
+    byte >= b' ' && byte != 0x7f || byte == b'\t'
+}
+
+impl<'de> Cursor<'de> {
+    fn rest(&self) -> &'de [u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn take(&mut self, wanted: &[u8]) -> bool {
+        let found = self.rest().starts_with(wanted);
+        if found {
+            self.at += wanted.len();
+        }
+        found
+    }
+
+    fn need(&mut self, wanted: &[u8]) -> Result<()> {
+        if self.take(wanted) { Ok(()) } else { Err(Refused) }
+    }
+
+    /// The text while `inside` holds.
+    fn span(&mut self, inside: impl Fn(u8) -> bool) -> &'de str {
+        let rest = self.rest();
+        let len = rest.iter().position(|&b| !inside(b)).unwrap_or(rest.len());
+        let found = self.text.get(self.at..self.at + len).unwrap_or_default();
+        self.at += found.len();
+        found
+    }
+
+    fn spaces(&mut self) {
+        self.span(|b| b == b' ' || b == b'\t');
+    }
+
+    /// Spaces and a comment, if there is one, up to the end of the line.
+    fn trailing(&mut self) {
+        self.spaces();
+        if self.peek() == Some(b'#') {
+            self.span(printable);
+        }
+    }
+
+    fn line_end(&mut self) -> Result<()> {
+        self.trailing();
+        if self.peek().is_none() { Ok(()) } else { self.need(b"\n") }
+    }
+
+    /// Skips empty lines and comments.
+    fn blank(&mut self) {
+        self.trailing();
+        while self.take(b"\n") {
+            self.trailing();
+        }
+    }
+
+    fn bare_key(&mut self) -> Result<&'de str> {
+        let key = self.span(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        if key.is_empty() { Err(Refused) } else { Ok(key) }
+    }
+
+    /// `key = `
+    fn key(&mut self) -> Result<&'de str> {
+        let key = self.bare_key()?;
+        self.spaces();
+        self.need(b"=")?;
+        self.spaces();
+        Ok(key)
+    }
+
+    /// A string on one line without escapes, in either kind of quotes.
+    fn string(&mut self) -> Result<&'de str> {
+        let quote = self.peek().filter(|b| b"\"'".contains(b)).ok_or(Refused)?;
+        if self.rest().starts_with(&[quote; 3]) {
+            return Err(Refused);
+        }
+        self.at += 1;
+        let text = self.span(|b| b != quote && printable(b) && (b != b'\\' || quote == b'\''));
+        self.need(&[quote])?;
+        Ok(text)
+    }
+
+    fn number<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value> {
+        let word = self.span(|b| !b" \t\n,]}#".contains(&b));
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let whole = |text: &str| digits(text) && (text.len() == 1 || !text.starts_with('0'));
+        if let Some(hex) = word.strip_prefix("0x") {
+            let plain = hex.len() <= HEX_DIGITS && hex.bytes().all(|b| b.is_ascii_hexdigit());
+            let value = if plain { i64::from_str_radix(hex, 16).ok() } else { None };
+            return visitor.visit_i64(value.ok_or(Refused)?);
+        }
+        if word.split_once('.').is_some_and(|(a, b)| whole(a) && digits(b)) {
+            return visitor.visit_f64(word.parse().map_err(|_| Refused)?);
+        }
+        if !whole(word) || word.len() > DECIMAL_DIGITS {
+            return Err(Refused);
+        }
+        visitor.visit_i64(word.parse().map_err(|_| Refused)?)
+    }
+}
+
+/// The top of the file: keys, then `[table]` and `[[array of tables]]`.
+struct Document<'c, 'de>(&'c mut Cursor<'de>);
+
+impl<'de> Deserializer<'de> for Document<'_, 'de> {
+    type Error = Refused;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        visitor.visit_map(Top { cursor: self.0, next: Next::Value })
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+/// What follows the key that was read last.
+enum Next<'de> {
+    Value,
+    Table,
+    Tables(&'de str),
+}
+
+struct Top<'c, 'de> {
+    cursor: &'c mut Cursor<'de>,
+    next: Next<'de>,
+}
+
+impl<'de> MapAccess<'de> for Top<'_, 'de> {
+    type Error = Refused;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>> {
+        let cursor = &mut *self.cursor;
+        cursor.blank();
+        let key = if cursor.peek().is_none() {
+            return Ok(None);
+        } else if cursor.take(b"[[") {
+            let key = cursor.bare_key()?;
+            cursor.need(b"]]")?;
+            cursor.line_end()?;
+            self.next = Next::Tables(key);
+            key
+        } else if cursor.take(b"[") {
+            let key = cursor.bare_key()?;
+            cursor.need(b"]")?;
+            cursor.line_end()?;
+            self.next = Next::Table;
+            key
+        } else {
+            self.next = Next::Value;
+            cursor.key()?
+        };
+        seed.deserialize(BorrowedStrDeserializer::new(key)).map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value> {
+        match self.next {
+            Next::Value => {
+                let value = seed.deserialize(Value(self.cursor))?;
+                self.cursor.line_end()?;
+                Ok(value)
+            }
+            Next::Table => seed.deserialize(Table(self.cursor)),
+            Next::Tables(name) => seed.deserialize(Tables { cursor: self.cursor, name, first: true }),
+        }
+    }
+}
+
+/// The lines below one header.
+struct Table<'c, 'de>(&'c mut Cursor<'de>);
+
+impl<'de> Deserializer<'de> for Table<'_, 'de> {
+    type Error = Refused;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        visitor.visit_map(self)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        visitor.visit_some(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct
+        seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+impl<'de> MapAccess<'de> for Table<'_, 'de> {
+    type Error = Refused;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>> {
+        self.0.blank();
+        if matches!(self.0.peek(), None | Some(b'[')) {
+            return Ok(None);
+        }
+        seed.deserialize(BorrowedStrDeserializer::new(self.0.key()?)).map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value> {
+        let value = seed.deserialize(Value(self.0))?;
+        self.0.line_end()?;
+        Ok(value)
+    }
+}
+
+/// Consecutive tables of one array. When it goes on further down, the schema sees its key twice and refuses.
+struct Tables<'c, 'de> {
+    cursor: &'c mut Cursor<'de>,
+    name: &'de str,
+    /// The header of the first one has been read.
+    first: bool,
+}
+
+impl<'de> Deserializer<'de> for Tables<'_, 'de> {
+    type Error = Refused;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        visitor.visit_seq(self)
+    }
+
+    /// A struct could be read from a list: whether it may is not for this reader to say.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value> {
+        Err(Refused)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        visitor.visit_some(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct
+        seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+impl<'de> SeqAccess<'de> for Tables<'_, 'de> {
+    type Error = Refused;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>> {
+        if !std::mem::take(&mut self.first) {
+            let before = self.cursor.at;
+            if !(self.cursor.take(b"[[") && self.cursor.bare_key()? == self.name) {
+                self.cursor.at = before; // the end, or a header that the top of the file reads
+                return Ok(None);
+            }
+            self.cursor.need(b"]]")?;
+            self.cursor.line_end()?;
+        }
+        seed.deserialize(Table(self.cursor)).map(Some)
+    }
+
+    /// Saves a thousand rules from being copied at each doubling of their vector.
+    fn size_hint(&self) -> Option<usize> {
+        let more = self.cursor.text.get(self.cursor.at..).unwrap_or_default();
+        Some(usize::from(self.first) + more.matches("\n[[").count())
+    }
+}
+
+/// A value on the right of `=`, or inside another value.
+struct Value<'c, 'de>(&'c mut Cursor<'de>);
+
+impl<'de> Deserializer<'de> for Value<'_, 'de> {
+    type Error = Refused;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        match self.0.peek() {
+            Some(b'"' | b'\'') => visitor.visit_borrowed_str(self.0.string()?),
+            Some(b'0'..=b'9') => self.0.number(visitor),
+            Some(b'[') => {
+                self.0.at += 1;
+                let mut items = Items { cursor: self.0, first: true };
+                let value = visitor.visit_seq(&mut items)?;
+                items.close()?;
+                Ok(value)
+            }
+            Some(b'{') => {
+                self.0.at += 1;
+                visitor.visit_map(Inline { cursor: self.0, first: true })
+            }
+            _ => Err(Refused),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    /// As for [`Tables`].
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        v: V,
+    ) -> Result<V::Value> {
+        if self.0.peek() == Some(b'{') { self.deserialize_any(v) } else { Err(Refused) }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(self, _: &'static str, _: &'static [&'static str], v: V) -> Result<V::Value> {
+        v.visit_enum(BorrowedStrDeserializer::new(self.0.string()?))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct
+        seq tuple tuple_struct map identifier ignored_any
+    }
+}
+
+/// `[a, b]`, over several lines if need be.
+struct Items<'c, 'de> {
+    cursor: &'c mut Cursor<'de>,
+    first: bool,
+}
+
+impl Items<'_, '_> {
+    /// The list's end, which the visitor may have seen or not.
+    fn close(self) -> Result<()> {
+        self.cursor.need(b"]")
+    }
+}
+
+impl<'de> SeqAccess<'de> for &mut Items<'_, 'de> {
+    type Error = Refused;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>> {
+        self.cursor.blank();
+        if !std::mem::take(&mut self.first) && self.cursor.peek() != Some(b']') {
+            self.cursor.need(b",")?;
+            self.cursor.blank();
+        }
+        if self.cursor.peek() == Some(b']') {
+            return Ok(None);
+        }
+        seed.deserialize(Value(self.cursor)).map(Some)
+    }
+}
+
+/// `{ a = 1, b = 2 }` on one line.
+struct Inline<'c, 'de> {
+    cursor: &'c mut Cursor<'de>,
+    first: bool,
+}
+
+impl<'de> MapAccess<'de> for Inline<'_, 'de> {
+    type Error = Refused;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>> {
+        self.cursor.spaces();
+        if self.cursor.take(b"}") {
+            return Ok(None);
+        }
+        if !std::mem::take(&mut self.first) {
+            self.cursor.need(b",")?;
+            self.cursor.spaces();
+        }
+        seed.deserialize(BorrowedStrDeserializer::new(self.cursor.key()?)).map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value> {
+        seed.deserialize(Value(self.cursor))
+    }
+}
+
+#[cfg(test)]
+#[path = "plain_tests.rs"]
+mod tests;

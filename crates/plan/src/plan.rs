@@ -1,0 +1,289 @@
+//! From one placement of one object to the node of each of its pages.
+//!
+//! Pages are 4 KiB and count from the object's first whole page: bytes that share a page with a neighbour
+//! are not placed. A *block distribution of N MiB* puts the first N on the first node, the next N on the
+//! second, and starts over after the last node; `block` and `block-cyclic` differ only in how `auto`
+//! computes N. [`PagePlan`] is a formula, not a list: the plan of a terabyte costs nothing.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::machine::Thp;
+use crate::nodes::{self, NodesError};
+use crate::policy::{Auto, Block, PatternNote, Place, PolicyKind};
+
+/// The base page of x86_64, bytes; also the unit of every plan.
+pub const PAGE: u64 = 4096;
+/// A transparent huge page of x86_64, bytes.
+pub const HUGE_PAGE: u64 = 2 << 20;
+
+/// Pages of one object that go to one place; page numbers count from the object's first whole page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// First page.
+    pub first: u64,
+    /// Number of pages.
+    pub pages: u64,
+    /// Index into the object's node list.
+    pub node: u32,
+}
+
+/// How the pages of an object are spread over its node list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// Left to the kernel.
+    Default,
+    /// Any page on any listed node.
+    Bind,
+    /// Page by page in turn, by the kernel's own formula (from the address, not from the object's start).
+    Interleave,
+    /// Blocks of this many pages in turn.
+    Blocks(u64),
+    /// All on the node of the thread that allocates the instance.
+    Local,
+}
+
+/// The plan of one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PagePlan<'a> {
+    /// Whole pages of the object.
+    pub pages: u64,
+    /// Node numbers, in the policy's order. Borrowed where a plan is made for every allocation.
+    pub nodes: Cow<'a, [u32]>,
+    /// Distribution.
+    pub layout: Layout,
+}
+
+/// Why a placement cannot be planned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PlanError {
+    /// The node list cannot be used on this machine.
+    Nodes(NodesError),
+    /// `block-cyclic` with neither a block size nor a period.
+    NoBlock,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlanError::Nodes(e) => e.fmt(f),
+            PlanError::NoBlock => {
+                f.write_str("block-cyclic needs `block = \"20MiB\"`, or a `pattern.period` to compute it from")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+/// Bytes of the pages the kernel will use for an object of `size` bytes: huge ones when it hands them out
+/// unasked and the object can hold one.
+pub fn page_size_in_use(size: u64, thp: Thp) -> u64 {
+    if thp == Thp::Always && size >= HUGE_PAGE { HUGE_PAGE } else { PAGE }
+}
+
+/// Plans an object of `size` bytes with `pages` whole pages. `existing` are the nodes memory can go to.
+pub fn plan(
+    place: &Place,
+    pattern: Option<&PatternNote>,
+    size: u64,
+    pages: u64,
+    page_size: u64,
+    existing: &[u32],
+) -> Result<PagePlan<'static>, PlanError> {
+    let nodes = match &place.nodes {
+        Some(list) => nodes::parse(list, existing).map_err(PlanError::Nodes)?,
+        None => existing.to_vec(),
+    };
+    let layout = layout(place, pattern, size, page_size, nodes.len() as u64)?;
+    Ok(PagePlan { pages, nodes: Cow::Owned(nodes), layout })
+}
+
+/// The layout alone, for an object of `size` bytes on `nodes` nodes. Allocates nothing.
+pub fn layout(
+    place: &Place,
+    pattern: Option<&PatternNote>,
+    size: u64,
+    page_size: u64,
+    nodes: u64,
+) -> Result<Layout, PlanError> {
+    Ok(match place.policy {
+        PolicyKind::Default => Layout::Default,
+        PolicyKind::Bind => Layout::Bind,
+        PolicyKind::Interleave => Layout::Interleave,
+        PolicyKind::Local => Layout::Local,
+        PolicyKind::Block | PolicyKind::BlockCyclic => {
+            Layout::Blocks((block_bytes(place, pattern, size, page_size, nodes)? / PAGE).max(1))
+        }
+    })
+}
+
+/// Block size in bytes, a multiple of 4 KiB: as given (rounded up to 4 KiB), or computed and rounded up to
+/// the page size in use, as the paper did for LU's `cjac` (5 MiB / 8 nodes -> 2 MiB with huge pages).
+pub fn block_bytes(
+    place: &Place,
+    pattern: Option<&PatternNote>,
+    size: u64,
+    page_size: u64,
+    nodes: u64,
+) -> Result<u64, PlanError> {
+    let nodes = nodes.max(1);
+    match place.block {
+        Some(Block::Size(given)) => Ok(round_up(given.0.max(1), PAGE)),
+        None | Some(Block::Auto(Auto::Auto)) => {
+            let whole = match place.policy {
+                PolicyKind::BlockCyclic => pattern.and_then(|p| p.period).ok_or(PlanError::NoBlock)?.0,
+                _ => size,
+            };
+            Ok(round_up(whole.div_ceil(nodes).max(1), page_size))
+        }
+    }
+}
+
+fn round_up(value: u64, unit: u64) -> u64 {
+    value.div_ceil(unit).saturating_mul(unit)
+}
+
+impl PagePlan<'_> {
+    /// Number of runs, which is the number of mappings a block distribution costs.
+    pub fn run_count(&self) -> u64 {
+        match self.layout {
+            Layout::Default => 0,
+            _ if self.pages == 0 => 0,
+            Layout::Blocks(block) if self.nodes.len() > 1 => self.pages.div_ceil(block),
+            _ => 1,
+        }
+    }
+
+    /// Pages per block of a block distribution.
+    pub fn block_pages(&self) -> Option<u64> {
+        match self.layout {
+            Layout::Blocks(block) => Some(block),
+            _ => None,
+        }
+    }
+
+    /// Restores the block size that [`PagePlan::coarsen`] arrived at; 0 and other layouts change nothing.
+    pub fn set_block_pages(&mut self, pages: u64) {
+        if let (Layout::Blocks(block), 1..) = (&mut self.layout, pages) {
+            *block = pages;
+        }
+    }
+
+    /// Index into the node list that page `page` of a block distribution goes to.
+    pub fn block_node(&self, page: u64) -> Option<u32> {
+        match self.layout {
+            Layout::Blocks(block) => Some((page / block % self.nodes.len().max(1) as u64) as u32),
+            _ => None,
+        }
+    }
+
+    /// Runs of a block distribution, in order, adjacent runs on one node merged; nothing for other layouts.
+    pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        let block = match self.layout {
+            Layout::Blocks(_) if self.nodes.len() == 1 => self.pages.max(1),
+            Layout::Blocks(block) => block,
+            _ => 0,
+        };
+        let count = if block == 0 { 0 } else { self.pages.div_ceil(block) };
+        let nodes = self.nodes.len().max(1) as u64;
+        (0..count).map(move |i| Run {
+            first: i * block,
+            pages: block.min(self.pages - i * block),
+            node: (i % nodes) as u32,
+        })
+    }
+
+    /// Enlarges the blocks to the smallest multiple that needs at most `max_runs` mappings. True if it had to.
+    pub fn coarsen(&mut self, max_runs: u64) -> bool {
+        let Layout::Blocks(block) = self.layout else { return false };
+        if self.run_count() <= max_runs.max(1) {
+            return false;
+        }
+        let needed = self.pages.div_ceil(max_runs.max(1));
+        self.layout = Layout::Blocks(round_up(needed, block));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Size;
+
+    const MIB: u64 = 1 << 20;
+    const EIGHT: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+
+    fn place(policy: PolicyKind, block: Option<Block>) -> Place {
+        Place { policy, block, nodes: None }
+    }
+
+    fn cyclic(period: u64) -> PatternNote {
+        PatternNote { kind: "block-cyclic".into(), period: Some(Size(period)), confidence: None }
+    }
+
+    #[test]
+    fn cjac_of_the_paper() {
+        let p = place(PolicyKind::BlockCyclic, Some(Block::Auto(Auto::Auto)));
+        let period = cyclic(5 * MIB);
+        assert_eq!(block_bytes(&p, Some(&period), 20 * MIB, HUGE_PAGE, 8).unwrap(), 2 * MIB);
+        assert_eq!(block_bytes(&p, Some(&period), 20 * MIB, PAGE, 8).unwrap(), 640 << 10);
+        assert_eq!(block_bytes(&p, Some(&cyclic(160 * MIB)), 558 * MIB, HUGE_PAGE, 8).unwrap(), 20 * MIB);
+        assert_eq!(block_bytes(&p, None, 20 * MIB, PAGE, 8), Err(PlanError::NoBlock));
+    }
+
+    #[test]
+    fn huge_pages_only_where_one_fits() {
+        assert_eq!(page_size_in_use(20 * MIB, Thp::Always), HUGE_PAGE);
+        assert_eq!(page_size_in_use(MIB, Thp::Always), PAGE);
+        assert_eq!(page_size_in_use(20 * MIB, Thp::Madvise), PAGE);
+    }
+
+    #[test]
+    fn block_naive_is_size_over_nodes_rounded_up() {
+        let p = place(PolicyKind::Block, None);
+        assert_eq!(block_bytes(&p, None, 10 * PAGE, PAGE, 4).unwrap(), 3 * PAGE);
+        let plan = plan(&p, None, 10 * PAGE, 10, PAGE, &[0, 1, 2, 3]).unwrap();
+        let runs: Vec<_> = plan.runs().collect();
+        assert_eq!(runs.len() as u64, plan.run_count());
+        assert_eq!(
+            runs.iter().map(|r| (r.first, r.pages, r.node)).collect::<Vec<_>>(),
+            [(0, 3, 0), (3, 3, 1), (6, 3, 2), (9, 1, 3)]
+        );
+    }
+
+    #[test]
+    fn a_block_distribution_starts_over_after_the_last_node() {
+        let p = place(PolicyKind::BlockCyclic, Some(Block::Size(Size(2 * PAGE))));
+        let plan = plan(&p, None, 9 * PAGE, 9, PAGE, &[4, 6]).unwrap();
+        assert_eq!((0..9).map(|i| plan.block_node(i).unwrap()).collect::<Vec<_>>(), [0, 0, 1, 1, 0, 0, 1, 1, 0]);
+        for run in plan.runs() {
+            assert!((run.first..run.first + run.pages).all(|i| plan.block_node(i) == Some(run.node)));
+        }
+        assert_eq!(plan.runs().map(|r| r.pages).sum::<u64>(), 9);
+    }
+
+    #[test]
+    fn one_node_is_one_run() {
+        let p = place(PolicyKind::BlockCyclic, Some(Block::Size(Size(1))));
+        let plan = plan(&p, None, 1 << 40, 1 << 28, PAGE, &[0]).unwrap();
+        assert_eq!(plan.runs().collect::<Vec<_>>(), [Run { first: 0, pages: 1 << 28, node: 0 }]);
+        assert_eq!(plan.run_count(), 1);
+    }
+
+    #[test]
+    fn coarser_blocks_keep_within_the_budget_and_stay_multiples() {
+        let p = place(PolicyKind::BlockCyclic, Some(Block::Size(Size(3 * PAGE))));
+        let mut plan = plan(&p, None, 1000 * PAGE, 1000, PAGE, &EIGHT).unwrap();
+        assert!(!plan.coarsen(400));
+        assert!(plan.coarsen(100));
+        assert_eq!(plan.layout, Layout::Blocks(12));
+        assert!(plan.run_count() <= 100);
+    }
+
+    #[test]
+    fn an_object_without_a_whole_page_has_no_runs() {
+        let plan = plan(&place(PolicyKind::Block, None), None, 520, 0, PAGE, &EIGHT).unwrap();
+        assert_eq!((plan.runs().count(), plan.run_count()), (0, 0));
+    }
+}

@@ -1,0 +1,301 @@
+//! The policy file: TOML, version 1.
+//!
+//! Plain data; [`crate::check::parse`] reads and validates a file and locates errors.
+
+use serde::{Deserialize, Serialize};
+
+/// The only schema version so far.
+pub const POLICY_VERSION: u32 = 1;
+
+/// A whole policy file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// Schema version; [`POLICY_VERSION`].
+    pub version: u32,
+    /// The program the policy was made for; checked at start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+    /// The machine it was computed for; informative.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
+    /// Thread binding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<Threads>,
+    /// One rule per object.
+    #[serde(default, rename = "object", skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectRule>,
+}
+
+/// The program a policy was made for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Program {
+    /// File name (or path; only the file name is compared).
+    pub path: String,
+    /// Hex GNU build-id; absent when the program has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+}
+
+/// The machine a policy was computed for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// A synthetic topology string such as `numa:4 core:2`.
+    pub topology: String,
+}
+
+/// Thread binding.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Threads {
+    /// How the n-th created thread is bound. Never overrides OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY
+    /// or an affinity mask smaller than the machine.
+    pub bind: Bind,
+    /// Threads the program will create, the main thread included: what `compact` spreads over the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+}
+
+/// Thread binding policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bind {
+    /// Leave threads alone.
+    #[default]
+    None,
+    /// Threads in creation order fill node after node, evenly: thread t of T on node floor(t * nodes / T)
+    /// when T (see `count`) is known, else one thread per CPU in node order.
+    Compact,
+    /// Thread t on node t mod nodes.
+    Scatter,
+}
+
+/// One object and where it goes. Exactly one of `global` and `callsite`/`function` names the object.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ObjectRule {
+    /// Linkage name of a global variable, or `.bss`/`.data` for a section's unnamed remainder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub global: Option<String>,
+    /// File name of the module that holds the global; the program itself when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub module: Option<String>,
+    /// ELF virtual address of the global in the build the policy was made from: tells two locals of
+    /// one name apart. Only believed when the build-id agrees.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<u64>,
+    /// Innermost return addresses of the allocation's call stack, `module+0xvaddr`, innermost first.
+    /// A stack matches when it begins with these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callsite: Option<Vec<String>>,
+    /// Functions of the same frames, for another build of the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<Vec<String>>,
+    /// `file:line` of the call, informative.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+    /// Bytes of the object (of one instance).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// The pattern that was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<PatternNote>,
+    /// Where it goes.
+    pub place: Place,
+    /// Why, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl ObjectRule {
+    /// How messages and reports call the object: the global, or the innermost function or frame.
+    pub fn name(&self) -> &str {
+        if let Some(global) = &self.global {
+            return global;
+        }
+        self.function
+            .as_ref()
+            .and_then(|l| l.iter().find(|n| !n.is_empty()))
+            .or_else(|| self.callsite.as_ref()?.first())
+            .map_or("?", String::as_str)
+    }
+}
+
+impl PolicyKind {
+    /// The word of the policy file.
+    pub fn word(self) -> &'static str {
+        match self {
+            PolicyKind::Default => "default",
+            PolicyKind::Bind => "bind",
+            PolicyKind::Interleave => "interleave",
+            PolicyKind::Block => "block",
+            PolicyKind::BlockCyclic => "block-cyclic",
+            PolicyKind::Local => "local",
+        }
+    }
+}
+
+/// The pattern an object was seen to have.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatternNote {
+    /// `private`, `block`, `block-cyclic`, `random`, ...
+    pub kind: String,
+    /// Period in bytes of a block-cyclic object; what `block = "auto"` divides by the node count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<Size>,
+    /// 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidence: Option<f64>,
+}
+
+/// Where an object goes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// The distribution.
+    pub policy: PolicyKind,
+    /// Block size of block and block-cyclic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<Block>,
+    /// Node list as numactl's (`0-3,5`, `all`, `!2`); all nodes with memory when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<String>,
+}
+
+/// Distribution of an object's pages over nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyKind {
+    /// Leave it to the kernel (first touch).
+    #[default]
+    Default,
+    /// Only on the listed nodes (MPOL_BIND).
+    Bind,
+    /// Page i on node i mod M (MPOL_INTERLEAVE).
+    Interleave,
+    /// One contiguous slice per node: block = size / nodes, rounded up to pages, unless given.
+    Block,
+    /// Block i on node i mod M; `auto` is period / nodes.
+    BlockCyclic,
+    /// Each instance on the node of the thread that allocates it.
+    Local,
+}
+
+/// Block size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Block {
+    /// Fixed.
+    Size(Size),
+    /// Computed at start-up from the pattern, the node count and the page size in use.
+    Auto(Auto),
+}
+
+/// The word `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Auto {
+    /// `"auto"`
+    #[serde(rename = "auto")]
+    Auto,
+}
+
+// By hand: serde's untagged error says only that nothing matched, not which word was wrong.
+impl<'de> Deserialize<'de> for Block {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Block, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Block;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a block size such as 4096, \"640KiB\" or \"20MiB\", or \"auto\"")
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Block, E> {
+                u64::try_from(v).map(|v| Block::Size(Size(v))).map_err(|_| E::custom("a size cannot be negative"))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Block, E> {
+                if v == "auto" {
+                    return Ok(Block::Auto(Auto::Auto));
+                }
+                Size::parse(v).map(Block::Size).ok_or_else(|| {
+                    E::custom(format!(
+                        "`{v}` is not a block size; write \"auto\", or bytes or a binary unit such as \"640KiB\""
+                    ))
+                })
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
+}
+
+/// A number of bytes, written as an integer or as `"20MiB"`, `"640KiB"`, `"4096"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Size(pub u64);
+
+impl Size {
+    /// Reads `20MiB`, `640 KiB`, `4096`, `2M` (binary units).
+    pub fn parse(text: &str) -> Option<Size> {
+        let text = text.trim();
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let number: u64 = text[..digits].parse().ok()?;
+        let shift = match text[digits..].trim() {
+            "" | "B" => 0,
+            "K" | "KiB" => 10,
+            "M" | "MiB" => 20,
+            "G" | "GiB" => 30,
+            _ => return None,
+        };
+        number.checked_mul(1 << shift).map(Size)
+    }
+}
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+            if self.0 != 0 && self.0.is_multiple_of(1 << shift) {
+                return write!(f, "{}{unit}", self.0 >> shift);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Size, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Size;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number of bytes such as 4096, \"640KiB\" or \"20MiB\"")
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Size, E> {
+                u64::try_from(v).map(Size).map_err(|_| E::custom("a size cannot be negative"))
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, v: u64) -> Result<Size, E> {
+                Ok(Size(v))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Size, E> {
+                Size::parse(v).ok_or_else(|| {
+                    E::custom(format!(
+                        "`{v}` is not a size; write bytes or a binary unit such as \"640KiB\" or \"20MiB\""
+                    ))
+                })
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
+}

@@ -1,0 +1,87 @@
+//! Which node the n-th thread of a program belongs to.
+//!
+//! `advise` prices placements with this mapping and the preload binds with it, so that a policy made for
+//! a binding meets that binding.
+
+use crate::machine::{Machine, Node};
+use crate::policy::{Bind, Threads};
+
+/// Index (into `nodes` nodes) of the node of thread `rank` of `threads` when they are spread evenly in order:
+/// floor(rank * nodes / threads). Ranks beyond `threads` start over.
+pub fn thread_node(rank: u32, threads: u32, nodes: u32) -> u32 {
+    let (threads, nodes) = (threads.max(1), nodes.max(1));
+    (u64::from(rank % threads) * u64::from(nodes) / u64::from(threads)) as u32
+}
+
+/// Number of the node that thread `rank` (0 is the main thread) is bound to; `None` when threads are left alone.
+pub fn bound_node(threads: &Threads, rank: u32, machine: &Machine) -> Option<u32> {
+    let nodes = &machine.cpu_nodes;
+    let index = match threads.bind {
+        Bind::None => return None,
+        Bind::Scatter => rank as usize % nodes.len().max(1),
+        Bind::Compact => match threads.count {
+            Some(count) => thread_node(rank, count, nodes.len() as u32) as usize,
+            None => node_of_nth_cpu(rank, nodes),
+        },
+    };
+    nodes.get(index).map(|n| n.id)
+}
+
+/// Index of the node of the `rank`-th CPU, counting CPUs node after node and starting over after the last.
+// Runs at the start of every thread inside the program: allocates nothing.
+fn node_of_nth_cpu(rank: u32, nodes: &[Node]) -> usize {
+    let total: usize = nodes.iter().map(|n| n.cpus.len()).sum();
+    let mut left = rank as usize % total.max(1);
+    for (index, node) in nodes.iter().enumerate() {
+        if left < node.cpus.len() {
+            return index;
+        }
+        left -= node.cpus.len();
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Thp;
+
+    fn machine(cpus: &[u32]) -> Machine {
+        let mut first = 0;
+        let nodes: Vec<Node> = cpus
+            .iter()
+            .enumerate()
+            .map(|(id, &n)| {
+                first += n;
+                Node { id: id as u32, cpus: (first - n..first).collect() }
+            })
+            .collect();
+        let online = (0..first).collect();
+        Machine { memory_nodes: nodes.clone(), cpu_nodes: nodes, online, thp: Thp::Never, max_map_count: 65_530 }
+    }
+
+    fn nodes_of(bind: Bind, count: Option<u32>, threads: u32, m: &Machine) -> Vec<Option<u32>> {
+        (0..threads).map(|t| bound_node(&Threads { bind, count }, t, m)).collect()
+    }
+
+    #[test]
+    fn compact_fills_node_after_node_evenly() {
+        assert_eq!((0..8).map(|t| thread_node(t, 8, 4)).collect::<Vec<_>>(), [0, 0, 1, 1, 2, 2, 3, 3]);
+        assert_eq!((0..3).map(|t| thread_node(t, 3, 2)).collect::<Vec<_>>(), [0, 0, 1]);
+        assert_eq!(thread_node(8, 8, 4), 0, "a ninth thread starts over");
+        assert_eq!(nodes_of(Bind::Compact, Some(4), 4, &machine(&[2; 4])), [Some(0), Some(1), Some(2), Some(3)]);
+    }
+
+    #[test]
+    fn compact_without_a_count_is_one_thread_per_cpu() {
+        let found = nodes_of(Bind::Compact, None, 7, &machine(&[2, 0, 4]));
+        assert_eq!(found, [Some(0), Some(0), Some(2), Some(2), Some(2), Some(2), Some(0)]);
+    }
+
+    #[test]
+    fn scatter_and_none() {
+        let m = machine(&[2; 2]);
+        assert_eq!(nodes_of(Bind::Scatter, None, 3, &m), [Some(0), Some(1), Some(0)]);
+        assert_eq!(nodes_of(Bind::None, None, 1, &m), [None]);
+    }
+}
