@@ -1,0 +1,81 @@
+//! Shared-memory channel from the profile preload (inside the program) to the recorder (`numamma profile`).
+//!
+//! The recorder creates a memfd, lays it out and names it in `NUMAMMA_CHANNEL` as `/proc/<pid>/fd/<n>`; the
+//! preload opens that path, maps it shared and closes the descriptor. Each thread of the program claims a
+//! slot, a single-producer ring that it alone writes and the recorder alone drains, so no lock is shared
+//! by threads, and a crash of the program loses nothing that was written. A full ring drops the event and
+//! counts it: the program never waits for the recorder.
+//!
+//! Nothing here allocates, prints or exits on the writing side.
+//!
+//! [`layout`] is the shared memory as a table, [`writer`] the preload's side, [`reader`] the recorder's, and
+//! [`clock`] turns the time stamps into CLOCK_MONOTONIC.
+
+pub mod clock;
+pub mod layout;
+pub mod reader;
+pub mod writer;
+
+/// Environment variable that names the channel: `/proc/<recorder pid>/fd/<fd>`.
+pub const CHANNEL_ENV: &str = "NUMAMMA_CHANNEL";
+/// Environment variable set to `1` when children are followed.
+pub const FOLLOW_ENV: &str = "NUMAMMA_FOLLOW";
+/// Return addresses kept per call stack, innermost first.
+pub const MAX_FRAMES: usize = 16;
+
+/// Which hook reported an allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Origin {
+    /// malloc, calloc, realloc, reallocarray and the memalign family (operator new arrives through them).
+    Heap = 0,
+    /// mmap or mremap called by the program.
+    Mmap = 1,
+}
+
+/// One event, decoded. Addresses and sizes are bytes; `stack` indexes [`reader::Channel::stack`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// CLOCK_MONOTONIC, nanoseconds.
+    pub time_ns: u64,
+    /// Process that wrote it.
+    pub pid: u32,
+    /// Kernel thread id that wrote it.
+    pub tid: u32,
+    /// What happened.
+    pub what: EventKind,
+}
+
+/// What an [`Event`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// `size` bytes at `addr` now belong to the program.
+    Alloc {
+        /// First byte.
+        addr: u64,
+        /// Bytes asked for.
+        size: u64,
+        /// Call stack of the caller; 0 not recorded.
+        stack: u32,
+        /// Which hook.
+        origin: Origin,
+    },
+    /// The object at `addr` is gone (for `Origin::Mmap`: `size` bytes from `addr` were unmapped; 0 for heap).
+    Free {
+        /// First byte.
+        addr: u64,
+        /// Bytes unmapped.
+        size: u64,
+        /// Which hook.
+        origin: Origin,
+    },
+    /// This thread starts: its start routine (0 for the main thread) and the bounds of its stack.
+    ThreadStart {
+        /// Address of the routine given to pthread_create; 0 for the main thread and threads made otherwise.
+        start_routine: u64,
+        /// Lowest address of the stack; 0 unknown.
+        stack_low: u64,
+        /// One past its highest address; 0 unknown.
+        stack_high: u64,
+    },
+}
