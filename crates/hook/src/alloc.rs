@@ -1,0 +1,198 @@
+//! The preloads' own allocator, so that our data never lies on the program's heap.
+//!
+//! A lock-free bump allocator over anonymous mappings: no lock can be left held by a fork or a signal.
+//! Freed memory is only reused when it was the last block; the preloads allocate at start-up and then
+//! hardly at all. Blocks of [`LARGE`] bytes and more have a mapping each and are given back.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use crate::sys;
+
+/// Bytes mapped at a time.
+const CHUNK: usize = 1 << 20;
+/// From this size on a block gets its own mapping.
+const LARGE: usize = CHUNK / 4;
+
+/// Declared by each cdylib: `#[global_allocator] static PRIVATE: Private = Private;`
+pub struct Private;
+
+/// Start of every chunk; the blocks follow.
+#[repr(C, align(64))]
+struct Chunk {
+    /// Address of the first free byte.
+    cursor: AtomicUsize,
+}
+
+static CURRENT: AtomicPtr<Chunk> = AtomicPtr::new(core::ptr::null_mut());
+
+fn own_mapping(layout: &Layout) -> bool {
+    layout.size() >= LARGE && layout.align() <= sys::PAGE
+}
+
+/// End of the chunk that starts at `chunk`.
+fn end_of(chunk: *mut Chunk) -> usize {
+    chunk as usize + CHUNK
+}
+
+/// Claims `layout` in `chunk`, or `None` when it does not fit.
+///
+/// # Safety
+/// `chunk` is a live chunk.
+unsafe fn claim(chunk: *mut Chunk, layout: &Layout) -> Option<*mut u8> {
+    // SAFETY: chunks are never unmapped once published.
+    let cursor = unsafe { &(*chunk).cursor };
+    let mut at = cursor.load(Ordering::Relaxed);
+    loop {
+        let start = at.checked_add(layout.align() - 1)? & !(layout.align() - 1);
+        let end = start.checked_add(layout.size()).filter(|&end| end <= end_of(chunk))?;
+        // Relaxed: bytes in [start, end) belong to the winner alone; handing them on is the user's ordering.
+        match cursor.compare_exchange_weak(at, end, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return Some(start as *mut u8),
+            Err(now) => at = now,
+        }
+    }
+}
+
+/// Maps a chunk and publishes it unless another thread replaced `old` first.
+fn next_chunk(old: *mut Chunk) -> bool {
+    let Some(fresh) = sys::map_anonymous(CHUNK) else { return false };
+    let chunk = fresh.cast::<Chunk>();
+    // SAFETY: the mapping is ours and large enough for the header.
+    unsafe { chunk.write(Chunk { cursor: AtomicUsize::new(chunk as usize + size_of::<Chunk>()) }) };
+    // Release pairs with the Acquire loads of CURRENT: whoever sees the chunk sees its header.
+    if CURRENT.compare_exchange(old, chunk, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        // SAFETY: nobody else has seen this mapping.
+        unsafe { sys::unmap(fresh, CHUNK) };
+    }
+    true
+}
+
+// SAFETY: blocks never overlap (each is claimed by one successful exchange), have the alignment asked for,
+// and stay mapped until deallocated.
+unsafe impl GlobalAlloc for Private {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _errno = crate::errno::Saved::now();
+        if own_mapping(&layout) {
+            return sys::map_anonymous(layout.size()).map_or(core::ptr::null_mut(), |p| p.cast());
+        }
+        if layout.size() + layout.align() > CHUNK - size_of::<Chunk>() {
+            return core::ptr::null_mut(); // alignments near a chunk: nothing here asks for them
+        }
+        loop {
+            let chunk = CURRENT.load(Ordering::Acquire);
+            // SAFETY: a non-null CURRENT is a live chunk.
+            if let Some(block) = (!chunk.is_null()).then(|| unsafe { claim(chunk, &layout) }).flatten() {
+                return block;
+            }
+            if !next_chunk(chunk) {
+                return core::ptr::null_mut();
+            }
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if own_mapping(&layout) {
+            let _errno = crate::errno::Saved::now();
+            // SAFETY: the block is a whole mapping made by `alloc`, and its owner gives it up.
+            unsafe { sys::unmap(block.cast(), layout.size()) };
+            return;
+        }
+        // SAFETY: only the last block of the current chunk is taken back: the exchange succeeds only then.
+        unsafe { move_end(block, layout.size(), 0) };
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let _errno = crate::errno::Saved::now();
+        // SAFETY: the new layout is valid by the contract of realloc.
+        let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        if own_mapping(&layout) && own_mapping(&new_layout) {
+            // SAFETY: the block is a whole mapping made by `alloc`.
+            let moved = unsafe { sys::remap(block.cast(), layout.size(), new_size) };
+            return moved.map_or(core::ptr::null_mut(), |p| p.cast());
+        }
+        // SAFETY: the block is the caller's; the end moves only if nothing follows it.
+        let in_place = !own_mapping(&layout)
+            && !own_mapping(&new_layout)
+            && (new_size <= layout.size() || unsafe { move_end(block, layout.size(), new_size) });
+        if in_place {
+            return block;
+        }
+        // SAFETY: `alloc`, the copy and `dealloc` follow the contract of realloc: sizes are the blocks' own.
+        unsafe {
+            let fresh = self.alloc(new_layout);
+            if !fresh.is_null() {
+                core::ptr::copy_nonoverlapping(block, fresh, layout.size().min(new_size));
+                self.dealloc(block, layout);
+            }
+            fresh
+        }
+    }
+}
+
+/// Moves the end of the last block of the current chunk from `old` to `new` bytes; false if it is not last.
+///
+/// # Safety
+/// The caller owns `block`, which has `old` bytes.
+unsafe fn move_end(block: *mut u8, old: usize, new: usize) -> bool {
+    let chunk = CURRENT.load(Ordering::Acquire);
+    let inside = (chunk as usize..end_of_or_zero(chunk)).contains(&(block as usize));
+    if !inside || block as usize + new > end_of(chunk) {
+        return false;
+    }
+    // SAFETY: a non-null CURRENT is a live chunk.
+    let cursor = unsafe { &(*chunk).cursor };
+    // If the cursor stands at our end then ours is the last block, whatever happened in between.
+    let end = block as usize + old;
+    cursor.compare_exchange(end, block as usize + new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+fn end_of_or_zero(chunk: *mut Chunk) -> usize {
+    if chunk.is_null() { 0 } else { end_of(chunk) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// The tests share one chunk; the one about its last block wants it for itself.
+    static CHUNK_TURN: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn last_block_grows_in_place_and_is_reused() {
+        let _turn = CHUNK_TURN.lock().unwrap();
+        let layout = Layout::from_size_align(100, 8).unwrap();
+        let big = Layout::from_size_align(LARGE, 8).unwrap();
+        // SAFETY: every block is used within its layout and freed with it.
+        unsafe {
+            let a = Private.alloc(layout);
+            a.write_bytes(7, 100);
+            let b = Private.realloc(a, layout, 1000);
+            assert_eq!(a, b);
+            let other = Private.alloc(layout);
+            let moved = Private.realloc(b, Layout::from_size_align(1000, 8).unwrap(), LARGE);
+            assert_ne!(b, moved);
+            assert_eq!(*moved.add(99), 7);
+            let larger = Private.realloc(moved, big, 4 * LARGE);
+            assert_eq!(*larger.add(99), 7);
+            Private.dealloc(larger, Layout::from_size_align(4 * LARGE, 8).unwrap());
+            Private.dealloc(other, layout);
+        }
+    }
+
+    #[test]
+    fn threads_get_disjoint_blocks() {
+        let _turn = CHUNK_TURN.lock().unwrap();
+        let layout = Layout::from_size_align(48, 16).unwrap();
+        let blocks: Vec<usize> = std::thread::scope(|s| {
+            // SAFETY: blocks are only compared by address.
+            let work = move || (0..5000).map(|_| unsafe { Private.alloc(layout) } as usize).collect::<Vec<_>>();
+            let threads: Vec<_> = (0..4).map(|_| s.spawn(work)).collect();
+            threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+        });
+        let mut sorted = blocks;
+        sorted.sort_unstable();
+        assert!(sorted.windows(2).all(|w| w[1] - w[0] >= 48));
+    }
+}

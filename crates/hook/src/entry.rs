@@ -1,0 +1,123 @@
+//! Entry stubs: how a hook learns who called it.
+//!
+//! A Rust function cannot read its own return address. A naked stub can: it passes the return address, the
+//! caller's stack pointer after the call (the CFA) and rbp as three more arguments and jumps, so that no
+//! frame is added. Functions of more than three arguments get them through the stack and a real call.
+
+/// The caller of a hook, as the stubs see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// Return address into the caller.
+    pub ra: usize,
+    /// The caller's stack pointer once the hook has returned.
+    pub cfa: usize,
+    /// The caller's rbp.
+    pub rbp: usize,
+}
+
+/// Defines exported C functions: `entry! { fn free(ptr: *mut c_void) => imp::free; }`.
+///
+/// The implementation is `unsafe extern "C" fn(<the arguments>, ra: usize, cfa: usize, rbp: usize) -> <the
+/// result>`. One to three or exactly six integer or pointer arguments; declare six to hook functions of
+/// four or five (the extra ones are what the registers happen to hold).
+#[macro_export]
+macro_rules! entry {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),+ $(,)?) $(-> $ret:ty)? => $imp:path;)+) => {
+        $($crate::entry!(@one [$(#[$doc])*] $name ($($arg: $ty),+) [$($ret)?] $imp);)+
+    };
+    (@one $doc:tt $name:ident ($a:ident: $ta:ty) $ret:tt $imp:path) => {
+        $crate::entry!(@emit $doc $name ($a: $ta) $ret $imp,
+            "mov rsi, qword ptr [rsp]", "lea rdx, [rsp + 8]", "mov rcx, rbp", "jmp {imp}");
+    };
+    (@one $doc:tt $name:ident ($a:ident: $ta:ty, $b:ident: $tb:ty) $ret:tt $imp:path) => {
+        $crate::entry!(@emit $doc $name ($a: $ta, $b: $tb) $ret $imp,
+            "mov rdx, qword ptr [rsp]", "lea rcx, [rsp + 8]", "mov r8, rbp", "jmp {imp}");
+    };
+    (@one $doc:tt $name:ident ($a:ident: $ta:ty, $b:ident: $tb:ty, $c:ident: $tc:ty) $ret:tt $imp:path) => {
+        $crate::entry!(@emit $doc $name ($a: $ta, $b: $tb, $c: $tc) $ret $imp,
+            "mov rcx, qword ptr [rsp]", "lea r8, [rsp + 8]", "mov r9, rbp", "jmp {imp}");
+    };
+    (@one $doc:tt $name:ident ($a:ident: $ta:ty, $b:ident: $tb:ty, $c:ident: $tc:ty,
+                               $d:ident: $td:ty, $e:ident: $te:ty, $f:ident: $tf:ty) $ret:tt $imp:path) => {
+        // Three pushes after the return address leave rsp aligned to 16 for the call.
+        $crate::entry!(@emit $doc $name ($a: $ta, $b: $tb, $c: $tc, $d: $td, $e: $te, $f: $tf) $ret $imp,
+            "mov r10, qword ptr [rsp]", "lea rax, [rsp + 8]",
+            "push rbp", ".cfi_adjust_cfa_offset 8",
+            "push rax", ".cfi_adjust_cfa_offset 8",
+            "push r10", ".cfi_adjust_cfa_offset 8",
+            "call {imp}",
+            "add rsp, 24", ".cfi_adjust_cfa_offset -24",
+            "ret");
+    };
+    (@emit [$($doc:tt)*] $name:ident ($($arg:ident: $ty:ty),+) [$($ret:ty)?] $imp:path, $($line:literal),+) => {
+        $($doc)*
+        ///
+        /// # Safety
+        /// C's contract of the function of this name.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name($($arg: $ty),+) $(-> $ret)? {
+            core::arch::naked_asm!(".cfi_startproc", "endbr64", $($line,)+ ".cfi_endproc", imp = sym $imp)
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::{AtomicUsize, Ordering};
+
+    static SEEN: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+    fn note(ra: usize, cfa: usize, rbp: usize) {
+        for (slot, value) in SEEN.iter().zip([ra, cfa, rbp]) {
+            slot.store(value, Ordering::Relaxed);
+        }
+    }
+
+    unsafe extern "C" fn two(a: usize, b: usize, ra: usize, cfa: usize, rbp: usize) -> usize {
+        note(ra, cfa, rbp);
+        a * 10 + b
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    unsafe extern "C" fn six(
+        a: usize,
+        b: usize,
+        c: usize,
+        d: usize,
+        e: usize,
+        f: usize,
+        ra: usize,
+        cfa: usize,
+        rbp: usize,
+    ) -> usize {
+        note(ra, cfa, rbp);
+        [a, b, c, d, e, f].iter().fold(0, |n, x| n * 10 + x)
+    }
+
+    crate::entry! {
+        /// A hook of two arguments.
+        fn numamma_test_entry_two(a: usize, b: usize) -> usize => two;
+        /// A hook of six arguments.
+        fn numamma_test_entry_six(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> usize => six;
+    }
+
+    #[inline(never)]
+    fn check(call: fn() -> usize, expected: usize) {
+        let local = 0_u8;
+        assert_eq!(std::hint::black_box(call)(), expected);
+        let sp = &raw const local as usize;
+        let cfa = SEEN[1].load(Ordering::Relaxed);
+        assert!(cfa.abs_diff(sp) < 4096);
+        let ra = SEEN[0].load(Ordering::Relaxed);
+        assert!(ra.wrapping_sub(call as usize) < 256);
+    }
+
+    #[test]
+    fn stubs_pass_arguments_and_caller() {
+        // SAFETY: the stubs only take numbers.
+        check(|| std::hint::black_box(unsafe { numamma_test_entry_two(1, 2) }), 12);
+        // SAFETY: as above.
+        check(|| std::hint::black_box(unsafe { numamma_test_entry_six(1, 2, 3, 4, 5, 6) }), 123456);
+    }
+}

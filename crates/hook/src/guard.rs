@@ -1,0 +1,56 @@
+//! The guard that proves "this thread is not already inside a hook".
+//!
+//! What the real functions, the loader or a signal handler allocate while a hook runs is forwarded
+//! unrecorded: recording is not re-entrant, and memory that another allocator maps for its own heap is not
+//! an object of the program.
+
+use core::cell::Cell;
+use core::sync::atomic::{Ordering, compiler_fence};
+
+#[repr(C)]
+struct Block {
+    inside: Cell<bool>,
+}
+
+crate::static_tls!(fn block() -> Block, "numamma_hook_guard");
+
+/// Proof that this thread entered a hook; leaving is dropping it.
+pub struct Inside(());
+
+impl Inside {
+    /// Enters, or `None` when this thread is inside a hook already (then only forward).
+    #[inline(always)]
+    pub fn enter() -> Option<Inside> {
+        let inside = &block().inside;
+        if inside.get() {
+            return None;
+        }
+        inside.set(true);
+        // A signal handler on this thread must see the flag before anything it protects.
+        compiler_fence(Ordering::SeqCst);
+        Some(Inside(()))
+    }
+}
+
+impl Drop for Inside {
+    #[inline(always)]
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        block().inside.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Inside;
+
+    #[test]
+    fn second_entry_is_refused_until_the_first_leaves() {
+        let first = Inside::enter();
+        assert!(first.is_some());
+        assert!(Inside::enter().is_none());
+        assert!(std::thread::spawn(|| Inside::enter().is_some()).join().unwrap());
+        drop(first);
+        assert!(Inside::enter().is_some());
+    }
+}

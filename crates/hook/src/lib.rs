@@ -1,0 +1,28 @@
+//! What both preloads share: the real functions behind the hooks, a private allocator, the entry stubs, the
+//! unwinder, stack bounds, modules and messages.
+//!
+//! This code lives in a stranger's process. It never panics, aborts, prints to stdout, takes a lock shared
+//! by threads or allocates on the program's heap, and it must work before constructors have run, inside
+//! signal handlers and after fork. The crate is an rlib and therefore exports no `malloc`: only the cdylibs
+//! define the hooks, with [`entry!`].
+//!
+//! The caller of anything that may make a system call holds an [`errno::Saved`], so that a hook that
+//! succeeds leaves the program's `errno` alone.
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("the preloads know x86_64 Linux only: entry stubs, unwinding rules and thread-local access");
+
+pub mod alloc;
+pub mod bootstrap;
+pub mod entry;
+pub mod errno;
+pub mod guard;
+pub mod live;
+pub mod message;
+pub mod modules;
+pub mod real;
+pub mod stackbounds;
+pub mod sys;
+pub mod threads;
+pub mod tls;
+pub mod unwind;

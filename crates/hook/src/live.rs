@@ -1,0 +1,62 @@
+//! Which process is live: a word that a forked child reads as zero.
+//!
+//! The word lies alone on a page with MADV_WIPEONFORK, so every child that does not share memory (fork,
+//! raw clone) starts inactive without an atfork handler, which would need a lock and misses raw clones. A
+//! vfork child shares the page, and its parent waits meanwhile, so it may count as its parent.
+
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use crate::sys;
+
+static INACTIVE: AtomicU64 = AtomicU64::new(0);
+static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(&raw const INACTIVE as *mut AtomicU64);
+
+/// The word: 0 before [`set`] and in a forked child.
+#[inline(always)]
+pub fn get() -> u64 {
+    // SAFETY: the pointer is to INACTIVE or to a page that is never unmapped.
+    unsafe { (*WORD.load(Ordering::Relaxed)).load(Ordering::Relaxed) }
+}
+
+/// Sets the word for this process. False when the kernel cannot wipe a page on fork (before 4.14): the
+/// word then stays 0, so that a child can never act for its parent.
+pub fn set(value: u64) -> bool {
+    let mut word = WORD.load(Ordering::Acquire);
+    if core::ptr::eq(word, &raw const INACTIVE) {
+        let Some(page) = sys::map_anonymous(sys::PAGE) else { return false };
+        // SAFETY: the page is ours and empty.
+        if !unsafe { sys::advise(page, sys::PAGE, libc::MADV_WIPEONFORK) } {
+            // SAFETY: nobody has seen the page.
+            unsafe { sys::unmap(page, sys::PAGE) };
+            return false;
+        }
+        // Release pairs with the Acquire above; a loser of the race keeps one unused page.
+        match WORD.compare_exchange(word, page.cast(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => word = page.cast(),
+            Err(other) => word = other,
+        }
+    }
+    // SAFETY: `word` is a live page, see `get`.
+    unsafe { (*word).store(value, Ordering::Release) };
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_forked_child_reads_zero() {
+        assert!(super::set(7));
+        assert_eq!(super::get(), 7);
+        // SAFETY: the child only reads one word and leaves by _exit.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(super::get() as i32);
+            }
+            let mut status = -1;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            assert_eq!(status, 0);
+        }
+        assert_eq!(super::get(), 7);
+    }
+}

@@ -1,0 +1,163 @@
+//! Bounds of the calling thread's stack: how far the unwinder may read.
+//!
+//! Threads made through the pthread_create hook record theirs at start; the main thread and any other are
+//! looked up once in /proc/self/maps with plain system calls. A stack pointer outside these bounds means
+//! a coroutine or an alternate signal stack: then nothing is known.
+
+use core::cell::Cell;
+
+use crate::sys;
+
+/// The stack of one thread, addresses in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Lowest address it may grow to.
+    pub low: usize,
+    /// One past its highest address.
+    pub high: usize,
+}
+
+#[repr(C)]
+struct Block {
+    low: Cell<usize>,
+    high: Cell<usize>,
+}
+
+crate::static_tls!(fn block() -> Block, "numamma_hook_stackbounds");
+
+/// `high` after a lookup that failed: no stack pointer lies below it.
+const UNKNOWN: usize = 1;
+
+/// Span assumed for a main stack without limit (`ulimit -s unlimited`); mappings of the program lie far lower.
+const UNLIMITED_STACK: usize = 64 << 30;
+
+/// Records this thread's bounds; what the thread start trampoline does.
+pub fn set(bounds: Bounds) {
+    block().low.set(bounds.low);
+    block().high.set(bounds.high);
+}
+
+/// Upper bound for a walk that starts at `sp`, or 0 when `sp` is on no stack we know.
+#[inline(always)]
+pub fn high_for(sp: usize) -> usize {
+    let block = block();
+    if block.high.get() == 0 {
+        look_up(sp);
+    }
+    if sp >= block.low.get() && sp < block.high.get() { block.high.get() } else { 0 }
+}
+
+/// This thread's bounds, or `None` when they cannot be found out. `sp` is any address on its stack now.
+pub fn bounds(sp: usize) -> Option<Bounds> {
+    if block().high.get() == 0 {
+        look_up(sp);
+    }
+    let (low, high) = (block().low.get(), block().high.get());
+    (high > UNKNOWN).then_some(Bounds { low, high })
+}
+
+/// Address of the thread control block, which glibc puts just above the stack of a thread it made.
+pub fn thread_pointer() -> usize {
+    let tp: usize;
+    // SAFETY: the first word of the thread control block points to itself (x86_64 TLS ABI).
+    unsafe {
+        core::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) tp, options(pure, nomem, nostack, preserves_flags))
+    };
+    tp
+}
+
+#[cold]
+#[inline(never)]
+fn look_up(sp: usize) {
+    let _errno = crate::errno::Saved::now();
+    let found = mapping_of(sp).map(|mapping| {
+        if sys::pid() == sys::tid() {
+            return Bounds { low: mapping.high.saturating_sub(main_stack_limit()).min(mapping.low), ..mapping };
+        }
+        // The mapping may have merged with another one above; the thread control block ends the stack.
+        let tp = thread_pointer();
+        let high = if (sp..mapping.high).contains(&tp) { tp } else { mapping.high };
+        Bounds { low: mapping.low, high }
+    });
+    set(found.unwrap_or(Bounds { low: UNKNOWN, high: UNKNOWN }));
+}
+
+fn main_stack_limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is writable.
+    let rc = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) };
+    if rc == 0 && limit.rlim_cur != libc::RLIM_INFINITY { limit.rlim_cur as usize } else { UNLIMITED_STACK }
+}
+
+/// The mapping that holds `address`, read from /proc/self/maps.
+pub fn mapping_of(address: usize) -> Option<Bounds> {
+    let fd = sys::open(c"/proc/self/maps", libc::O_RDONLY)?;
+    let mut parser = Parser::default();
+    let mut buffer = [0_u8; 1024];
+    let mut found = None;
+    while let Some(n @ 1..) = sys::read(fd, &mut buffer) {
+        found = buffer[..n].iter().find_map(|&byte| parser.feed(byte).filter(|m| (m.low..m.high).contains(&address)));
+        if found.is_some() {
+            break;
+        }
+    }
+    sys::close(fd);
+    found
+}
+
+/// Reads `low-high ...` at the start of each line, byte by byte.
+#[derive(Default)]
+struct Parser {
+    field: u8,
+    low: usize,
+    high: usize,
+}
+
+impl Parser {
+    fn feed(&mut self, byte: u8) -> Option<Bounds> {
+        match (self.field, byte) {
+            (_, b'\n') => *self = Parser::default(),
+            (0, b'-') => self.field = 1,
+            (1, b' ') => {
+                self.field = 2;
+                return Some(Bounds { low: self.low, high: self.high });
+            }
+            (0 | 1, _) => {
+                let digit = (byte as char).to_digit(16).unwrap_or(0) as usize;
+                let number = if self.field == 0 { &mut self.low } else { &mut self.high };
+                *number = (*number << 4) | digit;
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_stack_is_found_and_elsewhere_is_not() {
+        let local = 0_u8;
+        let sp = &raw const local as usize;
+        let high = high_for(sp);
+        assert!(high > sp && high - sp < 64 << 20);
+        let boxed = Box::new(0_u8);
+        assert_eq!(high_for(&raw const *boxed as usize), 0);
+    }
+
+    #[test]
+    fn main_thread_stack_reaches_its_limit() {
+        let limit = main_stack_limit();
+        assert!(limit >= 64 << 10);
+    }
+
+    #[test]
+    fn parser_reads_two_lines() {
+        let mut parser = Parser::default();
+        let text = b"00400000-00452000 r-xp 00000000 08:02 1-2 /a-b c\n7ffd-7fff rw-p 0\n";
+        let all: Vec<Bounds> = text.iter().filter_map(|&b| parser.feed(b)).collect();
+        assert_eq!(all, [Bounds { low: 0x400000, high: 0x452000 }, Bounds { low: 0x7ffd, high: 0x7fff }]);
+    }
+}

@@ -1,0 +1,114 @@
+//! System calls made directly: a call to libc's `mmap` from a preload would come back through its own hook.
+//!
+//! All of them set `errno` on failure, as libc does.
+
+use core::ffi::{CStr, c_int, c_long, c_void};
+
+/// Bytes of a base page on x86_64.
+pub const PAGE: usize = 4096;
+
+/// Anonymous private memory, zeroed, or `None`.
+pub fn map_anonymous(len: usize) -> Option<*mut c_void> {
+    map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+}
+
+/// Maps `len` bytes of `fd` from `offset`, shared and writable, or `None`.
+pub fn map_shared(fd: c_int, offset: usize, len: usize) -> Option<*mut c_void> {
+    map(len, libc::MAP_SHARED, fd, offset)
+}
+
+fn map(len: usize, flags: c_int, fd: c_int, offset: usize) -> Option<*mut c_void> {
+    // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_mmap,
+            0 as c_long,
+            len as c_long,
+            c_long::from(libc::PROT_READ | libc::PROT_WRITE),
+            c_long::from(flags),
+            c_long::from(fd),
+            offset as c_long,
+        )
+    };
+    (rc != -1).then_some(rc as *mut c_void)
+}
+
+/// Unmaps `len` bytes at `addr`.
+///
+/// # Safety
+/// Nothing may use that range any more.
+pub unsafe fn unmap(addr: *mut c_void, len: usize) {
+    // SAFETY: the caller gives the range up.
+    unsafe { libc::syscall(libc::SYS_munmap, addr, len) };
+}
+
+/// Grows or shrinks a mapping, moving it if needed; `None` leaves the old one as it was.
+///
+/// # Safety
+/// `addr` and `old` are a whole mapping of [`map_anonymous`]; old addresses are not used after success.
+pub unsafe fn remap(addr: *mut c_void, old: usize, new: usize) -> Option<*mut c_void> {
+    // SAFETY: the caller owns the mapping.
+    let rc = unsafe { libc::syscall(libc::SYS_mremap, addr, old, new, c_long::from(libc::MREMAP_MAYMOVE)) };
+    (rc != -1).then_some(rc as *mut c_void)
+}
+
+/// `madvise(2)`; true on success.
+///
+/// # Safety
+/// The advice may discard the contents of the range; the caller owns it.
+pub unsafe fn advise(addr: *mut c_void, len: usize, advice: c_int) -> bool {
+    // SAFETY: the caller owns the range and chose the advice.
+    unsafe { libc::syscall(libc::SYS_madvise, addr, len, c_long::from(advice)) == 0 }
+}
+
+/// Opens a file, close-on-exec; `None` on failure.
+pub fn open(path: &CStr, flags: c_int) -> Option<c_int> {
+    // SAFETY: `path` is a valid C string for the length of the call.
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_openat,
+            c_long::from(libc::AT_FDCWD),
+            path.as_ptr(),
+            c_long::from(flags | libc::O_CLOEXEC),
+            0 as c_long,
+        )
+    };
+    (rc >= 0).then_some(rc as c_int)
+}
+
+/// Reads once into `buf`; `None` on failure, `Some(0)` at the end.
+pub fn read(fd: c_int, buf: &mut [u8]) -> Option<usize> {
+    loop {
+        // SAFETY: `buf` is writable for its length.
+        let rc = unsafe { libc::syscall(libc::SYS_read, c_long::from(fd), buf.as_mut_ptr(), buf.len()) };
+        match rc {
+            -1 if crate::errno::get() == libc::EINTR => {}
+            -1 => return None,
+            n => return Some(n as usize),
+        }
+    }
+}
+
+/// Closes a descriptor this code opened.
+pub fn close(fd: c_int) {
+    // SAFETY: the descriptor is ours; closing it concerns nobody else.
+    unsafe { libc::syscall(libc::SYS_close, c_long::from(fd)) };
+}
+
+/// Process id from the kernel (never a cached one: raw clone children exist).
+pub fn pid() -> u32 {
+    // SAFETY: takes no arguments, cannot fail.
+    (unsafe { libc::syscall(libc::SYS_getpid) }) as u32
+}
+
+/// Kernel thread id.
+pub fn tid() -> u32 {
+    // SAFETY: takes no arguments, cannot fail.
+    (unsafe { libc::syscall(libc::SYS_gettid) }) as u32
+}
+
+/// Process id of the parent.
+pub fn parent() -> u32 {
+    // SAFETY: takes no arguments, cannot fail.
+    (unsafe { libc::syscall(libc::SYS_getppid) }) as u32
+}

@@ -1,0 +1,46 @@
+//! Thread-local storage with the initial-exec model.
+//!
+//! Rust's `thread_local!` in a shared library goes through `__tls_get_addr`, which may allocate after the
+//! program dlopened something, and our allocation would ask for the thread-local again. A `.tbss` symbol
+//! read with `@GOTTPOFF` is one load and one add, never calls anything, and works before constructors.
+//! It takes a little of the static TLS area, which every library loaded at start-up may use.
+
+/// Defines a function that returns this thread's zero-initialised block of a type.
+///
+/// `static_tls!(fn block() -> Block, "unique_symbol");` The type must be valid when all its bytes are zero,
+/// must not need dropping, and must only be changed through cells: signal handlers run on the same thread.
+#[macro_export]
+macro_rules! static_tls {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident() -> $ty:ty, $symbol:literal) => {
+        core::arch::global_asm!(
+            concat!(".pushsection .tbss.", $symbol, ",\"awT\",@nobits"),
+            ".balign 64",
+            concat!(".globl ", $symbol),
+            concat!(".hidden ", $symbol),
+            concat!(".type ", $symbol, ",@object"),
+            concat!(".size ", $symbol, ", {size}"),
+            concat!($symbol, ":"),
+            ".zero {size}",
+            ".popsection",
+            size = const core::mem::size_of::<$ty>(),
+        );
+
+        $(#[$doc])*
+        #[inline(always)]
+        $vis fn $name() -> &'static $ty {
+            const { assert!(core::mem::align_of::<$ty>() <= 64 && !core::mem::needs_drop::<$ty>()) };
+            let block: *const $ty;
+            // SAFETY: the symbol lies in this thread's static TLS block; the two instructions compute its
+            // address and touch nothing else. The reference cannot leave the thread: cells are not Sync.
+            unsafe {
+                core::arch::asm!(
+                    "mov {p}, qword ptr fs:[0]",
+                    concat!("add {p}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
+                    p = out(reg) block,
+                    options(pure, nomem, nostack),
+                );
+                &*block
+            }
+        }
+    };
+}
