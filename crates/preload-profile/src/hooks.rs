@@ -1,0 +1,282 @@
+//! The C functions this library takes over: guard, record, forward.
+//!
+//! Order: an allocation is recorded after the real function returned, a deallocation before it is called,
+//! so that another thread that gets the same address is always seen later. The guard is held during the real
+//! call: what an allocator maps for itself is not an object of the program.
+
+use core::ffi::{c_int, c_void};
+
+use numamma_channel::layout::{ALLOC_HEAP, ALLOC_MMAP, FREE_HEAP, FREE_MMAP};
+use numamma_hook::entry::Caller;
+use numamma_hook::real::StartRoutine;
+use numamma_hook::{real, sys, threads, unwind};
+
+use crate::session;
+
+type Ptr = *mut c_void;
+
+numamma_hook::entry! {
+    /// malloc(3).
+    fn malloc(size: usize) -> Ptr => imp::malloc;
+    /// calloc(3).
+    fn calloc(count: usize, size: usize) -> Ptr => imp::calloc;
+    /// realloc(3).
+    fn realloc(ptr: Ptr, size: usize) -> Ptr => imp::realloc;
+    /// reallocarray(3).
+    fn reallocarray(ptr: Ptr, count: usize, size: usize) -> Ptr => imp::reallocarray;
+    /// memalign(3).
+    fn memalign(align: usize, size: usize) -> Ptr => imp::memalign;
+    /// aligned_alloc(3).
+    fn aligned_alloc(align: usize, size: usize) -> Ptr => imp::aligned_alloc;
+    /// posix_memalign(3).
+    fn posix_memalign(out: *mut Ptr, align: usize, size: usize) -> c_int => imp::posix_memalign;
+    /// valloc(3).
+    fn valloc(size: usize) -> Ptr => imp::valloc;
+    /// pvalloc(3).
+    fn pvalloc(size: usize) -> Ptr => imp::pvalloc;
+    /// mmap(2).
+    fn mmap(addr: Ptr, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Ptr => imp::mmap;
+    /// mmap64: on x86_64 the same.
+    fn mmap64(addr: Ptr, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Ptr => imp::mmap;
+    /// mremap(2): four arguments, a fifth with some flags.
+    fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int, target: Ptr, unused: usize) -> Ptr => imp::mremap;
+}
+
+/// free(3): needs no caller, so no stub.
+///
+/// # Safety
+/// C's contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(ptr: Ptr) {
+    if ptr.is_null() {
+        return;
+    }
+    match session::enter() {
+        Some(session) => {
+            session.free(FREE_HEAP, ptr as usize, 0);
+            // SAFETY: forwarded unchanged.
+            unsafe { real::free(ptr) }
+        }
+        // SAFETY: forwarded unchanged.
+        None => unsafe { real::free(ptr) },
+    }
+}
+
+/// munmap(2).
+///
+/// # Safety
+/// C's contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(addr: Ptr, len: usize) -> c_int {
+    // The kernel refuses an unaligned address or an empty range, and nothing is unmapped.
+    let refused = !(addr as usize).is_multiple_of(sys::PAGE) || len == 0;
+    let session = if refused { None } else { session::enter() };
+    if let Some(session) = &session {
+        session.free(FREE_MMAP, addr as usize, len.checked_next_multiple_of(sys::PAGE).unwrap_or(len));
+    }
+    // SAFETY: forwarded unchanged.
+    unsafe { real::munmap(addr, len) }
+}
+
+/// pthread_create(3): the new thread says where its stack is and what it runs.
+///
+/// # Safety
+/// C's contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attr: *const libc::pthread_attr_t,
+    start: StartRoutine,
+    arg: Ptr,
+) -> c_int {
+    if session::active() {
+        // SAFETY: forwarded with a trampoline that jumps to `start`.
+        return unsafe {
+            threads::create(thread, attr, start, arg, 0, |started| session::thread_started(started.start_routine))
+        };
+    }
+    match real::symbol::pthread_create() {
+        // SAFETY: forwarded unchanged.
+        Some(f) => unsafe { f(thread, attr, start, arg) },
+        None => libc::EAGAIN,
+    }
+}
+
+/// dlclose(3): other code may come to lie at the same addresses.
+///
+/// # Safety
+/// C's contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlclose(handle: Ptr) -> c_int {
+    let Some(f) = real::symbol::dlclose() else { return -1 };
+    // SAFETY: forwarded unchanged.
+    let rc = unsafe { f(handle) };
+    unwind::invalidate();
+    rc
+}
+
+/// What the stubs jump to: the C arguments, then return address, CFA and rbp of the caller.
+mod imp {
+    use super::*;
+
+    /// Calls the real function inside the guard and records what it returned.
+    #[inline(always)]
+    fn allocate(kind: u32, size: usize, caller: Caller, real: impl FnOnce() -> Ptr) -> Ptr {
+        let Some(session) = session::enter() else { return real() };
+        let found = real();
+        if !found.is_null() {
+            session.alloc(kind, found as usize, size, &caller);
+        }
+        found
+    }
+
+    pub unsafe extern "C" fn malloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+        // SAFETY: forwarded unchanged.
+        allocate(ALLOC_HEAP, size, Caller { ra, cfa, rbp }, || unsafe { real::malloc(size) })
+    }
+
+    pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+        let bytes = count.wrapping_mul(size); // an overflow makes the real calloc fail
+        // SAFETY: forwarded unchanged; pages that calloc knows to be zero stay untouched.
+        allocate(ALLOC_HEAP, bytes, Caller { ra, cfa, rbp }, || unsafe { real::calloc(count, size) })
+    }
+
+    pub unsafe extern "C" fn memalign(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+        // SAFETY: forwarded unchanged.
+        allocate(ALLOC_HEAP, size, Caller { ra, cfa, rbp }, || unsafe { real::memalign(align, size) })
+    }
+
+    pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+        // SAFETY: forwarded unchanged.
+        allocate(ALLOC_HEAP, size, Caller { ra, cfa, rbp }, || unsafe { real::aligned_alloc(align, size) })
+    }
+
+    pub unsafe extern "C" fn valloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+        // SAFETY: forwarded unchanged.
+        allocate(ALLOC_HEAP, size, Caller { ra, cfa, rbp }, || unsafe { real::valloc(size) })
+    }
+
+    pub unsafe extern "C" fn pvalloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+        let bytes = size.checked_next_multiple_of(sys::PAGE).unwrap_or(size);
+        // SAFETY: forwarded unchanged.
+        allocate(ALLOC_HEAP, bytes, Caller { ra, cfa, rbp }, || unsafe { real::pvalloc(size) })
+    }
+
+    pub unsafe extern "C" fn posix_memalign(
+        out: *mut Ptr,
+        align: usize,
+        size: usize,
+        ra: usize,
+        cfa: usize,
+        rbp: usize,
+    ) -> c_int {
+        let session = session::enter();
+        // SAFETY: forwarded unchanged.
+        let rc = unsafe { real::posix_memalign(out, align, size) };
+        if let (Some(session), 0) = (session, rc) {
+            // SAFETY: on success `out` holds the block.
+            let found = unsafe { *out };
+            if !found.is_null() {
+                session.alloc(ALLOC_HEAP, found as usize, size, &Caller { ra, cfa, rbp });
+            }
+        }
+        rc
+    }
+
+    pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+        // SAFETY: forwarded unchanged.
+        reallocate(ptr, Some(size), Caller { ra, cfa, rbp }, || unsafe { real::realloc(ptr, size) })
+    }
+
+    pub unsafe extern "C" fn reallocarray(
+        ptr: Ptr,
+        count: usize,
+        size: usize,
+        ra: usize,
+        cfa: usize,
+        rbp: usize,
+    ) -> Ptr {
+        let bytes = count.checked_mul(size);
+        // SAFETY: forwarded unchanged; an overflow makes it fail.
+        reallocate(ptr, bytes, Caller { ra, cfa, rbp }, || unsafe { real::reallocarray(ptr, count, size) })
+    }
+
+    /// The old object goes before the real call, the new one comes after it. `bytes` is `None` when the
+    /// product overflows: then the call fails and the old object stays.
+    #[inline(always)]
+    fn reallocate(ptr: Ptr, bytes: Option<usize>, caller: Caller, real: impl FnOnce() -> Ptr) -> Ptr {
+        let (false, Some(size)) = (ptr.is_null(), bytes) else {
+            return allocate(ALLOC_HEAP, bytes.unwrap_or(0), caller, real);
+        };
+        let Some(session) = session::enter() else { return real() };
+        session.free(FREE_HEAP, ptr as usize, 0);
+        let found = real();
+        if !found.is_null() {
+            session.alloc(ALLOC_HEAP, found as usize, size, &caller);
+        } else if size != 0 {
+            // It failed and the old block lives on; its exact size is not known any more.
+            let _errno = numamma_hook::errno::Saved::now();
+            // SAFETY: a failed realloc leaves the block alive.
+            let old = unsafe { real::malloc_usable_size(ptr) };
+            session.alloc(ALLOC_HEAP, ptr as usize, old, &caller);
+        }
+        found
+    }
+
+    #[allow(clippy::too_many_arguments)] // the six of mmap and the caller
+    pub unsafe extern "C" fn mmap(
+        addr: Ptr,
+        len: usize,
+        prot: c_int,
+        flags: c_int,
+        fd: c_int,
+        offset: i64,
+        ra: usize,
+        cfa: usize,
+        rbp: usize,
+    ) -> Ptr {
+        let session = session::enter();
+        // SAFETY: forwarded unchanged.
+        let found = unsafe { real::mmap(addr, len, prot, flags, fd, offset) };
+        if let Some(session) = session.filter(|_| found != libc::MAP_FAILED) {
+            session.alloc(ALLOC_MMAP, found as usize, pages(len), &Caller { ra, cfa, rbp });
+        }
+        found
+    }
+
+    #[allow(clippy::too_many_arguments)] // as mmap
+    pub unsafe extern "C" fn mremap(
+        addr: Ptr,
+        old: usize,
+        new: usize,
+        flags: c_int,
+        target: Ptr,
+        _unused: usize,
+        ra: usize,
+        cfa: usize,
+        rbp: usize,
+    ) -> Ptr {
+        let session = session::enter();
+        // A shared mapping with old = 0 is duplicated, and DONTUNMAP leaves the old range mapped.
+        let leaves = old != 0 && flags & libc::MREMAP_DONTUNMAP == 0;
+        if let (Some(session), true) = (&session, leaves) {
+            session.free(FREE_MMAP, addr as usize, pages(old));
+        }
+        // SAFETY: forwarded unchanged.
+        let found = unsafe { real::mremap(addr, old, new, flags, target) };
+        let caller = Caller { ra, cfa, rbp };
+        match session {
+            Some(session) if found != libc::MAP_FAILED => {
+                session.alloc(ALLOC_MMAP, found as usize, pages(new), &caller);
+            }
+            // It failed and the old mapping lives on.
+            Some(session) if leaves => session.alloc(ALLOC_MMAP, addr as usize, pages(old), &caller),
+            _ => {}
+        }
+        found
+    }
+
+    fn pages(len: usize) -> usize {
+        len.checked_next_multiple_of(sys::PAGE).unwrap_or(len)
+    }
+}

@@ -1,0 +1,28 @@
+//! libnumamma-profile.so: allocation and thread events of a profiled program.
+//!
+//! Preloaded by `numamma profile`. [`hooks`] are the C functions it takes over, each one: guard, record,
+//! forward. [`session`] finds the recorder's channel and decides whether this process is to be recorded.
+//! In every other process (children inherit LD_PRELOAD) it only forwards, for about a nanosecond a call.
+//!
+//! operator new is not hooked: it arrives through malloc, and the unwinder sees its caller. A hook there
+//! could not be chained to a libstdc++ that was dlopened with RTLD_LOCAL.
+//!
+//! It never aborts, exits, prints, waits, changes errno on success or allocates on the program's heap.
+
+mod hooks;
+mod place;
+mod session;
+
+#[global_allocator]
+static PRIVATE: numamma_hook::alloc::Private = numamma_hook::alloc::Private;
+
+/// Attaches even if the program never allocates, and before it creates threads.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+extern "C" fn at_load() {
+    let _errno = numamma_hook::errno::Saved::now();
+    numamma_hook::real::resolve();
+    drop(session::enter());
+}

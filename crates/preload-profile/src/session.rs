@@ -1,0 +1,266 @@
+//! Whether, and through which channel, this process is recorded.
+//!
+//! Decided on the first hook call, which may come before libc is initialised: the environment is read from
+//! /proc/self/environ, all with plain system calls. A forked child finds the live word wiped and decides again.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::place;
+use numamma_channel::layout::{self, Map, Record};
+use numamma_channel::writer::{Local, ROLE_BYTES, Role, Writer, role};
+use numamma_channel::{CHANNEL_ENV, MAX_FRAMES};
+use numamma_hook::entry::Caller;
+use numamma_hook::errno::Saved;
+use numamma_hook::guard::Inside;
+use numamma_hook::stackbounds::Bounds;
+use numamma_hook::{live, real, stackbounds, static_tls, sys, unwind};
+
+static_tls!(fn local() -> Local, "numamma_profile_local");
+
+/// Nothing is known yet, or this is a forked child of a recorded process.
+const UNDECIDED: u32 = 0;
+/// Another thread is deciding.
+const DECIDING: u32 = 1;
+/// Recorded; `live` holds the pid, and reads 0 after a fork.
+const RECORDED: u32 = 2;
+/// Only forward.
+const INERT: u32 = 3;
+
+static PHASE: AtomicU32 = AtomicU32::new(UNDECIDED);
+
+/// A hook call that is to be recorded, by a thread that is in no other hook.
+pub struct Session {
+    writer: Writer,
+    local: &'static Local,
+    _inside: Inside,
+}
+
+/// Enters a hook; `None`: only forward.
+#[inline(always)]
+pub fn enter() -> Option<Session> {
+    if live::get() == 0 && (PHASE.load(Ordering::Acquire) == INERT || !decide()) {
+        return None;
+    }
+    let inside = Inside::enter()?;
+    Some(Session::new(inside, live::get() as u32, 0))
+}
+
+/// Whether hooks record in this process now. Only looks.
+pub fn active() -> bool {
+    live::get() != 0
+}
+
+/// In a new thread: says that it started.
+pub fn thread_started(start_routine: usize) {
+    if let Some(inside) = active().then(Inside::enter).flatten() {
+        Session::new(inside, live::get() as u32, start_routine);
+    }
+}
+
+impl Session {
+    #[inline(always)]
+    fn new(inside: Inside, pid: u32, start_routine: usize) -> Session {
+        // SAFETY: `live` is only set once the channel is mapped, for good.
+        let writer = Writer::new(unsafe { Map::new(place::fixed()) });
+        let session = Session { writer, local: local(), _inside: inside };
+        if !session.local.is_for(pid) {
+            session.first_of_thread(pid, start_routine);
+        }
+        session
+    }
+
+    /// Claims this thread's slot and says where its stack is.
+    #[cold]
+    #[inline(never)]
+    fn first_of_thread(&self, pid: u32, start_routine: usize) {
+        let _errno = Saved::now();
+        let here = 0_u8;
+        self.writer.claim(self.local, pid, sys::tid(), place::ring);
+        let Bounds { low, high } = stackbounds::bounds(&raw const here as usize).unwrap_or(Bounds { low: 0, high: 0 });
+        self.writer.push(
+            self.local,
+            Record {
+                ticks: self.writer.now(),
+                address: start_routine as u64,
+                size: low as u64,
+                stack: u32::try_from((high - low) as u64 / layout::STACK_UNIT).unwrap_or(u32::MAX),
+                kind: layout::THREAD_START,
+            },
+        );
+    }
+
+    /// `size` bytes at `address` have just been given to `caller`.
+    #[inline(always)]
+    pub fn alloc(&self, kind: u32, address: usize, size: usize, caller: &Caller) {
+        if self.thinned_out(kind, address, || size < layout::SMALL) {
+            return;
+        }
+        let ticks = self.writer.now_after_loads();
+        let stack = self.stack(caller);
+        self.writer.push(self.local, Record { ticks, address: address as u64, size: size as u64, stack, kind });
+    }
+
+    /// Whether the recorder has asked not to hear of this block, because the program allocates so often that reporting it
+    /// all would slow it down.
+    #[inline(always)]
+    fn thinned_out(&self, kind: u32, address: usize, small: impl FnOnce() -> bool) -> bool {
+        let mask = self.writer.thin();
+        let heap = kind == layout::ALLOC_HEAP || kind == layout::FREE_HEAP;
+        mask != 0 && heap && !layout::kept(address as u64, mask) && small()
+    }
+
+    /// Id of the call stack of `caller`.
+    #[inline(always)]
+    fn stack(&self, caller: &Caller) -> u32 {
+        let high = stackbounds::high_for(caller.cfa);
+        // Without a slot the event will be lost anyway.
+        let Some(memos) = self.local.slot().and_then(place::memos) else { return 0 };
+        let memo = unwind::memo::choose(memos, caller);
+        // SAFETY: the caller is the live frame below us, its registers come from the entry stub, and `high`
+        // is the end of the stack that its cfa lies on.
+        unsafe {
+            if let Some(id) = memo.get(caller, high) {
+                return id;
+            }
+            memo.walk(caller, high, &mut [0; MAX_FRAMES], |frames| self.writer.intern(frames))
+        }
+    }
+
+    /// The object at `address` is about to go: called before it does, so that nobody's later allocation of
+    /// the same address can come out earlier.
+    #[inline(always)]
+    pub fn free(&self, kind: u32, address: usize, size: usize) {
+        // SAFETY: a live block of the heap is about to be freed, as C's contract of free says.
+        let small = || unsafe { real::malloc_usable_size(address as *mut libc::c_void) } < layout::SMALL;
+        if self.thinned_out(kind, address, small) {
+            return;
+        }
+        let ticks = self.writer.now();
+        self.writer.push(self.local, Record { ticks, address: address as u64, size: size as u64, stack: 0, kind });
+    }
+}
+
+/// Decides about this process; true when it is recorded. Threads that come while another decides forward.
+#[cold]
+#[inline(never)]
+fn decide() -> bool {
+    let phase = PHASE.load(Ordering::Acquire);
+    if phase == INERT || phase == DECIDING {
+        return false;
+    }
+    let Some(_inside) = Inside::enter() else { return false };
+    if PHASE.compare_exchange(phase, DECIDING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return false;
+    }
+    let _errno = Saved::now();
+    let recorded = attach(phase == RECORDED);
+    PHASE.store(if recorded { RECORDED } else { INERT }, Ordering::Release);
+    recorded
+}
+
+/// Attaches this process to the channel if it is to be recorded. A forked child has the channel mapped already.
+fn attach(forked: bool) -> bool {
+    let pid = sys::pid();
+    if !forked && !open_channel(pid) {
+        return false;
+    }
+    // SAFETY: mapped just now or by the parent, for good.
+    let map = unsafe { Map::new(place::fixed()) };
+    if forked && map.header().follow == 0 {
+        return false;
+    }
+    Writer::new(map).attach(pid);
+    live::set(u64::from(pid))
+}
+
+fn open_channel(pid: u32) -> bool {
+    let mut path = [0_u8; place::PATH_BYTES];
+    let Some(name) = variable(CHANNEL_ENV.as_bytes(), &mut path) else { return false };
+    let Some(fd) = sys::open(name, libc::O_RDWR) else { return false };
+    let mut header = [0_u8; ROLE_BYTES];
+    let complete = sys::read(fd, &mut header) == Some(ROLE_BYTES);
+    let recorded = complete && role(&header, pid, sys::parent()) == Role::Record && place::map(fd, &path);
+    sys::close(fd);
+    recorded
+}
+
+/// Value of an environment variable this process was started with, as a C string in `value`; `None` when it
+/// is not set, empty or too long.
+fn variable<'a>(name: &[u8], value: &'a mut [u8]) -> Option<&'a CStr> {
+    let fd = sys::open(c"/proc/self/environ", libc::O_RDONLY)?;
+    let mut search = Search { name, matched: 0, failed: false, len: 0, done: false };
+    let mut buffer = [0_u8; 512];
+    while let Some(n @ 1..) = sys::read(fd, &mut buffer) {
+        for &byte in buffer.iter().take(n) {
+            search.feed(byte, value);
+        }
+        if search.done {
+            break;
+        }
+    }
+    sys::close(fd);
+    if search.done { CStr::from_bytes_until_nul(value).ok() } else { None }
+}
+
+/// Finds `NAME=value\0` in an environment block, byte by byte.
+struct Search<'n> {
+    name: &'n [u8],
+    /// Bytes of `name` and the `=` seen in this entry.
+    matched: usize,
+    failed: bool,
+    len: usize,
+    done: bool,
+}
+
+impl Search<'_> {
+    fn feed(&mut self, byte: u8, value: &mut [u8]) {
+        if self.done {
+            return;
+        }
+        let in_value = self.matched > self.name.len();
+        match byte {
+            0 if in_value && !self.failed && self.len > 0 => self.done = true,
+            0 => (self.matched, self.failed, self.len) = (0, false, 0),
+            _ if self.failed => {}
+            // The last byte of the buffer stays 0, so a value that fills it is refused.
+            _ if in_value => match value.split_last_mut().and_then(|(_, room)| room.get_mut(self.len)) {
+                Some(cell) => {
+                    *cell = byte;
+                    self.len += 1;
+                }
+                None => {
+                    value.fill(0);
+                    self.failed = true;
+                }
+            },
+            _ if byte == *self.name.get(self.matched).unwrap_or(&b'=') => self.matched += 1,
+            _ => self.failed = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(block: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+        let mut value = [0_u8; 8];
+        let mut search = Search { name, matched: 0, failed: false, len: 0, done: false };
+        for &byte in block {
+            search.feed(byte, &mut value);
+        }
+        search.done.then(|| CStr::from_bytes_until_nul(&value).unwrap().to_bytes().to_vec())
+    }
+
+    #[test]
+    fn variables_are_found_exactly() {
+        let block = b"AB=1\0A=\0ABC=2=3\0XA=9\0LONG=12345678\0SEVEN=1234567\0";
+        assert_eq!(find(block, b"AB").unwrap(), b"1");
+        assert_eq!(find(block, b"ABC").unwrap(), b"2=3");
+        assert_eq!(find(block, b"A"), None);
+        assert_eq!(find(block, b"LONG"), None);
+        assert_eq!(find(block, b"SEVEN").unwrap(), b"1234567");
+        assert_eq!(find(block, b"B"), None);
+    }
+}
