@@ -1,0 +1,129 @@
+//! The ways out of a program, and libraries that come and go.
+//!
+//! The report is written by whichever comes first: the destructor of this library (exit, return from main),
+//! `_exit`, `_Exit` or quick_exit. A program killed by a signal or leaving by exec writes none.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+use numamma_hook::{errno, real, unwind};
+
+use crate::{report, resolve, state};
+
+unsafe extern "C" {
+    /// What at_quick_exit(3) calls.
+    fn __cxa_at_quick_exit(function: extern "C" fn(*mut c_void), dso: *mut c_void) -> c_int;
+}
+
+extern "C" fn at_quick_exit(_argument: *mut c_void) {
+    report::finish();
+}
+
+/// Registers for quick_exit; the first one registered runs last, after the program's own.
+pub fn register() {
+    if state::get().is_some() {
+        // SAFETY: the function lives as long as the process: preloaded libraries are not unloaded.
+        unsafe { __cxa_at_quick_exit(at_quick_exit, core::ptr::null_mut()) };
+    }
+}
+
+fn leave(status: c_int) -> ! {
+    // In a vfork child the process id differs, and nothing of the parent's is touched.
+    report::finish();
+    loop {
+        // SAFETY: what glibc's _exit does; it does not return.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}
+
+/// _exit(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn _exit(status: c_int) -> ! {
+    leave(status)
+}
+
+/// _Exit(3).
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub extern "C" fn _Exit(status: c_int) -> ! {
+    leave(status)
+}
+
+type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+
+extern "C" fn no_dlopen(_name: *const c_char, _flags: c_int) -> *mut c_void {
+    core::ptr::null_mut()
+}
+
+/// The function that the stub jumps to. The loader searches the RUNPATH of the module that *calls* dlopen, so a
+/// bare name must reach it with the program's return address: then the new objects are placed a little
+/// later. A path is searched nowhere, and its objects are placed before dlopen returns.
+unsafe extern "C" fn choose_dlopen(name: *const c_char, _flags: c_int) -> Dlopen {
+    let Some(real) = real::symbol::dlopen() else { return no_dlopen };
+    if state::get().is_none() || name.is_null() {
+        return real;
+    }
+    // SAFETY: C's contract of dlopen: a C string.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    if name.contains(&b'/') && !name.contains(&b'$') {
+        return dlopen_then_place;
+    }
+    resolve::later();
+    real
+}
+
+unsafe extern "C" fn dlopen_then_place(name: *const c_char, flags: c_int) -> *mut c_void {
+    let Some(real) = real::symbol::dlopen() else { return core::ptr::null_mut() };
+    // SAFETY: forwarded unchanged.
+    let handle = unsafe { real(name, flags) };
+    if !handle.is_null() {
+        let _errno = errno::Saved::now();
+        resolve::now();
+    }
+    handle
+}
+
+/// dlopen(3): chooses where to go with the arguments and the return address untouched.
+///
+/// # Safety
+/// C's contract of dlopen.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "endbr64",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8", // the ABI wants rsp aligned to 16 at the call
+        ".cfi_adjust_cfa_offset 8",
+        "call {choose}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "jmp rax",
+        ".cfi_endproc",
+        choose = sym choose_dlopen,
+    )
+}
+
+/// dlclose(3): code and call sites of the library are gone.
+///
+/// # Safety
+/// C's contract of dlclose.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
+    let Some(real) = real::symbol::dlclose() else { return -1 };
+    // SAFETY: forwarded unchanged.
+    let rc = unsafe { real(handle) };
+    if state::get().is_some() {
+        let _errno = errno::Saved::now();
+        unwind::invalidate();
+        resolve::now();
+    }
+    rc
+}

@@ -1,0 +1,189 @@
+//! The kernel's placement calls, made directly: constants and calls that libc crates and old headers lack.
+//!
+//! Results are `Err(errno)`; callers hold an [`numamma_hook::errno::Saved`].
+
+use core::ffi::{c_int, c_void};
+
+use numamma_hook::errno;
+
+/// Largest node number + 1 a mask can hold (CONFIG_NODES_SHIFT is at most 10).
+const MASK_NODES: usize = 1024;
+/// Pages asked about in one move_pages call: a whole huge page, on a stack of 6 KiB.
+pub const BATCH: usize = 512;
+
+const MPOL_PREFERRED: c_int = 1;
+const MPOL_BIND: c_int = 2;
+const MPOL_INTERLEAVE: c_int = 3;
+const MPOL_MF_MOVE: u32 = 2;
+/// Since Linux 5.14, like the next one; EINVAL before.
+const MADV_POPULATE_READ: c_int = 22;
+const MADV_POPULATE_WRITE: c_int = 23;
+
+/// A memory policy of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// This node first, others when it is full: a full node must not kill the program.
+    Preferred,
+    /// Only the nodes of the mask.
+    Bind,
+    /// The nodes of the mask in turn.
+    Interleave,
+}
+
+fn result(rc: i64) -> Result<(), c_int> {
+    if rc == 0 { Ok(()) } else { Err(errno::get()) }
+}
+
+/// mbind(2) over `[start, start + len)`, both multiples of the page size. `move_pages` also moves what is
+/// resident already.
+pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bool) -> Result<(), c_int> {
+    let mut mask = [0_u64; MASK_NODES / 64];
+    for &node in nodes {
+        if let Some(word) = mask.get_mut(node as usize / 64) {
+            *word |= 1 << (node % 64);
+        }
+    }
+    let mode = match mode {
+        Mode::Preferred => MPOL_PREFERRED,
+        Mode::Bind => MPOL_BIND,
+        Mode::Interleave => MPOL_INTERLEAVE,
+    };
+    let flags = if move_pages { MPOL_MF_MOVE } else { 0 };
+    // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold.
+    // The kernel takes one bit less than it is told.
+    result(unsafe { libc::syscall(libc::SYS_mbind, start, len, mode, mask.as_ptr(), MASK_NODES + 1, flags) })
+}
+
+/// Node of each page of `pages` (its base address), or a negative errno for a page that does not exist.
+pub fn page_nodes(pages: &[usize], status: &mut [c_int]) -> Result<(), c_int> {
+    if status.len() < pages.len() {
+        return Err(libc::EINVAL);
+    }
+    let nodes: *const c_int = core::ptr::null();
+    // SAFETY: both arrays are as long as the count says; with no target nodes nothing is moved.
+    result(unsafe {
+        libc::syscall(libc::SYS_move_pages, 0, pages.len(), pages.as_ptr(), nodes, status.as_mut_ptr(), 0)
+    })
+}
+
+/// Moves each page to its node; pages that do not exist or cannot move are left.
+pub fn move_to(pages: &[usize], nodes: &[c_int]) {
+    let mut status = [0 as c_int; BATCH];
+    let count = pages.len().min(nodes.len()).min(BATCH);
+    // SAFETY: all arrays hold `count` entries; moving a page keeps its contents and address.
+    unsafe {
+        libc::syscall(libc::SYS_move_pages, 0, count, pages.as_ptr(), nodes.as_ptr(), status.as_mut_ptr(), MPOL_MF_MOVE)
+    };
+}
+
+/// Which pages of anonymous memory are resident, asked for 16 MiB at a time: a thousand small neighbours cost a
+/// handful of system calls.
+pub struct Residency {
+    start: usize,
+    end: usize,
+    map: [u8; Residency::PAGES],
+}
+
+impl Residency {
+    const PAGES: usize = 4096;
+
+    /// Knows nothing yet.
+    pub fn new() -> Residency {
+        Residency { start: 0, end: 0, map: [0; Residency::PAGES] }
+    }
+
+    /// Whether any page of `[start, end)` is resident; the mapping is known to reach to `limit`.
+    pub fn any(&mut self, start: usize, end: usize, limit: usize) -> bool {
+        let page = numamma_hook::sys::PAGE;
+        let mut at = start;
+        while at < end {
+            if !(self.start..self.end).contains(&at) && !self.look(at, limit.max(end)) {
+                return true; // unknown: moving nothing is harmless
+            }
+            let stop = end.min(self.end);
+            let pages = (at - self.start) / page..(stop - self.start) / page;
+            if self.map.get(pages).is_some_and(|m| m.iter().any(|&b| b & 1 != 0)) {
+                return true;
+            }
+            at = stop;
+        }
+        false
+    }
+
+    fn look(&mut self, start: usize, limit: usize) -> bool {
+        let page = numamma_hook::sys::PAGE;
+        let len = limit.next_multiple_of(page).saturating_sub(start).min(Self::PAGES * page);
+        // SAFETY: the array has a byte for each page of the range; mincore reads page tables only.
+        let known = len > 0 && unsafe { libc::syscall(libc::SYS_mincore, start, len, self.map.as_mut_ptr()) } == 0;
+        (self.start, self.end) = if known { (start, start + len) } else { (0, 0) };
+        known
+    }
+}
+
+/// Maps the pages of a range that will be read, in one go. Without it they come one by one.
+pub fn populate_read(start: usize, len: usize) {
+    let page = numamma_hook::sys::PAGE;
+    let first = start & !(page - 1);
+    let end = start.saturating_add(len).next_multiple_of(page);
+    // SAFETY: prefaulting for reading changes no contents; a range that is not mapped is refused.
+    unsafe { libc::syscall(libc::SYS_madvise, first, end - first, MADV_POPULATE_READ) };
+}
+
+/// Gives every page of a writable private range its own copy now, where its policy wants it.
+pub fn populate_write(start: usize, len: usize) -> bool {
+    // SAFETY: prefaulting for writing changes no contents.
+    unsafe { libc::syscall(libc::SYS_madvise, start, len, MADV_POPULATE_WRITE) == 0 }
+}
+
+/// Anonymous private memory of `len` bytes whose address is a multiple of `align` (a power of two of at
+/// least a page).
+pub fn map_aligned(len: usize, align: usize) -> Option<usize> {
+    let page = numamma_hook::sys::PAGE;
+    if align <= page {
+        return numamma_hook::sys::map_anonymous(len).map(|p| p as usize);
+    }
+    let whole = len.checked_add(align)?;
+    let raw = numamma_hook::sys::map_anonymous(whole)? as usize;
+    let start = raw.checked_next_multiple_of(align)?;
+    // SAFETY: the trimmed ends belong to the fresh mapping and nobody has seen them.
+    unsafe {
+        if start > raw {
+            numamma_hook::sys::unmap(raw as *mut c_void, start - raw);
+        }
+        if raw + whole > start + len {
+            numamma_hook::sys::unmap((start + len) as *mut c_void, raw + whole - start - len);
+        }
+    }
+    Some(start)
+}
+
+/// A CPU mask as sched_setaffinity takes it: up to 8,192 CPUs (CONFIG_NR_CPUS_RANGE_END).
+pub type CpuMask = [u64; 128];
+
+/// CPUs the calling thread may run on, as a mask; `None` when the kernel does not say.
+pub fn affinity() -> Option<CpuMask> {
+    let mut mask: CpuMask = [0; 128];
+    // SAFETY: the mask is writable for the size that is told.
+    let rc = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of::<CpuMask>(), mask.as_mut_ptr()) };
+    (rc > 0).then_some(mask)
+}
+
+/// Lets the calling thread run on `cpus` only.
+pub fn set_affinity(cpus: &[u32]) -> Result<(), c_int> {
+    let mut mask: CpuMask = [0; 128];
+    for &cpu in cpus {
+        if let Some(word) = mask.get_mut(cpu as usize / 64) {
+            *word |= 1 << (cpu % 64);
+        }
+    }
+    // SAFETY: the mask is readable for the size that is told; only the calling thread is concerned.
+    result(unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of::<CpuMask>(), mask.as_ptr()) })
+}
+
+/// The CPU the calling thread runs on.
+pub fn current_cpu() -> Option<u32> {
+    let mut cpu = 0_u32;
+    let none: *mut u32 = core::ptr::null_mut();
+    // SAFETY: `cpu` is writable, the other results are not wanted.
+    (unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, none, none) } == 0).then_some(cpu)
+}

@@ -1,0 +1,241 @@
+//! mmap, munmap and mremap: anonymous private mappings from a matched call site are placed.
+//!
+//! The program keeps full control of its mappings: pieces may be unmapped, replaced or moved, and the list of
+//! placed ones follows. File mappings are left alone: no policy reaches the page cache.
+
+use core::ffi::{c_int, c_void};
+
+use numamma_hook::entry::Caller;
+use numamma_hook::sys::PAGE;
+use numamma_hook::{errno, real};
+use numamma_plan::plan::PagePlan;
+
+use crate::mapped::{self, Mapped};
+use crate::place::{self, Part};
+use crate::state::{self, State, add};
+use crate::{binding, check, sites};
+
+type Ptr = *mut c_void;
+
+const FAILED: Ptr = libc::MAP_FAILED;
+
+/// mmap(2).
+///
+/// # Safety
+/// C's contract; the last three arguments come from the entry stub.
+#[allow(clippy::too_many_arguments)]
+pub unsafe extern "C" fn mmap(
+    addr: Ptr,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+    ra: usize,
+    cfa: usize,
+    rbp: usize,
+) -> Ptr {
+    // SAFETY: forwarded unchanged.
+    let found = unsafe { real::mmap(addr, len, prot, flags, fd, offset) };
+    if found == FAILED || (sites::boring(ra) && mapped::none()) {
+        return found;
+    }
+    let _errno = errno::Saved::now();
+    if flags & libc::MAP_FIXED != 0 {
+        gone(found as usize, len);
+    }
+    let placeable = flags & libc::MAP_ANONYMOUS != 0
+        && flags & libc::MAP_PRIVATE != 0
+        && flags & (libc::MAP_HUGETLB | libc::MAP_GROWSDOWN) == 0;
+    // SAFETY: the caller as the stub saw it.
+    if let Some(rule) = unsafe { sites::find(&Caller { ra, cfa, rbp }) } {
+        let resident = flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0;
+        place_mapping(rule, found as usize, len, placeable, resident);
+    }
+    found
+}
+
+/// Counts and places one new mapping.
+fn place_mapping(index: usize, start: usize, len: usize, placeable: bool, resident: bool) {
+    let Some((state, rule)) = state::get().and_then(|s| Some((s, s.rules.get(index)?))) else { return };
+    add(&rule.counters.instances, 1);
+    add(&rule.counters.bytes, len as u64);
+    let len = len.next_multiple_of(PAGE);
+    let m = Mapped {
+        rule: index,
+        object: start,
+        object_len: len,
+        start,
+        len,
+        node: binding::local_node(state, &rule.nodes),
+    };
+    if !placeable || !place_whole(state, &m, resident) {
+        add(&rule.counters.unplaced, 1);
+    }
+}
+
+/// Places a whole mapping and enters it in the list.
+fn place_whole(state: &'static State, m: &Mapped, resident: bool) -> bool {
+    let Some(plan) = plan_of(state, m) else { return false };
+    // Not entered in the budget: the program may merge, cut and unmap as it likes. A plan that needs more
+    // than all of it is refused.
+    if plan.run_count() > state.budget() {
+        return false;
+    }
+    if let (Some(block), Some(rule)) = (plan.block_pages(), state.rules.get(m.rule)) {
+        rule.counters.block.store(block * PAGE as u64, core::sync::atomic::Ordering::Relaxed);
+    }
+    let part = Part { first: 0, pages: plan.pages };
+    if let Err(error) = place::apply(&plan, m.start, part, m.node, resident) {
+        place::refused(state.rules.get(m.rule).map_or("?", |r| r.rule.name()), error);
+        return false;
+    }
+    mapped::insert(m);
+    true
+}
+
+fn plan_of(state: &'static State, m: &Mapped) -> Option<PagePlan<'static>> {
+    let mut plan = state.plan(m.rule, m.object_len as u64, (m.object_len / PAGE) as u64)?;
+    plan.coarsen(state.budget() / 2);
+    Some(plan)
+}
+
+/// Adds what is known of a live or dying piece to its rule.
+pub fn examine(state: &'static State, m: &Mapped) {
+    if let (Some(plan), Some(rule)) = (plan_of(state, m), state.rules.get(m.rule)) {
+        check::examine(&plan, m.object, m.part(), m.node, &rule.counters);
+    }
+}
+
+/// Forgets what lies in a range that was unmapped or replaced. Checks before the pages go are made by the
+/// hooks that still see them.
+fn gone(start: usize, len: usize) {
+    mapped::remove(start, start.saturating_add(len.next_multiple_of(PAGE)), |_| {});
+}
+
+/// Checks and forgets what lies in a range that is about to go.
+fn going(start: usize, len: usize) {
+    let _errno = errno::Saved::now();
+    mapped::remove(start, start.saturating_add(len.next_multiple_of(PAGE)), |piece| {
+        if let Some(state) = state::get().filter(|s| s.reports()) {
+            examine(state, &piece);
+        }
+    });
+}
+
+/// munmap(2).
+///
+/// # Safety
+/// C's contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(addr: Ptr, len: usize) -> c_int {
+    if !mapped::none() && len > 0 && (addr as usize).is_multiple_of(PAGE) {
+        going(addr as usize, len);
+    }
+    // SAFETY: forwarded unchanged.
+    unsafe { real::munmap(addr, len) }
+}
+
+/// mremap(2); variadic in C, which passes integers the same way.
+///
+/// # Safety
+/// C's contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int, new_addr: Ptr) -> Ptr {
+    // SAFETY: forwarded unchanged.
+    let forward = || unsafe { real::mremap(addr, old, new, flags, new_addr) };
+    if mapped::none() {
+        return forward();
+    }
+    let whole = mapped::at(addr as usize).filter(|m| m.len == old.next_multiple_of(PAGE) && old > 0);
+    let Some(m) = whole else {
+        if new < old {
+            going((addr as usize).saturating_add(new.next_multiple_of(PAGE)), old - new);
+        }
+        return forward();
+    };
+    if new.next_multiple_of(PAGE) <= m.len && flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) == 0 {
+        going(addr as usize + new.next_multiple_of(PAGE), m.len - new.next_multiple_of(PAGE));
+        return forward();
+    }
+    if flags & libc::MREMAP_MAYMOVE == 0 || flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0 {
+        // Not ours to imitate: the kernel decides, and the object is no longer followed.
+        going(addr as usize, old);
+        return forward();
+    }
+    // SAFETY: the object is a live private anonymous mapping of `old` bytes that the program wants moved.
+    unsafe { grow(&m, old, new) }.unwrap_or_else(|| {
+        going(addr as usize, old);
+        forward()
+    })
+}
+
+/// Moves a placed mapping by copying: the kernel refuses to grow a range of several mappings (EFAULT), which
+/// the program could not foresee. Memory that is not readable and writable is left to the kernel.
+///
+/// # Safety
+/// `m` is a live private anonymous mapping of `old` bytes.
+unsafe fn grow(m: &Mapped, old: usize, new: usize) -> Option<Ptr> {
+    let state = state::get()?;
+    let plan = plan_of(state, m)?;
+    if plan.run_count() <= 1 {
+        return None; // one mapping: the kernel can move it
+    }
+    // SAFETY: a new anonymous mapping; the check below keeps the copy inside readable memory.
+    unsafe {
+        let found = real::mmap(
+            core::ptr::null_mut(),
+            new,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        if found == FAILED {
+            return None;
+        }
+        let len = new.next_multiple_of(PAGE);
+        let fresh = Mapped { object: found as usize, object_len: len, start: found as usize, len, ..*m };
+        let placed = place_whole(state, &fresh, false);
+        if !copy_by_kernel(m.start, found as usize, old) {
+            gone(found as usize, len);
+            real::munmap(found, len);
+            return None;
+        }
+        if let Some(rule) = state.rules.get(m.rule).filter(|_| !placed) {
+            add(&rule.counters.unplaced, 1);
+        }
+        going(m.start, m.len);
+        real::munmap(m.start as Ptr, m.len);
+        Some(found)
+    }
+}
+
+/// Copies through process_vm_readv, which reports unreadable memory instead of killing the program.
+unsafe fn copy_by_kernel(from: usize, to: usize, len: usize) -> bool {
+    let mut done = 0;
+    while done < len {
+        let local = libc::iovec { iov_base: (to + done) as Ptr, iov_len: len - done };
+        let remote = libc::iovec { iov_base: (from + done) as Ptr, iov_len: len - done };
+        // SAFETY: `to` is writable for `len`; the kernel checks `from`.
+        let rc = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+        match usize::try_from(rc) {
+            Ok(n) if n > 0 => done += n,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// The exported names; `mmap64` is the same function on x86_64.
+mod exported {
+    use super::Ptr;
+    use core::ffi::c_int;
+
+    numamma_hook::entry! {
+        /// mmap(2).
+        fn mmap(addr: Ptr, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Ptr => super::mmap;
+        /// mmap(2) with 64-bit offsets.
+        fn mmap64(addr: Ptr, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Ptr => super::mmap;
+    }
+}

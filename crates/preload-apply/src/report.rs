@@ -1,0 +1,148 @@
+//! The report of a placed run: counted at the end, written at once or not at all.
+//!
+//! JSON by hand: a dozen numbers per rule do not justify a serializer inside a stranger's process.
+
+use core::fmt::Write as _;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use numamma_hook::{errno, say, sys};
+use numamma_plan::nodes;
+use numamma_plan::policy::PolicyKind;
+
+use crate::state::{self, State};
+use crate::{globals, heap, mapped, maps, table};
+
+static DONE: AtomicBool = AtomicBool::new(false);
+
+/// Checks all live objects and writes the report; once, in the process that was started, not in its forks.
+pub fn finish() {
+    let Some(state) = state::get() else { return };
+    if sys::pid() != state.pid || DONE.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let _errno = errno::Saved::now();
+    crate::resolve::catch_up_now();
+    name_missing(state);
+    let Some(path) = &state.report else { return };
+    globals::examine_all(state);
+    table::for_each(|placed| heap::examine(state, &placed));
+    mapped::for_each(|piece| maps::examine(state, &piece));
+    // Every process that inherits the environment and has the program's name reports: the one that has objects
+    // counts.
+    let nothing = state.rules.iter().all(|r| r.counters.instances.load(Ordering::Relaxed) == 0);
+    if nothing && path.exists() {
+        return;
+    }
+    write(path, None, &objects(state));
+}
+
+/// Says in one line which rules found nothing.
+fn name_missing(state: &State) {
+    let missing: Vec<&str> = state
+        .rules
+        .iter()
+        .filter(|r| r.rule.place.policy != PolicyKind::Default && r.counters.instances.load(Ordering::Relaxed) == 0)
+        .map(|r| r.rule.name())
+        .collect();
+    if !missing.is_empty() {
+        say!("not found, so not placed: {}", missing.join(", "));
+    }
+}
+
+/// Says at start-up what would otherwise be noticed at the end: the report has no directory.
+pub fn check_directory(path: &Path) {
+    if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty() && !d.exists()) {
+        say!("NUMAMMA_REPORT: {}: no such directory, no report will be written; create it", dir.display());
+    }
+}
+
+/// Writes a report that says why nothing was placed.
+pub fn problem(path: &Path, why: &str) {
+    write(path, Some(why), "");
+}
+
+fn objects(state: &State) -> String {
+    let mut out = String::new();
+    for rule in &state.rules {
+        if !out.is_empty() {
+            out.push_str(",\n");
+        }
+        let c = &rule.counters;
+        let list = rule.rule.place.nodes.clone().unwrap_or_else(|| nodes::format(&rule.nodes));
+        out.push_str("  {\"name\":");
+        string(&mut out, rule.rule.name());
+        out.push_str(",\"policy\":");
+        string(&mut out, rule.rule.place.policy.word());
+        out.push_str(",\"nodes\":");
+        string(&mut out, &list);
+        let numbers: [(&str, &AtomicU64); 9] = [
+            ("instances", &c.instances),
+            ("too_small", &c.too_small),
+            ("unplaced", &c.unplaced),
+            ("bytes", &c.bytes),
+            ("pages_planned", &c.planned),
+            ("pages_present", &c.present),
+            ("pages_on_plan", &c.on_plan),
+            ("pages_off_plan", &c.off_plan),
+            ("block", &c.block),
+        ];
+        for (name, value) in numbers {
+            // Writing to a String cannot fail.
+            let _ = write!(out, ",\"{name}\":{}", value.load(Ordering::Relaxed));
+        }
+        out.push('}');
+    }
+    out
+}
+
+fn string(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            c if (c as u32) < 0x20 => {
+                // Writing to a String cannot fail.
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// Temporary file and rename: a reader sees a whole report or none.
+fn write(path: &Path, problem: Option<&str>, objects: &str) {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write!(text, "{{\"pid\":{},\"program\":", sys::pid());
+    string(&mut text, &String::from_utf8_lossy(numamma_hook::modules::executable()));
+    text.push_str(",\"problem\":");
+    match problem {
+        Some(why) => string(&mut text, why),
+        None => text.push_str("null"),
+    }
+    let _ = writeln!(text, ",\"objects\":[\n{objects}\n]}}");
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", sys::pid()));
+    if let Err(e) = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path)) {
+        // The directory was there at start-up: a helper that outlives the reader of the report has nobody to tell.
+        if e.kind() == ErrorKind::NotFound {
+            return;
+        }
+        say!("{}: cannot write the report: {e}; check NUMAMMA_REPORT", path.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn strings_are_escaped() {
+        let mut out = String::new();
+        super::string(&mut out, "a\"b\\c\nd");
+        assert_eq!(out, "\"a\\\"b\\\\c\\u000ad\"");
+    }
+}

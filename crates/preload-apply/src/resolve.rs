@@ -1,0 +1,185 @@
+//! From names in the policy to addresses in the loaded modules: at start-up, and again when libraries come
+//! or go.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use numamma_plan::callsite;
+
+use crate::elf::{Elf, Kind, Symbol};
+use crate::globals;
+use crate::loaded::{self, Loaded};
+use crate::sites::{self, Frame, Site};
+use crate::state::{self, State};
+use crate::wanted::Wanted;
+
+/// A library was loaded and its objects are not placed yet.
+static PENDING: AtomicBool = AtomicBool::new(false);
+/// One thread resolves at a time; another one that comes meanwhile goes on without waiting.
+static BUSY: AtomicBool = AtomicBool::new(false);
+
+/// Notes that a library was loaded where its objects could not be placed at once.
+pub fn later() {
+    PENDING.store(true, Ordering::Relaxed);
+}
+
+/// Resolves now if a library was loaded and `ra` shows that its code runs (so the loader is done with it).
+pub fn catch_up(ra: usize) {
+    if PENDING.load(Ordering::Relaxed) && !sites::known_module(ra) {
+        now();
+    }
+}
+
+/// Resolves now if a library was loaded; for places where the loader cannot be at work on this thread.
+pub fn catch_up_now() {
+    if PENDING.load(Ordering::Relaxed) {
+        now();
+    }
+}
+
+/// File names of the profile preload: installed, and in a cargo target directory.
+const PROFILE_PRELOADS: [&[u8]; 2] = [b"libnumamma-profile.so", b"libnumamma_preload_profile.so"];
+
+/// Looks at all modules; places the globals of those that are new, and finds the call sites anew.
+pub fn now() {
+    let Some(state) = state::get() else { return };
+    if BUSY.swap(true, Ordering::Acquire) {
+        PENDING.store(true, Ordering::Relaxed);
+        return;
+    }
+    PENDING.store(false, Ordering::Relaxed);
+    resolve(state);
+    BUSY.store(false, Ordering::Release);
+}
+
+/// Modules whose globals have been placed, by path and bias, guarded by [`BUSY`].
+struct Seen(core::cell::UnsafeCell<Vec<Loaded>>);
+
+// SAFETY: only `resolve` touches it, and BUSY lets one thread at a time in.
+unsafe impl Sync for Seen {}
+
+static SEEN: Seen = Seen(core::cell::UnsafeCell::new(Vec::new()));
+
+/// What a name is wanted for.
+enum Purpose<'a> {
+    Global(usize),
+    Function(&'a str),
+}
+
+fn resolve(state: &'static State) {
+    let mut modules = loaded::all();
+    // SAFETY: this thread holds BUSY.
+    let seen = unsafe { &mut *SEEN.0.get() };
+    modules.iter_mut().for_each(|m| m.follow_links(seen));
+    let mut functions: Vec<(&str, usize, usize)> = Vec::new();
+    for module in &modules {
+        let is_new = !seen.contains(module);
+        look_into(state, module, is_new, &mut functions);
+    }
+    let sites = (0..state.rules.len()).filter_map(|i| site(state, i, &modules, &functions)).collect();
+    let relay = modules.iter().find(|m| PROFILE_PRELOADS.contains(&m.file_name())).map(|m| (m.start, m.end));
+    sites::publish(sites, modules.iter().map(|m| (m.start, m.end)).collect(), relay);
+    *seen = modules;
+}
+
+/// One pass over the symbols of `module`: places its globals if it is new, collects wanted functions.
+fn look_into<'a>(state: &'static State, module: &Loaded, is_new: bool, functions: &mut Vec<(&'a str, usize, usize)>)
+where
+    'static: 'a,
+{
+    let mut purposes: Vec<Purpose<'static>> = Vec::new();
+    let mut wanted = Wanted::default();
+    let mut want = |name: &'static str, kind: Kind, purpose: Purpose<'static>| {
+        if wanted.is_empty() {
+            wanted = Wanted::with_capacity(state.rules.len());
+        }
+        wanted.insert(name.as_bytes(), kind, purposes.len());
+        purposes.push(purpose);
+    };
+    let mut sections: Vec<(usize, &'static str)> = Vec::new();
+    for (index, rule) in state.rules.iter().enumerate() {
+        match rule.rule.global.as_deref() {
+            Some(name) if is_new && belongs(state, rule.rule.module.as_deref(), module) => {
+                if name.starts_with('.') {
+                    sections.push((index, name));
+                } else {
+                    want(name, Kind::Object, Purpose::Global(index));
+                }
+            }
+            _ if by_function(state, index) => {
+                let names = rule.rule.function.iter().flatten().filter(|n| !unnamed(n));
+                names.for_each(|n| want(n, Kind::Function, Purpose::Function(n)));
+            }
+            _ => {}
+        }
+    }
+    if purposes.is_empty() && sections.is_empty() {
+        return;
+    }
+    let Some(elf) = Elf::open(&module.path) else { return };
+    let mut globals: Vec<(usize, Symbol)> = Vec::with_capacity(purposes.len());
+    elf.find(&wanted, |purpose, symbol| match purposes.get(purpose) {
+        Some(Purpose::Global(rule)) => globals.push((*rule, symbol)),
+        Some(Purpose::Function(name)) => {
+            // Return addresses lie after the call: the last one may be one past the function's end.
+            let start = module.bias.wrapping_add(symbol.address as usize);
+            functions.push((name, start + 1, start.saturating_add(symbol.size as usize) + 1));
+        }
+        None => {}
+    });
+    globals.sort_by_key(|&(rule, _)| rule);
+    let mut found = Vec::with_capacity(globals.len());
+    for same in globals.chunk_by(|a, b| a.0 == b.0) {
+        let Some(&(rule, _)) = same.first() else { continue };
+        let candidates = same.iter().map(|&(_, symbol)| symbol).collect();
+        found.extend(globals::choose(state, rule, candidates, module));
+    }
+    found.extend(sections.iter().filter_map(|&(rule, name)| globals::remainder(rule, name.as_bytes(), &elf, module)));
+    globals::place_all(state, module, found);
+}
+
+/// Whether a rule for `wanted` (a file name; the program when absent) means `module`.
+fn belongs(state: &State, wanted: Option<&str>, module: &Loaded) -> bool {
+    match wanted {
+        None => module.program,
+        Some(name) => is_module(state, callsite::file_name(name), module),
+    }
+}
+
+/// The program may have been renamed since the policy was made: it also answers to the policy's name for it.
+fn is_module(state: &State, name: &str, module: &Loaded) -> bool {
+    let programs_name = || state.policy.program.as_ref().map(|p| callsite::file_name(&p.path));
+    module.is_called(name.as_bytes()) || (module.program && programs_name() == Some(name))
+}
+
+/// Addresses of another build mean nothing: then, or without addresses, functions identify the call site.
+fn by_function(state: &State, index: usize) -> bool {
+    state
+        .rules
+        .get(index)
+        .is_some_and(|r| r.rule.function.is_some() && (r.rule.callsite.is_none() || !state.same_build))
+}
+
+fn unnamed(function: &str) -> bool {
+    function.is_empty() || function == "?"
+}
+
+fn site(state: &State, index: usize, modules: &[Loaded], functions: &[(&str, usize, usize)]) -> Option<Site> {
+    let rule = &state.rules.get(index)?.rule;
+    let frames = if by_function(state, index) {
+        let ranges =
+            |name: &String| functions.iter().filter(|(n, ..)| n == name).map(|&(_, low, high)| (low, high)).collect();
+        let frame = |name: &String| if unnamed(name) { Frame::Any } else { Frame::In(ranges(name)) };
+        rule.function.iter().flatten().map(frame).collect()
+    } else if state.same_build {
+        rule.callsite.as_ref()?.iter().map(|text| at_address(state, text, modules)).collect()
+    } else {
+        return None;
+    };
+    Some(Site { rule: index, frames })
+}
+
+fn at_address(state: &State, text: &str, modules: &[Loaded]) -> Frame {
+    let Ok(frame) = text.parse::<callsite::Frame>() else { return Frame::In(Vec::new()) };
+    let here = modules.iter().filter(|m| is_module(state, &frame.module, m));
+    Frame::In(here.map(|m| m.bias.wrapping_add(frame.vaddr as usize)).map(|ra| (ra, ra.saturating_add(1))).collect())
+}

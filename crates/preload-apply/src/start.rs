@@ -1,0 +1,204 @@
+//! Start-up: read the policy, decide whether this program is meant, place the globals, let the hooks know.
+//!
+//! Everything that goes wrong here is one line on stderr and an unplaced run; with NUMAMMA_STRICT=1 it ends
+//! the program before `main` instead, which is the only exit this library knows.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::PathBuf;
+
+use core::sync::atomic::AtomicU64;
+
+use numamma_hook::message;
+use numamma_hook::sys::{self, PAGE};
+use numamma_hook::{errno, modules, real, say};
+use numamma_plan::callsite::file_name;
+use numamma_plan::machine::Machine;
+use numamma_plan::policy::{ObjectRule, Program};
+use numamma_plan::{check, nodes};
+
+use crate::elf::Elf;
+use crate::kernel::{self, Mode};
+use crate::state::{self, Counters, Rule, State};
+use crate::{binding, heap, report, resolve, sites, table};
+
+/// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
+const EXIT_CONFIG: i32 = 78;
+
+/// Runs before `main`. Never unwinds into the loader.
+pub fn start() {
+    let _errno = errno::Saved::now();
+    message::remember_stderr();
+    real::resolve();
+    heap::start();
+    let policy = env::var_os("NUMAMMA_POLICY").filter(|p| !p.is_empty());
+    let Some(policy) = policy else {
+        sites::publish(Vec::new(), Vec::new(), None);
+        return;
+    };
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {})); // its text would be several lines
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| load(policy.clone())));
+    panic::set_hook(hook);
+    let problem = match outcome {
+        Ok(Ok(())) => None,
+        Ok(Err(why)) => Some(why),
+        Err(_) => Some("an error of NumaMMA itself while reading the policy; please report it".to_owned()),
+    };
+    if let Some(why) = problem {
+        give_up(&policy, &why);
+    }
+    if state::get().is_none() {
+        // Nothing will ever match: let every call site become boring.
+        sites::publish(Vec::new(), Vec::new(), None);
+    }
+}
+
+fn flag(name: &str) -> bool {
+    env::var_os(name).is_some_and(|v| !v.is_empty() && v != "0")
+}
+
+fn report_path() -> Option<PathBuf> {
+    env::var_os("NUMAMMA_REPORT").filter(|p| !p.is_empty()).map(PathBuf::from)
+}
+
+fn give_up(policy: &OsString, why: &str) {
+    say!("{}: {why}; running unplaced", policy.display());
+    if let Some(path) = report_path() {
+        report::problem(&path, why);
+    }
+    if flag("NUMAMMA_STRICT") {
+        say!("NUMAMMA_STRICT is set: not starting the program");
+        // SAFETY: ends the process before main; nothing of the program has run.
+        unsafe { libc::syscall(libc::SYS_exit_group, EXIT_CONFIG) };
+    }
+}
+
+/// How the running program relates to the one the policy was made for.
+#[derive(Debug, PartialEq, Eq)]
+enum Match {
+    /// The same build, or nothing to tell builds apart by.
+    Same,
+    /// The same file name, another build.
+    OtherBuild,
+    /// Another program.
+    Other,
+}
+
+fn load(path: OsString) -> Result<(), String> {
+    let text = fs::read_to_string(&path).map_err(|e| format!("cannot read the policy: {e}"))?;
+    let mut policy = check::parse(&text).map_err(|e| e.to_string())?;
+    let executable = modules::executable();
+    let same_build = match policy.program.as_ref().map_or(Match::Same, |p| identify(p, executable)) {
+        Match::Same => true,
+        Match::OtherBuild => {
+            say!(
+                "this is another build of {} than the policy was made for: matching globals and functions by name",
+                String::from_utf8_lossy(executable)
+            );
+            false
+        }
+        Match::Other => {
+            if flag("NUMAMMA_VERBOSE") {
+                say!("{} is not the program of the policy: left alone", String::from_utf8_lossy(executable));
+            }
+            return Ok(());
+        }
+    };
+    if policy.objects.len() > table::MAX_RULES {
+        return Err(format!(
+            "{} objects are more than the {} that can be handled",
+            policy.objects.len(),
+            table::MAX_RULES
+        ));
+    }
+    let machine = Machine::this();
+    let existing = machine.memory_node_ids();
+    let objects = std::mem::take(&mut policy.objects);
+    let rules = objects.into_iter().map(|r| rule(r, &existing)).collect::<Result<Vec<Rule>, String>>()?;
+    probe(&rules)?;
+    let report = report_path();
+    if let Some(path) = &report {
+        report::check_directory(path);
+    }
+    let state = state::publish(State {
+        policy,
+        machine,
+        rules,
+        same_build,
+        report,
+        pid: sys::pid(),
+        verbose: flag("NUMAMMA_VERBOSE"),
+        mappings: AtomicU64::new(0),
+    });
+    binding::start(state);
+    resolve::now();
+    Ok(())
+}
+
+fn identify(program: &Program, executable: &[u8]) -> Match {
+    let name = executable.rsplit(|&b| b == b'/').next().unwrap_or(executable);
+    let same_name = file_name(&program.path).as_bytes() == name;
+    let Some(wanted) = &program.build_id else {
+        return if same_name { Match::Same } else { Match::Other };
+    };
+    let elf = Elf::open(executable);
+    let found =
+        elf.as_ref().and_then(Elf::build_id).map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>());
+    match (found.as_deref() == Some(wanted.to_ascii_lowercase().as_str()), same_name) {
+        (true, _) => Match::Same,
+        (false, true) => Match::OtherBuild,
+        (false, false) => Match::Other,
+    }
+}
+
+fn rule(rule: ObjectRule, existing: &[u32]) -> Result<Rule, String> {
+    let nodes = match &rule.place.nodes {
+        Some(list) => nodes::parse(list, existing).map_err(|e| format!("object {}: {e}", rule.name()))?,
+        None => existing.to_vec(),
+    };
+    Ok(Rule { rule, nodes, counters: Counters::default() })
+}
+
+/// Tries the one call that everything needs, so that a container that refuses it is named once and early.
+fn probe(rules: &[Rule]) -> Result<(), String> {
+    let Some(node) = rules.iter().find_map(|r| r.nodes.first()) else { return Ok(()) };
+    let Some(page) = sys::map_anonymous(PAGE) else { return Ok(()) };
+    let tried = kernel::mbind(page as usize, PAGE, Mode::Preferred, &[*node], false);
+    // SAFETY: the page is ours.
+    unsafe { sys::unmap(page, PAGE) };
+    tried.map_err(|error| {
+        let why = match error {
+            libc::EPERM | libc::EACCES => {
+                "not permitted (a container's seccomp filter? allow mbind or add CAP_SYS_NICE)"
+            }
+            libc::ENOSYS => "not available (a kernel without NUMA support, or a seccomp filter)",
+            _ => "refused",
+        };
+        format!("placing memory (mbind on node {node}) is {why}, error {error}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(path: &str, build_id: Option<&str>) -> Program {
+        Program { path: path.to_owned(), build_id: build_id.map(str::to_owned) }
+    }
+
+    #[test]
+    fn builds_and_names() {
+        let exe = env::current_exe().unwrap();
+        let exe = exe.as_os_str().as_encoded_bytes();
+        let name = String::from_utf8_lossy(exe.rsplit(|&b| b == b'/').next().unwrap()).into_owned();
+        let id: String = Elf::open(exe).unwrap().build_id().unwrap().iter().map(|b| format!("{b:02X}")).collect();
+        assert_eq!(identify(&program(&name, None), exe), Match::Same);
+        assert_eq!(identify(&program("renamed", Some(&id)), exe), Match::Same);
+        assert_eq!(identify(&program(&name, Some("00")), exe), Match::OtherBuild);
+        assert_eq!(identify(&program("sh", Some("00")), exe), Match::Other);
+        assert_eq!(identify(&program("sh", None), exe), Match::Other);
+    }
+}

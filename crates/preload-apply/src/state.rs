@@ -1,0 +1,129 @@
+//! What the whole library shares once the policy is accepted: set once before `main`, read by the hooks.
+
+use std::borrow::Cow;
+
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use numamma_plan::machine::Machine;
+use numamma_plan::plan::{self, PagePlan};
+use numamma_plan::policy::{ObjectRule, Policy};
+
+/// Share of vm.max_map_count that all placed objects together may use: beyond the limit pthread_create and
+/// malloc of the program fail, so most of it must stay the program's.
+const BUDGET_DIVISOR: u64 = 4;
+
+/// What happened under one rule; summed over instances, written by any thread.
+#[derive(Default)]
+pub struct Counters {
+    /// Objects found.
+    pub instances: AtomicU64,
+    /// Of these, without a whole page.
+    pub too_small: AtomicU64,
+    /// Of these, refused by the kernel or by the budget.
+    pub unplaced: AtomicU64,
+    /// Bytes of all instances.
+    pub bytes: AtomicU64,
+    /// Pages with a planned node.
+    pub planned: AtomicU64,
+    /// Pages that existed when checked.
+    pub present: AtomicU64,
+    /// Of these, on plan.
+    pub on_plan: AtomicU64,
+    /// Of these, off plan.
+    pub off_plan: AtomicU64,
+    /// Bytes of the last block size used.
+    pub block: AtomicU64,
+}
+
+/// Adds without ordering anything: totals are read when the program ends.
+pub fn add(counter: &AtomicU64, value: u64) {
+    counter.fetch_add(value, Ordering::Relaxed);
+}
+
+/// One rule of the policy at work.
+pub struct Rule {
+    /// As in the file.
+    pub rule: ObjectRule,
+    /// Node numbers of its node list, in its order.
+    pub nodes: Vec<u32>,
+    /// Totals.
+    pub counters: Counters,
+}
+
+/// The accepted policy and the machine it meets.
+pub struct State {
+    /// As in the file, without its objects: these are in `rules`.
+    pub policy: Policy,
+    /// This machine.
+    pub machine: Machine,
+    /// Rules in the order of the file.
+    pub rules: Vec<Rule>,
+    /// The build is the one the policy was made from: addresses can be believed.
+    pub same_build: bool,
+    /// Where to write the report, if anywhere, and the process that writes it.
+    pub report: Option<std::path::PathBuf>,
+    /// Process that owns the report: forked children keep quiet.
+    pub pid: u32,
+    /// NUMAMMA_VERBOSE=1.
+    pub verbose: bool,
+    /// Mappings in use by block distributions.
+    pub mappings: AtomicU64,
+}
+
+static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The state; `None` before start-up is complete and in programs that are left alone.
+#[inline(always)]
+pub fn get() -> Option<&'static State> {
+    // SAFETY: the pointer is null or a leaked box; Acquire pairs with the Release of `publish`.
+    unsafe { STATE.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes the state visible to the hooks. Called once.
+pub fn publish(state: State) -> &'static State {
+    let leaked: &'static State = Box::leak(Box::new(state));
+    STATE.store(core::ptr::from_ref(leaked).cast_mut(), Ordering::Release);
+    leaked
+}
+
+impl State {
+    /// Mappings all placed objects may use.
+    pub fn budget(&self) -> u64 {
+        self.machine.max_map_count / BUDGET_DIVISOR
+    }
+
+    /// Plan of an object of rule `index`. Allocates nothing: it is made for every placed allocation.
+    pub fn plan(&self, index: usize, size: u64, pages: u64) -> Option<PagePlan<'_>> {
+        let rule = self.rules.get(index)?;
+        let page_size = plan::page_size_in_use(size, self.machine.thp);
+        let pattern = rule.rule.pattern.as_ref();
+        let layout = plan::layout(&rule.rule.place, pattern, size, page_size, rule.nodes.len() as u64).ok()?;
+        Some(PagePlan { pages, nodes: Cow::Borrowed(&rule.nodes), layout })
+    }
+
+    /// This process writes the report (a forked child has another pid and keeps quiet).
+    pub fn reports(&self) -> bool {
+        self.report.is_some() && numamma_hook::sys::pid() == self.pid
+    }
+
+    /// Takes `wanted` mappings out of the budget; what is left when that is too much.
+    pub fn take_mappings(&self, wanted: u64) -> Result<(), u64> {
+        let budget = self.budget();
+        let mut used = self.mappings.load(Ordering::Relaxed);
+        loop {
+            let left = budget.saturating_sub(used);
+            if wanted > left {
+                return Err(left);
+            }
+            match self.mappings.compare_exchange_weak(used, used + wanted, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => used = now,
+            }
+        }
+    }
+
+    /// Gives mappings back.
+    pub fn give_mappings(&self, count: u64) {
+        self.mappings.fetch_sub(count, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,209 @@
+//! The placed heap objects, found by their address without a lock.
+//!
+//! Placed objects start on a page, so the table is a radix tree over page numbers: two levels of nodes that
+//! are mapped when first needed and never unmapped, and slots of two words. A slot is filled before its
+//! address is handed to the program and emptied by whoever frees it; the swap decides between two frees of
+//! one address. Nothing is allocated per object.
+//!
+//! ```text
+//! address bits   47..36        35..24        23..12       11..0
+//!                ROOT index    middle index  leaf slot    0
+//! slot           size: bytes asked for    meta: used 1 | node 10 | rule 16 | block pages 36 (low)
+//! ```
+
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use numamma_hook::sys;
+
+const BITS: u32 = 12;
+const WIDTH: usize = 1 << BITS;
+const USED: u64 = 1 << 63;
+const BLOCK_BITS: u32 = 36;
+const RULE_BITS: u32 = 16;
+const NODE_BITS: u32 = 10;
+const _: () = assert!(BLOCK_BITS + RULE_BITS + NODE_BITS < 63);
+
+/// Rules a policy may have: what a slot can name.
+pub const MAX_RULES: usize = 1 << RULE_BITS;
+
+struct Slot {
+    size: AtomicU64,
+    meta: AtomicU64,
+}
+
+type Leaf = [Slot; WIDTH];
+type Middle = [AtomicPtr<Leaf>; WIDTH];
+
+static ROOT: [AtomicPtr<Middle>; WIDTH] = [const { AtomicPtr::new(core::ptr::null_mut()) }; WIDTH];
+
+/// One placed object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// First byte; a multiple of the page size.
+    pub address: usize,
+    /// Bytes the program asked for.
+    pub size: usize,
+    /// Index of the rule.
+    pub rule: usize,
+    /// Node of a `local` object.
+    pub node: u32,
+    /// Pages per block as placed (the budget may have enlarged it); 0 when the layout has no blocks.
+    pub block: u64,
+}
+
+impl Placed {
+    /// Bytes of the object's mapping.
+    pub fn mapped(&self) -> usize {
+        mapped_len(self.size)
+    }
+
+    fn meta(&self) -> u64 {
+        let field = |value: u64, bits: u32| value & ((1 << bits) - 1);
+        USED | (field(u64::from(self.node), NODE_BITS) << (RULE_BITS + BLOCK_BITS))
+            | (field(self.rule as u64, RULE_BITS) << BLOCK_BITS)
+            | field(self.block, BLOCK_BITS)
+    }
+
+    fn from_words(address: usize, size: u64, meta: u64) -> Placed {
+        let field = |shift: u32, bits: u32| (meta >> shift) & ((1 << bits) - 1);
+        Placed {
+            address,
+            size: size as usize,
+            rule: field(BLOCK_BITS, RULE_BITS) as usize,
+            node: field(RULE_BITS + BLOCK_BITS, NODE_BITS) as u32,
+            block: field(0, BLOCK_BITS),
+        }
+    }
+}
+
+/// Bytes of the mapping of an object of `size` bytes.
+pub fn mapped_len(size: usize) -> usize {
+    size.max(1).next_multiple_of(sys::PAGE)
+}
+
+/// Whether `address` can be a placed object at all: page-aligned, not null, in the user half.
+#[inline(always)]
+pub fn possible(address: usize) -> bool {
+    address & (sys::PAGE - 1) == 0 && address != 0 && address < 1 << (4 * BITS)
+}
+
+fn existing(address: usize) -> Option<&'static Slot> {
+    if !possible(address) {
+        return None;
+    }
+    let index = |level: u32| (address >> (BITS * level)) & (WIDTH - 1);
+    // SAFETY: nodes are zeroed mappings of their type, published with Release and never unmapped.
+    unsafe {
+        let middle = ROOT.get(index(3))?.load(Ordering::Acquire).as_ref()?;
+        let leaf = middle.get(index(2))?.load(Ordering::Acquire).as_ref()?;
+        leaf.get(index(1))
+    }
+}
+
+/// The node behind `link`, mapped now if it is missing.
+fn grow<T>(link: &AtomicPtr<T>) -> Option<&'static T> {
+    let mut node = link.load(Ordering::Acquire);
+    if node.is_null() {
+        let fresh = sys::map_anonymous(size_of::<T>())?;
+        // Release pairs with the Acquire loads: who sees the node sees zeroes. A loser gives its node back.
+        match link.compare_exchange(node, fresh.cast(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => node = fresh.cast(),
+            Err(other) => {
+                // SAFETY: nobody has seen this mapping.
+                unsafe { sys::unmap(fresh, size_of::<T>()) };
+                node = other;
+            }
+        }
+    }
+    // SAFETY: as in `existing`; an all-zero node is a valid array of atomics.
+    unsafe { node.as_ref() }
+}
+
+/// Makes room for an object at `address`; false when memory for the table is short.
+pub fn reserve(address: usize) -> bool {
+    let index = |level: u32| (address >> (BITS * level)) & (WIDTH - 1);
+    possible(address)
+        && ROOT.get(index(3)).and_then(grow).and_then(|middle| middle.get(index(2))).and_then(grow).is_some()
+}
+
+/// Enters an object whose place was [`reserve`]d.
+pub fn insert(placed: &Placed) -> bool {
+    let Some(slot) = existing(placed.address) else { return false };
+    slot.size.store(placed.size as u64, Ordering::Relaxed);
+    // Release pairs with the Acquire of `find` and `take`: who sees the slot used sees its size.
+    slot.meta.store(placed.meta(), Ordering::Release);
+    true
+}
+
+/// The placed object that starts at `address`.
+#[inline]
+pub fn find(address: usize) -> Option<Placed> {
+    let slot = existing(address)?;
+    let meta = slot.meta.load(Ordering::Acquire);
+    (meta & USED != 0).then(|| Placed::from_words(address, slot.size.load(Ordering::Relaxed), meta))
+}
+
+/// Removes and returns the placed object that starts at `address`; of two callers one gets it.
+pub fn take(address: usize) -> Option<Placed> {
+    let slot = existing(address)?;
+    if slot.meta.load(Ordering::Relaxed) & USED == 0 {
+        return None;
+    }
+    let meta = slot.meta.swap(0, Ordering::AcqRel);
+    (meta & USED != 0).then(|| Placed::from_words(address, slot.size.load(Ordering::Relaxed), meta))
+}
+
+/// Changes the size of a live object that keeps its address.
+pub fn resize(address: usize, size: usize) {
+    if let Some(slot) = existing(address) {
+        slot.size.store(size as u64, Ordering::Relaxed);
+    }
+}
+
+/// Calls `visit` with every placed object that is live.
+pub fn for_each(mut visit: impl FnMut(Placed)) {
+    for (i, root) in ROOT.iter().enumerate() {
+        // SAFETY: as in `existing`.
+        let Some(middle) = (unsafe { root.load(Ordering::Acquire).as_ref() }) else { continue };
+        for (j, link) in middle.iter().enumerate() {
+            // SAFETY: as in `existing`.
+            let Some(leaf) = (unsafe { link.load(Ordering::Acquire).as_ref() }) else { continue };
+            for (k, slot) in leaf.iter().enumerate() {
+                let meta = slot.meta.load(Ordering::Acquire);
+                if meta & USED != 0 {
+                    let page = ((i * WIDTH) + j) * WIDTH + k;
+                    visit(Placed::from_words(page << BITS, slot.size.load(Ordering::Relaxed), meta));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_taker_gets_an_object() {
+        let placed = Placed { address: 0x7f12_3456_7000, size: 12_345, rule: 65_535, node: 1023, block: (1 << 36) - 1 };
+        assert!(find(placed.address).is_none());
+        assert!(reserve(placed.address) && insert(&placed));
+        assert_eq!(find(placed.address), Some(placed));
+        assert!(find(placed.address + 4096).is_none() && find(placed.address + 8).is_none());
+        let mut seen = Vec::new();
+        for_each(|p| seen.push(p));
+        assert_eq!(seen, [placed]);
+        let takers: Vec<_> = (0..4).map(|_| std::thread::spawn(move || take(placed.address))).collect();
+        let got = takers.into_iter().filter_map(|t| t.join().unwrap()).collect::<Vec<_>>();
+        assert_eq!(got, [placed]);
+        assert_eq!(placed.mapped(), 16_384);
+    }
+
+    #[test]
+    fn foreign_addresses_are_nobodys() {
+        for address in [0, 8, 4096, 1 << 48, usize::MAX & !4095] {
+            assert!(take(address).is_none());
+        }
+        assert!(!reserve(1 << 48));
+    }
+}

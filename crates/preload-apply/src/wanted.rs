@@ -1,0 +1,224 @@
+//! The names a policy wants from a symbol table, asked a hundred thousand times before `main`.
+//!
+//! A symbol's name is hashed eight bytes at a time while its end is looked for; nearly all names end at the
+//! first, empty slot of the table, and only a name with a wanted hash is compared.
+
+use crate::elf::Kind;
+
+/// Slots per name: at this load three of four names that are not wanted meet an empty slot at once.
+const SLOTS_PER_NAME: usize = 4;
+const NONE: u32 = u32::MAX;
+const ONES: u64 = 0x0101_0101_0101_0101;
+/// Multiplier of the FxHash of rustc: odd, with well-mixed high bits, which choose the slot.
+const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
+
+/// A name and its hash.
+#[derive(Clone, Copy, Debug)]
+pub struct Name<'a> {
+    bytes: &'a [u8],
+    hash: u64,
+}
+
+/// The highest bit of the lowest zero byte of `word`; zero if none is zero.
+fn zero_mark(word: u64) -> u64 {
+    // Borrows only spoil bytes above a true zero, so the lowest mark is right.
+    word.wrapping_sub(ONES) & !word & (ONES << 7)
+}
+
+fn mix(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(5) ^ word).wrapping_mul(FACTOR)
+}
+
+impl<'a> Name<'a> {
+    /// The C string that begins at `start` of a string table; `None` if it does not end there.
+    #[inline(always)]
+    pub fn read(strings: &'a [u8], start: usize) -> Option<Name<'a>> {
+        let whole = strings.get(start..)?;
+        let (mut rest, mut hash) = (whole, 0);
+        let end_of = |mark: u64, rest: &[u8]| whole.len() - rest.len() + mark.trailing_zeros() as usize / 8;
+        while let Some((chunk, after)) = rest.split_first_chunk::<8>() {
+            let word = u64::from_le_bytes(*chunk);
+            let mark = zero_mark(word);
+            if mark != 0 {
+                let below = (mark >> 7).wrapping_sub(1); // the bytes before the zero
+                return Some(Name { bytes: whole.get(..end_of(mark, rest))?, hash: mix(hash, word & below) });
+            }
+            (rest, hash) = (after, mix(hash, word));
+        }
+        // The end of the table: the zero must be its own, not the filling.
+        let end = rest.iter().position(|&b| b == 0)?;
+        let bytes = whole.get(..whole.len() - rest.len() + end)?;
+        Some(Name { bytes, hash: mix(hash, last_word(rest.get(..end)?)) })
+    }
+
+    /// A name as the policy spells it.
+    pub fn new(bytes: &'a [u8]) -> Name<'a> {
+        let chunks = bytes.chunks_exact(8);
+        let rest = last_word(chunks.remainder());
+        let hash = chunks.fold(0, |hash, c| mix(hash, last_word(c)));
+        Name { bytes, hash: mix(hash, rest) }
+    }
+
+    /// The part before the first dot, if there is one.
+    pub fn before_dot(&self) -> Option<Name<'a>> {
+        let dot = self.bytes.iter().position(|&b| b == b'.')?;
+        self.bytes.get(..dot).map(Name::new)
+    }
+}
+
+/// Up to eight bytes, filled up with zeroes.
+fn last_word(bytes: &[u8]) -> u64 {
+    bytes.iter().take(8).rev().fold(0, |word, &b| word << 8 | u64::from(b))
+}
+
+struct Entry<'a> {
+    name: &'a [u8],
+    kind: Kind,
+    index: usize,
+    /// The next entry with the same hash and name.
+    next: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    hash: u64,
+    first: u32,
+}
+
+/// Wanted names and the caller's index of each.
+#[derive(Default)]
+pub struct Wanted<'a> {
+    entries: Vec<Entry<'a>>,
+    slots: Vec<Slot>,
+    objects: bool,
+    functions: bool,
+}
+
+impl<'a> Wanted<'a> {
+    /// Room for `names`.
+    pub fn with_capacity(names: usize) -> Wanted<'a> {
+        let mut wanted = Wanted { entries: Vec::with_capacity(names), ..Wanted::default() };
+        wanted.rehash(names);
+        wanted
+    }
+
+    /// No name is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether any name of this kind is wanted.
+    #[inline(always)]
+    pub fn holds(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Object => self.objects,
+            Kind::Function => self.functions,
+        }
+    }
+
+    /// Wants `name`; one name may be wanted several times.
+    pub fn insert(&mut self, name: &'a [u8], kind: Kind, index: usize) {
+        self.entries.push(Entry { name, kind, index, next: NONE });
+        match kind {
+            Kind::Object => self.objects = true,
+            Kind::Function => self.functions = true,
+        }
+        if self.slots.len() < self.entries.len() * SLOTS_PER_NAME {
+            self.rehash(self.entries.len() * 2);
+        } else {
+            self.link(self.entries.len() - 1);
+        }
+    }
+
+    fn rehash(&mut self, names: usize) {
+        let slots = (names.max(1) * SLOTS_PER_NAME).next_power_of_two();
+        self.slots = vec![Slot { hash: 0, first: NONE }; slots];
+        (0..self.entries.len()).for_each(|i| self.link(i));
+    }
+
+    /// Slot of `hash`, or the empty one where it belongs. There always is one: slots outnumber names.
+    #[inline(always)]
+    fn slot(&self, hash: u64) -> usize {
+        let mask = self.slots.len().wrapping_sub(1); // an empty table has no slot to find
+        let mut at = (hash >> 32) as usize & mask;
+        while self.slots.get(at).is_some_and(|s| s.first != NONE && s.hash != hash) {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    fn link(&mut self, index: usize) {
+        let Some(hash) = self.entries.get(index).map(|e| Name::new(e.name).hash) else { return };
+        let at = self.slot(hash);
+        if let (Some(slot), Some(entry)) = (self.slots.get_mut(at), self.entries.get_mut(index)) {
+            entry.next = slot.first;
+            *slot = Slot { hash, first: index as u32 };
+        }
+    }
+
+    /// Calls `visit` with every index for which `name` is wanted; true if there was one.
+    #[inline(always)]
+    pub fn find(&self, name: &Name<'_>, kind: Kind, visit: impl FnMut(usize)) -> bool {
+        match self.slots.get(self.slot(name.hash)) {
+            Some(slot) if slot.first != NONE => self.visit(slot.first, name, kind, visit),
+            _ => false,
+        }
+    }
+
+    fn visit(&self, first: u32, name: &Name<'_>, kind: Kind, mut visit: impl FnMut(usize)) -> bool {
+        let (mut next, mut any) = (first, false);
+        while let Some(entry) = self.entries.get(next as usize) {
+            if entry.name == name.bytes && entry.kind == kind {
+                visit(entry.index);
+                any = true;
+            }
+            next = entry.next;
+        }
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_hash_alike_wherever_they_are_read() {
+        let text = b"\0a\0seven77\0eight888\0nine99999\0sixteen_bytes_16\0caf\xc3\xa9\x80\x01\0end";
+        let mut at = 0;
+        for word in text.split(|&b| b == 0) {
+            let read = Name::read(text, at);
+            if at + word.len() == text.len() {
+                assert!(read.is_none(), "the last one has no end");
+            } else {
+                assert_eq!(read.map(|n| (n.bytes, n.hash)), Some((word, Name::new(word).hash)));
+            }
+            at += word.len() + 1;
+        }
+        assert!(Name::read(text, text.len()).is_none() && Name::read(text, usize::MAX - 20).is_none());
+        assert_eq!(Name::new(b"work.constprop.0").before_dot().map(|n| n.bytes), Some(&b"work"[..]));
+    }
+
+    #[test]
+    fn every_wanted_name_is_found_under_all_its_indices_and_kinds() {
+        let names: Vec<String> = (0..500).map(|i| format!("name_{i}")).collect();
+        let mut wanted = Wanted::default();
+        assert!(wanted.is_empty() && !wanted.find(&Name::new(b""), Kind::Object, |_| {}));
+        for (i, name) in names.iter().enumerate() {
+            wanted.insert(name.as_bytes(), Kind::Object, i);
+            wanted.insert(name.as_bytes(), Kind::Object, 1000 + i);
+        }
+        wanted.insert(b"name_7", Kind::Function, 9999);
+        let found = |name: &str, kind| {
+            let mut all = Vec::new();
+            assert_eq!(wanted.find(&Name::new(name.as_bytes()), kind, |i| all.push(i)), !all.is_empty());
+            all.sort_unstable();
+            all
+        };
+        for (i, name) in names.iter().enumerate() {
+            assert_eq!(found(name, Kind::Object), [i, 1000 + i]);
+        }
+        assert_eq!(found("name_7", Kind::Function), [9999]);
+        assert!(found("name_500", Kind::Object).is_empty() && found("name_8", Kind::Function).is_empty());
+    }
+}
