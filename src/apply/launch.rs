@@ -1,0 +1,214 @@
+//! Starting a program with the apply library preloaded, after the checks that plain LD_PRELOAD cannot make.
+//!
+//! [`prepare`] reads the policy, checks it against this machine and the target, and finds the library;
+//! [`Prepared::exec`] then replaces this process, so that what runs is exactly what plain LD_PRELOAD runs;
+//! [`Prepared::spawn_and_wait`] keeps this process as a parent that forwards signals.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use numamma_plan::callsite::file_name;
+use numamma_plan::machine::Machine;
+use numamma_plan::policy::Policy;
+use numamma_plan::{check, nodes};
+
+use super::{library, target};
+use crate::cli::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, EXIT_USAGE};
+
+/// The policy file the preload reads.
+pub const POLICY_ENV: &str = "NUMAMMA_POLICY";
+/// The file the preload writes what it found to.
+pub const REPORT_ENV: &str = "NUMAMMA_REPORT";
+/// Signals a parent passes on to the program it waits for.
+const FORWARDED: [libc::c_int; 7] =
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGCONT];
+
+/// A failure before the program ran: the message and the exit status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaunchError {
+    /// 2, 126 or 127.
+    pub exit: u8,
+    /// One line.
+    pub message: String,
+}
+
+/// Everything that is needed to start.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// The program.
+    pub target: target::Target,
+    /// The policy, valid on this machine.
+    pub policy: Policy,
+    /// What may surprise the user but does not prevent the run.
+    pub warnings: Vec<String>,
+    policy_path: PathBuf,
+    library: PathBuf,
+    command: Vec<OsString>,
+}
+
+/// Checks policy, target and library. `command` is the program and its arguments.
+pub fn prepare(policy_path: &Path, command: &[OsString]) -> Result<Prepared, LaunchError> {
+    let usage = |message: String| LaunchError { exit: EXIT_USAGE, message };
+    let policy = read_policy(policy_path, &Machine::this()).map_err(usage)?;
+    let program = command.first().ok_or_else(|| usage("no program was given".to_owned()))?;
+    let target = target::check(program).map_err(|e| LaunchError { exit: e.exit, message: e.message })?;
+    if target.is_static {
+        return Err(LaunchError {
+            exit: EXIT_CANNOT_EXECUTE,
+            message: format!(
+                "{} is statically linked: no library can be preloaded, so it cannot be placed; link it dynamically. `numamma profile` still works",
+                target.elf.display()
+            ),
+        });
+    }
+    let library = library::find("apply").map_err(|e| usage(e.to_string()))?;
+    let policy_path = policy_path.canonicalize().map_err(|e| usage(format!("{}: {e}", policy_path.display())))?;
+    let warnings = surprises(&policy, &target);
+    Ok(Prepared { target, policy, warnings, policy_path, library, command: command.to_vec() })
+}
+
+/// Reads a policy and checks its node lists against `machine`.
+pub fn read_policy(path: &Path, machine: &Machine) -> Result<Policy, String> {
+    let show = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| format!("{show}: cannot read the policy: {e}; `numamma advise > policy.toml` writes one"))?;
+    let policy = check::parse(&text).map_err(|e| format!("{show}: {e}"))?;
+    let existing = machine.memory_node_ids();
+    for rule in &policy.objects {
+        if let Some(Err(e)) = rule.place.nodes.as_deref().map(|list| nodes::parse(list, &existing)) {
+            return Err(format!("{show}: object {}: {e}", rule.name()));
+        }
+    }
+    Ok(policy)
+}
+
+fn surprises(policy: &Policy, target: &target::Target) -> Vec<String> {
+    let Some(program) = &policy.program else { return Vec::new() };
+    let elf = target.elf.to_string_lossy();
+    let same_build = program.build_id.is_some() && program.build_id == target.build_id;
+    if same_build {
+        return Vec::new();
+    }
+    if file_name(&program.path) != file_name(&elf) {
+        return vec![format!(
+            "the policy is for {}, this is {elf}: only processes named {} that it starts will be placed",
+            program.path,
+            file_name(&program.path)
+        )];
+    }
+    Vec::new() // another build of the same program: the library itself says so when it loads
+}
+
+impl Prepared {
+    fn environment(&self) -> [(&'static str, OsString); 2] {
+        let preload = library::chain(&self.library, std::env::var_os("LD_PRELOAD"));
+        [("LD_PRELOAD", preload), (POLICY_ENV, self.policy_path.clone().into_os_string())]
+    }
+
+    /// Replaces this process by the placed program; returns only on failure.
+    pub fn exec(&self) -> LaunchError {
+        let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        for (key, value) in self.environment() {
+            environment.retain(|(k, _)| k != key);
+            environment.push((key.into(), value));
+        }
+        let environment: Vec<OsString> = environment
+            .into_iter()
+            .map(|(mut pair, value)| {
+                pair.push("=");
+                pair.push(value);
+                pair
+            })
+            .collect();
+        let (Some(path), Some(argv), Some(envp)) =
+            (c_string(self.target.path.as_os_str()), c_strings(&self.command), c_strings(&environment))
+        else {
+            return LaunchError { exit: EXIT_USAGE, message: "an argument holds a NUL byte".to_owned() };
+        };
+        // Not std's exec: that one also empties the signal mask, which plain LD_PRELOAD would not.
+        // SAFETY: the arrays end in a null pointer and all strings outlive the call. Rust's start-up ignores
+        // SIGPIPE, which the program must not inherit.
+        unsafe {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            libc::execve(path.as_ptr(), pointers(&argv).as_ptr(), pointers(&envp).as_ptr());
+        }
+        self.exec_failed(&std::io::Error::last_os_error())
+    }
+
+    fn exec_failed(&self, error: &std::io::Error) -> LaunchError {
+        let exit = if error.kind() == std::io::ErrorKind::NotFound { EXIT_NOT_FOUND } else { EXIT_CANNOT_EXECUTE };
+        LaunchError { exit, message: format!("{}: cannot execute: {error}", self.target.path.display()) }
+    }
+
+    /// Starts the placed program with a report file, forwards signals to it and waits for its end.
+    pub fn spawn_and_wait(&self, report: &Path) -> Result<ExitStatus, LaunchError> {
+        let mut command = Command::new(&self.target.path);
+        command.arg0(&self.command[0]).args(&self.command[1..]).envs(self.environment()).env(REPORT_ENV, report);
+        forward_signals(0);
+        let mut child = command.spawn().map_err(|e| self.exec_failed(&e))?;
+        CHILD.store(child.id() as i32, Ordering::SeqCst);
+        let status = child.wait();
+        forget_child();
+        status.map_err(|e| LaunchError { exit: EXIT_USAGE, message: format!("cannot wait for the program: {e}") })
+    }
+}
+
+/// The status a shell would report: the program's own, or 128 + signal.
+pub fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);
+    (code & 0xff) as u8
+}
+
+static CHILD: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // What the terminal sends (positive si_code) it has sent to the whole foreground group already.
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
+    let by_process = unsafe { (*info).si_code } <= 0;
+    let child = CHILD.load(Ordering::SeqCst);
+    if by_process && child > 0 {
+        // SAFETY: kill is async-signal-safe and the child is not reaped while CHILD is set.
+        unsafe { libc::kill(child, signal) };
+    }
+}
+
+/// Signals that somebody sends to this process alone go on to `child` (0: not known yet); those of the terminal
+/// reach it by themselves. None of them ends this process.
+pub fn forward_signals(child: libc::pid_t) {
+    CHILD.store(child, Ordering::SeqCst);
+    for signal in FORWARDED {
+        // SAFETY: an all-zero sigaction is valid; the handler only makes async-signal-safe calls. A signal that
+        // is ignored stays ignored (nohup), as it would be for the program alone.
+        unsafe {
+            let mut now: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, std::ptr::null(), &raw mut now) != 0 || now.sa_sigaction == libc::SIG_IGN {
+                continue;
+            }
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = forward as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
+    }
+}
+
+/// The child is gone: its number may soon be somebody else's.
+pub fn forget_child() {
+    CHILD.store(0, Ordering::SeqCst);
+}
+
+fn c_string(text: &OsStr) -> Option<CString> {
+    CString::new(text.as_bytes()).ok()
+}
+
+fn c_strings(list: &[OsString]) -> Option<Vec<CString>> {
+    list.iter().map(|s| c_string(s)).collect()
+}
+
+fn pointers(list: &[CString]) -> Vec<*const libc::c_char> {
+    list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+}

@@ -1,0 +1,133 @@
+//! Where the preload libraries are.
+//!
+//! `NUMAMMA_LIB` names their directory outright. Otherwise they are looked for beside the executable, in
+//! the lib directories of its prefix, and where cargo leaves them in a build tree.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Environment variable that names the directory of the preload libraries.
+pub const LIB_ENV: &str = "NUMAMMA_LIB";
+
+/// Lib directories below an installation prefix, relative to the executable's directory: GNU's, Fedora's, Debian's.
+const INSTALLED: [&str; 4] = [".", "../lib", "../lib64", "../lib/x86_64-linux-gnu"];
+/// Where cargo leaves a cdylib, relative to the executable's directory.
+const BUILD_TREE: [&str; 3] = [".", "deps", ".."];
+
+/// Why a library cannot be preloaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LibraryError {
+    /// Nowhere; the directories that were searched.
+    NotFound(String, Vec<PathBuf>),
+    /// The path holds a space or colon, which LD_PRELOAD takes as separators.
+    Separator(PathBuf),
+}
+
+impl fmt::Display for LibraryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LibraryError::NotFound(name, searched) => {
+                let searched: Vec<String> = searched.iter().map(|p| p.display().to_string()).collect();
+                write!(
+                    f,
+                    "{name} is not installed (looked in {}); install it or set {LIB_ENV} to its directory",
+                    searched.join(", ")
+                )
+            }
+            LibraryError::Separator(path) => write!(
+                f,
+                "cannot preload {}: LD_PRELOAD takes spaces and colons as separators; move the library or set {LIB_ENV}",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LibraryError {}
+
+/// Absolute path of `libnumamma-<kind>.so`; `kind` is `apply` or `profile`.
+pub fn find(kind: &str) -> Result<PathBuf, LibraryError> {
+    let exe_dir = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
+    let path = search(kind, std::env::var_os(LIB_ENV).map(PathBuf::from), exe_dir.as_deref())?;
+    if path.as_os_str().as_bytes().iter().any(|b| b" :\t\n".contains(b)) {
+        return Err(LibraryError::Separator(path));
+    }
+    Ok(path)
+}
+
+fn search(kind: &str, given: Option<PathBuf>, exe_dir: Option<&Path>) -> Result<PathBuf, LibraryError> {
+    let installed = format!("libnumamma-{kind}.so");
+    let built = format!("libnumamma_preload_{kind}.so");
+    let mut searched = Vec::new();
+    if let Some(dir) = given {
+        for name in [&installed, &built] {
+            if let Some(found) = existing(&dir.join(name)) {
+                return Ok(found);
+            }
+        }
+        // A wrong NUMAMMA_LIB must not silently give another library than the one asked for.
+        return Err(LibraryError::NotFound(installed, vec![dir]));
+    }
+    if let Some(dir) = exe_dir {
+        for sub in INSTALLED {
+            if let Some(found) = existing(&dir.join(sub).join(&installed)) {
+                return Ok(found);
+            }
+            searched.push(dir.join(sub));
+        }
+        // cargo build and cargo test leave the library in different places: the younger one is current.
+        let candidates = BUILD_TREE.iter().filter_map(|sub| existing(&dir.join(sub).join(&built)));
+        if let Some(youngest) = candidates.max_by_key(|p| modified(p)) {
+            return Ok(youngest);
+        }
+    }
+    Err(LibraryError::NotFound(installed, searched))
+}
+
+fn existing(path: &Path) -> Option<PathBuf> {
+    path.is_file().then(|| path.canonicalize().unwrap_or_else(|_| path.to_owned()))
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|m| m.modified()).ok()
+}
+
+/// The value of LD_PRELOAD with `library` in front of what is there already.
+pub fn chain(library: &Path, already: Option<OsString>) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    if let Some(rest) = already.filter(|r| !r.is_empty()) {
+        value.push(":");
+        value.push(rest);
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn installed_names_are_found_beside_and_in_lib() {
+        let root = std::env::temp_dir().join(format!("numamma-library-{}", std::process::id()));
+        let (bin, lib) = (root.join("bin"), root.join("lib"));
+        std::fs::create_dir_all(&bin).unwrap();
+        std::fs::create_dir_all(&lib).unwrap();
+        assert!(matches!(search("apply", None, Some(&bin)), Err(LibraryError::NotFound(..))));
+        std::fs::write(lib.join("libnumamma-apply.so"), b"").unwrap();
+        assert!(search("apply", None, Some(&bin)).unwrap().ends_with("lib/libnumamma-apply.so"));
+        std::fs::write(bin.join("libnumamma_preload_apply.so"), b"").unwrap();
+        assert!(search("apply", None, Some(&bin)).unwrap().ends_with("lib/libnumamma-apply.so"));
+        assert!(search("profile", Some(lib), Some(&bin)).is_err(), "NUMAMMA_LIB is believed");
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn what_is_preloaded_already_stays() {
+        assert_eq!(chain(Path::new("/a.so"), None), "/a.so");
+        assert_eq!(chain(Path::new("/a.so"), Some("".into())), "/a.so");
+        assert_eq!(chain(Path::new("/a.so"), Some("/b.so /c.so".into())), "/a.so:/b.so /c.so");
+    }
+}

@@ -1,0 +1,6 @@
+//! Running a program placed: check the target, find the library, launch, verify.
+
+pub mod launch;
+pub mod library;
+pub mod target;
+pub mod verify;

@@ -1,0 +1,257 @@
+//! What can be known of a program before it is started.
+//!
+//! A library cannot be preloaded into every program; this finds out which and why, so that nobody gets an
+//! unplaced run without a word. Static programs are reported, not refused: `profile` can go on without
+//! the library. Everything the kernel or the loader would refuse is refused here with the reason.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use object::elf;
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{Endianness, Object};
+
+use crate::cli::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND};
+
+/// Interpreters of interpreters that the kernel follows (BINPRM_MAX_RECURSION in fs/exec.c).
+const MAX_INTERPRETERS: usize = 5;
+/// Bytes of a `#!` line the kernel reads (BINPRM_BUF_SIZE).
+const SHEBANG_BYTES: usize = 256;
+/// `e_ident[EI_CLASS]` of 64-bit files.
+const ELF_CLASS_64: u8 = 2;
+/// `e_ident[EI_DATA]` of little-endian files.
+const ELF_LITTLE_ENDIAN: u8 = 1;
+/// `e_machine` of x86_64, as bytes of the file.
+const ELF_MACHINE_X86_64: [u8; 2] = [62, 0];
+/// File names of the loaders that a glibc library can be preloaded by.
+const GLIBC_LOADER: &str = "ld-linux";
+
+/// A program that can be executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// What execve will be given.
+    pub path: PathBuf,
+    /// The ELF file that will run: `path`, or a script's interpreter.
+    pub elf: PathBuf,
+    /// Hex GNU build-id of `elf`.
+    pub build_id: Option<String>,
+    /// True when `elf` has no loader, so that nothing can be preloaded.
+    pub is_static: bool,
+}
+
+/// Why a program cannot be run by us, and the exit status that says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetError {
+    /// 126 or 127, as shells do.
+    pub exit: u8,
+    /// What, why, and what to try.
+    pub message: String,
+}
+
+impl fmt::Display for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for TargetError {}
+
+fn cannot(message: String) -> TargetError {
+    TargetError { exit: EXIT_CANNOT_EXECUTE, message }
+}
+
+/// Checks `program`, a path or a name to be found in PATH.
+pub fn check(program: &OsStr) -> Result<Target, TargetError> {
+    let path = resolve(program)?;
+    check_file(&path)?;
+    let elf = follow_interpreters(&path)?;
+    inspect(path, elf)
+}
+
+fn resolve(program: &OsStr) -> Result<PathBuf, TargetError> {
+    let not_found = |message| Err(TargetError { exit: EXIT_NOT_FOUND, message });
+    if program.is_empty() {
+        return not_found("the program's name is empty".to_owned());
+    }
+    if program.as_bytes().contains(&b'/') {
+        return Ok(PathBuf::from(program));
+    }
+    let mut refused = None;
+    for dir in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
+        let candidate = if dir.as_os_str().is_empty() { Path::new(".").join(program) } else { dir.join(program) };
+        if candidate.is_file() {
+            if executable(&candidate) {
+                return Ok(candidate);
+            }
+            refused.get_or_insert(candidate);
+        }
+    }
+    match refused {
+        Some(path) => Ok(path),
+        None => not_found(format!(
+            "{}: not found in PATH; for a program of this directory write ./{0}",
+            program.to_string_lossy()
+        )),
+    }
+}
+
+/// Exists, is a file, may be executed, and the loader will honour LD_PRELOAD for it.
+fn check_file(path: &Path) -> Result<(), TargetError> {
+    let show = path.display();
+    let meta = fs::metadata(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
+            TargetError { exit: EXIT_NOT_FOUND, message: format!("{show}: no such file; check the path") }
+        }
+        _ => cannot(format!("{show}: {e}")),
+    })?;
+    if meta.is_dir() {
+        return Err(cannot(format!("{show} is a directory, not a program")));
+    }
+    if !meta.is_file() {
+        return Err(cannot(format!("{show} is not a regular file")));
+    }
+    if !executable(path) {
+        return Err(cannot(format!("{show} is not executable; try chmod +x {show}")));
+    }
+    privileges(path, &meta)
+}
+
+fn privileges(path: &Path, meta: &fs::Metadata) -> Result<(), TargetError> {
+    let kind = match meta.permissions().mode() & 0o6000 {
+        0 if has_file_capabilities(path) => "has file capabilities",
+        0 => return Ok(()),
+        mode if mode & 0o4000 != 0 => "is setuid",
+        _ => "is setgid",
+    };
+    Err(cannot(format!(
+        "{} {kind}: the loader ignores LD_PRELOAD for privileged programs; run an unprivileged copy (cp {0} /tmp) instead (file owner {})",
+        path.display(),
+        meta.uid()
+    )))
+}
+
+fn executable(path: &Path) -> bool {
+    let Ok(c_path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: `c_path` is a NUL-terminated string that outlives the call; access only reads it.
+    unsafe { libc::access(c_path.as_ptr(), libc::X_OK) == 0 }
+}
+
+fn has_file_capabilities(path: &Path) -> bool {
+    let Ok(c_path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    let name = c"security.capability";
+    // SAFETY: both strings are NUL-terminated and outlive the call; a null buffer of size 0 only asks the length.
+    unsafe { libc::getxattr(c_path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
+fn follow_interpreters(path: &Path) -> Result<PathBuf, TargetError> {
+    let mut current = path.to_owned();
+    for _ in 0..MAX_INTERPRETERS {
+        let mut head = Vec::with_capacity(SHEBANG_BYTES);
+        File::open(&current)
+            .and_then(|f| f.take(SHEBANG_BYTES as u64).read_to_end(&mut head))
+            .map_err(|e| cannot(format!("{}: cannot read it to check what it is: {e}", current.display())))?;
+        if head.starts_with(b"\x7fELF") {
+            return Ok(current);
+        }
+        let Some(interpreter) = shebang(&head) else {
+            return Err(cannot(format!(
+                "{}: neither an ELF program nor a script with a #! line, so the kernel cannot execute it; add #!/bin/sh as its first line or run it as: sh {0}",
+                current.display()
+            )));
+        };
+        check_file(&interpreter)
+            .map_err(|e| cannot(format!("{}: its interpreter cannot be used: {}", current.display(), e.message)))?;
+        current = interpreter;
+    }
+    Err(cannot(format!("{}: more than {MAX_INTERPRETERS} interpreters in a row", path.display())))
+}
+
+fn shebang(head: &[u8]) -> Option<PathBuf> {
+    let line = head.strip_prefix(b"#!")?;
+    let line = line.split(|&b| b == b'\n').next()?;
+    let word = line.split(|&b| b == b' ' || b == b'\t').find(|w| !w.is_empty())?;
+    Some(PathBuf::from(OsString::from_vec(word.to_vec())))
+}
+
+fn inspect(path: PathBuf, elf: PathBuf) -> Result<Target, TargetError> {
+    let show = elf.display().to_string();
+    let broken = |what: &str| cannot(format!("{show}: {what}; is the file complete?"));
+    let file = File::open(&elf).map_err(|e| cannot(format!("{show}: cannot open it: {e}")))?;
+    // SAFETY: the mapping is private and read-only; a program file that is truncated meanwhile could fault, as in every ELF reader.
+    let data = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| cannot(format!("{show}: cannot map it: {e}")))?;
+    if data.get(4) != Some(&ELF_CLASS_64) {
+        return Err(cannot(format!("{show} is a 32-bit program; this build of numamma runs 64-bit x86_64 programs")));
+    }
+    if data.get(5) != Some(&ELF_LITTLE_ENDIAN) || data.get(18..20) != Some(&ELF_MACHINE_X86_64[..]) {
+        return Err(cannot(format!(
+            "{show} is for another architecture (ELF machine {}); this build of numamma runs x86_64 programs",
+            data.get(18..20).map_or(0, |m| u16::from_le_bytes([m[0], m[1]]))
+        )));
+    }
+    let parsed = ElfFile64::<Endianness>::parse(&*data).map_err(|_| broken("its ELF header cannot be read"))?;
+    let kind = parsed.elf_header().e_type(parsed.endian());
+    if kind != elf::ET_EXEC && kind != elf::ET_DYN {
+        return Err(cannot(format!("{show} is an ELF file but not a program; link it first")));
+    }
+    let loader = parsed
+        .elf_program_headers()
+        .iter()
+        .find_map(|h| h.interpreter(parsed.endian(), &*data).ok().flatten())
+        .map(|name| PathBuf::from(OsStr::from_bytes(name)));
+    if let Some(loader) = &loader {
+        check_loader(&show, loader)?;
+    }
+    let build_id = parsed.build_id().ok().flatten().map(hex);
+    Ok(Target { path, build_id, is_static: loader.is_none(), elf })
+}
+
+fn check_loader(show: &str, loader: &Path) -> Result<(), TargetError> {
+    let name = loader.file_name().unwrap_or_default().to_string_lossy();
+    if !name.starts_with(GLIBC_LOADER) {
+        return Err(cannot(format!(
+            "{show} is loaded by {}, not by glibc's loader, and cannot take a library made for glibc; build it against glibc",
+            loader.display()
+        )));
+    }
+    if !loader.exists() {
+        return Err(cannot(format!("{show} needs the loader {}, which does not exist here", loader.display())));
+    }
+    Ok(())
+}
+
+/// Bytes as lower-case hex.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interpreter_of_a_script() {
+        assert_eq!(shebang(b"#! /usr/bin/env python3\nx"), Some("/usr/bin/env".into()));
+        assert_eq!(shebang(b"#!\n"), None);
+        assert_eq!(shebang(b"echo hello\n"), None);
+    }
+
+    #[test]
+    fn this_test_is_a_dynamic_program() {
+        let t = check(std::env::current_exe().unwrap().as_os_str()).unwrap();
+        assert!(!t.is_static);
+        assert_eq!(t.elf, t.path);
+    }
+
+    #[test]
+    fn refusals_have_the_shells_status() {
+        assert_eq!(check(OsStr::new("/nonexistent/x")).unwrap_err().exit, EXIT_NOT_FOUND);
+        assert_eq!(check(OsStr::new("numamma-no-such-program")).unwrap_err().exit, EXIT_NOT_FOUND);
+        assert_eq!(check(OsStr::new("/tmp")).unwrap_err().exit, EXIT_CANNOT_EXECUTE);
+        assert_eq!(check(OsStr::new("/etc/passwd")).unwrap_err().exit, EXIT_CANNOT_EXECUTE);
+    }
+}

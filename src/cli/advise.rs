@@ -1,0 +1,107 @@
+//! `numamma advise`: from a profile to a policy.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::detect;
+use crate::policy::{self, Advice, Target};
+use crate::profile::summary::Summary;
+use crate::topology::Topology;
+
+/// Nodes that can be asked for: Linux numbers at most 1,024 (CONFIG_NODES_SHIFT = 10).
+const MOST_NODES: i64 = 1024;
+/// Threads that can be asked for: pid_max of a 64-bit kernel.
+const MOST_THREADS: i64 = 4_194_304;
+
+/// Classify the hot objects of a profile and print a placement policy (TOML)
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Profile to read
+    #[arg(value_name = "PROF", default_value = "numamma.prof")]
+    profile: PathBuf,
+    /// Make the policy for a machine with N nodes [default: this machine]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_NODES))]
+    nodes: Option<u32>,
+    /// Threads the program will run with [default: as recorded, at least one per node]
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
+    threads: Option<u32>,
+    /// Write to FILE instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// JSON instead of TOML: every object with pattern, evidence and placement; sizes in bytes
+    #[arg(long)]
+    json: bool,
+    /// No summary on stderr
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    let done = advice(&args).and_then(|(advice, text)| {
+        write(args.output.as_deref(), &text)?;
+        Ok(advice)
+    });
+    match done {
+        Ok(advice) => {
+            if !args.quiet {
+                summarise(&advice);
+            }
+            ExitCode::SUCCESS
+        }
+        Err(message) => {
+            super::say(message);
+            ExitCode::from(super::EXIT_USAGE)
+        }
+    }
+}
+
+fn advice(args: &Args) -> Result<(Advice, String), String> {
+    let summary = Summary::load(&args.profile).map_err(|e| e.to_string())?;
+    if !args.quiet {
+        summary.notes.iter().for_each(super::say);
+    }
+    let threads = detect::thread_ranks(&summary).len() as u32;
+    let target = Target::new(args.nodes, args.threads, &Topology::this_machine(), threads, &summary.header.thp);
+    let patterns = detect::classify_all(&summary);
+    let advice =
+        policy::advise(&summary, &patterns, &target).map_err(|e| format!("{}: {e}", args.profile.display()))?;
+    let text = if args.json {
+        policy::json(&advice).map_err(|e| format!("the advice cannot be written as JSON: {e}"))? + "\n"
+    } else {
+        policy::toml(&advice).map_err(|e| format!("the policy cannot be written as TOML: {e}"))?
+    };
+    Ok((advice, text))
+}
+
+fn write(output: Option<&Path>, text: &str) -> Result<(), String> {
+    match output {
+        Some(path) => {
+            std::fs::write(path, text).map_err(|e| format!("{}: {e}; the policy was not written", path.display()))
+        }
+        None => {
+            let mut out = io::stdout().lock();
+            match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+                // A reader that has seen enough (`| head`) is no error.
+                Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+                    Err(format!("stdout: {e}; the policy is incomplete"))
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+fn summarise(advice: &Advice) {
+    let placed = advice.policy.objects.len();
+    // A fold from 0.0: the sum of no floats is -0.0, which would be printed with its sign.
+    let share = advice.items.iter().filter(|i| i.rule.is_ok()).fold(0.0, |sum, i| sum + i.share);
+    super::say(format!(
+        "{placed} object{} placed, {:.0} % of the cost",
+        if placed == 1 { "" } else { "s" },
+        100.0 * share
+    ));
+    policy::summary_lines(advice).iter().for_each(|line| eprintln!("  {line}"));
+    advice.remarks.iter().for_each(super::say);
+}

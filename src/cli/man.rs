@@ -1,0 +1,51 @@
+//! `numamma generate-docs`: manual pages and shell completions from the command line's own table, for `make install`.
+//! Hidden: nobody types it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+/// Write the manual pages and shell completions under a directory, laid out as in share/
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Directory to write to; made if it does not exist
+    directory: PathBuf,
+}
+
+/// Where each shell looks, below share/.
+const COMPLETIONS: [(Shell, &str); 3] = [
+    (Shell::Bash, "bash-completion/completions/numamma"),
+    (Shell::Zsh, "zsh/site-functions/_numamma"),
+    (Shell::Fish, "fish/vendor_completions.d/numamma.fish"),
+];
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    match generate(&args.directory) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            super::say(format_args!("cannot write the documentation in {}: {e}", args.directory.display()));
+            ExitCode::from(super::EXIT_USAGE)
+        }
+    }
+}
+
+fn generate(directory: &Path) -> io::Result<()> {
+    let man = directory.join("man/man1");
+    fs::create_dir_all(&man)?;
+    clap_mangen::generate_to(super::Cli::command(), &man)?;
+    for (shell, path) in COMPLETIONS {
+        let path = directory.join(path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut super::Cli::command(), "numamma", &mut text);
+        fs::write(path, text)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! The command line: one file per command, thin. Our words go to stderr, data to stdout.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub mod advise;
+pub mod doctor;
+pub mod man;
+pub mod profile;
+pub mod report;
+pub mod run;
+pub mod topology;
+pub mod verify;
+
+/// Exit status of a command line or input that cannot be used.
+pub const EXIT_USAGE: u8 = 2;
+/// Exit status when the program cannot be executed (as shells do).
+pub const EXIT_CANNOT_EXECUTE: u8 = 126;
+/// Exit status when the program does not exist (as shells do).
+pub const EXIT_NOT_FOUND: u8 = 127;
+
+/// Make an unmodified parallel program run well on a NUMA machine.
+#[derive(Debug, Parser)]
+#[command(name = "numamma", version, about, long_about = LONG_ABOUT, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const LONG_ABOUT: &str = "Make an unmodified parallel program run well on a NUMA machine.
+
+  numamma profile -- ./app                  record one run in numamma.prof
+  numamma report                            what was hot, who touched it, from where
+  numamma advise > policy.toml              where each hot object should go, and why
+  LD_PRELOAD=libnumamma-apply.so NUMAMMA_POLICY=policy.toml ./app
+                                            the next run is placed
+  numamma verify --policy policy.toml -- ./app
+                                            placed, and every page checked
+
+No hardware counters, no root and no recompilation are needed.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Profile(profile::Args),
+    Report(report::Args),
+    Advise(advise::Args),
+    Run(run::Args),
+    Verify(verify::Args),
+    Topology(topology::Args),
+    Doctor(doctor::Args),
+    /// For `make install`
+    #[command(hide = true)]
+    GenerateDocs(man::Args),
+}
+
+/// Parses the command line and runs the command.
+pub fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Profile(a) => profile::run(a),
+        Command::Report(a) => report::run(a),
+        Command::Advise(a) => advise::run(a),
+        Command::Run(a) => run::run(a),
+        Command::Verify(a) => verify::run(a),
+        Command::Topology(a) => topology::run(a),
+        Command::Doctor(a) => doctor::run(a),
+        Command::GenerateDocs(a) => man::run(a),
+    }
+}
+
+/// Prints one message of ours on stderr.
+pub fn say(message: impl std::fmt::Display) {
+    eprintln!("numamma: {message}");
+}

@@ -1,0 +1,162 @@
+//! `numamma profile`: record one run.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::apply::{library, target};
+use crate::profile::perf::{attr, calibrate};
+use crate::profile::record::{self, Options, Recorded, Sampling};
+
+const NANOSECONDS: f64 = 1e9;
+
+/// Record one run of a program in numamma.prof
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The exit status is the program's own (128 + signal), 2 when nothing could be recorded, 126 or 127 when the \
+                        program cannot be executed."
+)]
+pub struct Args {
+    /// Output file: %p process id, %h host, %r MPI rank; an older one is kept as FILE.old
+    #[arg(short, long, value_name = "FILE", default_value = "numamma.prof")]
+    output: String,
+
+    /// Where accesses come from: timer works everywhere perf events do; none records allocations and mappings only
+    #[arg(long, value_enum, default_value_t = Sampler::Auto)]
+    sampler: Sampler,
+
+    /// Bound of the slow-down the sampling rate is calibrated to, percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
+    max_overhead: f64,
+
+    /// Samples per second and thread instead of the calibrated rate
+    #[arg(short = 'F', long = "freq", value_name = "HZ", conflicts_with = "count")]
+    frequency: Option<f64>,
+
+    /// Nanoseconds of CPU time between two samples of a thread instead of the calibrated rate
+    #[arg(short, long, value_name = "NS")]
+    count: Option<u64>,
+
+    /// Record the program's children, too
+    #[arg(long)]
+    follow: bool,
+
+    /// Say what was chosen and why
+    #[arg(short, long, conflicts_with = "quiet")]
+    verbose: bool,
+
+    /// Say nothing unless something went wrong
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Sampler {
+    /// The best that works here (at present always timer)
+    Auto,
+    /// CPU clock and registers, addresses by replaying the code
+    Timer,
+    /// No samples
+    None,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    match profile(&args) {
+        Ok(recorded) => {
+            if !args.quiet {
+                tell(&recorded);
+            }
+            ExitCode::from(recorded.ended.code())
+        }
+        Err((exit, message)) => {
+            super::say(message);
+            ExitCode::from(exit)
+        }
+    }
+}
+
+fn profile(args: &Args) -> Result<Recorded, (u8, String)> {
+    let usage = |message: String| (super::EXIT_USAGE, message);
+    let target = target::check(&args.command[0]).map_err(|e| (e.exit, e.message))?;
+    let output = record::expand_output(&args.output);
+    if let Some(why) = record::unusable_output(&output) {
+        return Err(usage(why));
+    }
+    let mut notes = Vec::new();
+    let preload = preload_for(&target, &mut notes).map_err(usage)?;
+    let sampling = sampling(args).map_err(usage)?;
+    if args.verbose {
+        super::say(format_args!("sampler {}: {}", sampling.name, sampling.reason));
+    }
+    for note in notes.iter().filter(|_| !args.quiet) {
+        super::say(note);
+    }
+    let options = Options { target, argv: args.command.clone(), output, sampling, follow: args.follow, preload, notes };
+    record::record(options).map_err(|e| (e.exit, e.message))
+}
+
+/// The profile preload, where it can be loaded.
+fn preload_for(target: &target::Target, notes: &mut Vec<String>) -> Result<Option<PathBuf>, String> {
+    if target.is_static {
+        notes.push(format!(
+            "{} is statically linked: globals and mappings are recorded, allocations and their call sites are not",
+            target.elf.display()
+        ));
+        return Ok(None);
+    }
+    library::find("profile").map(Some).map_err(|e| e.to_string())
+}
+
+fn sampling(args: &Args) -> Result<Sampling, String> {
+    if !(args.max_overhead > 0.0 && args.max_overhead <= 100.0) {
+        return Err(format!("--max-overhead {}: give a percentage above 0 and up to 100", args.max_overhead));
+    }
+    let max_overhead = args.max_overhead / 100.0;
+    if args.sampler == Sampler::None {
+        let reason = "no samples were asked for".into();
+        return Ok(Sampling { name: "none", reason, period_ns: None, cost_ns: 0, max_overhead });
+    }
+    let given = args.frequency.or(args.count.map(|ns| NANOSECONDS / ns.max(1) as f64));
+    let (rate, cost_ns, why) = match given {
+        Some(rate) if !(1.0..=calibrate::MAX_RATE).contains(&rate) => {
+            return Err(format!(
+                "{rate:.0} samples a second are out of range: 1 to {:.0} (faster timers have locked up virtual machines)",
+                calibrate::MAX_RATE
+            ));
+        }
+        Some(rate) => (rate, 0, "rate as asked for".to_owned()),
+        None => {
+            let cost = calibrate::sample_cost_ns().map_err(|e| attr::explain_refusal(&e))?;
+            let rate = calibrate::rate_for(max_overhead, cost);
+            (rate, cost, format!("a sample costs at least {:.1} us here", cost as f64 / 1e3))
+        }
+    };
+    let reason = format!("CPU clock with registers, {rate:.0} samples a second and thread; {why}");
+    Ok(Sampling { name: "timer", reason, period_ns: Some((NANOSECONDS / rate) as u64), cost_ns, max_overhead })
+}
+
+fn tell(recorded: &Recorded) {
+    let s = &recorded.stats;
+    let kinds = [(s.lost, "samples"), (s.faults_lost, "first touches"), (s.alloc_lost, "allocation events")];
+    let lost: String = kinds.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what} lost")).collect();
+    super::say(format_args!(
+        "{} samples in {:.1} s{lost}; wrote {}{}",
+        s.samples,
+        s.duration_ns as f64 / NANOSECONDS,
+        recorded.path.display(),
+        if recorded.complete { "" } else { " (incomplete)" }
+    ));
+    for note in &recorded.notes {
+        super::say(note);
+    }
+    let file = recorded.path.display().to_string();
+    let file = if file == "numamma.prof" { String::new() } else { format!(" {file}") };
+    super::say(format_args!(
+        "next: `numamma report{file}` shows it, `numamma advise{file} > policy.toml` says what to place where"
+    ));
+}

@@ -1,0 +1,41 @@
+//! `numamma run`: run a program placed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::apply::launch;
+
+/// Run a program under a policy, with checks first
+///
+/// The same as LD_PRELOAD=libnumamma-apply.so NUMAMMA_POLICY=policy.toml ./app, after checking the policy
+/// against this machine and the program. The exit status is the program's own.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Policy file, as `numamma advise` writes it
+    #[arg(short, long, value_name = "FILE")]
+    policy: PathBuf,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+    /// Program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM [ARGS]")]
+    command: Vec<OsString>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    let prepared = match launch::prepare(&args.policy, &args.command) {
+        Ok(prepared) => prepared,
+        Err(e) => return fail(&e),
+    };
+    if !args.quiet {
+        prepared.warnings.iter().for_each(super::say);
+    }
+    fail(&prepared.exec())
+}
+
+fn fail(error: &launch::LaunchError) -> ExitCode {
+    super::say(&error.message);
+    ExitCode::from(error.exit)
+}

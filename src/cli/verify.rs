@@ -1,0 +1,81 @@
+//! `numamma verify`: run placed, then check every page.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitCode, ExitStatus};
+
+use crate::apply::launch::{self, LaunchError};
+use crate::apply::verify::{Answer, ReportDir, judge};
+
+/// Exit status when a page is off plan, an object was not found, or the run could not be checked.
+const EXIT_OFF_PLAN: u8 = 1;
+
+/// Run a program under a policy and check every page against the plan
+///
+/// Exit status: 1 if a page is off plan, an object of the policy was not found or the program died before
+/// it could be checked; otherwise the program's own.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Policy file, as `numamma advise` writes it
+    #[arg(short, long, value_name = "FILE")]
+    policy: PathBuf,
+    /// Print the counts as JSON on stdout, after the program's own output
+    #[arg(long)]
+    json: bool,
+    /// Write the counts as JSON to FILE
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print no table
+    #[arg(short, long)]
+    quiet: bool,
+    /// Program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM [ARGS]")]
+    command: Vec<OsString>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    match verify(&args) {
+        Ok(code) => ExitCode::from(code),
+        Err(e) => {
+            super::say(&e.message);
+            ExitCode::from(e.exit)
+        }
+    }
+}
+
+fn verify(args: &Args) -> Result<u8, LaunchError> {
+    let prepared = launch::prepare(&args.policy, &args.command)?;
+    if !args.quiet {
+        prepared.warnings.iter().for_each(super::say);
+    }
+    let cannot = |message: String| LaunchError { exit: super::EXIT_USAGE, message };
+    let dir = ReportDir::new().map_err(|e| cannot(format!("cannot make a directory for the report: {e}")))?;
+    let status = prepared.spawn_and_wait(&dir.file())?;
+    let exit_status = launch::exit_code(status);
+    let program = prepared.target.path.to_string_lossy();
+    let answer = judge(&dir.file(), &program, &args.policy.to_string_lossy(), exit_status, ending(status));
+    if !args.quiet {
+        eprintln!("{}", answer.text());
+    }
+    write_json(args, &answer).map_err(cannot)?;
+    Ok(if answer.ok { exit_status } else { EXIT_OFF_PLAN })
+}
+
+fn ending(status: ExitStatus) -> Option<String> {
+    status.signal().map(|signal| format!("was killed by signal {signal}"))
+}
+
+fn write_json(args: &Args, answer: &Answer) -> Result<(), String> {
+    let json = serde_json::to_string_pretty(answer).map_err(|e| format!("cannot write JSON: {e}"))?;
+    if let Some(file) = &args.output {
+        std::fs::write(file, format!("{json}\n")).map_err(|e| format!("{}: cannot write it: {e}", file.display()))?;
+    }
+    if args.json {
+        use std::io::Write;
+        // A reader that went away (head) is not our failure.
+        let _ = writeln!(std::io::stdout(), "{json}");
+    }
+    Ok(())
+}

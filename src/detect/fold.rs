@@ -1,0 +1,185 @@
+//! Folding: pages modulo a period, cut into slices with one owner each, scored by description length.
+//!
+//! Null model: the thread of an access is drawn from the threads' shares. Slice model: with probability
+//! 1 - q it is the owner of the slice the page falls in, else drawn as in the null model. The best cut is found
+//! exactly by dynamic programming over the folded pages in O(points), whatever the number of threads: only the
+//! state of a thread that appears changes, because the best score never falls.
+//!
+//! The gain is the log-likelihood ratio minus the cost of naming the slices' edges and owners and the period; a
+//! positive gain means the pattern describes the accesses shorter than chance does. Periods are comparable
+//! by gain: a multiple of the true period needs more slices, a fraction of it does not fit.
+
+use super::points::Points;
+
+/// One slice of the folded object.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Cut {
+    /// Owner, index into [`Points::ranks`].
+    pub thread: u16,
+    /// First folded page of the owner.
+    pub first: u32,
+    /// Last folded page of the owner.
+    pub last: u32,
+    /// Samples of the owner inside.
+    pub matched: f64,
+}
+
+/// Best slices at one period.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Fit {
+    /// Period in pages; the object's page count for plain block.
+    pub period: f64,
+    /// Log-likelihood ratio to the null model, nats, description not paid.
+    pub likelihood: f64,
+    /// The same minus the description length.
+    pub gain: f64,
+    /// Share of the samples in a slice of their own thread, corrected for chance, 0 to 1.
+    pub structure: f64,
+    /// Slices in order of pages.
+    pub cuts: Vec<Cut>,
+}
+
+impl Fit {
+    /// Threads that own a slice.
+    pub fn owners(&self) -> usize {
+        let mut seen: Vec<u16> = self.cuts.iter().map(|c| c.thread).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        seen.len()
+    }
+}
+
+const NONE: u32 = u32::MAX;
+
+/// Link of a chain of slices that ends in the current best of one thread.
+#[derive(Clone, Copy)]
+struct Link {
+    thread: u16,
+    first: u32,
+    /// The slice before: its link, last page and matched samples when this one began.
+    before: u32,
+    before_last: u32,
+    before_matched: f64,
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    score: f64,
+    link: u32,
+    last: u32,
+    matched: f64,
+}
+
+/// Reusable buffers of [`Folder::fit`].
+#[derive(Default)]
+pub(crate) struct Folder {
+    order: Vec<(u32, u32)>,
+    links: Vec<Link>,
+    states: Vec<State>,
+    gains: Vec<f64>,
+}
+
+/// Share of noise assumed before the first cut; the second uses what the first found.
+const FIRST_NOISE: f64 = 0.3;
+/// Bounds of the estimated noise: below the first the likelihood of a stray access would be absurdly small.
+const NOISE_RANGE: (f64, f64) = (0.02, 0.75);
+
+impl Folder {
+    /// Best slices of `points` folded at `period` pages (at the page count: not folded).
+    pub fn fit(&mut self, points: &Points, period: f64) -> Fit {
+        self.fold(points, period);
+        let first = self.cut(points, period, FIRST_NOISE);
+        let noise = (1.0 - first.structure).clamp(NOISE_RANGE.0, NOISE_RANGE.1);
+        let second = self.cut(points, period, noise);
+        if second.gain >= first.gain { second } else { first }
+    }
+
+    fn fold(&mut self, points: &Points, period: f64) {
+        self.order.clear();
+        let unfolded = period >= f64::from(points.pages);
+        let inverse = 1.0 / period;
+        for (i, p) in points.list.iter().enumerate() {
+            let page = f64::from(p.page);
+            let folded = if unfolded { page } else { page - period * (page * inverse + 1e-9).floor() };
+            self.order.push((folded.max(0.0) as u32, i as u32));
+        }
+        if !unfolded {
+            self.order.sort_unstable();
+        }
+    }
+
+    /// The dynamic programme; see the module's header.
+    fn cut(&mut self, points: &Points, period: f64, noise: f64) -> Fit {
+        let threads = points.threads();
+        let edges = (points.list.len() as f64).min(period).max(2.0);
+        // The edges of k slices among n places and a permutation of the owners cost about k ln n.
+        let price = edges.ln();
+        self.gains.clear();
+        self.gains.extend(points.shares.iter().map(|&s| (1.0 + (1.0 - noise) / (noise * s.max(1e-9))).ln()));
+        self.links.clear();
+        self.states.clear();
+        self.states.resize(threads, State { score: f64::NEG_INFINITY, link: NONE, last: 0, matched: 0.0 });
+        let mut best = State { score: 0.0, link: NONE, last: 0, matched: 0.0 };
+        let mut at = 0;
+        while at < self.order.len() {
+            let bin = self.order[at].0;
+            let mut next_best = best;
+            while at < self.order.len() && self.order[at].0 == bin {
+                let p = &points.list[self.order[at].1 as usize];
+                let t = usize::from(p.thread);
+                let mut state = self.states[t];
+                if best.score - price > state.score {
+                    let link = Link {
+                        thread: p.thread,
+                        first: bin,
+                        before: best.link,
+                        before_last: best.last,
+                        before_matched: best.matched,
+                    };
+                    state = State { score: best.score - price, link: self.links.len() as u32, last: bin, matched: 0.0 };
+                    self.links.push(link);
+                }
+                state.score += self.gains[t] * f64::from(p.weight);
+                state.matched += f64::from(p.weight);
+                state.last = bin;
+                self.states[t] = state;
+                if state.score > next_best.score {
+                    next_best = state;
+                }
+                at += 1;
+            }
+            best = next_best;
+        }
+        self.result(points, period, noise, price, best)
+    }
+
+    fn result(&self, points: &Points, period: f64, noise: f64, price: f64, best: State) -> Fit {
+        let mut cuts = Vec::new();
+        let (mut link, mut last, mut matched) = (best.link, best.last, best.matched);
+        while link != NONE {
+            let l = self.links[link as usize];
+            cuts.push(Cut { thread: l.thread, first: l.first, last, matched });
+            (link, last, matched) = (l.before, l.before_last, l.before_matched);
+        }
+        cuts.reverse();
+        let likelihood = best.score + price * cuts.len() as f64 + points.samples * noise.ln();
+        let edges = (points.list.len() as f64).min(period).max(2.0);
+        let gain = likelihood - description(cuts.len() as f64, edges, points.threads() as f64);
+        let inside: f64 = cuts.iter().map(|c| c.matched).sum();
+        // Chance level: what a slice's owner has of accesses drawn by the shares alone.
+        let chance: f64 = points.shares.iter().map(|s| s * s).sum();
+        let structure = ((inside / points.samples.max(1e-9) - chance) / (1.0 - chance).max(1e-9)).clamp(0.0, 1.0);
+        Fit { period, likelihood, gain, structure, cuts }
+    }
+}
+
+/// Nats to name `k` slices: their edges among `edges` places and their owners among `threads`; owners that
+/// appear once each are a permutation, which saves one nat per slice.
+fn description(k: f64, edges: f64, threads: f64) -> f64 {
+    if k < 1.0 {
+        return 0.0;
+    }
+    let places = k * (1.0 + (edges / k).max(1.0).ln());
+    let owners = if k <= threads + 1.0 { k * (threads.ln() - 1.0).max(0.0) } else { k * threads.ln() };
+    places + owners
+}

@@ -1,0 +1,138 @@
+//! Initialisation does not vote: time slots in which one thread alone uses an object that many threads use in
+//! other slots. The classic case is a main thread that fills every array before the parallel part starts;
+//! counted in, it would hide the pattern of the computation.
+
+use super::PageAccess;
+use super::limits::{PRIVATE_SHARE, SERIAL_NATS, SERIAL_STRAY};
+
+/// What was left out.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Serial {
+    /// The lone thread's rank.
+    pub thread: u32,
+    /// Slots that do not vote, by slot number.
+    pub dropped: Vec<bool>,
+    /// Share of the accesses in them.
+    pub share: f64,
+}
+
+/// Table of weights by slot and thread.
+struct Slots {
+    threads: usize,
+    weight: Vec<f64>,
+    totals: Vec<f64>,
+}
+
+impl Slots {
+    fn of(accesses: &[PageAccess], scale: f64) -> Slots {
+        let slots = accesses.iter().map(|a| usize::from(a.slot) + 1).max().unwrap_or(0);
+        let threads = accesses.iter().map(|a| a.thread as usize + 1).max().unwrap_or(0);
+        let mut table = Slots { threads, weight: vec![0.0; slots * threads], totals: vec![0.0; slots] };
+        for a in accesses {
+            table.weight[usize::from(a.slot) * threads + a.thread as usize] += a.weight * scale;
+            table.totals[usize::from(a.slot)] += a.weight * scale;
+        }
+        table
+    }
+
+    fn of_thread(&self, slot: usize, thread: usize) -> f64 {
+        self.weight[slot * self.threads + thread]
+    }
+
+    /// Slots in runs that, with odds of exp(SERIAL_NATS), belong to `thread` alone rather than to two threads
+    /// equally; among slots not yet `taken`.
+    fn serial_runs(&self, thread: usize, taken: &[bool]) -> Vec<bool> {
+        let hit = ((1.0 - SERIAL_STRAY) / 0.5).ln();
+        let miss = (SERIAL_STRAY / 0.5).ln();
+        let score = |slot: usize| {
+            let own = self.of_thread(slot, thread);
+            own * hit + (self.totals[slot] - own) * miss
+        };
+        let mut found = taken.to_vec();
+        loop {
+            let (mut best, mut run) = ((0.0, 0, 0), (0.0, 0));
+            for (slot, taken) in found.iter().enumerate() {
+                if *taken {
+                    run = (0.0, slot + 1);
+                    continue;
+                }
+                run.0 += score(slot);
+                if run.0 <= 0.0 {
+                    run = (0.0, slot + 1);
+                } else if run.0 > best.0 {
+                    best = (run.0, run.1, slot + 1);
+                }
+            }
+            if best.0 < SERIAL_NATS {
+                break;
+            }
+            found[best.1..best.2].iter_mut().for_each(|f| *f = true);
+        }
+        found.iter().zip(taken).map(|(f, t)| *f && !t).collect()
+    }
+
+    fn sum(&self, slots: &[bool]) -> f64 {
+        self.totals.iter().zip(slots).filter(|(_, s)| **s).map(|(t, _)| t).sum()
+    }
+}
+
+/// Slots of a lone thread, when many threads (or one other thread) use the object the rest of the time.
+/// `scale` turns weights into independent samples.
+pub(crate) fn serial_slots(accesses: &[PageAccess], scale: f64) -> Option<Serial> {
+    let slots = Slots::of(accesses, scale);
+    let total: f64 = slots.totals.iter().sum();
+    if slots.threads < 2 || total <= 0.0 {
+        return None;
+    }
+    let none = vec![false; slots.totals.len()];
+    let runs = (0..slots.threads).map(|t| (t, slots.serial_runs(t, &none)));
+    let (thread, dropped, sum) = runs
+        .map(|(t, run)| {
+            let sum = slots.sum(&run);
+            (t, run, sum)
+        })
+        .max_by(|a, b| a.2.total_cmp(&b.2))?;
+    // What is left must be more than the strays of a private object.
+    if sum <= 0.0 || total - sum < (1.0 - PRIVATE_SHARE) * total {
+        return None;
+    }
+    let rest: Vec<f64> = (0..slots.threads)
+        .map(|t| (0..dropped.len()).filter(|&s| !dropped[s]).map(|s| slots.of_thread(s, t)).sum())
+        .collect();
+    let rest_total: f64 = rest.iter().sum();
+    if rest_total <= 0.0 || rest[thread] >= PRIVATE_SHARE * rest_total {
+        return None;
+    }
+    let handed_over = rest.iter().any(|&w| w >= PRIVATE_SHARE * rest_total) && starts_with(&slots, &dropped);
+    let alone_elsewhere: f64 =
+        (0..slots.threads).filter(|&t| t != thread).map(|t| slots.sum(&slots.serial_runs(t, &dropped))).sum();
+    if contrast(&slots, &dropped, thread) < SERIAL_NATS {
+        return None;
+    }
+    // Threads that take turns all the way are a pattern in time, not an initialisation.
+    let many = alone_elsewhere < 0.5 * rest_total;
+    (handed_over || many).then(|| Serial { thread: thread as u32, dropped, share: sum / total })
+}
+
+/// Nats by which "others use it only in the other slots" describes the slots better than "others use it now and then",
+/// less the price of naming the runs: the strays of a private object leave slots without strays by chance.
+fn contrast(slots: &Slots, dropped: &[bool], thread: usize) -> f64 {
+    let (mut alone, mut shared) = ((0.0, 0.0), (0.0, 0.0));
+    for (slot, drop) in dropped.iter().enumerate() {
+        let side = if *drop { &mut alone } else { &mut shared };
+        side.0 += slots.of_thread(slot, thread);
+        side.1 += slots.totals[slot] - slots.of_thread(slot, thread);
+    }
+    let likelihood = |(own, others): (f64, f64)| {
+        let term = |n: f64| if n > 0.0 { n * (n / (own + others)).ln() } else { 0.0 };
+        term(own) + term(others)
+    };
+    let both = (alone.0 + shared.0, alone.1 + shared.1);
+    let edges = 1 + dropped.windows(2).filter(|w| w[0] != w[1]).count();
+    likelihood(alone) + likelihood(shared) - likelihood(both) - edges as f64 * (dropped.len() as f64).ln()
+}
+
+/// The dropped slots are the object's first used ones.
+fn starts_with(slots: &Slots, dropped: &[bool]) -> bool {
+    (0..dropped.len()).find(|&s| slots.totals[s] > 0.0).is_some_and(|s| dropped[s])
+}

@@ -1,0 +1,55 @@
+//! Thresholds of the detectors, each with the reason for its value.
+
+/// Share of the run's cost from which an object is hot. Placing an object cannot gain more than its share of
+/// the cost times (1 - 1 / NUMA factor); below 1 % that is less than the run-to-run spread of any program.
+pub const HOT_SHARE: f64 = 0.01;
+
+/// Share of the accesses one thread must have for `private` (the figure stated in the project's contract).
+pub const PRIVATE_SHARE: f64 = 0.90;
+
+/// Smallest share of the accesses, corrected for chance, that slices must explain. Design figure: a spectrum of
+/// 0.51 was measured with 50 % noise, so 0.4 leaves room for unequal slices and halo exchange; below it a
+/// placement by slices would send more accesses away than it brings home.
+pub const STRUCTURE_MIN: f64 = 0.40;
+
+/// Evidence asked for beyond the cost of describing the pattern, in nats. exp(-12) is a chance of 6e-6 per
+/// object, well under the one false block-cyclic in a thousand that is tolerated.
+pub const EVIDENCE_NATS: f64 = 12.0;
+
+/// Slices per taking-part thread up to which an object still is "one slice per thread". One extra for a slice that
+/// wraps around the period, and half as many again for slices that noise cuts in two.
+pub const SLICES_PER_THREAD: f64 = 1.5;
+
+/// Accesses that one sample of the timer sampler yields on one object, at the median of the measured kernels
+/// (2.0 to 10.4 for the whole sample). Accesses of one sample are not independent.
+pub const ACCESSES_PER_SAMPLE: f64 = 5.0;
+
+/// Noise (share of accesses that ignore the slices) at which `samples_needed` must still find the slices.
+pub const DESIGN_NOISE: f64 = 0.40;
+
+/// Margin of `samples_needed` over the mean, because slices get unequal numbers of samples (Poisson).
+pub const NEEDED_MARGIN: f64 = 1.4;
+
+/// Fewest independent samples for `private`: an object shared evenly by two threads shows one thread in all of
+/// ten samples once in 500 (2 x 2^-10).
+pub const PRIVATE_SAMPLES: f64 = 10.0;
+
+/// Threads with less than this part of an equal share do not take part in the object.
+pub const TAKES_PART: f64 = 0.05;
+
+/// Evidence in nats that a run of time slots belongs to one thread alone: one chance in 10,000.
+pub const SERIAL_NATS: f64 = 9.2;
+
+/// Share of a serial time slot that other threads may have (strays, slot edges).
+pub const SERIAL_STRAY: f64 = 0.01;
+
+/// Loss of log-likelihood within which two periods cannot be told apart: two nats, the 95 % interval of one
+/// parameter (chi-square(1) / 2 = 1.92).
+pub const PERIOD_TOLERANCE: f64 = 2.0;
+
+/// Loss of log-likelihood at which a period between whole pages gives way to the next whole one. Edges fall between
+/// samples, so the best of many trial periods exceeds the true one by a few nats: with two nats one generated trace in a hundred kept a wrong fraction, with six none.
+pub const WHOLE_TOLERANCE: f64 = 6.0;
+
+/// Longest period looked for, as a part of the object: less than a third of a repeat says nothing.
+pub const LONGEST_PERIOD: f64 = 1.0 / 1.3;

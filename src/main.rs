@@ -1,0 +1,5 @@
+//! The `numamma` command.
+
+fn main() -> std::process::ExitCode {
+    numamma::cli::main()
+}

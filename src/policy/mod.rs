@@ -1,0 +1,208 @@
+//! From patterns to a policy file: which object goes where, and why.
+//!
+//! [`advise`] is a pure function of a profile, its patterns and a [`Target`]; [`emit`] writes the result as TOML or
+//! JSON. Objects that are not placed keep their place in the list with the reason, so that the shares of the
+//! cost can be followed. Refuses profiles that hold no samples or no threads.
+
+mod binding;
+mod emit;
+mod naming;
+mod place;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use numamma_plan::policy::{Bind, Machine, ObjectRule, PatternNote, Policy, Program, Size, Threads};
+
+use crate::detect::{Pattern, PatternKind, cost_shares, limits::HOT_SHARE, thread_ranks};
+use crate::profile::model::ObjectKind;
+use crate::profile::summary::Summary;
+
+pub use emit::{json, summary_lines, toml};
+pub use target::Target;
+
+/// One object and what is to happen to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Item {
+    /// Name for people.
+    pub name: String,
+    /// Share of the run's cost, 0 to 1.
+    pub share: f64,
+    /// Its pattern; none for groups of objects that no pattern can be asked of.
+    pub pattern: Option<Pattern>,
+    /// The rule, or why there is none.
+    pub rule: Result<ObjectRule, String>,
+}
+
+/// The advice for one profile.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advice {
+    /// The policy; its objects are the rules of `items`, in order.
+    pub policy: Policy,
+    /// Every object with at least [`HOT_SHARE`] of the cost, highest first, then what is left in groups.
+    pub items: Vec<Item>,
+    /// For the top of the file: what the reader must know.
+    pub remarks: Vec<String>,
+}
+
+/// Why there is no advice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdviceError {
+    /// The recorder saw no memory access.
+    NoSamples,
+    /// The profile names no thread.
+    NoThreads,
+    /// Profile and patterns do not belong together (a mistake of the caller).
+    Patterns {
+        /// Entries in the profile.
+        entries: usize,
+        /// Patterns given.
+        patterns: usize,
+    },
+}
+
+impl std::fmt::Display for AdviceError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AdviceError::NoSamples => f.write_str(
+                "the profile holds no memory accesses; let the program run longer or raise the rate with \
+                 `numamma profile -F 1000 -- ./app` (`numamma doctor` says whether sampling works here)",
+            ),
+            AdviceError::NoThreads => {
+                f.write_str("the profile names no thread; record it again with `numamma profile -- ./app`")
+            }
+            AdviceError::Patterns { entries, patterns } => {
+                write!(f, "{patterns} patterns were given for {entries} objects")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AdviceError {}
+
+/// Maps each hot object's pattern to the placement that brings its pages to their users on `target`. Latencies and
+/// contention are not priced: what counts is the share of the object on the node of its user.
+/// `patterns` come from [`crate::detect::classify_all`].
+///
+/// # Errors
+/// See [`AdviceError`].
+pub fn advise(summary: &Summary, patterns: &[Pattern], target: &Target) -> Result<Advice, AdviceError> {
+    if patterns.len() != summary.entries.len() {
+        return Err(AdviceError::Patterns { entries: summary.entries.len(), patterns: patterns.len() });
+    }
+    let ranks = thread_ranks(summary);
+    if ranks.is_empty() {
+        return Err(AdviceError::NoThreads);
+    }
+    if summary.entries.iter().all(|e| e.total.accesses() == 0) {
+        return Err(AdviceError::NoSamples);
+    }
+    let shares = cost_shares(summary);
+    let scene = place::Scene { summary, ranks: &ranks, target };
+    let mut items = items(&scene, patterns, &shares);
+    naming::separate(summary, &mut items);
+    let (mut out, mut rest): (Vec<Item>, Vec<Item>) =
+        items.into_iter().map(|i| i.item).partition(|i| i.pattern.is_some());
+    out.append(&mut rest);
+    let rules: Vec<ObjectRule> = out.iter().filter_map(|i| i.rule.as_ref().ok().cloned()).collect();
+    let binding = binding::decide(&scene, patterns, &shares, &rules);
+    let remarks = remarks(summary, target, ranks.len(), &rules, &binding);
+    Ok(Advice { policy: policy(summary, target, rules, &binding), items: out, remarks })
+}
+
+/// An item with the entry it is about.
+struct Draft {
+    entry: Option<usize>,
+    item: Item,
+}
+
+fn items(scene: &place::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<Draft> {
+    let summary = scene.summary;
+    let mut order: Vec<usize> = (0..shares.len()).collect();
+    order.sort_by(|a, b| shares[*b].total_cmp(&shares[*a]));
+    let mut drafts = Vec::new();
+    let (mut stacks, mut unknown, mut cold) = ((0usize, 0.0), (0usize, 0.0), (0usize, 0.0));
+    let add = |group: &mut (usize, f64), share: f64| {
+        group.0 += 1;
+        group.1 += share;
+    };
+    for index in order {
+        let (entry, share) = (&summary.entries[index], shares[index]);
+        match entry.kind {
+            ObjectKind::Stack | ObjectKind::Tls => add(&mut stacks, share),
+            ObjectKind::Unknown => add(&mut unknown, share),
+            _ if share < HOT_SHARE => add(&mut cold, share),
+            _ => {
+                let pattern = &patterns[index];
+                let rule = scene.rule(entry, pattern, share);
+                let item = Item { name: entry.name.clone(), share, pattern: Some(pattern.clone()), rule };
+                drafts.push(Draft { entry: Some(index), item });
+            }
+        }
+    }
+    let mut group = |(count, share): (usize, f64), name: &str, reason: &str| {
+        if count > 0 && share > 0.0 {
+            let item = Item { name: name.into(), share, pattern: None, rule: Err(reason.into()) };
+            drafts.push(Draft { entry: None, item });
+        }
+    };
+    group(stacks, "stacks and thread-local data", "first touch by their own thread places them");
+    group(unknown, "addresses of no known object", "there is nothing to name in a policy");
+    let names = format!("{} cold objects", cold.0);
+    group(cold, &names, &format!("each has under {:.0} % of the cost", 100.0 * HOT_SHARE));
+    drafts
+}
+
+fn policy(summary: &Summary, target: &Target, rules: Vec<ObjectRule>, binding: &binding::Binding) -> Policy {
+    let threads = if binding.bind {
+        // A portable policy does not know how many threads there will be.
+        Threads { bind: Bind::Compact, count: (!target.portable).then_some(target.threads) }
+    } else {
+        Threads { bind: Bind::None, count: None }
+    };
+    Policy {
+        version: numamma_plan::policy::POLICY_VERSION,
+        program: Some(Program { path: summary.header.program.clone(), build_id: summary.header.build_id.clone() }),
+        machine: Some(Machine { topology: target.topology.clone() }),
+        threads: Some(threads),
+        objects: rules,
+    }
+}
+
+fn remarks(
+    summary: &Summary,
+    target: &Target,
+    threads: usize,
+    rules: &[ObjectRule],
+    binding: &binding::Binding,
+) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if target.portable {
+        remarks.push(
+            "This machine has one node, so the policy is portable: it spreads over all nodes of the machine it runs on. \
+             `numamma advise --nodes N` makes one for a machine with N nodes."
+                .into(),
+        );
+    } else if target.nodes < 2 {
+        remarks.push("The target has one node: all memory is local and nothing needs placing.".into());
+    }
+    if threads == 1 {
+        remarks.push("The program has one thread: all its memory is private, and first touch places it.".into());
+    } else if rules.is_empty() {
+        remarks.push("No object was found that a placement would help; the reasons follow.".into());
+    }
+    remarks.extend(binding.remark.clone());
+    if summary.ending.is_none() {
+        remarks.push("The recording was cut off; the advice rests on the part that was kept.".into());
+    }
+    remarks
+}
+
+/// Note of a pattern for the policy file.
+fn note(pattern: &Pattern) -> PatternNote {
+    PatternNote {
+        kind: pattern.kind.as_str().into(),
+        period: pattern.period.filter(|_| pattern.kind == PatternKind::BlockCyclic).map(Size),
+        confidence: Some((pattern.confidence * 100.0).round() / 100.0),
+    }
+}

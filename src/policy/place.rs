@@ -1,0 +1,345 @@
+//! The placement of one object: from its slices or owners to a distribution over the target's nodes.
+//!
+//! A distribution is checked before it is advised: the share of the object that would be on the node of the
+//! thread that uses it, with thread t of T on node floor(t x nodes / T), must beat spreading page by page.
+
+use std::collections::HashMap;
+
+use numamma_plan::plan::{PAGE, page_size_in_use};
+use numamma_plan::policy::{Auto, Block, ObjectRule, Place, PolicyKind, Size};
+use numamma_plan::threads::thread_node;
+
+use super::{Target, naming, note};
+use crate::detect::{Pattern, PatternKind, Slice};
+use crate::profile::model::{ObjectKind, ThreadId};
+use crate::profile::summary::{Entry, Summary};
+
+/// What all placements of one advice share.
+pub(super) struct Scene<'a> {
+    pub summary: &'a Summary,
+    pub ranks: &'a HashMap<ThreadId, u32>,
+    pub target: &'a Target,
+}
+
+/// Local share from which slices are worth a block distribution: half way between spreading and perfect would be
+/// 0.5 to 0.6 on two to eight nodes; below it latency gains no longer outweigh the uneven load of the nodes.
+const WORTH_BLOCKS: f64 = 0.6;
+/// Share of pages that the right threads touched first from which first touch needs no help.
+const TOUCHED_RIGHT: f64 = 0.9;
+/// Places looked at when a distribution is checked.
+const PROBES: u64 = 8192;
+/// Blocks this much larger than a node's part (because huge pages are) cannot follow the threads any more; the
+/// paper still placed `cjac` of LU so (5 MiB / 8 = 640 KiB on pages of 2 MiB), which spreads it in large pieces.
+const COARSE: f64 = 1.5;
+/// Nodes Linux can number.
+const MOST_NODES: usize = 1024;
+/// Part of the accesses that decides on how many pages an object really has.
+const HOT_PART: f64 = 0.9;
+/// Used part of an object below which blocks are computed from the used part.
+const USED_PART: f64 = 0.9;
+
+/// Whether a rule needs threads to stay on their nodes.
+pub(super) fn relies_on_binding(rule: &ObjectRule) -> bool {
+    matches!(rule.place.policy, PolicyKind::Bind | PolicyKind::Block | PolicyKind::BlockCyclic | PolicyKind::Local)
+}
+
+/// Number of the busiest pages that have [`HOT_PART`] of the accesses together.
+fn hot_pages(entry: &Entry) -> u64 {
+    let mut pages: HashMap<(u32, u32), u64> = HashMap::new();
+    for c in &entry.cells {
+        *pages.entry((c.instance, c.page)).or_default() += c.counters.accesses();
+    }
+    let mut counts: Vec<u64> = pages.into_values().collect();
+    counts.sort_unstable_by_key(|n| std::cmp::Reverse(*n));
+    let wanted = HOT_PART * counts.iter().sum::<u64>() as f64;
+    let sums = counts.iter().scan(0, |sum, n| {
+        *sum += n;
+        Some(*sum as f64)
+    });
+    sums.take_while(|sum| *sum < wanted).count() as u64 + 1
+}
+
+/// Share of the accesses to private objects of this entry's kind that were remote although their user touched them first;
+/// none where that does not apply. Threads that move between nodes leave their memory behind.
+pub(super) fn left_behind(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Option<f64> {
+    let applies =
+        pattern.kind == PatternKind::Private && entry.total.placed > 0 && scene.touched_by_user(entry, pattern);
+    applies.then(|| entry.total.remote as f64 / entry.total.placed as f64)
+}
+
+/// A placement with the words that go after the evidence.
+struct Choice {
+    place: Place,
+    remark: Option<String>,
+}
+
+impl Choice {
+    fn interleave(remark: Option<String>) -> Choice {
+        Choice { place: Place { policy: PolicyKind::Interleave, block: None, nodes: Some("all".into()) }, remark }
+    }
+}
+
+impl Scene<'_> {
+    /// The rule of one hot object, or why it has none.
+    pub fn rule(&self, entry: &Entry, pattern: &Pattern, share: f64) -> Result<ObjectRule, String> {
+        if self.target.nodes < 2 {
+            return Err(format!("{}; the target has one node", pattern.evidence));
+        }
+        if self.ranks.len() < 2 {
+            return Err("one thread uses everything; first touch places it".into());
+        }
+        let choice = match pattern.kind {
+            PatternKind::Small | PatternKind::Cold => return Err(pattern.evidence.clone()),
+            PatternKind::Unsure => return Err(format!("too few samples: {}", pattern.evidence)),
+            PatternKind::Private => self.private(entry, pattern)?,
+            PatternKind::Random => self.spread(entry, pattern)?,
+            PatternKind::Block => self.sliced(entry, pattern, PolicyKind::Block),
+            PatternKind::BlockCyclic => self.sliced(entry, pattern, PolicyKind::BlockCyclic),
+        };
+        let mut rule = naming::name(self.summary, entry)?;
+        rule.size = Some(entry.size);
+        rule.pattern = Some(note(pattern));
+        let remark = choice.remark.map(|r| format!("; {r}")).unwrap_or_default();
+        rule.why = Some(format!("{:.1} % of the cost; {}{remark}", 100.0 * share, pattern.evidence));
+        rule.place = choice.place;
+        Ok(rule)
+    }
+
+    /// Random: spread page by page, unless nearly all accesses go to so few pages that they stay on so many nodes.
+    fn spread(&self, entry: &Entry, pattern: &Pattern) -> Result<Choice, String> {
+        let hot = hot_pages(entry);
+        if hot < u64::from(self.target.nodes) {
+            return Err(format!(
+                "{}; {:.0} % of its accesses go to {hot} page{}, which no spreading can share out",
+                pattern.evidence,
+                100.0 * HOT_PART,
+                if hot == 1 { "" } else { "s" }
+            ));
+        }
+        Ok(Choice::interleave(None))
+    }
+
+    /// Node of a thread of the target; of one seen, extrapolated to the target's number of threads.
+    fn node_of(&self, user: u32) -> u32 {
+        thread_node(user, self.target.threads, self.target.nodes)
+    }
+
+    fn node_of_seen(&self, rank: u32) -> u32 {
+        self.node_of(extrapolate(rank, 0.0, self.ranks.len() as u32, self.target.threads))
+    }
+
+    /// Whether the owners of a private object touched their pages first.
+    fn touched_by_user(&self, entry: &Entry, pattern: &Pattern) -> bool {
+        let owner: HashMap<u32, u32> = pattern.owners.iter().map(|o| (o.instance, o.thread)).collect();
+        let (mut pages, mut right) = (0u64, 0u64);
+        for run in &entry.touches {
+            let Some(rank) = owner.get(&run.instance) else { continue };
+            pages += u64::from(run.pages);
+            right += if self.ranks.get(&run.thread) == Some(rank) { u64::from(run.pages) } else { 0 };
+        }
+        pages > 0 && right as f64 >= TOUCHED_RIGHT * pages as f64
+    }
+
+    /// Private: nothing where first touch does it, else the node of the only user.
+    fn private(&self, entry: &Entry, pattern: &Pattern) -> Result<Choice, String> {
+        if self.touched_by_user(entry, pattern) {
+            return Err(format!("{}; its user touches it first, so first touch already places it", pattern.evidence));
+        }
+        let mut users: Vec<u32> = pattern.owners.iter().map(|o| o.thread).collect();
+        users.sort_unstable();
+        users.dedup();
+        let allocated_by_user = pattern.owners.iter().filter(|o| {
+            let thread = entry.seen.get(o.instance as usize).and_then(|i| i.thread);
+            thread.and_then(|t| self.ranks.get(&t)) == Some(&o.thread)
+        });
+        let home = allocated_by_user.count() as f64 >= TOUCHED_RIGHT * pattern.owners.len().max(1) as f64;
+        if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && home {
+            return Ok(Choice { place: Place { policy: PolicyKind::Local, block: None, nodes: None }, remark: None });
+        }
+        match users.as_slice() {
+            [only] => self.bound(*only, pattern),
+            _ => Ok(Choice::interleave(Some(
+                "the instances are allocated by other threads than use them, which no rule can follow yet, so their pages \
+                 are spread; allocating in the using thread would be better"
+                    .into(),
+            ))),
+        }
+    }
+
+    fn bound(&self, rank: u32, pattern: &Pattern) -> Result<Choice, String> {
+        if self.target.portable {
+            return Err(format!(
+                "{}, but another thread touches it first; which node is near depends on the machine: use `--nodes N`",
+                pattern.evidence
+            ));
+        }
+        let node = self.target.ids.get(self.node_of_seen(rank) as usize).copied().unwrap_or(0);
+        let place = Place { policy: PolicyKind::Bind, block: None, nodes: Some(node.to_string()) };
+        Ok(Choice { place, remark: Some(format!("thread {rank} runs on node {node}")) })
+    }
+
+    /// Block and block-cyclic.
+    fn sliced(&self, entry: &Entry, pattern: &Pattern, policy: PolicyKind) -> Choice {
+        let whole = match policy {
+            PolicyKind::BlockCyclic => pattern.period.unwrap_or(entry.size),
+            _ => entry.size,
+        };
+        let nodes = u64::from(self.target.nodes);
+        if whole.div_ceil(nodes) < PAGE {
+            let what = "a node's part of a period would be less than a page of 4 KiB, so pages are spread one by one";
+            return Choice::interleave(Some(what.into()));
+        }
+        let page = page_size_in_use(entry.size, self.target.thp);
+        let used = pattern.slices.last().map_or(whole, |s| s.end).max(1);
+        let partly = policy == PolicyKind::Block && (used as f64) < USED_PART * whole as f64;
+        let base = if partly { used } else { whole };
+        let probe = Probe {
+            slices: &pattern.slices,
+            size: entry.size.min(if partly { used } else { u64::MAX }),
+            whole,
+            seen: self.ranks.len() as u32,
+            threads: self.target.threads,
+        };
+        let Layout { order, block, local } = self.best_layout(&probe, base, page);
+        let coarse =
+            policy == PolicyKind::BlockCyclic && block as f64 > COARSE * (base as f64 / nodes as f64).max(PAGE as f64);
+        let in_order = order.iter().copied().eq(0..self.target.nodes);
+        if !coarse && local >= WORTH_BLOCKS && self.target.portable && !in_order {
+            return Choice::interleave(Some(
+                "which nodes its blocks should go to depends on the machine, because not all threads take part: use \
+                 `--nodes N`; until then pages are spread"
+                    .into(),
+            ));
+        }
+        if !coarse && local < WORTH_BLOCKS {
+            return Choice::interleave(Some(format!(
+                "blocks would bring only {:.0} % of it to its users, because the parts do not follow the order in which \
+                 threads fill the nodes, so pages are spread",
+                100.0 * local
+            )));
+        }
+        let remark = if coarse {
+            format!("a node's part of {} is rounded up to huge pages", Size(base.div_ceil(nodes)))
+        } else {
+            format!("{:.0} % of it comes to the node of its user", 100.0 * local)
+        };
+        let remark = if partly { format!("{remark}; only the first {used} bytes are used") } else { remark };
+        let auto = self.target.portable && !partly;
+        let place = Place {
+            policy,
+            block: Some(if auto { Block::Auto(Auto::Auto) } else { Block::Size(Size(block)) }),
+            nodes: Some(if in_order || coarse { "all".into() } else { self.list(&order) }),
+        };
+        Choice { place, remark: Some(remark) }
+    }
+
+    fn list(&self, order: &[u32]) -> String {
+        let ids: Vec<String> =
+            order.iter().filter_map(|i| self.target.ids.get(*i as usize)).map(u32::to_string).collect();
+        ids.join(",")
+    }
+
+    /// The layout that brings most of the object to its users: over all nodes, or over those whose threads take part.
+    /// Node lists name a node once, so an order that wants one twice is given up for the plain one.
+    fn best_layout(&self, probe: &Probe<'_>, base: u64, page: u64) -> Layout {
+        let mut used: Vec<u32> = probe.places().map(|(_, user)| self.node_of(user)).collect();
+        used.sort_unstable();
+        used.dedup();
+        let plain = self.layout((0..self.target.nodes).collect(), probe, base, page);
+        let mut best = plain;
+        for count in [self.target.nodes, used.len() as u32] {
+            let block = round_up(base.div_ceil(u64::from(count.max(1))), page);
+            let wanted = probe.wanted(count, block, |t| self.node_of(t));
+            let mut distinct = wanted.clone();
+            distinct.sort_unstable();
+            distinct.dedup();
+            if wanted.is_empty() || distinct.len() != wanted.len() {
+                continue;
+            }
+            let layout = Layout { local: probe.local(&wanted, block, |t| self.node_of(t)), order: wanted, block };
+            // A per cent more is not worth a list that a reader has to understand.
+            if layout.local > best.local + 0.01 {
+                best = layout;
+            }
+        }
+        best
+    }
+
+    fn layout(&self, order: Vec<u32>, probe: &Probe<'_>, base: u64, page: u64) -> Layout {
+        let block = round_up(base.div_ceil(order.len().max(1) as u64), page);
+        Layout { local: probe.local(&order, block, |t| self.node_of(t)), order, block }
+    }
+}
+
+/// Blocks of `block` bytes on nodes in `order`, and the share of the object that so comes to its users.
+struct Layout {
+    order: Vec<u32>,
+    block: u64,
+    local: f64,
+}
+
+/// Evenly spaced places of an object with the thread of the target that uses each.
+struct Probe<'a> {
+    slices: &'a [Slice],
+    size: u64,
+    whole: u64,
+    /// Threads of the profile and of the target.
+    seen: u32,
+    threads: u32,
+}
+
+/// The target's thread that does what thread `rank` of `seen` did, `part` (0 to 1) of the way through its slice: ranks are
+/// places in [0, 1), so a pattern seen with T threads holds for T'.
+fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 {
+    if seen == threads {
+        return rank;
+    }
+    let place = (f64::from(rank) + part) / f64::from(seen.max(1));
+    ((place * f64::from(threads)) as u32).min(threads.saturating_sub(1))
+}
+
+impl Probe<'_> {
+    fn places(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let step = (self.size / PROBES).max(1);
+        (0..self.size.div_ceil(step)).filter_map(move |i| {
+            let at = i * step + step / 2;
+            let inside = at % self.whole.max(1);
+            let index = self.slices.partition_point(|s| s.end <= inside);
+            let slice = self.slices.get(index).filter(|s| s.start <= inside)?;
+            let part = (inside - slice.start) as f64 / (slice.end - slice.start).max(1) as f64;
+            Some((at, extrapolate(slice.thread, part, self.seen, self.threads)))
+        })
+    }
+
+    /// Share of the places whose block's node is the thread's.
+    fn local(&self, order: &[u32], block: u64, node_of: impl Fn(u32) -> u32) -> f64 {
+        let (mut all, mut good) = (0u64, 0u64);
+        for (at, thread) in self.places() {
+            all += 1;
+            let node = order.get((at / block % order.len().max(1) as u64) as usize);
+            good += u64::from(node == Some(&node_of(thread)));
+        }
+        if all == 0 { 0.0 } else { good as f64 / all as f64 }
+    }
+
+    /// For each block of the cycle the node that most of its users are on. Blocks that no place falls into are left
+    /// out at the end.
+    fn wanted(&self, count: u32, block: u64, node_of: impl Fn(u32) -> u32) -> Vec<u32> {
+        let mut votes = vec![vec![0u64; MOST_NODES]; count as usize];
+        for (at, thread) in self.places() {
+            let index = (at / block % u64::from(count.max(1))) as usize;
+            if let Some(vote) = votes[index].get_mut(node_of(thread) as usize) {
+                *vote += 1;
+            }
+        }
+        let best = |v: &Vec<u64>| {
+            let most = v.iter().copied().max().filter(|m| *m > 0)?;
+            v.iter().position(|x| *x == most).map(|i| i as u32)
+        };
+        votes.iter().map_while(best).collect()
+    }
+}
+
+fn round_up(value: u64, unit: u64) -> u64 {
+    value.div_ceil(unit).saturating_mul(unit)
+}

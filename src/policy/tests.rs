@@ -1,0 +1,448 @@
+//! Advice for the paper's programs and for the awkward cases, from profiles made by hand.
+
+use std::collections::HashMap;
+
+use numamma_plan::policy::{Auto, Bind, Block, ObjectRule, PolicyKind, Size};
+
+use super::*;
+use crate::detect::classify_all;
+use crate::profile::model::{CallSite, Frame, Header, Location, Module, Stats, Thread};
+use crate::profile::summary::{Cell, Counters, Details, Entry, Instance, TouchRun};
+use crate::topology::Topology;
+
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        ((u128::from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)) * u128::from(n)) >> 64) as u64
+    }
+}
+
+fn header(thp: &str) -> Header {
+    Header {
+        numamma: "0.1.0".into(),
+        program: "/opt/npb/lu.C.x".into(),
+        argv: vec!["lu.C.x".into()],
+        build_id: Some("5f1c".into()),
+        host: "here".into(),
+        started_unix: 0,
+        pid: 1,
+        sampler: "timer".into(),
+        sampler_reason: "no PMU".into(),
+        period_ns: 4_000_000,
+        sample_cost_ns: 0,
+        max_overhead: 0.03,
+        page_size: PAGE,
+        thp: thp.into(),
+        topology: Topology::uniform(2, 32),
+        allocations: true,
+    }
+}
+
+fn thread(id: u32) -> Thread {
+    Thread {
+        id,
+        pid: 1,
+        tid: id + 1,
+        name: "lu.C.x".into(),
+        start_routine: None,
+        start_ns: 0,
+        end_ns: None,
+        cpus: vec![],
+        migrations: 0,
+        samples: 1000,
+    }
+}
+
+fn profile(threads: u32, thp: &str, entries: Vec<Entry>) -> Summary {
+    let module = |id, path: &str| Module { id, path: path.into(), build_id: None };
+    Summary {
+        header: header(thp),
+        modules: vec![module(0, "/opt/npb/lu.C.x"), module(1, "/lib/libc.so.6")],
+        threads: (0..threads).map(thread).collect(),
+        symbols: HashMap::new(),
+        entries,
+        stats: Stats::default(),
+        ending: Some(crate::profile::model::Ending::Exited(0)),
+        notes: vec![],
+    }
+}
+
+/// An entry of `cost` ms whose `samples` accesses go, at random offsets, to the thread that `user` names.
+fn entry(name: &str, size: u64, cost: u64, samples: u64, user: impl Fn(u64, &mut Random) -> u32) -> Entry {
+    let mut r = Random(size ^ 0x9E37_79B9_7F4A_7C15);
+    let one = Counters { reads: 1, ..Counters::default() };
+    let mut cells: Vec<Cell> = (0..samples)
+        .map(|_| {
+            let at = r.below(size);
+            let thread = user(at, &mut r);
+            Cell { instance: 0, page: (at / PAGE) as u32, thread, slot: r.below(64) as u16, counters: one }
+        })
+        .collect();
+    cells.sort_by_key(|c| (c.page, c.thread, c.slot));
+    Entry {
+        id: 0,
+        kind: ObjectKind::Global,
+        name: name.into(),
+        linkage: format!("{name}_"),
+        module: Some(0),
+        vaddr: 0x40_0000,
+        site: None,
+        size,
+        instances: 1,
+        seen: vec![Instance { base: 0x40_0000, size, thread: Some(0), born_ns: 0, died_ns: None }],
+        total: Counters { reads: samples, cost_ns: cost * 1_000_000, ..Counters::default() },
+        cells,
+        touches: vec![],
+        details: Details::default(),
+    }
+}
+
+/// An allocation instead of a global.
+fn heap(mut e: Entry, offsets: &[u64]) -> Entry {
+    e.kind = ObjectKind::Heap;
+    e.linkage.clear();
+    e.module = None;
+    e.vaddr = 0;
+    e.site = Some(CallSite { id: 0, frames: offsets.iter().map(|&offset| Frame { module: 0, offset }).collect() });
+    e
+}
+
+fn numbered(mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.iter_mut().enumerate().for_each(|(i, e)| e.id = i as u32);
+    entries
+}
+
+fn on(nodes: u32, summary: &Summary) -> Advice {
+    let target =
+        Target::new(Some(nodes), None, &Topology::uniform(1, 2), summary.threads.len() as u32, &summary.header.thp);
+    advise(summary, &classify_all(summary), &target).unwrap()
+}
+
+fn slice_of(at: u64, whole: u64, threads: u64) -> u32 {
+    (at % whole * threads / whole) as u32
+}
+
+fn round_trip(advice: &Advice) {
+    let text = toml(advice).unwrap();
+    let read = numamma_plan::check::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    assert_eq!(read, advice.policy, "{text}");
+}
+
+fn rule<'a>(advice: &'a Advice, name: &str) -> &'a ObjectRule {
+    let item = advice.items.iter().find(|i| i.name == name).unwrap_or_else(|| panic!("no {name}"));
+    item.rule.as_ref().unwrap_or_else(|e| panic!("{name} is not placed: {e}"))
+}
+
+fn reason<'a>(advice: &'a Advice, name: &str) -> &'a str {
+    let item = advice.items.iter().find(|i| i.name == name).unwrap_or_else(|| panic!("no {name}"));
+    item.rule.as_ref().expect_err("placed")
+}
+
+fn lu(thp: &str) -> Summary {
+    profile(
+        32,
+        thp,
+        numbered(vec![
+            entry("cvar", 558 * MIB, 58, 4000, |at, _| slice_of(at, 160 * MIB, 32)),
+            entry("cexact", 520, 23, 900, |_, r| r.below(32) as u32),
+            entry("cjac", 20 * MIB, 10, 1500, |at, _| slice_of(at, 5 * MIB, 32)),
+        ]),
+    )
+}
+
+#[test]
+fn lu_of_the_paper() {
+    let advice = on(8, &lu("always"));
+    let cvar = rule(&advice, "cvar");
+    assert_eq!(cvar.place.policy, PolicyKind::BlockCyclic);
+    assert_eq!(cvar.pattern.as_ref().unwrap().period, Some(Size(160 * MIB)));
+    assert_eq!(cvar.place.block, Some(Block::Size(Size(20 * MIB))));
+    assert_eq!(cvar.place.nodes.as_deref(), Some("all"));
+    assert_eq!(cvar.global.as_deref(), Some("cvar_"));
+    let cjac = rule(&advice, "cjac");
+    assert_eq!(cjac.pattern.as_ref().unwrap().period, Some(Size(5 * MIB)));
+    assert_eq!(cjac.place.block, Some(Block::Size(Size(2 * MIB))), "huge pages");
+    assert!(reason(&advice, "cexact").contains("520 bytes"));
+    assert_eq!(advice.policy.threads, Some(Threads { bind: Bind::Compact, count: Some(32) }));
+    assert_eq!(advice.policy.machine.as_ref().unwrap().topology, "numa:8 core:4");
+    round_trip(&advice);
+    let small_pages = on(8, &lu("never"));
+    assert_eq!(rule(&small_pages, "cjac").place.block, Some(Block::Size(Size(640 << 10))));
+    round_trip(&small_pages);
+}
+
+#[test]
+fn streamcluster_of_the_paper() {
+    let mut stack = entry("stack", 8 * MIB, 880, 10_000, |_, r| r.below(16) as u32);
+    stack.kind = ObjectKind::Stack;
+    let summary = profile(
+        16,
+        "never",
+        numbered(vec![
+            stack,
+            heap(entry("block", 98 * MIB, 79, 2000, |_, r| r.below(16) as u32), &[0x100, 0x200]),
+            heap(entry("points", 6 * MIB, 37, 1000, |at, _| slice_of(at, 6 * MIB, 16)), &[0x110, 0x200]),
+        ]),
+    );
+    let advice = on(8, &summary);
+    let block = rule(&advice, "block");
+    assert_eq!(block.place.policy, PolicyKind::Interleave);
+    assert_eq!(block.callsite, Some(vec!["lu.C.x+0x100".into()]));
+    let points = rule(&advice, "points");
+    assert_eq!((points.place.policy, points.place.block), (PolicyKind::Block, Some(Block::Size(Size(768 << 10)))));
+    assert!(reason(&advice, "stacks and thread-local data").contains("first touch"));
+    round_trip(&advice);
+}
+
+#[test]
+fn a_portable_policy_leaves_the_block_to_the_machine() {
+    let summary = lu("never");
+    let target = Target::new(None, None, &Topology::uniform(1, 2), 32, "never");
+    assert!(target.portable);
+    let advice = advise(&summary, &classify_all(&summary), &target).unwrap();
+    let cvar = rule(&advice, "cvar");
+    assert_eq!(cvar.place.block, Some(Block::Auto(Auto::Auto)));
+    assert_eq!(cvar.pattern.as_ref().unwrap().period, Some(Size(160 * MIB)));
+    assert!(advice.remarks.iter().any(|r| r.contains("--nodes N")));
+    round_trip(&advice);
+}
+
+#[test]
+fn parts_in_another_order_get_a_node_list_or_are_spread() {
+    // Four nodes with four threads each; whole nodes change places.
+    let swapped = |at: u64, _: &mut Random| (slice_of(at, 64 * MIB, 16) + 8) % 16;
+    // No two neighbours on one node.
+    let strided = |at: u64, _: &mut Random| slice_of(at, 64 * MIB, 16) * 5 % 16;
+    let summary = profile(
+        16,
+        "never",
+        numbered(vec![entry("swapped", 64 * MIB, 50, 2000, swapped), entry("strided", 64 * MIB, 50, 2000, strided)]),
+    );
+    let advice = on(4, &summary);
+    assert_eq!(rule(&advice, "swapped").place.nodes.as_deref(), Some("2,3,0,1"));
+    assert_eq!(rule(&advice, "strided").pattern.as_ref().unwrap().kind, "block");
+    assert_eq!(rule(&advice, "strided").place.policy, PolicyKind::Interleave);
+    assert!(rule(&advice, "strided").why.as_ref().unwrap().contains("order"));
+    round_trip(&advice);
+}
+
+#[test]
+fn threads_of_two_nodes_only() {
+    let upper = |at: u64, _: &mut Random| 8 + slice_of(at, 64 * MIB, 8);
+    let advice = on(
+        4,
+        &profile(
+            16,
+            "never",
+            numbered(vec![
+                entry("upper", 64 * MIB, 50, 2000, upper),
+                entry("all", 64 * MIB, 50, 2000, |at, _| slice_of(at, 64 * MIB, 16)),
+            ]),
+        ),
+    );
+    let place = &rule(&advice, "upper").place;
+    assert_eq!((place.nodes.as_deref(), place.block), (Some("2,3"), Some(Block::Size(Size(32 * MIB)))));
+}
+
+#[test]
+fn a_private_object_goes_to_its_user_unless_it_is_there() {
+    let touched_by = |mut e: Entry, thread: u32| {
+        e.touches = vec![TouchRun { instance: 0, page: 0, pages: (e.size / PAGE) as u32, thread, time_ns: 0 }];
+        e
+    };
+    let by_five = |name| entry(name, 4 * MIB, 30, 300, |_, _| 5);
+    let summary = profile(
+        8,
+        "never",
+        numbered(vec![touched_by(by_five("own"), 5), touched_by(by_five("foreign"), 0), {
+            let mut e = heap(by_five("allocated"), &[0x10]);
+            e.seen[0].thread = Some(5);
+            e
+        }]),
+    );
+    let advice = on(4, &summary);
+    assert!(reason(&advice, "own").contains("first touch already places it"));
+    let foreign = &rule(&advice, "foreign").place;
+    assert_eq!((foreign.policy, foreign.nodes.as_deref()), (PolicyKind::Bind, Some("2")));
+    assert_eq!(rule(&advice, "allocated").place.policy, PolicyKind::Local);
+    round_trip(&advice);
+}
+
+#[test]
+fn instances_used_by_other_threads_than_allocate_them_are_spread() {
+    let mut e = heap(entry("buffers", MIB, 50, 0, |_, _| 0), &[0x10]);
+    e.instances = 8;
+    e.seen =
+        (0..8).map(|i| Instance { base: i << 32, size: MIB, thread: Some(0), born_ns: i, died_ns: None }).collect();
+    let one = Counters { reads: 1, ..Counters::default() };
+    e.cells = (0..8u32)
+        .flat_map(|i| {
+            (0..40u32).map(move |k| Cell { instance: i, page: k * 6, thread: i, slot: k as u16, counters: one })
+        })
+        .collect();
+    e.total.reads = 320;
+    let advice = on(4, &profile(8, "never", vec![e.clone()]));
+    let spread = rule(&advice, "buffers");
+    assert_eq!(spread.pattern.as_ref().unwrap().kind, "private");
+    assert_eq!(spread.place.policy, PolicyKind::Interleave);
+    assert!(spread.why.as_ref().unwrap().contains("allocated by other threads"));
+    e.seen.iter_mut().enumerate().for_each(|(i, s)| s.thread = Some(i as u32));
+    let advice = on(4, &profile(8, "never", vec![e]));
+    assert_eq!(rule(&advice, "buffers").place.policy, PolicyKind::Local);
+}
+
+#[test]
+fn call_sites_are_lengthened_until_they_differ() {
+    let random = |name, offsets: &[u64]| heap(entry(name, 8 * MIB, 50, 1500, |_, r| r.below(8) as u32), offsets);
+    let block = |name, offsets: &[u64]| heap(entry(name, 8 * MIB, 50, 1500, |at, _| slice_of(at, 8 * MIB, 8)), offsets);
+    let mut summary = profile(
+        8,
+        "never",
+        numbered(vec![random("a", &[0x10, 0x20, 0x30]), block("b", &[0x10, 0x20, 0x40]), random("c", &[0x50])]),
+    );
+    summary.symbols.insert(
+        Frame { module: 0, offset: 0x10 },
+        vec![Location { function: Some("grid_new".into()), file: Some("/src/x.c".into()), line: Some(7) }],
+    );
+    let advice = on(4, &summary);
+    let sites = |name| rule(&advice, name).callsite.clone().unwrap();
+    assert_eq!(sites("a"), ["lu.C.x+0x10", "lu.C.x+0x20", "lu.C.x+0x30"]);
+    assert_eq!(sites("b"), ["lu.C.x+0x10", "lu.C.x+0x20", "lu.C.x+0x40"]);
+    assert_eq!(sites("c"), ["lu.C.x+0x50"]);
+    assert_eq!(rule(&advice, "a").function.as_ref().unwrap()[0], "grid_new");
+    assert_eq!(rule(&advice, "a").line.as_deref(), Some("x.c:7"));
+    round_trip(&advice);
+    let same = profile(8, "never", numbered(vec![random("a", &[0x10]), block("b", &[0x10])]));
+    assert!(reason(&on(4, &same), "a").contains("same call stack"));
+}
+
+#[test]
+fn nothing_to_place_is_said() {
+    let one_thread = profile(1, "never", vec![entry("a", 8 * MIB, 50, 1000, |_, _| 0)]);
+    let advice = on(4, &one_thread);
+    assert!(advice.policy.objects.is_empty());
+    assert!(advice.remarks.iter().any(|r| r.contains("one thread")));
+    round_trip(&advice);
+    let no_samples = profile(2, "never", vec![entry("a", 8 * MIB, 0, 0, |_, _| 0)]);
+    let target = Target::new(Some(2), None, &Topology::uniform(1, 2), 2, "never");
+    let error = advise(&no_samples, &classify_all(&no_samples), &target).unwrap_err();
+    assert!(error.to_string().contains("-F"));
+    let no_threads = profile(0, "never", vec![entry("a", 8 * MIB, 1, 10, |_, _| 0)]);
+    assert_eq!(advise(&no_threads, &classify_all(&no_threads), &target), Err(AdviceError::NoThreads));
+}
+
+#[test]
+fn names_cannot_break_out_of_a_comment() {
+    let evil = entry("x\n[[object]]\nglobal = \"y\"", 8 * MIB, 50, 60, |_, r| r.below(8) as u32);
+    let advice = on(4, &profile(8, "never", vec![evil]));
+    assert!(advice.policy.objects.is_empty(), "60 samples of 8 threads are too few");
+    round_trip(&advice);
+}
+
+#[test]
+fn a_part_under_a_page_is_spread() {
+    let tiny = entry("tiny", 4 * MIB, 50, 6000, |at, _| slice_of(at, 16 * PAGE, 8));
+    let advice = on(32, &profile(8, "never", vec![tiny]));
+    let rule = rule(&advice, "tiny");
+    assert_eq!(rule.pattern.as_ref().unwrap().period, Some(Size(16 * PAGE)));
+    assert_eq!(rule.place.policy, PolicyKind::Interleave);
+    assert!(rule.why.as_ref().unwrap().contains("less than a page"));
+}
+
+#[test]
+fn a_section_is_named_as_in_the_file() {
+    let mut e = entry(".bss of lu.C.x", 8 * MIB, 50, 1500, |_, r| r.below(8) as u32);
+    (e.kind, e.linkage) = (ObjectKind::Section, String::new());
+    let advice = on(4, &profile(8, "never", vec![e]));
+    assert_eq!(rule(&advice, ".bss of lu.C.x").global.as_deref(), Some(".bss"));
+}
+
+#[test]
+fn what_no_policy_reaches_is_not_placed_and_sections_have_their_own_names() {
+    let sliced = |at: u64, _: &mut Random| slice_of(at, 64 * MIB, 8);
+    let section = |name: &str| {
+        let mut e = entry(name, 64 * MIB, 50, 2000, sliced);
+        e.kind = ObjectKind::Section;
+        e.linkage.clear();
+        e
+    };
+    let mut file = heap(entry("main io.c:7", 64 * MIB, 50, 2000, sliced), &[0x10]);
+    file.kind = ObjectKind::Mapping;
+    file.details.backing = Some("/scratch/input.bin".into());
+    let entries = vec![section(".bss of a.out"), section(".rodata of a.out"), file];
+    let advice = on(4, &profile(8, "never", numbered(entries)));
+    assert_eq!(rule(&advice, ".bss of a.out").global.as_deref(), Some(".bss"));
+    assert!(reason(&advice, ".rodata of a.out").contains("page cache"));
+    assert!(reason(&advice, "main io.c:7").contains("/scratch/input.bin"));
+    round_trip(&advice);
+}
+
+#[test]
+fn accesses_to_a_page_or_two_are_not_worth_spreading() {
+    let mut e = entry("counters", 8 * MIB, 50, 1500, |_, r| r.below(8) as u32);
+    e.cells.iter_mut().for_each(|c| c.page = 700 + c.page % 2);
+    e.cells.sort_by_key(|c| (c.page, c.thread, c.slot));
+    let summary = profile(8, "never", vec![e]);
+    assert!(reason(&on(4, &summary), "counters").contains("2 pages"));
+    assert_eq!(rule(&on(2, &summary), "counters").place.policy, PolicyKind::Interleave);
+}
+
+/// Eight instances, each allocated, first touched and used by one thread, a given number of 320 accesses remote.
+fn own_buffers(remote: u64) -> Entry {
+    let mut e = heap(entry("own", MIB, 50, 0, |_, _| 0), &[0x10]);
+    e.instances = 8;
+    let instance =
+        |i: u32| Instance { base: u64::from(i) << 32, size: MIB, thread: Some(i), born_ns: 0, died_ns: None };
+    e.seen = (0..8).map(instance).collect();
+    let one = Counters { reads: 1, ..Counters::default() };
+    let cell = |i, k: u32| Cell { instance: i, page: k * 6, thread: i, slot: k as u16, counters: one };
+    e.cells = (0..8).flat_map(|i| (0..40).map(move |k| cell(i, k))).collect();
+    e.touches = (0..8).map(|i| TouchRun { instance: i, page: 0, pages: 256, thread: i, time_ns: 0 }).collect();
+    (e.total.reads, e.total.placed, e.total.remote) = (320, 320, remote);
+    e
+}
+
+#[test]
+fn threads_that_left_their_memory_behind_are_bound() {
+    let moved = on(4, &profile(8, "never", vec![own_buffers(160)]));
+    assert!(moved.policy.objects.is_empty());
+    assert_eq!(moved.policy.threads.as_ref().unwrap().bind, Bind::Compact);
+    assert!(moved.remarks.iter().any(|r| r.contains("50 % of the cost")), "{:?}", moved.remarks);
+    round_trip(&moved);
+    let stayed = on(4, &profile(8, "never", vec![own_buffers(3)]));
+    assert_eq!(stayed.policy.threads.as_ref().unwrap().bind, Bind::None);
+}
+
+#[test]
+fn generations_of_threads_and_several_processes_are_not_bound() {
+    let bind = |summary: &Summary| on(4, summary).policy.threads.unwrap().bind;
+    let mut pools = profile(8, "never", vec![own_buffers(160)]);
+    pools.threads.iter_mut().enumerate().for_each(|(i, t)| {
+        (t.start_ns, t.end_ns) = (i as u64 / 2 * 100, Some(i as u64 / 2 * 100 + 100));
+    });
+    assert_eq!(bind(&pools), Bind::None);
+    assert!(on(4, &pools).remarks.iter().any(|r| r.contains("At most 2 of 8 threads")));
+    let mut ranks = profile(8, "never", vec![own_buffers(160)]);
+    ranks.threads.iter_mut().enumerate().for_each(|(i, t)| t.pid = i as u32 / 4);
+    assert_eq!(bind(&ranks), Bind::None);
+    assert!(on(4, &ranks).remarks.iter().any(|r| r.contains("2 processes")));
+}
+
+#[test]
+fn a_portable_policy_says_why_parts_of_some_threads_are_spread() {
+    // The first of three threads only starts the others.
+    let summary = profile(3, "never", vec![entry("a", 64 * MIB, 50, 2000, |at, _| 1 + slice_of(at, 64 * MIB, 2))]);
+    let target = Target::new(None, None, &Topology::uniform(1, 2), 3, "never");
+    let advice = advise(&summary, &classify_all(&summary), &target).unwrap();
+    let rule = rule(&advice, "a");
+    assert_eq!(rule.place.policy, PolicyKind::Interleave);
+    assert!(rule.why.as_ref().unwrap().contains("--nodes N"));
+}

@@ -1,0 +1,337 @@
+//! What a profile holds. Times are nanoseconds since the start of the run, sizes and addresses bytes.
+//!
+//! Ids are dense indices given in order of first appearance; id 0 of each table is used.
+//! Later records with an id that was already seen replace the earlier one (thread end times, counts).
+
+use serde::{Deserialize, Serialize};
+
+use crate::topology::Topology;
+
+/// Index of a [`Module`].
+pub type ModuleId = u32;
+/// Index of a [`Thread`].
+pub type ThreadId = u32;
+/// Index of a [`CallSite`].
+pub type SiteId = u32;
+/// Index of an [`Object`].
+pub type ObjectId = u32;
+
+/// Node number of a page whose node is not known.
+pub const NODE_UNKNOWN: u8 = u8::MAX;
+
+/// First record of a file: what ran, where and how it was sampled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// Version of numamma that recorded it.
+    pub numamma: String,
+    /// Path of the program as resolved.
+    pub program: String,
+    /// Its arguments, `argv[0]` first.
+    pub argv: Vec<String>,
+    /// Hex GNU build-id of the program.
+    pub build_id: Option<String>,
+    /// Host name.
+    pub host: String,
+    /// Seconds since 1970 at the start.
+    pub started_unix: u64,
+    /// Process id of the program.
+    pub pid: u32,
+    /// Sampler name (`timer`).
+    pub sampler: String,
+    /// Why this sampler, one sentence.
+    pub sampler_reason: String,
+    /// Sampling period per thread, nanoseconds of CPU time.
+    pub period_ns: u64,
+    /// Measured lower bound of the cost of one sample, nanoseconds; 0 when not calibrated.
+    pub sample_cost_ns: u64,
+    /// Asked bound of the overhead, a fraction.
+    pub max_overhead: f64,
+    /// Base page size, bytes.
+    pub page_size: u64,
+    /// `always`, `madvise`, `never` or `unknown` (/sys/kernel/mm/transparent_hugepage/enabled).
+    pub thp: String,
+    /// Nodes of the machine that ran it.
+    pub topology: Topology,
+    /// Whether allocation events were recorded (false for static programs).
+    pub allocations: bool,
+}
+
+/// An ELF file that was mapped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Module {
+    /// Id.
+    pub id: ModuleId,
+    /// Path inside the program's mount namespace.
+    pub path: String,
+    /// Hex GNU build-id.
+    pub build_id: Option<String>,
+}
+
+/// A place in code: ELF virtual address inside a module (address minus load bias).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Frame {
+    /// Module; [`NO_MODULE`] for code outside any ELF file (JIT), where `offset` is the address.
+    pub module: ModuleId,
+    /// ELF virtual address.
+    pub offset: u64,
+}
+
+/// Module of code outside every ELF file.
+pub const NO_MODULE: ModuleId = u32::MAX;
+
+/// A thread of the program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Id; ids follow creation order, so within one process they are the thread ranks.
+    pub id: ThreadId,
+    /// Process.
+    pub pid: u32,
+    /// Kernel thread id.
+    pub tid: u32,
+    /// Last name seen (prctl PR_SET_NAME / comm).
+    pub name: String,
+    /// Start routine as given to pthread_create.
+    pub start_routine: Option<Frame>,
+    /// Start of its life.
+    pub start_ns: u64,
+    /// End of its life; none while it lives.
+    pub end_ns: Option<u64>,
+    /// CPUs it was sampled on, ascending.
+    pub cpus: Vec<u16>,
+    /// CPU migrations counted by the kernel or seen between samples.
+    pub migrations: u64,
+    /// Samples taken in it.
+    pub samples: u64,
+}
+
+/// A call stack that allocated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallSite {
+    /// Id.
+    pub id: SiteId,
+    /// Return addresses, innermost first.
+    pub frames: Vec<Frame>,
+}
+
+/// Counts of one call site, cumulative; the last record counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SiteCount {
+    /// Call site.
+    pub site: SiteId,
+    /// Allocations so far.
+    pub instances: u64,
+    /// Bytes allocated so far.
+    pub bytes: u64,
+    /// Largest number of bytes alive at one time.
+    pub peak_bytes: u64,
+    /// Size of the largest instance.
+    pub max_size: u64,
+}
+
+/// What kind of thing an object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ObjectKind {
+    /// A named variable of an ELF file.
+    Global,
+    /// The part of an ELF section that no symbol names.
+    Section,
+    /// One allocation of at least [`SMALL_OBJECT`] bytes.
+    Heap,
+    /// All allocations of a call site that are smaller than [`SMALL_OBJECT`], together.
+    SmallHeap,
+    /// A mapping that is none of the others (file, shm, hugetlb, an allocator's arena).
+    Mapping,
+    /// Stack of a thread.
+    Stack,
+    /// Static TLS of a thread, where it can be told from the stack.
+    Tls,
+    /// Nothing known at that address and time.
+    Unknown,
+}
+
+/// Allocations below this are grouped by call site: one page, the unit of placement.
+pub const SMALL_OBJECT: u64 = 4096;
+
+/// Something that has addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    /// Id.
+    pub id: ObjectId,
+    /// Kind.
+    pub kind: ObjectKind,
+    /// Linkage name of a global, section name, mapping name, thread name of a stack; empty for heap.
+    pub name: String,
+    /// Module of a global.
+    pub module: Option<ModuleId>,
+    /// ELF virtual address of a global; 0 otherwise.
+    pub vaddr: u64,
+    /// Call site of a heap object, or of a mapping made by a hooked mmap.
+    pub site: Option<SiteId>,
+    /// Process.
+    pub pid: u32,
+    /// First byte; 0 for [`ObjectKind::SmallHeap`].
+    pub base: u64,
+    /// Bytes; for [`ObjectKind::SmallHeap`] see the site's counts.
+    pub size: u64,
+    /// Start of its life.
+    pub born_ns: u64,
+    /// End of its life; none while it lives.
+    pub died_ns: Option<u64>,
+    /// Thread that allocated it; for stacks, its owner.
+    pub thread: Option<ThreadId>,
+}
+
+/// How an access was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Certainty {
+    /// Exact: on an unambiguous path.
+    Exact,
+    /// The path took one ambiguous back-edge: good for the access mix, never carries cost.
+    Loop,
+    /// Only the object is known (vector gather: the base register).
+    ObjectOnly,
+}
+
+/// One memory access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Access {
+    /// When the sample was taken.
+    pub time_ns: u64,
+    /// Who.
+    pub thread: ThreadId,
+    /// On which CPU.
+    pub cpu: u16,
+    /// To what.
+    pub object: ObjectId,
+    /// Address.
+    pub addr: u64,
+    /// Bytes accessed.
+    pub size: u8,
+    /// Store (or read-modify-write).
+    pub write: bool,
+    /// How sure.
+    pub certainty: Certainty,
+    /// CPU time this access is charged with, nanoseconds: the sample's period on the access that
+    /// waited, 0 on the others.
+    pub cost_ns: u32,
+    /// Node of the page at that time, or [`NODE_UNKNOWN`].
+    pub node: u8,
+    /// Instruction.
+    pub ip: Frame,
+}
+
+/// Consecutive pages of an object first touched by one thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Touch {
+    /// Object.
+    pub object: ObjectId,
+    /// Address of the first page, rounded down to the page.
+    pub addr: u64,
+    /// Number of base pages.
+    pub pages: u64,
+    /// First toucher.
+    pub thread: ThreadId,
+    /// Time of the first of them.
+    pub time_ns: u64,
+}
+
+/// What a frame is called: outermost function first when calls were inlined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Symbol {
+    /// The place.
+    pub frame: Frame,
+    /// Demangled functions with file and line, innermost (inlined) first.
+    pub locations: Vec<Location>,
+}
+
+/// One function at one line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Location {
+    /// Demangled name.
+    pub function: Option<String>,
+    /// Source file.
+    pub file: Option<String>,
+    /// Line.
+    pub line: Option<u32>,
+}
+
+/// Counters of the recorder, cumulative; the last record counts.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Stats {
+    /// Length of the run so far.
+    pub duration_ns: u64,
+    /// CPU time of the program so far (user and system).
+    pub cpu_ns: u64,
+    /// Samples taken.
+    pub samples: u64,
+    /// Samples that gave the access that waited.
+    pub resolved: u64,
+    /// Samples lost in full buffers.
+    pub lost: u64,
+    /// Samples without any memory access on the path.
+    pub no_access: u64,
+    /// Samples whose nearest access could not be computed (address register lost).
+    pub unresolved: u64,
+    /// Samples whose waiting access was a vector gather or scatter.
+    pub vsib: u64,
+    /// Samples in code that could not be read or decoded.
+    pub undecoded: u64,
+    /// Samples that hit NumaMMA's own preload: tracking of allocations, not the program.
+    pub own: u64,
+    /// Samples whose waiting access went through a segment register to TLS.
+    pub tls: u64,
+    /// First-touch faults seen.
+    pub faults: u64,
+    /// First-touch faults lost in full buffers.
+    pub faults_lost: u64,
+    /// Allocation events seen.
+    pub alloc_events: u64,
+    /// Allocation events lost in full buffers.
+    pub alloc_lost: u64,
+    /// CPU time of the recorder.
+    pub recorder_cpu_ns: u64,
+    /// Samples taken over samples expected from CPU time and period.
+    pub achieved: f64,
+}
+
+/// How the run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    /// exit(code)
+    Exited(i32),
+    /// Killed by a signal.
+    Signalled(i32),
+}
+
+/// One record of a profile file; a chunk holds one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Record {
+    /// Always first.
+    Header(Header),
+    /// New or changed modules.
+    Modules(Vec<Module>),
+    /// New or changed threads.
+    Threads(Vec<Thread>),
+    /// New call sites.
+    Sites(Vec<CallSite>),
+    /// Counts of call sites.
+    SiteCounts(Vec<SiteCount>),
+    /// New or changed objects.
+    Objects(Vec<Object>),
+    /// Accesses, in time order within the record.
+    Accesses(Vec<Access>),
+    /// First touches.
+    Touches(Vec<Touch>),
+    /// Names of frames.
+    Symbols(Vec<Symbol>),
+    /// Counters.
+    Stats(Stats),
+    /// Always last of a complete file.
+    End(Ending),
+    /// Things the user must know about this recording, one sentence each.
+    Notes(Vec<String>),
+}
+
+// The profile preload thins what is small by the same measure.
+const _: () = assert!(SMALL_OBJECT == numamma_channel::layout::SMALL as u64);

@@ -1,0 +1,212 @@
+//! One kernel record, decoded.
+//!
+//! Sample records hold, in this order, what was asked for in [`super::attr`]:
+//! ```text
+//! timer: ip u64 | pid u32 tid u32 | time u64 | cpu u32 res u32 | abi u64 | registers u64 x REGS_COUNT (if abi != 0)
+//! fault:          pid u32 tid u32 | time u64 | addr u64 | cpu u32 res u32
+//! ```
+//! All others end in: `pid u32 tid u32 | time u64 | cpu u32 res u32`.
+
+use perf_event_open_sys::bindings as abi;
+
+use super::attr::REGS_COUNT;
+use super::ring::HEADER;
+use super::{PerfRecord, RegSample, Regs};
+
+/// Bytes behind every record that is not a sample.
+const TRAILER: usize = 24;
+/// Flag in `misc` of a COMM record that was made by exec.
+const MISC_COMM_EXEC: u16 = 1 << 13;
+
+/// Which event a sample record belongs to; each has a buffer of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// [`super::attr::timer`], shared with the sideband.
+    Timer,
+    /// [`super::attr::faults`].
+    Faults,
+}
+
+/// Little-endian fields one after the other; reads past the end give `None`.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+/// Decodes a record, header included. `None`: a kind we do not use, or one cut short.
+pub fn record(bytes: &[u8], source: Source) -> Option<PerfRecord> {
+    let mut header = Fields(bytes.get(..HEADER)?);
+    let kind = header.u32()?;
+    let misc = u16::from_le_bytes(header.take()?);
+    let body = &bytes[HEADER..];
+    match kind {
+        abi::PERF_RECORD_SAMPLE if source == Source::Timer => sample(body),
+        abi::PERF_RECORD_SAMPLE => fault(body),
+        abi::PERF_RECORD_MMAP2 => mmap(body),
+        abi::PERF_RECORD_COMM => comm(body, misc & MISC_COMM_EXEC != 0),
+        abi::PERF_RECORD_FORK => {
+            let (pid, ppid, tid, ptid, time_ns) = task(body)?;
+            Some(PerfRecord::Fork { time_ns, pid, tid, parent_pid: ppid, parent_tid: ptid })
+        }
+        abi::PERF_RECORD_EXIT => {
+            let (pid, _, tid, _, time_ns) = task(body)?;
+            Some(PerfRecord::Exit { time_ns, pid, tid })
+        }
+        abi::PERF_RECORD_LOST => {
+            let mut f = Fields(body);
+            f.u64()?;
+            Some(PerfRecord::Lost { count: f.u64()? })
+        }
+        _ => None,
+    }
+}
+
+fn sample(body: &[u8]) -> Option<PerfRecord> {
+    let mut f = Fields(body);
+    let ip = f.u64()?;
+    let (pid, tid, time_ns, cpu) = (f.u32()?, f.u32()?, f.u64()?, f.u32()?);
+    f.u32()?;
+    let regs = match f.u64()? {
+        // A 32-bit program: its registers are not ours to interpret.
+        0 | 1 => None,
+        _ => Some(registers(&mut f, ip)?),
+    };
+    Some(PerfRecord::Sample(RegSample { time_ns, pid, tid, cpu: cpu as u16, regs }))
+}
+
+/// Registers arrive in the order of `enum perf_event_x86_regs`: AX BX CX DX SI DI BP SP IP FLAGS R8..R15.
+fn registers(f: &mut Fields<'_>, ip: u64) -> Option<Regs> {
+    let mut r = [0u64; REGS_COUNT];
+    for slot in &mut r {
+        *slot = f.u64()?;
+    }
+    let [ax, bx, cx, dx, si, di, bp, sp, user_ip, flags, r8, r9, r10, r11, r12, r13, r14, r15] = r;
+    let _ = ip; // the user registers' own ip is the one they belong to
+    Some(Regs {
+        gpr: [ax, cx, dx, bx, sp, bp, si, di, r8, r9, r10, r11, r12, r13, r14, r15],
+        ip: user_ip,
+        flags,
+        fs_base: 0,
+    })
+}
+
+fn fault(body: &[u8]) -> Option<PerfRecord> {
+    let mut f = Fields(body);
+    let (pid, tid, time_ns, addr, cpu) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?, f.u32()?);
+    Some(PerfRecord::Fault { time_ns, pid, tid, cpu: cpu as u16, addr })
+}
+
+/// Time of a record that is not a sample, from its trailer; and the record without it.
+fn trailer(body: &[u8]) -> Option<(u64, &[u8])> {
+    let (rest, trailer) = body.split_at_checked(body.len().checked_sub(TRAILER)?)?;
+    let mut f = Fields(trailer);
+    f.u64()?;
+    Some((f.u64()?, rest))
+}
+
+fn mmap(body: &[u8]) -> Option<PerfRecord> {
+    let (time_ns, rest) = trailer(body)?;
+    let mut f = Fields(rest);
+    let (pid, tid, addr, len, pgoff) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?, f.u64()?);
+    f.take::<24>()?; // device, inode and generation, or the build-id
+    let (prot, flags) = (f.u32()?, f.u32()?);
+    Some(PerfRecord::Mmap { time_ns, pid, tid, addr, len, pgoff, prot, flags, path: text(f.0) })
+}
+
+fn comm(body: &[u8], exec: bool) -> Option<PerfRecord> {
+    let (time_ns, rest) = trailer(body)?;
+    let mut f = Fields(rest);
+    Some(PerfRecord::Comm { time_ns, pid: f.u32()?, tid: f.u32()?, name: text(f.0), exec })
+}
+
+/// pid, parent's pid, tid, parent's tid, time.
+fn task(body: &[u8]) -> Option<(u32, u32, u32, u32, u64)> {
+    let mut f = Fields(body);
+    Some((f.u32()?, f.u32()?, f.u32()?, f.u32()?, f.u64()?))
+}
+
+/// A text padded with zeros.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+        let mut b = kind.to_le_bytes().to_vec();
+        b.extend(misc.to_le_bytes());
+        b.extend(((HEADER + body.len()) as u16).to_le_bytes());
+        b.extend(body);
+        b
+    }
+
+    fn words(values: &[u64]) -> Vec<u8> {
+        values.iter().flat_map(|v| v.to_le_bytes()).collect()
+    }
+
+    fn pair(low: u32, high: u32) -> u64 {
+        u64::from(low) | u64::from(high) << 32
+    }
+
+    #[test]
+    fn registers_land_by_name() {
+        let mut body = words(&[0x1000, pair(7, 8), 99, pair(3, 0), 2]);
+        // AX BX CX DX SI DI BP SP IP FLAGS R8..R15 numbered 100, 101, ...
+        body.extend(words(&(100..100 + REGS_COUNT as u64).collect::<Vec<_>>()));
+        let Some(PerfRecord::Sample(s)) = record(&bytes(abi::PERF_RECORD_SAMPLE, 0, &body), Source::Timer) else {
+            panic!("not a sample")
+        };
+        assert_eq!((s.pid, s.tid, s.time_ns, s.cpu), (7, 8, 99, 3));
+        let r = s.regs.expect("64-bit registers");
+        // encoding order: ax cx dx bx sp bp si di r8..r15
+        assert_eq!(&r.gpr[..8], &[100, 102, 103, 101, 107, 106, 104, 105]);
+        assert_eq!((r.ip, r.flags, r.gpr[8], r.gpr[15]), (108, 109, 110, 117));
+    }
+
+    #[test]
+    fn mmap_name_and_time() {
+        let mut body = words(&[pair(7, 8), 0x1000, 0x2000, 0x3000, 0, 0, 0, pair(5, 2)]);
+        body.extend(b"/bin/x\0\0");
+        body.extend(words(&[pair(7, 8), 1234, 0]));
+        let got = record(&bytes(abi::PERF_RECORD_MMAP2, 0, &body), Source::Timer);
+        let want = PerfRecord::Mmap {
+            time_ns: 1234,
+            pid: 7,
+            tid: 8,
+            addr: 0x1000,
+            len: 0x2000,
+            pgoff: 0x3000,
+            prot: 5,
+            flags: 2,
+            path: "/bin/x".into(),
+        };
+        assert_eq!(got, Some(want));
+    }
+
+    #[test]
+    fn every_cut_is_refused_or_read_but_never_panics() {
+        for kind in 0..24 {
+            for len in 0..200 {
+                let body: Vec<u8> = (0..len).map(|i| i as u8).collect();
+                let _ = record(&bytes(kind, MISC_COMM_EXEC, &body), Source::Timer);
+                let _ = record(&bytes(kind, 0, &body), Source::Faults);
+            }
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Events in time order, worked off into accesses, touches and the tables they refer to.
+
+use numamma_channel::reader::Channel;
+use numamma_channel::{Event, EventKind};
+use rustc_hash::FxHashMap;
+
+use super::maps::Maps;
+use super::nodes::Nodes;
+use super::threads::Threads;
+use super::touches::Touches;
+use crate::profile::model::{Access, ModuleId, Record, Stats, ThreadId};
+use crate::profile::perf::ring::page_size;
+use crate::profile::perf::{PerfRecord, RegSample};
+use crate::profile::replay::{Outcome, ReplayAccess, Replayer};
+use crate::profile::space::Space;
+use crate::topology::Topology;
+
+/// Index of rsp in [`crate::profile::perf::Regs::gpr`].
+const RSP: usize = 4;
+/// PROT_* of an anonymous mapping says nothing the recorder needs.
+const MAP_FLAGS_UNKNOWN: u32 = 0;
+
+/// File names of the profile preload, installed and in a build tree.
+const OWN_LIBRARIES: [&str; 2] = ["libnumamma-profile.so", "libnumamma_preload_profile.so"];
+
+/// A program that was executed after the first one, in the same process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Its file.
+    pub path: String,
+    /// Hex GNU build-id.
+    pub build_id: Option<String>,
+    /// Its arguments.
+    pub argv: Vec<String>,
+}
+
+/// The state between drains.
+pub struct Events {
+    /// Kernel records not yet worked off.
+    pub perf: Vec<PerfRecord>,
+    /// Allocation events not yet worked off.
+    pub allocs: Vec<Event>,
+    /// What lives where.
+    pub space: Space,
+    /// Counters; those of losses and times are filled in by the recorder.
+    pub stats: Stats,
+    /// When the program's last thread ended, CLOCK_MONOTONIC.
+    pub ended_ns: Option<u64>,
+    /// Processes the program started that are not recorded.
+    pub not_followed: u64,
+    target: u32,
+    follow: bool,
+    period_ns: u64,
+    origin_ns: u64,
+    threads: Threads,
+    touches: Touches,
+    nodes: Nodes,
+    replayer: Replayer,
+    /// Which modules are ours.
+    own: FxHashMap<ModuleId, bool>,
+    replayed: Vec<ReplayAccess>,
+    accesses: Vec<Access>,
+    /// Process of each access from `unplaced` on.
+    pids: Vec<u32>,
+    /// First access without a node.
+    unplaced: usize,
+    keys: Vec<Key>,
+    maps: Maps,
+    execs: u32,
+    new_program: Option<Program>,
+    /// Samples of children that are not followed.
+    child_samples: u64,
+}
+
+/// Place of an event in the order of time. Kernel records go first: a mapping before the allocation in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    time_ns: u64,
+    channel: bool,
+    index: u32,
+}
+
+impl Events {
+    /// For the process `target`.
+    pub fn new(target: u32, follow: bool, period_ns: u64, topology: &Topology, huge_pages: bool) -> Events {
+        let page = page_size() as u64;
+        Events {
+            perf: Vec::new(),
+            allocs: Vec::new(),
+            space: Space::new(target, follow),
+            stats: Stats::default(),
+            ended_ns: None,
+            not_followed: 0,
+            target,
+            follow,
+            period_ns,
+            origin_ns: 0,
+            threads: Threads::default(),
+            touches: Touches::new(page, huge_pages),
+            nodes: Nodes::new(page, topology),
+            replayer: Replayer::new(),
+            own: FxHashMap::default(),
+            replayed: Vec::new(),
+            accesses: Vec::new(),
+            pids: Vec::new(),
+            unplaced: 0,
+            keys: Vec::new(),
+            maps: Maps::default(),
+            execs: 0,
+            new_program: None,
+            child_samples: 0,
+        }
+    }
+
+    /// The run begins now.
+    pub fn start(&mut self, now_ns: u64) {
+        self.origin_ns = now_ns;
+        self.threads.start(self.target, self.target, 0, String::new());
+    }
+
+    /// Works off everything up to `until_ns` in the order of time; the rest waits.
+    pub fn process(&mut self, until_ns: u64, mut channel: Option<&mut Channel>) {
+        let perf = std::mem::take(&mut self.perf);
+        let allocs = std::mem::take(&mut self.allocs);
+        let mut keys = std::mem::take(&mut self.keys);
+        keys.clear();
+        keys.extend(perf.iter().enumerate().map(|(i, r)| Key {
+            time_ns: r.time_ns(),
+            channel: false,
+            index: i as u32,
+        }));
+        keys.extend(allocs.iter().enumerate().map(|(i, e)| Key { time_ns: e.time_ns, channel: true, index: i as u32 }));
+        keys.sort(); // runs that are sorted already, one per buffer: merged
+        let now = keys.partition_point(|k| k.time_ns <= until_ns);
+        let mut perf: Vec<Option<PerfRecord>> = perf.into_iter().map(Some).collect();
+        for key in &keys[..now] {
+            if key.channel {
+                self.alloc_event(&allocs[key.index as usize], channel.as_deref());
+            } else if let Some(record) = perf[key.index as usize].take() {
+                self.kernel_event(record, channel.as_deref_mut());
+            }
+        }
+        self.perf = perf.into_iter().flatten().collect();
+        self.allocs = keys[now..].iter().filter(|k| k.channel).map(|k| allocs[k.index as usize]).collect();
+        self.keys = keys;
+        let unplaced = self.unplaced;
+        self.nodes.fill(&mut self.accesses[unplaced..], &self.pids, until_ns);
+        self.pids.clear();
+        self.unplaced = self.accesses.len();
+        for candidate in self.touches.candidates() {
+            if self.nodes.all_present(candidate.pid, &self.touches.pages(&candidate)) {
+                self.touches.is_huge(&candidate);
+            }
+        }
+    }
+
+    fn relative(&self, time_ns: u64) -> u64 {
+        time_ns.saturating_sub(self.origin_ns)
+    }
+
+    fn wanted(&self, pid: u32) -> bool {
+        pid == self.target || self.follow
+    }
+
+    /// Share of all samples that fell into children that are not followed, 0 to 1.
+    pub fn child_share(&self) -> f64 {
+        self.child_samples as f64 / (self.child_samples + self.stats.samples).max(1) as f64
+    }
+
+    fn alloc_event(&mut self, event: &Event, channel: Option<&Channel>) {
+        let Event { pid, tid, .. } = *event;
+        if !self.wanted(pid) {
+            return;
+        }
+        self.stats.alloc_events += 1;
+        let time = self.relative(event.time_ns);
+        let thread = self.threads.get(pid, tid, time);
+        match event.what {
+            EventKind::Alloc { addr, size, stack, origin } => {
+                let frames = channel.map_or(&[][..], |c| c.stack(stack));
+                self.space.alloc(time, pid, thread, addr, size, frames, origin);
+                self.touched_by_allocator(pid, thread, addr, size, time);
+            }
+            EventKind::Free { addr, size, origin } => self.space.free(time, pid, addr, size, origin),
+            EventKind::ThreadStart { start_routine, stack_low, stack_high } => {
+                let name = self.threads.name(thread).to_owned();
+                self.space.thread_stack(time, pid, thread, stack_low, stack_high, &name);
+                if start_routine != 0 {
+                    let frame = self.space.frame(pid, start_routine);
+                    self.threads.set_start_routine(thread, frame);
+                }
+            }
+        }
+    }
+
+    /// The allocator touches pages of a block (its header, what calloc clears and realloc copies) before it has handed the
+    /// block out. They are first touches of the block by that thread.
+    fn touched_by_allocator(&mut self, pid: u32, thread: ThreadId, addr: u64, size: u64, time: u64) {
+        let Some(before) = self.touches.last_in(thread, addr, size) else { return };
+        if self.space.is_anonymous(before) {
+            let block = self.space.attribute(time, pid, thread, 0, addr);
+            self.touches.give(thread, addr, size, block);
+        }
+    }
+
+    fn kernel_event(&mut self, record: PerfRecord, channel: Option<&mut Channel>) {
+        let time = self.relative(record.time_ns());
+        match record {
+            PerfRecord::Sample(sample) if self.wanted(sample.pid) => self.sample(&sample, time),
+            PerfRecord::Sample(_) => self.child_samples += 1,
+            PerfRecord::Fault { pid, tid, addr, .. } if self.wanted(pid) => self.fault(pid, tid, addr, time),
+            PerfRecord::Mmap { pid, addr, len, pgoff, prot, flags, path, .. } if self.wanted(pid) => {
+                self.touches.forget(pid, addr, len);
+                self.space.mmap(time, pid, addr, len, pgoff, prot, flags, &path);
+            }
+            PerfRecord::Comm { pid, tid, name, exec, .. } if self.wanted(pid) => self.comm(pid, tid, name, exec, time),
+            PerfRecord::Fork { pid, parent_pid, .. } if !self.wanted(pid) => {
+                self.not_followed += u64::from(parent_pid == self.target);
+            }
+            PerfRecord::Fork { pid, tid, parent_pid, parent_tid, .. } => {
+                if pid != parent_pid {
+                    self.space.fork_process(time, parent_pid, pid);
+                }
+                let parent = self.threads.get(parent_pid, parent_tid, time);
+                let name = self.threads.name(parent).to_owned();
+                self.threads.start(pid, tid, time, name);
+            }
+            PerfRecord::Exit { time_ns, pid, tid } if self.wanted(pid) => {
+                self.threads.end(pid, tid, time);
+                if let Some(channel) = channel {
+                    channel.thread_gone(pid, tid);
+                }
+                if !self.threads.any_alive(pid) {
+                    if pid == self.target {
+                        self.ended_ns = Some(time_ns);
+                    } else {
+                        self.space.exit_process(pid);
+                    }
+                    self.touches.forget_process(pid);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn comm(&mut self, pid: u32, tid: u32, name: String, exec: bool, time: u64) {
+        if exec {
+            self.space.exec(time, pid);
+            self.touches.forget_process(pid);
+            self.threads.end_others(pid, tid, time);
+            if pid == self.target {
+                self.execs += 1;
+                // The first exec is the program the header names.
+                if self.execs > 1 {
+                    self.new_program = program_of(pid).or(self.new_program.take());
+                }
+            }
+        }
+        let thread = self.threads.get(pid, tid, time);
+        self.space.thread_name(thread, &name);
+        self.threads.rename(thread, name);
+    }
+
+    fn sample(&mut self, sample: &RegSample, time: u64) {
+        let RegSample { pid, tid, cpu, .. } = *sample;
+        let thread = self.threads.get(pid, tid, time);
+        self.threads.sampled(thread, cpu);
+        self.stats.samples += 1;
+        let Some(regs) = &sample.regs else {
+            self.stats.undecoded += 1;
+            return;
+        };
+        if self.is_own_code(pid, regs.ip) {
+            self.stats.own += 1;
+            return;
+        }
+        let mut replayed = std::mem::take(&mut self.replayed);
+        let outcome = self.replayer.replay(regs, &mut self.space.code(pid), &mut replayed);
+        *match outcome {
+            Outcome::Resolved => &mut self.stats.resolved,
+            Outcome::NoAccess => &mut self.stats.no_access,
+            Outcome::Unresolved => &mut self.stats.unresolved,
+            Outcome::Vsib => &mut self.stats.vsib,
+            Outcome::Tls => &mut self.stats.tls,
+            Outcome::Undecoded => &mut self.stats.undecoded,
+        } += 1;
+        for found in &replayed {
+            self.access(found, pid, thread, cpu, regs.gpr[RSP], time);
+        }
+        self.replayed = replayed;
+    }
+
+    /// Whether code belongs to our preload, whose accesses are not the program's.
+    fn is_own_code(&mut self, pid: u32, ip: u64) -> bool {
+        let module = self.space.frame(pid, ip).module;
+        let space = &self.space;
+        *self.own.entry(module).or_insert_with(|| {
+            let file = space.module_path(module).and_then(|p| p.rsplit('/').next()).unwrap_or("");
+            OWN_LIBRARIES.contains(&file)
+        })
+    }
+
+    fn access(&mut self, found: &ReplayAccess, pid: u32, thread: ThreadId, cpu: u16, sp: u64, time: u64) {
+        let object = self.space.attribute(time, pid, thread, sp, found.addr);
+        let ip = self.space.frame(pid, found.ip);
+        self.pids.push(pid);
+        self.accesses.push(Access {
+            time_ns: time,
+            thread,
+            cpu,
+            object,
+            addr: found.addr,
+            size: found.size,
+            write: found.write,
+            certainty: found.certainty,
+            cost_ns: if found.carries_cost { u32::try_from(self.period_ns).unwrap_or(u32::MAX) } else { 0 },
+            node: 0,
+            ip,
+        });
+    }
+
+    fn fault(&mut self, pid: u32, tid: u32, addr: u64, time: u64) {
+        self.stats.faults += 1;
+        if !self.touches.is_first(pid, addr) {
+            return;
+        }
+        let thread = self.threads.get(pid, tid, time);
+        let object = self.space.attribute(time, pid, thread, 0, addr);
+        self.touches.add(pid, object, addr, thread, time);
+    }
+
+    /// Mappings from /proc, for kernels that give no events.
+    pub fn read_maps(&mut self, pid: u32, now_ns: u64) {
+        let time = self.relative(now_ns);
+        for m in self.maps.new_mappings(pid) {
+            self.space.mmap(time, pid, m.addr, m.len, m.pgoff, m.prot, MAP_FLAGS_UNKNOWN, &m.path);
+        }
+    }
+
+    /// Accesses and touches waiting to be written.
+    pub fn pending(&self) -> usize {
+        self.accesses.len() + self.touches.len()
+    }
+
+    /// The program that took over the process since the last call.
+    pub fn new_program(&mut self) -> Option<Program> {
+        self.new_program.take()
+    }
+
+    /// Everything new since the last call, definitions before use.
+    pub fn take_records(&mut self) -> Vec<Record> {
+        let mut records = self.space.take_records();
+        let threads = self.threads.take_changed();
+        if !threads.is_empty() {
+            records.push(Record::Threads(threads));
+        }
+        if !self.accesses.is_empty() {
+            records.push(Record::Accesses(std::mem::take(&mut self.accesses)));
+            self.unplaced = 0;
+        }
+        let touches = self.touches.take();
+        if !touches.is_empty() {
+            records.push(Record::Touches(touches));
+        }
+        records
+    }
+}
+
+/// What runs in a living process.
+fn program_of(pid: u32) -> Option<Program> {
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let argv = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let argv = argv.split(|&b| b == 0).filter(|a| !a.is_empty()).map(|a| String::from_utf8_lossy(a).into_owned());
+    let build_id = crate::apply::target::check(path.as_os_str()).ok().and_then(|t| t.build_id);
+    Some(Program { path: path.to_string_lossy().into_owned(), build_id, argv: argv.collect() })
+}

@@ -1,0 +1,465 @@
+//! The recorder: launch, drain, resolve, write.
+//!
+//! Once a round (at most [`ROUND_MS`]) it drains the kernel's buffers and the program's channel, puts everything older than
+//! [`SETTLE_NS`] in time order and works it off: mappings and allocations into the address space model, samples through the replay into
+//! accesses with their object, page faults into first touches. About once a second what is new goes to the file, definitions
+//! before use, so whatever kills the recorder leaves a readable profile.
+
+mod events;
+mod maps;
+mod nodes;
+mod process;
+mod thinning;
+mod threads;
+mod touches;
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use numamma_channel::reader::Channel;
+
+use self::events::Events;
+use self::process::{CpuTime, cpu_time, host_name, monotonic_ns, thp_mode};
+use self::thinning::Thinning;
+use super::file::Writer;
+use super::launch::{self, Ended, Held};
+use super::model::{Ending, Header, Record, Stats};
+use super::perf::attr::explain_refusal;
+use super::perf::ring::page_size;
+use super::perf::session::{FAULT_PAGES, Session};
+use crate::apply::launch::{forget_child, forward_signals};
+use crate::apply::target::Target;
+use crate::topology::Topology;
+
+/// Longest wait between two drains, milliseconds: a ring of the channel then holds 1.6 million events a second.
+const ROUND_MS: u64 = 20;
+/// Allocation events one round should bring at most: a quarter of a ring of the channel.
+const EVENTS_PER_ROUND: u64 = 8192;
+/// Events younger than this wait for the next round: something older may still be on its way into a buffer.
+const SETTLE_NS: u64 = 5_000_000;
+/// How often the file grows.
+const FLUSH: Duration = Duration::from_secs(1);
+/// Accesses and touches waiting to be written never exceed this.
+const FLUSH_ACCESSES: usize = 1 << 17;
+/// Share of the samples in children that are not followed from which the user is told: a shell or a launcher around the
+/// real program has nearly all there, a `system("date")` next to nothing.
+const CHILDREN_WORTH_A_WORD: f64 = 0.1;
+
+/// How to sample.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sampling {
+    /// `timer` or `none`.
+    pub name: &'static str,
+    /// Why, one sentence.
+    pub reason: String,
+    /// Period, nanoseconds of CPU time per thread; none: no samples.
+    pub period_ns: Option<u64>,
+    /// Measured cost of one sample, ns; 0 when not measured.
+    pub cost_ns: u64,
+    /// Asked bound of the overhead, a fraction.
+    pub max_overhead: f64,
+}
+
+/// What to record.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The checked program.
+    pub target: Target,
+    /// Its arguments, `argv[0]` first.
+    pub argv: Vec<OsString>,
+    /// Output file; `%p` becomes the process id.
+    pub output: String,
+    /// How to sample.
+    pub sampling: Sampling,
+    /// Record children, too.
+    pub follow: bool,
+    /// The profile preload; none when it cannot be loaded (static program).
+    pub preload: Option<PathBuf>,
+    /// Things to note in the profile.
+    pub notes: Vec<String>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorded {
+    /// The file.
+    pub path: PathBuf,
+    /// How the program ended.
+    pub ended: Ended,
+    /// Counters.
+    pub stats: Stats,
+    /// Things the user must know.
+    pub notes: Vec<String>,
+    /// False when the file could not be written to the end.
+    pub complete: bool,
+}
+
+/// Why nothing was recorded. The program did not run.
+#[derive(Debug)]
+pub struct RecordError {
+    /// 2, 126 or 127.
+    pub exit: u8,
+    /// What and what to do.
+    pub message: String,
+}
+
+fn error(exit: u8, message: impl Into<String>) -> RecordError {
+    RecordError { exit, message: message.into() }
+}
+
+/// Runs the program and records it.
+///
+/// # Errors
+/// When the recording could not start; then the program was not executed.
+pub fn record(options: Options) -> Result<Recorded, RecordError> {
+    launch::survive_file_limit();
+    let channel = match &options.preload {
+        Some(_) => Some(Channel::create(options.follow).map_err(|e| error(2, channel_refused(&e)))?),
+        None => None,
+    };
+    let mut held = hold(&options, channel.as_ref())?;
+    if let Some(channel) = &channel {
+        channel.set_target(held.pid as u32);
+    }
+    let sampling = &options.sampling;
+    let session = match Session::open(held.pid, sampling.period_ns, options.follow) {
+        Ok(session) => Some(session),
+        // Asked for no samples: mappings can be had from /proc, first touch cannot.
+        Err(_) if sampling.period_ns.is_none() => None,
+        Err(e) => return Err(error(2, explain_refusal(&e))),
+    };
+    let path = PathBuf::from(options.output.replace("%p", &held.pid.to_string()));
+    let writer = Writer::create(&path).map_err(|e| error(2, format!("cannot write {}: {e}", path.display())))?;
+    let mut recorder = Recorder::new(&options, path, writer, session, channel, held.pid as u32);
+    forward_signals(held.pid);
+    recorder.append(|header, _| vec![Record::Header(header.clone())]);
+    recorder.start_ns = monotonic_ns();
+    recorder.events.start(recorder.start_ns);
+    if let Err(e) = held.release() {
+        let _ = std::fs::remove_file(&recorder.path);
+        let exit = if e.raw_os_error() == Some(libc::ENOENT) { 127 } else { 126 };
+        return Err(error(exit, format!("{}: cannot execute: {e}", options.target.path.display())));
+    }
+    let ended = recorder.run(&held);
+    forget_child();
+    Ok(recorder.finish(ended))
+}
+
+fn channel_refused(e: &std::io::Error) -> String {
+    let limit = if e.raw_os_error() == Some(libc::EFBIG) { "; raise the file size limit (ulimit -f)" } else { "" };
+    format!("{e}{limit}")
+}
+
+fn hold(options: &Options, channel: Option<&Channel>) -> Result<Held, RecordError> {
+    let mut env = channel.map(Channel::env).unwrap_or_default();
+    if let Some(library) = &options.preload {
+        let chained = crate::apply::library::chain(library, std::env::var_os("LD_PRELOAD"));
+        env.push(("LD_PRELOAD".into(), chained));
+    }
+    launch::hold(&options.target.path, &options.argv, &env)
+        .map_err(|e| error(2, format!("cannot start a process: {e}")))
+}
+
+struct Recorder {
+    path: PathBuf,
+    /// None after a write failed.
+    writer: Option<Writer>,
+    header: Header,
+    session: Option<Session>,
+    channel: Option<Channel>,
+    events: Events,
+    thinning: Thinning,
+    notes: Vec<String>,
+    start_ns: u64,
+    own_cpu_ns: u64,
+    /// Of the program alone, as of the last round.
+    program_cpu: CpuTime,
+}
+
+impl Recorder {
+    fn new(
+        options: &Options,
+        path: PathBuf,
+        writer: Writer,
+        session: Option<Session>,
+        channel: Option<Channel>,
+        pid: u32,
+    ) -> Recorder {
+        let sampling = &options.sampling;
+        let topology = Topology::this_machine();
+        let mut notes = options.notes.clone();
+        notes.extend(first_touch_note(session.as_ref()));
+        let header = Header {
+            numamma: env!("CARGO_PKG_VERSION").into(),
+            program: options.target.path.to_string_lossy().into_owned(),
+            argv: options.argv.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+            build_id: options.target.build_id.clone(),
+            host: host_name(),
+            started_unix: std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+            pid,
+            sampler: sampling.name.into(),
+            sampler_reason: sampling.reason.clone(),
+            period_ns: sampling.period_ns.unwrap_or(0),
+            sample_cost_ns: sampling.cost_ns,
+            max_overhead: sampling.max_overhead,
+            page_size: page_size() as u64,
+            thp: thp_mode(),
+            topology: topology.clone(),
+            allocations: channel.is_some(),
+        };
+        let huge_pages = header.thp != "never";
+        let events = Events::new(pid, options.follow, header.period_ns, &topology, huge_pages);
+        Recorder {
+            path,
+            writer: Some(writer),
+            header,
+            session,
+            channel,
+            events,
+            thinning: Thinning::new(sampling.max_overhead),
+            notes,
+            start_ns: 0,
+            own_cpu_ns: cpu_time(libc::RUSAGE_SELF).total(),
+            program_cpu: CpuTime::default(),
+        }
+    }
+
+    /// Drains until the program has ended.
+    fn run(&mut self, held: &Held) -> Ended {
+        let mut flushed = Instant::now();
+        let mut timeout = 1;
+        let end = held.pidfd();
+        loop {
+            let before = Instant::now();
+            self.wait(timeout, held.pid, end.as_ref());
+            // A program that has ended keeps its times until it is asked for.
+            self.program_cpu = process::program_cpu(held.pid as u32).unwrap_or(self.program_cpu);
+            // First the question, then the drain: what the program wrote before its end is in this round.
+            let ended = held.poll();
+            let got = self.drain();
+            self.events.process(monotonic_ns().saturating_sub(SETTLE_NS), self.channel.as_mut());
+            if let Some(ended) = ended {
+                return ended;
+            }
+            self.thin();
+            // After a quiet round a little longer, after a busy one at once as short as it needs.
+            timeout = next_timeout(before.elapsed(), got).min(timeout * 2);
+            if flushed.elapsed() >= FLUSH || self.events.pending() >= FLUSH_ACCESSES {
+                self.flush();
+                flushed = Instant::now();
+            }
+        }
+    }
+
+    /// Until something is to be drained or the program has ended.
+    fn wait(&mut self, timeout_ms: u64, pid: libc::pid_t, end: Option<&OwnedFd>) {
+        let timeout_ms = timeout_ms as i32;
+        match &mut self.session {
+            Some(session) => session.wait(timeout_ms, end.map(AsFd::as_fd)),
+            None => {
+                let mut poll = end.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+                // SAFETY: one entry, or none and a null pointer, which poll accepts.
+                unsafe {
+                    let fds = poll.as_mut().map_or(std::ptr::null_mut(), |p| p as *mut libc::pollfd);
+                    libc::poll(fds, libc::nfds_t::from(!fds.is_null()), timeout_ms)
+                };
+                self.events.read_maps(pid as u32, monotonic_ns());
+            }
+        }
+    }
+
+    /// Takes in everything written so far; the number of allocation events.
+    fn drain(&mut self) -> u64 {
+        if let Some(session) = &mut self.session {
+            session.drain(&mut self.events.perf);
+        }
+        let before = self.events.allocs.len();
+        if let Some(channel) = &mut self.channel {
+            channel.drain(&mut self.events.allocs);
+        }
+        (self.events.allocs.len() - before) as u64
+    }
+
+    fn thin(&mut self) {
+        let Some(channel) = &self.channel else { return };
+        let events = self.events.stats.alloc_events + channel.lost();
+        self.thinning.watch(monotonic_ns(), events, self.program_cpu.total(), channel, &mut self.events.space);
+    }
+
+    fn flush(&mut self) {
+        if let Some(program) = self.events.new_program() {
+            self.header.program = program.path;
+            self.header.build_id = program.build_id;
+            if !program.argv.is_empty() {
+                self.header.argv = program.argv;
+            }
+            self.append(|header, _| vec![Record::Header(header.clone())]);
+        }
+        let stats = self.stats();
+        self.append(|_, events| events.take_records());
+        self.append(|_, _| vec![Record::Stats(stats)]);
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats = self.events.stats;
+        let now = self.events.ended_ns.unwrap_or_else(monotonic_ns);
+        stats.duration_ns = now.saturating_sub(self.start_ns);
+        let program = self.cpu();
+        stats.cpu_ns = program.total();
+        stats.recorder_cpu_ns = cpu_time(libc::RUSAGE_SELF).total().saturating_sub(self.own_cpu_ns);
+        if let Some(session) = &self.session {
+            let lost = session.lost();
+            stats.lost = lost.samples;
+            stats.faults_lost = lost.faults;
+        }
+        stats.alloc_lost = self.channel.as_ref().map_or(0, Channel::lost);
+        // The timer does not sample the kernel.
+        let expected = program.user as f64 / self.header.period_ns.max(1) as f64;
+        stats.achieved =
+            if self.header.period_ns > 0 && expected >= 1.0 { stats.samples as f64 / expected } else { 0.0 };
+        stats
+    }
+
+    /// CPU time of what is recorded.
+    fn cpu(&self) -> CpuTime {
+        // Exact once the program has been waited for, but with all its children: right unless some are not recorded.
+        let waited = cpu_time(libc::RUSAGE_CHILDREN);
+        if waited.total() > 0 && self.events.not_followed == 0 { waited } else { self.program_cpu }
+    }
+
+    /// Appends records; after a failure (disk full) nothing more is written and the program goes on.
+    fn append(&mut self, make: impl FnOnce(&Header, &mut Events) -> Vec<Record>) {
+        let records = make(&self.header, &mut self.events);
+        let Some(writer) = &mut self.writer else { return };
+        if let Err(e) = records.iter().try_for_each(|r| writer.append(r)) {
+            crate::cli::say(format_args!(
+                "cannot write {}: {e}; the program goes on, what was recorded until now can be read",
+                self.path.display()
+            ));
+            self.writer = None;
+        }
+    }
+
+    /// What the user must know about what is missing.
+    fn closing_notes(&mut self) {
+        if self.thinning.factor() > 1 {
+            self.notes.push(format!(
+                "the program allocates so often that only one in {} of its small allocations (under a page) was tracked, to keep \
+                 the overhead down: their counts are of those, the others' accesses are charged to the heap as a whole",
+                self.thinning.factor()
+            ));
+        }
+        let stats = self.stats();
+        self.notes.extend(lost_notes(&stats, self.session.as_ref()));
+        let children = self.events.child_share();
+        if children >= CHILDREN_WORTH_A_WORD {
+            self.notes.push(format!(
+                "{:.0}% of the samples fell into child processes, which are not part of this profile: record them with \
+                 `numamma profile --follow`",
+                100.0 * children
+            ));
+        } else if self.events.not_followed > 0 {
+            let n = self.events.not_followed;
+            let (processes, they) = if n == 1 { ("process", "it") } else { ("processes", "them") };
+            self.notes.push(format!("the program started {n} {processes}, not recorded; --follow records {they}, too"));
+        }
+    }
+
+    fn finish(mut self, ended: Ended) -> Recorded {
+        self.drain();
+        self.events.process(u64::MAX, self.channel.as_mut());
+        if let Some(channel) = &self.channel
+            && !channel.attached()
+        {
+            self.notes.push(
+                "the program did not load libnumamma-profile.so (statically linked, or it cleared LD_PRELOAD): no heap call sites"
+                    .into(),
+            );
+            self.header.allocations = false;
+            self.append(|header, _| vec![Record::Header(header.clone())]);
+        }
+        self.closing_notes();
+        self.flush();
+        let notes = self.notes.clone();
+        self.append(|_, events| {
+            let mut records = vec![Record::Symbols(events.space.symbols())];
+            if !notes.is_empty() {
+                records.push(Record::Notes(notes));
+            }
+            records.push(Record::End(match ended {
+                Ended::Exited(code) => Ending::Exited(code),
+                Ended::Signalled(signal) => Ending::Signalled(signal),
+            }));
+            records
+        });
+        let stats = self.stats();
+        Recorded { path: self.path, ended, stats, notes: self.notes, complete: self.writer.is_some() }
+    }
+}
+
+/// The wait that brings about [`EVENTS_PER_ROUND`] at the rate of the last round.
+fn next_timeout(last: Duration, events: u64) -> u64 {
+    let fitting = last.as_secs_f64() * 1e3 * EVENTS_PER_ROUND as f64 / events.max(1) as f64;
+    (fitting as u64).clamp(1, ROUND_MS)
+}
+
+fn first_touch_note(session: Option<&Session>) -> Option<String> {
+    match session {
+        None => {
+            Some("perf events are refused here: no samples and no first touch, mappings were read from /proc".into())
+        }
+        Some(s) if !s.kernel_faults => Some(
+            "pages first touched inside system calls (read() into a fresh buffer) are not seen as first touches: \
+             kernel.perf_event_paranoid is above 1"
+                .into(),
+        ),
+        Some(_) => None,
+    }
+}
+
+/// What a full buffer has cost: each kind of event that was lost makes another part of the report incomplete.
+fn lost_notes(stats: &Stats, session: Option<&Session>) -> Vec<String> {
+    let mut notes = Vec::new();
+    if stats.faults_lost > 0 {
+        let small = session.map_or(0, Session::fault_buffer) < FAULT_PAGES * page_size();
+        let what_to_do = if small {
+            "the buffer is small because of the locked-memory limit: raise `ulimit -l` or kernel.perf_event_mlock_kb"
+        } else {
+            "the program touched memory faster than they could be read"
+        };
+        notes.push(format!(
+            "{} page faults were lost, so first touchers are incomplete; {what_to_do}",
+            stats.faults_lost
+        ));
+    }
+    if stats.alloc_lost > 0 {
+        notes.push(format!(
+            "{} allocation events were lost, small ones and frees first: counts of allocations are too low, and small \
+             objects may be charged to the wrong call site",
+            stats.alloc_lost
+        ));
+    }
+    notes
+}
+
+/// Replaces `%h` and `%r` in an output name; `%p` is left for the recorder.
+pub fn expand_output(template: &str) -> String {
+    let rank = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok())
+        .unwrap_or_else(|| "0".into());
+    template.replace("%h", &host_name()).replace("%r", &rank)
+}
+
+/// Why a profile cannot have this name, before anything is started.
+pub fn unusable_output(output: &str) -> Option<String> {
+    let path = Path::new(output);
+    if output.is_empty() || path.is_dir() {
+        return Some(format!("{}: a directory, not a file for the profile; name a file with -o", path.display()));
+    }
+    let dir = path.parent().filter(|d| !d.as_os_str().is_empty())?;
+    let missing = || format!("{}: no such directory for the profile; create it or name another with -o", dir.display());
+    (!dir.is_dir()).then(missing)
+}

@@ -1,0 +1,104 @@
+//! Which node a page is on, asked of the kernel a batch at a time.
+
+use rustc_hash::FxHashMap;
+
+use crate::profile::model::{Access, NODE_UNKNOWN};
+use crate::topology::Topology;
+
+/// How long an answer is believed, nanoseconds: pages move seldom (numa_balancing scans once a second at most).
+const FRESH_NS: u64 = 1_000_000_000;
+/// Pages per move_pages call.
+const BATCH: usize = 4096;
+/// Answers kept; beyond that the table starts over.
+const MAX_PAGES: usize = 1 << 20;
+
+/// Answers so far.
+#[derive(Debug)]
+pub struct Nodes {
+    page_size: u64,
+    known: FxHashMap<(u32, u64), (u8, u64)>,
+    /// On a machine with one node there is nothing to ask.
+    only: Option<u8>,
+    refused: bool,
+}
+
+impl Nodes {
+    /// For this machine.
+    pub fn new(page_size: u64, topology: &Topology) -> Nodes {
+        let only = match topology.nodes.as_slice() {
+            [node] => u8::try_from(node.id).ok(),
+            _ => None,
+        };
+        Nodes { page_size, known: FxHashMap::default(), only, refused: false }
+    }
+
+    /// Fills in the node of each access; `pids` has the process of each.
+    pub fn fill(&mut self, accesses: &mut [Access], pids: &[u32], now_ns: u64) {
+        if let Some(only) = self.only {
+            accesses.iter_mut().for_each(|a| a.node = only);
+            return;
+        }
+        let mut ask: FxHashMap<u32, Vec<u64>> = FxHashMap::default();
+        for (access, &pid) in accesses.iter().zip(pids) {
+            let page = access.addr / self.page_size;
+            let stale = self.known.get(&(pid, page)).is_none_or(|(_, at)| now_ns.saturating_sub(*at) > FRESH_NS);
+            if stale {
+                ask.entry(pid).or_default().push(page);
+            }
+        }
+        if self.known.len() > MAX_PAGES {
+            self.known.clear();
+        }
+        for (pid, mut pages) in ask {
+            pages.sort_unstable();
+            pages.dedup();
+            pages.chunks(BATCH).for_each(|batch| self.ask(pid, batch, now_ns));
+        }
+        for (access, &pid) in accesses.iter_mut().zip(pids) {
+            let page = access.addr / self.page_size;
+            access.node = self.known.get(&(pid, page)).map_or(NODE_UNKNOWN, |(node, _)| *node);
+        }
+    }
+
+    fn ask(&mut self, pid: u32, pages: &[u64], now_ns: u64) {
+        let addresses: Vec<u64> = pages.iter().map(|p| p * self.page_size).collect();
+        let Some(status) = self.query(pid, &addresses) else { return };
+        for (&page, &node) in pages.iter().zip(&status) {
+            // Negative: not present any more.
+            let node = u8::try_from(node).unwrap_or(NODE_UNKNOWN);
+            self.known.insert((pid, page), (node, now_ns));
+        }
+    }
+
+    /// Whether all these pages are present; false when the kernel does not say.
+    pub fn all_present(&mut self, pid: u32, addresses: &[u64]) -> bool {
+        self.query(pid, addresses).is_some_and(|status| status.iter().all(|node| *node >= 0))
+    }
+
+    /// Node of each page, negative when it is not present.
+    fn query(&mut self, pid: u32, addresses: &[u64]) -> Option<Vec<i32>> {
+        if self.refused {
+            return None;
+        }
+        let mut status = vec![-1i32; addresses.len()];
+        // SAFETY: both arrays have the given length; with nodes = NULL nothing is moved (move_pages(2)).
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_move_pages,
+                pid as libc::pid_t,
+                addresses.len(),
+                addresses.as_ptr(),
+                std::ptr::null::<i32>(),
+                status.as_mut_ptr(),
+                0,
+            )
+        };
+        if rc < 0 {
+            let error = std::io::Error::last_os_error().raw_os_error();
+            // Gone processes are no reason to stop asking about the others.
+            self.refused = matches!(error, Some(libc::EPERM | libc::ENOSYS | libc::EACCES));
+            return None;
+        }
+        Some(status)
+    }
+}

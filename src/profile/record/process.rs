@@ -1,0 +1,60 @@
+//! Facts about processes and this machine, from /proc and the C library.
+
+use std::fs;
+
+/// CLOCK_MONOTONIC, nanoseconds: the clock of the kernel's events and of the channel.
+pub fn monotonic_ns() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// CPU time, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuTime {
+    /// In user mode: what the timer samples.
+    pub user: u64,
+    /// In the kernel.
+    pub system: u64,
+}
+
+impl CpuTime {
+    /// Both.
+    pub fn total(self) -> u64 {
+        self.user + self.system
+    }
+}
+
+/// CPU time of this process or its waited-for children (with theirs).
+pub fn cpu_time(who: libc::c_int) -> CpuTime {
+    // SAFETY: all-zero is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is ours.
+    unsafe { libc::getrusage(who, &mut usage) };
+    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
+    CpuTime { user: ns(usage.ru_utime), system: ns(usage.ru_stime) }
+}
+
+/// CPU time of a process without its children, to the clock tick; none when it has been reaped.
+pub fn program_cpu(pid: u32) -> Option<CpuTime> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; utime and stime are the 12th and 13th fields behind it (proc(5)).
+    let mut ticks = stat.rsplit(')').next()?.split_whitespace().skip(11).map(|t| t.parse::<u64>().ok());
+    // SAFETY: sysconf has no preconditions.
+    let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+    let tick = 1_000_000_000 / hz;
+    Some(CpuTime { user: ticks.next()?? * tick, system: ticks.next()?? * tick })
+}
+
+/// Host name.
+pub fn host_name() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "unknown".into(), |h| h.trim().to_owned())
+}
+
+/// The word in brackets of /sys/kernel/mm/transparent_hugepage/enabled.
+pub fn thp_mode() -> String {
+    let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let word = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
+    word.unwrap_or("unknown").to_owned()
+}

@@ -1,0 +1,117 @@
+//! Threads of the recorded processes: ids in creation order, names, lifetimes, CPUs.
+
+use rustc_hash::FxHashMap;
+
+use crate::profile::model::{Frame, Thread, ThreadId};
+
+/// All threads seen, and which kernel thread id means which of them now.
+#[derive(Debug, Default)]
+pub struct Threads {
+    all: Vec<Thread>,
+    changed: Vec<ThreadId>,
+    dirty: Vec<bool>,
+    living: FxHashMap<(u32, u32), ThreadId>,
+    last_cpu: Vec<Option<u16>>,
+}
+
+impl Threads {
+    /// The living thread `tid` of `pid`; one whose start was missed is taken as new now.
+    pub fn get(&mut self, pid: u32, tid: u32, now_ns: u64) -> ThreadId {
+        match self.living.get(&(pid, tid)) {
+            Some(&id) => id,
+            None => self.start(pid, tid, now_ns, String::new()),
+        }
+    }
+
+    /// A new thread. A living one of the same number was missed ending.
+    pub fn start(&mut self, pid: u32, tid: u32, now_ns: u64, name: String) -> ThreadId {
+        self.end(pid, tid, now_ns);
+        let id = self.all.len() as ThreadId;
+        self.all.push(Thread {
+            id,
+            pid,
+            tid,
+            name,
+            start_routine: None,
+            start_ns: now_ns,
+            end_ns: None,
+            cpus: Vec::new(),
+            migrations: 0,
+            samples: 0,
+        });
+        self.dirty.push(false);
+        self.last_cpu.push(None);
+        self.living.insert((pid, tid), id);
+        self.touch(id);
+        id
+    }
+
+    /// The thread is gone.
+    pub fn end(&mut self, pid: u32, tid: u32, now_ns: u64) {
+        if let Some(id) = self.living.remove(&(pid, tid)) {
+            self.all[id as usize].end_ns = Some(now_ns);
+            self.touch(id);
+        }
+    }
+
+    /// exec leaves one thread.
+    pub fn end_others(&mut self, pid: u32, keep_tid: u32, now_ns: u64) {
+        let others: Vec<u32> =
+            self.living.keys().filter(|(p, t)| *p == pid && *t != keep_tid).map(|(_, t)| *t).collect();
+        for tid in others {
+            self.end(pid, tid, now_ns);
+        }
+    }
+
+    /// Whether any thread of a process lives.
+    pub fn any_alive(&self, pid: u32) -> bool {
+        self.living.keys().any(|(p, _)| *p == pid)
+    }
+
+    /// A new name.
+    pub fn rename(&mut self, id: ThreadId, name: String) {
+        self.all[id as usize].name = name;
+        self.touch(id);
+    }
+
+    /// Its start routine.
+    pub fn set_start_routine(&mut self, id: ThreadId, routine: Frame) {
+        self.all[id as usize].start_routine = Some(routine);
+        self.touch(id);
+    }
+
+    /// A sample of it on `cpu`.
+    pub fn sampled(&mut self, id: ThreadId, cpu: u16) {
+        let i = id as usize;
+        self.all[i].samples += 1;
+        if let Err(at) = self.all[i].cpus.binary_search(&cpu) {
+            self.all[i].cpus.insert(at, cpu);
+        }
+        if self.last_cpu[i].is_some_and(|last| last != cpu) {
+            self.all[i].migrations += 1;
+        }
+        self.last_cpu[i] = Some(cpu);
+        self.touch(id);
+    }
+
+    /// A thread's name.
+    pub fn name(&self, id: ThreadId) -> &str {
+        &self.all[id as usize].name
+    }
+
+    fn touch(&mut self, id: ThreadId) {
+        if !std::mem::replace(&mut self.dirty[id as usize], true) {
+            self.changed.push(id);
+        }
+    }
+
+    /// Threads that are new or changed since the last call.
+    pub fn take_changed(&mut self) -> Vec<Thread> {
+        let mut ids = std::mem::take(&mut self.changed);
+        ids.sort_unstable();
+        for &id in &ids {
+            self.dirty[id as usize] = false;
+        }
+        ids.iter().map(|&id| self.all[id as usize].clone()).collect()
+    }
+}

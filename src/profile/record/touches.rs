@@ -1,0 +1,255 @@
+//! First touches: the first fault of every page, consecutive pages of one thread put together.
+//!
+//! A huge page is there after one fault. Its other pages may fault later for other reasons (the hint faults of
+//! numa_balancing), which must not pass for first touches, so blocks with few faults are asked about: if all their pages are
+//! present, the block's first toucher has touched them all.
+
+use rustc_hash::FxHashMap;
+
+use crate::profile::model::{ObjectId, ThreadId, Touch};
+
+/// Pages remembered together: one bit each.
+const BLOCK_PAGES: u64 = 512;
+
+type Block = [u64; (BLOCK_PAGES / 64) as usize];
+
+/// A block of base pages with at most this many faults may be a huge page: one fault made it, a few more are hint faults.
+/// Touching a block page by page takes 512.
+const FEW_FAULTS: u32 = 64;
+
+/// A block that may be a huge page, waiting for the kernel's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// Process.
+    pub pid: u32,
+    /// First address of the block.
+    pub addr: u64,
+    object: ObjectId,
+    thread: ThreadId,
+    time_ns: u64,
+}
+
+/// Which pages were touched, and the runs not yet written.
+#[derive(Debug)]
+pub struct Touches {
+    page_size: u64,
+    touched: FxHashMap<(u32, u64), Block>,
+    /// Where in `runs` a thread's last run is.
+    last: FxHashMap<ThreadId, usize>,
+    runs: Vec<Touch>,
+    /// Blocks first touched in this round and in the one before; none are kept where there are no huge pages.
+    young: Vec<Candidate>,
+    ripe: Vec<Candidate>,
+    huge_pages: bool,
+}
+
+impl Touches {
+    /// For pages of `page_size` bytes; `huge_pages`: the kernel may use transparent huge pages.
+    pub fn new(page_size: u64, huge_pages: bool) -> Touches {
+        Touches {
+            page_size,
+            touched: FxHashMap::default(),
+            last: FxHashMap::default(),
+            runs: Vec::new(),
+            young: Vec::new(),
+            ripe: Vec::new(),
+            huge_pages,
+        }
+    }
+
+    /// Whether this fault is the first of its page; it is the next time not.
+    pub fn is_first(&mut self, pid: u32, addr: u64) -> bool {
+        let page = addr / self.page_size;
+        let block = self.touched.entry((pid, page / BLOCK_PAGES)).or_default();
+        let (word, bit) = ((page % BLOCK_PAGES / 64) as usize, 1u64 << (page % 64));
+        let first = block[word] & bit == 0;
+        block[word] |= bit;
+        first
+    }
+
+    /// Pages of a new mapping are untouched again.
+    pub fn forget(&mut self, pid: u32, addr: u64, len: u64) {
+        let (first, last) = (addr / self.page_size, addr.saturating_add(len).div_ceil(self.page_size));
+        let (low, high) = (first / BLOCK_PAGES, last.div_ceil(BLOCK_PAGES));
+        if high - low > self.touched.len() as u64 {
+            self.touched.retain(|(p, b), _| *p != pid || *b < low || *b >= high);
+            return;
+        }
+        for block in low..high {
+            let Some(bits) = self.touched.get_mut(&(pid, block)) else { continue };
+            for page in first.max(block * BLOCK_PAGES)..last.min((block + 1) * BLOCK_PAGES) {
+                bits[(page % BLOCK_PAGES / 64) as usize] &= !(1u64 << (page % 64));
+            }
+        }
+    }
+
+    /// A process was replaced or is gone.
+    pub fn forget_process(&mut self, pid: u32) {
+        self.touched.retain(|(p, _), _| *p != pid);
+    }
+
+    /// A first touch of the page at `addr`.
+    pub fn add(&mut self, pid: u32, object: ObjectId, addr: u64, thread: ThreadId, time_ns: u64) {
+        let addr = addr / self.page_size * self.page_size;
+        let block = addr / self.page_size / BLOCK_PAGES;
+        if self.huge_pages && self.faults_in(pid, block) == 1 {
+            let addr = block * BLOCK_PAGES * self.page_size;
+            self.young.push(Candidate { pid, addr, object, thread, time_ns });
+        }
+        if let Some(run) = self.last.get(&thread).and_then(|&i| self.runs.get_mut(i))
+            && run.object == object
+            && run.addr + run.pages * self.page_size == addr
+        {
+            run.pages += 1;
+            return;
+        }
+        self.last.insert(thread, self.runs.len());
+        self.runs.push(Touch { object, addr, pages: 1, thread, time_ns });
+    }
+
+    /// The object of the thread's latest run, if that has pages of the block at `addr`.
+    pub fn last_in(&self, thread: ThreadId, addr: u64, size: u64) -> Option<ObjectId> {
+        let run = self.last.get(&thread).and_then(|&i| self.runs.get(i))?;
+        let end = run.addr + run.pages * self.page_size;
+        (addr < end && addr.saturating_add(size) > run.addr).then_some(run.object)
+    }
+
+    /// What the thread's latest run has of the pages of the block at `addr` are first touches of `object`.
+    pub fn give(&mut self, thread: ThreadId, addr: u64, size: u64, object: ObjectId) {
+        let Some(&index) = self.last.get(&thread) else { return };
+        let Some(&run) = self.runs.get(index) else { return };
+        let end = run.addr + run.pages * self.page_size;
+        let low = (addr / self.page_size * self.page_size).clamp(run.addr, end);
+        let high = (addr.saturating_add(size).div_ceil(self.page_size) * self.page_size).clamp(low, end);
+        for c in self.young.iter_mut().chain(&mut self.ripe) {
+            // Where the fault was inside a huge page is not known any more; the run's first page is a good guess.
+            let block = c.addr..c.addr + BLOCK_PAGES * self.page_size;
+            if c.thread == thread && c.object == run.object && block.contains(&low) {
+                c.object = object;
+            }
+        }
+        let part =
+            |from: u64, to: u64, object| Touch { addr: from, pages: (to - from) / self.page_size, object, ..run };
+        let parts = [part(run.addr, low, run.object), part(high, end, run.object), part(low, high, object)];
+        let mut parts = parts.into_iter().filter(|p| p.pages > 0);
+        if let Some(first) = parts.next() {
+            self.runs[index] = first;
+        }
+        for more in parts {
+            self.last.insert(thread, self.runs.len());
+            self.runs.push(more);
+        }
+    }
+
+    fn faults_in(&self, pid: u32, block: u64) -> u32 {
+        self.touched.get(&(pid, block)).map_or(0, |bits| bits.iter().map(|word| word.count_ones()).sum())
+    }
+
+    /// Blocks that have had a round's time to be touched page by page and were not: to be asked about, with the pages of each.
+    pub fn candidates(&mut self) -> Vec<Candidate> {
+        let ripe = std::mem::replace(&mut self.ripe, std::mem::take(&mut self.young));
+        ripe.into_iter()
+            .filter(|c| self.faults_in(c.pid, c.addr / self.page_size / BLOCK_PAGES) <= FEW_FAULTS)
+            .collect()
+    }
+
+    /// Addresses of the pages of a candidate.
+    pub fn pages(&self, candidate: &Candidate) -> Vec<u64> {
+        (0..BLOCK_PAGES).map(|page| candidate.addr + page * self.page_size).collect()
+    }
+
+    /// The candidate is a huge page: whoever touched it first touched all of it.
+    pub fn is_huge(&mut self, candidate: &Candidate) {
+        let block = candidate.addr / self.page_size / BLOCK_PAGES;
+        let Some(bits) = self.touched.insert((candidate.pid, block), [u64::MAX; (BLOCK_PAGES / 64) as usize]) else {
+            return;
+        };
+        let Candidate { object, thread, time_ns, .. } = *candidate;
+        for (page, addr) in (0..BLOCK_PAGES).zip(self.pages(candidate)) {
+            if bits[(page / 64) as usize] & (1 << (page % 64)) != 0 {
+                continue;
+            }
+            match self.runs.last_mut() {
+                Some(run)
+                    if run.object == object
+                        && run.thread == thread
+                        && run.addr + run.pages * self.page_size == addr =>
+                {
+                    run.pages += 1;
+                }
+                _ => self.runs.push(Touch { object, addr, pages: 1, thread, time_ns }),
+            }
+        }
+    }
+
+    /// Number of runs waiting.
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The runs since the last call.
+    pub fn take(&mut self) -> Vec<Touch> {
+        self.last.clear();
+        std::mem::take(&mut self.runs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_huge_page_is_touched_by_its_first_toucher() {
+        let mut t = Touches::new(4096, true);
+        let block = BLOCK_PAGES * 4096;
+        assert!(t.is_first(1, block + 5 * 4096));
+        t.add(1, 7, block + 5 * 4096, 3, 10);
+        assert!(t.candidates().is_empty(), "it may still be touched page by page");
+        let found = t.candidates();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].addr, block);
+        t.is_huge(&found[0]);
+        assert!(!t.is_first(1, block + 100 * 4096), "a later hint fault is no first touch");
+        let runs = t.take();
+        assert_eq!(runs.iter().map(|r| r.pages).sum::<u64>(), BLOCK_PAGES);
+        assert!(runs.iter().all(|r| r.thread == 3 && r.object == 7));
+    }
+
+    #[test]
+    fn pages_touched_by_the_allocator_go_to_the_block() {
+        let runs = |addr: u64, size: u64| {
+            let mut t = Touches::new(4096, false);
+            (10..14u64).for_each(|page| t.add(1, 5, page * 4096, 2, 0));
+            if t.last_in(2, addr, size).is_some() {
+                t.give(2, addr, size, 9);
+            }
+            t.add(1, 9, 14 * 4096, 2, 1);
+            t.take().iter().map(|r| (r.object, r.addr / 4096, r.pages)).collect::<Vec<_>>()
+        };
+        assert_eq!(runs(13 * 4096 + 16, 100_000), [(5, 10, 3), (9, 13, 2)], "the header's page, and it goes on");
+        assert_eq!(runs(9 * 4096, 100_000), [(9, 10, 5)], "all of it");
+        assert_eq!(runs(11 * 4096 + 16, 4000), [(5, 10, 1), (5, 12, 2), (9, 11, 1), (9, 14, 1)]);
+        assert_eq!(runs(20 * 4096, 4096), [(5, 10, 4), (9, 14, 1)], "another block");
+        assert_eq!(runs(0, 4096), [(5, 10, 4), (9, 14, 1)]);
+    }
+
+    #[test]
+    fn runs_grow_per_thread_and_pages_count_once() {
+        let mut t = Touches::new(4096, true);
+        for page in 0..4u64 {
+            for thread in 0..2u32 {
+                let addr = (u64::from(thread) * 100 + page) * 4096 + 8;
+                assert!(t.is_first(1, addr));
+                assert!(!t.is_first(1, addr + 100));
+                t.add(1, 5, addr, thread, page);
+            }
+        }
+        let runs = t.take();
+        assert_eq!(runs.len(), 2);
+        assert!(runs.iter().all(|r| r.pages == 4));
+        t.forget(1, 4096, 4096);
+        assert!(t.is_first(1, 4096) && !t.is_first(1, 0) && !t.is_first(1, 8192));
+        t.forget(1, 0, u64::MAX);
+        assert!(t.is_first(1, 0));
+    }
+}

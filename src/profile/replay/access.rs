@@ -1,0 +1,342 @@
+//! From the instructions of a path to accesses, and which of them waited.
+
+use super::ReplayAccess;
+use super::cfg::Decoded;
+use super::decode::{Effect, Flow, Inst, Mem, MemKind, NO_REG, RCX, Segment};
+use super::eval::{self, State};
+use super::flags::{self, DF, Flags};
+use super::path::{Path, Stop};
+use super::{Certainty, Outcome, Regs};
+
+/// Nothing is mapped below (vm.mmap_min_addr's default): a stand-in there is the end of a list.
+const NULL_PAGES: u64 = 64 << 10;
+
+/// What is known of an operand's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Address {
+    Known(u64),
+    /// Only a base register: the indices are in a vector.
+    Object(u64),
+    /// Relative to fs or gs, whose base is not known.
+    Tls,
+    /// The registers are lost, or a vector of pointers without a base.
+    Lost {
+        vsib: bool,
+    },
+    /// A string instruction that moves nothing.
+    Nothing,
+}
+
+/// Marks instructions whose accesses are already out; O(1) per instruction over all samples.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    stamp: Vec<u32>,
+    now: u32,
+}
+
+impl Marks {
+    fn reset(&mut self, instructions: usize) {
+        self.now = self.now.wrapping_add(1);
+        if self.now == 0 {
+            self.stamp.fill(0);
+            self.now = 1;
+        }
+        if self.stamp.len() < instructions {
+            self.stamp.resize(instructions, 0);
+        }
+    }
+
+    fn first_time(&mut self, inst: u32) -> bool {
+        match self.stamp.get_mut(inst as usize) {
+            Some(s) => std::mem::replace(s, self.now) != self.now,
+            None => false,
+        }
+    }
+}
+
+/// The address of `mem` from the registers before its instruction.
+fn address(mem: &Mem, pre: &State, fs_base: u64) -> Address {
+    let vsib = mem.kind == MemKind::Vsib;
+    let segment = match mem.segment {
+        Segment::Flat => 0,
+        Segment::Fs if fs_base != 0 => fs_base,
+        Segment::Fs | Segment::Gs => return Address::Tls,
+    };
+    let part = |r| match r {
+        NO_REG => Some(0),
+        _ if mem.addr32 => pre.narrow(r, 4),
+        _ => pre.pointer(r),
+    };
+    if vsib && mem.base == NO_REG {
+        return Address::Lost { vsib };
+    }
+    let (Some(base), Some(index)) = (part(mem.base), part(mem.index)) else { return Address::Lost { vsib } };
+    let mut addr = mem.disp.wrapping_add(base).wrapping_add(index.wrapping_mul(u64::from(mem.scale)));
+    if mem.addr32 {
+        addr &= u64::from(u32::MAX);
+    }
+    let addr = addr.wrapping_add(segment);
+    if vsib { Address::Object(addr) } else { Address::Known(addr) }
+}
+
+/// The address of an operand of an instruction that has been executed: `post` is the state after it.
+fn address_behind(inst: &Inst, mem: &Mem, pre: &State, post: &State, regs: &Regs) -> Address {
+    if mem.kind != MemKind::Str {
+        return address(mem, pre, regs.fs_base);
+    }
+    if let (Effect::Str { rep: true, .. }, Some(0)) = (inst.effect, pre.full(RCX)) {
+        return Address::Nothing;
+    }
+    match address(mem, post, regs.fs_base) {
+        Address::Known(p) if regs.flags & DF != 0 => Address::Known(p.wrapping_add(u64::from(mem.size))),
+        Address::Known(p) => Address::Known(p.wrapping_sub(u64::from(mem.size))),
+        other => other,
+    }
+}
+
+/// The address of an operand of an instruction still to come.
+fn address_ahead(inst: &Inst, mem: &Mem, pre: &State, regs: &Regs) -> Address {
+    if mem.kind == MemKind::Str
+        && let (Effect::Str { rep: true, .. }, Some(0)) = (inst.effect, pre.full(RCX))
+    {
+        return Address::Nothing;
+    }
+    address(mem, pre, regs.fs_base)
+}
+
+/// The access that waited.
+struct Waiting {
+    outcome: Outcome,
+    /// The access that gets the time: an instruction's operand.
+    carrier: Option<ReplayAccess>,
+}
+
+/// Everything the choice and the listing look at.
+struct Scene<'a> {
+    fun: &'a Decoded,
+    path: &'a Path,
+    regs: &'a Regs,
+    ip: u32,
+}
+
+/// Lists the accesses of `path` in `out` and says what became of the sample.
+pub(super) fn collect(
+    fun: &Decoded,
+    path: &Path,
+    stop: Stop,
+    (ip, regs): (u32, &Regs),
+    marks: &mut Marks,
+    out: &mut Vec<ReplayAccess>,
+) -> Outcome {
+    let scene = Scene { fun, path, regs, ip };
+    let waiting = scene.waiting(stop);
+    scene.list(marks, out);
+    if let Some(carrier) = waiting.carrier {
+        let same = |a: &&mut ReplayAccess| (a.ip, a.addr, a.write) == (carrier.ip, carrier.addr, carrier.write);
+        match out.iter_mut().find(same) {
+            Some(listed) => *listed = carrier,
+            None => out.push(carrier),
+        }
+    }
+    waiting.outcome
+}
+
+impl Scene<'_> {
+    fn inst(&self, idx: u32) -> &Inst {
+        &self.fun.insts[idx as usize]
+    }
+
+    fn made(&self, idx: u32, mem: &Mem, addr: u64, certainty: Certainty, ahead: bool) -> ReplayAccess {
+        let ip = self.fun.ip(idx);
+        ReplayAccess { ip, addr, size: mem.size, write: mem.write, certainty, carries_cost: false, ahead }
+    }
+
+    /// Each instruction of the path once: those behind on certain ground, those ahead, those of a guessed loop.
+    fn list(&self, marks: &mut Marks, out: &mut Vec<ReplayAccess>) {
+        marks.reset(self.fun.insts.len());
+        self.list_behind(0..self.path.loop_from, Certainty::Exact, marks, out);
+        for (idx, pre) in &self.path.ahead {
+            let inst = self.inst(*idx);
+            let resolve = |mem: &Mem| address_ahead(inst, mem, pre, self.regs);
+            self.push(*idx, resolve, (Certainty::Exact, true), marks, out);
+        }
+        self.list_behind(self.path.loop_from..self.path.steps.len(), Certainty::Loop, marks, out);
+    }
+
+    fn list_behind(
+        &self,
+        range: std::ops::Range<usize>,
+        certainty: Certainty,
+        marks: &mut Marks,
+        out: &mut Vec<ReplayAccess>,
+    ) {
+        for k in range {
+            let idx = self.path.steps[k];
+            let inst = self.inst(idx);
+            let (post, pre) = (&self.path.states[k], &self.path.states[k + 1]);
+            let resolve = |mem: &Mem| address_behind(inst, mem, pre, post, self.regs);
+            self.push(idx, resolve, (certainty, false), marks, out);
+        }
+    }
+
+    fn push(
+        &self,
+        idx: u32,
+        resolve: impl Fn(&Mem) -> Address,
+        (certainty, ahead): (Certainty, bool),
+        marks: &mut Marks,
+        out: &mut Vec<ReplayAccess>,
+    ) {
+        let mems = self.fun.operands(self.inst(idx));
+        let known = |m: &Mem| matches!(resolve(m), Address::Known(_) | Address::Object(_));
+        if !mems.iter().any(known) || !marks.first_time(idx) {
+            return;
+        }
+        for mem in mems {
+            match resolve(mem) {
+                Address::Known(a) => out.push(self.made(idx, mem, a, certainty, ahead)),
+                Address::Object(a) => out.push(self.made(idx, mem, a, Certainty::ObjectOnly, ahead)),
+                Address::Tls | Address::Lost { .. } | Address::Nothing => {}
+            }
+        }
+    }
+
+    /// Finds the access that waited: because of skid the one just before the sampled instruction, else the nearest
+    /// before it. Pushes, pops and returns hit the first-level cache: they get the time only when they are
+    /// just before, or when there is nothing else.
+    fn waiting(&self, stop: Stop) -> Waiting {
+        if let Some(w) = self.running_string() {
+            return w;
+        }
+        let certain = &self.path.steps[..self.path.loop_from];
+        let mut stack = None;
+        for (k, &idx) in certain.iter().enumerate() {
+            let mems = self.fun.operands(self.inst(idx));
+            let Some(mem) = principal(mems) else { continue };
+            if mem.kind == MemKind::Stack && k > 0 {
+                stack = stack.or(Some((k, mem)));
+                continue;
+            }
+            return self.wait_at(k, mem);
+        }
+        if let Some((k, mem)) = stack {
+            return self.wait_at(k, mem);
+        }
+        let ambiguous = matches!(stop, Stop::Merge | Stop::Wrong | Stop::Limit);
+        Waiting { outcome: if ambiguous { Outcome::Unresolved } else { Outcome::NoAccess }, carrier: None }
+    }
+
+    /// A repeated string instruction is interrupted between elements with IP still at it: it is the one that waits.
+    fn running_string(&self) -> Option<Waiting> {
+        let inst = self.inst(self.ip);
+        let Effect::Str { rep: true, .. } = inst.effect else { return None };
+        if self.regs.gpr[RCX as usize] == 0 {
+            return None;
+        }
+        let mem = principal(self.fun.operands(inst))?;
+        match address(mem, &self.path.states[0], self.regs.fs_base) {
+            Address::Known(a) => {
+                let access = self.made(self.ip, mem, a, Certainty::Exact, true);
+                Some(Waiting { outcome: Outcome::Resolved, carrier: Some(charge(access)) })
+            }
+            _ => None,
+        }
+    }
+
+    fn wait_at(&self, k: usize, mem: &Mem) -> Waiting {
+        let idx = self.path.steps[k];
+        let (post, pre) = (&self.path.states[k], &self.path.states[k + 1]);
+        let done = |outcome, carrier: Option<ReplayAccess>| Waiting { outcome, carrier: carrier.map(charge) };
+        match address_behind(self.inst(idx), mem, pre, post, self.regs) {
+            Address::Known(a) => done(Outcome::Resolved, Some(self.made(idx, mem, a, Certainty::Exact, false))),
+            Address::Object(a) => done(Outcome::Vsib, Some(self.made(idx, mem, a, Certainty::ObjectOnly, false))),
+            Address::Tls => done(Outcome::Tls, None),
+            Address::Lost { vsib: true } => done(Outcome::Vsib, None),
+            Address::Nothing => done(Outcome::NoAccess, None),
+            Address::Lost { vsib: false } => match self.next_iteration(k, mem) {
+                Some(access) => done(Outcome::Resolved, Some(access)),
+                None => done(Outcome::Unresolved, None),
+            },
+        }
+    }
+
+    /// The address the same instruction is going to use next: certain where the branches ahead are decided,
+    /// otherwise a stand-in that only names the object.
+    fn next_iteration(&self, k: usize, mem: &Mem) -> Option<ReplayAccess> {
+        let idx = self.path.steps[k];
+        if let Some((_, pre)) = self.path.ahead.iter().find(|(i, _)| *i == idx)
+            && let Address::Known(a) = address(mem, pre, self.regs.fs_base)
+        {
+            return Some(self.made(idx, mem, a, Certainty::Exact, true));
+        }
+        let addr = self.round_the_loop(k, mem).or_else(|| self.chased(k, mem))?;
+        if addr < NULL_PAGES {
+            return None;
+        }
+        Some(self.made(idx, mem, addr, Certainty::ObjectOnly, true))
+    }
+
+    /// Evaluates the path's own instructions from the sampled registers, as if the loop went the same way again.
+    /// None where a branch is known to go another way.
+    fn round_the_loop(&self, k: usize, mem: &Mem) -> Option<u64> {
+        let steps = &self.path.steps;
+        if steps.last() != Some(&self.ip) {
+            return None;
+        }
+        let mut state = self.path.states[0];
+        let mut flags = Flags { value: self.regs.flags as u16, known: flags::ARITHMETIC };
+        for pair in steps[k..].windows(2).rev() {
+            let (next, s) = (pair[0], pair[1]);
+            let inst = self.inst(s);
+            if let Flow::Cond { cc: Some(cc), target } = inst.flow
+                && flags::holds(cc, flags).is_some_and(|taken| next != s + 1 && !taken || taken && target != Some(next))
+            {
+                return None;
+            }
+            let mut post = State::UNKNOWN;
+            eval::forward(inst, &state, &mut post, self.regs.flags).ok()?;
+            flags = inst.flags.apply(flags, &state);
+            state = post;
+        }
+        match address(mem, &state, self.regs.fs_base) {
+            Address::Known(a) => Some(a),
+            _ => None,
+        }
+    }
+
+    /// `mov rax,[rax+d]` in a loop that does not load rax from elsewhere: what it loaded is the next element.
+    fn chased(&self, k: usize, mem: &Mem) -> Option<u64> {
+        let idx = self.path.steps[k];
+        let inst = self.inst(idx);
+        let bit = 1u16.checked_shl(u32::from(mem.base))?;
+        if inst.written & bit == 0 || mem.index != NO_REG || !self.fun.in_loop(idx) {
+            return None;
+        }
+        // Back to where the block starts: a load of the base there makes it somebody else's pointer.
+        let mut older = &self.path.steps[k..];
+        while let Some((&s, rest)) = older.split_first() {
+            let before = self.inst(s);
+            if s != idx && before.written & bit != 0 && before.effect == Effect::Opaque {
+                return None;
+            }
+            if before.leader {
+                break;
+            }
+            older = rest;
+        }
+        if older.is_empty() || matches!(inst.flow, Flow::Call) {
+            return None;
+        }
+        self.path.states[k].full(mem.base).map(|next| next.wrapping_add(mem.disp))
+    }
+}
+
+fn charge(mut access: ReplayAccess) -> ReplayAccess {
+    access.carries_cost = true;
+    access
+}
+
+/// The operand an instruction waits for: what it reads before what it writes, the stack last.
+fn principal(mems: &[Mem]) -> Option<&Mem> {
+    mems.iter().min_by_key(|m| (m.kind == MemKind::Stack, !m.read))
+}

@@ -1,0 +1,445 @@
+//! One instruction in the terms of the replay: what it does to general-purpose registers and flags, where it
+//! goes next and which memory it names.
+//!
+//! The caller must hand over 64-bit x86 instructions. Anything not listed in [`Effect`] is described only by the
+//! registers it overwrites ([`Inst::written`]), so an instruction nobody thought of loses knowledge and
+//! never invents any.
+
+use iced_x86::{
+    CodeSize, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
+};
+
+use super::flags::{self, FlagKind, FlagOp};
+
+/// General-purpose register number as in [`crate::profile::perf::Regs::gpr`].
+pub(super) type Reg = u8;
+/// "No register here".
+pub(super) const NO_REG: Reg = 0xff;
+pub(super) const RAX: Reg = 0;
+pub(super) const RCX: Reg = 1;
+pub(super) const RDX: Reg = 2;
+pub(super) const RSP: Reg = 4;
+pub(super) const RBP: Reg = 5;
+pub(super) const RSI: Reg = 6;
+pub(super) const RDI: Reg = 7;
+
+/// Where control goes after the instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// The next instruction.
+    Next,
+    /// The target: an instruction index, or None when it leaves the function.
+    Jump(Option<u32>),
+    /// The target when condition `cc` (the encoding's 0..15) holds, else the next instruction.
+    /// `cc` is None for `loop` and `jrcxz`, whose condition is not in the flags.
+    Cond { cc: Option<u8>, target: Option<u32> },
+    /// Comes back to the next instruction after code unknown here: calls and system calls.
+    Call,
+    /// Never goes to a known place: ret, indirect jump, ud2.
+    End,
+}
+
+/// What happens to registers, where it can be evaluated or undone. Widths are in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Nothing that is known beyond [`Inst::written`].
+    Opaque,
+    /// `dst = base + index * scale + disp`, cut to the width: mov, lea, add, sub, inc, dec, neg, not, push,
+    /// pop, leave, shl and imul by a constant. `base` is used only when there are two different registers.
+    Linear { dst: Reg, width: u8, base: Reg, index: Reg, scale: i64, disp: i64 },
+    /// `dst ^= src` or `dst ^= imm`.
+    Xor { dst: Reg, src: Reg, imm: i64, width: u8 },
+    /// Two 64-bit registers swap.
+    Exchange { a: Reg, b: Reg },
+    /// Byte order is reversed.
+    Bswap { dst: Reg, width: u8 },
+    /// movsx, movzx, movsxd, cdqe, cwde: `dst` of `to` bytes from the low `from` bytes of `src`.
+    Extend { dst: Reg, to: u8, src: Reg, from: u8, signed: bool },
+    /// Evaluated forward only: the operands cannot be recovered from the result.
+    Binary { op: Binary, dst: Reg, src: Reg, imm: i64, width: u8 },
+    /// cdq, cqo: rdx becomes the sign of rax.
+    Sign { width: u8 },
+    /// movs, stos, lods: the pointers advance by `elem` for each of the `rep` count (1 without).
+    Str { elem: u8, rep: bool, src: bool, dst: bool },
+}
+
+/// Operators of [`Effect::Binary`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Binary {
+    And,
+    Or,
+    Shr,
+    Sar,
+    Imul,
+}
+
+/// How a memory operand's address is formed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MemKind {
+    /// An operand written in the instruction.
+    Explicit,
+    /// The stack slot of push, pop, call, ret, enter or leave.
+    Stack,
+    /// A vector of indices: only the base is in the sampled registers.
+    Vsib,
+    /// A pointer of a string instruction, which advances: the address before is the register, the last
+    /// address after is one element back.
+    Str,
+}
+
+/// One memory operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mem {
+    pub(super) base: Reg,
+    pub(super) index: Reg,
+    pub(super) scale: u8,
+    /// Bytes accessed, at most 255; for strings one element.
+    pub(super) size: u8,
+    pub(super) disp: u64,
+    pub(super) kind: MemKind,
+    pub(super) segment: Segment,
+    /// 32-bit address size.
+    pub(super) addr32: bool,
+    pub(super) read: bool,
+    pub(super) write: bool,
+}
+
+/// Segments with a base of their own in 64-bit mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Segment {
+    Flat,
+    Fs,
+    Gs,
+}
+
+/// One decoded instruction.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Inst {
+    /// Offset in the function.
+    pub(super) off: u32,
+    pub(super) flow: Flow,
+    pub(super) effect: Effect,
+    /// General-purpose registers written, those of `effect` included.
+    pub(super) written: u16,
+    /// Register written whole by a narrow operation, and how many low bits of it can be set.
+    pub(super) bounded: Option<(Reg, u8)>,
+    pub(super) flags: FlagOp,
+    /// First of its operands in the function's operand table.
+    pub(super) mem_first: u32,
+    pub(super) mem_count: u8,
+    /// A branch target or the instruction after a branch: control may come from elsewhere.
+    pub(super) leader: bool,
+}
+
+/// Number of a general-purpose register, whatever its width; None for others.
+fn gpr(r: Register) -> Option<Reg> {
+    if r.is_gpr() { u8::try_from(r.full_register().number()).ok() } else { None }
+}
+
+/// Like [`gpr`] for registers whose low bits start at bit 0: not ah, bh, ch, dh.
+fn low_gpr(r: Register) -> Option<Reg> {
+    if matches!(r, Register::AH | Register::BH | Register::CH | Register::DH) { None } else { gpr(r) }
+}
+
+/// Second operand: a register or a constant.
+enum Src {
+    Reg(Reg),
+    Imm(i64),
+}
+
+fn source(i: &Instruction, op: u32) -> Option<Src> {
+    match i.op_kind(op) {
+        OpKind::Register => low_gpr(i.op_register(op)).map(Src::Reg),
+        OpKind::Memory => None,
+        _ => i.try_immediate(op).ok().map(|v| Src::Imm(v as i64)),
+    }
+}
+
+/// Destination: register and width in bytes.
+fn destination(i: &Instruction) -> Option<(Reg, u8)> {
+    if i.op_count() == 0 || i.op_kind(0) != OpKind::Register {
+        return None;
+    }
+    let r = i.op_register(0);
+    low_gpr(r).map(|n| (n, r.size() as u8))
+}
+
+/// Decodes into an [`Inst`] and appends its memory operands. Branch targets stay unresolved
+/// (`Some(u32::MAX)`): the caller fills them in when all instruction starts are known.
+pub(super) fn lower(i: &Instruction, off: u32, factory: &mut InstructionInfoFactory, mems: &mut Vec<Mem>) -> Inst {
+    let info = factory.info(i);
+    let mut written = 0u16;
+    for r in info.used_registers() {
+        let writes =
+            !matches!(r.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
+        if let (true, Some(n)) = (writes, gpr(r.register())) {
+            written |= 1 << n;
+        }
+    }
+    let effect = effect(i);
+    let mem_first = mems.len() as u32;
+    lower_memory(i, info, effect, mems);
+    let bounded = destination(i).filter(|(r, _)| written & (1 << r) != 0).and_then(|(r, width)| match i.mnemonic() {
+        Mnemonic::Movzx if width >= 4 => Some((r, 8 * source_size(i))),
+        _ if width == 4 => Some((r, 32)),
+        _ => None,
+    });
+    Inst {
+        off,
+        flow: flow(i),
+        effect,
+        written,
+        bounded,
+        flags: flag_op(i),
+        mem_first,
+        mem_count: (mems.len() as u32 - mem_first) as u8,
+        leader: false,
+    }
+}
+
+fn source_size(i: &Instruction) -> u8 {
+    match i.op_kind(1) {
+        OpKind::Register => i.op_register(1).size() as u8,
+        _ => i.memory_size().size() as u8,
+    }
+}
+
+fn flow(i: &Instruction) -> Flow {
+    match i.flow_control() {
+        FlowControl::Next => Flow::Next,
+        FlowControl::UnconditionalBranch => Flow::Jump(Some(u32::MAX)),
+        FlowControl::ConditionalBranch => {
+            let cc = i.condition_code() as u8; // ConditionCode: None = 0, then the encoding's order
+            Flow::Cond { cc: cc.checked_sub(1), target: Some(u32::MAX) }
+        }
+        FlowControl::Call | FlowControl::IndirectCall => Flow::Call,
+        FlowControl::Interrupt | FlowControl::XbeginXabortXend => Flow::Call,
+        FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception => Flow::End,
+    }
+}
+
+fn lower_memory(i: &Instruction, info: &iced_x86::InstructionInfo, effect: Effect, mems: &mut Vec<Mem>) {
+    let has_operand = (0..i.op_count()).any(|k| i.op_kind(k) == OpKind::Memory);
+    let elem = string_element(i);
+    for (k, m) in info.used_memory().iter().enumerate() {
+        let (read, write) = match m.access() {
+            OpAccess::Read | OpAccess::CondRead => (true, false),
+            OpAccess::Write | OpAccess::CondWrite => (false, true),
+            OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
+            OpAccess::None | OpAccess::NoMemAccess => continue,
+        };
+        let kind = if m.index().is_vector_register() {
+            MemKind::Vsib
+        } else if elem.is_some() {
+            MemKind::Str
+        } else if (i.is_stack_instruction() || matches!(effect, Effect::Linear { dst: RSP, .. }))
+            && (!has_operand || k > 0)
+        {
+            MemKind::Stack
+        } else {
+            MemKind::Explicit
+        };
+        let size = elem.unwrap_or_else(|| m.memory_size().size().clamp(1, 255) as u8);
+        mems.push(Mem {
+            base: gpr(m.base()).unwrap_or(NO_REG),
+            index: gpr(m.index()).unwrap_or(NO_REG),
+            scale: m.scale() as u8,
+            size,
+            disp: m.displacement(),
+            kind,
+            segment: match m.segment() {
+                Register::FS => Segment::Fs,
+                Register::GS => Segment::Gs,
+                _ => Segment::Flat,
+            },
+            addr32: m.address_size() == CodeSize::Code32,
+            read,
+            write,
+        });
+    }
+}
+
+/// Element size of a string instruction that moves its pointers, None for all others.
+fn string_element(i: &Instruction) -> Option<u8> {
+    i.is_string_instruction().then(|| i.memory_size().size().clamp(1, 8) as u8)
+}
+
+fn string_effect(i: &Instruction, elem: u8) -> Effect {
+    use Mnemonic as M;
+    let rep = i.has_rep_prefix() || i.has_repne_prefix();
+    // A 32-bit address size or a compare with early exit is rare enough to only lose the registers.
+    let wide = !(0..i.op_count()).any(|k| matches!(i.op_kind(k), OpKind::MemoryESEDI | OpKind::MemorySegESI));
+    let (src, dst) = match i.mnemonic() {
+        M::Movsb | M::Movsw | M::Movsd | M::Movsq => (true, true),
+        M::Stosb | M::Stosw | M::Stosd | M::Stosq => (false, true),
+        // lods also writes rax, which Str does not: it stays in `written` and is lost.
+        M::Lodsb | M::Lodsw | M::Lodsd | M::Lodsq => (true, false),
+        _ => return Effect::Opaque,
+    };
+    if wide { Effect::Str { elem, rep, src, dst } } else { Effect::Opaque }
+}
+
+fn effect(i: &Instruction) -> Effect {
+    if let Some(elem) = string_element(i) {
+        return string_effect(i, elem);
+    }
+    if let Some(e) = implicit_effect(i) {
+        return e;
+    }
+    let Some((dst, width)) = destination(i) else { return Effect::Opaque };
+    let own = |scale: i64, disp: i64| Effect::Linear { dst, width, base: NO_REG, index: dst, scale, disp };
+    let constant = |disp: i64| Effect::Linear { dst, width, base: NO_REG, index: NO_REG, scale: 0, disp };
+    use Mnemonic as M;
+    match i.mnemonic() {
+        M::Inc => return own(1, 1),
+        M::Dec => return own(1, -1),
+        M::Neg => return own(-1, 0),
+        M::Not => return own(-1, -1),
+        M::Bswap if width >= 4 => return Effect::Bswap { dst, width },
+        M::Lea => return lea(i, dst, width),
+        M::Imul if i.op_count() == 3 => {
+            return match (source(i, 1), i.try_immediate(2)) {
+                (Some(Src::Reg(r)), Ok(k)) if width >= 4 => {
+                    Effect::Linear { dst, width, base: NO_REG, index: r, scale: k as i64, disp: 0 }
+                }
+                _ => Effect::Opaque,
+            };
+        }
+        _ if i.op_count() != 2 => return Effect::Opaque,
+        _ => {}
+    }
+    let Some(src) = source(i, 1) else { return Effect::Opaque };
+    if width < 4 && !matches!((i.mnemonic(), &src), (M::Add | M::Sub, Src::Imm(_))) {
+        return Effect::Opaque;
+    }
+    match (i.mnemonic(), src) {
+        (M::Mov, Src::Imm(k)) => constant(k),
+        (M::Mov, Src::Reg(r)) => Effect::Linear { dst, width, base: NO_REG, index: r, scale: 1, disp: 0 },
+        (M::Add, Src::Imm(k)) => own(1, k),
+        (M::Sub, Src::Imm(k)) => own(1, k.wrapping_neg()),
+        (M::Add, Src::Reg(r)) if r == dst => own(2, 0),
+        (M::Add, Src::Reg(r)) => Effect::Linear { dst, width, base: dst, index: r, scale: 1, disp: 0 },
+        (M::Sub | M::Xor, Src::Reg(r)) if r == dst => constant(0),
+        (M::Sub, Src::Reg(r)) => Effect::Linear { dst, width, base: dst, index: r, scale: -1, disp: 0 },
+        (M::Xor, Src::Reg(r)) => Effect::Xor { dst, src: r, imm: 0, width },
+        (M::Xor, Src::Imm(k)) => Effect::Xor { dst, src: NO_REG, imm: k, width },
+        (M::Or, Src::Imm(-1)) => constant(-1),
+        (M::Shl | M::Sal, Src::Imm(k)) if (k as u8) & 63 < 8 * width => own(1i64 << (k & 63), 0),
+        (M::Xchg, Src::Reg(r)) if width == 8 => Effect::Exchange { a: dst, b: r },
+        (M::Movsx | M::Movsxd | M::Movzx, Src::Reg(src)) => {
+            Effect::Extend { dst, to: width, src, from: source_size(i), signed: i.mnemonic() != M::Movzx }
+        }
+        (m, src) => binary(m, dst, width, src),
+    }
+}
+
+fn binary(m: Mnemonic, dst: Reg, width: u8, src: Src) -> Effect {
+    let (src, imm) = match src {
+        Src::Reg(r) => (r, 0),
+        Src::Imm(k) => (NO_REG, k),
+    };
+    let op = match m {
+        Mnemonic::And => Binary::And,
+        Mnemonic::Or => Binary::Or,
+        Mnemonic::Imul => Binary::Imul,
+        Mnemonic::Shr => Binary::Shr,
+        Mnemonic::Sar => Binary::Sar,
+        _ => return Effect::Opaque,
+    };
+    // A shift by cl is left alone: sources of shifts are always constants here.
+    if matches!(op, Binary::Shr | Binary::Sar) && src != NO_REG {
+        return Effect::Opaque;
+    }
+    Effect::Binary { op, dst, src, imm, width }
+}
+
+/// Instructions whose register operands are not written out.
+fn implicit_effect(i: &Instruction) -> Option<Effect> {
+    use Mnemonic as M;
+    let extend = |to, from| Effect::Extend { dst: RAX, to, src: RAX, from, signed: true };
+    let counter = |disp| Effect::Linear { dst: RCX, width: 8, base: NO_REG, index: RCX, scale: 1, disp };
+    Some(match i.mnemonic() {
+        M::Cdqe => extend(8, 4),
+        M::Cwde => extend(4, 2),
+        M::Cqo => Effect::Sign { width: 8 },
+        M::Cdq => Effect::Sign { width: 4 },
+        M::Loop | M::Loope | M::Loopne => counter(-1),
+        M::Leave => Effect::Linear { dst: RSP, width: 8, base: NO_REG, index: RBP, scale: 1, disp: 8 },
+        M::Pop if i.op_kind(0) == OpKind::Register && gpr(i.op0_register()) == Some(RSP) => Effect::Opaque,
+        M::Push | M::Pop | M::Pushfq | M::Popfq => {
+            let disp = i64::from(i.stack_pointer_increment());
+            Effect::Linear { dst: RSP, width: 8, base: NO_REG, index: RSP, scale: 1, disp }
+        }
+        _ => return None,
+    })
+}
+
+fn lea(i: &Instruction, dst: Reg, width: u8) -> Effect {
+    let disp = i.memory_displacement64() as i64;
+    let scale = i64::from(i.memory_index_scale());
+    let addr32 = i.memory_base().is_gpr32() || i.memory_index().is_gpr32();
+    if width < 4 {
+        return Effect::Opaque;
+    }
+    // The address is cut to 32 bits before it is zero-extended: the same as a 32-bit result.
+    let width = if addr32 { 4 } else { width };
+    let form = |base, index, scale| Effect::Linear { dst, width, base, index, scale, disp };
+    if i.is_ip_rel_memory_operand() {
+        return form(NO_REG, NO_REG, 0); // the displacement is already the absolute address
+    }
+    match (gpr(i.memory_base()), gpr(i.memory_index())) {
+        (None, None) => form(NO_REG, NO_REG, 0),
+        (Some(b), None) => form(NO_REG, b, 1),
+        (None, Some(x)) => form(NO_REG, x, scale),
+        (Some(b), Some(x)) if b == x => form(NO_REG, b, scale + 1),
+        (Some(b), Some(x)) => form(b, x, scale),
+    }
+}
+
+fn flag_op(i: &Instruction) -> FlagOp {
+    let mut op = FlagOp {
+        modified: flags::from_iced(i.rflags_modified()),
+        undefined: flags::from_iced(i.rflags_undefined()),
+        cleared: flags::from_iced(i.rflags_cleared()),
+        set: flags::from_iced(i.rflags_set()),
+        kind: FlagKind::Unknown,
+        a: NO_REG,
+        b: NO_REG,
+        imm: 0,
+        width: 0,
+    };
+    use Mnemonic as M;
+    let kind = match i.mnemonic() {
+        M::Add => FlagKind::Add,
+        M::Sub | M::Cmp => FlagKind::Sub,
+        M::And | M::Test => FlagKind::And,
+        M::Or => FlagKind::Or,
+        M::Xor => FlagKind::Xor,
+        M::Inc => FlagKind::Inc,
+        M::Dec => FlagKind::Dec,
+        M::Neg => FlagKind::Neg,
+        _ => return op,
+    };
+    let Some((a, width)) = destination(i) else { return op };
+    op.a = a;
+    op.width = width;
+    if i.op_count() == 2 {
+        match source(i, 1) {
+            Some(Src::Reg(r)) => op.b = r,
+            Some(Src::Imm(k)) => op.imm = k,
+            None => return op,
+        }
+    }
+    op.kind = kind;
+    op
+}
+
+/// iced's flag bits, re-exported for [`flags`] so that only this file and that one know the encoding.
+pub(super) const ICED_FLAGS: [(u32, u16); 6] = [
+    (RflagsBits::CF, flags::CF),
+    (RflagsBits::PF, flags::PF),
+    (RflagsBits::AF, flags::AF),
+    (RflagsBits::ZF, flags::ZF),
+    (RflagsBits::SF, flags::SF),
+    (RflagsBits::OF, flags::OF),
+];

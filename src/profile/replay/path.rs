@@ -1,0 +1,396 @@
+//! The way back from the sampled instruction, and the way on.
+//!
+//! Backwards only certain steps are taken: a single predecessor, or the only one of several that neither the
+//! sampled flags nor the sampled registers contradict. Every step carries the register knowledge back with it, so
+//! a wrong way usually betrays itself: a loop's entry says "counter = 0" or leaves other flags than the sample has.
+
+use super::cfg::{Decoded, Pred};
+use super::decode::{Flow, Inst};
+use super::eval::{self, Contradiction, State};
+use super::flags::{self, Flags};
+
+/// Instructions looked back at most; unrolled vector loop bodies are up to about 100.
+const MAX_BACK: usize = 128;
+/// Instructions tried along each way into a merge, by how many trials are still inside: loop bodies outside, the
+/// next few blocks inside.
+const MAX_TRIAL: [usize; 2] = [24, 96];
+/// Merges resolved inside a trial.
+const TRIAL_DEPTH: u8 = 1;
+/// Ways into one instruction that are compared; more is a shared exit or a dispatcher.
+const MAX_WAYS: usize = 8;
+/// Arithmetic flags that must agree before the agreement counts as evidence: one flag alone agrees by chance.
+const EVIDENCE_FLAGS: u32 = 4;
+/// Branches whose flags are still to be found.
+const MAX_PENDING: usize = 4;
+/// Steps of a whole search, trials included: about 10 us at worst, in code that is all merges.
+const MAX_WORK: u32 = 500;
+/// Instructions before a loop's entry that are looked at to see that it is one.
+const MAX_ENTRY: usize = 96;
+/// Instructions evaluated from the sampled one on.
+const MAX_AHEAD: usize = 64;
+
+/// Why the way back ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The sampled instruction itself: once round a loop.
+    Loop,
+    /// An instruction already on the path: an inner loop.
+    Repeat,
+    /// A call, the function's start, or nobody known to come here.
+    Outside,
+    /// Several ways remain.
+    Merge,
+    /// Far enough.
+    Limit,
+    /// The path contradicts the sample.
+    Wrong,
+}
+
+/// What the flags say along the way back.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tracker {
+    /// Sampled flags not yet overwritten, seen backwards.
+    known: u16,
+    pending: [(u8, bool); MAX_PENDING],
+    pending_len: u8,
+    /// Flag results that came out as sampled.
+    evidence: u8,
+}
+
+/// Buffers and result of a walk; reused for every sample.
+#[derive(Debug, Default)]
+pub(super) struct Path {
+    /// Instructions before the sampled one, nearest first.
+    pub(super) steps: Vec<u32>,
+    /// `states[0]` is the sample, `states[k + 1]` is before `steps[k]`.
+    pub(super) states: Vec<State>,
+    /// Steps from here on took an ambiguous back-edge.
+    pub(super) loop_from: usize,
+    /// Instructions from the sampled one on, each with the registers before it.
+    pub(super) ahead: Vec<(u32, State)>,
+}
+
+struct Walk<'a> {
+    fun: &'a Decoded,
+    path: &'a mut Path,
+    ip: u32,
+    sampled: u16,
+    tracker: Tracker,
+    /// Steps left of [`MAX_WORK`].
+    work: u32,
+    /// The only way into the merge just given up that came back to the sampled instruction.
+    looping: Option<Pred>,
+}
+
+/// Finds the way back and on, and fills the register knowledge along it.
+pub(super) fn find(fun: &Decoded, ip: u32, gpr: &[u64; 16], rflags: u64, path: &mut Path) -> Stop {
+    path.steps.clear();
+    path.states.clear();
+    path.states.push(State::sampled(gpr));
+    let tracker = Tracker { known: flags::ARITHMETIC, ..Tracker::default() };
+    let mut walk = Walk { fun, path, ip, sampled: rflags as u16, tracker, work: MAX_WORK, looping: None };
+    let stop = walk.run();
+    fill(fun, path, rflags);
+    look_ahead(fun, ip, rflags, path);
+    stop
+}
+
+/// One way into a merge after its trial.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    way: Pred,
+    stop: Stop,
+    evidence: bool,
+}
+
+impl Walk<'_> {
+    fn run(&mut self) -> Stop {
+        let stop = self.extend(MAX_BACK, TRIAL_DEPTH);
+        self.path.loop_from = self.path.steps.len();
+        match stop {
+            Stop::Wrong => {
+                // The hidden way in is at some block start between the contradiction and the sample.
+                while self.path.steps.last().is_some_and(|&s| !self.fun.insts[s as usize].leader) {
+                    self.pop();
+                }
+                self.path.loop_from = self.path.steps.len();
+                Stop::Wrong
+            }
+            Stop::Merge => self.guess_loop(),
+            other => other,
+        }
+    }
+
+    /// At a merge that nothing decides: goes on along the only way that comes back to the sampled instruction.
+    fn guess_loop(&mut self) -> Stop {
+        if let Some(Pred::From { inst, taken }) = self.looping
+            && self.step(inst, taken).is_ok()
+            && inst != self.ip
+        {
+            self.extend(MAX_BACK, TRIAL_DEPTH);
+        }
+        Stop::Merge
+    }
+
+    fn extend(&mut self, limit: usize, depth: u8) -> Stop {
+        let mut ways = [Pred::Outside; MAX_WAYS];
+        while self.path.steps.len() < limit && self.work > 0 {
+            let Some(n) = self.ways(&mut ways) else {
+                self.looping = None;
+                return Stop::Merge;
+            };
+            let way = match n {
+                0 => return Stop::Outside,
+                1 => ways[0],
+                _ => match self.choose(&ways[..n], depth) {
+                    Ok(way) => way,
+                    Err(stop) => return stop,
+                },
+            };
+            let Pred::From { inst, taken } = way else { return Stop::Outside };
+            if taken && inst != self.ip && self.path.steps.contains(&inst) {
+                return Stop::Repeat;
+            }
+            if self.step(inst, taken).is_err() {
+                return Stop::Wrong;
+            }
+            if inst == self.ip {
+                return Stop::Loop;
+            }
+        }
+        Stop::Limit
+    }
+
+    /// The ways into the path's first instruction; None when there are too many.
+    fn ways(&self, out: &mut [Pred; MAX_WAYS]) -> Option<usize> {
+        let cur = self.path.steps.last().copied().unwrap_or(self.ip);
+        let mut n = 0;
+        for way in self.fun.preds(cur) {
+            *out.get_mut(n)? = way;
+            n += 1;
+        }
+        Some(n)
+    }
+
+    /// The one way into a merge that can have been taken.
+    fn choose(&mut self, ways: &[Pred], depth: u8) -> Result<Pred, Stop> {
+        let mut left = [Trial { way: Pred::Outside, stop: Stop::Outside, evidence: false }; MAX_WAYS];
+        let mut n = 0;
+        for &way in ways {
+            if let Some(t) = self.trial(way, 1, 0) {
+                left[n] = t;
+                n += 1;
+            }
+        }
+        if n > 1 && depth > 0 {
+            let mut kept = 0;
+            for i in 0..n {
+                if let Some(t) = self.trial(left[i].way, MAX_TRIAL[usize::from(depth.min(1))], depth - 1) {
+                    left[kept] = t;
+                    kept += 1;
+                }
+            }
+            n = kept;
+        }
+        match n {
+            0 => Err(Stop::Wrong),
+            1 => Ok(left[0].way),
+            _ => self.undecided(&left[..n]),
+        }
+    }
+
+    /// A back-edge whose flags came out exactly as sampled, against ways that show nothing of the kind, is taken: bodies
+    /// run more often than entries. Otherwise the merge stays one.
+    fn undecided(&mut self, left: &[Trial]) -> Result<Pred, Stop> {
+        let mut confirmed = left.iter().filter(|t| t.evidence);
+        if let (Some(t), None) = (confirmed.next(), confirmed.next())
+            && matches!(t.stop, Stop::Loop | Stop::Repeat)
+        {
+            return Ok(t.way);
+        }
+        let mut looping = left.iter().filter(|t| t.stop == Stop::Loop);
+        self.looping = match (looping.next(), looping.next()) {
+            (Some(t), None) if left.iter().all(|o| o.way == t.way || self.enters(o.way)) => Some(t.way),
+            _ => None,
+        };
+        Err(Stop::Merge)
+    }
+
+    /// Whether `way` into the current merge comes from outside the loop: the sampled instruction cannot have led to it
+    /// except through the merge. Without this two branches of one loop body would pass for loop and entry.
+    fn enters(&self, way: Pred) -> bool {
+        let merge = self.path.steps.last().copied().unwrap_or(self.ip);
+        let mut seen = [0u32; MAX_ENTRY];
+        let (mut next, mut len) = (0, 0);
+        let mut ways = vec![way];
+        loop {
+            for w in ways.drain(..) {
+                let Pred::From { inst, .. } = w else { continue };
+                if inst == merge || seen[..len].contains(&inst) {
+                    continue;
+                }
+                if inst == self.ip || len == MAX_ENTRY {
+                    return false;
+                }
+                seen[len] = inst;
+                len += 1;
+            }
+            if next == len {
+                return true;
+            }
+            ways.extend(self.fun.preds(seen[next]));
+            next += 1;
+        }
+    }
+
+    /// Walks `way` and up to `more` instructions in all, and comes back. None when it contradicts the sample.
+    fn trial(&mut self, way: Pred, more: usize, depth: u8) -> Option<Trial> {
+        let Pred::From { inst, taken } = way else {
+            return Some(Trial { way, stop: Stop::Outside, evidence: false });
+        };
+        let (len, tracker) = (self.path.steps.len(), self.tracker);
+        let seen = inst != self.ip && self.path.steps.contains(&inst);
+        let stop = if self.step(inst, taken).is_err() {
+            Stop::Wrong
+        } else if inst == self.ip {
+            Stop::Loop
+        } else if seen {
+            Stop::Repeat
+        } else {
+            self.extend((len + more).min(MAX_BACK), depth)
+        };
+        let evidence = self.tracker.evidence > tracker.evidence;
+        self.path.steps.truncate(len);
+        self.path.states.truncate(len + 1);
+        self.tracker = tracker;
+        (stop != Stop::Wrong).then_some(Trial { way, stop, evidence })
+    }
+
+    fn pop(&mut self) {
+        self.path.steps.pop();
+        self.path.states.pop();
+    }
+
+    /// Goes back over one instruction. On a contradiction nothing has changed.
+    fn step(&mut self, idx: u32, taken: bool) -> Result<(), Contradiction> {
+        self.work = self.work.saturating_sub(1);
+        let inst = &self.fun.insts[idx as usize];
+        let post = self.path.states.last().ok_or(Contradiction)?;
+        let mut pre = State::UNKNOWN;
+        eval::undo(inst, &mut pre, post)?;
+        self.tracker = self.check_flags(inst, &pre, taken)?;
+        self.path.steps.push(idx);
+        self.path.states.push(pre);
+        Ok(())
+    }
+
+    fn check_flags(&self, inst: &Inst, pre: &State, taken: bool) -> Result<Tracker, Contradiction> {
+        let mut t = self.tracker;
+        if let Flow::Cond { cc: Some(cc), .. } = inst.flow {
+            match flags::holds(cc, Flags { value: self.sampled, known: t.known }) {
+                Some(held) if held != taken => return Err(Contradiction),
+                Some(_) => {}
+                None if (t.pending_len as usize) < MAX_PENDING => {
+                    t.pending[t.pending_len as usize] = (cc, taken);
+                    t.pending_len += 1;
+                }
+                None => {}
+            }
+        }
+        let modified = inst.flags.modified;
+        if modified == 0 {
+            return Ok(t);
+        }
+        let result = inst.flags.result(pre);
+        let compared = result.known & t.known;
+        if (result.value ^ self.sampled) & compared != 0 {
+            return Err(Contradiction);
+        }
+        if compared.count_ones() >= EVIDENCE_FLAGS {
+            t.evidence = t.evidence.saturating_add(1);
+        }
+        let kept = t.known & !modified;
+        let after = Flags { value: (self.sampled & kept) | (result.value & result.known), known: kept | result.known };
+        let mut n = 0;
+        for k in 0..t.pending_len as usize {
+            let (cc, way) = t.pending[k];
+            if flags::holds(cc, after).is_some_and(|held| held != way) {
+                return Err(Contradiction);
+            }
+            if flags::needed(cc) & modified == 0 {
+                t.pending[n] = (cc, way);
+                n += 1;
+            }
+        }
+        t.pending_len = n as u8;
+        t.known = kept;
+        Ok(t)
+    }
+}
+
+/// Evaluates forwards from the path's start and backwards again until nothing is added. A contradiction
+/// here only stops the filling: what is known stays true for the path.
+fn fill(fun: &Decoded, path: &mut Path, rflags: u64) {
+    const PASSES: usize = 2;
+    let inst = |k: usize| &fun.insts[path.steps[k] as usize];
+    for _ in 0..PASSES {
+        let mut added = false;
+        for k in (0..path.steps.len()).rev() {
+            let (newer, older) = path.states.split_at_mut(k + 1);
+            let before = newer[k].knowledge();
+            if before == 32 {
+                continue;
+            }
+            if eval::forward(inst(k), &older[0], &mut newer[k], rflags).is_err() {
+                return;
+            }
+            added |= newer[k].knowledge() != before;
+        }
+        if !added {
+            return;
+        }
+        for k in 0..path.steps.len() {
+            let (newer, older) = path.states.split_at_mut(k + 1);
+            if eval::undo(inst(k), &mut older[0], &newer[k]).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Goes on from the sampled instruction as far as branches can be decided, at most once round a loop.
+fn look_ahead(fun: &Decoded, ip: u32, rflags: u64, path: &mut Path) {
+    path.ahead.clear();
+    let mut state = path.states[0];
+    let mut flags = Flags { value: rflags as u16, known: flags::ARITHMETIC };
+    let mut idx = ip;
+    while path.ahead.len() < MAX_AHEAD {
+        let Some(inst) = fun.insts.get(idx as usize) else { return };
+        path.ahead.push((idx, state));
+        let mut post = State::UNKNOWN;
+        if eval::forward(inst, &state, &mut post, rflags).is_err() {
+            return;
+        }
+        let taken = match inst.flow {
+            Flow::Next => false,
+            Flow::Jump(_) => true,
+            Flow::Cond { cc, .. } => match cc.and_then(|cc| flags::holds(cc, flags)) {
+                Some(taken) => taken,
+                None => return,
+            },
+            Flow::Call | Flow::End => return,
+        };
+        flags = inst.flags.apply(flags, &state);
+        state = post;
+        idx = match inst.flow {
+            Flow::Jump(t) | Flow::Cond { target: t, .. } if taken => match t {
+                Some(t) => t,
+                None => return,
+            },
+            _ => idx + 1,
+        };
+        if (taken || idx == ip) && path.ahead.iter().any(|&(i, _)| i == idx) {
+            return;
+        }
+    }
+}

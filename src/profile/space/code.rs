@@ -1,0 +1,74 @@
+//! Code bytes and function bounds for the replay.
+
+use std::fs::File;
+use std::hash::Hasher;
+use std::os::unix::fs::FileExt;
+
+use rustc_hash::FxHasher;
+
+use super::Space;
+use super::elf::PAGE;
+use super::modules::Instance;
+use super::slots::live;
+use crate::profile::replay::{CodeSource, Function};
+
+/// Set in the key of code that was read from memory.
+const MEMORY_KEY: u64 = 1 << 63;
+/// Pages read around an instruction outside every ELF file: its own, and the next for what runs over the end.
+const WINDOW_PAGES: u64 = 2;
+
+/// Code of one process: from the ELF file where there is one, else from /proc/PID/mem. Code from memory has its contents
+/// in the key, because a JIT compiler reuses addresses.
+#[derive(Debug)]
+pub struct Code<'a> {
+    space: &'a mut Space,
+    pid: u32,
+    window: Vec<u8>,
+}
+
+impl<'a> Code<'a> {
+    pub(super) fn new(space: &'a mut Space, pid: u32) -> Code<'a> {
+        Code { space, pid, window: Vec::new() }
+    }
+
+    /// Instance and function bounds (virtual addresses) of code in an ELF file.
+    fn in_module(&mut self, ip: u64) -> Option<(u32, u64, u64)> {
+        let slot = self.space.find(self.pid)?;
+        let span = live(&mut self.space.slots, slot).loaded.get(ip)?;
+        let Instance { module, bias } = self.space.modules.get(span.value);
+        let (low, high) = self.space.modules.file(module).functions().at(ip.wrapping_sub(bias))?;
+        Some((span.value, low, high))
+    }
+
+    fn read_memory(&mut self, ip: u64) -> Option<Function<'_>> {
+        let start = ip & !(PAGE - 1);
+        let memory = File::open(format!("/proc/{}/mem", self.pid)).ok()?;
+        self.window.resize((WINDOW_PAGES * PAGE) as usize, 0);
+        // A read that meets an unmapped page gives what comes before it.
+        let mut got = 0;
+        while got < self.window.len() {
+            match memory.read_at(&mut self.window[got..], start + got as u64) {
+                Ok(n) if n > 0 => got += n,
+                _ => break,
+            }
+        }
+        if start + got as u64 <= ip {
+            return None;
+        }
+        self.window.truncate(got);
+        let mut hasher = FxHasher::default();
+        hasher.write_u32(self.pid);
+        hasher.write(&self.window);
+        Some(Function { key: hasher.finish() | MEMORY_KEY, start, code: &self.window })
+    }
+}
+
+impl CodeSource for Code<'_> {
+    fn function_at(&mut self, ip: u64) -> Option<Function<'_>> {
+        let Some((instance, low, high)) = self.in_module(ip) else { return self.read_memory(ip) };
+        let Instance { module, bias } = self.space.modules.get(instance);
+        let code = self.space.modules.file(module).bytes_at(low, high)?;
+        let start = low.wrapping_add(bias);
+        (ip - start < code.len() as u64).then_some(Function { key: u64::from(instance), start, code })
+    }
+}

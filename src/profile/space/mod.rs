@@ -1,0 +1,335 @@
+//! What lives where: modules, globals, heap objects, stacks and mappings of each process over time.
+//!
+//! The recorder feeds events in time order and asks for attribution at the same point of time; nothing of the past
+//! is kept but what was attributed. Layers answer in this order: thread stacks, hooked heap blocks, globals
+//! and sections of loaded modules, mappings the program made itself, kernel mappings, unknown.
+//!
+//! Memory is bounded by what is alive plus what was attributed. Addresses that wrap and events of processes that are
+//! not followed are ignored. One thread uses a [`Space`]; all answers depend on the events only.
+
+mod attribute;
+mod cache;
+mod code;
+mod debugfile;
+mod elf;
+mod functions;
+mod globals;
+mod heap;
+mod load;
+mod modules;
+mod objects;
+mod process;
+mod ranges;
+#[cfg(test)]
+mod real_tests;
+mod resolve;
+mod slots;
+mod symbols;
+#[cfg(test)]
+mod tests;
+
+use numamma_channel::Origin;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use self::cache::Cache;
+use self::heap::{Block, Found, LargeBlock, NO_OBJECT};
+use self::modules::{Instance, MappedFile, Modules};
+use self::objects::{Objects, Sites};
+use self::process::Process;
+use self::slots::{Slot, live};
+use super::model::{Frame, NO_MODULE, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId};
+
+pub use self::code::Code;
+
+/// The model of every followed process.
+#[derive(Debug)]
+pub struct Space {
+    root: u32,
+    follow: bool,
+    slots: Vec<Slot>,
+    by_pid: FxHashMap<u32, usize>,
+    /// Process looked up last (pid, slot).
+    last: Option<(u32, usize)>,
+    serials: u32,
+    now_ns: u64,
+    modules: Modules,
+    objects: Objects,
+    sites: Sites,
+    cache: Cache,
+    threads: attribute::Threads,
+    /// Objects for the addresses of processes that are not followed.
+    strangers: FxHashMap<u32, ObjectId>,
+    /// Frames given out, and whether as return address.
+    frames: FxHashMap<Frame, bool>,
+    named: FxHashSet<Frame>,
+}
+
+impl Space {
+    /// The model of process `root_pid`, and of its children when `follow`.
+    pub fn new(root_pid: u32, follow: bool) -> Space {
+        Space {
+            root: root_pid,
+            follow,
+            slots: Vec::new(),
+            by_pid: FxHashMap::default(),
+            last: None,
+            serials: 0,
+            now_ns: 0,
+            modules: Modules::default(),
+            objects: Objects::default(),
+            sites: Sites::default(),
+            cache: Cache::default(),
+            threads: attribute::Threads::default(),
+            strangers: FxHashMap::default(),
+            frames: FxHashMap::default(),
+            named: FxHashSet::default(),
+        }
+    }
+
+    /// A PERF_RECORD_MMAP2: `len` bytes at `addr` now show `path` from byte `pgoff` on, with PROT_* bits `prot`.
+    /// `flags` are the MAP_* bits.
+    #[allow(clippy::too_many_arguments)] // the fields of the kernel's record
+    pub fn mmap(&mut self, time_ns: u64, pid: u32, addr: u64, len: u64, pgoff: u64, prot: u32, flags: u32, path: &str) {
+        let _ = flags;
+        let (Some(high), Some(slot)) = (addr.checked_add(len).filter(|h| *h > addr), self.own(time_ns, pid)) else {
+            return;
+        };
+        self.unload_replaced(slot, time_ns, addr, high, prot, path);
+        let p = live(&mut self.slots, slot);
+        p.map(time_ns, addr, high, prot, path, &mut self.objects);
+        self.cache.forget(p.serial, addr, high);
+        if path == "[stack]" {
+            p.main_stack = (addr, high);
+            self.grow_stack(slot, time_ns, addr, high);
+        }
+        let executable = prot & libc::PROT_EXEC as u32 != 0;
+        // Libraries without code are loaded too; other data files are not worth an open.
+        let file = path.starts_with('/') && (executable || path.contains(".so"));
+        if !process::is_anonymous(path) && (file || path == "[vdso]") {
+            self.load(slot, time_ns, pgoff, executable, MappedFile { pid, low: addr, high, path });
+        }
+    }
+
+    /// The process runs a new program: its address space is replaced.
+    pub fn exec(&mut self, time_ns: u64, pid: u32) {
+        self.now_ns = time_ns;
+        let Some(slot) = self.slot_of(pid) else { return };
+        self.bury(slot, Some(time_ns));
+        let fresh = self.fresh(pid);
+        self.slots[slot] = Slot::Live(fresh);
+    }
+
+    /// A new process with a copy of its parent's address space. Ignored unless children are followed.
+    pub fn fork_process(&mut self, time_ns: u64, parent_pid: u32, pid: u32) {
+        self.now_ns = time_ns;
+        if !self.follow || parent_pid == pid {
+            return;
+        }
+        let Some(parent) = self.find(parent_pid) else { return };
+        if self.by_pid.contains_key(&pid) {
+            self.exit_process(pid);
+        }
+        let slot = self.slots.len();
+        live(&mut self.slots, parent).heirs.push(slot as u32);
+        self.by_pid.insert(pid, slot);
+        self.slots.push(Slot::Heir { pid, parent });
+    }
+
+    /// The process is gone. Objects of the root process keep an open end: they lived as long as the run.
+    pub fn exit_process(&mut self, pid: u32) {
+        let Some(&slot) = self.by_pid.get(&pid) else { return };
+        let died = (pid != self.root).then_some(self.now_ns);
+        self.bury(slot, died);
+        self.by_pid.remove(&pid);
+        self.last = None;
+    }
+
+    /// Forgets small blocks whose end will not be reported any more, in all processes: those that `kept` refuses.
+    pub fn thin(&mut self, kept: impl Fn(u64) -> bool) {
+        for slot in &mut self.slots {
+            // A child that still equals its parent inherits what is left there.
+            let Slot::Live(process) = slot else { continue };
+            for addr in process.heap.small_starts().into_iter().filter(|a| !kept(*a)) {
+                free_block(process, addr, self.now_ns, &mut self.objects, &mut self.sites, &mut self.cache);
+            }
+        }
+    }
+
+    /// Bounds of a thread's stack (from pthread_getattr_np) and the thread's name.
+    pub fn thread_stack(&mut self, time_ns: u64, pid: u32, thread: ThreadId, low: u64, high: u64, name: &str) {
+        self.thread_name(thread, name);
+        let Some(slot) = self.own(time_ns, pid) else { return };
+        if low >= high {
+            return;
+        }
+        // Blocks in there, but not one that holds the stack, are dead: their free was lost.
+        let p = live(&mut self.slots, slot);
+        let dead = |f: &Found| f.low >= low && !(f.low == low && f.high >= high);
+        while let Some(found) = p.heap.at_or_before(high - 1).filter(dead) {
+            free_block(p, found.low, time_ns, &mut self.objects, &mut self.sites, &mut self.cache);
+        }
+        self.place_stack(slot, time_ns, thread, (low, high), false);
+    }
+
+    /// A thread got another name.
+    pub fn thread_name(&mut self, thread: ThreadId, name: &str) {
+        for (id, serial) in self.threads.rename(thread, name) {
+            let name = self.threads.stack_name(thread);
+            self.objects.update(id, serial, |o| o.name = name);
+        }
+    }
+
+    /// `size` bytes at `addr` were allocated by `thread`; `frames` are the return addresses, innermost first.
+    #[allow(clippy::too_many_arguments)] // the fields of the preload's event
+    pub fn alloc(
+        &mut self,
+        time_ns: u64,
+        pid: u32,
+        thread: ThreadId,
+        addr: u64,
+        size: u64,
+        frames: &[u64],
+        origin: Origin,
+    ) {
+        let Some(slot) = self.own(time_ns, pid) else { return };
+        let end = addr.checked_add(size.max(1));
+        let empty = origin == Origin::Mmap && size == 0;
+        let Some(high) = end.filter(|_| addr != 0 && !empty) else { return };
+        let site = self.site(slot, frames);
+        self.sites.add(site, size, time_ns, thread);
+        let p = live(&mut self.slots, slot);
+        self.cache.forget(p.serial, addr, high);
+        for gone in p.end_stacks(time_ns, addr, high, &mut self.objects) {
+            self.cache.forget(p.serial, gone.low, gone.high.saturating_add(resolve::MAX_TLS));
+        }
+        match origin {
+            Origin::Heap => {
+                // A live block in the way: its free was lost.
+                while let Some(found) = p.heap.at_or_before(high - 1).filter(|f| f.high > addr) {
+                    free_block(p, found.low, time_ns, &mut self.objects, &mut self.sites, &mut self.cache);
+                }
+                if size < SMALL_OBJECT {
+                    p.heap.insert_small(addr, size, site);
+                } else {
+                    p.heap.insert_large(addr, LargeBlock { size, born_ns: time_ns, site, thread, object: NO_OBJECT });
+                }
+            }
+            Origin::Mmap => {
+                p.unmap_hooked(time_ns, addr, high, &mut self.objects, &mut self.sites);
+                p.map_hooked(time_ns, addr, high, site, thread);
+            }
+        }
+    }
+
+    /// The block at `addr` was freed, or `size` bytes from `addr` were unmapped. What is not known is ignored.
+    pub fn free(&mut self, time_ns: u64, pid: u32, addr: u64, size: u64, origin: Origin) {
+        let Some(slot) = self.own(time_ns, pid) else { return };
+        let p = live(&mut self.slots, slot);
+        match origin {
+            Origin::Heap => {
+                free_block(p, addr, time_ns, &mut self.objects, &mut self.sites, &mut self.cache);
+            }
+            Origin::Mmap => {
+                let Some(high) = addr.checked_add(size).filter(|h| *h > addr) else { return };
+                p.unmap_hooked(time_ns, addr, high, &mut self.objects, &mut self.sites);
+                p.unmap_kernel(time_ns, addr, high, &mut self.objects);
+                self.cache.forget(p.serial, addr, high);
+            }
+        }
+    }
+
+    fn site(&mut self, slot: usize, frames: &[u64]) -> SiteId {
+        let p = live(&mut self.slots, slot);
+        if let Some(&site) = p.sites.get(frames) {
+            return site;
+        }
+        // The call, not the return address, is inside the calling function: it may be its last instruction.
+        let places: Vec<Frame> = frames.iter().map(|&ip| place(p, &self.modules, ip.saturating_sub(1), ip)).collect();
+        for &frame in &places {
+            self.frames.insert(frame, true);
+        }
+        let site = self.sites.intern(places);
+        p.sites.insert(frames.into(), site);
+        site
+    }
+
+    /// The place in code of an instruction pointer.
+    pub fn frame(&mut self, pid: u32, ip: u64) -> Frame {
+        let frame = match self.find(pid) {
+            Some(slot) => place(live(&mut self.slots, slot), &self.modules, ip, ip),
+            None => Frame { module: NO_MODULE, offset: ip },
+        };
+        self.frames.entry(frame).or_insert(false);
+        frame
+    }
+
+    /// Path of a module that [`Space::frame`] named.
+    pub fn module_path(&self, module: crate::profile::model::ModuleId) -> Option<&str> {
+        self.modules.path(module)
+    }
+
+    /// Whether an object is memory that nobody asked for by name: not a variable, a block, or a mapping of the program's.
+    pub fn is_anonymous(&self, id: ObjectId) -> bool {
+        let object = self.objects.get(id);
+        matches!(object.kind, ObjectKind::Mapping | ObjectKind::Unknown) && object.site.is_none()
+    }
+
+    /// Code bytes and function bounds of a process.
+    pub fn code(&mut self, pid: u32) -> Code<'_> {
+        Code::new(self, pid)
+    }
+
+    /// Modules, call sites, their counts and objects that are new or changed since the last call, in this order.
+    pub fn take_records(&mut self) -> Vec<Record> {
+        let mut out = Vec::new();
+        let modules = self.modules.take_new();
+        if !modules.is_empty() {
+            out.push(Record::Modules(modules));
+        }
+        self.sites.take_records(&mut out);
+        let objects = self.objects.take_changed();
+        if !objects.is_empty() {
+            out.push(Record::Objects(objects));
+        }
+        out
+    }
+
+    /// Names of the frames given out (in call sites and by [`Space::frame`]) that were not named by an earlier call.
+    /// Frames without a name are left out. Reads debug information: call it when the program has ended.
+    pub fn symbols(&mut self) -> Vec<Symbol> {
+        let mut todo: Vec<(Frame, bool)> =
+            self.frames.iter().map(|(f, call)| (*f, *call)).filter(|(f, _)| !self.named.contains(f)).collect();
+        todo.sort_unstable();
+        self.named.extend(todo.iter().map(|(f, _)| *f));
+        symbols::name(&mut self.modules, &todo)
+    }
+}
+
+/// The place of `ip`, which belongs to the module that holds `inside`.
+fn place(p: &Process, modules: &Modules, inside: u64, ip: u64) -> Frame {
+    match p.loaded.get(inside) {
+        Some(span) => {
+            let Instance { module, bias } = modules.get(span.value);
+            Frame { module, offset: ip.wrapping_sub(bias) }
+        }
+        None => Frame { module: NO_MODULE, offset: ip },
+    }
+}
+
+fn free_block(p: &mut Process, addr: u64, time_ns: u64, objects: &mut Objects, sites: &mut Sites, cache: &mut Cache) {
+    let Some((Found { low, high, block }, large)) = p.heap.remove(addr) else { return };
+    match (block, large) {
+        (Block::Small { site, size }, _) => {
+            sites.sub(site, u64::from(size));
+            cache.forget(p.serial, low, high);
+        }
+        (Block::Large(_), Some(block)) => {
+            sites.sub(block.site, block.size);
+            if block.object != NO_OBJECT {
+                objects.end(block.object, p.serial, time_ns);
+                cache.forget(p.serial, low, high);
+            }
+        }
+        (Block::Large(_), None) => {}
+    }
+}

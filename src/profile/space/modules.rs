@@ -1,0 +1,221 @@
+//! ELF files seen so far, each parsed once, and where each was loaded.
+//!
+//! A [`Module`] is one (path, build-id); an *instance* is a module at one load bias. Both are never forgotten, so
+//! that names can be found after the process is gone; their number is bounded by the files the program used.
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustc_hash::FxHashMap;
+
+use super::elf::ElfFile;
+use crate::profile::model::{Module, ModuleId};
+
+/// The vdso is a few pages; anything larger is not one.
+const MAX_VDSO: u64 = 1 << 20;
+
+/// A module at a load bias.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Instance {
+    /// Module.
+    pub module: ModuleId,
+    /// Runtime address minus virtual address, modulo 2^64.
+    pub bias: u64,
+}
+
+/// All modules and instances.
+#[derive(Debug, Default)]
+pub struct Modules {
+    files: Vec<ElfFile>,
+    /// What each (path, device, inode) turned out to be; none when not an ELF file of ours.
+    by_inode: FxHashMap<(String, u64, u64), Option<ModuleId>>,
+    instances: Vec<Instance>,
+    by_instance: FxHashMap<Instance, u32>,
+    reported: usize,
+}
+
+/// A mapping as the kernel reported it.
+#[derive(Debug, Clone, Copy)]
+pub struct MappedFile<'a> {
+    /// Process.
+    pub pid: u32,
+    /// First address.
+    pub low: u64,
+    /// One past the last.
+    pub high: u64,
+    /// Path, with ` (deleted)` when the kernel says so.
+    pub path: &'a str,
+}
+
+impl Modules {
+    /// The module that `mapped` shows, opened at the first sight of the file. None when it is not an ELF file that can be read.
+    pub fn open(&mut self, mapped: MappedFile<'_>) -> Option<ModuleId> {
+        let name = strip_deleted(mapped.path);
+        if name == "[vdso]" {
+            return self.open_vdso(mapped);
+        }
+        for candidate in candidates(mapped) {
+            let Ok(meta) = fs::metadata(&candidate) else { continue };
+            let key = (name.to_string(), meta.dev(), meta.ino());
+            if let Some(known) = self.by_inode.get(&key) {
+                return *known;
+            }
+            let module = ElfFile::open(&candidate, name).map(|file| self.add(file));
+            self.by_inode.insert(key, module);
+            if module.is_some() {
+                return module;
+            }
+        }
+        None
+    }
+
+    fn open_vdso(&mut self, mapped: MappedFile<'_>) -> Option<ModuleId> {
+        let key = ("[vdso]".to_string(), 0, 0);
+        if let Some(known) = self.by_inode.get(&key) {
+            return *known;
+        }
+        // One image per kernel, so any process that still lives will do.
+        let image = read_memory(&format!("/proc/{}/mem", mapped.pid), mapped.low, mapped.high).or_else(own_vdso)?;
+        let module = ElfFile::from_image(image, "[vdso]").map(|file| self.add(file));
+        self.by_inode.insert(key, module);
+        module
+    }
+
+    fn add(&mut self, file: ElfFile) -> ModuleId {
+        // A copy of the same build at the same path (another inode) is the same module.
+        let same = self.files.iter().position(|f| {
+            f.path == file.path && f.build_id == file.build_id && (f.build_id.is_some() || f.inode == file.inode)
+        });
+        let index = same.unwrap_or_else(|| {
+            self.files.push(file);
+            self.files.len() - 1
+        });
+        index as ModuleId
+    }
+
+    /// The file of a module.
+    pub fn file(&mut self, module: ModuleId) -> &mut ElfFile {
+        &mut self.files[module as usize]
+    }
+
+    /// Path of a module.
+    pub fn path(&self, module: ModuleId) -> Option<&str> {
+        self.files.get(module as usize).map(|f| f.path.as_str())
+    }
+
+    /// Number of modules; ids are below it.
+    pub fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Index of a module at a load bias.
+    pub fn instance(&mut self, instance: Instance) -> u32 {
+        *self.by_instance.entry(instance).or_insert_with(|| {
+            self.instances.push(instance);
+            (self.instances.len() - 1) as u32
+        })
+    }
+
+    /// What an instance index stands for.
+    pub fn get(&self, instance: u32) -> Instance {
+        self.instances[instance as usize]
+    }
+
+    /// Modules that were not returned before.
+    pub fn take_new(&mut self) -> Vec<Module> {
+        let new = self.files.iter().enumerate().skip(self.reported);
+        let out = new
+            .map(|(id, f)| Module { id: id as ModuleId, path: f.path.clone(), build_id: f.build_id.clone() })
+            .collect();
+        self.reported = self.files.len();
+        out
+    }
+}
+
+/// The path without the mark of unlinked files.
+pub fn strip_deleted(path: &str) -> &str {
+    path.strip_suffix(" (deleted)").unwrap_or(path)
+}
+
+/// Paths that may open the mapped file, the surest first: another root directory or mount namespace changes what the path
+/// means, and a deleted file is only reachable through the mapping itself or /proc/PID/exe.
+fn candidates(mapped: MappedFile<'_>) -> Vec<PathBuf> {
+    let MappedFile { pid, low, high, path } = mapped;
+    let name = strip_deleted(path);
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let below_root = PathBuf::from(format!("/proc/{pid}/root{name}"));
+    let mut out = Vec::new();
+    if name != path {
+        out.push(process.join(format!("map_files/{low:x}-{high:x}")));
+        if fs::read_link(process.join("exe")).is_ok_and(|exe| exe == Path::new(path)) {
+            out.push(process.join("exe"));
+        }
+    }
+    let plain = PathBuf::from(name);
+    if same_files(&process) {
+        out.extend([plain, below_root])
+    } else {
+        out.extend([below_root, plain])
+    }
+    out
+}
+
+/// Whether absolute paths mean the same to that process and to us; true when it cannot be told.
+fn same_files(process: &Path) -> bool {
+    let differs =
+        |link: &str| match (fs::read_link(process.join(link)), fs::read_link(Path::new("/proc/self").join(link))) {
+            (Ok(theirs), Ok(ours)) => theirs != ours,
+            _ => false,
+        };
+    !differs("ns/mnt") && !differs("root")
+}
+
+/// Bytes of a process's memory, through its `mem` file; none unless all of them can be read.
+fn read_memory(mem: &str, low: u64, high: u64) -> Option<Vec<u8>> {
+    let len = high.checked_sub(low).filter(|len| (1..=MAX_VDSO).contains(len))?;
+    let mut file = fs::File::open(mem).ok()?;
+    file.seek(SeekFrom::Start(low)).ok()?;
+    let mut out = vec![0; len as usize];
+    file.read_exact(&mut out).ok()?;
+    Some(out)
+}
+
+fn own_vdso() -> Option<Vec<u8>> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|l| l.ends_with("[vdso]"))?;
+    let (low, high) = line.split_whitespace().next()?.split_once('-')?;
+    let parse = |s| u64::from_str_radix(s, 16).ok();
+    read_memory("/proc/self/mem", parse(low)?, parse(high)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_parsed_once_and_the_vdso_is_a_module() {
+        let mut m = Modules::default();
+        let exe = fs::read_link("/proc/self/exe").unwrap();
+        let path = exe.to_str().unwrap();
+        let mapped = MappedFile { pid: std::process::id(), low: 0, high: 0, path };
+        assert_eq!(m.open(mapped), Some(0));
+        assert_eq!(m.open(mapped), Some(0));
+        assert_eq!(m.open(MappedFile { path: "/etc/passwd", ..mapped }), None);
+        assert_eq!(m.open(MappedFile { path: "/dev/zero", ..mapped }), None);
+        let vdso = own_vdso().unwrap();
+        assert!(vdso.starts_with(b"\x7fELF"));
+        assert_eq!(m.open(MappedFile { path: "[vdso]", ..mapped }), Some(1));
+        let new = m.take_new();
+        assert_eq!(new.iter().map(|m| m.path.as_str()).collect::<Vec<_>>(), [path, "[vdso]"]);
+        assert!(new[1].build_id.is_some());
+        assert!(m.take_new().is_empty());
+    }
+
+    #[test]
+    fn deleted_files_lose_the_mark() {
+        assert_eq!(strip_deleted("/tmp/a (deleted)"), "/tmp/a");
+        assert_eq!(strip_deleted("/tmp/a"), "/tmp/a");
+    }
+}

@@ -1,0 +1,215 @@
+//! Objects that were attributed, and call sites: what goes into the profile.
+//!
+//! An object gets its id and its record when something is attributed to it for the first time, so a program
+//! with a hundred million buffers costs records for the sampled ones only. Counts of call sites are always exact.
+
+use rustc_hash::FxHashMap;
+
+use crate::profile::model::{CallSite, Frame, Object, ObjectId, Record, SiteCount, SiteId, ThreadId};
+
+/// Emitted objects.
+#[derive(Debug, Default)]
+pub struct Objects {
+    table: Vec<Entry>,
+    dirty: Vec<ObjectId>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    object: Object,
+    /// Address space the object belongs to: a forked child's blocks still carry the parent's ids.
+    serial: u32,
+    dirty: bool,
+}
+
+impl Objects {
+    /// Adds an object (its `id` is set here) of the address space `serial`.
+    pub fn add(&mut self, serial: u32, mut object: Object) -> ObjectId {
+        let id = self.table.len() as ObjectId;
+        object.id = id;
+        self.table.push(Entry { object, serial, dirty: true });
+        self.dirty.push(id);
+        id
+    }
+
+    /// Whether `id` is an object of that address space.
+    pub fn belongs(&self, id: ObjectId, serial: u32) -> bool {
+        self.table.get(id as usize).is_some_and(|e| e.serial == serial)
+    }
+
+    /// The object as it stands.
+    pub fn get(&self, id: ObjectId) -> &Object {
+        &self.table[id as usize].object
+    }
+
+    /// Changes an object of that address space; of another one nothing.
+    pub fn update(&mut self, id: ObjectId, serial: u32, change: impl FnOnce(&mut Object)) {
+        let Some(entry) = self.table.get_mut(id as usize).filter(|e| e.serial == serial) else { return };
+        change(&mut entry.object);
+        if !entry.dirty {
+            entry.dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Ends the life of an object of that address space that is not dead yet.
+    pub fn end(&mut self, id: ObjectId, serial: u32, time_ns: u64) {
+        if self.table.get(id as usize).is_some_and(|e| e.object.died_ns.is_none()) {
+            self.update(id, serial, |o| o.died_ns = Some(time_ns));
+        }
+    }
+
+    /// Objects that are new or changed since the last call, by id.
+    pub fn take_changed(&mut self) -> Vec<Object> {
+        let mut ids = std::mem::take(&mut self.dirty);
+        ids.sort_unstable();
+        let table = &mut self.table;
+        ids.into_iter()
+            .map(|id| {
+                let entry = &mut table[id as usize];
+                entry.dirty = false;
+                entry.object.clone()
+            })
+            .collect()
+    }
+}
+
+/// Call sites and their counts.
+#[derive(Debug, Default)]
+pub struct Sites {
+    ids: FxHashMap<Box<[Frame]>, SiteId>,
+    new: Vec<CallSite>,
+    states: Vec<SiteState>,
+    dirty: Vec<SiteId>,
+}
+
+#[derive(Debug)]
+struct SiteState {
+    count: SiteCount,
+    live: u64,
+    first_ns: u64,
+    /// The one thread that allocates here; none once there were two.
+    thread: Option<ThreadId>,
+    dirty: bool,
+}
+
+impl Sites {
+    /// Id of a call stack.
+    pub fn intern(&mut self, frames: Vec<Frame>) -> SiteId {
+        if let Some(&id) = self.ids.get(frames.as_slice()) {
+            return id;
+        }
+        let id = self.states.len() as SiteId;
+        self.ids.insert(frames.clone().into_boxed_slice(), id);
+        self.new.push(CallSite { id, frames });
+        let count = SiteCount { site: id, ..SiteCount::default() };
+        self.states.push(SiteState { count, live: 0, first_ns: 0, thread: None, dirty: true });
+        self.dirty.push(id);
+        id
+    }
+
+    fn touch(&mut self, site: SiteId) -> &mut SiteState {
+        let state = &mut self.states[site as usize];
+        if !state.dirty {
+            state.dirty = true;
+            self.dirty.push(site);
+        }
+        state
+    }
+
+    /// One allocation of `size` bytes.
+    pub fn add(&mut self, site: SiteId, size: u64, time_ns: u64, thread: ThreadId) {
+        let state = self.touch(site);
+        if state.count.instances == 0 {
+            state.first_ns = time_ns;
+            state.thread = Some(thread);
+        } else if state.thread != Some(thread) {
+            state.thread = None;
+        }
+        state.count.instances += 1;
+        state.count.bytes = state.count.bytes.saturating_add(size);
+        state.count.max_size = state.count.max_size.max(size);
+        self.live(site, size);
+    }
+
+    /// `size` more bytes are alive without an allocation: a child inherited them.
+    pub fn live(&mut self, site: SiteId, size: u64) {
+        let state = self.touch(site);
+        state.live = state.live.saturating_add(size);
+        state.count.peak_bytes = state.count.peak_bytes.max(state.live);
+    }
+
+    /// `size` bytes are gone.
+    pub fn sub(&mut self, site: SiteId, size: u64) {
+        let state = &mut self.states[site as usize];
+        state.live = state.live.saturating_sub(size);
+    }
+
+    /// Time of the first allocation, and the thread if only one allocated so far.
+    pub fn first(&self, site: SiteId) -> (u64, Option<ThreadId>) {
+        let state = &self.states[site as usize];
+        (state.first_ns, state.thread)
+    }
+
+    /// New sites, then the counts that changed since the last call.
+    pub fn take_records(&mut self, out: &mut Vec<Record>) {
+        if !self.new.is_empty() {
+            out.push(Record::Sites(std::mem::take(&mut self.new)));
+        }
+        let mut ids = std::mem::take(&mut self.dirty);
+        ids.sort_unstable();
+        let states = &mut self.states;
+        let counts: Vec<SiteCount> = ids
+            .into_iter()
+            .map(|id| {
+                let state = &mut states[id as usize];
+                state.dirty = false;
+                state.count
+            })
+            .collect();
+        if !counts.is_empty() {
+            out.push(Record::SiteCounts(counts));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_exact_and_reported_when_they_change() {
+        let mut s = Sites::default();
+        let frame = |offset| Frame { module: 0, offset };
+        let a = s.intern(vec![frame(1), frame(2)]);
+        assert_eq!(s.intern(vec![frame(1), frame(2)]), a);
+        let b = s.intern(vec![frame(1)]);
+        for (t, size) in [(5, 100), (6, 300)] {
+            s.add(a, size, t, 0);
+        }
+        s.sub(a, 100);
+        s.add(a, 50, 7, 1);
+        assert_eq!(s.first(a), (5, None));
+        let mut out = Vec::new();
+        s.take_records(&mut out);
+        let expected = SiteCount { site: a, instances: 3, bytes: 450, peak_bytes: 400, max_size: 300 };
+        let Record::SiteCounts(counts) = &out[1] else { panic!("{out:?}") };
+        assert_eq!(counts, &[expected, SiteCount { site: b, ..SiteCount::default() }]);
+        out.clear();
+        s.sub(a, 350);
+        s.take_records(&mut out);
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn only_the_own_address_space_changes_an_object() {
+        let mut o = Objects::default();
+        let id = o.add(1, super::super::tests::any_object());
+        assert_eq!(o.take_changed().len(), 1);
+        o.end(id, 2, 9);
+        assert!(o.take_changed().is_empty());
+        o.end(id, 1, 9);
+        o.end(id, 1, 10);
+        assert_eq!(o.take_changed()[0].died_ns, Some(9));
+    }
+}

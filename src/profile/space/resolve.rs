@@ -1,0 +1,266 @@
+//! One address against the layers of an address space, when the cache does not know it.
+
+use super::attribute::Threads;
+use super::heap::{Block, Found, NO_OBJECT};
+use super::modules::{Instance, Modules};
+use super::objects::{Objects, Sites};
+use super::process::{Process, Segment};
+use super::ranges::Span;
+use crate::profile::model::{Object, ObjectId, ObjectKind};
+
+/// A pthread's static TLS and descriptor: 2.3 KiB of `struct pthread` plus the TLS of libraries, which glibc
+/// keeps to a few KiB. More memory than this above a stack is something else.
+pub(super) const MAX_TLS: u64 = 64 << 10;
+/// How far below the known end of a stack an access still is its growth: what the x86 kernel allowed below the stack
+/// pointer until 4.20 (arch/x86/mm/fault.c).
+const STACK_GROWTH: u64 = (64 << 10) + 256;
+/// A range that shrinks around an address to where the same answer holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Range {
+    pub low: u64,
+    pub high: u64,
+}
+
+impl Range {
+    fn narrow(&mut self, low: u64, high: u64) {
+        self.low = self.low.max(low);
+        self.high = self.high.min(high);
+    }
+}
+
+/// One resolution; the layers are asked in order and each narrows the range by what it does not hold.
+pub(super) struct Resolver<'a> {
+    pub p: &'a mut Process,
+    pub modules: &'a mut Modules,
+    pub objects: &'a mut Objects,
+    pub sites: &'a Sites,
+    pub threads: &'a mut Threads,
+    pub range: Range,
+    pub time_ns: u64,
+    pub addr: u64,
+}
+
+impl Resolver<'_> {
+    /// The id in `known` if it is of this address space, else a new object.
+    fn object(&mut self, known: ObjectId, make: impl FnOnce(&mut Self) -> Object) -> ObjectId {
+        if known != NO_OBJECT && self.objects.belongs(known, self.p.serial) {
+            return known;
+        }
+        let object = make(self);
+        let id = self.objects.add(self.p.serial, object);
+        self.p.emitted.push(id);
+        id
+    }
+
+    fn blank(&self, kind: ObjectKind, low: u64, high: u64) -> Object {
+        blank(self.p.pid, kind, low, high)
+    }
+
+    /// The stack that holds the address, else the end of the nearest stack below it.
+    pub fn stack(&mut self) -> Result<ObjectId, u64> {
+        let span = match self.p.stacks.locate(self.addr) {
+            Ok(span) => span,
+            Err((low, high)) => {
+                self.range.narrow(low, high);
+                return Err(low);
+            }
+        };
+        self.range.narrow(span.low, span.high);
+        Ok(self.stack_object(span))
+    }
+
+    fn stack_object(&mut self, span: Span<u32>) -> ObjectId {
+        let stack = self.p.stack_info[span.value].clone();
+        let known = stack.object;
+        let id = self.object(known, |at| {
+            let name = at.threads.stack_name(stack.thread);
+            let base = at.blank(ObjectKind::Stack, span.low, span.high);
+            Object { name, born_ns: stack.born_ns, thread: Some(stack.thread), ..base }
+        });
+        if id != known {
+            self.p.stack_info[span.value].object = id;
+            if let Some(t) = self.threads.get(stack.thread) {
+                t.stacks.push((id, self.p.serial));
+            }
+        }
+        id
+    }
+
+    /// The program touches a stack just below what the kernel has reported so far.
+    pub fn growing_stack(&mut self) -> Option<ObjectId> {
+        let span = self.p.stacks.overlapping(self.addr, self.addr.saturating_add(STACK_GROWTH)).next()?;
+        self.p.stack_info[span.value].guessed.then(|| self.stack_object(span))
+    }
+
+    /// The heap block that holds the address.
+    fn block(&mut self) -> Option<Found> {
+        match self.p.heap.lookup(self.addr) {
+            Ok(found) => Some(found),
+            Err((low, high)) => {
+                self.range.narrow(low, high);
+                None
+            }
+        }
+    }
+
+    /// Asked before the stacks: no stack fits into a small block, and none is announced over a live one.
+    pub fn small_block(&mut self) -> Option<ObjectId> {
+        let found = self.block()?;
+        let Block::Small { site, .. } = found.block else { return None };
+        self.range.narrow(found.low, found.high);
+        let known = self.p.small.get(&site).copied().unwrap_or(NO_OBJECT);
+        let id = self.object(known, |at| {
+            let (born_ns, thread) = at.sites.first(site);
+            Object { site: Some(site), born_ns, thread, ..at.blank(ObjectKind::SmallHeap, 0, 0) }
+        });
+        if id != known {
+            self.p.small.insert(site, id);
+        }
+        Some(id)
+    }
+
+    pub fn large_block(&mut self) -> Option<ObjectId> {
+        let found = self.block()?;
+        let Block::Large(index) = found.block else { return None };
+        self.range.narrow(found.low, found.high);
+        let block = *self.p.heap.large(index);
+        let id = self.object(block.object, |at| {
+            let base = at.blank(ObjectKind::Heap, found.low, found.low.saturating_add(block.size));
+            Object { site: Some(block.site), born_ns: block.born_ns, thread: Some(block.thread), ..base }
+        });
+        self.p.heap.large(index).object = id;
+        Some(id)
+    }
+
+    pub fn global(&mut self) -> Option<ObjectId> {
+        let span = match self.p.loaded.locate(self.addr) {
+            Ok(span) => span,
+            Err((low, high)) => {
+                self.range.narrow(low, high);
+                return None;
+            }
+        };
+        self.range.narrow(span.low, span.high);
+        let Instance { module, bias } = self.modules.get(span.value);
+        let globals = self.modules.file(module).globals();
+        let piece = match globals.locate(self.addr.wrapping_sub(bias)) {
+            Ok(piece) => piece,
+            Err((low, high)) => {
+                // Bounds outside the module do not survive the wrap of a bias; the module's own bounds hold already.
+                let (low, high) = (low.wrapping_add(bias), high.wrapping_add(bias));
+                self.range
+                    .narrow(if low <= self.addr { low } else { 0 }, if high > self.addr { high } else { u64::MAX });
+                return None;
+            }
+        };
+        self.range.narrow(piece.low.wrapping_add(bias), piece.high.wrapping_add(bias));
+        let key = (span.value, piece.object);
+        if let Some(&id) = self.p.globals.get(&key) {
+            return Some(id);
+        }
+        let data = globals.objects[piece.object as usize].clone();
+        let kind = if data.section { ObjectKind::Section } else { ObjectKind::Global };
+        let base = data.vaddr.wrapping_add(bias);
+        let born_ns = self.p.loaded_ns.get(&span.value).copied().unwrap_or(0);
+        let id = self.object(NO_OBJECT, |at| Object {
+            name: data.name,
+            module: Some(module),
+            vaddr: data.vaddr,
+            born_ns,
+            ..at.blank(kind, base, base.wrapping_add(data.size))
+        });
+        self.p.globals.insert(key, id);
+        Some(id)
+    }
+
+    pub fn hooked(&mut self) -> Option<ObjectId> {
+        let span = match self.p.hooked.locate(self.addr) {
+            Ok(span) => span,
+            Err((low, high)) => {
+                self.range.narrow(low, high);
+                return None;
+            }
+        };
+        self.range.narrow(span.low, span.high);
+        let known = self.p.hooks[span.value].object;
+        let id = self.object(known, |at| {
+            let hook = &at.p.hooks[span.value];
+            Object {
+                name: hook.path.as_deref().unwrap_or_default().to_string(),
+                site: Some(hook.site),
+                born_ns: hook.born_ns,
+                thread: Some(hook.thread),
+                ..at.blank(ObjectKind::Mapping, hook.low, hook.high)
+            }
+        });
+        self.p.hooks[span.value].object = id;
+        Some(id)
+    }
+
+    /// Static TLS lies above an announced stack, in the same mapping, and ends with it.
+    pub fn tls(&mut self, stack_end: u64) -> Option<ObjectId> {
+        let segment = self.p.kernel.get(self.addr)?;
+        let stack = self.p.stacks.get(stack_end.checked_sub(1)?)?;
+        let guessed = self.p.stack_info[stack.value].guessed;
+        if guessed || segment.low >= stack_end || segment.high - stack_end > MAX_TLS {
+            return None;
+        }
+        self.range.narrow(stack_end, segment.high);
+        let Span { value, .. } = stack;
+        let known = self.p.stack_info[value].tls;
+        let id = self.object(known, |at| {
+            let stack = &at.p.stack_info[value];
+            let name = at.threads.stack_name(stack.thread).replacen("stack", "TLS", 1);
+            let base = at.blank(ObjectKind::Tls, stack_end, segment.high);
+            Object { name, born_ns: stack.born_ns, thread: Some(stack.thread), ..base }
+        });
+        self.p.stack_info[value].tls = id;
+        Some(id)
+    }
+
+    pub fn kernel(&mut self) -> Option<ObjectId> {
+        let span: Span<Segment> = match self.p.kernel.locate(self.addr) {
+            Ok(span) => span,
+            Err((low, high)) => {
+                self.range.narrow(low, high);
+                return None;
+            }
+        };
+        self.range.narrow(span.low, span.high);
+        let index = span.value.mapping;
+        let known = self.p.mappings[index].object;
+        let id = self.object(known, |at| {
+            let mapping = &at.p.mappings[index];
+            let base = at.blank(ObjectKind::Mapping, mapping.low, mapping.high);
+            Object { name: mapping.path.to_string(), born_ns: mapping.born_ns, ..base }
+        });
+        self.p.mappings[index].object = id;
+        Some(id)
+    }
+
+    pub fn unknown(&mut self) -> ObjectId {
+        let known = self.p.unknown.unwrap_or(NO_OBJECT);
+        let time_ns = self.time_ns;
+        let id = self.object(known, |at| Object { born_ns: time_ns, ..at.blank(ObjectKind::Unknown, 0, 0) });
+        self.p.unknown = Some(id);
+        id
+    }
+}
+
+/// An object with nothing but its kind and place.
+pub(super) fn blank(pid: u32, kind: ObjectKind, low: u64, high: u64) -> Object {
+    Object {
+        id: NO_OBJECT,
+        kind,
+        name: String::new(),
+        module: None,
+        vaddr: 0,
+        site: None,
+        pid,
+        base: low,
+        size: high.wrapping_sub(low),
+        born_ns: 0,
+        died_ns: None,
+        thread: None,
+    }
+}

@@ -1,0 +1,112 @@
+//! Names of places in code: debug information with inlined calls, else the ELF symbol, else nothing.
+
+use std::borrow::Cow;
+
+use addr2line::{Loader, demangle_auto};
+use object::{Object, ObjectSymbol};
+
+use super::debugfile::supplementary;
+use super::elf::ElfFile;
+use super::functions::is_code;
+use super::modules::Modules;
+use crate::profile::model::{Frame, Location, Symbol};
+
+/// Names `frames`, which are sorted; the flag says that the frame is a return address, whose call is the instruction before.
+/// Frames that have no name are left out.
+pub fn name(modules: &mut Modules, frames: &[(Frame, bool)]) -> Vec<Symbol> {
+    let mut out = Vec::new();
+    for group in frames.chunk_by(|a, b| a.0.module == b.0.module) {
+        let module = group[0].0.module;
+        // NO_MODULE is above every module.
+        if module as usize >= modules.count() {
+            continue;
+        }
+        let file = modules.file(module);
+        file.functions();
+        let namer = Namer::new(file);
+        for &(frame, call) in group {
+            let locations = namer.locations(frame.offset - u64::from(call && frame.offset > 0));
+            if !locations.is_empty() {
+                out.push(Symbol { frame, locations });
+            }
+        }
+    }
+    out
+}
+
+/// Function symbols of one file and, when it has any, its debug information.
+struct Namer {
+    loader: Option<Loader>,
+    /// (first address, one past the last, name), ascending, enclosing symbols before the ones inside.
+    functions: Vec<(u64, u64, String)>,
+}
+
+impl Namer {
+    fn new(file: &ElfFile) -> Namer {
+        Namer { loader: load(file), functions: function_names(file) }
+    }
+
+    /// Innermost first.
+    fn locations(&self, vaddr: u64) -> Vec<Location> {
+        let mut out = self.debug_locations(vaddr).unwrap_or_default();
+        let symbol = || self.symbol(vaddr).map(|name| demangle_auto(Cow::from(name), None).into_owned());
+        match out.last_mut() {
+            Some(outermost) => {
+                if outermost.function.is_none() {
+                    outermost.function = symbol();
+                }
+            }
+            None => out.extend(symbol().map(|name| Location { function: Some(name), file: None, line: None })),
+        }
+        out
+    }
+
+    fn debug_locations(&self, vaddr: u64) -> Option<Vec<Location>> {
+        let mut out = Vec::new();
+        // Damaged debug information ends the list; the symbol is still there.
+        let mut frames = self.loader.as_ref()?.find_frames(vaddr).ok()?;
+        while let Ok(Some(frame)) = frames.next() {
+            let function = frame.function.as_ref().and_then(|f| f.demangle().ok()).map(Cow::into_owned);
+            let file = frame.location.as_ref().and_then(|l| l.file).map(str::to_string);
+            let line = frame.location.as_ref().and_then(|l| l.line);
+            if function.is_some() || file.is_some() {
+                out.push(Location { function, file, line });
+            }
+        }
+        Some(out)
+    }
+
+    fn symbol(&self, vaddr: u64) -> Option<&str> {
+        let after = self.functions.partition_point(|f| f.0 <= vaddr);
+        // Aliases and nested symbols are few: the nearest that reaches the address.
+        let near = self.functions[..after].iter().rev().take(8);
+        near.into_iter().find(|f| vaddr < f.1).map(|f| f.2.as_str())
+    }
+}
+
+fn load(file: &ElfFile) -> Option<Loader> {
+    let source = file.known_debug_file().unwrap_or(file);
+    let object = source.object()?;
+    let path = source.path_to_open()?;
+    let extra = supplementary(&object, &path);
+    Loader::new_with_sup(&path, extra.as_deref()).ok()
+}
+
+fn function_names(file: &ElfFile) -> Vec<(u64, u64, String)> {
+    let own = file.object();
+    let debug = file.known_debug_file().and_then(ElfFile::object);
+    let mut out: Vec<(u64, u64, u8, String)> = Vec::new();
+    for object in own.iter().chain(&debug) {
+        for symbol in object.symbols().chain(object.dynamic_symbols()).filter(is_code) {
+            let Ok(name) = symbol.name() else { continue };
+            if symbol.size() > 0 && !name.is_empty() {
+                let high = symbol.address().saturating_add(symbol.size());
+                let rank = u8::from(!symbol.is_global()) + u8::from(symbol.is_weak());
+                out.push((symbol.address(), high, rank, name.to_string()));
+            }
+        }
+    }
+    // The search goes backwards: of aliases the strongest, then the first by name, comes last.
+    out.sort_by(|a, b| (a.0, b.1, b.2, &b.3).cmp(&(b.0, a.1, a.2, &a.3)));
+    out.into_iter().map(|(low, high, _, name)| (low, high, name)).collect()
+}

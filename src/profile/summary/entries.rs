@@ -1,0 +1,301 @@
+//! Which objects are one entry, and where each object's pages are counted.
+
+use std::collections::HashMap;
+
+use rustc_hash::FxHashMap;
+
+use super::identity::{base_name, demangle, frame_name, user_frame};
+use super::tables::{Seen, Tables};
+use super::{Counters, Details, Entry, Instance};
+use crate::profile::model::*;
+
+/// What makes two objects the same thing to the user.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Key {
+    /// A variable or section of one module.
+    Static(ObjectKind, Option<ModuleId>, u64, String),
+    /// All allocations whose innermost user frame is this.
+    Site(ObjectKind, Frame),
+    /// Everything of the kind with this name; stacks, TLS and unknown addresses have one entry each.
+    Named(ObjectKind, String),
+}
+
+/// Where the accesses of an object are counted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// Index into [`Layout::entries`].
+    pub entry: u32,
+    /// Index over all instances of all entries, ascending with the entry.
+    pub instance: u32,
+    /// Page that counts as page 0.
+    pub first_page: u64,
+    /// Pages of all instances before this one: a number for every page of the profile.
+    pub pages_before: u64,
+}
+
+/// The entries, still without counters, and the place of every object.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub entries: Vec<Entry>,
+    /// Of every object that was seen.
+    pub places: FxHashMap<ObjectId, Place>,
+    /// First global instance number of each entry.
+    pub first_instance: Vec<u32>,
+    /// Pages of all instances before each instance, and of all.
+    pub pages_before: Vec<u64>,
+    /// Modules and threads without holes.
+    pub modules: Vec<Module>,
+    pub threads: Vec<Thread>,
+    pub page_shift: u32,
+}
+
+impl Layout {
+    pub(super) fn build(tables: &mut Tables) -> Layout {
+        let modules = tables.modules.filled(|id| Module { id, path: format!("module {id}"), build_id: None });
+        let threads = tables.threads.filled(missing_thread);
+        let page_size = if tables.header.page_size.is_power_of_two() { tables.header.page_size } else { 4096 };
+        tables.header.page_size = page_size;
+        let mut build = Build {
+            tables,
+            modules: &modules,
+            user_frames: FxHashMap::default(),
+            index: HashMap::new(),
+            entries: Vec::new(),
+            sites: Vec::new(),
+        };
+        let owner = build.group();
+        build.describe();
+        let entries = build.entries;
+        let mut layout = Layout {
+            entries,
+            places: FxHashMap::default(),
+            first_instance: Vec::new(),
+            pages_before: Vec::new(),
+            modules,
+            threads,
+            page_shift: page_size.trailing_zeros(),
+        };
+        layout.number(tables, &owner);
+        layout
+    }
+
+    /// Gives every seen object its instance, in order of entry, birth and id.
+    fn number(&mut self, tables: &Tables, owner: &FxHashMap<ObjectId, u32>) {
+        let mut seen: Vec<(u32, u64, ObjectId, Instance)> = Vec::new();
+        for (&id, &what) in &tables.seen {
+            let Some(&entry) = owner.get(&id) else { continue };
+            let instance = instance_of(tables.objects.get(&id), what, self.page_shift);
+            seen.push((entry, instance.born_ns, id, instance));
+        }
+        seen.sort_by_key(|&(entry, born, id, _)| (entry, born, id));
+        self.first_instance = vec![0; self.entries.len() + 1];
+        let mut pages = 0u64;
+        for (n, &(entry, _, id, instance)) in seen.iter().enumerate() {
+            let first_page = instance.base >> self.page_shift;
+            self.places.insert(id, Place { entry, instance: n as u32, first_page, pages_before: pages });
+            self.pages_before.push(pages);
+            let last_page = tables.seen.get(&id).map_or(first_page, |s| s.highest >> self.page_shift);
+            // Pages whose number does not fit a cell are counted without one.
+            pages += last_page.saturating_sub(first_page).min(u64::from(u32::MAX)) + 1;
+            self.entries[entry as usize].seen.push(instance);
+        }
+        self.pages_before.push(pages);
+        let mut next = 0;
+        for (entry, first) in self.entries.iter_mut().zip(&mut self.first_instance) {
+            *first = next;
+            next += entry.seen.len() as u32;
+            entry.instances = entry.instances.max(entry.seen.len() as u64).max(1);
+        }
+        self.first_instance[self.entries.len()] = next;
+    }
+}
+
+fn instance_of(object: Option<&Object>, what: Seen, page_shift: u32) -> Instance {
+    let lowest = (what.lowest >> page_shift) << page_shift;
+    match object {
+        // An address below the base cannot be counted from it; the recorder saw the object grow downwards.
+        Some(o) if o.base != 0 => Instance {
+            base: if what.lowest < o.base { lowest } else { o.base },
+            size: o.size,
+            thread: o.thread,
+            born_ns: o.born_ns,
+            died_ns: o.died_ns,
+        },
+        Some(o) => Instance { base: lowest, size: o.size, thread: o.thread, born_ns: o.born_ns, died_ns: o.died_ns },
+        None => Instance { base: lowest, size: 0, thread: None, born_ns: what.first_ns, died_ns: None },
+    }
+}
+
+struct Build<'a> {
+    tables: &'a Tables,
+    modules: &'a [Module],
+    user_frames: FxHashMap<SiteId, Option<Frame>>,
+    index: HashMap<Key, u32>,
+    entries: Vec<Entry>,
+    /// Call sites behind each entry with the number of objects recorded for it.
+    sites: Vec<FxHashMap<SiteId, u64>>,
+}
+
+impl Build<'_> {
+    /// The entry of every object id. Ids that no record explains are unknown addresses.
+    fn group(&mut self) -> FxHashMap<ObjectId, u32> {
+        let tables = self.tables;
+        let mut ids: Vec<ObjectId> = tables.objects.keys().chain(tables.seen.keys()).copied().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let mut owner = FxHashMap::default();
+        for id in ids {
+            let Some(object) = tables.objects.get(&id) else {
+                owner.insert(id, self.entry(Key::Named(ObjectKind::Unknown, String::new()), None));
+                continue;
+            };
+            let key = self.key(object);
+            let entry = self.entry(key, Some(object));
+            if let Some(site) = object.site {
+                *self.sites[entry as usize].entry(site).or_default() += 1;
+            }
+            let size = &mut self.entries[entry as usize].size;
+            *size = (*size).max(object.size);
+            owner.insert(id, entry);
+        }
+        owner
+    }
+
+    fn key(&mut self, o: &Object) -> Key {
+        match o.kind {
+            ObjectKind::Global | ObjectKind::Section => Key::Static(o.kind, o.module, o.vaddr, o.name.clone()),
+            ObjectKind::Stack | ObjectKind::Tls | ObjectKind::Unknown => Key::Named(o.kind, String::new()),
+            ObjectKind::Heap | ObjectKind::SmallHeap | ObjectKind::Mapping => {
+                match o.site.and_then(|s| self.user_frame(s)) {
+                    Some(frame) => Key::Site(o.kind, frame),
+                    None => Key::Named(o.kind, o.name.clone()),
+                }
+            }
+        }
+    }
+
+    fn user_frame(&mut self, site: SiteId) -> Option<Frame> {
+        let (tables, modules) = (self.tables, self.modules);
+        *self.user_frames.entry(site).or_insert_with(|| {
+            let frames = &tables.sites.get(&site)?.frames;
+            frames.get(user_frame(frames, modules, &tables.symbols)).copied()
+        })
+    }
+
+    fn entry(&mut self, key: Key, object: Option<&Object>) -> u32 {
+        if let Some(&entry) = self.index.get(&key) {
+            return entry;
+        }
+        let kind = object.map_or(ObjectKind::Unknown, |o| o.kind);
+        let is_static = matches!(kind, ObjectKind::Global | ObjectKind::Section);
+        let of_static = object.filter(|_| is_static);
+        let name = match &key {
+            Key::Static(_, module, _, name) => self.static_name(kind, *module, name),
+            Key::Site(_, frame) => frame_name(*frame, self.modules, &self.tables.symbols),
+            Key::Named(kind, name) => kind_name(*kind, name),
+        };
+        let linkage = object.filter(|o| o.kind == ObjectKind::Global).map_or(String::new(), |o| o.name.clone());
+        self.entries.push(Entry {
+            id: 0,
+            kind,
+            name,
+            linkage,
+            module: of_static.and_then(|o| o.module),
+            vaddr: of_static.map_or(0, |o| o.vaddr),
+            site: None,
+            size: 0,
+            instances: 0,
+            seen: Vec::new(),
+            total: Counters::default(),
+            cells: Vec::new(),
+            touches: Vec::new(),
+            details: Details { backing: object.and_then(backing), ..Details::default() },
+        });
+        self.sites.push(FxHashMap::default());
+        let entry = self.entries.len() as u32 - 1;
+        self.index.insert(key, entry);
+        entry
+    }
+
+    fn static_name(&self, kind: ObjectKind, module: Option<ModuleId>, name: &str) -> String {
+        let module = module.and_then(|m| self.modules.get(m as usize)).map(|m| base_name(&m.path));
+        match (kind, module) {
+            (ObjectKind::Section, Some(module)) => format!("{name} of {module}"),
+            _ => demangle(name),
+        }
+    }
+
+    /// Fills in sizes, counts and the representative stack from the counts of the call sites.
+    fn describe(&mut self) {
+        // Sites that made both large and small objects: their counts cannot be split but by subtraction.
+        let mut large: FxHashMap<SiteId, u64> = FxHashMap::default();
+        let mut small: FxHashMap<SiteId, ()> = FxHashMap::default();
+        for (entry, sites) in self.entries.iter().zip(&self.sites) {
+            for (&site, &objects) in sites {
+                match entry.kind {
+                    ObjectKind::SmallHeap => drop(small.insert(site, ())),
+                    _ => *large.entry(site).or_default() += objects,
+                }
+            }
+        }
+        for (entry, sites) in self.entries.iter_mut().zip(&self.sites) {
+            let mut sites: Vec<_> = sites.iter().map(|(&s, &n)| (s, n)).collect();
+            sites.sort_unstable();
+            let counts = |s: &SiteId| self.tables.counts.get(s).copied().unwrap_or_default();
+            let best = sites.iter().max_by_key(|(s, _)| (counts(s).bytes, std::cmp::Reverse(*s)));
+            entry.site = best.and_then(|(s, _)| self.tables.sites.get(s)).cloned();
+            let is_small = entry.kind == ObjectKind::SmallHeap;
+            for (site, objects) in &sites {
+                let count = counts(site);
+                let instances = match (is_small, small.contains_key(site), large.get(site)) {
+                    (true, _, Some(&n)) => count.instances.saturating_sub(n).max(1),
+                    (false, true, _) => *objects,
+                    _ => count.instances.max(*objects),
+                };
+                entry.instances = entry.instances.saturating_add(instances);
+                match is_small {
+                    true => entry.size = entry.size.saturating_add(count.peak_bytes),
+                    false if !small.contains_key(site) => entry.size = entry.size.max(count.max_size),
+                    false => {}
+                }
+            }
+        }
+    }
+}
+
+/// The file or shared memory that a mapping shows (the kernel calls private anonymous memory nothing or `//anon`).
+fn backing(o: &Object) -> Option<String> {
+    let shown = o.kind == ObjectKind::Mapping && o.name.starts_with('/') && !o.name.starts_with("//anon");
+    shown.then(|| o.name.clone())
+}
+
+fn kind_name(kind: ObjectKind, name: &str) -> String {
+    let fixed = match kind {
+        ObjectKind::Stack => "thread stacks",
+        ObjectKind::Tls => "thread-local variables",
+        ObjectKind::Unknown => "unknown addresses",
+        ObjectKind::Heap if name.is_empty() => "heap without call stack",
+        ObjectKind::SmallHeap if name.is_empty() => "small allocations without call stack",
+        // `//anon` is what the kernel's mapping events call memory without a file.
+        ObjectKind::Mapping if name.is_empty() || name == "//anon" => "anonymous memory",
+        ObjectKind::Mapping if name.contains("memfd:numamma-channel") => "numamma's own buffers",
+        _ => name,
+    };
+    fixed.to_owned()
+}
+
+/// Stands for a thread whose record was lost with the end of the file.
+pub(super) fn missing_thread(id: ThreadId) -> Thread {
+    Thread {
+        id,
+        pid: 0,
+        tid: 0,
+        name: "?".into(),
+        start_routine: None,
+        start_ns: 0,
+        end_ns: None,
+        cpus: Vec::new(),
+        migrations: 0,
+        samples: 0,
+    }
+}

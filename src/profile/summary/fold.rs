@@ -1,0 +1,316 @@
+//! Second pass over a profile: every access is added to its cell and forgotten.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+
+use super::entries::{Layout, Place, missing_thread};
+use super::tables::{MAX_ID_GAP, Tables};
+use super::tally::Tally;
+use super::{Cell, Counters, MAX_CODE, Summary, TIME_SLOTS, TouchRun};
+use crate::profile::file::{FileError, Reader};
+use crate::profile::model::*;
+use crate::topology::Topology;
+
+/// (entry, instruction) pairs counted; programs have few hot instructions, and memory must stay bounded.
+const MAX_INSTRUCTIONS: usize = 1 << 16;
+
+/// Objects looked up by index; at 24 bytes each this is 24 MiB.
+const MAX_DENSE: usize = 1 << 20;
+
+/// Identity of a cell over all entries, in the order cells are kept: page over all instances, thread, slot.
+type CellKey = u64;
+const SLOT_BITS: u32 = TIME_SLOTS.ilog2();
+const THREAD_BITS: u32 = 20;
+const PAGE_BITS: u32 = u64::BITS - THREAD_BITS - SLOT_BITS;
+/// Threads a profile can tell apart.
+const MAX_THREADS: usize = 1 << THREAD_BITS;
+const _: () = assert!(TIME_SLOTS.is_power_of_two());
+
+/// Counters while the file is read.
+struct Fold<'a> {
+    layout: &'a Layout,
+    /// Place of every object by id, those with the usual dense ids.
+    places: Vec<Option<Place>>,
+    cells: Tally<CellKey>,
+    /// Per entry, those without a page.
+    unpaged: Vec<Counters>,
+    code: Tally<(u32, Frame)>,
+    /// Node of each CPU, [`NODE_UNKNOWN`] where not known.
+    cpu_node: Vec<u8>,
+    slots_per_ns: f64,
+    /// One more than the highest thread id used.
+    threads: usize,
+    /// Accesses that name things no table has.
+    stray: u64,
+}
+
+pub(super) fn fold(path: &Path, tables: Tables, mut layout: Layout) -> Result<Summary, FileError> {
+    let reader = Reader::open(path)?;
+    let mut fold = Fold::new(&layout, &tables);
+    for record in reader.take(tables.records) {
+        if let Record::Accesses(list) = record {
+            list.iter().for_each(|a| fold.add(a));
+        }
+    }
+    let touches: Vec<Touch> = tables.touches.into_iter().filter(|t| fold.thread_is_plausible(t.thread)).collect();
+    let Fold { cells, unpaged, code, threads, stray, .. } = fold;
+    let known = layout.threads.len();
+    layout.threads.extend((known..threads).map(|id| missing_thread(id as ThreadId)));
+    let mut notes = tables.notes;
+    if stray > 0 {
+        notes.push(format!("{stray} accesses name threads or objects that the file does not have and were left out"));
+    }
+    give_cells(&mut layout, cells.finish(), unpaged);
+    give_code(&mut layout, code.finish());
+    give_touches(&mut layout, &touches);
+    let mut entries = layout.entries;
+    entries.sort_by(|a, b| {
+        let rank = |e: &super::Entry| (e.total.cost_ns, e.total.accesses());
+        rank(b).cmp(&rank(a)).then_with(|| a.name.cmp(&b.name))
+    });
+    entries.iter_mut().zip(0..).for_each(|(entry, id)| entry.id = id);
+    Ok(Summary {
+        header: tables.header,
+        modules: layout.modules,
+        threads: layout.threads,
+        symbols: tables.symbols,
+        entries,
+        stats: tables.stats,
+        ending: tables.ending,
+        notes,
+    })
+}
+
+impl<'a> Fold<'a> {
+    fn new(layout: &'a Layout, tables: &Tables) -> Fold<'a> {
+        Fold {
+            layout,
+            places: dense(&layout.places),
+            cells: Tally::new(usize::MAX),
+            unpaged: vec![Counters::default(); layout.entries.len()],
+            code: Tally::new(MAX_INSTRUCTIONS),
+            cpu_node: cpu_nodes(&tables.header.topology),
+            slots_per_ns: f64::from(TIME_SLOTS) / tables.stats.duration_ns.max(1) as f64,
+            threads: layout.threads.len(),
+            stray: 0,
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, a: &Access) {
+        let Some(place) = self.place(a.object).filter(|_| self.thread_is_plausible(a.thread)) else {
+            self.stray += 1;
+            return;
+        };
+        let counters = self.counters(a);
+        self.code.add((place.entry, a.ip), &counters);
+        match self.key(place, a) {
+            Some(key) => self.cells.add(key, &counters),
+            None => self.unpaged[place.entry as usize].add(&counters),
+        }
+    }
+
+    #[inline]
+    fn place(&self, object: ObjectId) -> Option<Place> {
+        match self.places.get(object as usize) {
+            Some(place) => *place,
+            None => self.layout.places.get(&object).copied(),
+        }
+    }
+
+    /// A cut-off file can lack the records of its last threads; they are added without a name.
+    #[inline]
+    fn thread_is_plausible(&mut self, thread: ThreadId) -> bool {
+        let thread = thread as usize;
+        if thread >= MAX_THREADS.min(self.layout.threads.len() + MAX_ID_GAP) {
+            return false;
+        }
+        self.threads = self.threads.max(thread + 1);
+        true
+    }
+
+    #[inline]
+    fn counters(&self, a: &Access) -> Counters {
+        let from = self.cpu_node.get(usize::from(a.cpu)).copied().unwrap_or(NODE_UNKNOWN);
+        let placed = a.node != NODE_UNKNOWN && from != NODE_UNKNOWN;
+        Counters {
+            reads: u64::from(!a.write),
+            writes: u64::from(a.write),
+            remote: u64::from(placed && a.node != from),
+            placed: u64::from(placed),
+            cost_ns: u64::from(a.cost_ns),
+        }
+    }
+
+    #[inline]
+    fn key(&self, place: Place, a: &Access) -> Option<CellKey> {
+        if a.certainty == Certainty::ObjectOnly {
+            return None;
+        }
+        let page = u32::try_from((a.addr >> self.layout.page_shift).checked_sub(place.first_page)?).ok()?;
+        let global_page = place.pages_before + u64::from(page);
+        if global_page >> PAGE_BITS != 0 {
+            return None;
+        }
+        // Saturates at the last slot, which also takes the access at the very end of the run.
+        let slot = ((a.time_ns as f64 * self.slots_per_ns) as u64).min(u64::from(TIME_SLOTS) - 1);
+        Some((global_page << THREAD_BITS | u64::from(a.thread)) << SLOT_BITS | slot)
+    }
+}
+
+/// Places by id, without a hash for ids in the usual range.
+fn dense(places: &FxHashMap<ObjectId, Place>) -> Vec<Option<Place>> {
+    let end = places.keys().map(|&id| id as usize + 1).filter(|&end| end <= MAX_DENSE).max().unwrap_or(0);
+    let mut table = vec![None; end];
+    for (&id, &place) in places {
+        if let Some(slot) = table.get_mut(id as usize) {
+            *slot = Some(place);
+        }
+    }
+    table
+}
+
+/// Node of every CPU. Node numbers that do not fit the file's one byte count as unknown.
+fn cpu_nodes(topology: &Topology) -> Vec<u8> {
+    let mut nodes = vec![NODE_UNKNOWN; usize::from(u16::MAX) + 1];
+    for node in &topology.nodes {
+        for &cpu in &node.cpus {
+            if let Some(slot) = nodes.get_mut(cpu as usize) {
+                *slot = u8::try_from(node.id).unwrap_or(NODE_UNKNOWN);
+            }
+        }
+    }
+    nodes
+}
+
+fn give_cells(layout: &mut Layout, mut cells: Vec<(CellKey, Counters)>, unpaged: Vec<Counters>) {
+    cells.sort_unstable_by_key(|&(key, _)| key);
+    let page_of = |key: CellKey| key >> (THREAD_BITS + SLOT_BITS);
+    let mut rest = cells.as_slice();
+    for (i, entry) in layout.entries.iter_mut().enumerate() {
+        let instances = &layout.pages_before[layout.first_instance[i] as usize..=layout.first_instance[i + 1] as usize];
+        for (instance, pages) in instances.windows(2).enumerate() {
+            let own = rest.partition_point(|&(key, _)| page_of(key) < pages[1]);
+            entry.cells.extend(rest[..own].iter().map(|&(key, counters)| Cell {
+                instance: instance as u32,
+                page: (page_of(key) - pages[0]) as u32,
+                thread: (key >> SLOT_BITS) as u32 % MAX_THREADS as u32,
+                slot: key as u16 % TIME_SLOTS,
+                counters,
+            }));
+            rest = &rest[own..];
+        }
+        entry.cells.iter().for_each(|c| entry.total.add(&c.counters));
+        entry.total.add(&unpaged[i]);
+        entry.details.unpaged = unpaged[i];
+    }
+}
+
+fn give_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>) {
+    for ((entry, ip), counters) in code {
+        layout.entries[entry as usize].details.code.push((ip, counters));
+    }
+    for entry in &mut layout.entries {
+        let code = &mut entry.details.code;
+        code.sort_unstable_by_key(|&(ip, c)| (std::cmp::Reverse((c.cost_ns, c.accesses())), ip));
+        code.truncate(MAX_CODE);
+    }
+}
+
+fn give_touches(layout: &mut Layout, touches: &[Touch]) {
+    for touch in touches {
+        let Some(&place) = layout.places.get(&touch.object) else { continue };
+        let first = (touch.addr >> layout.page_shift).checked_sub(place.first_page);
+        let Some(page) = first.and_then(|p| u32::try_from(p).ok()) else { continue };
+        layout.entries[place.entry as usize].touches.push(TouchRun {
+            instance: place.instance - layout.first_instance[place.entry as usize],
+            page,
+            pages: u32::try_from(touch.pages).unwrap_or(u32::MAX).min(u32::MAX - page),
+            thread: touch.thread,
+            time_ns: touch.time_ns,
+        });
+    }
+    for entry in &mut layout.entries {
+        entry.touches = merged(std::mem::take(&mut entry.touches));
+    }
+}
+
+/// Sorts runs, drops what was touched before (pages given back and touched again), joins neighbours.
+fn merged(runs: Vec<TouchRun>) -> Vec<TouchRun> {
+    let mut runs = earliest(runs);
+    runs.sort_unstable_by_key(|r| (r.instance, r.page));
+    let mut out: Vec<TouchRun> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match out.last_mut() {
+            Some(last)
+                if (last.instance, last.page + last.pages, last.thread) == (run.instance, run.page, run.thread) =>
+            {
+                last.pages += run.pages;
+                last.time_ns = last.time_ns.min(run.time_ns);
+            }
+            _ => out.push(run),
+        }
+    }
+    out
+}
+
+/// The parts of runs that no earlier run covers.
+fn earliest(mut runs: Vec<TouchRun>) -> Vec<TouchRun> {
+    runs.retain(|r| r.pages > 0);
+    runs.sort_unstable_by_key(|r| (r.time_ns, r.instance, r.page, r.thread));
+    // Disjoint runs by (instance, first page), each with its end.
+    let mut covered: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+    let mut out = Vec::with_capacity(runs.len());
+    for run in runs {
+        let (mut page, end) = (run.page, run.page + run.pages);
+        if let Some((_, &before)) =
+            covered.range(..=(run.instance, page)).next_back().filter(|(k, _)| k.0 == run.instance)
+        {
+            page = page.max(before);
+        }
+        while page < end {
+            let next = covered.range((run.instance, page)..(run.instance, end)).next().map(|(k, &e)| (k.1, e));
+            let (stop, resume) = next.unwrap_or((end, end));
+            if page < stop {
+                out.push(TouchRun { page, pages: stop - page, ..run });
+                covered.insert((run.instance, page), stop);
+            }
+            page = resume;
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rate of the fold alone. Run it alone on a quiet machine, optimised:
+    /// `cargo test --release --lib fold::tests -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "a measurement"]
+    fn rate() {
+        let path = std::env::temp_dir().join(format!("numamma-rate-{}.prof", std::process::id()));
+        let accesses = crate::profile::summary::tests::many_accesses(1 << 21);
+        crate::profile::summary::tests::write_many(&path, &accesses);
+        let start = std::time::Instant::now();
+        let mut tables = Tables::read(&path).expect("just written");
+        let first_pass = start.elapsed();
+        let layout = Layout::build(&mut tables);
+        let mut fold = Fold::new(&layout, &tables);
+        let start = std::time::Instant::now();
+        accesses.iter().for_each(|a| fold.add(a));
+        let folded = start.elapsed();
+        let rate = |time: std::time::Duration| accesses.len() as f64 / time.as_secs_f64() / 1e6;
+        println!(
+            "fold {:.1} M/s, {} cells; first pass {:.1} M/s",
+            rate(folded),
+            fold.cells.finish().len(),
+            rate(first_pass)
+        );
+        let _ = std::fs::remove_file(path);
+        assert!(rate(folded) >= 20.0, "attribution must keep 20 M accesses/s per core (design, bars)");
+    }
+}

@@ -1,0 +1,190 @@
+//! First pass over a profile: everything but the accesses, and what must be known before they are folded:
+//! how long the run was, which objects were seen and the lowest address of those that have no base.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+
+use crate::profile::file::{FileError, Reader};
+use crate::profile::model::*;
+
+/// Thread and module ids are dense; one this far past the end of its table is damage, not data. Large enough
+/// for records that overtake each other, small enough not to cost memory.
+pub(super) const MAX_ID_GAP: usize = 1 << 16;
+
+/// Records with dense ids; the last record of an id counts.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    rows: Vec<Option<T>>,
+    refused: u64,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Table { rows: Vec::new(), refused: 0 }
+    }
+}
+
+impl<T> Table<T> {
+    fn put(&mut self, id: u32, row: T) {
+        let id = id as usize;
+        if id >= self.rows.len() {
+            if id - self.rows.len() > MAX_ID_GAP {
+                self.refused += 1;
+                return;
+            }
+            self.rows.resize_with(id + 1, || None);
+        }
+        self.rows[id] = Some(row);
+    }
+
+    /// All rows in order, holes filled.
+    pub(super) fn filled(&mut self, missing: impl Fn(u32) -> T) -> Vec<T> {
+        let rows = std::mem::take(&mut self.rows);
+        (0..).zip(rows).map(|(id, row)| row.unwrap_or_else(|| missing(id))).collect()
+    }
+}
+
+/// What the accesses and touches say about one object.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// Lowest address.
+    pub lowest: u64,
+    /// Highest address.
+    pub highest: u64,
+    /// Time of the first.
+    pub first_ns: u64,
+}
+
+/// Everything of a profile but its accesses.
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub header: Header,
+    pub modules: Table<Module>,
+    pub threads: Table<Thread>,
+    pub sites: FxHashMap<SiteId, CallSite>,
+    pub counts: FxHashMap<SiteId, SiteCount>,
+    pub objects: FxHashMap<ObjectId, Object>,
+    pub seen: FxHashMap<ObjectId, Seen>,
+    pub touches: Vec<Touch>,
+    pub symbols: HashMap<Frame, Vec<Location>>,
+    pub stats: Stats,
+    pub ending: Option<Ending>,
+    pub notes: Vec<String>,
+    /// Good records in the file: the second pass reads no more, so that a file that still grows is safe.
+    pub records: usize,
+}
+
+impl Tables {
+    pub(super) fn read(path: &Path) -> Result<Tables, FileError> {
+        let mut reader = Reader::open(path)?;
+        let mut header = None;
+        let mut tables = Tables::empty();
+        let mut last_ns = 0;
+        for record in reader.by_ref() {
+            tables.records += 1;
+            match record {
+                Record::Header(h) => header = Some(h),
+                Record::Accesses(list) => {
+                    for a in &list {
+                        last_ns = last_ns.max(a.time_ns);
+                        tables.see(a.object, a.addr, a.time_ns);
+                    }
+                }
+                Record::Touches(list) => {
+                    for t in &list {
+                        tables.see(t.object, t.addr, t.time_ns);
+                    }
+                    tables.touches.extend(list);
+                }
+                other => tables.take(other),
+            }
+        }
+        tables.header = header.ok_or_else(|| FileError::Empty(path.into()))?;
+        tables.stats.duration_ns = tables.stats.duration_ns.max(last_ns);
+        tables.complain(reader.damage);
+        Ok(tables)
+    }
+
+    fn empty() -> Tables {
+        Tables {
+            header: Header {
+                numamma: String::new(),
+                program: String::new(),
+                argv: Vec::new(),
+                build_id: None,
+                host: String::new(),
+                started_unix: 0,
+                pid: 0,
+                sampler: String::new(),
+                sampler_reason: String::new(),
+                period_ns: 0,
+                sample_cost_ns: 0,
+                max_overhead: 0.0,
+                page_size: 0,
+                thp: String::new(),
+                topology: Default::default(),
+                allocations: false,
+            },
+            modules: Table::default(),
+            threads: Table::default(),
+            sites: FxHashMap::default(),
+            counts: FxHashMap::default(),
+            objects: FxHashMap::default(),
+            seen: FxHashMap::default(),
+            touches: Vec::new(),
+            symbols: HashMap::new(),
+            stats: Stats::default(),
+            ending: None,
+            notes: Vec::new(),
+            records: 0,
+        }
+    }
+
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Modules(list) => list.into_iter().for_each(|m| self.modules.put(m.id, m)),
+            Record::Threads(list) => list.into_iter().for_each(|t| self.threads.put(t.id, t)),
+            Record::Sites(list) => self.sites.extend(list.into_iter().map(|s| (s.id, s))),
+            Record::SiteCounts(list) => self.counts.extend(list.into_iter().map(|c| (c.site, c))),
+            Record::Objects(list) => self.objects.extend(list.into_iter().map(|o| (o.id, o))),
+            Record::Symbols(list) => self.symbols.extend(list.into_iter().map(|s| (s.frame, s.locations))),
+            Record::Stats(stats) => self.stats = stats,
+            Record::End(ending) => self.ending = Some(ending),
+            Record::Notes(list) => {
+                for note in list {
+                    if !self.notes.contains(&note) {
+                        self.notes.push(note);
+                    }
+                }
+            }
+            // Taken by the caller, which needs their contents first.
+            Record::Header(_) | Record::Accesses(_) | Record::Touches(_) => {}
+        }
+    }
+
+    #[inline]
+    fn see(&mut self, object: ObjectId, addr: u64, time_ns: u64) {
+        let seen = self.seen.entry(object).or_insert(Seen { lowest: addr, highest: addr, first_ns: time_ns });
+        seen.lowest = seen.lowest.min(addr);
+        seen.highest = seen.highest.max(addr);
+        seen.first_ns = seen.first_ns.min(time_ns);
+    }
+
+    fn complain(&mut self, damage: Option<String>) {
+        if self.ending.is_none() && damage.is_none() {
+            self.notes.push(
+                "the recording has no end record: the recorder was stopped or is still running; \
+                 what it wrote until then is reported"
+                    .into(),
+            );
+        }
+        self.notes.extend(damage);
+        let refused = self.modules.refused + self.threads.refused;
+        if refused > 0 {
+            self.notes
+                .push(format!("{refused} records name ids far outside their tables and were left out: record again"));
+        }
+    }
+}

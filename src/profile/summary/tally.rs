@@ -1,0 +1,65 @@
+//! Counters by key, fast for the way samples come: several accesses of one sample, and hot cells again and again.
+
+use std::hash::{BuildHasher, Hash};
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use super::Counters;
+
+/// Slots in front of the map: 1024 keys with their counters stay in the nearest caches.
+const RECENT_BITS: u32 = 10;
+
+/// Sums counters by key. Keys that were used lately are summed in a small direct-mapped table and reach the
+/// map, whose every use may miss the cache, only when another key takes their slot.
+#[derive(Debug)]
+pub(super) struct Tally<K> {
+    recent: Vec<Option<(K, Counters)>>,
+    /// Index into `sums`: small entries keep the map, which grows by copying, in fewer cache lines.
+    all: FxHashMap<K, u32>,
+    sums: Vec<(K, Counters)>,
+    /// Keys kept at most; counters of further keys are dropped.
+    limit: usize,
+}
+
+impl<K: Copy + Eq + Hash> Tally<K> {
+    /// A tally of at most `limit` keys.
+    pub(super) fn new(limit: usize) -> Tally<K> {
+        Tally {
+            recent: vec![None; 1 << RECENT_BITS],
+            all: FxHashMap::default(),
+            sums: Vec::new(),
+            limit: limit.min(u32::MAX as usize),
+        }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, key: K, counters: &Counters) {
+        // The multiplicative hash is best in its high bits; hashbrown uses the others.
+        let slot = (FxBuildHasher.hash_one(key) >> (u64::BITS - RECENT_BITS)) as usize;
+        match &mut self.recent[slot] {
+            Some((k, sum)) if *k == key => sum.add(counters),
+            other => {
+                if let Some((k, sum)) = other.replace((key, *counters)) {
+                    self.spill(k, &sum);
+                }
+            }
+        }
+    }
+
+    fn spill(&mut self, key: K, counters: &Counters) {
+        if let Some(&known) = self.all.get(&key) {
+            self.sums[known as usize].1.add(counters);
+        } else if self.sums.len() < self.limit {
+            self.all.insert(key, self.sums.len() as u32);
+            self.sums.push((key, *counters));
+        }
+    }
+
+    /// All keys with their sums, in no order.
+    pub(super) fn finish(mut self) -> Vec<(K, Counters)> {
+        for (key, sum) in std::mem::take(&mut self.recent).into_iter().flatten() {
+            self.spill(key, &sum);
+        }
+        self.sums
+    }
+}

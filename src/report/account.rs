@@ -1,0 +1,137 @@
+//! Where the samples went: every sample taken or lost is in exactly one row, so that shares add up.
+
+use super::View;
+use crate::profile::model::{ObjectKind, SMALL_OBJECT};
+
+/// One row of the account.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// What it is and why it is left out.
+    pub label: String,
+    /// Share of the CPU time charged to accesses (the `cost` column); none for samples that charged nothing.
+    pub cost: Option<f64>,
+    /// Share of all samples, taken and lost.
+    pub samples: f64,
+}
+
+/// The whole account.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Account {
+    /// Samples taken and lost: 100 %.
+    pub total: u64,
+    /// Rows that add up to it, those of objects first.
+    pub rows: Vec<Row>,
+}
+
+/// Samples by what became of them, in samples.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Fates {
+    /// Charged to an access of any entry.
+    pub charged: f64,
+    /// Of those, to thread stacks.
+    pub stack: f64,
+    /// Of those, to thread-local variables.
+    pub tls: f64,
+    /// Of those, to unknown addresses.
+    pub unknown: f64,
+    /// Of those, to small allocations.
+    pub small: f64,
+    /// Waited on a TLS access that was not resolved to an entry.
+    pub tls_only: f64,
+    /// Waited on a gather or scatter that is charged to no object.
+    pub gather_only: f64,
+}
+
+impl Fates {
+    /// Counts a profile's samples from the cost of its entries.
+    pub fn of(view: &View) -> Fates {
+        let stats = &view.summary.stats;
+        let period = view.summary.header.period_ns;
+        // Without a period each resolved sample still stands for an equal part of the cost.
+        let charged = if period > 0 { view.total.cost_ns as f64 / period as f64 } else { stats.resolved as f64 };
+        let of_kind = |kind: ObjectKind| {
+            let cost: u64 = view.summary.entries.iter().filter(|e| e.kind == kind).map(|e| e.total.cost_ns).sum();
+            charged * crate::profile::summary::ratio(cost, view.total.cost_ns)
+        };
+        // Gathers (and TLS accesses) whose object was found are charged beyond those that were resolved.
+        let beyond = (charged - stats.resolved as f64).max(0.0);
+        let (gathers, tls) = (stats.vsib as f64, stats.tls as f64);
+        Fates {
+            charged,
+            stack: of_kind(ObjectKind::Stack),
+            tls: of_kind(ObjectKind::Tls),
+            unknown: of_kind(ObjectKind::Unknown),
+            small: of_kind(ObjectKind::SmallHeap),
+            tls_only: (tls - (beyond - gathers).max(0.0)).max(0.0),
+            gather_only: (gathers - beyond).max(0.0),
+        }
+    }
+}
+
+impl Account {
+    /// Draws up the account.
+    pub fn of(view: &View) -> Account {
+        let stats = &view.summary.stats;
+        let fates = Fates::of(view);
+        let named = [
+            ("no memory access on the path to the sample", stats.no_access as f64),
+            ("unresolved: the address was overwritten before the sample", stats.unresolved as f64),
+            ("vector gathers and scatters that name no object", fates.gather_only),
+            ("thread-local variables, address not resolved", fates.tls_only),
+            ("numamma's own tracking of allocations", stats.own as f64),
+            ("code that could not be read or decoded", stats.undecoded as f64),
+        ];
+        let known = fates.charged + named.iter().map(|(_, n)| n).sum::<f64>();
+        let taken = (stats.samples as f64).max(known);
+        let total = taken + stats.lost as f64;
+        let share = |n: f64| if total > 0.0 { n / total } else { 0.0 };
+        let mut rows = charged_rows(view, share(fates.charged));
+        let mut other = |label: &str, n: f64| {
+            // Half a sample is rounding of the cost, not a fate.
+            if n >= 0.5 {
+                rows.push(Row { label: label.into(), cost: None, samples: share(n) });
+            }
+        };
+        named.iter().for_each(|(label, n)| other(label, *n));
+        other("in the kernel, or not accounted for by the sampler", taken - known);
+        other("lost in full buffers", stats.lost as f64);
+        Account { total: total.round() as u64, rows }
+    }
+}
+
+/// Rows of the samples that were charged to an access.
+fn charged_rows(view: &View, charged: f64) -> Vec<Row> {
+    let shown = view.shown();
+    let is_shown = |id: u32| shown.iter().any(|e| e.id == id);
+    let mut above = (0, 0.0);
+    let mut below = (0, 0.0);
+    let mut kinds = [
+        (
+            ObjectKind::SmallHeap,
+            format!("small allocations (under {}; `small heap` in the table)", super::units::bytes(SMALL_OBJECT)),
+        ),
+        (ObjectKind::Stack, "thread stacks (their own threads touch them first)".into()),
+        (ObjectKind::Tls, "thread-local variables (as stacks)".into()),
+        (ObjectKind::Unknown, "unknown addresses (no object known there at that time)".into()),
+    ]
+    .map(|(kind, label)| (kind, label, 0.0));
+    for entry in view.summary.entries.iter().filter(|e| e.total.accesses() > 0) {
+        let cost = view.cost_share(entry);
+        if let Some(kind) = kinds.iter_mut().find(|k| k.0 == entry.kind) {
+            kind.2 += cost;
+        } else {
+            let sum = if is_shown(entry.id) { &mut above } else { &mut below };
+            *sum = (sum.0 + 1, sum.1 + cost);
+        }
+    }
+    let row = |label: String, cost: f64| Row { label, cost: Some(cost), samples: cost * charged };
+    let mut rows = vec![row(format!("{} in the table", super::units::plural(above.0, "larger object")), above.1)];
+    if below.0 > 0 {
+        rows.push(row(
+            format!("{} not in the table (see --all, --access)", super::units::plural(below.0, "larger object")),
+            below.1,
+        ));
+    }
+    rows.extend(kinds.into_iter().filter(|k| k.2 > 0.0).map(|(_, label, cost)| row(label, cost)));
+    rows
+}

@@ -1,0 +1,151 @@
+//! What a person or a script reads of a profile: terminal text and JSON.
+//!
+//! Everything here is a pure function of a [`Summary`], the detector's verdicts and [`Options`]; nothing reads
+//! the environment or the terminal. [`text`] is the overview, [`object`] one object in detail, [`json`] the same
+//! facts for scripts.
+
+use crate::detect::Pattern;
+use crate::profile::model::ObjectKind;
+use crate::profile::summary::{Counters, Entry, Summary};
+
+pub mod account;
+pub mod find;
+pub mod json;
+pub mod machine;
+pub mod matrix;
+pub mod object;
+mod style;
+mod table;
+pub mod text;
+mod threads;
+pub mod units;
+
+#[cfg(test)]
+mod tests;
+
+/// Order of the objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sort {
+    /// CPU time spent waiting for the object.
+    Cost,
+    /// Number of accesses seen.
+    Accesses,
+}
+
+/// Which accesses are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum AccessFilter {
+    /// Loads only.
+    Read,
+    /// Stores only.
+    Write,
+    /// Both.
+    All,
+}
+
+impl AccessFilter {
+    /// The accesses that pass.
+    pub fn count(self, c: &Counters) -> u64 {
+        match self {
+            AccessFilter::Read => c.reads,
+            AccessFilter::Write => c.writes,
+            AccessFilter::All => c.accesses(),
+        }
+    }
+}
+
+/// How a report is written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Order of the objects.
+    pub sort: Sort,
+    /// Objects shown at most; none shows every object that was accessed.
+    pub top: Option<usize>,
+    /// Which accesses count.
+    pub access: AccessFilter,
+    /// Columns of the terminal.
+    pub width: usize,
+    /// Rows a matrix may take.
+    pub height: usize,
+    /// Escape sequences and block characters are welcome.
+    pub color: bool,
+    /// File name for the commands that are suggested; none when it is the default one.
+    pub profile: Option<String>,
+}
+
+/// Objects shown when nothing else is asked: what fits a screen beside the rest.
+pub const DEFAULT_TOP: usize = 15;
+
+/// A summary with what is derived from it once.
+#[derive(Debug)]
+pub struct View<'a> {
+    /// The profile.
+    pub summary: &'a Summary,
+    /// Verdicts, one per entry in the same order; shorter when there are none.
+    pub patterns: &'a [Pattern],
+    /// How to write it.
+    pub options: &'a Options,
+    /// Counters of all entries.
+    pub total: Counters,
+}
+
+impl<'a> View<'a> {
+    /// Prepares a report.
+    pub fn new(summary: &'a Summary, patterns: &'a [Pattern], options: &'a Options) -> View<'a> {
+        View { summary, patterns, options, total: summary.total() }
+    }
+
+    /// Verdict of an entry.
+    pub fn pattern(&self, entry: &Entry) -> Option<&'a Pattern> {
+        self.patterns.get(entry.id as usize)
+    }
+
+    /// Accesses of an entry that pass the filter.
+    pub fn accesses(&self, entry: &Entry) -> u64 {
+        self.options.access.count(&entry.total)
+    }
+
+    /// Share of all accesses that pass the filter.
+    pub fn share(&self, entry: &Entry) -> f64 {
+        crate::profile::summary::ratio(self.accesses(entry), self.options.access.count(&self.total))
+    }
+
+    /// Share of all charged CPU time.
+    pub fn cost_share(&self, entry: &Entry) -> f64 {
+        crate::profile::summary::ratio(entry.total.cost_ns, self.total.cost_ns)
+    }
+
+    /// Entries that were accessed, in the asked order.
+    pub fn ranked(&self) -> Vec<&'a Entry> {
+        let mut list: Vec<&Entry> = self.summary.entries.iter().filter(|e| self.accesses(e) > 0).collect();
+        if self.options.sort == Sort::Accesses {
+            list.sort_by_key(|e| (std::cmp::Reverse(self.accesses(e)), e.id));
+        }
+        list
+    }
+
+    /// The objects of the table: what can be placed, up to the limit.
+    pub fn shown(&self) -> Vec<&'a Entry> {
+        let objects = self.ranked().into_iter().filter(|e| e.placeable());
+        objects.take(self.options.top.unwrap_or(usize::MAX)).collect()
+    }
+}
+
+/// Remote share of what was seen with a known node.
+pub fn remote_share(c: &Counters) -> Option<f64> {
+    (c.placed > 0).then(|| c.remote as f64 / c.placed as f64)
+}
+
+/// Word for a kind in tables.
+pub fn kind_word(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Global => "global",
+        ObjectKind::Section => "section",
+        ObjectKind::Heap => "heap",
+        ObjectKind::SmallHeap => "small heap",
+        ObjectKind::Mapping => "mapping",
+        ObjectKind::Stack => "stack",
+        ObjectKind::Tls => "tls",
+        ObjectKind::Unknown => "unknown",
+    }
+}

@@ -1,0 +1,187 @@
+//! One object in detail: its figures, where it comes from, who accesses which pages, when and from which code.
+
+use super::matrix::{Matrix, sparkline};
+use super::style::{Paint, labelled};
+use super::table::{Column, fit};
+use super::text::indent;
+use super::units::{bytes, count, duration, middle, percent, plural, ranges};
+use super::{View, kind_word, remote_share};
+use crate::profile::summary::{Entry, TIME_SLOTS, base_name, ratio};
+
+/// Columns a matrix needs beside its cells: offset, borders, first toucher.
+const MATRIX_SIDES: usize = 36;
+/// Instructions listed.
+const MAX_SHOWN_CODE: usize = 8;
+/// Threads listed; the matrix shows all.
+const MAX_SHOWN_THREADS: usize = 16;
+
+/// Writes the details of one entry.
+pub fn render(view: &View, entry: &Entry) -> String {
+    let width = view.options.width.max(60);
+    let paint = Paint(view.options.color);
+    let mut out = format!("{}\n", paint.bold(&middle(&entry.name, width)));
+    facts(&mut out, view, entry, width);
+    stack(&mut out, view, entry, width);
+    matrix(&mut out, view, entry, width);
+    time(&mut out, view, entry);
+    threads(&mut out, view, entry, width);
+    code(&mut out, view, entry, width);
+    out
+}
+
+fn facts(out: &mut String, view: &View, e: &Entry, width: usize) {
+    let mut line = |label: &str, text: &str| labelled(out, label, text, width);
+    line("kind", &kind(view, e));
+    let plurality = if e.instances > 1 {
+        let each = if e.kind == crate::profile::model::ObjectKind::SmallHeap { "at most alive" } else { "largest" };
+        format!("{} ({each}), {}, {} seen", bytes(e.size), plural(e.instances, "instance"), count(e.seen.len() as u64))
+    } else {
+        bytes(e.size)
+    };
+    line("size", &plurality);
+    line("cost", &format!("{} of the CPU time charged ({})", percent(view.cost_share(e)), duration(e.total.cost_ns)));
+    line(
+        "accesses",
+        &format!(
+            "{} of all ({}): {} reads, {} writes",
+            percent(view.share(e)),
+            count(view.accesses(e)),
+            count(e.total.reads),
+            count(e.total.writes)
+        ),
+    );
+    let unpaged = e.details.unpaged.accesses();
+    if unpaged > 0 {
+        line(
+            "",
+            &format!("{} of them without a page: only the object is known (as in vector gathers)", count(unpaged)),
+        );
+    }
+    match remote_share(&e.total) {
+        Some(share) => line(
+            "remote",
+            &format!("{} of {} accesses to pages whose node is known", percent(share), count(e.total.placed)),
+        ),
+        None => line("remote", "unknown: the nodes of its pages were not recorded"),
+    }
+    if let Some(p) = view.pattern(e) {
+        line("pattern", &super::text::verdict(p));
+        line("", &p.evidence);
+    }
+    line("touched by", &touched_by(e));
+}
+
+fn kind(view: &View, e: &Entry) -> String {
+    let module = e.module.and_then(|m| view.summary.modules.get(m as usize));
+    match module {
+        Some(m) => {
+            let symbol = if e.linkage.is_empty() { String::new() } else { format!(" {}", e.linkage) };
+            format!("{}{symbol} at {:#x} in {}", kind_word(e.kind), e.vaddr, base_name(&m.path))
+        }
+        None => kind_word(e.kind).into(),
+    }
+}
+
+fn touched_by(e: &Entry) -> String {
+    let touchers = e.first_touchers();
+    let pages: u64 = touchers.iter().map(|(_, n)| n).sum();
+    if touchers.is_empty() {
+        return "unknown: no first touch was recorded".into();
+    }
+    let each: Vec<String> = touchers
+        .iter()
+        .take(6)
+        .map(|(thread, n)| format!("thread {thread} {} ({})", plural(*n, "page"), percent(ratio(*n, pages))))
+        .collect();
+    let more = touchers.len().saturating_sub(6);
+    let more = if more > 0 { format!(", {} more", plural(more as u64, "thread")) } else { String::new() };
+    format!("first by {}{more}", each.join(", "))
+}
+
+fn stack(out: &mut String, view: &View, e: &Entry, width: usize) {
+    let Some(site) = &e.site else { return };
+    out.push_str(&format!(
+        "\n{}\n",
+        Paint(view.options.color).bold("Allocated by (innermost first; > is the line that names it)")
+    ));
+    let user = view.summary.user_frame(site);
+    for (i, &frame) in site.frames.iter().enumerate() {
+        let mark = if i == user { ">" } else { " " };
+        let (name, place) = (view.summary.frame_name(frame), view.summary.frame_place(frame));
+        let text = if name.contains(&place) { name } else { format!("{name}  [{place}]") };
+        out.push_str(&format!("  {mark} {}\n", middle(&text, width - 4)));
+    }
+}
+
+fn matrix(out: &mut String, view: &View, e: &Entry, width: usize) {
+    let page_size = view.summary.header.page_size;
+    let Some(matrix) = Matrix::of(view, e, view.options.height, width.saturating_sub(MATRIX_SIDES)) else { return };
+    let binned = if matrix.columns.iter().any(|(a, b)| a != b) { "; several threads per column" } else { "" };
+    let overlaid = if e.seen.len() > 1 { "; instances on top of each other" } else { "" };
+    let title = format!(
+        "Pages x threads ({} of {}, {} rows{binned}{overlaid})",
+        plural(matrix.pages, "page"),
+        bytes(page_size),
+        matrix.counts.len()
+    );
+    out.push_str(&format!("\n{}\n", Paint(view.options.color).bold(&middle(&title, width))));
+    let lines = matrix.draw(page_size, view.options.color);
+    lines.iter().for_each(|line| out.push_str(&format!("{}\n", line.trim_end())));
+}
+
+fn time(out: &mut String, view: &View, e: &Entry) {
+    let duration_ns = view.summary.duration_ns();
+    let slot = duration(duration_ns / u64::from(TIME_SLOTS));
+    let heading = format!("Accesses over the run (each character {slot})");
+    out.push_str(&format!("\n{}\n", Paint(view.options.color).bold(&heading)));
+    out.push_str(&format!("  0 |{}| {}\n", sparkline(view, e), duration(duration_ns)));
+}
+
+fn threads(out: &mut String, view: &View, e: &Entry, width: usize) {
+    let threads = e.threads();
+    if threads.is_empty() {
+        return;
+    }
+    let title = format!("Threads ({} of {})", threads.len(), view.summary.threads.len());
+    out.push_str(&format!("\n{}\n", Paint(view.options.color).bold(&title)));
+    let shown = &threads[..threads.len().min(MAX_SHOWN_THREADS)];
+    let cells =
+        |f: &dyn Fn(&(u32, crate::profile::summary::Counters)) -> String| shown.iter().map(f).collect::<Vec<_>>();
+    let name = |t: u32| view.summary.threads.get(t as usize).map_or("?".into(), |t| t.name.clone());
+    let total = e.total;
+    let mut columns = vec![
+        Column::new("name", false, 0, cells(&|(t, _)| name(*t))),
+        Column::new("rank", true, 0, cells(&|(t, _)| t.to_string())),
+        Column::new("cost", true, 0, cells(&|(_, c)| percent(ratio(c.cost_ns, total.cost_ns)))),
+        Column::new("accesses", true, 0, cells(&|(_, c)| percent(ratio(c.accesses(), total.accesses())))),
+        Column::new("reads", true, 2, cells(&|(_, c)| count(c.reads))),
+        Column::new("writes", true, 2, cells(&|(_, c)| count(c.writes))),
+    ];
+    if total.placed > 0 {
+        columns.push(Column::new("remote", true, 1, cells(&|(_, c)| remote_share(c).map_or("?".into(), percent))));
+    }
+    indent(out, &fit(columns, width - 2, 8, view.options.color).0);
+    if threads.len() > shown.len() {
+        let rest = ranges(threads[shown.len()..].iter().map(|t| t.0));
+        out.push_str(&format!("  and threads {}\n", middle(&rest, width - 14)));
+    }
+}
+
+fn code(out: &mut String, view: &View, e: &Entry, width: usize) {
+    let code = &e.details.code[..e.details.code.len().min(MAX_SHOWN_CODE)];
+    if code.is_empty() {
+        return;
+    }
+    out.push_str(&format!("\n{}\n", Paint(view.options.color).bold("Code that accesses it")));
+    let total = e.total;
+    type Row = (crate::profile::model::Frame, crate::profile::summary::Counters);
+    let cells = |f: &dyn Fn(&Row) -> String| code.iter().map(f).collect::<Vec<_>>();
+    let columns = vec![
+        Column::new("function and line", false, 0, cells(&|(ip, _)| view.summary.frame_name(*ip))),
+        Column::new("instruction", false, 1, cells(&|(ip, _)| view.summary.frame_place(*ip))),
+        Column::new("cost", true, 0, cells(&|(_, c)| percent(ratio(c.cost_ns, total.cost_ns)))),
+        Column::new("reads", true, 0, cells(&|(_, c)| count(c.reads))),
+        Column::new("writes", true, 0, cells(&|(_, c)| count(c.writes))),
+    ];
+    indent(out, &fit(columns, width - 2, 20, view.options.color).0);
+}

@@ -1,0 +1,83 @@
+//! A table that fits the terminal: columns of least importance are left out, then one column is cut in the
+//! middle. Nothing is wrapped.
+
+use comfy_table::{Attribute, LineStyle};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, TableStyle};
+
+use super::units::middle;
+
+/// Space between columns.
+const GAP: usize = 2;
+/// Of it, what the table's style puts between columns.
+const JUNCTION: u16 = 1;
+
+/// One column.
+#[derive(Debug)]
+pub(super) struct Column {
+    /// Heading.
+    pub head: &'static str,
+    /// Numbers stand right.
+    pub right: bool,
+    /// 0 is always shown; the highest goes first when the width does not do.
+    pub rank: u8,
+    /// One cell per row.
+    pub cells: Vec<String>,
+}
+
+impl Column {
+    pub(super) fn new(head: &'static str, right: bool, rank: u8, cells: Vec<String>) -> Column {
+        Column { head, right, rank, cells }
+    }
+
+    fn width(&self) -> usize {
+        self.cells.iter().map(|c| c.chars().count()).chain([self.head.len()]).max().unwrap_or(0)
+    }
+}
+
+/// Lays out `columns`; column 0 is the name, which takes what is left, at least `min_name` characters.
+/// Returns the text and the headings that found no room.
+pub(super) fn fit(mut columns: Vec<Column>, width: usize, min_name: usize, color: bool) -> (String, Vec<&'static str>) {
+    let mut hidden = Vec::new();
+    let rest = |columns: &[Column]| columns[1..].iter().map(|c| c.width() + GAP).sum::<usize>();
+    let wanted = columns[0].width().min(min_name);
+    while wanted + rest(&columns) > width {
+        let last = (1..columns.len()).filter(|&i| columns[i].rank > 0).max_by_key(|&i| columns[i].rank);
+        let Some(last) = last else { break };
+        hidden.push(columns.remove(last).head);
+    }
+    let name_width = width.saturating_sub(rest(&columns)).max(columns[0].head.len()).min(columns[0].width());
+    for cell in &mut columns[0].cells {
+        *cell = middle(cell, name_width);
+    }
+    hidden.reverse();
+    (draw(&columns, color), hidden)
+}
+
+fn draw(columns: &[Column], color: bool) -> String {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-')));
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    if color {
+        table.enforce_styling()
+    } else {
+        table.force_no_tty()
+    };
+    let bold = |cell: Cell| if color { cell.add_attribute(Attribute::Bold) } else { cell };
+    table.set_header(columns.iter().map(|c| bold(Cell::new(c.head))));
+    for row in 0..columns[0].cells.len() {
+        table.add_row(columns.iter().map(|c| Cell::new(c.cells.get(row).map_or("", |s| s.as_str()))));
+    }
+    for (i, column) in columns.iter().enumerate() {
+        if let Some(c) = table.column_mut(i) {
+            let last = i + 1 == columns.len();
+            c.set_padding((0, if last { 0 } else { GAP as u16 - JUNCTION }));
+            c.set_cell_alignment(if column.right { CellAlignment::Right } else { CellAlignment::Left });
+        }
+    }
+    let mut out = String::new();
+    for line in table.lines() {
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}

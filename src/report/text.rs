@@ -1,0 +1,272 @@
+//! The overview: what ran, the objects by cost, where the other samples went, the threads, what to do next.
+
+use super::account::Account;
+use super::style::{Paint, labelled};
+use super::table::{Column, fit};
+use super::units::{bytes, count, date, duration, middle, percent, percents, plural, ranges};
+use super::{View, kind_word, remote_share, threads};
+use crate::detect::{Pattern, PatternKind};
+use crate::profile::model::Ending;
+use crate::profile::summary::Entry;
+
+/// Narrowest name of an object that still tells objects apart.
+const MIN_NAME: usize = 18;
+/// Narrowest report; a smaller terminal wraps it.
+const MIN_WIDTH: usize = 60;
+
+/// Writes the overview.
+pub fn render(view: &View) -> String {
+    let width = view.options.width.max(MIN_WIDTH);
+    let mut out = String::new();
+    head(&mut out, view, width);
+    objects(&mut out, view, width);
+    account(&mut out, view, width);
+    threads::render(&mut out, view, width);
+    next_step(&mut out, view, width);
+    out
+}
+
+/// What ran, where, and how well it was sampled.
+pub(super) fn head(out: &mut String, view: &View, width: usize) {
+    let paint = Paint(view.options.color);
+    let (h, stats) = (&view.summary.header, &view.summary.stats);
+    out.push_str(&paint.bold(&middle(&h.program, width)));
+    out.push('\n');
+    if h.argv.len() > 1 {
+        labelled(out, "arguments", &h.argv[1..].join(" "), width);
+    }
+    let ended = match view.summary.ending {
+        Some(Ending::Exited(code)) => format!("exit status {code}"),
+        Some(Ending::Signalled(signal)) => format!("killed by signal {signal}"),
+        None => "its end is not recorded".into(),
+    };
+    let run = format!("{} on {}, {}, {ended}", date(h.started_unix), h.host, duration(stats.duration_ns));
+    labelled(out, "run", &run, width);
+    labelled(out, "machine", &machine(view), width);
+    labelled(out, "sampler", &sampler(view), width);
+    labelled(out, "samples", &samples(view), width);
+    labelled(out, "overhead", &overhead(view), width);
+    for note in &view.summary.notes {
+        labelled(out, "note", note, width);
+    }
+}
+
+fn machine(view: &View) -> String {
+    let h = &view.summary.header;
+    let nodes = &h.topology.nodes;
+    let memory: u64 = nodes.iter().map(|n| n.memory).sum();
+    let mut text =
+        format!("{}, {}", plural(nodes.len() as u64, "NUMA node"), plural(h.topology.cpu_count() as u64, "CPU"));
+    if memory > 0 {
+        text.push_str(&format!(", {}", bytes(memory)));
+    }
+    text.push_str(&format!(", {} pages, transparent huge pages: {}", bytes(h.page_size), h.thp));
+    text
+}
+
+fn sampler(view: &View) -> String {
+    let h = &view.summary.header;
+    let rate = match h.period_ns {
+        0 => String::new(),
+        period => format!(", {:.0} Hz (every {} of CPU time of each thread)", 1e9 / period as f64, duration(period)),
+    };
+    let reason = if h.sampler_reason.is_empty() { String::new() } else { format!("; {}", h.sampler_reason) };
+    format!("{}{rate}{reason}", h.sampler)
+}
+
+fn samples(view: &View) -> String {
+    let s = &view.summary.stats;
+    if s.samples == 0 && view.total.accesses() > 0 {
+        let seen = count(view.total.accesses());
+        return format!("{seen} accesses seen; the counters of the recording are missing");
+    }
+    let share = |n: u64, of: u64| percent(crate::profile::summary::ratio(n, of));
+    let mut text = format!(
+        "{} taken, {} ({}) resolved to the access that waited, {} lost ({}); {} accesses seen",
+        count(s.samples),
+        count(s.resolved),
+        share(s.resolved, s.samples),
+        count(s.lost),
+        share(s.lost, s.samples + s.lost),
+        count(view.total.accesses()),
+    );
+    if s.achieved > 0.0 {
+        text.push_str(&format!("; {} of the samples expected from the CPU time", percent(s.achieved)));
+    }
+    text
+}
+
+/// Share of the program's CPU time that sampling cost; none when the cost of a sample was not measured.
+pub(super) fn overhead_share(view: &View) -> Option<f64> {
+    let (h, s) = (&view.summary.header, &view.summary.stats);
+    let known = h.sample_cost_ns > 0 && s.cpu_ns > 0;
+    known.then(|| s.samples as f64 * h.sample_cost_ns as f64 / s.cpu_ns as f64)
+}
+
+fn overhead(view: &View) -> String {
+    match overhead_share(view) {
+        Some(share) => format!(
+            "at least {} of the program's CPU time ({} per sample; allowed {})",
+            percent(share),
+            duration(view.summary.header.sample_cost_ns),
+            percent(view.summary.header.max_overhead)
+        ),
+        None => "not measured (the cost of a sample was not calibrated)".into(),
+    }
+}
+
+/// The table of objects.
+fn objects(out: &mut String, view: &View, width: usize) {
+    let paint = Paint(view.options.color);
+    let shown = view.shown();
+    out.push('\n');
+    let order = match view.options.sort {
+        super::Sort::Cost => "CPU time spent waiting for them (cost)",
+        super::Sort::Accesses => "accesses seen",
+    };
+    out.push_str(&paint.bold(&middle(&format!("Objects by {order}"), width)));
+    out.push('\n');
+    if shown.is_empty() {
+        labelled(out, "none", "no sample was charged to an object; see below where the samples went", width);
+        return;
+    }
+    let (table, hidden) = fit(columns(view, &shown), width.saturating_sub(2), MIN_NAME, view.options.color);
+    indent(out, &table);
+    if !hidden.is_empty() {
+        let text = format!("no room for: {} (widen the terminal, or --json)", hidden.join(", "));
+        super::units::wrap(&text, width - 2).iter().for_each(|l| out.push_str(&format!("  {}\n", paint.dim(l))));
+    }
+}
+
+fn columns(view: &View, shown: &[&Entry]) -> Vec<Column> {
+    let paint = |f: &dyn Fn(&Entry) -> String| shown.iter().map(|e| f(e)).collect::<Vec<_>>();
+    let mut columns = vec![
+        Column::new("object", false, 0, paint(&|e| e.name.clone())),
+        Column::new("kind", false, 8, paint(&|e| kind_word(e.kind).into())),
+        Column::new("size", true, 0, paint(&|e| bytes(e.size))),
+    ];
+    if shown.iter().any(|e| e.instances > 1) {
+        columns.push(Column::new("count", true, 4, paint(&|e| count(e.instances))));
+    }
+    columns.push(Column::new("cost", true, 0, paint(&|e| percent(view.cost_share(e)))));
+    let head = match view.options.access {
+        super::AccessFilter::All => "accesses",
+        super::AccessFilter::Read => "reads",
+        super::AccessFilter::Write => "writes",
+    };
+    columns.push(Column::new(head, true, 5, paint(&|e| percent(view.share(e)))));
+    columns.push(Column::new("read/write", true, 7, paint(&|e| read_write(e))));
+    columns.push(Column::new("threads", true, 3, paint(&|e| e.threads().len().to_string())));
+    columns.push(Column::new("first touch", false, 2, paint(&|e| first_touch(e))));
+    if shown.iter().any(|e| e.total.placed > 0) {
+        let remote = |e: &Entry| remote_share(&e.total).map_or("?".into(), percent);
+        columns.push(Column::new("remote", true, 1, paint(&remote)));
+    }
+    if !view.patterns.is_empty() {
+        columns.push(Column::new("pattern", false, 0, paint(&|e| view.pattern(e).map_or("?".into(), pattern))));
+        let sure = |e: &Entry| view.pattern(e).map_or(String::new(), sureness);
+        columns.push(Column::new("confidence", true, 6, paint(&sure)));
+    }
+    columns
+}
+
+/// Percent of reads and of writes: `75/25%`.
+fn read_write(e: &Entry) -> String {
+    let reads = (crate::profile::summary::ratio(e.total.reads, e.total.accesses()) * 100.0).round() as u64;
+    format!("{reads}/{}%", 100 - reads)
+}
+
+/// Share of the pages from which one first toucher stands for all: what the paper calls a master touch.
+const ONE_TOUCHER: f64 = 0.9;
+
+/// `thread 0`, `thread 0 92%` when others touched a little, `8 threads`.
+fn first_touch(e: &Entry) -> String {
+    let touchers = e.first_touchers();
+    let pages: u64 = touchers.iter().map(|(_, n)| n).sum();
+    match touchers[..] {
+        [] => "?".into(),
+        [(thread, _)] => format!("thread {thread}"),
+        [(thread, n), ..] if n as f64 >= pages as f64 * ONE_TOUCHER => {
+            format!("thread {thread} {:.0}%", (n as f64 / pages as f64 * 100.0).floor())
+        }
+        _ => format!("{} threads", touchers.len()),
+    }
+}
+
+/// `block-cyclic 160 MiB`: the pattern with its period.
+fn pattern(p: &Pattern) -> String {
+    let name = pattern_name(p.kind);
+    p.period.map_or(name.clone(), |period| format!("{name} {}", bytes(period)))
+}
+
+/// Confidence of a verdict; of those that are none, nothing.
+fn sureness(p: &Pattern) -> String {
+    match p.kind {
+        PatternKind::Small | PatternKind::Cold | PatternKind::Unsure => String::new(),
+        _ => format!("{:.0}%", p.confidence * 100.0),
+    }
+}
+
+/// `block-cyclic 160 MiB, confidence 97%`.
+pub(super) fn verdict(p: &Pattern) -> String {
+    match sureness(p) {
+        sure if sure.is_empty() => pattern(p),
+        sure => format!("{}, confidence {sure}", pattern(p)),
+    }
+}
+
+/// The name the policy file uses, so that both read alike.
+fn pattern_name(kind: PatternKind) -> String {
+    match serde_json::to_value(kind) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => format!("{kind:?}").to_lowercase(),
+    }
+}
+
+/// Where all samples went.
+fn account(out: &mut String, view: &View, width: usize) {
+    let paint = Paint(view.options.color);
+    let account = Account::of(view);
+    out.push('\n');
+    let taken = format!("Where the samples went (100% = {} taken or lost)", count(account.total));
+    out.push_str(&paint.bold(&middle(&taken, width)));
+    out.push('\n');
+    let costs: Vec<f64> = account.rows.iter().filter_map(|r| r.cost).collect();
+    let mut cost = percents(&costs);
+    // Rows without a cost follow those with one.
+    cost.resize(account.rows.len(), String::new());
+    let samples: Vec<f64> = account.rows.iter().map(|r| r.samples).collect();
+    let columns = vec![
+        Column::new("charged to", false, 0, account.rows.iter().map(|r| r.label.clone()).collect()),
+        Column::new("cost", true, 0, cost),
+        Column::new("samples", true, 0, percents(&samples)),
+    ];
+    indent(out, &fit(columns, width.saturating_sub(2), MIN_NAME, view.options.color).0);
+}
+
+/// Two spaces in front of every line: blocks stand under their heading.
+pub(super) fn indent(out: &mut String, block: &str) {
+    block.lines().for_each(|line| out.push_str(&format!("  {line}\n")));
+}
+
+fn next_step(out: &mut String, view: &View, width: usize) {
+    let profile = view.options.profile.as_ref().map_or(String::new(), |p| format!(" {p}"));
+    let Some(hot) = view.shown().first().copied() else {
+        let program = &view.summary.header.program;
+        let text =
+            format!("Next: run longer or sample faster (numamma profile -F 1000 -- {program}), then report again");
+        out.push('\n');
+        super::units::wrap(&text, width).iter().for_each(|line| out.push_str(&format!("{line}\n")));
+        return;
+    };
+    // Commands are for copying: they are neither wrapped nor cut.
+    let name = if hot.linkage.is_empty() { hot.name.as_str() } else { hot.linkage.as_str() };
+    out.push_str(&format!("\nNext: numamma advise{profile} > policy.toml\n"));
+    out.push_str(&format!("  or: numamma report{profile} --object '{name}'\n"));
+}
+
+/// CPUs as ranges.
+pub(super) fn cpu_list(cpus: &[u16]) -> String {
+    let text = ranges(cpus.iter().map(|&c| u32::from(c)));
+    if text.is_empty() { "?".into() } else { text }
+}

@@ -1,0 +1,71 @@
+//! The threads of the run.
+
+use super::View;
+use super::style::Paint;
+use super::table::{Column, fit};
+use super::text::{cpu_list, indent};
+use super::units::{count, duration, middle, percent, ranges};
+use crate::profile::model::Thread;
+
+/// Threads shown unless all are asked for: two per core of a large node already fill a screen.
+const MAX_THREADS: usize = 32;
+/// Narrowest useful thread name.
+const MIN_NAME: usize = 8;
+/// Widest list of CPUs; a thread that was on more places than fit moved about.
+const MAX_CPUS: usize = 16;
+
+/// Writes the table of threads.
+pub(super) fn render(out: &mut String, view: &View, width: usize) {
+    let threads = &view.summary.threads;
+    if threads.is_empty() {
+        return;
+    }
+    let limit = if view.options.top.is_none() { usize::MAX } else { MAX_THREADS };
+    let shown: Vec<&Thread> = threads.iter().take(limit).collect();
+    let more = match threads.len() - shown.len() {
+        0 => String::new(),
+        n => format!(" (first {} of {}; --all shows the other {n})", shown.len(), threads.len()),
+    };
+    out.push('\n');
+    out.push_str(&Paint(view.options.color).bold(&middle(&format!("Threads, in order of creation{more}"), width)));
+    out.push('\n');
+    indent(out, &fit(columns(view, &shown), width.saturating_sub(2), MIN_NAME, view.options.color).0);
+}
+
+fn columns(view: &View, shown: &[&Thread]) -> Vec<Column> {
+    let total: u64 = view.summary.threads.iter().map(|t| t.samples).sum();
+    let cells = |f: &dyn Fn(&Thread) -> String| shown.iter().map(|t| f(t)).collect::<Vec<_>>();
+    let start = |t: &Thread| match t.start_routine {
+        Some(frame) => middle(&view.summary.frame_name(frame), 40),
+        None if t.tid == t.pid && t.pid != 0 => "main".into(),
+        None => "?".into(),
+    };
+    let life = |t: &Thread| {
+        let end = t.end_ns.unwrap_or(view.summary.duration_ns()).max(t.start_ns);
+        format!("{} - {}", duration(t.start_ns), duration(end))
+    };
+    let node_list = |t: &Thread| {
+        let topology = &view.summary.header.topology;
+        let mut nodes: Vec<u32> = t.cpus.iter().filter_map(|&c| topology.node_of_cpu(u32::from(c))).collect();
+        nodes.sort_unstable();
+        let text = ranges(nodes);
+        if text.is_empty() { "?".into() } else { text }
+    };
+    let mut columns = vec![
+        Column::new("name", false, 0, cells(&|t| t.name.clone())),
+        Column::new("rank", true, 0, cells(&|t| t.id.to_string())),
+        Column::new("start routine", false, 3, cells(&start)),
+        Column::new("alive", true, 2, cells(&life)),
+        Column::new("samples", true, 0, cells(&|t| count(t.samples))),
+        Column::new("share", true, 4, cells(&|t| percent(crate::profile::summary::ratio(t.samples, total)))),
+        Column::new("CPUs", true, 0, cells(&|t| middle(&cpu_list(&t.cpus), MAX_CPUS))),
+    ];
+    if view.summary.header.topology.nodes.len() > 1 {
+        columns.push(Column::new("nodes", true, 0, cells(&node_list)));
+    }
+    columns.push(Column::new("moves", true, 0, cells(&|t| count(t.migrations))));
+    if view.summary.threads.iter().any(|t| t.pid != view.summary.header.pid && t.pid != 0) {
+        columns.push(Column::new("pid", true, 1, cells(&|t| t.pid.to_string())));
+    }
+    columns
+}

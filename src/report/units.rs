@@ -1,0 +1,135 @@
+//! Figures and names as people read them.
+
+/// Bytes with a binary unit, three significant digits or so: `558 MiB`, `1.5 KiB`, `12 B`.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let (mut value, mut unit) = (n as f64, 0);
+    while value >= 1023.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let exact = unit == 0 || value >= 99.95 || value.fract() == 0.0;
+    if exact { format!("{value:.0} {}", UNITS[unit]) } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// Nanoseconds as seconds, or a smaller unit below one.
+pub fn duration(ns: u64) -> String {
+    let s = ns as f64 / 1e9;
+    match ns {
+        0 => "0 s".into(),
+        1..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", s * 1e6),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", s * 1e3),
+        _ => format!("{s:.1} s"),
+    }
+}
+
+/// A share with one decimal; what is there but rounds to nothing says so.
+pub fn percent(share: f64) -> String {
+    if share > 0.0 && share < 0.0005 { "<0.1%".into() } else { format!("{:.1}%", share * 100.0) }
+}
+
+/// Shares of one whole with one decimal each, rounded so that what is printed adds up as the shares do: the
+/// largest remainders are rounded up.
+pub fn percents(shares: &[f64]) -> Vec<String> {
+    let exact: Vec<f64> = shares.iter().map(|s| s * 1000.0).collect();
+    let mut tenths: Vec<u64> = exact.iter().map(|e| e.floor() as u64).collect();
+    let missing = (exact.iter().sum::<f64>().round() as u64).saturating_sub(tenths.iter().sum());
+    let mut order: Vec<usize> = (0..shares.len()).collect();
+    order.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()));
+    order.into_iter().take(missing as usize).for_each(|i| tenths[i] += 1);
+    let text = |(&t, &share): (&u64, &f64)| match t {
+        0 if share > 0.0 => "<0.1%".into(),
+        _ => format!("{}.{}%", t / 10, t % 10),
+    };
+    tenths.iter().zip(shares).map(text).collect()
+}
+
+/// A number with thousands separated.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// `1 object`, `2 objects`.
+pub fn plural(n: u64, word: &str) -> String {
+    format!("{} {word}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+/// Ascending numbers as numactl writes them: `0-3,5`.
+pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
+    let mut out: Vec<(u32, u32)> = Vec::new();
+    for n in numbers {
+        match out.last_mut() {
+            Some((_, end)) if n == end.wrapping_add(1) => *end = n,
+            Some((_, end)) if n == *end => {}
+            _ => out.push((n, n)),
+        }
+    }
+    let text = |&(a, b): &(u32, u32)| if a == b { a.to_string() } else { format!("{a}-{b}") };
+    out.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// Cuts `text` to `width` characters, taking from the middle: both ends of a name tell things apart.
+pub fn middle(text: &str, width: usize) -> String {
+    const GAP: &str = "..";
+    let chars: Vec<char> = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    if chars.len() <= width {
+        return chars.into_iter().collect();
+    }
+    if width <= GAP.len() {
+        return chars[..width].iter().collect();
+    }
+    let keep = width - GAP.len();
+    let head = keep.div_ceil(2);
+    let tail = &chars[chars.len() - (keep - head)..];
+    chars[..head].iter().chain(GAP.chars().collect::<Vec<_>>().iter()).chain(tail).collect()
+}
+
+/// Cuts `text` into lines of at most `width` characters between words, longer words in the middle.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(8);
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let mut rest: Vec<char> = word.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let mut last = lines.pop().unwrap_or_default();
+        let used = last.chars().count();
+        if used > 0 && used + 1 + rest.len() <= width {
+            last.push(' ');
+        } else if used > 0 {
+            lines.push(std::mem::take(&mut last));
+        }
+        while rest.len() > width {
+            let tail = rest.split_off(width);
+            lines.push(last + &rest.iter().collect::<String>());
+            last = String::new();
+            rest = tail;
+        }
+        last.extend(rest);
+        lines.push(last);
+    }
+    lines
+}
+
+/// Seconds since 1970 as `2026-11-21 08:04 UTC`.
+pub fn date(unix: u64) -> String {
+    // Days to year, month, day by eras of 400 years that begin on 1 March (Howard Hinnant, "chrono-compatible
+    // low-level date algorithms").
+    let days = unix / 86_400 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let minutes = unix % 86_400 / 60;
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
+}

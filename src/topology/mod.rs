@@ -1,0 +1,108 @@
+//! The machine: NUMA nodes, their CPUs and memory, and the distances between them, from sysfs.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+pub mod machine;
+#[cfg(test)]
+mod tests;
+
+/// One NUMA node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Number, as in `/sys/devices/system/node/nodeN`.
+    pub id: u32,
+    /// CPUs, ascending; empty for memory-only nodes.
+    pub cpus: Vec<u32>,
+    /// Bytes of memory; 0 for memory-less nodes.
+    pub memory: u64,
+    /// SLIT distances to the nodes, in the order of [`Topology::nodes`]; 10 is local.
+    pub distances: Vec<u32>,
+}
+
+/// The nodes of a machine, ascending by number.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Topology {
+    /// Nodes.
+    pub nodes: Vec<Node>,
+}
+
+const NODE_DIR: &str = "/sys/devices/system/node";
+
+impl Topology {
+    /// This machine. A kernel without NUMA support is one node with all online CPUs.
+    pub fn this_machine() -> Topology {
+        let found = Topology::from_sysfs(Path::new(NODE_DIR));
+        if found.nodes.is_empty() { Topology::single_node() } else { found }
+    }
+
+    /// Reads a directory laid out as `/sys/devices/system/node`.
+    pub fn from_sysfs(dir: &Path) -> Topology {
+        let read = |p: &Path| fs::read_to_string(p).unwrap_or_default();
+        let mut nodes: Vec<Node> = parse_list(read(&dir.join("online")).trim())
+            .into_iter()
+            .map(|id| {
+                let node = dir.join(format!("node{id}"));
+                Node {
+                    id,
+                    cpus: parse_list(read(&node.join("cpulist")).trim()),
+                    memory: mem_total(&read(&node.join("meminfo"))),
+                    distances: read(&node.join("distance")).split_whitespace().filter_map(|d| d.parse().ok()).collect(),
+                }
+            })
+            .collect();
+        nodes.sort_by_key(|n| n.id);
+        Topology { nodes }
+    }
+
+    fn single_node() -> Topology {
+        let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_else(|_| "0".into());
+        Topology { nodes: vec![Node { id: 0, cpus: parse_list(online.trim()), memory: 0, distances: vec![10] }] }
+    }
+
+    /// `n` equal nodes with `cpus` CPUs in total, for advice about a machine that is not here.
+    pub fn uniform(n: u32, cpus: u32) -> Topology {
+        let bounds = |i: u32| i * cpus / n;
+        Topology {
+            nodes: (0..n)
+                .map(|id| Node {
+                    id,
+                    cpus: (bounds(id)..bounds(id + 1)).collect(),
+                    memory: 0,
+                    distances: (0..n).map(|o| if o == id { 10 } else { 20 }).collect(),
+                })
+                .collect(),
+        }
+    }
+
+    /// Number of the node that holds `cpu`.
+    pub fn node_of_cpu(&self, cpu: u32) -> Option<u32> {
+        self.nodes.iter().find(|n| n.cpus.contains(&cpu)).map(|n| n.id)
+    }
+
+    /// Number of CPUs.
+    pub fn cpu_count(&self) -> usize {
+        self.nodes.iter().map(|n| n.cpus.len()).sum()
+    }
+}
+
+/// `0-3,5` as numbers; anything unreadable is skipped.
+pub fn parse_list(text: &str) -> Vec<u32> {
+    text.split(',')
+        .filter_map(|part| {
+            let (a, b) = part.split_once('-').unwrap_or((part, part));
+            Some(a.trim().parse::<u32>().ok()?..=b.trim().parse::<u32>().ok()?)
+        })
+        .flatten()
+        .collect()
+}
+
+fn mem_total(meminfo: &str) -> u64 {
+    meminfo
+        .lines()
+        .find(|l| l.contains("MemTotal"))
+        .and_then(|l| l.split_whitespace().rev().nth(1)?.parse::<u64>().ok())
+        .map_or(0, |kib| kib * 1024)
+}

@@ -1,0 +1,122 @@
+//! A machine as a directory: 4 nodes online of 8 possible, one with memory only, one without memory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::machine::{HugePages, Machine};
+use super::parse_list;
+
+fn put(root: &Path, file: &str, text: &str) {
+    let path = root.join(file);
+    fs::create_dir_all(path.parent().expect("files are below the root")).expect("the scratch directory is writable");
+    fs::write(path, text).expect("the scratch directory is writable");
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let root = std::env::temp_dir().join(format!("numamma-topology-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&root);
+    fs::create_dir_all(&root).expect("the scratch directory is writable");
+    root
+}
+
+/// Nodes 0, 1, 4 and 6: numbers have gaps where nodes are offline.
+fn four_nodes() -> PathBuf {
+    let root = scratch("four");
+    put(&root, "devices/system/node/online", "0-1,4,6\n");
+    put(&root, "devices/system/node/possible", "0-7\n");
+    let nodes = [
+        (0, "0-3,16-19", 64, "10 20 30 17"),
+        (1, "4-7", 64, "20 10 30 28"),
+        (4, "8", 0, "30 30 10 28"),
+        (6, "", 128, "17 28 28 10"),
+    ];
+    for (id, cpus, gib, distances) in nodes {
+        let dir = format!("devices/system/node/node{id}");
+        put(&root, &format!("{dir}/cpulist"), &format!("{cpus}\n"));
+        put(&root, &format!("{dir}/distance"), &format!("{distances}\n"));
+        let kib = gib << 20;
+        put(
+            &root,
+            &format!("{dir}/meminfo"),
+            &format!("Node {id} MemTotal:       {kib} kB\nNode {id} MemFree: 1 kB\n"),
+        );
+    }
+    put(&root, "kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+    put(&root, "kernel/mm/transparent_hugepage/hpage_pmd_size", "2097152\n");
+    put(&root, "kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0\n");
+    put(&root, "kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "12\n");
+    put(&root, "kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "5\n");
+    root
+}
+
+#[test]
+fn reads_nodes_with_gaps() {
+    let machine = Machine::from_sysfs(&four_nodes(), 4096);
+    let nodes = &machine.topology.nodes;
+    assert_eq!(nodes.iter().map(|n| n.id).collect::<Vec<_>>(), [0, 1, 4, 6]);
+    assert_eq!(nodes[0].cpus, [0, 1, 2, 3, 16, 17, 18, 19]);
+    assert_eq!((nodes[2].memory, nodes[2].cpus.len()), (0, 1));
+    assert_eq!((nodes[3].memory, nodes[3].cpus.len()), (128 << 30, 0));
+    assert_eq!(machine.topology.node_of_cpu(17), Some(0));
+    assert_eq!(machine.topology.node_of_cpu(99), None);
+    assert_eq!(machine.offline_nodes, [2, 3, 5, 7]);
+    assert_eq!(machine.numa_factor, 3.0);
+    assert_eq!((machine.thp.as_str(), machine.thp_size), ("madvise", Some(2 << 20)));
+    let pool = |size, total, free| HugePages { size, total, free };
+    assert_eq!(machine.huge_pages, [pool(2 << 20, 12, 5), pool(1 << 30, 0, 0)]);
+}
+
+#[test]
+fn text_names_what_is_special() {
+    let text = crate::report::machine::render(&Machine::from_sysfs(&four_nodes(), 4096));
+    let expected = "\
+4 NUMA nodes, 13 CPUs, 256 GiB
+  node 0       64 GiB   8 CPUs: 0-3,16-19
+  node 1       64 GiB   4 CPUs: 4-7
+  node 4    no memory   1 CPU: 8
+  node 6      128 GiB   no CPUs (memory only)
+  offline nodes: 2-3,5,7 (possible, but not there now)
+
+Distances (firmware table, 10 is local)
+  from\\to    0    1    4    6
+        0   10   20   30   17
+        1   20   10   30   28
+        4   30   30   10   28
+        6   17   28   28   10
+NUMA factor 3.0: the farthest memory is declared that many times as far as the local
+
+Pages
+  base size                4 KiB
+  transparent huge pages   madvise (2 MiB)
+  huge pages of 2 MiB      12 reserved, 5 free
+  huge pages of 1 GiB      none reserved
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn json_has_the_fields_scripts_use() {
+    let text = Machine::from_sysfs(&four_nodes(), 4096).json().expect("it can be written");
+    let value: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    assert_eq!(value["nodes"][3]["memory"], 128u64 << 30);
+    assert_eq!(value["nodes"][0]["distances"][2], 30);
+    assert_eq!(value["numa_factor"], 3.0);
+}
+
+#[test]
+fn missing_files_leave_facts_unknown() {
+    let machine = Machine::from_sysfs(&scratch("nothing"), 4096);
+    assert!(machine.topology.nodes.is_empty() && machine.huge_pages.is_empty());
+    assert_eq!((machine.thp.as_str(), machine.numa_factor), ("unknown", 1.0));
+    let root = four_nodes();
+    fs::remove_file(root.join("devices/system/node/node1/distance")).expect("it was written");
+    let text = crate::report::machine::render(&Machine::from_sysfs(&root, 4096));
+    assert!(text.contains("        1    ?    ?    ?    ?\n"), "{text}");
+}
+
+#[test]
+fn lists_of_numbers() {
+    assert_eq!(parse_list("0-3,5"), [0, 1, 2, 3, 5]);
+    assert_eq!(parse_list(""), [0u32; 0]);
+    assert_eq!(parse_list("7,x,9"), [7, 9]);
+}
