@@ -1,0 +1,159 @@
+//! Truth by single-stepping: the register file before every instruction, and what each one accesses.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess, Register, UsedMemory};
+use numamma::profile::perf::Regs;
+
+use super::code::LiveCode;
+
+/// A stretch of one thread's execution.
+pub struct Trace {
+    /// Registers before each instruction.
+    pub regs: Vec<Regs>,
+    /// The process's code, read while it was alive.
+    pub code: LiveCode,
+    /// Data accesses of each instruction.
+    pub accesses: Vec<Vec<TrueAccess>>,
+}
+
+/// One access as it happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrueAccess {
+    pub addr: u64,
+    /// A push, pop, call or return.
+    pub stack: bool,
+    /// Through fs or gs.
+    pub tls: bool,
+    /// A gather: the address means nothing.
+    pub vsib: bool,
+}
+
+/// From where to step.
+pub enum From {
+    /// The program's own int3.
+    Breakpoint,
+    /// So long after the start, wherever it is then.
+    Delay(Duration),
+}
+
+/// Steps `program args` from there to an int3, `limit` instructions or `patience`.
+pub fn trace(program: &str, args: &[&str], from: From, limit: usize, patience: Duration) -> Trace {
+    let mut command = Command::new(program);
+    command.args(args).env("OMP_NUM_THREADS", "1").stdin(Stdio::null()).stdout(Stdio::null());
+    // SAFETY: the closure runs between fork and exec and makes one async-signal-safe system call.
+    unsafe {
+        command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let mut child = command.spawn().expect("program starts");
+    let pid = child.id() as i32;
+    wait_stop(pid); // exec
+    request(libc::PTRACE_CONT, pid);
+    if let From::Delay(d) = from {
+        std::thread::sleep(d);
+        // SAFETY: a signal to our own child.
+        unsafe { libc::kill(pid, libc::SIGSTOP) };
+    }
+    assert!(wait_stop(pid), "{program} {args:?} ended before it could be stepped");
+    let code = LiveCode::of(pid);
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("mem of a traced child");
+    let mut regs = Vec::with_capacity(limit);
+    let mut accesses = Vec::with_capacity(limit);
+    let mut decoder = TruthDecoder { memory, cache: HashMap::new(), factory: InstructionInfoFactory::new() };
+    let start = Instant::now();
+    while regs.len() < limit && start.elapsed() < patience {
+        let r = registers(pid);
+        let Some(a) = decoder.accesses(&r) else { break };
+        regs.push(r);
+        accesses.push(a);
+        request(libc::PTRACE_SINGLESTEP, pid);
+        if !wait_stop(pid) {
+            break;
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    Trace { regs, code, accesses }
+}
+
+fn request(what: libc::c_uint, pid: i32) {
+    // SAFETY: PTRACE_CONT and PTRACE_SINGLESTEP take no pointers; pid is our stopped child.
+    unsafe { libc::ptrace(what, pid, 0, 0) };
+}
+
+/// Waits for the next stop; false when the process ended.
+fn wait_stop(pid: i32) -> bool {
+    let mut status = 0;
+    // SAFETY: status is a live i32.
+    unsafe { libc::waitpid(pid, &mut status, 0) };
+    libc::WIFSTOPPED(status)
+}
+
+fn registers(pid: i32) -> Regs {
+    // SAFETY: user_regs_struct is plain integers, for which zero is a value.
+    let mut u: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+    // SAFETY: the child is stopped and u is as large as PTRACE_GETREGS writes.
+    unsafe { libc::ptrace(libc::PTRACE_GETREGS, pid, 0, &mut u) };
+    Regs {
+        gpr: [
+            u.rax, u.rcx, u.rdx, u.rbx, u.rsp, u.rbp, u.rsi, u.rdi, u.r8, u.r9, u.r10, u.r11, u.r12, u.r13, u.r14,
+            u.r15,
+        ],
+        ip: u.rip,
+        flags: u.eflags,
+        fs_base: u.fs_base,
+    }
+}
+
+struct TruthDecoder {
+    memory: File,
+    cache: HashMap<u64, (Instruction, Vec<UsedMemory>)>,
+    factory: InstructionInfoFactory,
+}
+
+impl TruthDecoder {
+    /// None at the int3 that ends the stretch.
+    fn accesses(&mut self, r: &Regs) -> Option<Vec<TrueAccess>> {
+        let (memory, factory) = (&self.memory, &mut self.factory);
+        let (inst, mems) = self.cache.entry(r.ip).or_insert_with(|| {
+            let mut bytes = [0u8; 15];
+            let n = memory.read_at(&mut bytes, r.ip).unwrap_or(0);
+            let inst = Decoder::with_ip(64, &bytes[..n], r.ip, DecoderOptions::NONE).decode();
+            let mems = factory.info(&inst).used_memory();
+            let real = |m: &&UsedMemory| !matches!(m.access(), OpAccess::None | OpAccess::NoMemAccess);
+            (inst, mems.iter().filter(real).copied().collect())
+        });
+        if inst.mnemonic() == iced_x86::Mnemonic::Int3 {
+            return None;
+        }
+        let operands = (0..inst.op_count()).filter(|&k| inst.op_kind(k) == iced_x86::OpKind::Memory).count();
+        let value = |reg: Register, _, _| match reg {
+            Register::FS => Some(r.fs_base),
+            _ if reg.is_segment_register() => Some(0),
+            _ if reg.is_gpr() => {
+                let v = r.gpr[reg.full_register().number()];
+                Some(if reg.size() == 4 { v & 0xffff_ffff } else { v })
+            }
+            _ => Some(0),
+        };
+        Some(
+            mems.iter()
+                .enumerate()
+                .map(|(k, m)| TrueAccess {
+                    addr: m.virtual_address(0, value).unwrap_or(0),
+                    stack: inst.is_stack_instruction() && k >= operands,
+                    tls: matches!(m.segment(), Register::FS | Register::GS),
+                    vsib: m.index().is_vector_register(),
+                })
+                .collect(),
+        )
+    }
+}
