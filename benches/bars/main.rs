@@ -1,0 +1,57 @@
+//! `make bench`: the project's bars, measured.
+//!
+//! Machines are shared and noisy, so everything is paired: bare and loaded runs take turns, and what is quoted is the
+//! median of the ratios (or differences) pair by pair. Each section prints a table with its bar and whether it was met;
+//! nothing here fails the build, the figures are for reading.
+//!
+//! `cargo bench --bench bars [-- SECTION...]` with sections `overhead`, `malloc`, `startup`.
+
+mod malloc;
+mod overhead;
+mod paired;
+mod startup;
+
+use std::path::PathBuf;
+
+/// Where the build is: the release directory that holds the benchmark's own build profile.
+pub fn release_dir() -> PathBuf {
+    let mut dir = std::env::current_exe().unwrap_or_default();
+    dir.pop();
+    if dir.ends_with("deps") {
+        dir.pop();
+    }
+    dir
+}
+
+/// A library of ours in the build tree.
+pub fn preload(name: &str) -> PathBuf {
+    release_dir().join(format!("libnumamma_preload_{name}.so"))
+}
+
+/// Compiles one C program of `benches/programs` into the build tree and returns its path.
+pub fn compile(name: &str) -> Result<PathBuf, String> {
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("benches/programs").join(format!("{name}.c"));
+    let out = release_dir().join(format!("bench-{name}"));
+    let status = std::process::Command::new("cc")
+        .args(["-O2", "-g", "-pthread", "-o"])
+        .arg(&out)
+        .arg(&source)
+        .status()
+        .map_err(|e| format!("cc: {e}; install gcc"))?;
+    if status.success() { Ok(out) } else { Err(format!("cc could not compile {}", source.display())) }
+}
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let on = |name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
+    for (name, section) in
+        [("malloc", malloc::run as fn() -> Result<(), String>), ("startup", startup::run), ("overhead", overhead::run)]
+    {
+        if on(name) {
+            println!("\n## {name}\n");
+            if let Err(why) = section() {
+                println!("not measured: {why}");
+            }
+        }
+    }
+}

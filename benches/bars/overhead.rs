@@ -1,0 +1,86 @@
+//! Profiling overhead at defaults over the test programs: bar median <= 3 %, worst <= 5 %.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use numamma::profile::file::Reader;
+use numamma::profile::model::Record;
+
+use crate::paired::{Spread, pairs, verdict};
+
+/// Pairs per program.
+const PAIRS: usize = 5;
+const BAR_MEDIAN: f64 = 1.03;
+const BAR_WORST: f64 = 1.05;
+const PROGRAMS: [&str; 9] =
+    ["lu", "cluster", "private", "stencil", "gather", "linked", "allocs", "slices", "firsttouch"];
+
+pub fn run() -> Result<(), String> {
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/programs");
+    println!("Run time of the program under `numamma profile` over bare, {PAIRS} pairs each, 2 threads.");
+    println!("`whole` adds the recorder's own start (calibration) and end (symbols).\n");
+    println!("| program | bare s | ratio min | ratio median | ratio max | whole +s |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    let mut medians = Vec::new();
+    for name in PROGRAMS {
+        let program = dir.join(name);
+        if !program.exists() {
+            println!("| {name} | not built | | | | |");
+            continue;
+        }
+        let figures = pairs(PAIRS, || bare(&program), || profiled(&program))?;
+        let ratio = Spread::of(figures.iter().map(|(a, b)| b.run / a.run).collect());
+        let whole = Spread::of(figures.iter().map(|(a, b)| b.whole - a.whole).collect());
+        let base = Spread::of(figures.iter().map(|(a, _)| a.run).collect());
+        println!(
+            "| {name} | {:.2} | {:.3} | {:.3} | {:.3} | {:.2} |",
+            base.median, ratio.min, ratio.median, ratio.max, whole.median
+        );
+        medians.push(ratio.median);
+    }
+    if medians.is_empty() {
+        return Err("no test program is built; run `make programs`".into());
+    }
+    let all = Spread::of(medians);
+    println!("\nmedian over programs {:.3}, bar 1.03: {}", all.median, verdict(all.median <= BAR_MEDIAN));
+    println!("worst program median {:.3}, bar 1.05: {}", all.max, verdict(all.max <= BAR_WORST));
+    Ok(())
+}
+
+/// Seconds of the program itself and of the whole command.
+struct Times {
+    run: f64,
+    whole: f64,
+}
+
+fn bare(program: &Path) -> Result<Times, String> {
+    let start = Instant::now();
+    let status = command(program).status().map_err(|e| e.to_string())?;
+    let run = start.elapsed().as_secs_f64();
+    if status.success() { Ok(Times { run, whole: run }) } else { Err(format!("{}: {status}", program.display())) }
+}
+
+fn profiled(program: &Path) -> Result<Times, String> {
+    let out = crate::release_dir().join("bench-overhead.prof");
+    let mut command = command(&crate::release_dir().join("numamma"));
+    command.args(["profile", "-q", "-o"]).arg(&out).arg("--").arg(program);
+    let start = Instant::now();
+    let status = command.status().map_err(|e| e.to_string())?;
+    let whole = start.elapsed().as_secs_f64();
+    if !status.success() {
+        return Err(format!("numamma profile {}: {status}", program.display()));
+    }
+    let duration = Reader::open(&out)
+        .map_err(|e| e.to_string())?
+        .filter_map(|r| if let Record::Stats(s) = r { Some(s.duration_ns) } else { None })
+        .last()
+        .ok_or("profile without counters")?;
+    Ok(Times { run: duration as f64 / 1e9, whole })
+}
+
+fn command(program: &Path) -> Command {
+    let mut c = Command::new(program);
+    c.env("OMP_NUM_THREADS", "2").stdin(Stdio::null()).stdout(Stdio::null());
+    c
+}
