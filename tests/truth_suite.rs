@@ -488,7 +488,7 @@ mod end_to_end {
         let stats = Stats { duration_ns: samples * 1_000_000, samples, resolved: samples, ..Stats::default() };
         for record in [
             Record::Header(header()),
-            Record::Modules(vec![Module { id: 0, path: "/opt/app".into(), build_id: None }]),
+            Record::Modules(vec![Module { id: 0, path: "/opt/app".into(), build_id: None, read_only: vec![] }]),
             Record::Threads((0..THREADS).map(thread).collect()),
             Record::Objects(vec![object]),
             Record::Accesses(accesses),

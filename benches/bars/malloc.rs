@@ -21,6 +21,8 @@ const ROUNDS: usize = 9;
 const PAIRS: u32 = 200_000;
 /// Different call stacks of the varied runs, many more than memos.
 const STACKS: u32 = 1000;
+/// One in 4,096 small allocations is recorded: what a program pays that allocates all the time.
+const THINNED: u32 = 0xfff;
 /// What a neighbour on the other hardware thread of the core may add before two threads count as worse.
 const SHARED_CORE: f64 = 1.25;
 const BAR_APPLY_NS: f64 = 2.0;
@@ -33,13 +35,15 @@ enum How {
     Apply,
     Inert,
     Recorded,
+    Thinned,
     Heaptrack,
 }
 
-const LOADED: [(How, &str); 4] = [
+const LOADED: [(How, &str); 5] = [
     (How::Apply, "apply, no match"),
     (How::Inert, "profile, inert"),
     (How::Recorded, "profile, recorded"),
+    (How::Thinned, "profile, thinned"),
     (How::Heaptrack, "heaptrack"),
 ];
 
@@ -144,31 +148,35 @@ impl Bench {
             How::Apply => {
                 command.env("LD_PRELOAD", crate::preload("apply")).env("NUMAMMA_POLICY", &self.policy);
             }
-            How::Inert | How::Recorded => {
+            How::Inert | How::Recorded | How::Thinned => {
                 command.env("LD_PRELOAD", crate::preload("profile")).envs(channel.env());
             }
             How::Heaptrack => {
                 command.env("LD_PRELOAD", HEAPTRACK).env("DUMP_HEAPTRACK_OUTPUT", "/dev/null");
             }
         }
+        if how == How::Thinned {
+            channel.set_thin(THINNED);
+        }
+        let recorded = matches!(how, How::Recorded | How::Thinned);
         if how == How::Inert {
             channel.set_target(std::process::id()); // somebody else
         }
         let mut child = command.spawn().map_err(|e| format!("{}: {e}", self.program.display()))?;
-        if how == How::Recorded {
+        if recorded {
             channel.set_target(child.id());
         }
         let mut events = Vec::new();
         let mut drained = 0;
         while child.try_wait().map_err(|e| e.to_string())?.is_none() {
-            if how == How::Recorded {
+            if recorded {
                 channel.drain(&mut events);
                 drained += events.len() as u64;
                 events.clear();
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        if how == How::Recorded {
+        if recorded {
             channel.drain(&mut events);
             drained += events.len() as u64;
         }
@@ -178,7 +186,7 @@ impl Bench {
         if slowest == 0.0 {
             return Err(format!("{}: {}, no figures", self.program.display(), output.status));
         }
-        if how == How::Recorded && drained == 0 || how == How::Inert && channel.attached() {
+        if recorded && drained == 0 || how == How::Inert && channel.attached() {
             return Err("the profile preload did not record what it should, or recorded what it should not".into());
         }
         let lost = channel.lost();

@@ -1,11 +1,13 @@
 //! Paired measurement and its statistics.
 
-/// Minimum, median and maximum.
+/// Minimum, median and maximum, and how well the median is known.
 #[derive(Debug, Clone, Copy)]
 pub struct Spread {
     pub min: f64,
     pub median: f64,
     pub max: f64,
+    /// 95 % interval of the median, by order statistics (no distribution is assumed).
+    pub interval: (f64, f64),
 }
 
 impl Spread {
@@ -14,7 +16,11 @@ impl Spread {
         figures.sort_by(f64::total_cmp);
         let n = figures.len();
         let median = if n % 2 == 1 { figures[n / 2] } else { (figures[n / 2 - 1] + figures[n / 2]) / 2.0 };
-        Spread { min: figures[0], median, max: figures[n - 1] }
+        // Ranks n/2 -+ 0.98 sqrt(n): the normal approximation of the binomial (Conover, Practical Nonparametric Statistics, 3.2).
+        let reach = 0.98 * (n as f64).sqrt();
+        let low = ((n as f64 / 2.0 - reach).floor().max(0.0)) as usize;
+        let high = ((n as f64 / 2.0 + reach).ceil() as usize).clamp(1, n) - 1;
+        Spread { min: figures[0], median, max: figures[n - 1], interval: (figures[low], figures[high]) }
     }
 }
 
@@ -37,6 +43,16 @@ pub fn pairs<T>(
             }
         })
         .collect()
+}
+
+/// Whether a bar from above is met, as far as the noise lets us say.
+pub fn within(spread: &Spread, bar: f64) -> &'static str {
+    match spread {
+        s if s.interval.1 <= bar => "met",
+        s if s.interval.0 > bar => "MISSED",
+        s if s.median <= bar => "met, within the noise",
+        _ => "missed, within the noise",
+    }
 }
 
 /// `met` or `MISSED`.

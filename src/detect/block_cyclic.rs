@@ -3,7 +3,7 @@
 
 use super::block;
 use super::fold::{Fit, Folder};
-use super::limits::{LONGEST_PERIOD, PERIOD_TOLERANCE, WHOLE_TOLERANCE};
+use super::limits::{LONGEST_PERIOD, MISPLACED, PERIOD_TOLERANCE, WHOLE_TOLERANCE};
 use super::points::Points;
 use super::spectrum;
 
@@ -186,9 +186,14 @@ fn whole_pages(points: &Points, folder: &mut Folder, best: Fit) -> (Fit, f64) {
     if top < best.likelihood - WHOLE_TOLERANCE {
         return (best, 0.0);
     }
-    let open: Vec<&Fit> = fits.iter().filter(|f| f.likelihood >= top - PERIOD_TOLERANCE).collect();
+    let blur = resolution(points, &best);
+    let fits_as_well = |f: &&Fit| {
+        let near = (f.period - best.period).abs() <= blur;
+        f.likelihood >= top - if near { WHOLE_TOLERANCE } else { PERIOD_TOLERANCE }
+    };
+    let open: Vec<&Fit> = fits.iter().filter(fits_as_well).collect();
     let (Some(first), Some(last)) = (open.first(), open.last()) else { return (best, 0.5) };
-    let uncertainty = (last.period - first.period) / 2.0;
+    let uncertainty = ((last.period - first.period) / 2.0).max(blur);
     let middle = (last.period + first.period) / 2.0;
     // Among periods that fit equally well, sizes made of powers of two are what programs use; else the middle.
     let rank = |f: &&&Fit| ((f.period as u64).trailing_zeros().max(ROUND_BITS), -(f.period - middle).abs());
@@ -200,6 +205,14 @@ fn whole_pages(points: &Points, folder: &mut Folder, best: Fit) -> (Fit, f64) {
         Some(fit) => ((*fit).clone(), uncertainty),
         None => (best, uncertainty),
     }
+}
+
+/// Pages by which a period can be wrong before it misplaces [`MISPLACED`] samples: an error of one page shifts the edges of
+/// the last repeat by `repeats` pages and those between by half as much on average, and half of the samples there still
+/// find their owner. The likelihood alone claims more: its best period is the best of many that fit by chance.
+fn resolution(points: &Points, fit: &Fit) -> f64 {
+    let telling = points.samples * fit.structure * fit.owners() as f64;
+    MISPLACED * 4.0 * fit.period / (telling * repeats(points, fit.period)).max(1.0)
 }
 
 /// Fewer trailing zero bits than this do not make a page count round.

@@ -51,5 +51,9 @@ pub const PERIOD_TOLERANCE: f64 = 2.0;
 /// samples, so the best of many trial periods exceeds the true one by a few nats: with two nats one generated trace in a hundred kept a wrong fraction, with six none.
 pub const WHOLE_TOLERANCE: f64 = 6.0;
 
+/// Misplaced samples from which a period is told from its neighbour. Each costs about two nats, so three are the six nats of
+/// [`WHOLE_TOLERANCE`].
+pub const MISPLACED: f64 = 3.0;
+
 /// Longest period looked for, as a part of the object: less than a third of a repeat says nothing.
 pub const LONGEST_PERIOD: f64 = 1.0 / 1.3;

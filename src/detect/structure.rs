@@ -137,7 +137,8 @@ fn cyclic(view: &ObjectView, points: &Points, found: &Periodic) -> Pattern {
     let cuts = block::principal(&fit.cuts, true);
     let period = (fit.period * view.page_size as f64).round() as u64;
     let repeats = f64::from(points.pages) / fit.period;
-    let margin = if found.uncertainty >= 0.5 { format!(" +- {:.0} pages", found.uncertainty) } else { String::new() };
+    let margin =
+        if found.uncertainty >= 0.5 { format!(" +- {:.0} pages", found.uncertainty.ceil()) } else { String::new() };
     let evidence = format!(
         "every {}{margin} are split over {} threads {}, {repeats:.1} times ({:.0} % of {:.0} samples beyond chance)",
         amount(fit.period, period),

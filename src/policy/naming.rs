@@ -7,17 +7,14 @@ use super::Draft;
 use crate::profile::model::{CallSite, Frame, NO_MODULE, ObjectKind};
 use crate::profile::summary::{Entry, Summary, base_name};
 
-/// Sections with memory of the process's own: the others are pages of a file, or relocated once and read-only.
-const PLACEABLE_SECTIONS: [&str; 4] = [".bss", ".data", ".lbss", ".ldata"];
-
 /// A rule with only its name filled in, or why the object cannot be named.
 pub(super) fn name(summary: &Summary, entry: &Entry) -> Result<ObjectRule, String> {
     if let Some(backing) = &entry.details.backing {
         return Err(format!("it shows {backing}, and only private anonymous memory can be placed"));
     }
     match entry.kind {
-        ObjectKind::Section if !PLACEABLE_SECTIONS.contains(&section(entry)) => {
-            Err("a read-only part of a file stays in the page cache, where no policy reaches it".into())
+        ObjectKind::Global | ObjectKind::Section if read_only(summary, entry) => {
+            Err("it is read-only: its pages are the file's in the page cache, where no policy reaches them".into())
         }
         ObjectKind::Global | ObjectKind::Section => Ok(global(summary, entry)),
         _ => match &entry.site {
@@ -25,6 +22,11 @@ pub(super) fn name(summary: &Summary, entry: &Entry) -> Result<ObjectRule, Strin
             None => Err("it is no allocation of a known call site, so a policy cannot name it".into()),
         },
     }
+}
+
+fn read_only(summary: &Summary, entry: &Entry) -> bool {
+    let module = entry.module.and_then(|m| summary.modules.get(m as usize));
+    module.is_some_and(|m| m.read_only.iter().any(|(low, high)| (*low..*high).contains(&entry.vaddr)))
 }
 
 /// Section name of an entry that is shown as `.bss of lu.C.x`.

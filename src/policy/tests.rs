@@ -12,6 +12,8 @@ use crate::topology::Topology;
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
+/// Read-only addresses of the made-up modules.
+const CONSTANTS: (u64, u64) = (0x1000_0000, 0x2000_0000);
 
 /// xorshift64*.
 struct Random(u64);
@@ -62,7 +64,7 @@ fn thread(id: u32) -> Thread {
 }
 
 fn profile(threads: u32, thp: &str, entries: Vec<Entry>) -> Summary {
-    let module = |id, path: &str| Module { id, path: path.into(), build_id: None };
+    let module = |id, path: &str| Module { id, path: path.into(), build_id: None, read_only: vec![CONSTANTS] };
     Summary {
         header: header(thp),
         modules: vec![module(0, "/opt/npb/lu.C.x"), module(1, "/lib/libc.so.6")],
@@ -377,10 +379,15 @@ fn what_no_policy_reaches_is_not_placed_and_sections_have_their_own_names() {
     let mut file = heap(entry("main io.c:7", 64 * MIB, 50, 2000, sliced), &[0x10]);
     file.kind = ObjectKind::Mapping;
     file.details.backing = Some("/scratch/input.bin".into());
-    let entries = vec![section(".bss of a.out"), section(".rodata of a.out"), file];
+    let mut rodata = section(".rodata of a.out");
+    rodata.vaddr = CONSTANTS.0;
+    let mut table = entry("table", 64 * MIB, 50, 2000, sliced);
+    table.vaddr = rodata.vaddr;
+    let entries = vec![section(".bss of a.out"), rodata, table, file];
     let advice = on(4, &profile(8, "never", numbered(entries)));
     assert_eq!(rule(&advice, ".bss of a.out").global.as_deref(), Some(".bss"));
     assert!(reason(&advice, ".rodata of a.out").contains("page cache"));
+    assert!(reason(&advice, "table").contains("page cache"));
     assert!(reason(&advice, "main io.c:7").contains("/scratch/input.bin"));
     round_trip(&advice);
 }

@@ -65,6 +65,8 @@ pub struct Module {
     pub path: String,
     /// Hex GNU build-id.
     pub build_id: Option<String>,
+    /// ELF virtual addresses that nobody may write, (first, one past the last): code and constants.
+    pub read_only: Vec<(u64, u64)>,
 }
 
 /// A place in code: ELF virtual address inside a module (address minus load bias).

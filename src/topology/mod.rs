@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub mod machine;
+pub mod model;
 #[cfg(test)]
 mod tests;
 

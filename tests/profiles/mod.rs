@@ -173,7 +173,7 @@ fn modules() -> Vec<Module> {
         "/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30",
         "/usr/lib/x86_64-linux-gnu/libgomp.so.1",
     ];
-    (0..).zip(paths).map(|(id, path)| Module { id, path: path.into(), build_id: None }).collect()
+    (0..).zip(paths).map(|(id, path)| Module { id, path: path.into(), build_id: None, read_only: vec![] }).collect()
 }
 
 fn sites() -> Vec<CallSite> {

@@ -71,9 +71,12 @@ pub fn trace(program: &str, args: &[&str], from: From, limit: usize, patience: D
     let start = Instant::now();
     while regs.len() < limit && start.elapsed() < patience {
         let r = registers(pid);
-        let Some(a) = decoder.accesses(&r) else { break };
-        regs.push(r);
-        accesses.push(a);
+        // A repeated string instruction stops after every element: only its first counts, as an instruction is one step.
+        if regs.last().is_none_or(|before: &Regs| before.ip != r.ip || !decoder.repeats(r.ip)) {
+            let Some(a) = decoder.accesses(&r) else { break };
+            regs.push(r);
+            accesses.push(a);
+        }
         request(libc::PTRACE_SINGLESTEP, pid);
         if !wait_stop(pid) {
             break;
@@ -120,6 +123,13 @@ struct TruthDecoder {
 }
 
 impl TruthDecoder {
+    /// Whether the instruction, seen before, is a string instruction with a repeat prefix.
+    fn repeats(&self, ip: u64) -> bool {
+        self.cache
+            .get(&ip)
+            .is_some_and(|(i, _)| i.is_string_instruction() && (i.has_rep_prefix() || i.has_repne_prefix()))
+    }
+
     /// None at the int3 that ends the stretch.
     fn accesses(&mut self, r: &Regs) -> Option<Vec<TrueAccess>> {
         let (memory, factory) = (&self.memory, &mut self.factory);

@@ -6,12 +6,12 @@
 
 use core::ffi::{c_int, c_void};
 
-use numamma_channel::layout::{ALLOC_HEAP, ALLOC_MMAP, FREE_HEAP, FREE_MMAP};
+use numamma_channel::layout::{ALLOC_HEAP, ALLOC_MMAP, FREE_HEAP, FREE_MMAP, SMALL, kept};
 use numamma_hook::entry::Caller;
 use numamma_hook::real::StartRoutine;
 use numamma_hook::{real, sys, threads, unwind};
 
-use crate::session;
+use crate::{session, thinning};
 
 type Ptr = *mut c_void;
 
@@ -51,15 +51,12 @@ pub unsafe extern "C" fn free(ptr: Ptr) {
     if ptr.is_null() {
         return;
     }
-    match session::enter() {
-        Some(session) => {
-            session.free(FREE_HEAP, ptr as usize, 0);
-            // SAFETY: forwarded unchanged.
-            unsafe { real::free(ptr) }
-        }
+    // SAFETY: C's contract of free: a live block.
+    if unsafe { thinning::unrecorded(ptr, thinning::short_way()) } {
         // SAFETY: forwarded unchanged.
-        None => unsafe { real::free(ptr) },
+        return unsafe { real::free(ptr) };
     }
+    imp::free(ptr);
 }
 
 /// munmap(2).
@@ -119,47 +116,91 @@ pub unsafe extern "C" fn dlclose(handle: Ptr) -> c_int {
 mod imp {
     use super::*;
 
+    /// Not inlined: the short way needs none of the registers of this one.
+    #[inline(never)]
+    pub fn free(ptr: Ptr) {
+        let session = session::enter();
+        if let Some(session) = &session {
+            session.free(FREE_HEAP, ptr as usize, 0);
+        }
+        // SAFETY: C's contract of free, forwarded unchanged.
+        unsafe { real::free(ptr) }
+    }
+
     /// Calls the real function inside the guard and records what it returned.
     #[inline(always)]
-    fn allocate(kind: u32, size: usize, caller: Caller, real: impl FnOnce() -> Ptr) -> Ptr {
+    fn allocate(size: usize, caller: Caller, real: impl FnOnce() -> Ptr) -> Ptr {
         let Some(session) = session::enter() else { return real() };
         let found = real();
         if !found.is_null() {
-            session.alloc(kind, found as usize, size, &caller);
+            session.alloc(ALLOC_HEAP, found as usize, size, &caller);
         }
         found
     }
 
+    /// The short way of [`thinning`] for a block that it returned: one in 2^k is recorded.
+    #[inline(always)]
+    fn sometimes(mask: u32, found: Ptr, size: usize, caller: Caller) -> Ptr {
+        if kept(found as u64, mask) && !found.is_null() {
+            record(found, size, caller);
+        }
+        found
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record(found: Ptr, size: usize, caller: Caller) {
+        if let Some(session) = session::enter() {
+            session.alloc(ALLOC_HEAP, found as usize, size, &caller);
+        }
+    }
+
     pub unsafe extern "C" fn malloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+        let mask = thinning::short_way();
+        if mask != 0 && size < SMALL {
+            // SAFETY: forwarded unchanged.
+            return sometimes(mask, unsafe { real::malloc(size) }, size, Caller { ra, cfa, rbp });
+        }
+        always_malloc(size, ra, cfa, rbp)
+    }
+
+    /// Not inlined, as [`free`].
+    #[inline(never)]
+    fn always_malloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
         // SAFETY: forwarded unchanged.
-        allocate(ALLOC_HEAP, size, Caller { ra, cfa, rbp }, || unsafe { real::malloc(size) })
+        allocate(size, Caller { ra, cfa, rbp }, || unsafe { real::malloc(size) })
     }
 
     pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
         let bytes = count.wrapping_mul(size); // an overflow makes the real calloc fail
+        let mask = thinning::short_way();
+        if mask != 0 && bytes < SMALL {
+            // SAFETY: forwarded unchanged.
+            return sometimes(mask, unsafe { real::calloc(count, size) }, bytes, Caller { ra, cfa, rbp });
+        }
         // SAFETY: forwarded unchanged; pages that calloc knows to be zero stay untouched.
-        allocate(ALLOC_HEAP, bytes, Caller { ra, cfa, rbp }, || unsafe { real::calloc(count, size) })
+        allocate(bytes, Caller { ra, cfa, rbp }, || unsafe { real::calloc(count, size) })
     }
 
     pub unsafe extern "C" fn memalign(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
         // SAFETY: forwarded unchanged.
-        allocate(ALLOC_HEAP, size, Caller { ra, cfa, rbp }, || unsafe { real::memalign(align, size) })
+        allocate(size, Caller { ra, cfa, rbp }, || unsafe { real::memalign(align, size) })
     }
 
     pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
         // SAFETY: forwarded unchanged.
-        allocate(ALLOC_HEAP, size, Caller { ra, cfa, rbp }, || unsafe { real::aligned_alloc(align, size) })
+        allocate(size, Caller { ra, cfa, rbp }, || unsafe { real::aligned_alloc(align, size) })
     }
 
     pub unsafe extern "C" fn valloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
         // SAFETY: forwarded unchanged.
-        allocate(ALLOC_HEAP, size, Caller { ra, cfa, rbp }, || unsafe { real::valloc(size) })
+        allocate(size, Caller { ra, cfa, rbp }, || unsafe { real::valloc(size) })
     }
 
     pub unsafe extern "C" fn pvalloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
         let bytes = size.checked_next_multiple_of(sys::PAGE).unwrap_or(size);
         // SAFETY: forwarded unchanged.
-        allocate(ALLOC_HEAP, bytes, Caller { ra, cfa, rbp }, || unsafe { real::pvalloc(size) })
+        allocate(bytes, Caller { ra, cfa, rbp }, || unsafe { real::pvalloc(size) })
     }
 
     pub unsafe extern "C" fn posix_memalign(
@@ -206,8 +247,13 @@ mod imp {
     #[inline(always)]
     fn reallocate(ptr: Ptr, bytes: Option<usize>, caller: Caller, real: impl FnOnce() -> Ptr) -> Ptr {
         let (false, Some(size)) = (ptr.is_null(), bytes) else {
-            return allocate(ALLOC_HEAP, bytes.unwrap_or(0), caller, real);
+            return allocate(bytes.unwrap_or(0), caller, real);
         };
+        let mask = thinning::short_way();
+        // SAFETY: C's contract of realloc: a live block.
+        if size < SMALL && unsafe { thinning::unrecorded(ptr, mask) } {
+            return sometimes(mask, real(), size, caller);
+        }
         let Some(session) = session::enter() else { return real() };
         session.free(FREE_HEAP, ptr as usize, 0);
         let found = real();

@@ -12,6 +12,7 @@
 mod hooks;
 mod place;
 mod session;
+mod thinning;
 
 #[global_allocator]
 static PRIVATE: numamma_hook::alloc::Private = numamma_hook::alloc::Private;

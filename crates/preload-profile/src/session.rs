@@ -6,7 +6,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::place;
+use crate::{place, thinning};
 use numamma_channel::layout::{self, Map, Record};
 use numamma_channel::writer::{Local, ROLE_BYTES, Role, Writer, role};
 use numamma_channel::{CHANNEL_ENV, MAX_FRAMES};
@@ -106,6 +106,7 @@ impl Session {
     #[inline(always)]
     fn thinned_out(&self, kind: u32, address: usize, small: impl FnOnce() -> bool) -> bool {
         let mask = self.writer.thin();
+        thinning::hear(mask);
         let heap = kind == layout::ALLOC_HEAP || kind == layout::FREE_HEAP;
         mask != 0 && heap && !layout::kept(address as u64, mask) && small()
     }

@@ -30,6 +30,8 @@ pub struct Segment {
     pub file_size: u64,
     /// PF_X is set.
     pub executable: bool,
+    /// PF_W is set.
+    pub writable: bool,
 }
 
 /// A section that occupies memory.
@@ -175,6 +177,12 @@ impl ElfFile {
         self.data().get(start..start.checked_add(usize::try_from(len).ok()?)?)
     }
 
+    /// Virtual addresses that nobody may write: (first, one past the last) of every segment without PF_W.
+    pub fn read_only(&self) -> Vec<(u64, u64)> {
+        let fixed = self.segments.iter().filter(|s| !s.writable);
+        fixed.filter_map(|s| Some((s.vaddr, s.vaddr.checked_add(s.memory_size)?))).collect()
+    }
+
     /// Sections that occupy memory at their own addresses (TLS templates without bytes do not), ascending.
     pub fn sections(&self) -> Vec<Section> {
         let Some(object) = self.object() else { return Vec::new() };
@@ -235,8 +243,9 @@ fn as_slice(bytes: &Bytes) -> &[u8] {
 
 fn segment<'d>(s: impl ObjectSegment<'d>) -> Segment {
     let (offset, file_size) = s.file_range();
-    let executable = matches!(s.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.contains(elf::PF_X));
-    Segment { vaddr: s.address(), memory_size: s.size(), offset, file_size, executable }
+    let has = |flag| matches!(s.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.contains(flag));
+    let (executable, writable) = (has(elf::PF_X), has(elf::PF_W));
+    Segment { vaddr: s.address(), memory_size: s.size(), offset, file_size, executable, writable }
 }
 
 /// Lower-case hex, as build-ids are written.
@@ -249,7 +258,7 @@ mod tests {
     use super::*;
 
     fn load(vaddr: u64, memory_size: u64, offset: u64, file_size: u64, executable: bool) -> Segment {
-        Segment { vaddr, memory_size, offset, file_size, executable }
+        Segment { vaddr, memory_size, offset, file_size, executable, writable: !executable }
     }
 
     fn file(segments: Vec<Segment>) -> ElfFile {

@@ -127,7 +127,12 @@ impl Modules {
     pub fn take_new(&mut self) -> Vec<Module> {
         let new = self.files.iter().enumerate().skip(self.reported);
         let out = new
-            .map(|(id, f)| Module { id: id as ModuleId, path: f.path.clone(), build_id: f.build_id.clone() })
+            .map(|(id, f)| Module {
+                id: id as ModuleId,
+                path: f.path.clone(),
+                build_id: f.build_id.clone(),
+                read_only: f.read_only(),
+            })
             .collect();
         self.reported = self.files.len();
         out

@@ -51,7 +51,8 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn build(tables: &mut Tables) -> Layout {
-        let modules = tables.modules.filled(|id| Module { id, path: format!("module {id}"), build_id: None });
+        let modules =
+            tables.modules.filled(|id| Module { id, path: format!("module {id}"), build_id: None, read_only: vec![] });
         let threads = tables.threads.filled(missing_thread);
         let page_size = if tables.header.page_size.is_power_of_two() { tables.header.page_size } else { 4096 };
         tables.header.page_size = page_size;

@@ -184,8 +184,8 @@ fn site_records(functions: [&str; 4]) -> Vec<Record> {
     vec![
         header(),
         Record::Modules(vec![
-            Module { id: 0, path: "/bin/app".into(), build_id: None },
-            Module { id: 1, path: "/lib/libc.so.6".into(), build_id: None },
+            Module { id: 0, path: "/bin/app".into(), build_id: None, read_only: vec![] },
+            Module { id: 1, path: "/lib/libc.so.6".into(), build_id: None, read_only: vec![] },
         ]),
         Record::Sites(vec![
             CallSite { id: 0, frames: vec![libc, frame(10), frame(12), frame(13)] },

@@ -1,0 +1,108 @@
+//! What a placement is priced on: nodes with their CPUs and memory, the latency from every node to every node's
+//! memory and the bandwidth between them, each with its source.
+//!
+//! Matrices are square, in the order of [`Model::nodes`]; `[from][to]`: from the node whose CPU accesses to the node
+//! whose memory holds the page. Every value is finite and positive.
+
+use serde::{Deserialize, Serialize};
+
+use super::Topology;
+
+/// Latency of local memory when nothing is known, nanoseconds: usual figures of two-socket servers lie between 70 and
+/// 100 (Intel Memory Latency Checker and lmbench results published for Xeon and EPYC).
+pub const DEFAULT_LATENCY_NS: f64 = 85.0;
+/// Bandwidth of one node's memory when nothing is known, bytes a second: four channels of DDR4-3200 at 80 % of their peak
+/// of 25.6 GB/s each (JEDEC JESD79-4).
+pub const DEFAULT_BANDWIDTH: f64 = 82e9;
+/// SLIT distance of a node to itself (ACPI specification 6.5, section 5.2.17).
+pub const LOCAL_DISTANCE: f64 = 10.0;
+
+/// Where a matrix comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// Measured by `numamma topology --measure`.
+    Measured,
+    /// ACPI HMAT, as the kernel shows it under `access0/initiators`.
+    Hmat,
+    /// Written in an hwloc XML file.
+    Xml,
+    /// [`DEFAULT_LATENCY_NS`] or [`DEFAULT_BANDWIDTH`] scaled by the ACPI SLIT distances.
+    Slit,
+    /// The same with the distances 10 and 20.
+    Default,
+}
+
+/// One node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelNode {
+    /// Number the kernel gives it.
+    pub id: u32,
+    /// CPUs, ascending; empty for memory-only nodes (CXL, HBM).
+    pub cpus: Vec<u32>,
+    /// Bytes of memory; 0 for memory-less nodes, [`u64::MAX`] when not known.
+    pub memory: u64,
+}
+
+/// A machine to price placements on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    /// For the policy file: a synthetic description such as `pack:4 numa:2 core:6`.
+    pub name: String,
+    /// Nodes, ascending by number; at least one.
+    pub nodes: Vec<ModelNode>,
+    /// Nanoseconds of one access that waits, `[from][to]`.
+    pub latency: Vec<Vec<f64>>,
+    /// Bytes a second that the CPUs of `from` can draw from the memory of `to`; the diagonal is the memory's own limit.
+    pub bandwidth: Vec<Vec<f64>>,
+    /// Where the latencies come from.
+    pub latency_source: Source,
+    /// Where the bandwidths come from.
+    pub bandwidth_source: Source,
+}
+
+impl Model {
+    /// `n` (at least 1) equal nodes with `cpus` CPUs in total, dealt out evenly; memory is not limited.
+    pub fn uniform(n: u32, cpus: u32) -> Model {
+        let n = n.max(1);
+        let mut topology = Topology::uniform(n, cpus.max(n));
+        topology.nodes.iter_mut().for_each(|node| node.memory = u64::MAX);
+        let mut model = Model::of(&topology);
+        (model.latency_source, model.bandwidth_source) = (Source::Default, Source::Default);
+        model
+    }
+
+    /// The nodes of a topology, priced by its distances.
+    pub fn of(topology: &Topology) -> Model {
+        let nodes: Vec<ModelNode> =
+            topology.nodes.iter().map(|n| ModelNode { id: n.id, cpus: n.cpus.clone(), memory: n.memory }).collect();
+        let distance = |from: usize, to: usize| {
+            let known = topology.nodes[from].distances.get(to).copied().filter(|d| *d > 0);
+            known.map_or(if from == to { 1.0 } else { 2.0 }, |d| f64::from(d) / LOCAL_DISTANCE)
+        };
+        let matrix = |value: &dyn Fn(f64) -> f64| -> Vec<Vec<f64>> {
+            (0..nodes.len()).map(|from| (0..nodes.len()).map(|to| value(distance(from, to))).collect()).collect()
+        };
+        let cpus: usize = nodes.iter().map(|n| n.cpus.len()).sum();
+        Model {
+            name: format!("numa:{} core:{}", nodes.len().max(1), cpus.div_ceil(nodes.len().max(1)).max(1)),
+            latency: matrix(&|d| DEFAULT_LATENCY_NS * d),
+            bandwidth: matrix(&|d| DEFAULT_BANDWIDTH / d),
+            latency_source: Source::Slit,
+            bandwidth_source: Source::Slit,
+            nodes,
+        }
+    }
+
+    /// Nodes with memory, as indices into [`Model::nodes`].
+    pub fn memory_nodes(&self) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|i| self.nodes[*i].memory > 0).collect()
+    }
+
+    /// Largest latency over the smallest local one; 1 with one node.
+    pub fn numa_factor(&self) -> f64 {
+        let local = (0..self.nodes.len()).map(|i| self.latency[i][i]).fold(f64::INFINITY, f64::min);
+        let largest = self.latency.iter().flatten().copied().fold(0.0, f64::max);
+        if local.is_finite() && local > 0.0 { (largest / local).max(1.0) } else { 1.0 }
+    }
+}
