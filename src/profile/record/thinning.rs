@@ -12,14 +12,14 @@ use numamma_channel::reader::Channel;
 use crate::profile::space::Space;
 
 /// CPU time of one event, nanoseconds: 25 in the program, about half of what a malloc and free pair costs more under the profile
-/// preload (`make bench`, section malloc), and 225 in the recorder (its CPU time over the 550,000 events of the test program
-/// `linked`). A parallel program uses all CPUs, so what the recorder takes it takes from the program.
-const EVENT_NS: f64 = 250.0;
+/// preload (`make bench`, section malloc), and 75 in the recorder (samples of it while it recorded the test program `linked`). A
+/// parallel program uses all CPUs, so what the recorder takes it takes from the program.
+const EVENT_NS: f64 = 100.0;
 /// Part of the allowed overhead that allocation tracking may use; the rest is for sampling.
 const SHARE: f64 = 0.5;
 /// Events that may come at once, as the CPU time over which they would be allowed: building a data structure at the start is
-/// worth seeing whole, and costs about as much as the start of the recorder itself.
-const CREDIT_NS: u64 = 1_000_000_000;
+/// worth seeing whole. 600,000 events at the default bound, 60 ms.
+const CREDIT_NS: u64 = 4_000_000_000;
 /// A rate is judged after this long at least, and after this many events.
 const WINDOW: Duration = Duration::from_millis(5);
 const WINDOW_EVENTS: u64 = 10_000;
