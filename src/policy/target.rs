@@ -3,9 +3,10 @@
 use numamma_plan::machine::Thp;
 
 use crate::topology::Topology;
+use crate::topology::model::Model;
 
 /// What the placement needs to know of the machine the program will run on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     /// Nodes with memory; at least 1. Portable policies are checked against [`PORTABLE_NODES`].
     pub nodes: u32,
@@ -19,6 +20,8 @@ pub struct Target {
     pub thp: Thp,
     /// For the policy: a synthetic topology such as `numa:4 core:2`.
     pub topology: String,
+    /// What placements are priced on. Its memory nodes are `ids`, in this order.
+    pub model: Model,
 }
 
 /// Nodes with which a portable policy is checked: the usual two-socket machine with two nodes each.
@@ -41,7 +44,15 @@ impl Target {
         match nodes {
             Some(n) => {
                 let n = n.max(1);
-                Target { nodes: n, ids: (0..n).collect(), threads, portable: false, thp, topology: cpus(n, threads) }
+                Target {
+                    nodes: n,
+                    ids: (0..n).collect(),
+                    threads,
+                    portable: false,
+                    thp,
+                    topology: cpus(n, threads),
+                    model: Model::uniform(n, threads),
+                }
             }
             None if memory.len() < 2 => Target {
                 nodes: PORTABLE_NODES,
@@ -50,6 +61,7 @@ impl Target {
                 portable: true,
                 thp,
                 topology: cpus(1, here.cpu_count() as u32),
+                model: Model::uniform(PORTABLE_NODES, threads),
             },
             None => {
                 let n = memory.len() as u32;
@@ -60,6 +72,7 @@ impl Target {
                     portable: false,
                     thp,
                     topology: cpus(n, here.cpu_count() as u32),
+                    model: Model::of(here),
                 }
             }
         }
