@@ -10,6 +10,7 @@ pub mod man;
 pub mod profile;
 pub mod report;
 pub mod run;
+pub mod target;
 pub mod topology;
 pub mod verify;
 

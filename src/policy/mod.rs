@@ -8,7 +8,7 @@ mod binding;
 mod emit;
 mod naming;
 mod place;
-mod target;
+pub mod target;
 #[cfg(test)]
 mod tests;
 

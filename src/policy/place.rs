@@ -1,13 +1,12 @@
 //! The placement of one object: from its slices or owners to a distribution over the target's nodes.
 //!
 //! A distribution is checked before it is advised: the share of the object that would be on the node of the
-//! thread that uses it, with thread t of T on node floor(t x nodes / T), must beat spreading page by page.
+//! thread that uses it, with threads on nodes as [`Target::home_of`] says, must beat spreading page by page.
 
 use std::collections::HashMap;
 
 use numamma_plan::plan::{PAGE, page_size_in_use};
 use numamma_plan::policy::{Auto, Block, ObjectRule, Place, PolicyKind, Size};
-use numamma_plan::threads::thread_node;
 
 use super::{Target, naming, note};
 use crate::detect::{Pattern, PatternKind, Slice};
@@ -121,7 +120,7 @@ impl Scene<'_> {
 
     /// Node of a thread of the target; of one seen, extrapolated to the target's number of threads.
     fn node_of(&self, user: u32) -> u32 {
-        thread_node(user, self.target.threads, self.target.nodes)
+        self.target.home_of(user)
     }
 
     fn node_of_seen(&self, rank: u32) -> u32 {
