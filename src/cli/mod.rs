@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub mod advise;
+pub mod advise_static;
 pub mod doctor;
 pub mod man;
 pub mod profile;

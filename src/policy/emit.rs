@@ -38,7 +38,7 @@ pub fn toml(advice: &Advice) -> Result<String, toml::ser::Error> {
     Ok(out)
 }
 
-fn object(rule: &ObjectRule) -> Result<String, toml::ser::Error> {
+pub(super) fn object(rule: &ObjectRule) -> Result<String, toml::ser::Error> {
     let table = toml::Table::try_from(rule)?;
     let mut out = String::from("[[object]]\n");
     for key in KEYS {
@@ -70,7 +70,7 @@ fn percent(share: f64) -> String {
 }
 
 /// One comment line; names from a program may hold anything, a line break would end the comment.
-fn comment(out: &mut String, text: &str) {
+pub(super) fn comment(out: &mut String, text: &str) {
     let clean: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     out.push_str("# ");
     out.push_str(clean.trim_end());

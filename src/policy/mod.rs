@@ -11,6 +11,7 @@ mod place;
 pub mod target;
 #[cfg(test)]
 mod tests;
+pub mod unprofiled;
 
 use numamma_plan::policy::{Bind, Machine, ObjectRule, PatternNote, Policy, Program, Size, Threads};
 

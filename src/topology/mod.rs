@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub mod last_level_cache;
 pub mod machine;
 pub mod model;
 pub mod shape;

@@ -57,11 +57,8 @@ impl StaticData {
     pub fn read(program: &Path, least: u64) -> Result<StaticData, String> {
         let mut file = open(program)
             .ok_or_else(|| format!("{}: not a 64-bit x86_64 ELF program, or not readable", program.display()))?;
-        let mut data = StaticData {
-            program: file_name(program),
-            build_id: file.build_id.clone(),
-            ..StaticData::default()
-        };
+        let mut data =
+            StaticData { program: file_name(program), build_id: file.build_id.clone(), ..StaticData::default() };
         data.add(&mut file, None, least);
         let (mut seen, mut waiting) = (HashSet::new(), needed(&file, program));
         while let Some((name, path)) = waiting.pop() {
@@ -128,9 +125,8 @@ fn relro(file: &ElfFile) -> Vec<(u64, u64)> {
 fn needed(file: &ElfFile, path: &Path) -> Vec<(String, Option<PathBuf>)> {
     let Ok(parsed) = ElfFile64::<Endianness>::parse(file.data()) else { return Vec::new() };
     let Ok(table) = parsed.elf_dynamic_table() else { return Vec::new() };
-    let strings = |tag| -> Vec<&[u8]> {
-        table.iter().filter(|d| d.tag == tag).filter_map(|d| table.string(d).ok()).collect()
-    };
+    let strings =
+        |tag| -> Vec<&[u8]> { table.iter().filter(|d| d.tag == tag).filter_map(|d| table.string(d).ok()).collect() };
     let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let origin = absolute.parent().unwrap_or(Path::new("/")).as_os_str().as_bytes();
     // RPATH counts only where there is no RUNPATH, and LD_LIBRARY_PATH comes between them.
