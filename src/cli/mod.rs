@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 pub mod advise;
 pub mod advise_static;
+pub mod compare;
 pub mod doctor;
 pub mod man;
 pub mod profile;
@@ -49,6 +50,7 @@ enum Command {
     Advise(advise::Args),
     Run(run::Args),
     Verify(verify::Args),
+    Compare(compare::Args),
     Topology(topology::Args),
     Doctor(doctor::Args),
     /// For `make install`
@@ -64,6 +66,7 @@ pub fn main() -> ExitCode {
         Command::Advise(a) => advise::run(a),
         Command::Run(a) => run::run(a),
         Command::Verify(a) => verify::run(a),
+        Command::Compare(a) => compare::run(a),
         Command::Topology(a) => topology::run(a),
         Command::Doctor(a) => doctor::run(a),
         Command::GenerateDocs(a) => man::run(a),

@@ -9,6 +9,7 @@ use crate::profile::model::ObjectKind;
 use crate::profile::summary::{Counters, Entry, Summary};
 
 pub mod account;
+pub mod comparison;
 pub mod find;
 pub mod json;
 pub mod machine;
