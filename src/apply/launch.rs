@@ -104,9 +104,10 @@ fn surprises(policy: &Policy, target: &target::Target) -> Vec<String> {
 }
 
 impl Prepared {
-    fn environment(&self) -> [(&'static str, OsString); 2] {
-        let preload = library::chain(&self.library, std::env::var_os("LD_PRELOAD"));
-        [("LD_PRELOAD", preload), (POLICY_ENV, self.policy_path.clone().into_os_string())]
+    fn environment(&self) -> Vec<(&'static str, OsString)> {
+        let mut env = library::environment(&self.target, &self.library);
+        env.push((POLICY_ENV, self.policy_path.clone().into_os_string()));
+        env
     }
 
     /// Replaces this process by the placed program; returns only on failure.

@@ -40,6 +40,8 @@ const LONG_ABOUT: &str = "Make an unmodified parallel program run well on a NUMA
                                             the next run is placed
   numamma verify --policy policy.toml -- ./app
                                             placed, and every page checked
+  numamma compare --policies interleave,policy.toml -- ./app
+                                            whether it is faster than first touch, with n runs
 
 No hardware counters, no root and no recompilation are needed.";
 

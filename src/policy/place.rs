@@ -74,7 +74,10 @@ struct Choice {
 
 impl Choice {
     fn interleave(remark: Option<String>) -> Choice {
-        Choice { place: Place { policy: PolicyKind::Interleave, block: None, nodes: Some("all".into()) }, remark }
+        Choice {
+            place: Place { policy: PolicyKind::Interleave, nodes: Some("all".into()), ..Place::default() },
+            remark,
+        }
     }
 }
 
@@ -153,7 +156,7 @@ impl Scene<'_> {
         });
         let home = allocated_by_user.count() as f64 >= TOUCHED_RIGHT * pattern.owners.len().max(1) as f64;
         if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && home {
-            return Ok(Choice { place: Place { policy: PolicyKind::Local, block: None, nodes: None }, remark: None });
+            return Ok(Choice { place: Place { policy: PolicyKind::Local, ..Place::default() }, remark: None });
         }
         match users.as_slice() {
             [only] => self.bound(*only, pattern),
@@ -173,7 +176,7 @@ impl Scene<'_> {
             ));
         }
         let node = self.target.ids.get(self.node_of_seen(rank) as usize).copied().unwrap_or(0);
-        let place = Place { policy: PolicyKind::Bind, block: None, nodes: Some(node.to_string()) };
+        let place = Place { policy: PolicyKind::Bind, nodes: Some(node.to_string()), ..Place::default() };
         Ok(Choice { place, remark: Some(format!("thread {rank} runs on node {node}")) })
     }
 
@@ -228,6 +231,7 @@ impl Scene<'_> {
             policy,
             block: Some(if auto { Block::Auto(Auto::Auto) } else { Block::Size(Size(block)) }),
             nodes: Some(if in_order || coarse { "all".into() } else { self.list(&order) }),
+            ..Place::default()
         };
         Choice { place, remark: Some(remark) }
     }

@@ -128,7 +128,7 @@ fn rule(object: &StaticObject, target: &Target, machinery: Machinery) -> Result<
         false => format!("{}, hence {}", machinery.why(), if blocks { "a block per node" } else { "page by page" }),
     };
     Ok(ObjectRule {
-        place: Place { policy, block: None, nodes: Some(if blocks { near_cpus(target) } else { "all".into() }) },
+        place: Place { policy, nodes: Some(if blocks { near_cpus(target) } else { "all".into() }), ..Place::default() },
         why: Some(why),
         ..named(object)
     })
@@ -156,7 +156,7 @@ fn near_cpus(target: &Target) -> String {
 /// The rules of block-naive, the policy that cuts each object of `objects` into one block per node of the machine it runs
 /// on; no rule for read-only ones.
 pub fn block_naive(objects: &[StaticObject]) -> Vec<ObjectRule> {
-    let place = Place { policy: PolicyKind::Block, block: None, nodes: Some("all".into()) };
+    let place = Place { policy: PolicyKind::Block, nodes: Some("all".into()), ..Place::default() };
     objects.iter().filter(|o| !o.read_only).map(|o| ObjectRule { place: place.clone(), ..named(o) }).collect()
 }
 

@@ -171,7 +171,7 @@ fn naive(target: &target::Target, files: &[&Policy], notes: &mut Vec<String>) ->
                 && r.function == rule.function
         };
         if rule.place.policy != PolicyKind::Default && !objects.iter().any(same) {
-            let place = Place { policy: PolicyKind::Block, block: None, nodes: Some("all".into()) };
+            let place = Place { policy: PolicyKind::Block, nodes: Some("all".into()), ..Place::default() };
             objects.push(ObjectRule { place, pattern: None, why: None, ..rule.clone() });
         }
     }
