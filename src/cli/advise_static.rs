@@ -28,12 +28,12 @@ pub fn advice(app: &Path, target: &TargetArgs, min_size: Option<Size>) -> Result
     let (least, source) = threshold(target, &machine, min_size);
     let data = StaticData::read(&program, least)?;
     let mut advice = unprofiled::advise(&data, &machine, target.threads);
-    let size = format!("Objects count from {} on: {source}.", units::bytes(least));
+    let size = format!("Objects of at least {} count ({source}).", units::bytes(least));
     let found = match data.objects.len() {
-        0 => "none is as large".to_owned(),
-        n => format!("{} as large", units::plural(n as u64, "object")),
+        0 => "none".to_owned(),
+        n => units::plural(n as u64, "object"),
     };
-    advice.remarks.insert(1, format!("{size} {} has {found}; --min-size changes it.", data.program));
+    advice.remarks.insert(1, format!("{size} {} has {found} of that size; --min-size changes it.", data.program));
     Ok(advice)
 }
 
