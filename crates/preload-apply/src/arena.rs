@@ -202,7 +202,7 @@ fn home(state: &'static State, index: usize) -> Option<&'static Home> {
         rule: index,
         node,
         cursor: AtomicUsize::new(0),
-        shards: [const { Heap::EMPTY }; SHARDS],
+        shards: [const { Heap::empty() }; SHARDS],
     }));
     // The loser of a race leaves a few KiB unused.
     let home = match cell.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
@@ -232,11 +232,13 @@ impl Drop for Held<'_> {
 }
 
 impl Heap {
-    const EMPTY: Heap = Heap {
-        busy: AtomicBool::new(false),
-        classes: UnsafeCell::new([Class { free: ptr::null_mut(), next: 0, end: 0 }; SIZES.len()]),
-        returned: [const { AtomicPtr::new(ptr::null_mut()) }; SIZES.len()],
-    };
+    const fn empty() -> Heap {
+        Heap {
+            busy: AtomicBool::new(false),
+            classes: UnsafeCell::new([Class { free: ptr::null_mut(), next: 0, end: 0 }; SIZES.len()]),
+            returned: [const { AtomicPtr::new(ptr::null_mut()) }; SIZES.len()],
+        }
+    }
 
     /// # Safety
     /// The caller holds the lock.
