@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, SIZE = (5 << 20) + 3 * PAGE + 100, DATA = 160 * PAGE };
+enum { SMALLS = 30000, SMALL = 100, PAGE = 4096, SIZE = (5 << 20) + 3 * PAGE + 100, DATA = 160 * PAGE };
 
 char in_bss[SIZE];
 uint64_t in_data[DATA / 8] = { 1, 2, 3 };
@@ -30,6 +30,9 @@ SITE by_mmap(size_t n) {
     __asm__ volatile("");
     return p;
 }
+
+/* The nop keeps the compiler from folding it into by_malloc. */
+SITE by_small(size_t n) { void *p = malloc(n); __asm__ volatile("nop"); return p; }
 
 static void show(const char *name, const char *object, size_t size) {
     uintptr_t lo = ((uintptr_t)object + PAGE - 1) & -(uintptr_t)PAGE, hi = ((uintptr_t)object + size) & -(uintptr_t)PAGE;
@@ -61,6 +64,15 @@ int main(void) {
     };
     for (unsigned k = 0; k < sizeof all / sizeof *all; k++)
         for (size_t i = 0; i < all[k].n; i += PAGE / 2) all[k].p[i] += 1;
+    /* Small objects: what lies between the first whole page and the last is nothing but them. */
+    uintptr_t low = UINTPTR_MAX, high = 0;
+    for (int i = 0; i < SMALLS; i++) {
+        char *p = by_small(SMALL);
+        memset(p, i, SMALL);
+        if ((uintptr_t)p < low) low = (uintptr_t)p;
+        if ((uintptr_t)p > high) high = (uintptr_t)p;
+    }
     for (unsigned k = 0; k < sizeof all / sizeof *all; k++) show(all[k].name, all[k].p, all[k].n);
+    show("by_small", (char *)low, high - low);
     return 0;
 }

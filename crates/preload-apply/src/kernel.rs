@@ -174,6 +174,20 @@ pub fn map_aligned(len: usize, align: usize) -> Option<usize> {
     Some(start)
 }
 
+/// Address space of `len` bytes that nothing can be read from or written to, and that counts as no memory.
+pub fn reserve(len: usize) -> Option<usize> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let at = unsafe { libc::syscall(libc::SYS_mmap, 0_usize, len, libc::PROT_NONE, flags, -1, 0_usize) };
+    (at != -1).then_some(at as usize)
+}
+
+/// Makes reserved address space readable and writable.
+pub fn make_usable(start: usize, len: usize) -> bool {
+    // SAFETY: the range is ours and holds nothing yet.
+    unsafe { libc::syscall(libc::SYS_mprotect, start, len, libc::PROT_READ | libc::PROT_WRITE) == 0 }
+}
+
 /// A CPU mask as sched_setaffinity takes it: up to 8,192 CPUs (CONFIG_NR_CPUS_RANGE_END).
 pub type CpuMask = [u64; 128];
 

@@ -22,7 +22,7 @@ use numamma_plan::{check, plan};
 use crate::elf::Elf;
 use crate::kernel::{self, Mode};
 use crate::state::{self, Counters, Rule, State};
-use crate::{binding, heap, report, resolve, sites, table};
+use crate::{arena, binding, heap, report, resolve, sites, table};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
 const EXIT_CONFIG: i32 = 78;
@@ -162,7 +162,8 @@ fn rule(rule: ObjectRule, existing: &[u32], threads: u32) -> Result<Rule, String
         PolicyKind::Map => Some(plan::layout(&rule.place, None, 0, 0, 0).map_err(|e| name(&e))?),
         _ => None,
     };
-    Ok(Rule { rule, nodes, map, counters: Counters::default() })
+    let homes = arena::homes(rule.place.policy, nodes.len());
+    Ok(Rule { rule, nodes, map, homes, counters: Counters::default() })
 }
 
 /// Tries the one call that everything needs, so that a container that refuses it is named once and early.

@@ -8,6 +8,8 @@ use numamma_plan::machine::Machine;
 use numamma_plan::plan::{self, Layout, PagePlan};
 use numamma_plan::policy::{ObjectRule, Policy};
 
+use crate::arena::Homes;
+
 /// Share of vm.max_map_count that all placed objects together may use: beyond the limit pthread_create and
 /// malloc of the program fail, so most of it must stay the program's.
 const BUDGET_DIVISOR: u64 = 4;
@@ -48,6 +50,8 @@ pub struct Rule {
     pub nodes: Vec<u32>,
     /// Layout of a page map, which only depends on the rule: plans of allocations must not allocate.
     pub map: Option<Layout>,
+    /// Where its small objects go; none when they cannot be placed under this policy.
+    pub homes: Homes,
     /// Totals.
     pub counters: Counters,
 }
