@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::policy::Target;
 use crate::policy::target::huge_pages;
 use crate::topology::model::Model;
-use crate::topology::{Topology, synthetic, xml};
+use crate::topology::{NODE_DIR, Topology, hmat, synthetic, xml};
 
 /// Nodes that can be asked for: Linux numbers at most 1,024 (CONFIG_NODES_SHIFT = 10).
 const MOST_NODES: i64 = 1024;
@@ -38,7 +38,12 @@ impl TargetArgs {
     /// A line for the user: what of `--target` cannot be used, and what to write instead.
     pub fn resolve(&self, here: &Topology, profile_threads: u32, thp: &str) -> Result<Target, String> {
         let Some(spec) = &self.target else {
-            return Ok(Target::new(self.nodes, self.threads, here, profile_threads, thp));
+            let mut target = Target::new(self.nodes, self.threads, here, profile_threads, thp);
+            if self.nodes.is_none() && !target.portable {
+                let (latency, bandwidth) = hmat::read(Path::new(NODE_DIR), here);
+                target.model.know(Some(&latency), Some(&bandwidth));
+            }
+            return Ok(target);
         };
         let model = described(spec)?;
         let cpus = model.nodes.iter().map(|n| n.cpus.len()).sum::<usize>() as u32;
