@@ -244,4 +244,39 @@ mod tests {
         let why = measure(&topology, &Cpus::default(), Duration::from_millis(1), &mut |_, _| {}).unwrap_err();
         assert!(why.contains("node 701: none of its CPUs may be used") || why.contains("mbind"), "{why}");
     }
+
+    /// The calling thread and those it starts get EPERM from mbind, as in a container.
+    fn refuse_mbind() {
+        let code = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+        let (load, equal, back) = (
+            libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            libc::BPF_RET | libc::BPF_K,
+        );
+        let mut filter = [
+            code(load, 0, 0, 0),
+            code(equal, 0, 1, libc::SYS_mbind as u32),
+            code(back, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            code(back, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: the program is readable for its length; only this thread and its children are concerned.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
+        }
+    }
+
+    #[test]
+    fn where_mbind_is_refused_it_says_so() {
+        let mut topology = Topology::uniform(2, 2);
+        topology.nodes.iter_mut().for_each(|n| n.memory = 1 << 30);
+        topology.nodes[0].cpus = kernel::allowed_cpus();
+        let refused = std::thread::spawn(move || {
+            refuse_mbind();
+            measure(&topology, &Cpus::default(), Duration::from_millis(1), &mut |_, _| {})
+        });
+        let why = refused.join().expect("it does not panic").unwrap_err();
+        assert!(why.contains("mbind: Operation not permitted") && why.contains("SYS_NICE"), "{why}");
+    }
 }
