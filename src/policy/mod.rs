@@ -10,6 +10,8 @@ mod naming;
 mod place;
 pub mod target;
 #[cfg(test)]
+mod target_tests;
+#[cfg(test)]
 mod tests;
 pub mod unprofiled;
 
