@@ -13,6 +13,9 @@ const DEFAULT_SECONDS: &str = "0.5";
 /// Least and most seconds per pair that can be asked for.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.01..=60.0;
 
+/// Seconds from which the user is told how long it will take.
+const LONG: f64 = 10.0;
+
 /// Show NUMA nodes, CPUs, memory, caches and distances; measure latency and bandwidth between nodes
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -66,7 +69,12 @@ fn text(args: &Args) -> Result<String, String> {
     let mut machine = Machine::this();
     if args.measure {
         let time = Duration::from_secs_f64(args.seconds);
-        // People wait up to a minute on large machines; files and pipes need no progress.
+        let pairs = machine.topology.nodes.len().pow(2);
+        if pairs as f64 * args.seconds > LONG {
+            let seconds = pairs as f64 * args.seconds;
+            super::say(format!("measuring {pairs} pairs of nodes, about {seconds:.0} s; --seconds S shortens it"));
+        }
+        // Files and pipes need no progress.
         let watched = io::stderr().is_terminal();
         let mut progress = |from: u32, to: u32| {
             if watched {

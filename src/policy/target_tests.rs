@@ -1,7 +1,7 @@
 //! Targets of every shape: what is assumed of threads is what the applier does, and no policy is made that it would refuse.
 
 use numamma_plan::machine::{Machine, Node, Thp};
-use numamma_plan::policy::{Bind, Threads};
+use numamma_plan::policy::{Bind, Block, PolicyKind, Size, Threads};
 use numamma_plan::threads::bound_node;
 use numamma_plan::{check, nodes};
 
@@ -111,4 +111,17 @@ fn no_policy_is_made_that_apply_would_refuse() {
             }
         }
     }
+}
+
+/// Two nodes with CPUs and two with memory only: blocks for two nodes go to those two.
+#[test]
+fn blocks_cut_for_the_nodes_with_cpus_do_not_go_to_all() {
+    const MIB: u64 = 1 << 20;
+    let model = synthetic::parse("pack:2 [numa] [numa] core:4").and_then(|s| s.model()).unwrap();
+    let summary = profile(8, "never", vec![entry("cycles", 64 * MIB, 50, 2000, |at, _| slice_of(at, 16 * MIB, 8))]);
+    let advice = advise(&summary, &classify_all(&summary), &Target::of(model, 8, Thp::Never)).unwrap();
+    let place = &advice.policy.objects[0].place;
+    let for_two = place.block == Some(Block::Size(Size(8 * MIB)));
+    assert!(!for_two || place.nodes.as_deref() == Some("0,2"), "{place:?}");
+    assert_eq!(place.policy == PolicyKind::BlockCyclic, place.block.is_some());
 }

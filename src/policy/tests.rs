@@ -16,10 +16,10 @@ const PAGE: u64 = 4096;
 const CONSTANTS: (u64, u64) = (0x1000_0000, 0x2000_0000);
 
 /// xorshift64*.
-pub(super) struct Random(u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
-    pub(super) fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

@@ -145,7 +145,7 @@ impl Machine {
             cores: cpus.cores.len(),
             caches: cpus.caches.clone(),
             links: links(&topology),
-            figures: figures(&topology, &known),
+            figures: figures(&topology, &[&known]),
             notes: Vec::new(),
             known,
             cpus,
@@ -160,15 +160,18 @@ impl Machine {
 
     /// Takes over what was measured.
     pub fn take(&mut self, measured: Measured) {
-        self.known = (measured.latency, measured.bandwidth);
+        let firmware = std::mem::replace(&mut self.known, (measured.latency, measured.bandwidth));
         self.notes = measured.notes;
-        self.figures = figures(&self.topology, &self.known);
+        if self.thp == "never" {
+            self.notes.push("without transparent huge pages, latencies include walks of the page table".into());
+        }
+        self.figures = figures(&self.topology, &[&firmware, &self.known]);
     }
 
     fn know_again(&mut self) {
         let none = |source| Known::none(self.topology.nodes.len(), source);
         self.known = (none(Source::Hmat), none(Source::Hmat));
-        self.figures = figures(&self.topology, &self.known);
+        self.figures = figures(&self.topology, &[&self.known]);
     }
 
     /// The machine as an hwloc file, with what was measured or HMAT gave.
@@ -186,9 +189,10 @@ impl Machine {
     }
 }
 
-fn figures(topology: &Topology, known: &(Known, Known)) -> Figures {
+/// The figures of a topology with what is known, the best source last.
+fn figures(topology: &Topology, known: &[&(Known, Known)]) -> Figures {
     let mut model = Model::of(topology);
-    model.know(Some(&known.0), Some(&known.1));
+    known.iter().for_each(|(latency, bandwidth)| model.know(Some(latency), Some(bandwidth)));
     Figures::of(&model)
 }
 

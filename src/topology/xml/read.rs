@@ -61,7 +61,7 @@ pub fn parse(text: &str) -> Result<Shape, String> {
     let measured = root.descendants().any(|e| e.has_tag_name("info") && e.attribute("name") == Some(MEASURED));
     let source = if measured { Source::Measured } else { Source::Xml };
     Ok(Shape {
-        name: words(count("Package"), nodes.len(), count("Core"), cpus.len()),
+        name: words(count("Package"), &nodes, count("Core"), cpus.len()),
         distances: matrix(root, &nodes)?,
         latency: attribute(root, &nodes, &cpusets, &["Latency", "ReadLatency"], 1.0, source)?,
         bandwidth: attribute(root, &nodes, &cpusets, &["Bandwidth", "ReadBandwidth"], MIB, source)?,
@@ -210,23 +210,28 @@ fn initiator<'a>(value: Element<'a, '_>, cpusets: &HashMap<&str, &'a str>) -> Op
     value.attribute("initiator_cpuset").or_else(named)
 }
 
-/// Synthetic words for a machine, with as many levels as are even.
-fn words(packages: usize, nodes: usize, cores: usize, cpus: usize) -> String {
+/// Synthetic words for a machine, with as many levels as are even; memory-only nodes are attached to those with CPUs, and
+/// left out when they do not go up in them.
+fn words(packages: usize, nodes: &[FileNode], cores: usize, cpus: usize) -> String {
+    let places: Vec<Place> = nodes.iter().map(|n| n.place.clone()).collect();
+    let with_cpus = own_cpus(&places).iter().filter(|own| !own.is_empty()).count().max(1);
+    let more = (nodes.len() - with_cpus.min(nodes.len())) / with_cpus;
     let even = |inner: usize, outer: usize| outer > 0 && inner > 0 && inner.is_multiple_of(outer);
-    let mut words = Vec::new();
-    let mut outer = 1;
-    if even(nodes, packages) {
-        words.push(format!("pack:{packages}"));
-        outer = packages;
-    }
-    words.push(format!("numa:{}", nodes / outer));
-    if even(cores, nodes) && even(cpus, cores) {
-        words.push(format!("core:{}", cores / nodes));
-        if cpus > cores {
-            words.push(format!("pu:{}", cpus / cores));
-        }
+    let outer = if even(with_cpus, packages) { packages } else { 1 };
+    let mut words: Vec<String> = even(with_cpus, packages).then(|| format!("pack:{packages}")).into_iter().collect();
+    if more == 0 {
+        words.push(format!("numa:{}", with_cpus / outer));
     } else {
-        words.push(format!("core:{}", cpus.div_ceil(nodes).max(1)));
+        if with_cpus > outer {
+            words.push(format!("group:{}", with_cpus / outer));
+        }
+        words.extend((0..=more).map(|_| "[numa]".to_owned()));
+    }
+    if even(cores, with_cpus) && even(cpus, cores) {
+        words.push(format!("core:{}", cores / with_cpus));
+        words.extend((cpus > cores).then(|| format!("pu:{}", cpus / cores)));
+    } else {
+        words.push(format!("core:{}", cpus.div_ceil(with_cpus).max(1)));
     }
     words.join(" ")
 }

@@ -42,7 +42,7 @@ fn distances_and_cpus_of_a_plain_machine() {
 fn memory_attributes_of_two_kinds_of_memory() {
     let m = model(HBM);
     assert_eq!(m.nodes.iter().map(|n| n.cpus.len()).collect::<Vec<_>>(), [2, 0, 2, 0]);
-    assert_eq!(m.nodes[1].memory, 16_000_000_000);
+    assert_eq!((m.nodes[1].memory, m.name.as_str()), (16_000_000_000, "pack:2 [numa] [numa] core:2"));
     assert_eq!((m.latency[0][0], m.latency[0][1], m.latency[2][0]), (80.0, 110.0, 130.0));
     assert_eq!((m.bandwidth[0][0], m.bandwidth[0][1]), (100_000.0 * 1_048_576.0, 400_000.0 * 1_048_576.0));
     assert_eq!((m.latency_source, m.bandwidth_source), (Source::Xml, Source::Xml));
