@@ -1,15 +1,16 @@
 //! The placement of one object: from its slices or owners to a distribution over the target's nodes.
 //!
-//! A distribution is checked before it is advised: the share of the object that would be on the node of the
-//! thread that uses it, with thread t of T on node floor(t x nodes / T), must beat spreading page by page.
+//! This makes the placements that a pattern suggests, and those that are always worth a price; [`super::choose`] prices
+//! them. Slices only suggest blocks when enough of the object would be on the node of the thread that uses it, with
+//! thread t of T on node floor(t x nodes / T).
 
 use std::collections::HashMap;
 
 use numamma_plan::plan::{PAGE, page_size_in_use};
 use numamma_plan::policy::{Auto, Block, ObjectRule, Place, PolicyKind, Size};
-use numamma_plan::threads::thread_node;
 
-use super::{Target, naming, note};
+use super::cost::World;
+use super::{Target, choose, naming, note};
 use crate::detect::{Pattern, PatternKind, Slice};
 use crate::profile::model::{ObjectKind, ThreadId};
 use crate::profile::summary::{Entry, Summary};
@@ -19,6 +20,7 @@ pub(super) struct Scene<'a> {
     pub summary: &'a Summary,
     pub ranks: &'a HashMap<ThreadId, u32>,
     pub target: &'a Target,
+    pub world: &'a World<'a>,
 }
 
 /// Local share from which slices are worth a block distribution: half way between spreading and perfect would be
@@ -31,6 +33,8 @@ const PROBES: u64 = 8192;
 /// Blocks this much larger than a node's part (because huge pages are) cannot follow the threads any more; the
 /// paper still placed `cjac` of LU so (5 MiB / 8 = 640 KiB on pages of 2 MiB), which spreads it in large pieces.
 const COARSE: f64 = 1.5;
+/// Single nodes that are priced; on larger machines the first ones stand for all.
+const MOST_SINGLE: usize = 16;
 /// Nodes Linux can number.
 const MOST_NODES: usize = 1024;
 /// Part of the accesses that decides on how many pages an object really has.
@@ -67,42 +71,97 @@ pub(super) fn left_behind(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -
     applies.then(|| entry.total.remote as f64 / entry.total.placed as f64)
 }
 
+/// How much a reader has to take in, ascending; among placements that cost the same the simplest is advised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Simplicity {
+    /// Where the allocating thread runs.
+    Local,
+    /// The node of the only user.
+    OneNode,
+    /// The distribution that follows from the pattern. It stays exact in large pieces and keeps huge pages.
+    Pattern,
+    /// Page by page over all nodes.
+    Spread,
+    /// Only on chosen nodes, which the pattern does not explain.
+    Chosen,
+}
+
 /// A placement with the words that go after the evidence.
-struct Choice {
-    place: Place,
-    remark: Option<String>,
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Choice {
+    pub place: Place,
+    pub remark: Option<String>,
+    pub simplicity: Simplicity,
 }
 
 impl Choice {
     fn interleave(remark: Option<String>) -> Choice {
-        Choice { place: Place { policy: PolicyKind::Interleave, block: None, nodes: Some("all".into()) }, remark }
+        let place = Place { policy: PolicyKind::Interleave, block: None, nodes: Some("all".into()) };
+        Choice { place, remark, simplicity: Simplicity::Spread }
     }
 }
 
 impl Scene<'_> {
-    /// The rule of one hot object, or why it has none.
-    pub fn rule(&self, entry: &Entry, pattern: &Pattern, share: f64) -> Result<ObjectRule, String> {
+    /// The rule of one hot object, or why it has none. `taken` are the bytes that objects placed before it have on each
+    /// node of the model; its own are added.
+    pub fn rule(
+        &self,
+        entry: &Entry,
+        pattern: &Pattern,
+        share: f64,
+        taken: &mut [f64],
+    ) -> Result<ObjectRule, String> {
         if self.target.nodes < 2 {
             return Err(format!("{}; the target has one node", pattern.evidence));
         }
         if self.ranks.len() < 2 {
             return Err("one thread uses everything; first touch places it".into());
         }
-        let choice = match pattern.kind {
+        let mut choices = match pattern.kind {
             PatternKind::Small | PatternKind::Cold => return Err(pattern.evidence.clone()),
             PatternKind::Unsure => return Err(format!("too few samples: {}", pattern.evidence)),
-            PatternKind::Private => self.private(entry, pattern)?,
-            PatternKind::Random => self.spread(entry, pattern)?,
-            PatternKind::Block => self.sliced(entry, pattern, PolicyKind::Block),
-            PatternKind::BlockCyclic => self.sliced(entry, pattern, PolicyKind::BlockCyclic),
+            PatternKind::Private => vec![self.private(entry, pattern)?],
+            PatternKind::Block => vec![self.sliced(entry, pattern, PolicyKind::Block)],
+            PatternKind::BlockCyclic => vec![self.sliced(entry, pattern, PolicyKind::BlockCyclic)],
+            _ => vec![self.spread(entry, pattern)?],
         };
         let mut rule = naming::name(self.summary, entry)?;
         rule.size = Some(entry.size);
         rule.pattern = Some(note(pattern));
-        let remark = choice.remark.map(|r| format!("; {r}")).unwrap_or_default();
+        for other in self.unspecific(entry) {
+            if choices.iter().all(|c| c.place != other.place) {
+                choices.push(other);
+            }
+        }
+        let advised = choose::choose(self, entry, pattern, choices, rule.pattern.as_ref(), taken)?;
+        let remark = advised.remark.map(|r| format!("; {r}")).unwrap_or_default();
         rule.why = Some(format!("{:.1} % of the cost; {}{remark}", 100.0 * share, pattern.evidence));
-        rule.place = choice.place;
+        rule.place = advised.place;
         Ok(rule)
+    }
+
+    /// Placements worth a price whatever the pattern is.
+    fn unspecific(&self, entry: &Entry) -> Vec<Choice> {
+        let mut choices = vec![Choice::interleave(None)];
+        if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && entry.site.is_some() {
+            let place = Place { policy: PolicyKind::Local, block: None, nodes: None };
+            choices.push(Choice { place, remark: None, simplicity: Simplicity::Local });
+        }
+        if self.target.portable {
+            return choices;
+        }
+        let chosen = |policy, nodes: String| {
+            let place = Place { policy, block: None, nodes: Some(nodes) };
+            Choice { place, remark: None, simplicity: Simplicity::Chosen }
+        };
+        let id = |n: usize| self.world.model().nodes[n].id;
+        let near: Vec<u32> = self.world.homes().into_iter().map(id).collect();
+        if near.len() > 1 && near.len() < self.target.ids.len() {
+            choices.push(chosen(PolicyKind::Interleave, numamma_plan::nodes::format(&near)));
+        }
+        let single = self.world.memory.iter().take(MOST_SINGLE).map(|n| chosen(PolicyKind::Bind, id(*n).to_string()));
+        choices.extend(single);
+        choices
     }
 
     /// Random: spread page by page, unless nearly all accesses go to so few pages that they stay on so many nodes.
@@ -119,9 +178,11 @@ impl Scene<'_> {
         Ok(Choice::interleave(None))
     }
 
-    /// Node of a thread of the target; of one seen, extrapolated to the target's number of threads.
+    /// Nearest node with memory (index into the target's list) of a thread of the target; of one seen, extrapolated to the
+    /// target's number of threads.
     fn node_of(&self, user: u32) -> u32 {
-        thread_node(user, self.target.threads, self.target.nodes)
+        let home = self.world.home(self.world.node_of(user));
+        self.world.memory.iter().position(|n| *n == home).unwrap_or(0) as u32
     }
 
     fn node_of_seen(&self, rank: u32) -> u32 {
@@ -154,7 +215,8 @@ impl Scene<'_> {
         });
         let home = allocated_by_user.count() as f64 >= TOUCHED_RIGHT * pattern.owners.len().max(1) as f64;
         if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && home {
-            return Ok(Choice { place: Place { policy: PolicyKind::Local, block: None, nodes: None }, remark: None });
+            let place = Place { policy: PolicyKind::Local, block: None, nodes: None };
+            return Ok(Choice { place, remark: None, simplicity: Simplicity::Local });
         }
         match users.as_slice() {
             [only] => self.bound(*only, pattern),
@@ -175,7 +237,8 @@ impl Scene<'_> {
         }
         let node = self.target.ids.get(self.node_of_seen(rank) as usize).copied().unwrap_or(0);
         let place = Place { policy: PolicyKind::Bind, block: None, nodes: Some(node.to_string()) };
-        Ok(Choice { place, remark: Some(format!("thread {rank} runs on node {node}")) })
+        let remark = Some(format!("thread {rank} runs on node {node}"));
+        Ok(Choice { place, remark, simplicity: Simplicity::OneNode })
     }
 
     /// Block and block-cyclic.
@@ -230,7 +293,7 @@ impl Scene<'_> {
             block: Some(if auto { Block::Auto(Auto::Auto) } else { Block::Size(Size(block)) }),
             nodes: Some(if in_order || coarse { "all".into() } else { self.list(&order) }),
         };
-        Choice { place, remark: Some(remark) }
+        Choice { place, remark: Some(remark), simplicity: Simplicity::Pattern }
     }
 
     fn list(&self, order: &[u32]) -> String {
@@ -290,7 +353,7 @@ struct Probe<'a> {
 
 /// The target's thread that does what thread `rank` of `seen` did, `part` (0 to 1) of the way through its slice: ranks are
 /// places in [0, 1), so a pattern seen with T threads holds for T'.
-fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 {
+pub(super) fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 {
     if seen == threads {
         return rank;
     }

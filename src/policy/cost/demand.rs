@@ -1,0 +1,135 @@
+//! An object's samples as accesses by the threads of the target: page, node of the thread, time.
+
+use rustc_hash::FxHashMap;
+
+use super::{WINDOWS, World};
+use crate::detect::Pattern;
+use crate::policy::place::extrapolate;
+use crate::profile::summary::Entry;
+
+/// Samples a thread must have in a slice before their order says when in the slice they are: two per window. Those of a
+/// thread with fewer are spread over the whole slice.
+const ORDERED: u32 = 2 * WINDOWS as u32;
+
+/// Accesses to one page by threads of one node at one time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::policy) struct Demand {
+    /// Instance and page as in [`crate::profile::summary::Cell`].
+    pub instance: u32,
+    pub page: u32,
+    /// Node (of the model) of the thread.
+    pub from: u16,
+    /// Slice and part of it, see [`bin`].
+    pub bin: u16,
+    /// Accesses that wait for memory.
+    pub accesses: f32,
+}
+
+/// All of one object, ascending by (instance, page).
+#[derive(Debug, Clone, Default)]
+pub(in crate::policy) struct Demands {
+    pub list: Vec<Demand>,
+    /// Accesses by bin and node of the thread.
+    pub sums: Vec<f64>,
+}
+
+/// Number of a part of a slice: 0 is what is spread over the whole slice, 1 to [`WINDOWS`] its windows.
+pub(super) fn bin(slice: usize, part: usize) -> u16 {
+    (slice * (WINDOWS + 1) + part) as u16
+}
+
+/// Bins of a run of `slices` slices.
+pub(super) fn bins(slices: usize) -> usize {
+    slices * (WINDOWS + 1)
+}
+
+/// Samples of one thread in one slice: counted, then gone through in the order of their pages.
+#[derive(Default)]
+struct Course {
+    cells: u32,
+    accesses: f64,
+    done: f64,
+}
+
+impl Demands {
+    /// The accesses of `entry` on the target; the slices of its pattern say which thread of the target does what a thread
+    /// of the profile did, where their numbers differ.
+    pub fn of(world: &World<'_>, entry: &Entry, pattern: Option<&Pattern>) -> Demands {
+        let mut demands = Demands { list: Vec::new(), sums: vec![0.0; bins(world.clock.slices.len()) * world.nodes()] };
+        let counted: u64 = entry.cells.iter().map(|c| c.counters.accesses()).sum();
+        if counted == 0 || !world.waits(entry) {
+            return demands;
+        }
+        let per_access = world.charged(entry) * world.accesses_per_ns(entry) / counted as f64;
+        let mut courses: FxHashMap<(usize, u32), Course> = FxHashMap::default();
+        for cell in &entry.cells {
+            let Some(&rank) = world.ranks.get(&cell.thread) else { continue };
+            let course = courses.entry((world.clock.slice_of(cell.slot), rank)).or_default();
+            course.cells += 1;
+            course.accesses += cell.counters.accesses() as f64;
+        }
+        for cell in &entry.cells {
+            let Some(&rank) = world.ranks.get(&cell.thread) else { continue };
+            let slice = world.clock.slice_of(cell.slot);
+            let part = courses.get_mut(&(slice, rank)).map_or(0, |c| c.next(cell.counters.accesses() as f64));
+            // What one thread did alone, one thread does alone on the target, too.
+            let alone = world.clock.slices.get(slice).is_some_and(|s| s.serial);
+            let from = match alone {
+                true => world.node_of(extrapolate(rank, 0.0, world.ranks.len() as u32, world.target.threads)),
+                false => user(world, pattern, cell.page, u32::from(cell.slot), rank),
+            };
+            let accesses = cell.counters.accesses() as f64 * per_access;
+            demands.push(world, cell.instance, cell.page, from, bin(slice, part), accesses);
+        }
+        demands
+    }
+
+    fn push(&mut self, world: &World<'_>, instance: u32, page: u32, from: usize, bin: u16, accesses: f64) {
+        self.sums[usize::from(bin) * world.nodes() + from] += accesses;
+        let next = Demand { instance, page, from: from as u16, bin, accesses: accesses as f32 };
+        match self.list.last_mut() {
+            Some(last) if (last.instance, last.page, last.from, last.bin) == (instance, page, next.from, bin) => {
+                last.accesses += next.accesses;
+            }
+            _ => self.list.push(next),
+        }
+    }
+}
+
+impl Course {
+    /// Window of the next accesses.
+    fn next(&mut self, accesses: f64) -> usize {
+        if self.cells < ORDERED || self.accesses <= 0.0 {
+            return 0;
+        }
+        let middle = (self.done + accesses / 2.0) / self.accesses;
+        self.done += accesses;
+        1 + ((middle * WINDOWS as f64) as usize).min(WINDOWS - 1)
+    }
+}
+
+/// Node of the thread of the target that does what thread `rank` of the profile did on a page.
+fn user(world: &World<'_>, pattern: Option<&Pattern>, page: u32, slot: u32, rank: u32) -> usize {
+    let (seen, threads) = (world.ranks.len() as u32, world.target.threads);
+    if seen == threads {
+        return world.node_of(rank);
+    }
+    let at = u64::from(page) * world.summary.header.page_size;
+    let part = pattern.and_then(|p| part_of_slice(p, at, rank)).unwrap_or_else(|| scattered(page, slot));
+    world.node_of(extrapolate(rank, part, seen, threads))
+}
+
+/// How far into its slice a thread is at a byte of the object, 0 to 1; none where the slice is another's.
+fn part_of_slice(pattern: &Pattern, at: u64, rank: u32) -> Option<f64> {
+    let inside = pattern.period.map_or(at, |p| at % p.max(1));
+    let index = pattern.slices.partition_point(|s| s.end <= inside);
+    let slice = pattern.slices.get(index).filter(|s| s.start <= inside && s.thread == rank)?;
+    Some((inside - slice.start) as f64 / (slice.end - slice.start).max(1) as f64)
+}
+
+/// A number in [0, 1) that depends on page and time only: without slices any of the target's threads that take over from
+/// one of the profile's may do the access.
+fn scattered(page: u32, slot: u32) -> f64 {
+    let mixed = (u64::from(page) << 32 | u64::from(slot)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    ((mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 11) as f64 / (1u64 << 53) as f64
+}
