@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 pub mod advise;
 pub mod doctor;
 pub mod man;
+pub mod predict;
 pub mod profile;
 pub mod report;
 pub mod run;
@@ -45,6 +46,7 @@ enum Command {
     Profile(profile::Args),
     Report(report::Args),
     Advise(advise::Args),
+    Predict(predict::Args),
     Run(run::Args),
     Verify(verify::Args),
     Topology(topology::Args),
@@ -60,6 +62,7 @@ pub fn main() -> ExitCode {
         Command::Profile(a) => profile::run(a),
         Command::Report(a) => report::run(a),
         Command::Advise(a) => advise::run(a),
+        Command::Predict(a) => predict::run(a),
         Command::Run(a) => run::run(a),
         Command::Verify(a) => verify::run(a),
         Command::Topology(a) => topology::run(a),

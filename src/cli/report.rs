@@ -106,13 +106,13 @@ fn options(args: &Args) -> Options {
 }
 
 /// <https://no-color.org>: any value but the empty one asks for no colours.
-fn color_is_welcome() -> bool {
+pub(super) fn color_is_welcome() -> bool {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
     io::stdout().is_terminal() && set("NO_COLOR").is_none() && set("TERM").is_some_and(|t| t != "dumb")
 }
 
 /// Columns of the terminal and rows for a matrix; COLUMNS where stdout is none.
-fn terminal_size() -> (usize, usize) {
+pub(super) fn terminal_size() -> (usize, usize) {
     // SAFETY: winsize is plain data for which all zeroes is a value.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
     // SAFETY: TIOCGWINSZ writes one winsize to the pointer, which is valid for the call; on anything but a

@@ -3,7 +3,7 @@
 
 use numamma_plan::policy::{PatternNote, PolicyKind};
 
-use super::cost::{Demands, Load, Outcome, Placement, Spill, best_map};
+use super::cost::{Demands, Load, Outcome, PageMap, Placement, Spill};
 use super::place::{Choice, Scene};
 use crate::detect::Pattern;
 use crate::profile::summary::Entry;
@@ -49,11 +49,14 @@ pub(super) fn choose(
         }
         priced.push(Priced { choice, outcome, bytes, spills });
     }
-    let map = best_map(world, entry, &demands, taken);
+    let map = PageMap::best(world, entry, &demands, taken).map(|m| m.outcome);
     let best = priced.iter().map(|p| p.outcome).chain(map).chain([first]).map(|o| o.time_ns).fold(f64::MAX, f64::min);
     let Some(chosen) = simplest(priced, best) else {
         let node = too_big.unwrap_or_default();
-        return Err(format!("{}; it does not fit on node {node}, and no other placement can be planned", pattern.evidence));
+        return Err(format!(
+            "{}; it does not fit on node {node}, and no other placement can be planned",
+            pattern.evidence
+        ));
     };
     let verdict = verdict(scene, pattern, &first, &chosen.outcome, best);
     // What is left to first touch takes its room as well.
@@ -61,19 +64,15 @@ pub(super) fn choose(
     taken.iter_mut().zip(bytes).for_each(|(t, b)| *t += b);
     let price = verdict?;
     let weighted = weighted(scene, entry, &demands, &chosen.outcome, taken);
-    let full = chosen.spills.then(|| "it does not fit where it should be, the rest goes to the nearest nodes".to_owned());
+    let full =
+        chosen.spills.then(|| "it does not fit where it should be, the rest goes to the nearest nodes".to_owned());
     let too_big = too_big.map(|node| format!("it does not fit on node {node}"));
     let words = [chosen.choice.remark, too_big, full, Some(price), weighted];
     let remark = words.into_iter().flatten().collect::<Vec<_>>().join("; ");
     Ok(Choice { remark: Some(remark), ..chosen.choice })
 }
 
-fn price(
-    scene: &Scene<'_>,
-    demands: &Demands,
-    placement: &Placement<'_>,
-    taken: &[f64],
-) -> (Outcome, Vec<f64>, bool) {
+fn price(scene: &Scene<'_>, demands: &Demands, placement: &Placement<'_>, taken: &[f64]) -> (Outcome, Vec<f64>, bool) {
     let bytes = placement.bytes();
     let spill = Spill::of(scene.world, &bytes, taken);
     let mut load = Load::new(scene.world);
@@ -90,7 +89,13 @@ fn simplest(priced: Vec<Priced>, best: f64) -> Option<Priced> {
 }
 
 /// The price in words, or why first touch stays.
-fn verdict(scene: &Scene<'_>, pattern: &Pattern, first: &Outcome, chosen: &Outcome, best: f64) -> Result<String, String> {
+fn verdict(
+    scene: &Scene<'_>,
+    pattern: &Pattern,
+    first: &Outcome,
+    chosen: &Outcome,
+    best: f64,
+) -> Result<String, String> {
     let less = |time: f64| if first.time_ns > 0.0 { 100.0 * (1.0 - time / first.time_ns) } else { 0.0 };
     if first.time_ns <= NEAR * best {
         return Err(format!(
@@ -107,7 +112,11 @@ fn verdict(scene: &Scene<'_>, pattern: &Pattern, first: &Outcome, chosen: &Outco
             100.0 * saved.max(0.0)
         ));
     }
-    Ok(format!("priced: {:.0} % less waiting than first touch, best page map {:.0} %", less(chosen.time_ns), less(best)))
+    Ok(format!(
+        "priced: {:.0} % less waiting than first touch, best page map {:.0} %",
+        less(chosen.time_ns),
+        less(best)
+    ))
 }
 
 /// What an interleave by bandwidth, which no policy file can say yet, would gain over the chosen placement.

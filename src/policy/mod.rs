@@ -8,8 +8,10 @@ mod binding;
 mod choose;
 mod cost;
 mod emit;
+mod matching;
 mod naming;
 mod place;
+mod predict;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ use crate::profile::model::ObjectKind;
 use crate::profile::summary::Summary;
 
 pub use emit::{json, summary_lines, toml};
+pub use predict::{Given, ObjectPrice, PolicyPrice, PredictError, Prediction, predict};
 pub use target::Target;
 
 /// One object and what is to happen to it.
@@ -200,6 +203,11 @@ fn remarks(
         remarks.push("The recording was cut off; the advice rests on the part that was kept.".into());
     }
     remarks
+}
+
+/// `1 node`, `8 nodes`.
+fn plural(n: usize, word: &str) -> String {
+    format!("{n} {word}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Note of a pattern for the policy file.

@@ -104,13 +104,7 @@ impl Choice {
 impl Scene<'_> {
     /// The rule of one hot object, or why it has none. `taken` are the bytes that objects placed before it have on each
     /// node of the model; its own are added.
-    pub fn rule(
-        &self,
-        entry: &Entry,
-        pattern: &Pattern,
-        share: f64,
-        taken: &mut [f64],
-    ) -> Result<ObjectRule, String> {
+    pub fn rule(&self, entry: &Entry, pattern: &Pattern, share: f64, taken: &mut [f64]) -> Result<ObjectRule, String> {
         if self.target.nodes < 2 {
             return Err(format!("{}; the target has one node", pattern.evidence));
         }

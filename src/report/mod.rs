@@ -14,6 +14,7 @@ pub mod json;
 pub mod machine;
 pub mod matrix;
 pub mod object;
+pub mod predict;
 mod style;
 mod table;
 pub mod text;

@@ -15,41 +15,55 @@ const GROUP_SAMPLES: usize = 16;
 /// What a node may be given of the accesses over its share of the bandwidth, when the map is to be balanced.
 const BALANCE: f64 = 1.1;
 
-/// Neighbouring pages that go to one node, with the accesses of both halves by node of the thread.
+/// Neighbouring pages that go to one node.
 struct Group {
     first: (u32, u32),
     /// Demands of the list.
     range: std::ops::Range<usize>,
 }
 
-/// The better of two maps, one with every group on its cheapest node, one that also keeps the nodes evenly loaded. None
-/// for an object without samples. `taken` are bytes other objects already have on each node.
-pub(in crate::policy) fn best_map(
-    world: &World<'_>,
-    entry: &Entry,
-    demands: &Demands,
-    taken: &[f64],
-) -> Option<Outcome> {
-    let groups = groups(world, entry, demands);
-    if groups.is_empty() {
-        return None;
-    }
-    let outcomes = [false, true].map(|balanced| {
-        let mut load = Load::new(world);
-        for half in 0..2 {
-            let map = learn(world, demands, &groups, half, balanced);
-            let placement = Placement::map(world, entry, map);
-            let spill = Spill::of(world, &placement.bytes(), taken);
-            let others = demands.list.iter().enumerate().filter(|(i, _)| i % 2 != half).map(|(_, d)| d);
-            load.add_pages(others, &placement, &spill);
+/// A page map, made twice: from the samples with even numbers and from those with odd ones.
+pub(in crate::policy) struct PageMap<'a> {
+    halves: [(Placement<'a>, Spill); 2],
+    /// Price of each half on the samples of the other.
+    pub outcome: Outcome,
+}
+
+impl<'a> PageMap<'a> {
+    /// The better of two maps, one with every group on its cheapest node, one that also keeps the nodes evenly loaded. None
+    /// for an object without samples. `taken` are bytes other objects already have on each node.
+    pub fn best(world: &'a World<'a>, entry: &'a Entry, demands: &Demands, taken: &[f64]) -> Option<PageMap<'a>> {
+        let groups = groups(world, entry, demands);
+        if groups.is_empty() {
+            return None;
         }
-        load.outcome()
-    });
-    outcomes.into_iter().min_by(|a, b| a.time_ns.total_cmp(&b.time_ns))
+        let maps = [false, true].map(|balanced| {
+            let halves = [0, 1].map(|half| {
+                let placement = Placement::map(world, entry, learn(world, demands, &groups, half, balanced));
+                let spill = Spill::of(world, &placement.bytes(), taken);
+                (placement, spill)
+            });
+            let mut map = PageMap { halves, outcome: Load::new(world).outcome() };
+            let mut load = Load::new(world);
+            map.add_to(&mut load, demands);
+            map.outcome = load.outcome();
+            map
+        });
+        maps.into_iter().min_by(|a, b| a.outcome.time_ns.total_cmp(&b.outcome.time_ns))
+    }
+
+    /// Adds the object's accesses to a load, each half of the samples where the other one put them.
+    pub fn add_to(&self, load: &mut Load<'_>, demands: &Demands) {
+        for (half, (placement, spill)) in self.halves.iter().enumerate() {
+            let others = demands.list.iter().enumerate().filter(|(i, _)| i % 2 != half).map(|(_, d)| d);
+            load.add_pages(others, placement, spill);
+        }
+    }
 }
 
 fn groups(world: &World<'_>, entry: &Entry, demands: &Demands) -> Vec<Group> {
-    let unit = (page_size_in_use(entry.size, world.target.thp) / world.summary.header.page_size.max(PAGE)).max(1) as u32;
+    let unit =
+        (page_size_in_use(entry.size, world.target.thp) / world.summary.header.page_size.max(PAGE)).max(1) as u32;
     let mut groups: Vec<Group> = Vec::new();
     let mut last = (u32::MAX, u32::MAX);
     for (i, d) in demands.list.iter().enumerate() {

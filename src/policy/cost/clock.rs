@@ -79,11 +79,6 @@ impl Clock {
         self.slice_of.get(usize::from(slot)).copied().unwrap_or(0).into()
     }
 
-    /// CPU time charged in all, ns.
-    pub fn cpu_ns(&self) -> f64 {
-        self.slices.iter().map(|s| s.cpu_ns).sum()
-    }
-
     /// Time of the run when every access is as fast as recorded, ns.
     pub fn wall_ns(&self) -> f64 {
         self.slices.iter().map(|s| s.cpu_ns / s.parallel).sum()

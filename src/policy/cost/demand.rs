@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{WINDOWS, World};
+use super::{MEMORY_PART, WINDOWS, World};
 use crate::detect::Pattern;
 use crate::policy::place::extrapolate;
 use crate::profile::summary::Entry;
@@ -31,6 +31,8 @@ pub(in crate::policy) struct Demands {
     pub list: Vec<Demand>,
     /// Accesses by bin and node of the thread.
     pub sums: Vec<f64>,
+    /// CPU time by slice that these accesses waited for when they were recorded, ns.
+    pub waited_ns: Vec<f64>,
 }
 
 /// Number of a part of a slice: 0 is what is spread over the whole slice, 1 to [`WINDOWS`] its windows.
@@ -55,7 +57,9 @@ impl Demands {
     /// The accesses of `entry` on the target; the slices of its pattern say which thread of the target does what a thread
     /// of the profile did, where their numbers differ.
     pub fn of(world: &World<'_>, entry: &Entry, pattern: Option<&Pattern>) -> Demands {
-        let mut demands = Demands { list: Vec::new(), sums: vec![0.0; bins(world.clock.slices.len()) * world.nodes()] };
+        let slices = world.clock.slices.len();
+        let sums = vec![0.0; bins(slices) * world.nodes()];
+        let mut demands = Demands { list: Vec::new(), sums, waited_ns: vec![0.0; slices] };
         let counted: u64 = entry.cells.iter().map(|c| c.counters.accesses()).sum();
         if counted == 0 || !world.waits(entry) {
             return demands;
@@ -79,6 +83,7 @@ impl Demands {
                 false => user(world, pattern, cell.page, u32::from(cell.slot), rank),
             };
             let accesses = cell.counters.accesses() as f64 * per_access;
+            demands.waited_ns[slice] += accesses / world.accesses_per_ns(entry) * MEMORY_PART;
             demands.push(world, cell.instance, cell.page, from, bin(slice, part), accesses);
         }
         demands

@@ -71,12 +71,7 @@ impl<'a> Load<'a> {
     }
 
     /// Adds some of an object's accesses, page by page.
-    pub fn add_pages<'d>(
-        &mut self,
-        list: impl Iterator<Item = &'d Demand>,
-        placement: &Placement<'_>,
-        spill: &Spill,
-    ) {
+    pub fn add_pages<'d>(&mut self, list: impl Iterator<Item = &'d Demand>, placement: &Placement<'_>, spill: &Spill) {
         // Neighbours in the list are on one page most of the time.
         let mut last = ((u32::MAX, u32::MAX), 0);
         for d in list {

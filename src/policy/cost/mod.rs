@@ -21,6 +21,7 @@
 mod best;
 mod clock;
 mod demand;
+mod inputs;
 mod load;
 mod placement;
 #[cfg(test)]
@@ -35,7 +36,7 @@ use crate::profile::model::{ObjectKind, ThreadId};
 use crate::profile::summary::{Entry, Summary};
 use crate::topology::model::Model;
 
-pub(super) use best::best_map;
+pub(super) use best::PageMap;
 pub(super) use demand::Demands;
 pub(super) use load::{Load, Outcome};
 pub(super) use placement::{Placement, Spill};
@@ -83,9 +84,7 @@ impl<'a> World<'a> {
         let all: Vec<usize> = (0..model.nodes.len()).collect();
         let or_all = |list: Vec<usize>| if list.is_empty() { all.clone() } else { list };
         let cpu_nodes = or_all(all.iter().copied().filter(|i| !model.nodes[*i].cpus.is_empty()).collect());
-        let memory = or_all(
-            target.ids.iter().filter_map(|id| model.nodes.iter().position(|n| n.id == *id)).collect(),
-        );
+        let memory = or_all(target.ids.iter().filter_map(|id| model.nodes.iter().position(|n| n.id == *id)).collect());
         let nearest = |from: usize| {
             let latency = |to: &&usize| (model.latency[from][**to], **to != from);
             memory.iter().min_by(|a, b| latency(a).partial_cmp(&latency(b)).unwrap_or(std::cmp::Ordering::Equal))
@@ -170,11 +169,9 @@ impl<'a> World<'a> {
         (remote.iter().sum::<f64>() / remote.len() as f64 / crate::topology::model::LOCAL_DISTANCE).max(1.0)
     }
 
-    /// Time of a whole run but for the waiting that `loads` stand for, ns: `waiting` is the CPU time charged to what they
-    /// hold.
-    pub fn compute_ns(&self, waiting: f64) -> f64 {
-        let all = self.clock.cpu_ns();
-        let rest = if all > 0.0 { (1.0 - waiting * MEMORY_PART / all).clamp(0.0, 1.0) } else { 1.0 };
-        self.clock.wall_ns() * rest
+    /// Wall time of the run without the waiting that is priced, ns: `waited` is the CPU time of it by slice.
+    pub fn compute_ns(&self, waited: &[f64]) -> f64 {
+        let slices = self.clock.slices.iter().zip(waited);
+        slices.map(|(slice, waited)| (slice.cpu_ns - waited).max(0.0) / slice.parallel).sum()
     }
 }
