@@ -4,15 +4,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::target::TargetArgs;
 use crate::detect;
-use crate::policy::{self, Advice, Target};
+use crate::policy::{self, Advice};
 use crate::profile::summary::Summary;
 use crate::topology::Topology;
-
-/// Nodes that can be asked for: Linux numbers at most 1,024 (CONFIG_NODES_SHIFT = 10).
-const MOST_NODES: i64 = 1024;
-/// Threads that can be asked for: pid_max of a 64-bit kernel.
-const MOST_THREADS: i64 = 4_194_304;
 
 /// Classify the hot objects of a profile and print a placement policy (TOML)
 #[derive(Debug, clap::Args)]
@@ -20,12 +16,8 @@ pub struct Args {
     /// Profile to read
     #[arg(value_name = "PROF", default_value = "numamma.prof")]
     profile: PathBuf,
-    /// Make the policy for a machine with N nodes [default: this machine]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_NODES))]
-    nodes: Option<u32>,
-    /// Threads the program will run with [default: as recorded, at least one per node]
-    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
-    threads: Option<u32>,
+    #[command(flatten)]
+    target: TargetArgs,
     /// Write to FILE instead of stdout
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -63,7 +55,7 @@ fn advice(args: &Args) -> Result<(Advice, String), String> {
         summary.notes.iter().for_each(super::say);
     }
     let threads = detect::thread_ranks(&summary).len() as u32;
-    let target = Target::new(args.nodes, args.threads, &Topology::this_machine(), threads, &summary.header.thp);
+    let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
     let patterns = detect::classify_all(&summary);
     let advice =
         policy::advise(&summary, &patterns, &target).map_err(|e| format!("{}: {e}", args.profile.display()))?;

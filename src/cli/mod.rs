@@ -11,6 +11,7 @@ pub mod predict;
 pub mod profile;
 pub mod report;
 pub mod run;
+pub mod target;
 pub mod topology;
 pub mod verify;
 

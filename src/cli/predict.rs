@@ -3,16 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::target::TargetArgs;
 use crate::detect;
-use crate::policy::{self, Given, Target};
+use crate::policy::{self, Given};
 use crate::profile::summary::Summary;
 use crate::report::predict as table;
 use crate::topology::Topology;
-
-/// Nodes that can be asked for: Linux numbers at most 1,024 (CONFIG_NODES_SHIFT = 10).
-const MOST_NODES: i64 = 1024;
-/// Threads that can be asked for: pid_max of a 64-bit kernel.
-const MOST_THREADS: i64 = 4_194_304;
 
 /// Estimate what policies would gain on a machine, from a profile and a model of the machine
 #[derive(Debug, clap::Args)]
@@ -21,12 +17,8 @@ pub struct Args {
     /// Profile to read
     #[arg(value_name = "PROF", default_value = "numamma.prof")]
     profile: PathBuf,
-    /// Price for a machine with N nodes [default: this machine]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_NODES))]
-    nodes: Option<u32>,
-    /// Threads the program will run with [default: as recorded, at least one per node]
-    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
-    threads: Option<u32>,
+    #[command(flatten)]
+    target: TargetArgs,
     /// Price this policy file, too; may be given several times
     #[arg(long, value_name = "FILE")]
     policy: Vec<PathBuf>,
@@ -50,7 +42,7 @@ Rows: first-touch; interleave and block-naive (size / nodes) of every object; ad
 says for the same target; the policy files given; the best page-by-page placement that was found.
 
 Examples:
-  numamma predict --nodes 8 --threads 48
+  numamma predict --target "pack:4 numa:2 core:6"
   numamma predict run.prof --nodes 4 --policy policy.toml --objects";
 
 /// Runs the command.
@@ -71,7 +63,7 @@ fn render(args: &Args) -> Result<String, String> {
         summary.notes.iter().for_each(super::say);
     }
     let threads = detect::thread_ranks(&summary).len() as u32;
-    let target = Target::new(args.nodes, args.threads, &Topology::this_machine(), threads, &summary.header.thp);
+    let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
     let patterns = detect::classify_all(&summary);
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", args.profile.display());
     let advice = policy::advise(&summary, &patterns, &target).map_err(|e| named(&e))?;

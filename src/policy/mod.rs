@@ -12,7 +12,7 @@ mod matching;
 mod naming;
 mod place;
 mod predict;
-mod target;
+pub mod target;
 #[cfg(test)]
 mod tests;
 

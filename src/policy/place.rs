@@ -2,7 +2,7 @@
 //!
 //! This makes the placements that a pattern suggests, and those that are always worth a price; [`super::choose`] prices
 //! them. Slices only suggest blocks when enough of the object would be on the node of the thread that uses it, with
-//! thread t of T on node floor(t x nodes / T).
+//! threads on nodes as [`Target::home_of`] says.
 
 use std::collections::HashMap;
 
@@ -175,8 +175,7 @@ impl Scene<'_> {
     /// Nearest node with memory (index into the target's list) of a thread of the target; of one seen, extrapolated to the
     /// target's number of threads.
     fn node_of(&self, user: u32) -> u32 {
-        let home = self.world.home(self.world.node_of(user));
-        self.world.memory.iter().position(|n| *n == home).unwrap_or(0) as u32
+        self.target.home_of(user)
     }
 
     fn node_of_seen(&self, rank: u32) -> u32 {

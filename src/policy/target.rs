@@ -1,6 +1,7 @@
 //! The machine a policy is made for.
 
 use numamma_plan::machine::Thp;
+use numamma_plan::threads::thread_node_of;
 
 use crate::topology::Topology;
 use crate::topology::model::Model;
@@ -10,7 +11,7 @@ use crate::topology::model::Model;
 pub struct Target {
     /// Nodes with memory; at least 1. Portable policies are checked against [`PORTABLE_NODES`].
     pub nodes: u32,
-    /// Node numbers, ascending.
+    /// Numbers of the nodes with memory, ascending: what `nodes = "all"` means when the policy is applied.
     pub ids: Vec<u32>,
     /// Threads the program will create, the main thread included; at least 1.
     pub threads: u32,
@@ -20,61 +21,67 @@ pub struct Target {
     pub thp: Thp,
     /// For the policy: a synthetic topology such as `numa:4 core:2`.
     pub topology: String,
-    /// What placements are priced on. Its memory nodes are `ids`, in this order.
+    /// What placements are priced on. Its memory nodes are `ids`, in this order; nodes with CPUs only are among its
+    /// nodes too.
     pub model: Model,
 }
 
 /// Nodes with which a portable policy is checked: the usual two-socket machine with two nodes each.
 pub const PORTABLE_NODES: u32 = 4;
 
+/// What a profile says of huge pages, as the plan knows them.
+pub fn huge_pages(word: &str) -> Thp {
+    match word {
+        "always" => Thp::Always,
+        "madvise" => Thp::Madvise,
+        _ => Thp::Never,
+    }
+}
+
 impl Target {
     /// The target that was asked for: `nodes` and `threads` as given, else from `here` and the threads of the profile; a run with
     /// fewer threads than the target has nodes is taken for a small one, and at least a thread per node is assumed.
     /// `thp` is the profile's word for the huge page setting.
     pub fn new(nodes: Option<u32>, threads: Option<u32>, here: &Topology, profile_threads: u32, thp: &str) -> Target {
-        let memory: Vec<u32> = here.nodes.iter().filter(|n| n.memory > 0).map(|n| n.id).collect();
-        let wanted_nodes = nodes.unwrap_or(if memory.len() < 2 { PORTABLE_NODES } else { memory.len() as u32 });
+        let memory = here.nodes.iter().filter(|n| n.memory > 0).count() as u32;
+        let wanted_nodes = nodes.unwrap_or(if memory < 2 { PORTABLE_NODES } else { memory }).max(1);
         let threads = threads.unwrap_or(profile_threads.max(wanted_nodes)).max(1);
-        let cpus = |nodes: u32, total: u32| format!("numa:{nodes} core:{}", total.div_ceil(nodes).max(1));
-        let thp = match thp {
-            "always" => Thp::Always,
-            "madvise" => Thp::Madvise,
-            _ => Thp::Never,
-        };
-        match nodes {
-            Some(n) => {
-                let n = n.max(1);
-                Target {
-                    nodes: n,
-                    ids: (0..n).collect(),
-                    threads,
-                    portable: false,
-                    thp,
-                    topology: cpus(n, threads),
-                    model: Model::uniform(n, threads),
-                }
-            }
-            None if memory.len() < 2 => Target {
-                nodes: PORTABLE_NODES,
-                ids: (0..PORTABLE_NODES).collect(),
-                threads,
-                portable: true,
-                thp,
-                topology: cpus(1, here.cpu_count() as u32),
-                model: Model::uniform(PORTABLE_NODES, threads),
-            },
-            None => {
-                let n = memory.len() as u32;
-                Target {
-                    nodes: n,
-                    ids: memory,
-                    threads,
-                    portable: false,
-                    thp,
-                    topology: cpus(n, here.cpu_count() as u32),
-                    model: Model::of(here),
-                }
-            }
+        if nodes.is_none() && memory >= 2 {
+            return Target::of(Model::of(here), threads, huge_pages(thp));
         }
+        // As many CPUs on each node, whatever the number of threads is.
+        let model = Model::uniform(wanted_nodes, threads.div_ceil(wanted_nodes).saturating_mul(wanted_nodes));
+        let target = Target::of(model, threads, huge_pages(thp));
+        if nodes.is_some() {
+            return target;
+        }
+        Target { portable: true, topology: format!("numa:1 core:{}", here.cpu_count().max(1)), ..target }
+    }
+
+    /// A described machine with `threads` (at least 1 is assumed) on it. The model must have a node with memory.
+    pub fn of(model: Model, threads: u32, thp: Thp) -> Target {
+        let ids: Vec<u32> = model.memory_nodes().into_iter().map(|i| model.nodes[i].id).collect();
+        let (nodes, topology) = (ids.len() as u32, model.name.clone());
+        Target { nodes, ids, threads: threads.max(1), portable: false, thp, topology, model }
+    }
+
+    /// The node that thread `thread` is bound to under `bind = "compact"`, as an index into the nodes of the model:
+    /// threads are spread over the CPUs node after node, so a node with more CPUs has more threads and one without has
+    /// none. The apply preload binds by the same function.
+    pub fn node_of(&self, thread: u32) -> usize {
+        thread_node_of(thread, self.threads, self.model.nodes.iter().map(|n| n.cpus.len()))
+    }
+
+    /// The memory nearest to thread `thread`, as an index into `ids`: its own node's, or where that has none
+    /// the one with the least latency.
+    pub fn home_of(&self, thread: u32) -> u32 {
+        let node = self.node_of(thread);
+        let memory = self.model.memory_nodes();
+        let own = memory.iter().position(|i| *i == node);
+        let nearest = || {
+            let latency = |i: usize| self.model.latency[node][memory[i]];
+            (0..memory.len()).min_by(|a, b| latency(*a).total_cmp(&latency(*b)))
+        };
+        own.or_else(nearest).unwrap_or(0) as u32
     }
 }

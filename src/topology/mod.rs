@@ -7,8 +7,11 @@ use serde::{Deserialize, Serialize};
 
 pub mod machine;
 pub mod model;
+pub mod shape;
+pub mod synthetic;
 #[cfg(test)]
 mod tests;
+pub mod xml;
 
 /// One NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

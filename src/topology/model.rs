@@ -16,6 +16,11 @@ pub const DEFAULT_LATENCY_NS: f64 = 85.0;
 pub const DEFAULT_BANDWIDTH: f64 = 82e9;
 /// SLIT distance of a node to itself (ACPI specification 6.5, section 5.2.17).
 pub const LOCAL_DISTANCE: f64 = 10.0;
+/// Distance of two nodes that nobody gives (the kernel's REMOTE_DISTANCE).
+pub const REMOTE_DISTANCE: f64 = 20.0;
+/// How much farther than its neighbour's own memory a node without CPUs is when nobody says: HBM of the Xeon Max series in
+/// flat mode (SLIT 10, 13 for the near HBM, 21, 23 for the far one).
+pub const MEMORY_ONLY_DISTANCE: f64 = 3.0;
 
 /// Where a matrix comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +97,11 @@ impl Model {
             bandwidth_source: Source::Slit,
             nodes,
         }
+    }
+
+    /// Nodes with CPUs, as indices into [`Model::nodes`].
+    pub fn cpu_nodes(&self) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|i| !self.nodes[*i].cpus.is_empty()).collect()
     }
 
     /// Nodes with memory, as indices into [`Model::nodes`].

@@ -3,7 +3,7 @@
 //! `advise` prices placements with this mapping and the preload binds with it, so that a policy made for
 //! a binding meets that binding.
 
-use crate::machine::{Machine, Node};
+use crate::machine::Machine;
 use crate::policy::{Bind, Threads};
 
 /// Index (into `nodes` nodes) of the node of thread `rank` of `threads` when they are spread evenly in order:
@@ -13,38 +13,42 @@ pub fn thread_node(rank: u32, threads: u32, nodes: u32) -> u32 {
     (u64::from(rank % threads) * u64::from(nodes) / u64::from(threads)) as u32
 }
 
+/// Index of the node of thread `rank` of `threads` when they are spread evenly over the CPUs, counted node after node;
+/// `cpus` are the numbers of CPUs of the nodes. With as many CPUs on each node this is [`thread_node`]. Ranks beyond
+/// `threads` start over.
+// Runs at the start of every thread inside the program: allocates nothing.
+pub fn thread_node_of(rank: u32, threads: u32, cpus: impl Iterator<Item = usize> + Clone) -> usize {
+    let threads = u64::from(threads.max(1));
+    let total: u64 = cpus.clone().map(|n| n as u64).sum();
+    let mut left = u64::from(rank) % threads * total / threads;
+    for (index, n) in cpus.enumerate() {
+        if left < n as u64 {
+            return index;
+        }
+        left -= n as u64;
+    }
+    0
+}
+
 /// Number of the node that thread `rank` (0 is the main thread) is bound to; `None` when threads are left alone.
 pub fn bound_node(threads: &Threads, rank: u32, machine: &Machine) -> Option<u32> {
     let nodes = &machine.cpu_nodes;
+    let cpus = nodes.iter().map(|n| n.cpus.len());
     let index = match threads.bind {
         Bind::None => return None,
         Bind::Scatter => rank as usize % nodes.len().max(1),
         Bind::Compact => match threads.count {
-            Some(count) => thread_node(rank, count, nodes.len() as u32) as usize,
-            None => node_of_nth_cpu(rank, nodes),
+            Some(count) => thread_node_of(rank, count, cpus),
+            None => thread_node_of(rank, cpus.clone().sum::<usize>() as u32, cpus),
         },
     };
     nodes.get(index).map(|n| n.id)
 }
 
-/// Index of the node of the `rank`-th CPU, counting CPUs node after node and starting over after the last.
-// Runs at the start of every thread inside the program: allocates nothing.
-fn node_of_nth_cpu(rank: u32, nodes: &[Node]) -> usize {
-    let total: usize = nodes.iter().map(|n| n.cpus.len()).sum();
-    let mut left = rank as usize % total.max(1);
-    for (index, node) in nodes.iter().enumerate() {
-        if left < node.cpus.len() {
-            return index;
-        }
-        left -= node.cpus.len();
-    }
-    0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Thp;
+    use crate::machine::{Node, Thp};
 
     fn machine(cpus: &[u32]) -> Machine {
         let mut first = 0;
@@ -70,6 +74,18 @@ mod tests {
         assert_eq!((0..3).map(|t| thread_node(t, 3, 2)).collect::<Vec<_>>(), [0, 0, 1]);
         assert_eq!(thread_node(8, 8, 4), 0, "a ninth thread starts over");
         assert_eq!(nodes_of(Bind::Compact, Some(4), 4, &machine(&[2; 4])), [Some(0), Some(1), Some(2), Some(3)]);
+    }
+
+    #[test]
+    fn nodes_with_more_cpus_get_more_threads() {
+        let uneven = machine(&[6, 2]);
+        let found = nodes_of(Bind::Compact, Some(4), 5, &uneven);
+        assert_eq!(found, [Some(0), Some(0), Some(0), Some(1), Some(0)]);
+        for (threads, nodes) in [(1, 1), (7, 3), (48, 8), (5, 8), (64, 4)] {
+            let cpus = std::iter::repeat_n(6, nodes as usize);
+            let even = (0..threads).map(|t| thread_node_of(t, threads, cpus.clone()) as u32);
+            assert!(even.eq((0..threads).map(|t| thread_node(t, threads, nodes))), "{threads} on {nodes}");
+        }
     }
 
     #[test]

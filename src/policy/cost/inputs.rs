@@ -24,7 +24,7 @@ impl World<'_> {
     /// A sentence per input.
     pub fn inputs(&self) -> Vec<String> {
         let model = self.model();
-        let pairs = || self.cpu_nodes.iter().flat_map(|c| self.memory.iter().map(move |m| (*c, *m)));
+        let pairs = || self.thread_nodes.iter().flat_map(|c| self.memory.iter().map(move |m| (*c, *m)));
         let own = self.memory.iter().map(|m| model.bandwidth[*m][*m]);
         let serial: f64 = self.clock.slices.iter().filter(|s| s.serial).map(|s| s.cpu_ns).sum();
         let all: f64 = self.clock.slices.iter().map(|s| s.cpu_ns).sum();
@@ -36,10 +36,10 @@ impl World<'_> {
             ),
             format!("bandwidth of a node: {} GB/s ({})", range(own, 1e-9), source(model.bandwidth_source)),
             format!(
-                "threads: {} recorded, {} on {} with CPUs of the target, filled in creation order; {:.0} % of the CPU time serial",
+                "threads: {} recorded, {} on {} of the target in creation order; {:.0} % of the CPU time serial",
                 self.ranks.len(),
                 self.target.threads,
-                crate::policy::plural(self.cpu_nodes.len(), "node"),
+                crate::policy::plural(self.thread_nodes.len(), "node"),
                 if all > 0.0 { 100.0 * serial / all } else { 0.0 }
             ),
             format!(

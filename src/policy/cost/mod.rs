@@ -29,8 +29,6 @@ mod tests;
 
 use std::collections::HashMap;
 
-use numamma_plan::threads::thread_node;
-
 use super::Target;
 use crate::profile::model::{ObjectKind, ThreadId};
 use crate::profile::summary::{Entry, Summary};
@@ -65,8 +63,10 @@ pub(super) struct World<'a> {
     pub summary: &'a Summary,
     pub ranks: &'a HashMap<ThreadId, u32>,
     pub target: &'a Target,
-    /// Nodes with CPUs, indices into the model's nodes; at least one.
-    cpu_nodes: Vec<usize>,
+    /// Node (of the model) of every thread of the target.
+    node_of: Vec<u16>,
+    /// Nodes that have threads, indices into the model's nodes; at least one.
+    thread_nodes: Vec<usize>,
     /// Node of the model for each node number of the target, in the order of `target.ids`; at least one.
     pub memory: Vec<usize>,
     /// Nearest node with memory of every node.
@@ -83,14 +83,18 @@ impl<'a> World<'a> {
         let model = &target.model;
         let all: Vec<usize> = (0..model.nodes.len()).collect();
         let or_all = |list: Vec<usize>| if list.is_empty() { all.clone() } else { list };
-        let cpu_nodes = or_all(all.iter().copied().filter(|i| !model.nodes[*i].cpus.is_empty()).collect());
+        let node_of: Vec<u16> = (0..target.threads).map(|t| target.node_of(t) as u16).collect();
+        let mut thread_nodes: Vec<usize> = node_of.iter().map(|n| usize::from(*n)).collect();
+        thread_nodes.sort_unstable();
+        thread_nodes.dedup();
+        let thread_nodes = or_all(thread_nodes);
         let memory = or_all(target.ids.iter().filter_map(|id| model.nodes.iter().position(|n| n.id == *id)).collect());
         let nearest = |from: usize| {
             let latency = |to: &&usize| (model.latency[from][**to], **to != from);
             memory.iter().min_by(|a, b| latency(a).partial_cmp(&latency(b)).unwrap_or(std::cmp::Ordering::Equal))
         };
         let home: Vec<usize> = all.iter().map(|from| nearest(*from).copied().unwrap_or(0)).collect();
-        let local_ns = cpu_nodes.iter().map(|n| model.latency[*n][home[*n]]).fold(f64::INFINITY, f64::min);
+        let local_ns = thread_nodes.iter().map(|n| model.latency[*n][home[*n]]).fold(f64::INFINITY, f64::min);
         let by_cost = summary.entries.iter().any(|e| e.total.cost_ns > 0);
         let cpus: usize = model.nodes.iter().map(|n| n.cpus.len()).sum();
         let scale = clock::Scale {
@@ -100,7 +104,7 @@ impl<'a> World<'a> {
             nodes: model.nodes.len(),
         };
         let clock = clock::Clock::new(summary, ranks, by_cost, &scale);
-        World { summary, ranks, target, cpu_nodes, memory, home, clock, by_cost, local_ns }
+        World { summary, ranks, target, node_of, thread_nodes, memory, home, clock, by_cost, local_ns }
     }
 
     pub fn model(&self) -> &Model {
@@ -112,10 +116,9 @@ impl<'a> World<'a> {
         self.target.model.nodes.len()
     }
 
-    /// Node (of the model) on which a thread of the target runs: threads in creation order fill the nodes that have CPUs.
+    /// Node (of the model) on which a thread of the target runs: threads in creation order fill the CPUs node after node.
     pub fn node_of(&self, thread: u32) -> usize {
-        let index = thread_node(thread, self.target.threads, self.cpu_nodes.len() as u32);
-        self.cpu_nodes.get(index as usize).copied().unwrap_or(0)
+        self.node_of.get(thread as usize).copied().unwrap_or_default().into()
     }
 
     /// Nearest node with memory of a node.
@@ -123,9 +126,9 @@ impl<'a> World<'a> {
         self.home.get(node).copied().unwrap_or(0)
     }
 
-    /// Nodes with memory that are the nearest of a node with CPUs, in the order of `memory`.
+    /// Nodes with memory that are the nearest of a node with threads, in the order of `memory`.
     pub fn homes(&self) -> Vec<usize> {
-        let near = |n: &usize| self.cpu_nodes.iter().any(|c| self.home(*c) == *n);
+        let near = |n: &usize| self.thread_nodes.iter().any(|c| self.home(*c) == *n);
         self.memory.iter().copied().filter(near).collect()
     }
 

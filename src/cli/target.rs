@@ -1,0 +1,79 @@
+//! `--target`, `--nodes` and `--threads`: the machine that advice and predictions are for.
+
+use std::fs;
+use std::path::Path;
+
+use crate::policy::Target;
+use crate::policy::target::huge_pages;
+use crate::topology::model::Model;
+use crate::topology::{Topology, synthetic, xml};
+
+/// Nodes that can be asked for: Linux numbers at most 1,024 (CONFIG_NODES_SHIFT = 10).
+const MOST_NODES: i64 = 1024;
+/// Threads that can be asked for: pid_max of a 64-bit kernel.
+const MOST_THREADS: i64 = 4_194_304;
+/// Largest hwloc file that is read, bytes: lstopo writes about 2 KiB for a CPU, and a machine has at most 8,192.
+const LARGEST_FILE: u64 = 64 << 20;
+
+/// The machine the program will run on.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct TargetArgs {
+    /// Machine to make it for: an hwloc file (`lstopo m.xml`, `numamma topology --xml`) or a synthetic description such as
+    /// "pack:4 numa:2 core:6" [default: this machine]
+    #[arg(long, value_name = "SPEC", conflicts_with = "nodes")]
+    pub target: Option<String>,
+    /// Make it for a machine with N equal nodes [default: this machine]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_NODES))]
+    pub nodes: Option<u32>,
+    /// Threads the program will run with [default: as recorded, at least one per node; with --target one per CPU if the
+    /// recorded run had one per CPU of this machine or fewer than the target has nodes]
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
+    pub threads: Option<u32>,
+}
+
+impl TargetArgs {
+    /// The machine that was asked for; `here` is this one, `profile_threads` and `thp` are of the recorded run.
+    ///
+    /// # Errors
+    /// A line for the user: what of `--target` cannot be used, and what to write instead.
+    pub fn resolve(&self, here: &Topology, profile_threads: u32, thp: &str) -> Result<Target, String> {
+        let Some(spec) = &self.target else {
+            return Ok(Target::new(self.nodes, self.threads, here, profile_threads, thp));
+        };
+        let model = described(spec)?;
+        let cpus = model.nodes.iter().map(|n| n.cpus.len()).sum::<usize>() as u32;
+        let one_per_cpu =
+            profile_threads as usize == here.cpu_count() || (profile_threads as usize) < model.cpu_nodes().len();
+        let threads = self.threads.unwrap_or(if one_per_cpu { cpus } else { profile_threads });
+        Ok(Target::of(model, threads, huge_pages(thp)))
+    }
+}
+
+/// The machine that `--target SPEC` names: a file if there is one of that name, else a synthetic description.
+fn described(spec: &str) -> Result<Model, String> {
+    let path = Path::new(spec);
+    let looks_like_a_file = spec.contains('/') || spec.ends_with(".xml");
+    if looks_like_a_file || path.exists() {
+        let wrong = |e: String| format!("--target {spec}: {e}");
+        return xml::parse(&read(path).map_err(wrong)?).and_then(|shape| shape.model()).map_err(wrong);
+    }
+    let wrong = |e: String| {
+        format!(
+            "--target \"{spec}\": {e}. Write an hwloc file (as from `lstopo m.xml`) or levels like \"pack:4 numa:2 core:6\""
+        )
+    };
+    synthetic::parse(spec).and_then(|shape| shape.model()).map_err(wrong)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let again = "write it with `lstopo m.xml` or `numamma topology --xml -o m.xml`";
+    let size = fs::metadata(path).map_err(|e| format!("{e}; {again}"))?;
+    if size.is_dir() {
+        return Err(format!("it is a directory; {again}"));
+    }
+    if size.len() > LARGEST_FILE {
+        return Err(format!("it is larger than {} MiB, which no hwloc file is; {again}", LARGEST_FILE >> 20));
+    }
+    let bytes = fs::read(path).map_err(|e| format!("{e}; {again}"))?;
+    String::from_utf8(bytes).map_err(|_| format!("it is not text, so not an hwloc XML file; {again}"))
+}
