@@ -88,11 +88,18 @@ impl Scene<'_> {
         if self.ranks.len() < 2 {
             return Err("one thread uses everything; first touch places it".into());
         }
+        // One placement for all phases: changing it between them pays only when the moved pages cost less than they gain,
+        // which the cost model has to say.
+        let pattern = pattern.overall();
         let choice = match pattern.kind {
             PatternKind::Small | PatternKind::Cold => return Err(pattern.evidence.clone()),
             PatternKind::Unsure => return Err(format!("too few samples: {}", pattern.evidence)),
             PatternKind::Private => self.private(entry, pattern)?,
-            PatternKind::Random => self.spread(entry, pattern)?,
+            PatternKind::Random | PatternKind::ReadShared | PatternKind::Irregular => self.spread(entry, pattern)?,
+            // Never the pattern of a whole run.
+            PatternKind::Phased => return Err(pattern.evidence.clone()),
+            // Rows allocated one by one: what can be placed is an instance, as with private ones.
+            PatternKind::Block | PatternKind::BlockCyclic if pattern.group.is_some() => self.rows(entry, pattern)?,
             PatternKind::Block => self.sliced(entry, pattern, PolicyKind::Block),
             PatternKind::BlockCyclic => self.sliced(entry, pattern, PolicyKind::BlockCyclic),
         };
@@ -164,6 +171,19 @@ impl Scene<'_> {
                     .into(),
             ))),
         }
+    }
+
+    /// Rows of a matrix, each an allocation of its own: local where the user allocates them, else spread, because no rule
+    /// can give the instances of one call site to nodes by their number.
+    fn rows(&self, entry: &Entry, pattern: &Pattern) -> Result<Choice, String> {
+        if !pattern.owners.is_empty() {
+            return self.private(entry, pattern);
+        }
+        Ok(Choice::interleave(Some(
+            "its rows are allocated one by one and shared, which no rule can follow yet, so their pages are spread; one \
+             allocation for all rows could be placed by blocks"
+                .into(),
+        )))
     }
 
     fn bound(&self, rank: u32, pattern: &Pattern) -> Result<Choice, String> {
