@@ -42,7 +42,7 @@ Rows: first-touch; interleave and block-naive (size / nodes) of every object; ad
 says for the same target; the policy files given; the best page-by-page placement that was found.
 
 Examples:
-  numamma predict --target "pack:4 numa:2 core:6"
+  numamma predict --target \"pack:4 numa:2 core:6\"
   numamma predict run.prof --nodes 4 --policy policy.toml --objects";
 
 /// Runs the command.

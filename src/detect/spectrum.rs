@@ -23,6 +23,9 @@ pub(crate) struct Line {
 
 /// Lines of the rank spectrum worth folding: the true one is the strongest unless the order is permuted.
 const RANK_LINES: usize = 4;
+/// Weakest line of the rank spectrum worth folding: slices in thread order that explain the least share that counts give
+/// 0.4 x 0.9 (the sinc of a slice); unequal slices and missing threads less. Permuted orders are left to the pair spectrum.
+const WEAKEST_LINE: f64 = 0.15;
 /// Lines of the pair spectrum whose sub-multiples are tried.
 const PAIR_LINES: usize = 6;
 /// Periods from the pair spectrum worth folding.
@@ -31,6 +34,15 @@ const PAIR_PERIODS: usize = 6;
 const PAIRS: f64 = 2.0e6;
 /// Standard deviations from which a line of the pair spectrum is a candidate; the folding decides.
 const PAIR_SIGMA: f64 = 4.5;
+
+/// Forward transform in place. Plans are kept: making one costs as much as using it.
+fn transform(buffer: &mut [Complex<f32>]) {
+    thread_local! {
+        static PLANNER: std::cell::RefCell<FftPlanner<f32>> = std::cell::RefCell::new(FftPlanner::new());
+    }
+    let plan = PLANNER.with(|p| p.borrow_mut().plan_fft_forward(buffer.len()));
+    plan.process(buffer);
+}
 
 fn padded(pages: u32) -> usize {
     // 1.5 times zero padding keeps the loss between two bins under 20 %.
@@ -47,13 +59,14 @@ pub(crate) fn rank_lines(points: &Points) -> Vec<Line> {
         let z = (unit(p.thread) - mean) * f64::from(p.weight);
         buffer[p.page as usize] += Complex::new(z.re as f32, z.im as f32);
     }
-    FftPlanner::new().plan_fft_forward(buffer.len()).process(&mut buffer);
+    transform(&mut buffer);
     let len = buffer.len();
     let power = |i: usize| buffer[i].norm_sqr().max(buffer[(len - i) % len].norm_sqr());
     let powers: Vec<f32> = (0..=len / 2).map(power).collect();
     peaks(&powers, len, points.pages, RANK_LINES)
         .into_iter()
         .map(|(frequency, power)| Line { frequency, strength: f64::from(power).sqrt() / points.samples.max(1e-9) })
+        .filter(|line| line.strength >= WEAKEST_LINE)
         .collect()
 }
 
@@ -74,7 +87,7 @@ pub(crate) fn pair_periods(points: &Points) -> Vec<f64> {
             if frequency < lowest {
                 break;
             }
-            found.push(climb(&normal, len, frequency, points));
+            found.push(climb(&normal, len, frequency, points, 0.3 / j as f64));
         }
     }
     found.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -105,13 +118,14 @@ fn harmonic_sum(normal: &[f32], len: usize, frequency: f64, threads: usize) -> f
     (1..=count).map(at).sum::<f64>() / (count as f64).sqrt()
 }
 
-/// Best harmonic sum near `frequency`, in steps that keep the highest harmonic within a quarter of a bin.
-fn climb(normal: &[f32], len: usize, frequency: f64, points: &Points) -> (f64, f64) {
+/// Best harmonic sum within `reach` bins of `frequency`, in steps that keep the highest harmonic within a quarter of a
+/// bin. The j-th part of a line is known j times as well as the line.
+fn climb(normal: &[f32], len: usize, frequency: f64, points: &Points, reach: f64) -> (f64, f64) {
     let threads = points.threads();
     let count = threads.min((0.5 / frequency) as usize).max(1) as f64;
     let bin = 1.0 / f64::from(points.pages);
     let step = 0.25 * bin / count;
-    let reach = (0.3 * bin / step) as i64;
+    let reach = (reach * bin / step) as i64;
     (-reach..=reach)
         .map(|i| frequency + i as f64 * step)
         .filter(|f| *f > 0.0)
@@ -165,7 +179,7 @@ fn pair_spectrum(points: &Points) -> Option<(Vec<f32>, usize)> {
     for h in &mut histogram {
         *h = Complex::new(h.re - h.im * ratio, 0.0);
     }
-    FftPlanner::new().plan_fft_forward(len).process(&mut histogram);
+    transform(&mut histogram);
     Some((histogram[..=len / 2].iter().map(|c| c.re).collect(), len))
 }
 

@@ -10,8 +10,11 @@ mod cost;
 mod emit;
 mod matching;
 mod naming;
+#[cfg(test)]
+mod paper_tests;
 mod place;
 mod predict;
+mod probe;
 pub mod target;
 #[cfg(test)]
 mod tests;

@@ -10,8 +10,9 @@ use numamma_plan::plan::{PAGE, page_size_in_use};
 use numamma_plan::policy::{Auto, Block, ObjectRule, Place, PolicyKind, Size};
 
 use super::cost::World;
+use super::probe::{Layout, Probe, extrapolate};
 use super::{Target, choose, naming, note};
-use crate::detect::{Pattern, PatternKind, Slice};
+use crate::detect::{Pattern, PatternKind};
 use crate::profile::model::{ObjectKind, ThreadId};
 use crate::profile::summary::{Entry, Summary};
 
@@ -28,15 +29,11 @@ pub(super) struct Scene<'a> {
 const WORTH_BLOCKS: f64 = 0.6;
 /// Share of pages that the right threads touched first from which first touch needs no help.
 const TOUCHED_RIGHT: f64 = 0.9;
-/// Places looked at when a distribution is checked.
-const PROBES: u64 = 8192;
 /// Blocks this much larger than a node's part (because huge pages are) cannot follow the threads any more; the
 /// paper still placed `cjac` of LU so (5 MiB / 8 = 640 KiB on pages of 2 MiB), which spreads it in large pieces.
 const COARSE: f64 = 1.5;
 /// Single nodes that are priced; on larger machines the first ones stand for all.
 const MOST_SINGLE: usize = 16;
-/// Nodes Linux can number.
-const MOST_NODES: usize = 1024;
 /// Part of the accesses that decides on how many pages an object really has.
 const HOT_PART: f64 = 0.9;
 /// Used part of an object below which blocks are computed from the used part.
@@ -111,14 +108,21 @@ impl Scene<'_> {
         if self.ranks.len() < 2 {
             return Err("one thread uses everything; first touch places it".into());
         }
-        let mut choices = match pattern.kind {
+        // One placement for all phases: a policy file has one place per object.
+        let pattern = pattern.overall();
+        let first = match pattern.kind {
             PatternKind::Small | PatternKind::Cold => return Err(pattern.evidence.clone()),
             PatternKind::Unsure => return Err(format!("too few samples: {}", pattern.evidence)),
-            PatternKind::Private => vec![self.private(entry, pattern)?],
-            PatternKind::Block => vec![self.sliced(entry, pattern, PolicyKind::Block)],
-            PatternKind::BlockCyclic => vec![self.sliced(entry, pattern, PolicyKind::BlockCyclic)],
-            _ => vec![self.spread(entry, pattern)?],
+            PatternKind::Private => self.private(entry, pattern)?,
+            PatternKind::Random | PatternKind::ReadShared | PatternKind::Irregular => self.spread(entry, pattern)?,
+            // Never the pattern of a whole run.
+            PatternKind::Phased => return Err(pattern.evidence.clone()),
+            // Rows allocated one by one: what can be placed is an instance, as with private ones.
+            PatternKind::Block | PatternKind::BlockCyclic if pattern.group.is_some() => self.rows(entry, pattern)?,
+            PatternKind::Block => self.sliced(entry, pattern, PolicyKind::Block),
+            PatternKind::BlockCyclic => self.sliced(entry, pattern, PolicyKind::BlockCyclic),
         };
+        let mut choices = vec![first];
         let mut rule = naming::name(self.summary, entry)?;
         rule.size = Some(entry.size);
         rule.pattern = Some(note(pattern));
@@ -219,6 +223,19 @@ impl Scene<'_> {
                     .into(),
             ))),
         }
+    }
+
+    /// Rows of a matrix, each an allocation of its own: local where the user allocates them, else spread, because no rule
+    /// can give the instances of one call site to nodes by their number.
+    fn rows(&self, entry: &Entry, pattern: &Pattern) -> Result<Choice, String> {
+        if !pattern.owners.is_empty() {
+            return self.private(entry, pattern);
+        }
+        Ok(Choice::interleave(Some(
+            "its rows are allocated one by one and shared, which no rule can follow yet, so their pages are spread; one \
+             allocation for all rows could be placed by blocks"
+                .into(),
+        )))
     }
 
     fn bound(&self, rank: u32, pattern: &Pattern) -> Result<Choice, String> {
@@ -324,75 +341,6 @@ impl Scene<'_> {
     fn layout(&self, order: Vec<u32>, probe: &Probe<'_>, base: u64, page: u64) -> Layout {
         let block = round_up(base.div_ceil(order.len().max(1) as u64), page);
         Layout { local: probe.local(&order, block, |t| self.node_of(t)), order, block }
-    }
-}
-
-/// Blocks of `block` bytes on nodes in `order`, and the share of the object that so comes to its users.
-struct Layout {
-    order: Vec<u32>,
-    block: u64,
-    local: f64,
-}
-
-/// Evenly spaced places of an object with the thread of the target that uses each.
-struct Probe<'a> {
-    slices: &'a [Slice],
-    size: u64,
-    whole: u64,
-    /// Threads of the profile and of the target.
-    seen: u32,
-    threads: u32,
-}
-
-/// The target's thread that does what thread `rank` of `seen` did, `part` (0 to 1) of the way through its slice: ranks are
-/// places in [0, 1), so a pattern seen with T threads holds for T'.
-pub(super) fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 {
-    if seen == threads {
-        return rank;
-    }
-    let place = (f64::from(rank) + part) / f64::from(seen.max(1));
-    ((place * f64::from(threads)) as u32).min(threads.saturating_sub(1))
-}
-
-impl Probe<'_> {
-    fn places(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        let step = (self.size / PROBES).max(1);
-        (0..self.size.div_ceil(step)).filter_map(move |i| {
-            let at = i * step + step / 2;
-            let inside = at % self.whole.max(1);
-            let index = self.slices.partition_point(|s| s.end <= inside);
-            let slice = self.slices.get(index).filter(|s| s.start <= inside)?;
-            let part = (inside - slice.start) as f64 / (slice.end - slice.start).max(1) as f64;
-            Some((at, extrapolate(slice.thread, part, self.seen, self.threads)))
-        })
-    }
-
-    /// Share of the places whose block's node is the thread's.
-    fn local(&self, order: &[u32], block: u64, node_of: impl Fn(u32) -> u32) -> f64 {
-        let (mut all, mut good) = (0u64, 0u64);
-        for (at, thread) in self.places() {
-            all += 1;
-            let node = order.get((at / block % order.len().max(1) as u64) as usize);
-            good += u64::from(node == Some(&node_of(thread)));
-        }
-        if all == 0 { 0.0 } else { good as f64 / all as f64 }
-    }
-
-    /// For each block of the cycle the node that most of its users are on. Blocks that no place falls into are left
-    /// out at the end.
-    fn wanted(&self, count: u32, block: u64, node_of: impl Fn(u32) -> u32) -> Vec<u32> {
-        let mut votes = vec![vec![0u64; MOST_NODES]; count as usize];
-        for (at, thread) in self.places() {
-            let index = (at / block % u64::from(count.max(1))) as usize;
-            if let Some(vote) = votes[index].get_mut(node_of(thread) as usize) {
-                *vote += 1;
-            }
-        }
-        let best = |v: &Vec<u64>| {
-            let most = v.iter().copied().max().filter(|m| *m > 0)?;
-            v.iter().position(|x| *x == most).map(|i| i as u32)
-        };
-        votes.iter().map_while(best).collect()
     }
 }
 

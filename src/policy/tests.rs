@@ -16,10 +16,10 @@ const PAGE: u64 = 4096;
 const CONSTANTS: (u64, u64) = (0x1000_0000, 0x2000_0000);
 
 /// xorshift64*.
-struct Random(u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -63,7 +63,7 @@ fn thread(id: u32) -> Thread {
     }
 }
 
-fn profile(threads: u32, thp: &str, entries: Vec<Entry>) -> Summary {
+pub(super) fn profile(threads: u32, thp: &str, entries: Vec<Entry>) -> Summary {
     let module = |id, path: &str| Module { id, path: path.into(), build_id: None, read_only: vec![CONSTANTS] };
     Summary {
         header: header(thp),
@@ -78,7 +78,7 @@ fn profile(threads: u32, thp: &str, entries: Vec<Entry>) -> Summary {
 }
 
 /// An entry of `cost` ms whose `samples` accesses go, at random offsets, to the thread that `user` names.
-fn entry(name: &str, size: u64, cost: u64, samples: u64, user: impl Fn(u64, &mut Random) -> u32) -> Entry {
+pub(super) fn entry(name: &str, size: u64, cost: u64, samples: u64, user: impl Fn(u64, &mut Random) -> u32) -> Entry {
     let mut r = Random(size ^ 0x9E37_79B9_7F4A_7C15);
     let one = Counters { reads: 1, ..Counters::default() };
     let mut cells: Vec<Cell> = (0..samples)
@@ -108,7 +108,7 @@ fn entry(name: &str, size: u64, cost: u64, samples: u64, user: impl Fn(u64, &mut
 }
 
 /// An allocation instead of a global.
-fn heap(mut e: Entry, offsets: &[u64]) -> Entry {
+pub(super) fn heap(mut e: Entry, offsets: &[u64]) -> Entry {
     e.kind = ObjectKind::Heap;
     e.linkage.clear();
     e.module = None;
@@ -117,7 +117,7 @@ fn heap(mut e: Entry, offsets: &[u64]) -> Entry {
     e
 }
 
-fn numbered(mut entries: Vec<Entry>) -> Vec<Entry> {
+pub(super) fn numbered(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries.iter_mut().enumerate().for_each(|(i, e)| e.id = i as u32);
     entries
 }

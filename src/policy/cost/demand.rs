@@ -3,13 +3,14 @@
 use rustc_hash::FxHashMap;
 
 use super::{MEMORY_PART, WINDOWS, World};
-use crate::detect::Pattern;
-use crate::policy::place::extrapolate;
+use crate::detect::{Pattern, PatternKind};
+use crate::policy::probe::extrapolate;
 use crate::profile::summary::Entry;
 
-/// Samples a thread must have in a slice before their order says when in the slice they are: two per window. Those of a
-/// thread with fewer are spread over the whole slice.
-const ORDERED: u32 = 2 * WINDOWS as u32;
+/// Samples a thread must have in a slice before their order says when in the slice they are: with n samples the middle one is
+/// known to sqrt(0.25 / n) of the slice (one standard deviation), which is half a window here. Those of a thread with fewer
+/// are spread over the whole slice.
+const ORDERED: u32 = (WINDOWS * WINDOWS) as u32;
 
 /// Accesses to one page by threads of one node at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -120,12 +121,16 @@ fn user(world: &World<'_>, pattern: Option<&Pattern>, page: u32, slot: u32, rank
         return world.node_of(rank);
     }
     let at = u64::from(page) * world.summary.header.page_size;
-    let part = pattern.and_then(|p| part_of_slice(p, at, rank)).unwrap_or_else(|| scattered(page, slot));
+    let part = pattern.and_then(|p| part_of_slice(p.overall(), at, rank)).unwrap_or_else(|| scattered(page, slot));
     world.node_of(extrapolate(rank, part, seen, threads))
 }
 
 /// How far into its slice a thread is at a byte of the object, 0 to 1; none where the slice is another's.
 fn part_of_slice(pattern: &Pattern, at: u64, rank: u32) -> Option<f64> {
+    // Runs of a page map and rows over many instances are no parts that threads share out in order.
+    if !matches!(pattern.kind, PatternKind::Block | PatternKind::BlockCyclic) || pattern.group.is_some() {
+        return None;
+    }
     let inside = pattern.period.map_or(at, |p| at % p.max(1));
     let index = pattern.slices.partition_point(|s| s.end <= inside);
     let slice = pattern.slices.get(index).filter(|s| s.start <= inside && s.thread == rank)?;

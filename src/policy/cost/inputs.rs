@@ -26,8 +26,9 @@ impl World<'_> {
         let model = self.model();
         let pairs = || self.thread_nodes.iter().flat_map(|c| self.memory.iter().map(move |m| (*c, *m)));
         let own = self.memory.iter().map(|m| model.bandwidth[*m][*m]);
-        let serial: f64 = self.clock.slices.iter().filter(|s| s.serial).map(|s| s.cpu_ns).sum();
-        let all: f64 = self.clock.slices.iter().map(|s| s.cpu_ns).sum();
+        // Folds from 0.0: the sum of no floats is -0.0, which would be printed with its sign.
+        let serial = self.clock.slices.iter().filter(|s| s.serial).fold(0.0, |sum, s| sum + s.cpu_ns);
+        let all = self.clock.slices.iter().fold(0.0, |sum, s| sum + s.cpu_ns);
         let mut inputs = vec![
             format!(
                 "latency: {} ns ({})",

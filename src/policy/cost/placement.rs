@@ -6,7 +6,7 @@ use numamma_plan::plan::{self, HUGE_PAGE, PAGE, PlanError, page_size_in_use};
 use numamma_plan::policy::{PatternNote, Place};
 
 use super::World;
-use crate::policy::place::extrapolate;
+use crate::policy::probe::extrapolate;
 use crate::profile::model::ThreadId;
 use crate::profile::summary::{Entry, TouchRun};
 
