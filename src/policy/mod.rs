@@ -18,6 +18,8 @@ mod probe;
 pub mod target;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unequal_tests;
 
 use numamma_plan::policy::{Bind, Machine, ObjectRule, PatternNote, Policy, Program, Size, Threads};
 

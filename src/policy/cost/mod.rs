@@ -25,7 +25,7 @@ mod inputs;
 mod load;
 mod placement;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::HashMap;
 

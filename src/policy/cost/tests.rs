@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
 /// Nodes with (CPUs, bytes of memory), latencies and bandwidths [from][to].
-fn machine(nodes: &[(u32, u64)], latency: &[&[f64]], bandwidth: &[&[f64]]) -> Model {
+pub(in crate::policy) fn machine(nodes: &[(u32, u64)], latency: &[&[f64]], bandwidth: &[&[f64]]) -> Model {
     let mut next = 0;
     let node = |(id, (cpus, memory)): (usize, &(u32, u64))| {
         next += cpus;
