@@ -38,8 +38,13 @@ const EXAMPLES: &str = "Columns:
   busiest node  share of the accesses that one node's memory serves (1 / nodes when balanced)
   time          estimated, over first touch's (the recorded first touchers on the target's threads)
   speed-up      the inverse
-Rows: first-touch; interleave and block-naive (size / nodes) of every object; advised, as `numamma advise`
-says for the same target; the policy files given; the best page-by-page placement that was found.
+Rows:
+  first-touch    as recorded
+  interleave     every object page by page over all nodes
+  block-naive    every object in blocks of size / nodes
+  advised        what `numamma advise` says for the same target
+  FILE           each policy given
+  best possible  the best that was found, page by page
 
 Examples:
   numamma predict --target \"pack:4 numa:2 core:6\"

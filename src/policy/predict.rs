@@ -223,39 +223,40 @@ impl<'a> Table<'a> {
         let demands = Demands::of(world, entry, Some(pattern));
         self.waited_ns.iter_mut().zip(&demands.waited_ns).for_each(|(sum, w)| *sum += w);
         self.priced_share += share;
+        let hot = share >= HOT_SHARE;
         let mut outcomes = Vec::with_capacity(self.columns.len() + 1);
         let mut placements = Vec::with_capacity(self.columns.len());
         for ((column, spill), load) in self.columns.iter_mut().zip(&self.spills).zip(&mut self.loads) {
             let placement = column.placement(world, entry)?;
             load.add(&demands, &placement, spill);
-            let mut alone = Load::new(world);
-            alone.add(&demands, &placement, spill);
-            outcomes.push(alone.outcome());
+            if hot {
+                let mut alone = Load::new(world);
+                alone.add(&demands, &placement, spill);
+                outcomes.push(alone.outcome());
+            }
             placements.push((placement, spill));
+        }
+        if !hot {
+            // Too small to look for the best: as advised.
+            let (placement, spill) = &placements[ADVISED];
+            self.best.add(&demands, placement, spill);
+            return Ok(());
         }
         let map = PageMap::best(world, entry, &demands, &[]);
         let cheapest = |a: &(usize, &Outcome), b: &(usize, &Outcome)| a.1.time_ns.total_cmp(&b.1.time_ns);
-        let (index, least) = outcomes.iter().enumerate().min_by(cheapest).map_or((0, None), |(i, o)| (i, Some(*o)));
-        match (map, least) {
-            (Some(map), Some(least)) if map.outcome.time_ns < least.time_ns => {
+        let (index, least) = outcomes.iter().enumerate().min_by(cheapest).map_or((0, outcomes[0]), |(i, o)| (i, *o));
+        match map.filter(|m| m.outcome.time_ns < least.time_ns) {
+            Some(map) => {
                 map.add_to(&mut self.best, &demands);
                 outcomes.push(map.outcome);
             }
-            (_, Some(least)) => {
+            None => {
                 self.best.add(&demands, &placements[index].0, placements[index].1);
                 outcomes.push(least);
             }
-            _ => return Ok(()),
         }
-        if share >= HOT_SHARE {
-            let policies = self.prices(&outcomes, 0.0);
-            self.objects.push(ObjectPrice {
-                name: entry.name.clone(),
-                share,
-                pattern: pattern.kind.as_str(),
-                policies,
-            });
-        }
+        let policies = self.prices(&outcomes, 0.0);
+        self.objects.push(ObjectPrice { name: entry.name.clone(), share, pattern: pattern.kind.as_str(), policies });
         Ok(())
     }
 
@@ -309,6 +310,8 @@ impl<'a> Table<'a> {
     }
 }
 
+/// Index of the advised policy's column.
+const ADVISED: usize = 3;
 /// Name of the last column.
 const BEST: &str = "best possible";
 

@@ -30,8 +30,8 @@ pub(in crate::policy) struct Demand {
 #[derive(Debug, Clone, Default)]
 pub(in crate::policy) struct Demands {
     pub list: Vec<Demand>,
-    /// Accesses by bin and node of the thread.
-    pub sums: Vec<f64>,
+    /// Accesses by (bin, node of the thread).
+    pub sums: FxHashMap<(u16, u16), f64>,
     /// CPU time by slice that these accesses waited for when they were recorded, ns.
     pub waited_ns: Vec<f64>,
 }
@@ -59,8 +59,7 @@ impl Demands {
     /// of the profile did, where their numbers differ.
     pub fn of(world: &World<'_>, entry: &Entry, pattern: Option<&Pattern>) -> Demands {
         let slices = world.clock.slices.len();
-        let sums = vec![0.0; bins(slices) * world.nodes()];
-        let mut demands = Demands { list: Vec::new(), sums, waited_ns: vec![0.0; slices] };
+        let mut demands = Demands { waited_ns: vec![0.0; slices], ..Demands::default() };
         let counted: u64 = entry.cells.iter().map(|c| c.counters.accesses()).sum();
         if counted == 0 || !world.waits(entry) {
             return demands;
@@ -85,16 +84,16 @@ impl Demands {
             };
             let accesses = cell.counters.accesses() as f64 * per_access;
             demands.waited_ns[slice] += accesses / world.accesses_per_ns(entry) * MEMORY_PART;
-            demands.push(world, cell.instance, cell.page, from, bin(slice, part), accesses);
+            demands.push(cell.instance, cell.page, from as u16, bin(slice, part), accesses);
         }
         demands
     }
 
-    fn push(&mut self, world: &World<'_>, instance: u32, page: u32, from: usize, bin: u16, accesses: f64) {
-        self.sums[usize::from(bin) * world.nodes() + from] += accesses;
-        let next = Demand { instance, page, from: from as u16, bin, accesses: accesses as f32 };
+    fn push(&mut self, instance: u32, page: u32, from: u16, bin: u16, accesses: f64) {
+        *self.sums.entry((bin, from)).or_default() += accesses;
+        let next = Demand { instance, page, from, bin, accesses: accesses as f32 };
         match self.list.last_mut() {
-            Some(last) if (last.instance, last.page, last.from, last.bin) == (instance, page, next.from, bin) => {
+            Some(last) if (last.instance, last.page, last.from, last.bin) == (instance, page, from, bin) => {
                 last.accesses += next.accesses;
             }
             _ => self.list.push(next),

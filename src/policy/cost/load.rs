@@ -62,10 +62,9 @@ impl<'a> Load<'a> {
             self.add_pages(demands.list.iter(), placement, spill);
             return;
         };
-        let sums = demands.sums.iter().enumerate().filter(|(_, a)| **a > 0.0);
-        for (index, accesses) in sums {
+        for (&(bin, from), accesses) in &demands.sums {
             for (to, share) in shares {
-                self.add_to(index / self.nodes, index % self.nodes, *to, accesses * share, spill);
+                self.add_to(bin.into(), from.into(), *to, accesses * share, spill);
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::policy::probe::extrapolate;
 use crate::profile::model::ThreadId;
 use crate::profile::summary::{Entry, TouchRun};
 
-/// Pages looked at to find how much of an object goes to each node.
+/// Most pages looked at to find how much of an object goes to each node.
 const PROBES: u64 = 1024;
 
 /// Where the pages of one object are.
@@ -184,14 +184,16 @@ impl<'a> Placement<'a> {
             return bytes;
         }
         let instances = self.entry.seen.len().max(1) as u64;
-        for k in 0..PROBES {
+        let pages = self.entry.size.div_ceil(PAGE).max(1).saturating_mul(instances);
+        let probes = pages.min(PROBES);
+        for k in 0..probes {
             // Evenly spaced over the instances one after the other, as if they were one object.
             let at = (2 * k + 1) * instances;
-            let (instance, inside) = (at / (2 * PROBES), at % (2 * PROBES));
+            let (instance, inside) = (at / (2 * probes), at % (2 * probes));
             let size_of = self.entry.seen.get(instance as usize).map_or(self.entry.size, |i| i.size);
             let pages = size_of.div_ceil(self.world.summary.header.page_size.max(1));
-            let page = (u128::from(pages) * u128::from(inside) / u128::from(2 * PROBES)) as u32;
-            bytes[self.node(instance as u32, page)] += size / PROBES as f64;
+            let page = (u128::from(pages) * u128::from(inside) / u128::from(2 * probes)) as u32;
+            bytes[self.node(instance as u32, page)] += size / probes as f64;
         }
         bytes
     }
