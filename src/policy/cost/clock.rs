@@ -5,15 +5,13 @@ use std::collections::HashMap;
 
 use rustc_hash::FxHashMap;
 
+use super::WINDOWS;
 use crate::profile::model::ThreadId;
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
-/// Accesses per node that a slice is to have: the share of one of N nodes is then known to 10 % (one standard deviation of a
-/// Poisson count of 100).
+/// Accesses per node that each window of a slice is to have: the share of one of N nodes is then known to 10 % (one standard
+/// deviation of a Poisson count of 100).
 const ACCESSES_PER_NODE: f64 = 100.0;
-/// Accesses per thread that it is to have as well, so that the order in which threads go through their pages can be seen in
-/// objects that have a quarter of them: four times what [`super::demand`] wants of an object.
-const ACCESSES_PER_THREAD: f64 = 256.0;
 /// Threads at a time below which a slice is serial: it does not get faster with more threads.
 const SERIAL: f64 = 1.5;
 
@@ -62,7 +60,7 @@ pub(super) fn charged(entry: &Entry, by_cost: bool) -> f64 {
 impl Clock {
     pub fn new(summary: &Summary, ranks: &HashMap<ThreadId, u32>, by_cost: bool, scale: &Scale) -> Clock {
         let slots = slots(summary, ranks, by_cost);
-        let wanted = (ACCESSES_PER_NODE * scale.nodes as f64).max(ACCESSES_PER_THREAD * f64::from(scale.seen));
+        let wanted = ACCESSES_PER_NODE * (scale.nodes * WINDOWS) as f64;
         let (slice_of, sums) = join(&slots, wanted);
         let total: f64 = summary.entries.iter().map(|e| charged(e, by_cost)).sum();
         let paged: f64 = sums.iter().map(|s| s.cpu_ns).sum();

@@ -7,9 +7,9 @@ use crate::detect::{Pattern, PatternKind};
 use crate::policy::probe::extrapolate;
 use crate::profile::summary::Entry;
 
-/// Samples a thread must have in a slice before their order says when in the slice they are: with n samples the middle one is
-/// known to sqrt(0.25 / n) of the slice (one standard deviation), which is half a window here. Those of a thread with fewer
-/// are spread over the whole slice.
+/// Samples of an object that a thread must have before their order says when in a sweep they are: with n samples the middle
+/// one is known to sqrt(0.25 / n) of the sweep (one standard deviation), which is half a window here. Those of a thread
+/// with fewer are spread over the whole slice.
 const ORDERED: u32 = (WINDOWS * WINDOWS) as u32;
 
 /// Accesses to one page by threads of one node at one time.
@@ -46,7 +46,8 @@ pub(super) fn bins(slices: usize) -> usize {
     slices * (WINDOWS + 1)
 }
 
-/// Samples of one thread in one slice: counted, then gone through in the order of their pages.
+/// Samples of one thread: counted, then gone through in the order of their pages. All slices together, as the sweeps of a
+/// slice of seconds are those of the run.
 #[derive(Default)]
 struct Course {
     cells: u32,
@@ -65,22 +66,26 @@ impl Demands {
             return demands;
         }
         let per_access = world.charged(entry) * world.accesses_per_ns(entry) / counted as f64;
-        let mut courses: FxHashMap<(usize, u32), Course> = FxHashMap::default();
+        let mut courses: FxHashMap<u32, Course> = FxHashMap::default();
+        let alone = |slice: usize| world.clock.slices.get(slice).is_some_and(|s| s.serial);
         for cell in &entry.cells {
             let Some(&rank) = world.ranks.get(&cell.thread) else { continue };
-            let course = courses.entry((world.clock.slice_of(cell.slot), rank)).or_default();
+            if alone(world.clock.slice_of(cell.slot)) {
+                continue;
+            }
+            let course = courses.entry(rank).or_default();
             course.cells += 1;
             course.accesses += cell.counters.accesses() as f64;
         }
         for cell in &entry.cells {
             let Some(&rank) = world.ranks.get(&cell.thread) else { continue };
             let slice = world.clock.slice_of(cell.slot);
-            let part = courses.get_mut(&(slice, rank)).map_or(0, |c| c.next(cell.counters.accesses() as f64));
             // What one thread did alone, one thread does alone on the target, too.
-            let alone = world.clock.slices.get(slice).is_some_and(|s| s.serial);
-            let from = match alone {
-                true => world.node_of(extrapolate(rank, 0.0, world.ranks.len() as u32, world.target.threads)),
-                false => user(world, pattern, cell.page, u32::from(cell.slot), rank),
+            let (from, part) = if alone(slice) {
+                (world.node_of(extrapolate(rank, 0.0, world.ranks.len() as u32, world.target.threads)), 0)
+            } else {
+                let part = courses.get_mut(&rank).map_or(0, |c| c.next(cell.counters.accesses() as f64));
+                (user(world, pattern, cell.page, u32::from(cell.slot), rank), part)
             };
             let accesses = cell.counters.accesses() as f64 * per_access;
             demands.waited_ns[slice] += accesses / world.accesses_per_ns(entry) * MEMORY_PART;
