@@ -450,3 +450,33 @@ fn four_nodes_hold_every_page_where_the_policy_says() {
         assert_eq!(names.len(), 14 + 8, "{names:?}");
     }
 }
+
+/// Ten million random calls on four threads under policies of every kind; the program checks every promise of C.
+#[test]
+fn ten_million_allocator_calls_keep_every_promise() {
+    let program = compile("churn", "churn", &["-pthread"]);
+    // With mappings for small objects, and the slower ones where every object has its own: calls of each thread.
+    let places = [
+        (r#"policy = "interleave""#, 1_000_000),
+        (r#"policy = "local""#, 1_000_000),
+        (r#"policy = "block-cyclic", block = "8KiB""#, 200_000),
+        (r#"policy = "random", seed = 3"#, 150_000),
+        (r#"policy = "bind", nodes = "all", huge = "split""#, 150_000),
+    ];
+    for (seed, (place, per_thread)) in places.into_iter().enumerate() {
+        let rules = ["malloc", "calloc", "realloc", "memalign"]
+            .map(|f| format!("[[object]]\nfunction = [\"matched_{f}\"]\nplace = {{ {place} }}\n"));
+        let policy = policy(&format!("churn-{seed}.toml"), &format!("version = 1\n{}", rules.concat()));
+        let report = scratch().join(format!("churn-{seed}.json"));
+        let mut c = placed(&program, &[&per_thread.to_string(), "4", &seed.to_string()], &policy);
+        c.env("NUMAMMA_REPORT", &report);
+        let out = run(c);
+        assert_eq!((out.status.code(), text(&out.stderr).as_str()), (Some(0), ""), "{place}: {}", text(&out.stdout));
+        assert_eq!(text(&out.stdout), format!("{} operations\n", 4 * per_thread));
+        let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+        for object in report["objects"].as_array().unwrap() {
+            assert!(object["instances"].as_u64() > Some(10_000), "{place}: {object}");
+            assert_eq!(object["pages_off_plan"], 0, "{place}: {object}");
+        }
+    }
+}

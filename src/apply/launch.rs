@@ -104,9 +104,10 @@ fn surprises(policy: &Policy, target: &target::Target) -> Vec<String> {
 }
 
 impl Prepared {
-    fn environment(&self) -> [(&'static str, OsString); 2] {
-        let preload = library::chain(&self.library, std::env::var_os("LD_PRELOAD"));
-        [("LD_PRELOAD", preload), (POLICY_ENV, self.policy_path.clone().into_os_string())]
+    fn environment(&self) -> Vec<(&'static str, OsString)> {
+        let mut env = library::environment(&self.target, &self.library);
+        env.push((POLICY_ENV, self.policy_path.clone().into_os_string()));
+        env
     }
 
     /// Replaces this process by the placed program; returns only on failure.
@@ -144,10 +145,17 @@ impl Prepared {
         LaunchError { exit, message: format!("{}: cannot execute: {error}", self.target.path.display()) }
     }
 
+    /// The placed program, ready to be spawned.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.target.path);
+        command.arg0(&self.command[0]).args(&self.command[1..]).envs(self.environment());
+        command
+    }
+
     /// Starts the placed program with a report file, forwards signals to it and waits for its end.
     pub fn spawn_and_wait(&self, report: &Path) -> Result<ExitStatus, LaunchError> {
-        let mut command = Command::new(&self.target.path);
-        command.arg0(&self.command[0]).args(&self.command[1..]).envs(self.environment()).env(REPORT_ENV, report);
+        let mut command = self.command();
+        command.env(REPORT_ENV, report);
         forward_signals(0);
         let mut child = command.spawn().map_err(|e| self.exec_failed(&e))?;
         CHILD.store(child.id() as i32, Ordering::SeqCst);
@@ -164,11 +172,23 @@ pub fn exit_code(status: ExitStatus) -> u8 {
 }
 
 static CHILD: AtomicI32 = AtomicI32::new(0);
+/// The last of [`ENDING`] that came; 0: none.
+static ENDED_BY: AtomicI32 = AtomicI32::new(0);
+/// Signals by which somebody asks this process to end.
+const ENDING: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// The signal that asked this process to end since [`forward_signals`] took over, if one did.
+pub fn asked_to_end() -> Option<i32> {
+    Some(ENDED_BY.load(Ordering::SeqCst)).filter(|s| *s != 0)
+}
 
 extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // What the terminal sends (positive si_code) it has sent to the whole foreground group already.
     // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
     let by_process = unsafe { (*info).si_code } <= 0;
+    if ENDING.contains(&signal) {
+        ENDED_BY.store(signal, Ordering::SeqCst);
+    }
     let child = CHILD.load(Ordering::SeqCst);
     if by_process && child > 0 {
         // SAFETY: kill is async-signal-safe and the child is not reaped while CHILD is set.

@@ -9,6 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::target::Target;
+
 /// Environment variable that names the directory of the preload libraries.
 pub const LIB_ENV: &str = "NUMAMMA_LIB";
 
@@ -103,6 +105,25 @@ pub fn chain(library: &Path, already: Option<OsString>) -> OsString {
         value.push(rest);
     }
     value
+}
+
+/// Options of AddressSanitizer's runtime, and the one that lets another library be loaded before it: with the check a
+/// program built with gcc's -fsanitize=address would not start (sanitizer_common_flags.inc, AddressSanitizerFlags wiki).
+const ASAN_ENV: &str = "ASAN_OPTIONS";
+const ASAN_ANY_ORDER: &str = "verify_asan_link_order=0";
+
+/// What must be in the environment for `target` to load `library`.
+pub fn environment(target: &Target, library: &Path) -> Vec<(&'static str, OsString)> {
+    let mut env = vec![("LD_PRELOAD", chain(library, std::env::var_os("LD_PRELOAD")))];
+    if target.needs_asan {
+        let mut options = std::env::var_os(ASAN_ENV).filter(|o| !o.is_empty()).unwrap_or_default();
+        if !options.is_empty() {
+            options.push(":");
+        }
+        options.push(ASAN_ANY_ORDER);
+        env.push((ASAN_ENV, options));
+    }
+    env
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Running a program placed: check the target, find the library, launch, verify.
+//! Running a program placed: check the target, find the library, launch, verify, compare.
 
+pub mod compare;
 pub mod launch;
 pub mod library;
 pub mod target;

@@ -13,7 +13,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use object::elf;
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object};
 
 use crate::cli::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND};
@@ -28,6 +28,8 @@ const ELF_CLASS_64: u8 = 2;
 const ELF_LITTLE_ENDIAN: u8 = 1;
 /// `e_machine` of x86_64, as bytes of the file.
 const ELF_MACHINE_X86_64: [u8; 2] = [62, 0];
+/// What the names of AddressSanitizer's shared runtimes begin with (gcc; clang's is linked statically by default).
+const ASAN_RUNTIME: &[u8] = b"libasan.so";
 /// File names of the loaders that a glibc library can be preloaded by.
 const GLIBC_LOADER: &str = "ld-linux";
 
@@ -42,6 +44,8 @@ pub struct Target {
     pub build_id: Option<String>,
     /// True when `elf` has no loader, so that nothing can be preloaded.
     pub is_static: bool,
+    /// True when `elf` is linked to AddressSanitizer's shared runtime, which wants to be loaded first.
+    pub needs_asan: bool,
 }
 
 /// Why a program cannot be run by us, and the exit status that says so.
@@ -207,7 +211,18 @@ fn inspect(path: PathBuf, elf: PathBuf) -> Result<Target, TargetError> {
         check_loader(&show, loader)?;
     }
     let build_id = parsed.build_id().ok().flatten().map(hex);
-    Ok(Target { path, build_id, is_static: loader.is_none(), elf })
+    let needs_asan = needed(&parsed, &data).iter().any(|name| name.starts_with(ASAN_RUNTIME));
+    Ok(Target { path, build_id, is_static: loader.is_none(), needs_asan, elf })
+}
+
+/// Names of the libraries a program is linked to; none when its dynamic section cannot be read.
+fn needed<'d>(parsed: &ElfFile64<'d, Endianness>, data: &'d [u8]) -> Vec<&'d [u8]> {
+    let endian = parsed.endian();
+    let sections = parsed.elf_section_table();
+    let Ok(Some((entries, link))) = sections.dynamic(endian, data) else { return Vec::new() };
+    let Ok(strings) = sections.strings(endian, data, link) else { return Vec::new() };
+    let names = entries.iter().filter(|e| e.tag(endian) == elf::DT_NEEDED);
+    names.filter_map(|e| e.string(endian, strings).ok()).collect()
 }
 
 fn check_loader(show: &str, loader: &Path) -> Result<(), TargetError> {

@@ -117,7 +117,8 @@ pub struct Answer {
 pub struct JsonObject {
     #[serde(flatten)]
     counts: ObjectReport,
-    verdict: Verdict,
+    /// What became of it.
+    pub verdict: Verdict,
 }
 
 /// Reads the report and judges it; `ending` describes how the program ended, `None` for a normal exit.

@@ -4,6 +4,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use numamma_plan::policy::Size;
+
 use super::target::TargetArgs;
 use crate::detect;
 use crate::policy::{self, Advice};
@@ -16,6 +18,12 @@ pub struct Args {
     /// Profile to read
     #[arg(value_name = "PROF", default_value = "numamma.prof")]
     profile: PathBuf,
+    /// Without a run: place the large variables of this program by Minas' heuristic instead of reading a profile
+    #[arg(long = "static", value_name = "PROGRAM", conflicts_with = "profile")]
+    program: Option<PathBuf>,
+    /// With --static: bytes from which a variable counts, such as 8MiB [default: the last-level cache]
+    #[arg(long, value_name = "SIZE", requires = "program", value_parser = size)]
+    min_size: Option<Size>,
     #[command(flatten)]
     target: TargetArgs,
     /// Write to FILE instead of stdout
@@ -31,22 +39,48 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
+    if let Some(program) = &args.program {
+        return finish(unprofiled(&args, program));
+    }
     let done = advice(&args).and_then(|(advice, text)| {
         write(args.output.as_deref(), &text)?;
         Ok(advice)
     });
-    match done {
-        Ok(advice) => {
-            if !args.quiet {
-                summarise(&advice);
-            }
-            ExitCode::SUCCESS
+    finish(done.map(|advice| {
+        if !args.quiet {
+            summarise(&advice);
         }
+    }))
+}
+
+fn finish(done: Result<(), String>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             super::say(message);
             ExitCode::from(super::EXIT_USAGE)
         }
     }
+}
+
+/// `20MiB`, at least a byte.
+fn size(text: &str) -> Result<Size, String> {
+    let size = Size::parse(text).filter(|s| s.0 > 0);
+    size.ok_or_else(|| "write bytes or a binary unit such as 640KiB or 8MiB, at least 1".to_owned())
+}
+
+fn unprofiled(args: &Args, program: &Path) -> Result<(), String> {
+    let advice = super::advise_static::advice(program, &args.target, args.min_size)?;
+    let text = if args.json {
+        policy::unprofiled::json(&advice).map_err(|e| format!("the advice cannot be written as JSON: {e}"))? + "\n"
+    } else {
+        policy::unprofiled::toml(&advice).map_err(|e| format!("the policy cannot be written as TOML: {e}"))?
+    };
+    write(args.output.as_deref(), &text)?;
+    if !args.quiet {
+        super::advise_static::summarise(&advice);
+    }
+    Ok(())
 }
 
 fn advice(args: &Args) -> Result<(Advice, String), String> {

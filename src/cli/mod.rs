@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub mod advise;
+pub mod advise_static;
+pub mod compare;
 pub mod doctor;
 pub mod man;
 pub mod predict;
@@ -39,6 +41,8 @@ const LONG_ABOUT: &str = "Make an unmodified parallel program run well on a NUMA
                                             the next run is placed
   numamma verify --policy policy.toml -- ./app
                                             placed, and every page checked
+  numamma compare --policies interleave,policy.toml -- ./app
+                                            whether it is faster than first touch, with n runs
 
 No hardware counters, no root and no recompilation are needed.";
 
@@ -50,6 +54,7 @@ enum Command {
     Predict(predict::Args),
     Run(run::Args),
     Verify(verify::Args),
+    Compare(compare::Args),
     Topology(topology::Args),
     Doctor(doctor::Args),
     /// For `make install`
@@ -66,6 +71,7 @@ pub fn main() -> ExitCode {
         Command::Predict(a) => predict::run(a),
         Command::Run(a) => run::run(a),
         Command::Verify(a) => verify::run(a),
+        Command::Compare(a) => compare::run(a),
         Command::Topology(a) => topology::run(a),
         Command::Doctor(a) => doctor::run(a),
         Command::GenerateDocs(a) => man::run(a),

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::policy::Target;
 use crate::policy::target::huge_pages;
 use crate::topology::model::Model;
-use crate::topology::{Topology, synthetic, xml};
+use crate::topology::{NODE_DIR, Topology, hmat, synthetic, xml};
 
 /// Nodes that can be asked for: Linux numbers at most 1,024 (CONFIG_NODES_SHIFT = 10).
 const MOST_NODES: i64 = 1024;
@@ -38,7 +38,12 @@ impl TargetArgs {
     /// A line for the user: what of `--target` cannot be used, and what to write instead.
     pub fn resolve(&self, here: &Topology, profile_threads: u32, thp: &str) -> Result<Target, String> {
         let Some(spec) = &self.target else {
-            return Ok(Target::new(self.nodes, self.threads, here, profile_threads, thp));
+            let mut target = Target::new(self.nodes, self.threads, here, profile_threads, thp);
+            if self.nodes.is_none() && !target.portable {
+                let (latency, bandwidth) = hmat::read(Path::new(NODE_DIR), here);
+                target.model.know(Some(&latency), Some(&bandwidth));
+            }
+            return Ok(target);
         };
         let model = described(spec)?;
         let cpus = model.nodes.iter().map(|n| n.cpus.len()).sum::<usize>() as u32;
@@ -76,4 +81,56 @@ fn read(path: &Path) -> Result<String, String> {
     }
     let bytes = fs::read(path).map_err(|e| format!("{e}; {again}"))?;
     String::from_utf8(bytes).map_err(|_| format!("it is not text, so not an hwloc XML file; {again}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::model::Source;
+
+    const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/topology/");
+
+    fn asked(target: &str, threads: Option<u32>) -> Result<Target, String> {
+        let args = TargetArgs { target: Some(target.to_owned()), nodes: None, threads };
+        args.resolve(&Topology::uniform(1, 2), 4, "madvise")
+    }
+
+    #[test]
+    fn a_description_and_a_file() {
+        let paper = asked("pack:4 numa:2 core:6", Some(48)).unwrap();
+        assert_eq!((paper.nodes, paper.threads, paper.portable), (8, 48, false));
+        assert_eq!((paper.topology.as_str(), paper.ids.len()), ("pack:4 numa:2 core:6", 8));
+        let file = asked(&format!("{FILES}hbm.xml"), None).unwrap();
+        assert_eq!((file.ids.as_slice(), file.model.latency_source), (&[0, 1, 2, 3][..], Source::Xml));
+        assert_eq!((0..4).map(|t| file.ids[file.home_of(t) as usize]).collect::<Vec<_>>(), [0, 0, 2, 2]);
+    }
+
+    #[test]
+    fn threads_when_nobody_says() {
+        assert_eq!(asked("numa:2 core:8", None).unwrap().threads, 4, "as recorded");
+        assert_eq!(asked("pack:4 numa:2 core:6", None).unwrap().threads, 48, "fewer than nodes: a small run");
+        let args = TargetArgs { target: Some("numa:2 core:8".into()), ..TargetArgs::default() };
+        assert_eq!(
+            args.resolve(&Topology::uniform(1, 4), 4, "").unwrap().threads,
+            16,
+            "one per CPU here, one per CPU there"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_said_with_a_way_out() {
+        for (spec, wanted) in [
+            ("nothing.xml", "No such file"),
+            ("/", "it is a directory"),
+            ("/dev/null", "not an hwloc XML file"),
+            ("numa:2 gpu:4", "`gpu:4`: there is no level `gpu`"),
+            ("", "names no level"),
+            ("numa:2000 core:1", "more than 1024 nodes"),
+            (&format!("{FILES}old.xml"), "lstopo -i old.xml new.xml"),
+            ("/proc/self/exe", "not text"),
+        ] {
+            let message = asked(spec, None).expect_err(spec);
+            assert!(message.starts_with("--target") && message.contains(wanted), "{spec}: {message}");
+        }
+    }
 }

@@ -1,28 +1,92 @@
 //! `numamma topology`: this machine.
 
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::topology::machine::Machine;
+use crate::topology::measure::measure;
 
-/// Show NUMA nodes, CPUs, memory and distances
+/// Seconds per pair: long enough for several runs of each kind between two disturbances of a busy machine.
+const DEFAULT_SECONDS: &str = "0.5";
+/// Least and most seconds per pair that can be asked for.
+const SECONDS: std::ops::RangeInclusive<f64> = 0.01..=60.0;
+
+/// Show NUMA nodes, CPUs, memory, caches and distances; measure latency and bandwidth between nodes
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// JSON instead of text; sizes in bytes
-    #[arg(long)]
+    /// JSON instead of text; sizes in bytes, latencies in nanoseconds, bandwidths in bytes per second
+    #[arg(long, conflicts_with = "xml")]
     json: bool,
+    /// An hwloc file instead of text, for lstopo and for `numamma advise --target` on another machine
+    #[arg(long)]
+    xml: bool,
+    /// Measure latency (pointer chase) and bandwidth (streams) from the CPUs of each node to the memory of each; the
+    /// machine should do nothing else meanwhile
+    #[arg(long)]
+    measure: bool,
+    /// Time for each pair of nodes
+    #[arg(long, value_name = "S", default_value = DEFAULT_SECONDS, value_parser = seconds, requires = "measure")]
+    seconds: f64,
+    /// Write to FILE instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number of seconds, such as 0.2".to_owned())?;
+    if SECONDS.contains(&value) { Ok(value) } else { Err(format!("must be {} to {}", SECONDS.start(), SECONDS.end())) }
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
-    let machine = Machine::this();
-    if !args.json {
-        return super::report::print(&crate::report::machine::render(&machine));
+    match text(&args) {
+        Ok(text) => match &args.output {
+            Some(path) => write(path, &text),
+            None => super::report::print(&text),
+        },
+        Err(message) => fail(message),
     }
-    match machine.json() {
-        Ok(text) => super::report::print(&text),
-        Err(e) => {
-            super::say(format!("topology: cannot be written as JSON: {e}"));
-            ExitCode::FAILURE
+}
+
+fn fail(message: String) -> ExitCode {
+    super::say(format!("topology: {message}"));
+    ExitCode::FAILURE
+}
+
+fn write(path: &Path, text: &str) -> ExitCode {
+    match std::fs::write(path, text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => fail(format!("{}: {e}; nothing was written", path.display())),
+    }
+}
+
+fn text(args: &Args) -> Result<String, String> {
+    let mut machine = Machine::this();
+    if args.measure {
+        let time = Duration::from_secs_f64(args.seconds);
+        // People wait up to a minute on large machines; files and pipes need no progress.
+        let watched = io::stderr().is_terminal();
+        let mut progress = |from: u32, to: u32| {
+            if watched {
+                eprint!("\rmeasuring node {from} -> node {to}   ");
+            }
+        };
+        let measured = measure(&machine.topology, &machine.cpus, time, &mut progress);
+        if watched {
+            eprint!("\r{:40}\r", "");
+        }
+        machine.take(measured.map_err(|e| format!("--measure: {e}"))?);
+        if args.xml {
+            machine.notes.iter().for_each(super::say);
         }
     }
+    if args.xml {
+        return Ok(machine.xml());
+    }
+    if args.json {
+        return machine.json().map_err(|e| format!("cannot be written as JSON: {e}"));
+    }
+    Ok(crate::report::machine::render(&machine))
 }

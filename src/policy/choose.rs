@@ -12,9 +12,6 @@ use crate::profile::summary::Entry;
 const NEAR: f64 = 1.02;
 /// Part of the run's time that a placement must save. Runs of one program differ by more, so that less could never be shown.
 const WORTH: f64 = 0.002;
-/// Bandwidths that differ by more than this make a weighted interleave worth a price.
-const UNEVEN: f64 = 1.05;
-
 /// A choice with its price.
 struct Priced {
     choice: Choice,
@@ -63,11 +60,10 @@ pub(super) fn choose(
     let bytes = if verdict.is_ok() { &chosen.bytes } else { &first_bytes };
     taken.iter_mut().zip(bytes).for_each(|(t, b)| *t += b);
     let price = verdict?;
-    let weighted = weighted(scene, entry, &demands, &chosen.outcome, taken);
     let full =
         chosen.spills.then(|| "it does not fit where it should be, the rest goes to the nearest nodes".to_owned());
     let too_big = too_big.map(|node| format!("it does not fit on node {node}"));
-    let words = [chosen.choice.remark, too_big, full, Some(price), weighted];
+    let words = [chosen.choice.remark, too_big, full, Some(price)];
     let remark = words.into_iter().flatten().collect::<Vec<_>>().join("; ");
     Ok(Choice { remark: Some(remark), ..chosen.choice })
 }
@@ -117,21 +113,4 @@ fn verdict(
         less(chosen.time_ns),
         less(best)
     ))
-}
-
-/// What an interleave by bandwidth, which no policy file can say yet, would gain over the chosen placement.
-fn weighted(scene: &Scene<'_>, entry: &Entry, demands: &Demands, chosen: &Outcome, taken: &[f64]) -> Option<String> {
-    let world = scene.world;
-    let own = |n: &usize| world.model().bandwidth[*n][*n];
-    let (low, high) = world.memory.iter().map(own).fold((f64::MAX, 0.0), |(l, h), b| (b.min(l), b.max(h)));
-    if high <= UNEVEN * low {
-        return None;
-    }
-    let (outcome, ..) = price(scene, demands, &Placement::weighted(world, entry), taken);
-    (outcome.time_ns * NEAR < chosen.time_ns).then(|| {
-        format!(
-            "pages in proportion to the nodes' bandwidth would spare {:.0} % more, but no policy can say so yet",
-            100.0 * (1.0 - outcome.time_ns / chosen.time_ns)
-        )
-    })
 }

@@ -9,7 +9,7 @@ use super::{Advice, Item};
 const KEYS: [&str; 10] =
     ["global", "module", "address", "callsite", "function", "line", "size", "pattern", "place", "why"];
 /// Order of the keys of its inline tables.
-const INNER_KEYS: [&str; 6] = ["kind", "period", "confidence", "policy", "block", "nodes"];
+const INNER_KEYS: [&str; 9] = ["kind", "period", "confidence", "policy", "block", "nodes", "seed", "map", "huge"];
 
 /// The policy file. Objects that are not placed are comments among the rules.
 ///
@@ -38,7 +38,7 @@ pub fn toml(advice: &Advice) -> Result<String, toml::ser::Error> {
     Ok(out)
 }
 
-fn object(rule: &ObjectRule) -> Result<String, toml::ser::Error> {
+pub(super) fn object(rule: &ObjectRule) -> Result<String, toml::ser::Error> {
     let table = toml::Table::try_from(rule)?;
     let mut out = String::from("[[object]]\n");
     for key in KEYS {
@@ -70,7 +70,7 @@ fn percent(share: f64) -> String {
 }
 
 /// One comment line; names from a program may hold anything, a line break would end the comment.
-fn comment(out: &mut String, text: &str) {
+pub(super) fn comment(out: &mut String, text: &str) {
     let clean: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     out.push_str("# ");
     out.push_str(clean.trim_end());
@@ -130,15 +130,8 @@ pub fn summary_lines(advice: &Advice) -> Vec<String> {
 }
 
 fn placement(rule: &ObjectRule) -> String {
-    use numamma_plan::policy::{Block, PolicyKind};
-    let word = match rule.place.policy {
-        PolicyKind::Default => "default",
-        PolicyKind::Bind => "bind",
-        PolicyKind::Interleave => "interleave",
-        PolicyKind::Block => "block",
-        PolicyKind::BlockCyclic => "block-cyclic",
-        PolicyKind::Local => "local",
-    };
+    use numamma_plan::policy::Block;
+    let word = rule.place.policy.word();
     let block = match rule.place.block {
         Some(Block::Size(size)) => format!(" of {size}"),
         Some(Block::Auto(_)) => " of auto".into(),

@@ -17,9 +17,12 @@ mod predict;
 mod probe;
 pub mod target;
 #[cfg(test)]
+mod target_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod unequal_tests;
+pub mod unprofiled;
 
 use numamma_plan::policy::{Bind, Machine, ObjectRule, PatternNote, Policy, Program, Size, Threads};
 

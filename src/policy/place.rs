@@ -93,7 +93,7 @@ pub(super) struct Choice {
 
 impl Choice {
     fn interleave(remark: Option<String>) -> Choice {
-        let place = Place { policy: PolicyKind::Interleave, block: None, nodes: Some("all".into()) };
+        let place = Place { policy: PolicyKind::Interleave, nodes: Some("all".into()), ..Place::default() };
         Choice { place, remark, simplicity: Simplicity::Spread }
     }
 }
@@ -142,20 +142,26 @@ impl Scene<'_> {
     fn unspecific(&self, entry: &Entry) -> Vec<Choice> {
         let mut choices = vec![Choice::interleave(None)];
         if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && entry.site.is_some() {
-            let place = Place { policy: PolicyKind::Local, block: None, nodes: None };
+            let place = Place { policy: PolicyKind::Local, ..Place::default() };
             choices.push(Choice { place, remark: None, simplicity: Simplicity::Local });
         }
         if self.target.portable {
             return choices;
         }
         let chosen = |policy, nodes: String| {
-            let place = Place { policy, block: None, nodes: Some(nodes) };
+            let place = Place { policy, nodes: Some(nodes), ..Place::default() };
             Choice { place, remark: None, simplicity: Simplicity::Chosen }
         };
         let id = |n: usize| self.world.model().nodes[n].id;
         let near: Vec<u32> = self.world.homes().into_iter().map(id).collect();
         if near.len() > 1 && near.len() < self.target.ids.len() {
             choices.push(chosen(PolicyKind::Interleave, numamma_plan::nodes::format(&near)));
+        }
+        if self.world.uneven() {
+            let remark =
+                "it needs weights by bandwidth in /sys/kernel/mm/mempolicy/weighted_interleave, and Linux 6.9".into();
+            let all = chosen(PolicyKind::WeightedInterleave, "all".into());
+            choices.push(Choice { remark: Some(remark), ..all });
         }
         let single = self.world.memory.iter().take(MOST_SINGLE).map(|n| chosen(PolicyKind::Bind, id(*n).to_string()));
         choices.extend(single);
@@ -212,7 +218,7 @@ impl Scene<'_> {
         });
         let home = allocated_by_user.count() as f64 >= TOUCHED_RIGHT * pattern.owners.len().max(1) as f64;
         if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && home {
-            let place = Place { policy: PolicyKind::Local, block: None, nodes: None };
+            let place = Place { policy: PolicyKind::Local, ..Place::default() };
             return Ok(Choice { place, remark: None, simplicity: Simplicity::Local });
         }
         match users.as_slice() {
@@ -246,7 +252,7 @@ impl Scene<'_> {
             ));
         }
         let node = self.target.ids.get(self.node_of_seen(rank) as usize).copied().unwrap_or(0);
-        let place = Place { policy: PolicyKind::Bind, block: None, nodes: Some(node.to_string()) };
+        let place = Place { policy: PolicyKind::Bind, nodes: Some(node.to_string()), ..Place::default() };
         let remark = Some(format!("thread {rank} runs on node {node}"));
         Ok(Choice { place, remark, simplicity: Simplicity::OneNode })
     }
@@ -302,6 +308,7 @@ impl Scene<'_> {
             policy,
             block: Some(if auto { Block::Auto(Auto::Auto) } else { Block::Size(Size(block)) }),
             nodes: Some(if in_order || coarse { "all".into() } else { self.list(&order) }),
+            ..Place::default()
         };
         Choice { place, remark: Some(remark), simplicity: Simplicity::Pattern }
     }

@@ -160,7 +160,7 @@ pub fn predict(
         return Err(PredictError::Profile(AdviceError::NoThreads));
     }
     let world = World::new(summary, &ranks, target);
-    let everywhere = |policy| Place { policy, block: None, nodes: None };
+    let everywhere = |policy| Place { policy, ..Place::default() };
     let mut columns = vec![
         Column::FirstTouch,
         Column::All(everywhere(PolicyKind::Interleave)),

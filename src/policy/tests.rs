@@ -128,7 +128,7 @@ fn on(nodes: u32, summary: &Summary) -> Advice {
     advise(summary, &classify_all(summary), &target).unwrap()
 }
 
-fn slice_of(at: u64, whole: u64, threads: u64) -> u32 {
+pub(super) fn slice_of(at: u64, whole: u64, threads: u64) -> u32 {
     (at % whole * threads / whole) as u32
 }
 

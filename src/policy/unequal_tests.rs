@@ -36,7 +36,16 @@ fn advised(summary: &Summary, model: Model) -> Advice {
     let read = numamma_plan::check::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     for rule in &read.objects {
         let size = rule.size.unwrap();
-        numamma_plan::plan::plan(&rule.place, rule.pattern.as_ref(), size, size / PAGE, PAGE, &target.ids).unwrap();
+        numamma_plan::plan::plan(
+            &rule.place,
+            rule.pattern.as_ref(),
+            size,
+            size / PAGE,
+            PAGE,
+            &target.ids,
+            target.threads,
+        )
+        .unwrap();
     }
     advice
 }
@@ -93,14 +102,14 @@ fn objects_share_the_room_of_a_node() {
 }
 
 #[test]
-fn what_a_weighted_interleave_would_gain_is_said() {
-    let rows = [[50e9, 50e9], [400e9, 400e9]];
-    let bandwidth: [&[f64]; 2] = [&[rows[0][0], rows[1][0]], &[rows[0][1], rows[1][1]]];
+fn uneven_bandwidth_is_shared_out_by_weight() {
+    let bandwidth: [&[f64]; 2] = [&[50e9, 400e9], &[50e9, 400e9]];
     let model = machine(&[(32, 8 << 30), (32, 8 << 30)], &[&[85.0, 170.0], &[170.0, 85.0]], &bandwidth);
     let table = by_main(entry("table", 64 * MIB, 50, 20_000, |_, r| r.below(64) as u32));
     let advice = advised(&profile(64, "never", vec![table]), model);
-    let why = rule(&advice, "table").why.as_ref().unwrap();
-    assert!(why.contains("in proportion to the nodes' bandwidth"), "{why}");
+    let table = rule(&advice, "table");
+    assert_eq!(table.place.policy, PolicyKind::WeightedInterleave, "{table:#?}");
+    assert!(table.why.as_ref().unwrap().contains("weighted_interleave"), "{table:#?}");
 }
 
 #[test]

@@ -1,8 +1,10 @@
-//! The machine as text: nodes, distances and page sizes.
+//! The machine as text: nodes, CPUs and caches, distances, latency and bandwidth, and page sizes.
 
 use super::units::{bytes, ranges};
 use crate::topology::Node;
+use crate::topology::cpus::Cache;
 use crate::topology::machine::Machine;
+use crate::topology::model::Source;
 
 /// Writes the facts as text.
 pub fn render(machine: &Machine) -> String {
@@ -21,9 +23,80 @@ pub fn render(machine: &Machine) -> String {
         let list = ranges(machine.offline_nodes.iter().copied());
         out.push_str(&format!("  offline nodes: {list} (possible, but not there now)\n"));
     }
+    if !machine.offline_cpus.is_empty() {
+        let list = ranges(machine.offline_cpus.iter().copied());
+        out.push_str(&format!("  offline CPUs: {list}\n"));
+    }
+    cpus(machine, &mut out);
     distances(machine, &mut out);
+    figures(machine, &mut out);
     pages(machine, &mut out);
     out
+}
+
+fn cpus(machine: &Machine, out: &mut String) {
+    if machine.packages.is_empty() && machine.cores == 0 && machine.caches.is_empty() {
+        return;
+    }
+    out.push_str("\nCPUs\n");
+    let groups = [("packages", machine.packages.len()), ("dies", machine.dies.len()), ("cores", machine.cores)];
+    for (word, count) in groups.into_iter().filter(|(_, count)| *count > 0) {
+        out.push_str(&format!("  {word:<24} {count}\n"));
+    }
+    for cache in &machine.caches {
+        let Cache { level, size, cpus, .. } = cache;
+        let kind = match cache.kind.as_str() {
+            "data" => "d",
+            "instruction" => "i",
+            _ => "",
+        };
+        let shared = if *cpus == 1 { "per CPU".to_owned() } else { format!("per {cpus} CPUs") };
+        out.push_str(&format!("  {:<24} {} {shared}\n", format!("L{level}{kind} cache"), bytes(*size)));
+    }
+}
+
+/// Latency and bandwidth, when somebody knows better than the distances.
+fn figures(machine: &Machine, out: &mut String) {
+    let figures = &machine.figures;
+    let known = |s: Source| matches!(s, Source::Measured | Source::Hmat);
+    let word = |s: Source| if s == Source::Measured { "measured" } else { "ACPI HMAT, rated" };
+    if known(figures.sources.latency) {
+        out.push_str(&format!("\nLatency, nanoseconds ({})\n", word(figures.sources.latency)));
+        matrix(machine, &figures.latency_ns, &|ns| format!("{ns:.0}"), out);
+        if let Some(factor) = figures.factor() {
+            let verb = if figures.sources.latency == Source::Measured { "measured" } else { "rated" };
+            out.push_str(&format!("NUMA factor {factor:.2}, {verb}\n"));
+        }
+    }
+    if known(figures.sources.bandwidth) {
+        out.push_str(&format!("\nBandwidth, GB/s ({})\n", word(figures.sources.bandwidth)));
+        matrix(machine, &figures.bandwidth, &|rate| format!("{:.1}", rate / 1e9), out);
+    }
+    machine.notes.iter().for_each(|note| out.push_str(&format!("  {note}\n")));
+}
+
+fn matrix(machine: &Machine, values: &[Vec<Option<f64>>], show: &dyn Fn(f64) -> String, out: &mut String) {
+    let ids: Vec<u32> = machine.topology.nodes.iter().map(|n| n.id).collect();
+    out.push_str("  from\\to");
+    ids.iter().for_each(|id| out.push_str(&format!("{id:>8}")));
+    out.push('\n');
+    for (id, row) in ids.iter().zip(values).filter(|(_, row)| row.iter().any(Option::is_some)) {
+        out.push_str(&format!("  {id:>7}"));
+        row.iter().for_each(|v| out.push_str(&format!("{:>8}", v.map_or("-".to_owned(), show))));
+        out.push('\n');
+    }
+}
+
+fn links(machine: &Machine) -> Option<String> {
+    let n = machine.topology.nodes.len();
+    if n < 3 || machine.links.is_empty() {
+        return None;
+    }
+    if machine.links.len() == n * (n - 1) / 2 {
+        return Some("Links: every node to every other\n".into());
+    }
+    let pairs: Vec<String> = machine.links.iter().map(|(a, b)| format!("{a}-{b}")).collect();
+    Some(format!("Links (pairs at the smallest remote distance): {}\n", pairs.join(" ")))
 }
 
 fn distances(machine: &Machine, out: &mut String) {
@@ -46,6 +119,7 @@ fn distances(machine: &Machine, out: &mut String) {
         "NUMA factor {:.1}: the farthest memory is declared that many times as far as the local\n",
         machine.numa_factor
     ));
+    out.extend(links(machine));
 }
 
 fn pages(machine: &Machine, out: &mut String) {

@@ -11,6 +11,7 @@ use crate::profile::summary::{Counters, Entry, Summary};
 pub use crate::profile::summary::AccessFilter;
 
 pub mod account;
+pub mod comparison;
 pub mod find;
 pub mod json;
 pub mod machine;

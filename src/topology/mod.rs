@@ -5,7 +5,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub mod cpus;
+pub mod hmat;
+pub mod known;
+pub mod last_level_cache;
 pub mod machine;
+pub mod measure;
 pub mod model;
 pub mod shape;
 pub mod synthetic;
@@ -33,7 +38,8 @@ pub struct Topology {
     pub nodes: Vec<Node>,
 }
 
-const NODE_DIR: &str = "/sys/devices/system/node";
+/// Where the kernel shows the nodes.
+pub const NODE_DIR: &str = "/sys/devices/system/node";
 
 impl Topology {
     /// This machine. A kernel without NUMA support is one node with all online CPUs.
@@ -63,7 +69,8 @@ impl Topology {
 
     fn single_node() -> Topology {
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_else(|_| "0".into());
-        Topology { nodes: vec![Node { id: 0, cpus: parse_list(online.trim()), memory: 0, distances: vec![10] }] }
+        let memory = mem_total(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
+        Topology { nodes: vec![Node { id: 0, cpus: parse_list(online.trim()), memory, distances: vec![10] }] }
     }
 
     /// `n` equal nodes with `cpus` CPUs in total, for advice about a machine that is not here.

@@ -89,12 +89,14 @@ impl Model {
             (0..nodes.len()).map(|from| (0..nodes.len()).map(|to| value(distance(from, to))).collect()).collect()
         };
         let cpus: usize = nodes.iter().map(|n| n.cpus.len()).sum();
+        let declared = topology.nodes.iter().all(|n| n.distances.len() == nodes.len());
+        let source = if declared { Source::Slit } else { Source::Default };
         Model {
             name: format!("numa:{} core:{}", nodes.len().max(1), cpus.div_ceil(nodes.len().max(1)).max(1)),
             latency: matrix(&|d| DEFAULT_LATENCY_NS * d),
             bandwidth: matrix(&|d| DEFAULT_BANDWIDTH / d),
-            latency_source: Source::Slit,
-            bandwidth_source: Source::Slit,
+            latency_source: source,
+            bandwidth_source: source,
             nodes,
         }
     }

@@ -3,6 +3,7 @@
 //! Every way to name a machine (a synthetic description, an hwloc file, sysfs) ends here, so that CPUs, missing distances
 //! and missing figures are filled in by one set of rules. Matrices are in the order of [`Shape::places`], `[from][to]`.
 
+use super::known::Known;
 use super::model::{
     DEFAULT_BANDWIDTH, DEFAULT_LATENCY_NS, LOCAL_DISTANCE, MEMORY_ONLY_DISTANCE, Model, ModelNode, REMOTE_DISTANCE,
     Source,
@@ -24,15 +25,6 @@ pub struct Place {
     pub memory: u64,
 }
 
-/// Figures that are known of some pairs of nodes.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Known {
-    /// `[from][to]`; nanoseconds or bytes a second.
-    pub values: Vec<Vec<Option<f64>>>,
-    /// Who says so.
-    pub source: Source,
-}
-
 /// A machine as it is described.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
@@ -46,6 +38,19 @@ pub struct Shape {
     pub latency: Option<Known>,
     /// Bandwidths, bytes a second.
     pub bandwidth: Option<Known>,
+}
+
+/// The CPUs the kernel counts as each node's. A CPU belongs to one node: of those it is near to the one around the fewest
+/// CPUs, and of equals the first, as kernels number plain memory before HBM and CXL. The others have memory only.
+pub fn own_cpus(places: &[Place]) -> Vec<Vec<u32>> {
+    let mut order: Vec<usize> = (0..places.len()).collect();
+    order.sort_by_key(|i| (places[*i].near.len(), places[*i].id));
+    let mut taken = std::collections::HashSet::new();
+    let mut cpus = vec![Vec::new(); places.len()];
+    for i in order {
+        cpus[i] = places[i].near.iter().copied().filter(|cpu| taken.insert(*cpu)).collect();
+    }
+    cpus
 }
 
 impl Shape {
@@ -63,13 +68,19 @@ impl Shape {
         let given = self.distances.take();
         let source = if given.is_some() { Source::Slit } else { Source::Default };
         let distances = given.unwrap_or_else(|| self.usual_distances(&nodes));
-        let scaled = |known: &Option<Known>, fill: Fill| match known {
-            Some(known) => (fill.complete(&known.values, &distances), known.source),
-            None => (fill.complete(&[], &distances), source),
+        let matrix = |value: &dyn Fn(f64) -> f64| -> Vec<Vec<f64>> {
+            distances.iter().map(|row| row.iter().map(|d| value(d / LOCAL_DISTANCE)).collect()).collect()
         };
-        let (latency, latency_source) = scaled(&self.latency, Fill::Latency);
-        let (bandwidth, bandwidth_source) = scaled(&self.bandwidth, Fill::Bandwidth);
-        Ok(Model { name: self.name, nodes, latency, bandwidth, latency_source, bandwidth_source })
+        let mut model = Model {
+            name: self.name,
+            nodes,
+            latency: matrix(&|d| DEFAULT_LATENCY_NS * d),
+            bandwidth: matrix(&|d| DEFAULT_BANDWIDTH / d),
+            latency_source: source,
+            bandwidth_source: source,
+        };
+        model.know(self.latency.as_ref(), self.bandwidth.as_ref());
+        Ok(model)
     }
 
     fn check(&self) -> Result<(), String> {
@@ -85,17 +96,8 @@ impl Shape {
         Ok(())
     }
 
-    /// Nodes with the CPUs the kernel counts as theirs. A CPU belongs to one node: of those it is near to the
-    /// one around the fewest CPUs, and of equals the first, as kernels number plain memory before HBM and CXL.
     fn nodes(&self) -> Vec<ModelNode> {
-        let mut order: Vec<usize> = (0..self.places.len()).collect();
-        order.sort_by_key(|i| (self.places[*i].near.len(), self.places[*i].id));
-        let mut taken = std::collections::HashSet::new();
-        let mut cpus = vec![Vec::new(); self.places.len()];
-        for i in order {
-            cpus[i] = self.places[i].near.iter().copied().filter(|cpu| taken.insert(*cpu)).collect();
-        }
-        let places = self.places.iter().zip(cpus);
+        let places = self.places.iter().zip(own_cpus(&self.places));
         places.map(|(p, cpus)| ModelNode { id: p.id, cpus, memory: p.memory }).collect()
     }
 
@@ -112,52 +114,5 @@ impl Shape {
             MEMORY_ONLY_DISTANCE + if near { LOCAL_DISTANCE } else { REMOTE_DISTANCE }
         };
         (0..nodes.len()).map(|from| (0..nodes.len()).map(|to| distance(from, to)).collect()).collect()
-    }
-}
-
-/// What a matrix holds, and so how it goes with distance.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fill {
-    Latency,
-    Bandwidth,
-}
-
-impl Fill {
-    /// `value` at distance `from`, seen from distance `to`.
-    fn scale(self, value: f64, from: f64, to: f64) -> f64 {
-        match self {
-            Fill::Latency => value * to / from,
-            Fill::Bandwidth => value * from / to,
-        }
-    }
-
-    /// Every pair: as known, else from the nearest node of which the same memory's figure is known, else from the
-    /// mean of what is known, else from the default, in proportion to the distances.
-    fn complete(self, known: &[Vec<Option<f64>>], distances: &[Vec<f64>]) -> Vec<Vec<f64>> {
-        let n = distances.len();
-        let get = |i: usize, j: usize| -> Option<f64> {
-            let value = (*known.get(i)?.get(j)?)?;
-            (value.is_finite() && value > 0.0).then_some(value)
-        };
-        let pairs = || (0..n).flat_map(|i| (0..n).map(move |j| (i, j)));
-        let local: Vec<f64> =
-            pairs().filter_map(|(i, j)| Some(self.scale(get(i, j)?, distances[i][j], LOCAL_DISTANCE))).collect();
-        let base = match (local.is_empty(), self) {
-            (false, _) => local.iter().sum::<f64>() / local.len() as f64,
-            (true, Fill::Latency) => DEFAULT_LATENCY_NS,
-            (true, Fill::Bandwidth) => DEFAULT_BANDWIDTH,
-        };
-        let nearest: Vec<Option<usize>> = (0..n)
-            .map(|j| {
-                let known = (0..n).filter(|i| get(*i, j).is_some());
-                known.min_by(|a, b| distances[*a][j].total_cmp(&distances[*b][j]))
-            })
-            .collect();
-        let value = |i: usize, j: usize| match (get(i, j), nearest[j].and_then(|k| Some((k, get(k, j)?)))) {
-            (Some(value), _) => value,
-            (None, Some((k, value))) => self.scale(value, distances[k][j], distances[i][j]),
-            (None, None) => self.scale(base, LOCAL_DISTANCE, distances[i][j]),
-        };
-        (0..n).map(|i| (0..n).map(|j| value(i, j)).collect()).collect()
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::machine::{HugePages, Machine};
+use super::model::Source;
 use super::parse_list;
 
 fn put(root: &Path, file: &str, text: &str) {
@@ -20,8 +21,8 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 /// Nodes 0, 1, 4 and 6: numbers have gaps where nodes are offline.
-fn four_nodes() -> PathBuf {
-    let root = scratch("four");
+fn four_nodes(name: &str) -> PathBuf {
+    let root = scratch(name);
     put(&root, "devices/system/node/online", "0-1,4,6\n");
     put(&root, "devices/system/node/possible", "0-7\n");
     let nodes = [
@@ -51,7 +52,7 @@ fn four_nodes() -> PathBuf {
 
 #[test]
 fn reads_nodes_with_gaps() {
-    let machine = Machine::from_sysfs(&four_nodes(), 4096);
+    let machine = Machine::from_sysfs(&four_nodes("nodes"), 4096);
     let nodes = &machine.topology.nodes;
     assert_eq!(nodes.iter().map(|n| n.id).collect::<Vec<_>>(), [0, 1, 4, 6]);
     assert_eq!(nodes[0].cpus, [0, 1, 2, 3, 16, 17, 18, 19]);
@@ -68,7 +69,7 @@ fn reads_nodes_with_gaps() {
 
 #[test]
 fn text_names_what_is_special() {
-    let text = crate::report::machine::render(&Machine::from_sysfs(&four_nodes(), 4096));
+    let text = crate::report::machine::render(&Machine::from_sysfs(&four_nodes("text"), 4096));
     let expected = "\
 4 NUMA nodes, 13 CPUs, 256 GiB
   node 0       64 GiB   8 CPUs: 0-3,16-19
@@ -84,6 +85,7 @@ Distances (firmware table, 10 is local)
         4   30   30   10   28
         6   17   28   28   10
 NUMA factor 3.0: the farthest memory is declared that many times as far as the local
+Links (pairs at the smallest remote distance): 0-6
 
 Pages
   base size                4 KiB
@@ -96,11 +98,79 @@ Pages
 
 #[test]
 fn json_has_the_fields_scripts_use() {
-    let text = Machine::from_sysfs(&four_nodes(), 4096).json().expect("it can be written");
+    let text = Machine::from_sysfs(&four_nodes("json"), 4096).json().expect("it can be written");
     let value: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     assert_eq!(value["nodes"][3]["memory"], 128u64 << 30);
     assert_eq!(value["nodes"][0]["distances"][2], 30);
     assert_eq!(value["numa_factor"], 3.0);
+}
+
+/// The same with HMAT (latency in nanoseconds, bandwidth in MiB/s), packages and caches.
+fn with_hmat() -> PathBuf {
+    let root = four_nodes("hmat");
+    let node = |file: &str, text: &str| put(&root, &format!("devices/system/node/{file}"), text);
+    // access0 may be a device's; access1 is the CPUs'.
+    node("node0/access0/initiators/read_latency", "1\n");
+    node("node0/access0/initiators/node0/link", "");
+    node("node0/access1/initiators/read_latency", "90\n");
+    node("node0/access1/initiators/read_bandwidth", "100000\n");
+    node("node0/access1/initiators/node0/link", "");
+    node("node6/access0/initiators/read_latency", "180\n");
+    node("node6/access0/initiators/node0/link", "");
+    node("node1/access1/initiators/read_latency", "0\n");
+    node("node1/access1/initiators/node1/link", "");
+    put(&root, "devices/system/cpu/present", "0-8,16-20\n");
+    for cpu in [0, 1, 2, 3, 16, 17, 18, 19u32] {
+        let dir = format!("devices/system/cpu/cpu{cpu}");
+        put(&root, &format!("{dir}/topology/package_cpus_list"), "0-3,16-19\n");
+        put(&root, &format!("{dir}/topology/thread_siblings_list"), &format!("{},{}\n", cpu % 16, cpu % 16 + 16));
+        for (index, (level, kind, size, shared)) in [
+            ("1", "Data", "48K", format!("{},{}", cpu % 16, cpu % 16 + 16)),
+            ("3", "Unified", "32M", "0-3,16-19".into()),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let dir = format!("{dir}/cache/index{index}");
+            for (file, text) in [("level", level), ("type", kind), ("size", size), ("shared_cpu_list", &shared)] {
+                put(&root, &format!("{dir}/{file}"), text);
+            }
+        }
+    }
+    root
+}
+
+#[test]
+fn firmware_latencies_caches_and_packages() {
+    let machine = Machine::from_sysfs(&with_hmat(), 4096);
+    let latency = &machine.figures.latency_ns;
+    assert_eq!(
+        (latency[0][0], latency[0][3], machine.figures.bandwidth[0][0]),
+        (Some(90.0), Some(180.0), Some(104_857_600_000.0))
+    );
+    assert_eq!(latency[1][0], Some(180.0), "declared twice as far");
+    assert_eq!((latency[0][2], latency[3][0]), (None, None), "node 4 has no memory, node 6 no CPUs");
+    assert_eq!(machine.figures.sources.latency, Source::Hmat);
+    assert_eq!((machine.offline_cpus.as_slice(), machine.cores), (&[20][..], 4));
+    let text = crate::report::machine::render(&machine);
+    for wanted in [
+        "offline CPUs: 20\n",
+        "packages                 1\n",
+        "cores                    4\n",
+        "L1d cache                48 KiB per 2 CPUs\n",
+        "L3 cache                 32 MiB per 8 CPUs\n",
+        "Latency, nanoseconds (ACPI HMAT, rated)\n  from\\to       0       1       4       6\n        0      90",
+        "\n        4     270     294       -     296\n",
+    ] {
+        assert!(text.contains(wanted), "{wanted}\n{text}");
+    }
+    let value: serde_json::Value =
+        serde_json::from_str(&machine.json().expect("it can be written")).expect("it is JSON");
+    assert_eq!(value["latency_ns"][0][3], 180.0);
+    assert_eq!(value["sources"]["bandwidth"], "hmat");
+    assert_eq!(value["caches"][1]["size"], 32 << 20);
+    let read = crate::topology::xml::parse(&machine.xml()).and_then(|s| s.model()).expect("our own file");
+    assert_eq!((read.latency[0][3], read.latency_source), (180.0, Source::Xml));
 }
 
 #[test]
@@ -108,7 +178,7 @@ fn missing_files_leave_facts_unknown() {
     let machine = Machine::from_sysfs(&scratch("nothing"), 4096);
     assert!(machine.topology.nodes.is_empty() && machine.huge_pages.is_empty());
     assert_eq!((machine.thp.as_str(), machine.numa_factor), ("unknown", 1.0));
-    let root = four_nodes();
+    let root = four_nodes("missing");
     fs::remove_file(root.join("devices/system/node/node1/distance")).expect("it was written");
     let text = crate::report::machine::render(&Machine::from_sysfs(&root, 4096));
     assert!(text.contains("        1    ?    ?    ?    ?\n"), "{text}");

@@ -8,9 +8,10 @@ use std::fmt;
 use toml::de::DeTable;
 
 use crate::callsite::Frame;
+use crate::map::PageMap;
 use crate::nodes;
 use crate::plain;
-use crate::policy::{Auto, Block, ObjectRule, POLICY_VERSION, Policy, PolicyKind};
+use crate::policy::{Auto, Block, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind};
 
 /// An error at a place in a policy file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,10 +125,13 @@ fn name_fault(rule: &ObjectRule) -> Option<KeyFault> {
 
 fn place_fault(rule: &ObjectRule) -> Option<KeyFault> {
     let place = &rule.place;
-    let blocks = matches!(place.policy, PolicyKind::Block | PolicyKind::BlockCyclic);
-    if place.block.is_some() && !blocks {
-        let message = "`block` needs policy = \"block\" or \"block-cyclic\"".to_owned();
+    if place.block.is_some() && !place.policy.takes_block() {
+        let message =
+            "`block` needs policy = \"block\", \"block-cyclic\", \"random-block\", \"skew\" or \"prime\"".to_owned();
         return Some((&["place", "block"], message));
+    }
+    if let Some(fault) = extra_fault(place) {
+        return Some(fault);
     }
     if place.block == Some(Block::Size(crate::policy::Size(0))) {
         return Some((&["place", "block"], "a block of 0 bytes cannot hold anything".into()));
@@ -147,6 +151,32 @@ fn place_fault(rule: &ObjectRule) -> Option<KeyFault> {
     }
     if let Some(Err(e)) = place.nodes.as_deref().map(nodes::check_syntax) {
         return Some((&["place", "nodes"], e.to_string()));
+    }
+    None
+}
+
+/// The keys that belong to one policy each.
+fn extra_fault(place: &Place) -> Option<KeyFault> {
+    let random = matches!(place.policy, PolicyKind::Random | PolicyKind::RandomBlock);
+    if place.seed.is_some() && !random {
+        return Some((&["place", "seed"], "`seed` needs policy = \"random\" or \"random-block\"".into()));
+    }
+    if place.policy == PolicyKind::RandomBlock && !matches!(place.block, Some(Block::Size(_))) {
+        return Some((&["place"], "random-block needs a block size such as block = \"2MiB\"".into()));
+    }
+    match (&place.map, place.policy == PolicyKind::Map) {
+        (Some(_), false) => return Some((&["place", "map"], "`map` needs policy = \"map\"".into())),
+        (map, true) => {
+            if let Err(e) = PageMap::parse(map.as_deref().unwrap_or_default()) {
+                return Some((if map.is_some() { &["place", "map"] } else { &["place"] }, e.to_string()));
+            }
+        }
+        (None, false) => {}
+    }
+    if place.policy == PolicyKind::Preferred && place.nodes.as_deref().is_none_or(|n| n.trim().parse::<u32>().is_err())
+    {
+        let message = "`preferred` needs one node, such as nodes = \"0\"; for several write preferred-many".to_owned();
+        return Some((if place.nodes.is_some() { &["place", "nodes"] } else { &["place"] }, message));
     }
     None
 }

@@ -57,6 +57,19 @@ fn unknown_words_come_with_the_allowed_ones() {
 }
 
 #[test]
+fn keys_belong_to_their_policies() {
+    let place = |p: &str| format!("version = 1\n[[object]]\nglobal = \"a\"\nplace = {p}\n");
+    fails(&place("{ policy = \"interleave\", block = 4096 }"), 4, "4096", &["`block` needs", "random-block"]);
+    fails(&place("{ policy = \"block\", seed = 7 }"), 4, "7", &["`seed` needs", "random"]);
+    fails(&place("{ policy = \"block\", map = \"1x0\" }"), 4, "\"1x0\"", &["`map` needs"]);
+    fails(&place("{ policy = \"map\", map = \"1y0\" }"), 4, "\"1y0\"", &["`1y0`", "640x0"]);
+    fails(&place("{ policy = \"map\" }"), 4, "{ policy", &["640x0,128x3"]);
+    fails(&place("{ policy = \"random-block\" }"), 4, "{ policy", &["block size"]);
+    fails(&place("{ policy = \"preferred\", nodes = \"0-1\" }"), 4, "\"0-1\"", &["one node", "preferred-many"]);
+    fails(&place("{ policy = \"bind\", huge = \"always\" }"), 4, "\"always\"", &["`keep`", "`split`", "`want`"]);
+}
+
+#[test]
 fn syntax_errors_are_located() {
     let e = parse("version = 1\n[[object]\n").unwrap_err();
     assert_eq!(e.line, 2, "{e}");

@@ -9,8 +9,11 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::machine::Thp;
+use crate::map::{MapError, PageMap};
 use crate::nodes::{self, NodesError};
-use crate::policy::{Auto, Block, PatternNote, Place, PolicyKind};
+use crate::order::Order;
+use crate::policy::{Auto, Block, Huge, PatternNote, Place, PolicyKind};
+use crate::threads::thread_node;
 
 /// The base page of x86_64, bytes; also the unit of every plan.
 pub const PAGE: u64 = 4096;
@@ -35,10 +38,14 @@ pub enum Layout {
     Default,
     /// Any page on any listed node.
     Bind,
+    /// The same while there is room.
+    Preferred,
     /// Page by page in turn, by the kernel's own formula (from the address, not from the object's start).
     Interleave,
-    /// Blocks of this many pages in turn.
-    Blocks(u64),
+    /// The same with the kernel's weights.
+    Weighted,
+    /// Blocks of this many pages in an order.
+    Blocks(u64, Order),
     /// All on the node of the thread that allocates the instance.
     Local,
 }
@@ -52,6 +59,8 @@ pub struct PagePlan<'a> {
     pub nodes: Cow<'a, [u32]>,
     /// Distribution.
     pub layout: Layout,
+    /// What to do about huge pages.
+    pub huge: Huge,
 }
 
 /// Why a placement cannot be planned.
@@ -59,8 +68,10 @@ pub struct PagePlan<'a> {
 pub enum PlanError {
     /// The node list cannot be used on this machine.
     Nodes(NodesError),
-    /// `block-cyclic` with neither a block size nor a period.
+    /// `block-cyclic` with neither a block size nor a period, `random-block` without a block size.
     NoBlock,
+    /// The page map cannot be read.
+    Map(MapError),
 }
 
 impl fmt::Display for PlanError {
@@ -70,6 +81,7 @@ impl fmt::Display for PlanError {
             PlanError::NoBlock => {
                 f.write_str("block-cyclic needs `block = \"20MiB\"`, or a `pattern.period` to compute it from")
             }
+            PlanError::Map(e) => e.fmt(f),
         }
     }
 }
@@ -82,7 +94,18 @@ pub fn page_size_in_use(size: u64, thp: Thp) -> u64 {
     if thp == Thp::Always && size >= HUGE_PAGE { HUGE_PAGE } else { PAGE }
 }
 
-/// Plans an object of `size` bytes with `pages` whole pages. `existing` are the nodes memory can go to.
+/// The same for an object whose placement may ask for huge pages or for none.
+pub fn page_size_of(place: &Place, size: u64, thp: Thp) -> u64 {
+    match place.huge.unwrap_or_default() {
+        Huge::Keep => page_size_in_use(size, thp),
+        Huge::Split => PAGE,
+        Huge::Want if thp == Thp::Never => PAGE,
+        Huge::Want => page_size_in_use(size, Thp::Always),
+    }
+}
+
+/// Plans an object of `size` bytes with `pages` whole pages. `existing` are the nodes memory can go to, `threads` how many
+/// threads `bind-block` counts on.
 pub fn plan(
     place: &Place,
     pattern: Option<&PatternNote>,
@@ -90,16 +113,41 @@ pub fn plan(
     pages: u64,
     page_size: u64,
     existing: &[u32],
+    threads: u32,
 ) -> Result<PagePlan<'static>, PlanError> {
+    let nodes = node_list(place, existing, threads)?;
+    let layout = layout(place, pattern, size, page_size, nodes.len() as u64)?;
+    Ok(PagePlan { pages, nodes: Cow::Owned(nodes), layout, huge: place.huge.unwrap_or_default() })
+}
+
+/// The nodes of a placement in its order, one entry per block before the list starts over: those it names, for
+/// `bind-block` the node of each thread, for `map` that of each piece of the map.
+pub fn node_list(place: &Place, existing: &[u32], threads: u32) -> Result<Vec<u32>, PlanError> {
     let nodes = match &place.nodes {
         Some(list) => nodes::parse(list, existing).map_err(PlanError::Nodes)?,
         None => existing.to_vec(),
     };
-    let layout = layout(place, pattern, size, page_size, nodes.len() as u64)?;
-    Ok(PagePlan { pages, nodes: Cow::Owned(nodes), layout })
+    match place.policy {
+        PolicyKind::BindBlock => {
+            let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+            let node = |t| nodes.get(thread_node(t, threads.max(1), count) as usize).copied().unwrap_or(0);
+            Ok((0..threads.clamp(1, MOST_THREADS)).map(node).collect())
+        }
+        PolicyKind::Map => {
+            let map = PageMap::parse(place.map.as_deref().unwrap_or_default()).map_err(PlanError::Map)?;
+            match map.runs.iter().find(|run| !nodes.contains(&run.1)) {
+                Some(run) => Err(PlanError::Nodes(NodesError::Unknown(run.1, nodes))),
+                None => Ok(map.pieces()),
+            }
+        }
+        _ => Ok(nodes),
+    }
 }
 
-/// The layout alone, for an object of `size` bytes on `nodes` nodes. Allocates nothing.
+/// Blocks `bind-block` cuts at most: more threads than any machine has CPUs.
+const MOST_THREADS: u32 = 8192;
+
+/// The layout alone, for an object of `size` bytes on a list of `nodes` nodes. Allocates nothing but for `map`.
 pub fn layout(
     place: &Place,
     pattern: Option<&PatternNote>,
@@ -107,13 +155,24 @@ pub fn layout(
     page_size: u64,
     nodes: u64,
 ) -> Result<Layout, PlanError> {
+    let blocks = |bytes: u64, order| Layout::Blocks((bytes / PAGE).max(1), order);
+    let random = Order::Random(place.seed.unwrap_or(0));
+    let block = || block_bytes(place, pattern, size, page_size, nodes);
     Ok(match place.policy {
         PolicyKind::Default => Layout::Default,
         PolicyKind::Bind => Layout::Bind,
+        PolicyKind::Preferred | PolicyKind::PreferredMany => Layout::Preferred,
         PolicyKind::Interleave => Layout::Interleave,
+        PolicyKind::WeightedInterleave => Layout::Weighted,
         PolicyKind::Local => Layout::Local,
-        PolicyKind::Block | PolicyKind::BlockCyclic => {
-            Layout::Blocks((block_bytes(place, pattern, size, page_size, nodes)? / PAGE).max(1))
+        PolicyKind::Block | PolicyKind::BlockCyclic | PolicyKind::BindBlock => blocks(block()?, Order::Cyclic),
+        PolicyKind::Skew => blocks(block()?, Order::Skew),
+        PolicyKind::Prime => blocks(block()?, Order::Prime),
+        PolicyKind::RandomBlock => blocks(block()?, random),
+        PolicyKind::Random => blocks(page_size, random),
+        PolicyKind::Map => {
+            let map = PageMap::parse(place.map.as_deref().unwrap_or_default()).map_err(PlanError::Map)?;
+            Layout::Blocks(map.piece, Order::Cyclic)
         }
     })
 }
@@ -133,6 +192,9 @@ pub fn block_bytes(
         None | Some(Block::Auto(Auto::Auto)) => {
             let whole = match place.policy {
                 PolicyKind::BlockCyclic => pattern.and_then(|p| p.period).ok_or(PlanError::NoBlock)?.0,
+                // Page by page unless a size is given.
+                PolicyKind::Skew | PolicyKind::Prime => return Ok(page_size),
+                PolicyKind::RandomBlock => return Err(PlanError::NoBlock),
                 _ => size,
             };
             Ok(round_up(whole.div_ceil(nodes).max(1), page_size))
@@ -145,27 +207,33 @@ fn round_up(value: u64, unit: u64) -> u64 {
 }
 
 impl PagePlan<'_> {
-    /// Number of runs, which is the number of mappings a block distribution costs.
+    /// Number of mappings the plan costs at most.
     pub fn run_count(&self) -> u64 {
         match self.layout {
             Layout::Default => 0,
             _ if self.pages == 0 => 0,
-            Layout::Blocks(block) if self.nodes.len() > 1 => self.pages.div_ceil(block),
+            Layout::Blocks(..) if self.one_place() => 1,
+            Layout::Blocks(block, _) => self.pages.div_ceil(block),
             _ => 1,
         }
+    }
+
+    /// Every block has the same node.
+    fn one_place(&self) -> bool {
+        self.nodes.windows(2).all(|pair| pair[0] == pair[1])
     }
 
     /// Pages per block of a block distribution.
     pub fn block_pages(&self) -> Option<u64> {
         match self.layout {
-            Layout::Blocks(block) => Some(block),
+            Layout::Blocks(block, _) => Some(block),
             _ => None,
         }
     }
 
     /// Restores the block size that [`PagePlan::coarsen`] arrived at; 0 and other layouts change nothing.
     pub fn set_block_pages(&mut self, pages: u64) {
-        if let (Layout::Blocks(block), 1..) = (&mut self.layout, pages) {
+        if let (Layout::Blocks(block, _), 1..) = (&mut self.layout, pages) {
             *block = pages;
         }
     }
@@ -173,35 +241,35 @@ impl PagePlan<'_> {
     /// Index into the node list that page `page` of a block distribution goes to.
     pub fn block_node(&self, page: u64) -> Option<u32> {
         match self.layout {
-            Layout::Blocks(block) => Some((page / block % self.nodes.len().max(1) as u64) as u32),
+            Layout::Blocks(block, order) => Some(order.node(page / block, self.nodes.len() as u64) as u32),
             _ => None,
         }
     }
 
-    /// Runs of a block distribution, in order, adjacent runs on one node merged; nothing for other layouts.
+    /// Runs of a block distribution, in order, each one mapping; nothing for other layouts.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        let block = match self.layout {
-            Layout::Blocks(_) if self.nodes.len() == 1 => self.pages.max(1),
-            Layout::Blocks(block) => block,
-            _ => 0,
+        let (block, order) = match self.layout {
+            Layout::Blocks(..) if self.one_place() => (self.pages.max(1), Order::Cyclic),
+            Layout::Blocks(block, order) => (block, order),
+            _ => (0, Order::Cyclic),
         };
         let count = if block == 0 { 0 } else { self.pages.div_ceil(block) };
-        let nodes = self.nodes.len().max(1) as u64;
+        let nodes = self.nodes.len() as u64;
         (0..count).map(move |i| Run {
             first: i * block,
             pages: block.min(self.pages - i * block),
-            node: (i % nodes) as u32,
+            node: order.node(i, nodes) as u32,
         })
     }
 
     /// Enlarges the blocks to the smallest multiple that needs at most `max_runs` mappings. True if it had to.
     pub fn coarsen(&mut self, max_runs: u64) -> bool {
-        let Layout::Blocks(block) = self.layout else { return false };
+        let Layout::Blocks(block, order) = self.layout else { return false };
         if self.run_count() <= max_runs.max(1) {
             return false;
         }
         let needed = self.pages.div_ceil(max_runs.max(1));
-        self.layout = Layout::Blocks(round_up(needed, block));
+        self.layout = Layout::Blocks(round_up(needed, block), order);
         true
     }
 }
@@ -215,7 +283,7 @@ mod tests {
     const EIGHT: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
     fn place(policy: PolicyKind, block: Option<Block>) -> Place {
-        Place { policy, block, nodes: None }
+        Place { policy, block, ..Place::default() }
     }
 
     fn cyclic(period: u64) -> PatternNote {
@@ -243,7 +311,7 @@ mod tests {
     fn block_naive_is_size_over_nodes_rounded_up() {
         let p = place(PolicyKind::Block, None);
         assert_eq!(block_bytes(&p, None, 10 * PAGE, PAGE, 4).unwrap(), 3 * PAGE);
-        let plan = plan(&p, None, 10 * PAGE, 10, PAGE, &[0, 1, 2, 3]).unwrap();
+        let plan = plan(&p, None, 10 * PAGE, 10, PAGE, &[0, 1, 2, 3], 4).unwrap();
         let runs: Vec<_> = plan.runs().collect();
         assert_eq!(runs.len() as u64, plan.run_count());
         assert_eq!(
@@ -255,7 +323,7 @@ mod tests {
     #[test]
     fn a_block_distribution_starts_over_after_the_last_node() {
         let p = place(PolicyKind::BlockCyclic, Some(Block::Size(Size(2 * PAGE))));
-        let plan = plan(&p, None, 9 * PAGE, 9, PAGE, &[4, 6]).unwrap();
+        let plan = plan(&p, None, 9 * PAGE, 9, PAGE, &[4, 6], 4).unwrap();
         assert_eq!((0..9).map(|i| plan.block_node(i).unwrap()).collect::<Vec<_>>(), [0, 0, 1, 1, 0, 0, 1, 1, 0]);
         for run in plan.runs() {
             assert!((run.first..run.first + run.pages).all(|i| plan.block_node(i) == Some(run.node)));
@@ -266,7 +334,7 @@ mod tests {
     #[test]
     fn one_node_is_one_run() {
         let p = place(PolicyKind::BlockCyclic, Some(Block::Size(Size(1))));
-        let plan = plan(&p, None, 1 << 40, 1 << 28, PAGE, &[0]).unwrap();
+        let plan = plan(&p, None, 1 << 40, 1 << 28, PAGE, &[0], 4).unwrap();
         assert_eq!(plan.runs().collect::<Vec<_>>(), [Run { first: 0, pages: 1 << 28, node: 0 }]);
         assert_eq!(plan.run_count(), 1);
     }
@@ -274,16 +342,16 @@ mod tests {
     #[test]
     fn coarser_blocks_keep_within_the_budget_and_stay_multiples() {
         let p = place(PolicyKind::BlockCyclic, Some(Block::Size(Size(3 * PAGE))));
-        let mut plan = plan(&p, None, 1000 * PAGE, 1000, PAGE, &EIGHT).unwrap();
+        let mut plan = plan(&p, None, 1000 * PAGE, 1000, PAGE, &EIGHT, 4).unwrap();
         assert!(!plan.coarsen(400));
         assert!(plan.coarsen(100));
-        assert_eq!(plan.layout, Layout::Blocks(12));
+        assert_eq!(plan.layout, Layout::Blocks(12, Order::Cyclic));
         assert!(plan.run_count() <= 100);
     }
 
     #[test]
     fn an_object_without_a_whole_page_has_no_runs() {
-        let plan = plan(&place(PolicyKind::Block, None), None, 520, 0, PAGE, &EIGHT).unwrap();
+        let plan = plan(&place(PolicyKind::Block, None), None, 520, 0, PAGE, &EIGHT, 4).unwrap();
         assert_eq!((plan.runs().count(), plan.run_count()), (0, 0));
     }
 }

@@ -129,11 +129,26 @@ impl PolicyKind {
         match self {
             PolicyKind::Default => "default",
             PolicyKind::Bind => "bind",
+            PolicyKind::Preferred => "preferred",
+            PolicyKind::PreferredMany => "preferred-many",
             PolicyKind::Interleave => "interleave",
+            PolicyKind::WeightedInterleave => "weighted-interleave",
             PolicyKind::Block => "block",
             PolicyKind::BlockCyclic => "block-cyclic",
+            PolicyKind::BindBlock => "bind-block",
+            PolicyKind::Skew => "skew",
+            PolicyKind::Prime => "prime",
+            PolicyKind::Random => "random",
+            PolicyKind::RandomBlock => "random-block",
+            PolicyKind::Map => "map",
             PolicyKind::Local => "local",
         }
+    }
+
+    /// Whether a block size may be given with it.
+    pub fn takes_block(self) -> bool {
+        use PolicyKind::{Block, BlockCyclic, Prime, RandomBlock, Skew};
+        matches!(self, Block | BlockCyclic | Skew | Prime | RandomBlock)
     }
 }
 
@@ -157,12 +172,34 @@ pub struct PatternNote {
 pub struct Place {
     /// The distribution.
     pub policy: PolicyKind,
-    /// Block size of block and block-cyclic.
+    /// Block size of block, block-cyclic, random-block (required there), skew and prime (a page when absent).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<Block>,
     /// Node list as numactl's (`0-3,5`, `all`, `!2`); all nodes with memory when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<String>,
+    /// Seed of random and random-block; 0 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Page map of `map`: runs of 4 KiB pages with their node number, `"640x0,128x3"`; starts over after the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map: Option<String>,
+    /// What to do about huge pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge: Option<Huge>,
+}
+
+/// Transparent huge pages of one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Huge {
+    /// As the system and the program want it.
+    #[default]
+    Keep,
+    /// None: blocks smaller than a huge page are then exact (MADV_NOHUGEPAGE).
+    Split,
+    /// Wherever a block holds one (MADV_HUGEPAGE).
+    Want,
 }
 
 /// Distribution of an object's pages over nodes.
@@ -174,12 +211,31 @@ pub enum PolicyKind {
     Default,
     /// Only on the listed nodes (MPOL_BIND).
     Bind,
+    /// On the one listed node, elsewhere when it is full (MPOL_PREFERRED).
+    Preferred,
+    /// On the listed nodes, elsewhere when they are full (MPOL_PREFERRED_MANY, Linux 5.15).
+    PreferredMany,
     /// Page i on node i mod M (MPOL_INTERLEAVE).
     Interleave,
+    /// The same by the weights in /sys/kernel/mm/mempolicy/weighted_interleave (MPOL_WEIGHTED_INTERLEAVE, Linux 6.9;
+    /// plain interleaving before).
+    WeightedInterleave,
     /// One contiguous slice per node: block = size / nodes, rounded up to pages, unless given.
     Block,
     /// Block i on node i mod M; `auto` is period / nodes.
     BlockCyclic,
+    /// One block per thread, on the node where that thread runs when threads are bound compactly.
+    BindBlock,
+    /// Block i on node (i + floor(i / M) + 1) mod M, see [`crate::order::Order`].
+    Skew,
+    /// Blocks over a prime number of virtual nodes.
+    Prime,
+    /// Each page on a random node.
+    Random,
+    /// Each block on a random node.
+    RandomBlock,
+    /// As the page map says.
+    Map,
     /// Each instance on the node of the thread that allocates it.
     Local,
 }

@@ -11,7 +11,7 @@ use numamma_hook::sys::PAGE;
 use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
 
 use crate::kernel::{self, BATCH};
-use crate::place::Part;
+use crate::place::{self, Part};
 use crate::state::{Counters, add};
 
 /// 2 MiB pages in units of 4 KiB, as a shift.
@@ -41,22 +41,24 @@ pub fn examine(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, counters
 fn count(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Found {
     let start = base + part.first as usize * PAGE;
     let end = start + part.pages as usize * PAGE;
-    let mappings = if plan.layout == Layout::Interleave && plan.nodes.len() > 1 { Mapping::read() } else { Vec::new() };
-    let sorted = mask_order(&plan.nodes);
+    let turns = matches!(plan.layout, Layout::Interleave | Layout::Weighted);
+    let mappings = if turns && plan.nodes.len() > 1 { Mapping::read() } else { Vec::new() };
+    let sorted = turn_order(plan);
     // One kernel uses one width: an object is judged by whichever fits all of it better.
     let (mut found, mut narrow) = (Found::default(), 0);
     for_each_batch(start, end, |pages, status| {
         let on = |address: usize, node_now: u32| match plan.layout {
             Layout::Default => true,
-            Layout::Bind => plan.nodes.contains(&node_now),
+            Layout::Bind | Layout::Preferred => plan.nodes.contains(&node_now),
             Layout::Local => node == node_now,
-            Layout::Blocks(_) => {
+            Layout::Blocks(..) => {
                 let page = ((address - base) / PAGE) as u64;
                 plan.block_node(page).and_then(|i| plan.nodes.get(i as usize)) == Some(&node_now)
             }
-            Layout::Interleave => expected(&mappings, &sorted, address, 0, Width::Bits64) == Some(node_now),
+            Layout::Interleave | Layout::Weighted => {
+                expected(&mappings, &sorted, address, 0, Width::Bits64) == Some(node_now)
+            }
         };
-        let turns = plan.layout == Layout::Interleave;
         let whole_huge = |width| turns && is_whole_huge(pages, status, &mappings, &sorted, width);
         let (wide_huge, narrow_huge) = (whole_huge(Width::Bits64), whole_huge(Width::Bits32));
         for (&address, &node_now) in pages.iter().zip(status.iter()) {
@@ -129,7 +131,7 @@ pub fn settle_interleave(plan: &PagePlan<'_>, start: usize, len: usize) {
         return;
     }
     let mappings = Mapping::read();
-    let sorted = mask_order(&plan.nodes);
+    let sorted = turn_order(plan);
     let width = Width::of_this_kernel();
     for_each_batch(start, start + len, |pages, status| {
         let mut wrong = [0_usize; BATCH];
@@ -150,11 +152,21 @@ pub fn settle_interleave(plan: &PagePlan<'_>, start: usize, len: usize) {
     });
 }
 
-/// Node lists are masks to the kernel: their order is ascending.
-fn mask_order(nodes: &[u32]) -> Vec<u32> {
-    let mut sorted = nodes.to_vec();
+/// Node of each page of one turn. Node lists are masks to the kernel: their order is ascending. With weights a node has
+/// as many pages in a row as its weight (`weighted_interleave_nid` of mm/mempolicy.c).
+fn turn_order(plan: &PagePlan<'_>) -> Vec<u32> {
+    let mut sorted = plan.nodes.to_vec();
     sorted.sort_unstable();
+    if place::weighted(plan.layout) {
+        sorted = sorted.iter().flat_map(|&node| core::iter::repeat_n(node, weight(node))).collect();
+    }
     sorted
+}
+
+/// The system's weight of a node; 1 when none is set, as in the kernel.
+fn weight(node: u32) -> usize {
+    let path = format!("/sys/kernel/mm/mempolicy/weighted_interleave/node{node}");
+    std::fs::read_to_string(path).ok().and_then(|t| t.trim().parse().ok()).filter(|w| *w > 0).unwrap_or(1)
 }
 
 /// Node that interleaving gives the page of `4 KiB << order` at `address`.
@@ -196,6 +208,7 @@ impl Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use numamma_plan::policy::Huge;
 
     #[test]
     fn lines_of_maps() {
@@ -226,7 +239,7 @@ mod tests {
             // SAFETY: the mapping is ours and writable.
             unsafe { ((base + page * PAGE) as *mut u8).write(1) };
         }
-        let plan = PagePlan { pages: 64, nodes: vec![0].into(), layout: Layout::Bind };
+        let plan = PagePlan { pages: 64, nodes: vec![0].into(), layout: Layout::Bind, huge: Huge::Keep };
         let counters = Counters::default();
         examine(&plan, base, Part { first: 0, pages: 64 }, 0, &counters);
         let read = |c: &core::sync::atomic::AtomicU64| c.load(core::sync::atomic::Ordering::Relaxed);

@@ -15,7 +15,7 @@ use numamma_plan::plan::{HUGE_PAGE, PagePlan};
 use crate::place::{self, Part};
 use crate::state::{self, State, add};
 use crate::table::{self, Placed};
-use crate::{binding, check, kernel, sites};
+use crate::{arena, binding, check, kernel, sites};
 
 type Ptr = *mut c_void;
 
@@ -38,6 +38,11 @@ fn place_new(state: &'static State, index: usize, size: usize, align: usize) -> 
     add(&rule.counters.instances, 1);
     add(&rule.counters.bytes, size as u64);
     if size < PAGE {
+        if align <= arena::ALIGN
+            && let Some(address) = arena::allocate(state, index, size)
+        {
+            return Some(address as Ptr);
+        }
         if rule.counters.too_small.fetch_add(1, Ordering::Relaxed) == 0 && state.verbose {
             numamma_hook::say!("{}: allocations of less than a page are left where they are", rule.rule.name());
         }
@@ -162,8 +167,16 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize
         if sites::boring(ra) {
             return real::calloc(count, size);
         }
-        let placed = count.checked_mul(size).and_then(|bytes| place_matched(bytes, 1, &Caller { ra, cfa, rbp }));
-        placed.unwrap_or_else(|| real::calloc(count, size))
+        let bytes = count.checked_mul(size);
+        match bytes.and_then(|bytes| place_matched(bytes, 1, &Caller { ra, cfa, rbp })) {
+            Some(placed) => {
+                if arena::owns(placed as usize) {
+                    placed.cast::<u8>().write_bytes(0, bytes.unwrap_or(0));
+                }
+                placed
+            }
+            None => real::calloc(count, size),
+        }
     }
 }
 
@@ -245,12 +258,15 @@ unsafe fn aligned(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) 
 pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
     unsafe {
+        if arena::owns(ptr as usize) {
+            return realloc_small(ptr, size, &Caller { ra, cfa, rbp });
+        }
         if table::possible(ptr as usize)
             && let Some(old) = table::find(ptr as usize)
         {
             return realloc_placed(&old, size, &Caller { ra, cfa, rbp });
         }
-        if sites::boring(ra) || size < PAGE {
+        if sites::boring(ra) || (size == 0 && !ptr.is_null()) {
             return real::realloc(ptr, size);
         }
         match place_matched(size, 1, &Caller { ra, cfa, rbp }) {
@@ -318,6 +334,36 @@ unsafe fn realloc_placed(old: &Placed, size: usize, caller: &Caller) -> Ptr {
     }
 }
 
+/// Gives a small placed object another size.
+#[cold]
+#[inline(never)]
+unsafe fn realloc_small(old: Ptr, size: usize, caller: &Caller) -> Ptr {
+    let known = arena::usable(old as usize);
+    // SAFETY: C's contract: the program gives the old object up; the copy stays inside both, which cannot overlap.
+    unsafe {
+        if size == 0 {
+            arena::release(old as usize);
+            return core::ptr::null_mut();
+        }
+        // Not much larger than it must be: it may stay.
+        if size <= known && size > known / 2 {
+            return old;
+        }
+        // The rule of this call, else the rule the object has already.
+        let matched = place_matched(size, 1, caller);
+        let saved = errno::Saved::now();
+        let kept = || place_new(state::get()?, arena::rule_of(old as usize)?, size, 1);
+        let fresh = matched.or_else(kept);
+        drop(saved);
+        let fresh = fresh.unwrap_or_else(|| real::malloc(size));
+        if !fresh.is_null() {
+            core::ptr::copy_nonoverlapping(old.cast::<u8>(), fresh.cast(), size.min(known));
+            arena::release(old as usize);
+        }
+        fresh
+    }
+}
+
 /// free(3), from any thread.
 ///
 /// # Safety
@@ -328,7 +374,9 @@ pub unsafe extern "C" fn free(ptr: Ptr) {
     let next: Option<Free> = unsafe { core::mem::transmute(NEXT_FREE.load(Ordering::Relaxed)) };
     match next {
         // SAFETY: not ours and not a bootstrap block, so forwarded unchanged.
-        Some(next) if !table::possible(ptr as usize) && !bootstrap::owns(ptr) => unsafe { next(ptr) },
+        Some(next) if !table::possible(ptr as usize) && !arena::owns(ptr as usize) && !bootstrap::owns(ptr) => unsafe {
+            next(ptr)
+        },
         // SAFETY: as C says.
         _ => unsafe { free_slow(ptr) },
     }
@@ -336,6 +384,10 @@ pub unsafe extern "C" fn free(ptr: Ptr) {
 
 #[inline(never)]
 unsafe extern "C" fn free_slow(ptr: Ptr) {
+    if arena::owns(ptr as usize) {
+        // SAFETY: as C says.
+        return unsafe { arena::release(ptr as usize) };
+    }
     if table::possible(ptr as usize)
         && let Some(placed) = table::take(ptr as usize)
     {
@@ -351,6 +403,9 @@ unsafe extern "C" fn free_slow(ptr: Ptr) {
 /// C's contract.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(ptr: Ptr) -> usize {
+    if arena::owns(ptr as usize) {
+        return arena::usable(ptr as usize);
+    }
     if table::possible(ptr as usize)
         && let Some(placed) = table::find(ptr as usize)
     {

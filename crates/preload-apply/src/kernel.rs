@@ -14,6 +14,10 @@ pub const BATCH: usize = 512;
 const MPOL_PREFERRED: c_int = 1;
 const MPOL_BIND: c_int = 2;
 const MPOL_INTERLEAVE: c_int = 3;
+/// Since Linux 5.15; EINVAL before.
+const MPOL_PREFERRED_MANY: c_int = 5;
+/// Since Linux 6.9; EINVAL before.
+const MPOL_WEIGHTED_INTERLEAVE: c_int = 6;
 const MPOL_MF_MOVE: u32 = 2;
 /// Since Linux 5.14, like the next one; EINVAL before.
 const MADV_POPULATE_READ: c_int = 22;
@@ -24,10 +28,14 @@ const MADV_POPULATE_WRITE: c_int = 23;
 pub enum Mode {
     /// This node first, others when it is full: a full node must not kill the program.
     Preferred,
+    /// The nodes of the mask first, others when they are full.
+    PreferredMany,
     /// Only the nodes of the mask.
     Bind,
     /// The nodes of the mask in turn.
     Interleave,
+    /// In turn by the system's weights.
+    WeightedInterleave,
 }
 
 fn result(rc: i64) -> Result<(), c_int> {
@@ -45,8 +53,10 @@ pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bo
     }
     let mode = match mode {
         Mode::Preferred => MPOL_PREFERRED,
+        Mode::PreferredMany => MPOL_PREFERRED_MANY,
         Mode::Bind => MPOL_BIND,
         Mode::Interleave => MPOL_INTERLEAVE,
+        Mode::WeightedInterleave => MPOL_WEIGHTED_INTERLEAVE,
     };
     let flags = if move_pages { MPOL_MF_MOVE } else { 0 };
     // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold.
@@ -129,6 +139,13 @@ pub fn populate_read(start: usize, len: usize) {
     unsafe { libc::syscall(libc::SYS_madvise, first, end - first, MADV_POPULATE_READ) };
 }
 
+/// Asks for huge pages in a range, or for none. A kernel without them has nothing to refuse that matters.
+pub fn huge_pages(start: usize, len: usize, wanted: bool) {
+    let advice = if wanted { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+    // SAFETY: the advice changes how memory is backed, not what it holds.
+    unsafe { libc::syscall(libc::SYS_madvise, start, len, advice) };
+}
+
 /// Gives every page of a writable private range its own copy now, where its policy wants it.
 pub fn populate_write(start: usize, len: usize) -> bool {
     // SAFETY: prefaulting for writing changes no contents.
@@ -155,6 +172,20 @@ pub fn map_aligned(len: usize, align: usize) -> Option<usize> {
         }
     }
     Some(start)
+}
+
+/// Address space of `len` bytes that nothing can be read from or written to, and that counts as no memory.
+pub fn reserve(len: usize) -> Option<usize> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let at = unsafe { libc::syscall(libc::SYS_mmap, 0_usize, len, libc::PROT_NONE, flags, -1, 0_usize) };
+    (at != -1).then_some(at as usize)
+}
+
+/// Makes reserved address space readable and writable.
+pub fn make_usable(start: usize, len: usize) -> bool {
+    // SAFETY: the range is ours and holds nothing yet.
+    unsafe { libc::syscall(libc::SYS_mprotect, start, len, libc::PROT_READ | libc::PROT_WRITE) == 0 }
 }
 
 /// A CPU mask as sched_setaffinity takes it: up to 8,192 CPUs (CONFIG_NR_CPUS_RANGE_END).

@@ -14,6 +14,7 @@
 // Unit tests leave out the constructor, from which everything is reached.
 #![cfg_attr(test, allow(dead_code))]
 
+mod arena;
 mod binding;
 mod check;
 mod elf;

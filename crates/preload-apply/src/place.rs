@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use numamma_hook::say;
 use numamma_hook::sys::PAGE;
 use numamma_plan::plan::{Layout, PagePlan};
+use numamma_plan::policy::Huge;
 
 use crate::check;
 use crate::kernel::{self, Mode};
@@ -42,7 +43,7 @@ pub fn fit(state: &State, rule: usize, plan: &mut PagePlan<'_>) -> bool {
         // Half of what is left, so that later objects find room, too.
         plan.coarsen((left / 2).max(smallest));
         static SAID: AtomicBool = AtomicBool::new(false);
-        if let (Layout::Blocks(block), false) = (plan.layout, SAID.swap(true, Ordering::Relaxed)) {
+        if let (Layout::Blocks(block, _), false) = (plan.layout, SAID.swap(true, Ordering::Relaxed)) {
             say!(
                 "{}: {wanted} blocks are more mappings than the {left} left of a quarter of vm.max_map_count; using blocks of {} KiB",
                 name(),
@@ -57,26 +58,75 @@ pub fn fit(state: &State, rule: usize, plan: &mut PagePlan<'_>) -> bool {
 pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: bool) -> Result<(), c_int> {
     let at = |page: u64| base + page as usize * PAGE;
     let (start, len) = (at(part.first), part.pages as usize * PAGE);
+    if part.pages == 0 {
+        return Ok(());
+    }
+    match plan.huge {
+        Huge::Keep => {}
+        Huge::Split => kernel::huge_pages(start, len, false),
+        Huge::Want => kernel::huge_pages(start, len, true),
+    }
     match plan.layout {
         Layout::Default => Ok(()),
-        _ if part.pages == 0 => Ok(()),
         Layout::Bind => kernel::mbind(start, len, Mode::Bind, &plan.nodes, resident),
+        Layout::Preferred => prefer(start, len, &plan.nodes, resident),
         Layout::Local => kernel::mbind(start, len, Mode::Preferred, &[node], resident),
-        Layout::Interleave => {
-            kernel::mbind(start, len, Mode::Interleave, &plan.nodes, resident)?;
+        Layout::Interleave | Layout::Weighted => {
+            in_turn(plan.layout, start, len, &plan.nodes, resident)?;
             if resident {
                 // The kernel leaves resident pages that are on any node of the mask.
                 check::settle_interleave(plan, start, len);
             }
             Ok(())
         }
-        Layout::Blocks(_) => plan.runs().try_for_each(|run| {
+        Layout::Blocks(..) => plan.runs().try_for_each(|run| {
             let first = run.first.max(part.first);
             let end = (run.first + run.pages).min(part.first + part.pages);
             let Some(&node) = plan.nodes.get(run.node as usize).filter(|_| first < end) else { return Ok(()) };
             kernel::mbind(at(first), (end - first) as usize * PAGE, Mode::Preferred, &[node], resident)
         }),
     }
+}
+
+/// One node as every kernel knows it; several since 5.15, before that the first of them.
+fn prefer(start: usize, len: usize, nodes: &[u32], resident: bool) -> Result<(), c_int> {
+    let (Some(first), several) = (nodes.first(), nodes.len() > 1) else { return Ok(()) };
+    if several {
+        match kernel::mbind(start, len, Mode::PreferredMany, nodes, resident) {
+            Err(libc::EINVAL) => {
+                static SAID: AtomicBool = AtomicBool::new(false);
+                if !SAID.swap(true, Ordering::Relaxed) {
+                    say!(
+                        "preferred-many needs Linux 5.15: only the first node of each list, here {first}, is preferred"
+                    );
+                }
+            }
+            done => return done,
+        }
+    }
+    kernel::mbind(start, len, Mode::Preferred, &[*first], resident)
+}
+
+/// The kernel does not know weighted interleaving: weights count as 1 from then on.
+static UNWEIGHTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the system's weights count.
+pub fn weighted(layout: Layout) -> bool {
+    layout == Layout::Weighted && !UNWEIGHTED.load(Ordering::Relaxed)
+}
+
+fn in_turn(layout: Layout, start: usize, len: usize, nodes: &[u32], resident: bool) -> Result<(), c_int> {
+    if weighted(layout) {
+        match kernel::mbind(start, len, Mode::WeightedInterleave, nodes, resident) {
+            Err(libc::EINVAL) => {
+                if !UNWEIGHTED.swap(true, Ordering::Relaxed) {
+                    say!("weighted-interleave needs Linux 6.9: pages are interleaved without weights");
+                }
+            }
+            done => return done,
+        }
+    }
+    kernel::mbind(start, len, Mode::Interleave, nodes, resident)
 }
 
 /// Says once that the kernel refuses placement, with the reason.

@@ -13,7 +13,7 @@ use numamma_plan::nodes;
 use numamma_plan::policy::PolicyKind;
 
 use crate::state::{self, State};
-use crate::{globals, heap, mapped, maps, table};
+use crate::{arena, globals, heap, mapped, maps, table};
 
 static DONE: AtomicBool = AtomicBool::new(false);
 
@@ -28,6 +28,7 @@ pub fn finish() {
     name_missing(state);
     let Some(path) = &state.report else { return };
     globals::examine_all(state);
+    arena::examine_all(state);
     table::for_each(|placed| heap::examine(state, &placed));
     mapped::for_each(|piece| maps::examine(state, &piece));
     // Every process that inherits the environment and has the program's name reports: the one that has objects

@@ -16,13 +16,13 @@ use numamma_hook::sys::{self, PAGE};
 use numamma_hook::{errno, modules, real, say};
 use numamma_plan::callsite::file_name;
 use numamma_plan::machine::Machine;
-use numamma_plan::policy::{ObjectRule, Program};
-use numamma_plan::{check, nodes};
+use numamma_plan::policy::{ObjectRule, PolicyKind, Program};
+use numamma_plan::{check, plan};
 
 use crate::elf::Elf;
 use crate::kernel::{self, Mode};
 use crate::state::{self, Counters, Rule, State};
-use crate::{binding, heap, report, resolve, sites, table};
+use crate::{arena, binding, heap, report, resolve, sites, table};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
 const EXIT_CONFIG: i32 = 78;
@@ -117,7 +117,8 @@ fn load(path: OsString) -> Result<(), String> {
     let machine = Machine::this();
     let existing = machine.memory_node_ids();
     let objects = std::mem::take(&mut policy.objects);
-    let rules = objects.into_iter().map(|r| rule(r, &existing)).collect::<Result<Vec<Rule>, String>>()?;
+    let threads = policy.threads.as_ref().and_then(|t| t.count).unwrap_or(machine.online.len() as u32);
+    let rules = objects.into_iter().map(|r| rule(r, &existing, threads)).collect::<Result<Vec<Rule>, String>>()?;
     probe(&rules)?;
     let report = report_path();
     if let Some(path) = &report {
@@ -154,12 +155,15 @@ fn identify(program: &Program, executable: &[u8]) -> Match {
     }
 }
 
-fn rule(rule: ObjectRule, existing: &[u32]) -> Result<Rule, String> {
-    let nodes = match &rule.place.nodes {
-        Some(list) => nodes::parse(list, existing).map_err(|e| format!("object {}: {e}", rule.name()))?,
-        None => existing.to_vec(),
+fn rule(rule: ObjectRule, existing: &[u32], threads: u32) -> Result<Rule, String> {
+    let name = |e: &dyn core::fmt::Display| format!("object {}: {e}", rule.name());
+    let nodes = plan::node_list(&rule.place, existing, threads).map_err(|e| name(&e))?;
+    let map = match rule.place.policy {
+        PolicyKind::Map => Some(plan::layout(&rule.place, None, 0, 0, 0).map_err(|e| name(&e))?),
+        _ => None,
     };
-    Ok(Rule { rule, nodes, counters: Counters::default() })
+    let homes = arena::homes(rule.place.policy, nodes.len());
+    Ok(Rule { rule, nodes, map, homes, counters: Counters::default() })
 }
 
 /// Tries the one call that everything needs, so that a container that refuses it is named once and early.

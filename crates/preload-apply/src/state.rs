@@ -5,8 +5,10 @@ use std::borrow::Cow;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use numamma_plan::machine::Machine;
-use numamma_plan::plan::{self, PagePlan};
+use numamma_plan::plan::{self, Layout, PagePlan};
 use numamma_plan::policy::{ObjectRule, Policy};
+
+use crate::arena::Homes;
 
 /// Share of vm.max_map_count that all placed objects together may use: beyond the limit pthread_create and
 /// malloc of the program fail, so most of it must stay the program's.
@@ -44,8 +46,12 @@ pub fn add(counter: &AtomicU64, value: u64) {
 pub struct Rule {
     /// As in the file.
     pub rule: ObjectRule,
-    /// Node numbers of its node list, in its order.
+    /// Node of each block in turn, see [`plan::node_list`].
     pub nodes: Vec<u32>,
+    /// Layout of a page map, which only depends on the rule: plans of allocations must not allocate.
+    pub map: Option<Layout>,
+    /// Where its small objects go; none when they cannot be placed under this policy.
+    pub homes: Homes,
     /// Totals.
     pub counters: Counters,
 }
@@ -95,10 +101,12 @@ impl State {
     /// Plan of an object of rule `index`. Allocates nothing: it is made for every placed allocation.
     pub fn plan(&self, index: usize, size: u64, pages: u64) -> Option<PagePlan<'_>> {
         let rule = self.rules.get(index)?;
-        let page_size = plan::page_size_in_use(size, self.machine.thp);
+        let page_size = plan::page_size_of(&rule.rule.place, size, self.machine.thp);
         let pattern = rule.rule.pattern.as_ref();
-        let layout = plan::layout(&rule.rule.place, pattern, size, page_size, rule.nodes.len() as u64).ok()?;
-        Some(PagePlan { pages, nodes: Cow::Borrowed(&rule.nodes), layout })
+        let nodes = rule.nodes.len() as u64;
+        let layout = rule.map.or_else(|| plan::layout(&rule.rule.place, pattern, size, page_size, nodes).ok())?;
+        let huge = rule.rule.place.huge.unwrap_or_default();
+        Some(PagePlan { pages, nodes: Cow::Borrowed(&rule.nodes), layout, huge })
     }
 
     /// This process writes the report (a forked child has another pid and keeps quiet).

@@ -55,6 +55,9 @@ pub(super) const IN_CONCERT: f64 = 0.5;
 pub(super) const WINDOWS: usize = 8;
 /// Part of a node's memory that a program's objects may take; the kernel, the page cache and stacks need the rest.
 pub(super) const FREE_PART: f64 = 0.9;
+/// Bandwidths that differ by more than this make a weighted interleave worth a price: measured ones of equal nodes differ by
+/// less.
+const UNEVEN: f64 = 1.05;
 /// Links are only counted up to this number of nodes, because their number is its square.
 const MOST_LINKED: usize = 64;
 
@@ -130,6 +133,13 @@ impl<'a> World<'a> {
     pub fn homes(&self) -> Vec<usize> {
         let near = |n: &usize| self.thread_nodes.iter().any(|c| self.home(*c) == *n);
         self.memory.iter().copied().filter(near).collect()
+    }
+
+    /// Whether the nodes' memories differ in bandwidth.
+    pub fn uneven(&self) -> bool {
+        let own = self.memory.iter().map(|n| self.model().bandwidth[*n][*n]);
+        let (low, high) = own.fold((f64::MAX, 0.0f64), |(low, high), b| (low.min(b), high.max(b)));
+        high > UNEVEN * low
     }
 
     /// Bytes a node takes.

@@ -1,8 +1,8 @@
 //! On which node a page is under a placement: the formulas of the apply library for what a policy file says, the
 //! recorded first touchers for what it leaves to the kernel, a list of nodes for a page map.
 
-use numamma_plan::nodes::{self, NodesError};
-use numamma_plan::plan::{self, HUGE_PAGE, PAGE, PlanError, page_size_in_use};
+use numamma_plan::order::Order;
+use numamma_plan::plan::{self, HUGE_PAGE, PAGE, PlanError};
 use numamma_plan::policy::{PatternNote, Place};
 
 use super::World;
@@ -29,8 +29,8 @@ enum Layout {
     Local,
     /// On each of these nodes in proportion: page by page, where the address decides.
     Shares(Vec<(usize, f64)>),
-    /// Blocks of so many pages on these nodes in turn; per instance, as their sizes differ.
-    Blocks { nodes: Vec<usize>, pages: Vec<u64> },
+    /// Blocks of so many pages on these nodes in an order; per instance, as their sizes differ.
+    Blocks { nodes: Vec<usize>, pages: Vec<u64>, order: Order },
     /// (instance, first page) of a group of pages and its node, ascending.
     Map(Vec<((u32, u32), usize)>),
 }
@@ -51,15 +51,6 @@ impl<'a> Placement<'a> {
         Placement::new(world, entry, Layout::Map(groups))
     }
 
-    /// Page by page over all nodes in proportion to the bandwidth of their memory.
-    pub fn weighted(world: &'a World<'a>, entry: &'a Entry) -> Placement<'a> {
-        let weight = |n: &usize| (*n, world.model().bandwidth[*n][*n]);
-        let weights: Vec<(usize, f64)> = world.memory.iter().map(weight).collect();
-        let sum: f64 = weights.iter().map(|(_, w)| w).sum();
-        let shares = weights.into_iter().map(|(n, w)| (n, w / sum.max(f64::MIN_POSITIVE))).collect();
-        Placement::new(world, entry, Layout::Shares(shares))
-    }
-
     /// What a rule of a policy file does.
     ///
     /// # Errors
@@ -70,34 +61,32 @@ impl<'a> Placement<'a> {
         place: &Place,
         pattern: Option<&PatternNote>,
     ) -> Result<Placement<'a>, PlanError> {
-        let nodes = match &place.nodes {
-            Some(list) => on_model(world, list).map_err(PlanError::Nodes)?,
-            None => world.memory.clone(),
-        };
+        let ids = plan::node_list(place, &world.target.ids, world.target.threads)?;
+        let index = |id: &u32| world.target.ids.iter().position(|i| i == id).and_then(|i| world.memory.get(i)).copied();
+        let nodes: Vec<usize> = ids.iter().filter_map(index).collect();
         let sizes: Vec<u64> = match entry.seen.as_slice() {
             [] => vec![entry.size],
             seen => seen.iter().map(|i| i.size).collect(),
         };
-        let page = |size: u64| page_size_in_use(size, world.target.thp);
+        let page = |size: u64| plan::page_size_of(place, size, world.target.thp);
         let layout = |size: u64| plan::layout(place, pattern, size, page(size), nodes.len() as u64);
         let layout = match layout(entry.size)? {
             plan::Layout::Default => Layout::Touched(None),
-            plan::Layout::Bind => Layout::Touched(Some(nodes)),
+            plan::Layout::Bind | plan::Layout::Preferred => Layout::Touched(Some(nodes)),
             plan::Layout::Local => Layout::Local,
             // The kernel interleaves huge pages as wholes (interleave_nid with the shift of the page's order).
             plan::Layout::Interleave if page(entry.size) == HUGE_PAGE => {
-                Layout::Blocks { nodes, pages: vec![HUGE_PAGE / PAGE] }
+                Layout::Blocks { nodes, pages: vec![HUGE_PAGE / PAGE], order: Order::Cyclic }
             }
-            plan::Layout::Interleave => {
-                let share = 1.0 / nodes.len() as f64;
-                Layout::Shares(nodes.into_iter().map(|n| (n, share)).collect())
-            }
-            plan::Layout::Blocks(_) => {
+            plan::Layout::Interleave => Layout::Shares(shares(&nodes, |_| 1.0)),
+            // The weights are the administrator's; those by bandwidth are what they are for.
+            plan::Layout::Weighted => Layout::Shares(shares(&nodes, |n| world.model().bandwidth[n][n])),
+            plan::Layout::Blocks(_, order) => {
                 let mut pages = Vec::with_capacity(sizes.len());
                 for size in sizes {
-                    pages.push(if let plan::Layout::Blocks(block) = layout(size)? { block.max(1) } else { 1 });
+                    pages.push(if let plan::Layout::Blocks(block, _) = layout(size)? { block.max(1) } else { 1 });
                 }
-                Layout::Blocks { nodes, pages }
+                Layout::Blocks { nodes, pages, order }
             }
         };
         Ok(Placement::new(world, entry, layout))
@@ -122,9 +111,9 @@ impl<'a> Placement<'a> {
             }
             Layout::Local => self.allocated(instance),
             Layout::Shares(shares) => shares.first().map_or(0, |s| s.0),
-            Layout::Blocks { nodes, pages } => {
+            Layout::Blocks { nodes, pages, order } => {
                 let block = pages.get(instance as usize).or(pages.first()).copied().unwrap_or(1);
-                let index = self.whole_page(instance, page) / block % nodes.len().max(1) as u64;
+                let index = order.node(self.whole_page(instance, page) / block, nodes.len().max(1) as u64);
                 nodes.get(index as usize).copied().unwrap_or(0)
             }
             Layout::Map(groups) => {
@@ -199,11 +188,10 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// A node list of a policy as nodes of the model.
-fn on_model(world: &World<'_>, list: &str) -> Result<Vec<usize>, NodesError> {
-    let ids = nodes::parse(list, &world.target.ids)?;
-    let index = |id: &u32| world.target.ids.iter().position(|i| i == id).and_then(|i| world.memory.get(i)).copied();
-    Ok(ids.iter().filter_map(index).collect())
+/// Nodes with their shares, in proportion to a weight.
+fn shares(nodes: &[usize], weight: impl Fn(usize) -> f64) -> Vec<(usize, f64)> {
+    let sum: f64 = nodes.iter().map(|n| weight(*n)).sum();
+    nodes.iter().map(|n| (*n, weight(*n) / sum.max(f64::MIN_POSITIVE))).collect()
 }
 
 /// Most bytes of the entry's known instances alive at a time.

@@ -37,7 +37,7 @@ fn pair(bandwidth: f64) -> Model {
 }
 
 fn place(policy: PolicyKind, nodes: &str) -> Place {
-    Place { policy, block: None, nodes: Some(nodes.into()) }
+    Place { policy, nodes: Some(nodes.into()), ..Place::default() }
 }
 
 /// 2 threads, 64 pages, 128 ms: thread 0 works on the lower half, thread 1 on the upper one, a page at a time, both in
@@ -224,7 +224,8 @@ fn no_candidate_beats_the_best_and_all_figures_are_figures() {
         let policy = numamma_plan::check::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         for rule in &policy.objects {
             let note = rule.pattern.as_ref();
-            let plan = numamma_plan::plan::plan(&rule.place, note, size, size / PAGE, PAGE, &target.ids);
+            let plan =
+                numamma_plan::plan::plan(&rule.place, note, size, size / PAGE, PAGE, &target.ids, target.threads);
             assert!(plan.is_ok(), "{plan:?}\n{text}");
         }
         let given = crate::policy::Given { name: "file".into(), policy };
@@ -266,8 +267,8 @@ fn a_plan_is_the_appliers() {
     let world = World::new(&summary, &ranks, &target);
     let e = &summary.entries[0];
     let block = Some(Block::Size(Size(3 * PAGE)));
-    let place = Place { policy: PolicyKind::BlockCyclic, block, nodes: Some("1,0".into()) };
-    let plan = numamma_plan::plan::plan(&place, None, e.size, 64, PAGE, &target.ids).unwrap();
+    let place = Place { policy: PolicyKind::BlockCyclic, block, nodes: Some("1,0".into()), ..Place::default() };
+    let plan = numamma_plan::plan::plan(&place, None, e.size, 64, PAGE, &target.ids, 2).unwrap();
     let placement = Placement::of(&world, e, &place, None).unwrap();
     for page in 0..64u32 {
         let index = plan.block_node(page.into()).unwrap();

@@ -168,8 +168,8 @@ fn channel_refused(e: &std::io::Error) -> String {
 fn hold(options: &Options, channel: Option<&Channel>) -> Result<Held, RecordError> {
     let mut env = channel.map(Channel::env).unwrap_or_default();
     if let Some(library) = &options.preload {
-        let chained = crate::apply::library::chain(library, std::env::var_os("LD_PRELOAD"));
-        env.push(("LD_PRELOAD".into(), chained));
+        let more = crate::apply::library::environment(&options.target, library);
+        env.extend(more.into_iter().map(|(key, value)| (key.into(), value)));
     }
     launch::hold(&options.target.path, &options.argv, &env)
         .map_err(|e| error(2, format!("cannot start a process: {e}")))

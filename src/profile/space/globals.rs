@@ -96,6 +96,11 @@ impl Globals {
         out
     }
 
+    /// All pieces, ascending.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
+        self.pieces.iter().copied()
+    }
+
     /// The piece that holds `vaddr`, or the bounds of the gap it lies in.
     pub fn locate(&self, vaddr: u64) -> Result<Piece, (u64, u64)> {
         let after = self.pieces.partition_point(|p| p.low <= vaddr);

@@ -24,6 +24,7 @@ mod ranges;
 mod real_tests;
 mod resolve;
 mod slots;
+pub mod static_data;
 mod symbols;
 #[cfg(test)]
 mod tests;

@@ -18,5 +18,10 @@
 
 mod bitmap;
 mod read;
+mod write;
 
 pub use read::parse;
+pub use write::write;
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,14 @@
 //! Reading: nodes, CPUs, memory, distances and memory attributes. What else a file holds (caches, devices) is not looked at,
 //! and the architecture is of no concern: a topology is a topology.
 
+use std::collections::HashMap;
+
 use roxmltree::{Document, Node as Element, ParsingOptions};
 
 use super::bitmap;
+use crate::topology::known::Known;
 use crate::topology::model::Source;
-use crate::topology::shape::{Known, MOST_NODES, Place, Shape};
+use crate::topology::shape::{MOST_NODES, Place, Shape, own_cpus};
 
 /// Most elements and attributes of a file: lstopo writes about 40 for a CPU, and a machine has at most 8,192.
 const MOST_ELEMENTS: u32 = 4_000_000;
@@ -52,14 +55,16 @@ pub fn parse(text: &str) -> Result<Shape, String> {
         // Some descriptions hold no amounts at all; that is not a machine without memory.
         nodes.iter_mut().for_each(|n| n.place.memory = u64::MAX);
     }
+    let cpusets: HashMap<&str, &str> =
+        objects.iter().filter_map(|o| Some((o.attribute("gp_index")?, o.attribute("cpuset")?))).collect();
     let count = |name| of_type(name).count();
     let measured = root.descendants().any(|e| e.has_tag_name("info") && e.attribute("name") == Some(MEASURED));
     let source = if measured { Source::Measured } else { Source::Xml };
     Ok(Shape {
         name: words(count("Package"), nodes.len(), count("Core"), cpus.len()),
         distances: matrix(root, &nodes)?,
-        latency: attribute(root, &nodes, &["Latency", "ReadLatency"], 1.0, source)?,
-        bandwidth: attribute(root, &nodes, &["Bandwidth", "ReadBandwidth"], MIB, source)?,
+        latency: attribute(root, &nodes, &cpusets, &["Latency", "ReadLatency"], 1.0, source)?,
+        bandwidth: attribute(root, &nodes, &cpusets, &["Bandwidth", "ReadBandwidth"], MIB, source)?,
         places: nodes.into_iter().map(|n| n.place).collect(),
     })
 }
@@ -169,34 +174,40 @@ fn values(matrix: Element<'_, '_>, nodes: &[FileNode]) -> Result<Vec<Vec<f64>>, 
 fn attribute(
     root: Element<'_, '_>,
     nodes: &[FileNode],
+    cpusets: &HashMap<&str, &str>,
     names: &[&str],
     unit: f64,
     source: Source,
 ) -> Result<Option<Known>, String> {
     let n = nodes.len();
+    let own = own_cpus(&nodes.iter().map(|n| n.place.clone()).collect::<Vec<_>>());
     for name in names {
-        let mut known = vec![vec![None; n]; n];
+        let mut known = Known::none(n, source);
         let attributes = root.children().filter(|e| e.has_tag_name("memattr") && e.attribute("name") == Some(name));
         for value in attributes.flat_map(|a| a.children()).filter(|e| e.has_tag_name("memattr_value")) {
             let gp = value.attribute("target_obj_gp_index").and_then(|v| v.parse::<u64>().ok());
             let Some(to) = nodes.iter().position(|n| n.gp_index.is_some() && n.gp_index == gp) else { continue };
             let text = value.attribute("value").unwrap_or("");
             let amount: u64 = text.parse().map_err(|_| wrong(value, "value", text))?;
-            let Some(text) = value.attribute("initiator_cpuset") else { continue };
+            let Some(text) = initiator(value, cpusets) else { continue };
             let cpus = bitmap::parse(text).ok_or_else(|| wrong(value, "initiator_cpuset", text))?;
-            for (from, node) in nodes.iter().enumerate() {
-                // Nodes around the same CPUs (memory of two kinds) are both initiators then; the one without CPUs has no use.
-                let initiates = node.place.near.first().is_some_and(|cpu| cpus.binary_search(cpu).is_ok());
-                if initiates && amount > 0 {
-                    known[from][to] = Some(amount as f64 * unit);
+            for (from, own) in own.iter().enumerate() {
+                if amount > 0 && own.first().is_some_and(|cpu| cpus.binary_search(cpu).is_ok()) {
+                    known.values[from][to] = Some(amount as f64 * unit);
                 }
             }
         }
-        if known.iter().flatten().any(Option::is_some) {
-            return Ok(Some(Known { values: known, source }));
+        if known.any() {
+            return Ok(Some(known));
         }
     }
     Ok(None)
+}
+
+/// The bitmap of CPUs a value is seen from: written there, or that of the object it names.
+fn initiator<'a>(value: Element<'a, '_>, cpusets: &HashMap<&str, &'a str>) -> Option<&'a str> {
+    let named = || cpusets.get(value.attribute("initiator_obj_gp_index")?).copied();
+    value.attribute("initiator_cpuset").or_else(named)
 }
 
 /// Synthetic words for a machine, with as many levels as are even.

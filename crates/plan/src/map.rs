@@ -1,0 +1,103 @@
+//! A page map: which node each page of an object goes to, run by run.
+//!
+//! Written `"640x0,128x3"`: 640 pages of 4 KiB on node 0, then 128 on node 3, then from the start again until the object
+//! ends. Read as equal pieces (the greatest common divisor of the runs), so that it is a block distribution like any
+//! other.
+
+use std::fmt;
+
+use crate::nodes::MAX_NODE;
+
+/// Pieces a map may have: with more, it costs more mappings than a process may have.
+pub const MAX_PIECES: u64 = 65_536;
+
+/// Why a map cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MapError {
+    /// No runs.
+    Empty,
+    /// The part that is no `PAGESxNODE`.
+    Syntax(String),
+    /// The runs have no common length above a page, and so need this many pieces.
+    TooFine(u64),
+}
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MapError::Empty => f.write_str("a page map needs runs such as map = \"640x0,128x3\" (pages x node)"),
+            MapError::Syntax(part) => {
+                write!(f, "`{part}` is no run of a page map; write pages x node, such as \"640x0\"")
+            }
+            MapError::TooFine(pieces) => write!(
+                f,
+                "the runs of this page map have so small a common length that it takes {pieces} pieces, more than {MAX_PIECES}; \
+                 make the runs multiples of a larger number of pages"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for MapError {}
+
+/// A map as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageMap {
+    /// (pages, node), pages at least 1.
+    pub runs: Vec<(u64, u32)>,
+    /// Pages per piece.
+    pub piece: u64,
+}
+
+impl PageMap {
+    /// Reads a map.
+    pub fn parse(text: &str) -> Result<PageMap, MapError> {
+        if text.trim().is_empty() {
+            return Err(MapError::Empty);
+        }
+        let runs = text.split(',').map(run).collect::<Result<Vec<_>, MapError>>()?;
+        let piece = runs.iter().fold(0, |all, run| common(all, run.0));
+        let pieces = runs.iter().fold(0_u64, |all, run| all.saturating_add(run.0 / piece.max(1)));
+        if pieces > MAX_PIECES { Err(MapError::TooFine(pieces)) } else { Ok(PageMap { runs, piece }) }
+    }
+
+    /// Node of each piece.
+    pub fn pieces(&self) -> Vec<u32> {
+        self.runs.iter().flat_map(|run| std::iter::repeat_n(run.1, (run.0 / self.piece.max(1)) as usize)).collect()
+    }
+}
+
+fn run(part: &str) -> Result<(u64, u32), MapError> {
+    let bad = || MapError::Syntax(part.trim().to_owned());
+    let (pages, node) = part.trim().split_once('x').ok_or_else(bad)?;
+    let pages = pages.trim().parse().ok().filter(|p| *p > 0).ok_or_else(bad)?;
+    let node = node.trim().parse().ok().filter(|n| *n <= MAX_NODE).ok_or_else(bad)?;
+    Ok((pages, node))
+}
+
+/// Greatest common divisor; that of 0 and n is n.
+fn common(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_become_equal_pieces() {
+        let map = PageMap::parse("640x0, 128x3").unwrap();
+        assert_eq!((map.piece, map.pieces()), (128, vec![0, 0, 0, 0, 0, 3]));
+        assert_eq!(PageMap::parse("7x2").unwrap().pieces(), [2]);
+    }
+
+    #[test]
+    fn what_is_no_map_is_named() {
+        assert_eq!(PageMap::parse(" "), Err(MapError::Empty));
+        for bad in ["x", "3", "3x", "x3", "0x1", "3x9999", "3x1,,", "-1x2", "99999999999999999999x1"] {
+            assert!(matches!(PageMap::parse(bad), Err(MapError::Syntax(_))), "{bad}");
+        }
+        assert!(matches!(PageMap::parse("1000000x0,1x1"), Err(MapError::TooFine(1_000_001))));
+        assert!(PageMap::parse(&format!("{}x0,{}x1", u64::MAX, u64::MAX)).is_ok());
+    }
+}

@@ -1,0 +1,247 @@
+//! The policies that can be compared, and how the program is started under each.
+//!
+//! - `first-touch`: the bare program.
+//! - `interleave`: every page of the process dealt out over the nodes with memory, as `numactl --interleave=all` does
+//!   (set_mempolicy(2), inherited over exec).
+//! - `block-naive`: every object of the policy files that are compared too, cut into one block per node (block = size /
+//!   nodes), with the thread binding of the first of the files, so that the blocks are all that differs. Without
+//!   a policy file: the program's large variables, and its threads are left alone.
+//! - a policy file: as `numamma run` starts it.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use numamma_plan::machine::Machine;
+use numamma_plan::policy::{ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Program, Size};
+
+use crate::apply::launch::{self, LaunchError, POLICY_ENV, Prepared, REPORT_ENV};
+use crate::apply::target;
+use crate::cli::EXIT_USAGE;
+use crate::policy::unprofiled;
+use crate::profile::space::static_data::StaticData;
+use crate::topology::last_level_cache;
+
+/// Words that are no policy files.
+pub const WORDS: [&str; 3] = [FIRST_TOUCH, INTERLEAVE, BLOCK_NAIVE];
+/// The bare program.
+pub const FIRST_TOUCH: &str = "first-touch";
+const INTERLEAVE: &str = "interleave";
+const BLOCK_NAIVE: &str = "block-naive";
+/// Bits of the node mask: the kernel's largest MAX_NUMNODES (NODES_SHIFT is at most 10).
+const MASK_BITS: usize = 1024;
+/// Bits of a word of it.
+const WORD_BITS: usize = 64;
+/// Where this machine's CPUs and caches are listed.
+const CPU_DIR: &str = "/sys/devices/system/cpu";
+
+type NodeMask = [u64; MASK_BITS / WORD_BITS];
+
+/// How the program is started.
+#[derive(Debug, Clone)]
+enum How {
+    Bare,
+    Interleave(NodeMask),
+    Placed(Box<Prepared>),
+}
+
+/// A policy, ready to be run under.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The word or file, as typed.
+    pub name: String,
+    how: How,
+    program: PathBuf,
+    command: Vec<OsString>,
+}
+
+/// The candidates, and what the user must know of them.
+#[derive(Debug, Clone)]
+pub struct Candidates {
+    /// first-touch first, then as asked for.
+    pub list: Vec<Candidate>,
+    /// One line each.
+    pub notes: Vec<String>,
+}
+
+/// Checks everything that can be checked before the first run. `asked`: words and policy files; `explicit`: the user
+/// typed them, so that one which cannot be used is an error and not left out. `dir` is for files of our own.
+///
+/// # Errors
+/// The reason and the exit status: a policy that does not exist or does not fit, a program that cannot be run.
+pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Path) -> Result<Candidates, LaunchError> {
+    let usage = |message: String| LaunchError { exit: EXIT_USAGE, message };
+    let program = command.first().ok_or_else(|| usage("no program was given".to_owned()))?;
+    let target = target::check(program).map_err(|e| LaunchError { exit: e.exit, message: e.message })?;
+    let asked = checked(asked).map_err(usage)?;
+    let mut out = Candidates { list: Vec::new(), notes: Vec::new() };
+    let with = |name: &str, how| Candidate {
+        name: name.to_owned(),
+        how,
+        program: target.path.clone(),
+        command: command.to_vec(),
+    };
+    out.list.push(with(FIRST_TOUCH, How::Bare));
+    let files: Vec<&String> = asked.iter().filter(|name| !WORDS.contains(&name.as_str())).collect();
+    let prepared = files.iter().map(|f| launch::prepare(Path::new(f), command)).collect::<Result<Vec<_>, _>>()?;
+    for (file, p) in files.iter().zip(&prepared) {
+        out.notes.extend(p.warnings.iter().map(|w| format!("{file}: {w}")));
+    }
+    let policies: Vec<&Policy> = prepared.iter().map(|p| &p.policy).collect();
+    for name in &asked {
+        let made = match name.as_str() {
+            FIRST_TOUCH => continue,
+            INTERLEAVE => interleave().map(How::Interleave),
+            BLOCK_NAIVE => naive(&target, &policies, &mut out.notes)
+                .and_then(|policy| write(&policy, dir))
+                .and_then(|path| launch::prepare(&path, command).map_err(|e| e.message))
+                .map(|p| How::Placed(Box::new(p))),
+            _ => {
+                let found = files.iter().position(|f| *f == name).and_then(|i| prepared.get(i)).cloned();
+                found.map(|p| How::Placed(Box::new(p))).ok_or_else(|| format!("{name}: not prepared"))
+            }
+        };
+        match made {
+            Ok(how) => out.list.push(with(name, how)),
+            Err(reason) if explicit => return Err(usage(format!("{name}: {reason}"))),
+            Err(reason) => out.notes.push(format!("{name} is left out: {reason}")),
+        }
+    }
+    Ok(out)
+}
+
+/// Every name once, words known and files there.
+fn checked(asked: &[String]) -> Result<Vec<String>, String> {
+    let mut seen: Vec<String> = Vec::new();
+    for name in asked.iter().map(|n| n.trim()).filter(|n| !n.is_empty()) {
+        if seen.iter().any(|s| s == name) {
+            return Err(format!("--policies names {name} twice; once is enough, -n sets the number of runs"));
+        }
+        if !WORDS.contains(&name) && !Path::new(name).exists() {
+            return Err(format!(
+                "--policies: there is no policy file {name}; `numamma advise -o {name}` writes one, and the words are {}",
+                WORDS.join(", ")
+            ));
+        }
+        seen.push(name.to_owned());
+    }
+    if seen.is_empty() {
+        return Err(format!("--policies names no policy; write some of {} or policy files", WORDS.join(", ")));
+    }
+    Ok(seen)
+}
+
+/// All nodes with memory, after the kernel has agreed to the policy: tried in a thread of its own, which is what a
+/// memory policy belongs to.
+fn interleave() -> Result<NodeMask, String> {
+    let mut mask: NodeMask = [0; MASK_BITS / WORD_BITS];
+    for node in Machine::this().memory_node_ids().into_iter().map(|id| id as usize) {
+        if let Some(word) = mask.get_mut(node / WORD_BITS) {
+            *word |= 1 << (node % WORD_BITS);
+        }
+    }
+    let tried = std::thread::spawn(move || set_interleave(&mask)).join();
+    match tried {
+        Ok(Ok(())) => Ok(mask),
+        Ok(Err(e)) => Err(format!(
+            "the kernel refuses set_mempolicy: {e}; in a container try docker run --cap-add SYS_NICE (`numamma doctor` says more)"
+        )),
+        Err(_) => Err("the kernel could not be asked for set_mempolicy".to_owned()),
+    }
+}
+
+/// Only makes a system call and reads errno, so it may be called between fork and exec.
+fn set_interleave(mask: &NodeMask) -> io::Result<()> {
+    // SAFETY: the mask has MASK_BITS bits; the kernel reads one bit less than it is told (set_mempolicy(2), BUGS).
+    let rc = unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_INTERLEAVE, mask.as_ptr(), MASK_BITS + 1) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The policy of block-naive.
+fn naive(target: &target::Target, files: &[&Policy], notes: &mut Vec<String>) -> Result<Policy, String> {
+    let mut objects: Vec<ObjectRule> = Vec::new();
+    for rule in files.iter().flat_map(|p| &p.objects) {
+        let same = |r: &ObjectRule| {
+            r.global == rule.global
+                && r.module == rule.module
+                && r.callsite == rule.callsite
+                && r.function == rule.function
+        };
+        if rule.place.policy != PolicyKind::Default && !objects.iter().any(same) {
+            let place = Place { policy: PolicyKind::Block, nodes: Some("all".into()), ..Place::default() };
+            objects.push(ObjectRule { place, pattern: None, why: None, ..rule.clone() });
+        }
+    }
+    if let Some(first) = files.first() {
+        if objects.is_empty() {
+            return Err("the policy files place no object".to_owned());
+        }
+        return Ok(Policy { objects, ..(*first).clone() });
+    }
+    if target.is_static {
+        return Err("the program is statically linked, so nothing can be preloaded to place its variables".to_owned());
+    }
+    let least = last_level_cache::of_sysfs(Path::new(CPU_DIR)).unwrap_or(last_level_cache::DEFAULT);
+    let data = StaticData::read(&target.elf, least)?;
+    let objects = unprofiled::block_naive(&data.objects);
+    if objects.is_empty() {
+        return Err(format!(
+            "{} has no variable of at least {} (the last-level cache) to cut into blocks; name a policy file, whose objects it takes",
+            data.program,
+            Size(least)
+        ));
+    }
+    let mut names = String::new();
+    objects.iter().for_each(|o| write!(names, " {}", o.name()).unwrap_or_default());
+    notes.push(format!("block-naive cuts these large variables into a block per node:{names}"));
+    let program = Some(Program { path: data.program, build_id: data.build_id });
+    Ok(Policy { version: POLICY_VERSION, program, machine: None, threads: None, objects })
+}
+
+fn write(policy: &Policy, dir: &Path) -> Result<PathBuf, String> {
+    let path = dir.join("block-naive.toml");
+    let text = toml::to_string(policy).map_err(|e| format!("its policy cannot be written: {e}"))?;
+    std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(path)
+}
+
+impl Candidate {
+    /// The program, ready to be spawned under the policy. `report`: where the library is to say what it placed.
+    pub fn command(&self, report: Option<&Path>) -> Command {
+        let mut command = match &self.how {
+            How::Placed(prepared) => prepared.command(),
+            How::Bare | How::Interleave(_) => {
+                let mut command = Command::new(&self.program);
+                let arguments = self.command.split_first();
+                if let Some((name, arguments)) = arguments {
+                    command.arg0(name).args(arguments);
+                }
+                // A library preloaded by the user's own hand must not place anything here.
+                command.env_remove(POLICY_ENV);
+                command
+            }
+        };
+        match report {
+            Some(path) if self.places() => command.env(REPORT_ENV, path),
+            _ => command.env_remove(REPORT_ENV),
+        };
+        let mask = if let How::Interleave(mask) = self.how { Some(mask) } else { None };
+        // All candidates have a closure, as it changes how the process is made and so the time that takes.
+        // SAFETY: set_interleave is async-signal-safe; the mask is the closure's own.
+        unsafe { command.pre_exec(move || mask.as_ref().map_or(Ok(()), set_interleave)) };
+        command
+    }
+
+    /// Whether the apply library is preloaded.
+    pub fn places(&self) -> bool {
+        matches!(self.how, How::Placed(_))
+    }
+
+    /// What execve is given.
+    pub fn program(&self) -> &OsStr {
+        self.program.as_os_str()
+    }
+}

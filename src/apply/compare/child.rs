@@ -1,0 +1,265 @@
+//! One run of the program: started, its output swallowed, its time taken, its pages counted if that is wanted.
+//!
+//! The time is from before fork to the end that the kernel reports, so that what a preload costs at start-up is in it.
+//! Reading `numa_maps` stops the program's page faults for as long as it takes: it is only done in runs that are not
+//! timed. Signals are forwarded by [`launch`]; a program that does not end by itself within [`GRACE`] after one is killed.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::io::{self, PipeReader, Read};
+use std::os::fd::AsRawFd;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use super::residency::Residency;
+use crate::apply::launch;
+
+/// Time a program has to end after it was asked to, until it is killed.
+const GRACE: Duration = Duration::from_secs(3);
+/// Longest sleep between two looks at signals.
+const LOOK: Duration = Duration::from_millis(100);
+/// First pause between two counts of pages; doubled up to [`LOOK`].
+const FIRST_PAUSE: Duration = Duration::from_millis(4);
+/// A count that takes long is followed by a pause this many times as long, so that the program is hardly disturbed.
+const PAUSE_PER_COUNT: u32 = 20;
+/// Longest time that what the program left in its pipes is read after its end: something it left behind may write on.
+const LEFT_OVER: Duration = Duration::from_millis(500);
+/// Bytes kept of the beginning of stdout, to show where outputs differ.
+const HEAD: usize = 1 << 18;
+/// Bytes kept of the end of stderr, to show why a program failed.
+const TAIL: usize = 4096;
+
+/// What the program printed on stdout.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Output {
+    /// Hash of all of it.
+    pub digest: u64,
+    /// Bytes of all of it.
+    pub bytes: u64,
+    /// Its first [`HEAD`] bytes.
+    pub head: Vec<u8>,
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// From before the start to the end, seconds.
+    pub seconds: f64,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// stdout.
+    pub output: Output,
+    /// The last bytes of stderr.
+    pub errors: Vec<u8>,
+    /// Pages by node when the program had most of them; the reason why there is no count otherwise.
+    pub residency: Result<Residency, String>,
+}
+
+/// Runs `command` to its end. `count`: look at its pages on the way, which disturbs the time.
+///
+/// # Errors
+/// When it cannot be started or waited for.
+pub fn run(mut command: Command, count: bool) -> io::Result<Finished> {
+    let (out, out_end) = io::pipe()?;
+    let (err, err_end) = io::pipe()?;
+    let (done, done_end) = io::pipe()?;
+    command.stdin(stdin()).stdout(out_end).stderr(err_end);
+    let started = Instant::now();
+    let mut child = command.spawn()?;
+    drop(command); // with our copies of the writing ends
+    let pid = child.id();
+    launch::forward_signals(pid as i32);
+    let mut watch = Watch::new(pid, count);
+    let ended = std::thread::scope(|scope| {
+        let waiter = scope.spawn(move || {
+            wait_unreaped(pid);
+            let now = Instant::now();
+            drop(done_end);
+            now
+        });
+        watch.follow([out, err], &done);
+        waiter.join().unwrap_or_else(|_| Instant::now())
+    });
+    launch::forget_child();
+    let status = child.wait()?;
+    let output = Output { digest: watch.hasher.finish(), ..watch.output };
+    let residency = watch.residency;
+    Ok(Finished { seconds: (ended - started).as_secs_f64(), status, output, errors: watch.errors, residency })
+}
+
+/// A redirected file is read from its beginning by every run; a terminal or pipe can be read only once, so it is not.
+fn stdin() -> Stdio {
+    let path = "/proc/self/fd/0";
+    let file = std::fs::metadata(path).is_ok_and(|m| m.is_file());
+    file.then(|| std::fs::File::open(path).ok()).flatten().map_or_else(Stdio::null, Stdio::from)
+}
+
+/// Waits until the process has ended and leaves it to be reaped, so that its number stays its own.
+fn wait_unreaped(pid: u32) {
+    loop {
+        // SAFETY: an all-zero siginfo is valid and only written to; the child is ours.
+        let rc = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, pid, &raw mut info, libc::WEXITED | libc::WNOWAIT)
+        };
+        if rc == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return;
+        }
+    }
+}
+
+/// What is gathered while the program runs.
+struct Watch {
+    pid: u32,
+    count: bool,
+    output: Output,
+    hasher: DefaultHasher,
+    errors: Vec<u8>,
+    residency: Result<Residency, String>,
+    pause: Duration,
+    next_count: Instant,
+    kill_at: Option<Instant>,
+}
+
+impl Watch {
+    fn new(pid: u32, count: bool) -> Watch {
+        let reason = if count { "it ended before its pages could be counted" } else { "not counted in a timed run" };
+        Watch {
+            pid,
+            count,
+            output: Output::default(),
+            hasher: DefaultHasher::new(),
+            errors: Vec::new(),
+            residency: Err(reason.to_owned()),
+            pause: FIRST_PAUSE,
+            next_count: Instant::now() + FIRST_PAUSE,
+            kill_at: None,
+        }
+    }
+
+    /// Reads both pipes until the program has ended and they are empty. What it started and left behind may hold them
+    /// open: that is not waited for.
+    fn follow(&mut self, mut pipes: [PipeReader; 2], done: &PipeReader) {
+        let mut open = [true; 2];
+        let mut ended: Option<Instant> = None;
+        loop {
+            // A negative number is skipped by poll.
+            let fd = |i: usize, p: &PipeReader| if open[i] { p.as_raw_fd() } else { -1 };
+            let mut polled = [fd(0, &pipes[0]), fd(1, &pipes[1]), done.as_raw_fd()].map(|fd| libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            });
+            let wait = if self.count { self.next_count.saturating_duration_since(Instant::now()) } else { LOOK };
+            // SAFETY: three initialised pollfds of open files.
+            unsafe { libc::poll(polled.as_mut_ptr(), 3, wait.min(LOOK).as_millis() as i32 + 1) };
+            let mut read = false;
+            for i in 0..2 {
+                if polled[i].revents != 0 {
+                    read = true;
+                    open[i] = self.take(i, &mut pipes[i]);
+                }
+            }
+            if polled[2].revents == 0 {
+                self.signals();
+                self.pages();
+            } else if !read || ended.get_or_insert_with(Instant::now).elapsed() > LEFT_OVER {
+                return;
+            }
+        }
+    }
+
+    /// Reads once from a pipe that has something; false at its end.
+    fn take(&mut self, pipe: usize, from: &mut PipeReader) -> bool {
+        let mut buffer = [0u8; 1 << 16];
+        let got = match from.read(&mut buffer) {
+            Ok(0) => return false,
+            Ok(n) => &buffer[..n],
+            Err(e) => return e.kind() == io::ErrorKind::Interrupted,
+        };
+        if pipe == 0 {
+            self.hasher.write(got);
+            self.output.bytes += got.len() as u64;
+            let room = HEAD - self.output.head.len();
+            self.output.head.extend_from_slice(&got[..got.len().min(room)]);
+        } else {
+            self.errors.extend_from_slice(got);
+            let surplus = self.errors.len().saturating_sub(TAIL);
+            self.errors.drain(..surplus);
+        }
+        true
+    }
+
+    fn signals(&mut self) {
+        if launch::asked_to_end().is_none() {
+            return;
+        }
+        let now = Instant::now();
+        if now >= *self.kill_at.get_or_insert(now + GRACE) {
+            // SAFETY: the child is reaped only after the watch, so the number is still its own.
+            unsafe { libc::kill(self.pid as i32, libc::SIGKILL) };
+        }
+    }
+
+    fn pages(&mut self) {
+        let now = Instant::now();
+        if !self.count || now < self.next_count {
+            return;
+        }
+        let found = Residency::of(self.pid);
+        let larger = |now: &Residency| self.residency.as_ref().is_ok_and(|before| before.total() > now.total());
+        match found {
+            // A process that has just ended shows an empty map; a program that frees its memory at the end shows less.
+            Ok(now) if now.total() == 0 || larger(&now) => {}
+            Ok(now) => self.residency = Ok(now),
+            Err(reason) if self.residency.is_err() => self.residency = Err(reason),
+            Err(_) => {}
+        }
+        self.pause = (2 * self.pause).min(LOOK).max(PAUSE_PER_COUNT * now.elapsed());
+        self.next_count = Instant::now() + self.pause;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Command {
+        let mut c = Command::new("/bin/sh");
+        c.args(["-c", script]);
+        c
+    }
+
+    #[test]
+    fn output_time_and_status_of_a_run() {
+        let f = run(sh("echo out; echo err >&2; sleep 0.2; exit 3"), false).unwrap();
+        assert_eq!((f.output.head.as_slice(), f.errors.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
+        assert_eq!(f.status.code(), Some(3));
+        assert!((0.2..2.0).contains(&f.seconds), "{}", f.seconds);
+        assert!(f.residency.is_err());
+        let same = run(sh("echo out"), false).unwrap().output;
+        assert_eq!(same, f.output);
+        assert_ne!(run(sh("echo other"), false).unwrap().output.digest, same.digest);
+    }
+
+    #[test]
+    fn more_than_a_pipe_holds_and_what_is_left_behind() {
+        let started = Instant::now();
+        let f = run(sh("sleep 5 & head -c 3000000 /dev/zero; echo end >&2"), false).unwrap();
+        assert_eq!((f.output.bytes, f.output.head.len()), (3_000_000, HEAD));
+        assert!(started.elapsed() < Duration::from_secs(4), "the background process is not waited for");
+    }
+
+    #[test]
+    fn pages_are_counted_while_it_runs() {
+        let f = run(sh("sleep 0.3"), true).unwrap();
+        match f.residency {
+            Ok(r) => assert!(r.total() > 0),
+            Err(reason) => assert!(reason.contains("numa_maps"), "{reason}"),
+        }
+    }
+
+    #[test]
+    fn what_does_not_exist_cannot_start() {
+        assert!(run(Command::new("/nonexistent/program"), false).is_err());
+    }
+}

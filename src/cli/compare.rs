@@ -1,0 +1,160 @@
+//! `numamma compare`: the program under each policy, measured on this machine.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use numamma_plan::machine::Machine;
+
+use crate::apply::compare::candidates::{self, Candidates, WORDS};
+use crate::apply::compare::{self, Comparison, Ending, Plan, Progress};
+use crate::apply::launch::LaunchError;
+use crate::apply::verify::ReportDir;
+use crate::report::comparison::{self, Setting};
+
+/// Added to a signal's number in an exit status, as shells do.
+const SIGNAL_STATUS: i32 = 128;
+
+/// Run a program under several policies and tell whether one is faster
+///
+/// Each policy gets one warm-up run that is not counted, then N timed runs, in rounds whose order is drawn by
+/// lot. Times are of the whole program, from its start to its end.
+///
+/// Policies:
+///   first-touch    the bare program; always measured, the others are compared with it
+///   interleave     every page of the program round robin over the nodes, as numactl --interleave=all
+///   block-naive    every object of the policy files named beside it in one block per node (size / nodes), threads
+///                  bound as the first of them says; without a policy file: the program's variables of at least
+///                  the last-level cache
+///   FILE           a policy file, applied as `numamma run` does
+///
+/// The verdict: median times, a confidence interval from order statistics (95 % from 6 runs on, the table
+/// says how much with fewer), and the Mann-Whitney U test against first-touch at p < 0.05. "No difference
+/// seen" comes with the number of runs that a difference of 3 % would need.
+///
+/// The program's stdout is not shown, only compared between policies. Its stdin is empty unless it is redirected
+/// from a file, which every run then reads from the beginning. Ctrl-C ends it and shows what was measured.
+///
+/// Exit status: 0 when all runs were made, the program's own if it failed, 130 after Ctrl-C, 2 if the command line or a
+/// policy cannot be used.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// Timed runs of each policy
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: u32,
+    /// Words and policy files, separated by commas [default: first-touch,interleave,block-naive]
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
+    policies: Option<Vec<String>>,
+    /// Draw the order of runs again as in an earlier comparison [default: another each time; it is printed]
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Print JSON instead of the table; times in seconds, shares from 0 to 1
+    #[arg(long)]
+    json: bool,
+    /// Compare even if the program exits with a status other than 0 (a signal is always a failure)
+    #[arg(short, long)]
+    ignore_status: bool,
+    /// Say nothing but errors and the result
+    #[arg(short, long)]
+    quiet: bool,
+    /// Program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM [ARGS]")]
+    command: Vec<OsString>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    match compare(&args) {
+        Ok(code) => ExitCode::from(code),
+        Err(e) => {
+            super::say(&e.message);
+            ExitCode::from(e.exit)
+        }
+    }
+}
+
+fn compare(args: &Args) -> Result<u8, LaunchError> {
+    let cannot = |message: String| LaunchError { exit: super::EXIT_USAGE, message };
+    let dir = ReportDir::new().map_err(|e| cannot(format!("cannot make a directory for policies: {e}")))?;
+    let asked = args.policies.clone().unwrap_or_else(|| WORDS.map(str::to_owned).to_vec());
+    let report = dir.file();
+    let own = report.parent().unwrap_or(&report).to_owned();
+    let Candidates { list, notes } = candidates::prepare(&asked, args.policies.is_some(), &args.command, &own)?;
+    let seed = args.seed.unwrap_or_else(clock);
+    let setting = Setting {
+        command: args.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        memory_nodes: Machine::this().memory_nodes.len(),
+        runs: args.runs,
+        seed,
+    };
+    let notes: Vec<String> = machine_notes(&setting).into_iter().chain(notes).collect();
+    if !args.quiet {
+        notes.iter().for_each(super::say);
+        super::say(format!("{} policies, a warm-up and {} runs each, --seed {seed}", list.len(), args.runs));
+    }
+    let plan = Plan { candidates: list, runs: args.runs, seed, any_status: args.ignore_status };
+    let mut measured = compare::measure(&plan, &report, |p| {
+        if !args.quiet {
+            show(p, args.runs);
+        }
+    });
+    if !args.quiet {
+        measured.notes.iter().for_each(super::say);
+    }
+    measured.notes.splice(0..0, notes);
+    conclude(args, &setting, &measured).map_err(cannot)
+}
+
+/// What of this machine decides what can be seen.
+fn machine_notes(setting: &Setting) -> Vec<String> {
+    let mut notes = Vec::new();
+    if setting.memory_nodes == 1 {
+        notes.push(
+            "this machine has one node with memory, so all policies place alike here: a difference can only come from binding, \
+             start-up or chance"
+                .to_owned(),
+        );
+    }
+    let balancing = std::fs::read_to_string("/proc/sys/kernel/numa_balancing").unwrap_or_default();
+    if setting.memory_nodes > 1 && !["", "0"].contains(&balancing.trim()) {
+        notes.push(
+            "kernel.numa_balancing is on: the kernel moves the pages of first-touch towards their users while it runs"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+fn show(p: Progress<'_>, runs: u32) {
+    let round = if p.round == 0 { "warm-up".to_owned() } else { format!("run {} of {runs}", p.round) };
+    super::say(format!("{round}: {} {:.3} s", p.name, p.seconds));
+}
+
+fn clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs())
+}
+
+fn conclude(args: &Args, setting: &Setting, measured: &Comparison) -> Result<u8, String> {
+    let rows = comparison::rows(&measured.samples, setting.memory_nodes);
+    let some = rows.iter().any(|r| r.n > 0);
+    if args.json {
+        let text = comparison::json(setting, measured, rows).map_err(|e| format!("cannot write JSON: {e}"))?;
+        super::report::print(&(text + "\n"));
+    } else if some {
+        super::report::print(&comparison::text(&rows));
+    }
+    Ok(match &measured.ending {
+        Ending::Complete => 0,
+        Ending::Interrupted(signal) => {
+            let left = if some { "the table shows the runs made until then" } else { "no run had ended" };
+            super::say(format!("stopped by signal {signal}: {left}"));
+            (SIGNAL_STATUS + signal) as u8
+        }
+        Ending::Failed { message, exit } => {
+            super::say(message);
+            *exit
+        }
+    })
+}

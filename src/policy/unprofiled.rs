@@ -1,0 +1,270 @@
+//! A policy without a run: Minas' MApp heuristic (Ribeiro et al., INRIA RR-7051, 2009) on large shared arrays.
+//!
+//! An array at least as large as the last-level cache is dealt out page by page where contention matters (a small NUMA
+//! factor, or many links), and in one block per node, its threads bound, where latency matters (a high NUMA factor and few
+//! links). The heuristic knows nothing of the program: Minas' authors lost 0 to 25 % by it against the best choice by hand.
+
+use numamma_plan::policy::{Bind, Machine, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Program, Threads};
+use serde::Serialize;
+
+use super::Target;
+use crate::profile::space::static_data::{StaticData, StaticObject};
+use crate::topology::model::{Model, Source};
+
+/// NUMA factor from which it is high: the middle of the factors 1.2 to 1.5 of Minas' machines.
+pub const HIGH_NUMA_FACTOR: f64 = 1.35;
+/// Links of a node up to which they are few: the three HyperTransport links of an Opteron, of which the larger
+/// machine of Minas' evaluation is made.
+pub const FEW_LINKS: usize = 3;
+/// Latencies this much above the nearest remote node's are of nodes as near: SLIT distances come in whole tenths of
+/// the local one, measured ones scatter by some per cent.
+const AS_NEAR: f64 = 1.05;
+
+/// An object and what is to happen to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// The object.
+    pub object: StaticObject,
+    /// The rule, or why there is none.
+    pub rule: Result<ObjectRule, String>,
+}
+
+/// The advice for one program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StaticAdvice {
+    /// The policy; its objects are the rules of `verdicts`, in order.
+    pub policy: Policy,
+    /// Every object that is large enough, largest first.
+    pub verdicts: Vec<Verdict>,
+    /// For the top of the file.
+    pub remarks: Vec<String>,
+}
+
+/// What the heuristic asks of a machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Machinery {
+    nodes: usize,
+    factor: f64,
+    /// Most links of a node; none when the model says nothing of single pairs.
+    links: Option<usize>,
+}
+
+impl Machinery {
+    fn of(model: &Model) -> Machinery {
+        let remote = |from: usize| (0..model.nodes.len()).filter(move |to| *to != from).map(move |to| (from, to));
+        let latency = |(from, to): (usize, usize)| model.latency[from][to];
+        let nearest = (0..model.nodes.len()).flat_map(remote).map(latency).fold(f64::INFINITY, f64::min) * AS_NEAR;
+        let links = |from: usize| remote(from).filter(|pair| latency(*pair) <= nearest).count();
+        let known = model.latency_source != Source::Default;
+        Machinery {
+            nodes: model.nodes.len(),
+            factor: model.numa_factor(),
+            links: known.then(|| (0..model.nodes.len()).map(links).max().unwrap_or(0)),
+        }
+    }
+
+    fn blocks(self) -> bool {
+        self.factor >= HIGH_NUMA_FACTOR && self.links.is_none_or(|l| l <= FEW_LINKS)
+    }
+
+    /// The reason in words.
+    fn why(self) -> String {
+        let high = self.factor >= HIGH_NUMA_FACTOR;
+        let factor = format!(
+            "NUMA factor {:.2} {} {HIGH_NUMA_FACTOR}",
+            self.factor,
+            if high { "is at least" } else { "is below" }
+        );
+        let links = match self.links {
+            None => "links are not known".to_owned(),
+            Some(n) => {
+                let many = if n > FEW_LINKS { "more than" } else { "at most" };
+                format!("{n} link{} a node, {many} {FEW_LINKS}", if n == 1 { "" } else { "s" })
+            }
+        };
+        if !high {
+            return format!("{factor}: contention matters more than latency");
+        }
+        match self.blocks() {
+            true => format!("{factor} and {links}: latency matters"),
+            false => format!("{factor}, but {links}: contention matters"),
+        }
+    }
+}
+
+/// Places the objects of `data` on `target`. `threads` is what the program will run with, if that is known.
+pub fn advise(data: &StaticData, target: &Target, threads: Option<u32>) -> StaticAdvice {
+    let machinery = Machinery::of(&target.model);
+    let verdicts: Vec<Verdict> =
+        data.objects.iter().map(|o| Verdict { object: o.clone(), rule: rule(o, target, machinery) }).collect();
+    let rules: Vec<ObjectRule> = verdicts.iter().filter_map(|v| v.rule.as_ref().ok().cloned()).collect();
+    let blocks = rules.iter().any(|r| r.place.policy == PolicyKind::Block);
+    let remarks = remarks(data, target, threads, &rules, blocks);
+    let threads = Threads { bind: if blocks { Bind::Compact } else { Bind::None }, count: threads.filter(|_| blocks) };
+    let policy = Policy {
+        version: POLICY_VERSION,
+        program: Some(Program { path: data.program.clone(), build_id: data.build_id.clone() }),
+        machine: Some(Machine { topology: target.topology.clone() }),
+        threads: Some(threads),
+        objects: rules,
+    };
+    StaticAdvice { policy, verdicts, remarks }
+}
+
+fn rule(object: &StaticObject, target: &Target, machinery: Machinery) -> Result<ObjectRule, String> {
+    if object.read_only {
+        return Err("it is read-only: its pages are the file's in the page cache, where no policy reaches them".into());
+    }
+    if target.nodes < 2 {
+        return Err("the target has one node with memory".into());
+    }
+    // Several variables share what has no names: a slice of it need not be the slice of any thread.
+    let blocks = machinery.blocks() && !object.section;
+    let policy = if blocks { PolicyKind::Block } else { PolicyKind::Interleave };
+    let why = match object.section {
+        true => "bytes without a symbol, perhaps of several arrays: spread page by page, as blocks need to know where \
+                 each begins"
+            .to_owned(),
+        false => format!("{}, hence {}", machinery.why(), if blocks { "a block per node" } else { "page by page" }),
+    };
+    Ok(ObjectRule {
+        place: Place { policy, nodes: Some(if blocks { near_cpus(target) } else { "all".into() }), ..Place::default() },
+        why: Some(why),
+        ..named(object)
+    })
+}
+
+/// A rule with the object's name only.
+fn named(object: &StaticObject) -> ObjectRule {
+    ObjectRule {
+        global: Some(object.name.clone()),
+        module: object.module.clone(),
+        address: (!object.section).then_some(object.vaddr),
+        size: Some(object.size),
+        ..ObjectRule::default()
+    }
+}
+
+/// Nodes for blocks that threads work on: not the memory-only ones (CXL, HBM), where no thread runs.
+fn near_cpus(target: &Target) -> String {
+    let nodes = &target.model.nodes;
+    let memory = nodes.iter().filter(|n| n.memory > 0);
+    let near: Vec<String> = memory.clone().filter(|n| !n.cpus.is_empty()).map(|n| n.id.to_string()).collect();
+    if near.is_empty() || near.len() == memory.count() { "all".into() } else { near.join(",") }
+}
+
+/// The rules of block-naive, the policy that cuts each object of `objects` into one block per node of the machine it runs
+/// on; no rule for read-only ones.
+pub fn block_naive(objects: &[StaticObject]) -> Vec<ObjectRule> {
+    let place = Place { policy: PolicyKind::Block, nodes: Some("all".into()), ..Place::default() };
+    objects.iter().filter(|o| !o.read_only).map(|o| ObjectRule { place: place.clone(), ..named(o) }).collect()
+}
+
+fn remarks(
+    data: &StaticData,
+    target: &Target,
+    threads: Option<u32>,
+    rules: &[ObjectRule],
+    blocks: bool,
+) -> Vec<String> {
+    let mut remarks = vec![
+        "Made without a run, by Minas' heuristic for large shared arrays: it knows their sizes and the machine, not who \
+         uses them. `numamma profile`, then `numamma advise` know more; `numamma compare` measures."
+            .to_owned(),
+    ];
+    if target.model.latency_source == Source::Default && target.nodes > 1 {
+        remarks.push(format!(
+            "The target's latencies are not known: a NUMA factor of {:.2} is assumed.",
+            target.model.numa_factor()
+        ));
+    }
+    if rules.is_empty() {
+        remarks.push("No object is placed.".into());
+    }
+    for name in &data.stripped {
+        remarks.push(format!(
+            "{name} has no symbols of variables, so its sections are taken as a whole; a build that is not stripped \
+             gives each array its own rule."
+        ));
+    }
+    if blocks {
+        remarks.push(match threads {
+            Some(n) => format!("Blocks rely on threads that stay on their nodes, hence bind = \"compact\" for {n} threads."),
+            None => "Blocks rely on threads that stay on their nodes, hence bind = \"compact\"; with another number of threads \
+                     than CPUs say --threads T."
+                .to_owned(),
+        });
+    }
+    if !data.libraries.is_empty() {
+        remarks.push(format!("Libraries that were looked at too: {}.", data.libraries.join(", ")));
+    }
+    if !data.system.is_empty() {
+        remarks.push(format!("Libraries of the system, not looked at: {}.", data.system.join(", ")));
+    }
+    remarks
+}
+
+/// The policy file.
+///
+/// # Errors
+/// When a value cannot be written as TOML (integers beyond 63 bits).
+pub fn toml(advice: &StaticAdvice) -> Result<String, toml::ser::Error> {
+    let head = Policy { objects: Vec::new(), ..advice.policy.clone() };
+    let mut out = String::new();
+    advice.remarks.iter().for_each(|remark| super::emit::comment(&mut out, remark));
+    out.push('\n');
+    out += &toml::to_string(&head)?;
+    for verdict in &advice.verdicts {
+        out.push('\n');
+        match &verdict.rule {
+            Ok(rule) => out += &super::emit::object(rule)?,
+            Err(reason) => {
+                let o = &verdict.object;
+                super::emit::comment(&mut out, &format!("{}, {} bytes, not placed: {reason}", o.name, o.size));
+            }
+        }
+    }
+    Ok(out)
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    remarks: &'a [String],
+    objects: Vec<JsonObject<'a>>,
+    policy: &'a Policy,
+}
+
+#[derive(Serialize)]
+struct JsonObject<'a> {
+    name: &'a str,
+    module: Option<&'a str>,
+    size: u64,
+    /// Without a run nobody knows.
+    share: Option<f64>,
+    place: Option<&'a Place>,
+    reason: Option<&'a str>,
+}
+
+/// The same for scripts.
+///
+/// # Errors
+/// As [`serde_json::to_string_pretty`].
+pub fn json(advice: &StaticAdvice) -> serde_json::Result<String> {
+    let objects = advice.verdicts.iter().map(json_object).collect();
+    serde_json::to_string_pretty(&Json { remarks: &advice.remarks, objects, policy: &advice.policy })
+}
+
+fn json_object(v: &Verdict) -> JsonObject<'_> {
+    JsonObject {
+        name: &v.object.name,
+        module: v.object.module.as_deref(),
+        size: v.object.size,
+        share: None,
+        place: v.rule.as_ref().ok().map(|r| &r.place),
+        reason: v.rule.as_ref().err().map(String::as_str),
+    }
+}
+
+#[cfg(test)]
+#[path = "unprofiled_tests.rs"]
+mod tests;

@@ -1,0 +1,234 @@
+//! A comparison of policies as a table and as JSON, with a verdict in words for each.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use serde::Serialize;
+
+use crate::apply::compare::stats::{self, ALPHA, Interval};
+use crate::apply::compare::{Comparison, Ending, Sample};
+
+/// The difference whose cost in runs is told when none was seen: what placing is allowed to cost, and about the least
+/// that anybody changes a policy for.
+const DIFFERENCE: f64 = 0.03;
+/// Why there is no share of local accesses.
+const NO_LOCAL: &str = "needs samples of the accesses: `numamma profile` takes them";
+
+/// What does not depend on the runs.
+#[derive(Debug, Clone, Serialize)]
+pub struct Setting {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Nodes with memory of this machine.
+    pub memory_nodes: usize,
+    /// Timed runs of each policy that were asked for.
+    pub runs: u32,
+    /// Seed of the order.
+    pub seed: u64,
+}
+
+/// One policy. Times in seconds, shares from 0 to 1.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Word or file.
+    pub name: String,
+    /// Share of the accesses on the node of the accessing thread; null where it is not measured.
+    pub local_share: Option<f64>,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_share_reason: Option<String>,
+    /// Share of the node with most of the program's pages, in the warm-up run.
+    pub busiest_node_share: Option<f64>,
+    /// Why it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub busiest_node_share_reason: Option<String>,
+    /// Median.
+    pub time: Option<f64>,
+    /// Median of first-touch over this one.
+    pub speedup: Option<f64>,
+    /// Runs.
+    pub n: usize,
+    /// Every time, in order.
+    pub times: Vec<f64>,
+    /// Confidence interval of the median.
+    pub interval: Option<JsonInterval>,
+    /// Two-sided Mann-Whitney test against first-touch; null for first-touch itself.
+    pub p: Option<f64>,
+    /// In words.
+    pub verdict: String,
+}
+
+/// See [`Interval`].
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct JsonInterval {
+    low: f64,
+    high: f64,
+    confidence: f64,
+}
+
+impl From<Interval> for JsonInterval {
+    fn from(i: Interval) -> JsonInterval {
+        JsonInterval { low: i.low, high: i.high, confidence: i.confidence }
+    }
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    #[serde(flatten)]
+    setting: &'a Setting,
+    /// All runs were made.
+    complete: bool,
+    notes: &'a [String],
+    policies: Vec<Row>,
+}
+
+/// A row per policy; the first sample is what the others are compared with.
+pub fn rows(samples: &[Sample], memory_nodes: usize) -> Vec<Row> {
+    let base = samples.first().map(|s| s.times.clone()).unwrap_or_default();
+    samples.iter().enumerate().map(|(i, s)| row(s, (i > 0).then_some(&base[..]), memory_nodes)).collect()
+}
+
+fn row(sample: &Sample, base: Option<&[f64]>, memory_nodes: usize) -> Row {
+    let time = stats::median(&sample.times);
+    // With one node there is no other a page could be on.
+    let local_share = (memory_nodes == 1).then_some(1.0);
+    let reference = base.map_or(time, stats::median);
+    Row {
+        name: sample.name.clone(),
+        local_share,
+        local_share_reason: local_share.is_none().then(|| NO_LOCAL.to_owned()),
+        busiest_node_share: sample.busiest.as_ref().ok().copied(),
+        busiest_node_share_reason: sample.busiest.as_ref().err().cloned(),
+        time,
+        speedup: reference.zip(time).filter(|(_, t)| *t > 0.0).map(|(b, t)| b / t),
+        n: sample.times.len(),
+        times: sample.times.clone(),
+        interval: stats::median_interval(&sample.times).map(JsonInterval::from),
+        p: base.and_then(|b| stats::mann_whitney(&sample.times, b)).map(|t| t.p),
+        verdict: base.map_or_else(|| "what the others are compared with".to_owned(), |b| verdict(b, &sample.times)),
+    }
+}
+
+/// What the times say, in words.
+pub fn verdict(base: &[f64], times: &[f64]) -> String {
+    let (Some(before), Some(now), Some(test)) =
+        (stats::median(base), stats::median(times), stats::mann_whitney(times, base))
+    else {
+        return "not measured".to_owned();
+    };
+    let n = base.len().min(times.len());
+    let p = if test.p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {:.3}", test.p) };
+    if stats::smallest_p(n) >= ALPHA {
+        let enough = (1..).find(|n| stats::smallest_p(*n) < ALPHA).unwrap_or(n);
+        return format!("too few runs: {n} can never tell a difference from chance, -n {enough} is the least");
+    }
+    if test.p < ALPHA {
+        let change = 100.0 * (now / before - 1.0).abs();
+        // Three significant digits are more than some runs can say.
+        let digits = if change < 9.95 { 1 } else { 0 };
+        return match now.total_cmp(&before) {
+            std::cmp::Ordering::Less => format!("faster: {change:.digits$} % less time ({p})"),
+            std::cmp::Ordering::Greater => format!("slower: {change:.digits$} % more time ({p})"),
+            std::cmp::Ordering::Equal => format!("the same median, but not the same times ({p})"),
+        };
+    }
+    let percent = 100.0 * DIFFERENCE;
+    match stats::runs_needed(base, times, DIFFERENCE) {
+        Some(needed) if needed <= n as u64 => {
+            format!("no difference seen ({p}); {n} runs would show one of {percent:.0} %")
+        }
+        Some(needed) => {
+            format!("no difference seen with {n} runs ({p}); one of {percent:.0} % would need about {needed}")
+        }
+        None => format!("no difference seen with {n} runs ({p})"),
+    }
+}
+
+/// Seconds with four significant digits: `81.05 s`, `1.234 s`, `12.34 ms`.
+fn seconds(s: f64) -> String {
+    let (value, unit) = match s {
+        s if s >= 1.0 => (s, "s"),
+        s if s >= 1e-3 => (s * 1e3, "ms"),
+        s => (s * 1e6, "us"),
+    };
+    let decimals = if value < 10.0 { 3 } else { 4_usize.saturating_sub(value.log10() as usize + 1) };
+    format!("{value:.decimals$} {unit}")
+}
+
+/// The table for people.
+pub fn text(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
+    let confidence = rows.iter().find_map(|r| r.interval).map_or(stats::CONFIDENCE, |i| i.confidence);
+    let level = format!("{:.0} % interval", 100.0 * confidence);
+    table.set_header(["policy", "runs", "median", &level, "speed-up", "busiest node", "verdict"]);
+    for r in rows {
+        let or_dash = |v: Option<String>| v.unwrap_or_else(|| "-".to_owned());
+        table.add_row([
+            r.name.clone(),
+            r.n.to_string(),
+            or_dash(r.time.map(seconds)),
+            or_dash(r.interval.map(|i| format!("{} .. {}", seconds(i.low), seconds(i.high)))),
+            or_dash(r.speedup.map(|s| format!("{s:.2}x"))),
+            or_dash(r.busiest_node_share.map(|s| format!("{:.0} %", 100.0 * s))),
+            r.verdict.clone(),
+        ]);
+    }
+    for column in 1..6 {
+        if let Some(c) = table.column_mut(column) {
+            c.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.to_string().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// The same for scripts.
+///
+/// # Errors
+/// As [`serde_json::to_string_pretty`].
+pub fn json(setting: &Setting, comparison: &Comparison, rows: Vec<Row>) -> serde_json::Result<String> {
+    let complete = comparison.ending == Ending::Complete;
+    serde_json::to_string_pretty(&Json { setting, complete, notes: &comparison.notes, policies: rows })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(name: &str, times: &[f64]) -> Sample {
+        Sample { name: name.into(), times: times.to_vec(), busiest: Ok(0.5) }
+    }
+
+    #[test]
+    fn verdicts_in_words() {
+        let base = [1.00, 1.01, 0.99, 1.02, 0.98];
+        assert_eq!(verdict(&base, &[0.88, 0.87, 0.89, 0.90, 0.86]), "faster: 12 % less time (p = 0.008)");
+        assert_eq!(verdict(&base, &[1.05, 1.06, 1.04, 1.07, 1.055]), "slower: 5.5 % more time (p = 0.008)");
+        let base = [1.00, 1.04, 0.96, 1.08, 0.92];
+        let same = verdict(&base, &[1.02, 0.94, 1.06, 0.98, 1.0]);
+        assert!(same.starts_with("no difference seen with 5 runs (p = ") && same.contains("one of 3 %"), "{same}");
+        let quiet = [1.0, 1.001, 0.999, 1.002, 0.998];
+        let seen = verdict(&quiet, &[1.0, 1.001, 0.999, 1.002, 0.998]);
+        assert!(seen.contains("5 runs would show one of 3 %"), "{seen}");
+        assert!(verdict(&[1.0; 3], &[0.5; 3]).contains("-n 4 is the least"));
+        assert_eq!(verdict(&base, &[]), "not measured");
+        assert_eq!(verdict(&[], &[]), "not measured");
+    }
+
+    #[test]
+    fn speed_up_is_of_medians_and_first_touch_is_one() {
+        let samples = [sample("first-touch", &[102.53, 102.0, 103.0]), sample("p.toml", &[81.05, 81.0, 82.0])];
+        let rows = rows(&samples, 4);
+        assert_eq!(rows[0].speedup, Some(1.0));
+        assert!((rows[1].speedup.unwrap() - 1.265).abs() < 1e-3);
+        assert_eq!((rows[1].local_share, rows[0].p), (None, None));
+        let text = text(&rows);
+        assert!(text.contains("102.5 s") && text.contains("81.05 s") && text.contains("1.27x"), "{text}");
+        assert_eq!(super::rows(&samples, 1)[0].local_share, Some(1.0));
+        assert!(super::rows(&[], 1).is_empty());
+    }
+
+    #[test]
+    fn times_have_four_digits() {
+        assert_eq!([seconds(1.2345), seconds(0.012_345), seconds(123.456)], ["1.234 s", "12.35 ms", "123.5 s"]);
+        assert_eq!([seconds(0.0), seconds(12345.6)], ["0.000 us", "12346 s"]);
+    }
+}

@@ -1,0 +1,110 @@
+//! Packages, dies, cores and caches, from `/sys/devices/system/cpu/cpuN` (Documentation/admin-guide/cputopology.rst).
+//!
+//! What the kernel does not show (virtual machines often hide caches) is left out.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::parse_list;
+
+/// Caches of one level and kind that are alike.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Cache {
+    /// 1 is nearest to the core.
+    pub level: u32,
+    /// `data`, `instruction` or `unified`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Bytes of each.
+    pub size: u64,
+    /// CPUs that share each.
+    pub cpus: usize,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// How the CPUs of a machine are grouped; each group by its CPUs, ascending.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Cpus {
+    /// Packages (sockets).
+    pub packages: Vec<Vec<u32>>,
+    /// Dies within packages.
+    pub dies: Vec<Vec<u32>>,
+    /// Cores with their hardware threads.
+    pub cores: Vec<Vec<u32>>,
+    /// Caches, nearest first.
+    pub caches: Vec<Cache>,
+    /// Last-level caches: bytes and CPUs of each.
+    pub last_level: Vec<(u64, Vec<u32>)>,
+}
+
+impl Cpus {
+    /// Reads a directory laid out as `/sys/devices/system/cpu`, for the CPUs in `online`.
+    pub fn read(dir: &Path, online: &[u32]) -> Cpus {
+        let caches: BTreeSet<Instance> =
+            online.iter().flat_map(|cpu| instances(&dir.join(format!("cpu{cpu}/cache")))).collect();
+        let last = caches.iter().map(|c| c.level).max();
+        Cpus {
+            packages: groups(dir, online, &["package_cpus_list", "core_siblings_list"]),
+            dies: groups(dir, online, &["die_cpus_list"]),
+            cores: groups(dir, online, &["core_cpus_list", "thread_siblings_list"]),
+            last_level: caches.iter().filter(|c| Some(c.level) == last).map(|c| (c.size, c.cpus.clone())).collect(),
+            caches: alike(&caches),
+        }
+    }
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Instance {
+    level: u32,
+    kind: String,
+    size: u64,
+    cpus: Vec<u32>,
+}
+
+fn instances(dir: &Path) -> Vec<Instance> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let one = |path: &Path| {
+        let text = |name: &str| Some(fs::read_to_string(path.join(name)).ok()?.trim().to_owned());
+        let cpus = parse_list(&text("shared_cpu_list")?);
+        let size = size(&text("size")?)?;
+        Some(Instance { level: text("level")?.parse().ok()?, kind: text("type")?.to_lowercase(), size, cpus })
+    };
+    entries.filter_map(|e| one(&e.ok()?.path())).filter(|c| c.size > 0 && !c.cpus.is_empty()).collect()
+}
+
+/// `1024K` as bytes.
+fn size(text: &str) -> Option<u64> {
+    let (number, unit) = match text.chars().last()? {
+        'K' => (&text[..text.len() - 1], 1 << 10),
+        'M' => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn alike(instances: &BTreeSet<Instance>) -> Vec<Cache> {
+    let mut found: Vec<Cache> = Vec::new();
+    for c in instances {
+        let same = |k: &&mut Cache| (k.level, &k.kind, k.size, k.cpus) == (c.level, &c.kind, c.size, c.cpus.len());
+        match found.iter_mut().find(same) {
+            Some(known) => known.count += 1,
+            None => {
+                found.push(Cache { level: c.level, kind: c.kind.clone(), size: c.size, cpus: c.cpus.len(), count: 1 })
+            }
+        }
+    }
+    found
+}
+
+/// The different lists that the CPUs have under the first of `names` there is, by their first CPU.
+fn groups(dir: &Path, online: &[u32], names: &[&str]) -> Vec<Vec<u32>> {
+    let list = |cpu: &u32| {
+        let text = |name: &&str| fs::read_to_string(dir.join(format!("cpu{cpu}/topology/{name}"))).ok();
+        names.iter().find_map(text).map(|t| parse_list(t.trim())).filter(|cpus| !cpus.is_empty())
+    };
+    online.iter().filter_map(list).collect::<BTreeSet<_>>().into_iter().collect()
+}

@@ -1,0 +1,84 @@
+//! Size of the last-level cache: what an array must not fit in before its place in memory matters.
+
+use std::fs;
+use std::path::Path;
+
+/// When nothing is known, bytes: the L3 of a core complex of AMD's Zen 3 and Zen 4 servers (AMD, Software Optimization
+/// Guide for Family 19h); Intel's are 1.5 to 2 MiB a core.
+pub const DEFAULT: u64 = 32 << 20;
+
+/// The largest cache of the highest level below `cpu_dir`, laid out as `/sys/devices/system/cpu`; bytes. None where the
+/// kernel shows no caches (some virtual machines, arm64 without ACPI PPTT).
+pub fn of_sysfs(cpu_dir: &Path) -> Option<u64> {
+    let read = |p: &Path| fs::read_to_string(p).ok();
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().filter_map(|e| Some(e.ok()?.path()));
+    let caches = entries(cpu_dir).flat_map(|cpu| entries(&cpu.join("cache")).collect::<Vec<_>>());
+    let level_and_size = |index: &Path| {
+        let level: u32 = read(&index.join("level"))?.trim().parse().ok()?;
+        Some((level, size(read(&index.join("size"))?.trim())?))
+    };
+    caches.filter_map(|index| level_and_size(&index)).max().map(|(_, size)| size)
+}
+
+/// `32768K`, as sysfs writes it.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|s| *s > 0)
+}
+
+/// The same of an hwloc file's text: objects of type `L3Cache`, `L2Cache` ... with their `cache_size` (hwloc 2), or of type
+/// `Cache` with `depth` (hwloc 1).
+pub fn of_hwloc_xml(text: &str) -> Option<u64> {
+    let tags = text.split('<').filter(|t| t.starts_with("object "));
+    let cache = |tag: &str| {
+        let value = |key: &str| {
+            let rest = &tag[tag.find(&format!(" {key}=\""))? + key.len() + 3..];
+            rest.split('"').next()
+        };
+        let level = match value("type")? {
+            "Cache" => value("depth")?.parse::<u32>().ok()?,
+            kind => kind.strip_prefix('L')?.strip_suffix("Cache")?.parse().ok()?,
+        };
+        Some((level, value("cache_size")?.parse::<u64>().ok().filter(|s| *s > 0)?))
+    };
+    tags.filter_map(cache).max().map(|(_, size)| size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_sysfs() {
+        assert_eq!(size("32768K"), Some(32 << 20));
+        assert_eq!(size("1M"), Some(1 << 20));
+        assert_eq!([size("0K"), size("K"), size(""), size("12X")], [None; 4]);
+        assert_eq!(of_sysfs(Path::new("/nonexistent")), None);
+        let root = std::env::temp_dir().join(format!("numamma-cache-{}", std::process::id()));
+        for (index, level, size) in [(0, "1\n", "512K\n"), (1, "2\n", "256K\n"), (2, "2\n", "1024K\n")] {
+            let dir = root.join(format!("cpu0/cache/index{index}"));
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("level"), level).unwrap();
+            fs::write(dir.join("size"), size).unwrap();
+        }
+        assert_eq!(of_sysfs(&root), Some(1 << 20));
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn sizes_of_hwloc_files() {
+        let two = r#"<topology><object type="Machine"><object type="L3Cache" gp_index="3" cache_size="33554432" depth="3">
+            <object type="L2Cache" cache_size="1048576" depth="2"><object type="L1iCache" cache_size="32768" depth="1"/>"#;
+        assert_eq!(of_hwloc_xml(two), Some(32 << 20));
+        let one = r#"<object type="Cache" cache_size="6291456" depth="3"/><object type="Cache" cache_size="65536" depth="1"/>"#;
+        assert_eq!(of_hwloc_xml(one), Some(6 << 20));
+        assert_eq!(of_hwloc_xml("<object type=\"Machine\"/>"), None);
+    }
+}

@@ -1,0 +1,17 @@
+// One thread touches 64 MiB and stays a moment: on one node by first touch. Says which memory policy it was started with.
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+char state[64 << 20];
+
+int main(void) {
+    char line[512];
+    int interleaved = 0;
+    FILE *maps = fopen("/proc/self/numa_maps", "r");
+    while (maps && fgets(line, sizeof line, maps)) interleaved |= strstr(line, " interleave:0-3 ") != NULL;
+    memset(state, 1, sizeof state);
+    usleep(300000);
+    puts(interleaved ? "interleaved" : "default");
+    return state[12345] != 1;
+}
