@@ -1,5 +1,5 @@
-//! Which of several placements an object gets: the simplest within [`NEAR`] of the best page-by-page placement, else the
-//! cheapest. What first touch does as well is left alone.
+//! Which of several placements an object gets: the simplest within [`NEAR`] of the best page-by-page placement, else
+//! the cheapest. What first touch does as well is left alone.
 
 use numamma_plan::policy::{PatternNote, PolicyKind};
 
@@ -10,7 +10,8 @@ use crate::profile::summary::Entry;
 
 /// What two placements may differ in and still count as equally good: the figure stated in the project's contract.
 const NEAR: f64 = 1.02;
-/// Part of the run's time that a placement must save. Runs of one program differ by more, so that less could never be shown.
+/// Part of the run's time that a placement must save. Runs of one program differ by more, so that less could never be
+/// shown.
 const WORTH: f64 = 0.002;
 /// A choice with its price.
 struct Priced {
@@ -20,7 +21,8 @@ struct Priced {
     spills: bool,
 }
 
-/// The choice to advise, the price in its remark, or why the object is better left alone. `taken` as in [`Scene::rule`].
+/// The choice to advise, the price in its remark, or why the object is better left alone. `taken` as in
+/// [`Scene::rule`].
 pub(super) fn choose(
     scene: &Scene<'_>,
     entry: &Entry,

@@ -1,5 +1,5 @@
-//! Which rule of a policy file an object of a profile falls under, as the apply library would find it: globals by linkage
-//! name and module, allocations by the innermost frames of their call stack.
+//! Which rule of a policy file an object of a profile falls under, as the apply library would find it: globals by
+//! linkage name and module, allocations by the innermost frames of their call stack.
 
 use numamma_plan::policy::{ObjectRule, Policy};
 

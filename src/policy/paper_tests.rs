@@ -1,8 +1,8 @@
-//! The two programs of the NumaMMA paper (ICPP 2018), profiled with 32 threads, on its machine AMD48: four packages of two
-//! nodes of six cores.
+//! The two programs of the NumaMMA paper (ICPP 2018), profiled with 32 threads, on its machine AMD48: four packages of
+//! two nodes of six cores.
 //!
-//! The profiles are generated from what the paper says: sizes, shares of the samples, who works where. Nothing in the model
-//! knows these programs. What the paper does not say is assumed, and said at each program.
+//! The profiles are generated from what the paper says: sizes, shares of the samples, who works where. Nothing in the
+//! model knows these programs. What the paper does not say is assumed, and said at each program.
 
 use numamma_plan::policy::{Block, PolicyKind, Size};
 
@@ -46,11 +46,11 @@ fn stack(cost: u64, samples: u64) -> Entry {
 
 /// NPB LU: `cvar` 58 % of the samples, `cexact` 23 %, `cjac` 10 %; what is left is taken for stack.
 ///
-/// First touch is not in the paper. In the published source both blocks are initialised by parallel loops over the same index
-/// as the computation (`setiv`, `erhs`; `cjac` by the loop over j at the top of `ssor`), so that with threads that stay
-/// where they are first touch would be as good as the advice. The published time (102.53 s, against 81.05 s placed with threads
-/// bound) says that it was not. So the threads are taken to have moved between initialisation and computation: each plane
-/// of `cvar` (1 MiB) was first touched by any thread. `cjac` is left as in the source.
+/// First touch is not in the paper. In the published source both blocks are initialised by parallel loops over the same
+/// index as the computation (`setiv`, `erhs`; `cjac` by the loop over j at the top of `ssor`), so that with threads
+/// that stay where they are first touch would be as good as the advice. The published time (102.53 s, against 81.05 s
+/// placed with threads bound) says that it was not. So the threads are taken to have moved between initialisation and
+/// computation: each plane of `cvar` (1 MiB) was first touched by any thread. `cjac` is left as in the source.
 fn lu(thp: &str, samples: u64) -> Summary {
     let mut r = Random(41);
     let cvar = entry("cvar", 558 * MIB, 58, samples, |at, _| split(at, 160 * MIB));
@@ -67,8 +67,8 @@ fn lu(thp: &str, samples: u64) -> Summary {
     )
 }
 
-/// PARSEC Streamcluster: 88 % of the samples on the stack; of the rest `block` has 66 % and `points` 31 %. The main thread
-/// reads the input into both (`SimStream::read` and the loop in `streamCluster`), so it touches them first.
+/// PARSEC Streamcluster: 88 % of the samples on the stack; of the rest `block` has 66 % and `points` 31 %. The main
+/// thread reads the input into both (`SimStream::read` and the loop in `streamCluster`), so it touches them first.
 fn streamcluster(samples: u64) -> Summary {
     let points = entry("points", 6 * MIB, 37, samples / 3, |at, _| split(at, 6 * MIB));
     let block = entry("block", 98 * MIB, 79, samples, |_, r| r.below(THREADS) as u32);

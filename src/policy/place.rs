@@ -60,8 +60,8 @@ fn hot_pages(entry: &Entry) -> u64 {
     sums.take_while(|sum| *sum < wanted).count() as u64 + 1
 }
 
-/// Share of the accesses to private objects of this entry's kind that were remote although their user touched them first;
-/// none where that does not apply. Threads that move between nodes leave their memory behind.
+/// Share of the accesses to private objects of this entry's kind that were remote although their user touched them
+/// first; none where that does not apply. Threads that move between nodes leave their memory behind.
 pub(super) fn left_behind(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Option<f64> {
     let applies =
         pattern.kind == PatternKind::Private && entry.total.placed > 0 && scene.touched_by_user(entry, pattern);
@@ -182,8 +182,8 @@ impl Scene<'_> {
         Ok(Choice::interleave(None))
     }
 
-    /// Nearest node with memory (index into the target's list) of a thread of the target; of one seen, extrapolated to the
-    /// target's number of threads.
+    /// Nearest node with memory (index into the target's list) of a thread of the target; of one seen, extrapolated to
+    /// the target's number of threads.
     fn node_of(&self, user: u32) -> u32 {
         self.target.home_of(user)
     }
@@ -231,8 +231,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Rows of a matrix, each an allocation of its own: local where the user allocates them, else spread, because no rule
-    /// can give the instances of one call site to nodes by their number.
+    /// Rows of a matrix, each an allocation of its own: local where the user allocates them, else spread, because no
+    /// rule can give the instances of one call site to nodes by their number.
     fn rows(&self, entry: &Entry, pattern: &Pattern) -> Result<Choice, String> {
         if !pattern.owners.is_empty() {
             return self.private(entry, pattern);

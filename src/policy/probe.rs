@@ -1,5 +1,5 @@
-//! Evenly spaced places of a sliced object: who of the target's threads uses each, and how many of them a layout of blocks
-//! brings to their users.
+//! Evenly spaced places of a sliced object: who of the target's threads uses each, and how many of them a layout of
+//! blocks brings to their users.
 
 use crate::detect::Slice;
 
@@ -25,8 +25,8 @@ pub(super) struct Probe<'a> {
     pub threads: u32,
 }
 
-/// The target's thread that does what thread `rank` of `seen` did, `part` (0 to 1) of the way through its slice: ranks are
-/// places in [0, 1), so a pattern seen with T threads holds for T'.
+/// The target's thread that does what thread `rank` of `seen` did, `part` (0 to 1) of the way through its slice: ranks
+/// are places in [0, 1), so a pattern seen with T threads holds for T'.
 pub(super) fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 {
     if seen == threads {
         return rank;

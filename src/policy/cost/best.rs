@@ -30,8 +30,8 @@ pub(in crate::policy) struct PageMap<'a> {
 }
 
 impl<'a> PageMap<'a> {
-    /// The better of two maps, one with every group on its cheapest node, one that also keeps the nodes evenly loaded. None
-    /// for an object without samples. `taken` are bytes other objects already have on each node.
+    /// The better of two maps, one with every group on its cheapest node, one that also keeps the nodes evenly loaded.
+    /// None for an object without samples. `taken` are bytes other objects already have on each node.
     pub fn best(world: &'a World<'a>, entry: &'a Entry, demands: &Demands, taken: &[f64]) -> Option<PageMap<'a>> {
         let groups = groups(world, entry, demands);
         if groups.is_empty() {

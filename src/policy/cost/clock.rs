@@ -9,8 +9,8 @@ use super::WINDOWS;
 use crate::profile::model::ThreadId;
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
-/// Accesses per node that each window of a slice is to have: the share of one of N nodes is then known to 10 % (one standard
-/// deviation of a Poisson count of 100).
+/// Accesses per node that each window of a slice is to have: the share of one of N nodes is then known to 10 % (one
+/// standard deviation of a Poisson count of 100).
 const ACCESSES_PER_NODE: f64 = 100.0;
 /// Threads at a time below which a slice is serial: it does not get faster with more threads.
 const SERIAL: f64 = 1.5;
@@ -113,8 +113,8 @@ fn slots(summary: &Summary, ranks: &HashMap<ThreadId, u32>, by_cost: bool) -> Ve
     slots
 }
 
-/// Threads that share `n` accesses evenly, from the sum of the squares of their counts (inverse Simpson index, without the
-/// bias of small counts).
+/// Threads that share `n` accesses evenly, from the sum of the squares of their counts (inverse Simpson index, without
+/// the bias of small counts).
 fn at_a_time(n: f64, squares: f64, threads: usize) -> f64 {
     let pairs = n * (n - 1.0);
     let same = if pairs > 0.0 { (squares - n) / pairs } else { 1.0 };

@@ -7,9 +7,9 @@ use crate::detect::{Pattern, PatternKind};
 use crate::policy::probe::extrapolate;
 use crate::profile::summary::Entry;
 
-/// Samples of an object that a thread must have before their order says when in a sweep they are: with n samples the middle
-/// one is known to sqrt(0.25 / n) of the sweep (one standard deviation), which is half a window here. Those of a thread
-/// with fewer are spread over the whole slice.
+/// Samples of an object that a thread must have before their order says when in a sweep they are: with n samples the
+/// middle one is known to sqrt(0.25 / n) of the sweep (one standard deviation), which is half a window here. Those of a
+/// thread with fewer are spread over the whole slice.
 const ORDERED: u32 = (WINDOWS * WINDOWS) as u32;
 
 /// Accesses to one page by threads of one node at one time.
@@ -46,8 +46,8 @@ pub(super) fn bins(slices: usize) -> usize {
     slices * (WINDOWS + 1)
 }
 
-/// Samples of one thread: counted, then gone through in the order of their pages. All slices together, as the sweeps of a
-/// slice of seconds are those of the run.
+/// Samples of one thread: counted, then gone through in the order of their pages. All slices together, as the sweeps of
+/// a slice of seconds are those of the run.
 #[derive(Default)]
 struct Course {
     cells: u32,
@@ -56,8 +56,8 @@ struct Course {
 }
 
 impl Demands {
-    /// The accesses of `entry` on the target; the slices of its pattern say which thread of the target does what a thread
-    /// of the profile did, where their numbers differ.
+    /// The accesses of `entry` on the target; the slices of its pattern say which thread of the target does what a
+    /// thread of the profile did, where their numbers differ.
     pub fn of(world: &World<'_>, entry: &Entry, pattern: Option<&Pattern>) -> Demands {
         let slices = world.clock.slices.len();
         let mut demands = Demands { waited_ns: vec![0.0; slices], ..Demands::default() };
@@ -141,8 +141,8 @@ fn part_of_slice(pattern: &Pattern, at: u64, rank: u32) -> Option<f64> {
     Some((inside - slice.start) as f64 / (slice.end - slice.start).max(1) as f64)
 }
 
-/// A number in [0, 1) that depends on page and time only: without slices any of the target's threads that take over from
-/// one of the profile's may do the access.
+/// A number in [0, 1) that depends on page and time only: without slices any of the target's threads that take over
+/// from one of the profile's may do the access.
 fn scattered(page: u32, slot: u32) -> f64 {
     let mixed = (u64::from(page) << 32 | u64::from(slot)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     ((mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 11) as f64 / (1u64 << 53) as f64

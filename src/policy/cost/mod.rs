@@ -1,22 +1,22 @@
 //! What a placement costs on the target machine: accesses x latency(node of the thread, node of the page), bounded by
 //! the busiest memory controller and the busiest link, time slice by time slice.
 //!
-//! The pieces: [`clock`] cuts the run into slices with enough samples, [`demand`] turns an object's samples into accesses by
-//! the nodes of the target's threads, [`placement`] says on which node a page is (with the formulas of
-//! [`numamma_plan::plan`], which the apply library uses), [`load`] adds accesses up to a time, [`best`] looks for the best
-//! page map. Times are nanoseconds of wall time under the assumptions below and mean something only next to each
+//! The pieces: [`clock`] cuts the run into slices with enough samples, [`demand`] turns an object's samples into
+//! accesses by the nodes of the target's threads, [`placement`] says on which node a page is (with the formulas of
+//! [`numamma_plan::plan`], which the apply library uses), [`load`] adds accesses up to a time, [`best`] looks for the
+//! best page map. Times are nanoseconds of wall time under the assumptions below and mean something only next to each
 //! other. Refuses nothing: a profile without samples costs nothing anywhere.
 //!
 //! The time of a slice is `compute + max(latency, controller, link)`:
-//! - *compute*: CPU time that does not wait for memory (1 - [`MEMORY_PART`], and all of stacks, thread-local data, objects
-//!   under a page and unknown addresses), over the threads that run at a time;
-//! - *latency*: accesses x latency over the threads that run at a time, times the pace of the worst-served node: when the
-//!   threads of one node wait longer per access than the mean, the others wait for them at the end;
+//! - *compute*: CPU time that does not wait for memory (1 - [`MEMORY_PART`], and all of stacks, thread-local data,
+//!   objects under a page and unknown addresses), over the threads that run at a time;
+//! - *latency*: accesses x latency over the threads that run at a time, times the pace of the worst-served node: when
+//!   the threads of one node wait longer per access than the mean, the others wait for them at the end;
 //! - *controller*, *link*: bytes that come from one node's memory, or from it to one other node, over their bandwidth.
 //!
-//! How accesses lie inside a slice, which lasts seconds, is not known. They are priced twice, evenly mixed and in concert
-//! (every thread goes through its part of the object in address order, all at one pace), and the price is the mean: see
-//! [`IN_CONCERT`].
+//! How accesses lie inside a slice, which lasts seconds, is not known. They are priced twice, evenly mixed and in
+//! concert (every thread goes through its part of the object in address order, all at one pace), and the price is the
+//! mean: see [`IN_CONCERT`].
 
 mod best;
 mod clock;
@@ -39,12 +39,12 @@ pub(super) use demand::Demands;
 pub(super) use load::{Load, Outcome};
 pub(super) use placement::{Placement, Spill};
 
-/// Part of the CPU time charged to an object that waits for memory; the rest is arithmetic and caches. NPB LU's published
-/// times (81.05 s placed, 106.86 s interleaved on 8 nodes, 68 % of the samples in the two placed objects) agree with 0.7 at
-/// a NUMA factor of 1.5 to 1.6.
+/// Part of the CPU time charged to an object that waits for memory; the rest is arithmetic and caches. NPB LU's
+/// published times (81.05 s placed, 106.86 s interleaved on 8 nodes, 68 % of the samples in the two placed objects)
+/// agree with 0.7 at a NUMA factor of 1.5 to 1.6.
 pub(super) const MEMORY_PART: f64 = 0.7;
-/// Cache lines a core has under way while one access waits: the ten line fill buffers of the L1 data cache (Intel 64 and
-/// IA-32 Optimization Reference Manual, Sandy Bridge to Broadwell). An upper bound: pointer chasing has one.
+/// Cache lines a core has under way while one access waits: the ten line fill buffers of the L1 data cache (Intel 64
+/// and IA-32 Optimization Reference Manual, Sandy Bridge to Broadwell). An upper bound: pointer chasing has one.
 pub(super) const LINES_IN_FLIGHT: f64 = 10.0;
 /// Bytes of a cache line of x86_64 and most arm64.
 pub(super) const LINE_BYTES: f64 = 64.0;
@@ -55,8 +55,8 @@ pub(super) const IN_CONCERT: f64 = 0.5;
 pub(super) const WINDOWS: usize = 8;
 /// Part of a node's memory that a program's objects may take; the kernel, the page cache and stacks need the rest.
 pub(super) const FREE_PART: f64 = 0.9;
-/// Bandwidths that differ by more than this make a weighted interleave worth a price: measured ones of equal nodes differ by
-/// less.
+/// Bandwidths that differ by more than this make a weighted interleave worth a price: measured ones of equal nodes
+/// differ by less.
 const UNEVEN: f64 = 1.05;
 /// Links are only counted up to this number of nodes, because their number is its square.
 const MOST_LINKED: usize = 64;
@@ -119,7 +119,8 @@ impl<'a> World<'a> {
         self.target.model.nodes.len()
     }
 
-    /// Node (of the model) on which a thread of the target runs: threads in creation order fill the CPUs node after node.
+    /// Node (of the model) on which a thread of the target runs: threads in creation order fill the CPUs node after
+    /// node.
     pub fn node_of(&self, thread: u32) -> usize {
         self.node_of.get(thread as usize).copied().unwrap_or_default().into()
     }
@@ -160,8 +161,8 @@ impl<'a> World<'a> {
         entry.placeable() && entry.size >= self.summary.header.page_size && entry.kind != ObjectKind::Unknown
     }
 
-    /// Accesses that wait for memory per ns charged to an entry: what was charged at the latency of the recording, that is
-    /// the local one, and that of the recording machine's mean distance where the recorder saw remote pages.
+    /// Accesses that wait for memory per ns charged to an entry: what was charged at the latency of the recording, that
+    /// is the local one, and that of the recording machine's mean distance where the recorder saw remote pages.
     fn accesses_per_ns(&self, entry: &Entry) -> f64 {
         let remote = crate::profile::summary::ratio(entry.total.remote, entry.total.placed);
         let recorded = self.local_ns * (1.0 + remote * (self.recorded_distance() - 1.0));

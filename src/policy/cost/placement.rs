@@ -132,8 +132,8 @@ impl<'a> Placement<'a> {
         if base.is_multiple_of(PAGE) { number } else { number.saturating_sub(1) }
     }
 
-    /// Node of the first toucher. Where no touch was recorded it is taken for the thread that allocated the instance, and
-    /// for the main thread when none was recorded for the whole object: programs fill their arrays there.
+    /// Node of the first toucher. Where no touch was recorded it is taken for the thread that allocated the instance,
+    /// and for the main thread when none was recorded for the whole object: programs fill their arrays there.
     fn touched(&self, instance: u32, page: u32) -> usize {
         let touches = &self.entry.touches;
         let after = touches.partition_point(|t| (t.instance, t.page) <= (instance, page));
