@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::detect;
 use crate::policy::{self, Advice, Target};
-use crate::profile::summary::Summary;
+use crate::profile::summary::{AccessFilter, Summary};
 use crate::topology::Topology;
 
 /// Nodes that can be asked for: Linux numbers at most 1,024 (CONFIG_NODES_SHIFT = 10).
@@ -26,6 +26,9 @@ pub struct Args {
     /// Threads the program will run with [default: as recorded, at least one per node]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
     threads: Option<u32>,
+    /// Classify by reads only or writes only
+    #[arg(long, value_enum, default_value_t = AccessFilter::All)]
+    access: AccessFilter,
     /// Write to FILE instead of stdout
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -64,7 +67,7 @@ fn advice(args: &Args) -> Result<(Advice, String), String> {
     }
     let threads = detect::thread_ranks(&summary).len() as u32;
     let target = Target::new(args.nodes, args.threads, &Topology::this_machine(), threads, &summary.header.thp);
-    let patterns = detect::classify_all(&summary);
+    let patterns = detect::classify_accesses(&summary, args.access);
     let advice =
         policy::advise(&summary, &patterns, &target).map_err(|e| format!("{}: {e}", args.profile.display()))?;
     let text = if args.json {

@@ -40,7 +40,9 @@ pub(crate) fn find(
     let thin = points.thinned(SCAN_POINTS);
     let lines = spectrum::rank_lines(points);
     let mut best: Option<Fit> = None;
-    if let Some(period) = usual_distance(block) {
+    if block.gain > 0.0
+        && let Some(period) = usual_distance(block)
+    {
         best = scan(&thin, folder, period, SCAN_REACH);
     }
     for line in &lines {

@@ -6,7 +6,7 @@
 //! sum A B tr(C^2) with A and B the samples of a page and C the covariance of one draw. Chunks that are handed out
 //! anew in each step agree within a moment but not between the halves, and so do not count.
 
-use super::limits::{AFFINITY_SIGMA, STRUCTURE_MIN};
+use super::limits::{AFFINITY_PAIRS, AFFINITY_SIGMA, STRUCTURE_MIN};
 use super::samples::{Sample, Samples};
 use super::{Pattern, PatternKind, Slice};
 
@@ -144,7 +144,7 @@ impl Halves {
             excess += own - b * others - a * mean + a * b * chance;
             pairs += a * b;
         }
-        if pairs <= 0.0 || trace <= 0.0 {
+        if pairs <= 0.0 || trace <= 0.0 || excess < AFFINITY_PAIRS {
             return None;
         }
         let share = (excess / pairs / (1.0 - chance).max(1e-9)).max(0.0).sqrt().min(1.0);

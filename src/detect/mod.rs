@@ -83,7 +83,7 @@ fn in_time(view: &ObjectView, all: &Samples, voting: &Samples, timed: &Samples) 
     if several || whole.kind == PatternKind::Unsure {
         return whole;
     }
-    let parts = phases::parts(timed, view.size, view.threads, |part| judge(view, part));
+    let parts = phases::parts(timed, &whole, view.size, view.threads, |part| judge(view, part));
     if parts.is_empty() { whole } else { phased(view, all, whole, parts) }
 }
 

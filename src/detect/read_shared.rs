@@ -1,7 +1,7 @@
 //! Read-shared: shared without structure, but written only before many threads read it. Copies on every node would
 //! make all its reads local, which no placement of one copy can.
 
-use super::limits::{READ_ONLY_SAMPLES, READ_ONLY_STRAY};
+use super::limits::{READ_ONLY_SAMPLES, READ_ONLY_SHARE, READ_ONLY_STRAY};
 use super::samples::Samples;
 use super::{Pattern, PatternKind};
 
@@ -52,7 +52,7 @@ pub(crate) fn written_first(all: &Samples) -> Option<Written> {
         share: after / total.max(f64::MIN_POSITIVE),
         writes_before: (weight > 0.0).then(|| sum(&|s| s.1) / weight),
     };
-    (written.after >= READ_ONLY_SAMPLES && written.share >= 0.5).then_some(written)
+    (written.after >= READ_ONLY_SAMPLES && written.share >= READ_ONLY_SHARE).then_some(written)
 }
 
 /// Turns the verdict "random" of an object that is only read from `written.from` on into read-shared.

@@ -5,7 +5,7 @@ use super::block_cyclic::{self, Periodic};
 use super::fold::{Cut, Fit, Folder};
 use super::group::{self, Group};
 use super::irregular::irregular;
-use super::limits::{EVIDENCE_NATS, STRUCTURE_MIN};
+use super::limits::{EVIDENCE_NATS, SAMPLES_PER_SLICE, STRUCTURE_MIN};
 use super::points::{self, Points};
 use super::private;
 use super::random::{random_or_unsure, samples_needed};
@@ -61,7 +61,12 @@ impl Trial {
 
     /// Whether slices describe it, and which.
     fn choice(&self) -> Option<Choice<'_>> {
-        let strong = |fit: &Fit, gain: f64| gain > EVIDENCE_NATS && fit.structure >= STRUCTURE_MIN;
+        let strong = |fit: &Fit, gain: f64| {
+            let inside: f64 = fit.cuts.iter().map(|c| c.matched).sum();
+            gain > EVIDENCE_NATS
+                && fit.structure >= STRUCTURE_MIN
+                && inside >= SAMPLES_PER_SLICE * fit.cuts.len() as f64
+        };
         let cyclic_gain = self.cyclic_gain();
         let simple = strong(&self.block, self.block.gain) && block::one_slice_each(&self.block, false);
         // A period with one slice each is preferred to many slices without one, whatever the gain: on dense data the
