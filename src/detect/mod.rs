@@ -6,6 +6,7 @@
 //! with [`view_of`]; thread ranks must be below `threads`, pages count from the object's first page.
 //! Refuses nothing: views without samples are unsure, accesses that cannot be are ignored ([`samples`]).
 
+mod affinity;
 mod block;
 mod block_cyclic;
 mod fold;
