@@ -90,6 +90,7 @@ impl Scene<'_> {
         }
         // One placement for all phases: changing it between them pays only when the moved pages cost less than they gain,
         // which the cost model has to say.
+        let phases = pattern.segments.len();
         let pattern = pattern.overall();
         let choice = match pattern.kind {
             PatternKind::Small | PatternKind::Cold => return Err(pattern.evidence.clone()),
@@ -106,7 +107,10 @@ impl Scene<'_> {
         let mut rule = naming::name(self.summary, entry)?;
         rule.size = Some(entry.size);
         rule.pattern = Some(note(pattern));
-        let remark = choice.remark.map(|r| format!("; {r}")).unwrap_or_default();
+        let mut remark = choice.remark.map(|r| format!("; {r}")).unwrap_or_default();
+        if phases > 0 {
+            remark += &format!("; its {phases} phases want different places, and this is the one for the whole run");
+        }
         rule.why = Some(format!("{:.1} % of the cost; {}{remark}", 100.0 * share, pattern.evidence));
         rule.place = choice.place;
         Ok(rule)
