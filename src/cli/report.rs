@@ -36,7 +36,7 @@ pub struct Args {
     /// One object in detail: its pages x threads, call stack and code (part of its name will do)
     #[arg(long, value_name = "NAME")]
     object: Option<String>,
-    /// Count only reads or only writes
+    /// Count and classify only reads or only writes
     #[arg(long, value_enum, default_value_t = AccessFilter::All)]
     access: AccessFilter,
     /// JSON instead of text; sizes in bytes, times in seconds
@@ -71,7 +71,7 @@ pub fn run(args: Args) -> ExitCode {
 
 fn render(args: &Args) -> Result<String, String> {
     let summary = Summary::load(&args.profile).map_err(|e| e.to_string())?;
-    let patterns = crate::detect::classify_all(&summary);
+    let patterns = crate::detect::classify_accesses(&summary, args.access);
     let options = options(args);
     let view = View::new(&summary, &patterns, &options);
     let only = args.object.as_deref().map(|name| report::find::entry(&summary, name)).transpose()?;

@@ -8,9 +8,9 @@ use super::points::Points;
 use super::spectrum;
 
 /// Points used while candidates are only compared; the winner is refined with all.
-const SCAN_POINTS: usize = 4_000;
+const SCAN_POINTS: usize = 3_000;
 /// Points used while the winner is refined; all of them only decide between periods that these leave open.
-const REFINE_POINTS: usize = 16_000;
+const REFINE_POINTS: usize = 10_000;
 /// Trial periods of one local scan at most.
 const SCAN_TRIALS: usize = 400;
 /// Threads from which a permuted order can hide from the rank spectrum: any order of three is a rotation of the
@@ -40,7 +40,9 @@ pub(crate) fn find(
     let thin = points.thinned(SCAN_POINTS);
     let lines = spectrum::rank_lines(points);
     let mut best: Option<Fit> = None;
-    if let Some(period) = usual_distance(block) {
+    if block.gain > 0.0
+        && let Some(period) = usual_distance(block)
+    {
         best = scan(&thin, folder, period, SCAN_REACH);
     }
     for line in &lines {
@@ -148,7 +150,7 @@ fn best_of(points: &Points, folder: &mut Folder, periods: impl Iterator<Item = f
 }
 
 /// Trial periods on each side in one round of refinement, and the factor by which the step shrinks.
-const REFINE_TRIALS: f64 = 6.0;
+const REFINE_TRIALS: f64 = 3.0;
 const REFINE_FACTOR: f64 = 4.0;
 /// Step in pages from which whole pages are tried one by one.
 const WHOLE_PAGES: f64 = 1.0;

@@ -58,7 +58,7 @@ pub(crate) fn rows(view: &ObjectView, samples: &Samples, owners: &[Owner]) -> Op
     let known = owners.iter().filter(|o| allocator(o).is_some()).count();
     let own = owners.iter().filter(|o| allocator(o) == Some(o.thread)).count();
     let buffers = own as f64 >= OWN_ROWS * known as f64;
-    if users.len() < 2 || buffers || (owners.len() as f64) < FEWEST_PER_THREAD * users.len() as f64 {
+    if users.len() < 2 || buffers || (view.rows.len() as f64) < FEWEST_PER_THREAD * users.len() as f64 {
         return None;
     }
     let trial = Trial::of_group(lay_out(view, samples)?);

@@ -1,12 +1,10 @@
 //! Irregular: pages have their threads, all the time, but no formula says which. A page map can place it.
 //!
-//! The samples are parted in time: what an early and a late sample of the same pages agree on is affinity that lasts.
-//! The statistic is the sum over pages of the product of the two halves' thread counts, each less its expectation
-//! from the threads' shares. Without affinity its mean is 0 and its variance, halves being independent,
-//! sum A B tr(C^2) with A and B the samples of a page and C the covariance of one draw. Chunks that are handed out
-//! anew in each step agree within a moment but not between the halves, and so do not count.
+//! The samples are parted in time: what an early and a late sample of the same pages agree on ([`super::affinity`]) lasts.
+//! Chunks that are handed out anew in each step agree within a moment but not between the halves, and so do not count.
 
-use super::limits::{AFFINITY_SIGMA, STRUCTURE_MIN};
+use super::affinity::{Halves, Level};
+use super::limits::{AFFINITY_PAIRS, AFFINITY_SIGMA, STRUCTURE_MIN};
 use super::samples::{Sample, Samples};
 use super::{Pattern, PatternKind, Slice};
 
@@ -15,30 +13,17 @@ const LEVEL_SHIFT: u32 = 2;
 /// Fewest places of a level: fewer would be slices, which have their own detectors.
 const FEWEST_PLACES: u32 = 16;
 
-/// Affinity at one size of place.
-struct Level {
-    /// Places are this many pages, as a power of two.
-    shift: u32,
-    /// Standard deviations above chance.
-    sigma: f64,
-    /// Share of the samples that stay with their place's thread: the root of the excess agreement.
-    share: f64,
-}
-
 /// The verdict when pages have lasting affinity. `end` is the size of the object in bytes, `skew` the offset of its
 /// first byte in its page.
 pub(crate) fn irregular(samples: &Samples, end: u64, skew: u64) -> Option<Pattern> {
     let middle = middle_slot(samples)?;
-    let mut order: Vec<(u32, u16, bool, f32)> =
-        samples.list.iter().map(|s| (s.page, s.thread, s.slot >= middle, s.weight)).collect();
-    if !order.is_sorted_by_key(|o| o.0) {
-        order.sort_unstable_by_key(|o| o.0);
-    }
+    let halves = Halves::of(samples, |slot| slot >= middle);
     let mut best: Option<Level> = None;
     let mut shift = 0;
     while shift == 0 || samples.pages >> shift >= FEWEST_PLACES {
-        if let Some(level) = Halves::of(&order, samples.threads()).level(&order, shift)
+        if let Some(level) = halves.level(shift)
             && level.sigma >= AFFINITY_SIGMA
+            && level.excess >= AFFINITY_PAIRS
             && level.share >= STRUCTURE_MIN
             && best.as_ref().is_none_or(|b| level.share * level.sigma.min(LASTING) > b.share * b.sigma.min(LASTING))
         {
@@ -96,60 +81,6 @@ fn middle_slot(samples: &Samples) -> Option<u16> {
         sum += weight;
     }
     best.map(|b| b.1)
-}
-
-/// Shares of the threads in both halves.
-struct Halves {
-    early: Vec<f64>,
-    late: Vec<f64>,
-}
-
-impl Halves {
-    fn of(order: &[(u32, u16, bool, f32)], threads: usize) -> Halves {
-        let mut halves = Halves { early: vec![0.0; threads], late: vec![0.0; threads] };
-        for &(_, thread, late, weight) in order {
-            let half = if late { &mut halves.late } else { &mut halves.early };
-            half[usize::from(thread)] += f64::from(weight);
-        }
-        for half in [&mut halves.early, &mut halves.late] {
-            let total: f64 = half.iter().sum();
-            half.iter_mut().for_each(|w| *w /= total.max(f64::MIN_POSITIVE));
-        }
-        halves
-    }
-
-    fn level(&self, order: &[(u32, u16, bool, f32)], shift: u32) -> Option<Level> {
-        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
-        let chance = dot(&self.early, &self.late);
-        // tr(C D) of the covariances C = diag(e) - e e', D = diag(l) - l l' of one draw in each half.
-        let cubic: f64 = self.early.iter().zip(&self.late).map(|(e, l)| e * l * (e + l)).sum();
-        let trace = (chance - cubic + chance * chance).max(0.0);
-        let (mut excess, mut pairs) = (0.0, 0.0);
-        let mut early = vec![0.0; self.early.len()];
-        for place in order.chunk_by(|a, b| a.0 >> shift == b.0 >> shift) {
-            let (mut own, mut others, mut a, mut b) = (0.0, 0.0, 0.0, 0.0);
-            for &(_, t, late, weight) in place.iter().filter(|p| !p.2) {
-                debug_assert!(!late);
-                early[usize::from(t)] += f64::from(weight);
-                a += f64::from(weight);
-                others += f64::from(weight) * self.late[usize::from(t)];
-            }
-            let mut mean = 0.0;
-            for &(_, t, _, weight) in place.iter().filter(|p| p.2) {
-                own += f64::from(weight) * early[usize::from(t)];
-                b += f64::from(weight);
-                mean += f64::from(weight) * self.early[usize::from(t)];
-            }
-            place.iter().for_each(|p| early[usize::from(p.1)] = 0.0);
-            excess += own - b * others - a * mean + a * b * chance;
-            pairs += a * b;
-        }
-        if pairs <= 0.0 || trace <= 0.0 {
-            return None;
-        }
-        let share = (excess / pairs / (1.0 - chance).max(1e-9)).max(0.0).sqrt().min(1.0);
-        Some(Level { shift, sigma: excess / (pairs * trace).sqrt(), share })
-    }
 }
 
 /// Runs of places with the same main thread; places without a sample go with the run before them.

@@ -66,6 +66,14 @@ pub const LONGEST_PERIOD: f64 = 1.0 / 1.3;
 /// 10^9 for normal deviates, with room for accesses that come in bursts.
 pub const AFFINITY_SIGMA: f64 = 6.0;
 
+/// Agreeing pairs of an early and a late sample beyond chance that affinity takes: fewer are counts too small for standard
+/// deviations to mean what they say.
+pub const AFFINITY_PAIRS: f64 = 20.0;
+
+/// Samples per slice that slices take on average: with fewer, neighbours of one thread found by chance among hundreds of
+/// threads pass for slices (two of 2,000 random traces).
+pub const SAMPLES_PER_SLICE: f64 = 2.0;
+
 /// Share of an object's samples that a phase must have: a shorter one cannot pay for moving the pages twice.
 pub const PHASE_SHARE: f64 = 0.05;
 
@@ -79,3 +87,10 @@ pub const READ_ONLY_SAMPLES: f64 = 100.0;
 
 /// Highest rate that is advised, Hz: beyond a few kHz the timer sampler has stopped machines, and the recorder refuses more.
 pub const HIGHEST_RATE: f64 = 4000.0;
+
+/// Share of an object's accesses that must come after its last write: copies cost a pass over the object per node, which a
+/// quarter of its use pays for.
+pub const READ_ONLY_SHARE: f64 = 0.25;
+
+/// Part of what a phase's own pattern explains that the pattern of the whole run may explain of it and still be as good.
+pub const AS_GOOD: f64 = 0.75;

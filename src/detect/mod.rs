@@ -6,6 +6,7 @@
 //! with [`view_of`]; thread ranks must be below `threads`, pages count from the object's first page.
 //! Refuses nothing: views without samples are unsure, accesses that cannot be are ignored ([`samples`]).
 
+mod affinity;
 mod block;
 mod block_cyclic;
 mod fold;
@@ -65,8 +66,9 @@ const INIT_SHOWN: f64 = 0.005;
 /// The verdict of the samples that vote, with what only time can show: reading after writing, and phases. `timed` are
 /// the samples that phases are looked for in.
 fn in_time(view: &ObjectView, all: &Samples, voting: &Samples, timed: &Samples) -> Pattern {
-    let whole = judge(view, voting);
+    let mut whole = judge(view, voting);
     let written = if view.filter == AccessFilter::All { read_shared::written_first(all) } else { None };
+    let mut from = 0;
     if let Some(written) = written {
         // Threads that fill it together must not hide that nobody owns it afterwards.
         let reading = if whole.kind == PatternKind::Random || whole.kind == PatternKind::Private {
@@ -75,7 +77,8 @@ fn in_time(view: &ObjectView, all: &Samples, voting: &Samples, timed: &Samples) 
             judge(view, &voting.only(|s| s.slot >= written.from))
         };
         if reading.kind == PatternKind::Random {
-            return read_shared::read_shared(reading, written);
+            whole = read_shared::read_shared(reading, written);
+            from = written.from;
         }
     }
     // Instances come and go, which is no phase of any of them.
@@ -83,7 +86,9 @@ fn in_time(view: &ObjectView, all: &Samples, voting: &Samples, timed: &Samples) 
     if several || whole.kind == PatternKind::Unsure {
         return whole;
     }
-    let parts = phases::parts(timed, view.size, view.threads, |part| judge(view, part));
+    let late = (from > 0).then(|| timed.only(|s| s.slot >= from));
+    let parts =
+        phases::parts(late.as_ref().unwrap_or(timed), &whole, view.size, view.threads, |part| judge(view, part));
     if parts.is_empty() { whole } else { phased(view, all, whole, parts) }
 }
 

@@ -1,12 +1,16 @@
 //! Phases: parts of the run in which an object's pattern differs.
 //!
 //! Change points are found in the table of page bins x thread groups x time slots: a segment's evidence is the
-//! likelihood of its threads given the page bin, integrated over all shares the threads could have (Dirichlet with
-//! parameter 1 / groups, the reference prior of sparse shares). That integral itself charges for every share that a
+//! likelihood of its threads given the page bin, integrated over all shares the threads could have (Dirichlet, with
+//! the parameter that describes the whole run best). That integral itself charges for every share that a
 //! new segment sets free, so segments are only worth their price when the shares differ; the best cut of all is
 //! found exactly by dynamic programming. Each segment is then classified like a run of its own.
 
-use super::limits::{EVIDENCE_NATS, PHASE_SHARE};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::limits::{AS_GOOD, EVIDENCE_NATS, PHASE_SHARE, STRUCTURE_MIN};
 use super::samples::Samples;
 use super::{Pattern, PatternKind};
 use crate::profile::summary::TIME_SLOTS;
@@ -92,39 +96,51 @@ impl Table {
     }
 }
 
+/// Parameters of the prior: from shares that only one thread has to shares that all have about equally.
+const PRIORS: [f64; 4] = [1.0 / 16.0, 0.25, 1.0, 4.0];
+
+/// A prior's two functions: of one thread group, and of all together.
+type Prior = (Rising, Rising);
+
+/// The priors for a number of thread groups; tables are made once.
+fn priors(groups: usize) -> Rc<Vec<Prior>> {
+    thread_local! {
+        static PRIORS_OF: RefCell<HashMap<usize, Rc<Vec<Prior>>>> = RefCell::default();
+    }
+    let make = || Rc::new(PRIORS.iter().map(|a| (Rising::of(*a), Rising::of(a * groups as f64))).collect());
+    PRIORS_OF.with(|of| of.borrow_mut().entry(groups).or_insert_with(make).clone())
+}
+
 /// Slots where segments end, ascending, the last one being the end of the run; one entry when nothing changes.
 pub(crate) fn change_points(samples: &Samples) -> Vec<u16> {
-    thread_local! {
-        // Tables of 2,048 logarithms each, the same for every object.
-        static RISING: (Rising, Rising) = (Rising::of(1.0 / GROUPS as f64), Rising::of(1.0));
-    }
     let table = Table::of(samples);
-    RISING.with(|(share, whole)| {
-        let evidence = |a: usize, b: usize| f64::from(table.evidence(a, b, share, whole));
-        let coarse = SLOTS / COARSE;
-        let price = EVIDENCE_NATS + (coarse as f64).ln();
-        let mut best = vec![(0.0, 0usize); coarse + 1];
-        for b in 1..=coarse {
-            let ends = (0..b).map(|a| (best[a].0 + evidence(a * COARSE, b * COARSE) - price, a));
-            best[b] = ends.max_by(|x, y| x.0.total_cmp(&y.0)).unwrap_or((f64::NEG_INFINITY, 0));
+    let priors = priors(samples.threads().clamp(2, GROUPS));
+    let whole = |p: &&Prior| table.evidence(0, SLOTS, &p.0, &p.1);
+    let Some((share, all)) = priors.iter().max_by(|a, b| whole(a).total_cmp(&whole(b))) else { return Vec::new() };
+    let evidence = |a: usize, b: usize| f64::from(table.evidence(a, b, share, all));
+    let coarse = SLOTS / COARSE;
+    let price = EVIDENCE_NATS + (coarse as f64).ln();
+    let mut best = vec![(0.0, 0usize); coarse + 1];
+    for b in 1..=coarse {
+        let ends = (0..b).map(|a| (best[a].0 + evidence(a * COARSE, b * COARSE) - price, a));
+        best[b] = ends.max_by(|x, y| x.0.total_cmp(&y.0)).unwrap_or((f64::NEG_INFINITY, 0));
+    }
+    let mut edges = Vec::new();
+    let mut at = coarse;
+    while at > 0 {
+        edges.push(at * COARSE);
+        at = best[at].1;
+    }
+    edges.reverse();
+    for i in 0..edges.len().saturating_sub(1) {
+        let (start, end) = (if i == 0 { 0 } else { edges[i - 1] }, edges[i + 1]);
+        let near = (edges[i] - COARSE + 1).max(start + 1)..=(edges[i] + COARSE - 1).min(end - 1);
+        let both = |e: &usize| evidence(start, *e) + evidence(*e, end);
+        if let Some(edge) = near.max_by(|a, b| both(a).total_cmp(&both(b))) {
+            edges[i] = edge;
         }
-        let mut edges = Vec::new();
-        let mut at = coarse;
-        while at > 0 {
-            edges.push(at * COARSE);
-            at = best[at].1;
-        }
-        edges.reverse();
-        for i in 0..edges.len().saturating_sub(1) {
-            let (start, end) = (if i == 0 { 0 } else { edges[i - 1] }, edges[i + 1]);
-            let near = (edges[i] - COARSE + 1).max(start + 1)..=(edges[i] + COARSE - 1).min(end - 1);
-            let both = |e: &usize| evidence(start, *e) + evidence(*e, end);
-            if let Some(edge) = near.max_by(|a, b| both(a).total_cmp(&both(b))) {
-                edges[i] = edge;
-            }
-        }
-        edges.into_iter().map(|e| e as u16).collect()
-    })
+    }
+    edges.into_iter().map(|e| e as u16).collect()
 }
 
 /// One part of the run with its own verdict.
@@ -137,9 +153,15 @@ pub(crate) struct Part {
     pub pattern: Pattern,
 }
 
-/// Parts with different wishes, in order of time; none when one placement is right all the time. `judge` classifies the
-/// samples of a part.
-pub(crate) fn parts(samples: &Samples, span: u64, threads: u32, judge: impl Fn(&Samples) -> Pattern) -> Vec<Part> {
+/// Parts with different wishes, in order of time; none when one placement is right all the time. `whole` is the pattern
+/// of the whole run, `judge` classifies the samples of a part.
+pub(crate) fn parts(
+    samples: &Samples,
+    whole: &Pattern,
+    span: u64,
+    threads: u32,
+    judge: impl Fn(&Samples) -> Pattern,
+) -> Vec<Part> {
     let edges = change_points(samples);
     if edges.len() < 2 || edges.len() > MOST_SEGMENTS {
         return Vec::new();
@@ -162,7 +184,32 @@ pub(crate) fn parts(samples: &Samples, span: u64, threads: u32, judge: impl Fn(&
     }
     parts.retain(|p| p.weight >= PHASE_SHARE * total);
     let differ = parts.windows(2).any(|w| !same_wish(&w[0].pattern, &w[1].pattern, span, threads));
-    if parts.len() < 2 || !differ { Vec::new() } else { parts }
+    let as_good = parts.iter().all(|p| whole_serves(whole, p, samples));
+    if parts.len() < 2 || !differ || as_good { Vec::new() } else { parts }
+}
+
+/// Whether the pattern of the whole run places a part about as well as its own pattern.
+fn whole_serves(whole: &Pattern, part: &Part, samples: &Samples) -> bool {
+    if is_spread(whole) {
+        return is_spread(&part.pattern);
+    }
+    let mut sums = vec![0.0; samples.threads()];
+    let (mut inside, mut total) = (0.0, 0.0);
+    for s in samples.list.iter().filter(|s| s.slot >= part.slots.0 && s.slot < part.slots.1) {
+        let weight = f64::from(s.weight);
+        let owned = owner(whole, u64::from(s.page).saturating_mul(samples.unit) + samples.unit / 2);
+        inside += if owned == Some(samples.ranks[usize::from(s.thread)]) { weight } else { 0.0 };
+        sums[usize::from(s.thread)] += weight;
+        total += weight;
+    }
+    let chance = sums.iter().map(|s| s * s).sum::<f64>() / (total * total).max(f64::MIN_POSITIVE);
+    let explained = (inside / total.max(f64::MIN_POSITIVE) - chance) / (1.0 - chance).max(1e-9);
+    let wanted = if is_spread(&part.pattern) { STRUCTURE_MIN } else { AS_GOOD * part.pattern.confidence };
+    explained >= wanted
+}
+
+fn is_spread(p: &Pattern) -> bool {
+    matches!(p.kind, PatternKind::Random | PatternKind::ReadShared)
 }
 
 fn part(samples: &Samples, slots: (u16, u16), judge: &impl Fn(&Samples) -> Pattern) -> Part {
@@ -180,13 +227,11 @@ const NEAR: f64 = 1.0 / 8.0;
 
 /// Whether two patterns want their pages at about the same places. What is unsure wants nothing.
 fn same_wish(a: &Pattern, b: &Pattern, span: u64, threads: u32) -> bool {
-    use PatternKind::{Random, ReadShared, Unsure};
-    let spread = |p: &Pattern| matches!(p.kind, Random | ReadShared);
-    if a.kind == Unsure || b.kind == Unsure {
+    if a.kind == PatternKind::Unsure || b.kind == PatternKind::Unsure {
         return true;
     }
-    if spread(a) || spread(b) {
-        return spread(a) && spread(b);
+    if is_spread(a) || is_spread(b) {
+        return is_spread(a) && is_spread(b);
     }
     let far = |x: u32, y: u32| f64::from(x.abs_diff(y)) > (NEAR * f64::from(threads)).max(0.5);
     let (mut seen, mut moved) = (0.0, 0.0);

@@ -1,9 +1,12 @@
 //! Read-shared: shared without structure, but written only before many threads read it. Copies on every node would
 //! make all its reads local, which no placement of one copy can.
 
-use super::limits::{READ_ONLY_SAMPLES, READ_ONLY_STRAY};
+use super::limits::{READ_ONLY_SAMPLES, READ_ONLY_SHARE, READ_ONLY_STRAY};
 use super::samples::Samples;
 use super::{Pattern, PatternKind};
+
+/// Stray writes that the search for the end of writing steps over before their share is known.
+const STRAYS: f64 = 1.5;
 
 /// When writing stopped.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,11 +39,14 @@ pub(crate) fn written_first(all: &Samples) -> Option<Written> {
     for (slot, (weight, written)) in slots.iter().enumerate().rev() {
         after += weight;
         writes += written;
-        // A slot that is itself full of writes is never part of the reading, however long that is.
-        if writes > READ_ONLY_STRAY * after || (*written > 1.0 && *written > 0.1 * weight) {
+        // A slot that is itself full of writes is never part of the reading, however long that is; a stray one near the
+        // end is, once enough reads follow backwards.
+        if writes > READ_ONLY_STRAY * after + STRAYS || (*written > STRAYS && *written > 0.1 * weight) {
             break;
         }
-        found = Some((slot as u16, after));
+        if writes <= READ_ONLY_STRAY * after {
+            found = Some((slot as u16, after));
+        }
     }
     let (from, after) = found?;
     let before = &slots[..usize::from(from)];
@@ -52,7 +58,7 @@ pub(crate) fn written_first(all: &Samples) -> Option<Written> {
         share: after / total.max(f64::MIN_POSITIVE),
         writes_before: (weight > 0.0).then(|| sum(&|s| s.1) / weight),
     };
-    (written.after >= READ_ONLY_SAMPLES && written.share >= 0.5).then_some(written)
+    (written.after >= READ_ONLY_SAMPLES && written.share >= READ_ONLY_SHARE).then_some(written)
 }
 
 /// Turns the verdict "random" of an object that is only read from `written.from` on into read-shared.

@@ -53,16 +53,17 @@ impl Samples {
                 && weight > 0.0
                 && weight.is_finite()
         };
-        let (mut total, mut count) = (0.0, 0usize);
+        let (mut total, mut squares, mut count) = (0.0, 0.0, 0usize);
         let mut ranks: Vec<u32> = Vec::new();
         for a in view.accesses.iter().filter(valid) {
             total += a.weight();
+            squares += a.weight() * a.weight();
             count += 1;
             note(&mut ranks, a.thread);
         }
         // u16 indices: 65,535 threads are more than any machine runs.
         ranks.truncate(usize::from(u16::MAX));
-        let scale = independence(count, total);
+        let scale = independence(total, squares);
         let mut list: Vec<Sample> = Vec::with_capacity(count);
         for a in view.accesses.iter().filter(valid) {
             let Ok(thread) = ranks.binary_search(&a.thread) else { continue };
@@ -111,9 +112,9 @@ fn page_count(view: &ObjectView) -> u64 {
     view.skew.saturating_add(view.size).div_ceil(view.page_size.max(1)).clamp(1, u64::from(u32::MAX))
 }
 
-/// Independent samples per unit of weight. Accesses of one sample mostly fall on one page in one time slot, so
-/// the number of distinct cells bounds the independent samples from below, and the total over the usual yield
-/// of a sample bounds it for small objects where many samples share a cell.
-fn independence(cells: usize, total: f64) -> f64 {
-    if total <= 0.0 { 0.0 } else { ((cells as f64).max(total / ACCESSES_PER_SAMPLE) / total).min(1.0) }
+/// Independent samples per unit of weight. Accesses of one sample mostly fall on one page in one time slot, so cells count
+/// rather than accesses, and fewer of them when their weights are unequal (Kish: (sum w)^2 / sum w^2); the total over the
+/// usual yield of a sample bounds it for small objects where many samples share a cell.
+fn independence(total: f64, squares: f64) -> f64 {
+    if total <= 0.0 { 0.0 } else { ((total * total / squares).max(total / ACCESSES_PER_SAMPLE) / total).min(1.0) }
 }

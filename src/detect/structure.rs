@@ -1,11 +1,12 @@
 //! Block, block-cyclic, irregular, random or unsure: the best description of the accesses wins.
 
+use super::affinity::to_explain;
 use super::block::{self, order};
 use super::block_cyclic::{self, Periodic};
 use super::fold::{Cut, Fit, Folder};
 use super::group::{self, Group};
 use super::irregular::irregular;
-use super::limits::{EVIDENCE_NATS, STRUCTURE_MIN};
+use super::limits::{EVIDENCE_NATS, SAMPLES_PER_SLICE, STRUCTURE_MIN};
 use super::points::{self, Points};
 use super::private;
 use super::random::{random_or_unsure, samples_needed};
@@ -25,7 +26,8 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    fn of(points: Points, unit: u64) -> Trial {
+    /// `to_explain` is the share of the samples that stays with its page's thread, where it is known.
+    fn of(points: Points, unit: u64, to_explain: Option<f64>) -> Trial {
         let mut folder = Folder::default();
         let block = block::find(&points, &mut folder);
         let enough = |fit: &Fit| {
@@ -38,17 +40,17 @@ impl Trial {
         // Slices that already explain nearly all, one per thread (one in eight may be cut in two), leave nothing for a
         // period to explain.
         let doubled = block.cuts.len() > block.owners() + block.owners() / 8;
-        let periodic = if plain && !doubled && block.structure >= PLAIN_ENOUGH {
-            None
-        } else {
-            block_cyclic::find(&points, &mut folder, &block, enough)
-        };
+        let nothing_left = to_explain.is_some_and(|share| block.structure >= ALL_BUT * share);
+        let nothing_at_all = to_explain.is_some_and(|share| share < 0.5 * STRUCTURE_MIN);
+        let enough_said = plain && !doubled && (block.structure >= PLAIN_ENOUGH || nothing_left);
+        let periodic =
+            if enough_said || nothing_at_all { None } else { block_cyclic::find(&points, &mut folder, &block, enough) };
         Trial { points, block, periodic, unit, group: None }
     }
 
     /// Of instances laid end to end.
     pub fn of_group(group: Group) -> Trial {
-        Trial { group: Some(group.rows), ..Trial::of(group.points, group.unit) }
+        Trial { group: Some(group.rows), ..Trial::of(group.points, group.unit, None) }
     }
 
     fn cyclic_gain(&self) -> f64 {
@@ -61,7 +63,12 @@ impl Trial {
 
     /// Whether slices describe it, and which.
     fn choice(&self) -> Option<Choice<'_>> {
-        let strong = |fit: &Fit, gain: f64| gain > EVIDENCE_NATS && fit.structure >= STRUCTURE_MIN;
+        let strong = |fit: &Fit, gain: f64| {
+            let inside: f64 = fit.cuts.iter().map(|c| c.matched).sum();
+            gain > EVIDENCE_NATS
+                && fit.structure >= STRUCTURE_MIN
+                && inside >= SAMPLES_PER_SLICE * fit.cuts.len() as f64
+        };
         let cyclic_gain = self.cyclic_gain();
         let simple = strong(&self.block, self.block.gain) && block::one_slice_each(&self.block, false);
         // A period with one slice each is preferred to many slices without one, whatever the gain: on dense data the
@@ -100,6 +107,9 @@ enum Choice<'a> {
     Cyclic(&'a Periodic, f64),
 }
 
+/// Part of the affinity of the pages that slices must explain to leave nothing for a period.
+const ALL_BUT: f64 = 0.9;
+
 /// Share of the accesses explained by one slice per thread from which no period is looked for.
 const PLAIN_ENOUGH: f64 = 0.8;
 
@@ -117,7 +127,7 @@ pub(crate) fn structured(view: &ObjectView, samples: &Samples) -> Pattern {
     if count <= 0.0 || threads < 2 {
         return random_or_unsure(count, view.threads.max(2) as usize, 0.0, &view.sampling);
     }
-    let mut trial = Trial::of(whole, samples.unit);
+    let mut trial = Trial::of(whole, samples.unit, to_explain(samples));
     if samples.list.first().map(|s| s.instance) != samples.list.last().map(|s| s.instance) {
         let better = |t: Trial, trial: &mut Trial| {
             if t.points.threads() >= 2 && t.gain() > trial.gain() {
@@ -127,7 +137,7 @@ pub(crate) fn structured(view: &ObjectView, samples: &Samples) -> Pattern {
         // Instances of one size share their pages' meaning and are summed; instances of many sizes are not, and then
         // the one with the most samples says more than the sum; rows of one matrix have their meaning end to end.
         if let Some(largest) = private::instances(samples).max_by(|a, b| sum(a).total_cmp(&sum(b))) {
-            better(Trial::of(points::collect(samples, largest.iter()), samples.unit), &mut trial);
+            better(Trial::of(points::collect(samples, largest.iter()), samples.unit, None), &mut trial);
         }
         if let Some(group) = group::lay_out(view, samples) {
             better(Trial::of_group(group), &mut trial);

@@ -109,6 +109,7 @@ impl Scene<'_> {
             return Err("one thread uses everything; first touch places it".into());
         }
         // One placement for all phases: a policy file has one place per object.
+        let phases = pattern.segments.len();
         let pattern = pattern.overall();
         let first = match pattern.kind {
             PatternKind::Small | PatternKind::Cold => return Err(pattern.evidence.clone()),
@@ -132,7 +133,10 @@ impl Scene<'_> {
             }
         }
         let advised = choose::choose(self, entry, pattern, choices, rule.pattern.as_ref(), taken)?;
-        let remark = advised.remark.map(|r| format!("; {r}")).unwrap_or_default();
+        let mut remark = advised.remark.map(|r| format!("; {r}")).unwrap_or_default();
+        if phases > 0 {
+            remark += &format!("; its {phases} phases want different places, and this is the one for the whole run");
+        }
         rule.why = Some(format!("{:.1} % of the cost; {}{remark}", 100.0 * share, pattern.evidence));
         rule.place = advised.place;
         Ok(rule)

@@ -55,6 +55,11 @@ fn thread(id: u32) -> Thread {
 
 /// A profile of a global `field` that `THREADS` threads share out every `PERIOD`.
 fn record(dir: &Path, samples: u64) -> PathBuf {
+    record_with(dir, samples, |at, _| (at % PERIOD * u64::from(THREADS) / PERIOD) as u32)
+}
+
+/// The same with the user of a byte at a part of the run (0 to 1).
+fn record_with(dir: &Path, samples: u64, user: impl Fn(u64, f64) -> u32) -> PathBuf {
     let path = dir.join("numamma.prof");
     let mut writer = Writer::create(&path).unwrap();
     let object = Object {
@@ -76,7 +81,7 @@ fn record(dir: &Path, samples: u64) -> PathBuf {
         let at = r.below(20 * PERIOD);
         Access {
             time_ns: i * 1_000_000,
-            thread: (at % PERIOD * u64::from(THREADS) / PERIOD) as u32,
+            thread: user(at, i as f64 / samples as f64),
             cpu: 0,
             object: 0,
             addr: BASE + at,
@@ -136,6 +141,50 @@ fn stdout_is_the_policy_and_nothing_else() {
     let json: serde_json::Value = serde_json::from_slice(&advise(&dir, &["--json"]).stdout).unwrap();
     assert_eq!(json["objects"][0]["pattern"]["kind"], "block-cyclic");
     assert_eq!(json["objects"][0]["pattern"]["period"], PERIOD);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Threads that change sides half way: both halves with their times, and one placement with the reason.
+#[test]
+fn phases_are_shown_with_their_times() {
+    let dir = scratch("phases");
+    let slice = |at: u64| (at * u64::from(THREADS) / (20 * PERIOD)) as u32;
+    record_with(&dir, 6000, |at, when| (slice(at) + if when < 0.5 { 0 } else { THREADS / 2 }) % THREADS);
+    let report = |args: &[&str]| {
+        let out =
+            Command::new(env!("CARGO_BIN_EXE_numamma")).arg("report").args(args).current_dir(&dir).output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let json: serde_json::Value = serde_json::from_str(&report(&["--json"])).unwrap();
+    let pattern = &json["objects"][0]["pattern"];
+    assert_eq!(pattern["kind"], "phased", "{pattern:#}");
+    let phases = pattern["phases"].as_array().unwrap();
+    assert_eq!(phases.len(), 2, "{pattern:#}");
+    // 6 s in all; a time slot is a 64th of it.
+    assert!((phases[0]["end_s"].as_f64().unwrap() - 3.0).abs() < 0.2, "{pattern:#}");
+    assert!(phases.iter().all(|p| p["kind"] == "block"), "{pattern:#}");
+    let text = report(&["--object", "field"]);
+    assert!(text.contains("0.00 s to") && text.contains("6.00 s (") && text.contains("phased"), "{text}");
+    let policy = String::from_utf8(advise(&dir, &["--nodes", "2"]).stdout).unwrap();
+    numamma_plan::check::parse(&policy).unwrap_or_else(|e| panic!("{e}\n{policy}"));
+    assert!(policy.contains("phases"), "{policy}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn reads_and_writes_are_judged_apart() {
+    let dir = scratch("access");
+    record(&dir, 4000);
+    let kind = |args: &[&str]| {
+        let out = advise(&dir, &[&["--json", "--nodes", "4"], args].concat());
+        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        json["objects"][0]["pattern"]["kind"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(kind(&["--access", "read"]), "block-cyclic");
+    assert_eq!(kind(&["--access", "all"]), "block-cyclic");
+    // The made profile holds no write.
+    assert_eq!(kind(&["--access", "write"]), "unsure");
     std::fs::remove_dir_all(dir).unwrap();
 }
 

@@ -82,10 +82,11 @@ impl Score {
         let class = self.classes.entry(plan.kind.as_str()).or_default();
         *class = (class.0 + 1, class.1 + u64::from(right));
         self.false_cyclic += u64::from(plan.kind == PatternKind::Random && got.kind == PatternKind::BlockCyclic);
-        self.sure += u64::from(got.confidence >= SURE);
+        let sure = got.confidence >= SURE && got.kind != PatternKind::Unsure;
+        self.sure += u64::from(sure);
         if !right {
             self.wrong.push(short(plan, got));
-            if got.confidence >= SURE {
+            if sure {
                 self.sure_wrong.push(short(plan, got));
             }
             return;
