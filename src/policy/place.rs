@@ -284,8 +284,8 @@ impl Scene<'_> {
             threads: self.target.threads,
         };
         let Layout { order, block, local } = self.best_layout(&probe, base, page);
-        let coarse =
-            policy == PolicyKind::BlockCyclic && block as f64 > COARSE * (base as f64 / nodes as f64).max(PAGE as f64);
+        let coarse = policy == PolicyKind::BlockCyclic
+            && block as f64 > COARSE * (base as f64 / order.len().max(1) as f64).max(PAGE as f64);
         let in_order = order.iter().copied().eq(0..self.target.nodes);
         if !coarse && local >= WORTH_BLOCKS && self.target.portable && !in_order {
             return Choice::interleave(Some(

@@ -13,11 +13,12 @@ use crate::topology::model::Model;
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
-/// Two nodes of four CPUs and a memory-only one (CXL), slower and far.
+/// Two nodes of four CPUs and two memory-only ones (CXL), slower and far.
 fn with_cxl() -> Model {
-    let (near, far) = ([85.0, 170.0, 250.0], [170.0, 85.0, 250.0]);
-    let bandwidth: &[f64] = &[82e9, 82e9, 30e9];
-    machine(&[(4, 8 << 30), (4, 8 << 30), (0, 64 << 30)], &[&near, &far, &[250.0; 3]], &[bandwidth; 3])
+    let (near, far) = ([85.0, 170.0, 250.0, 250.0], [170.0, 85.0, 250.0, 250.0]);
+    let bandwidth: &[f64] = &[82e9, 82e9, 30e9, 30e9];
+    let nodes = [(4, 8 << 30), (4, 8 << 30), (0, 64 << 30), (0, 64 << 30)];
+    machine(&nodes, &[&near, &far, &[250.0; 4], &[250.0; 4]], &[bandwidth; 4])
 }
 
 fn by_main(mut e: Entry) -> Entry {
