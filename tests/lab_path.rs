@@ -128,7 +128,7 @@ fn clustering() {
         "cluster",
         "12",
         &[
-            Truth { name: "alloc_block", kind: "random", period: None },
+            Truth { name: "alloc_block", kind: "read-shared", period: None },
             Truth { name: "alloc_points", kind: "block", period: None },
         ],
         &["alloc_block", "alloc_points"],

@@ -42,12 +42,8 @@ fn options(width: usize) -> Options {
 /// Verdicts as a detector would give them, so that these files do not change with its thresholds.
 fn verdicts(summary: &Summary) -> Vec<Pattern> {
     let of = |kind, period: Option<u64>, confidence, evidence: &str| Pattern {
-        kind,
         period,
-        confidence,
-        evidence: evidence.into(),
-        slices: Vec::new(),
-        owners: Vec::new(),
+        ..Pattern::new(kind, confidence, evidence.into())
     };
     let verdict = |name: &str| match name {
         "cvar_" => {

@@ -9,7 +9,7 @@ use numamma_plan::policy::Size;
 use super::target::TargetArgs;
 use crate::detect;
 use crate::policy::{self, Advice};
-use crate::profile::summary::Summary;
+use crate::profile::summary::{AccessFilter, Summary};
 use crate::topology::Topology;
 
 /// Classify the hot objects of a profile and print a placement policy (TOML)
@@ -26,6 +26,9 @@ pub struct Args {
     min_size: Option<Size>,
     #[command(flatten)]
     target: TargetArgs,
+    /// Classify by reads only or writes only
+    #[arg(long, value_enum, default_value_t = AccessFilter::All)]
+    access: AccessFilter,
     /// Write to FILE instead of stdout
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -90,7 +93,7 @@ fn advice(args: &Args) -> Result<(Advice, String), String> {
     }
     let threads = detect::thread_ranks(&summary).len() as u32;
     let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
-    let patterns = detect::classify_all(&summary);
+    let patterns = detect::classify_accesses(&summary, args.access);
     let advice =
         policy::advise(&summary, &patterns, &target).map_err(|e| format!("{}: {e}", args.profile.display()))?;
     let text = if args.json {

@@ -9,6 +9,7 @@ pub mod advise_static;
 pub mod compare;
 pub mod doctor;
 pub mod man;
+pub mod predict;
 pub mod profile;
 pub mod report;
 pub mod run;
@@ -50,6 +51,7 @@ enum Command {
     Profile(profile::Args),
     Report(report::Args),
     Advise(advise::Args),
+    Predict(predict::Args),
     Run(run::Args),
     Verify(verify::Args),
     Compare(compare::Args),
@@ -66,6 +68,7 @@ pub fn main() -> ExitCode {
         Command::Profile(a) => profile::run(a),
         Command::Report(a) => report::run(a),
         Command::Advise(a) => advise::run(a),
+        Command::Predict(a) => predict::run(a),
         Command::Run(a) => run::run(a),
         Command::Verify(a) => verify::run(a),
         Command::Compare(a) => compare::run(a),

@@ -36,7 +36,7 @@ pub struct Args {
     /// One object in detail: its pages x threads, call stack and code (part of its name will do)
     #[arg(long, value_name = "NAME")]
     object: Option<String>,
-    /// Count only reads or only writes
+    /// Count and classify only reads or only writes
     #[arg(long, value_enum, default_value_t = AccessFilter::All)]
     access: AccessFilter,
     /// JSON instead of text; sizes in bytes, times in seconds
@@ -71,7 +71,7 @@ pub fn run(args: Args) -> ExitCode {
 
 fn render(args: &Args) -> Result<String, String> {
     let summary = Summary::load(&args.profile).map_err(|e| e.to_string())?;
-    let patterns = crate::detect::classify_all(&summary);
+    let patterns = crate::detect::classify_accesses(&summary, args.access);
     let options = options(args);
     let view = View::new(&summary, &patterns, &options);
     let only = args.object.as_deref().map(|name| report::find::entry(&summary, name)).transpose()?;
@@ -106,13 +106,13 @@ fn options(args: &Args) -> Options {
 }
 
 /// <https://no-color.org>: any value but the empty one asks for no colours.
-fn color_is_welcome() -> bool {
+pub(super) fn color_is_welcome() -> bool {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
     io::stdout().is_terminal() && set("NO_COLOR").is_none() && set("TERM").is_some_and(|t| t != "dumb")
 }
 
 /// Columns of the terminal and rows for a matrix; COLUMNS where stdout is none.
-fn terminal_size() -> (usize, usize) {
+pub(super) fn terminal_size() -> (usize, usize) {
     // SAFETY: winsize is plain data for which all zeroes is a value.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
     // SAFETY: TIOCGWINSZ writes one winsize to the pointer, which is valid for the call; on anything but a

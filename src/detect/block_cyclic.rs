@@ -2,13 +2,15 @@
 //! and the period is refined until the data cannot tell two values apart.
 
 use super::block;
-use super::fold::{Fit, Folder};
+use super::fold::{Fit, Folder, noise_of};
 use super::limits::{LONGEST_PERIOD, MISPLACED, PERIOD_TOLERANCE, WHOLE_TOLERANCE};
 use super::points::Points;
 use super::spectrum;
 
 /// Points used while candidates are only compared; the winner is refined with all.
-const SCAN_POINTS: usize = 4_000;
+const SCAN_POINTS: usize = 3_000;
+/// Points used while the winner is refined; all of them only decide between periods that these leave open.
+const REFINE_POINTS: usize = 10_000;
 /// Trial periods of one local scan at most.
 const SCAN_TRIALS: usize = 400;
 /// Threads from which a permuted order can hide from the rank spectrum: any order of three is a rotation of the
@@ -38,7 +40,9 @@ pub(crate) fn find(
     let thin = points.thinned(SCAN_POINTS);
     let lines = spectrum::rank_lines(points);
     let mut best: Option<Fit> = None;
-    if let Some(period) = usual_distance(block) {
+    if block.gain > 0.0
+        && let Some(period) = usual_distance(block)
+    {
         best = scan(&thin, folder, period, SCAN_REACH);
     }
     for line in &lines {
@@ -55,7 +59,9 @@ pub(crate) fn find(
         }
     }
     let best = fundamental(&thin, folder, best?);
-    let (fit, uncertainty) = refine(points, folder, best.period);
+    let fewer = points.thinned(REFINE_POINTS);
+    let best = refine(&fewer, folder, &best);
+    let (fit, uncertainty) = whole_pages(points, &fewer, folder, best);
     Some(Periodic { fit, uncertainty, line: strength })
 }
 
@@ -122,8 +128,12 @@ fn scan(points: &Points, folder: &mut Folder, period: f64, reach: f64) -> Option
     let repeats = repeats(points, period);
     let width = period * reach / repeats;
     let step = (period / (4.0 * points.threads() as f64 * repeats)).max(width / SCAN_TRIALS as f64 * 2.0);
-    best_of(points, folder, grid(points, period, width, step))
+    let fit = best_of(points, folder, grid(points, period, width, step), SCAN_NOISE)?;
+    Some(folder.fit(points, fit.period))
 }
+
+/// Share of noise assumed while periods are compared.
+const SCAN_NOISE: f64 = 0.3;
 
 fn grid(points: &Points, center: f64, width: f64, step: f64) -> impl Iterator<Item = f64> {
     let count = (width / step).ceil() as i64;
@@ -131,26 +141,27 @@ fn grid(points: &Points, center: f64, width: f64, step: f64) -> impl Iterator<It
     (-count..=count).map(move |i| center + i as f64 * step).filter(move |p| *p >= 2.0 && *p <= longest)
 }
 
-fn best_of(points: &Points, folder: &mut Folder, periods: impl Iterator<Item = f64>) -> Option<Fit> {
+fn best_of(points: &Points, folder: &mut Folder, periods: impl Iterator<Item = f64>, noise: f64) -> Option<Fit> {
     let mut best: Option<Fit> = None;
     for p in periods {
-        keep_better(&mut best, Some(folder.fit(points, p)));
+        keep_better(&mut best, Some(folder.fit_with(points, p, noise)));
     }
     best
 }
 
 /// Trial periods on each side in one round of refinement, and the factor by which the step shrinks.
-const REFINE_TRIALS: f64 = 6.0;
+const REFINE_TRIALS: f64 = 3.0;
 const REFINE_FACTOR: f64 = 4.0;
 /// Step in pages from which whole pages are tried one by one.
 const WHOLE_PAGES: f64 = 1.0;
 
-/// Zooms in on the best period with all points, then prefers a whole number of pages when that fits as well.
-fn refine(points: &Points, folder: &mut Folder, start: f64) -> (Fit, f64) {
-    let mut step = start / (4.0 * points.threads() as f64 * repeats(points, start));
-    let mut best = folder.fit(points, start);
+/// Zooms in on the best period.
+fn refine(points: &Points, folder: &mut Folder, start: &Fit) -> Fit {
+    let noise = noise_of(start);
+    let mut step = start.period / (4.0 * points.threads() as f64 * repeats(points, start.period));
+    let mut best = folder.fit_with(points, start.period, noise);
     while step > WHOLE_PAGES {
-        let fit = best_of(points, folder, grid(points, best.period, REFINE_TRIALS * step, step));
+        let fit = best_of(points, folder, grid(points, best.period, REFINE_TRIALS * step, step), noise);
         if let Some(fit) = fit.filter(|f| f.likelihood > best.likelihood) {
             best = fit;
         }
@@ -159,25 +170,44 @@ fn refine(points: &Points, folder: &mut Folder, start: f64) -> (Fit, f64) {
     // Between whole pages: a shift of the last repeat by half a page is the finest the data can show.
     let fine = (0.5 / repeats(points, best.period)).clamp(1.0 / 16.0, 0.5);
     let reach = (step * REFINE_FACTOR).max(2.0 * fine).min(REFINE_FACTOR);
-    let fit = best_of(points, folder, grid(points, best.period, reach, fine.max(reach / 24.0)));
+    let fit = best_of(points, folder, grid(points, best.period, reach, fine.max(reach / 24.0)), noise);
     if let Some(fit) = fit.filter(|f| f.likelihood > best.likelihood) {
         best = fit;
     }
-    whole_pages(points, folder, best)
+    best
 }
 
 /// Whole pages tried on each side of the best period, at most; less when so many would shift the last repeat by more
 /// than a quarter of a period, where another line of the spectrum begins.
 const WHOLE_TRIALS: f64 = 12.0;
 
-fn whole_pages(points: &Points, folder: &mut Folder, best: Fit) -> (Fit, f64) {
-    let longest = f64::from(points.pages) * LONGEST_PERIOD;
+/// Prefers a whole number of pages when that fits as well. `fewer` are the points that found `best`; all decide.
+fn whole_pages(all: &Points, fewer: &Points, folder: &mut Folder, best: Fit) -> (Fit, f64) {
+    let noise = noise_of(&best);
+    let longest = f64::from(all.pages) * LONGEST_PERIOD;
     let center = best.period.round() as i64;
-    let trials = (0.25 * best.period / repeats(points, best.period)).clamp(1.0, WHOLE_TRIALS) as i64;
-    let fits: Vec<Fit> = (center - trials..=center + trials)
+    let trials = (0.25 * best.period / repeats(all, best.period)).clamp(1.0, WHOLE_TRIALS) as i64;
+    let mut fits: Vec<Fit> = (center - trials..=center + trials)
         .filter(|p| *p >= 2 && *p as f64 <= longest)
-        .map(|p| folder.fit(points, p as f64))
+        .map(|p| folder.fit_with(fewer, p as f64, noise))
         .collect();
+    let mut best = best;
+    if fewer.list.len() < all.list.len() {
+        // What these points leave open, all must decide: periods within the tolerance and a margin for their number.
+        let top = fits.iter().map(|f| f.likelihood).fold(best.likelihood, f64::max);
+        fits.retain(|f| f.likelihood >= top - OPEN_NATS);
+        fits = fits.iter().map(|f| folder.fit_with(all, f.period, noise)).collect();
+        best = folder.fit_with(all, best.period, noise);
+    }
+    let (fit, uncertainty) = choose(all, &fits, best);
+    (folder.fit(all, fit.period), uncertainty)
+}
+
+/// Nats within which a period of the thinned points is tried with all: twice the tolerance of a fraction.
+const OPEN_NATS: f64 = 2.0 * WHOLE_TOLERANCE;
+
+/// Best of `fits` at whole pages, or `best` itself when none of them fits as well, and the uncertainty in pages.
+fn choose(points: &Points, fits: &[Fit], best: Fit) -> (Fit, f64) {
     // Pages cannot show a difference that adds up to less than one page from the first repeat to the last.
     let drift = |f: &Fit| (f.period - best.period).abs() * repeats(points, best.period);
     let nearest = fits.iter().filter(|f| drift(f) < 1.0).min_by(|a, b| drift(a).total_cmp(&drift(b)));

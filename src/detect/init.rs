@@ -2,8 +2,8 @@
 //! other slots. The classic case is a main thread that fills every array before the parallel part starts;
 //! counted in, it would hide the pattern of the computation.
 
-use super::PageAccess;
-use super::limits::{PRIVATE_SHARE, SERIAL_NATS, SERIAL_STRAY};
+use super::limits::{PRIVATE_SHARE, SERIAL_NATS, SERIAL_PHASE, SERIAL_STRAY};
+use super::samples::Samples;
 
 /// What was left out.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +14,8 @@ pub(crate) struct Serial {
     pub dropped: Vec<bool>,
     /// Share of the accesses in them.
     pub share: f64,
+    /// Independent samples of every slot.
+    pub weights: Vec<f64>,
 }
 
 /// Table of weights by slot and thread.
@@ -24,13 +26,13 @@ struct Slots {
 }
 
 impl Slots {
-    fn of(accesses: &[PageAccess], scale: f64) -> Slots {
-        let slots = accesses.iter().map(|a| usize::from(a.slot) + 1).max().unwrap_or(0);
-        let threads = accesses.iter().map(|a| a.thread as usize + 1).max().unwrap_or(0);
+    fn of(samples: &Samples) -> Slots {
+        let slots = samples.list.iter().map(|s| usize::from(s.slot) + 1).max().unwrap_or(0);
+        let threads = samples.threads();
         let mut table = Slots { threads, weight: vec![0.0; slots * threads], totals: vec![0.0; slots] };
-        for a in accesses {
-            table.weight[usize::from(a.slot) * threads + a.thread as usize] += a.weight * scale;
-            table.totals[usize::from(a.slot)] += a.weight * scale;
+        for s in &samples.list {
+            table.weight[usize::from(s.slot) * threads + usize::from(s.thread)] += f64::from(s.weight);
+            table.totals[usize::from(s.slot)] += f64::from(s.weight);
         }
         table
     }
@@ -77,9 +79,8 @@ impl Slots {
 }
 
 /// Slots of a lone thread, when many threads (or one other thread) use the object the rest of the time.
-/// `scale` turns weights into independent samples.
-pub(crate) fn serial_slots(accesses: &[PageAccess], scale: f64) -> Option<Serial> {
-    let slots = Slots::of(accesses, scale);
+pub(crate) fn serial_slots(samples: &Samples) -> Option<Serial> {
+    let slots = Slots::of(samples);
     let total: f64 = slots.totals.iter().sum();
     if slots.threads < 2 || total <= 0.0 {
         return None;
@@ -111,7 +112,36 @@ pub(crate) fn serial_slots(accesses: &[PageAccess], scale: f64) -> Option<Serial
     }
     // Threads that take turns all the way are a pattern in time, not an initialisation.
     let many = alone_elsewhere < 0.5 * rest_total;
-    (handed_over || many).then(|| Serial { thread: thread as u32, dropped, share: sum / total })
+    (handed_over || many).then(|| Serial {
+        thread: samples.ranks[thread],
+        dropped,
+        share: sum / total,
+        weights: slots.totals,
+    })
+}
+
+impl Serial {
+    /// The slots of the first run when it begins the object's use: initialisation proper. What comes later is a part
+    /// of the run like any other when it is long.
+    pub fn initial(&self) -> Vec<bool> {
+        let first = self.weights.iter().position(|w| *w > 0.0).unwrap_or(0);
+        let begins = self.dropped[first];
+        let end = (first..self.dropped.len()).find(|&s| !self.dropped[s] && self.weights[s] > 0.0);
+        (0..self.dropped.len()).map(|s| begins && end.is_none_or(|e| s < e)).collect()
+    }
+
+    /// Whether one thread has a later part of the run to itself that is long enough to be a phase.
+    pub fn is_phase_later(&self) -> bool {
+        let initial = self.initial();
+        let outside = |s: usize| if initial[s] { 0.0 } else { self.weights[s] };
+        let rest: f64 = (0..initial.len()).map(outside).sum();
+        let later = |s: usize| if self.dropped[s] { outside(s) } else { 0.0 };
+        let longest = (0..initial.len()).scan(0.0, |sum, s| {
+            *sum = if self.dropped[s] { *sum + later(s) } else { 0.0 };
+            Some(*sum)
+        });
+        longest.fold(0.0, f64::max) >= SERIAL_PHASE * rest
+    }
 }
 
 /// Nats by which "others use it only in the other slots" describes the slots better than "others use it now and then",

@@ -40,6 +40,10 @@ pub const TAKES_PART: f64 = 0.05;
 /// Evidence in nats that a run of time slots belongs to one thread alone: one chance in 10,000.
 pub const SERIAL_NATS: f64 = 9.2;
 
+/// Share of the compute part from which one thread's use alone, later than initialisation, is a phase: shorter ones (a
+/// check of the result, output) do not pay for moving pages there and back.
+pub const SERIAL_PHASE: f64 = 0.15;
+
 /// Share of a serial time slot that other threads may have (strays, slot edges).
 pub const SERIAL_STRAY: f64 = 0.01;
 
@@ -57,3 +61,36 @@ pub const MISPLACED: f64 = 3.0;
 
 /// Longest period looked for, as a part of the object: less than a third of a repeat says nothing.
 pub const LONGEST_PERIOD: f64 = 1.0 / 1.3;
+
+/// Standard deviations by which early and late samples of a page must agree beyond chance for `irregular`: one chance in
+/// 10^9 for normal deviates, with room for accesses that come in bursts.
+pub const AFFINITY_SIGMA: f64 = 6.0;
+
+/// Agreeing pairs of an early and a late sample beyond chance that affinity takes: fewer are counts too small for standard
+/// deviations to mean what they say.
+pub const AFFINITY_PAIRS: f64 = 20.0;
+
+/// Samples per slice that slices take on average: with fewer, neighbours of one thread found by chance among hundreds of
+/// threads pass for slices (two of 2,000 random traces).
+pub const SAMPLES_PER_SLICE: f64 = 2.0;
+
+/// Share of an object's samples that a phase must have: a shorter one cannot pay for moving the pages twice.
+pub const PHASE_SHARE: f64 = 0.05;
+
+/// Share of writes that "only read" tolerates: skid can charge a neighbouring store, and a copy per node that is thrown
+/// away once in 200 accesses still pays.
+pub const READ_ONLY_STRAY: f64 = 0.005;
+
+/// Fewest independent samples for "only read": none of a hundred being a write bounds the writes to 3 % (95 %, rule of
+/// three).
+pub const READ_ONLY_SAMPLES: f64 = 100.0;
+
+/// Highest rate that is advised, Hz: beyond a few kHz the timer sampler has stopped machines, and the recorder refuses more.
+pub const HIGHEST_RATE: f64 = 4000.0;
+
+/// Share of an object's accesses that must come after its last write: copies cost a pass over the object per node, which a
+/// quarter of its use pays for.
+pub const READ_ONLY_SHARE: f64 = 0.25;
+
+/// Part of what a phase's own pattern explains that the pattern of the whole run may explain of it and still be as good.
+pub const AS_GOOD: f64 = 0.75;

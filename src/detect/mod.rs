@@ -1,177 +1,170 @@
 //! Patterns of hot objects: pure functions from page x thread counters to a verdict with its evidence.
 //!
 //! [`classify`] decides in this order: small, cold, private, then slices (block, block-cyclic) by [`spectrum`] and
-//! [`fold`], else random when the samples would have shown slices, else unsure. Callers build an [`ObjectView`]
+//! [`fold`], page affinity without a formula, else random (or read-shared) when the samples would have shown slices, else
+//! unsure; and then whether [`phases`] of the run differ. Callers build an [`ObjectView`]
 //! with [`view_of`]; thread ranks must be below `threads`, pages count from the object's first page.
-//! Refuses nothing: views without samples are unsure, accesses outside the object are ignored.
+//! Refuses nothing: views without samples are unsure, accesses that cannot be are ignored ([`samples`]).
 
+mod affinity;
 mod block;
 mod block_cyclic;
 mod fold;
+mod group;
 mod init;
+mod irregular;
 pub mod limits;
+mod pattern;
+mod phases;
 mod points;
 mod private;
 mod random;
+mod read_shared;
+mod samples;
 mod small;
 mod spectrum;
 mod structure;
 mod view;
 
+pub use pattern::{Figures, Owner, Pattern, PatternKind, Segment, Slice};
 pub use random::samples_needed;
-pub use view::{cost_shares, thread_ranks, view_of};
+pub use view::{ObjectView, PageAccess, Row, Sampling, cost_shares, thread_ranks, view_of};
 
-use crate::profile::summary::Summary;
-
-/// Counters of one object at page granularity, as the detectors want them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PageAccess {
-    /// Instance (0 for globals).
-    pub instance: u32,
-    /// Page from the object's first page.
-    pub page: u32,
-    /// Thread rank, 0 .. `threads`.
-    pub thread: u32,
-    /// Time slot.
-    pub slot: u16,
-    /// Weight: number of accesses.
-    pub weight: f64,
-}
-
-/// One object as the detectors see it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ObjectView {
-    /// Bytes of the object (largest instance).
-    pub size: u64,
-    /// Offset of the first byte in its page, bytes.
-    pub skew: u64,
-    /// Base page size, bytes.
-    pub page_size: u64,
-    /// Number of threads that take part in the run (ranks are below it).
-    pub threads: u32,
-    /// Instances seen.
-    pub instances: u32,
-    /// Share of the run's cost, 0 to 1.
-    pub cost_share: f64,
-    /// Accesses, any order.
-    pub accesses: Vec<PageAccess>,
-}
-
-/// Name of a pattern.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PatternKind {
-    /// One thread, or each instance by one thread.
-    Private,
-    /// One contiguous slice per thread.
-    Block,
-    /// Slices per thread, repeated with a period.
-    BlockCyclic,
-    /// Shared without structure.
-    Random,
-    /// Under a page.
-    Small,
-    /// Too little cost to matter.
-    Cold,
-    /// Hot, but with too few samples for a verdict.
-    Unsure,
-}
-
-/// A contiguous part of an object (of one period of it) that one thread uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Slice {
-    /// First byte, from the start of the object or period.
-    pub start: u64,
-    /// First byte after it.
-    pub end: u64,
-    /// Rank of the thread.
-    pub thread: u32,
-}
-
-/// Who uses one instance of a private object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Owner {
-    /// Instance as in [`PageAccess::instance`].
-    pub instance: u32,
-    /// Rank of the thread.
-    pub thread: u32,
-}
-
-/// A verdict.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Pattern {
-    /// Kind.
-    pub kind: PatternKind,
-    /// Period of block-cyclic, bytes.
-    pub period: Option<u64>,
-    /// 0 to 1. For private, block and block-cyclic: the share of the accesses that the pattern explains, corrected
-    /// for chance (0.97: all but 3 % are where the pattern says). For random: the share that no slices explain,
-    /// less when samples are few. For unsure: samples over samples needed. For small and cold: 1.
-    pub confidence: f64,
-    /// The evidence in words and figures, one sentence.
-    pub evidence: String,
-    /// Slices of block and block-cyclic, in order of their place; empty otherwise.
-    pub slices: Vec<Slice>,
-    /// Owners of the instances of a private object; empty otherwise.
-    pub owners: Vec<Owner>,
-}
-
-impl Pattern {
-    fn new(kind: PatternKind, confidence: f64, evidence: String) -> Pattern {
-        let confidence = if confidence.is_finite() { confidence.clamp(0.0, 1.0) } else { 0.0 };
-        Pattern { kind, period: None, confidence, evidence, slices: Vec::new(), owners: Vec::new() }
-    }
-}
-
-impl PatternKind {
-    /// The word used in policies and reports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            PatternKind::Private => "private",
-            PatternKind::Block => "block",
-            PatternKind::BlockCyclic => "block-cyclic",
-            PatternKind::Random => "random",
-            PatternKind::Small => "small",
-            PatternKind::Cold => "cold",
-            PatternKind::Unsure => "unsure",
-        }
-    }
-}
-
-impl std::fmt::Display for PatternKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+use crate::profile::summary::{AccessFilter, Summary, TIME_SLOTS};
+use samples::Samples;
 
 /// Classifies one object. Pure: the same view gives the same pattern.
 pub fn classify(view: &ObjectView) -> Pattern {
     if let Some(pattern) = small::small(view).or_else(|| small::cold(view)) {
         return pattern;
     }
-    let scale = points::independence(&view.accesses);
-    let serial = init::serial_slots(&view.accesses, scale);
-    let votes = |a: &&PageAccess| serial.as_ref().is_none_or(|s| !s.dropped[usize::from(a.slot)]);
-    let voting: Vec<PageAccess> = view.accesses.iter().filter(votes).cloned().collect();
-    let mut pattern =
-        private::private(view, &voting, scale).unwrap_or_else(|| structure::structured(view, &voting, scale));
-    if let Some(s) = serial.filter(|s| s.share >= 0.005) {
+    let all = Samples::of(view);
+    let serial = init::serial_slots(&all);
+    let voting = match &serial {
+        Some(s) => all.only(|a| !s.dropped[usize::from(a.slot)]),
+        None => all.clone(),
+    };
+    let later = serial.as_ref().filter(|s| s.is_phase_later()).map(init::Serial::initial);
+    let timed = later.map(|initial| all.only(|a| !initial[usize::from(a.slot)]));
+    let mut pattern = in_time(view, &all, &voting, timed.as_ref().unwrap_or(&voting));
+    if let Some(s) = serial.filter(|s| s.share >= INIT_SHOWN) {
         pattern.evidence += &format!(
             "; {:.0} % of the accesses, by thread {} alone, look like initialisation and do not count",
             100.0 * s.share,
             s.thread
         );
+        if !pattern.segments.is_empty() {
+            add_initialisation(view, &mut pattern, &s);
+        }
     }
     pattern
 }
 
+/// Share of initialisation that is worth a word.
+const INIT_SHOWN: f64 = 0.005;
+
+/// The verdict of the samples that vote, with what only time can show: reading after writing, and phases. `timed` are
+/// the samples that phases are looked for in.
+fn in_time(view: &ObjectView, all: &Samples, voting: &Samples, timed: &Samples) -> Pattern {
+    let mut whole = judge(view, voting);
+    let written = if view.filter == AccessFilter::All { read_shared::written_first(all) } else { None };
+    let mut from = 0;
+    if let Some(written) = written {
+        // Threads that fill it together must not hide that nobody owns it afterwards.
+        let reading = if whole.kind == PatternKind::Random || whole.kind == PatternKind::Private {
+            whole.clone()
+        } else {
+            judge(view, &voting.only(|s| s.slot >= written.from))
+        };
+        if reading.kind == PatternKind::Random {
+            whole = read_shared::read_shared(reading, written);
+            from = written.from;
+        }
+    }
+    // Instances come and go, which is no phase of any of them.
+    let several = voting.list.first().map(|s| s.instance) != voting.list.last().map(|s| s.instance);
+    if several || whole.kind == PatternKind::Unsure {
+        return whole;
+    }
+    let late = (from > 0).then(|| timed.only(|s| s.slot >= from));
+    let parts =
+        phases::parts(late.as_ref().unwrap_or(timed), &whole, view.size, view.threads, |part| judge(view, part));
+    if parts.is_empty() { whole } else { phased(view, all, whole, parts) }
+}
+
+/// Private, or what the structure says.
+fn judge(view: &ObjectView, samples: &Samples) -> Pattern {
+    let Some(private) = private::private(samples, view.threads) else { return structure::structured(view, samples) };
+    // Rows of a matrix: the formula over the group says more than a list of owners, and the owners stay.
+    let rows = group::rows(view, samples, &private.owners).and_then(|t| t.verdict(view.size, view.skew));
+    match rows {
+        Some(group) => Pattern { owners: private.owners, ..group },
+        None => private,
+    }
+}
+
+/// Seconds from the start of the run at which a slot begins.
+fn slot_start(view: &ObjectView, slot: u16) -> f64 {
+    view.sampling.duration_s * f64::from(slot) / f64::from(TIME_SLOTS)
+}
+
+fn segment(view: &ObjectView, slots: (u16, u16), share: f64, pattern: Pattern) -> Segment {
+    let (start_s, end_s) = (slot_start(view, slots.0), slot_start(view, slots.1));
+    let (first_slot, end_slot) = slots;
+    Segment { first_slot, end_slot, start_s, end_s, share, initialisation: false, pattern: Box::new(pattern) }
+}
+
+fn phased(view: &ObjectView, all: &Samples, whole: Pattern, parts: Vec<phases::Part>) -> Pattern {
+    let total = all.total();
+    let weight: f64 = parts.iter().map(|p| p.weight).sum();
+    let confidence = parts.iter().map(|p| p.weight * p.pattern.confidence).sum::<f64>() / weight.max(f64::MIN_POSITIVE);
+    let segments: Vec<Segment> =
+        parts.into_iter().map(|p| segment(view, p.slots, p.weight / total, p.pattern)).collect();
+    let words: Vec<String> =
+        segments.iter().map(|s| format!("{} from {:.2} s to {:.2} s", s.pattern.kind, s.start_s, s.end_s)).collect();
+    let evidence = format!(
+        "{} phases: {}; over the whole run {}: {}",
+        segments.len(),
+        words.join(", "),
+        whole.kind,
+        whole.evidence
+    );
+    let figures = whole.figures;
+    let whole = Some(Box::new(whole));
+    Pattern { segments, whole, figures, ..Pattern::new(PatternKind::Phased, confidence, evidence) }
+}
+
+/// Puts runs of initialisation among the segments of a phased object.
+fn add_initialisation(view: &ObjectView, pattern: &mut Pattern, serial: &init::Serial) {
+    let mut at = 0;
+    let dropped = if serial.is_phase_later() { serial.initial() } else { serial.dropped.clone() };
+    for run in dropped.chunk_by(|a, b| a == b) {
+        let slots = (at, at + run.len() as u16);
+        at = slots.1;
+        let weight: f64 = serial.weights[usize::from(slots.0)..usize::from(slots.1)].iter().sum();
+        if !run[0] || weight <= 0.0 {
+            continue;
+        }
+        let evidence = format!("thread {} alone", serial.thread);
+        let alone = Pattern::new(PatternKind::Private, 1.0, evidence);
+        let share = weight / serial.weights.iter().sum::<f64>();
+        pattern.segments.push(Segment { initialisation: true, ..segment(view, slots, share, alone) });
+    }
+    pattern.segments.sort_by_key(|s| (s.first_slot, s.end_slot));
+}
+
 /// Patterns of all entries of a profile, in the order of `summary.entries`.
 pub fn classify_all(summary: &Summary) -> Vec<Pattern> {
+    classify_accesses(summary, AccessFilter::All)
+}
+
+/// Patterns of all entries of a profile by their reads, their writes or both.
+pub fn classify_accesses(summary: &Summary, filter: AccessFilter) -> Vec<Pattern> {
     let (ranks, shares) = (thread_ranks(summary), cost_shares(summary));
     summary
         .entries
         .iter()
         .zip(shares)
-        .map(|(entry, share)| classify(&view::view_with(entry, summary, &ranks, share)))
+        .map(|(entry, share)| classify(&view::view_with(entry, summary, &ranks, share, filter)))
         .collect()
 }

@@ -1,8 +1,8 @@
 //! What the structure detectors work on: independent-sample weights per page and thread, threads renumbered
 //! to those that take part, initialisation dropped.
 
-use super::limits::{ACCESSES_PER_SAMPLE, TAKES_PART};
-use super::{ObjectView, PageAccess};
+use super::limits::TAKES_PART;
+use super::samples::{Sample, Samples};
 
 /// Weight of one thread on one page.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -58,41 +58,29 @@ pub(crate) fn uniform(state: &mut u64) -> f64 {
     (state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Pages an object of `view.size` bytes covers.
-pub(crate) fn page_count(view: &ObjectView) -> u32 {
-    let page = view.page_size.max(1);
-    u32::try_from((view.skew + view.size).div_ceil(page)).unwrap_or(u32::MAX).max(1)
+/// Folds samples to points.
+pub(crate) fn collect<'a>(samples: &Samples, list: impl Iterator<Item = &'a Sample>) -> Points {
+    gather(samples.pages, samples, list.map(|s| (s.page, s.thread, s.weight)))
 }
 
-/// Independent samples per unit of weight. Accesses of one sample mostly fall on one page in one time slot, so
-/// the number of distinct cells bounds the independent samples from below, and the total over the usual yield
-/// of a sample bounds it for small objects where many samples share a cell.
-pub(crate) fn independence(accesses: &[PageAccess]) -> f64 {
-    let total: f64 = accesses.iter().map(|a| a.weight).sum();
-    if total <= 0.0 {
-        return 0.0;
+/// Folds (page, thread, weight) to points over `pages` pages.
+pub(crate) fn gather(pages: u32, samples: &Samples, raw: impl Iterator<Item = (u32, u16, f32)>) -> Points {
+    let mut raw: Vec<(u32, u16, f32)> = raw.filter(|r| r.0 < pages).collect();
+    let index = taking_part(&raw, samples.threads());
+    let key = |r: &(u32, u16, f32)| (r.0, r.1);
+    if !raw.is_sorted_by_key(key) {
+        raw.sort_unstable_by_key(key);
     }
-    ((accesses.len() as f64).max(total / ACCESSES_PER_SAMPLE) / total).min(1.0)
-}
-
-/// Folds accesses to points. `scale` comes from [`independence`] of the whole object.
-pub(crate) fn collect<'a>(pages: u32, accesses: impl Iterator<Item = &'a PageAccess>, scale: f64) -> Points {
-    let mut raw: Vec<(u32, u32, f64)> =
-        accesses.filter(|a| a.page < pages && a.weight > 0.0).map(|a| (a.page, a.thread, a.weight * scale)).collect();
-    let ranks = taking_part(&raw);
-    raw.sort_unstable_by_key(|r| (r.0, r.1));
+    let ranks: Vec<u32> = samples.ranks.iter().zip(&index).filter(|(_, i)| i.is_some()).map(|(r, _)| *r).collect();
     let mut list: Vec<Point> = Vec::with_capacity(raw.len());
-    for (page, rank, weight) in raw {
-        let Ok(thread) = ranks.binary_search(&rank) else { continue };
-        let thread = thread as u16;
-        match list.last_mut() {
-            Some(last) if last.page == page && last.thread == thread => last.weight += weight as f32,
-            _ => list.push(Point { page, thread, weight: weight as f32 }),
-        }
-    }
     let mut shares = vec![0.0; ranks.len()];
-    for p in &list {
-        shares[usize::from(p.thread)] += f64::from(p.weight);
+    for (page, thread, weight) in raw {
+        let Some(thread) = index[usize::from(thread)] else { continue };
+        shares[usize::from(thread)] += f64::from(weight);
+        match list.last_mut() {
+            Some(last) if last.page == page && last.thread == thread => last.weight += weight,
+            _ => list.push(Point { page, thread, weight }),
+        }
     }
     let samples: f64 = shares.iter().sum();
     if samples > 0.0 {
@@ -101,13 +89,19 @@ pub(crate) fn collect<'a>(pages: u32, accesses: impl Iterator<Item = &'a PageAcc
     Points { pages, list, ranks, shares, samples }
 }
 
-fn taking_part(raw: &[(u32, u32, f64)]) -> Vec<u32> {
-    let mut sums: std::collections::BTreeMap<u32, f64> = std::collections::BTreeMap::new();
-    for &(_, rank, weight) in raw {
-        *sums.entry(rank).or_default() += weight;
-    }
-    let total: f64 = sums.values().sum();
-    let least = TAKES_PART * total / sums.len().max(1) as f64;
-    // u16 indices: 65,535 threads are more than any machine runs.
-    sums.into_iter().filter(|&(_, s)| s >= least).map(|(rank, _)| rank).take(usize::from(u16::MAX)).collect()
+/// New index of every thread that takes part.
+fn taking_part(raw: &[(u32, u16, f32)], threads: usize) -> Vec<Option<u16>> {
+    let mut sums = vec![0.0; threads];
+    raw.iter().for_each(|r| sums[usize::from(r.1)] += f64::from(r.2));
+    let total: f64 = sums.iter().sum();
+    let used = sums.iter().filter(|s| **s > 0.0).count();
+    let least = TAKES_PART * total / used.max(1) as f64;
+    let mut next = 0;
+    let index = |s: &f64| {
+        (*s > 0.0 && *s >= least).then(|| {
+            next += 1;
+            next - 1
+        })
+    };
+    sums.iter().map(index).collect()
 }

@@ -1,73 +1,77 @@
 //! Private: one thread has nearly all of the accesses, or each instance of a call site is used by one thread.
 
-use std::collections::BTreeMap;
-
 use super::limits::{PRIVATE_SAMPLES, PRIVATE_SHARE};
-use super::{ObjectView, Owner, PageAccess, Pattern, PatternKind};
+use super::samples::{Sample, Samples};
+use super::{Owner, Pattern, PatternKind};
 
-/// Weights of one instance.
-#[derive(Default)]
-struct Use {
-    threads: BTreeMap<u32, f64>,
+/// The verdict when the object is private, on the samples that vote.
+pub(crate) fn private(samples: &Samples, threads_of_run: u32) -> Option<Pattern> {
+    one_thread(samples, threads_of_run).or_else(|| per_instance(samples))
 }
 
-impl Use {
-    fn total(&self) -> f64 {
-        self.threads.values().sum()
-    }
-
-    fn top(&self) -> (u32, f64) {
-        self.threads.iter().map(|(t, w)| (*t, *w)).max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0, 0.0))
-    }
-}
-
-/// The verdict when the object is private, on the accesses that vote.
-pub(crate) fn private(view: &ObjectView, voting: &[PageAccess], scale: f64) -> Option<Pattern> {
-    let mut whole = Use::default();
-    let mut instances: BTreeMap<u32, Use> = BTreeMap::new();
-    for a in voting {
-        *whole.threads.entry(a.thread).or_default() += a.weight * scale;
-        *instances.entry(a.instance).or_default().threads.entry(a.thread).or_default() += a.weight * scale;
-    }
-    let total = whole.total();
-    if total <= 0.0 {
+fn one_thread(samples: &Samples, threads_of_run: u32) -> Option<Pattern> {
+    let mut sums = vec![0.0; samples.threads()];
+    samples.list.iter().for_each(|s| sums[usize::from(s.thread)] += f64::from(s.weight));
+    let total: f64 = sums.iter().sum();
+    let (thread, top) = sums.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    if total <= 0.0 || top < PRIVATE_SHARE * total || (total < PRIVATE_SAMPLES && threads_of_run > 1) {
         return None;
     }
-    one_thread(view, &whole, total, &instances).or_else(|| per_instance(&instances))
-}
-
-fn one_thread(view: &ObjectView, whole: &Use, total: f64, instances: &BTreeMap<u32, Use>) -> Option<Pattern> {
-    let (thread, top) = whole.top();
-    if top < PRIVATE_SHARE * total || (total < PRIVATE_SAMPLES && view.threads > 1) {
-        return None;
-    }
+    let thread = samples.ranks[thread];
     let evidence = format!("thread {thread} has {:.0} % of {total:.0} samples", 100.0 * top / total);
-    let mut pattern = Pattern::new(PatternKind::Private, top / total, evidence);
-    pattern.owners = instances.keys().map(|&instance| Owner { instance, thread }).collect();
+    let mut pattern = Pattern::new(PatternKind::Private, top / total, evidence).explained(total, top / total);
+    pattern.owners = instances(samples).map(|list| Owner { instance: list[0].instance, thread }).collect();
     Some(pattern)
+}
+
+/// Samples of one instance after the other.
+pub(crate) fn instances(samples: &Samples) -> impl Iterator<Item = &[Sample]> {
+    samples.list.chunk_by(|a, b| a.instance == b.instance)
+}
+
+/// Main user of an instance with its weight, and the weight of all. `sums` is scratch of one zero per thread.
+pub(crate) fn main_user(list: &[Sample], sums: &mut [f64]) -> (u16, f64, f64) {
+    let mut total = 0.0;
+    for s in list {
+        sums[usize::from(s.thread)] += f64::from(s.weight);
+        total += f64::from(s.weight);
+    }
+    let mut best = (0, 0.0);
+    for s in list {
+        let sum = std::mem::take(&mut sums[usize::from(s.thread)]);
+        if sum > best.1 {
+            best = (s.thread, sum);
+        }
+    }
+    (best.0, best.1, total)
 }
 
 /// Each instance by one thread. An instance with one sample agrees with any verdict, so only samples after an
 /// instance's first count.
-fn per_instance(instances: &BTreeMap<u32, Use>) -> Option<Pattern> {
-    if instances.len() < 2 {
-        return None;
-    }
+fn per_instance(samples: &Samples) -> Option<Pattern> {
+    let mut sums = vec![0.0; samples.threads()];
     let further = |weight: f64| (weight - 1.0).max(0.0);
-    let seen: f64 = instances.values().map(|u| further(u.total())).sum();
-    let own: f64 = instances.values().map(|u| further(u.top().1)).sum();
-    if seen < PRIVATE_SAMPLES || own < PRIVATE_SHARE * seen {
+    let (mut seen, mut own) = (0.0, 0.0);
+    let mut owners: Vec<Owner> = Vec::new();
+    for list in instances(samples) {
+        let (thread, top, total) = main_user(list, &mut sums);
+        seen += further(total);
+        own += further(top);
+        owners.push(Owner { instance: list[0].instance, thread: samples.ranks[usize::from(thread)] });
+    }
+    if owners.len() < 2 || seen < PRIVATE_SAMPLES || own < PRIVATE_SHARE * seen {
         return None;
     }
-    let owners: Vec<Owner> = instances.iter().map(|(&instance, u)| Owner { instance, thread: u.top().0 }).collect();
-    let threads: std::collections::BTreeSet<u32> = owners.iter().map(|o| o.thread).collect();
+    let mut threads: Vec<u32> = owners.iter().map(|o| o.thread).collect();
+    threads.sort_unstable();
+    threads.dedup();
     let evidence = format!(
         "each of {} instances is used by one thread ({:.0} % of {seen:.0} samples), {} threads in all",
-        instances.len(),
+        owners.len(),
         100.0 * own / seen,
         threads.len()
     );
-    let mut pattern = Pattern::new(PatternKind::Private, own / seen, evidence);
+    let mut pattern = Pattern::new(PatternKind::Private, own / seen, evidence).explained(seen, own / seen);
     pattern.owners = owners;
     Some(pattern)
 }

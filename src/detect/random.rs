@@ -1,7 +1,7 @@
 //! Random: shared, without structure. It can only be said when slices, had there been any, would have been found.
 
-use super::limits::{DESIGN_NOISE, EVIDENCE_NATS, NEEDED_MARGIN};
-use super::{Pattern, PatternKind};
+use super::limits::{DESIGN_NOISE, EVIDENCE_NATS, HIGHEST_RATE, NEEDED_MARGIN};
+use super::{Figures, Pattern, PatternKind, Sampling};
 
 /// Independent samples with which slices of `threads` threads are found in any order and with
 /// [`DESIGN_NOISE`]: every sample yields on average
@@ -17,19 +17,32 @@ pub fn samples_needed(threads: usize) -> f64 {
     n.ceil()
 }
 
-/// The verdict when no slices were found: random or unsure. `structure` is what the best slices explain, `note`
-/// says what was seen.
-pub(crate) fn random_or_unsure(samples: f64, threads: usize, structure: f64, note: Option<String>) -> Pattern {
+/// The verdict when no slices were found: random or unsure. `structure` is what the best slices explain.
+pub(crate) fn random_or_unsure(samples: f64, threads: usize, structure: f64, sampling: &Sampling) -> Pattern {
     let needed = samples_needed(threads);
+    let figures = Figures { samples, needed, explained: structure, residual: 1.0 - structure, ..Figures::default() };
     if samples < needed {
         let evidence = format!(
-            "{samples:.0} independent samples by {threads} threads, about {needed:.0} needed: run longer or raise -F"
+            "not enough samples: {samples:.0} independent samples by {threads} threads, about {needed:.0} needed: {}",
+            remedy(needed / samples, sampling)
         );
-        return Pattern::new(PatternKind::Unsure, samples / needed, evidence);
+        return Pattern { figures, ..Pattern::new(PatternKind::Unsure, samples / needed, evidence) };
     }
-    let evidence = note.unwrap_or_else(|| {
-        format!("{threads} threads share it without structure: no slices explain {samples:.0} samples")
-    });
+    let evidence = format!("{threads} threads share it without structure: no slices explain {samples:.0} samples");
     let confidence = (1.0 - structure) * (1.0 - 0.5 * needed / samples);
-    Pattern::new(PatternKind::Random, confidence, evidence)
+    Pattern { figures, ..Pattern::new(PatternKind::Random, confidence, evidence) }
+}
+
+/// What brings `factor` times the samples: a longer run, or a higher rate while that is one the recorder takes.
+fn remedy(factor: f64, sampling: &Sampling) -> String {
+    let factor = 1.1 * factor;
+    if !factor.is_finite() {
+        return "run longer or raise -F".into();
+    }
+    let longer = match sampling.duration_s * factor {
+        s if s > 0.0 => format!("run about {:.1} times as long ({s:.0} s)", factor),
+        _ => format!("run about {factor:.1} times as long"),
+    };
+    let rate = (sampling.rate_hz * factor).ceil();
+    if rate > 0.0 && rate <= HIGHEST_RATE { format!("{longer} or sample with -F {rate:.0}") } else { longer }
 }

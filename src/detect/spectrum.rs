@@ -23,14 +23,38 @@ pub(crate) struct Line {
 
 /// Lines of the rank spectrum worth folding: the true one is the strongest unless the order is permuted.
 const RANK_LINES: usize = 4;
+/// Weakest line of the rank spectrum worth folding: slices in thread order that explain the least share that counts give
+/// 0.4 x 0.9 (the sinc of a slice); unequal slices and missing threads less. Permuted orders are left to the pair spectrum.
+const WEAKEST_LINE: f64 = 0.15;
 /// Lines of the pair spectrum whose sub-multiples are tried.
 const PAIR_LINES: usize = 6;
 /// Periods from the pair spectrum worth folding.
-const PAIR_PERIODS: usize = 6;
-/// Pairs in the distance histogram: enough for 10 sigma at 350 samples per thread and 64 threads, in 20 ms.
-const PAIRS: f64 = 2.0e6;
+const PAIR_PERIODS: usize = 4;
+/// Pairs in the distance histogram: enough for all permuted traces of the truth suite, in 2 ms.
+const PAIRS: f64 = 4.0e5;
+/// Standard deviations of the summed harmonics from which a period is folded.
+const PERIOD_SIGMA: f64 = 6.0;
 /// Standard deviations from which a line of the pair spectrum is a candidate; the folding decides.
 const PAIR_SIGMA: f64 = 4.5;
+
+/// Forward transform in place. Plans are kept: making one costs as much as using it.
+fn transform(buffer: &mut [Complex<f32>]) {
+    thread_local! {
+        static PLANNER: std::cell::RefCell<FftPlanner<f32>> = std::cell::RefCell::new(FftPlanner::new());
+    }
+    let plan = PLANNER.with(|p| p.borrow_mut().plan_fft_forward(buffer.len()));
+    plan.process(buffer);
+}
+
+/// Pages per bin of a spectrum, a power of two: slices of less than a page cannot be placed, so the shortest period of
+/// interest is a page per thread, and `per_period` bins of that show its first lines.
+fn grain(threads: usize, per_period: usize) -> u32 {
+    (threads / per_period).max(1).ilog2()
+}
+
+/// Bins of the shortest period: for the one line of the rank spectrum, and for the harmonics of the pair spectrum.
+const RANK_BINS: usize = 8;
+const PAIR_BINS: usize = 32;
 
 fn padded(pages: u32) -> usize {
     // 1.5 times zero padding keeps the loss between two bins under 20 %.
@@ -42,30 +66,37 @@ pub(crate) fn rank_lines(points: &Points) -> Vec<Line> {
     let threads = points.threads() as f64;
     let unit = |t: u16| Complex::from_polar(1.0, std::f64::consts::TAU * (f64::from(t) + 0.5) / threads);
     let mean: Complex<f64> = points.shares.iter().enumerate().map(|(t, &s)| unit(t as u16) * s).sum();
-    let mut buffer = vec![Complex::<f32>::default(); padded(points.pages)];
+    let shift = grain(points.threads(), RANK_BINS);
+    let bins = (points.pages >> shift) + 1;
+    let mut buffer = vec![Complex::<f32>::default(); padded(bins)];
+    let turned: Vec<Complex<f64>> = (0..points.threads()).map(|t| unit(t as u16) - mean).collect();
     for p in &points.list {
-        let z = (unit(p.thread) - mean) * f64::from(p.weight);
-        buffer[p.page as usize] += Complex::new(z.re as f32, z.im as f32);
+        let z = turned[usize::from(p.thread)] * f64::from(p.weight);
+        buffer[(p.page >> shift) as usize] += Complex::new(z.re as f32, z.im as f32);
     }
-    FftPlanner::new().plan_fft_forward(buffer.len()).process(&mut buffer);
+    transform(&mut buffer);
     let len = buffer.len();
     let power = |i: usize| buffer[i].norm_sqr().max(buffer[(len - i) % len].norm_sqr());
     let powers: Vec<f32> = (0..=len / 2).map(power).collect();
-    peaks(&powers, len, points.pages, RANK_LINES)
+    peaks(&powers, len, bins, RANK_LINES)
         .into_iter()
+        .map(|(frequency, power)| (frequency / f64::from(1u32 << shift), power))
         .map(|(frequency, power)| Line { frequency, strength: f64::from(power).sqrt() / points.samples.max(1e-9) })
+        .filter(|line| line.strength >= WEAKEST_LINE)
         .collect()
 }
 
 /// Candidate periods in pages from the pair spectrum, best first: for every strong line the sub-multiple (the
 /// line may be any harmonic) whose own harmonics hold the most power.
 pub(crate) fn pair_periods(points: &Points) -> Vec<f64> {
-    let Some((powers, len)) = pair_spectrum(points) else { return Vec::new() };
+    let shift = grain(points.threads(), PAIR_BINS);
+    let bins = (points.pages >> shift) + 1;
+    let Some((powers, len)) = pair_spectrum(points, shift, bins) else { return Vec::new() };
     let (mean, sigma) = spread(&powers);
     let normal: Vec<f32> = powers.iter().map(|p| (p - mean) / sigma).collect();
-    let lowest = 1.0 / (LONGEST_PERIOD * f64::from(points.pages));
+    let lowest = 1.0 / (LONGEST_PERIOD * f64::from(bins));
     let mut found: Vec<(f64, f64)> = Vec::new();
-    for (line, height) in peaks(&normal, len, points.pages, PAIR_LINES) {
+    for (line, height) in peaks(&normal, len, bins, PAIR_LINES) {
         if f64::from(height) < PAIR_SIGMA {
             continue;
         }
@@ -74,15 +105,19 @@ pub(crate) fn pair_periods(points: &Points) -> Vec<f64> {
             if frequency < lowest {
                 break;
             }
-            found.push(climb(&normal, len, frequency, points));
+            found.push(climb(&normal, len, frequency, points.threads(), bins, 0.3 / j as f64));
         }
     }
+    found.retain(|f| f.1 >= PERIOD_SIGMA);
     found.sort_by(|a, b| b.1.total_cmp(&a.1));
+    // A part or multiple of the true period has at least a half of its harmonics, and so 0.7 of the sum.
+    let least = found.first().map_or(0.0, |f| 0.5 * f.1);
+    found.retain(|f| f.1 >= least);
     let mut periods: Vec<f64> = Vec::new();
     for (frequency, _) in found {
-        let period = 1.0 / frequency;
+        let period = f64::from(1u32 << shift) / frequency;
         // Closer than a tenth of the resolution is the same candidate.
-        let same = |p: &f64| (1.0 / p - frequency).abs() * f64::from(points.pages) < 0.1;
+        let same = |p: &f64| (f64::from(1u32 << shift) / p - frequency).abs() * f64::from(bins) < 0.1;
         if !periods.iter().any(same) {
             periods.push(period);
         }
@@ -105,13 +140,13 @@ fn harmonic_sum(normal: &[f32], len: usize, frequency: f64, threads: usize) -> f
     (1..=count).map(at).sum::<f64>() / (count as f64).sqrt()
 }
 
-/// Best harmonic sum near `frequency`, in steps that keep the highest harmonic within a quarter of a bin.
-fn climb(normal: &[f32], len: usize, frequency: f64, points: &Points) -> (f64, f64) {
-    let threads = points.threads();
+/// Best harmonic sum within `reach` bins of `frequency`, in steps that keep the highest harmonic within a quarter of a
+/// bin. The j-th part of a line is known j times as well as the line.
+fn climb(normal: &[f32], len: usize, frequency: f64, threads: usize, bins: u32, reach: f64) -> (f64, f64) {
     let count = threads.min((0.5 / frequency) as usize).max(1) as f64;
-    let bin = 1.0 / f64::from(points.pages);
+    let bin = 1.0 / f64::from(bins);
     let step = 0.25 * bin / count;
-    let reach = (0.3 * bin / step) as i64;
+    let reach = (reach * bin / step) as i64;
     (-reach..=reach)
         .map(|i| frequency + i as f64 * step)
         .filter(|f| *f > 0.0)
@@ -121,11 +156,11 @@ fn climb(normal: &[f32], len: usize, frequency: f64, points: &Points) -> (f64, f
 }
 
 /// Spectrum of (same-thread minus different-thread) page distances.
-fn pair_spectrum(points: &Points) -> Option<(Vec<f32>, usize)> {
+fn pair_spectrum(points: &Points, shift: u32, bins: u32) -> Option<(Vec<f32>, usize)> {
     let threads = points.threads();
     let mut pages: Vec<Vec<u32>> = vec![Vec::new(); threads];
     for p in &points.list {
-        pages[usize::from(p.thread)].push(p.page);
+        pages[usize::from(p.thread)].push(p.page >> shift);
     }
     let keep = (2.0 * PAIRS / threads.max(1) as f64).sqrt();
     let mut state = 0x2545_F491_4F6C_DD1Du64;
@@ -135,7 +170,7 @@ fn pair_spectrum(points: &Points) -> Option<(Vec<f32>, usize)> {
             list.retain(|_| uniform(&mut state) < share);
         }
     }
-    let len = padded(points.pages);
+    let len = padded(bins);
     let mut histogram = vec![Complex::<f32>::default(); len];
     let mut same = 0.0f64;
     for list in &pages {
@@ -165,7 +200,7 @@ fn pair_spectrum(points: &Points) -> Option<(Vec<f32>, usize)> {
     for h in &mut histogram {
         *h = Complex::new(h.re - h.im * ratio, 0.0);
     }
-    FftPlanner::new().plan_fft_forward(len).process(&mut histogram);
+    transform(&mut histogram);
     Some((histogram[..=len / 2].iter().map(|c| c.re).collect(), len))
 }
 

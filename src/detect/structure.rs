@@ -1,24 +1,33 @@
-//! Block, block-cyclic, random or unsure: the best description of the accesses wins.
+//! Block, block-cyclic, irregular, random or unsure: the best description of the accesses wins.
 
-use std::collections::BTreeMap;
-
+use super::affinity::to_explain;
 use super::block::{self, order};
 use super::block_cyclic::{self, Periodic};
 use super::fold::{Cut, Fit, Folder};
-use super::limits::{EVIDENCE_NATS, STRUCTURE_MIN};
+use super::group::{self, Group};
+use super::irregular::irregular;
+use super::limits::{EVIDENCE_NATS, SAMPLES_PER_SLICE, STRUCTURE_MIN};
 use super::points::{self, Points};
-use super::random::random_or_unsure;
-use super::{ObjectView, PageAccess, Pattern, PatternKind, Slice};
+use super::private;
+use super::random::{random_or_unsure, samples_needed};
+use super::samples::Samples;
+use super::{Figures, ObjectView, Pattern, PatternKind, Slice};
 
 /// What the two descriptions gave for one set of points.
-struct Trial {
+#[derive(Debug)]
+pub(crate) struct Trial {
     points: Points,
     block: Fit,
     periodic: Option<Periodic>,
+    /// Bytes per page of the points.
+    unit: u64,
+    /// Rows, when the points are of all instances end to end.
+    group: Option<u32>,
 }
 
 impl Trial {
-    fn of(points: Points) -> Trial {
+    /// `to_explain` is the share of the samples that stays with its page's thread, where it is known.
+    fn of(points: Points, unit: u64, to_explain: Option<f64>) -> Trial {
         let mut folder = Folder::default();
         let block = block::find(&points, &mut folder);
         let enough = |fit: &Fit| {
@@ -28,14 +37,20 @@ impl Trial {
         };
         let plain =
             block.structure >= STRUCTURE_MIN && block.gain > EVIDENCE_NATS && block::one_slice_each(&block, false);
-        // Slices that already explain nearly all, one per thread (one in eight may be cut in two), leave nothing for a period to explain.
+        // Slices that already explain nearly all, one per thread (one in eight may be cut in two), leave nothing for a
+        // period to explain.
         let doubled = block.cuts.len() > block.owners() + block.owners() / 8;
-        let periodic = if plain && !doubled && block.structure >= PLAIN_ENOUGH {
-            None
-        } else {
-            block_cyclic::find(&points, &mut folder, &block, enough)
-        };
-        Trial { points, block, periodic }
+        let nothing_left = to_explain.is_some_and(|share| block.structure >= ALL_BUT * share);
+        let nothing_at_all = to_explain.is_some_and(|share| share < 0.5 * STRUCTURE_MIN);
+        let enough_said = plain && !doubled && (block.structure >= PLAIN_ENOUGH || nothing_left);
+        let periodic =
+            if enough_said || nothing_at_all { None } else { block_cyclic::find(&points, &mut folder, &block, enough) };
+        Trial { points, block, periodic, unit, group: None }
+    }
+
+    /// Of instances laid end to end.
+    pub fn of_group(group: Group) -> Trial {
+        Trial { group: Some(group.rows), ..Trial::of(group.points, group.unit, None) }
     }
 
     fn cyclic_gain(&self) -> f64 {
@@ -45,7 +60,55 @@ impl Trial {
     fn gain(&self) -> f64 {
         self.block.gain.max(self.cyclic_gain())
     }
+
+    /// Whether slices describe it, and which.
+    fn choice(&self) -> Option<Choice<'_>> {
+        let strong = |fit: &Fit, gain: f64| {
+            let inside: f64 = fit.cuts.iter().map(|c| c.matched).sum();
+            gain > EVIDENCE_NATS
+                && fit.structure >= STRUCTURE_MIN
+                && inside >= SAMPLES_PER_SLICE * fit.cuts.len() as f64
+        };
+        let cyclic_gain = self.cyclic_gain();
+        let simple = strong(&self.block, self.block.gain) && block::one_slice_each(&self.block, false);
+        // A period with one slice each is preferred to many slices without one, whatever the gain: on dense data the
+        // many slices also fit the chance majorities of pages at the edges.
+        if let Some(p) = &self.periodic
+            && strong(&p.fit, cyclic_gain)
+            && block::one_slice_each(&p.fit, true)
+            && (!simple || cyclic_gain > self.block.gain)
+        {
+            return Some(Choice::Cyclic(p, cyclic_gain));
+        }
+        simple.then_some(Choice::Block(&self.block))
+    }
+
+    /// Whether block or block-cyclic describes it.
+    pub fn has_formula(&self) -> bool {
+        self.choice().is_some()
+    }
+
+    /// The verdict, when slices describe it. `size` and `skew` are those of the object, in bytes.
+    pub fn verdict(&self, size: u64, skew: u64) -> Option<Pattern> {
+        let mut pattern = match self.choice()? {
+            Choice::Block(fit) => self.plain(fit, size, skew),
+            Choice::Cyclic(found, gain) => self.cyclic(found, gain),
+        };
+        if let Some(rows) = self.group {
+            pattern.group = Some(rows);
+            pattern.evidence = format!("{rows} rows as one object in allocation order: {}", pattern.evidence);
+        }
+        Some(pattern)
+    }
 }
+
+enum Choice<'a> {
+    Block(&'a Fit),
+    Cyclic(&'a Periodic, f64),
+}
+
+/// Part of the affinity of the pages that slices must explain to leave nothing for a period.
+const ALL_BUT: f64 = 0.9;
 
 /// Share of the accesses explained by one slice per thread from which no period is looked for.
 const PLAIN_ENOUGH: f64 = 0.8;
@@ -57,100 +120,122 @@ fn period_price(points: &Points, period: f64) -> f64 {
     (2.0 * repeats * points.threads() as f64).ln() + 2.0 * (1.0 + repeats.ln()).ln()
 }
 
-/// The verdict for an object that is not private.
-pub(crate) fn structured(view: &ObjectView, voting: &[PageAccess], scale: f64) -> Pattern {
-    let pages = points::page_count(view);
-    let whole = points::collect(pages, voting.iter(), scale);
-    if whole.samples <= 0.0 || whole.threads() < 2 {
-        return random_or_unsure(whole.samples, view.threads.max(2) as usize, 0.0, None);
+/// The verdict for an object that is not private, on the samples that vote.
+pub(crate) fn structured(view: &ObjectView, samples: &Samples) -> Pattern {
+    let whole = points::collect(samples, samples.list.iter());
+    let (count, threads) = (whole.samples, whole.threads());
+    if count <= 0.0 || threads < 2 {
+        return random_or_unsure(count, view.threads.max(2) as usize, 0.0, &view.sampling);
     }
-    let mut trial = Trial::of(whole);
-    // Instances of one size share their pages' meaning and are summed; instances of many sizes are not, and then the
-    // one with the most samples says more than the sum.
-    if let Some(largest) = most_sampled(voting) {
-        let alone = points::collect(pages, voting.iter().filter(|a| a.instance == largest), scale);
-        if alone.threads() >= 2 {
-            let alone = Trial::of(alone);
-            if alone.gain() > trial.gain() {
-                trial = alone;
+    let mut trial = Trial::of(whole, samples.unit, to_explain(samples));
+    if samples.list.first().map(|s| s.instance) != samples.list.last().map(|s| s.instance) {
+        let better = |t: Trial, trial: &mut Trial| {
+            if t.points.threads() >= 2 && t.gain() > trial.gain() {
+                *trial = t;
             }
+        };
+        // Instances of one size share their pages' meaning and are summed; instances of many sizes are not, and then
+        // the one with the most samples says more than the sum; rows of one matrix have their meaning end to end.
+        if let Some(largest) = private::instances(samples).max_by(|a, b| sum(a).total_cmp(&sum(b))) {
+            better(Trial::of(points::collect(samples, largest.iter()), samples.unit, None), &mut trial);
+        }
+        if let Some(group) = group::lay_out(view, samples) {
+            better(Trial::of_group(group), &mut trial);
         }
     }
-    verdict(view, &trial)
+    if let Some(mut pattern) = trial.verdict(view.size, view.skew) {
+        pattern.figures.needed = samples_needed(threads);
+        return pattern;
+    }
+    if let Some(pattern) = irregular(samples, view.size, view.skew) {
+        return pattern;
+    }
+    // What the best slices would explain, if they were believed.
+    let seen = if trial.gain() > 0.0 { trial.block.structure.min(STRUCTURE_MIN) } else { 0.0 };
+    random_or_unsure(count, threads, seen, &view.sampling)
 }
 
-fn most_sampled(voting: &[PageAccess]) -> Option<u32> {
-    let mut sums: BTreeMap<u32, f64> = BTreeMap::new();
-    for a in voting {
-        *sums.entry(a.instance).or_default() += a.weight;
-    }
-    (sums.len() > 1).then(|| sums.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i)).flatten()
+fn sum(list: &[super::samples::Sample]) -> f64 {
+    list.iter().map(|s| f64::from(s.weight)).sum()
 }
 
-fn verdict(view: &ObjectView, trial: &Trial) -> Pattern {
-    let points = &trial.points;
-    let strong = |fit: &Fit, gain: f64| gain > EVIDENCE_NATS && fit.structure >= STRUCTURE_MIN;
-    let cyclic_gain = trial.cyclic_gain();
-    let simple = strong(&trial.block, trial.block.gain) && block::one_slice_each(&trial.block, false);
-    // A period with one slice each is preferred to many slices without one, whatever the gain: on dense data the
-    // many slices also fit the chance majorities of pages at the edges.
-    if let Some(p) = &trial.periodic
-        && strong(&p.fit, cyclic_gain)
-        && block::one_slice_each(&p.fit, true)
-        && (!simple || cyclic_gain > trial.block.gain)
-    {
-        return cyclic(view, points, p);
+impl Trial {
+    fn figures(&self, fit: &Fit, gain: f64) -> Figures {
+        let inside: f64 = fit.cuts.iter().map(|c| c.matched).sum();
+        Figures {
+            samples: self.points.samples,
+            needed: samples_needed(self.points.threads()),
+            explained: fit.structure,
+            residual: (1.0 - inside / self.points.samples.max(1e-9)).max(0.0),
+            nats: gain,
+            significance: (-gain).exp(),
+            // The highest of m amplitudes of n random phases is about sqrt(ln m / n) (exponential powers).
+            noise: (f64::from(self.points.pages).max(2.0).ln() / self.points.samples.max(1.0)).sqrt().min(1.0),
+            peak: 0.0,
+        }
     }
-    if simple {
-        return plain(view, points, &trial.block);
-    }
-    if strong(&trial.block, trial.block.gain) {
-        let note = format!(
-            "{} threads own {} separate parts of it without a period ({:.0} % of {:.0} samples)",
-            trial.block.owners(),
-            trial.block.cuts.len(),
-            100.0 * trial.block.structure,
-            points.samples
+
+    fn plain(&self, fit: &Fit, size: u64, skew: u64) -> Pattern {
+        let cuts = block::principal(&fit.cuts, false);
+        let figures = self.figures(fit, fit.gain);
+        let evidence = format!(
+            "each of {} threads has one contiguous part, {} ({:.0} % of {:.0} samples beyond chance)",
+            fit.owners(),
+            order(&cuts, false).as_str(),
+            100.0 * fit.structure,
+            self.points.samples
         );
-        return random_or_unsure(points.samples, points.threads(), 0.0, Some(note));
+        let mut pattern = Pattern::new(PatternKind::Block, fit.structure, evidence);
+        let end = if self.group.is_some() { u64::from(self.points.pages).saturating_mul(self.unit) } else { size };
+        let skew = if self.group.is_some() { 0 } else { skew };
+        pattern.slices = self.slices(&cuts, end, skew);
+        pattern.figures = figures;
+        pattern
     }
-    let seen = if trial.gain() > 0.0 { trial.block.structure } else { 0.0 };
-    random_or_unsure(points.samples, points.threads(), seen, None)
-}
 
-fn plain(view: &ObjectView, points: &Points, fit: &Fit) -> Pattern {
-    let cuts = block::principal(&fit.cuts, false);
-    let evidence = format!(
-        "each of {} threads has one contiguous part, {} ({:.0} % of {:.0} samples beyond chance)",
-        fit.owners(),
-        order(&cuts, false).as_str(),
-        100.0 * fit.structure,
-        points.samples
-    );
-    let mut pattern = Pattern::new(PatternKind::Block, fit.structure, evidence);
-    pattern.slices = slices(view, points, &cuts, view.size, view.skew);
-    pattern
-}
+    fn cyclic(&self, found: &Periodic, gain: f64) -> Pattern {
+        let fit = &found.fit;
+        let cuts = block::principal(&fit.cuts, true);
+        let period = (fit.period * self.unit as f64).round() as u64;
+        let repeats = f64::from(self.points.pages) / fit.period;
+        let margin =
+            if found.uncertainty >= 0.5 { format!(" +- {:.0} pages", found.uncertainty.ceil()) } else { String::new() };
+        let figures = Figures { peak: found.line, ..self.figures(fit, gain) };
+        let line = if found.line > 2.0 * figures.noise {
+            format!("; spectral line {:.2}, noise {:.2}", found.line, figures.noise)
+        } else {
+            String::new()
+        };
+        let evidence = format!(
+            "every {}{margin} are split over {} threads {}, {repeats:.1} times ({:.0} % of {:.0} samples beyond chance{line})",
+            amount(fit.period, period),
+            fit.owners(),
+            order(&cuts, true).as_str(),
+            100.0 * fit.structure,
+            self.points.samples
+        );
+        let mut pattern = Pattern::new(PatternKind::BlockCyclic, fit.structure, evidence);
+        pattern.period = Some(period);
+        pattern.slices = self.slices(&cuts, period, 0);
+        pattern.figures = figures;
+        pattern
+    }
 
-fn cyclic(view: &ObjectView, points: &Points, found: &Periodic) -> Pattern {
-    let fit = &found.fit;
-    let cuts = block::principal(&fit.cuts, true);
-    let period = (fit.period * view.page_size as f64).round() as u64;
-    let repeats = f64::from(points.pages) / fit.period;
-    let margin =
-        if found.uncertainty >= 0.5 { format!(" +- {:.0} pages", found.uncertainty.ceil()) } else { String::new() };
-    let evidence = format!(
-        "every {}{margin} are split over {} threads {}, {repeats:.1} times ({:.0} % of {:.0} samples beyond chance)",
-        amount(fit.period, period),
-        fit.owners(),
-        order(&cuts, true).as_str(),
-        100.0 * fit.structure,
-        points.samples
-    );
-    let mut pattern = Pattern::new(PatternKind::BlockCyclic, fit.structure, evidence);
-    pattern.period = Some(period);
-    pattern.slices = slices(view, points, &cuts, period, 0);
-    pattern
+    /// Cuts as byte ranges; edges lie between the last page of one owner and the first of the next, and the outer ones
+    /// where the use ends (an object may be larger than its used part).
+    fn slices(&self, cuts: &[Cut], end: u64, skew: u64) -> Vec<Slice> {
+        let byte = |page: f64| ((page * self.unit as f64) as u64).saturating_sub(skew).min(end);
+        let edge = |i: usize| match (i.checked_sub(1).and_then(|b| cuts.get(b)), cuts.get(i)) {
+            (Some(a), Some(b)) => byte((f64::from(a.last) + 1.0 + f64::from(b.first)) / 2.0),
+            (None, Some(b)) => byte(f64::from(b.first)),
+            (Some(a), None) => byte(f64::from(a.last) + 1.0),
+            (None, None) => 0,
+        };
+        cuts.iter()
+            .enumerate()
+            .map(|(i, c)| Slice { start: edge(i), end: edge(i + 1), thread: self.points.ranks[usize::from(c.thread)] })
+            .collect()
+    }
 }
 
 /// A period in words: the size when it is a round one, else pages.
@@ -161,20 +246,4 @@ fn amount(pages: f64, bytes: u64) -> String {
         }
     }
     format!("{pages:.2} pages")
-}
-
-/// Cuts as byte ranges; edges lie between the last page of one owner and the first of the next, and the outer ones
-/// where the use ends (an object may be larger than its used part).
-fn slices(view: &ObjectView, points: &Points, cuts: &[Cut], end: u64, skew: u64) -> Vec<Slice> {
-    let byte = |page: f64| ((page * view.page_size as f64) as u64).saturating_sub(skew).min(end);
-    let edge = |i: usize| match (i.checked_sub(1).and_then(|b| cuts.get(b)), cuts.get(i)) {
-        (Some(a), Some(b)) => byte((f64::from(a.last) + 1.0 + f64::from(b.first)) / 2.0),
-        (None, Some(b)) => byte(f64::from(b.first)),
-        (Some(a), None) => byte(f64::from(a.last) + 1.0),
-        (None, None) => 0,
-    };
-    cuts.iter()
-        .enumerate()
-        .map(|(i, c)| Slice { start: edge(i), end: edge(i + 1), thread: points.ranks[usize::from(c.thread)] })
-        .collect()
 }

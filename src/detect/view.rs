@@ -3,10 +3,76 @@
 use std::collections::HashMap;
 
 use crate::profile::model::ThreadId;
-use crate::profile::summary::{Entry, Summary};
+use crate::profile::summary::{AccessFilter, Entry, Summary};
 
 use super::limits::HOT_SHARE;
-use super::{ObjectView, PageAccess};
+
+/// Counters of one object at page granularity, as the detectors want them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PageAccess {
+    /// Instance (0 for globals), in order of allocation.
+    pub instance: u32,
+    /// Page from the instance's first page.
+    pub page: u32,
+    /// Thread rank, 0 .. `threads`.
+    pub thread: u32,
+    /// Time slot, 0 .. [`crate::profile::summary::TIME_SLOTS`].
+    pub slot: u16,
+    /// Number of reads.
+    pub reads: f32,
+    /// Number of writes.
+    pub writes: f32,
+}
+
+impl PageAccess {
+    /// Number of accesses.
+    pub fn weight(&self) -> f64 {
+        f64::from(self.reads) + f64::from(self.writes)
+    }
+}
+
+/// An instance of a call site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Bytes.
+    pub size: u64,
+    /// Rank of the thread that allocated it.
+    pub allocator: Option<u32>,
+}
+
+/// How the run was sampled, for saying how long to run.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Sampling {
+    /// Length of the run, seconds; 0 when unknown.
+    pub duration_s: f64,
+    /// Samples per second and thread; 0 when unknown.
+    pub rate_hz: f64,
+}
+
+/// One object as the detectors see it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObjectView {
+    /// Bytes of the object (largest instance).
+    pub size: u64,
+    /// Offset of the first byte in its page, bytes.
+    pub skew: u64,
+    /// Base page size, bytes.
+    pub page_size: u64,
+    /// Number of threads that take part in the run (ranks are below it).
+    pub threads: u32,
+    /// Instances seen.
+    pub instances: u32,
+    /// Share of the run's cost, 0 to 1.
+    pub cost_share: f64,
+    /// Accesses, any order.
+    pub accesses: Vec<PageAccess>,
+    /// The instances in order of allocation; empty when nothing is known of them.
+    pub rows: Vec<Row>,
+    /// Which accesses these are. Only both together can show that an object is written before it is read.
+    pub filter: AccessFilter,
+    /// How the run was sampled.
+    pub sampling: Sampling,
+}
 
 /// Share of the run's cost of every entry, in the order of `summary.entries`. When no sample carries a cost
 /// (imported profiles), accesses stand in for it.
@@ -40,25 +106,41 @@ pub fn thread_ranks(summary: &Summary) -> HashMap<ThreadId, u32> {
 pub fn view_of(entry: &Entry, summary: &Summary) -> ObjectView {
     let index = summary.entries.iter().position(|e| e.id == entry.id);
     let share = index.and_then(|i| cost_shares(summary).get(i).copied()).unwrap_or(0.0);
-    view_with(entry, summary, &thread_ranks(summary), share)
+    view_with(entry, summary, &thread_ranks(summary), share, AccessFilter::All)
 }
 
-/// [`view_of`] when ranks and share are known. A cold entry keeps no accesses: nothing looks at them.
-pub(crate) fn view_with(entry: &Entry, summary: &Summary, ranks: &HashMap<ThreadId, u32>, share: f64) -> ObjectView {
+/// [`view_of`] when ranks and share are known, of the accesses that pass. A cold entry keeps no accesses: nothing looks
+/// at them.
+pub(crate) fn view_with(
+    entry: &Entry,
+    summary: &Summary,
+    ranks: &HashMap<ThreadId, u32>,
+    share: f64,
+    filter: AccessFilter,
+) -> ObjectView {
     let page_size = summary.header.page_size.max(1);
     let cells = if share < HOT_SHARE { &[] } else { entry.cells.as_slice() };
+    let (reads, writes) = (filter != AccessFilter::Write, filter != AccessFilter::Read);
+    let count = |wanted: bool, n: u64| if wanted { n as f32 } else { 0.0 };
     let accesses: Vec<PageAccess> = cells
         .iter()
+        .filter(|c| filter.count(&c.counters) > 0)
         .filter_map(|c| {
             Some(PageAccess {
                 instance: c.instance,
                 page: c.page,
                 thread: *ranks.get(&c.thread)?,
                 slot: c.slot,
-                weight: c.counters.accesses() as f64,
+                reads: count(reads, c.counters.reads),
+                writes: count(writes, c.counters.writes),
             })
         })
         .collect();
+    let row = |i: &crate::profile::summary::Instance| Row {
+        size: i.size,
+        allocator: i.thread.and_then(|t| ranks.get(&t)).copied(),
+    };
+    let period_ns = summary.header.period_ns;
     ObjectView {
         size: entry.size,
         skew: entry.seen.first().map_or(entry.vaddr, |i| i.base) % page_size,
@@ -67,5 +149,11 @@ pub(crate) fn view_with(entry: &Entry, summary: &Summary, ranks: &HashMap<Thread
         instances: u32::try_from(entry.instances).unwrap_or(u32::MAX),
         cost_share: share,
         accesses,
+        rows: if share < HOT_SHARE { Vec::new() } else { entry.seen.iter().map(row).collect() },
+        filter,
+        sampling: Sampling {
+            duration_s: summary.duration_ns() as f64 / 1e9,
+            rate_hz: if period_ns == 0 { 0.0 } else { 1e9 / period_ns as f64 },
+        },
     }
 }

@@ -5,14 +5,23 @@
 //! cost can be followed. Refuses profiles that hold no samples or no threads.
 
 mod binding;
+mod choose;
+mod cost;
 mod emit;
+mod matching;
 mod naming;
+#[cfg(test)]
+mod paper_tests;
 mod place;
+mod predict;
+mod probe;
 pub mod target;
 #[cfg(test)]
 mod target_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unequal_tests;
 pub mod unprofiled;
 
 use numamma_plan::policy::{Bind, Machine, ObjectRule, PatternNote, Policy, Program, Size, Threads};
@@ -22,6 +31,7 @@ use crate::profile::model::ObjectKind;
 use crate::profile::summary::Summary;
 
 pub use emit::{json, summary_lines, toml};
+pub use predict::{Given, ObjectPrice, PolicyPrice, PredictError, Prediction, predict};
 pub use target::Target;
 
 /// One object and what is to happen to it.
@@ -83,8 +93,8 @@ impl std::fmt::Display for AdviceError {
 
 impl std::error::Error for AdviceError {}
 
-/// Maps each hot object's pattern to the placement that brings its pages to their users on `target`. Latencies and
-/// contention are not priced: what counts is the share of the object on the node of its user.
+/// Maps each hot object's pattern to the simplest placement whose price on `target` (latencies, controllers and links, see
+/// the cost model) is within 2 % of the best page map's, or the cheapest when none is.
 /// `patterns` come from [`crate::detect::classify_all`].
 ///
 /// # Errors
@@ -101,7 +111,8 @@ pub fn advise(summary: &Summary, patterns: &[Pattern], target: &Target) -> Resul
         return Err(AdviceError::NoSamples);
     }
     let shares = cost_shares(summary);
-    let scene = place::Scene { summary, ranks: &ranks, target };
+    let world = cost::World::new(summary, &ranks, target);
+    let scene = place::Scene { summary, ranks: &ranks, target, world: &world };
     let mut items = items(&scene, patterns, &shares);
     naming::separate(summary, &mut items);
     let (mut out, mut rest): (Vec<Item>, Vec<Item>) =
@@ -124,6 +135,7 @@ fn items(scene: &place::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<
     let mut order: Vec<usize> = (0..shares.len()).collect();
     order.sort_by(|a, b| shares[*b].total_cmp(&shares[*a]));
     let mut drafts = Vec::new();
+    let mut taken = vec![0.0; scene.world.nodes()];
     let (mut stacks, mut unknown, mut cold) = ((0usize, 0.0), (0usize, 0.0), (0usize, 0.0));
     let add = |group: &mut (usize, f64), share: f64| {
         group.0 += 1;
@@ -137,7 +149,7 @@ fn items(scene: &place::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<
             _ if share < HOT_SHARE => add(&mut cold, share),
             _ => {
                 let pattern = &patterns[index];
-                let rule = scene.rule(entry, pattern, share);
+                let rule = scene.rule(entry, pattern, share, &mut taken);
                 let item = Item { name: entry.name.clone(), share, pattern: Some(pattern.clone()), rule };
                 drafts.push(Draft { entry: Some(index), item });
             }
@@ -199,6 +211,11 @@ fn remarks(
         remarks.push("The recording was cut off; the advice rests on the part that was kept.".into());
     }
     remarks
+}
+
+/// `1 node`, `8 nodes`.
+fn plural(n: usize, word: &str) -> String {
+    format!("{n} {word}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Note of a pattern for the policy file.

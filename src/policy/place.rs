@@ -1,15 +1,18 @@
 //! The placement of one object: from its slices or owners to a distribution over the target's nodes.
 //!
-//! A distribution is checked before it is advised: the share of the object that would be on the node of the
-//! thread that uses it, with threads on nodes as [`Target::home_of`] says, must beat spreading page by page.
+//! This makes the placements that a pattern suggests, and those that are always worth a price; [`super::choose`] prices
+//! them. Slices only suggest blocks when enough of the object would be on the node of the thread that uses it, with
+//! threads on nodes as [`Target::home_of`] says.
 
 use std::collections::HashMap;
 
 use numamma_plan::plan::{PAGE, page_size_in_use};
 use numamma_plan::policy::{Auto, Block, ObjectRule, Place, PolicyKind, Size};
 
-use super::{Target, naming, note};
-use crate::detect::{Pattern, PatternKind, Slice};
+use super::cost::World;
+use super::probe::{Layout, Probe, extrapolate};
+use super::{Target, choose, naming, note};
+use crate::detect::{Pattern, PatternKind};
 use crate::profile::model::{ObjectKind, ThreadId};
 use crate::profile::summary::{Entry, Summary};
 
@@ -18,6 +21,7 @@ pub(super) struct Scene<'a> {
     pub summary: &'a Summary,
     pub ranks: &'a HashMap<ThreadId, u32>,
     pub target: &'a Target,
+    pub world: &'a World<'a>,
 }
 
 /// Local share from which slices are worth a block distribution: half way between spreading and perfect would be
@@ -25,13 +29,11 @@ pub(super) struct Scene<'a> {
 const WORTH_BLOCKS: f64 = 0.6;
 /// Share of pages that the right threads touched first from which first touch needs no help.
 const TOUCHED_RIGHT: f64 = 0.9;
-/// Places looked at when a distribution is checked.
-const PROBES: u64 = 8192;
 /// Blocks this much larger than a node's part (because huge pages are) cannot follow the threads any more; the
 /// paper still placed `cjac` of LU so (5 MiB / 8 = 640 KiB on pages of 2 MiB), which spreads it in large pieces.
 const COARSE: f64 = 1.5;
-/// Nodes Linux can number.
-const MOST_NODES: usize = 1024;
+/// Single nodes that are priced; on larger machines the first ones stand for all.
+const MOST_SINGLE: usize = 16;
 /// Part of the accesses that decides on how many pages an object really has.
 const HOT_PART: f64 = 0.9;
 /// Used part of an object below which blocks are computed from the used part.
@@ -58,53 +60,116 @@ fn hot_pages(entry: &Entry) -> u64 {
     sums.take_while(|sum| *sum < wanted).count() as u64 + 1
 }
 
-/// Share of the accesses to private objects of this entry's kind that were remote although their user touched them first;
-/// none where that does not apply. Threads that move between nodes leave their memory behind.
+/// Share of the accesses to private objects of this entry's kind that were remote although their user touched them
+/// first; none where that does not apply. Threads that move between nodes leave their memory behind.
 pub(super) fn left_behind(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Option<f64> {
     let applies =
         pattern.kind == PatternKind::Private && entry.total.placed > 0 && scene.touched_by_user(entry, pattern);
     applies.then(|| entry.total.remote as f64 / entry.total.placed as f64)
 }
 
+/// How much a reader has to take in, ascending; among placements that cost the same the simplest is advised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Simplicity {
+    /// Where the allocating thread runs.
+    Local,
+    /// The node of the only user.
+    OneNode,
+    /// The distribution that follows from the pattern. It stays exact in large pieces and keeps huge pages.
+    Pattern,
+    /// Page by page over all nodes.
+    Spread,
+    /// Only on chosen nodes, which the pattern does not explain.
+    Chosen,
+}
+
 /// A placement with the words that go after the evidence.
-struct Choice {
-    place: Place,
-    remark: Option<String>,
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Choice {
+    pub place: Place,
+    pub remark: Option<String>,
+    pub simplicity: Simplicity,
 }
 
 impl Choice {
     fn interleave(remark: Option<String>) -> Choice {
-        Choice {
-            place: Place { policy: PolicyKind::Interleave, nodes: Some("all".into()), ..Place::default() },
-            remark,
-        }
+        let place = Place { policy: PolicyKind::Interleave, nodes: Some("all".into()), ..Place::default() };
+        Choice { place, remark, simplicity: Simplicity::Spread }
     }
 }
 
 impl Scene<'_> {
-    /// The rule of one hot object, or why it has none.
-    pub fn rule(&self, entry: &Entry, pattern: &Pattern, share: f64) -> Result<ObjectRule, String> {
+    /// The rule of one hot object, or why it has none. `taken` are the bytes that objects placed before it have on each
+    /// node of the model; its own are added.
+    pub fn rule(&self, entry: &Entry, pattern: &Pattern, share: f64, taken: &mut [f64]) -> Result<ObjectRule, String> {
         if self.target.nodes < 2 {
             return Err(format!("{}; the target has one node", pattern.evidence));
         }
         if self.ranks.len() < 2 {
             return Err("one thread uses everything; first touch places it".into());
         }
-        let choice = match pattern.kind {
+        // One placement for all phases: a policy file has one place per object.
+        let phases = pattern.segments.len();
+        let pattern = pattern.overall();
+        let first = match pattern.kind {
             PatternKind::Small | PatternKind::Cold => return Err(pattern.evidence.clone()),
             PatternKind::Unsure => return Err(format!("too few samples: {}", pattern.evidence)),
             PatternKind::Private => self.private(entry, pattern)?,
-            PatternKind::Random => self.spread(entry, pattern)?,
+            PatternKind::Random | PatternKind::ReadShared | PatternKind::Irregular => self.spread(entry, pattern)?,
+            // Never the pattern of a whole run.
+            PatternKind::Phased => return Err(pattern.evidence.clone()),
+            // Rows allocated one by one: what can be placed is an instance, as with private ones.
+            PatternKind::Block | PatternKind::BlockCyclic if pattern.group.is_some() => self.rows(entry, pattern)?,
             PatternKind::Block => self.sliced(entry, pattern, PolicyKind::Block),
             PatternKind::BlockCyclic => self.sliced(entry, pattern, PolicyKind::BlockCyclic),
         };
+        let mut choices = vec![first];
         let mut rule = naming::name(self.summary, entry)?;
         rule.size = Some(entry.size);
         rule.pattern = Some(note(pattern));
-        let remark = choice.remark.map(|r| format!("; {r}")).unwrap_or_default();
+        for other in self.unspecific(entry) {
+            if choices.iter().all(|c| c.place != other.place) {
+                choices.push(other);
+            }
+        }
+        let advised = choose::choose(self, entry, pattern, choices, rule.pattern.as_ref(), taken)?;
+        let mut remark = advised.remark.map(|r| format!("; {r}")).unwrap_or_default();
+        if phases > 0 {
+            remark += &format!("; its {phases} phases want different places, and this is the one for the whole run");
+        }
         rule.why = Some(format!("{:.1} % of the cost; {}{remark}", 100.0 * share, pattern.evidence));
-        rule.place = choice.place;
+        rule.place = advised.place;
         Ok(rule)
+    }
+
+    /// Placements worth a price whatever the pattern is.
+    fn unspecific(&self, entry: &Entry) -> Vec<Choice> {
+        let mut choices = vec![Choice::interleave(None)];
+        if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && entry.site.is_some() {
+            let place = Place { policy: PolicyKind::Local, ..Place::default() };
+            choices.push(Choice { place, remark: None, simplicity: Simplicity::Local });
+        }
+        if self.target.portable {
+            return choices;
+        }
+        let chosen = |policy, nodes: String| {
+            let place = Place { policy, nodes: Some(nodes), ..Place::default() };
+            Choice { place, remark: None, simplicity: Simplicity::Chosen }
+        };
+        let id = |n: usize| self.world.model().nodes[n].id;
+        let near: Vec<u32> = self.world.homes().into_iter().map(id).collect();
+        if near.len() > 1 && near.len() < self.target.ids.len() {
+            choices.push(chosen(PolicyKind::Interleave, numamma_plan::nodes::format(&near)));
+        }
+        if self.world.uneven() {
+            let remark =
+                "it needs weights by bandwidth in /sys/kernel/mm/mempolicy/weighted_interleave, and Linux 6.9".into();
+            let all = chosen(PolicyKind::WeightedInterleave, "all".into());
+            choices.push(Choice { remark: Some(remark), ..all });
+        }
+        let single = self.world.memory.iter().take(MOST_SINGLE).map(|n| chosen(PolicyKind::Bind, id(*n).to_string()));
+        choices.extend(single);
+        choices
     }
 
     /// Random: spread page by page, unless nearly all accesses go to so few pages that they stay on so many nodes.
@@ -121,7 +186,8 @@ impl Scene<'_> {
         Ok(Choice::interleave(None))
     }
 
-    /// Node of a thread of the target; of one seen, extrapolated to the target's number of threads.
+    /// Nearest node with memory (index into the target's list) of a thread of the target; of one seen, extrapolated to
+    /// the target's number of threads.
     fn node_of(&self, user: u32) -> u32 {
         self.target.home_of(user)
     }
@@ -156,7 +222,8 @@ impl Scene<'_> {
         });
         let home = allocated_by_user.count() as f64 >= TOUCHED_RIGHT * pattern.owners.len().max(1) as f64;
         if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && home {
-            return Ok(Choice { place: Place { policy: PolicyKind::Local, ..Place::default() }, remark: None });
+            let place = Place { policy: PolicyKind::Local, ..Place::default() };
+            return Ok(Choice { place, remark: None, simplicity: Simplicity::Local });
         }
         match users.as_slice() {
             [only] => self.bound(*only, pattern),
@@ -168,6 +235,19 @@ impl Scene<'_> {
         }
     }
 
+    /// Rows of a matrix, each an allocation of its own: local where the user allocates them, else spread, because no
+    /// rule can give the instances of one call site to nodes by their number.
+    fn rows(&self, entry: &Entry, pattern: &Pattern) -> Result<Choice, String> {
+        if !pattern.owners.is_empty() {
+            return self.private(entry, pattern);
+        }
+        Ok(Choice::interleave(Some(
+            "its rows are allocated one by one and shared, which no rule can follow yet, so their pages are spread; one \
+             allocation for all rows could be placed by blocks"
+                .into(),
+        )))
+    }
+
     fn bound(&self, rank: u32, pattern: &Pattern) -> Result<Choice, String> {
         if self.target.portable {
             return Err(format!(
@@ -177,7 +257,8 @@ impl Scene<'_> {
         }
         let node = self.target.ids.get(self.node_of_seen(rank) as usize).copied().unwrap_or(0);
         let place = Place { policy: PolicyKind::Bind, nodes: Some(node.to_string()), ..Place::default() };
-        Ok(Choice { place, remark: Some(format!("thread {rank} runs on node {node}")) })
+        let remark = Some(format!("thread {rank} runs on node {node}"));
+        Ok(Choice { place, remark, simplicity: Simplicity::OneNode })
     }
 
     /// Block and block-cyclic.
@@ -235,7 +316,7 @@ impl Scene<'_> {
             nodes: Some(if in_order || coarse { "all".into() } else { self.list(&order) }),
             ..Place::default()
         };
-        Choice { place, remark: Some(remark) }
+        Choice { place, remark: Some(remark), simplicity: Simplicity::Pattern }
     }
 
     fn list(&self, order: &[u32]) -> String {
@@ -273,75 +354,6 @@ impl Scene<'_> {
     fn layout(&self, order: Vec<u32>, probe: &Probe<'_>, base: u64, page: u64) -> Layout {
         let block = round_up(base.div_ceil(order.len().max(1) as u64), page);
         Layout { local: probe.local(&order, block, |t| self.node_of(t)), order, block }
-    }
-}
-
-/// Blocks of `block` bytes on nodes in `order`, and the share of the object that so comes to its users.
-struct Layout {
-    order: Vec<u32>,
-    block: u64,
-    local: f64,
-}
-
-/// Evenly spaced places of an object with the thread of the target that uses each.
-struct Probe<'a> {
-    slices: &'a [Slice],
-    size: u64,
-    whole: u64,
-    /// Threads of the profile and of the target.
-    seen: u32,
-    threads: u32,
-}
-
-/// The target's thread that does what thread `rank` of `seen` did, `part` (0 to 1) of the way through its slice: ranks are
-/// places in [0, 1), so a pattern seen with T threads holds for T'.
-fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 {
-    if seen == threads {
-        return rank;
-    }
-    let place = (f64::from(rank) + part) / f64::from(seen.max(1));
-    ((place * f64::from(threads)) as u32).min(threads.saturating_sub(1))
-}
-
-impl Probe<'_> {
-    fn places(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        let step = (self.size / PROBES).max(1);
-        (0..self.size.div_ceil(step)).filter_map(move |i| {
-            let at = i * step + step / 2;
-            let inside = at % self.whole.max(1);
-            let index = self.slices.partition_point(|s| s.end <= inside);
-            let slice = self.slices.get(index).filter(|s| s.start <= inside)?;
-            let part = (inside - slice.start) as f64 / (slice.end - slice.start).max(1) as f64;
-            Some((at, extrapolate(slice.thread, part, self.seen, self.threads)))
-        })
-    }
-
-    /// Share of the places whose block's node is the thread's.
-    fn local(&self, order: &[u32], block: u64, node_of: impl Fn(u32) -> u32) -> f64 {
-        let (mut all, mut good) = (0u64, 0u64);
-        for (at, thread) in self.places() {
-            all += 1;
-            let node = order.get((at / block % order.len().max(1) as u64) as usize);
-            good += u64::from(node == Some(&node_of(thread)));
-        }
-        if all == 0 { 0.0 } else { good as f64 / all as f64 }
-    }
-
-    /// For each block of the cycle the node that most of its users are on. Blocks that no place falls into are left
-    /// out at the end.
-    fn wanted(&self, count: u32, block: u64, node_of: impl Fn(u32) -> u32) -> Vec<u32> {
-        let mut votes = vec![vec![0u64; MOST_NODES]; count as usize];
-        for (at, thread) in self.places() {
-            let index = (at / block % u64::from(count.max(1))) as usize;
-            if let Some(vote) = votes[index].get_mut(node_of(thread) as usize) {
-                *vote += 1;
-            }
-        }
-        let best = |v: &Vec<u64>| {
-            let most = v.iter().copied().max().filter(|m| *m > 0)?;
-            v.iter().position(|x| *x == most).map(|i| i as u32)
-        };
-        votes.iter().map_while(best).collect()
     }
 }
 

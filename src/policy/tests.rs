@@ -108,7 +108,7 @@ pub(super) fn entry(name: &str, size: u64, cost: u64, samples: u64, user: impl F
 }
 
 /// An allocation instead of a global.
-fn heap(mut e: Entry, offsets: &[u64]) -> Entry {
+pub(super) fn heap(mut e: Entry, offsets: &[u64]) -> Entry {
     e.kind = ObjectKind::Heap;
     e.linkage.clear();
     e.module = None;
@@ -117,7 +117,7 @@ fn heap(mut e: Entry, offsets: &[u64]) -> Entry {
     e
 }
 
-fn numbered(mut entries: Vec<Entry>) -> Vec<Entry> {
+pub(super) fn numbered(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries.iter_mut().enumerate().for_each(|(i, e)| e.id = i as u32);
     entries
 }

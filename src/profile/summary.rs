@@ -215,6 +215,29 @@ impl Counters {
     }
 }
 
+/// Which accesses are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum AccessFilter {
+    /// Loads only.
+    Read,
+    /// Stores only.
+    Write,
+    /// Both.
+    #[default]
+    All,
+}
+
+impl AccessFilter {
+    /// The accesses that pass.
+    pub fn count(self, c: &Counters) -> u64 {
+        match self {
+            AccessFilter::Read => c.reads,
+            AccessFilter::Write => c.writes,
+            AccessFilter::All => c.accesses(),
+        }
+    }
+}
+
 /// Counters of one page of one instance, by one thread, in one time slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::account::Fates;
 use super::text::overhead_share;
 use super::{View, remote_share};
-use crate::detect::PatternKind;
+use crate::detect::{PatternKind, Segment};
 use crate::profile::model::{Ending, ObjectKind, Thread};
 use crate::profile::summary::{Entry, ratio};
 
@@ -110,6 +110,43 @@ struct PatternRow<'a> {
     period: Option<u64>,
     confidence: f64,
     evidence: &'a str,
+    /// Instances judged as one object in allocation order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<u32>,
+    /// Parts of the run with different patterns.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    phases: Vec<PhaseRow<'a>>,
+    /// Of a phased object: the pattern of the whole run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overall: Option<PatternKind>,
+    figures: crate::detect::Figures,
+}
+
+#[derive(Serialize)]
+struct PhaseRow<'a> {
+    start_s: f64,
+    end_s: f64,
+    /// Of the object's accesses.
+    share: f64,
+    initialisation: bool,
+    kind: PatternKind,
+    period: Option<u64>,
+    confidence: f64,
+    evidence: &'a str,
+}
+
+fn phase(s: &Segment) -> PhaseRow<'_> {
+    let p = &s.pattern;
+    PhaseRow {
+        start_s: s.start_s,
+        end_s: s.end_s,
+        share: s.share,
+        initialisation: s.initialisation,
+        kind: p.kind,
+        period: p.period,
+        confidence: p.confidence,
+        evidence: &p.evidence,
+    }
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -228,6 +265,10 @@ fn object<'a>(view: &View<'a>, e: &'a Entry) -> ObjectRow<'a> {
             period: p.period,
             confidence: p.confidence,
             evidence: &p.evidence,
+            group: p.group,
+            phases: p.segments.iter().map(phase).collect(),
+            overall: p.whole.as_ref().map(|w| w.kind),
+            figures: p.figures,
         }),
     }
 }

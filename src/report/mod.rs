@@ -8,6 +8,8 @@ use crate::detect::Pattern;
 use crate::profile::model::ObjectKind;
 use crate::profile::summary::{Counters, Entry, Summary};
 
+pub use crate::profile::summary::AccessFilter;
+
 pub mod account;
 pub mod comparison;
 pub mod find;
@@ -15,6 +17,7 @@ pub mod json;
 pub mod machine;
 pub mod matrix;
 pub mod object;
+pub mod predict;
 mod style;
 mod table;
 pub mod text;
@@ -31,28 +34,6 @@ pub enum Sort {
     Cost,
     /// Number of accesses seen.
     Accesses,
-}
-
-/// Which accesses are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum AccessFilter {
-    /// Loads only.
-    Read,
-    /// Stores only.
-    Write,
-    /// Both.
-    All,
-}
-
-impl AccessFilter {
-    /// The accesses that pass.
-    pub fn count(self, c: &Counters) -> u64 {
-        match self {
-            AccessFilter::Read => c.reads,
-            AccessFilter::Write => c.writes,
-            AccessFilter::All => c.accesses(),
-        }
-    }
 }
 
 /// How a report is written.

@@ -67,8 +67,19 @@ fn facts(out: &mut String, view: &View, e: &Entry, width: usize) {
     if let Some(p) = view.pattern(e) {
         line("pattern", &super::text::verdict(p));
         line("", &p.evidence);
+        p.segments.iter().for_each(|s| line("", &phase(s)));
     }
     line("touched by", &touched_by(e));
+}
+
+/// `0.40 s to 2.10 s (35%): block, confidence 97%`.
+fn phase(s: &crate::detect::Segment) -> String {
+    let what = if s.initialisation {
+        format!("initialisation, {}", s.pattern.evidence)
+    } else {
+        super::text::verdict(&s.pattern)
+    };
+    format!("{:.2} s to {:.2} s ({}): {what}", s.start_s, s.end_s, percent(s.share))
 }
 
 fn kind(view: &View, e: &Entry) -> String {

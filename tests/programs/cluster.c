@@ -1,7 +1,7 @@
 /* Clustering code: one heap array read at random by all threads, and one sliced array; after PARSEC's
  * streamcluster.
  *
- * Truth: `block`  (alloc_block)   24 MiB, random: every thread reads rows all over it
+ * Truth: `block`  (alloc_block)   24 MiB, read-shared: every thread reads rows all over it
  *        `points` (alloc_points)   6 MiB, block: each thread works on its own contiguous slice
  * The main thread allocates and initialises both.
  *

@@ -1,6 +1,6 @@
 /* Gather: out[i] = a[i]*2 + table[idx[i]], rows split over the threads.
  *
- * Truth: out, a, idx (globals, 16, 16 and 8 MiB): block; table (global, 64 MiB): random.
+ * Truth: out, a, idx (globals, 16, 16 and 8 MiB): block; table (global, 64 MiB): read-shared.
  * Most of the cost is on table. The main thread initialises everything.
  *
  * gather [iterations]   threads: OMP_NUM_THREADS

@@ -1,7 +1,7 @@
 // A linked structure of small nodes, walked by all threads.
 //
 // Truth: node allocations (one call site, `Tree::insert`, 64-byte nodes, about 25 MiB together): shared by all threads
-// without structure: random; small objects, so placement needs an arena.
+// without structure, read-shared after the main thread built it; small objects, so placement needs an arena.
 //
 // linked [iterations] [threads]
 #include <cstdint>

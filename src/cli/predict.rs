@@ -1,0 +1,92 @@
+//! `numamma predict`: a profile priced on a target machine under several policies.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use super::target::TargetArgs;
+use crate::detect;
+use crate::policy::{self, Given};
+use crate::profile::summary::Summary;
+use crate::report::predict as table;
+use crate::topology::Topology;
+
+/// Estimate what policies would gain on a machine, from a profile and a model of the machine
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Profile to read
+    #[arg(value_name = "PROF", default_value = "numamma.prof")]
+    profile: PathBuf,
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Price this policy file, too; may be given several times
+    #[arg(long, value_name = "FILE")]
+    policy: Vec<PathBuf>,
+    /// A table for every hot object as well
+    #[arg(long)]
+    objects: bool,
+    /// JSON instead of text: policies[{name, local_share, busiest_node_share, time, speedup}], first touch being 1
+    #[arg(long)]
+    json: bool,
+    /// No notes about the profile on stderr
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "Columns:
+  local         share of the accesses whose page is on the thread's own node
+  busiest node  share of the accesses that one node's memory serves (1 / nodes when balanced)
+  time          estimated, over first touch's (the recorded first touchers on the target's threads)
+  speed-up      the inverse
+Rows:
+  first-touch    as recorded
+  interleave     every object page by page over all nodes
+  block-naive    every object in blocks of size / nodes
+  advised        what `numamma advise` says for the same target
+  FILE           each policy given
+  best possible  the best that was found, page by page
+
+Examples:
+  numamma predict --target \"pack:4 numa:2 core:6\"
+  numamma predict run.prof --nodes 4 --policy policy.toml --objects";
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    match render(&args) {
+        Ok(text) => super::report::print(&text),
+        Err(message) => {
+            super::say(message);
+            ExitCode::from(super::EXIT_USAGE)
+        }
+    }
+}
+
+fn render(args: &Args) -> Result<String, String> {
+    let given = args.policy.iter().map(|p| read(p)).collect::<Result<Vec<Given>, String>>()?;
+    let summary = Summary::load(&args.profile).map_err(|e| e.to_string())?;
+    if !args.quiet {
+        summary.notes.iter().for_each(super::say);
+    }
+    let threads = detect::thread_ranks(&summary).len() as u32;
+    let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
+    let patterns = detect::classify_all(&summary);
+    let named = |e: &dyn std::fmt::Display| format!("{}: {e}", args.profile.display());
+    let advice = policy::advise(&summary, &patterns, &target).map_err(|e| named(&e))?;
+    let prediction = policy::predict(&summary, &patterns, &target, &advice, &given).map_err(|e| match e {
+        policy::PredictError::Profile(e) => named(&e),
+        rule => rule.to_string(),
+    })?;
+    if args.json {
+        return table::json(&prediction).map_err(|e| format!("the prediction cannot be written as JSON: {e}"));
+    }
+    let color = super::report::color_is_welcome();
+    let (width, _) = super::report::terminal_size();
+    Ok(table::text(&prediction, &table::Options { width, color, objects: args.objects }))
+}
+
+fn read(path: &Path) -> Result<Given, String> {
+    let show = path.display();
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{show}: {e}; check the path given to --policy"))?;
+    let policy = numamma_plan::check::parse(&text).map_err(|e| format!("{show}: {e}"))?;
+    Ok(Given { name: show.to_string(), policy })
+}

@@ -1,0 +1,117 @@
+//! Irregular: pages have their threads, all the time, but no formula says which. A page map can place it.
+//!
+//! The samples are parted in time: what an early and a late sample of the same pages agree on ([`super::affinity`]) lasts.
+//! Chunks that are handed out anew in each step agree within a moment but not between the halves, and so do not count.
+
+use super::affinity::{Halves, Level};
+use super::limits::{AFFINITY_PAIRS, AFFINITY_SIGMA, STRUCTURE_MIN};
+use super::samples::{Sample, Samples};
+use super::{Pattern, PatternKind, Slice};
+
+/// Pages per place grow by this factor from level to level: affinity of larger chunks shows in fewer samples.
+const LEVEL_SHIFT: u32 = 2;
+/// Fewest places of a level: fewer would be slices, which have their own detectors.
+const FEWEST_PLACES: u32 = 16;
+
+/// The verdict when pages have lasting affinity. `end` is the size of the object in bytes, `skew` the offset of its
+/// first byte in its page.
+pub(crate) fn irregular(samples: &Samples, end: u64, skew: u64) -> Option<Pattern> {
+    let middle = middle_slot(samples)?;
+    let halves = Halves::of(samples, |slot| slot >= middle);
+    let mut best: Option<Level> = None;
+    let mut shift = 0;
+    while shift == 0 || samples.pages >> shift >= FEWEST_PLACES {
+        if let Some(level) = halves.level(shift)
+            && level.sigma >= AFFINITY_SIGMA
+            && level.excess >= AFFINITY_PAIRS
+            && level.share >= STRUCTURE_MIN
+            && best.as_ref().is_none_or(|b| level.share * level.sigma.min(LASTING) > b.share * b.sigma.min(LASTING))
+        {
+            best = Some(level);
+        }
+        shift += LEVEL_SHIFT;
+    }
+    let level = best?;
+    let total = samples.total();
+    let slices = page_map(samples, level.shift, end, skew);
+    let mut owners: Vec<u32> = slices.iter().map(|s| s.thread).collect();
+    owners.sort_unstable();
+    owners.dedup();
+    if owners.len() < 2 {
+        return None;
+    }
+    let place = if level.shift == 0 { "page has its".into() } else { format!("{} pages have their", 1 << level.shift) };
+    let evidence = format!(
+        "each {place} own main thread all the time ({:.0} % of {total:.0} samples beyond chance, {:.0} sigma between the \
+         halves of the run), but no block or period fits: {} runs of pages of {} threads",
+        100.0 * level.share,
+        level.sigma,
+        slices.len(),
+        owners.len()
+    );
+    // Near the threshold the share itself is uncertain by about its part of a sigma.
+    let sure = level.share * (1.0 - 1.0 / level.sigma);
+    let mut pattern = Pattern::new(PatternKind::Irregular, sure, evidence).explained(total, level.share);
+    pattern.figures.nats = 0.5 * level.sigma * level.sigma;
+    pattern.slices = slices;
+    Some(pattern)
+}
+
+/// Standard deviations beyond which more do not make a level better.
+const LASTING: f64 = 3.0 * AFFINITY_SIGMA;
+
+/// Slot that parts the samples into halves of about equal weight; none when there is only one moment.
+fn middle_slot(samples: &Samples) -> Option<u16> {
+    let mut slots: Vec<f64> = Vec::new();
+    for s in &samples.list {
+        let slot = usize::from(s.slot);
+        if slot >= slots.len() {
+            slots.resize(slot + 1, 0.0);
+        }
+        slots[slot] += f64::from(s.weight);
+    }
+    let total: f64 = slots.iter().sum();
+    let mut sum = 0.0;
+    let mut best: Option<(f64, u16)> = None;
+    for (slot, weight) in slots.iter().enumerate() {
+        let off = (sum - total / 2.0).abs();
+        if sum > 0.0 && sum < total && best.is_none_or(|b| off < b.0) {
+            best = Some((off, slot as u16));
+        }
+        sum += weight;
+    }
+    best.map(|b| b.1)
+}
+
+/// Runs of places with the same main thread; places without a sample go with the run before them.
+fn page_map(samples: &Samples, shift: u32, end: u64, skew: u64) -> Vec<Slice> {
+    let mut sorted: Vec<(u32, u16, f32)> =
+        samples.list.iter().map(|s: &Sample| (s.page >> shift, s.thread, s.weight)).collect();
+    if !sorted.is_sorted_by_key(|s| s.0) {
+        sorted.sort_unstable_by_key(|s| s.0);
+    }
+    let byte = |place: u32| ((u64::from(place) << shift).saturating_mul(samples.unit)).saturating_sub(skew).min(end);
+    let mut sums = vec![0.0f32; samples.threads()];
+    let mut slices: Vec<Slice> = Vec::new();
+    for place in sorted.chunk_by(|a, b| a.0 == b.0) {
+        place.iter().for_each(|p| sums[usize::from(p.1)] += p.2);
+        let mut best = (0, 0.0f32);
+        for p in place {
+            let sum = std::mem::take(&mut sums[usize::from(p.1)]);
+            if sum > best.1 {
+                best = (p.1, sum);
+            }
+        }
+        let thread = samples.ranks[usize::from(best.0)];
+        let (start, stop) = (byte(place[0].0), byte(place[0].0 + 1));
+        match slices.last_mut() {
+            Some(last) if last.thread == thread => last.end = stop,
+            Some(last) => {
+                last.end = start;
+                slices.push(Slice { start, end: stop, thread });
+            }
+            None => slices.push(Slice { start: 0, end: stop, thread }),
+        }
+    }
+    slices
+}

@@ -1,0 +1,171 @@
+//! What a detector says of an object: its kind, where which thread works, and the evidence.
+
+/// Name of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PatternKind {
+    /// One thread, or each instance by one thread.
+    Private,
+    /// One contiguous slice per thread.
+    Block,
+    /// Slices per thread, repeated with a period.
+    BlockCyclic,
+    /// Shared without structure.
+    Random,
+    /// Shared without structure, and written only before many threads read it.
+    ReadShared,
+    /// Each page has its threads, all the time, but no formula says which.
+    Irregular,
+    /// Different patterns, wanting different places, at different times.
+    Phased,
+    /// Under a page.
+    Small,
+    /// Too little cost to matter.
+    Cold,
+    /// Hot, but with too few samples for a verdict.
+    Unsure,
+}
+
+impl PatternKind {
+    /// The word used in policies and reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PatternKind::Private => "private",
+            PatternKind::Block => "block",
+            PatternKind::BlockCyclic => "block-cyclic",
+            PatternKind::Random => "random",
+            PatternKind::ReadShared => "read-shared",
+            PatternKind::Irregular => "irregular",
+            PatternKind::Phased => "phased",
+            PatternKind::Small => "small",
+            PatternKind::Cold => "cold",
+            PatternKind::Unsure => "unsure",
+        }
+    }
+}
+
+impl std::fmt::Display for PatternKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A contiguous part of an object (of one period of it) that one thread uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Slice {
+    /// First byte, from the start of the object or period.
+    pub start: u64,
+    /// First byte after it.
+    pub end: u64,
+    /// Rank of the thread.
+    pub thread: u32,
+}
+
+/// Who uses one instance of a private object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Owner {
+    /// Instance as in [`super::PageAccess::instance`].
+    pub instance: u32,
+    /// Rank of the thread.
+    pub thread: u32,
+}
+
+/// A part of the run in which an object has one pattern.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Segment {
+    /// First time slot.
+    pub first_slot: u16,
+    /// First time slot after it.
+    pub end_slot: u16,
+    /// Start, seconds from the start of the run (0 when the length of the run is unknown).
+    pub start_s: f64,
+    /// End, seconds.
+    pub end_s: f64,
+    /// Share of the object's accesses, 0 to 1.
+    pub share: f64,
+    /// Initialisation: it does not vote on the pattern of the run.
+    pub initialisation: bool,
+    /// The pattern in this part of the run.
+    pub pattern: Box<Pattern>,
+}
+
+/// The figures behind a verdict. Zero where a figure has no meaning for the kind.
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize)]
+pub struct Figures {
+    /// Independent samples that voted.
+    pub samples: f64,
+    /// Samples with which slices would be found in any order and with 40 % noise.
+    pub needed: f64,
+    /// Share of the samples that are where the pattern says, corrected for chance, 0 to 1.
+    pub explained: f64,
+    /// Share of the samples left over after folding: 1 - the share inside their own thread's slice, not corrected.
+    pub residual: f64,
+    /// Log-likelihood ratio to "shared without structure", its description paid, nats.
+    pub nats: f64,
+    /// Odds of seeing this by chance: exp(-nats), the bound for a likelihood ratio.
+    pub significance: f64,
+    /// Amplitude of the spectrum at the period, 0 to 1.
+    pub peak: f64,
+    /// Amplitude that the highest line would have without structure.
+    pub noise: f64,
+}
+
+/// A verdict.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Pattern {
+    /// Kind.
+    pub kind: PatternKind,
+    /// Period of block-cyclic, bytes.
+    pub period: Option<u64>,
+    /// 0 to 1. For private, block, block-cyclic and irregular: the share of the accesses that the pattern explains,
+    /// corrected for chance (0.97: all but 3 % are where the pattern says). For random and read-shared: the share that
+    /// no slices explain, less when samples are few. For phased: the mean over its segments. For unsure: samples over
+    /// samples needed. For small and cold: 1.
+    pub confidence: f64,
+    /// The evidence in words and figures, one sentence.
+    pub evidence: String,
+    /// Slices of block and block-cyclic, in order of their place; for irregular the page map as runs of pages with one
+    /// main thread; empty otherwise.
+    pub slices: Vec<Slice>,
+    /// Owners of the instances of a private object, or of rows that form a block or block-cyclic group; empty otherwise.
+    pub owners: Vec<Owner>,
+    /// Instances that are judged as one object in allocation order (rows of a matrix): period and slices count over
+    /// all their pages.
+    pub group: Option<u32>,
+    /// Parts of the run with different patterns, initialisation included; empty when the pattern is one all the time.
+    pub segments: Vec<Segment>,
+    /// The pattern of the whole run of a phased object: what one placement for all phases must go by.
+    pub whole: Option<Box<Pattern>>,
+    /// The figures behind it.
+    pub figures: Figures,
+}
+
+impl Pattern {
+    /// A verdict without places. A confidence that is no number counts as 0.
+    pub fn new(kind: PatternKind, confidence: f64, evidence: String) -> Pattern {
+        let confidence = if confidence.is_finite() { confidence.clamp(0.0, 1.0) } else { 0.0 };
+        Pattern {
+            kind,
+            period: None,
+            confidence,
+            evidence,
+            slices: Vec::new(),
+            owners: Vec::new(),
+            group: None,
+            segments: Vec::new(),
+            whole: None,
+            figures: Figures::default(),
+        }
+    }
+
+    /// The same with the number of samples and the share explained.
+    pub(crate) fn explained(mut self, samples: f64, share: f64) -> Pattern {
+        self.figures = Figures { samples, explained: share, residual: 1.0 - share, ..self.figures };
+        self
+    }
+
+    /// The pattern that one placement for the whole run must go by: of a phased object that of all phases together.
+    pub fn overall(&self) -> &Pattern {
+        self.whole.as_deref().unwrap_or(self)
+    }
+}

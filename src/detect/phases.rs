@@ -1,0 +1,256 @@
+//! Phases: parts of the run in which an object's pattern differs.
+//!
+//! Change points are found in the table of page bins x thread groups x time slots: a segment's evidence is the
+//! likelihood of its threads given the page bin, integrated over all shares the threads could have (Dirichlet, with
+//! the parameter that describes the whole run best). That integral itself charges for every share that a
+//! new segment sets free, so segments are only worth their price when the shares differ; the best cut of all is
+//! found exactly by dynamic programming. Each segment is then classified like a run of its own.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::limits::{AS_GOOD, EVIDENCE_NATS, PHASE_SHARE, STRUCTURE_MIN};
+use super::samples::Samples;
+use super::{Pattern, PatternKind};
+use crate::profile::summary::TIME_SLOTS;
+
+/// Page bins and thread groups: 256 shares are still estimated by a few thousand samples, and no placement on up to 16
+/// nodes sees finer differences.
+const BINS: usize = 16;
+const GROUPS: usize = 16;
+/// Cells of a table.
+const CELLS: usize = BINS * GROUPS;
+/// Slots that are cut as one at first; the edges are refined afterwards.
+const COARSE: usize = 2;
+/// More segments than this are a pattern that changes all the time: no placement could follow.
+const MOST_SEGMENTS: usize = 8;
+/// Slots of a run.
+const SLOTS: usize = TIME_SLOTS as usize;
+
+/// ln Gamma(n + a) - ln Gamma(a) for n in eighths, tabled; larger ones by Stirling's series.
+struct Rising {
+    table: Vec<f32>,
+    a: f64,
+    base: f64,
+}
+
+/// Steps per unit and units of the table.
+const STEPS: f64 = 8.0;
+const TABLED: f64 = 256.0;
+
+impl Rising {
+    fn of(a: f64) -> Rising {
+        let base = statrs::function::gamma::ln_gamma(a);
+        let at = |i: usize| (statrs::function::gamma::ln_gamma(i as f64 / STEPS + a) - base) as f32;
+        Rising { table: (0..=(TABLED * STEPS) as usize).map(at).collect(), a, base }
+    }
+
+    #[inline]
+    fn at(&self, n: f32) -> f32 {
+        if n < TABLED as f32 {
+            return self.table[(n * STEPS as f32 + 0.5) as usize];
+        }
+        let x = f64::from(n) + self.a;
+        ((x - 0.5) * x.ln() - x + 0.918_938_533_204_672_7 + 1.0 / (12.0 * x) - self.base) as f32
+    }
+}
+
+/// Sums of cells over the slots before each slot.
+struct Table {
+    sums: Vec<[f32; CELLS]>,
+}
+
+impl Table {
+    fn of(samples: &Samples) -> Table {
+        let mut sums = vec![[0.0; CELLS]; SLOTS + 1];
+        let (pages, threads) = (u64::from(samples.pages), samples.threads());
+        for s in &samples.list {
+            let bin = (u64::from(s.page) * BINS as u64 / pages) as usize;
+            let group = usize::from(s.thread) * GROUPS / threads.max(GROUPS);
+            sums[usize::from(s.slot) + 1][bin * GROUPS + group] += s.weight;
+        }
+        for slot in 0..SLOTS {
+            let before = sums[slot];
+            sums[slot + 1].iter_mut().zip(before).for_each(|(s, b)| *s += b);
+        }
+        Table { sums }
+    }
+
+    /// Evidence of the slots `a..b` as one segment.
+    fn evidence(&self, a: usize, b: usize, share: &Rising, whole: &Rising) -> f32 {
+        let (first, last) = (&self.sums[a], &self.sums[b]);
+        let mut sum = 0.0;
+        for bin in 0..BINS {
+            let (mut all, mut own) = (0.0, 0.0);
+            for cell in bin * GROUPS..(bin + 1) * GROUPS {
+                let n = last[cell] - first[cell];
+                if n > 0.0 {
+                    all += n;
+                    own += share.at(n);
+                }
+            }
+            sum += own - whole.at(all);
+        }
+        sum
+    }
+}
+
+/// Parameters of the prior: from shares that only one thread has to shares that all have about equally.
+const PRIORS: [f64; 4] = [1.0 / 16.0, 0.25, 1.0, 4.0];
+
+/// A prior's two functions: of one thread group, and of all together.
+type Prior = (Rising, Rising);
+
+/// The priors for a number of thread groups; tables are made once.
+fn priors(groups: usize) -> Rc<Vec<Prior>> {
+    thread_local! {
+        static PRIORS_OF: RefCell<HashMap<usize, Rc<Vec<Prior>>>> = RefCell::default();
+    }
+    let make = || Rc::new(PRIORS.iter().map(|a| (Rising::of(*a), Rising::of(a * groups as f64))).collect());
+    PRIORS_OF.with(|of| of.borrow_mut().entry(groups).or_insert_with(make).clone())
+}
+
+/// Slots where segments end, ascending, the last one being the end of the run; one entry when nothing changes.
+pub(crate) fn change_points(samples: &Samples) -> Vec<u16> {
+    let table = Table::of(samples);
+    let priors = priors(samples.threads().clamp(2, GROUPS));
+    let whole = |p: &&Prior| table.evidence(0, SLOTS, &p.0, &p.1);
+    let Some((share, all)) = priors.iter().max_by(|a, b| whole(a).total_cmp(&whole(b))) else { return Vec::new() };
+    let evidence = |a: usize, b: usize| f64::from(table.evidence(a, b, share, all));
+    let coarse = SLOTS / COARSE;
+    let price = EVIDENCE_NATS + (coarse as f64).ln();
+    let mut best = vec![(0.0, 0usize); coarse + 1];
+    for b in 1..=coarse {
+        let ends = (0..b).map(|a| (best[a].0 + evidence(a * COARSE, b * COARSE) - price, a));
+        best[b] = ends.max_by(|x, y| x.0.total_cmp(&y.0)).unwrap_or((f64::NEG_INFINITY, 0));
+    }
+    let mut edges = Vec::new();
+    let mut at = coarse;
+    while at > 0 {
+        edges.push(at * COARSE);
+        at = best[at].1;
+    }
+    edges.reverse();
+    for i in 0..edges.len().saturating_sub(1) {
+        let (start, end) = (if i == 0 { 0 } else { edges[i - 1] }, edges[i + 1]);
+        let near = (edges[i] - COARSE + 1).max(start + 1)..=(edges[i] + COARSE - 1).min(end - 1);
+        let both = |e: &usize| evidence(start, *e) + evidence(*e, end);
+        if let Some(edge) = near.max_by(|a, b| both(a).total_cmp(&both(b))) {
+            edges[i] = edge;
+        }
+    }
+    edges.into_iter().map(|e| e as u16).collect()
+}
+
+/// One part of the run with its own verdict.
+pub(crate) struct Part {
+    /// First slot and first slot after it.
+    pub slots: (u16, u16),
+    /// Independent samples in it.
+    pub weight: f64,
+    /// Its verdict.
+    pub pattern: Pattern,
+}
+
+/// Parts with different wishes, in order of time; none when one placement is right all the time. `whole` is the pattern
+/// of the whole run, `judge` classifies the samples of a part.
+pub(crate) fn parts(
+    samples: &Samples,
+    whole: &Pattern,
+    span: u64,
+    threads: u32,
+    judge: impl Fn(&Samples) -> Pattern,
+) -> Vec<Part> {
+    let edges = change_points(samples);
+    if edges.len() < 2 || edges.len() > MOST_SEGMENTS {
+        return Vec::new();
+    }
+    let total = samples.total();
+    let mut parts: Vec<Part> = Vec::new();
+    let mut start = 0;
+    for end in edges {
+        let part = part(samples, (start, end), &judge);
+        start = end;
+        match parts.last_mut() {
+            // A few samples at an edge, and parts without a wish of their own, belong to what was before.
+            Some(last)
+                if part.weight < PHASE_SHARE * total || same_wish(&last.pattern, &part.pattern, span, threads) =>
+            {
+                *last = self::part(samples, (last.slots.0, end), &judge);
+            }
+            _ => parts.push(part),
+        }
+    }
+    parts.retain(|p| p.weight >= PHASE_SHARE * total);
+    let differ = parts.windows(2).any(|w| !same_wish(&w[0].pattern, &w[1].pattern, span, threads));
+    let as_good = parts.iter().all(|p| whole_serves(whole, p, samples));
+    if parts.len() < 2 || !differ || as_good { Vec::new() } else { parts }
+}
+
+/// Whether the pattern of the whole run places a part about as well as its own pattern.
+fn whole_serves(whole: &Pattern, part: &Part, samples: &Samples) -> bool {
+    if is_spread(whole) {
+        return is_spread(&part.pattern);
+    }
+    let mut sums = vec![0.0; samples.threads()];
+    let (mut inside, mut total) = (0.0, 0.0);
+    for s in samples.list.iter().filter(|s| s.slot >= part.slots.0 && s.slot < part.slots.1) {
+        let weight = f64::from(s.weight);
+        let owned = owner(whole, u64::from(s.page).saturating_mul(samples.unit) + samples.unit / 2);
+        inside += if owned == Some(samples.ranks[usize::from(s.thread)]) { weight } else { 0.0 };
+        sums[usize::from(s.thread)] += weight;
+        total += weight;
+    }
+    let chance = sums.iter().map(|s| s * s).sum::<f64>() / (total * total).max(f64::MIN_POSITIVE);
+    let explained = (inside / total.max(f64::MIN_POSITIVE) - chance) / (1.0 - chance).max(1e-9);
+    let wanted = if is_spread(&part.pattern) { STRUCTURE_MIN } else { AS_GOOD * part.pattern.confidence };
+    explained >= wanted
+}
+
+fn is_spread(p: &Pattern) -> bool {
+    matches!(p.kind, PatternKind::Random | PatternKind::ReadShared)
+}
+
+fn part(samples: &Samples, slots: (u16, u16), judge: &impl Fn(&Samples) -> Pattern) -> Part {
+    let part = samples.only(|s| s.slot >= slots.0 && s.slot < slots.1);
+    Part { slots, weight: part.total(), pattern: judge(&part) }
+}
+
+/// Places at which two owner maps are compared.
+const PROBES: u64 = 512;
+/// Share of the object that must change hands for a different wish.
+const MOVED: f64 = 0.25;
+/// Threads are as good as neighbours when their ranks are closer than this part of all: they share a node on machines of up
+/// to eight nodes more often than not.
+const NEAR: f64 = 1.0 / 8.0;
+
+/// Whether two patterns want their pages at about the same places. What is unsure wants nothing.
+fn same_wish(a: &Pattern, b: &Pattern, span: u64, threads: u32) -> bool {
+    if a.kind == PatternKind::Unsure || b.kind == PatternKind::Unsure {
+        return true;
+    }
+    if is_spread(a) || is_spread(b) {
+        return is_spread(a) && is_spread(b);
+    }
+    let far = |x: u32, y: u32| f64::from(x.abs_diff(y)) > (NEAR * f64::from(threads)).max(0.5);
+    let (mut seen, mut moved) = (0.0, 0.0);
+    for i in 0..PROBES {
+        let at = (i * 2 + 1) * (span / (2 * PROBES)).max(1);
+        if let (Some(x), Some(y)) = (owner(a, at), owner(b, at)) {
+            seen += 1.0;
+            moved += f64::from(u8::from(far(x, y)));
+        }
+    }
+    seen > 0.0 && moved < MOVED * seen
+}
+
+/// Thread that a pattern gives the byte at `at`.
+fn owner(p: &Pattern, at: u64) -> Option<u32> {
+    if p.kind == PatternKind::Private {
+        return p.owners.first().map(|o| o.thread);
+    }
+    let inside = p.period.map_or(at, |period| at % period.max(1));
+    let slice = p.slices.get(p.slices.partition_point(|s| s.end <= inside)).or(p.slices.last())?;
+    Some(slice.thread)
+}

@@ -1,0 +1,120 @@
+//! The accesses of one object as the detectors work on them: independent samples per cell, threads renumbered without
+//! gaps, cells in the order of instance and page. What cannot be (pages outside the object, ranks at or above the
+//! number of threads, weights that are no positive numbers) is left out here, so that no detector has to ask again.
+
+use super::limits::ACCESSES_PER_SAMPLE;
+use super::{ObjectView, PageAccess};
+use crate::profile::summary::TIME_SLOTS;
+
+/// One cell.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Sample {
+    /// Instance as in [`PageAccess::instance`].
+    pub instance: u32,
+    /// Page from the instance's first.
+    pub page: u32,
+    /// Index into [`Samples::ranks`].
+    pub thread: u16,
+    /// Time slot.
+    pub slot: u16,
+    /// Independent samples.
+    pub weight: f32,
+    /// Of these, the writes.
+    pub writes: f32,
+}
+
+/// All cells of one object.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Samples {
+    /// Cells, ascending by (instance, page).
+    pub list: Vec<Sample>,
+    /// Ranks of the threads that occur, ascending.
+    pub ranks: Vec<u32>,
+    /// Pages of the object (of its largest instance), in units.
+    pub pages: u32,
+    /// Bytes of a unit: a page, or more of an object with over [`MOST_PAGES`] pages.
+    pub unit: u64,
+}
+
+/// Pages that are told apart: 8 GiB of 4 KiB pages. Larger objects are looked at in larger units, so that neither
+/// memory nor time grow with them; a unit is then still less than a millionth of the object.
+const MOST_PAGES: u64 = 1 << 21;
+
+impl Samples {
+    /// Prepares a view.
+    pub fn of(view: &ObjectView) -> Samples {
+        let all = page_count(view);
+        let grain = all.div_ceil(MOST_PAGES).next_power_of_two();
+        let valid = |a: &&PageAccess| {
+            let weight = a.weight();
+            u64::from(a.page) < all
+                && a.thread < view.threads
+                && a.slot < TIME_SLOTS
+                && weight > 0.0
+                && weight.is_finite()
+        };
+        let (mut total, mut squares, mut count) = (0.0, 0.0, 0usize);
+        let mut ranks: Vec<u32> = Vec::new();
+        for a in view.accesses.iter().filter(valid) {
+            total += a.weight();
+            squares += a.weight() * a.weight();
+            count += 1;
+            note(&mut ranks, a.thread);
+        }
+        // u16 indices: 65,535 threads are more than any machine runs.
+        ranks.truncate(usize::from(u16::MAX));
+        let scale = independence(total, squares);
+        let mut list: Vec<Sample> = Vec::with_capacity(count);
+        for a in view.accesses.iter().filter(valid) {
+            let Ok(thread) = ranks.binary_search(&a.thread) else { continue };
+            list.push(Sample {
+                instance: a.instance,
+                page: (u64::from(a.page) / grain) as u32,
+                thread: thread as u16,
+                slot: a.slot,
+                weight: (a.weight() * scale) as f32,
+                writes: (f64::from(a.writes) * scale) as f32,
+            });
+        }
+        let key = |s: &Sample| (s.instance, s.page);
+        if !list.is_sorted_by_key(key) {
+            list.sort_by_key(key);
+        }
+        Samples { list, ranks, pages: all.div_ceil(grain) as u32, unit: view.page_size.max(1).saturating_mul(grain) }
+    }
+
+    /// Threads that occur.
+    pub fn threads(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// The cells that pass, with the same threads.
+    pub fn only(&self, keep: impl Fn(&Sample) -> bool) -> Samples {
+        let list = self.list.iter().copied().filter(|s| keep(s)).collect();
+        Samples { list, ranks: self.ranks.clone(), ..*self }
+    }
+
+    /// Independent samples in all.
+    pub fn total(&self) -> f64 {
+        self.list.iter().map(|s| f64::from(s.weight)).sum()
+    }
+}
+
+/// Adds a rank to an ascending list.
+fn note(ranks: &mut Vec<u32>, rank: u32) {
+    if let Err(at) = ranks.binary_search(&rank) {
+        ranks.insert(at, rank);
+    }
+}
+
+/// Pages an object of `view.size` bytes covers.
+fn page_count(view: &ObjectView) -> u64 {
+    view.skew.saturating_add(view.size).div_ceil(view.page_size.max(1)).clamp(1, u64::from(u32::MAX))
+}
+
+/// Independent samples per unit of weight. Accesses of one sample mostly fall on one page in one time slot, so cells count
+/// rather than accesses, and fewer of them when their weights are unequal (Kish: (sum w)^2 / sum w^2); the total over the
+/// usual yield of a sample bounds it for small objects where many samples share a cell.
+fn independence(total: f64, squares: f64) -> f64 {
+    if total <= 0.0 { 0.0 } else { ((total * total / squares).max(total / ACCESSES_PER_SAMPLE) / total).min(1.0) }
+}

@@ -1,0 +1,118 @@
+//! Which of several placements an object gets: the simplest within [`NEAR`] of the best page-by-page placement, else
+//! the cheapest. What first touch does as well is left alone.
+
+use numamma_plan::policy::{PatternNote, PolicyKind};
+
+use super::cost::{Demands, Load, Outcome, PageMap, Placement, Spill};
+use super::place::{Choice, Scene};
+use crate::detect::Pattern;
+use crate::profile::summary::Entry;
+
+/// What two placements may differ in and still count as equally good: the figure stated in the project's contract.
+const NEAR: f64 = 1.02;
+/// Part of the run's time that a placement must save. Runs of one program differ by more, so that less could never be
+/// shown.
+const WORTH: f64 = 0.002;
+/// A choice with its price.
+struct Priced {
+    choice: Choice,
+    outcome: Outcome,
+    bytes: Vec<f64>,
+    spills: bool,
+}
+
+/// The choice to advise, the price in its remark, or why the object is better left alone. `taken` as in
+/// [`Scene::rule`].
+pub(super) fn choose(
+    scene: &Scene<'_>,
+    entry: &Entry,
+    pattern: &Pattern,
+    choices: Vec<Choice>,
+    note: Option<&PatternNote>,
+    taken: &mut [f64],
+) -> Result<Choice, String> {
+    let world = scene.world;
+    let demands = Demands::of(world, entry, Some(pattern));
+    let price = |placement: &Placement<'_>| price(scene, &demands, placement, taken);
+    let (first, first_bytes, _) = price(&Placement::first_touch(world, entry));
+    let mut priced: Vec<Priced> = Vec::new();
+    let mut too_big = None;
+    for choice in choices {
+        // What cannot be planned would be refused by the apply library, too.
+        let Ok(placement) = Placement::of(world, entry, &choice.place, note) else { continue };
+        let (outcome, bytes, spills) = price(&placement);
+        if spills && choice.place.policy == PolicyKind::Bind {
+            // The kernel kills a program whose bound node is full.
+            too_big = choice.place.nodes;
+            continue;
+        }
+        priced.push(Priced { choice, outcome, bytes, spills });
+    }
+    let map = PageMap::best(world, entry, &demands, taken).map(|m| m.outcome);
+    let best = priced.iter().map(|p| p.outcome).chain(map).chain([first]).map(|o| o.time_ns).fold(f64::MAX, f64::min);
+    let Some(chosen) = simplest(priced, best) else {
+        let node = too_big.unwrap_or_default();
+        return Err(format!(
+            "{}; it does not fit on node {node}, and no other placement can be planned",
+            pattern.evidence
+        ));
+    };
+    let verdict = verdict(scene, pattern, &first, &chosen.outcome, best);
+    // What is left to first touch takes its room as well.
+    let bytes = if verdict.is_ok() { &chosen.bytes } else { &first_bytes };
+    taken.iter_mut().zip(bytes).for_each(|(t, b)| *t += b);
+    let price = verdict?;
+    let full =
+        chosen.spills.then(|| "it does not fit where it should be, the rest goes to the nearest nodes".to_owned());
+    let too_big = too_big.map(|node| format!("it does not fit on node {node}"));
+    let words = [chosen.choice.remark, too_big, full, Some(price)];
+    let remark = words.into_iter().flatten().collect::<Vec<_>>().join("; ");
+    Ok(Choice { remark: Some(remark), ..chosen.choice })
+}
+
+fn price(scene: &Scene<'_>, demands: &Demands, placement: &Placement<'_>, taken: &[f64]) -> (Outcome, Vec<f64>, bool) {
+    let bytes = placement.bytes();
+    let spill = Spill::of(scene.world, &bytes, taken);
+    let mut load = Load::new(scene.world);
+    load.add(demands, placement, &spill);
+    (load.outcome(), bytes, spill.any)
+}
+
+/// The simplest within [`NEAR`] of the best, else the simplest within [`NEAR`] of the cheapest.
+fn simplest(priced: Vec<Priced>, best: f64) -> Option<Priced> {
+    let cheapest = priced.iter().map(|p| p.outcome.time_ns).fold(f64::MAX, f64::min);
+    // Not below what is there, so that an object without samples has an answer, too.
+    let limit = if cheapest <= NEAR * best { NEAR * best } else { NEAR * cheapest };
+    priced.into_iter().filter(|p| p.outcome.time_ns <= limit).min_by_key(|p| p.choice.simplicity)
+}
+
+/// The price in words, or why first touch stays.
+fn verdict(
+    scene: &Scene<'_>,
+    pattern: &Pattern,
+    first: &Outcome,
+    chosen: &Outcome,
+    best: f64,
+) -> Result<String, String> {
+    let less = |time: f64| if first.time_ns > 0.0 { 100.0 * (1.0 - time / first.time_ns) } else { 0.0 };
+    if first.time_ns <= NEAR * best {
+        return Err(format!(
+            "{}; first touch is as good: the best page map would spare {:.0} % of the waiting for it",
+            pattern.evidence,
+            less(best).max(0.0)
+        ));
+    }
+    let saved = (first.time_ns - chosen.time_ns) / scene.world.clock.wall_ns().max(f64::MIN_POSITIVE);
+    if saved < WORTH {
+        return Err(format!(
+            "{}; the best policy would save {:.2} % of the run over first touch, too little to be seen",
+            pattern.evidence,
+            100.0 * saved.max(0.0)
+        ));
+    }
+    Ok(format!(
+        "priced: {:.0} % less waiting than first touch, best page map {:.0} %",
+        less(chosen.time_ns),
+        less(best)
+    ))
+}

@@ -1,0 +1,176 @@
+//! Time slices of the run: neighbouring time slots of the profile, joined until a slice has enough samples to tell how
+//! busy each node is, with the number of threads that run at a time.
+
+use std::collections::HashMap;
+
+use rustc_hash::FxHashMap;
+
+use super::WINDOWS;
+use crate::profile::model::ThreadId;
+use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
+
+/// Accesses per node that each window of a slice is to have: the share of one of N nodes is then known to 10 % (one
+/// standard deviation of a Poisson count of 100).
+const ACCESSES_PER_NODE: f64 = 100.0;
+/// Threads at a time below which a slice is serial: it does not get faster with more threads.
+const SERIAL: f64 = 1.5;
+
+/// What a run is scaled to.
+pub(in crate::policy) struct Scale {
+    /// Threads of the profile and of the target.
+    pub seen: u32,
+    pub threads: u32,
+    /// CPUs and nodes of the target.
+    pub cpus: u32,
+    pub nodes: usize,
+}
+
+/// One slice.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::policy) struct Slice {
+    /// CPU time charged in it, ns.
+    pub cpu_ns: f64,
+    /// Threads that run at a time on the target; at least 1.
+    pub parallel: f64,
+    /// One thread alone.
+    pub serial: bool,
+}
+
+/// The slices and which slot belongs to which.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::policy) struct Clock {
+    slice_of: Vec<u16>,
+    pub slices: Vec<Slice>,
+}
+
+/// Sums of one slot, or of several.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    cpu_ns: f64,
+    accesses: f64,
+    wall_ns: f64,
+    serial: bool,
+}
+
+/// CPU time charged to an entry, ns; without costs an access counts as one.
+pub(super) fn charged(entry: &Entry, by_cost: bool) -> f64 {
+    if by_cost { entry.total.cost_ns as f64 } else { entry.total.accesses() as f64 }
+}
+
+impl Clock {
+    pub fn new(summary: &Summary, ranks: &HashMap<ThreadId, u32>, by_cost: bool, scale: &Scale) -> Clock {
+        let slots = slots(summary, ranks, by_cost);
+        let wanted = ACCESSES_PER_NODE * (scale.nodes * WINDOWS) as f64;
+        let (slice_of, sums) = join(&slots, wanted);
+        let total: f64 = summary.entries.iter().map(|e| charged(e, by_cost)).sum();
+        let paged: f64 = sums.iter().map(|s| s.cpu_ns).sum();
+        // Entries without pages (gathers) are charged to all slices alike.
+        let stretch = if paged > 0.0 { total / paged } else { 0.0 };
+        let more = f64::from(scale.threads) / f64::from(scale.seen.max(1));
+        let most = f64::from(scale.threads.min(scale.cpus).max(1));
+        let slices = sums.iter().map(|s| {
+            let seen = if s.wall_ns > 0.0 { s.cpu_ns / s.wall_ns } else { 1.0 };
+            let parallel = if s.serial { 1.0 } else { (seen * more).clamp(1.0, most) };
+            Slice { cpu_ns: s.cpu_ns * stretch, parallel, serial: s.serial }
+        });
+        Clock { slice_of, slices: slices.collect() }
+    }
+
+    /// Slice of a time slot.
+    pub fn slice_of(&self, slot: u16) -> usize {
+        self.slice_of.get(usize::from(slot)).copied().unwrap_or(0).into()
+    }
+
+    /// Time of the run when every access is as fast as recorded, ns.
+    pub fn wall_ns(&self) -> f64 {
+        self.slices.iter().map(|s| s.cpu_ns / s.parallel).sum()
+    }
+}
+
+fn slots(summary: &Summary, ranks: &HashMap<ThreadId, u32>, by_cost: bool) -> Vec<Slot> {
+    let mut slots = vec![Slot::default(); usize::from(TIME_SLOTS)];
+    let mut threads: FxHashMap<(u16, u32), f64> = FxHashMap::default();
+    for entry in &summary.entries {
+        let counted: u64 = entry.cells.iter().map(|c| c.counters.accesses()).sum();
+        let each = if counted == 0 { 0.0 } else { charged(entry, by_cost) / counted as f64 };
+        for cell in &entry.cells {
+            let (Some(slot), Some(&rank)) = (slots.get_mut(usize::from(cell.slot)), ranks.get(&cell.thread)) else {
+                continue;
+            };
+            let accesses = cell.counters.accesses() as f64;
+            slot.accesses += accesses;
+            slot.cpu_ns += accesses * each;
+            *threads.entry((cell.slot, rank)).or_default() += accesses;
+        }
+    }
+    let mut squares = vec![0.0; slots.len()];
+    threads.iter().for_each(|((slot, _), n)| squares[usize::from(*slot)] += n * n);
+    for (slot, square) in slots.iter_mut().zip(squares) {
+        let at_a_time = at_a_time(slot.accesses, square, ranks.len());
+        slot.serial = at_a_time < SERIAL;
+        slot.wall_ns = slot.cpu_ns / if slot.serial { 1.0 } else { at_a_time };
+    }
+    slots
+}
+
+/// Threads that share `n` accesses evenly, from the sum of the squares of their counts (inverse Simpson index, without
+/// the bias of small counts).
+fn at_a_time(n: f64, squares: f64, threads: usize) -> f64 {
+    let pairs = n * (n - 1.0);
+    let same = if pairs > 0.0 { (squares - n) / pairs } else { 1.0 };
+    (1.0 / same.max(f64::MIN_POSITIVE)).clamp(1.0, threads.max(1) as f64)
+}
+
+/// Joins neighbouring slots of one kind until each slice has `wanted` accesses; a remainder goes to the slice before.
+fn join(slots: &[Slot], wanted: f64) -> (Vec<u16>, Vec<Slot>) {
+    let mut sums: Vec<Slot> = Vec::new();
+    let mut slice_of = Vec::with_capacity(slots.len());
+    let mut open: Option<bool> = None;
+    let left_of_kind = |from: usize, serial: bool| -> f64 {
+        let same = slots[from..].iter().take_while(|s| s.accesses == 0.0 || s.serial == serial);
+        same.map(|s| s.accesses).sum()
+    };
+    for (i, slot) in slots.iter().enumerate() {
+        let goes_on = slot.accesses == 0.0 && !sums.is_empty() || open == Some(slot.serial);
+        // What is left of this kind would not fill another slice.
+        let rest = open.is_none() && !sums.is_empty() && left_of_kind(i, slot.serial) < wanted;
+        let joins_last = rest && sums.last().is_some_and(|s| s.serial == slot.serial);
+        if !(goes_on || joins_last) {
+            sums.push(Slot { serial: slot.serial, ..Slot::default() });
+        }
+        let Some(sum) = sums.last_mut() else { continue };
+        sum.cpu_ns += slot.cpu_ns;
+        sum.wall_ns += slot.wall_ns;
+        sum.accesses += slot.accesses;
+        open = (sum.accesses < wanted).then_some(sum.serial);
+        slice_of.push((sums.len() - 1) as u16);
+    }
+    (slice_of, sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(accesses: f64, serial: bool) -> Slot {
+        Slot { cpu_ns: accesses, accesses, wall_ns: accesses, serial }
+    }
+
+    #[test]
+    fn slots_are_joined_until_there_are_enough_samples_but_never_across_kinds() {
+        let slots = [slot(30.0, true), slot(30.0, true), slot(60.0, false), slot(60.0, false), slot(60.0, false)];
+        let (slices, sums) = join(&slots, 100.0);
+        assert_eq!(slices, [0, 0, 1, 1, 1], "a serial slice stays short, the last 60 join the slice before");
+        assert_eq!(sums.iter().map(|s| s.accesses).collect::<Vec<_>>(), [60.0, 180.0]);
+        let (slices, _) = join(&[slot(150.0, false), slot(0.0, true), slot(120.0, false)], 100.0);
+        assert_eq!(slices, [0, 0, 1], "an empty slot belongs to what came before");
+    }
+
+    #[test]
+    fn threads_at_a_time_do_not_depend_on_the_number_of_samples() {
+        assert_eq!(at_a_time(8.0, 32.0, 4), (56.0f64 / 24.0).min(4.0));
+        assert_eq!(at_a_time(4.0, 4.0, 4), 4.0, "one access each says all of them");
+        assert_eq!(at_a_time(10.0, 100.0, 4), 1.0);
+        assert_eq!(at_a_time(0.0, 0.0, 4), 1.0);
+    }
+}

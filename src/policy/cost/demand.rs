@@ -1,0 +1,149 @@
+//! An object's samples as accesses by the threads of the target: page, node of the thread, time.
+
+use rustc_hash::FxHashMap;
+
+use super::{MEMORY_PART, WINDOWS, World};
+use crate::detect::{Pattern, PatternKind};
+use crate::policy::probe::extrapolate;
+use crate::profile::summary::Entry;
+
+/// Samples of an object that a thread must have before their order says when in a sweep they are: with n samples the
+/// middle one is known to sqrt(0.25 / n) of the sweep (one standard deviation), which is half a window here. Those of a
+/// thread with fewer are spread over the whole slice.
+const ORDERED: u32 = (WINDOWS * WINDOWS) as u32;
+
+/// Accesses to one page by threads of one node at one time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::policy) struct Demand {
+    /// Instance and page as in [`crate::profile::summary::Cell`].
+    pub instance: u32,
+    pub page: u32,
+    /// Node (of the model) of the thread.
+    pub from: u16,
+    /// Slice and part of it, see [`bin`].
+    pub bin: u16,
+    /// Accesses that wait for memory.
+    pub accesses: f32,
+}
+
+/// All of one object, ascending by (instance, page).
+#[derive(Debug, Clone, Default)]
+pub(in crate::policy) struct Demands {
+    pub list: Vec<Demand>,
+    /// Accesses by (bin, node of the thread).
+    pub sums: FxHashMap<(u16, u16), f64>,
+    /// CPU time by slice that these accesses waited for when they were recorded, ns.
+    pub waited_ns: Vec<f64>,
+}
+
+/// Number of a part of a slice: 0 is what is spread over the whole slice, 1 to [`WINDOWS`] its windows.
+pub(super) fn bin(slice: usize, part: usize) -> u16 {
+    (slice * (WINDOWS + 1) + part) as u16
+}
+
+/// Bins of a run of `slices` slices.
+pub(super) fn bins(slices: usize) -> usize {
+    slices * (WINDOWS + 1)
+}
+
+/// Samples of one thread: counted, then gone through in the order of their pages. All slices together, as the sweeps of
+/// a slice of seconds are those of the run.
+#[derive(Default)]
+struct Course {
+    cells: u32,
+    accesses: f64,
+    done: f64,
+}
+
+impl Demands {
+    /// The accesses of `entry` on the target; the slices of its pattern say which thread of the target does what a
+    /// thread of the profile did, where their numbers differ.
+    pub fn of(world: &World<'_>, entry: &Entry, pattern: Option<&Pattern>) -> Demands {
+        let slices = world.clock.slices.len();
+        let mut demands = Demands { waited_ns: vec![0.0; slices], ..Demands::default() };
+        let counted: u64 = entry.cells.iter().map(|c| c.counters.accesses()).sum();
+        if counted == 0 || !world.waits(entry) {
+            return demands;
+        }
+        let per_access = world.charged(entry) * world.accesses_per_ns(entry) / counted as f64;
+        let mut courses: FxHashMap<u32, Course> = FxHashMap::default();
+        let alone = |slice: usize| world.clock.slices.get(slice).is_some_and(|s| s.serial);
+        for cell in &entry.cells {
+            let Some(&rank) = world.ranks.get(&cell.thread) else { continue };
+            if alone(world.clock.slice_of(cell.slot)) {
+                continue;
+            }
+            let course = courses.entry(rank).or_default();
+            course.cells += 1;
+            course.accesses += cell.counters.accesses() as f64;
+        }
+        for cell in &entry.cells {
+            let Some(&rank) = world.ranks.get(&cell.thread) else { continue };
+            let slice = world.clock.slice_of(cell.slot);
+            // What one thread did alone, one thread does alone on the target, too.
+            let (from, part) = if alone(slice) {
+                (world.node_of(extrapolate(rank, 0.0, world.ranks.len() as u32, world.target.threads)), 0)
+            } else {
+                let part = courses.get_mut(&rank).map_or(0, |c| c.next(cell.counters.accesses() as f64));
+                (user(world, pattern, cell.page, u32::from(cell.slot), rank), part)
+            };
+            let accesses = cell.counters.accesses() as f64 * per_access;
+            demands.waited_ns[slice] += accesses / world.accesses_per_ns(entry) * MEMORY_PART;
+            demands.push(cell.instance, cell.page, from as u16, bin(slice, part), accesses);
+        }
+        demands
+    }
+
+    fn push(&mut self, instance: u32, page: u32, from: u16, bin: u16, accesses: f64) {
+        *self.sums.entry((bin, from)).or_default() += accesses;
+        let next = Demand { instance, page, from, bin, accesses: accesses as f32 };
+        match self.list.last_mut() {
+            Some(last) if (last.instance, last.page, last.from, last.bin) == (instance, page, from, bin) => {
+                last.accesses += next.accesses;
+            }
+            _ => self.list.push(next),
+        }
+    }
+}
+
+impl Course {
+    /// Window of the next accesses.
+    fn next(&mut self, accesses: f64) -> usize {
+        if self.cells < ORDERED || self.accesses <= 0.0 {
+            return 0;
+        }
+        let middle = (self.done + accesses / 2.0) / self.accesses;
+        self.done += accesses;
+        1 + ((middle * WINDOWS as f64) as usize).min(WINDOWS - 1)
+    }
+}
+
+/// Node of the thread of the target that does what thread `rank` of the profile did on a page.
+fn user(world: &World<'_>, pattern: Option<&Pattern>, page: u32, slot: u32, rank: u32) -> usize {
+    let (seen, threads) = (world.ranks.len() as u32, world.target.threads);
+    if seen == threads {
+        return world.node_of(rank);
+    }
+    let at = u64::from(page) * world.summary.header.page_size;
+    let part = pattern.and_then(|p| part_of_slice(p.overall(), at, rank)).unwrap_or_else(|| scattered(page, slot));
+    world.node_of(extrapolate(rank, part, seen, threads))
+}
+
+/// How far into its slice a thread is at a byte of the object, 0 to 1; none where the slice is another's.
+fn part_of_slice(pattern: &Pattern, at: u64, rank: u32) -> Option<f64> {
+    // Runs of a page map and rows over many instances are no parts that threads share out in order.
+    if !matches!(pattern.kind, PatternKind::Block | PatternKind::BlockCyclic) || pattern.group.is_some() {
+        return None;
+    }
+    let inside = pattern.period.map_or(at, |p| at % p.max(1));
+    let index = pattern.slices.partition_point(|s| s.end <= inside);
+    let slice = pattern.slices.get(index).filter(|s| s.start <= inside && s.thread == rank)?;
+    Some((inside - slice.start) as f64 / (slice.end - slice.start).max(1) as f64)
+}
+
+/// A number in [0, 1) that depends on page and time only: without slices any of the target's threads that take over
+/// from one of the profile's may do the access.
+fn scattered(page: u32, slot: u32) -> f64 {
+    let mixed = (u64::from(page) << 32 | u64::from(slot)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    ((mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 11) as f64 / (1u64 << 53) as f64
+}

@@ -1,0 +1,57 @@
+//! What the model rests on, in words.
+
+use super::{LINES_IN_FLIGHT, MEMORY_PART, World};
+use crate::topology::model::Source;
+
+fn source(source: Source) -> &'static str {
+    match source {
+        Source::Measured => "measured by `numamma topology --measure`",
+        Source::Hmat => "from ACPI HMAT",
+        Source::Xml => "from the hwloc XML file",
+        Source::Slit => "documented defaults scaled by the SLIT distances",
+        Source::Default => "documented defaults with distances 10 and 20",
+    }
+}
+
+/// `85` or `85 to 170`, in a unit that `scale` converts to.
+fn range(values: impl Iterator<Item = f64>, scale: f64) -> String {
+    let (low, high) = values.fold((f64::MAX, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
+    let (low, high) = (low * scale, high * scale);
+    if high - low < 0.5 { format!("{high:.0}") } else { format!("{low:.0} to {high:.0}") }
+}
+
+impl World<'_> {
+    /// A sentence per input.
+    pub fn inputs(&self) -> Vec<String> {
+        let model = self.model();
+        let pairs = || self.thread_nodes.iter().flat_map(|c| self.memory.iter().map(move |m| (*c, *m)));
+        let own = self.memory.iter().map(|m| model.bandwidth[*m][*m]);
+        // Folds from 0.0: the sum of no floats is -0.0, which would be printed with its sign.
+        let serial = self.clock.slices.iter().filter(|s| s.serial).fold(0.0, |sum, s| sum + s.cpu_ns);
+        let all = self.clock.slices.iter().fold(0.0, |sum, s| sum + s.cpu_ns);
+        let mut inputs = vec![
+            format!(
+                "latency: {} ns ({})",
+                range(pairs().map(|(c, m)| model.latency[c][m]), 1.0),
+                source(model.latency_source)
+            ),
+            format!("bandwidth of a node: {} GB/s ({})", range(own, 1e-9), source(model.bandwidth_source)),
+            format!(
+                "threads: {} recorded, {} on {} of the target in creation order; {:.0} % of the CPU time serial",
+                self.ranks.len(),
+                self.target.threads,
+                crate::policy::plural(self.thread_nodes.len(), "node"),
+                if all > 0.0 { 100.0 * serial / all } else { 0.0 }
+            ),
+            format!(
+                "assumed: {:.0} % of the CPU time charged to an object waits for memory, {LINES_IN_FLIGHT:.0} cache lines are \
+                 fetched while one access waits; time slices are priced half as evenly mixed, half as swept in concert",
+                100.0 * MEMORY_PART
+            ),
+        ];
+        if !self.by_cost {
+            inputs.push("the profile has no costs: every access counts the same".into());
+        }
+        inputs
+    }
+}

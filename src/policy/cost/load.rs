@@ -1,0 +1,169 @@
+//! Accesses of a placed run, added up to its time.
+
+use super::demand::{Demand, Demands, bin, bins};
+use super::{IN_CONCERT, LINE_BYTES, LINES_IN_FLIGHT, MOST_LINKED, Placement, Spill, WINDOWS, World};
+
+/// Part of an equal share of the accesses below which the threads of a node do not set the pace.
+const SETS_PACE: f64 = 0.05;
+
+/// Accesses of one or more objects under their placements.
+pub(in crate::policy) struct Load<'a> {
+    world: &'a World<'a>,
+    nodes: usize,
+    linked: bool,
+    /// By bin: accesses x latency, ns.
+    waits: Vec<f64>,
+    /// By bin and node of the page: accesses.
+    drawn: Vec<f64>,
+    /// By bin, node of the thread and node of the page: accesses over links. Empty on very many nodes.
+    links: Vec<f64>,
+    /// Of what runs in parallel, by node of the thread: accesses, and accesses x latency.
+    pace: Vec<(f64, f64)>,
+    local: f64,
+}
+
+/// What a placement does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::policy) struct Outcome {
+    /// Wall time of the waiting, ns.
+    pub time_ns: f64,
+    /// Share of the accesses whose page is on the nearest node.
+    pub local_share: f64,
+    /// Share of the accesses that the busiest node's memory serves.
+    pub busiest_share: f64,
+}
+
+/// Sums of a slice, or of a window of it.
+struct Part {
+    waits: f64,
+    drawn: Vec<f64>,
+    links: Vec<f64>,
+}
+
+impl<'a> Load<'a> {
+    pub fn new(world: &'a World<'a>) -> Load<'a> {
+        let (nodes, bins) = (world.nodes(), bins(world.clock.slices.len()));
+        let linked = nodes > 1 && nodes <= MOST_LINKED;
+        Load {
+            world,
+            nodes,
+            linked,
+            waits: vec![0.0; bins],
+            drawn: vec![0.0; bins * nodes],
+            links: vec![0.0; if linked { bins * nodes * nodes } else { 0 }],
+            pace: vec![(0.0, 0.0); nodes],
+            local: 0.0,
+        }
+    }
+
+    /// Adds an object's accesses.
+    pub fn add(&mut self, demands: &Demands, placement: &Placement<'_>, spill: &Spill) {
+        let Some(shares) = placement.shares() else {
+            self.add_pages(demands.list.iter(), placement, spill);
+            return;
+        };
+        for (&(bin, from), accesses) in &demands.sums {
+            for (to, share) in shares {
+                self.add_to(bin.into(), from.into(), *to, accesses * share, spill);
+            }
+        }
+    }
+
+    /// Adds some of an object's accesses, page by page.
+    pub fn add_pages<'d>(&mut self, list: impl Iterator<Item = &'d Demand>, placement: &Placement<'_>, spill: &Spill) {
+        // Neighbours in the list are on one page most of the time.
+        let mut last = ((u32::MAX, u32::MAX), 0);
+        for d in list {
+            if last.0 != (d.instance, d.page) {
+                last = ((d.instance, d.page), placement.node(d.instance, d.page));
+            }
+            self.add_to(d.bin.into(), d.from.into(), last.1, d.accesses.into(), spill);
+        }
+    }
+
+    fn add_to(&mut self, bin: usize, from: usize, to: usize, accesses: f64, spill: &Spill) {
+        for (node, share) in spill.of_node(to) {
+            self.add_one(bin, from, *node, accesses * share);
+        }
+    }
+
+    fn add_one(&mut self, bin: usize, from: usize, to: usize, accesses: f64) {
+        let latency = self.world.model().latency[from][to];
+        self.waits[bin] += accesses * latency;
+        self.drawn[bin * self.nodes + to] += accesses;
+        if self.linked && from != to {
+            self.links[(bin * self.nodes + from) * self.nodes + to] += accesses;
+        }
+        if self.world.home(from) == to {
+            self.local += accesses;
+        }
+        if !self.world.clock.slices.get(bin / (WINDOWS + 1)).is_none_or(|s| s.serial) {
+            self.pace[from].0 += accesses;
+            self.pace[from].1 += accesses * latency;
+        }
+    }
+
+    /// Latency per access of the threads that wait longest, over the mean; 1 where nothing runs in parallel.
+    fn worst_pace(&self) -> f64 {
+        let (all, waits) = self.pace.iter().fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1));
+        let taking_part = self.pace.iter().filter(|p| p.0 > 0.0).count().max(1);
+        let least = SETS_PACE * all / taking_part as f64;
+        let worst = self.pace.iter().filter(|p| p.0 > least).map(|p| p.1 / p.0).fold(0.0, f64::max);
+        if waits > 0.0 { (worst * all / waits).max(1.0) } else { 1.0 }
+    }
+
+    /// Adds it all up.
+    pub fn outcome(&self) -> Outcome {
+        let pace = self.worst_pace();
+        let mut time_ns = 0.0;
+        for (index, slice) in self.world.clock.slices.iter().enumerate() {
+            let pace = if slice.serial { 1.0 } else { pace };
+            let time = |part: &Part| self.time(part, slice.parallel / pace);
+            let parts: Vec<Part> = (0..=WINDOWS).map(|w| self.part(bin(index, w).into())).collect();
+            let mixed = time(&self.sum(parts.iter().map(|p| (p, 1.0))));
+            let windows = parts[1..].iter().map(|w| time(&self.sum([(w, 1.0), (&parts[0], 1.0 / WINDOWS as f64)])));
+            time_ns += (1.0 - IN_CONCERT) * mixed + IN_CONCERT * windows.sum::<f64>();
+        }
+        let mut by_node = vec![0.0; self.nodes];
+        self.drawn.iter().enumerate().for_each(|(i, a)| by_node[i % self.nodes] += a);
+        let all: f64 = by_node.iter().sum();
+        let of_all = |part: f64| if all > 0.0 { part / all } else { 0.0 };
+        Outcome {
+            time_ns,
+            local_share: of_all(self.local),
+            busiest_share: of_all(by_node.iter().copied().fold(0.0, f64::max)),
+        }
+    }
+
+    fn part(&self, bin: usize) -> Part {
+        let square = self.nodes * self.nodes;
+        Part {
+            waits: self.waits[bin],
+            drawn: self.drawn[bin * self.nodes..(bin + 1) * self.nodes].to_vec(),
+            links: if self.linked { self.links[bin * square..(bin + 1) * square].to_vec() } else { Vec::new() },
+        }
+    }
+
+    fn sum<'p>(&self, parts: impl IntoIterator<Item = (&'p Part, f64)>) -> Part {
+        let mut sum = Part { waits: 0.0, drawn: vec![0.0; self.nodes], links: Vec::new() };
+        for (part, weight) in parts {
+            sum.links.resize(part.links.len(), 0.0);
+            sum.waits += weight * part.waits;
+            sum.drawn.iter_mut().zip(&part.drawn).for_each(|(s, p)| *s += weight * p);
+            sum.links.iter_mut().zip(&part.links).for_each(|(s, p)| *s += weight * p);
+        }
+        sum
+    }
+
+    /// Time in which `parallel` threads get through a part: their waiting, the busiest controller, the busiest link.
+    fn time(&self, part: &Part, parallel: f64) -> f64 {
+        let bandwidth = &self.world.model().bandwidth;
+        let transfer = |accesses: f64, bytes_a_second: f64| {
+            accesses * LINES_IN_FLIGHT * LINE_BYTES / bytes_a_second.max(f64::MIN_POSITIVE) * 1e9
+        };
+        let controller = part.drawn.iter().enumerate().map(|(n, a)| transfer(*a, bandwidth[n][n])).fold(0.0, f64::max);
+        let links = part.links.iter().enumerate().filter(|(_, a)| **a > 0.0);
+        let link = links.map(|(i, a)| transfer(*a, bandwidth[i / self.nodes][i % self.nodes])).fold(0.0, f64::max);
+        (part.waits / parallel.max(f64::MIN_POSITIVE)).max(controller).max(link)
+    }
+}

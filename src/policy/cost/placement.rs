@@ -1,0 +1,261 @@
+//! On which node a page is under a placement: the formulas of the apply library for what a policy file says, the
+//! recorded first touchers for what it leaves to the kernel, a list of nodes for a page map.
+
+use numamma_plan::order::Order;
+use numamma_plan::plan::{self, HUGE_PAGE, PAGE, PlanError};
+use numamma_plan::policy::{PatternNote, Place};
+
+use super::World;
+use crate::policy::probe::extrapolate;
+use crate::profile::model::ThreadId;
+use crate::profile::summary::{Entry, TouchRun};
+
+/// Most pages looked at to find how much of an object goes to each node.
+const PROBES: u64 = 1024;
+
+/// Where the pages of one object are.
+pub(in crate::policy) struct Placement<'a> {
+    world: &'a World<'a>,
+    entry: &'a Entry,
+    layout: Layout,
+    /// One thread touched everything first.
+    alone: bool,
+}
+
+enum Layout {
+    /// On the node of the first toucher, or on the nearest of these nodes (of the model) to it.
+    Touched(Option<Vec<usize>>),
+    /// On the node of the thread that allocated the instance.
+    Local,
+    /// On each of these nodes in proportion: page by page, where the address decides.
+    Shares(Vec<(usize, f64)>),
+    /// Blocks of so many pages on these nodes in an order; per instance, as their sizes differ.
+    Blocks { nodes: Vec<usize>, pages: Vec<u64>, order: Order },
+    /// (instance, first page) of a group of pages and its node, ascending.
+    Map(Vec<((u32, u32), usize)>),
+}
+
+impl<'a> Placement<'a> {
+    fn new(world: &'a World<'a>, entry: &'a Entry, layout: Layout) -> Placement<'a> {
+        let alone = entry.touches.iter().all(|t| t.thread == entry.touches[0].thread);
+        Placement { world, entry, layout, alone }
+    }
+
+    /// What the kernel does on its own.
+    pub fn first_touch(world: &'a World<'a>, entry: &'a Entry) -> Placement<'a> {
+        Placement::new(world, entry, Layout::Touched(None))
+    }
+
+    /// Groups of pages, ascending by (instance, first page), each with its node of the model.
+    pub fn map(world: &'a World<'a>, entry: &'a Entry, groups: Vec<((u32, u32), usize)>) -> Placement<'a> {
+        Placement::new(world, entry, Layout::Map(groups))
+    }
+
+    /// What a rule of a policy file does.
+    ///
+    /// # Errors
+    /// As the apply library's: nodes the target lacks, a block size that cannot be computed.
+    pub fn of(
+        world: &'a World<'a>,
+        entry: &'a Entry,
+        place: &Place,
+        pattern: Option<&PatternNote>,
+    ) -> Result<Placement<'a>, PlanError> {
+        let ids = plan::node_list(place, &world.target.ids, world.target.threads)?;
+        let index = |id: &u32| world.target.ids.iter().position(|i| i == id).and_then(|i| world.memory.get(i)).copied();
+        let nodes: Vec<usize> = ids.iter().filter_map(index).collect();
+        let sizes: Vec<u64> = match entry.seen.as_slice() {
+            [] => vec![entry.size],
+            seen => seen.iter().map(|i| i.size).collect(),
+        };
+        let page = |size: u64| plan::page_size_of(place, size, world.target.thp);
+        let layout = |size: u64| plan::layout(place, pattern, size, page(size), nodes.len() as u64);
+        let layout = match layout(entry.size)? {
+            plan::Layout::Default => Layout::Touched(None),
+            plan::Layout::Bind | plan::Layout::Preferred => Layout::Touched(Some(nodes)),
+            plan::Layout::Local => Layout::Local,
+            // The kernel interleaves huge pages as wholes (interleave_nid with the shift of the page's order).
+            plan::Layout::Interleave if page(entry.size) == HUGE_PAGE => {
+                Layout::Blocks { nodes, pages: vec![HUGE_PAGE / PAGE], order: Order::Cyclic }
+            }
+            plan::Layout::Interleave => Layout::Shares(shares(&nodes, |_| 1.0)),
+            // The weights are the administrator's; those by bandwidth are what they are for.
+            plan::Layout::Weighted => Layout::Shares(shares(&nodes, |n| world.model().bandwidth[n][n])),
+            plan::Layout::Blocks(_, order) => {
+                let mut pages = Vec::with_capacity(sizes.len());
+                for size in sizes {
+                    pages.push(if let plan::Layout::Blocks(block, _) = layout(size)? { block.max(1) } else { 1 });
+                }
+                Layout::Blocks { nodes, pages, order }
+            }
+        };
+        Ok(Placement::new(world, entry, layout))
+    }
+
+    /// The nodes of a page that is on several in proportion, whichever page it is.
+    pub fn shares(&self) -> Option<&[(usize, f64)]> {
+        match &self.layout {
+            Layout::Shares(shares) => Some(shares),
+            _ => None,
+        }
+    }
+
+    /// Node of the model of a page, numbered as in a cell. For pages in proportion the first of their nodes.
+    pub fn node(&self, instance: u32, page: u32) -> usize {
+        match &self.layout {
+            Layout::Touched(None) => self.touched(instance, page),
+            Layout::Touched(Some(list)) => {
+                let near = self.touched(instance, page);
+                let latency = &self.world.model().latency[near];
+                list.iter().copied().min_by(|a, b| latency[*a].total_cmp(&latency[*b])).unwrap_or(near)
+            }
+            Layout::Local => self.allocated(instance),
+            Layout::Shares(shares) => shares.first().map_or(0, |s| s.0),
+            Layout::Blocks { nodes, pages, order } => {
+                let block = pages.get(instance as usize).or(pages.first()).copied().unwrap_or(1);
+                let index = order.node(self.whole_page(instance, page) / block, nodes.len().max(1) as u64);
+                nodes.get(index as usize).copied().unwrap_or(0)
+            }
+            Layout::Map(groups) => {
+                let at = groups.partition_point(|(first, _)| *first <= (instance, page));
+                groups.get(at.saturating_sub(1)).map_or(0, |(_, node)| *node)
+            }
+        }
+    }
+
+    /// Number of a page as a plan counts: 4 KiB pages from the object's first whole one. The page it shares with a
+    /// neighbour goes with the first.
+    fn whole_page(&self, instance: u32, page: u32) -> u64 {
+        let size = self.world.summary.header.page_size.max(PAGE);
+        let base = self.entry.seen.get(instance as usize).map_or(self.entry.vaddr, |i| i.base);
+        let number = u64::from(page) * (size / PAGE);
+        if base.is_multiple_of(PAGE) { number } else { number.saturating_sub(1) }
+    }
+
+    /// Node of the first toucher. Where no touch was recorded it is taken for the thread that allocated the instance,
+    /// and for the main thread when none was recorded for the whole object: programs fill their arrays there.
+    fn touched(&self, instance: u32, page: u32) -> usize {
+        let touches = &self.entry.touches;
+        let after = touches.partition_point(|t| (t.instance, t.page) <= (instance, page));
+        // Faults inside system calls are not seen: such a page goes with the one before it.
+        match after.checked_sub(1).and_then(|i| touches.get(i)).filter(|t| t.instance == instance) {
+            Some(run) => self.home_of(run.thread, self.part_of_run(run, page)),
+            None if touches.is_empty() => self.home_of_rank(0, 0.0),
+            None => self.allocated(instance),
+        }
+    }
+
+    /// How far into a run its page is. A lone toucher stays one thread on the target.
+    fn part_of_run(&self, run: &TouchRun, page: u32) -> f64 {
+        if self.alone { 0.0 } else { (f64::from(page - run.page) / f64::from(run.pages.max(1))).min(0.999) }
+    }
+
+    fn allocated(&self, instance: u32) -> usize {
+        let thread = self.entry.seen.get(instance as usize).and_then(|i| i.thread);
+        self.home_of(thread.unwrap_or_default(), 0.0)
+    }
+
+    fn home_of(&self, thread: ThreadId, part: f64) -> usize {
+        self.home_of_rank(self.world.ranks.get(&thread).copied().unwrap_or(0), part)
+    }
+
+    fn home_of_rank(&self, rank: u32, part: f64) -> usize {
+        let on_target = extrapolate(rank, part, self.world.ranks.len() as u32, self.world.target.threads);
+        self.world.home(self.world.node_of(on_target))
+    }
+
+    /// Bytes on each node of the model when all instances that live at a time are there.
+    pub fn bytes(&self) -> Vec<f64> {
+        let mut bytes = vec![0.0; self.world.nodes()];
+        let size = footprint(self.entry);
+        if let Some(shares) = self.shares() {
+            shares.iter().for_each(|(n, share)| bytes[*n] += share * size);
+            return bytes;
+        }
+        let instances = self.entry.seen.len().max(1) as u64;
+        let pages = self.entry.size.div_ceil(PAGE).max(1).saturating_mul(instances);
+        let probes = pages.min(PROBES);
+        for k in 0..probes {
+            // Evenly spaced over the instances one after the other, as if they were one object.
+            let at = (2 * k + 1) * instances;
+            let (instance, inside) = (at / (2 * probes), at % (2 * probes));
+            let size_of = self.entry.seen.get(instance as usize).map_or(self.entry.size, |i| i.size);
+            let pages = size_of.div_ceil(self.world.summary.header.page_size.max(1));
+            let page = (u128::from(pages) * u128::from(inside) / u128::from(2 * probes)) as u32;
+            bytes[self.node(instance as u32, page)] += size / probes as f64;
+        }
+        bytes
+    }
+}
+
+/// Nodes with their shares, in proportion to a weight.
+fn shares(nodes: &[usize], weight: impl Fn(usize) -> f64) -> Vec<(usize, f64)> {
+    let sum: f64 = nodes.iter().map(|n| weight(*n)).sum();
+    nodes.iter().map(|n| (*n, weight(*n) / sum.max(f64::MIN_POSITIVE))).collect()
+}
+
+/// Most bytes of the entry's known instances alive at a time.
+fn footprint(entry: &Entry) -> f64 {
+    let mut changes: Vec<(u64, i128)> = entry
+        .seen
+        .iter()
+        .flat_map(|i| [Some((i.born_ns, i128::from(i.size))), i.died_ns.map(|end| (end, -i128::from(i.size)))])
+        .flatten()
+        .collect();
+    // At the same nanosecond ends go before starts.
+    changes.sort_unstable();
+    let (mut now, mut most) = (0i128, 0i128);
+    for (_, change) in changes {
+        now += change;
+        most = most.max(now);
+    }
+    (most as f64).max(entry.size as f64)
+}
+
+/// What happens to pages for which a node has no room: they go to the nearest nodes that have.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::policy) struct Spill {
+    to: Vec<Vec<(usize, f64)>>,
+    /// Whether anything is moved.
+    pub any: bool,
+}
+
+impl Spill {
+    /// From the bytes that are to be on each node; `taken` are already there.
+    pub fn of(world: &World<'_>, wanted: &[f64], taken: &[f64]) -> Spill {
+        let mut room: Vec<f64> =
+            (0..world.nodes()).map(|n| world.capacity(n) - taken.get(n).copied().unwrap_or(0.0)).collect();
+        let mut to: Vec<Vec<(usize, f64)>> = Vec::with_capacity(wanted.len());
+        for (node, bytes) in wanted.iter().enumerate() {
+            let stay = bytes.min(room[node].max(0.0));
+            room[node] -= stay;
+            to.push(vec![(node, if *bytes > 0.0 { stay / bytes } else { 1.0 })]);
+        }
+        let mut any = false;
+        for (node, bytes) in wanted.iter().enumerate() {
+            let mut left = bytes * (1.0 - to[node][0].1);
+            if left <= 0.0 {
+                continue;
+            }
+            any = true;
+            let mut order = world.memory.clone();
+            order.sort_by(|a, b| world.model().latency[node][*a].total_cmp(&world.model().latency[node][*b]));
+            for other in order {
+                let moved = left.min(room[other].max(0.0));
+                if moved > 0.0 {
+                    room[other] -= moved;
+                    left -= moved;
+                    to[node].push((other, moved / bytes));
+                }
+            }
+            // More than the whole machine has: it is swapped, which no latency describes; it stays where it was to be.
+            to[node][0].1 += left / bytes;
+        }
+        Spill { to, any }
+    }
+
+    /// Nodes that pages meant for `node` are on, with their shares.
+    pub fn of_node(&self, node: usize) -> &[(usize, f64)] {
+        self.to.get(node).map_or(&[], Vec::as_slice)
+    }
+}

@@ -1,0 +1,176 @@
+//! The two programs of the NumaMMA paper (ICPP 2018), profiled with 32 threads, on its machine AMD48: four packages of
+//! two nodes of six cores.
+//!
+//! The profiles are generated from what the paper says: sizes, shares of the samples, who works where. Nothing in the
+//! model knows these programs. What the paper does not say is assumed, and said at each program.
+
+use numamma_plan::policy::{Block, PolicyKind, Size};
+
+use super::tests::{Random, entry, heap, numbered, profile};
+use super::*;
+use crate::detect::classify_all;
+use crate::profile::summary::{Entry, TouchRun};
+
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+const THREADS: u64 = 32;
+
+fn amd48(thp: &str) -> Target {
+    let model = crate::topology::synthetic::parse("pack:4 numa:2 core:6").unwrap().model().unwrap();
+    Target::of(model, 48, target::huge_pages(thp))
+}
+
+/// First touches in pieces of `step` bytes.
+fn touched(mut e: Entry, step: u64, mut by: impl FnMut(u64) -> u32) -> Entry {
+    let run = |i: u64| TouchRun {
+        instance: 0,
+        page: (i * step / PAGE) as u32,
+        pages: (step.min(e.size - i * step) / PAGE) as u32,
+        thread: by(i * step),
+        time_ns: i,
+    };
+    e.touches = (0..e.size.div_ceil(step)).map(run).collect();
+    e
+}
+
+/// The thread that works at `at` when every `whole` bytes are split over the threads in order.
+fn split(at: u64, whole: u64) -> u32 {
+    (at % whole * THREADS / whole) as u32
+}
+
+fn stack(cost: u64, samples: u64) -> Entry {
+    let mut stack = entry("stack", 8 * MIB, cost, samples, |_, r| r.below(THREADS) as u32);
+    stack.kind = ObjectKind::Stack;
+    stack
+}
+
+/// NPB LU: `cvar` 58 % of the samples, `cexact` 23 %, `cjac` 10 %; what is left is taken for stack.
+///
+/// First touch is not in the paper. In the published source both blocks are initialised by parallel loops over the same
+/// index as the computation (`setiv`, `erhs`; `cjac` by the loop over j at the top of `ssor`), so that with threads
+/// that stay where they are first touch would be as good as the advice. The published time (102.53 s, against 81.05 s
+/// placed with threads bound) says that it was not. So the threads are taken to have moved between initialisation and
+/// computation: each plane of `cvar` (1 MiB) was first touched by any thread. `cjac` is left as in the source.
+fn lu(thp: &str, samples: u64) -> Summary {
+    let mut r = Random(41);
+    let cvar = entry("cvar", 558 * MIB, 58, samples, |at, _| split(at, 160 * MIB));
+    let cjac = entry("cjac", 20 * MIB, 10, samples / 5, |at, _| split(at, 5 * MIB));
+    profile(
+        THREADS as u32,
+        thp,
+        numbered(vec![
+            touched(cvar, MIB, |_| r.below(THREADS) as u32),
+            entry("cexact", 520, 23, samples / 10, |_, r| r.below(THREADS) as u32),
+            touched(cjac, 5 * MIB / THREADS / PAGE * PAGE, |at| split(at, 5 * MIB)),
+            stack(9, samples / 5),
+        ]),
+    )
+}
+
+/// PARSEC Streamcluster: 88 % of the samples on the stack; of the rest `block` has 66 % and `points` 31 %. The main
+/// thread reads the input into both (`SimStream::read` and the loop in `streamCluster`), so it touches them first.
+fn streamcluster(samples: u64) -> Summary {
+    let points = entry("points", 6 * MIB, 37, samples / 3, |at, _| split(at, 6 * MIB));
+    let block = entry("block", 98 * MIB, 79, samples, |_, r| r.below(THREADS) as u32);
+    profile(
+        THREADS as u32,
+        "never",
+        numbered(vec![
+            stack(880, samples),
+            touched(heap(block, &[0x100, 0x200]), 98 * MIB, |_| 0),
+            touched(heap(points, &[0x110, 0x200]), 6 * MIB, |_| 0),
+        ]),
+    )
+}
+
+fn advised(summary: &Summary, thp: &str) -> Advice {
+    advise(summary, &classify_all(summary), &amd48(thp)).unwrap()
+}
+
+fn rule<'a>(advice: &'a Advice, name: &str) -> &'a ObjectRule {
+    advice
+        .items
+        .iter()
+        .find(|i| i.name == name)
+        .and_then(|i| i.rule.as_ref().ok())
+        .unwrap_or_else(|| panic!("{advice:#?}"))
+}
+
+/// The same objects, filled by the main thread: the case in which the block sizes matter.
+fn filled_by_main(mut summary: Summary) -> Summary {
+    for e in &mut summary.entries {
+        e.touches = vec![TouchRun { instance: 0, page: 0, pages: (e.size / PAGE) as u32, thread: 0, time_ns: 0 }];
+    }
+    summary
+}
+
+#[test]
+fn block_sizes_of_lu() {
+    let block = |thp: &str, name: &str| {
+        let advice = advised(&filled_by_main(lu(thp, 20_000)), thp);
+        let rule = rule(&advice, name).clone();
+        assert_eq!(rule.place.policy, PolicyKind::BlockCyclic, "{rule:#?}");
+        assert_eq!(rule.place.nodes.as_deref(), Some("all"));
+        assert!(rule.why.as_ref().unwrap().contains("priced: "), "{rule:#?}");
+        rule.place.block
+    };
+    assert_eq!(block("always", "cvar"), Some(Block::Size(Size(20 * MIB))));
+    assert_eq!(block("never", "cvar"), Some(Block::Size(Size(20 * MIB))));
+    assert_eq!(block("always", "cjac"), Some(Block::Size(Size(2 * MIB))), "huge pages");
+    assert_eq!(block("never", "cjac"), Some(Block::Size(Size(640 << 10))));
+}
+
+#[test]
+fn lu_leaves_what_first_touch_does_right() {
+    let advice = advised(&lu("never", 20_000), "never");
+    assert_eq!(rule(&advice, "cvar").place.block, Some(Block::Size(Size(20 * MIB))));
+    let cjac = advice.items.iter().find(|i| i.name == "cjac").unwrap();
+    assert!(cjac.rule.as_ref().is_err_and(|e| e.contains("first touch is as good")), "{cjac:#?}");
+}
+
+#[test]
+fn policies_of_streamcluster() {
+    let advice = advised(&streamcluster(10_000), "never");
+    assert_eq!(rule(&advice, "block").place.policy, PolicyKind::Interleave);
+    let points = &rule(&advice, "points").place;
+    assert_eq!((points.policy, points.block), (PolicyKind::Block, Some(Block::Size(Size(768 << 10)))));
+}
+
+/// The policies by time, fastest first.
+fn order(summary: &Summary) -> Vec<(String, f64)> {
+    let (patterns, target) = (classify_all(summary), amd48("never"));
+    let advice = advise(summary, &patterns, &target).unwrap();
+    let found = predict(summary, &patterns, &target, &advice, &[]).unwrap();
+    let options = crate::report::predict::Options { width: 80, color: false, objects: false };
+    println!("{}", crate::report::predict::text(&found, &options));
+    let mut order: Vec<(String, f64)> =
+        found.policies.into_iter().filter(|p| p.name != "best possible").map(|p| (p.name, p.time)).collect();
+    order.sort_by(|a, b| a.1.total_cmp(&b.1));
+    assert!(order.windows(2).all(|w| w[0].1 < w[1].1 * 0.999), "no order among equals: {order:?}");
+    order
+}
+
+fn names(order: &[(String, f64)]) -> Vec<&str> {
+    order.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+/// The order must not hang on the number of samples of the hottest object.
+const SAMPLES: [u64; 4] = [5_000, 10_000, 20_000, 80_000];
+
+/// Published: 81.05, 102.53, 106.86 and 109.88 s.
+#[test]
+fn lu_in_the_published_order() {
+    for samples in SAMPLES {
+        let order = order(&lu("never", samples));
+        assert_eq!(names(&order), ["advised", "first-touch", "interleave", "block-naive"], "{samples}: {order:?}");
+    }
+}
+
+/// Published: 73.32, 76.76, 79.75 and 93.72 s.
+#[test]
+fn streamcluster_in_the_published_order() {
+    for samples in SAMPLES {
+        let order = order(&streamcluster(samples));
+        assert_eq!(names(&order), ["advised", "interleave", "block-naive", "first-touch"], "{samples}: {order:?}");
+    }
+}

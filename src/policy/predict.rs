@@ -1,0 +1,339 @@
+//! The whole run on the target under several policies, by the cost model: first touch, interleave, block-naive, the
+//! advised policy, the files given, and the best placement that was found.
+//!
+//! Objects are gone through one at a time, so memory is bounded by the pages of the largest one.
+
+use numamma_plan::policy::{Place, Policy, PolicyKind};
+use serde::Serialize;
+
+use super::cost::{Demands, Load, Outcome, PageMap, Placement, Spill, World};
+use super::{Advice, AdviceError, Target, matching};
+use crate::detect::{Pattern, cost_shares, limits::HOT_SHARE, thread_ranks};
+use crate::profile::summary::{Entry, Summary};
+
+/// A policy file to price.
+#[derive(Debug, Clone)]
+pub struct Given {
+    /// What the table calls it.
+    pub name: String,
+    /// What it says.
+    pub policy: Policy,
+}
+
+/// One policy's price.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PolicyPrice {
+    /// `first-touch`, `interleave`, `block-naive`, `advised`, `best possible`, or the name of a file.
+    pub name: String,
+    /// Share of the priced accesses whose page is on the thread's own node, 0 to 1; none without such accesses.
+    pub local_share: Option<f64>,
+    /// Share of them that the busiest node's memory serves; 1 / nodes when balanced.
+    pub busiest_node_share: Option<f64>,
+    /// Estimated time over that of first touch.
+    pub time: f64,
+    /// The inverse.
+    pub speedup: f64,
+}
+
+/// One object under every policy, as if its accesses were the only ones that wait.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ObjectPrice {
+    /// Name for people.
+    pub name: String,
+    /// Share of the run's cost, 0 to 1.
+    pub share: f64,
+    /// Its pattern.
+    pub pattern: &'static str,
+    /// In the order of [`Prediction::policies`]; times are of the object's waiting.
+    pub policies: Vec<PolicyPrice>,
+}
+
+/// The table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Prediction {
+    /// For people: the target.
+    pub target: String,
+    /// First touch, interleave, block-naive, advised, the given ones, best possible.
+    pub policies: Vec<PolicyPrice>,
+    /// Objects with at least 1 % of the cost whose waiting is priced, highest share first.
+    pub objects: Vec<ObjectPrice>,
+    /// Share of the run's cost that is priced: all but stacks, unknown addresses, and what is under a page.
+    pub priced_share: f64,
+    /// What the model rests on, a sentence each.
+    pub inputs: Vec<String>,
+    /// What the reader must know.
+    pub remarks: Vec<String>,
+}
+
+/// Why there is no table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PredictError {
+    /// The profile cannot be used.
+    Profile(AdviceError),
+    /// A rule of a given policy cannot be applied on the target.
+    Rule {
+        /// The policy.
+        policy: String,
+        /// The object.
+        object: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl std::fmt::Display for PredictError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PredictError::Profile(e) => e.fmt(f),
+            PredictError::Rule { policy, object, reason } => write!(
+                f,
+                "{policy}: object {object}: {reason}; the target of the prediction lacks what the policy names: \
+                 change --target (or --nodes), or make the policy anew with `numamma advise` and the same target"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PredictError {}
+
+/// What is priced besides the page map, in the order of the table.
+enum Column<'a> {
+    FirstTouch,
+    All(Place),
+    File { name: &'a str, policy: &'a Policy, used: Vec<bool> },
+}
+
+impl<'a> Column<'a> {
+    fn name(&self) -> &str {
+        match self {
+            Column::FirstTouch => "first-touch",
+            Column::All(place) if place.policy == PolicyKind::Interleave => "interleave",
+            Column::All(_) => "block-naive",
+            Column::File { name, .. } => name,
+        }
+    }
+
+    fn file(name: &'a str, policy: &'a Policy) -> Column<'a> {
+        Column::File { name, policy, used: vec![false; policy.objects.len()] }
+    }
+
+    fn placement(&mut self, world: &'a World<'a>, entry: &'a Entry) -> Result<Placement<'a>, PredictError> {
+        let failed = |policy: &str, object: &str, reason: String| PredictError::Rule {
+            policy: policy.to_owned(),
+            object: object.to_owned(),
+            reason,
+        };
+        match self {
+            Column::FirstTouch => Ok(Placement::first_touch(world, entry)),
+            Column::All(place) => Placement::of(world, entry, place, None)
+                .map_err(|e| failed("built-in policy", &entry.name, e.to_string())),
+            Column::File { name, policy, used } => match matching::rule_of(world.summary, entry, policy) {
+                Some(index) => {
+                    used[index] = true;
+                    let rule = &policy.objects[index];
+                    Placement::of(world, entry, &rule.place, rule.pattern.as_ref())
+                        .map_err(|e| failed(name, rule.name(), e.to_string()))
+                }
+                None => Ok(Placement::first_touch(world, entry)),
+            },
+        }
+    }
+}
+
+/// Prices the run. `advice` must have been made for the same profile and target.
+///
+/// # Errors
+/// See [`PredictError`].
+pub fn predict(
+    summary: &Summary,
+    patterns: &[Pattern],
+    target: &Target,
+    advice: &Advice,
+    given: &[Given],
+) -> Result<Prediction, PredictError> {
+    if patterns.len() != summary.entries.len() {
+        let e = AdviceError::Patterns { entries: summary.entries.len(), patterns: patterns.len() };
+        return Err(PredictError::Profile(e));
+    }
+    let ranks = thread_ranks(summary);
+    if ranks.is_empty() {
+        return Err(PredictError::Profile(AdviceError::NoThreads));
+    }
+    let world = World::new(summary, &ranks, target);
+    let everywhere = |policy| Place { policy, ..Place::default() };
+    let mut columns = vec![
+        Column::FirstTouch,
+        Column::All(everywhere(PolicyKind::Interleave)),
+        Column::All(everywhere(PolicyKind::Block)),
+        Column::file("advised", &advice.policy),
+    ];
+    columns.extend(given.iter().map(|g| Column::file(&g.name, &g.policy)));
+    Table::fill(&world, patterns, columns)
+}
+
+/// The table while it is filled.
+struct Table<'a> {
+    world: &'a World<'a>,
+    columns: Vec<Column<'a>>,
+    spills: Vec<Spill>,
+    loads: Vec<Load<'a>>,
+    best: Load<'a>,
+    waited_ns: Vec<f64>,
+    objects: Vec<ObjectPrice>,
+    priced_share: f64,
+}
+
+impl<'a> Table<'a> {
+    fn fill(
+        world: &'a World<'a>,
+        patterns: &[Pattern],
+        mut columns: Vec<Column<'a>>,
+    ) -> Result<Prediction, PredictError> {
+        let entries: Vec<&Entry> = world.summary.entries.iter().filter(|e| world.waits(e)).collect();
+        let mut spills = Vec::with_capacity(columns.len());
+        for column in &mut columns {
+            let mut bytes = vec![0.0; world.nodes()];
+            for entry in &entries {
+                let own = column.placement(world, entry)?.bytes();
+                bytes.iter_mut().zip(own).for_each(|(sum, b)| *sum += b);
+            }
+            spills.push(Spill::of(world, &bytes, &[]));
+        }
+        let mut table = Table {
+            world,
+            loads: columns.iter().map(|_| Load::new(world)).collect(),
+            columns,
+            spills,
+            best: Load::new(world),
+            waited_ns: vec![0.0; world.clock.slices.len()],
+            objects: Vec::new(),
+            priced_share: 0.0,
+        };
+        let shares = cost_shares(world.summary);
+        for ((entry, pattern), share) in world.summary.entries.iter().zip(patterns).zip(shares) {
+            if world.waits(entry) && !entry.cells.is_empty() {
+                table.add(entry, pattern, share)?;
+            }
+        }
+        Ok(table.done())
+    }
+
+    fn add(&mut self, entry: &'a Entry, pattern: &Pattern, share: f64) -> Result<(), PredictError> {
+        let world = self.world;
+        let demands = Demands::of(world, entry, Some(pattern));
+        self.waited_ns.iter_mut().zip(&demands.waited_ns).for_each(|(sum, w)| *sum += w);
+        self.priced_share += share;
+        let hot = share >= HOT_SHARE;
+        let mut outcomes = Vec::with_capacity(self.columns.len() + 1);
+        let mut placements = Vec::with_capacity(self.columns.len());
+        for ((column, spill), load) in self.columns.iter_mut().zip(&self.spills).zip(&mut self.loads) {
+            let placement = column.placement(world, entry)?;
+            load.add(&demands, &placement, spill);
+            if hot {
+                let mut alone = Load::new(world);
+                alone.add(&demands, &placement, spill);
+                outcomes.push(alone.outcome());
+            }
+            placements.push((placement, spill));
+        }
+        if !hot {
+            // Too small to look for the best: as advised.
+            let (placement, spill) = &placements[ADVISED];
+            self.best.add(&demands, placement, spill);
+            return Ok(());
+        }
+        let map = PageMap::best(world, entry, &demands, &[]);
+        let cheapest = |a: &(usize, &Outcome), b: &(usize, &Outcome)| a.1.time_ns.total_cmp(&b.1.time_ns);
+        let (index, least) = outcomes.iter().enumerate().min_by(cheapest).map_or((0, outcomes[0]), |(i, o)| (i, *o));
+        match map.filter(|m| m.outcome.time_ns < least.time_ns) {
+            Some(map) => {
+                map.add_to(&mut self.best, &demands);
+                outcomes.push(map.outcome);
+            }
+            None => {
+                self.best.add(&demands, &placements[index].0, placements[index].1);
+                outcomes.push(least);
+            }
+        }
+        let policies = self.prices(&outcomes, 0.0);
+        self.objects.push(ObjectPrice { name: entry.name.clone(), share, pattern: pattern.kind.as_str(), policies });
+        Ok(())
+    }
+
+    /// Outcomes of all columns and of the best, next to the first; `compute_ns` is added to each.
+    fn prices(&self, outcomes: &[Outcome], compute_ns: f64) -> Vec<PolicyPrice> {
+        let first = outcomes.first().map_or(0.0, |o| o.time_ns) + compute_ns;
+        let names = self.columns.iter().map(Column::name).chain([BEST]);
+        let price = |(name, o): (&str, &Outcome)| {
+            let time = if first > 0.0 { (o.time_ns + compute_ns) / first } else { 1.0 };
+            PolicyPrice {
+                name: name.to_owned(),
+                local_share: (o.busiest_share > 0.0).then_some(o.local_share),
+                busiest_node_share: (o.busiest_share > 0.0).then_some(o.busiest_share),
+                time,
+                speedup: if time > 0.0 { 1.0 / time } else { 1.0 },
+            }
+        };
+        names.zip(outcomes).map(price).collect()
+    }
+
+    fn done(self) -> Prediction {
+        let compute_ns = self.world.compute_ns(&self.waited_ns);
+        let mut outcomes: Vec<Outcome> = self.loads.iter().map(Load::outcome).collect();
+        // Objects share controllers, so what is best for each need not be best for all.
+        let best = outcomes.iter().copied().chain([self.best.outcome()]).min_by(|a, b| a.time_ns.total_cmp(&b.time_ns));
+        outcomes.extend(best);
+        let policies = self.prices(&outcomes, compute_ns);
+        let mut remarks = remarks(self.world);
+        for (column, spill) in self.columns.iter().zip(&self.spills) {
+            if spill.any {
+                remarks.push(format!(
+                    "{}: not all of it fits where it should be; the rest is on the nearest nodes.",
+                    column.name()
+                ));
+            }
+            let Column::File { name, policy, used } = column else { continue };
+            let idle = policy.objects.iter().zip(used).filter(|(_, used)| !**used).map(|(rule, _)| rule.name());
+            let idle: Vec<&str> = idle.collect();
+            if !idle.is_empty() {
+                remarks.push(format!("{name}: no object of the profile is named by its rule for {}.", idle.join(", ")));
+            }
+        }
+        Prediction {
+            target: self.world.model().name.clone(),
+            policies,
+            objects: self.objects,
+            priced_share: self.priced_share,
+            inputs: self.world.inputs(),
+            remarks,
+        }
+    }
+}
+
+/// Index of the advised policy's column.
+const ADVISED: usize = 3;
+/// Name of the last column.
+const BEST: &str = "best possible";
+
+fn remarks(world: &World<'_>) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if world.target.nodes < 2 {
+        remarks.push("The target has one node: all memory is local, and no policy can differ from another.".into());
+    } else if world.target.portable {
+        remarks.push(format!(
+            "This machine has one node; the table is for {} equal nodes. Use --nodes N for another machine.",
+            world.target.nodes
+        ));
+    }
+    if world.ranks.len() < 2 {
+        remarks.push("The profile has one thread: the run is priced as serial, whatever the target's threads.".into());
+    }
+    let touched = world.summary.entries.iter().filter(|e| world.waits(e)).any(|e| !e.touches.is_empty());
+    if !touched {
+        remarks.push("The profile holds no first touches: the main thread is taken to touch everything first.".into());
+    }
+    if world.summary.ending.is_none() {
+        remarks.push("The recording was cut off; the table rests on the part that was kept.".into());
+    }
+    remarks
+}

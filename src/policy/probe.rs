@@ -1,0 +1,78 @@
+//! Evenly spaced places of a sliced object: who of the target's threads uses each, and how many of them a layout of
+//! blocks brings to their users.
+
+use crate::detect::Slice;
+
+/// Places looked at when a distribution is checked.
+const PROBES: u64 = 8192;
+/// Nodes Linux can number.
+const MOST_NODES: usize = 1024;
+
+/// Blocks of `block` bytes on nodes in `order`, and the share of the object that so comes to its users.
+pub(super) struct Layout {
+    pub order: Vec<u32>,
+    pub block: u64,
+    pub local: f64,
+}
+
+/// Evenly spaced places of an object with the thread of the target that uses each.
+pub(super) struct Probe<'a> {
+    pub slices: &'a [Slice],
+    pub size: u64,
+    pub whole: u64,
+    /// Threads of the profile and of the target.
+    pub seen: u32,
+    pub threads: u32,
+}
+
+/// The target's thread that does what thread `rank` of `seen` did, `part` (0 to 1) of the way through its slice: ranks
+/// are places in [0, 1), so a pattern seen with T threads holds for T'.
+pub(super) fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 {
+    if seen == threads {
+        return rank;
+    }
+    let place = (f64::from(rank) + part) / f64::from(seen.max(1));
+    ((place * f64::from(threads)) as u32).min(threads.saturating_sub(1))
+}
+
+impl Probe<'_> {
+    pub fn places(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let step = (self.size / PROBES).max(1);
+        (0..self.size.div_ceil(step)).filter_map(move |i| {
+            let at = i * step + step / 2;
+            let inside = at % self.whole.max(1);
+            let index = self.slices.partition_point(|s| s.end <= inside);
+            let slice = self.slices.get(index).filter(|s| s.start <= inside)?;
+            let part = (inside - slice.start) as f64 / (slice.end - slice.start).max(1) as f64;
+            Some((at, extrapolate(slice.thread, part, self.seen, self.threads)))
+        })
+    }
+
+    /// Share of the places whose block's node is the thread's.
+    pub fn local(&self, order: &[u32], block: u64, node_of: impl Fn(u32) -> u32) -> f64 {
+        let (mut all, mut good) = (0u64, 0u64);
+        for (at, thread) in self.places() {
+            all += 1;
+            let node = order.get((at / block % order.len().max(1) as u64) as usize);
+            good += u64::from(node == Some(&node_of(thread)));
+        }
+        if all == 0 { 0.0 } else { good as f64 / all as f64 }
+    }
+
+    /// For each block of the cycle the node that most of its users are on. Blocks that no place falls into are left
+    /// out at the end.
+    pub fn wanted(&self, count: u32, block: u64, node_of: impl Fn(u32) -> u32) -> Vec<u32> {
+        let mut votes = vec![vec![0u64; MOST_NODES]; count as usize];
+        for (at, thread) in self.places() {
+            let index = (at / block % u64::from(count.max(1))) as usize;
+            if let Some(vote) = votes[index].get_mut(node_of(thread) as usize) {
+                *vote += 1;
+            }
+        }
+        let best = |v: &Vec<u64>| {
+            let most = v.iter().copied().max().filter(|m| *m > 0)?;
+            v.iter().position(|x| *x == most).map(|i| i as u32)
+        };
+        votes.iter().map_while(best).collect()
+    }
+}
