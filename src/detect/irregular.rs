@@ -21,12 +21,16 @@ pub(crate) fn irregular(samples: &Samples, end: u64, skew: u64) -> Option<Patter
     let mut best: Option<Level> = None;
     let mut shift = 0;
     while shift == 0 || samples.pages >> shift >= FEWEST_PLACES {
+        let value = |l: &Level| l.share * l.sigma.min(LASTING);
         if let Some(level) = halves.level(shift)
             && level.sigma >= AFFINITY_SIGMA
             && level.excess >= AFFINITY_PAIRS
             && level.share >= STRUCTURE_MIN
-            && best.as_ref().is_none_or(|b| level.share * level.sigma.min(LASTING) > b.share * b.sigma.min(LASTING))
         {
+            // Larger places mix more owners: once that costs more than their samples bring, it always does.
+            if best.as_ref().is_some_and(|b| value(b) >= value(&level)) {
+                break;
+            }
             best = Some(level);
         }
         shift += LEVEL_SHIFT;
