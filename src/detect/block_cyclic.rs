@@ -240,9 +240,10 @@ fn choose(points: &Points, fits: &[Fit], best: Fit) -> (Fit, f64) {
     }
 }
 
-/// Pages by which a period can be wrong before it misplaces [`MISPLACED`] samples: an error of one page shifts the edges of
-/// the last repeat by `repeats` pages and those between by half as much on average, and half of the samples there still
-/// find their owner. The likelihood alone claims more: its best period is the best of many that fit by chance.
+/// Pages by which a period can be wrong before it misplaces [`MISPLACED`] samples: an error of one page shifts the
+/// edges of the last repeat by `repeats` pages and those between by half as much on average, and half of the samples
+/// there still find their owner. The likelihood alone claims more: its best period is the best of many that fit by
+/// chance.
 fn resolution(points: &Points, fit: &Fit) -> f64 {
     let telling = points.samples * fit.structure * fit.owners() as f64;
     MISPLACED * 4.0 * fit.period / (telling * repeats(points, fit.period)).max(1.0)

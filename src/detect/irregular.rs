@@ -1,7 +1,8 @@
 //! Irregular: pages have their threads, all the time, but no formula says which. A page map can place it.
 //!
-//! The samples are parted in time: what an early and a late sample of the same pages agree on ([`super::affinity`]) lasts.
-//! Chunks that are handed out anew in each step agree within a moment but not between the halves, and so do not count.
+//! The samples are parted in time: what an early and a late sample of the same pages agree on ([`super::affinity`])
+//! lasts. Chunks that are handed out anew in each step agree within a moment but not between the halves, and so do not
+//! count.
 
 use super::affinity::{Halves, Level};
 use super::limits::{AFFINITY_PAIRS, AFFINITY_SIGMA, STRUCTURE_MIN};

@@ -23,8 +23,9 @@ pub(crate) struct Line {
 
 /// Lines of the rank spectrum worth folding: the true one is the strongest unless the order is permuted.
 const RANK_LINES: usize = 4;
-/// Weakest line of the rank spectrum worth folding: slices in thread order that explain the least share that counts give
-/// 0.4 x 0.9 (the sinc of a slice); unequal slices and missing threads less. Permuted orders are left to the pair spectrum.
+/// Weakest line of the rank spectrum worth folding: slices in thread order that explain the least share that counts
+/// give 0.4 x 0.9 (the sinc of a slice); unequal slices and missing threads less. Permuted orders are left to the pair
+/// spectrum.
 const WEAKEST_LINE: f64 = 0.15;
 /// Lines of the pair spectrum whose sub-multiples are tried.
 const PAIR_LINES: usize = 6;
