@@ -1,5 +1,5 @@
-//! How fast objects are classified: 1,000 objects of all classes with 100,000 samples each, as the truth suite plants them
-//! (2 to 256 threads, 64 to a million pages, noise, permuted orders).
+//! How fast objects are classified: 1,000 objects of all classes with 100,000 samples each, as the truth suite plants
+//! them (2 to 256 threads, 64 to a million pages, noise, permuted orders).
 //!
 //! Bars: 10 s of one core in all, and memory that more samples of the same pages do not raise.
 //! `cargo bench --bench detection`; CPU time of the classifying thread, without the making of the traces.

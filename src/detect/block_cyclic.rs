@@ -10,7 +10,7 @@ use super::spectrum;
 /// Points used while candidates are only compared; the winner is refined with all.
 const SCAN_POINTS: usize = 3_000;
 /// Points used while the winner is refined; all of them only decide between periods that these leave open.
-const REFINE_POINTS: usize = 10_000;
+const REFINE_POINTS: usize = 6_000;
 /// Trial periods of one local scan at most.
 const SCAN_TRIALS: usize = 400;
 /// Threads from which a permuted order can hide from the rank spectrum: any order of three is a rotation of the
@@ -56,6 +56,9 @@ pub(crate) fn find(
         for period in spectrum::pair_periods(points) {
             let fit = scan(&thin, folder, period, 0.1);
             keep_better(&mut best, fit);
+            if best.as_ref().is_some_and(&good_enough) {
+                break;
+            }
         }
     }
     let best = fundamental(&thin, folder, best?);
@@ -237,9 +240,10 @@ fn choose(points: &Points, fits: &[Fit], best: Fit) -> (Fit, f64) {
     }
 }
 
-/// Pages by which a period can be wrong before it misplaces [`MISPLACED`] samples: an error of one page shifts the edges of
-/// the last repeat by `repeats` pages and those between by half as much on average, and half of the samples there still
-/// find their owner. The likelihood alone claims more: its best period is the best of many that fit by chance.
+/// Pages by which a period can be wrong before it misplaces [`MISPLACED`] samples: an error of one page shifts the
+/// edges of the last repeat by `repeats` pages and those between by half as much on average, and half of the samples
+/// there still find their owner. The likelihood alone claims more: its best period is the best of many that fit by
+/// chance.
 fn resolution(points: &Points, fit: &Fit) -> f64 {
     let telling = points.samples * fit.structure * fit.owners() as f64;
     MISPLACED * 4.0 * fit.period / (telling * repeats(points, fit.period)).max(1.0)

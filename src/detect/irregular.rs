@@ -1,7 +1,8 @@
 //! Irregular: pages have their threads, all the time, but no formula says which. A page map can place it.
 //!
-//! The samples are parted in time: what an early and a late sample of the same pages agree on ([`super::affinity`]) lasts.
-//! Chunks that are handed out anew in each step agree within a moment but not between the halves, and so do not count.
+//! The samples are parted in time: what an early and a late sample of the same pages agree on ([`super::affinity`])
+//! lasts. Chunks that are handed out anew in each step agree within a moment but not between the halves, and so do not
+//! count.
 
 use super::affinity::{Halves, Level};
 use super::limits::{AFFINITY_PAIRS, AFFINITY_SIGMA, STRUCTURE_MIN};
@@ -21,12 +22,16 @@ pub(crate) fn irregular(samples: &Samples, end: u64, skew: u64) -> Option<Patter
     let mut best: Option<Level> = None;
     let mut shift = 0;
     while shift == 0 || samples.pages >> shift >= FEWEST_PLACES {
+        let value = |l: &Level| l.share * l.sigma.min(LASTING);
         if let Some(level) = halves.level(shift)
             && level.sigma >= AFFINITY_SIGMA
             && level.excess >= AFFINITY_PAIRS
             && level.share >= STRUCTURE_MIN
-            && best.as_ref().is_none_or(|b| level.share * level.sigma.min(LASTING) > b.share * b.sigma.min(LASTING))
         {
+            // Larger places mix more owners: once that costs more than their samples bring, it always does.
+            if best.as_ref().is_some_and(|b| value(b) >= value(&level)) {
+                break;
+            }
             best = Some(level);
         }
         shift += LEVEL_SHIFT;

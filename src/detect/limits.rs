@@ -52,26 +52,27 @@ pub const SERIAL_STRAY: f64 = 0.01;
 pub const PERIOD_TOLERANCE: f64 = 2.0;
 
 /// Loss of log-likelihood at which a period between whole pages gives way to the next whole one. Edges fall between
-/// samples, so the best of many trial periods exceeds the true one by a few nats: with two nats one generated trace in a hundred kept a wrong fraction, with six none.
+/// samples, so the best of many trial periods exceeds the true one by a few nats: with two nats one generated trace in
+/// a hundred kept a wrong fraction, with six none.
 pub const WHOLE_TOLERANCE: f64 = 6.0;
 
-/// Misplaced samples from which a period is told from its neighbour. Each costs about two nats, so three are the six nats of
-/// [`WHOLE_TOLERANCE`].
+/// Misplaced samples from which a period is told from its neighbour. Each costs about two nats, so three are the six
+/// nats of [`WHOLE_TOLERANCE`].
 pub const MISPLACED: f64 = 3.0;
 
 /// Longest period looked for, as a part of the object: less than a third of a repeat says nothing.
 pub const LONGEST_PERIOD: f64 = 1.0 / 1.3;
 
-/// Standard deviations by which early and late samples of a page must agree beyond chance for `irregular`: one chance in
-/// 10^9 for normal deviates, with room for accesses that come in bursts.
+/// Standard deviations by which early and late samples of a page must agree beyond chance for `irregular`: one chance
+/// in 10^9 for normal deviates, with room for accesses that come in bursts.
 pub const AFFINITY_SIGMA: f64 = 6.0;
 
-/// Agreeing pairs of an early and a late sample beyond chance that affinity takes: fewer are counts too small for standard
-/// deviations to mean what they say.
+/// Agreeing pairs of an early and a late sample beyond chance that affinity takes: fewer are counts too small for
+/// standard deviations to mean what they say.
 pub const AFFINITY_PAIRS: f64 = 20.0;
 
-/// Samples per slice that slices take on average: with fewer, neighbours of one thread found by chance among hundreds of
-/// threads pass for slices (two of 2,000 random traces).
+/// Samples per slice that slices take on average: with fewer, neighbours of one thread found by chance among hundreds
+/// of threads pass for slices (two of 2,000 random traces).
 pub const SAMPLES_PER_SLICE: f64 = 2.0;
 
 /// Share of an object's samples that a phase must have: a shorter one cannot pay for moving the pages twice.
@@ -85,12 +86,14 @@ pub const READ_ONLY_STRAY: f64 = 0.005;
 /// three).
 pub const READ_ONLY_SAMPLES: f64 = 100.0;
 
-/// Highest rate that is advised, Hz: beyond a few kHz the timer sampler has stopped machines, and the recorder refuses more.
+/// Highest rate that is advised, Hz: beyond a few kHz the timer sampler has stopped machines, and the recorder refuses
+/// more.
 pub const HIGHEST_RATE: f64 = 4000.0;
 
-/// Share of an object's accesses that must come after its last write: copies cost a pass over the object per node, which a
-/// quarter of its use pays for.
+/// Share of an object's accesses that must come after its last write: copies cost a pass over the object per node,
+/// which a quarter of its use pays for.
 pub const READ_ONLY_SHARE: f64 = 0.25;
 
-/// Part of what a phase's own pattern explains that the pattern of the whole run may explain of it and still be as good.
+/// Part of what a phase's own pattern explains that the pattern of the whole run may explain of it and still be as
+/// good.
 pub const AS_GOOD: f64 = 0.75;

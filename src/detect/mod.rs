@@ -1,10 +1,10 @@
 //! Patterns of hot objects: pure functions from page x thread counters to a verdict with its evidence.
 //!
 //! [`classify`] decides in this order: small, cold, private, then slices (block, block-cyclic) by [`spectrum`] and
-//! [`fold`], page affinity without a formula, else random (or read-shared) when the samples would have shown slices, else
-//! unsure; and then whether [`phases`] of the run differ. Callers build an [`ObjectView`]
-//! with [`view_of`]; thread ranks must be below `threads`, pages count from the object's first page.
-//! Refuses nothing: views without samples are unsure, accesses that cannot be are ignored ([`samples`]).
+//! [`fold`], page affinity without a formula, else random (or read-shared) when the samples would have shown slices,
+//! else unsure; and then whether [`phases`] of the run differ. Callers build an [`ObjectView`] with [`view_of`]; thread
+//! ranks must be below `threads`, pages count from the object's first page. Refuses nothing: views without samples are
+//! unsure, accesses that cannot be are ignored ([`samples`]).
 
 mod affinity;
 mod block;

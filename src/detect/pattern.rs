@@ -127,7 +127,8 @@ pub struct Pattern {
     /// Slices of block and block-cyclic, in order of their place; for irregular the page map as runs of pages with one
     /// main thread; empty otherwise.
     pub slices: Vec<Slice>,
-    /// Owners of the instances of a private object, or of rows that form a block or block-cyclic group; empty otherwise.
+    /// Owners of the instances of a private object, or of rows that form a block or block-cyclic group; empty
+    /// otherwise.
     pub owners: Vec<Owner>,
     /// Instances that are judged as one object in allocation order (rows of a matrix): period and slices count over
     /// all their pages.

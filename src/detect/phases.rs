@@ -221,8 +221,8 @@ fn part(samples: &Samples, slots: (u16, u16), judge: &impl Fn(&Samples) -> Patte
 const PROBES: u64 = 512;
 /// Share of the object that must change hands for a different wish.
 const MOVED: f64 = 0.25;
-/// Threads are as good as neighbours when their ranks are closer than this part of all: they share a node on machines of up
-/// to eight nodes more often than not.
+/// Threads are as good as neighbours when their ranks are closer than this part of all: they share a node on machines
+/// of up to eight nodes more often than not.
 const NEAR: f64 = 1.0 / 8.0;
 
 /// Whether two patterns want their pages at about the same places. What is unsure wants nothing.

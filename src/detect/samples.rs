@@ -112,9 +112,9 @@ fn page_count(view: &ObjectView) -> u64 {
     view.skew.saturating_add(view.size).div_ceil(view.page_size.max(1)).clamp(1, u64::from(u32::MAX))
 }
 
-/// Independent samples per unit of weight. Accesses of one sample mostly fall on one page in one time slot, so cells count
-/// rather than accesses, and fewer of them when their weights are unequal (Kish: (sum w)^2 / sum w^2); the total over the
-/// usual yield of a sample bounds it for small objects where many samples share a cell.
+/// Independent samples per unit of weight. Accesses of one sample mostly fall on one page in one time slot, so cells
+/// count rather than accesses, and fewer of them when their weights are unequal (Kish: (sum w)^2 / sum w^2); the total
+/// over the usual yield of a sample bounds it for small objects where many samples share a cell.
 fn independence(total: f64, squares: f64) -> f64 {
     if total <= 0.0 { 0.0 } else { ((total * total / squares).max(total / ACCESSES_PER_SAMPLE) / total).min(1.0) }
 }

@@ -23,8 +23,9 @@ pub(crate) struct Line {
 
 /// Lines of the rank spectrum worth folding: the true one is the strongest unless the order is permuted.
 const RANK_LINES: usize = 4;
-/// Weakest line of the rank spectrum worth folding: slices in thread order that explain the least share that counts give
-/// 0.4 x 0.9 (the sinc of a slice); unequal slices and missing threads less. Permuted orders are left to the pair spectrum.
+/// Weakest line of the rank spectrum worth folding: slices in thread order that explain the least share that counts
+/// give 0.4 x 0.9 (the sinc of a slice); unequal slices and missing threads less. Permuted orders are left to the pair
+/// spectrum.
 const WEAKEST_LINE: f64 = 0.15;
 /// Lines of the pair spectrum whose sub-multiples are tried.
 const PAIR_LINES: usize = 6;
@@ -32,6 +33,8 @@ const PAIR_LINES: usize = 6;
 const PAIR_PERIODS: usize = 4;
 /// Pairs in the distance histogram: enough for all permuted traces of the truth suite, in 2 ms.
 const PAIRS: f64 = 4.0e5;
+/// Harmonics summed at most: a true period stands out long before, and the work grows with their square.
+const MOST_HARMONICS: usize = 64;
 /// Standard deviations of the summed harmonics from which a period is folded.
 const PERIOD_SIGMA: f64 = 6.0;
 /// Standard deviations from which a line of the pair spectrum is a candidate; the folding decides.
@@ -130,7 +133,7 @@ pub(crate) fn pair_periods(points: &Points) -> Vec<f64> {
 
 /// Power summed over the harmonics up to the number of threads (the envelope of slices of 1/T of a period).
 fn harmonic_sum(normal: &[f32], len: usize, frequency: f64, threads: usize) -> f64 {
-    let count = threads.min((0.5 / frequency) as usize).max(1);
+    let count = threads.min((0.5 / frequency) as usize).clamp(1, MOST_HARMONICS);
     let at = |h: usize| {
         let x = frequency * h as f64 * len as f64;
         let i = x as usize;
@@ -143,7 +146,7 @@ fn harmonic_sum(normal: &[f32], len: usize, frequency: f64, threads: usize) -> f
 /// Best harmonic sum within `reach` bins of `frequency`, in steps that keep the highest harmonic within a quarter of a
 /// bin. The j-th part of a line is known j times as well as the line.
 fn climb(normal: &[f32], len: usize, frequency: f64, threads: usize, bins: u32, reach: f64) -> (f64, f64) {
-    let count = threads.min((0.5 / frequency) as usize).max(1) as f64;
+    let count = threads.min((0.5 / frequency) as usize).clamp(1, MOST_HARMONICS) as f64;
     let bin = 1.0 / f64::from(bins);
     let step = 0.25 * bin / count;
     let reach = (reach * bin / step) as i64;

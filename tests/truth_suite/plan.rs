@@ -156,8 +156,8 @@ impl Plan {
         self.period = Some((r.log(low, high + 0.99) as u32).min((f64::from(self.pages) / 1.5) as u32));
     }
 
-    /// A matrix of rows: each thread has a run of rows, or rows are dealt out a few at a time. Where threads share a row,
-    /// cuts would lie inside it, so runs are whole rows.
+    /// A matrix of rows: each thread has a run of rows, or rows are dealt out a few at a time. Where threads share a
+    /// row, cuts would lie inside it, so runs are whole rows.
     fn plant_rows(&mut self, r: &mut Random) {
         let part = self.part();
         let row_pages = r.log(1.0, 64.99) as u32;
