@@ -49,10 +49,15 @@ fn transform(buffer: &mut [Complex<f32>]) {
     plan.process(buffer);
 }
 
-/// Pages per bin of a spectrum, a power of two: slices of less than a page cannot be placed, so the shortest period of
+/// Longest spectrum: 64 MiB of it. An object that needs more (a sparse mapping of terabytes) is seen in coarser bins.
+const MOST_BINS: u32 = 1 << 22;
+
+/// Pages per bin of a spectrum, as a shift: slices of less than a page cannot be placed, so the shortest period of
 /// interest is a page per thread, and `per_period` bins of that show its first lines.
-fn grain(threads: usize, per_period: usize) -> u32 {
-    (threads / per_period).max(1).ilog2()
+fn grain(points: &Points, per_period: usize) -> u32 {
+    let enough = (points.threads() / per_period).max(1).ilog2();
+    let most = (0..u32::BITS).find(|shift| points.pages >> shift < MOST_BINS).unwrap_or(0);
+    enough.max(most)
 }
 
 /// Bins of the shortest period: for the one line of the rank spectrum, and for the harmonics of the pair spectrum.
@@ -69,7 +74,7 @@ pub(crate) fn rank_lines(points: &Points) -> Vec<Line> {
     let threads = points.threads() as f64;
     let unit = |t: u16| Complex::from_polar(1.0, std::f64::consts::TAU * (f64::from(t) + 0.5) / threads);
     let mean: Complex<f64> = points.shares.iter().enumerate().map(|(t, &s)| unit(t as u16) * s).sum();
-    let shift = grain(points.threads(), RANK_BINS);
+    let shift = grain(points, RANK_BINS);
     let bins = (points.pages >> shift) + 1;
     let mut buffer = vec![Complex::<f32>::default(); padded(bins)];
     let turned: Vec<Complex<f64>> = (0..points.threads()).map(|t| unit(t as u16) - mean).collect();
@@ -92,7 +97,7 @@ pub(crate) fn rank_lines(points: &Points) -> Vec<Line> {
 /// Candidate periods in pages from the pair spectrum, best first: for every strong line the sub-multiple (the
 /// line may be any harmonic) whose own harmonics hold the most power.
 pub(crate) fn pair_periods(points: &Points) -> Vec<f64> {
-    let shift = grain(points.threads(), PAIR_BINS);
+    let shift = grain(points, PAIR_BINS);
     let bins = (points.pages >> shift) + 1;
     let Some((powers, len)) = pair_spectrum(points, shift, bins) else { return Vec::new() };
     let (mean, sigma) = spread(&powers);

@@ -74,7 +74,8 @@ fn several_processes(threads: &[&Thread]) -> Option<String> {
 
 fn generations(threads: &[&Thread]) -> Option<String> {
     let most = most_at_a_time(threads);
-    ((most as f64) < GENERATIONS * threads.len() as f64).then(|| {
+    // None at a time: a profile that does not know when threads lived.
+    (most > 0 && (most as f64) < GENERATIONS * threads.len() as f64).then(|| {
         format!(
             "At most {most} of {} threads ran at a time: threads are not bound, because the order of their creation does \
              not say who runs beside whom.",
