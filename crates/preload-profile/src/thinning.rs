@@ -1,6 +1,6 @@
 //! The short way for programs that allocate millions of times a second.
 //!
-//! When the recorder asks for thinning (see [`layout::kept`]), most calls have nothing to report. With glibc's own
+//! When the recorder asks for thinning (see [`kept`]), most calls have nothing to report. With glibc's own
 //! allocator they are told apart with one load before the hook does anything else: no guard is needed, since that
 //! allocator calls no function we take over, and the size of a block to be freed is read from glibc's chunk header,
 //! which free reads anyway (`malloc_usable_size` also reads the next chunk's). With any other allocator every call
