@@ -12,7 +12,7 @@ use crate::profile::summary::Entry;
 const NEAR: f64 = 1.02;
 /// Part of the run's time that a placement must save. Runs of one program differ by more, so that less could never be
 /// shown.
-const WORTH: f64 = 0.002;
+pub(super) const WORTH: f64 = 0.002;
 /// A choice with its price.
 struct Priced {
     choice: Choice,
@@ -70,7 +70,12 @@ pub(super) fn choose(
     Ok(Choice { remark: Some(remark), ..chosen.choice })
 }
 
-fn price(scene: &Scene<'_>, demands: &Demands, placement: &Placement<'_>, taken: &[f64]) -> (Outcome, Vec<f64>, bool) {
+pub(super) fn price(
+    scene: &Scene<'_>,
+    demands: &Demands,
+    placement: &Placement<'_>,
+    taken: &[f64],
+) -> (Outcome, Vec<f64>, bool) {
     let bytes = placement.bytes();
     let spill = Spill::of(scene.world, &bytes, taken);
     let mut load = Load::new(scene.world);

@@ -12,6 +12,7 @@ mod matching;
 mod naming;
 #[cfg(test)]
 mod paper_tests;
+mod phases;
 mod place;
 mod predict;
 mod probe;

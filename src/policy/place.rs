@@ -11,7 +11,7 @@ use numamma_plan::policy::{Auto, Block, ObjectRule, Place, PolicyKind, Size};
 
 use super::cost::World;
 use super::probe::{Layout, Probe, extrapolate};
-use super::{Target, choose, naming, note};
+use super::{Target, choose, naming, note, phases};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::model::{ObjectKind, ThreadId};
 use crate::profile::summary::{Entry, Summary};
@@ -109,7 +109,7 @@ impl Scene<'_> {
             return Err("one thread uses everything; first touch places it".into());
         }
         // One placement for all phases: a policy file has one place per object.
-        let phases = pattern.segments.len();
+        let phased = pattern;
         let pattern = pattern.overall();
         let first = match pattern.kind {
             PatternKind::Small | PatternKind::Cold => return Err(pattern.evidence.clone()),
@@ -132,10 +132,11 @@ impl Scene<'_> {
                 choices.push(other);
             }
         }
+        let others = taken.to_vec();
         let advised = choose::choose(self, entry, pattern, choices, rule.pattern.as_ref(), taken)?;
         let mut remark = advised.remark.map(|r| format!("; {r}")).unwrap_or_default();
-        if phases > 0 {
-            remark += &format!("; its {phases} phases want different places, and this is the one for the whole run");
+        if let Some(verdict) = phases::verdict(self, entry, phased, &advised.place, rule.pattern.as_ref(), &others) {
+            remark += &format!("; {verdict}");
         }
         rule.why = Some(format!("{:.1} % of the cost; {}{remark}", 100.0 * share, pattern.evidence));
         rule.place = advised.place;

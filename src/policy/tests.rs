@@ -453,3 +453,30 @@ fn a_portable_policy_says_why_parts_of_some_threads_are_spread() {
     assert_eq!(rule.place.policy, PolicyKind::Interleave);
     assert!(rule.why.as_ref().unwrap().contains("--nodes N"));
 }
+
+/// Slices in thread order in the first half of the run, in the opposite order in the second.
+fn turning(cost: u64, size: u64) -> Entry {
+    let mut e = entry("turning", size, cost, 20_000, |at, _| slice_of(at, size, 8));
+    for c in e.cells.iter_mut().filter(|c| c.slot >= 32) {
+        c.thread = 7 - c.thread;
+    }
+    e.cells.sort_by_key(|c| (c.page, c.thread, c.slot));
+    e
+}
+
+#[test]
+fn a_placement_per_phase_is_priced_against_moving_the_pages() {
+    // Ten seconds of waiting, and 16 MiB to move once: it pays.
+    let long = on(4, &profile(8, "never", vec![turning(10_000, 16 * MIB)]));
+    let why = rule(&long, "turning").why.as_deref().unwrap();
+    assert!(why.contains("2 phases") && why.contains("would spare up to") && !why.contains("not pay"), "{why}");
+    // A tenth of a second, and a gigabyte: it does not.
+    let short = on(4, &profile(8, "never", vec![turning(100, 1 << 30)]));
+    let text = short.items.iter().map(|i| match &i.rule {
+        Ok(rule) => rule.why.clone().unwrap_or_default(),
+        Err(reason) => reason.clone(),
+    });
+    let text: String = text.collect();
+    assert!(text.contains("would not pay"), "{text}");
+    round_trip(&long);
+}
