@@ -4,7 +4,7 @@
 //! The profiles are generated from what the paper says: sizes, shares of the samples, who works where. Nothing in the
 //! model knows these programs. What the paper does not say is assumed, and said at each program.
 
-use numamma_plan::policy::{Block, PolicyKind, Size};
+use numamma_plan::policy::{Block, Huge, PolicyKind, Size};
 
 use super::tests::{Random, entry, heap, numbered, profile};
 use super::*;
@@ -134,6 +134,15 @@ fn policies_of_streamcluster() {
     assert_eq!(rule(&advice, "block").place.policy, PolicyKind::Interleave);
     let points = &rule(&advice, "points").place;
     assert_eq!((points.policy, points.block), (PolicyKind::Block, Some(Block::Size(Size(768 << 10)))));
+}
+
+#[test]
+fn slices_of_less_than_a_huge_page_cost_the_huge_pages() {
+    let mut summary = streamcluster(10_000);
+    summary.header.thp = "always".into();
+    let points = rule(&advised(&summary, "always"), "points").place.clone();
+    assert_eq!((points.policy, points.block), (PolicyKind::Block, Some(Block::Size(Size(768 << 10)))));
+    assert_eq!(points.huge, Some(Huge::Split));
 }
 
 /// The policies by time, fastest first.

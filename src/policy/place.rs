@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use numamma_plan::plan::{PAGE, page_size_in_use};
-use numamma_plan::policy::{Auto, Block, ObjectRule, Place, PolicyKind, Size};
+use numamma_plan::plan::{PAGE, page_size_in_use, page_size_of};
+use numamma_plan::policy::{Auto, Block, Huge, ObjectRule, Place, PolicyKind, Size};
 
 use super::cost::World;
 use super::probe::{Layout, Probe, extrapolate};
@@ -79,6 +79,8 @@ pub(super) enum Simplicity {
     Pattern,
     /// Page by page over all nodes.
     Spread,
+    /// The distribution that follows from the pattern, without huge pages.
+    Split,
     /// Only on chosen nodes, which the pattern does not explain.
     Chosen,
 }
@@ -120,10 +122,11 @@ impl Scene<'_> {
             PatternKind::Phased => return Err(pattern.evidence.clone()),
             // Rows allocated one by one: what can be placed is an instance, as with private ones.
             PatternKind::Block | PatternKind::BlockCyclic if pattern.group.is_some() => self.rows(entry, pattern)?,
-            PatternKind::Block => self.sliced(entry, pattern, PolicyKind::Block),
-            PatternKind::BlockCyclic => self.sliced(entry, pattern, PolicyKind::BlockCyclic),
+            PatternKind::Block => self.sliced(entry, pattern, PolicyKind::Block, None),
+            PatternKind::BlockCyclic => self.sliced(entry, pattern, PolicyKind::BlockCyclic, None),
         };
         let mut choices = vec![first];
+        choices.extend(self.exact_slices(entry, pattern));
         let mut rule = naming::name(self.summary, entry)?;
         rule.size = Some(entry.size);
         rule.pattern = Some(note(pattern));
@@ -262,8 +265,17 @@ impl Scene<'_> {
         Ok(Choice { place, remark, simplicity: Simplicity::OneNode })
     }
 
+    /// Slices of an object of few huge pages, cut to the page by giving those up. Not for block-cyclic objects: theirs are
+    /// cut again and again, and the paper rounded them up.
+    fn exact_slices(&self, entry: &Entry, pattern: &Pattern) -> Option<Choice> {
+        let huge = page_size_in_use(entry.size, self.target.thp) > PAGE;
+        let once = pattern.kind == PatternKind::Block && pattern.group.is_none();
+        let choice = (huge && once).then(|| self.sliced(entry, pattern, PolicyKind::Block, Some(Huge::Split)))?;
+        (choice.place.policy == PolicyKind::Block).then_some(Choice { simplicity: Simplicity::Split, ..choice })
+    }
+
     /// Block and block-cyclic.
-    fn sliced(&self, entry: &Entry, pattern: &Pattern, policy: PolicyKind) -> Choice {
+    fn sliced(&self, entry: &Entry, pattern: &Pattern, policy: PolicyKind, huge: Option<Huge>) -> Choice {
         let whole = match policy {
             PolicyKind::BlockCyclic => pattern.period.unwrap_or(entry.size),
             _ => entry.size,
@@ -273,7 +285,7 @@ impl Scene<'_> {
             let what = "a node's part of a period would be less than a page of 4 KiB, so pages are spread one by one";
             return Choice::interleave(Some(what.into()));
         }
-        let page = page_size_in_use(entry.size, self.target.thp);
+        let page = page_size_of(&Place { huge, ..Place::default() }, entry.size, self.target.thp);
         let used = pattern.slices.last().map_or(whole, |s| s.end).max(1);
         let partly = policy == PolicyKind::Block && (used as f64) < USED_PART * whole as f64;
         let base = if partly { used } else { whole };
@@ -309,12 +321,15 @@ impl Scene<'_> {
         } else {
             format!("{:.0} % of it comes to the node of its user", 100.0 * local)
         };
+        let remark =
+            if huge == Some(Huge::Split) { format!("{remark}, at the price of its huge pages") } else { remark };
         let remark = if partly { format!("{remark}; only the first {used} bytes are used") } else { remark };
         let auto = self.target.portable && !partly;
         let place = Place {
             policy,
             block: Some(if auto { Block::Auto(Auto::Auto) } else { Block::Size(Size(block)) }),
             nodes: Some(if in_order || coarse { "all".into() } else { self.list(&order) }),
+            huge,
             ..Place::default()
         };
         Choice { place, remark: Some(remark), simplicity: Simplicity::Pattern }
