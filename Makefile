@@ -46,11 +46,13 @@ demo: build ## the whole path on a real example, with its pages before and after
 	@$(MAKE) --no-print-directory programs
 	@examples/demo.sh
 
-bench: ## measure overhead and start-up against the bars
+bench: ## measure overhead, malloc, start-up and detection against the bars
 	@scripts/setup build tests bench
 	$(CARGO) build --release --workspace
 	$(MAKE) programs
-	@if [ -x benches/run.sh ]; then benches/run.sh; else $(CARGO) bench --bench bars; fi
+	$(CARGO) bench --bench bars
+	$(CARGO) bench --bench detection
+	$(CARGO) bench --bench attribution
 
 # Not built again as root when it is there: make && sudo make install.
 install: ## PREFIX=/usr/local DESTDIR=
