@@ -3,7 +3,7 @@
 //!
 //! Bars: 10 s of one core in all, and memory that more samples of the same pages do not raise.
 //! `cargo bench --bench detection`; CPU time of the classifying thread, without the making of the traces.
-//! `-- --check` makes a missed bar an error, `-- --objects N` takes fewer.
+//! `-- --check` makes a missed bar an error, `-- --objects N` takes fewer, `-- --only KIND` those of one class.
 
 #[path = "../tests/truth_suite/plan.rs"]
 #[allow(dead_code)]
@@ -23,7 +23,7 @@ use numamma::detect::{PatternKind, classify};
 const OBJECTS: u64 = 1000;
 const SAMPLES: u32 = 100_000;
 const SECONDS_BAR: f64 = 10.0;
-/// Growth of the peak that ten times the samples of the same pages may cause.
+/// Growth of the peak that a hundred times the samples of the same pages may cause.
 const GROWTH_BAR: f64 = 0.10;
 
 /// CPU time of this thread, seconds: other load on the machine does not count.
@@ -58,11 +58,17 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     let value = |name: &str| args.iter().position(|a| a == name).and_then(|i| args.get(i + 1)?.parse().ok());
     let objects = value("--objects").unwrap_or(OBJECTS);
-    let (few, many) = (peak_with(1.0), peak_with(10.0));
+    let only = args.iter().position(|a| a == "--only").and_then(|i| args.get(i + 1));
+    // The first runs make the allocator keep what the others reuse; which detectors run depends on the samples, too.
+    let peaks = [1.0, 10.0, 100.0, 1000.0].map(peak_with);
+    let (few, many) = (peaks[1], peaks[3]);
     let mut kinds: BTreeMap<&str, (u64, f64, f64)> = BTreeMap::new();
     let mut right = 0;
     for seed in 0..objects {
         let (mut plan, mut r) = plan::Plan::draw(seed);
+        if only.is_some_and(|k| k != plan.kind.as_str()) {
+            continue;
+        }
         plan.samples = SAMPLES;
         let view = plan.view(&mut r);
         let start = cpu_seconds();
@@ -82,7 +88,7 @@ fn main() -> ExitCode {
         objects as f64 * f64::from(SAMPLES) / 1e6
     );
     println!(
-        "peak with 10 times the samples on the same pages: {many:.0} MiB after {few:.0} MiB (bar +{:.0} %)",
+        "peak of 4,096 pages with 0.1, 1, 10 and 100 million samples, MiB: {peaks:.0?} (bar +{:.0} % from 1 to 100 million)",
         100.0 * GROWTH_BAR
     );
     let kept = total <= bar && many <= few * (1.0 + GROWTH_BAR);

@@ -30,6 +30,8 @@ pub(crate) struct Halves {
     draws: Vec<Draw>,
     early: Vec<f64>,
     late: Vec<f64>,
+    /// Agreement by the shares alone.
+    chance: f64,
 }
 
 impl Halves {
@@ -40,7 +42,7 @@ impl Halves {
         if !draws.is_sorted_by_key(|d| d.0) {
             draws.sort_unstable_by_key(|d| d.0);
         }
-        let mut halves = Halves { draws: Vec::new(), early: vec![0.0; threads], late: vec![0.0; threads] };
+        let mut halves = Halves { draws: Vec::new(), early: vec![0.0; threads], late: vec![0.0; threads], chance: 0.0 };
         for &(_, thread, late, weight) in &draws {
             let half = if late { &mut halves.late } else { &mut halves.early };
             half[usize::from(thread)] += f64::from(weight);
@@ -49,44 +51,99 @@ impl Halves {
             let total: f64 = half.iter().sum();
             half.iter_mut().for_each(|w| *w /= total.max(f64::MIN_POSITIVE));
         }
+        halves.chance = halves.early.iter().zip(&halves.late).map(|(x, y)| x * y).sum();
         halves.draws = draws;
         halves
     }
 
-    /// Affinity of places of `1 << shift` pages; none without pairs.
+    /// Affinity of places of `1 << shift` pages; none without pairs. A part of the places, spread over the object, is
+    /// enough once it leaves no doubt.
     pub fn level(&self, shift: u32) -> Option<Level> {
-        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
-        let chance = dot(&self.early, &self.late);
+        let parts: Vec<&[Draw]> = self.parts(shift);
+        let mut sum = Sum { early: vec![0.0; self.early.len()], ..Sum::default() };
+        for turn in 0..TURNS {
+            for part in parts.iter().skip(turn).step_by(TURNS) {
+                part.chunk_by(|a, b| a.0 >> shift == b.0 >> shift).for_each(|place| self.add(place, &mut sum));
+            }
+            if let Some(level) = self.judge(shift, &sum).filter(|l| turn + 1 == TURNS || l.is_clear()) {
+                return Some(level);
+            }
+        }
+        None
+    }
+
+    /// The draws in [`PARTS`] parts of about the same number, cut between places.
+    fn parts(&self, shift: u32) -> Vec<&[Draw]> {
+        let mut rest = &self.draws[..];
+        let size = self.draws.len() / PARTS + 1;
+        let mut parts = Vec::with_capacity(PARTS);
+        while rest.len() > size {
+            let place = rest[size].0 >> shift;
+            let (part, after) = rest.split_at(rest.partition_point(|d| d.0 >> shift <= place));
+            parts.push(part);
+            rest = after;
+        }
+        parts.push(rest);
+        parts
+    }
+
+    /// Adds the pairs of one place.
+    fn add(&self, place: &[Draw], sum: &mut Sum) {
+        // Without a pair there is nothing to agree on: most pages of a large object.
+        if place.iter().all(|d| d.2 == place[0].2) {
+            return;
+        }
+        let (mut own, mut others, mut mean, mut a, mut b) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        for &(_, t, _, weight) in place.iter().filter(|p| !p.2) {
+            sum.early[usize::from(t)] += f64::from(weight);
+            a += f64::from(weight);
+            others += f64::from(weight) * self.late[usize::from(t)];
+        }
+        for &(_, t, _, weight) in place.iter().filter(|p| p.2) {
+            own += f64::from(weight) * sum.early[usize::from(t)];
+            b += f64::from(weight);
+            mean += f64::from(weight) * self.early[usize::from(t)];
+        }
+        place.iter().for_each(|p| sum.early[usize::from(p.1)] = 0.0);
+        sum.excess += own - b * others - a * mean + a * b * self.chance;
+        sum.pairs += a * b;
+    }
+
+    fn judge(&self, shift: u32, sum: &Sum) -> Option<Level> {
+        let chance = self.chance;
         // tr(C D) of the covariances C = diag(e) - e e', D = diag(l) - l l' of one draw in each half.
         let cubic: f64 = self.early.iter().zip(&self.late).map(|(e, l)| e * l * (e + l)).sum();
         let trace = (chance - cubic + chance * chance).max(0.0);
-        let (mut excess, mut pairs) = (0.0, 0.0);
-        let mut early = vec![0.0; self.early.len()];
-        for place in self.draws.chunk_by(|a, b| a.0 >> shift == b.0 >> shift) {
-            let (mut own, mut others, mut a, mut b) = (0.0, 0.0, 0.0, 0.0);
-            for &(_, t, _, weight) in place.iter().filter(|p| !p.2) {
-                early[usize::from(t)] += f64::from(weight);
-                a += f64::from(weight);
-                others += f64::from(weight) * self.late[usize::from(t)];
-            }
-            let mut mean = 0.0;
-            for &(_, t, _, weight) in place.iter().filter(|p| p.2) {
-                own += f64::from(weight) * early[usize::from(t)];
-                b += f64::from(weight);
-                mean += f64::from(weight) * self.early[usize::from(t)];
-            }
-            place.iter().for_each(|p| early[usize::from(p.1)] = 0.0);
-            excess += own - b * others - a * mean + a * b * chance;
-            pairs += a * b;
-        }
-        if pairs <= 0.0 || trace <= 0.0 {
+        if sum.pairs <= 0.0 || trace <= 0.0 {
             return None;
         }
-        let share = (excess / pairs / (1.0 - chance).max(1e-9)).max(0.0).sqrt().min(1.0);
-        let deviation = (pairs * trace).sqrt();
-        let power = STRUCTURE_MIN * STRUCTURE_MIN * (1.0 - chance) * pairs / deviation;
-        Some(Level { shift, sigma: excess / deviation, share, excess, power })
+        let share = (sum.excess / sum.pairs / (1.0 - chance).max(1e-9)).max(0.0).sqrt().min(1.0);
+        let deviation = (sum.pairs * trace).sqrt();
+        let power = STRUCTURE_MIN * STRUCTURE_MIN * (1.0 - chance) * sum.pairs / deviation;
+        Some(Level { shift, sigma: sum.excess / deviation, share, excess: sum.excess, power })
     }
+}
+
+/// Turns in which the places are looked at, and the parts they are taken from: every turn has some of everywhere.
+const TURNS: usize = 4;
+const PARTS: usize = 16 * TURNS;
+/// Standard deviations that [`STRUCTURE_MIN`] would show as from which more places would change nothing: the share is then
+/// known to a part of it that no threshold is near.
+const CLEAR: f64 = 60.0;
+
+impl Level {
+    fn is_clear(&self) -> bool {
+        self.power >= CLEAR
+    }
+}
+
+/// What the places add up to.
+#[derive(Default)]
+struct Sum {
+    excess: f64,
+    pairs: f64,
+    /// Weights of the threads in the early half of one place; zero between places.
+    early: Vec<f64>,
 }
 
 /// Affinity of single pages between even and odd slots: what there is for any description of the object to explain,

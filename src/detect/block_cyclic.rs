@@ -3,7 +3,7 @@
 
 use super::block;
 use super::fold::{Fit, Folder, noise_of};
-use super::limits::{LONGEST_PERIOD, MISPLACED, PERIOD_TOLERANCE, WHOLE_TOLERANCE};
+use super::limits::{LONGEST_PERIOD, MISPLACED, PERIOD_TOLERANCE, STRUCTURE_MIN, WHOLE_TOLERANCE};
 use super::points::Points;
 use super::spectrum;
 
@@ -61,12 +61,26 @@ pub(crate) fn find(
             }
         }
     }
-    let best = fundamental(&thin, folder, best?);
+    let best = best.filter(|b| b.structure >= HOPELESS && (b.gain > 0.0 || thin.list.len() == points.list.len()))?;
+    let best = fundamental(&thin, folder, best);
     let fewer = points.thinned(REFINE_POINTS);
     let best = refine(&fewer, folder, &best);
+    if points.samples < DENSE * f64::from(points.pages) && best.cuts.len() > TOO_MANY * best.owners() {
+        return None;
+    }
     let (fit, uncertainty) = whole_pages(points, &fewer, folder, best);
     Some(Periodic { fit, uncertainty, line: strength })
 }
+
+/// Share explained by the best candidate below which its neighbourhood will not explain [`STRUCTURE_MIN`] either: a scan
+/// misses its period by less than half of a slice. Nor will one that costs more to describe than it explains, unless the
+/// points are few.
+const HOPELESS: f64 = 0.5 * STRUCTURE_MIN;
+
+/// Slices per owner of a refined period that is not worth the last digits: 1.5 are accepted. On dense data, with so many
+/// samples per page, chance majorities of single pages make many slices as long as the period is not exact.
+const TOO_MANY: usize = 4;
+const DENSE: f64 = 4.0;
 
 /// Resolution bins around a period read off slices.
 const SCAN_REACH: f64 = 0.3;
@@ -126,11 +140,11 @@ fn repeats(points: &Points, period: f64) -> f64 {
 }
 
 /// Best fit at periods whose frequency is within `reach` resolution bins (1 / pages) of the candidate's, in steps
-/// that shift the last repeat by a quarter of a slice.
+/// that shift the last repeat by half of a slice: at most a quarter of one is then misfolded.
 fn scan(points: &Points, folder: &mut Folder, period: f64, reach: f64) -> Option<Fit> {
     let repeats = repeats(points, period);
     let width = period * reach / repeats;
-    let step = (period / (4.0 * points.threads() as f64 * repeats)).max(width / SCAN_TRIALS as f64 * 2.0);
+    let step = (period / (2.0 * points.threads() as f64 * repeats)).max(width / SCAN_TRIALS as f64 * 2.0);
     let fit = best_of(points, folder, grid(points, period, width, step), SCAN_NOISE)?;
     Some(folder.fit(points, fit.period))
 }

@@ -9,7 +9,7 @@
 //! positive gain means the pattern describes the accesses shorter than chance does. Periods are comparable
 //! by gain: a multiple of the true period needs more slices, a fraction of it does not fit.
 
-use super::points::Points;
+use super::points::{Point, Points};
 
 /// One slice of the folded object.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,10 +56,11 @@ const NONE: u32 = u32::MAX;
 struct Link {
     thread: u16,
     first: u32,
-    /// The slice before: its link, last page and matched samples when this one began.
+    /// The slice before: its link and last page when this one began.
     before: u32,
     before_last: u32,
-    before_matched: f64,
+    /// Score with which it began; what is gained from there is its matched samples times its thread's gain.
+    start: f64,
 }
 
 #[derive(Clone, Copy)]
@@ -67,15 +68,14 @@ struct State {
     score: f64,
     link: u32,
     last: u32,
-    matched: f64,
 }
 
 /// Reusable buffers of [`Folder::fit`].
 #[derive(Default)]
 pub(crate) struct Folder {
-    /// Folded page (high half) and index of the point.
-    order: Vec<u64>,
-    spare: Vec<u64>,
+    /// Points by folded page.
+    folded: Vec<Point>,
+    spare: Vec<Point>,
     links: Vec<Link>,
     states: Vec<State>,
     gains: Vec<f64>,
@@ -91,6 +91,11 @@ pub(crate) fn noise_of(fit: &Fit) -> f64 {
     (1.0 - fit.structure).clamp(NOISE_RANGE.0, NOISE_RANGE.1)
 }
 
+/// Whether a period is no shorter than the object.
+fn unfolded(points: &Points, period: f64) -> bool {
+    period >= f64::from(points.pages)
+}
+
 impl Folder {
     /// Best slices of `points` folded at `period` pages (at the page count: not folded).
     pub fn fit(&mut self, points: &Points, period: f64) -> Fit {
@@ -101,22 +106,23 @@ impl Folder {
 
     /// The same at an assumed share of noise, in half the time: for comparing periods.
     pub fn fit_with(&mut self, points: &Points, period: f64, noise: f64) -> Fit {
-        self.fold(points, period);
+        if !unfolded(points, period) {
+            self.fold(points, period);
+        }
         self.cut(points, period, noise)
     }
 
     fn fold(&mut self, points: &Points, period: f64) {
-        self.order.clear();
-        let unfolded = period >= f64::from(points.pages);
         let inverse = 1.0 / period;
-        for (i, p) in points.list.iter().enumerate() {
+        let folded = |p: &Point| {
             let page = f64::from(p.page);
-            let folded = if unfolded { page } else { page - period * (page * inverse + 1e-9).floor() };
-            self.order.push(u64::from(folded.max(0.0) as u32) << 32 | i as u64);
-        }
-        if !unfolded {
-            self.sort(period);
-        }
+            // Truncation is the floor: nothing is negative.
+            let repeat = f64::from((page * inverse + 1e-9) as u32);
+            Point { page: (page - period * repeat).max(0.0) as u32, ..*p }
+        };
+        self.folded.clear();
+        self.folded.extend(points.list.iter().map(folded));
+        self.sort(period);
     }
 
     /// By folded page; the order is stable, so points of a page stay in order. Digits of 11 bits (a table that fits the
@@ -124,27 +130,26 @@ impl Folder {
     fn sort(&mut self, period: f64) {
         const DIGIT: u32 = 11;
         let bits = u32::BITS - (period as u32).leading_zeros();
-        self.spare.resize(self.order.len(), 0);
-        for shift in (0..bits).step_by(DIGIT as usize).map(|s| s + 32) {
+        self.spare.resize(self.folded.len(), Point { page: 0, thread: 0, weight: 0.0 });
+        for shift in (0..bits).step_by(DIGIT as usize) {
             let mut starts = [0u32; 1 << DIGIT];
-            let digit = |key: u64| (key >> shift) as usize & ((1 << DIGIT) - 1);
-            self.order.iter().for_each(|key| starts[digit(*key)] += 1);
+            let digit = |p: &Point| (p.page >> shift) as usize & ((1 << DIGIT) - 1);
+            self.folded.iter().for_each(|p| starts[digit(p)] += 1);
             let mut sum = 0;
             for start in &mut starts {
                 sum += std::mem::replace(start, sum);
             }
-            for key in &self.order {
-                let start = &mut starts[digit(*key)];
-                self.spare[*start as usize] = *key;
+            for p in &self.folded {
+                let start = &mut starts[digit(p)];
+                self.spare[*start as usize] = *p;
                 *start += 1;
             }
-            std::mem::swap(&mut self.order, &mut self.spare);
+            std::mem::swap(&mut self.folded, &mut self.spare);
         }
     }
 
     /// The dynamic programme; see the module's header.
     fn cut(&mut self, points: &Points, period: f64, noise: f64) -> Fit {
-        let threads = points.threads();
         let edges = (points.list.len() as f64).min(period).max(2.0);
         // The edges of k slices among n places and a permutation of the owners cost about k ln n.
         let price = edges.ln();
@@ -152,48 +157,42 @@ impl Folder {
         self.gains.extend(points.shares.iter().map(|&s| (1.0 + (1.0 - noise) / (noise * s.max(1e-9))).ln()));
         self.links.clear();
         self.states.clear();
-        self.states.resize(threads, State { score: f64::NEG_INFINITY, link: NONE, last: 0, matched: 0.0 });
-        let mut best = State { score: 0.0, link: NONE, last: 0, matched: 0.0 };
-        let mut at = 0;
-        while at < self.order.len() {
-            let bin = (self.order[at] >> 32) as u32;
-            let mut next_best = best;
-            while at < self.order.len() && (self.order[at] >> 32) as u32 == bin {
-                let p = &points.list[self.order[at] as u32 as usize];
-                let t = usize::from(p.thread);
-                let mut state = self.states[t];
-                if best.score - price > state.score {
-                    let link = Link {
-                        thread: p.thread,
-                        first: bin,
-                        before: best.link,
-                        before_last: best.last,
-                        before_matched: best.matched,
-                    };
-                    state = State { score: best.score - price, link: self.links.len() as u32, last: bin, matched: 0.0 };
-                    self.links.push(link);
-                }
-                state.score += self.gains[t] * f64::from(p.weight);
-                state.matched += f64::from(p.weight);
-                state.last = bin;
-                self.states[t] = state;
-                if state.score > next_best.score {
-                    next_best = state;
-                }
-                at += 1;
+        self.states.resize(points.threads(), State { score: f64::NEG_INFINITY, link: NONE, last: 0 });
+        let list = if unfolded(points, period) { &points.list } else { &self.folded };
+        let (gains, states) = (&self.gains[..points.threads()], &mut self.states[..points.threads()]);
+        let mut best = State { score: 0.0, link: NONE, last: 0 };
+        let mut next_best = best;
+        let mut bin = 0;
+        for p in list {
+            // What a page's points gain counts from the next page on.
+            if p.page != bin {
+                (bin, best) = (p.page, next_best);
             }
-            best = next_best;
+            let t = usize::from(p.thread);
+            let state = &mut states[t];
+            let start = best.score - price;
+            if start > state.score {
+                *state = State { score: start, link: self.links.len() as u32, last: bin };
+                let (before, before_last) = (best.link, best.last);
+                self.links.push(Link { thread: p.thread, first: bin, before, before_last, start });
+            }
+            state.score += gains[t] * f64::from(p.weight);
+            state.last = bin;
+            if state.score > next_best.score {
+                next_best = *state;
+            }
         }
-        self.result(points, period, noise, price, best)
+        self.result(points, period, noise, price, next_best)
     }
 
     fn result(&self, points: &Points, period: f64, noise: f64, price: f64, best: State) -> Fit {
         let mut cuts = Vec::new();
-        let (mut link, mut last, mut matched) = (best.link, best.last, best.matched);
+        let (mut link, mut last, mut end) = (best.link, best.last, best.score);
         while link != NONE {
             let l = self.links[link as usize];
+            let matched = (end - l.start) / self.gains[usize::from(l.thread)];
             cuts.push(Cut { thread: l.thread, first: l.first, last, matched });
-            (link, last, matched) = (l.before, l.before_last, l.before_matched);
+            (link, last, end) = (l.before, l.before_last, l.start + price);
         }
         cuts.reverse();
         let likelihood = best.score + price * cuts.len() as f64 + points.samples * noise.ln();

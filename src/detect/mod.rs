@@ -30,6 +30,8 @@ pub use pattern::{Figures, Owner, Pattern, PatternKind, Segment, Slice};
 pub use random::samples_needed;
 pub use view::{ObjectView, PageAccess, Row, Sampling, cost_shares, thread_ranks, view_of};
 
+use std::borrow::Cow;
+
 use crate::profile::summary::{AccessFilter, Summary, TIME_SLOTS};
 use samples::Samples;
 
@@ -41,8 +43,8 @@ pub fn classify(view: &ObjectView) -> Pattern {
     let all = Samples::of(view);
     let serial = init::serial_slots(&all);
     let voting = match &serial {
-        Some(s) => all.only(|a| !s.dropped[usize::from(a.slot)]),
-        None => all.clone(),
+        Some(s) => Cow::Owned(all.only(|a| !s.dropped[usize::from(a.slot)])),
+        None => Cow::Borrowed(&all),
     };
     let later = serial.as_ref().filter(|s| s.is_phase_later()).map(init::Serial::initial);
     let timed = later.map(|initial| all.only(|a| !initial[usize::from(a.slot)]));

@@ -45,37 +45,35 @@ impl Samples {
     pub fn of(view: &ObjectView) -> Samples {
         let all = page_count(view);
         let grain = all.div_ceil(MOST_PAGES).next_power_of_two();
-        let valid = |a: &&PageAccess| {
+        let (mut total, mut squares) = (0.0, 0.0);
+        let mut index: Vec<u16> = Vec::new();
+        let mut kept: Vec<(&PageAccess, f64)> = Vec::with_capacity(view.accesses.len());
+        for a in &view.accesses {
             let weight = a.weight();
-            u64::from(a.page) < all
-                && a.thread < view.threads
-                && a.slot < TIME_SLOTS
-                && weight > 0.0
-                && weight.is_finite()
-        };
-        let (mut total, mut squares, mut count) = (0.0, 0.0, 0usize);
-        let mut ranks: Vec<u32> = Vec::new();
-        for a in view.accesses.iter().filter(valid) {
-            total += a.weight();
-            squares += a.weight() * a.weight();
-            count += 1;
-            note(&mut ranks, a.thread);
+            let inside = u64::from(a.page) < all && a.thread < view.threads.min(MOST_RANKS) && a.slot < TIME_SLOTS;
+            if !inside || weight <= 0.0 || !weight.is_finite() {
+                continue;
+            }
+            total += weight;
+            squares += weight * weight;
+            let thread = a.thread as usize;
+            if thread >= index.len() {
+                index.resize(thread + 1, ABSENT);
+            }
+            index[thread] = PRESENT;
+            kept.push((a, weight));
         }
-        // u16 indices: 65,535 threads are more than any machine runs.
-        ranks.truncate(usize::from(u16::MAX));
+        let ranks = number(&mut index);
         let scale = independence(total, squares);
-        let mut list: Vec<Sample> = Vec::with_capacity(count);
-        for a in view.accesses.iter().filter(valid) {
-            let Ok(thread) = ranks.binary_search(&a.thread) else { continue };
-            list.push(Sample {
-                instance: a.instance,
-                page: (u64::from(a.page) / grain) as u32,
-                thread: thread as u16,
-                slot: a.slot,
-                weight: (a.weight() * scale) as f32,
-                writes: (f64::from(a.writes) * scale) as f32,
-            });
-        }
+        let sample = |(a, weight): (&PageAccess, f64)| Sample {
+            instance: a.instance,
+            page: (u64::from(a.page) / grain) as u32,
+            thread: index[a.thread as usize],
+            slot: a.slot,
+            weight: (weight * scale) as f32,
+            writes: (f64::from(a.writes) * scale) as f32,
+        };
+        let mut list: Vec<Sample> = kept.into_iter().map(sample).filter(|s| s.thread != ABSENT).collect();
         let key = |s: &Sample| (s.instance, s.page);
         if !list.is_sorted_by_key(key) {
             list.sort_by_key(key);
@@ -100,11 +98,23 @@ impl Samples {
     }
 }
 
-/// Adds a rank to an ascending list.
-fn note(ranks: &mut Vec<u32>, rank: u32) {
-    if let Err(at) = ranks.binary_search(&rank) {
-        ranks.insert(at, rank);
+/// Thread ranks that are looked at: a table of them must stay small whatever a file says.
+const MOST_RANKS: u32 = 1 << 22;
+/// Marks in the table of ranks while it is made; the first stays for those that do not occur.
+const ABSENT: u16 = u16::MAX;
+const PRESENT: u16 = 0;
+
+/// Numbers the ranks that are present, ascending, and lists them. 65,535 threads are more than any machine runs: what
+/// comes after them is left out.
+fn number(index: &mut [u16]) -> Vec<u32> {
+    let mut ranks: Vec<u32> = Vec::new();
+    for (rank, at) in index.iter_mut().enumerate().filter(|(_, at)| **at == PRESENT) {
+        *at = if ranks.len() < usize::from(ABSENT) { ranks.len() as u16 } else { ABSENT };
+        if *at != ABSENT {
+            ranks.push(rank as u32);
+        }
     }
+    ranks
 }
 
 /// Pages an object of `view.size` bytes covers.

@@ -6,6 +6,7 @@
 //! of different-thread pairs, so that hot pages common to all threads cancel; it does not care about the order of
 //! the threads, and shows every harmonic up to T.
 
+use realfft::RealFftPlanner;
 use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
 
@@ -31,8 +32,8 @@ const WEAKEST_LINE: f64 = 0.15;
 const PAIR_LINES: usize = 6;
 /// Periods from the pair spectrum worth folding.
 const PAIR_PERIODS: usize = 4;
-/// Pairs in the distance histogram: enough for all permuted traces of the truth suite, in 2 ms.
-const PAIRS: f64 = 4.0e5;
+/// Pairs in the distance histogram: enough for all permuted traces of the truth suite.
+const PAIRS: f64 = 2.0e5;
 /// Harmonics summed at most: a true period stands out long before, and the work grows with their square.
 const MOST_HARMONICS: usize = 64;
 /// Standard deviations of the summed harmonics from which a period is folded.
@@ -47,6 +48,18 @@ fn transform(buffer: &mut [Complex<f32>]) {
     }
     let plan = PLANNER.with(|p| p.borrow_mut().plan_fft_forward(buffer.len()));
     plan.process(buffer);
+}
+
+/// Real part of the forward transform of real values, half of the work of a complex one; None never happens, lengths fit
+/// by construction.
+fn cosines(values: &mut [f32]) -> Option<Vec<f32>> {
+    thread_local! {
+        static PLANNER: std::cell::RefCell<RealFftPlanner<f32>> = std::cell::RefCell::new(RealFftPlanner::new());
+    }
+    let plan = PLANNER.with(|p| p.borrow_mut().plan_fft_forward(values.len()));
+    let mut spectrum = plan.make_output_vec();
+    plan.process(values, &mut spectrum).ok()?;
+    Some(spectrum.iter().map(|c| c.re).collect())
 }
 
 /// Longest spectrum: 64 MiB of it. An object that needs more (a sparse mapping of terabytes) is seen in coarser bins.
@@ -179,44 +192,54 @@ fn pair_spectrum(points: &Points, shift: u32, bins: u32) -> Option<(Vec<f32>, us
         }
     }
     let len = padded(bins);
-    let mut histogram = vec![Complex::<f32>::default(); len];
-    let mut same = 0.0f64;
+    let mut histogram = vec![0.0f32; len];
+    let mut same = 0usize;
     for list in &pages {
         for (i, a) in list.iter().enumerate() {
             for b in &list[i + 1..] {
-                histogram[a.abs_diff(*b) as usize].re += 1.0;
+                histogram[a.abs_diff(*b) as usize] += 1.0;
             }
-            same += (list.len() - i - 1) as f64;
+            same += list.len() - i - 1;
         }
     }
-    let owners: Vec<(usize, u32)> =
-        pages.iter().enumerate().flat_map(|(t, list)| list.iter().map(move |p| (t, *p))).collect();
-    if same < 1.0 || pages.iter().filter(|l| !l.is_empty()).count() < 2 {
+    if same == 0 || pages.iter().filter(|l| !l.is_empty()).count() < 2 {
         return None;
     }
-    let mut others = 0.0;
+    let others = strangers(&pages, same, &mut state);
+    let ratio = same as f32 / others.len().max(1) as f32;
+    others.iter().for_each(|d| histogram[*d as usize] -= ratio);
+    Some((cosines(&mut histogram)?, len))
+}
+
+/// Distances of up to `most` random pairs of pages of different threads.
+fn strangers(pages: &[Vec<u32>], most: usize, state: &mut u64) -> Vec<u32> {
+    let owners: Vec<(u16, u32)> =
+        pages.iter().enumerate().flat_map(|(t, list)| list.iter().map(move |p| (t as u16, *p))).collect();
+    let mut distances = Vec::with_capacity(most.min(2 * PAIRS as usize));
     // Twice as many tries as pairs wanted are enough for two threads, where half of the draws differ.
-    for _ in 0..(2.0 * same).min(2.0 * PAIRS) as usize {
-        let pick = |s: &mut u64| owners[(uniform(s) * owners.len() as f64) as usize];
-        let (a, b) = (pick(&mut state), pick(&mut state));
-        if a.0 != b.0 && others < same {
-            histogram[a.1.abs_diff(b.1) as usize].im += 1.0;
-            others += 1.0;
+    for _ in 0..(2 * most).min(2 * PAIRS as usize) {
+        if distances.len() == most {
+            break;
+        }
+        let mut pick = || owners[(uniform(state) * owners.len() as f64) as usize];
+        let (a, b) = (pick(), pick());
+        if a.0 != b.0 {
+            distances.push(a.1.abs_diff(b.1));
         }
     }
-    let ratio = (same / f64::max(others, 1.0)) as f32;
-    for h in &mut histogram {
-        *h = Complex::new(h.re - h.im * ratio, 0.0);
-    }
-    transform(&mut histogram);
-    Some((histogram[..=len / 2].iter().map(|c| c.re).collect(), len))
+    distances
 }
+
+/// Bins that say how much a spectrum scatters: the median of so many is known to half a percent.
+const SPREAD_BINS: usize = 1 << 15;
 
 fn spread(values: &[f32]) -> (f32, f32) {
     let n = values.len().max(1) as f64;
     let mean = values.iter().map(|v| f64::from(*v)).sum::<f64>() / n;
-    // The median of the absolute deviations: strong lines must not hide each other.
-    let mut off: Vec<f32> = values.iter().map(|v| (v - mean as f32).abs()).collect();
+    // The median of the absolute deviations: strong lines must not hide each other. An odd stride meets the harmonics
+    // of periods that are powers of two no more often than other bins.
+    let stride = (values.len() / SPREAD_BINS) | 1;
+    let mut off: Vec<f32> = values.iter().step_by(stride).map(|v| (v - mean as f32).abs()).collect();
     let middle = off.len() / 2;
     let (_, median, _) = off.select_nth_unstable_by(middle, f32::total_cmp);
     // 0.6745: the median absolute deviation of a normal distribution in standard deviations.
@@ -228,16 +251,17 @@ fn spread(values: &[f32]) -> (f32, f32) {
 fn peaks(heights: &[f32], len: usize, pages: u32, most: usize) -> Vec<(f64, f32)> {
     let low = (len as f64 / (LONGEST_PERIOD * f64::from(pages))).ceil() as usize;
     let at = |i: usize| heights.get(i).copied().unwrap_or(0.0);
-    let mut found: Vec<(usize, f32)> = (low.max(1)..heights.len())
-        .filter(|&i| at(i) >= at(i - 1) && at(i) >= at(i + 1) && at(i) > 0.0)
-        .map(|i| (i, at(i)))
-        .collect();
-    let keep = most.min(found.len());
-    if keep < found.len() {
-        found.select_nth_unstable_by(keep, |a, b| b.1.total_cmp(&a.1));
+    let mut found: Vec<(usize, f32)> = Vec::with_capacity(most + 1);
+    let mut least = 0.0;
+    for i in low.max(1)..heights.len() {
+        let h = heights[i];
+        if h > least && h >= heights[i - 1] && h >= at(i + 1) {
+            let place = found.partition_point(|f| f.1 >= h);
+            found.insert(place, (i, h));
+            found.truncate(most);
+            least = if found.len() == most { found[most - 1].1 } else { 0.0 };
+        }
     }
-    found.truncate(keep);
-    found.sort_by(|a, b| b.1.total_cmp(&a.1));
     found
         .into_iter()
         .map(|(i, h)| {
