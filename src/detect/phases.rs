@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::limits::{AS_GOOD, EVIDENCE_NATS, PHASE_SHARE, STRUCTURE_MIN};
+use super::limits::{AS_GOOD, EVIDENCE_NATS, PHASE_SHARE, SERIAL_PHASE, STRUCTURE_MIN};
 use super::samples::Samples;
 use super::{Pattern, PatternKind};
 use crate::profile::summary::TIME_SLOTS;
@@ -182,7 +182,9 @@ pub(crate) fn parts(
             _ => parts.push(part),
         }
     }
-    parts.retain(|p| p.weight >= PHASE_SHARE * total);
+    // The last thread to finish, say, has the end of the run to itself.
+    let least = |p: &Part| if p.pattern.kind == PatternKind::Private { SERIAL_PHASE } else { PHASE_SHARE };
+    parts.retain(|p| p.weight >= least(p) * total);
     let differ = parts.windows(2).any(|w| !same_wish(&w[0].pattern, &w[1].pattern, span, threads));
     let as_good = parts.iter().all(|p| whole_serves(whole, p, samples));
     if parts.len() < 2 || !differ || as_good { Vec::new() } else { parts }
