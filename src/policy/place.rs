@@ -115,7 +115,7 @@ impl Scene<'_> {
         let pattern = pattern.overall();
         let first = match pattern.kind {
             PatternKind::Small | PatternKind::Cold => return Err(pattern.evidence.clone()),
-            PatternKind::Unsure => return Err(format!("too few samples: {}", pattern.evidence)),
+            PatternKind::Unsure => return Err(pattern.evidence.clone()),
             PatternKind::Private => self.private(entry, pattern)?,
             PatternKind::Random | PatternKind::ReadShared | PatternKind::Irregular => self.spread(entry, pattern)?,
             // Never the pattern of a whole run.
