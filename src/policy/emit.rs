@@ -6,10 +6,25 @@ use serde::Serialize;
 use super::{Advice, Item};
 
 /// Order of the keys of an `[[object]]`, as in the documentation; inline tables keep a rule in few lines.
-const KEYS: [&str; 10] =
-    ["global", "module", "address", "callsite", "function", "line", "size", "pattern", "place", "why"];
+const KEYS: [&str; 14] = [
+    "global",
+    "module",
+    "address",
+    "callsite",
+    "function",
+    "line",
+    "instances",
+    "sizes",
+    "ranks",
+    "size",
+    "pattern",
+    "place",
+    "phases",
+    "why",
+];
 /// Order of the keys of its inline tables.
-const INNER_KEYS: [&str; 9] = ["kind", "period", "confidence", "policy", "block", "nodes", "seed", "map", "huge"];
+const INNER_KEYS: [&str; 10] =
+    ["kind", "period", "confidence", "policy", "block", "nodes", "seed", "map", "huge", "mode"];
 
 /// The policy file. Objects that are not placed are comments among the rules.
 ///

@@ -181,6 +181,7 @@ fn policy(summary: &Summary, target: &Target, rules: Vec<ObjectRule>, binding: &
         program: Some(Program { path: summary.header.program.clone(), build_id: summary.header.build_id.clone() }),
         machine: Some(Machine { topology: target.topology.clone() }),
         threads: Some(threads),
+        phases: Vec::new(),
         objects: rules,
     }
 }

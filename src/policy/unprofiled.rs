@@ -106,6 +106,7 @@ pub fn advise(data: &StaticData, target: &Target, threads: Option<u32>) -> Stati
         program: Some(Program { path: data.program.clone(), build_id: data.build_id.clone() }),
         machine: Some(Machine { topology: target.topology.clone() }),
         threads: Some(threads),
+        phases: Vec::new(),
         objects: rules,
     };
     StaticAdvice { policy, verdicts, remarks }

@@ -2,6 +2,8 @@
 //!
 //! Plain data; [`crate::check::parse`] reads and validates a file and locates errors.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// The only schema version so far.
@@ -22,9 +24,37 @@ pub struct Policy {
     /// Thread binding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<Threads>,
+    /// Parts of the run in which objects may be placed differently; in the order of the file.
+    #[serde(default, rename = "phase", skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<Phase>,
     /// One rule per object.
     #[serde(default, rename = "object", skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ObjectRule>,
+}
+
+/// A part of the run. It begins when the program calls `numamma_phase("name")`, and besides, if given, after a time or at
+/// an allocation; the part before the first one has no name. The latest one to begin holds.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Phase {
+    /// What [`ObjectRule::phases`] and `numamma_phase` call it.
+    pub name: String,
+    /// Begins this many seconds after the program started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<f64>,
+    /// Begins at the n-th allocation, from 1, of the call site that `callsite`, `function` or `line` names (as in
+    /// [`ObjectRule`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<u64>,
+    /// See [`ObjectRule::callsite`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callsite: Option<Vec<String>>,
+    /// See [`ObjectRule::function`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<Vec<String>>,
+    /// See [`ObjectRule::line`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
 }
 
 /// The program a policy was made for.
@@ -93,9 +123,20 @@ pub struct ObjectRule {
     /// Functions of the same frames, for another build of the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<Vec<String>>,
-    /// `file:line` of the call, informative.
+    /// `file:line` of the call: names the call site when neither `callsite` nor `function` does (the program then needs
+    /// debugging information), informative beside them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
+    /// Which allocations of the call site are meant, counted from 1 among those that fit the rest of the rule: `"3"`,
+    /// `"1-4,7"`, `"5-"`. All when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instances: Option<String>,
+    /// Allocations of which sizes are meant, both ends included: `"1MiB-64MiB"`, `"4KiB-"`, `"-2MiB"`, `"640KiB"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<String>,
+    /// MPI ranks the rule is for: `"0"`, `"0-1,4"`, `"8-"`. Every process when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<String>,
     /// Bytes of the object (of one instance).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
@@ -104,6 +145,9 @@ pub struct ObjectRule {
     pub pattern: Option<PatternNote>,
     /// Where it goes.
     pub place: Place,
+    /// Where it goes once a [`Phase`] has begun, by the phase's name. In phases that are not listed it stays where it is.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub phases: BTreeMap<String, Place>,
     /// Why, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -187,6 +231,22 @@ pub struct Place {
     /// What to do about huge pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge: Option<Huge>,
+    /// How the kernel is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+}
+
+/// How pages come to their nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// A memory policy for each block (mbind): pages come when they are touched, and whatever happens to them later
+    /// follows the policy. Costs one mapping per block.
+    #[default]
+    Policy,
+    /// Every page is made to exist at once on its node: costs no mapping, but all of the object's memory, and pages that
+    /// are swapped out, copied on write or gathered into huge pages come back anywhere.
+    Populate,
 }
 
 /// Transparent huge pages of one object.

@@ -198,7 +198,7 @@ fn naive(target: &target::Target, files: &[&Policy], notes: &mut Vec<String>) ->
     objects.iter().for_each(|o| write!(names, " {}", o.name()).unwrap_or_default());
     notes.push(format!("block-naive cuts these large variables into a block per node:{names}"));
     let program = Some(Program { path: data.program, build_id: data.build_id });
-    Ok(Policy { version: POLICY_VERSION, program, machine: None, threads: None, objects })
+    Ok(Policy { version: POLICY_VERSION, program, machine: None, threads: None, phases: Vec::new(), objects })
 }
 
 fn write(policy: &Policy, dir: &Path) -> Result<PathBuf, String> {
