@@ -43,18 +43,18 @@ pub(crate) fn find(
     if block.gain > 0.0
         && let Some(period) = usual_distance(block)
     {
-        best = scan(&thin, folder, period, SCAN_REACH);
+        best = scan(&thin, folder, period, SCAN_REACH, f64::NEG_INFINITY);
     }
     for line in &lines {
         // Cramer-Rao bound of a frequency from n samples of amplitude a over N pages, times four.
         let sigma = 0.4 / (points.samples.max(1.0).sqrt() * line.strength.max(0.05));
-        let fit = scan(&thin, folder, 1.0 / line.frequency, (4.0 * sigma).clamp(0.05, 0.6));
+        let fit = scan(&thin, folder, 1.0 / line.frequency, (4.0 * sigma).clamp(0.05, 0.6), rival(best.as_ref()));
         keep_better(&mut best, fit);
     }
     let strength = lines.first().map_or(0.0, |l| l.strength);
     if points.threads() >= PERMUTABLE_THREADS && !best.as_ref().is_some_and(&good_enough) {
         for period in spectrum::pair_periods(points) {
-            let fit = scan(&thin, folder, period, 0.1);
+            let fit = scan(&thin, folder, period, 0.1, rival(best.as_ref()));
             keep_better(&mut best, fit);
             if best.as_ref().is_some_and(&good_enough) {
                 break;
@@ -81,6 +81,13 @@ const HOPELESS: f64 = 0.5 * STRUCTURE_MIN;
 /// samples per page, chance majorities of single pages make many slices as long as the period is not exact.
 const TOO_MANY: usize = 4;
 const DENSE: f64 = 4.0;
+
+/// What a candidate must gain at the scan's share of noise to be looked at beside one that gains 1 at its own.
+const RIVAL: f64 = 0.7;
+
+fn rival(best: Option<&Fit>) -> f64 {
+    best.filter(|b| b.gain > 0.0).map_or(f64::NEG_INFINITY, |b| RIVAL * b.gain)
+}
 
 /// Resolution bins around a period read off slices.
 const SCAN_REACH: f64 = 0.3;
@@ -109,7 +116,7 @@ fn fundamental(points: &Points, folder: &mut Folder, found: Fit) -> Fit {
     for j in 2..=most {
         let period = start * f64::from(j);
         // A period too long to be seen repeating has an empty scan.
-        if let Some(fit) = scan(points, folder, period, 0.1).filter(|f| f.gain > best.gain) {
+        if let Some(fit) = scan(points, folder, period, 0.1, rival(Some(&best))).filter(|f| f.gain > best.gain) {
             best = fit;
         }
     }
@@ -118,7 +125,7 @@ fn fundamental(points: &Points, folder: &mut Folder, found: Fit) -> Fit {
         let period = start / f64::from(j);
         if period >= 2.0 {
             let explains = |f: &Fit| f.structure >= PART_STRUCTURE * best.structure && f.owners() >= 2;
-            if let Some(fit) = scan(points, folder, period, 0.1 / f64::from(j)).filter(explains) {
+            if let Some(fit) = scan(points, folder, period, 0.1 / f64::from(j), f64::NEG_INFINITY).filter(explains) {
                 return fit;
             }
         }
@@ -141,11 +148,11 @@ fn repeats(points: &Points, period: f64) -> f64 {
 
 /// Best fit at periods whose frequency is within `reach` resolution bins (1 / pages) of the candidate's, in steps
 /// that shift the last repeat by half of a slice: at most a quarter of one is then misfolded.
-fn scan(points: &Points, folder: &mut Folder, period: f64, reach: f64) -> Option<Fit> {
+fn scan(points: &Points, folder: &mut Folder, period: f64, reach: f64, least: f64) -> Option<Fit> {
     let repeats = repeats(points, period);
     let width = period * reach / repeats;
     let step = (period / (2.0 * points.threads() as f64 * repeats)).max(width / SCAN_TRIALS as f64 * 2.0);
-    let fit = best_of(points, folder, grid(points, period, width, step), SCAN_NOISE)?;
+    let fit = best_of(points, folder, grid(points, period, width, step), SCAN_NOISE, least)?;
     Some(folder.fit(points, fit.period))
 }
 
@@ -155,13 +162,22 @@ const SCAN_NOISE: f64 = 0.3;
 fn grid(points: &Points, center: f64, width: f64, step: f64) -> impl Iterator<Item = f64> {
     let count = (width / step).ceil() as i64;
     let longest = f64::from(points.pages) * LONGEST_PERIOD;
-    (-count..=count).map(move |i| center + i as f64 * step).filter(move |p| *p >= 2.0 && *p <= longest)
+    // From the middle outwards: the sooner a good one is met, the sooner the others are given up.
+    let offset = |i: i64| if i % 2 == 0 { i / 2 } else { -(i / 2) - 1 };
+    (0..=2 * count).map(move |i| center + offset(i) as f64 * step).filter(move |p| *p >= 2.0 && *p <= longest)
 }
 
-fn best_of(points: &Points, folder: &mut Folder, periods: impl Iterator<Item = f64>, noise: f64) -> Option<Fit> {
+fn best_of(
+    points: &Points,
+    folder: &mut Folder,
+    periods: impl Iterator<Item = f64>,
+    noise: f64,
+    least: f64,
+) -> Option<Fit> {
     let mut best: Option<Fit> = None;
     for p in periods {
-        keep_better(&mut best, Some(folder.fit_with(points, p, noise)));
+        let least = best.as_ref().map_or(least, |b| b.gain);
+        keep_better(&mut best, folder.fit_beating(points, p, noise, least));
     }
     best
 }
@@ -178,7 +194,8 @@ fn refine(points: &Points, folder: &mut Folder, start: &Fit) -> Fit {
     let mut step = start.period / (4.0 * points.threads() as f64 * repeats(points, start.period));
     let mut best = folder.fit_with(points, start.period, noise);
     while step > WHOLE_PAGES {
-        let fit = best_of(points, folder, grid(points, best.period, REFINE_TRIALS * step, step), noise);
+        let fit =
+            best_of(points, folder, grid(points, best.period, REFINE_TRIALS * step, step), noise, f64::NEG_INFINITY);
         if let Some(fit) = fit.filter(|f| f.likelihood > best.likelihood) {
             best = fit;
         }
@@ -187,7 +204,8 @@ fn refine(points: &Points, folder: &mut Folder, start: &Fit) -> Fit {
     // Between whole pages: a shift of the last repeat by half a page is the finest the data can show.
     let fine = (0.5 / repeats(points, best.period)).clamp(1.0 / 16.0, 0.5);
     let reach = (step * REFINE_FACTOR).max(2.0 * fine).min(REFINE_FACTOR);
-    let fit = best_of(points, folder, grid(points, best.period, reach, fine.max(reach / 24.0)), noise);
+    let fit =
+        best_of(points, folder, grid(points, best.period, reach, fine.max(reach / 24.0)), noise, f64::NEG_INFINITY);
     if let Some(fit) = fit.filter(|f| f.likelihood > best.likelihood) {
         best = fit;
     }

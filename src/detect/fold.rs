@@ -83,6 +83,8 @@ pub(crate) struct Folder {
 
 /// Share of noise assumed before the first cut; the second uses what the first found.
 const FIRST_NOISE: f64 = 0.3;
+/// Points that the share of noise is estimated from: it is then known to a hundredth.
+const NOISE_POINTS: usize = 10_000;
 /// Bounds of the estimated noise: below the first the likelihood of a stray access would be absurdly small.
 const NOISE_RANGE: (f64, f64) = (0.02, 0.75);
 
@@ -99,17 +101,27 @@ fn unfolded(points: &Points, period: f64) -> bool {
 impl Folder {
     /// Best slices of `points` folded at `period` pages (at the page count: not folded).
     pub fn fit(&mut self, points: &Points, period: f64) -> Fit {
+        if points.list.len() > NOISE_POINTS {
+            let noise = noise_of(&self.fit_with(&points.thinned(NOISE_POINTS), period, FIRST_NOISE));
+            return self.fit_with(points, period, noise);
+        }
         let first = self.fit_with(points, period, FIRST_NOISE);
-        let second = self.cut(points, period, noise_of(&first));
-        if second.gain >= first.gain { second } else { first }
+        let second = self.cut(points, period, noise_of(&first), f64::NEG_INFINITY);
+        second.filter(|s| s.gain >= first.gain).unwrap_or(first)
     }
 
     /// The same at an assumed share of noise, in half the time: for comparing periods.
     pub fn fit_with(&mut self, points: &Points, period: f64, noise: f64) -> Fit {
+        let any = self.fit_beating(points, period, noise, f64::NEG_INFINITY);
+        any.unwrap_or(Fit { period, likelihood: 0.0, gain: 0.0, structure: 0.0, cuts: Vec::new() })
+    }
+
+    /// The same if it can gain more than `least`; given up once it cannot any more.
+    pub fn fit_beating(&mut self, points: &Points, period: f64, noise: f64, least: f64) -> Option<Fit> {
         if !unfolded(points, period) {
             self.fold(points, period);
         }
-        self.cut(points, period, noise)
+        self.cut(points, period, noise, least)
     }
 
     fn fold(&mut self, points: &Points, period: f64) {
@@ -149,7 +161,7 @@ impl Folder {
     }
 
     /// The dynamic programme; see the module's header.
-    fn cut(&mut self, points: &Points, period: f64, noise: f64) -> Fit {
+    fn cut(&mut self, points: &Points, period: f64, noise: f64, least: f64) -> Option<Fit> {
         let edges = (points.list.len() as f64).min(period).max(2.0);
         // The edges of k slices among n places and a permutation of the owners cost about k ln n.
         let price = edges.ln();
@@ -163,26 +175,35 @@ impl Folder {
         let mut best = State { score: 0.0, link: NONE, last: 0 };
         let mut next_best = best;
         let mut bin = 0;
-        for p in list {
-            // What a page's points gain counts from the next page on.
-            if p.page != bin {
-                (bin, best) = (p.page, next_best);
+        // What all points together would add to the score, and what must be left for it to matter.
+        let mut left: f64 = gains.iter().zip(&points.weights).map(|(gain, weight)| gain * weight).sum();
+        let hopeless = least - points.samples * noise.ln() - description_saved(points.threads() as f64);
+        for some in list.chunks(CHECKED) {
+            left -= some.iter().map(|p| gains[usize::from(p.thread)] * f64::from(p.weight)).sum::<f64>();
+            for p in some {
+                // What a page's points gain counts from the next page on.
+                if p.page != bin {
+                    (bin, best) = (p.page, next_best);
+                }
+                let t = usize::from(p.thread);
+                let state = &mut states[t];
+                let start = best.score - price;
+                if start > state.score {
+                    *state = State { score: start, link: self.links.len() as u32, last: bin };
+                    let (before, before_last) = (best.link, best.last);
+                    self.links.push(Link { thread: p.thread, first: bin, before, before_last, start });
+                }
+                state.score += gains[t] * f64::from(p.weight);
+                state.last = bin;
+                if state.score > next_best.score {
+                    next_best = *state;
+                }
             }
-            let t = usize::from(p.thread);
-            let state = &mut states[t];
-            let start = best.score - price;
-            if start > state.score {
-                *state = State { score: start, link: self.links.len() as u32, last: bin };
-                let (before, before_last) = (best.link, best.last);
-                self.links.push(Link { thread: p.thread, first: bin, before, before_last, start });
-            }
-            state.score += gains[t] * f64::from(p.weight);
-            state.last = bin;
-            if state.score > next_best.score {
-                next_best = *state;
+            if next_best.score + left < hopeless {
+                return None;
             }
         }
-        self.result(points, period, noise, price, next_best)
+        Some(self.result(points, period, noise, price, next_best))
     }
 
     fn result(&self, points: &Points, period: f64, noise: f64, price: f64, best: State) -> Fit {
@@ -204,6 +225,15 @@ impl Folder {
         let structure = ((inside / points.samples.max(1e-9) - chance) / (1.0 - chance).max(1e-9)).clamp(0.0, 1.0);
         Fit { period, likelihood, gain, structure, cuts }
     }
+}
+
+/// Points after which a period is asked whether it can still win.
+const CHECKED: usize = 256;
+
+/// Nats by which the description can be shorter than what the cuts were charged for, at up to four slices per thread, as
+/// much as is ever accepted: k (ln k - 1 - ln threads) at its larger end.
+fn description_saved(threads: f64) -> f64 {
+    2.0 + 4.0 * threads * (4.0_f64.ln() - 1.0)
 }
 
 /// Nats to name `k` slices: their edges among `edges` places and their owners among `threads`; owners that

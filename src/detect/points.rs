@@ -26,6 +26,8 @@ pub(crate) struct Points {
     pub ranks: Vec<u32>,
     /// Share of each taking-part thread.
     pub shares: Vec<f64>,
+    /// Independent samples of each of them behind the points.
+    pub weights: Vec<f64>,
     /// Independent samples behind the points.
     pub samples: f64,
 }
@@ -45,8 +47,11 @@ impl Points {
         let keep = most as f64 / self.list.len() as f64;
         let mut state = 0x9E37_79B9_7F4A_7C15u64;
         let list: Vec<Point> = self.list.iter().copied().filter(|_| uniform(&mut state) < keep).collect();
-        let samples = list.iter().map(|p| f64::from(p.weight)).sum();
-        std::borrow::Cow::Owned(Points { list, samples, ..self.clone() })
+        let mut weights = vec![0.0; self.threads()];
+        list.iter().for_each(|p| weights[usize::from(p.thread)] += f64::from(p.weight));
+        let samples = weights.iter().sum();
+        let (ranks, shares) = (self.ranks.clone(), self.shares.clone());
+        std::borrow::Cow::Owned(Points { pages: self.pages, list, ranks, shares, weights, samples })
     }
 }
 
@@ -73,20 +78,18 @@ pub(crate) fn gather(pages: u32, samples: &Samples, raw: impl Iterator<Item = (u
     }
     let ranks: Vec<u32> = samples.ranks.iter().zip(&index).filter(|(_, i)| i.is_some()).map(|(r, _)| *r).collect();
     let mut list: Vec<Point> = Vec::with_capacity(raw.len());
-    let mut shares = vec![0.0; ranks.len()];
+    let mut weights = vec![0.0; ranks.len()];
     for (page, thread, weight) in raw {
         let Some(thread) = index[usize::from(thread)] else { continue };
-        shares[usize::from(thread)] += f64::from(weight);
+        weights[usize::from(thread)] += f64::from(weight);
         match list.last_mut() {
             Some(last) if last.page == page && last.thread == thread => last.weight += weight,
             _ => list.push(Point { page, thread, weight }),
         }
     }
-    let samples: f64 = shares.iter().sum();
-    if samples > 0.0 {
-        shares.iter_mut().for_each(|s| *s /= samples);
-    }
-    Points { pages, list, ranks, shares, samples }
+    let samples: f64 = weights.iter().sum();
+    let shares = weights.iter().map(|w| if samples > 0.0 { w / samples } else { 0.0 }).collect();
+    Points { pages, list, ranks, shares, weights, samples }
 }
 
 /// New index of every thread that takes part.

@@ -45,35 +45,37 @@ impl Samples {
     pub fn of(view: &ObjectView) -> Samples {
         let all = page_count(view);
         let grain = all.div_ceil(MOST_PAGES).next_power_of_two();
+        let inside = |a: &&PageAccess| {
+            let weight = a.weight();
+            let known = u64::from(a.page) < all && a.thread < view.threads.min(MOST_RANKS) && a.slot < TIME_SLOTS;
+            known && weight > 0.0 && weight.is_finite()
+        };
         let (mut total, mut squares) = (0.0, 0.0);
         let mut index: Vec<u16> = Vec::new();
-        let mut kept: Vec<(&PageAccess, f64)> = Vec::with_capacity(view.accesses.len());
-        for a in &view.accesses {
-            let weight = a.weight();
-            let inside = u64::from(a.page) < all && a.thread < view.threads.min(MOST_RANKS) && a.slot < TIME_SLOTS;
-            if !inside || weight <= 0.0 || !weight.is_finite() {
-                continue;
-            }
+        for a in view.accesses.iter().filter(inside) {
+            let (weight, thread) = (a.weight(), a.thread as usize);
             total += weight;
             squares += weight * weight;
-            let thread = a.thread as usize;
             if thread >= index.len() {
                 index.resize(thread + 1, ABSENT);
             }
             index[thread] = PRESENT;
-            kept.push((a, weight));
         }
         let ranks = number(&mut index);
         let scale = independence(total, squares);
-        let sample = |(a, weight): (&PageAccess, f64)| Sample {
+        let shift = grain.trailing_zeros();
+        let mut list: Vec<Sample> = Vec::with_capacity(view.accesses.len());
+        list.extend(view.accesses.iter().filter(inside).map(|a| Sample {
             instance: a.instance,
-            page: (u64::from(a.page) / grain) as u32,
+            page: a.page >> shift,
             thread: index[a.thread as usize],
             slot: a.slot,
-            weight: (weight * scale) as f32,
+            weight: (a.weight() * scale) as f32,
             writes: (f64::from(a.writes) * scale) as f32,
-        };
-        let mut list: Vec<Sample> = kept.into_iter().map(sample).filter(|s| s.thread != ABSENT).collect();
+        }));
+        if ranks.len() == usize::from(ABSENT) {
+            list.retain(|s| s.thread != ABSENT);
+        }
         let key = |s: &Sample| (s.instance, s.page);
         if !list.is_sorted_by_key(key) {
             list.sort_by_key(key);
