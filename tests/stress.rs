@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 
 use numamma::apply::library;
 
+#[path = "fuzz/generate.rs"]
+#[allow(dead_code)] // whole files are generated elsewhere
+mod generate;
+
 const NUMAMMA: &str = env!("CARGO_BIN_EXE_numamma");
 /// Each takes under a second on an idle machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -175,6 +179,52 @@ fn allocations_before_and_after_us() {
 #[test]
 fn limits_that_fall_while_the_program_runs() {
     check("limits.c", &["memory", "files", "mbind", "mappings"], "usable 1");
+}
+
+/// Random policies for random calls: each of the four call sites of churn.c gets a placement of its own, and the program
+/// checks every promise of C. `NUMAMMA_FUZZ_SEED` chooses others.
+#[test]
+fn random_calls_under_random_policies() {
+    const POLICIES: usize = 12;
+    const CALLS_PER_THREAD: u64 = 60_000;
+    let dir = scratch("random");
+    compile(&dir, "../apply/churn.c", "churn", &[]);
+    let seed: u64 = std::env::var("NUMAMMA_FUZZ_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    let mut random = generate::Random(0x2545_f491_4f6c_dd1d ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let nodes = numamma_plan::machine::Machine::this().memory_node_ids();
+    let mut usable = || loop {
+        let place = generate::place(&mut random);
+        let rule = format!("version = 1\n[[object]]\nfunction = [\"x\"]\nplace = {place}\n");
+        let fits = |p: &numamma_plan::policy::Policy| {
+            p.objects.iter().all(|o| numamma_plan::plan::node_list(&o.place, &nodes, 4).is_ok())
+        };
+        if numamma_plan::check::parse(&rule).is_ok_and(|p| fits(&p)) {
+            return place;
+        }
+    };
+    for number in 0..POLICIES {
+        let rules = ["malloc", "calloc", "realloc", "memalign"]
+            .map(|f| format!("[[object]]\nfunction = [\"matched_{f}\"]\nplace = {}\n", usable()));
+        let (policy, report) = (dir.join("random.toml"), dir.join("random.json"));
+        std::fs::write(&policy, format!("version = 1\n{}", rules.concat())).expect("the policy is written");
+        let mut command = Command::new(dir.join("churn"));
+        command.args([CALLS_PER_THREAD.to_string(), "4".into(), (seed * 100 + number as u64).to_string()]);
+        command.env("LD_PRELOAD", library::find("apply").expect("the library is built"));
+        command.env("NUMAMMA_POLICY", &policy).env("NUMAMMA_STRICT", "1").env("NUMAMMA_REPORT", &report);
+        let seen = observe(command, &dir);
+        let expected = format!("{} operations\n", 4 * CALLS_PER_THREAD);
+        assert_eq!((seen.code, &seen.stdout), (Some(0), &expected), "{}\n{seen:?}", rules.concat());
+        let report: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&report).expect("the report")).expect("JSON");
+        for object in report["objects"].as_array().expect("objects") {
+            assert!(
+                object["instances"].as_u64() > Some(1000) && object["pages_off_plan"] == 0,
+                "{object}\n{}",
+                rules.concat()
+            );
+        }
+    }
+    let _ = std::fs::remove_dir_all(&dir);
 }
 
 /// Surroundings in which a process may be started.

@@ -261,7 +261,7 @@ fn lines(r: &mut Random, keys: Keys, rare: usize) -> String {
 }
 
 /// A placement as an inline table. The keys that belong to the policy are there, others sometimes.
-fn place(r: &mut Random) -> String {
+pub fn place(r: &mut Random) -> String {
     let of = |key: &str| PLACE.iter().find(|(k, _)| *k == key).map_or(NODES, |(_, v)| *v);
     let policy = value(r, of("policy"));
     let mut keys = vec![format!("policy = {policy}")];
