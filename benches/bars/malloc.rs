@@ -37,14 +37,16 @@ enum How {
     Recorded,
     Thinned,
     Heaptrack,
+    Backtrace,
 }
 
-const LOADED: [(How, &str); 5] = [
+const LOADED: [(How, &str); 6] = [
     (How::Apply, "apply, no match"),
     (How::Inert, "profile, inert"),
     (How::Recorded, "profile, recorded"),
     (How::Thinned, "profile, thinned"),
     (How::Heaptrack, "heaptrack"),
+    (How::Backtrace, "backtrace and lock"),
 ];
 
 #[derive(Clone, Copy)]
@@ -56,6 +58,7 @@ struct Case {
 
 pub fn run() -> Result<(), String> {
     let program = crate::compile("malloc_pair")?;
+    let backtrace = crate::compile_library("backtrace_preload")?;
     let policy = crate::release_dir().join("bench-nomatch.toml");
     // A rule that is looked for at every call site and matches none.
     let text = "version = 1\n[[object]]\nfunction = [\"no_such_function\"]\nplace = { policy = \"interleave\" }\n";
@@ -67,7 +70,7 @@ pub fn run() -> Result<(), String> {
     println!("CPU time per pair of the slowest thread, {ROUNDS} rounds in turn; `+` is over plain, round by round.\n");
     println!("| threads | depth | stacks | | ns | + min | + median | + max | lost | bar | |");
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-    let bench = Bench { program, policy, heaptrack };
+    let bench = Bench { program, policy, heaptrack, backtrace };
     for stacks in [1, STACKS] {
         for (depth, share) in BARS {
             let mut one_thread = None;
@@ -90,6 +93,8 @@ struct Bench {
     program: PathBuf,
     policy: PathBuf,
     heaptrack: bool,
+    /// What a published applier does on each malloc.
+    backtrace: PathBuf,
 }
 
 impl Bench {
@@ -150,6 +155,9 @@ impl Bench {
             }
             How::Inert | How::Recorded | How::Thinned => {
                 command.env("LD_PRELOAD", crate::preload("profile")).envs(channel.env());
+            }
+            How::Backtrace => {
+                command.env("LD_PRELOAD", &self.backtrace);
             }
             How::Heaptrack => {
                 command.env("LD_PRELOAD", HEAPTRACK).env("DUMP_HEAPTRACK_OUTPUT", "/dev/null");

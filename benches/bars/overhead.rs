@@ -98,7 +98,7 @@ fn profiled(program: &Path) -> Result<Times, String> {
 }
 
 /// Seconds of CPU time of all children waited for so far.
-fn children_cpu() -> f64 {
+pub fn children_cpu() -> f64 {
     // SAFETY: an all-zero rusage is valid, and the call fills it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();

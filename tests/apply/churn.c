@@ -21,7 +21,7 @@ struct object {
 };
 
 static _Atomic(struct object *) shelf[SLOTS];
-static atomic_long live, done;
+static atomic_long done;
 static long operations;
 
 static uint64_t next(uint64_t *s) {

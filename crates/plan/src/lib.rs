@@ -15,3 +15,8 @@ mod plain;
 pub mod plan;
 pub mod policy;
 pub mod threads;
+
+#[cfg(test)]
+mod fuzz_tests;
+#[cfg(test)]
+mod schema_tests;

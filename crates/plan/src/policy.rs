@@ -11,6 +11,7 @@ pub const POLICY_VERSION: u32 = 1;
 
 /// A whole policy file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
     /// Schema version; [`POLICY_VERSION`].
@@ -35,6 +36,7 @@ pub struct Policy {
 /// A part of the run. It begins when the program calls `numamma_phase("name")`, and besides, if given, after a time or at
 /// an allocation; the part before the first one has no name. The latest one to begin holds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Phase {
     /// What [`ObjectRule::phases`] and `numamma_phase` call it.
@@ -59,6 +61,7 @@ pub struct Phase {
 
 /// The program a policy was made for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Program {
     /// File name (or path; only the file name is compared).
@@ -70,6 +73,7 @@ pub struct Program {
 
 /// The machine a policy was computed for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
     /// A synthetic topology string such as `numa:4 core:2`.
@@ -78,6 +82,7 @@ pub struct Machine {
 
 /// Thread binding.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Threads {
     /// How the n-th created thread is bound. Never overrides OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY
@@ -90,6 +95,7 @@ pub struct Threads {
 
 /// Thread binding policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Bind {
     /// Leave threads alone.
@@ -104,6 +110,7 @@ pub enum Bind {
 
 /// One object and where it goes. Exactly one of `global` and `callsite`/`function` names the object.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ObjectRule {
     /// Linkage name of a global variable, or `.bss`/`.data` for a section's unnamed remainder.
@@ -198,6 +205,7 @@ impl PolicyKind {
 
 /// The pattern an object was seen to have.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PatternNote {
     /// `private`, `block`, `block-cyclic`, `random`, ...
@@ -212,6 +220,7 @@ pub struct PatternNote {
 
 /// Where an object goes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Place {
     /// The distribution.
@@ -238,6 +247,7 @@ pub struct Place {
 
 /// How pages come to their nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// A memory policy for each block (mbind): pages come when they are touched, and whatever happens to them later
@@ -251,6 +261,7 @@ pub enum Mode {
 
 /// Transparent huge pages of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Huge {
     /// As the system and the program want it.
@@ -264,6 +275,7 @@ pub enum Huge {
 
 /// Distribution of an object's pages over nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyKind {
     /// Leave it to the kernel (first touch).
@@ -312,6 +324,7 @@ pub enum Block {
 
 /// The word `auto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Auto {
     /// `"auto"`
     #[serde(rename = "auto")]
@@ -351,6 +364,10 @@ impl<'de> Deserialize<'de> for Block {
 /// A number of bytes, written as an integer or as `"20MiB"`, `"640KiB"`, `"4096"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Size(pub u64);
+
+#[cfg(test)]
+#[path = "policy_schema.rs"]
+mod schema;
 
 impl Size {
     /// Reads `20MiB`, `640 KiB`, `4096`, `2M` (binary units).

@@ -1,0 +1,128 @@
+//! The commands, and what of them need not be there.
+
+/// Allocators, where Debian puts them: variables of the commands, and what `linked-NAME` is linked to.
+pub const ALLOCATORS: [(&str, &str); 3] = [
+    ("jemalloc", "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"),
+    ("tcmalloc", "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"),
+    ("mimalloc", "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2"),
+];
+
+/// Too large to be installed for a test (a JDK is 115 MB, Node.js 30 MB, PostgreSQL with its LLVM 40 MB): run where
+/// they are. Everything else is in `scripts/setup tests`, and missing in CI is a failure. Left out for their size are
+/// ffmpeg (88 packages, 56 MB; x265 is the video coder here) and the compilers of Go (golang 81 MB, gccgo 43 MB; fzf
+/// is the program in Go).
+pub const OPTIONAL: [&str; 3] = ["java", "node", "initdb"];
+
+/// Name and command, a line of sh with `$D` for the scratch directory.
+pub const COMMANDS: &[(&str, &str)] = &[
+    ("bash", "bash -c 'for i in 1 2 3; do echo $i | cat; done; exit 7'"),
+    ("dash", "dash -c 'ls / | wc -l; false'"),
+    ("perl", "perl -e 'my %h; $h{$_} = $_ * 2 for 1..100000; print scalar(keys %h), \"\\n\"; exit 5'"),
+    (
+        "perl",
+        "perl -e 'for (1..8) { my $p = fork; if (!$p) { my @a = (1..1000); exit $_ } waitpid $p, 0; print $? >> 8, \"\\n\" }'",
+    ),
+    ("python3", "python3 $D/pools.py"),
+    ("python3", "python3 -c 'import subprocess; print(subprocess.run([\"echo\", \"x\"], capture_output=True).stdout)'"),
+    (
+        "python3",
+        "python3 -c 'import mmap, sys; m = mmap.mmap(-1, 1 << 24); m[5] = 7; m.resize(1 << 25); print(m[5]); sys.exit(3)'",
+    ),
+    ("node", "node -e 'let a = []; for (let i = 0; i < 300000; i++) a.push({i}); console.log(a.length)'"),
+    (
+        "node",
+        "node -e 'new (require(\"worker_threads\").Worker)(\"console.log(Array(1e5).fill(1).length)\", {eval: true})'",
+    ),
+    ("java", "java $D/Threads.java"),
+    ("gcc", "gcc -O2 -c -o $D/x.o $D/endings.c && cksum <$D/x.o"),
+    ("g++", "echo '#include <map>' | g++ -O2 -x c++ -S -o - - | cksum"),
+    ("gfortran", "printf 'print *, 6*7\\nend\\n' >$D/p.f90 && gfortran -o $D/p $D/p.f90 && $D/p"),
+    ("clang", "clang -O2 -c -o $D/y.o $D/endings.c && cksum <$D/y.o"),
+    (
+        "git",
+        "git --no-pager -C $D init -q repo && git -C $D/repo status --short && git -C $D/repo hash-object -w --stdin </etc/passwd",
+    ),
+    ("tar", "tar czf - -C $D endings.c Threads.java pools.py | tar tzf -"),
+    (
+        "sqlite3",
+        "sqlite3 :memory: 'create table t(a, b); with recursive c(x) as (select 1 union all select x+1 from c where x < 50000) insert into t select x, x*x from c; select count(*), sum(b) from t;'",
+    ),
+    ("awk", "awk 'BEGIN { for (i = 0; i < 200000; i++) a[i] = i; print length(a) }'"),
+    ("sed", "seq 20000 | sed -e 's/1/one/g' -n -e '$p'"),
+    ("grep", "seq 20000 | grep -c 7"),
+    ("find", "find $D -name '*.c' -printf '%f\\n' | sort"),
+    ("sort", "seq 200000 | sort -R --random-source=/dev/zero | sort -n --parallel=4 | cksum"),
+    ("xz", "seq 300000 | xz -T2 | xz -d | cksum"),
+    ("gzip", "seq 300000 | gzip | gzip -d | cksum"),
+    ("bzip2", "seq 100000 | bzip2 | bzip2 -d | cksum"),
+    ("zstd", "seq 300000 | zstd -T2 | zstd -d | cksum"),
+    ("diff", "seq 2000 >$D/a; seq 2 2001 >$D/b; diff $D/a $D/b"),
+    ("patch", "seq 9 >$D/c; printf '5c5\\n< 5\\n---\\n> five\\n' | patch $D/c && cat $D/c"),
+    ("dd", "dd if=/dev/zero bs=1M count=8 status=none | cksum"),
+    ("od", "od -An -tx1 -N64 /etc/passwd"),
+    ("bc", "echo '2^2000' | bc"),
+    ("openssl", "openssl dgst -sha256 /etc/passwd"),
+    ("make", "printf 'all: a b\\na b:\\n\\t@echo $@\\n' | make -s -j1 -f -"),
+    ("tclsh", "echo 'for {set i 0} {$i < 50000} {incr i} {set a($i) $i}; puts [array size a]' | tclsh"),
+    ("busybox", "busybox sh -c 'echo busy; exit 4'"),
+    ("env", "env -i /bin/echo clean"),
+    ("timeout", "timeout 0.2 sleep 5"),
+    ("setarch", "setarch -R true && echo same"),
+    ("nice", "nice -n 5 sh -c 'echo nice; exit 9'"),
+    ("setsid", "setsid -w sh -c 'exit 8'"),
+    ("xargs", "seq 100 | xargs -n 10 -P 4 echo | sort | cksum"),
+    ("gdb", "gdb -nx -batch -ex run -ex 'print 6*7' $D/endings 2>&1 | grep -o 'exited with code 07\\|= 42'"),
+    ("curl", "curl --version | head -n 1"),
+    ("cc", "$D/endings return"),
+    ("cc", "$D/endings abort"),
+    ("cc", "$D/endings segv"),
+    ("cc", "$D/endings kill"),
+    ("cc", "$D/endings term"),
+    ("cc", "$D/endings _exit"),
+    ("cc", "$D/endings threads"),
+    ("cc", "$D/endings fork"),
+    ("cc", "$D/endings vfork"),
+    ("cc", "$D/static fork"),
+    ("cc", "ulimit -v 300000; $D/endings fork"),
+    ("cc", "$D/endings return 2>&-"),
+    ("cc", "cd /proc && $D/endings fork"),
+    ("redis-server", "sh $D/redis.sh"),
+    ("nginx", "sh $D/nginx.sh"),
+    ("initdb", "sh $D/postgres.sh"),
+    (
+        "x265",
+        "head -c 3000000 /dev/zero | x265 --input - --input-res 320x240 --fps 25 --frames 20 --pools 2 -o $D/x.hevc 2>/dev/null; cksum <$D/x.hevc",
+    ),
+    ("fzf", "seq 20000 | fzf -f 77 | tail -n 3"),
+    ("rustc", "rustc -o $D/rust $D/threads.rs && $D/rust 2>/dev/null"),
+    ("gcc", "gcc -fopenmp -O2 -o $D/omp $D/openmp.c && OMP_PROC_BIND=close $D/omp"),
+    ("g++", "g++ -fopenmp -O2 -x c++ -o $D/omp++ $D/openmp.c && OMP_WAIT_POLICY=passive $D/omp++"),
+    ("gfortran", "gfortran -fopenmp -O2 -o $D/ompf $D/openmp.f90 && $D/ompf"),
+    ("musl-gcc", "musl-gcc -static -O1 -o $D/musl $D/endings.c && $D/musl threads"),
+    ("strace", "strace -f -o $D/strace.out $D/endings fork"),
+    (
+        "gdb",
+        "gdb -nx -batch -ex 'set follow-fork-mode child' -ex run --args $D/endings fork 2>&1 | grep -o 'exited normally'",
+    ),
+    ("valgrind", "valgrind -q --trace-children=yes --error-exitcode=55 $D/endings fork"),
+    ("valgrind", "valgrind -q --soname-synonyms=somalloc=nouserintercepts $D/endings threads"),
+    ("cc", "LD_AUDIT=$D/audit.so $D/endings fork"),
+    ("cc", "LD_BIND_NOW=1 $D/endings vfork"),
+    ("cc", "$D/setuid fork"),
+    ("cc", "$D/linked-jemalloc threads"),
+    ("cc", "$D/linked-jemalloc fork"),
+    ("cc", "$D/linked-tcmalloc fork"),
+    ("cc", "$D/linked-mimalloc fork"),
+    // Preloaded before and behind us.
+    ("cc", "LD_PRELOAD=$JEMALLOC${LD_PRELOAD:+:$LD_PRELOAD} $D/endings threads"),
+    ("cc", "LD_PRELOAD=${LD_PRELOAD:+$LD_PRELOAD:}$JEMALLOC $D/endings threads"),
+    ("cc", "LD_PRELOAD=$TCMALLOC${LD_PRELOAD:+:$LD_PRELOAD} python3 $D/pools.py"),
+    ("cc", "LD_PRELOAD=${LD_PRELOAD:+$LD_PRELOAD:}$TCMALLOC python3 $D/pools.py"),
+    (
+        "cc",
+        "LD_PRELOAD=$MIMALLOC${LD_PRELOAD:+:$LD_PRELOAD} perl -e 'print join(\",\", sort map { $_ % 97 } 1..9999), \"\\n\"' | cksum",
+    ),
+    ("cc", "LD_PRELOAD=${LD_PRELOAD:+$LD_PRELOAD:}$MIMALLOC $D/endings fork"),
+    ("cc", "ulimit -n 4; $D/endings fork"),
+    ("cc", "cd $D/closed && $D/endings fork"),
+];
