@@ -87,7 +87,7 @@ fn unprofiled(args: &Args, program: &Path) -> Result<(), String> {
 }
 
 fn advice(args: &Args) -> Result<(Advice, String), String> {
-    let summary = Summary::load(&args.profile).map_err(|e| e.to_string())?;
+    let summary = super::load(&args.profile)?;
     if !args.quiet {
         summary.notes.iter().for_each(super::say);
     }

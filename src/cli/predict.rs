@@ -63,7 +63,7 @@ pub fn run(args: Args) -> ExitCode {
 
 fn render(args: &Args) -> Result<String, String> {
     let given = args.policy.iter().map(|p| read(p)).collect::<Result<Vec<Given>, String>>()?;
-    let summary = Summary::load(&args.profile).map_err(|e| e.to_string())?;
+    let summary = super::load(&args.profile)?;
     if !args.quiet {
         summary.notes.iter().for_each(super::say);
     }

@@ -70,7 +70,7 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn render(args: &Args) -> Result<String, String> {
-    let summary = Summary::load(&args.profile).map_err(|e| e.to_string())?;
+    let summary = super::load(&args.profile)?;
     let patterns = crate::detect::classify_accesses(&summary, args.access);
     let options = options(args);
     let view = View::new(&summary, &patterns, &options);

@@ -12,6 +12,7 @@ use crate::map::PageMap;
 use crate::nodes;
 use crate::plain;
 use crate::policy::{Auto, Block, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind};
+use crate::ranks::Ranks;
 
 /// An error at a place in a policy file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +83,7 @@ fn fault(policy: &Policy) -> Option<Fault> {
 type KeyFault = (&'static [&'static str], String);
 
 fn rule_fault(rule: &ObjectRule) -> Option<KeyFault> {
-    name_fault(rule).or_else(|| place_fault(rule))
+    name_fault(rule).or_else(|| place_fault(rule)).or_else(|| ranks_fault(rule))
 }
 
 fn name_fault(rule: &ObjectRule) -> Option<KeyFault> {
@@ -121,6 +122,11 @@ fn name_fault(rule: &ObjectRule) -> Option<KeyFault> {
         return Some((&["function"], "`function` names no function".into()));
     }
     None
+}
+
+fn ranks_fault(rule: &ObjectRule) -> Option<KeyFault> {
+    let fault = rule.ranks.as_deref().map(Ranks::parse)?.err()?;
+    Some((&["ranks"], fault.to_string()))
 }
 
 fn place_fault(rule: &ObjectRule) -> Option<KeyFault> {

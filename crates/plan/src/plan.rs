@@ -10,7 +10,7 @@ use std::fmt;
 
 use crate::machine::Thp;
 use crate::map::{MapError, PageMap};
-use crate::nodes::{self, NodesError};
+use crate::nodes::{self, Available, NodesError};
 use crate::order::Order;
 use crate::policy::{Auto, Block, Huge, PatternNote, Place, PolicyKind};
 use crate::threads::thread_node;
@@ -104,28 +104,31 @@ pub fn page_size_of(place: &Place, size: u64, thp: Thp) -> u64 {
     }
 }
 
-/// Plans an object of `size` bytes with `pages` whole pages. `existing` are the nodes memory can go to, `threads` how many
+/// Plans an object of `size` bytes with `pages` whole pages. `available` are the nodes memory can go to, `threads` how many
 /// threads `bind-block` counts on.
-pub fn plan(
+pub fn plan<'a>(
     place: &Place,
     pattern: Option<&PatternNote>,
     size: u64,
     pages: u64,
     page_size: u64,
-    existing: &[u32],
+    available: impl Into<Available<'a>>,
     threads: u32,
 ) -> Result<PagePlan<'static>, PlanError> {
-    let nodes = node_list(place, existing, threads)?;
+    let nodes = node_list(place, available, threads)?;
     let layout = layout(place, pattern, size, page_size, nodes.len() as u64)?;
     Ok(PagePlan { pages, nodes: Cow::Owned(nodes), layout, huge: place.huge.unwrap_or_default() })
 }
 
 /// The nodes of a placement in its order, one entry per block before the list starts over: those it names, for
 /// `bind-block` the node of each thread, for `map` that of each piece of the map.
-pub fn node_list(place: &Place, existing: &[u32], threads: u32) -> Result<Vec<u32>, PlanError> {
+pub fn node_list<'a>(place: &Place, available: impl Into<Available<'a>>, threads: u32) -> Result<Vec<u32>, PlanError> {
+    let available = available.into();
     let nodes = match &place.nodes {
-        Some(list) => nodes::parse(list, existing).map_err(PlanError::Nodes)?,
-        None => existing.to_vec(),
+        Some(list) => nodes::parse(list, available).map_err(PlanError::Nodes)?,
+        // A map names nodes by number, like a list of numbers.
+        None if place.policy == PolicyKind::Map => available.existing.to_vec(),
+        None => available.own.to_vec(),
     };
     match place.policy {
         PolicyKind::BindBlock => {
