@@ -9,7 +9,7 @@ use numamma_plan::policy::Size;
 use super::target::TargetArgs;
 use crate::detect;
 use crate::policy::{self, Advice};
-use crate::profile::summary::{AccessFilter, Summary};
+use crate::profile::summary::AccessFilter;
 use crate::topology::Topology;
 
 /// Classify the hot objects of a profile and print a placement policy (TOML)

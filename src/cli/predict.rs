@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use super::target::TargetArgs;
 use crate::detect;
 use crate::policy::{self, Given};
-use crate::profile::summary::Summary;
 use crate::report::predict as table;
 use crate::topology::Topology;
 

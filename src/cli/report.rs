@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::profile::summary::Summary;
 use crate::report::{self, AccessFilter, DEFAULT_TOP, Options, Sort, View};
 
 /// Name of a profile when none is given, as `numamma profile` writes it.

@@ -241,6 +241,14 @@ impl PagePlan<'_> {
         }
     }
 
+    /// Rounds the blocks up to whole units of `pages` pages, for memory that comes in such units. True if it had to.
+    pub fn round_blocks(&mut self, pages: u64) -> bool {
+        let Layout::Blocks(block, order) = self.layout else { return false };
+        let rounded = round_up(block, pages.max(1));
+        self.layout = Layout::Blocks(rounded, order);
+        rounded != block
+    }
+
     /// Index into the node list that page `page` of a block distribution goes to.
     pub fn block_node(&self, page: u64) -> Option<u32> {
         match self.layout {
@@ -350,6 +358,14 @@ mod tests {
         assert!(plan.coarsen(100));
         assert_eq!(plan.layout, Layout::Blocks(12, Order::Cyclic));
         assert!(plan.run_count() <= 100);
+    }
+
+    #[test]
+    fn blocks_of_huge_pages_are_whole_ones() {
+        let p = place(PolicyKind::BlockCyclic, Some(Block::Size(Size(3 * MIB))));
+        let mut plan = plan(&p, None, 16 * MIB, 4096, PAGE, &EIGHT, 4).unwrap();
+        assert!(plan.round_blocks(512) && !plan.round_blocks(512));
+        assert_eq!(plan.layout, Layout::Blocks(1024, Order::Cyclic));
     }
 
     #[test]

@@ -15,6 +15,7 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod arena;
+mod backing;
 mod binding;
 mod check;
 mod elf;
@@ -28,6 +29,7 @@ mod maps;
 mod place;
 mod report;
 mod resolve;
+mod shared;
 mod sites;
 mod start;
 mod state;

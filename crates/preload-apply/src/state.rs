@@ -101,7 +101,12 @@ impl State {
     /// Plan of an object of rule `index`. Allocates nothing: it is made for every placed allocation.
     pub fn plan(&self, index: usize, size: u64, pages: u64) -> Option<PagePlan<'_>> {
         let rule = self.rules.get(index)?;
-        let page_size = plan::page_size_of(&rule.rule.place, size, self.machine.thp);
+        self.plan_of_pages(index, size, pages, plan::page_size_of(&rule.rule.place, size, self.machine.thp))
+    }
+
+    /// The same for memory whose page size is known.
+    pub fn plan_of_pages(&self, index: usize, size: u64, pages: u64, page_size: u64) -> Option<PagePlan<'_>> {
+        let rule = self.rules.get(index)?;
         let pattern = rule.rule.pattern.as_ref();
         let nodes = rule.nodes.len() as u64;
         let layout = rule.map.or_else(|| plan::layout(&rule.rule.place, pattern, size, page_size, nodes).ok())?;
@@ -132,6 +137,8 @@ impl State {
 
     /// Gives mappings back.
     pub fn give_mappings(&self, count: u64) {
-        self.mappings.fetch_sub(count, Ordering::Relaxed);
+        // Pieces of a mapping may count a block twice, so never below nothing.
+        let less = |used: u64| Some(used.saturating_sub(count));
+        let _ = self.mappings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
