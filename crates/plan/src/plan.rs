@@ -12,7 +12,7 @@ use crate::machine::Thp;
 use crate::map::{MapError, PageMap};
 use crate::nodes::{self, Available, NodesError};
 use crate::order::Order;
-use crate::policy::{Auto, Block, Huge, PatternNote, Place, PolicyKind};
+use crate::policy::{Auto, Block, Huge, Mode, PatternNote, Place, PolicyKind};
 use crate::threads::thread_node;
 
 /// The base page of x86_64, bytes; also the unit of every plan.
@@ -61,6 +61,8 @@ pub struct PagePlan<'a> {
     pub layout: Layout,
     /// What to do about huge pages.
     pub huge: Huge,
+    /// How the kernel is told where blocks go.
+    pub mode: Mode,
 }
 
 /// Why a placement cannot be planned.
@@ -117,7 +119,13 @@ pub fn plan<'a>(
 ) -> Result<PagePlan<'static>, PlanError> {
     let nodes = node_list(place, available, threads)?;
     let layout = layout(place, pattern, size, page_size, nodes.len() as u64)?;
-    Ok(PagePlan { pages, nodes: Cow::Owned(nodes), layout, huge: place.huge.unwrap_or_default() })
+    Ok(PagePlan {
+        pages,
+        nodes: Cow::Owned(nodes),
+        layout,
+        huge: place.huge.unwrap_or_default(),
+        mode: place.mode.unwrap_or_default(),
+    })
 }
 
 /// The nodes of a placement in its order, one entry per block before the list starts over: those it names, for
@@ -215,7 +223,7 @@ impl PagePlan<'_> {
         match self.layout {
             Layout::Default => 0,
             _ if self.pages == 0 => 0,
-            Layout::Blocks(..) if self.one_place() => 1,
+            Layout::Blocks(..) if self.one_place() || self.mode == Mode::Populate => 1,
             Layout::Blocks(block, _) => self.pages.div_ceil(block),
             _ => 1,
         }
@@ -358,6 +366,8 @@ mod tests {
         assert!(plan.coarsen(100));
         assert_eq!(plan.layout, Layout::Blocks(12, Order::Cyclic));
         assert!(plan.run_count() <= 100);
+        plan.mode = Mode::Populate;
+        assert!(plan.run_count() == 1 && plan.runs().count() > 1 && !plan.coarsen(1), "populating costs no mapping");
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub enum Kind {
     Shared,
     /// hugetlb pages, private or shared.
     Huge,
+    /// Private anonymous memory that cannot be written yet: address space reserved for later.
+    Reserved,
 }
 
 /// What is behind a mapping.
@@ -50,7 +52,7 @@ impl Backing {
     }
 
     /// What a mapping made with these arguments of mmap(2) has, or why it cannot be placed.
-    pub fn of_mmap(flags: c_int, fd: c_int) -> Result<Backing, &'static str> {
+    pub fn of_mmap(prot: c_int, flags: c_int, fd: c_int) -> Result<Backing, &'static str> {
         if flags & libc::MAP_GROWSDOWN != 0 {
             return Err("a mapping that grows down is left alone");
         }
@@ -66,7 +68,11 @@ impl Backing {
             };
             return Ok(Backing { kind: Kind::Huge, shift, resident: filled });
         }
-        let kind = if shared { Kind::Shared } else { Kind::Private };
+        let kind = match (shared, prot & libc::PROT_WRITE != 0) {
+            (true, _) => Kind::Shared,
+            (false, true) => Kind::Private,
+            (false, false) => Kind::Reserved,
+        };
         Ok(Backing { kind, resident: filled, ..Backing::PRIVATE })
     }
 
@@ -112,7 +118,8 @@ impl Backing {
         let kind = match word & 3 {
             0 => Kind::Private,
             1 => Kind::Shared,
-            _ => Kind::Huge,
+            2 => Kind::Huge,
+            _ => Kind::Reserved,
         };
         Backing { kind, shift: (word >> 4) as u32 & 63, resident: word & 4 != 0 }
     }
@@ -161,24 +168,26 @@ mod tests {
 
     #[test]
     fn what_is_behind_a_mapping() {
+        let of_mmap = |flags, fd| Backing::of_mmap(libc::PROT_READ | libc::PROT_WRITE, flags, fd);
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        assert_eq!(Backing::of_mmap(anonymous, -1), Ok(Backing::PRIVATE));
-        let shared = Backing::of_mmap(libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1).unwrap();
+        assert_eq!(of_mmap(anonymous, -1), Ok(Backing::PRIVATE));
+        assert_eq!(Backing::of_mmap(libc::PROT_NONE, anonymous, -1).map(|b| b.kind), Ok(Kind::Reserved));
+        let shared = of_mmap(libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1).unwrap();
         assert_eq!((shared.kind, shared.unit(), shared.resident), (Kind::Shared, PAGE, false));
-        let huge = Backing::of_mmap(anonymous | libc::MAP_HUGETLB | 30 << HUGE_SHIFT, -1).unwrap();
+        let huge = of_mmap(anonymous | libc::MAP_HUGETLB | 30 << HUGE_SHIFT, -1).unwrap();
         assert_eq!((huge.kind, huge.unit()), (Kind::Huge, 1 << 30));
-        assert_eq!(Backing::of_mmap(anonymous | libc::MAP_HUGETLB, -1).unwrap().unit(), default_huge());
+        assert_eq!(of_mmap(anonymous | libc::MAP_HUGETLB, -1).unwrap().unit(), default_huge());
         // SAFETY: a name that ends in NUL.
         let fd = unsafe { libc::memfd_create(c"numamma-test".as_ptr(), 0) };
-        assert_eq!(Backing::of_mmap(libc::MAP_SHARED, fd).map(|b| b.kind), Ok(Kind::Shared));
-        assert!(Backing::of_mmap(libc::MAP_PRIVATE, fd).is_err());
+        assert_eq!(of_mmap(libc::MAP_SHARED, fd).map(|b| b.kind), Ok(Kind::Shared));
+        assert!(of_mmap(libc::MAP_PRIVATE, fd).is_err());
         // SAFETY: our own descriptor.
         unsafe { libc::close(fd) };
         let zero = std::fs::File::open("/dev/zero").unwrap();
-        assert!(Backing::of_mmap(libc::MAP_SHARED, zero.as_raw_fd()).unwrap_err().contains("device"));
+        assert!(of_mmap(libc::MAP_SHARED, zero.as_raw_fd()).unwrap_err().contains("device"));
         let exe = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
-        assert!(Backing::of_mmap(libc::MAP_PRIVATE, exe.as_raw_fd()).unwrap_err().contains("page cache"));
-        assert!(Backing::of_mmap(libc::MAP_SHARED, -1).is_err());
+        assert!(of_mmap(libc::MAP_PRIVATE, exe.as_raw_fd()).unwrap_err().contains("page cache"));
+        assert!(of_mmap(libc::MAP_SHARED, -1).is_err());
     }
 
     #[test]

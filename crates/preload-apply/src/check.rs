@@ -125,6 +125,13 @@ fn for_each_batch(start: usize, end: usize, mut visit: impl FnMut(&[usize], &[c_
     }
 }
 
+/// Moves resident pages of a block distribution to their nodes.
+pub fn settle_blocks(plan: &PagePlan<'_>, base: usize, start: usize, len: usize) {
+    settle(start, len, |page| {
+        plan.block_node(((page - base) / PAGE) as u64).and_then(|i| plan.nodes.get(i as usize)).copied()
+    });
+}
+
 /// Moves resident pages of an interleaved range to where a fresh fault would have put them.
 pub fn settle_interleave(plan: &PagePlan<'_>, start: usize, len: usize) {
     if plan.nodes.len() < 2 {
@@ -133,12 +140,17 @@ pub fn settle_interleave(plan: &PagePlan<'_>, start: usize, len: usize) {
     let mappings = Mapping::read();
     let sorted = turn_order(plan);
     let width = Width::of_this_kernel();
+    settle(start, len, |page| expected(&mappings, &sorted, page, 0, width));
+}
+
+/// Moves the resident pages of a range to the nodes that `wanted` gives them.
+fn settle(start: usize, len: usize, wanted: impl Fn(usize) -> Option<u32>) {
     for_each_batch(start, start + len, |pages, status| {
         let mut wrong = [0_usize; BATCH];
         let mut target = [0 as c_int; BATCH];
         let mut count = 0;
         for (&page, &now) in pages.iter().zip(status) {
-            if let (true, Some(node)) = (now >= 0, expected(&mappings, &sorted, page, 0, width))
+            if let (true, Some(node)) = (now >= 0, wanted(page))
                 && node as c_int != now
             {
                 wrong[count] = page;
@@ -213,7 +225,7 @@ impl Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use numamma_plan::policy::Huge;
+    use numamma_plan::policy::{Huge, Mode};
 
     #[test]
     fn lines_of_maps() {
@@ -246,7 +258,8 @@ mod tests {
             // SAFETY: the mapping is ours and writable.
             unsafe { ((base + page * PAGE) as *mut u8).write(1) };
         }
-        let plan = PagePlan { pages: 64, nodes: vec![0].into(), layout: Layout::Bind, huge: Huge::Keep };
+        let (nodes, mode) = (vec![0].into(), Mode::Policy);
+        let plan = PagePlan { pages: 64, nodes, layout: Layout::Bind, huge: Huge::Keep, mode };
         let counters = Counters::default();
         examine(&plan, base, Part { first: 0, pages: 64 }, 0, &counters);
         let read = |c: &core::sync::atomic::AtomicU64| c.load(core::sync::atomic::Ordering::Relaxed);

@@ -27,6 +27,7 @@ mod loaded;
 mod mapped;
 mod maps;
 mod place;
+mod populate;
 mod report;
 mod resolve;
 mod shared;

@@ -10,6 +10,7 @@ use numamma_hook::entry::Caller;
 use numamma_hook::sys::PAGE;
 use numamma_hook::{errno, real, say};
 use numamma_plan::plan::PagePlan;
+use numamma_plan::policy::Mode;
 
 use crate::backing::{Backing, Kind};
 use crate::mapped::{self, Mapped};
@@ -48,7 +49,7 @@ pub unsafe extern "C" fn mmap(
     }
     // SAFETY: the caller as the stub saw it.
     if let Some(rule) = unsafe { sites::find(&Caller { ra, cfa, rbp }) } {
-        place_mapping(rule, found as usize, len, Backing::of_mmap(flags, fd));
+        place_mapping(rule, found as usize, len, Backing::of_mmap(prot, flags, fd));
     }
     found
 }
@@ -114,9 +115,13 @@ fn say_rounded(state: &State, rule: &Rule, m: &Mapped) {
 fn plan_of(state: &'static State, m: &Mapped) -> Option<PagePlan<'static>> {
     let (size, pages, unit) = (m.object_len as u64, (m.object_len / PAGE) as u64, m.backing.unit() as u64);
     let mut plan = match m.backing.kind {
-        Kind::Private => state.plan(m.rule, size, pages)?,
+        Kind::Private | Kind::Reserved => state.plan(m.rule, size, pages)?,
         Kind::Shared | Kind::Huge => state.plan_of_pages(m.rule, size, pages, unit)?,
     };
+    if m.backing.kind != Kind::Private {
+        // Shared memory would be made resident for all processes, and reserved address space cannot be.
+        plan.mode = Mode::Policy;
+    }
     plan.round_blocks(unit / PAGE as u64);
     plan.set_block_pages(m.block);
     Some(plan)

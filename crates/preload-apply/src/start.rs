@@ -9,7 +9,7 @@ use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use numamma_hook::message;
 use numamma_hook::sys::{self, PAGE};
@@ -23,7 +23,7 @@ use numamma_plan::{check, output, plan, ranks};
 use crate::elf::Elf;
 use crate::kernel::{self, Mode};
 use crate::state::{self, Counters, Rule, State};
-use crate::{arena, binding, heap, report, resolve, sites, table};
+use crate::{arena, binding, heap, populate, report, resolve, sites, table};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
 const EXIT_CONFIG: i32 = 78;
@@ -145,6 +145,7 @@ fn load(path: OsString) -> Result<(), String> {
     }
     let mut objects = std::mem::take(&mut policy.objects);
     keep_ranks(&mut objects);
+    populate::start(&mut objects);
     let threads = policy.threads.as_ref().and_then(|t| t.count).unwrap_or(machine.online.len() as u32);
     let rules = objects.into_iter().map(|r| rule(r, available, threads)).collect::<Result<Vec<Rule>, String>>()?;
     probe(&rules)?;
@@ -161,6 +162,8 @@ fn load(path: OsString) -> Result<(), String> {
         pid: sys::pid(),
         verbose: flag("NUMAMMA_VERBOSE"),
         mappings: AtomicU64::new(0),
+        others: AtomicU64::new(state::mappings_now()),
+        counted_at: AtomicU64::new(0),
     });
     binding::start(state);
     resolve::now();
@@ -191,7 +194,7 @@ fn rule(rule: ObjectRule, available: Available<'_>, threads: u32) -> Result<Rule
         _ => None,
     };
     let homes = arena::homes(rule.place.policy, nodes.len());
-    Ok(Rule { rule, nodes, map, homes, counters: Counters::default() })
+    Ok(Rule { rule, nodes, map, homes, counters: Counters::default(), said_coarse: AtomicBool::new(false) })
 }
 
 /// Tries the one call that everything needs, so that a container that refuses it is named once and early.
