@@ -14,7 +14,7 @@ mod lab;
 
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 14] = [
     "in_bss",
     "in_data",
     "by_malloc",
@@ -24,8 +24,14 @@ const KINDS: [&str; 10] = [
     "by_memalign",
     "by_posix_memalign",
     "by_mmap",
+    "by_shared",
+    "by_shm",
+    "by_shmat",
+    "by_hugetlb",
     "by_small",
 ];
+/// Shared memory has base pages whatever huge pages are set to (shmem_enabled is `never`).
+const SHARED: [&str; 3] = ["by_shared", "by_shm", "by_shmat"];
 /// Policies for objects of less than a page: those that do not follow the object's own offsets.
 const FOR_SMALL: [&str; 7] =
     ["default", "bind", "preferred", "preferred-many", "interleave", "weighted-interleave", "local"];
@@ -116,34 +122,63 @@ fn split_mix(seed: u64, i: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// Node of block `i` of m: in turn over a prime number of nodes; what falls beyond the real ones is dealt out in turn.
+fn prime(m: u64, i: u64) -> u64 {
+    let prime = [0, 0, 2, 3, 5, 5, 7, 7, 11][m as usize];
+    let beyond = (0..i).filter(|j| j % prime >= m).count() as u64;
+    if i % prime < m { i % prime } else { beyond % m }
+}
+
 impl Scene<'_> {
-    /// Node of page `page` of an object of `size` bytes; none: judged by [`Scene::turns`].
-    fn node(&self, policy: &str, size: u64, page: u64) -> Option<Vec<u64>> {
-        let m = self.nodes;
-        let unit = if self.huge && size >= HUGE { HUGE } else { PAGE };
+    /// Node of page `page` of an object; none: judged by [`Scene::turns`].
+    fn node(&self, policy: &str, shown: &Shown, page: u64) -> Option<Vec<u64>> {
+        let (m, size) = (self.nodes, shown.size);
+        let shared = SHARED.contains(&&*shown.name);
+        if shown.name == "by_hugetlb" {
+            return self.node_of_hugetlb(policy, size, page / 512);
+        }
+        let unit = if self.huge && size >= HUGE && !shared { HUGE } else { PAGE };
         let at = page * PAGE;
         let skew = |i: u64| (i + i / m + 1) % m;
         Some(vec![match policy {
             "bind" | "preferred" => 1,
             "preferred-many" => return Some(vec![0, 1]),
             "block" => at / up(size.div_ceil(m), unit) % m,
-            "want" => at / up(size.div_ceil(m), if self.thp != "never" && size >= HUGE { HUGE } else { PAGE }) % m,
+            "want" => {
+                let unit = if self.thp != "never" && size >= HUGE && !shared { HUGE } else { PAGE };
+                at / up(size.div_ceil(m), unit) % m
+            }
             "block-fixed" => [1, 0][(at / (300 << 10)) as usize % 2],
             "block-cyclic" => at / (640 << 10) % m,
             "bind-block" => at / up(size.div_ceil(THREADS), unit) % THREADS * m / THREADS,
             "skew" => skew(at / unit),
             "split" => skew(page),
             "skew-block" => skew(at / (64 << 10)),
-            "prime" => {
-                let prime = [0, 0, 2, 3, 5, 5, 7, 7, 11][m as usize];
-                let i = at / unit;
-                // What falls beyond the real nodes, counted from the start.
-                let beyond = (0..i).filter(|j| j % prime >= m).count() as u64;
-                if i % prime < m { i % prime } else { beyond % m }
-            }
+            "prime" => prime(m, at / unit),
             "random" => ((split_mix(SEED, at / unit) >> 32) * m) >> 32,
             "random-block" => ((split_mix(SEED, at / (128 << 10)) >> 32) * m) >> 32,
             "map" => u64::from(page % 128 < 100),
+            "local" | "default" => self.home,
+            _ => return None,
+        }])
+    }
+
+    /// Node of hugetlb page `i`: every block is rounded up to whole ones.
+    fn node_of_hugetlb(&self, policy: &str, size: u64, i: u64) -> Option<Vec<u64>> {
+        let m = self.nodes;
+        let slice = |parts: u64| up(size.div_ceil(parts), HUGE) / HUGE;
+        Some(vec![match policy {
+            "bind" | "preferred" => 1,
+            "preferred-many" => return Some(vec![0, 1]),
+            "block" | "want" => i / slice(m) % m,
+            "block-fixed" => [1, 0][i as usize % 2],
+            "block-cyclic" => i % m,
+            "bind-block" => i / slice(THREADS) % THREADS * m / THREADS,
+            "skew" | "split" | "skew-block" => (i + i / m + 1) % m,
+            "prime" => prime(m, i),
+            "random" | "random-block" => ((split_mix(SEED, i) >> 32) * m) >> 32,
+            // 32 pieces of 4 pages, each of them now a huge page.
+            "map" => u64::from(i % 32 < 25),
             "local" | "default" => self.home,
             _ => return None,
         }])
@@ -157,6 +192,7 @@ impl Scene<'_> {
             order.splice(0..1, [0, 0, 0]);
         }
         let first = shown.address.div_ceil(PAGE);
+        let huge = shown.name == "by_hugetlb" || self.huge && !SHARED.contains(&&*shown.name);
         let fits = |offset: u64, page_shift: u64, pages: &[(u64, i64)]| {
             pages.iter().all(|(p, node)| order[((p >> page_shift) + offset) as usize % order.len()] as i64 == *node)
         };
@@ -166,7 +202,7 @@ impl Scene<'_> {
             let is_huge = |block: u64| {
                 let inside = |p: u64| shown.nodes.get(p.checked_sub(first)? as usize).copied();
                 let nodes: Vec<i64> = (block * 512..block * 512 + 512).filter_map(inside).collect();
-                self.huge && nodes.iter().all(|n| *n == nodes[0]) && (nodes.len() == 512 || ends_are_huge)
+                huge && nodes.iter().all(|n| *n == nodes[0]) && (nodes.len() == 512 || ends_are_huge)
             };
             let (huge, small): (Vec<_>, Vec<_>) = all.iter().copied().partition(|p| is_huge(p.0 / 512));
             let any = |shift, pages: &[(u64, i64)]| (0..order.len() as u64).any(|offset| fits(offset, shift, pages));
@@ -184,7 +220,7 @@ impl Scene<'_> {
             return shown.nodes.len() as u64;
         }
         for (page, node) in shown.nodes.iter().enumerate() {
-            let expected = self.node(policy, shown.size, page as u64).expect("a formula for every policy");
+            let expected = self.node(policy, shown, page as u64).expect("a formula for every policy");
             assert!(
                 expected.contains(&(*node as u64)),
                 "{policy} {} page {page} of {} on {} nodes (huge pages {}): on {node}, expected {expected:?}",
@@ -248,6 +284,9 @@ fn check_run(text: &str, nodes: u64, kernel: &str) -> u64 {
     let home = words[2].parse::<u64>().expect("a CPU number");
     let scene = Scene { nodes, thp, huge: thp == "always", weights: kernel == "6.12", home };
     let (said, objects): (Vec<&str>, Vec<&str>) = lines.lines().partition(|l| l.starts_with("numamma: "));
+    let (rounded, said): (Vec<&str>, Vec<&str>) = said.into_iter().partition(|l| l.contains("(hugetlb)"));
+    let small_blocks = ["block-fixed", "block-cyclic", "skew-block", "random-block", "map"].contains(&policy);
+    assert_eq!(rounded.len(), usize::from(small_blocks), "{policy}: {rounded:?}");
     let fallback = policy == "weighted-interleave" && !scene.weights;
     assert_eq!(said.len(), usize::from(fallback), "{policy}: {said:?}");
     assert!(!fallback || said[0].contains("6.9"), "{said:?}");
@@ -255,6 +294,8 @@ fn check_run(text: &str, nodes: u64, kernel: &str) -> u64 {
     let objects: Vec<Shown> = objects.into_iter().map(Shown::parse).collect();
     let placed = |s: &&Shown| match policy {
         "local" => !s.name.starts_with("in_"),
+        // The loader touches .data before the program binds itself.
+        "default" => s.name != "in_data",
         _ => s.name != "by_small" || FOR_SMALL.contains(&policy),
     };
     let pages = objects.iter().filter(placed).map(|shown| scene.check(policy, shown)).sum();

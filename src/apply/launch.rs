@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use numamma_plan::callsite::file_name;
 use numamma_plan::machine::Machine;
 use numamma_plan::policy::Policy;
-use numamma_plan::{check, nodes};
+use numamma_plan::{check, nodes, ranks};
 
 use super::{library, target};
 use crate::cli::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, EXIT_USAGE};
@@ -78,8 +78,10 @@ pub fn read_policy(path: &Path, machine: &Machine) -> Result<Policy, String> {
         .map_err(|e| format!("{show}: cannot read the policy: {e}; `numamma advise > policy.toml` writes one"))?;
     let policy = check::parse(&text).map_err(|e| format!("{show}: {e}"))?;
     let existing = machine.memory_node_ids();
-    for rule in &policy.objects {
-        if let Some(Err(e)) = rule.place.nodes.as_deref().map(|list| nodes::parse(list, &existing)) {
+    let rank = ranks::this_rank();
+    for rule in policy.objects.iter().filter(|r| ranks::applies(r.ranks.as_deref(), rank)) {
+        let available = machine.available(&existing);
+        if let Some(Err(e)) = rule.place.nodes.as_deref().map(|list| nodes::parse(list, available)) {
             return Err(format!("{show}: object {}: {e}", rule.name()));
         }
     }

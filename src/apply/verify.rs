@@ -79,6 +79,23 @@ impl Verdict {
 }
 
 impl ObjectReport {
+    /// Adds what another process counted under the same rule.
+    fn add(&mut self, other: &ObjectReport) {
+        for (sum, more) in [
+            (&mut self.instances, other.instances),
+            (&mut self.too_small, other.too_small),
+            (&mut self.unplaced, other.unplaced),
+            (&mut self.bytes, other.bytes),
+            (&mut self.pages_planned, other.pages_planned),
+            (&mut self.pages_present, other.pages_present),
+            (&mut self.pages_on_plan, other.pages_on_plan),
+            (&mut self.pages_off_plan, other.pages_off_plan),
+        ] {
+            *sum += more;
+        }
+        self.block = self.block.max(other.block);
+    }
+
     /// Outcome.
     pub fn verdict(&self) -> Verdict {
         if self.pages_off_plan > 0 {
@@ -104,6 +121,8 @@ pub struct Answer {
     pub policy: String,
     /// The program's exit status (128 + signal).
     pub exit_status: u8,
+    /// Processes of the program that reported: the ranks of an MPI job, else one.
+    pub processes: usize,
     /// Everything was found and is on plan.
     pub ok: bool,
     /// Why the run could not be checked, if so.
@@ -121,20 +140,66 @@ pub struct JsonObject {
     pub verdict: Verdict,
 }
 
-/// Reads the report and judges it; `ending` describes how the program ended, `None` for a normal exit.
+/// Reads the reports written under the name [`ReportDir::file`], removes them, and judges them together; `ending` describes
+/// how the program ended, `None` for a normal exit.
 pub fn judge(report: &Path, program: &str, policy: &str, exit_status: u8, ending: Option<String>) -> Answer {
-    let read = fs::read_to_string(report);
-    let (found, problem) = match read {
-        Ok(text) => match serde_json::from_str::<Report>(&text) {
-            Ok(r) => (r.objects, r.problem.map(|p| format!("nothing was placed: {p}"))),
-            Err(e) => (Vec::new(), Some(format!("the library's report cannot be read: {e}"))),
-        },
-        Err(_) => (Vec::new(), Some(no_report(ending))),
-    };
+    let mut found: Vec<ObjectReport> = Vec::new();
+    let mut problem = None;
+    let texts = take_reports(report);
+    for text in &texts {
+        match serde_json::from_str::<Report>(text) {
+            Ok(r) => {
+                merge(&mut found, r.objects);
+                problem = problem.or(r.problem.map(|p| format!("nothing was placed: {p}")));
+            }
+            Err(e) => problem = Some(format!("the library's report cannot be read: {e}")),
+        }
+    }
+    if texts.is_empty() {
+        problem = Some(no_report(ending));
+    }
     let objects: Vec<JsonObject> =
         found.into_iter().map(|counts| JsonObject { verdict: counts.verdict(), counts }).collect();
     let ok = problem.is_none() && objects.iter().all(|o| matches!(o.verdict, Verdict::OnPlan | Verdict::Left));
-    Answer { program: program.to_owned(), policy: policy.to_owned(), exit_status, ok, problem, objects }
+    let (program, policy) = (program.to_owned(), policy.to_owned());
+    Answer { program, policy, exit_status, processes: texts.len(), ok, problem, objects }
+}
+
+/// The texts of all reports whose name is that of `report` with a rank for its `%r`, in the order of the ranks.
+fn take_reports(report: &Path) -> Vec<String> {
+    let (Some(dir), Some(name)) = (report.parent(), report.file_name().and_then(|n| n.to_str())) else {
+        return Vec::new();
+    };
+    let Some((before, after)) = name.split_once("%r") else { return Vec::new() };
+    let rank = |name: &str| name.strip_prefix(before)?.strip_suffix(after)?.parse::<u32>().ok();
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut files: Vec<(u32, PathBuf)> =
+        entries.filter_map(|e| Some((rank(e.file_name().to_str()?)?, e.path()))).collect();
+    files.sort_unstable();
+    let take = |(_, path): (u32, PathBuf)| {
+        let text = fs::read_to_string(&path).ok();
+        // One that cannot be removed is removed with its directory.
+        let _ = fs::remove_file(&path);
+        text
+    };
+    files.into_iter().filter_map(take).collect()
+}
+
+/// Adds the objects of one process to those of the others: rules are the same if all of their words are. The n-th of several
+/// alike is the n-th in each process.
+fn merge(all: &mut Vec<ObjectReport>, of_one: Vec<ObjectReport>) {
+    let before = all.len();
+    let mut used = vec![false; before];
+    for object in of_one {
+        let same = |o: &ObjectReport| (&o.name, &o.policy, &o.nodes) == (&object.name, &object.policy, &object.nodes);
+        match (0..before).find(|&i| !used[i] && same(&all[i])) {
+            Some(i) => {
+                used[i] = true;
+                all[i].add(&object);
+            }
+            None => all.push(object),
+        }
+    }
 }
 
 fn no_report(ending: Option<String>) -> String {
@@ -201,7 +266,8 @@ impl Answer {
             return "numamma: the policy places no object, so there was nothing to check".to_owned();
         }
         if self.ok {
-            return format!("numamma: all {present} present pages are on plan");
+            let of = if self.processes > 1 { format!(" of {} processes", self.processes) } else { String::new() };
+            return format!("numamma: all {present} present pages{of} are on plan");
         }
         format!(
             "numamma: {off} of {present} present pages are off plan; {} objects not found, {} not placed",
@@ -230,9 +296,9 @@ impl ReportDir {
         Err(io::Error::other(format!("{}: too many left-over numamma-verify directories", base.display())))
     }
 
-    /// The report file in it.
+    /// Name of the report files in it, one for each MPI rank.
     pub fn file(&self) -> PathBuf {
-        self.0.join("report.json")
+        self.0.join("report.%r.json")
     }
 }
 

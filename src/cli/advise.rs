@@ -9,7 +9,7 @@ use numamma_plan::policy::Size;
 use super::target::TargetArgs;
 use crate::detect;
 use crate::policy::{self, Advice};
-use crate::profile::summary::{AccessFilter, Summary};
+use crate::profile::summary::AccessFilter;
 use crate::topology::Topology;
 
 /// Classify the hot objects of a profile and print a placement policy (TOML)
@@ -87,7 +87,7 @@ fn unprofiled(args: &Args, program: &Path) -> Result<(), String> {
 }
 
 fn advice(args: &Args) -> Result<(Advice, String), String> {
-    let summary = Summary::load(&args.profile).map_err(|e| e.to_string())?;
+    let summary = super::load(&args.profile)?;
     if !args.quiet {
         summary.notes.iter().for_each(super::say);
     }

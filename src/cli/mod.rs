@@ -1,8 +1,11 @@
 //! The command line: one file per command, thin. Our words go to stderr, data to stdout.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::profile::summary::Summary;
 
 pub mod advise;
 pub mod advise_static;
@@ -76,6 +79,17 @@ pub fn main() -> ExitCode {
         Command::Doctor(a) => doctor::run(a),
         Command::GenerateDocs(a) => man::run(a),
     }
+}
+
+/// Reads a profile; when only those of MPI ranks are there, the message names one.
+fn load(path: &Path) -> Result<Summary, String> {
+    let rank_0 = || Some(path.with_extension(format!("0.{}", path.extension()?.to_str()?))).filter(|p| p.exists());
+    Summary::load(path).map_err(|e| match rank_0().filter(|_| !path.exists()) {
+        Some(rank) => {
+            format!("{}: the profiles are one for each MPI rank; name one: {}", path.display(), rank.display())
+        }
+        None => e.to_string(),
+    })
 }
 
 /// Prints one message of ours on stderr.

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use super::target::TargetArgs;
 use crate::detect;
 use crate::policy::{self, Given};
-use crate::profile::summary::Summary;
 use crate::report::predict as table;
 use crate::topology::Topology;
 
@@ -63,7 +62,7 @@ pub fn run(args: Args) -> ExitCode {
 
 fn render(args: &Args) -> Result<String, String> {
     let given = args.policy.iter().map(|p| read(p)).collect::<Result<Vec<Given>, String>>()?;
-    let summary = Summary::load(&args.profile).map_err(|e| e.to_string())?;
+    let summary = super::load(&args.profile)?;
     if !args.quiet {
         summary.notes.iter().for_each(super::say);
     }

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use numamma_plan::output;
+
 use crate::apply::{library, target};
 use crate::profile::perf::{attr, calibrate};
 use crate::profile::record::{self, Options, Recorded, Sampling};
@@ -17,7 +19,8 @@ const NANOSECONDS: f64 = 1e9;
                         program cannot be executed."
 )]
 pub struct Args {
-    /// Output file: %p process id, %h host, %r MPI rank; an older one is kept as FILE.old
+    /// Output file: %p process id, %h host, %r MPI rank; an older one is kept as FILE.old. An MPI rank puts its number
+    /// into a name without %p and %r: numamma.3.prof
     #[arg(short, long, value_name = "FILE", default_value = "numamma.prof")]
     output: String,
 
@@ -83,7 +86,7 @@ pub fn run(args: Args) -> ExitCode {
 fn profile(args: &Args) -> Result<Recorded, (u8, String)> {
     let usage = |message: String| (super::EXIT_USAGE, message);
     let target = target::check(&args.command[0]).map_err(|e| (e.exit, e.message))?;
-    let output = record::expand_output(&args.output);
+    let output = output::expand(&args.output, None);
     if let Some(why) = record::unusable_output(&output) {
         return Err(usage(why));
     }

@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::profile::summary::Summary;
 use crate::report::{self, AccessFilter, DEFAULT_TOP, Options, Sort, View};
 
 /// Name of a profile when none is given, as `numamma profile` writes it.
@@ -70,7 +69,7 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn render(args: &Args) -> Result<String, String> {
-    let summary = Summary::load(&args.profile).map_err(|e| e.to_string())?;
+    let summary = super::load(&args.profile)?;
     let patterns = crate::detect::classify_accesses(&summary, args.access);
     let options = options(args);
     let view = View::new(&summary, &patterns, &options);

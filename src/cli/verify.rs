@@ -5,6 +5,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
+use numamma_plan::output;
+
 use crate::apply::launch::{self, LaunchError};
 use crate::apply::verify::{Answer, ReportDir, judge};
 
@@ -23,7 +25,7 @@ pub struct Args {
     /// Print the counts as JSON on stdout, after the program's own output
     #[arg(long)]
     json: bool,
-    /// Write the counts as JSON to FILE
+    /// Write the counts as JSON to FILE (%p process id, %h host, %r MPI rank)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print no table
@@ -70,7 +72,8 @@ fn ending(status: ExitStatus) -> Option<String> {
 fn write_json(args: &Args, answer: &Answer) -> Result<(), String> {
     let json = serde_json::to_string_pretty(answer).map_err(|e| format!("cannot write JSON: {e}"))?;
     if let Some(file) = &args.output {
-        std::fs::write(file, format!("{json}\n")).map_err(|e| format!("{}: cannot write it: {e}", file.display()))?;
+        let file = file.to_str().map_or_else(|| file.clone(), |f| output::expand(f, Some(std::process::id())).into());
+        std::fs::write(&file, format!("{json}\n")).map_err(|e| format!("{}: cannot write it: {e}", file.display()))?;
     }
     if args.json {
         use std::io::Write;

@@ -48,6 +48,7 @@ fn as_applied(model: &Model) -> Machine {
     let node = |i: &usize| Node { id: model.nodes[*i].id, cpus: model.nodes[*i].cpus.clone() };
     Machine {
         memory_nodes: model.memory_nodes().iter().map(node).collect(),
+        own: model.memory_nodes().iter().map(|i| model.nodes[*i].id).collect(),
         cpu_nodes: model.cpu_nodes().iter().map(node).collect(),
         online: model.nodes.iter().flat_map(|n| n.cpus.clone()).collect(),
         thp: Thp::Never,

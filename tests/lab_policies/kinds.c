@@ -1,19 +1,24 @@
 /* One object of every kind a rule can name, and where its pages are by the kernel's word (move_pages(2)).
  *
+ * kinds CPU: it binds itself there once it runs, so that all nodes are its own when the policy is read.
+ *
  * stdout, a line per object: NAME ADDRESS SIZE then first:pages:node for every run of pages, counted from the object's
  * first whole page; node -1: not present.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <malloc.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SMALLS = 30000, SMALL = 100, PAGE = 4096, SIZE = (5 << 20) + 3 * PAGE + 100, DATA = 160 * PAGE };
+enum { SMALLS = 30000, SMALL = 100, PAGE = 4096, SIZE = (5 << 20) + 3 * PAGE + 100, DATA = 160 * PAGE, HUGE = 10 << 20 };
 
 char in_bss[SIZE];
 uint64_t in_data[DATA / 8] = { 1, 2, 3 };
@@ -28,6 +33,31 @@ SITE by_posix_memalign(size_t n) { void *p = NULL; if (posix_memalign(&p, 1 << 1
 SITE by_mmap(size_t n) {
     void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     __asm__ volatile("");
+    return p;
+}
+
+SITE by_shared(size_t n) {
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    __asm__ volatile("");
+    return p;
+}
+SITE by_hugetlb(size_t n) {
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    __asm__ volatile("");
+    return p;
+}
+SITE by_shm(size_t n) {
+    int fd = shm_open("/kinds", O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd < 0 || ftruncate(fd, n)) perror("shm_open");
+    shm_unlink("/kinds");
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    return p;
+}
+SITE by_shmat(size_t n) {
+    int id = shmget(IPC_PRIVATE, n, 0600);
+    void *p = shmat(id, NULL, 0);
+    shmctl(id, IPC_RMID, NULL);
     return p;
 }
 
@@ -50,7 +80,11 @@ static void show(const char *name, const char *object, size_t size) {
     printf("\n");
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    cpu_set_t cpu;
+    CPU_ZERO(&cpu);
+    CPU_SET(argc > 1 ? atoi(argv[1]) : 0, &cpu);
+    if (sched_setaffinity(0, sizeof cpu, &cpu)) perror("sched_setaffinity");
     char *grown = by_realloc(NULL, 3 * PAGE);
     memset(grown, 7, 3 * PAGE);
     grown = by_realloc(grown, SIZE);
@@ -61,7 +95,11 @@ int main(void) {
         { "by_calloc", by_calloc(SIZE), SIZE }, { "by_realloc", grown, SIZE },
         { "by_reallocarray", by_reallocarray(SIZE), SIZE }, { "by_memalign", by_memalign(SIZE), SIZE },
         { "by_posix_memalign", by_posix_memalign(SIZE), SIZE }, { "by_mmap", by_mmap(SIZE), SIZE },
+        { "by_shared", by_shared(SIZE), SIZE }, { "by_shm", by_shm(SIZE), SIZE }, { "by_shmat", by_shmat(SIZE), SIZE },
+        { "by_hugetlb", by_hugetlb(HUGE), HUGE },
     };
+    for (unsigned k = 0; k < sizeof all / sizeof *all; k++)
+        if (all[k].p == MAP_FAILED) return perror(all[k].name), 1;
     for (unsigned k = 0; k < sizeof all / sizeof *all; k++)
         for (size_t i = 0; i < all[k].n; i += PAGE / 2) all[k].p[i] += 1;
     /* Small objects: what lies between the first whole page and the last is nothing but them. */

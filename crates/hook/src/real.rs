@@ -78,6 +78,8 @@ table! {
     munmap(*mut c_void, usize) -> c_int;
     // Variadic in C; with integer arguments the calling convention is the same.
     mremap(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
+    shmat(c_int, *const c_void, c_int) -> *mut c_void;
+    shmdt(*const c_void) -> c_int;
     pthread_create(*mut libc::pthread_t, *const libc::pthread_attr_t, StartRoutine, *mut c_void) -> c_int;
     dlopen(*const c_char, c_int) -> *mut c_void;
     dlclose(*mut c_void) -> c_int;
@@ -368,6 +370,32 @@ pub unsafe fn mremap(addr: *mut c_void, old: usize, new: usize, flags: c_int, ne
         None => unsafe {
             libc::syscall(libc::SYS_mremap, addr, old, new, c_long::from(flags), new_addr) as *mut c_void
         },
+    }
+}
+
+/// shmat(2).
+///
+/// # Safety
+/// C's contract.
+pub unsafe fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
+    match symbol::shmat() {
+        // SAFETY: forwarded unchanged.
+        Some(f) => unsafe { f(id, addr, flags) },
+        // SAFETY: the same call, made directly.
+        None => unsafe { libc::syscall(libc::SYS_shmat, id, addr, flags) as *mut c_void },
+    }
+}
+
+/// shmdt(2).
+///
+/// # Safety
+/// C's contract.
+pub unsafe fn shmdt(addr: *const c_void) -> c_int {
+    match symbol::shmdt() {
+        // SAFETY: forwarded unchanged.
+        Some(f) => unsafe { f(addr) },
+        // SAFETY: the same call, made directly.
+        None => unsafe { libc::syscall(libc::SYS_shmdt, addr) as c_int },
     }
 }
 

@@ -11,7 +11,8 @@ use crate::callsite::Frame;
 use crate::map::PageMap;
 use crate::nodes;
 use crate::plain;
-use crate::policy::{Auto, Block, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind};
+use crate::policy::{Auto, Block, Mode, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind};
+use crate::ranks::Ranks;
 
 /// An error at a place in a policy file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +83,7 @@ fn fault(policy: &Policy) -> Option<Fault> {
 type KeyFault = (&'static [&'static str], String);
 
 fn rule_fault(rule: &ObjectRule) -> Option<KeyFault> {
-    name_fault(rule).or_else(|| place_fault(rule))
+    name_fault(rule).or_else(|| place_fault(rule)).or_else(|| ranks_fault(rule)).or_else(|| mode_fault(rule))
 }
 
 fn name_fault(rule: &ObjectRule) -> Option<KeyFault> {
@@ -121,6 +122,20 @@ fn name_fault(rule: &ObjectRule) -> Option<KeyFault> {
         return Some((&["function"], "`function` names no function".into()));
     }
     None
+}
+
+fn ranks_fault(rule: &ObjectRule) -> Option<KeyFault> {
+    let fault = rule.ranks.as_deref().map(Ranks::parse)?.err()?;
+    Some((&["ranks"], fault.to_string()))
+}
+
+fn mode_fault(rule: &ObjectRule) -> Option<KeyFault> {
+    let place = &rule.place;
+    let message = format!(
+        "mode = \"populate\" is for distributions by blocks, to save a mapping for each; `{}` needs only one",
+        place.policy.word()
+    );
+    (place.mode == Some(Mode::Populate) && !place.policy.by_blocks()).then_some((&["place", "mode"], message))
 }
 
 fn place_fault(rule: &ObjectRule) -> Option<KeyFault> {

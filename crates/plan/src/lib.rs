@@ -3,7 +3,8 @@
 //! One crate for the command line (`advise`, `run`, `verify`) and the apply preload, so that they cannot
 //! disagree: [`policy`] is the TOML schema, [`check`] reads and validates a file, [`plan`] turns one placement
 //! of one object into page runs in an [`order`], [`threads`] maps threads to nodes, [`callsite`] is the identity of an
-//! allocation's call site, [`nodes`] reads node lists, [`machine`] is what of this machine all of them need.
+//! allocation's call site, [`nodes`] reads node lists,
+//! [`machine`] is what of this machine all of them need, [`ranks`] and [`output`] tell the processes of an MPI job apart.
 
 pub mod callsite;
 pub mod check;
@@ -11,9 +12,11 @@ pub mod machine;
 pub mod map;
 pub mod nodes;
 pub mod order;
+pub mod output;
 mod plain;
 pub mod plan;
 pub mod policy;
+pub mod ranks;
 pub mod threads;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::nodes;
+use crate::nodes::{self, Available};
 
 /// vm.max_map_count when it cannot be read: the kernel's DEFAULT_MAX_MAP_COUNT.
 const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
@@ -39,6 +39,8 @@ pub struct Node {
 pub struct Machine {
     /// Nodes with memory that the process may use, ascending.
     pub memory_nodes: Vec<Node>,
+    /// Of these, what `all` means, see [`own`].
+    pub own: Vec<u32>,
     /// Nodes with CPUs, ascending.
     pub cpu_nodes: Vec<Node>,
     /// Online CPUs.
@@ -65,7 +67,8 @@ impl Machine {
             cpus => cpus,
         };
         let node = |id: u32| Node { id, cpus: list(&format!("{dir}/node{id}/cpulist")) };
-        let allowed = allowed_nodes(&text("proc/self/status"));
+        let status = text("proc/self/status");
+        let allowed = allowed_nodes(&status);
         let mut memory_nodes: Vec<Node> = list(&format!("{dir}/has_memory")).into_iter().map(node).collect();
         if memory_nodes.is_empty() {
             // A kernel without NUMA support: everything is node 0.
@@ -78,8 +81,16 @@ impl Machine {
         if memory_nodes.iter().any(|n| allowed.contains(&n.id)) {
             memory_nodes.retain(|n| allowed.contains(&n.id));
         }
+        let numbers = list(&format!("{dir}/online"));
+        let distance = |from: u32, to: u32| {
+            let row = text(&format!("{dir}/node{from}/distance"));
+            let column = numbers.iter().position(|n| *n == to)?;
+            row.split_ascii_whitespace().nth(column)?.parse().ok()
+        };
+        let own = own(&memory_nodes, &cpu_nodes, &allowed_cpus(&status), distance);
         Machine {
             memory_nodes,
+            own,
             cpu_nodes,
             online,
             thp: thp(&text("sys/kernel/mm/transparent_hugepage/enabled")),
@@ -92,10 +103,48 @@ impl Machine {
         self.memory_nodes.iter().map(|n| n.id).collect()
     }
 
+    /// What node lists may name here.
+    pub fn available<'a>(&'a self, existing: &'a [u32]) -> Available<'a> {
+        Available { existing, own: &self.own }
+    }
+
     /// Number of the node that holds `cpu`.
     pub fn node_of_cpu(&self, cpu: u32) -> Option<u32> {
         self.cpu_nodes.iter().find(|n| n.cpus.binary_search(&cpu).is_ok()).map(|n| n.id)
     }
+}
+
+/// The memory nodes that are a process's own when it may run on the CPUs `allowed` (empty: on all): those whose CPUs it may
+/// use, and those without CPUs, or next to CPUs without memory, that are nearest to one of these. A launcher that binds
+/// a rank to a part of the machine (`mpirun --bind-to numa`, taskset) makes its threads run only there, so spreading its
+/// objects over the rest would only make them remote. `distance` is the firmware's, if it has any.
+fn own(memory: &[Node], cpu: &[Node], allowed: &[u32], distance: impl Fn(u32, u32) -> Option<u32>) -> Vec<u32> {
+    let every = || memory.iter().map(|n| n.id).collect::<Vec<u32>>();
+    let usable = |n: &Node| n.cpus.iter().any(|c| allowed.contains(c));
+    if allowed.is_empty() || cpu.iter().all(|n| n.cpus.is_empty() || usable(n)) {
+        return every();
+    }
+    let nearest = |from: &Node, among: &[Node]| {
+        let of = |n: &Node| distance(from.id, n.id).unwrap_or(u32::MAX);
+        let least = among.iter().map(of).min();
+        among.iter().filter(|n| Some(of(n)) == least).map(|n| n.id).collect::<Vec<u32>>()
+    };
+    let near: Vec<&Node> = cpu.iter().filter(|n| usable(n)).collect();
+    let is_near = |id: u32| near.iter().any(|n| n.id == id);
+    let has_memory = |id: u32| memory.iter().any(|n| n.id == id);
+    let stand_ins: Vec<u32> = near.iter().filter(|n| !has_memory(n.id)).flat_map(|n| nearest(n, memory)).collect();
+    let belongs = |n: &Node| {
+        let alone = || !cpu.iter().any(|c| c.id == n.id);
+        is_near(n.id) || stand_ins.contains(&n.id) || alone() && nearest(n, cpu).into_iter().any(is_near)
+    };
+    let found: Vec<u32> = memory.iter().filter(|n| belongs(n)).map(|n| n.id).collect();
+    if found.is_empty() { every() } else { found }
+}
+
+/// CPUs this process may use (`Cpus_allowed_list` of /proc/self/status); empty when it does not say.
+fn allowed_cpus(status: &str) -> Vec<u32> {
+    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+    list.map(nodes_or_empty).unwrap_or_default()
 }
 
 fn nodes_or_empty(text: &str) -> Vec<u32> {
@@ -147,9 +196,28 @@ mod tests {
     }
 
     #[test]
+    fn the_own_nodes_are_those_of_the_cpus_the_process_may_use() {
+        let node = |id: u32, cpus: &[u32]| Node { id, cpus: cpus.to_vec() };
+        // Two packages; nodes 2 and 3 are memory without CPUs, next to 0 and 1.
+        let memory = [node(0, &[0, 1]), node(1, &[2, 3]), node(2, &[]), node(3, &[])];
+        let rows = [[10, 20, 13, 23], [20, 10, 23, 13], [13, 23, 10, 23], [23, 13, 23, 10]];
+        let distance = |a: u32, b: u32| rows.get(a as usize)?.get(b as usize).copied();
+        let of = |allowed: &[u32]| own(&memory, &memory[..2], allowed, distance);
+        assert_eq!(of(&[]), [0, 1, 2, 3]);
+        assert_eq!(of(&[0, 2]), [0, 1, 2, 3], "every node's CPUs, if not all of them");
+        assert_eq!(of(&[2, 3]), [1, 3]);
+        assert_eq!(of(&[0]), [0, 2]);
+        // CPUs without memory take the nearest memory; a machine without distances takes all such.
+        let no_memory = own(&memory[..1], &memory[..2], &[3], distance);
+        assert_eq!(no_memory, [0]);
+        assert_eq!(own(&memory, &memory[..2], &[0], |_, _| None), [0, 2, 3]);
+    }
+
+    #[test]
     fn words_of_the_kernel() {
         assert_eq!(thp("[always] madvise never\n"), Thp::Always);
         assert_eq!(thp("always [madvise] never\n"), Thp::Madvise);
+        assert_eq!(allowed_cpus("Cpus_allowed_list:\t0-1,8\nMems_allowed_list:\t0\n"), [0, 1, 8]);
         assert_eq!(allowed_nodes("Name:\tx\nMems_allowed_list:\t0-1,3\n"), [0, 1, 3]);
     }
 }

@@ -1,7 +1,8 @@
-//! Node lists in numactl's words: `0-3,5`, `all`, `!2`.
+//! Node lists in numactl's words: `0-3,5`, `all`, `!2`, `+0-1`.
 //!
-//! The order of a list is kept: `3,1` puts the first block on node 3. The caller says which nodes exist;
-//! a list that names another one is refused.
+//! The order of a list is kept: `3,1` puts the first block on node 3. The caller says which nodes exist and which are
+//! the process's own ([`Available`]): numbers may name any that exist, `all`, `!` and `+` count the own ones only, so
+//! that one policy serves every rank of an MPI job.
 
 use std::fmt;
 
@@ -17,6 +18,8 @@ pub enum NodesError {
     Twice(u32),
     /// A node that is not among the existing ones (which are listed).
     Unknown(u32, Vec<u32>),
+    /// `+n` beyond the process's own nodes (which are listed).
+    Relative(u32, Vec<u32>),
     /// Nothing is left, for example of `!all` or `!0` on a machine with one node.
     Empty(String, Vec<u32>),
 }
@@ -27,7 +30,7 @@ impl fmt::Display for NodesError {
             NodesError::Syntax(part) => {
                 write!(
                     f,
-                    "`{part}` is not a node list; write numbers and ranges such as \"0-3,5\", or \"all\", or \"!2\""
+                    "`{part}` is not a node list; write numbers and ranges such as \"0-3,5\", or \"all\", \"!2\" or \"+0-1\""
                 )
             }
             NodesError::Twice(node) => write!(f, "node {node} is listed twice"),
@@ -35,6 +38,12 @@ impl fmt::Display for NodesError {
                 f,
                 "node {node} does not exist, has no memory or is not allowed here; the nodes are {} (\"all\" means these)",
                 format(existing)
+            ),
+            NodesError::Relative(index, own) => write!(
+                f,
+                "+{index} is beyond the {} nodes of this process, {}; + counts them from 0",
+                own.len(),
+                format(own)
             ),
             NodesError::Empty(list, existing) => {
                 write!(f, "`{list}` leaves no node; the nodes are {}", format(existing))
@@ -45,21 +54,47 @@ impl fmt::Display for NodesError {
 
 impl std::error::Error for NodesError {}
 
-/// The nodes that `text` names, in its order, all of them in `existing`.
-pub fn parse(text: &str, existing: &[u32]) -> Result<Vec<u32>, NodesError> {
+/// The nodes a list may name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Available<'a> {
+    /// Nodes with memory that the process may use.
+    pub existing: &'a [u32],
+    /// Of these, the ones next to its CPUs: what `all` means.
+    pub own: &'a [u32],
+}
+
+/// A machine whose nodes are all the process's own.
+impl<'a, T: AsRef<[u32]> + ?Sized> From<&'a T> for Available<'a> {
+    fn from(existing: &'a T) -> Available<'a> {
+        Available { existing: existing.as_ref(), own: existing.as_ref() }
+    }
+}
+
+/// The nodes that `text` names, in its order, all of them available.
+///
+/// # Errors
+/// What is wrong with the list, or which node it names that is not there.
+pub fn parse<'a>(text: &str, available: impl Into<Available<'a>>) -> Result<Vec<u32>, NodesError> {
+    let Available { existing, own } = available.into();
     let text = text.trim();
     let (negated, list) = match text.strip_prefix('!') {
         Some(rest) => (true, rest.trim()),
         None => (false, text),
     };
-    let named = if list == "all" { existing.to_vec() } else { numbers(list)? };
+    let named = match list.strip_prefix('+') {
+        _ if list == "all" => own.to_vec(),
+        None => numbers(list)?,
+        Some(relative) => {
+            let node = |i: u32| own.get(i as usize).copied().ok_or_else(|| NodesError::Relative(i, own.to_vec()));
+            numbers(relative)?.into_iter().map(node).collect::<Result<_, _>>()?
+        }
+    };
     if let Some(&unknown) = named.iter().find(|n| !existing.contains(n)) {
         return Err(NodesError::Unknown(unknown, existing.to_vec()));
     }
-    let nodes: Vec<u32> =
-        if negated { existing.iter().copied().filter(|n| !named.contains(n)).collect() } else { named };
+    let nodes: Vec<u32> = if negated { own.iter().copied().filter(|n| !named.contains(n)).collect() } else { named };
     if nodes.is_empty() {
-        return Err(NodesError::Empty(text.to_owned(), existing.to_vec()));
+        return Err(NodesError::Empty(text.to_owned(), own.to_vec()));
     }
     Ok(nodes)
 }
@@ -68,7 +103,7 @@ pub fn parse(text: &str, existing: &[u32]) -> Result<Vec<u32>, NodesError> {
 pub fn check_syntax(text: &str) -> Result<(), NodesError> {
     let text = text.trim();
     let list = text.strip_prefix('!').unwrap_or(text).trim();
-    if list == "all" { Ok(()) } else { numbers(list).map(|_| ()) }
+    if list == "all" { Ok(()) } else { numbers(list.strip_prefix('+').unwrap_or(list)).map(|_| ()) }
 }
 
 /// `0-3,5` as numbers, in the order given.
@@ -127,6 +162,21 @@ mod tests {
         assert_eq!(parse("!0-1", &FOUR).unwrap(), [2, 3]);
         assert_eq!(parse(" 3, 1 ", &FOUR).unwrap(), [3, 1], "the order is the user's");
         assert_eq!(parse("0-1,8", &[0, 1, 8]).unwrap(), [0, 1, 8]);
+    }
+
+    #[test]
+    fn words_relative_to_the_processs_own_nodes() {
+        let rank = Available { existing: &FOUR, own: &[2, 3] };
+        let named = |text: &str| parse(text, rank);
+        assert_eq!(named("all").unwrap(), [2, 3]);
+        assert_eq!(named("+0").unwrap(), [2]);
+        assert_eq!(named("+1,0").unwrap(), [3, 2]);
+        assert_eq!(named("!3").unwrap(), [2]);
+        assert_eq!(named("!+0").unwrap(), [3]);
+        assert_eq!(named("0-3").unwrap(), FOUR, "numbers mean what they say");
+        assert!(named("+2").unwrap_err().to_string().contains("+2 is beyond the 2 nodes of this process, 2-3"));
+        assert!(parse("+", &FOUR).is_err() && check_syntax("+1-x").is_err());
+        assert!(check_syntax("+0-1").is_ok() && check_syntax("!+0").is_ok());
     }
 
     #[test]

@@ -10,9 +10,9 @@ use std::fmt;
 
 use crate::machine::Thp;
 use crate::map::{MapError, PageMap};
-use crate::nodes::{self, NodesError};
+use crate::nodes::{self, Available, NodesError};
 use crate::order::Order;
-use crate::policy::{Auto, Block, Huge, PatternNote, Place, PolicyKind};
+use crate::policy::{Auto, Block, Huge, Mode, PatternNote, Place, PolicyKind};
 use crate::threads::thread_node;
 
 /// The base page of x86_64, bytes; also the unit of every plan.
@@ -61,6 +61,8 @@ pub struct PagePlan<'a> {
     pub layout: Layout,
     /// What to do about huge pages.
     pub huge: Huge,
+    /// How the kernel is told where blocks go.
+    pub mode: Mode,
 }
 
 /// Why a placement cannot be planned.
@@ -104,28 +106,37 @@ pub fn page_size_of(place: &Place, size: u64, thp: Thp) -> u64 {
     }
 }
 
-/// Plans an object of `size` bytes with `pages` whole pages. `existing` are the nodes memory can go to, `threads` how many
+/// Plans an object of `size` bytes with `pages` whole pages. `available` are the nodes memory can go to, `threads` how many
 /// threads `bind-block` counts on.
-pub fn plan(
+pub fn plan<'a>(
     place: &Place,
     pattern: Option<&PatternNote>,
     size: u64,
     pages: u64,
     page_size: u64,
-    existing: &[u32],
+    available: impl Into<Available<'a>>,
     threads: u32,
 ) -> Result<PagePlan<'static>, PlanError> {
-    let nodes = node_list(place, existing, threads)?;
+    let nodes = node_list(place, available, threads)?;
     let layout = layout(place, pattern, size, page_size, nodes.len() as u64)?;
-    Ok(PagePlan { pages, nodes: Cow::Owned(nodes), layout, huge: place.huge.unwrap_or_default() })
+    Ok(PagePlan {
+        pages,
+        nodes: Cow::Owned(nodes),
+        layout,
+        huge: place.huge.unwrap_or_default(),
+        mode: place.mode.unwrap_or_default(),
+    })
 }
 
 /// The nodes of a placement in its order, one entry per block before the list starts over: those it names, for
 /// `bind-block` the node of each thread, for `map` that of each piece of the map.
-pub fn node_list(place: &Place, existing: &[u32], threads: u32) -> Result<Vec<u32>, PlanError> {
+pub fn node_list<'a>(place: &Place, available: impl Into<Available<'a>>, threads: u32) -> Result<Vec<u32>, PlanError> {
+    let available = available.into();
     let nodes = match &place.nodes {
-        Some(list) => nodes::parse(list, existing).map_err(PlanError::Nodes)?,
-        None => existing.to_vec(),
+        Some(list) => nodes::parse(list, available).map_err(PlanError::Nodes)?,
+        // A map names nodes by number, like a list of numbers.
+        None if place.policy == PolicyKind::Map => available.existing.to_vec(),
+        None => available.own.to_vec(),
     };
     match place.policy {
         PolicyKind::BindBlock => {
@@ -212,7 +223,7 @@ impl PagePlan<'_> {
         match self.layout {
             Layout::Default => 0,
             _ if self.pages == 0 => 0,
-            Layout::Blocks(..) if self.one_place() => 1,
+            Layout::Blocks(..) if self.one_place() || self.mode == Mode::Populate => 1,
             Layout::Blocks(block, _) => self.pages.div_ceil(block),
             _ => 1,
         }
@@ -236,6 +247,14 @@ impl PagePlan<'_> {
         if let (Layout::Blocks(block, _), 1..) = (&mut self.layout, pages) {
             *block = pages;
         }
+    }
+
+    /// Rounds the blocks up to whole units of `pages` pages, for memory that comes in such units. True if it had to.
+    pub fn round_blocks(&mut self, pages: u64) -> bool {
+        let Layout::Blocks(block, order) = self.layout else { return false };
+        let rounded = round_up(block, pages.max(1));
+        self.layout = Layout::Blocks(rounded, order);
+        rounded != block
     }
 
     /// Index into the node list that page `page` of a block distribution goes to.
@@ -347,6 +366,16 @@ mod tests {
         assert!(plan.coarsen(100));
         assert_eq!(plan.layout, Layout::Blocks(12, Order::Cyclic));
         assert!(plan.run_count() <= 100);
+        plan.mode = Mode::Populate;
+        assert!(plan.run_count() == 1 && plan.runs().count() > 1 && !plan.coarsen(1), "populating costs no mapping");
+    }
+
+    #[test]
+    fn blocks_of_huge_pages_are_whole_ones() {
+        let p = place(PolicyKind::BlockCyclic, Some(Block::Size(Size(3 * MIB))));
+        let mut plan = plan(&p, None, 16 * MIB, 4096, PAGE, &EIGHT, 4).unwrap();
+        assert!(plan.round_blocks(512) && !plan.round_blocks(512));
+        assert_eq!(plan.layout, Layout::Blocks(1024, Order::Cyclic));
     }
 
     #[test]

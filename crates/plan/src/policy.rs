@@ -196,6 +196,12 @@ impl PolicyKind {
         }
     }
 
+    /// Whether it distributes blocks, each on a node of its own.
+    pub fn by_blocks(self) -> bool {
+        use PolicyKind::{BindBlock, Map, Random};
+        self.takes_block() || matches!(self, BindBlock | Map | Random)
+    }
+
     /// Whether a block size may be given with it.
     pub fn takes_block(self) -> bool {
         use PolicyKind::{Block, BlockCyclic, Prime, RandomBlock, Skew};

@@ -61,7 +61,8 @@ mod tests {
             })
             .collect();
         let online = (0..first).collect();
-        Machine { memory_nodes: nodes.clone(), cpu_nodes: nodes, online, thp: Thp::Never, max_map_count: 65_530 }
+        let own = nodes.iter().map(|n| n.id).collect();
+        Machine { memory_nodes: nodes.clone(), own, cpu_nodes: nodes, online, thp: Thp::Never, max_map_count: 65_530 }
     }
 
     fn nodes_of(bind: Bind, count: Option<u32>, threads: u32, m: &Machine) -> Vec<Option<u32>> {

@@ -2,8 +2,8 @@
 //!
 //! Interleaved pages are judged by the kernel's own formula (mm/mempolicy.c): node number
 //! `(offset in mapping + mapping's page offset) mod M` in units of the page the kernel allocated, 4 KiB or
-//! 2 MiB. For anonymous memory the page offset is the address, for `.data` it is the file offset. Kernels before
-//! 6.7 cut the sum to 32 bits, which matters when M is no power of two.
+//! 2 MiB. For anonymous memory the page offset is the address, for `.data` it is the file offset; shared memory adds its
+//! inode number (mm/shmem.c, to spread small files), hugetlb pages count in their own size. Kernels before 6.7 cut the sum to 32 bits, which matters when M is no power of two.
 
 use core::ffi::c_int;
 
@@ -125,6 +125,13 @@ fn for_each_batch(start: usize, end: usize, mut visit: impl FnMut(&[usize], &[c_
     }
 }
 
+/// Moves resident pages of a block distribution to their nodes.
+pub fn settle_blocks(plan: &PagePlan<'_>, base: usize, start: usize, len: usize) {
+    settle(start, len, |page| {
+        plan.block_node(((page - base) / PAGE) as u64).and_then(|i| plan.nodes.get(i as usize)).copied()
+    });
+}
+
 /// Moves resident pages of an interleaved range to where a fresh fault would have put them.
 pub fn settle_interleave(plan: &PagePlan<'_>, start: usize, len: usize) {
     if plan.nodes.len() < 2 {
@@ -133,12 +140,17 @@ pub fn settle_interleave(plan: &PagePlan<'_>, start: usize, len: usize) {
     let mappings = Mapping::read();
     let sorted = turn_order(plan);
     let width = Width::of_this_kernel();
+    settle(start, len, |page| expected(&mappings, &sorted, page, 0, width));
+}
+
+/// Moves the resident pages of a range to the nodes that `wanted` gives them.
+fn settle(start: usize, len: usize, wanted: impl Fn(usize) -> Option<u32>) {
     for_each_batch(start, start + len, |pages, status| {
         let mut wrong = [0_usize; BATCH];
         let mut target = [0 as c_int; BATCH];
         let mut count = 0;
         for (&page, &now) in pages.iter().zip(status) {
-            if let (true, Some(node)) = (now >= 0, expected(&mappings, &sorted, page, 0, width))
+            if let (true, Some(node)) = (now >= 0, wanted(page))
                 && node as c_int != now
             {
                 wrong[count] = page;
@@ -172,6 +184,7 @@ fn weight(node: u32) -> usize {
 /// Node that interleaving gives the page of `4 KiB << order` at `address`.
 fn expected(mappings: &[Mapping], nodes: &[u32], address: usize, order: u32, width: Width) -> Option<u32> {
     let offset = match mappings.iter().find(|m| (m.start..m.end).contains(&address)) {
+        Some(m) if order == 0 => (m.page_offset + (address - m.start) / PAGE).wrapping_add(m.bias),
         Some(m) => (m.page_offset >> order) + (((address - m.start) / PAGE) >> order),
         None => (address / PAGE) >> order,
     };
@@ -185,6 +198,8 @@ struct Mapping {
     end: usize,
     /// `vm_pgoff`: pages into the file; for anonymous memory its address in pages.
     page_offset: usize,
+    /// The inode number of shared memory, which counts in base pages; else 0.
+    bias: usize,
 }
 
 impl Mapping {
@@ -199,16 +214,18 @@ impl Mapping {
         let (start, end) = words.next()?.split_once('-')?;
         let hex = |text: &str| usize::from_str_radix(text, 16).ok();
         let (start, end) = (hex(start)?, hex(end)?);
-        let offset = hex(words.nth(1)?)?;
-        let anonymous = words.nth(1)? == "0";
-        Some(Mapping { start, end, page_offset: if anonymous { start / PAGE } else { offset / PAGE } })
+        let shared = words.next()?.ends_with('s');
+        let offset = hex(words.next()?)?;
+        let inode: usize = words.nth(1)?.parse().ok()?;
+        let page_offset = if inode == 0 { start / PAGE } else { offset / PAGE };
+        Some(Mapping { start, end, page_offset, bias: if shared { inode } else { 0 } })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use numamma_plan::policy::Huge;
+    use numamma_plan::policy::{Huge, Mode};
 
     #[test]
     fn lines_of_maps() {
@@ -216,11 +233,13 @@ mod tests {
         assert_eq!((file.start, file.end, file.page_offset), (0x55a0c000, 0x55a0d000, 3));
         let heap = Mapping::parse("55a0d000-55a2e000 rw-p 00000000 00:00 0      [heap]").unwrap();
         assert_eq!(heap.page_offset, 0x55a0d);
+        let shm = Mapping::parse("7f00-9f00 rw-s 00002000 00:01 77   /dev/shm/a b").unwrap();
+        assert_eq!((file.bias, heap.bias, shm.bias, shm.page_offset), (0, 0, 77, 2));
     }
 
     #[test]
     fn interleaving_follows_the_kernels_formula() {
-        let maps = [Mapping { start: 0x10_0000, end: 0x80_0000, page_offset: 0x100 }];
+        let maps = [Mapping { start: 0x10_0000, end: 0x80_0000, page_offset: 0x100, bias: 0 }];
         let nodes = [0, 1, 2];
         assert_eq!(expected(&maps, &nodes, 0x10_1000, 0, Width::Bits64), Some(257 % 3));
         // An unaligned mapping: the first whole huge page is number 0, not 1.
@@ -239,7 +258,8 @@ mod tests {
             // SAFETY: the mapping is ours and writable.
             unsafe { ((base + page * PAGE) as *mut u8).write(1) };
         }
-        let plan = PagePlan { pages: 64, nodes: vec![0].into(), layout: Layout::Bind, huge: Huge::Keep };
+        let (nodes, mode) = (vec![0].into(), Mode::Policy);
+        let plan = PagePlan { pages: 64, nodes, layout: Layout::Bind, huge: Huge::Keep, mode };
         let counters = Counters::default();
         examine(&plan, base, Part { first: 0, pages: 64 }, 0, &counters);
         let read = |c: &core::sync::atomic::AtomicU64| c.load(core::sync::atomic::Ordering::Relaxed);

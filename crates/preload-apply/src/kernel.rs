@@ -152,6 +152,55 @@ pub fn populate_write(start: usize, len: usize) -> bool {
     unsafe { libc::syscall(libc::SYS_madvise, start, len, MADV_POPULATE_WRITE) == 0 }
 }
 
+/// The memory policy of a thread, to be put back.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct TaskPolicy {
+    mode: c_int,
+    mask: [u64; MASK_NODES / 64],
+}
+
+impl TaskPolicy {
+    /// That of the calling thread; `None` when the kernel does not say (a seccomp filter).
+    pub fn now() -> Option<TaskPolicy> {
+        let mut now = TaskPolicy { mode: 0, mask: [0; MASK_NODES / 64] };
+        // SAFETY: both results are writable for their lengths; no address is asked about.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_get_mempolicy,
+                &raw mut now.mode,
+                now.mask.as_mut_ptr(),
+                MASK_NODES,
+                core::ptr::null::<c_void>(),
+                0,
+            )
+        };
+        (rc == 0).then_some(now)
+    }
+
+    /// One node first, for what the calling thread touches in ranges without a policy.
+    pub fn prefer(node: u32) -> Result<(), c_int> {
+        let mut mask = [0_u64; MASK_NODES / 64];
+        *mask.get_mut(node as usize / 64).ok_or(libc::EINVAL)? |= 1 << (node % 64);
+        TaskPolicy { mode: MPOL_PREFERRED, mask }.set()
+    }
+
+    /// Gives it to the calling thread.
+    pub fn set(&self) -> Result<(), c_int> {
+        // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold.
+        result(unsafe { libc::syscall(libc::SYS_set_mempolicy, self.mode, self.mask.as_ptr(), MASK_NODES + 1) })
+    }
+}
+
+/// Whether the kernel can populate a range at once (5.14).
+pub fn can_populate() -> bool {
+    let page = numamma_hook::sys::PAGE;
+    let Some(at) = numamma_hook::sys::map_anonymous(page) else { return false };
+    let can = populate_write(at as usize, page);
+    // SAFETY: the page is ours.
+    unsafe { numamma_hook::sys::unmap(at, page) };
+    can
+}
+
 /// Anonymous private memory of `len` bytes whose address is a multiple of `align` (a power of two of at
 /// least a page).
 pub fn map_aligned(len: usize, align: usize) -> Option<usize> {

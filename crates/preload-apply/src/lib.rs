@@ -15,6 +15,7 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod arena;
+mod backing;
 mod binding;
 mod check;
 mod elf;
@@ -26,8 +27,10 @@ mod loaded;
 mod mapped;
 mod maps;
 mod place;
+mod populate;
 mod report;
 mod resolve;
+mod shared;
 mod sites;
 mod start;
 mod state;

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use numamma_hook::sys::PAGE;
 
+use crate::backing::Backing;
 use crate::place::Part;
 
 /// Placed mappings alive at once that are tracked.
@@ -32,6 +33,10 @@ pub struct Mapped {
     pub len: usize,
     /// Node of a `local` object.
     pub node: u32,
+    /// Pages per block as placed (see [`crate::table::Placed::block`]).
+    pub block: u64,
+    /// What is behind it.
+    pub backing: Backing,
 }
 
 impl Mapped {
@@ -43,11 +48,11 @@ impl Mapped {
 
 struct Entry {
     state: AtomicU64,
-    words: [AtomicUsize; 5],
+    words: [AtomicUsize; 7],
 }
 
 static ENTRIES: [Entry; CAPACITY] =
-    [const { Entry { state: AtomicU64::new(FREE), words: [const { AtomicUsize::new(0) }; 5] } }; CAPACITY];
+    [const { Entry { state: AtomicU64::new(FREE), words: [const { AtomicUsize::new(0) }; 7] } }; CAPACITY];
 /// Entries ever used: how far a search looks.
 static HIGH: AtomicUsize = AtomicUsize::new(0);
 /// Entries in use now.
@@ -65,7 +70,7 @@ pub fn insert(m: &Mapped) -> bool {
         if entry.state.compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed).is_err() {
             continue;
         }
-        let values = [m.object, m.object_len, m.start, m.len, m.node as usize];
+        let values = [m.object, m.object_len, m.start, m.len, m.node as usize, m.block as usize, m.backing.pack()];
         entry.words.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
         LIVE.fetch_add(1, Ordering::Relaxed);
         HIGH.fetch_max(index + 1, Ordering::Relaxed);
@@ -79,7 +84,7 @@ pub fn insert(m: &Mapped) -> bool {
 fn read(entry: &Entry) -> Option<(u64, Mapped)> {
     let state = entry.state.load(Ordering::Acquire);
     let rule = state.checked_sub(FIRST_RULE)? as usize;
-    let [object, object_len, start, len, node] = &entry.words;
+    let [object, object_len, start, len, node, block, backing] = &entry.words;
     let load = |word: &AtomicUsize| word.load(Ordering::Relaxed);
     let mapped = Mapped {
         rule,
@@ -88,6 +93,8 @@ fn read(entry: &Entry) -> Option<(u64, Mapped)> {
         start: load(start),
         len: load(len),
         node: load(node) as u32,
+        block: load(block) as u64,
+        backing: Backing::unpack(load(backing)),
     };
     Some((state, mapped))
 }
@@ -133,7 +140,8 @@ mod tests {
     #[test]
     fn a_hole_leaves_two_pieces_of_one_object() {
         let object = 0x1000_0000;
-        let m = Mapped { rule: 3, object, object_len: 10 * PAGE, start: object, len: 10 * PAGE, node: 1 };
+        let (len, backing) = (10 * PAGE, Backing::PRIVATE);
+        let m = Mapped { rule: 3, object, object_len: len, start: object, len, node: 1, block: 2, backing };
         assert!(none() && insert(&m) && !none());
         let mut gone = Vec::new();
         remove(object + 4 * PAGE, object + 6 * PAGE, |g| gone.push(g));
@@ -142,7 +150,7 @@ mod tests {
         for_each(|g| left.push(g.part()));
         left.sort_by_key(|p| p.first);
         assert_eq!(left, [Part { first: 0, pages: 4 }, Part { first: 6, pages: 4 }]);
-        assert_eq!(at(object).map(|m| m.len), Some(4 * PAGE));
+        assert_eq!(at(object), Some(Mapped { len: 4 * PAGE, ..m }));
         remove(0, usize::MAX, |_| {});
         assert!(none());
     }

@@ -1,18 +1,21 @@
-//! mmap, munmap and mremap: anonymous private mappings from a matched call site are placed.
+//! mmap, munmap and mremap: mappings from a matched call site are placed where their [`Backing`] takes a policy.
 //!
 //! The program keeps full control of its mappings: pieces may be unmapped, replaced or moved, and the list of
-//! placed ones follows. File mappings are left alone: no policy reaches the page cache.
+//! placed ones follows.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
 
 use numamma_hook::entry::Caller;
 use numamma_hook::sys::PAGE;
-use numamma_hook::{errno, real};
+use numamma_hook::{errno, real, say};
 use numamma_plan::plan::PagePlan;
+use numamma_plan::policy::Mode;
 
+use crate::backing::{Backing, Kind};
 use crate::mapped::{self, Mapped};
 use crate::place::{self, Part};
-use crate::state::{self, State, add};
+use crate::state::{self, Rule, State, add};
 use crate::{binding, check, sites};
 
 type Ptr = *mut c_void;
@@ -44,60 +47,95 @@ pub unsafe extern "C" fn mmap(
     if flags & libc::MAP_FIXED != 0 {
         gone(found as usize, len);
     }
-    let placeable = flags & libc::MAP_ANONYMOUS != 0
-        && flags & libc::MAP_PRIVATE != 0
-        && flags & (libc::MAP_HUGETLB | libc::MAP_GROWSDOWN) == 0;
     // SAFETY: the caller as the stub saw it.
     if let Some(rule) = unsafe { sites::find(&Caller { ra, cfa, rbp }) } {
-        let resident = flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0;
-        place_mapping(rule, found as usize, len, placeable, resident);
+        place_mapping(rule, found as usize, len, Backing::of_mmap(prot, flags, fd));
     }
     found
 }
 
-/// Counts and places one new mapping.
-fn place_mapping(index: usize, start: usize, len: usize, placeable: bool, resident: bool) {
+/// Counts and places one new mapping, or says why it cannot be placed.
+pub fn place_mapping(index: usize, start: usize, len: usize, backing: Result<Backing, &'static str>) {
     let Some((state, rule)) = state::get().and_then(|s| Some((s, s.rules.get(index)?))) else { return };
     add(&rule.counters.instances, 1);
     add(&rule.counters.bytes, len as u64);
-    let len = len.next_multiple_of(PAGE);
-    let m = Mapped {
-        rule: index,
-        object: start,
-        object_len: len,
-        start,
-        len,
-        node: binding::local_node(state, &rule.nodes),
-    };
-    if !placeable || !place_whole(state, &m, resident) {
-        add(&rule.counters.unplaced, 1);
+    let placed = backing.map_err(Some).and_then(|backing| {
+        let len = len.next_multiple_of(backing.unit());
+        let node = binding::local_node(state, &rule.nodes);
+        let m = Mapped { rule: index, object: start, object_len: len, start, len, node, block: 0, backing };
+        if place_whole(state, m) { Ok(()) } else { Err(None) }
+    });
+    if let Err(why) = placed {
+        let before = rule.counters.unplaced.fetch_add(1, Ordering::Relaxed);
+        if let (Some(why), 0) = (why, before) {
+            say!("{}: {why}", rule.rule.name());
+        }
     }
 }
 
 /// Places a whole mapping and enters it in the list.
-fn place_whole(state: &'static State, m: &Mapped, resident: bool) -> bool {
-    let Some(plan) = plan_of(state, m) else { return false };
-    // Not entered in the budget: the program may merge, cut and unmap as it likes. A plan that needs more
-    // than all of it is refused.
-    if plan.run_count() > state.budget() {
+fn place_whole(state: &'static State, mut m: Mapped) -> bool {
+    let (Some(mut plan), Some(rule)) = (plan_of(state, &m), state.rules.get(m.rule)) else { return false };
+    if m.backing.kind == Kind::Huge {
+        say_rounded(state, rule, &m);
+    }
+    if !place::fit(state, m.rule, &mut plan) {
         return false;
     }
-    if let (Some(block), Some(rule)) = (plan.block_pages(), state.rules.get(m.rule)) {
-        rule.counters.block.store(block * PAGE as u64, core::sync::atomic::Ordering::Relaxed);
+    if let Some(block) = plan.block_pages() {
+        m.block = block;
+        rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
     }
     let part = Part { first: 0, pages: plan.pages };
-    if let Err(error) = place::apply(&plan, m.start, part, m.node, resident) {
-        place::refused(state.rules.get(m.rule).map_or("?", |r| r.rule.name()), error);
-        return false;
+    let done = place::apply(&plan, m.start, part, m.node, m.backing.resident);
+    if let Err(error) = done {
+        place::refused(rule.rule.name(), error);
     }
-    mapped::insert(m);
-    true
+    // What is not in the list could never be given back.
+    if done.is_err() || !mapped::insert(&m) {
+        state.give_mappings(plan.run_count());
+    }
+    done.is_ok()
+}
+
+/// Says once for each rule that huge pages make its blocks larger.
+fn say_rounded(state: &State, rule: &Rule, m: &Mapped) {
+    let base = |m: &Mapped| state.plan_of_pages(m.rule, m.object_len as u64, 1, m.backing.unit() as u64);
+    let Some(mut plan) = base(m) else { return };
+    let wanted = plan.block_pages().unwrap_or(0) * 4;
+    if plan.round_blocks((m.backing.unit() / PAGE) as u64)
+        && rule.counters.instances.load(Ordering::Relaxed) == 1
+        && let Some(block) = plan.block_pages()
+    {
+        let (name, unit) = (rule.rule.name(), m.backing.unit() >> 10);
+        say!("{name}: blocks of {wanted} KiB become {} KiB, because its pages have {unit} KiB (hugetlb)", block * 4);
+    }
 }
 
 fn plan_of(state: &'static State, m: &Mapped) -> Option<PagePlan<'static>> {
-    let mut plan = state.plan(m.rule, m.object_len as u64, (m.object_len / PAGE) as u64)?;
-    plan.coarsen(state.budget() / 2);
+    let (size, pages, unit) = (m.object_len as u64, (m.object_len / PAGE) as u64, m.backing.unit() as u64);
+    let mut plan = match m.backing.kind {
+        Kind::Private | Kind::Reserved => state.plan(m.rule, size, pages)?,
+        Kind::Shared | Kind::Huge => state.plan_of_pages(m.rule, size, pages, unit)?,
+    };
+    if m.backing.kind != Kind::Private {
+        // Shared memory would be made resident for all processes, and reserved address space cannot be.
+        plan.mode = Mode::Policy;
+    }
+    plan.round_blocks(unit / PAGE as u64);
+    plan.set_block_pages(m.block);
     Some(plan)
+}
+
+/// Mappings that a piece takes of the budget.
+fn cost(state: &'static State, m: &Mapped) -> u64 {
+    let Some(plan) = plan_of(state, m) else { return 0 };
+    let (part, whole) = (m.part(), plan.run_count());
+    match plan.block_pages() {
+        Some(block) if whole > 1 => (part.first + part.pages).div_ceil(block) - part.first / block,
+        _ if part.pages == plan.pages => whole,
+        _ => 0, // a piece of one mapping gives nothing back
+    }
 }
 
 /// Adds what is known of a live or dying piece to its rule.
@@ -110,16 +148,22 @@ pub fn examine(state: &'static State, m: &Mapped) {
 /// Forgets what lies in a range that was unmapped or replaced. Checks before the pages go are made by the
 /// hooks that still see them.
 fn gone(start: usize, len: usize) {
-    mapped::remove(start, start.saturating_add(len.next_multiple_of(PAGE)), |_| {});
+    mapped::remove(start, start.saturating_add(len.next_multiple_of(PAGE)), |piece| {
+        if let Some(state) = state::get() {
+            state.give_mappings(cost(state, &piece));
+        }
+    });
 }
 
 /// Checks and forgets what lies in a range that is about to go.
-fn going(start: usize, len: usize) {
+pub fn going(start: usize, len: usize) {
     let _errno = errno::Saved::now();
     mapped::remove(start, start.saturating_add(len.next_multiple_of(PAGE)), |piece| {
-        if let Some(state) = state::get().filter(|s| s.reports()) {
+        let Some(state) = state::get() else { return };
+        if state.reports() {
             examine(state, &piece);
         }
+        state.give_mappings(cost(state, &piece));
     });
 }
 
@@ -158,7 +202,10 @@ pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int,
         going(addr as usize + new.next_multiple_of(PAGE), m.len - new.next_multiple_of(PAGE));
         return forward();
     }
-    if flags & libc::MREMAP_MAYMOVE == 0 || flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0 {
+    if m.backing.kind != Kind::Private
+        || flags & libc::MREMAP_MAYMOVE == 0
+        || flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0
+    {
         // Not ours to imitate: the kernel decides, and the object is no longer followed.
         going(addr as usize, old);
         return forward();
@@ -195,8 +242,8 @@ unsafe fn grow(m: &Mapped, old: usize, new: usize) -> Option<Ptr> {
             return None;
         }
         let len = new.next_multiple_of(PAGE);
-        let fresh = Mapped { object: found as usize, object_len: len, start: found as usize, len, ..*m };
-        let placed = place_whole(state, &fresh, false);
+        let fresh = Mapped { object: found as usize, object_len: len, start: found as usize, len, block: 0, ..*m };
+        let placed = place_whole(state, fresh);
         if !copy_by_kernel(m.start, found as usize, old) {
             gone(found as usize, len);
             real::munmap(found, len);

@@ -8,9 +8,9 @@ use numamma_hook::sys::PAGE;
 use numamma_plan::plan::{Layout, PagePlan};
 use numamma_plan::policy::Huge;
 
-use crate::check;
 use crate::kernel::{self, Mode};
 use crate::state::State;
+use crate::{check, populate};
 
 /// Pages of an object, counted from its first whole page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,31 +26,36 @@ pub struct Part {
 pub fn fit(state: &State, rule: usize, plan: &mut PagePlan<'_>) -> bool {
     let name = || state.rules.get(rule).map_or("?", |r| r.rule.name());
     let smallest = plan.nodes.len() as u64;
+    let asked = plan.run_count();
+    let mut coarse = None;
     loop {
         let wanted = plan.run_count();
-        let Err(left) = state.take_mappings(wanted) else { return true };
+        let Err(left) = state.take_mappings(wanted) else { break };
         if left < smallest {
             static SAID: AtomicBool = AtomicBool::new(false);
             if !SAID.swap(true, Ordering::Relaxed) {
                 say!(
-                    "{}: placed objects use all {} mappings they may (a quarter of vm.max_map_count); further ones are left to first touch; use larger blocks or raise vm.max_map_count",
+                    "{}: placed objects use all {} mappings they may (see vm.max_map_count); further ones are left to first touch; use larger blocks or mode = \"populate\", or raise vm.max_map_count",
                     name(),
                     state.budget()
                 );
             }
             return false;
         }
+        coarse = Some(left);
         // Half of what is left, so that later objects find room, too.
         plan.coarsen((left / 2).max(smallest));
-        static SAID: AtomicBool = AtomicBool::new(false);
-        if let (Layout::Blocks(block, _), false) = (plan.layout, SAID.swap(true, Ordering::Relaxed)) {
-            say!(
-                "{}: {wanted} blocks are more mappings than the {left} left of a quarter of vm.max_map_count; using blocks of {} KiB",
-                name(),
-                block * 4
-            );
-        }
     }
+    if let (Some(left), Layout::Blocks(block, _)) = (coarse, plan.layout)
+        && state.rules.get(rule).is_some_and(|r| !r.said_coarse.swap(true, Ordering::Relaxed))
+    {
+        say!(
+            "{}: {asked} blocks are more mappings than the {left} left of a quarter of vm.max_map_count; using blocks of {} KiB; mode = \"populate\" keeps them small",
+            name(),
+            block * 4
+        );
+    }
+    true
 }
 
 /// Places `part` of the object whose first whole page is at `base`. `resident`: pages may exist already.
@@ -79,6 +84,7 @@ pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: 
             }
             Ok(())
         }
+        Layout::Blocks(..) if plan.mode == populate::ON => populate::blocks(plan, base, part),
         Layout::Blocks(..) => plan.runs().try_for_each(|run| {
             let first = run.first.max(part.first);
             let end = (run.first + run.pages).min(part.first + part.pages);

@@ -9,20 +9,21 @@ use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use numamma_hook::message;
 use numamma_hook::sys::{self, PAGE};
 use numamma_hook::{errno, modules, real, say};
 use numamma_plan::callsite::file_name;
 use numamma_plan::machine::Machine;
+use numamma_plan::nodes::{self, Available};
 use numamma_plan::policy::{ObjectRule, PolicyKind, Program};
-use numamma_plan::{check, plan};
+use numamma_plan::{check, output, plan, ranks};
 
 use crate::elf::Elf;
 use crate::kernel::{self, Mode};
 use crate::state::{self, Counters, Rule, State};
-use crate::{arena, binding, heap, report, resolve, sites, table};
+use crate::{arena, binding, heap, populate, report, resolve, sites, table};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
 const EXIT_CONFIG: i32 = 78;
@@ -61,7 +62,28 @@ fn flag(name: &str) -> bool {
 }
 
 fn report_path() -> Option<PathBuf> {
-    env::var_os("NUMAMMA_REPORT").filter(|p| !p.is_empty()).map(PathBuf::from)
+    let path = env::var_os("NUMAMMA_REPORT").filter(|p| !p.is_empty())?;
+    Some(path.to_str().map(|p| output::expand(p, Some(sys::pid())).into()).unwrap_or_else(|| path.into()))
+}
+
+/// Leaves out the rules for other ranks.
+fn keep_ranks(objects: &mut Vec<ObjectRule>) {
+    if objects.iter().all(|r| r.ranks.is_none()) {
+        return;
+    }
+    let rank = ranks::this_rank();
+    let verbose = flag("NUMAMMA_VERBOSE");
+    objects.retain(|rule| {
+        let applies = ranks::applies(rule.ranks.as_deref(), rank);
+        if verbose && !applies {
+            let (name, list) = (rule.name(), rule.ranks.as_deref().unwrap_or_default());
+            match rank {
+                Some(rank) => say!("{name}: for ranks {list}, and this is rank {rank}: left alone"),
+                None => say!("{name}: for ranks {list}, and no launcher gave this process a rank: left alone"),
+            }
+        }
+        applies
+    });
 }
 
 fn give_up(policy: &OsString, why: &str) {
@@ -116,9 +138,16 @@ fn load(path: OsString) -> Result<(), String> {
     }
     let machine = Machine::this();
     let existing = machine.memory_node_ids();
-    let objects = std::mem::take(&mut policy.objects);
+    let available = machine.available(&existing);
+    if flag("NUMAMMA_VERBOSE") && machine.own != existing {
+        let (own, every) = (nodes::format(&machine.own), nodes::format(&existing));
+        say!("`all` means nodes {own} of {every}: this process may only use the CPUs there");
+    }
+    let mut objects = std::mem::take(&mut policy.objects);
+    keep_ranks(&mut objects);
+    populate::start(&mut objects);
     let threads = policy.threads.as_ref().and_then(|t| t.count).unwrap_or(machine.online.len() as u32);
-    let rules = objects.into_iter().map(|r| rule(r, &existing, threads)).collect::<Result<Vec<Rule>, String>>()?;
+    let rules = objects.into_iter().map(|r| rule(r, available, threads)).collect::<Result<Vec<Rule>, String>>()?;
     probe(&rules)?;
     let report = report_path();
     if let Some(path) = &report {
@@ -133,6 +162,8 @@ fn load(path: OsString) -> Result<(), String> {
         pid: sys::pid(),
         verbose: flag("NUMAMMA_VERBOSE"),
         mappings: AtomicU64::new(0),
+        others: AtomicU64::new(state::mappings_now()),
+        counted_at: AtomicU64::new(0),
     });
     binding::start(state);
     resolve::now();
@@ -155,15 +186,15 @@ fn identify(program: &Program, executable: &[u8]) -> Match {
     }
 }
 
-fn rule(rule: ObjectRule, existing: &[u32], threads: u32) -> Result<Rule, String> {
+fn rule(rule: ObjectRule, available: Available<'_>, threads: u32) -> Result<Rule, String> {
     let name = |e: &dyn core::fmt::Display| format!("object {}: {e}", rule.name());
-    let nodes = plan::node_list(&rule.place, existing, threads).map_err(|e| name(&e))?;
+    let nodes = plan::node_list(&rule.place, available, threads).map_err(|e| name(&e))?;
     let map = match rule.place.policy {
         PolicyKind::Map => Some(plan::layout(&rule.place, None, 0, 0, 0).map_err(|e| name(&e))?),
         _ => None,
     };
     let homes = arena::homes(rule.place.policy, nodes.len());
-    Ok(Rule { rule, nodes, map, homes, counters: Counters::default() })
+    Ok(Rule { rule, nodes, map, homes, counters: Counters::default(), said_coarse: AtomicBool::new(false) })
 }
 
 /// Tries the one call that everything needs, so that a container that refuses it is named once and early.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use numamma_plan::machine::Machine;
 use numamma_plan::plan::{self, Layout, PagePlan};
@@ -13,6 +13,10 @@ use crate::arena::Homes;
 /// Share of vm.max_map_count that all placed objects together may use: beyond the limit pthread_create and
 /// malloc of the program fail, so most of it must stay the program's.
 const BUDGET_DIVISOR: u64 = 4;
+/// Share that must stay free when the program's own mappings are many.
+const FREE_DIVISOR: u64 = 4;
+/// Mappings that placed objects take before the program's own are counted again: that costs milliseconds when they are many.
+const RECOUNT: u64 = 1024;
 
 /// What happened under one rule; summed over instances, written by any thread.
 #[derive(Default)]
@@ -54,6 +58,8 @@ pub struct Rule {
     pub homes: Homes,
     /// Totals.
     pub counters: Counters,
+    /// It was said that its blocks are larger than asked for.
+    pub said_coarse: AtomicBool,
 }
 
 /// The accepted policy and the machine it meets.
@@ -74,6 +80,10 @@ pub struct State {
     pub verbose: bool,
     /// Mappings in use by block distributions.
     pub mappings: AtomicU64,
+    /// Mappings of the program itself, when they were last counted.
+    pub others: AtomicU64,
+    /// What `mappings` was then.
+    pub counted_at: AtomicU64,
 }
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
@@ -93,20 +103,39 @@ pub fn publish(state: State) -> &'static State {
 }
 
 impl State {
-    /// Mappings all placed objects may use.
+    /// Mappings all placed objects may use: a quarter of the limit, less when the program's own would leave less than
+    /// another quarter free.
     pub fn budget(&self) -> u64 {
-        self.machine.max_map_count / BUDGET_DIVISOR
+        let limit = self.machine.max_map_count;
+        let room = (limit - limit / FREE_DIVISOR).saturating_sub(self.others.load(Ordering::Relaxed));
+        room.min(limit / BUDGET_DIVISOR)
+    }
+
+    /// Counts the program's own mappings, by the lines of /proc/self/maps, if much was placed since.
+    fn recount(&self, wanted: u64) {
+        let used = self.mappings.load(Ordering::Relaxed);
+        if used.saturating_add(wanted).saturating_sub(self.counted_at.load(Ordering::Relaxed)) < RECOUNT {
+            return;
+        }
+        self.counted_at.store(used.saturating_add(wanted), Ordering::Relaxed);
+        self.others.store(mappings_now().saturating_sub(used), Ordering::Relaxed);
     }
 
     /// Plan of an object of rule `index`. Allocates nothing: it is made for every placed allocation.
     pub fn plan(&self, index: usize, size: u64, pages: u64) -> Option<PagePlan<'_>> {
         let rule = self.rules.get(index)?;
-        let page_size = plan::page_size_of(&rule.rule.place, size, self.machine.thp);
+        self.plan_of_pages(index, size, pages, plan::page_size_of(&rule.rule.place, size, self.machine.thp))
+    }
+
+    /// The same for memory whose page size is known.
+    pub fn plan_of_pages(&self, index: usize, size: u64, pages: u64, page_size: u64) -> Option<PagePlan<'_>> {
+        let rule = self.rules.get(index)?;
         let pattern = rule.rule.pattern.as_ref();
         let nodes = rule.nodes.len() as u64;
         let layout = rule.map.or_else(|| plan::layout(&rule.rule.place, pattern, size, page_size, nodes).ok())?;
         let huge = rule.rule.place.huge.unwrap_or_default();
-        Some(PagePlan { pages, nodes: Cow::Borrowed(&rule.nodes), layout, huge })
+        let mode = rule.rule.place.mode.unwrap_or_default();
+        Some(PagePlan { pages, nodes: Cow::Borrowed(&rule.nodes), layout, huge, mode })
     }
 
     /// This process writes the report (a forked child has another pid and keeps quiet).
@@ -116,6 +145,7 @@ impl State {
 
     /// Takes `wanted` mappings out of the budget; what is left when that is too much.
     pub fn take_mappings(&self, wanted: u64) -> Result<(), u64> {
+        self.recount(wanted);
         let budget = self.budget();
         let mut used = self.mappings.load(Ordering::Relaxed);
         loop {
@@ -132,6 +162,19 @@ impl State {
 
     /// Gives mappings back.
     pub fn give_mappings(&self, count: u64) {
-        self.mappings.fetch_sub(count, Ordering::Relaxed);
+        // Pieces of a mapping may count a block twice, so never below nothing.
+        let less = |used: u64| Some(used.saturating_sub(count));
+        let _ = self.mappings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
+}
+
+/// Mappings this process has.
+pub fn mappings_now() -> u64 {
+    use std::io::Read;
+    let Ok(mut file) = std::fs::File::open("/proc/self/maps") else { return 0 };
+    let (mut buffer, mut lines) = ([0_u8; 4096], 0);
+    while let Ok(got @ 1..) = file.read(&mut buffer) {
+        lines += buffer.iter().take(got).filter(|&&b| b == b'\n').count() as u64;
+    }
+    lines
 }

@@ -457,15 +457,6 @@ fn lost_notes(stats: &Stats, session: Option<&Session>) -> Vec<String> {
     notes
 }
 
-/// Replaces `%h` and `%r` in an output name; `%p` is left for the recorder.
-pub fn expand_output(template: &str) -> String {
-    let rank = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok())
-        .unwrap_or_else(|| "0".into());
-    template.replace("%h", &host_name()).replace("%r", &rank)
-}
-
 /// Why a profile cannot have this name, before anything is started.
 pub fn unusable_output(output: &str) -> Option<String> {
     let path = Path::new(output);

@@ -1,0 +1,202 @@
+//! What is behind a mapping, and so whether and in which units it can be placed.
+//!
+//! Private anonymous memory takes the policy of its range. Shared memory (tmpfs: shared anonymous mappings, shm_open,
+//! memfd_create, shmat) takes the policy of the object, which holds for every process that maps it. hugetlb pages come
+//! whole. Files on disk live in the page cache, where no policy reaches them.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use numamma_hook::sys::PAGE;
+
+/// TMPFS_MAGIC and HUGETLBFS_MAGIC of linux/magic.h.
+const TMPFS: i64 = 0x0102_1994;
+const HUGETLBFS: i64 = 0x9584_58f6;
+/// Where mmap's flags hold the logarithm of the huge page size (MAP_HUGE_SHIFT, MAP_HUGE_MASK).
+const HUGE_SHIFT: c_int = 26;
+const HUGE_MASK: c_int = 0x3f;
+/// The default huge page of x86_64, when /proc/meminfo does not say.
+const DEFAULT_HUGE: usize = 2 << 20;
+
+/// Kinds of memory that can be placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Private anonymous memory of base pages.
+    Private,
+    /// Memory of tmpfs, shared.
+    Shared,
+    /// hugetlb pages, private or shared.
+    Huge,
+    /// Private anonymous memory that cannot be written yet: address space reserved for later.
+    Reserved,
+}
+
+/// What is behind a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backing {
+    /// Kind.
+    pub kind: Kind,
+    /// Logarithm of the page size in bytes.
+    pub shift: u32,
+    /// Pages may exist already.
+    pub resident: bool,
+}
+
+impl Backing {
+    /// Private anonymous memory that nobody has touched.
+    pub const PRIVATE: Backing = Backing { kind: Kind::Private, shift: PAGE.trailing_zeros(), resident: false };
+
+    /// Bytes of a page.
+    pub fn unit(self) -> usize {
+        1 << self.shift
+    }
+
+    /// What a mapping made with these arguments of mmap(2) has, or why it cannot be placed.
+    pub fn of_mmap(prot: c_int, flags: c_int, fd: c_int) -> Result<Backing, &'static str> {
+        if flags & libc::MAP_GROWSDOWN != 0 {
+            return Err("a mapping that grows down is left alone");
+        }
+        let filled = flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0;
+        let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
+        if flags & libc::MAP_ANONYMOUS == 0 {
+            return Backing::of_file(fd, shared, filled);
+        }
+        if flags & libc::MAP_HUGETLB != 0 {
+            let shift = match (flags >> HUGE_SHIFT) & HUGE_MASK {
+                0 => default_huge().trailing_zeros(),
+                shift => shift as u32,
+            };
+            return Ok(Backing { kind: Kind::Huge, shift, resident: filled });
+        }
+        let kind = match (shared, prot & libc::PROT_WRITE != 0) {
+            (true, _) => Kind::Shared,
+            (false, true) => Kind::Private,
+            (false, false) => Kind::Reserved,
+        };
+        Ok(Backing { kind, resident: filled, ..Backing::PRIVATE })
+    }
+
+    fn of_file(fd: c_int, shared: bool, filled: bool) -> Result<Backing, &'static str> {
+        // SAFETY: all-zero structures are valid, and the kernel fills them; a bad descriptor is an error.
+        let (stat, fs) = unsafe {
+            let (mut stat, mut fs): (libc::stat, libc::statfs) = (core::mem::zeroed(), core::mem::zeroed());
+            if libc::syscall(libc::SYS_fstat, fd, &raw mut stat) != 0
+                || libc::syscall(libc::SYS_fstatfs, fd, &raw mut fs) != 0
+            {
+                return Err("its file cannot be looked at");
+            }
+            (stat, fs)
+        };
+        if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return Err("a mapping of a device is left alone");
+        }
+        let resident = filled || stat.st_blocks > 0;
+        match fs.f_type {
+            HUGETLBFS if (fs.f_bsize as u64).is_power_of_two() => {
+                Ok(Backing { kind: Kind::Huge, shift: (fs.f_bsize as u64).trailing_zeros(), resident })
+            }
+            TMPFS if shared => Ok(Backing { kind: Kind::Shared, resident, ..Backing::PRIVATE }),
+            TMPFS => Err("a private mapping of shared memory is left alone"),
+            _ => Err("a mapping of a file on disk stays in the page cache, where no policy reaches it"),
+        }
+    }
+
+    /// System V shared memory attached at `address`; its pages may be huge, which only smaps tells.
+    pub fn of_shmat(address: usize) -> Backing {
+        let shift = kernel_page(address).unwrap_or(PAGE).trailing_zeros();
+        let kind = if shift > Backing::PRIVATE.shift { Kind::Huge } else { Kind::Shared };
+        Backing { kind, shift, resident: true }
+    }
+
+    /// As one word, and back.
+    pub fn pack(self) -> usize {
+        (self.shift as usize) << 4 | usize::from(self.resident) << 2 | self.kind as usize
+    }
+
+    /// See [`Backing::pack`].
+    pub fn unpack(word: usize) -> Backing {
+        let kind = match word & 3 {
+            0 => Kind::Private,
+            1 => Kind::Shared,
+            2 => Kind::Huge,
+            _ => Kind::Reserved,
+        };
+        Backing { kind, shift: (word >> 4) as u32 & 63, resident: word & 4 != 0 }
+    }
+}
+
+/// Bytes of the system's default huge page.
+fn default_huge() -> usize {
+    static KNOWN: AtomicUsize = AtomicUsize::new(0);
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let found = text.lines().find_map(|l| kib(l.strip_prefix("Hugepagesize:")?));
+    let found = found.filter(|b| b.is_power_of_two()).unwrap_or(DEFAULT_HUGE);
+    KNOWN.store(found, Ordering::Relaxed);
+    found
+}
+
+/// Bytes of the pages of the mapping that holds `address`, by /proc/self/smaps.
+fn kernel_page(address: usize) -> Option<usize> {
+    let text = std::fs::read("/proc/self/smaps").ok()?;
+    let mut inside = false;
+    for line in text.split(|&b| b == b'\n').filter_map(|l| core::str::from_utf8(l).ok()) {
+        if let Some(size) = line.strip_prefix("KernelPageSize:").filter(|_| inside) {
+            return kib(size).filter(|b| b.is_power_of_two());
+        }
+        let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+        let hex = |text: &str| usize::from_str_radix(text, 16).ok();
+        if let Some((start, end)) = range.and_then(|(a, b)| hex(a).zip(hex(b))) {
+            inside = (start..end).contains(&address);
+        }
+    }
+    None
+}
+
+/// `  2048 kB` in bytes.
+fn kib(text: &str) -> Option<usize> {
+    text.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn what_is_behind_a_mapping() {
+        let of_mmap = |flags, fd| Backing::of_mmap(libc::PROT_READ | libc::PROT_WRITE, flags, fd);
+        let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        assert_eq!(of_mmap(anonymous, -1), Ok(Backing::PRIVATE));
+        assert_eq!(Backing::of_mmap(libc::PROT_NONE, anonymous, -1).map(|b| b.kind), Ok(Kind::Reserved));
+        let shared = of_mmap(libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1).unwrap();
+        assert_eq!((shared.kind, shared.unit(), shared.resident), (Kind::Shared, PAGE, false));
+        let huge = of_mmap(anonymous | libc::MAP_HUGETLB | 30 << HUGE_SHIFT, -1).unwrap();
+        assert_eq!((huge.kind, huge.unit()), (Kind::Huge, 1 << 30));
+        assert_eq!(of_mmap(anonymous | libc::MAP_HUGETLB, -1).unwrap().unit(), default_huge());
+        // SAFETY: a name that ends in NUL.
+        let fd = unsafe { libc::memfd_create(c"numamma-test".as_ptr(), 0) };
+        assert_eq!(of_mmap(libc::MAP_SHARED, fd).map(|b| b.kind), Ok(Kind::Shared));
+        assert!(of_mmap(libc::MAP_PRIVATE, fd).is_err());
+        // SAFETY: our own descriptor.
+        unsafe { libc::close(fd) };
+        let zero = std::fs::File::open("/dev/zero").unwrap();
+        assert!(of_mmap(libc::MAP_SHARED, zero.as_raw_fd()).unwrap_err().contains("device"));
+        let exe = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        assert!(of_mmap(libc::MAP_PRIVATE, exe.as_raw_fd()).unwrap_err().contains("page cache"));
+        assert!(of_mmap(libc::MAP_SHARED, -1).is_err());
+    }
+
+    #[test]
+    fn pages_of_a_mapping_and_words() {
+        let local = 0_u8;
+        assert_eq!(kernel_page(&raw const local as usize), Some(PAGE));
+        assert_eq!(kernel_page(0), None);
+        for backing in [Backing::PRIVATE, Backing { kind: Kind::Huge, shift: 30, resident: true }] {
+            assert_eq!(Backing::unpack(backing.pack()), backing);
+        }
+    }
+}

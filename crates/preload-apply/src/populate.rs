@@ -1,0 +1,86 @@
+//! `mode = "populate"`: blocks are put on their nodes at once, under a policy of the calling thread, instead of a policy for
+//! each block. It costs no mapping, but all of the object's memory.
+//!
+//! What the kernel decides later it decides without a plan: pages that were swapped out, copied after fork, given up
+//! with MADV_DONTNEED or gathered by khugepaged come back anywhere, and automatic NUMA balancing moves them. For the
+//! last two the object is kept without huge pages unless its blocks are made of whole ones.
+
+use core::ffi::c_int;
+
+use numamma_hook::sys::PAGE;
+use numamma_hook::{errno, say};
+use numamma_plan::plan::{HUGE_PAGE, PagePlan};
+use numamma_plan::policy::{Huge, Mode, ObjectRule};
+
+use crate::kernel::{self, TaskPolicy};
+use crate::place::Part;
+use crate::{check, place};
+
+/// The mode of this file.
+pub const ON: Mode = Mode::Populate;
+
+/// Turns the mode off, with a line, where the kernel cannot do it.
+pub fn start(objects: &mut [ObjectRule]) {
+    if objects.iter().all(|r| r.place.mode != Some(ON)) {
+        return;
+    }
+    let why = if !kernel::can_populate() {
+        "needs Linux 5.14 (MADV_POPULATE_WRITE)"
+    } else if TaskPolicy::now().is_none_or(|now| now.set().is_err()) {
+        "needs get_mempolicy and set_mempolicy, which a filter refuses"
+    } else {
+        return;
+    };
+    say!("mode = \"populate\" {why}: blocks get a memory policy each instead");
+    objects.iter_mut().for_each(|r| r.place.mode = Some(Mode::Policy));
+}
+
+/// Makes every page of `part` exist on its node. Pages that exist already are moved.
+pub fn blocks(plan: &PagePlan<'_>, base: usize, part: Part) -> Result<(), c_int> {
+    let at = |page: u64| base + page as usize * PAGE;
+    let (start, len) = (at(part.first), part.pages as usize * PAGE);
+    let whole = plan.block_pages().is_some_and(|b| (b * PAGE as u64).is_multiple_of(HUGE_PAGE));
+    if !(whole && (base as u64).is_multiple_of(HUGE_PAGE)) && plan.huge != Huge::Split {
+        kernel::huge_pages(start, len, false); // a huge page would take its neighbours' blocks along
+    }
+    let before = TaskPolicy::now().ok_or(libc::ENOSYS)?;
+    let done: Result<(), c_int> = plan.runs().try_for_each(|run| {
+        let first = run.first.max(part.first);
+        let end = (run.first + run.pages).min(part.first + part.pages);
+        let Some(&node) = plan.nodes.get(run.node as usize).filter(|_| first < end) else { return Ok(()) };
+        TaskPolicy::prefer(node)?;
+        // Short memory, or a range that is not writable: the object is left to first touch from here on.
+        if kernel::populate_write(at(first), (end - first) as usize * PAGE) { Ok(()) } else { Err(errno::get()) }
+    });
+    if let Err(error) = before.set() {
+        place::refused("the thread's own memory policy again", error);
+    }
+    done?;
+    check::settle_blocks(plan, base, start, len);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numamma_plan::order::Order;
+    use numamma_plan::plan::Layout;
+
+    #[test]
+    fn all_pages_exist_and_the_threads_policy_is_as_before() {
+        let len = 64 * PAGE;
+        let base = kernel::map_aligned(len, PAGE).unwrap();
+        let layout = Layout::Blocks(3, Order::Cyclic);
+        let plan = PagePlan { pages: 64, nodes: vec![0].into(), layout, huge: Huge::Keep, mode: ON };
+        TaskPolicy::prefer(0).unwrap();
+        let before = TaskPolicy::now();
+        assert_ne!(before, Some(TaskPolicy::default()));
+        assert_eq!(blocks(&plan, base, Part { first: 0, pages: 64 }), Ok(()));
+        let pages: Vec<usize> = (0..64).map(|i| base + i * PAGE).collect();
+        let mut status = [-1; 64];
+        kernel::page_nodes(&pages, &mut status).unwrap();
+        assert_eq!(status, [0; 64]);
+        assert_eq!(TaskPolicy::now(), before);
+        TaskPolicy::default().set().unwrap();
+    }
+}
