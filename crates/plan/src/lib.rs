@@ -3,7 +3,8 @@
 //! One crate for the command line (`advise`, `run`, `verify`) and the apply preload, so that they cannot
 //! disagree: [`policy`] is the TOML schema, [`check`] reads and validates a file, [`plan`] turns one placement
 //! of one object into page runs in an [`order`], [`threads`] maps threads to nodes, [`callsite`] is the identity of an
-//! allocation's call site, [`nodes`] reads node lists, [`machine`] is what of this machine all of them need.
+//! allocation's call site, [`nodes`] reads node lists, [`selection`] sizes and instances, [`source`] lines of source code,
+//! [`machine`] is what of this machine all of them need.
 
 pub mod callsite;
 pub mod check;
@@ -14,4 +15,6 @@ pub mod order;
 mod plain;
 pub mod plan;
 pub mod policy;
+pub mod selection;
+pub mod source;
 pub mod threads;

@@ -28,6 +28,7 @@ mod maps;
 mod place;
 mod report;
 mod resolve;
+mod selection;
 mod sites;
 mod start;
 mod state;

@@ -48,7 +48,7 @@ pub unsafe extern "C" fn mmap(
         && flags & libc::MAP_PRIVATE != 0
         && flags & (libc::MAP_HUGETLB | libc::MAP_GROWSDOWN) == 0;
     // SAFETY: the caller as the stub saw it.
-    if let Some(rule) = unsafe { sites::find(&Caller { ra, cfa, rbp }) } {
+    if let Some(rule) = unsafe { sites::find(&Caller { ra, cfa, rbp }, len, None) } {
         let resident = flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0;
         place_mapping(rule, found as usize, len, placeable, resident);
     }

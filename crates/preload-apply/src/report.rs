@@ -74,7 +74,7 @@ fn objects(state: &State) -> String {
         let c = &rule.counters;
         let list = rule.rule.place.nodes.clone().unwrap_or_else(|| nodes::format(&rule.nodes));
         out.push_str("  {\"name\":");
-        string(&mut out, rule.rule.name());
+        string(&mut out, &rule.rule.title());
         out.push_str(",\"policy\":");
         string(&mut out, rule.rule.place.policy.word());
         out.push_str(",\"nodes\":");

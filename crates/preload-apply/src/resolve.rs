@@ -8,7 +8,8 @@ use numamma_plan::callsite;
 use crate::elf::{Elf, Kind, Symbol};
 use crate::globals;
 use crate::loaded::{self, Loaded};
-use crate::sites::{self, Frame, Site};
+use crate::selection::Selection;
+use crate::sites::{self, Frame, Matcher, Site};
 use crate::state::{self, State};
 use crate::wanted::Wanted;
 
@@ -75,9 +76,10 @@ fn resolve(state: &'static State) {
         let is_new = !seen.contains(module);
         look_into(state, module, is_new, &mut functions);
     }
-    let sites = (0..state.rules.len()).filter_map(|i| site(state, i, &modules, &functions)).collect();
+    let sites = state.selections.iter().filter_map(|s| site(state, s, &modules, &functions)).collect();
     let relay = modules.iter().find(|m| PROFILE_PRELOADS.contains(&m.file_name())).map(|m| (m.start, m.end));
-    sites::publish(sites, modules.iter().map(|m| (m.start, m.end)).collect(), relay);
+    let places = modules.iter().map(|m| (m.start, m.end)).collect();
+    sites::publish(Matcher { sites, modules: places, relay, wrappers: Vec::new() });
     *seen = modules;
 }
 
@@ -163,7 +165,14 @@ fn unnamed(function: &str) -> bool {
     function.is_empty() || function == "?"
 }
 
-fn site(state: &State, index: usize, modules: &[Loaded], functions: &[(&str, usize, usize)]) -> Option<Site> {
+/// Where the allocations of `selection` are made; its rules agree on that.
+fn site(
+    state: &State,
+    selection: &'static Selection,
+    modules: &[Loaded],
+    functions: &[(&str, usize, usize)],
+) -> Option<Site> {
+    let index = selection.first();
     let rule = &state.rules.get(index)?.rule;
     let frames = if by_function(state, index) {
         let ranges =
@@ -175,7 +184,7 @@ fn site(state: &State, index: usize, modules: &[Loaded], functions: &[(&str, usi
     } else {
         return None;
     };
-    Some(Site { rule: index, frames })
+    Some(Site { selection, frames, wrapped: false })
 }
 
 fn at_address(state: &State, text: &str, modules: &[Loaded]) -> Frame {

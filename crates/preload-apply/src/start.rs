@@ -21,6 +21,7 @@ use numamma_plan::{check, plan};
 
 use crate::elf::Elf;
 use crate::kernel::{self, Mode};
+use crate::selection::Selection;
 use crate::state::{self, Counters, Rule, State};
 use crate::{arena, binding, heap, report, resolve, sites, table};
 
@@ -35,7 +36,7 @@ pub fn start() {
     heap::start();
     let policy = env::var_os("NUMAMMA_POLICY").filter(|p| !p.is_empty());
     let Some(policy) = policy else {
-        sites::publish(Vec::new(), Vec::new(), None);
+        sites::publish(sites::Matcher::default());
         return;
     };
     let hook = panic::take_hook();
@@ -52,7 +53,7 @@ pub fn start() {
     }
     if state::get().is_none() {
         // Nothing will ever match: let every call site become boring.
-        sites::publish(Vec::new(), Vec::new(), None);
+        sites::publish(sites::Matcher::default());
     }
 }
 
@@ -114,6 +115,15 @@ fn load(path: OsString) -> Result<(), String> {
             table::MAX_RULES
         ));
     }
+    for (never, first) in check::shadowed(&policy.objects) {
+        let title = |index: usize| policy.objects.get(index).map_or("?".into(), ObjectRule::title);
+        say!(
+            "object {} ({}) can take no allocation: object {} takes all of the same call site; give that one `instances` or `sizes`, or leave one out",
+            never + 1,
+            title(never),
+            first + 1
+        );
+    }
     let machine = Machine::this();
     let existing = machine.memory_node_ids();
     let objects = std::mem::take(&mut policy.objects);
@@ -124,10 +134,12 @@ fn load(path: OsString) -> Result<(), String> {
     if let Some(path) = &report {
         report::check_directory(path);
     }
+    let selections = Selection::of_all(rules.iter().map(|r| &r.rule));
     let state = state::publish(State {
         policy,
         machine,
         rules,
+        selections,
         same_build,
         report,
         pid: sys::pid(),

@@ -9,6 +9,7 @@ use numamma_plan::plan::{self, Layout, PagePlan};
 use numamma_plan::policy::{ObjectRule, Policy};
 
 use crate::arena::Homes;
+use crate::selection::Selection;
 
 /// Share of vm.max_map_count that all placed objects together may use: beyond the limit pthread_create and
 /// malloc of the program fail, so most of it must stay the program's.
@@ -64,6 +65,8 @@ pub struct State {
     pub machine: Machine,
     /// Rules in the order of the file.
     pub rules: Vec<Rule>,
+    /// Which of their allocations the rules for call sites take.
+    pub selections: Vec<Selection>,
     /// The build is the one the policy was made from: addresses can be believed.
     pub same_build: bool,
     /// Where to write the report, if anywhere, and the process that writes it.
