@@ -2,7 +2,6 @@
 //!
 //! The library's report says which rule took how many objects; where pages are is the lab's business.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -119,4 +118,130 @@ fn a_rule_that_can_take_nothing_is_named_at_start() {
     assert_eq!(text(&out.stdout), "ok\n");
     assert!(text(&out.stderr).contains("object 2 (make) can take no allocation: object 1"), "{}", text(&out.stderr));
     assert_eq!(taken(&objects)[1], (0, 0));
+}
+
+/// Runs a program under one rule for each line of `file`; KiB that each rule took.
+fn by_lines(program: &Path, file: &str, lines: &[u32]) -> Vec<(u64, u64)> {
+    let rule = |line: &u32| format!("line = \"{file}:{line}\"\nsizes = \"64KiB-\"\nplace = {{ policy = \"bind\" }}");
+    let rules: Vec<String> = lines.iter().map(rule).collect();
+    let name = format!("{}.toml", program.file_name().unwrap().to_str().unwrap());
+    let policy = policy(&name, &rules.iter().map(String::as_str).collect::<Vec<_>>());
+    let (out, objects) = report(placed(program, &policy));
+    assert_eq!((text(&out.stdout).as_str(), text(&out.stderr).as_str()), ("ok\n", ""), "{}", program.display());
+    assert_eq!(objects[0]["name"], format!("{file}:{}, sizes 64KiB-", lines[0]));
+    taken(&objects)
+}
+
+#[test]
+fn lines_of_c_name_their_calls() {
+    let expected = [(1, 300), (1, 100), (1, 200), (1, 400), (3, 1500)];
+    let variants: [(&str, &str, &[&str]); 6] = [
+        ("cc", "lines_4", &["-O2", "-gdwarf-4"]),
+        ("cc", "lines_5", &["-O0", "-gdwarf-5"]),
+        ("cc", "lines_z", &["-O2", "-g", "-gz=zlib"]),
+        ("cc", "lines_nopie", &["-O1", "-g", "-no-pie"]),
+        ("clang", "lines_clang4", &["-O1", "-gdwarf-4"]),
+        ("clang", "lines_clang5", &["-O0", "-gdwarf-5"]),
+    ];
+    for (compiler, name, flags) in variants {
+        let program = compile(compiler, "lines.c", name, &[flags, &["-fno-builtin"]].concat());
+        for file in ["lines.c", "matching/lines.c"] {
+            assert_eq!(by_lines(&program, file, &[7, 11, 12, 14, 15]), expected, "{name}");
+        }
+    }
+}
+
+#[test]
+fn lines_of_other_languages_are_found_behind_their_libraries() {
+    for (compiler, name, flags) in
+        [("g++", "lines_new", &["-O0", "-g"]), ("clang++", "lines_new_clang", &["-O0", "-gdwarf-5"])]
+    {
+        let program = compile(compiler, "lines.cpp", name, flags);
+        let taken = by_lines(&program, "lines.cpp", &[10, 11, 12, 13]);
+        assert_eq!(taken, [(1, 100), (1, 200), (1, 100), (1, 300)], "{name}");
+    }
+    let program = compile("g++", "lines.cpp", "lines_new_fast", &["-O2", "-g"]);
+    assert_eq!(by_lines(&program, "lines.cpp", &[10, 11]), [(1, 100), (1, 200)]);
+    for flags in [["-O0", "-g"], ["-O2", "-gdwarf-4"]] {
+        let program = compile("gfortran", "lines.f90", &format!("lines_fortran{}", flags[0]), &flags);
+        assert_eq!(by_lines(&program, "lines.f90", &[4, 5]), [(1, 200), (1, 100)], "{flags:?}");
+    }
+    let program = compile("rustc", "lines.rs", "lines_rust", &["-g"]);
+    assert_eq!(by_lines(&program, "lines.rs", &[2, 3, 4]), [(1, 100), (1, 200), (1, 300)]);
+}
+
+#[test]
+fn a_line_without_code_is_told_with_what_to_do() {
+    let with = compile("cc", "lines.c", "lines_with", &["-O0", "-g"]);
+    let without = compile("cc", "lines.c", "lines_without", &["-O0", "-s"]);
+    let packed = compile("clang", "lines.c", "lines_packed", &["-O0", "-g"]);
+    let squeezed = Command::new("objcopy").arg("--compress-debug-sections=zstd").arg(&packed).status().unwrap();
+    let mut cases = vec![
+        (&with, "lines.c:1", "nearest ones with code: 7", None),
+        (&with, "nowhere.c:11", "no loaded module has code of nowhere.c", None),
+        (&without, "lines.c:11", "compile with -g", Some(78)),
+    ];
+    if squeezed.success() {
+        cases.push((&packed, "lines.c:11", "compressed, and not by zlib", Some(78)));
+    }
+    for (program, line, says, strict) in cases {
+        let policy = policy("no-line.toml", &[&format!("line = \"{line}\"\nplace = {{ policy = \"bind\" }}")]);
+        let out = placed(program, &policy).output().unwrap();
+        let said = text(&out.stderr);
+        assert_eq!((out.status.code(), text(&out.stdout).as_str()), (Some(0), "ok\n"));
+        assert!(said.contains(line) && said.contains(says) && said.contains("not found"), "{said}");
+        assert_eq!(said.lines().count(), 2, "{said}");
+        let out = placed(program, &policy).env("NUMAMMA_STRICT", "1").output().unwrap();
+        assert_eq!(out.status.code(), Some(strict.unwrap_or(0)), "{line}: {}", text(&out.stderr));
+        assert_eq!(out.stdout.is_empty(), strict.is_some());
+        assert!(text(&out.stderr).contains(says), "{}", text(&out.stderr));
+    }
+}
+
+/// Debugging information that a distribution cut off and installed beside the program's build-id.
+#[test]
+fn separate_debugging_information_is_found_by_build_id() {
+    let program = compile("cc", "lines.c", "lines_cut", &["-O0", "-g", "-Wl,--build-id=0xfeedc0de00112233"]);
+    let dir = Path::new("/usr/lib/debug/.build-id/fe");
+    let file = dir.join("edc0de00112233.debug");
+    let tool = |args: &[&std::ffi::OsStr]| assert!(Command::new("objcopy").args(args).status().unwrap().success());
+    if std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&file, b"")).is_err() {
+        eprintln!("SKIPPED: {} cannot be written", dir.display());
+        return;
+    }
+    tool(&["--only-keep-debug".as_ref(), "--compress-debug-sections=zlib".as_ref(), program.as_ref(), file.as_ref()]);
+    tool(&["--strip-all".as_ref(), program.as_ref()]);
+    let taken = std::panic::catch_unwind(|| by_lines(&program, "lines.c", &[11, 15]));
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(taken.unwrap(), [(1, 100), (3, 1500)]);
+}
+
+#[test]
+fn strictly_nothing_starts_that_cannot_be_placed() {
+    let program = compile("cc", "sites.c", "sites_strict", C);
+    let rule = |place: &str| format!("function = [\"make\"]\nplace = {{ {place} }}");
+    let cases = [
+        (rule("policy = \"bind\", nodes = \"0,1023\""), "node 1023 does not exist"),
+        (rule("policy = \"bindd\""), "`bindd`"),
+        (
+            rule("policy = \"bind\"").replace("function", "instances = \"0\"\nfunction"),
+            "`0` is not a list of instances",
+        ),
+        ("sizes = \"1MiB\"\nglobal = \"x\"\nplace = { policy = \"bind\" }".into(), "`sizes` is for allocations"),
+    ];
+    let mut policies: Vec<(PathBuf, &str)> = cases
+        .iter()
+        .enumerate()
+        .map(|(i, (rule, says))| (policy(&format!("strict-{i}.toml"), &[rule]), *says))
+        .collect();
+    policies.push(("/nonexistent/policy.toml".into(), "cannot read the policy"));
+    policies.push((scratch().to_owned(), "cannot read the policy"));
+    for (policy, says) in policies {
+        let out = placed(&program, &policy).output().unwrap();
+        assert_eq!((out.status.code(), text(&out.stdout).as_str()), (Some(0), "ok\n"), "{}", text(&out.stderr));
+        let out = placed(&program, &policy).env("NUMAMMA_STRICT", "1").output().unwrap();
+        let said = text(&out.stderr);
+        assert_eq!((out.status.code(), text(&out.stdout).as_str()), (Some(78), ""), "{said}");
+        assert!(said.contains(says) && said.contains("not started") && said.lines().count() == 1, "{said}");
+    }
 }

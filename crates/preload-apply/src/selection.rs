@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use numamma_plan::policy::ObjectRule;
 use numamma_plan::selection::{Instances, Sizes};
+use numamma_plan::source::SourceLine;
 
 /// One rule of several.
 struct Member {
@@ -19,6 +20,8 @@ struct Member {
 pub struct Selection {
     members: Vec<Member>,
     sizes: Sizes,
+    /// The line that names the call site, where nothing else does.
+    line: Option<SourceLine>,
     /// Some member wants numbers.
     numbered: bool,
     /// Allocations so far.
@@ -37,7 +40,8 @@ impl Selection {
             let site = (&rule.callsite, &rule.function, rule.line_alone(), sizes);
             let at = *known.entry(site).or_insert(all.len());
             if at == all.len() {
-                all.push(Selection { members: Vec::new(), sizes, numbered: false, seen: AtomicU64::new(0) });
+                let line = rule.line_alone().and_then(|text| SourceLine::parse(text).ok());
+                all.push(Selection { members: Vec::new(), sizes, line, numbered: false, seen: AtomicU64::new(0) });
             }
             if let Some(selection) = all.get_mut(at) {
                 selection.numbered |= instances.is_some();
@@ -50,6 +54,11 @@ impl Selection {
     /// The first of its rules.
     pub fn first(&self) -> usize {
         self.members.first().map_or(usize::MAX, |m| m.rule)
+    }
+
+    /// See [`ObjectRule::line_alone`].
+    pub fn line(&self) -> Option<&SourceLine> {
+        self.line.as_ref()
     }
 
     /// Whether `rule` is one of them.
