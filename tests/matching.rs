@@ -245,3 +245,58 @@ fn strictly_nothing_starts_that_cannot_be_placed() {
         assert!(said.contains(says) && said.contains("not started") && said.lines().count() == 1, "{said}");
     }
 }
+
+#[test]
+fn verbose_tells_what_every_rule_did() {
+    let program = compile("cc", "sites.c", "sites_verbose", C);
+    let rules = [
+        "function = [\"make\"]\nsizes = \"64KiB-\"\nplace = { policy = \"block-cyclic\", block = \"16KiB\" }",
+        "function = [\"make\"]\ninstances = \"1\"\nplace = { policy = \"interleave\" }",
+        "function = [\"nothing\"]\nplace = { policy = \"bind\" }",
+    ];
+    let policy = policy("verbose.toml", &rules);
+    let mut c = placed(&program, &policy);
+    c.env("NUMAMMA_VERBOSE", "1");
+    let (out, objects) = report(c);
+    let said = text(&out.stderr);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    // 64, 72, 80 and 640 KiB.
+    let calls = number(&objects[0], "mbind_calls");
+    assert!((4..=54).contains(&calls), "{said}");
+    let start = "numamma: make, sizes 64KiB-: 4 objects, 856.0 KiB; block-cyclic of 16KiB on nodes ";
+    assert!(lines[0].starts_with(start), "{said}");
+    assert!(lines[0].contains(&format!("; {calls} mbind calls, 0.")) && lines[0].ends_with(" ms"), "{said}");
+    assert!(lines[1].starts_with("numamma: make, instances 1: 1 object, 8.0 KiB; interleave on nodes "), "{said}");
+    assert!(lines[1].contains("; 1 mbind call, "), "{said}");
+    assert!(lines[2].starts_with("numamma: nothing: not found; bind on nodes "), "{said}");
+    assert!(number(&objects[0], "place_ns") > 0 && number(&objects[2], "place_ns") == 0);
+    assert_eq!(objects[0]["reasons"], serde_json::json!({}));
+}
+
+/// Without `[program]` a policy reaches every process that a script starts, and it is meant for one of them.
+#[test]
+fn only_processes_that_may_be_meant_name_what_they_did_not_find() {
+    let program = compile("cc", "sites.c", "sites_script", C);
+    let rule = |function: &str| format!("function = [\"{function}\"]\nplace = {{ policy = \"bind\" }}");
+    let both = policy("script.toml", &[&rule("make"), &rule("no_such")]);
+    let said = |program: &Path, args: &[&str], verbose: &str| {
+        let out = placed(program, &both).args(args).env("NUMAMMA_VERBOSE", verbose).output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        text(&out.stderr)
+    };
+    let sh = Path::new("/bin/sh");
+    assert_eq!(said(sh, &["-c", "ls / >/dev/null; true | cat; exit 0"], "0"), "");
+    let script = format!("ls / >/dev/null; {}; exit 0", program.display());
+    assert_eq!(said(sh, &["-c", &script], "0"), "numamma: not found, so not placed: no_such\n");
+    assert_eq!(said(Path::new("/bin/true"), &[], "0"), "numamma: not found, so not placed: make, no_such\n");
+    // The shell and the program; ls closes its stderr before it ends.
+    let verbose = said(sh, &["-c", &script], "1");
+    assert_eq!(verbose.matches("numamma: no_such: not found").count(), 2, "{verbose}");
+    let named = policy("script-named.toml", &[&rule("no_such")]);
+    let text_of = std::fs::read_to_string(&named).unwrap();
+    std::fs::write(&named, text_of.replacen("[[object]]", "[program]\npath = \"sites_script\"\n[[object]]", 1))
+        .unwrap();
+    let out = placed(sh, &named).args(["-c", &script]).output().unwrap();
+    assert_eq!(text(&out.stderr), "numamma: not found, so not placed: no_such\n");
+}

@@ -4,6 +4,7 @@
 //! disagree: [`policy`] is the TOML schema, [`check`] reads and validates a file, [`plan`] turns one placement
 //! of one object into page runs in an [`order`], [`threads`] maps threads to nodes, [`callsite`] is the identity of an
 //! allocation's call site, [`nodes`] reads node lists, [`selection`] sizes and instances, [`source`] lines of source code,
+//! [`reason`] says why a page is off its plan,
 //! [`machine`] is what of this machine all of them need.
 
 pub mod callsite;
@@ -15,6 +16,7 @@ pub mod order;
 mod plain;
 pub mod plan;
 pub mod policy;
+pub mod reason;
 pub mod selection;
 pub mod source;
 pub mod threads;

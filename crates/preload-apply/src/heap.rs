@@ -15,7 +15,7 @@ use numamma_plan::plan::{HUGE_PAGE, PagePlan};
 use crate::place::{self, Part};
 use crate::state::{self, State, add};
 use crate::table::{self, Placed};
-use crate::{arena, binding, check, kernel, sites};
+use crate::{arena, binding, check, cost, kernel, sites};
 
 type Ptr = *mut c_void;
 
@@ -85,6 +85,7 @@ fn map_placed(state: &'static State, index: usize, size: usize, align: usize) ->
     let len = table::mapped_len(size);
     let mut plan = state.plan(index, size as u64, (len / PAGE) as u64)?;
     if !place::fit(state, index, &mut plan) {
+        add(&rule.counters.over_budget, 1);
         return None;
     }
     let huge = if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE };
@@ -99,7 +100,7 @@ fn map_placed(state: &'static State, index: usize, size: usize, align: usize) ->
     };
     let placed = Placed { address, size, rule: index, node, block };
     let part = Part { first: 0, pages: plan.pages };
-    let done = place::apply(&plan, address, part, node, false);
+    let done = cost::measure(&rule.counters, || place::apply(&plan, address, part, node, false));
     if done.is_ok() && table::reserve(address) && table::insert(&placed) {
         return Some(placed);
     }

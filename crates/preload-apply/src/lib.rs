@@ -3,7 +3,7 @@
 //! ```text
 //! LD_PRELOAD=libnumamma-apply.so NUMAMMA_POLICY=policy.toml ./app
 //! NUMAMMA_STRICT=1    exit with status 78 before main when the policy cannot be applied
-//! NUMAMMA_VERBOSE=1   say what is left alone, and why
+//! NUMAMMA_VERBOSE=1   say what is left alone, and why; at the end a line for every rule
 //! NUMAMMA_REPORT=file compare every page with the plan at the end, and write the counts as JSON
 //! ```
 //!
@@ -17,6 +17,7 @@
 mod arena;
 mod binding;
 mod check;
+mod cost;
 mod elf;
 mod exits;
 mod globals;
@@ -27,6 +28,7 @@ mod loaded;
 mod mapped;
 mod maps;
 mod place;
+mod reasons;
 mod report;
 mod resolve;
 mod selection;
@@ -35,6 +37,7 @@ mod sources;
 mod start;
 mod state;
 mod table;
+mod tell;
 mod wanted;
 
 /// Our data never lies on the program's heap.

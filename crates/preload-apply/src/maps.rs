@@ -13,7 +13,7 @@ use numamma_plan::plan::PagePlan;
 use crate::mapped::{self, Mapped};
 use crate::place::{self, Part};
 use crate::state::{self, State, add};
-use crate::{binding, check, sites};
+use crate::{binding, check, cost, sites};
 
 type Ptr = *mut c_void;
 
@@ -69,6 +69,9 @@ fn place_mapping(index: usize, start: usize, len: usize, placeable: bool, reside
         len,
         node: binding::local_node(state, &rule.nodes),
     };
+    if !placeable {
+        add(&rule.counters.out_of_reach, 1);
+    }
     if !placeable || !place_whole(state, &m, resident) {
         add(&rule.counters.unplaced, 1);
     }
@@ -76,18 +79,20 @@ fn place_mapping(index: usize, start: usize, len: usize, placeable: bool, reside
 
 /// Places a whole mapping and enters it in the list.
 fn place_whole(state: &'static State, m: &Mapped, resident: bool) -> bool {
-    let Some(plan) = plan_of(state, m) else { return false };
+    let (Some(plan), Some(rule)) = (plan_of(state, m), state.rules.get(m.rule)) else { return false };
     // Not entered in the budget: the program may merge, cut and unmap as it likes. A plan that needs more
     // than all of it is refused.
     if plan.run_count() > state.budget() {
+        add(&rule.counters.over_budget, 1);
         return false;
     }
-    if let (Some(block), Some(rule)) = (plan.block_pages(), state.rules.get(m.rule)) {
+    if let Some(block) = plan.block_pages() {
         rule.counters.block.store(block * PAGE as u64, core::sync::atomic::Ordering::Relaxed);
     }
     let part = Part { first: 0, pages: plan.pages };
-    if let Err(error) = place::apply(&plan, m.start, part, m.node, resident) {
-        place::refused(state.rules.get(m.rule).map_or("?", |r| r.rule.name()), error);
+    let done = cost::measure(&rule.counters, || place::apply(&plan, m.start, part, m.node, resident));
+    if let Err(error) = done {
+        place::refused(rule.rule.name(), error);
         return false;
     }
     mapped::insert(m);

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use numamma_plan::machine::Machine;
 use numamma_plan::plan::{self, Layout, PagePlan};
 use numamma_plan::policy::{ObjectRule, Policy};
+use numamma_plan::reason::Reason;
 
 use crate::arena::Homes;
 use crate::selection::Selection;
@@ -22,8 +23,20 @@ pub struct Counters {
     pub instances: AtomicU64,
     /// Of these, without a whole page.
     pub too_small: AtomicU64,
-    /// Of these, refused by the kernel or by the budget.
+    /// Of these, not placed although they have whole pages.
     pub unplaced: AtomicU64,
+    /// Of these, refused by the kernel.
+    pub refused: AtomicU64,
+    /// The last error it gave.
+    pub error: AtomicU64,
+    /// Of the unplaced, refused by the budget of mappings.
+    pub over_budget: AtomicU64,
+    /// Of the unplaced, memory that no policy reaches: read-only data, files, shared memory.
+    pub out_of_reach: AtomicU64,
+    /// Calls of mbind for this rule.
+    pub mbind_calls: AtomicU64,
+    /// Time spent placing, ns.
+    pub place_ns: AtomicU64,
     /// Bytes of all instances.
     pub bytes: AtomicU64,
     /// Pages with a planned node.
@@ -34,6 +47,10 @@ pub struct Counters {
     pub on_plan: AtomicU64,
     /// Of these, off plan.
     pub off_plan: AtomicU64,
+    /// Those by reason, see [`Reason`].
+    pub reasons: [AtomicU64; Reason::ALL.len()],
+    /// Pages with a planned node that were swapped out when checked.
+    pub swapped: AtomicU64,
     /// Bytes of the last block size used.
     pub block: AtomicU64,
 }
