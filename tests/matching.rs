@@ -300,3 +300,24 @@ fn only_processes_that_may_be_meant_name_what_they_did_not_find() {
     let out = placed(sh, &named).args(["-c", &script]).output().unwrap();
     assert_eq!(text(&out.stderr), "numamma: not found, so not placed: no_such\n");
 }
+
+#[test]
+fn what_the_kernel_refuses_later_is_counted_with_its_error() {
+    let program = compile("cc", "sealed.c", "sealed", C);
+    let policy = policy("sealed.toml", &["function = [\"make\"]\nplace = { policy = \"bind\" }"]);
+    let mut c = Command::new(env!("CARGO_BIN_EXE_numamma"));
+    c.args(["verify", "--json", "-p"]).arg(&policy).arg("--").arg(&program);
+    let preload = library::find("apply").unwrap();
+    let out = c.env("NUMAMMA_LIB", preload.parent().unwrap()).env("NUMAMMA_VERBOSE", "1").output().unwrap();
+    let (said, stdout) = (text(&out.stderr), text(&out.stdout));
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    let answer: Value = serde_json::from_str(stdout.strip_prefix("ok\n").expect("the program's own output")).unwrap();
+    let object = &answer["objects"][0];
+    assert_eq!((number(object, "instances"), number(object, "unplaced"), number(object, "refused")), (3, 2, 2));
+    assert_eq!((number(object, "error"), number(object, "pages_on_plan")), (1, 25));
+    assert!(said.contains("make: 2 objects refused by the system (Operation not permitted"), "{said}");
+    assert!(
+        said.contains("; 3 mbind calls, ") && said.contains("not placed: 2 refused by the system (error 1)"),
+        "{said}"
+    );
+}
