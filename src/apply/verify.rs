@@ -1,11 +1,13 @@
 //! The verdict on a placed run: what the preload counted, page by page, against the plan.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use numamma_plan::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// What the preload wrote at the program's end.
@@ -48,6 +50,30 @@ pub struct ObjectReport {
     pub pages_off_plan: u64,
     /// Block size in use in bytes, 0 when there is none.
     pub block: u64,
+    /// Instances that the kernel refused to place, and the last error it gave.
+    #[serde(default)]
+    pub refused: u64,
+    /// See `refused`.
+    #[serde(default)]
+    pub error: u64,
+    /// Instances for which the budget of mappings was used up.
+    #[serde(default)]
+    pub over_budget: u64,
+    /// Instances that no policy reaches: read-only data, files, shared memory.
+    #[serde(default)]
+    pub out_of_reach: u64,
+    /// Calls of mbind for the rule.
+    #[serde(default)]
+    pub mbind_calls: u64,
+    /// Time spent placing, ns.
+    #[serde(default)]
+    pub place_ns: u64,
+    /// Planned pages that were swapped out.
+    #[serde(default)]
+    pub pages_swapped: u64,
+    /// Pages off plan by reason, in the words of [`Reason`].
+    #[serde(default)]
+    pub reasons: BTreeMap<String, u64>,
 }
 
 /// Outcome for one object.
@@ -109,6 +135,24 @@ impl ObjectReport {
         } else {
             Verdict::OnPlan
         }
+    }
+}
+
+impl ObjectReport {
+    /// Why pages are off plan and objects not placed, with what to do, a line each.
+    fn explanations(&self) -> Vec<String> {
+        let known =
+            Reason::ALL.iter().filter_map(|r| Some((*self.reasons.get(r.word())?, "page", r.advice().to_owned())));
+        let error = io::Error::from_raw_os_error(i32::try_from(self.error).unwrap_or_default());
+        let left = [
+            (self.refused, format!("refused by the system ({error}): `numamma doctor` says what it allows")),
+            (self.over_budget, "left alone because of the budget of mappings: use larger blocks".to_owned()),
+            (self.out_of_reach, "read-only, of a file or shared: no policy of this process places that".to_owned()),
+        ];
+        let left = left.into_iter().map(|(count, why)| (count, "object", why));
+        let swapped = (self.pages_swapped, "page", "swapped out, so on no node: free memory and run again".to_owned());
+        let all = known.chain(left).chain([swapped]).filter(|(count, ..)| *count > 0);
+        all.map(|(count, word, why)| format!("{count} {word}{} {why}", if count == 1 { "" } else { "s" })).collect()
     }
 }
 
@@ -250,6 +294,9 @@ impl Answer {
         let mut text = String::new();
         if !self.objects.is_empty() {
             text.push_str(&format!("{table}\n"));
+        }
+        for o in &self.objects {
+            o.counts.explanations().iter().for_each(|line| text.push_str(&format!("  {}: {line}\n", o.counts.name)));
         }
         text.push_str(&self.summary());
         text

@@ -39,7 +39,11 @@ pub(super) fn choose(
     let mut too_big = None;
     for choice in choices {
         // What cannot be planned would be refused by the apply library, too.
-        let Ok(placement) = Placement::of(world, entry, &choice.place, note) else { continue };
+        let placement = match &choice.numbered {
+            Some(nodes) => Ok(Placement::of_instances(world, entry, nodes)),
+            None => Placement::of(world, entry, &choice.place, note),
+        };
+        let Ok(placement) = placement else { continue };
         let (outcome, bytes, spills) = price(&placement);
         if spills && choice.place.policy == PolicyKind::Bind {
             // The kernel kills a program whose bound node is full.

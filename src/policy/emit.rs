@@ -46,6 +46,10 @@ pub fn toml(advice: &Advice) -> Result<String, toml::ser::Error> {
             Ok(rule) => {
                 comment(&mut out, &item.name);
                 out += &object(rule)?;
+                for rule in &item.more {
+                    out.push('\n');
+                    out += &object(rule)?;
+                }
             }
             Err(reason) => comment(&mut out, &format!("{}{}: {reason}", percent(item.share), titled(item))),
         }
@@ -134,7 +138,11 @@ pub fn summary_lines(advice: &Advice) -> Vec<String> {
         .iter()
         .map(|i| {
             let kind = i.pattern.as_ref().map_or("-", |p| p.kind.as_str()).to_owned();
-            let place = i.rule.as_ref().map_or_else(|_| "not placed".to_owned(), placement);
+            let place = match (&i.rule, i.more.is_empty()) {
+                (Ok(rule), true) => placement(rule),
+                (Ok(rule), false) => format!("{} by number", rule.place.policy.word()),
+                (Err(_), _) => "not placed".to_owned(),
+            };
             let name: String = i.name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
             [format!("{:5.1} %", 100.0 * i.share), kind, place, name]
         })

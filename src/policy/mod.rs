@@ -10,6 +10,7 @@ mod cost;
 mod emit;
 mod matching;
 mod naming;
+mod numbered;
 #[cfg(test)]
 mod paper_tests;
 mod phases;
@@ -46,6 +47,15 @@ pub struct Item {
     pub pattern: Option<Pattern>,
     /// The rule, or why there is none.
     pub rule: Result<ObjectRule, String>,
+    /// More rules, for other instances of the same call site.
+    pub more: Vec<ObjectRule>,
+}
+
+impl Item {
+    /// All its rules.
+    pub fn rules(&self) -> impl Iterator<Item = &ObjectRule> {
+        self.rule.iter().chain(&self.more)
+    }
 }
 
 /// The advice for one profile.
@@ -119,7 +129,7 @@ pub fn advise(summary: &Summary, patterns: &[Pattern], target: &Target) -> Resul
     let (mut out, mut rest): (Vec<Item>, Vec<Item>) =
         items.into_iter().map(|i| i.item).partition(|i| i.pattern.is_some());
     out.append(&mut rest);
-    let rules: Vec<ObjectRule> = out.iter().filter_map(|i| i.rule.as_ref().ok().cloned()).collect();
+    let rules: Vec<ObjectRule> = out.iter().flat_map(Item::rules).cloned().collect();
     let binding = binding::decide(&scene, patterns, &shares, &rules);
     let remarks = remarks(summary, target, ranks.len(), &rules, &binding);
     Ok(Advice { policy: policy(summary, target, rules, &binding), items: out, remarks })
@@ -151,14 +161,18 @@ fn items(scene: &place::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<
             _ => {
                 let pattern = &patterns[index];
                 let rule = scene.rule(entry, pattern, share, &mut taken);
-                let item = Item { name: entry.name.clone(), share, pattern: Some(pattern.clone()), rule };
+                let (rule, more) = match rule {
+                    Ok((rule, more)) => (Ok(rule), more),
+                    Err(why) => (Err(why), Vec::new()),
+                };
+                let item = Item { name: entry.name.clone(), share, pattern: Some(pattern.clone()), rule, more };
                 drafts.push(Draft { entry: Some(index), item });
             }
         }
     }
     let mut group = |(count, share): (usize, f64), name: &str, reason: &str| {
         if count > 0 && share > 0.0 {
-            let item = Item { name: name.into(), share, pattern: None, rule: Err(reason.into()) };
+            let item = Item { name: name.into(), share, pattern: None, rule: Err(reason.into()), more: Vec::new() };
             drafts.push(Draft { entry: None, item });
         }
     };

@@ -97,6 +97,7 @@ pub(super) fn separate(summary: &Summary, drafts: &mut [Draft]) {
         };
         let Some(length) = (frames..=site.frames.len()).find(|n| !conflicts(*n)) else {
             draft.item.rule = Err("another allocation with another pattern has the same call stack".into());
+            draft.item.more.clear();
             continue;
         };
         if length == frames {
@@ -104,10 +105,15 @@ pub(super) fn separate(summary: &Summary, drafts: &mut [Draft]) {
         }
         match at_site(summary, site, length) {
             Ok(longer) => {
-                rule.callsite = longer.callsite;
-                rule.function = longer.function;
+                for rule in std::iter::once(rule).chain(&mut draft.item.more) {
+                    rule.callsite.clone_from(&longer.callsite);
+                    rule.function.clone_from(&longer.function);
+                }
             }
-            Err(reason) => draft.item.rule = Err(reason),
+            Err(reason) => {
+                draft.item.rule = Err(reason);
+                draft.item.more.clear();
+            }
         }
     }
 }

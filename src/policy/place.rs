@@ -11,7 +11,7 @@ use numamma_plan::policy::{Auto, Block, Huge, ObjectRule, Place, PolicyKind, Siz
 
 use super::cost::World;
 use super::probe::{Layout, Probe, extrapolate};
-use super::{Target, choose, naming, note, phases};
+use super::{Target, choose, naming, note, numbered, phases};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::model::{ObjectKind, ThreadId};
 use crate::profile::summary::{Entry, Summary};
@@ -42,6 +42,7 @@ const USED_PART: f64 = 0.9;
 /// Whether a rule needs threads to stay on their nodes.
 pub(super) fn relies_on_binding(rule: &ObjectRule) -> bool {
     matches!(rule.place.policy, PolicyKind::Bind | PolicyKind::Block | PolicyKind::BlockCyclic | PolicyKind::Local)
+        || rule.instances.is_some()
 }
 
 /// Number of the busiest pages that have [`HOT_PART`] of the accesses together.
@@ -91,19 +92,32 @@ pub(super) struct Choice {
     pub place: Place,
     pub remark: Option<String>,
     pub simplicity: Simplicity,
+    /// Node of every instance in order of birth, as an index into the target's: a rule for each node.
+    pub numbered: Option<Vec<u32>>,
+}
+
+/// Whether the pattern suggests nothing better than spreading.
+fn first_is_spread(choices: &[Choice]) -> bool {
+    choices.first().is_some_and(|c| c.simplicity == Simplicity::Spread)
 }
 
 impl Choice {
     fn interleave(remark: Option<String>) -> Choice {
         let place = Place { policy: PolicyKind::Interleave, nodes: Some("all".into()), ..Place::default() };
-        Choice { place, remark, simplicity: Simplicity::Spread }
+        Choice { place, remark, simplicity: Simplicity::Spread, numbered: None }
     }
 }
 
 impl Scene<'_> {
     /// The rule of one hot object, or why it has none. `taken` are the bytes that objects placed before it have on each
-    /// node of the model; its own are added.
-    pub fn rule(&self, entry: &Entry, pattern: &Pattern, share: f64, taken: &mut [f64]) -> Result<ObjectRule, String> {
+    /// node of the model; its own are added. Instances that are placed by number have more rules, which come second.
+    pub fn rule(
+        &self,
+        entry: &Entry,
+        pattern: &Pattern,
+        share: f64,
+        taken: &mut [f64],
+    ) -> Result<(ObjectRule, Vec<ObjectRule>), String> {
         if self.target.nodes < 2 {
             return Err(format!("{}; the target has one node", pattern.evidence));
         }
@@ -127,6 +141,10 @@ impl Scene<'_> {
         };
         let mut choices = vec![first];
         choices.extend(self.exact_slices(entry, pattern));
+        // Where one thread allocates for others; each on the node of its own allocator is simpler.
+        if first_is_spread(&choices) && !pattern.owners.is_empty() {
+            choices.extend(numbered::choice(self, entry, pattern));
+        }
         let mut rule = naming::name(self.summary, entry)?;
         rule.size = Some(entry.size);
         rule.pattern = Some(note(pattern));
@@ -138,12 +156,14 @@ impl Scene<'_> {
         let others = taken.to_vec();
         let advised = choose::choose(self, entry, pattern, choices, rule.pattern.as_ref(), taken)?;
         let mut remark = advised.remark.map(|r| format!("; {r}")).unwrap_or_default();
-        if let Some(verdict) = phases::verdict(self, entry, phased, &advised.place, rule.pattern.as_ref(), &others) {
+        let verdict = || phases::verdict(self, entry, phased, &advised.place, rule.pattern.as_ref(), &others);
+        if let Some(verdict) = advised.numbered.is_none().then(verdict).flatten() {
             remark += &format!("; {verdict}");
         }
         rule.why = Some(format!("{:.1} % of the cost; {}{remark}", 100.0 * share, pattern.evidence));
         rule.place = advised.place;
-        Ok(rule)
+        let more = advised.numbered.map(|nodes| numbered::split(&mut rule, &nodes, self.target));
+        Ok((rule, more.unwrap_or_default()))
     }
 
     /// Placements worth a price whatever the pattern is.
@@ -151,14 +171,14 @@ impl Scene<'_> {
         let mut choices = vec![Choice::interleave(None)];
         if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && entry.site.is_some() {
             let place = Place { policy: PolicyKind::Local, ..Place::default() };
-            choices.push(Choice { place, remark: None, simplicity: Simplicity::Local });
+            choices.push(Choice { place, remark: None, simplicity: Simplicity::Local, numbered: None });
         }
         if self.target.portable {
             return choices;
         }
         let chosen = |policy, nodes: String| {
             let place = Place { policy, nodes: Some(nodes), ..Place::default() };
-            Choice { place, remark: None, simplicity: Simplicity::Chosen }
+            Choice { place, remark: None, simplicity: Simplicity::Chosen, numbered: None }
         };
         let id = |n: usize| self.world.model().nodes[n].id;
         let near: Vec<u32> = self.world.homes().into_iter().map(id).collect();
@@ -227,15 +247,18 @@ impl Scene<'_> {
         let home = allocated_by_user.count() as f64 >= TOUCHED_RIGHT * pattern.owners.len().max(1) as f64;
         if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && home {
             let place = Place { policy: PolicyKind::Local, ..Place::default() };
-            return Ok(Choice { place, remark: None, simplicity: Simplicity::Local });
+            return Ok(Choice { place, remark: None, simplicity: Simplicity::Local, numbered: None });
         }
         match users.as_slice() {
             [only] => self.bound(*only, pattern),
-            _ => Ok(Choice::interleave(Some(
-                "the instances are allocated by other threads than use them, which no rule can follow yet, so their pages \
-                 are spread; allocating in the using thread would be better"
-                    .into(),
-            ))),
+            _ => {
+                let why = numbered::choice(self, entry, pattern).err();
+                let why = why.map(|why| format!(" and cannot be placed by number, because {why}")).unwrap_or_default();
+                Ok(Choice::interleave(Some(format!(
+                    "the instances are allocated by other threads than use them{why}, so their pages are spread; allocating in \
+                     the using thread would be better"
+                ))))
+            }
         }
     }
 
@@ -262,7 +285,7 @@ impl Scene<'_> {
         let node = self.target.ids.get(self.node_of_seen(rank) as usize).copied().unwrap_or(0);
         let place = Place { policy: PolicyKind::Bind, nodes: Some(node.to_string()), ..Place::default() };
         let remark = Some(format!("thread {rank} runs on node {node}"));
-        Ok(Choice { place, remark, simplicity: Simplicity::OneNode })
+        Ok(Choice { place, remark, simplicity: Simplicity::OneNode, numbered: None })
     }
 
     /// Slices of an object of few huge pages, cut to the page by giving those up. Not for block-cyclic objects: theirs are
@@ -332,7 +355,7 @@ impl Scene<'_> {
             huge,
             ..Place::default()
         };
-        Choice { place, remark: Some(remark), simplicity: Simplicity::Pattern }
+        Choice { place, remark: Some(remark), simplicity: Simplicity::Pattern, numbered: None }
     }
 
     fn list(&self, order: &[u32]) -> String {

@@ -279,7 +279,7 @@ fn a_private_object_goes_to_its_user_unless_it_is_there() {
 }
 
 #[test]
-fn instances_used_by_other_threads_than_allocate_them_are_spread() {
+fn instances_used_by_other_threads_than_allocate_them_are_placed_by_number_or_spread() {
     let mut e = heap(entry("buffers", MIB, 50, 0, |_, _| 0), &[0x10]);
     e.instances = 8;
     e.seen =
@@ -291,11 +291,34 @@ fn instances_used_by_other_threads_than_allocate_them_are_spread() {
         })
         .collect();
     e.total.reads = 320;
+    let numbered = |e: &Entry| {
+        let advice = on(4, &profile(8, "never", vec![e.clone()]));
+        round_trip(&advice);
+        let rules = advice.items[0].rules();
+        rules.map(|r| format!("{:?} {:?}", r.instances.as_deref(), r.place.nodes.as_deref())).collect::<Vec<_>>()
+    };
+    let spread_because = |e: &Entry, why: &str| {
+        let advice = on(4, &profile(8, "never", vec![e.clone()]));
+        let spread = rule(&advice, "buffers");
+        assert_eq!(spread.pattern.as_ref().unwrap().kind, "private");
+        assert_eq!(spread.place.policy, PolicyKind::Interleave);
+        let said = spread.why.as_ref().unwrap();
+        assert!(said.contains("allocated by other threads") && said.contains(why), "{said}");
+    };
+    let list = |numbers: &str, node: u32| format!("Some({numbers:?}) Some({:?})", node.to_string());
+    assert_eq!(numbered(&e), [list("1-2", 0), list("3-4", 1), list("5-6", 2), list("7-8", 3)]);
     let advice = on(4, &profile(8, "never", vec![e.clone()]));
-    let spread = rule(&advice, "buffers");
-    assert_eq!(spread.pattern.as_ref().unwrap().kind, "private");
-    assert_eq!(spread.place.policy, PolicyKind::Interleave);
-    assert!(spread.why.as_ref().unwrap().contains("allocated by other threads"));
+    assert_eq!(advice.policy.objects.len(), 4);
+    assert!(rule(&advice, "buffers").why.as_ref().unwrap().contains("5-6 on node 2, 7-8 on node 3; only right with 8"));
+    assert_eq!(advice.policy.threads.as_ref().unwrap().bind, Bind::Compact, "the nodes are those of bound threads");
+    // Not all were seen; others at the same call site; an order nobody knows; several allocators.
+    spread_because(&Entry { instances: 9, ..e.clone() }, "not seen all");
+    let mut changed = e.clone();
+    changed.seen[4].born_ns = changed.seen[3].born_ns;
+    spread_because(&changed, "order of their allocation");
+    let mut changed = e.clone();
+    changed.seen[4].thread = Some(7);
+    spread_because(&changed, "several threads allocate them");
     e.seen.iter_mut().enumerate().for_each(|(i, s)| s.thread = Some(i as u32));
     let advice = on(4, &profile(8, "never", vec![e]));
     assert_eq!(rule(&advice, "buffers").place.policy, PolicyKind::Local);

@@ -3,6 +3,7 @@
 //! Every error has the line, the column and the offending word; unknown words come with the allowed ones.
 //! Nothing here knows the machine: node numbers are checked where they are used.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use toml::de::DeTable;
@@ -13,6 +14,8 @@ use crate::nodes;
 use crate::plain;
 use crate::policy::{Auto, Block, Mode, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind};
 use crate::ranks::Ranks;
+use crate::selection::{Instances, Sizes};
+use crate::source::SourceLine;
 
 /// An error at a place in a policy file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,11 +86,16 @@ fn fault(policy: &Policy) -> Option<Fault> {
 type KeyFault = (&'static [&'static str], String);
 
 fn rule_fault(rule: &ObjectRule) -> Option<KeyFault> {
-    name_fault(rule).or_else(|| place_fault(rule)).or_else(|| ranks_fault(rule)).or_else(|| mode_fault(rule))
+    name_fault(rule)
+        .or_else(|| selection_fault(rule))
+        .or_else(|| place_fault(rule))
+        .or_else(|| ranks_fault(rule))
+        .or_else(|| mode_fault(rule))
 }
 
 fn name_fault(rule: &ObjectRule) -> Option<KeyFault> {
-    let by_site = rule.callsite.is_some() || rule.function.is_some();
+    let by_line = rule.line_alone().is_some();
+    let by_site = rule.callsite.is_some() || rule.function.is_some() || by_line;
     match (&rule.global, by_site) {
         (Some(_), true) => {
             return Some((&["global"], "name the object by `global` or by `callsite`/`function`, not by both".into()));
@@ -95,7 +103,8 @@ fn name_fault(rule: &ObjectRule) -> Option<KeyFault> {
         (None, false) => {
             return Some((
                 &[],
-                "this object has no name: write global = \"...\", callsite = [...] or function = [...]".into(),
+                "this object has no name: write global = \"...\", callsite = [...], function = [...] or line = \"...\""
+                    .into(),
             ));
         }
         (Some(name), false) if name.is_empty() => return Some((&["global"], "`global` is empty".into())),
@@ -136,6 +145,44 @@ fn mode_fault(rule: &ObjectRule) -> Option<KeyFault> {
         place.policy.word()
     );
     (place.mode == Some(Mode::Populate) && !place.policy.by_blocks()).then_some((&["place", "mode"], message))
+}
+
+/// What says which allocations of a call site are meant.
+fn selection_fault(rule: &ObjectRule) -> Option<KeyFault> {
+    let filters: [(&'static [&'static str], _); 2] =
+        [(&["instances"], rule.instances.is_some()), (&["sizes"], rule.sizes.is_some())];
+    if let (Some(_), Some((key, _))) = (&rule.global, filters.iter().find(|f| f.1)) {
+        let message = format!("`{}` is for allocations: a global exists once and has one size", key[0]);
+        return Some((key, message));
+    }
+    if let Some(Err(e)) = rule.instances.as_deref().map(Instances::parse) {
+        return Some((&["instances"], e.to_string()));
+    }
+    if let Some(Err(e)) = rule.sizes.as_deref().map(Sizes::parse) {
+        return Some((&["sizes"], e.to_string()));
+    }
+    if let Some(Err(e)) = rule.line_alone().map(SourceLine::parse) {
+        return Some((&["line"], e.to_string()));
+    }
+    None
+}
+
+/// Rules that no allocation can reach, each with the earlier one that takes them all: the same call site, and that one
+/// has nothing to choose by. Not an error: a policy may be put together from parts.
+pub fn shadowed(rules: &[ObjectRule]) -> Vec<(usize, usize)> {
+    let mut first = BTreeMap::new();
+    let mut found = Vec::new();
+    for (index, rule) in rules.iter().enumerate().filter(|(_, r)| r.global.is_none()) {
+        let site = (&rule.callsite, &rule.function, rule.line_alone());
+        match first.get(&site) {
+            Some(&before) => found.push((index, before)),
+            None if rule.instances.is_none() && rule.sizes.is_none() && rule.ranks.is_none() => {
+                first.insert(site, index);
+            }
+            None => {}
+        }
+    }
+    found
 }
 
 fn place_fault(rule: &ObjectRule) -> Option<KeyFault> {

@@ -100,3 +100,31 @@ fn blocks_only_where_they_mean_something() {
     let period = "pattern = { kind = \"block-cyclic\", period = \"5MiB\" }\n";
     assert!(parse(&(place("{ policy = \"block-cyclic\", block = \"auto\" }") + period)).is_ok());
 }
+
+#[test]
+fn allocations_are_chosen_by_size_number_and_line() {
+    let rule = |keys: &str| format!("version = 1\n[[object]]\n{keys}\nplace = {{ policy = \"bind\" }}\n");
+    let policy = parse(&rule("line = \"src/lu.c:120\"\ninstances = \"1-4,7\"\nsizes = \"1MiB-\"")).unwrap();
+    assert_eq!(policy.objects[0].name(), "src/lu.c:120");
+    assert_eq!(policy.objects[0].title(), "src/lu.c:120, instances 1-4,7, sizes 1MiB-");
+    assert!(parse(&rule("function = [\"f\"]\nline = \"no number\"")).is_ok(), "informative beside a name");
+    fails(&rule("line = \"lu.c\""), 3, "\"lu.c\"", &["`lu.c`", "lu.c:120"]);
+    fails(&rule("function = [\"f\"]\ninstances = \"0\""), 4, "\"0\"", &["`0`", "1-4,7"]);
+    fails(&rule("function = [\"f\"]\ninstances = \"7,1\""), 4, "\"7,1\"", &["`1`", "ascending"]);
+    fails(&rule("function = [\"f\"]\nsizes = \"1MB-\""), 4, "\"1MB-\"", &["`1MB-`", "1MiB-64MiB"]);
+    fails(&rule("global = \"a\"\nsizes = \"1MiB\""), 4, "\"1MiB\"", &["`sizes` is for allocations"]);
+    fails(&rule("global = \"a\"\ninstances = \"1\""), 4, "\"1\"", &["`instances` is for allocations"]);
+    fails(&rule("line = \"a.c:1\"\nmodule = \"m\""), 4, "\"m\"", &["module"]);
+}
+
+#[test]
+fn a_rule_behind_one_that_takes_everything_is_shadowed() {
+    let rule = |keys: &str| format!("[[object]]\n{keys}\nplace = {{ policy = \"bind\" }}\n");
+    let f = "function = [\"f\"]";
+    let parts =
+        [f, f, "function = [\"f\", \"g\"]", "line = \"a.c:1\"", "line = \"a.c:1\"\nsizes = \"1\"", "global = \"f\""];
+    let first = [format!("{f}\ninstances = \"1\""), format!("{f}\nranks = \"0\"")];
+    let text: String = first.iter().map(String::as_str).chain(parts).map(rule).collect();
+    let policy = parse(&format!("version = 1\n{text}")).unwrap();
+    assert_eq!(shadowed(&policy.objects), [(3, 2), (6, 5)]);
+}

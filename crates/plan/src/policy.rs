@@ -2,6 +2,7 @@
 //!
 //! Plain data; [`crate::check::parse`] reads and validates a file and locates errors.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -108,7 +109,7 @@ pub enum Bind {
     Scatter,
 }
 
-/// One object and where it goes. Exactly one of `global` and `callsite`/`function` names the object.
+/// One object and where it goes. Exactly one of `global` and `callsite`/`function`/`line` names the object.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -161,7 +162,7 @@ pub struct ObjectRule {
 }
 
 impl ObjectRule {
-    /// How messages and reports call the object: the global, or the innermost function or frame.
+    /// How messages and reports call the object: the global, or the innermost function or frame, or the line.
     pub fn name(&self) -> &str {
         if let Some(global) = &self.global {
             return global;
@@ -170,7 +171,23 @@ impl ObjectRule {
             .as_ref()
             .and_then(|l| l.iter().find(|n| !n.is_empty()))
             .or_else(|| self.callsite.as_ref()?.first())
+            .or(self.line.as_ref())
             .map_or("?", String::as_str)
+    }
+
+    /// [`ObjectRule::name`] with what tells rules of one call site apart: `make_grid, instances 1-4`.
+    pub fn title(&self) -> Cow<'_, str> {
+        let filters = [("instances", &self.instances), ("sizes", &self.sizes)];
+        filters.into_iter().fold(Cow::Borrowed(self.name()), |title, (word, filter)| match filter {
+            Some(filter) => Cow::Owned(format!("{title}, {word} {filter}")),
+            None => title,
+        })
+    }
+
+    /// The line that names the call site because nothing else does.
+    pub fn line_alone(&self) -> Option<&str> {
+        let otherwise = self.global.is_some() || self.callsite.is_some() || self.function.is_some();
+        self.line.as_deref().filter(|_| !otherwise)
     }
 }
 

@@ -20,7 +20,7 @@ use numamma_plan::policy::PolicyKind;
 
 use crate::place::{self, Part};
 use crate::state::{Rule, State};
-use crate::{binding, check, kernel};
+use crate::{binding, check, cost, kernel};
 
 /// Address space set aside, once the first small object is to be placed. Not memory: nothing is readable before it is
 /// handed out. Where that much is refused (`ulimit -v`), small objects are not placed.
@@ -301,16 +301,17 @@ fn extent(state: &'static State, index: usize, node: u32) -> Option<usize> {
         return None;
     }
     let start = BASE.load(Ordering::Relaxed) + at;
+    let rule = state.rules.get(index)?;
     let mut plan = state.plan(index, EXTENT as u64, (EXTENT / PAGE) as u64)?;
     let part = Part { first: 0, pages: plan.pages };
     let done = if place::fit(state, index, &mut plan) && kernel::make_usable(start, EXTENT) {
-        place::apply(&plan, start, part, node, false)
+        cost::measure(&rule.counters, || place::apply(&plan, start, part, node, false))
     } else {
         Err(libc::ENOMEM)
     };
     if let Err(error) = done {
         REFUSED.store(true, Ordering::Relaxed);
-        place::refused(state.rules.get(index).map_or("?", |r| r.rule.name()), error);
+        place::refused(rule.rule.name(), error);
         return None;
     }
     EXTENTS.get(at / EXTENT)?.store((index as u64 + 1) | u64::from(node) << 32, Ordering::Release);

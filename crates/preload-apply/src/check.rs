@@ -12,6 +12,7 @@ use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
 
 use crate::kernel::{self, BATCH};
 use crate::place::{self, Part};
+use crate::reasons::{self, Reasons, Tally};
 use crate::state::{Counters, add};
 
 /// 2 MiB pages in units of 4 KiB, as a shift.
@@ -24,6 +25,10 @@ pub struct Found {
     pub present: u64,
     /// Of these, where the plan wants them.
     pub on_plan: u64,
+    /// Why the others are elsewhere.
+    pub reasons: Tally,
+    /// Pages that do not exist because they were swapped out.
+    pub swapped: u64,
 }
 
 /// Checks `part` of the object at `base` and adds to `counters`.
@@ -36,42 +41,114 @@ pub fn examine(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, counters
     add(&counters.present, found.present);
     add(&counters.on_plan, found.on_plan);
     add(&counters.off_plan, found.present - found.on_plan);
+    add(&counters.swapped, found.swapped);
+    counters.reasons.iter().zip(found.reasons).for_each(|(counter, pages)| add(counter, pages));
+}
+
+/// One object being checked.
+struct Checked<'a> {
+    plan: &'a PagePlan<'a>,
+    base: usize,
+    /// Node of a `local` object.
+    node: u32,
+    mappings: Vec<Mapping>,
+    /// Nodes of one turn of interleaving.
+    turn: Vec<u32>,
+}
+
+impl Checked<'_> {
+    fn takes_turns(&self) -> bool {
+        matches!(self.plan.layout, Layout::Interleave | Layout::Weighted)
+    }
+
+    /// The nodes that a page may be on; `alone` is where a single one is kept.
+    fn planned<'s>(&'s self, address: usize, width: Width, alone: &'s mut [u32; 1]) -> &'s [u32] {
+        let single = match self.plan.layout {
+            Layout::Default => None,
+            Layout::Bind | Layout::Preferred => return &self.plan.nodes,
+            Layout::Local => Some(self.node),
+            Layout::Blocks(..) => {
+                let page = ((address - self.base) / PAGE) as u64;
+                self.plan.block_node(page).and_then(|i| self.plan.nodes.get(i as usize)).copied()
+            }
+            Layout::Interleave | Layout::Weighted => expected(&self.mappings, &self.turn, address, 0, width),
+        };
+        let Some(single) = single else { return &[] };
+        *alone = [single];
+        alone
+    }
+
+    /// Adds a batch of pages to `found`, judged by the formula of `width`.
+    fn judge(&self, batch: &Batch<'_>, width: Width, reasons: &mut Reasons, found: &mut Found) {
+        let present = batch.status.iter().filter(|s| **s >= 0).count() as u64;
+        found.present += present;
+        if self.takes_turns() && is_whole_huge(batch.pages, batch.status, &self.mappings, &self.turn, width) {
+            found.on_plan += present;
+            return;
+        }
+        let mut alone = [0];
+        let mut first_off = None;
+        for (i, (&address, &status)) in batch.pages.iter().zip(batch.status).enumerate() {
+            let Ok(now) = u32::try_from(status) else { continue };
+            if self.planned(address, width, &mut alone).contains(&now) {
+                found.on_plan += 1;
+            } else if first_off.is_none() {
+                first_off = Some(i);
+            }
+        }
+        if let Some(first) = first_off {
+            self.explain(batch, first, width, reasons, &mut found.reasons);
+        }
+    }
+
+    /// Adds the reasons of a batch whose first page off plan is `first`.
+    #[cold]
+    fn explain(&self, batch: &Batch<'_>, first: usize, width: Width, reasons: &mut Reasons, tally: &mut Tally) {
+        let (mut one, mut other) = ([0], [0]);
+        let clipped = batch.pages.len() < BATCH;
+        let begin = batch.pages.first().map_or(&[][..], |&p| self.planned(p, width, &mut one));
+        let mixed = clipped || batch.pages.iter().any(|&p| self.planned(p, width, &mut other) != begin);
+        let gathered = mixed && reasons.gathered(batch.pages, batch.status);
+        let mut words = [0; BATCH];
+        reasons.words(batch.pages, &mut words);
+        for ((&address, &status), &word) in batch.pages.iter().zip(batch.status).zip(&words).skip(first) {
+            let planned = self.planned(address, width, &mut other);
+            if u32::try_from(status).is_ok_and(|now| !planned.contains(&now)) {
+                tally[reasons.of(word, gathered, planned) as usize] += 1;
+            }
+        }
+    }
+}
+
+/// Pages that lie together in 2 MiB, with their nodes (negative: not there).
+struct Batch<'a> {
+    pages: &'a [usize],
+    status: &'a [c_int],
 }
 
 fn count(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Found {
     let start = base + part.first as usize * PAGE;
     let end = start + part.pages as usize * PAGE;
-    let turns = matches!(plan.layout, Layout::Interleave | Layout::Weighted);
-    let mappings = if turns && plan.nodes.len() > 1 { Mapping::read() } else { Vec::new() };
-    let sorted = turn_order(plan);
+    let turns = matches!(plan.layout, Layout::Interleave | Layout::Weighted) && plan.nodes.len() > 1;
+    let mappings = if turns { Mapping::read() } else { Vec::new() };
+    let checked = Checked { plan, base, node, mappings, turn: turn_order(plan) };
     // One kernel uses one width: an object is judged by whichever fits all of it better.
-    let (mut found, mut narrow) = (Found::default(), 0);
+    let (mut wide, mut narrow) = (Found::default(), Found::default());
+    let mut reasons = Reasons::default();
     for_each_batch(start, end, |pages, status| {
-        let on = |address: usize, node_now: u32| match plan.layout {
-            Layout::Default => true,
-            Layout::Bind | Layout::Preferred => plan.nodes.contains(&node_now),
-            Layout::Local => node == node_now,
-            Layout::Blocks(..) => {
-                let page = ((address - base) / PAGE) as u64;
-                plan.block_node(page).and_then(|i| plan.nodes.get(i as usize)) == Some(&node_now)
-            }
-            Layout::Interleave | Layout::Weighted => {
-                expected(&mappings, &sorted, address, 0, Width::Bits64) == Some(node_now)
-            }
-        };
-        let whole_huge = |width| turns && is_whole_huge(pages, status, &mappings, &sorted, width);
-        let (wide_huge, narrow_huge) = (whole_huge(Width::Bits64), whole_huge(Width::Bits32));
-        for (&address, &node_now) in pages.iter().zip(status.iter()) {
-            if let Ok(node_now) = u32::try_from(node_now) {
-                let in_narrow = || expected(&mappings, &sorted, address, 0, Width::Bits32) == Some(node_now);
-                found.present += 1;
-                found.on_plan += u64::from(wide_huge || on(address, node_now));
-                narrow += u64::from(turns && (narrow_huge || in_narrow()));
-            }
+        let batch = Batch { pages, status };
+        checked.judge(&batch, Width::Bits64, &mut reasons, &mut wide);
+        if turns {
+            checked.judge(&batch, Width::Bits32, &mut reasons, &mut narrow);
+        }
+        if status.iter().any(|s| *s < 0) {
+            let mut words = [0; BATCH];
+            reasons.words(pages, &mut words);
+            let away = words.iter().zip(status).filter(|(word, now)| **now < 0 && reasons::swapped(**word));
+            wide.swapped += away.count() as u64;
         }
     });
-    found.on_plan = found.on_plan.max(narrow);
-    found
+    if narrow.on_plan > wide.on_plan { Found { swapped: wide.swapped, ..narrow } } else { wide }
 }
 
 /// Bits of the page number that the kernel takes modulo the number of nodes.
@@ -265,6 +342,8 @@ mod tests {
         let read = |c: &core::sync::atomic::AtomicU64| c.load(core::sync::atomic::Ordering::Relaxed);
         assert_eq!((read(&counters.planned), read(&counters.present), read(&counters.off_plan)), (64, 10, 0));
         let nowhere = PagePlan { nodes: vec![7].into(), ..plan };
-        assert_eq!(count(&nowhere, base, Part { first: 0, pages: 64 }, 0), Found { present: 10, on_plan: 0 });
+        let found = count(&nowhere, base, Part { first: 0, pages: 64 }, 0);
+        assert_eq!((found.present, found.on_plan, found.swapped), (10, 0, 0));
+        assert_eq!(found.reasons.iter().sum::<u64>(), 10, "{found:?}");
     }
 }

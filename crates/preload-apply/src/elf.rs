@@ -3,6 +3,7 @@
 //! The loader maps only what a program needs to run; names of locals and the symbol table are in the file
 //! alone. One pass over the symbols serves all wanted names. A file that cannot be read has no symbols.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -37,6 +38,9 @@ pub struct Symbol {
     /// Variable or function.
     pub kind: Kind,
 }
+
+/// Largest section that is decompressed: the line tables of the largest browsers are a tenth of it.
+const MAX_UNPACKED: usize = 1 << 30;
 
 /// A file mapped for reading; unmapped when dropped.
 pub struct Elf {
@@ -114,11 +118,47 @@ impl Elf {
         }
     }
 
+    /// Calls `visit` with every sized function and its linkage name.
+    pub fn functions(&self, mut visit: impl FnMut(&[u8], Symbol)) {
+        let Some((symbols, strings)) = self.tables() else { return };
+        let is_function = |kind| kind == Kind::Function;
+        Elf::each(symbols, is_function, |at, symbol| {
+            let name = strings.get(at..).and_then(|rest| rest.split(|&b| b == 0).next());
+            visit(name.unwrap_or_default(), symbol);
+        });
+    }
+
     /// Address and size of a section.
     pub fn section(&self, name: &[u8]) -> Option<(u64, u64)> {
         let sections = self.header()?.sections(LE, self.data).ok()?;
         let (_, section) = sections.section_by_name(LE, name)?;
         Some((section.sh_addr(LE), section.sh_size(LE)))
+    }
+
+    /// Contents of a section, decompressed if need be; `None` when it is missing or empty.
+    ///
+    /// # Errors
+    /// When it cannot be read, with the reason.
+    pub fn contents(&self, name: &[u8]) -> Result<Option<Cow<'_, [u8]>>, &'static str> {
+        let damaged = "is damaged";
+        let sections = self.header().ok_or(damaged)?.sections(LE, self.data).map_err(|_| damaged)?;
+        let Some((_, section)) = sections.section_by_name(LE, name) else { return Ok(None) };
+        if section.sh_type(LE) == elf::SHT_NOBITS {
+            return Ok(None); // what `strip --only-keep-debug` leaves of the rest
+        }
+        let data = match section.compression(LE, self.data).map_err(|_| damaged)? {
+            None => Cow::Borrowed(section.data(LE, self.data).map_err(|_| damaged)?),
+            Some((header, start, len)) => {
+                let packed = self.data.get(start as usize..).and_then(|d| d.get(..len as usize)).ok_or(damaged)?;
+                let size = usize::try_from(header.ch_size.get(LE)).map_err(|_| damaged)?;
+                if header.ch_type.get(LE) != elf::ELFCOMPRESS_ZLIB {
+                    return Err("is compressed, and not by zlib");
+                }
+                let unpacked = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(packed, size.min(MAX_UNPACKED));
+                Cow::Owned(unpacked.map_err(|_| damaged)?)
+            }
+        };
+        Ok(Some(data).filter(|d| !d.is_empty()))
     }
 
     /// Calls `visit` with the caller's index for every symbol whose name is wanted. Functions also match

@@ -15,7 +15,7 @@ use crate::kernel::Residency;
 use crate::loaded::Loaded;
 use crate::place::{self, Part};
 use crate::state::{Rule, State, add};
-use crate::{check, kernel};
+use crate::{check, cost, kernel};
 
 /// One placed global.
 struct Global {
@@ -98,13 +98,17 @@ pub fn place_all(state: &'static State, module: &Loaded, found: Vec<Found>) {
     for mut global in placed {
         let Some(rule) = state.rules.get(global.rule) else { continue };
         if !place::fit(state, global.rule, &mut global.plan) {
+            add(&rule.counters.over_budget, 1);
             add(&rule.counters.unplaced, 1);
             continue;
         }
         if let Some(block) = global.plan.block_pages() {
             rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
         }
-        let done = global.parts.iter().try_for_each(|&part| place_part(module, &global, part, &mut residency));
+        let mut parts = global.parts.iter();
+        let done = cost::measure(&rule.counters, || {
+            parts.try_for_each(|&part| place_part(module, &global, part, &mut residency))
+        });
         if let Err(error) = done {
             place::refused(rule.rule.name(), error);
             add(&rule.counters.unplaced, 1);
@@ -135,6 +139,7 @@ fn plan_one(state: &'static State, module: &Loaded, found: Found) -> Option<Box<
     let writable = module.writable.iter().any(|&(start, _, end)| (start..end).contains(&base));
     if !writable || (module.relro.0..module.relro.1).contains(&base) {
         say!("{}: read-only data of a file stays in the page cache, where no policy reaches it", rule.rule.name());
+        add(&rule.counters.out_of_reach, 1);
         add(&rule.counters.unplaced, 1);
         return None;
     }

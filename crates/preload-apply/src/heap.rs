@@ -15,7 +15,7 @@ use numamma_plan::plan::{HUGE_PAGE, PagePlan};
 use crate::place::{self, Part};
 use crate::state::{self, State, add};
 use crate::table::{self, Placed};
-use crate::{arena, binding, check, kernel, sites};
+use crate::{arena, binding, check, cost, kernel, sites};
 
 type Ptr = *mut c_void;
 
@@ -28,8 +28,24 @@ type Ptr = *mut c_void;
 unsafe fn place_matched(size: usize, align: usize, caller: &Caller) -> Option<Ptr> {
     let _errno = errno::Saved::now();
     // SAFETY: the caller's promise.
-    let rule = unsafe { sites::find(caller) }?;
+    let rule = unsafe { sites::find(caller, size, None) }?;
     place_new(state::get()?, rule, size, align)
+}
+
+/// A placed object in the stead of one under rule `owner` that is given another size. It keeps its rule and is no new
+/// instance, unless a rule of another call site claims it. None when it is better left to the real allocator.
+///
+/// # Safety
+/// As [`place_matched`].
+unsafe fn place_again(owner: usize, size: usize, caller: &Caller) -> Option<Ptr> {
+    let _errno = errno::Saved::now();
+    // SAFETY: the caller's promise.
+    let found = unsafe { sites::find(caller, size, Some(owner)) };
+    let state = state::get()?;
+    match found.filter(|&rule| rule != owner) {
+        Some(rule) => place_new(state, rule, size, 1),
+        None => place_under(state, owner, size, 1),
+    }
 }
 
 /// A placed object under rule `index`; counted in the rule whatever becomes of it.
@@ -37,6 +53,12 @@ fn place_new(state: &'static State, index: usize, size: usize, align: usize) -> 
     let rule = state.rules.get(index)?;
     add(&rule.counters.instances, 1);
     add(&rule.counters.bytes, size as u64);
+    place_under(state, index, size, align)
+}
+
+/// Memory for an object under rule `index`.
+fn place_under(state: &'static State, index: usize, size: usize, align: usize) -> Option<Ptr> {
+    let rule = state.rules.get(index)?;
     if size < PAGE {
         if align <= arena::ALIGN
             && let Some(address) = arena::allocate(state, index, size)
@@ -63,6 +85,7 @@ fn map_placed(state: &'static State, index: usize, size: usize, align: usize) ->
     let len = table::mapped_len(size);
     let mut plan = state.plan(index, size as u64, (len / PAGE) as u64)?;
     if !place::fit(state, index, &mut plan) {
+        add(&rule.counters.over_budget, 1);
         return None;
     }
     let huge = if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE };
@@ -77,7 +100,7 @@ fn map_placed(state: &'static State, index: usize, size: usize, align: usize) ->
     };
     let placed = Placed { address, size, rule: index, node, block };
     let part = Part { first: 0, pages: plan.pages };
-    let done = place::apply(&plan, address, part, node, false);
+    let done = cost::measure(&rule.counters, || place::apply(&plan, address, part, node, false));
     if done.is_ok() && table::reserve(address) && table::insert(&placed) {
         return Some(placed);
     }
@@ -313,16 +336,9 @@ unsafe fn realloc_placed(old: &Placed, size: usize, caller: &Caller) -> Ptr {
         table::resize(old.address, size);
         return old.address as Ptr;
     }
-    // The rule of this call, else the rule the object has already.
-    // SAFETY: the caller as the stub saw it.
-    let matched = unsafe { place_matched(size, 1, caller) };
-    let kept = || state::get().filter(|_| size >= PAGE).and_then(|state| place_new(state, old.rule, size, 1));
-    let saved = errno::Saved::now();
-    let fresh = matched.or_else(kept);
-    drop(saved);
-    // SAFETY: plain allocation; the copy stays inside both blocks, which cannot overlap.
+    // SAFETY: the caller as the stub saw it; plain allocation; the copy stays inside both blocks, which cannot overlap.
     unsafe {
-        let fresh = fresh.unwrap_or_else(|| real::malloc(size));
+        let fresh = place_again(old.rule, size, caller).unwrap_or_else(|| real::malloc(size));
         if fresh.is_null() {
             return fresh;
         }
@@ -349,13 +365,8 @@ unsafe fn realloc_small(old: Ptr, size: usize, caller: &Caller) -> Ptr {
         if size <= known && size > known / 2 {
             return old;
         }
-        // The rule of this call, else the rule the object has already.
-        let matched = place_matched(size, 1, caller);
-        let saved = errno::Saved::now();
-        let kept = || place_new(state::get()?, arena::rule_of(old as usize)?, size, 1);
-        let fresh = matched.or_else(kept);
-        drop(saved);
-        let fresh = fresh.unwrap_or_else(|| real::malloc(size));
+        let placed = arena::rule_of(old as usize).and_then(|rule| place_again(rule, size, caller));
+        let fresh = placed.unwrap_or_else(|| real::malloc(size));
         if !fresh.is_null() {
             core::ptr::copy_nonoverlapping(old.cast::<u8>(), fresh.cast(), size.min(known));
             arena::release(old as usize);

@@ -59,6 +59,7 @@ pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bo
         Mode::WeightedInterleave => MPOL_WEIGHTED_INTERLEAVE,
     };
     let flags = if move_pages { MPOL_MF_MOVE } else { 0 };
+    crate::cost::note_mbind();
     // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold.
     // The kernel takes one bit less than it is told.
     result(unsafe { libc::syscall(libc::SYS_mbind, start, len, mode, mask.as_ptr(), MASK_NODES + 1, flags) })

@@ -3,7 +3,7 @@
 //! ```text
 //! LD_PRELOAD=libnumamma-apply.so NUMAMMA_POLICY=policy.toml ./app
 //! NUMAMMA_STRICT=1    exit with status 78 before main when the policy cannot be applied
-//! NUMAMMA_VERBOSE=1   say what is left alone, and why
+//! NUMAMMA_VERBOSE=1   say what is left alone, and why; at the end a line for every rule
 //! NUMAMMA_REPORT=file compare every page with the plan at the end, and write the counts as JSON
 //! ```
 //!
@@ -18,23 +18,29 @@ mod arena;
 mod backing;
 mod binding;
 mod check;
+mod cost;
 mod elf;
 mod exits;
 mod globals;
 mod heap;
 mod kernel;
+mod lines;
 mod loaded;
 mod mapped;
 mod maps;
 mod place;
 mod populate;
+mod reasons;
 mod report;
 mod resolve;
+mod selection;
 mod shared;
 mod sites;
+mod sources;
 mod start;
 mod state;
 mod table;
+mod tell;
 mod wanted;
 
 /// Our data never lies on the program's heap.

@@ -16,7 +16,7 @@ use crate::backing::{Backing, Kind};
 use crate::mapped::{self, Mapped};
 use crate::place::{self, Part};
 use crate::state::{self, Rule, State, add};
-use crate::{binding, check, sites};
+use crate::{binding, check, cost, sites};
 
 type Ptr = *mut c_void;
 
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn mmap(
         gone(found as usize, len);
     }
     // SAFETY: the caller as the stub saw it.
-    if let Some(rule) = unsafe { sites::find(&Caller { ra, cfa, rbp }) } {
+    if let Some(rule) = unsafe { sites::find(&Caller { ra, cfa, rbp }, len, None) } {
         place_mapping(rule, found as usize, len, Backing::of_mmap(prot, flags, fd));
     }
     found
@@ -59,6 +59,9 @@ pub fn place_mapping(index: usize, start: usize, len: usize, backing: Result<Bac
     let Some((state, rule)) = state::get().and_then(|s| Some((s, s.rules.get(index)?))) else { return };
     add(&rule.counters.instances, 1);
     add(&rule.counters.bytes, len as u64);
+    if backing.is_err() {
+        add(&rule.counters.out_of_reach, 1);
+    }
     let placed = backing.map_err(Some).and_then(|backing| {
         let len = len.next_multiple_of(backing.unit());
         let node = binding::local_node(state, &rule.nodes);
@@ -80,6 +83,7 @@ fn place_whole(state: &'static State, mut m: Mapped) -> bool {
         say_rounded(state, rule, &m);
     }
     if !place::fit(state, m.rule, &mut plan) {
+        add(&rule.counters.over_budget, 1);
         return false;
     }
     if let Some(block) = plan.block_pages() {
@@ -87,7 +91,7 @@ fn place_whole(state: &'static State, mut m: Mapped) -> bool {
         rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
     }
     let part = Part { first: 0, pages: plan.pages };
-    let done = place::apply(&plan, m.start, part, m.node, m.backing.resident);
+    let done = cost::measure(&rule.counters, || place::apply(&plan, m.start, part, m.node, m.backing.resident));
     if let Err(error) = done {
         place::refused(rule.rule.name(), error);
     }

@@ -1,7 +1,7 @@
 //! Putting one range where its plan says.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use numamma_hook::say;
 use numamma_hook::sys::PAGE;
@@ -135,10 +135,17 @@ fn in_turn(layout: Layout, start: usize, len: usize, nodes: &[u32], resident: bo
     kernel::mbind(start, len, Mode::Interleave, nodes, resident)
 }
 
+/// The first error that the kernel refused placement with; 0: none yet.
+static REFUSED: AtomicI32 = AtomicI32::new(0);
+
+/// The error that the kernel refused placement with, if it has.
+pub fn was_refused() -> Option<c_int> {
+    Some(REFUSED.load(Ordering::Relaxed)).filter(|error| *error != 0)
+}
+
 /// Says once that the kernel refuses placement, with the reason.
 pub fn refused(what: &str, error: c_int) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if SAID.swap(true, Ordering::Relaxed) {
+    if REFUSED.compare_exchange(0, error, Ordering::Relaxed, Ordering::Relaxed).is_err() {
         return;
     }
     let why = match error {

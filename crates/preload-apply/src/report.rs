@@ -10,10 +10,10 @@ use std::path::Path;
 
 use numamma_hook::{errno, say, sys};
 use numamma_plan::nodes;
-use numamma_plan::policy::PolicyKind;
+use numamma_plan::reason::Reason;
 
 use crate::state::{self, State};
-use crate::{arena, globals, heap, mapped, maps, table};
+use crate::{arena, globals, heap, mapped, maps, table, tell};
 
 static DONE: AtomicBool = AtomicBool::new(false);
 
@@ -25,7 +25,10 @@ pub fn finish() {
     }
     let _errno = errno::Saved::now();
     crate::resolve::catch_up_now();
-    name_missing(state);
+    match state.verbose {
+        true => tell::every_rule(state),
+        false => tell::missing_rules(state),
+    }
     let Some(path) = &state.report else { return };
     globals::examine_all(state);
     arena::examine_all(state);
@@ -38,19 +41,6 @@ pub fn finish() {
         return;
     }
     write(path, None, &objects(state));
-}
-
-/// Says in one line which rules found nothing.
-fn name_missing(state: &State) {
-    let missing: Vec<&str> = state
-        .rules
-        .iter()
-        .filter(|r| r.rule.place.policy != PolicyKind::Default && r.counters.instances.load(Ordering::Relaxed) == 0)
-        .map(|r| r.rule.name())
-        .collect();
-    if !missing.is_empty() {
-        say!("not found, so not placed: {}", missing.join(", "));
-    }
 }
 
 /// Says at start-up what would otherwise be noticed at the end: the report has no directory.
@@ -74,26 +64,39 @@ fn objects(state: &State) -> String {
         let c = &rule.counters;
         let list = rule.rule.place.nodes.clone().unwrap_or_else(|| nodes::format(&rule.nodes));
         out.push_str("  {\"name\":");
-        string(&mut out, rule.rule.name());
+        string(&mut out, &rule.rule.title());
         out.push_str(",\"policy\":");
         string(&mut out, rule.rule.place.policy.word());
         out.push_str(",\"nodes\":");
         string(&mut out, &list);
-        let numbers: [(&str, &AtomicU64); 9] = [
+        let numbers: [(&str, &AtomicU64); 16] = [
             ("instances", &c.instances),
             ("too_small", &c.too_small),
             ("unplaced", &c.unplaced),
+            ("refused", &c.refused),
+            ("error", &c.error),
+            ("over_budget", &c.over_budget),
+            ("out_of_reach", &c.out_of_reach),
+            ("mbind_calls", &c.mbind_calls),
+            ("place_ns", &c.place_ns),
             ("bytes", &c.bytes),
             ("pages_planned", &c.planned),
             ("pages_present", &c.present),
             ("pages_on_plan", &c.on_plan),
             ("pages_off_plan", &c.off_plan),
+            ("pages_swapped", &c.swapped),
             ("block", &c.block),
         ];
         for (name, value) in numbers {
             // Writing to a String cannot fail.
             let _ = write!(out, ",\"{name}\":{}", value.load(Ordering::Relaxed));
         }
+        out.push_str(",\"reasons\":{");
+        let known = Reason::ALL.iter().zip(&c.reasons).map(|(reason, pages)| (reason, pages.load(Ordering::Relaxed)));
+        for (i, (reason, pages)) in known.filter(|(_, pages)| *pages > 0).enumerate() {
+            let _ = write!(out, "{}\"{}\":{pages}", if i > 0 { "," } else { "" }, reason.word());
+        }
+        out.push('}');
         out.push('}');
     }
     out

@@ -8,7 +8,9 @@ use numamma_plan::callsite;
 use crate::elf::{Elf, Kind, Symbol};
 use crate::globals;
 use crate::loaded::{self, Loaded};
-use crate::sites::{self, Frame, Site};
+use crate::selection::Selection;
+use crate::sites::{self, Frame, Matcher, Site};
+use crate::sources::{self, Sources};
 use crate::state::{self, State};
 use crate::wanted::Wanted;
 
@@ -41,14 +43,20 @@ const PROFILE_PRELOADS: [&[u8]; 2] = [b"libnumamma-profile.so", b"libnumamma_pre
 
 /// Looks at all modules; places the globals of those that are new, and finds the call sites anew.
 pub fn now() {
-    let Some(state) = state::get() else { return };
+    at_start();
+}
+
+/// The same, with what to tell about lines that have no code; see [`Sources::problems`].
+pub fn at_start() -> Vec<(String, bool)> {
+    let Some(state) = state::get() else { return Vec::new() };
     if BUSY.swap(true, Ordering::Acquire) {
         PENDING.store(true, Ordering::Relaxed);
-        return;
+        return Vec::new();
     }
     PENDING.store(false, Ordering::Relaxed);
-    resolve(state);
+    let problems = resolve(state);
     BUSY.store(false, Ordering::Release);
+    problems
 }
 
 /// Modules whose globals have been placed, by path and bias, guarded by [`BUSY`].
@@ -65,7 +73,7 @@ enum Purpose<'a> {
     Function(&'a str),
 }
 
-fn resolve(state: &'static State) {
+fn resolve(state: &'static State) -> Vec<(String, bool)> {
     let mut modules = loaded::all();
     // SAFETY: this thread holds BUSY.
     let seen = unsafe { &mut *SEEN.0.get() };
@@ -75,10 +83,20 @@ fn resolve(state: &'static State) {
         let is_new = !seen.contains(module);
         look_into(state, module, is_new, &mut functions);
     }
-    let sites = (0..state.rules.len()).filter_map(|i| site(state, i, &modules, &functions)).collect();
+    let wanted: Vec<_> = state.selections.iter().filter_map(Selection::line).cloned().collect();
+    // SAFETY: this thread holds BUSY.
+    let Sources { calls, wrappers, problems } = unsafe { sources::find(&wanted, &modules) };
+    let mut calls = calls.into_iter();
+    let sites = state.selections.iter().filter_map(|selection| match selection.line() {
+        Some(_) => Some(Site { selection, frames: vec![Frame::In(calls.next()?)], wrapped: true }),
+        None => site(state, selection, &modules, &functions),
+    });
+    let sites = sites.collect();
     let relay = modules.iter().find(|m| PROFILE_PRELOADS.contains(&m.file_name())).map(|m| (m.start, m.end));
-    sites::publish(sites, modules.iter().map(|m| (m.start, m.end)).collect(), relay);
+    let places = modules.iter().map(|m| (m.start, m.end)).collect();
+    sites::publish(Matcher { sites, modules: places, relay, wrappers });
     *seen = modules;
+    problems
 }
 
 /// One pass over the symbols of `module`: places its globals if it is new, collects wanted functions.
@@ -163,7 +181,14 @@ fn unnamed(function: &str) -> bool {
     function.is_empty() || function == "?"
 }
 
-fn site(state: &State, index: usize, modules: &[Loaded], functions: &[(&str, usize, usize)]) -> Option<Site> {
+/// Where the allocations of `selection` are made; its rules agree on that.
+fn site(
+    state: &State,
+    selection: &'static Selection,
+    modules: &[Loaded],
+    functions: &[(&str, usize, usize)],
+) -> Option<Site> {
+    let index = selection.first();
     let rule = &state.rules.get(index)?.rule;
     let frames = if by_function(state, index) {
         let ranges =
@@ -175,7 +200,7 @@ fn site(state: &State, index: usize, modules: &[Loaded], functions: &[(&str, usi
     } else {
         return None;
     };
-    Some(Site { rule: index, frames })
+    Some(Site { selection, frames, wrapped: false })
 }
 
 fn at_address(state: &State, text: &str, modules: &[Loaded]) -> Frame {

@@ -2,13 +2,16 @@
 //!
 //! Most are not, and pay one load and one compare: a direct-mapped cache remembers return addresses at which
 //! no rule begins. The others are looked up among the innermost frames of all rules, and only when one fits
-//! is the stack walked. The longest rule that matches wins.
+//! is the stack walked. Rules are tried longest frames first, then in the order of the file; one that does not fit by
+//! size or instance lets the next one try.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use numamma_hook::entry::Caller;
 use numamma_hook::{stackbounds, unwind};
+
+use crate::selection::Selection;
 
 /// Frames a rule may have, and the walk's length.
 const MAX_FRAMES: usize = 16;
@@ -35,12 +38,14 @@ pub fn boring(ra: usize) -> bool {
 /// Return addresses a frame of a rule stands for: half-open ranges; an empty list matches any.
 pub type Ranges = Vec<(usize, usize)>;
 
-/// One rule's frames, innermost first.
+/// The frames of rules, innermost first.
 pub struct Site {
-    /// Index of the rule.
-    pub rule: usize,
+    /// The rules that have these frames and the same sizes.
+    pub selection: &'static Selection,
     /// Frames.
     pub frames: Vec<Frame>,
+    /// The frame is the innermost one that is not of a wrapper around the allocator, instead of the innermost of all.
+    pub wrapped: bool,
 }
 
 /// What one frame must be.
@@ -62,27 +67,81 @@ impl Frame {
 }
 
 /// All sites, and where loaded modules lie.
+#[derive(Default)]
 pub struct Matcher {
-    sites: Vec<Site>,
-    modules: Vec<(usize, usize)>,
+    /// Longest frames first.
+    pub sites: Vec<Site>,
+    /// Loaded modules.
+    pub modules: Vec<(usize, usize)>,
     /// The profile preload, when a placed run is profiled: it stands between the program and us, and its frames are not
     /// the program's.
-    relay: Option<(usize, usize)>,
+    pub relay: Option<(usize, usize)>,
+    /// Return addresses in wrappers around the allocator (operator new, standard libraries): disjoint and ascending.
+    pub wrappers: Ranges,
 }
 
 impl Matcher {
     fn is_relay(&self, ra: usize) -> bool {
         self.relay.is_some_and(|(start, end)| (start..end).contains(&ra))
     }
+
+    fn is_wrapper(&self, ra: usize) -> bool {
+        let after = self.wrappers.partition_point(|&(start, _)| start <= ra);
+        after.checked_sub(1).and_then(|i| self.wrappers.get(i)).is_some_and(|&(_, end)| ra < end)
+    }
+
+    /// Whether an allocation that returns to `ra` may be one of `site`.
+    fn may_begin(&self, site: &Site, ra: usize) -> bool {
+        site.frames.first().is_some_and(|f| f.holds(ra)) || (site.wrapped && self.is_wrapper(ra))
+    }
+
+    /// Whether the frames of `site` fit a stack, innermost frame first.
+    fn fits(&self, site: &Site, stack: &[u64]) -> bool {
+        let stack = match (site.wrapped, site.frames.first()) {
+            (true, Some(frame)) => {
+                let passed = stack.iter().take_while(|&&ra| !frame.holds(ra as usize) && self.is_wrapper(ra as usize));
+                &stack[passed.count()..]
+            }
+            _ => stack,
+        };
+        site.frames.len() <= stack.len() && site.frames.iter().zip(stack).all(|(f, &ra)| f.holds(ra as usize))
+    }
+
+    /// Frames that must be known to decide on an allocation that returns to `ra`.
+    fn depth(&self, ra: usize) -> usize {
+        let relayed = if self.is_relay(ra) { RELAY_FRAMES } else { 0 };
+        let wrapped = if self.sites.iter().any(|s| s.wrapped) { MAX_FRAMES } else { 1 };
+        self.sites.first().map_or(1, |s| s.frames.len()).max(wrapped).clamp(1, MAX_FRAMES) + relayed
+    }
+
+    /// Rule of an allocation of `size` bytes with this stack; see [`find`].
+    fn rule(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
+        let mut best: Option<(usize, usize)> = None;
+        for site in &self.sites {
+            let length = site.frames.len();
+            let better = |rule: usize| best.is_none_or(|(longest, first)| length == longest && rule < first);
+            let matters = better(site.selection.first()) || site.selection.counts();
+            if !matters || !self.fits(site, stack) {
+                continue;
+            }
+            if let Some(rule) = owner.filter(|&rule| site.selection.has(rule)) {
+                return Some(rule);
+            }
+            if let Some(rule) = site.selection.take(size).filter(|&rule| better(rule)) {
+                best = Some((length, rule));
+            }
+        }
+        best.map(|(_, rule)| rule)
+    }
 }
 
 static MATCHER: AtomicPtr<Matcher> = AtomicPtr::new(ptr::null_mut());
 
 /// Makes new sites valid. The old ones are leaked: another thread may be reading them.
-pub fn publish(mut sites: Vec<Site>, modules: Vec<(usize, usize)>, relay: Option<(usize, usize)>) {
-    sites.retain(|s| !s.frames.is_empty() && s.frames.len() <= MAX_FRAMES);
-    sites.sort_by_key(|s| core::cmp::Reverse(s.frames.len()));
-    MATCHER.store(Box::into_raw(Box::new(Matcher { sites, modules, relay })), Ordering::Release);
+pub fn publish(mut matcher: Matcher) {
+    matcher.sites.retain(|s| !s.frames.is_empty() && s.frames.len() <= MAX_FRAMES);
+    matcher.sites.sort_by_key(|s| core::cmp::Reverse(s.frames.len()));
+    MATCHER.store(Box::into_raw(Box::new(matcher)), Ordering::Release);
     // What was boring may be the beginning of a rule now.
     BORING.iter().for_each(|s| s.store(0, Ordering::Relaxed));
 }
@@ -99,7 +158,7 @@ fn nothing_to_do(ra: usize) -> bool {
         None => true,
         Some(m) if m.is_relay(ra) => m.sites.is_empty(),
         Some(m) => {
-            let begins = m.sites.iter().any(|s| s.frames.first().is_some_and(|f| f.holds(ra)));
+            let begins = m.sites.iter().any(|s| m.may_begin(s, ra));
             if !begins {
                 slot(ra).store(ra, Ordering::Relaxed);
             }
@@ -108,31 +167,28 @@ fn nothing_to_do(ra: usize) -> bool {
     }
 }
 
-/// Rule that the allocation by `caller` matches.
+/// Rule that the allocation of `size` bytes by `caller` matches. `owner` is the rule of an object that is given another
+/// size: if it names this call too, it stays, and nothing is counted; an object that a rule of another call site claims
+/// is counted there.
 ///
 /// # Safety
 /// `caller` comes from an entry stub of a hook that has not returned yet.
 #[cold]
 #[inline(never)]
-pub unsafe fn find(caller: &Caller) -> Option<usize> {
+pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option<usize> {
     crate::resolve::catch_up(caller.ra);
     if nothing_to_do(caller.ra) {
         return None;
     }
     let matcher = matcher()?;
     let mut stack = [0_u64; MAX_FRAMES + RELAY_FRAMES];
-    let relayed = if matcher.is_relay(caller.ra) { RELAY_FRAMES } else { 0 };
-    let wanted = matcher.sites.first().map_or(1, |s| s.frames.len()).clamp(1, MAX_FRAMES) + relayed;
+    let wanted = matcher.depth(caller.ra);
     let high = if wanted > 1 { stackbounds::high_for(caller.cfa) } else { 0 };
     // SAFETY: the caller's frame is live, and `high` bounds its stack.
     let depth = unsafe { unwind::walk(caller, high, &mut stack[..wanted]) };
     let stack = &stack[..depth];
     let own = stack.iter().take_while(|&&ra| matcher.is_relay(ra as usize)).count();
-    let stack = &stack[own..];
-    let fits = |site: &&Site| {
-        site.frames.len() <= stack.len() && site.frames.iter().zip(stack).all(|(f, &ra)| f.holds(ra as usize))
-    };
-    matcher.sites.iter().find(fits).map(|s| s.rule)
+    matcher.rule(&stack[own..], size, owner)
 }
 
 /// Whether `address` lies in a module that was loaded when the sites were last computed.
@@ -142,25 +198,89 @@ pub fn known_module(address: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use numamma_plan::policy::ObjectRule;
+
     use super::*;
+
+    fn at(ra: usize) -> Frame {
+        Frame::In(vec![(ra, ra + 1)])
+    }
+
+    /// A site for each selection among rules that are told apart by (function, instances, sizes).
+    fn sites(rules: &[(&str, &str, &str)], frames: Vec<Vec<Frame>>) -> Vec<Site> {
+        let some = |text: &str| Some(text.to_owned()).filter(|t| !t.is_empty());
+        let rules: Vec<ObjectRule> = rules
+            .iter()
+            .map(|(function, instances, sizes)| ObjectRule {
+                function: Some(vec![(*function).to_owned()]),
+                instances: some(instances),
+                sizes: some(sizes),
+                ..ObjectRule::default()
+            })
+            .collect();
+        let selections: &'static [Selection] = Selection::of_all(rules.iter()).leak();
+        assert_eq!(selections.len(), frames.len());
+        let site = |(selection, frames)| Site { selection, frames, wrapped: false };
+        selections.iter().zip(frames).map(site).collect()
+    }
+
+    /// As [`publish`] sorts them.
+    fn matcher(mut sites: Vec<Site>) -> Matcher {
+        sites.sort_by_key(|s| core::cmp::Reverse(s.frames.len()));
+        Matcher { sites, ..Matcher::default() }
+    }
+
+    #[test]
+    fn what_does_not_fit_by_size_or_number_lets_the_next_rule_try() {
+        let rules = [("f", "2", ""), ("g", "", "100-"), ("f", "4-", ""), ("h", "", ""), ("i", "", "-50")];
+        let frames = vec![vec![at(1)], vec![at(1), at(2)], vec![at(1)], vec![at(1)]];
+        let m = matcher(sites(&rules, frames));
+        let found = |stack: &[u64], size| m.rule(stack, size, None);
+        assert_eq!(found(&[1, 2, 3], 100), Some(1), "longest frames first; it is number 1 of the others, too");
+        assert_eq!(found(&[1, 2, 3], 99), Some(0), "number 2");
+        assert_eq!(found(&[1, 3], 10), Some(3), "number 3 is nobody's, so the next in the file takes it");
+        assert_eq!(found(&[1], 10), Some(2), "number 4");
+        assert_eq!((found(&[2, 1], 10), found(&[], 10)), (None, None));
+    }
+
+    #[test]
+    fn a_realloc_keeps_its_rule_and_is_no_new_instance() {
+        let m = matcher(sites(&[("f", "1", ""), ("f", "2", ""), ("g", "", "")], vec![vec![at(1)], vec![at(2)]]));
+        assert_eq!(m.rule(&[1], 10, None), Some(0));
+        assert_eq!(m.rule(&[1], 20, Some(0)), Some(0));
+        assert_eq!(m.rule(&[1], 10, None), Some(1), "the realloc was not counted");
+        assert_eq!(m.rule(&[2], 10, Some(0)), Some(2), "a rule of its own call site claims the object");
+        assert_eq!(m.rule(&[3], 10, Some(0)), None);
+    }
+
+    #[test]
+    fn frames_of_wrappers_are_passed_by_rules_for_lines() {
+        let mut line = sites(&[("f", "", "")], vec![vec![at(0x100)]]);
+        line[0].wrapped = true;
+        let m = Matcher { wrappers: vec![(10, 20), (30, 40)], ..matcher(line) };
+        let found = |stack: &[u64]| m.rule(stack, 1, None);
+        assert_eq!((found(&[0x100]), found(&[10, 39, 0x100, 7])), (Some(0), Some(0)));
+        assert_eq!((found(&[20, 0x100]), found(&[10, 29, 0x100]), found(&[10, 30])), (None, None, None));
+        assert!(m.may_begin(&m.sites[0], 19) && !m.may_begin(&m.sites[0], 20));
+        assert_eq!(m.depth(0), MAX_FRAMES);
+    }
 
     #[test]
     fn the_longest_rule_wins_and_the_rest_is_boring() {
-        let at = |ra: usize| Frame::In(vec![(ra, ra + 1)]);
-        let sites = vec![
-            Site { rule: 0, frames: vec![at(0x10_0000)] },
-            Site { rule: 1, frames: vec![at(0x20_0000), Frame::Any] },
-            Site { rule: 2, frames: vec![] },
-        ];
-        publish(sites, vec![(0x10_0000, 0x30_0000)], Some((0x40_0000, 0x50_0000)));
-        let call = |ra: usize| Caller { ra, cfa: 0, rbp: 0 };
-        // SAFETY: with no readable stack the walk ends after the first frame.
-        unsafe {
-            assert_eq!(find(&call(0x10_0000)), Some(0));
-            assert_eq!(find(&call(0x20_0000)), None, "its second frame cannot be seen");
-            assert_eq!(find(&call(0x30_0000)), None);
-            assert_eq!(find(&call(0x40_0000)), None, "the program's frame cannot be seen");
-        }
+        let sites = sites(
+            &[("a", "", ""), ("b", "", ""), ("c", "", "")],
+            vec![vec![at(0x10_0000)], vec![at(0x20_0000), Frame::Any], vec![]],
+        );
+        let (modules, relay) = (vec![(0x10_0000, 0x30_0000)], Some((0x40_0000, 0x50_0000)));
+        publish(Matcher { sites, modules, relay, wrappers: Vec::new() });
+        let find = |ra: usize| {
+            // SAFETY: with no readable stack the walk ends after the first frame.
+            unsafe { super::find(&Caller { ra, cfa: 0, rbp: 0 }, 1, None) }
+        };
+        assert_eq!(find(0x10_0000), Some(0));
+        assert_eq!(find(0x20_0000), None, "its second frame cannot be seen");
+        assert_eq!(find(0x30_0000), None);
+        assert_eq!(find(0x40_0000), None, "the program's frame cannot be seen");
         assert!(boring(0x30_0000) && !boring(0x10_0000) && !boring(0x20_0000));
         assert!(!boring(0x40_0000), "whoever calls through the profile preload is not boring for good");
         assert!(known_module(0x20_0000) && !known_module(0x30_0000));

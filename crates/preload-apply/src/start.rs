@@ -22,8 +22,9 @@ use numamma_plan::{check, output, plan, ranks};
 
 use crate::elf::Elf;
 use crate::kernel::{self, Mode};
+use crate::selection::Selection;
 use crate::state::{self, Counters, Rule, State};
-use crate::{arena, binding, heap, populate, report, resolve, sites, table};
+use crate::{arena, binding, heap, place, populate, report, resolve, sites, table};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
 const EXIT_CONFIG: i32 = 78;
@@ -36,7 +37,7 @@ pub fn start() {
     heap::start();
     let policy = env::var_os("NUMAMMA_POLICY").filter(|p| !p.is_empty());
     let Some(policy) = policy else {
-        sites::publish(Vec::new(), Vec::new(), None);
+        sites::publish(sites::Matcher::default());
         return;
     };
     let hook = panic::take_hook();
@@ -53,7 +54,7 @@ pub fn start() {
     }
     if state::get().is_none() {
         // Nothing will ever match: let every call site become boring.
-        sites::publish(Vec::new(), Vec::new(), None);
+        sites::publish(sites::Matcher::default());
     }
 }
 
@@ -87,12 +88,13 @@ fn keep_ranks(objects: &mut Vec<ObjectRule>) {
 }
 
 fn give_up(policy: &OsString, why: &str) {
-    say!("{}: {why}; running unplaced", policy.display());
+    let strict = flag("NUMAMMA_STRICT");
+    let then = if strict { "NUMAMMA_STRICT is set, so the program is not started" } else { "running unplaced" };
+    say!("{}: {why}; {then}", policy.display());
     if let Some(path) = report_path() {
         report::problem(&path, why);
     }
-    if flag("NUMAMMA_STRICT") {
-        say!("NUMAMMA_STRICT is set: not starting the program");
+    if strict {
         // SAFETY: ends the process before main; nothing of the program has run.
         unsafe { libc::syscall(libc::SYS_exit_group, EXIT_CONFIG) };
     }
@@ -136,6 +138,15 @@ fn load(path: OsString) -> Result<(), String> {
             table::MAX_RULES
         ));
     }
+    for (never, first) in check::shadowed(&policy.objects) {
+        let title = |index: usize| policy.objects.get(index).map_or("?".into(), ObjectRule::title);
+        say!(
+            "object {} ({}) can take no allocation: object {} takes all of the same call site; give that one `instances` or `sizes`, or leave one out",
+            never + 1,
+            title(never),
+            first + 1
+        );
+    }
     let machine = Machine::this();
     let existing = machine.memory_node_ids();
     let available = machine.available(&existing);
@@ -153,10 +164,12 @@ fn load(path: OsString) -> Result<(), String> {
     if let Some(path) = &report {
         report::check_directory(path);
     }
+    let selections = Selection::of_all(rules.iter().map(|r| &r.rule));
     let state = state::publish(State {
         policy,
         machine,
         rules,
+        selections,
         same_build,
         report,
         pid: sys::pid(),
@@ -166,8 +179,21 @@ fn load(path: OsString) -> Result<(), String> {
         counted_at: AtomicU64::new(0),
     });
     binding::start(state);
-    resolve::now();
-    Ok(())
+    place_what_is_there(flag("NUMAMMA_STRICT"))
+}
+
+/// Places the globals and finds the call sites. Where that fails in part the rest is placed; strictly, nothing runs.
+fn place_what_is_there(strict: bool) -> Result<(), String> {
+    for (problem, no_information) in resolve::at_start() {
+        if strict && no_information {
+            return Err(format!("object {problem}"));
+        }
+        say!("object {problem}");
+    }
+    match place::was_refused().filter(|_| strict) {
+        Some(error) => Err(format!("the system refused to place a global (mbind), error {error}")),
+        None => Ok(()),
+    }
 }
 
 fn identify(program: &Program, executable: &[u8]) -> Match {
@@ -202,8 +228,10 @@ fn probe(rules: &[Rule]) -> Result<(), String> {
     let Some(node) = rules.iter().find_map(|r| r.nodes.first()) else { return Ok(()) };
     let Some(page) = sys::map_anonymous(PAGE) else { return Ok(()) };
     let tried = kernel::mbind(page as usize, PAGE, Mode::Preferred, &[*node], false);
+    let known = if flag("NUMAMMA_STRICT") { know_words(rules, page as usize) } else { Ok(()) };
     // SAFETY: the page is ours.
     unsafe { sys::unmap(page, PAGE) };
+    known?;
     tried.map_err(|error| {
         let why = match error {
             libc::EPERM | libc::EACCES => {
@@ -214,6 +242,21 @@ fn probe(rules: &[Rule]) -> Result<(), String> {
         };
         format!("placing memory (mbind on node {node}) is {why}, error {error}")
     })
+}
+
+/// Tries the policies on `page` that older kernels do not know, and that are then replaced by others.
+fn know_words(rules: &[Rule], page: usize) -> Result<(), String> {
+    let words = [
+        (PolicyKind::WeightedInterleave, Mode::WeightedInterleave, "6.9"),
+        (PolicyKind::PreferredMany, Mode::PreferredMany, "5.15"),
+    ];
+    for (kind, mode, since) in words {
+        let Some(rule) = rules.iter().find(|r| r.rule.place.policy == kind) else { continue };
+        if kernel::mbind(page, PAGE, mode, &rule.nodes, false) == Err(libc::EINVAL) {
+            return Err(format!("object {}: {} needs Linux {since}", rule.rule.name(), kind.word()));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

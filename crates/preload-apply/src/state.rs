@@ -7,8 +7,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use numamma_plan::machine::Machine;
 use numamma_plan::plan::{self, Layout, PagePlan};
 use numamma_plan::policy::{ObjectRule, Policy};
+use numamma_plan::reason::Reason;
 
 use crate::arena::Homes;
+use crate::selection::Selection;
 
 /// Share of vm.max_map_count that all placed objects together may use: beyond the limit pthread_create and
 /// malloc of the program fail, so most of it must stay the program's.
@@ -25,8 +27,20 @@ pub struct Counters {
     pub instances: AtomicU64,
     /// Of these, without a whole page.
     pub too_small: AtomicU64,
-    /// Of these, refused by the kernel or by the budget.
+    /// Of these, not placed although they have whole pages.
     pub unplaced: AtomicU64,
+    /// Of these, refused by the kernel.
+    pub refused: AtomicU64,
+    /// The last error it gave.
+    pub error: AtomicU64,
+    /// Of the unplaced, refused by the budget of mappings.
+    pub over_budget: AtomicU64,
+    /// Of the unplaced, memory that no policy reaches: read-only data, files, shared memory.
+    pub out_of_reach: AtomicU64,
+    /// Calls of mbind for this rule.
+    pub mbind_calls: AtomicU64,
+    /// Time spent placing, ns.
+    pub place_ns: AtomicU64,
     /// Bytes of all instances.
     pub bytes: AtomicU64,
     /// Pages with a planned node.
@@ -37,6 +51,10 @@ pub struct Counters {
     pub on_plan: AtomicU64,
     /// Of these, off plan.
     pub off_plan: AtomicU64,
+    /// Those by reason, see [`Reason`].
+    pub reasons: [AtomicU64; Reason::ALL.len()],
+    /// Pages with a planned node that were swapped out when checked.
+    pub swapped: AtomicU64,
     /// Bytes of the last block size used.
     pub block: AtomicU64,
 }
@@ -70,6 +88,8 @@ pub struct State {
     pub machine: Machine,
     /// Rules in the order of the file.
     pub rules: Vec<Rule>,
+    /// Which of their allocations the rules for call sites take.
+    pub selections: Vec<Selection>,
     /// The build is the one the policy was made from: addresses can be believed.
     pub same_build: bool,
     /// Where to write the report, if anywhere, and the process that writes it.

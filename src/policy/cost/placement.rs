@@ -51,6 +51,12 @@ impl<'a> Placement<'a> {
         Placement::new(world, entry, Layout::Map(groups))
     }
 
+    /// Every instance on one node, an index into the target's, in order of birth.
+    pub fn of_instances(world: &'a World<'a>, entry: &'a Entry, nodes: &[u32]) -> Placement<'a> {
+        let node = |n: &u32| world.memory.get(*n as usize).copied().unwrap_or(0);
+        Placement::map(world, entry, (0..).zip(nodes).map(|(instance, n)| ((instance, 0), node(n))).collect())
+    }
+
     /// What a rule of a policy file does.
     ///
     /// # Errors

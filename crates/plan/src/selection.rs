@@ -1,0 +1,171 @@
+//! Which allocations of a call site a rule means: the words of `sizes` and `instances`.
+//!
+//! `sizes = "1MiB-64MiB"` is one range of bytes with both ends included, `instances = "1-4,7"` a list of numbers, counted
+//! from 1 among the allocations that fit the rest of the rule. Asked for every matched allocation: no answer allocates.
+
+use std::fmt;
+
+use crate::policy::Size;
+
+/// Words that do not read as a selection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SelectionError {
+    /// Not a range of sizes.
+    Sizes(String),
+    /// A range of sizes whose end lies before its beginning.
+    NoSize(String),
+    /// The part of a list that is not a number or range.
+    Instances(String),
+    /// Numbers that go down or come twice.
+    Order(String),
+}
+
+impl fmt::Display for SelectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SelectionError::Sizes(text) => write!(
+                f,
+                "`{text}` is not a range of sizes; write \"1MiB-64MiB\", \"4KiB-\", \"-2MiB\" or one size such as \"640KiB\""
+            ),
+            SelectionError::NoSize(text) => write!(f, "no size fits `{text}`; write the smaller one first"),
+            SelectionError::Instances(part) => write!(
+                f,
+                "`{part}` is not a list of instances; write numbers from 1 and ranges such as \"3\", \"1-4,7\" or \"5-\""
+            ),
+            SelectionError::Order(part) => {
+                write!(f, "`{part}` does not lie after the numbers before it; write a list in ascending order")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SelectionError {}
+
+/// Sizes in bytes, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sizes {
+    low: u64,
+    high: u64,
+}
+
+impl Default for Sizes {
+    /// All.
+    fn default() -> Sizes {
+        Sizes { low: 0, high: u64::MAX }
+    }
+}
+
+impl Sizes {
+    /// Reads `1MiB-64MiB`, `4KiB-`, `-2MiB`, `640KiB`.
+    ///
+    /// # Errors
+    /// When it reads as none of these, or no size fits.
+    pub fn parse(text: &str) -> Result<Sizes, SelectionError> {
+        let bad = || SelectionError::Sizes(text.trim().to_owned());
+        let bytes = |word: &str| Size::parse(word).map(|size| size.0).ok_or_else(bad);
+        let found = match text.split_once('-') {
+            None => bytes(text).map(|size| Sizes { low: size, high: size })?,
+            Some((low, high)) if low.trim().is_empty() => Sizes { low: 0, high: bytes(high)? },
+            Some((low, high)) if high.trim().is_empty() => Sizes { low: bytes(low)?, high: u64::MAX },
+            Some((low, high)) => Sizes { low: bytes(low)?, high: bytes(high)? },
+        };
+        if found.low > found.high { Err(SelectionError::NoSize(text.trim().to_owned())) } else { Ok(found) }
+    }
+
+    /// Whether an allocation of `size` bytes is meant.
+    #[inline]
+    pub fn hold(&self, size: u64) -> bool {
+        (self.low..=self.high).contains(&size)
+    }
+}
+
+/// Numbers of instances, from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instances(Vec<(u64, u64)>);
+
+impl Instances {
+    /// Reads `3`, `1-4,7`, `5-`.
+    ///
+    /// # Errors
+    /// When a part reads as none of these, or does not lie after the one before it.
+    pub fn parse(text: &str) -> Result<Instances, SelectionError> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let bad = || SelectionError::Instances(part.to_owned());
+            // Digits only: a number may not have a sign.
+            let plain = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
+            let number = |word: &str| word.trim().parse::<u64>().ok().filter(|n| *n > 0 && plain(word.trim()));
+            let (low, high) = part.split_once('-').unwrap_or((part, part));
+            let low = number(low).ok_or_else(bad)?;
+            let high = if high.trim().is_empty() { u64::MAX } else { number(high).ok_or_else(bad)? };
+            if high < low || ranges.last().is_some_and(|&(_, before)| before >= low) {
+                return Err(SelectionError::Order(part.to_owned()));
+            }
+            ranges.push((low, high));
+        }
+        Ok(Instances(ranges))
+    }
+
+    /// Whether the `number`-th allocation is meant.
+    #[inline]
+    pub fn hold(&self, number: u64) -> bool {
+        let after = self.0.partition_point(|&(low, _)| low <= number);
+        after.checked_sub(1).and_then(|i| self.0.get(i)).is_some_and(|&(_, high)| number <= high)
+    }
+}
+
+/// `[1, 2, 3, 7]`, ascending, as the policy spells it: `1-3,7`.
+pub fn format_instances(numbers: &[u64]) -> String {
+    let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+    let words = runs.filter_map(|run| match (run.first(), run.last()) {
+        (Some(a), Some(b)) if a < b => Some(format!("{a}-{b}")),
+        (Some(a), _) => Some(a.to_string()),
+        _ => None,
+    });
+    words.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_sizes_include_their_ends() {
+        let holds = |text: &str, size: u64| Sizes::parse(text).unwrap().hold(size);
+        assert!(holds("1MiB-64MiB", 1 << 20) && holds("1MiB-64MiB", 64 << 20));
+        assert!(!holds("1MiB-64MiB", (1 << 20) - 1) && !holds("1MiB-64MiB", (64 << 20) + 1));
+        assert!(holds("4KiB-", u64::MAX) && !holds("4KiB-", 4095) && holds(" 4 KiB - ", 4096));
+        assert!(holds("-2MiB", 0) && holds("-2MiB", 2 << 20) && !holds("-2MiB", (2 << 20) + 1));
+        assert!(holds("640KiB", 640 << 10) && !holds("640KiB", 640 << 10 | 1) && holds("100", 100));
+        assert!(Sizes::default().hold(0) && Sizes::default().hold(u64::MAX));
+    }
+
+    #[test]
+    fn lists_of_instances_count_from_one() {
+        let which = |text: &str| {
+            let list = Instances::parse(text).unwrap();
+            (0..12).filter(|n| list.hold(*n)).collect::<Vec<u64>>()
+        };
+        assert_eq!(which("3"), [3]);
+        assert_eq!(which("1-4,7"), [1, 2, 3, 4, 7]);
+        assert_eq!(which(" 2 , 5 - 6, 9-"), [2, 5, 6, 9, 10, 11]);
+        assert!(Instances::parse("5-").unwrap().hold(u64::MAX));
+        assert_eq!(format_instances(&[1, 2, 3, 7, 9, 10]), "1-3,7,9-10");
+        assert_eq!(format_instances(&[]), "");
+    }
+
+    #[test]
+    fn what_selects_nothing_is_named() {
+        for bad in ["", "-", "big", "1MB-", "1MiB-2MB", "1-2-3", "1 2"] {
+            let e = Sizes::parse(bad).unwrap_err().to_string();
+            assert!(e.contains(&format!("`{bad}`")) && e.contains("4KiB-"), "{bad}: {e}");
+        }
+        assert!(Sizes::parse("2MiB-1MiB").unwrap_err().to_string().contains("no size fits `2MiB-1MiB`"));
+        for bad in ["", "0", "x", "1,", "-3", "1;2", "+1", "99999999999999999999"] {
+            assert!(Instances::parse(bad).unwrap_err().to_string().contains("is not a list of instances"), "{bad}");
+        }
+        for bad in ["4-2", "3,1", "1-4,4", "5-,9"] {
+            assert!(Instances::parse(bad).unwrap_err().to_string().contains("ascending"), "{bad}");
+        }
+    }
+}

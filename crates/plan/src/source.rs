@@ -1,0 +1,106 @@
+//! A line of source code as a policy names it: `lu.c:120`, `src/lu.c:120`.
+//!
+//! Compilers write paths as they were called; a policy names the end of one, whole directories at a time.
+
+use std::fmt;
+
+/// A file, by the end of its path, and a line in it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SourceLine {
+    /// One or more parts of a path, without what makes it relative.
+    file: String,
+    /// From 1.
+    pub line: u64,
+}
+
+/// A line that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadLine(String);
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` is not a line of source code; write file:line, for example \"lu.c:120\" or \"src/lu.c:120\"",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for BadLine {}
+
+impl SourceLine {
+    /// Reads `file:line`.
+    ///
+    /// # Errors
+    /// Without a file or a line from 1.
+    pub fn parse(text: &str) -> Result<SourceLine, BadLine> {
+        let bad = || BadLine(text.to_owned());
+        let (file, line) = text.trim().rsplit_once(':').ok_or_else(bad)?;
+        let line = line.parse().ok().filter(|n| *n > 0).ok_or_else(bad)?;
+        let parts: Vec<&str> = file.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        if parts.is_empty() {
+            return Err(bad());
+        }
+        Ok(SourceLine { file: parts.join("/"), line })
+    }
+
+    /// The file as it is looked for.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Whether the file `name` of `directory` is the one meant.
+    pub fn is_in(&self, directory: &[u8], name: &[u8]) -> bool {
+        let parts = |path: &'_ [u8]| {
+            path.split(|&b| b == b'/')
+                .filter(|p| !p.is_empty() && *p != b".")
+                .rev()
+                .map(<[u8]>::to_vec)
+                .collect::<Vec<_>>()
+        };
+        // Most files differ in their own name: nothing is put together for them.
+        let last = |path: &[u8]| path.rsplit(|&b| b == b'/').next().map(<[u8]>::len);
+        let wanted = self.file.as_bytes();
+        if last(wanted) != last(name) || !name.ends_with(&wanted[wanted.len() - last(wanted).unwrap_or(0)..]) {
+            return false;
+        }
+        let have: Vec<_> =
+            parts(name).into_iter().chain(parts(if name.starts_with(b"/") { b"" } else { directory })).collect();
+        have.starts_with(&parts(wanted))
+    }
+}
+
+impl fmt::Display for SourceLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_parts_of_a_path_are_compared_from_its_end() {
+        let line = SourceLine::parse("src/lu.c:120").unwrap();
+        assert_eq!((line.file(), line.line), ("src/lu.c", 120));
+        let is_in = |directory: &str, name: &str| line.is_in(directory.as_bytes(), name.as_bytes());
+        assert!(is_in("/home/me/src", "lu.c") && is_in("/home/me", "src/lu.c") && is_in("", "/home/src/lu.c"));
+        assert!(is_in("/home/me/src/.", "./lu.c") && is_in("src", "lu.c"));
+        assert!(!is_in("/home/me", "lu.c") && !is_in("/home/mysrc", "lu.c") && !is_in("/home/src", "blu.c"));
+        assert!(!is_in("/home/src", "/usr/lu.c"), "an absolute name has no other directory");
+        let bare = SourceLine::parse(" ./lu.c:7").unwrap();
+        assert!(bare.is_in(b"", b"lu.c") && bare.is_in(b"/any", b"lu.c") && !bare.is_in(b"/any", b"u.c"));
+        assert_eq!(bare.to_string(), "lu.c:7");
+    }
+
+    #[test]
+    fn what_is_no_line_is_named() {
+        for bad in ["lu.c", "lu.c:", "lu.c:0", "lu.c:-3", ":12", "/:12", "lu.c:x"] {
+            let e = SourceLine::parse(bad).unwrap_err().to_string();
+            assert!(e.contains(&format!("`{bad}`")) && e.contains("lu.c:120"), "{e}");
+        }
+        assert_eq!(SourceLine::parse("C:x.f90:3").unwrap().file(), "C:x.f90");
+    }
+}

@@ -1,0 +1,260 @@
+//! The code of source lines in one module, from its DWARF line table (versions 2 to 5).
+//!
+//! A policy may name an allocation by the line of its call. The table says which addresses came from which line; units
+//! follow one another in it, so nothing else of the debugging information is read. It is in the module itself or in a
+//! separate file found by build-id. Addresses here are those of the file.
+
+use std::borrow::Cow;
+
+use gimli::{AttributeValue, DebugLine, DebugLineOffset, EndianSlice, IncompleteLineProgram, LittleEndian};
+use numamma_plan::source::SourceLine;
+
+use crate::elf::Elf;
+
+/// Where distributions put debugging information that they cut off.
+const SEPARATE: &str = "/usr/lib/debug/.build-id";
+/// Directories of the sources of compilers' libraries, whose functions in a program are wrappers around the allocator.
+const LIBRARIES: [&[u8]; 6] =
+    [b"/usr/include/", b"/usr/lib/", b"/usr/lib64/", b"/usr/bin/../lib", b"/usr/local/include/", b"/rustc/"];
+/// The same for Rust with its sources installed, anywhere in a path.
+const RUST_LIBRARY: &[u8] = b"/rustlib/src/";
+
+/// Linkage names of the C++ library (operator new, `std::`, `__gnu_cxx::`) and of Rust's in the older mangling.
+const LIBRARY_NAMES: [&[u8]; 12] = [
+    b"_Znw",
+    b"_Zna",
+    b"_ZSt",
+    b"_ZNSt",
+    b"_ZNKSt",
+    b"_ZN9__gnu_cxx",
+    b"_ZNK9__gnu_cxx",
+    b"_ZN3std",
+    b"_ZN4core",
+    b"_ZN5alloc",
+    b"__rust_",
+    b"__rdl_",
+];
+/// Crates of Rust's library.
+const LIBRARY_CRATES: [&[u8]; 4] = [b"alloc", b"core", b"std", b"__rustc"];
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+/// What a line table says about one wanted line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Addresses of its code.
+    pub code: Vec<(u64, u64)>,
+    /// Some code comes from its file.
+    pub file: bool,
+    /// The nearest lines of the file that have code, before and after.
+    pub near: (Option<u64>, Option<u64>),
+}
+
+/// What the line tables of a module say.
+#[derive(Clone, Debug, Default)]
+pub struct Lines {
+    /// One for each wanted line.
+    pub found: Vec<Found>,
+    /// Functions from the sources of compilers' libraries.
+    pub wrappers: Vec<(u64, u64)>,
+}
+
+/// Looks up `wanted` in the module at `path`; `None` when it has no line table.
+///
+/// # Errors
+/// When the table cannot be read, with the reason.
+pub fn look_up(path: &[u8], wanted: &[SourceLine]) -> Result<Option<Lines>, &'static str> {
+    let Some(elf) = Elf::open(path) else { return Ok(None) };
+    if elf.contents(b".debug_line")?.is_some() {
+        return read(&elf, wanted);
+    }
+    let separate = elf.build_id().and_then(separate_path).and_then(|path| Elf::open(path.as_bytes()));
+    separate.map_or(Ok(None), |elf| read(&elf, wanted))
+}
+
+/// `/usr/lib/debug/.build-id/xx/yyyy.debug`
+fn separate_path(build_id: &[u8]) -> Option<String> {
+    let (first, rest) = build_id.split_first()?;
+    let rest: String = rest.iter().map(|b| format!("{b:02x}")).collect();
+    Some(format!("{SEPARATE}/{first:02x}/{rest}.debug"))
+}
+
+fn read(elf: &Elf, wanted: &[SourceLine]) -> Result<Option<Lines>, &'static str> {
+    let Some(table) = elf.contents(b".debug_line")? else { return Ok(None) };
+    let strings = Strings {
+        line: elf.contents(b".debug_line_str")?.unwrap_or_default(),
+        other: elf.contents(b".debug_str")?.unwrap_or_default(),
+    };
+    let mut reading = Reading { wanted, found: vec![Found::default(); wanted.len()], library: Vec::new() };
+    let section = DebugLine::new(&table, LittleEndian);
+    let mut at = 0;
+    while at < table.len() {
+        let program = section.program(DebugLineOffset(at), 8, None, None).map_err(|_| "is damaged")?;
+        let header = program.header();
+        at = at.saturating_add(header.unit_length()).saturating_add(usize::from(header.format().initial_length_size()));
+        let files = reading.files(&program, &strings);
+        // A unit that cannot be run to its end has told what it could.
+        let _ = reading.run(program, &files);
+    }
+    reading.library.sort_unstable();
+    let mut wrappers = Vec::new();
+    elf.functions(|name, s| {
+        if holds(&reading.library, s.address) || of_a_library(name) {
+            wrappers.push((s.address, s.address.saturating_add(s.size)));
+        }
+    });
+    Ok(Some(Lines { found: reading.found, wrappers }))
+}
+
+/// Whether a linkage name is one of the C++ or Rust standard library, which may come without lines.
+fn of_a_library(name: &[u8]) -> bool {
+    LIBRARY_NAMES.iter().any(|start| name.starts_with(start))
+        || (name.starts_with(b"_R") && LIBRARY_CRATES.contains(&first_crate(name).unwrap_or_default()))
+}
+
+/// The crate a function of Rust's v0 mangling is defined in: `_RNvMs_NtCsfLf_5alloc7raw_vec..` (rustc book, symbol
+/// mangling: a crate root is C, a disambiguator, the length of its name, the name).
+fn first_crate(name: &[u8]) -> Option<&[u8]> {
+    let root = name.windows(2).position(|two| two == b"Cs")?;
+    let rest = name.get(root + 2..)?;
+    let rest = rest.get(rest.iter().position(|&b| b == b'_')? + 1..)?;
+    let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+    let length: usize = core::str::from_utf8(rest.get(..digits)?).ok()?.parse().ok()?;
+    // A name that begins with a digit or underscore has an underscore before it.
+    let text = rest.get(digits..)?;
+    text.strip_prefix(b"_").unwrap_or(text).get(..length)
+}
+
+fn holds(ranges: &[(u64, u64)], address: u64) -> bool {
+    let after = ranges.partition_point(|&(start, _)| start <= address);
+    after.checked_sub(1).and_then(|i| ranges.get(i)).is_some_and(|&(_, end)| address < end)
+}
+
+/// Sections that names are in.
+struct Strings<'a> {
+    line: Cow<'a, [u8]>,
+    other: Cow<'a, [u8]>,
+}
+
+impl Strings<'_> {
+    fn get<'s>(&'s self, value: &AttributeValue<Slice<'s>>) -> &'s [u8] {
+        let (section, at) = match value {
+            AttributeValue::String(text) => return text.slice(),
+            AttributeValue::DebugLineStrRef(at) => (&self.line, at.0),
+            AttributeValue::DebugStrRef(at) => (&self.other, at.0),
+            _ => return b"",
+        };
+        section.get(at..).and_then(|rest| rest.split(|&b| b == 0).next()).unwrap_or_default()
+    }
+}
+
+/// What a source file is to us.
+#[derive(Default)]
+struct File {
+    /// Indices of wanted lines in it.
+    wanted: Vec<usize>,
+    library: bool,
+}
+
+struct Reading<'a> {
+    wanted: &'a [SourceLine],
+    found: Vec<Found>,
+    /// Code from the sources of compilers' libraries.
+    library: Vec<(u64, u64)>,
+}
+
+impl Reading<'_> {
+    /// The files of a unit, by their number.
+    fn files<'s>(&self, program: &IncompleteLineProgram<Slice<'s>>, strings: &'s Strings<'_>) -> Vec<File> {
+        let header = program.header();
+        let file = |number: u64| {
+            let Some(entry) = header.file(number) else { return File::default() };
+            let name = strings.get(&entry.path_name());
+            let directory = entry.directory(header);
+            let directory = directory.as_ref().map_or(&b""[..], |d| strings.get(d));
+            let wanted = self.wanted.iter().enumerate().filter(|(_, w)| w.is_in(directory, name)).map(|(i, _)| i);
+            let path = if name.starts_with(b"/") { name } else { directory };
+            let library = LIBRARIES.iter().any(|start| path.starts_with(start))
+                || path.windows(RUST_LIBRARY.len()).any(|part| part == RUST_LIBRARY);
+            File { wanted: wanted.collect(), library }
+        };
+        // Version 5 counts from 0, those before from 1.
+        (0..=header.file_names().len() as u64).map(file).collect()
+    }
+
+    /// Runs the program of a unit: every row holds until the address of the next.
+    fn run(&mut self, program: IncompleteLineProgram<Slice<'_>>, files: &[File]) -> gimli::Result<()> {
+        if files.iter().all(|f| f.wanted.is_empty() && !f.library) {
+            return Ok(());
+        }
+        let mut rows = program.rows();
+        let mut before: Option<(u64, u64, u64)> = None;
+        while let Some((_, row)) = rows.next_row()? {
+            if let Some((start, file, line)) = before
+                && start < row.address()
+                && let Some(file) = files.get(file as usize)
+            {
+                self.note(file, line, start, row.address());
+            }
+            // What the linker left out lies at 0 or 1.
+            let counts = !row.end_sequence() && row.address() > 1;
+            before = counts.then(|| (row.address(), row.file_index(), row.line().map_or(0, |n| n.get())));
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, file: &File, line: u64, start: u64, end: u64) {
+        if file.library {
+            match self.library.last_mut() {
+                Some(last) if last.1 == start => last.1 = end,
+                _ => self.library.push((start, end)),
+            }
+        }
+        for &index in &file.wanted {
+            let (Some(found), Some(wanted)) = (self.found.get_mut(index), self.wanted.get(index)) else { continue };
+            found.file = true;
+            let (below, above) = &mut found.near;
+            match line.cmp(&wanted.line) {
+                core::cmp::Ordering::Equal => found.code.push((start, end)),
+                core::cmp::Ordering::Less if line > 0 => *below = Some(below.map_or(line, |b| b.max(line))),
+                core::cmp::Ordering::Less => {}
+                core::cmp::Ordering::Greater => *above = Some(above.map_or(line, |a| a.min(line))),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_files_lines_are_found() {
+        let path = std::env::current_exe().unwrap();
+        let path = path.as_os_str().as_encoded_bytes();
+        let here = u64::from(line!());
+        let wanted =
+            ["src/lines.rs:1", &format!("lines.rs:{here}"), "no_such.rs:7"].map(|t| SourceLine::parse(t).unwrap());
+        let lines = look_up(path, &wanted).unwrap().expect("tests have line tables");
+        let [first, own, missing] = &lines.found[..] else { panic!("three were asked for") };
+        assert!(first.file && first.code.is_empty() && first.near.0.is_none() && first.near.1 > Some(1));
+        assert!(own.file && !own.code.is_empty() && own.code.iter().all(|(start, end)| start < end));
+        assert_eq!(missing, &Found::default());
+        assert!(!lines.wrappers.is_empty(), "the standard library is linked in");
+        for (name, library) in [
+            ("_RNvCsfLfy6EI15iL_7___rustc12___rust_alloc", true),
+            ("_RNvMs_NtCsfdfd2bd8_5alloc7raw_vecNtB4_11RawVecInner15try_allocate_in", true),
+            ("_RINvCs1234_5lines3fooNtNtCsfLf_5alloc3vec3VecE", false),
+            ("_ZN5alloc7raw_vec6RawVec", true),
+            ("_Znwm", true),
+            ("_ZN5lines4main17h", false),
+            ("main", false),
+            ("_R", false),
+            ("_RNvCs_", false),
+        ] {
+            assert_eq!(of_a_library(name.as_bytes()), library, "{name}");
+        }
+        assert!(look_up(b"/etc/passwd", &wanted).unwrap().is_none());
+        assert_eq!(separate_path(&[0xab, 0x01, 0xff]).unwrap(), "/usr/lib/debug/.build-id/ab/01ff.debug");
+    }
+}

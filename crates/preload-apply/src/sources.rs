@@ -1,0 +1,141 @@
+//! Rules that name their call site by a line of source code: the line's code in every loaded module.
+//!
+//! The innermost frame that is not of a wrapper decides: operator new, the C, C++ and Fortran libraries, and functions of
+//! the program that come from the sources of such a library. Tables are read once per module, and only when a rule needs
+//! them.
+
+use core::cell::UnsafeCell;
+
+use numamma_plan::source::SourceLine;
+
+use crate::lines::{self, Found, Lines};
+use crate::loaded::Loaded;
+use crate::sites::Ranges;
+
+/// Libraries whose frames are passed, by the start of their file name.
+const WRAPPERS: [&[u8]; 7] =
+    [b"libnumamma", b"libc.so", b"libstdc++.so", b"libc++.so", b"libc++abi.so", b"libgfortran.so", b"ld-linux"];
+
+/// Memory addresses of the wanted lines.
+#[derive(Default)]
+pub struct Sources {
+    /// Return addresses of calls on each line.
+    pub calls: Vec<Ranges>,
+    /// Return addresses in wrappers: disjoint, ascending.
+    pub wrappers: Ranges,
+    /// What to tell about lines that have no code, and whether more than a line is missing: all debugging information.
+    pub problems: Vec<(String, bool)>,
+}
+
+type Read = Result<Option<Lines>, &'static str>;
+
+/// What is known of the modules seen so far, by path.
+struct Known(UnsafeCell<Vec<(Vec<u8>, Read)>>);
+
+// SAFETY: only `find` touches it, and its caller lets one thread at a time in.
+unsafe impl Sync for Known {}
+
+static KNOWN: Known = Known(UnsafeCell::new(Vec::new()));
+
+/// Looks for `wanted` (always the same lines) in `modules`.
+///
+/// # Safety
+/// One thread at a time.
+pub unsafe fn find(wanted: &[SourceLine], modules: &[Loaded]) -> Sources {
+    let mut sources = Sources { calls: vec![Ranges::new(); wanted.len()], ..Sources::default() };
+    if wanted.is_empty() {
+        return sources;
+    }
+    // SAFETY: the caller's promise.
+    let known = unsafe { &mut *KNOWN.0.get() };
+    let mut said = vec![Found::default(); wanted.len()];
+    let (mut tables, mut unreadable) = (false, None);
+    for module in modules {
+        if WRAPPERS.iter().any(|start| module.file_name().starts_with(start)) {
+            sources.wrappers.push((module.start, module.end));
+            continue;
+        }
+        if !known.iter().any(|(path, _)| *path == module.path) {
+            known.push((module.path.clone(), lines::look_up(&module.path, wanted)));
+        }
+        match known.iter().find(|(path, _)| *path == module.path).map(|(_, read)| read) {
+            Some(Ok(Some(lines))) => {
+                tables = true;
+                let returns = |&(start, end): &(u64, u64)| {
+                    // Return addresses lie after the call: the last one may be one past the line's end.
+                    let at = |vaddr: u64| module.bias.wrapping_add(vaddr as usize).saturating_add(1);
+                    (at(start), at(end))
+                };
+                sources.wrappers.extend(lines.wrappers.iter().map(returns));
+                for ((calls, said), found) in sources.calls.iter_mut().zip(&mut said).zip(&lines.found) {
+                    calls.extend(found.code.iter().map(returns));
+                    said.file |= found.file;
+                    said.near = (said.near.0.or(found.near.0), said.near.1.or(found.near.1));
+                }
+            }
+            Some(Err(why)) => unreadable = Some((module, *why)),
+            _ => {}
+        }
+    }
+    sources.wrappers = merged(sources.wrappers);
+    for ((line, calls), found) in wanted.iter().zip(&sources.calls).zip(&said) {
+        if calls.is_empty() {
+            sources.problems.push((problem(line, found, tables, unreadable), !tables));
+        }
+    }
+    sources
+}
+
+/// Why a line has no code, and what to do.
+fn problem(line: &SourceLine, found: &Found, tables: bool, unreadable: Option<(&Loaded, &str)>) -> String {
+    match (unreadable, found.near) {
+        (Some((module, why)), (None, None)) => format!(
+            "{line}: the .debug_line of {} {why}; link with --compress-debug-sections=zlib or none",
+            String::from_utf8_lossy(&module.path)
+        ),
+        _ if !tables => format!(
+            "{line}: neither the program nor its libraries have lines; compile with -g, install its debug package, or name the call by `function`"
+        ),
+        (_, (None, None)) if !found.file => format!(
+            "{line}: no loaded module has code of {}; compile that file with -g (its library may be loaded later)",
+            line.file()
+        ),
+        (_, (below, above)) => {
+            let numbers: Vec<String> = [below, above].into_iter().flatten().map(|n| n.to_string()).collect();
+            format!("{line}: this line has no code; the nearest ones with code: {}", numbers.join(", "))
+        }
+    }
+}
+
+/// The same addresses as disjoint ascending ranges.
+fn merged(mut ranges: Ranges) -> Ranges {
+    ranges.sort_unstable();
+    let mut out = Ranges::with_capacity(ranges.len());
+    for (start, end) in ranges {
+        match out.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => out.push((start, end)),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_are_one() {
+        assert_eq!(merged(vec![(5, 9), (1, 3), (3, 4), (6, 7), (20, 21)]), [(1, 4), (5, 9), (20, 21)]);
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_what_to_do() {
+        let line = SourceLine::parse("lu.c:120").unwrap();
+        let none = Found::default();
+        let near = Found { file: true, near: (Some(118), Some(121)), ..Found::default() };
+        assert!(problem(&line, &none, false, None).contains("compile with -g"));
+        assert!(problem(&line, &none, true, None).contains("code of lu.c"));
+        assert!(problem(&line, &near, true, None).contains("118, 121"));
+    }
+}

@@ -1,0 +1,158 @@
+//! What the user is told at the end: with NUMAMMA_VERBOSE=1 a line for every rule, else which rules found nothing.
+//!
+//! A policy without `[program]` is meant for some process of a whole tree, and nobody says for which. So a process
+//! names the rules it missed when it found others; one that found none keeps quiet, unless it can only be the one meant:
+//! it was started first and has started no other.
+
+use core::fmt::Write as _;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use numamma_hook::say;
+use numamma_plan::nodes;
+use numamma_plan::policy::{Mode, PolicyKind, Size};
+
+use crate::state::{Rule, State};
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+/// A line for every rule.
+pub fn every_rule(state: &State) {
+    for rule in &state.rules {
+        say!("{}: {}", rule.rule.title(), line(rule));
+    }
+}
+
+/// `3 objects, 12.0 MiB; block of 4MiB on nodes 0-3; 12 mbind calls, 0.041 ms; not placed: 1 of less than a page`
+fn line(rule: &Rule) -> String {
+    let c = &rule.counters;
+    let place = &rule.rule.place;
+    let count = read(&c.instances);
+    let mut text = match count {
+        0 => "not found".to_owned(),
+        1 => "1 object, ".to_owned(),
+        n => format!("{n} objects, "),
+    };
+    if count > 0 {
+        text += &size(read(&c.bytes));
+    }
+    // Writing to a String cannot fail.
+    let _ = write!(text, "; {}", place.policy.word());
+    match read(&c.block) {
+        0 => {}
+        block => text += &format!(" of {}", Size(block)),
+    }
+    if place.policy != PolicyKind::Default {
+        let _ = write!(text, " on nodes {}", nodes::format(&ascending(&rule.nodes)));
+    }
+    if place.mode == Some(Mode::Populate) {
+        text += ", populated";
+    }
+    let calls = read(&c.mbind_calls);
+    if calls > 0 {
+        let ms = read(&c.place_ns) as f64 / 1e6;
+        let _ = write!(text, "; {calls} mbind call{}, {ms:.3} ms", if calls == 1 { "" } else { "s" });
+    }
+    let refused = match read(&c.error) {
+        0 => "refused by the system".to_owned(),
+        error => format!("refused by the system (error {error})"),
+    };
+    let left = [
+        (&c.too_small, "of less than a page"),
+        (&c.over_budget, "over the budget of mappings"),
+        (&c.out_of_reach, "out of reach (read-only, a file or shared)"),
+        (&c.refused, refused.as_str()),
+    ];
+    let left: Vec<String> =
+        left.iter().filter(|(n, _)| read(n) > 0).map(|(n, why)| format!("{} {why}", read(n))).collect();
+    if !left.is_empty() {
+        let _ = write!(text, "; not placed: {}", left.join(", "));
+    }
+    text
+}
+
+/// The nodes that take part, without the turns a rule may give one several times.
+fn ascending(list: &[u32]) -> Vec<u32> {
+    let mut seen = Vec::new();
+    for node in list {
+        if !seen.contains(node) {
+            seen.push(*node);
+        }
+    }
+    seen
+}
+
+fn size(bytes: u64) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes >> shift > 0 {
+            return format!("{:.1} {unit}", bytes as f64 / (1_u64 << shift) as f64);
+        }
+    }
+    format!("{bytes} bytes")
+}
+
+/// Says in one line which rules found nothing.
+pub fn missing_rules(state: &State) {
+    let found = |rule: &&Rule| read(&rule.counters.instances) > 0;
+    let missing: Vec<_> = state
+        .rules
+        .iter()
+        .filter(|r| r.rule.place.policy != PolicyKind::Default && !found(r))
+        .map(|r| r.rule.title())
+        .collect();
+    if missing.is_empty() {
+        return;
+    }
+    let meant = state.policy.program.is_some() || state.rules.iter().any(|r| found(&r)) || is_alone();
+    if meant {
+        say!("not found, so not placed: {}", missing.join(", "));
+    }
+}
+
+/// Whether this process was started by one without the policy, and has waited for no other.
+fn is_alone() -> bool {
+    // SAFETY: an all-zero rusage is valid and filled by the call; the parent's number is only a number.
+    let (parent, children) = unsafe {
+        let mut usage: libc::rusage = core::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        (libc::getppid(), usage.ru_maxrss)
+    };
+    let environment = std::fs::read(format!("/proc/{parent}/environ")).unwrap_or_default();
+    let inherited = environment.split(|&b| b == 0).any(|v| v.starts_with(b"NUMAMMA_POLICY="));
+    children == 0 && !inherited
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::{Counters, add};
+    use numamma_plan::policy::{ObjectRule, Place};
+
+    #[test]
+    fn a_line_tells_what_where_cost_and_what_not() {
+        let place = Place { policy: PolicyKind::Block, ..Place::default() };
+        let rule = Rule {
+            rule: ObjectRule { place, ..ObjectRule::default() },
+            nodes: vec![0, 1, 0, 1],
+            map: None,
+            homes: Vec::new(),
+            counters: Counters::default(),
+            said_coarse: std::sync::atomic::AtomicBool::new(false),
+        };
+        assert_eq!(line(&rule), "not found; block on nodes 0-1");
+        let c = &rule.counters;
+        let values = [(&c.instances, 3), (&c.bytes, 12 << 20), (&c.block, 4 << 20), (&c.mbind_calls, 2)];
+        let more = [(&c.place_ns, 41_000), (&c.too_small, 1), (&c.refused, 2), (&c.error, 1)];
+        values.iter().chain(&more).for_each(|(counter, value)| add(counter, *value));
+        assert_eq!(
+            line(&rule),
+            "3 objects, 12.0 MiB; block of 4MiB on nodes 0-1; 2 mbind calls, 0.041 ms; not placed: 1 of less than a page, 2 refused by the system (error 1)"
+        );
+    }
+
+    #[test]
+    fn sizes_are_readable() {
+        assert_eq!([0, 100, 1536, 5 << 30].map(size), ["0 bytes", "100 bytes", "1.5 KiB", "5.0 GiB"]);
+    }
+}
