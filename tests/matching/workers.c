@@ -16,7 +16,7 @@ __attribute__((noinline, noclone)) static double *buffer_new(void) {
 
 static void *work(void *arg) {
     double *b = arg;
-    for (int round = 0; round < 400; round++)
+    for (int round = 0; round < 1200; round++)
         for (unsigned i = 0; i < DOUBLES; i += 8) b[i] = b[(i * 2654435761u) % DOUBLES] * 0.5 + 1;
     return NULL;
 }
