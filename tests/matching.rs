@@ -321,3 +321,24 @@ fn what_the_kernel_refuses_later_is_counted_with_its_error() {
         "{said}"
     );
 }
+
+/// From a profile of a real run: the main thread allocates for its workers, so each buffer gets its node by number.
+#[test]
+fn buffers_of_workers_are_advised_by_number() {
+    let program = compile("cc", "workers.c", "workers", C);
+    let profile = scratch().join("workers.prof");
+    let numamma = |args: &[&str], more: &[&Path]| {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_numamma"));
+        c.args(args).args(more).env("NUMAMMA_LIB", library::find("apply").unwrap().parent().unwrap());
+        let out = c.output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{args:?}: {}", text(&out.stderr));
+        text(&out.stdout)
+    };
+    assert_eq!(numamma(&["profile", "-q", "-F", "1000", "-o"], &[&profile, &program]), "ok\n");
+    let advice = numamma(&["advise", "--nodes", "4"], &[&profile]);
+    let policy = numamma_plan::check::parse(&advice).unwrap();
+    let rules: Vec<_> = policy.objects.iter().map(|o| (o.instances.as_deref(), o.place.nodes.as_deref())).collect();
+    let expected = [("1-2", "0"), ("3-4", "1"), ("5-6", "2"), ("7-8", "3")].map(|(a, b)| (Some(a), Some(b)));
+    assert_eq!(rules, expected, "{advice}");
+    assert!(policy.objects[0].why.as_ref().is_some_and(|why| why.contains("only right with 9 threads")), "{advice}");
+}

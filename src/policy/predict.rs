@@ -3,6 +3,8 @@
 //!
 //! Objects are gone through one at a time, so memory is bounded by the pages of the largest one.
 
+use std::collections::HashMap;
+
 use numamma_plan::policy::{Place, Policy, PolicyKind};
 use serde::Serialize;
 
@@ -127,15 +129,31 @@ impl<'a> Column<'a> {
             Column::FirstTouch => Ok(Placement::first_touch(world, entry)),
             Column::All(place) => Placement::of(world, entry, place, None)
                 .map_err(|e| failed("built-in policy", &entry.name, e.to_string())),
-            Column::File { name, policy, used } => match matching::rule_of(world.summary, entry, policy) {
-                Some(index) => {
-                    used[index] = true;
-                    let rule = &policy.objects[index];
-                    Placement::of(world, entry, &rule.place, rule.pattern.as_ref())
-                        .map_err(|e| failed(name, rule.name(), e.to_string()))
+            Column::File { name, policy, used } => {
+                let rules = matching::rules_of(world.summary, entry, policy);
+                let mut placement = |index: Option<usize>| match index {
+                    Some(index) => {
+                        used[index] = true;
+                        let rule = &policy.objects[index];
+                        Placement::of(world, entry, &rule.place, rule.pattern.as_ref())
+                            .map_err(|e| failed(name, &rule.title(), e.to_string()))
+                    }
+                    None => Ok(Placement::first_touch(world, entry)),
+                };
+                let first = rules.first().copied().flatten();
+                if rules.iter().all(|rule| *rule == first) {
+                    return placement(first);
                 }
-                None => Ok(Placement::first_touch(world, entry)),
-            },
+                // Each instance is where its rule has its first page: exact for those on one node.
+                let mut known: HashMap<Option<usize>, Placement<'_>> = HashMap::new();
+                for rule in &rules {
+                    if !known.contains_key(rule) {
+                        known.insert(*rule, placement(*rule)?);
+                    }
+                }
+                let node = |(instance, rule): (u32, &Option<usize>)| ((instance, 0), known[rule].node(instance, 0));
+                Ok(Placement::map(world, entry, (0..).zip(&rules).map(node).collect()))
+            }
         }
     }
 }

@@ -309,6 +309,13 @@ fn instances_used_by_other_threads_than_allocate_them_are_placed_by_number_or_sp
     assert_eq!(numbered(&e), [list("1-2", 0), list("3-4", 1), list("5-6", 2), list("7-8", 3)]);
     let advice = on(4, &profile(8, "never", vec![e.clone()]));
     assert_eq!(advice.policy.objects.len(), 4);
+    let summary = profile(8, "never", vec![e.clone()]);
+    let mut policy = advice.policy.clone();
+    let taken = |policy: &Policy| matching::rules_of(&summary, &summary.entries[0], policy);
+    assert_eq!(taken(&policy), [0, 0, 1, 1, 2, 2, 3, 3].map(Some));
+    policy.objects[0].sizes = Some("2MiB-".into());
+    policy.objects[3].instances = None;
+    assert_eq!(taken(&policy), [3, 3, 1, 1, 2, 2, 3, 3].map(Some), "no instance is as large as rule 0 wants");
     assert!(rule(&advice, "buffers").why.as_ref().unwrap().contains("5-6 on node 2, 7-8 on node 3; only right with 8"));
     assert_eq!(advice.policy.threads.as_ref().unwrap().bind, Bind::Compact, "the nodes are those of bound threads");
     // Not all were seen; others at the same call site; an order nobody knows; several allocators.
