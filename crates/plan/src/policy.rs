@@ -89,7 +89,7 @@ pub struct Threads {
 }
 
 /// Thread binding policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bind {
     /// Leave threads alone.
@@ -100,6 +100,43 @@ pub enum Bind {
     Compact,
     /// Thread t on node t mod nodes.
     Scatter,
+    /// Thread t on the CPUs of list t mod lists, in numactl's words: `["0-3", "4-7"]`.
+    #[serde(untagged)]
+    Explicit(Vec<String>),
+}
+
+// By hand: serde's untagged error says only that nothing matched.
+impl<'de> Deserialize<'de> for Bind {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Bind, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Bind;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("\"none\", \"compact\", \"scatter\", or a list of CPU lists such as [\"0-3\", \"4-7\"]")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<Bind, E> {
+                match word {
+                    "none" => Ok(Bind::None),
+                    "compact" => Ok(Bind::Compact),
+                    "scatter" => Ok(Bind::Scatter),
+                    _ => Err(E::custom(format!(
+                        "unknown variant `{word}`, expected one of `none`, `compact`, `scatter`, or a list of CPU lists such as [\"0-3\", \"4-7\"]"
+                    ))),
+                }
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<Bind, A::Error> {
+                let mut lists = Vec::new();
+                while let Some(list) = items.next_element()? {
+                    lists.push(list);
+                }
+                Ok(Bind::Explicit(lists))
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
 }
 
 /// One object and where it goes. Exactly one of `global` and `callsite`/`function` names the object.

@@ -26,6 +26,7 @@ mod kernel;
 mod loaded;
 mod mapped;
 mod maps;
+mod observed;
 mod place;
 mod populate;
 mod report;
