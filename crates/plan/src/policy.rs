@@ -262,7 +262,7 @@ pub struct Place {
     /// Block size of block, block-cyclic, random-block (required there), skew and prime (a page when absent).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<Block>,
-    /// Node list as numactl's (`0-3,5`, `all`, `!2`); all nodes with memory when absent.
+    /// Node list as numactl's (`0-3,5`, `all`, `!2`, `+0`); `all`, see [`crate::machine::Machine::own`], when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<String>,
     /// Seed of random and random-block; 0 when absent.
@@ -327,7 +327,8 @@ pub enum PolicyKind {
     Block,
     /// Block i on node i mod M; `auto` is period / nodes.
     BlockCyclic,
-    /// One block per thread, on the node where that thread runs when threads are bound compactly.
+    /// One block per thread, on the node where that thread runs: as seen, as the user's OpenMP lists or the binding say, else
+    /// as if bound compactly.
     BindBlock,
     /// Block i on node (i + floor(i / M) + 1) mod M, see [`crate::order::Order`].
     Skew,
