@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use numamma_plan::callsite::file_name;
 use numamma_plan::machine::Machine;
 use numamma_plan::policy::Policy;
+use numamma_plan::threads::explicit_lists;
 use numamma_plan::{check, nodes, ranks};
 
 use super::{library, target};
@@ -77,6 +78,9 @@ pub fn read_policy(path: &Path, machine: &Machine) -> Result<Policy, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| format!("{show}: cannot read the policy: {e}; `numamma advise > policy.toml` writes one"))?;
     let policy = check::parse(&text).map_err(|e| format!("{show}: {e}"))?;
+    if let Some(threads) = &policy.threads {
+        explicit_lists(&threads.bind, machine).map_err(|e| format!("{show}: threads: bind: {e}"))?;
+    }
     let existing = machine.memory_node_ids();
     let rank = ranks::this_rank();
     for rule in policy.objects.iter().filter(|r| ranks::applies(r.ranks.as_deref(), rank)) {

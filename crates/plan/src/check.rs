@@ -9,10 +9,11 @@ use std::fmt;
 use toml::de::DeTable;
 
 use crate::callsite::Frame;
+use crate::cpus;
 use crate::map::PageMap;
 use crate::nodes;
 use crate::plain;
-use crate::policy::{Auto, Block, Mode, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind};
+use crate::policy::{Auto, Bind, Block, Mode, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind};
 use crate::ranks::Ranks;
 use crate::selection::{Instances, Sizes};
 use crate::source::SourceLine;
@@ -77,10 +78,21 @@ fn fault(policy: &Policy) -> Option<Fault> {
         let message = "a program has at least one thread; write count = 8, or leave it out".to_owned();
         return Some(Fault { object: None, key: &["threads", "count"], message });
     }
+    if let Some(message) = policy.threads.as_ref().and_then(|t| bind_fault(&t.bind)) {
+        return Some(Fault { object: None, key: &["threads", "bind"], message });
+    }
     policy.objects.iter().enumerate().find_map(|(index, rule)| {
         let (key, message) = rule_fault(rule)?;
         Some(Fault { object: Some(index), key, message })
     })
+}
+
+fn bind_fault(bind: &Bind) -> Option<String> {
+    let Bind::Explicit(lists) = bind else { return None };
+    if lists.is_empty() {
+        return Some("`bind` lists no CPUs; write one list for each thread, such as [\"0-3\", \"4-7\"]".to_owned());
+    }
+    lists.iter().find_map(|list| cpus::check_syntax(list).err()).map(|e| e.to_string())
 }
 
 type KeyFault = (&'static [&'static str], String);

@@ -128,3 +128,24 @@ fn a_rule_behind_one_that_takes_everything_is_shadowed() {
     let policy = parse(&format!("version = 1\n{text}")).unwrap();
     assert_eq!(shadowed(&policy.objects), [(3, 2), (6, 5)]);
 }
+
+#[test]
+fn ranks_modes_and_cpu_lists_are_checked() {
+    let object = |more: &str| format!("version = 1\n[[object]]\nglobal = \"a\"\n{more}\n");
+    let block = "place = { policy = \"block\" }";
+    fails(&object(&format!("ranks = \"0-x\"\n{block}")), 4, "\"0-x\"", &["`0-x`", "ranks", "\"8-\""]);
+    assert!(parse(&object(&format!("ranks = \"0-1,8-\"\n{block}"))).is_ok());
+    let populate = |policy: &str| object(&format!("place = {{ policy = \"{policy}\", mode = \"populate\" }}"));
+    fails(&populate("interleave"), 4, "\"populate\"", &["`interleave` needs only one"]);
+    assert!(parse(&populate("block")).is_ok());
+    let bind = |lists: &str| format!("version = 1\n[threads]\nbind = {lists}\n");
+    fails(&bind("[]"), 3, "[]", &["lists no CPUs"]);
+    fails(&bind("[\"0-3\", \"4-\"]"), 3, "[\"0-3\"", &["`4-` is not a CPU list"]);
+    fails(&bind("\"compat\""), 3, "\"compat\"", &["`compat`", "compact", "[\"0-3\", \"4-7\"]"]);
+    fails(&bind("3"), 3, "3", &["list of CPU lists"]);
+    let lists = vec!["0-3".to_owned(), "!0".to_owned()];
+    let policy = parse(&bind("[\"0-3\", \"!0\"]")).unwrap();
+    assert_eq!(policy.threads.as_ref().unwrap().bind, Bind::Explicit(lists));
+    let written = toml::to_string(&policy).unwrap();
+    assert_eq!(parse(&written).unwrap(), policy, "{written}");
+}

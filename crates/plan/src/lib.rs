@@ -9,11 +9,13 @@
 
 pub mod callsite;
 pub mod check;
+pub mod cpus;
 pub mod machine;
 pub mod map;
 pub mod nodes;
 pub mod order;
 pub mod output;
+pub mod places;
 mod plain;
 pub mod plan;
 pub mod policy;

@@ -108,13 +108,18 @@ pub fn check_syntax(text: &str) -> Result<(), NodesError> {
 
 /// `0-3,5` as numbers, in the order given.
 pub fn numbers(list: &str) -> Result<Vec<u32>, NodesError> {
+    numbers_up_to(list, MAX_NODE)
+}
+
+/// The same for numbers up to `most`.
+pub(crate) fn numbers_up_to(list: &str, most: u32) -> Result<Vec<u32>, NodesError> {
     let mut found = Vec::new();
     for part in list.split(',') {
         let bad = || NodesError::Syntax(part.trim().to_owned());
         let (a, b) = part.split_once('-').unwrap_or((part, part));
         let a: u32 = a.trim().parse().map_err(|_| bad())?;
         let b: u32 = b.trim().parse().map_err(|_| bad())?;
-        if a > b || b > MAX_NODE {
+        if a > b || b > most {
             return Err(bad());
         }
         for node in a..=b {

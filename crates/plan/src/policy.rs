@@ -95,7 +95,7 @@ pub struct Threads {
 }
 
 /// Thread binding policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Bind {
@@ -107,6 +107,43 @@ pub enum Bind {
     Compact,
     /// Thread t on node t mod nodes.
     Scatter,
+    /// Thread t on the CPUs of list t mod lists, in numactl's words: `["0-3", "4-7"]`.
+    #[serde(untagged)]
+    Explicit(Vec<String>),
+}
+
+// By hand: serde's untagged error says only that nothing matched.
+impl<'de> Deserialize<'de> for Bind {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Bind, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Bind;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("\"none\", \"compact\", \"scatter\", or a list of CPU lists such as [\"0-3\", \"4-7\"]")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<Bind, E> {
+                match word {
+                    "none" => Ok(Bind::None),
+                    "compact" => Ok(Bind::Compact),
+                    "scatter" => Ok(Bind::Scatter),
+                    _ => Err(E::custom(format!(
+                        "unknown variant `{word}`, expected one of `none`, `compact`, `scatter`, or a list of CPU lists such as [\"0-3\", \"4-7\"]"
+                    ))),
+                }
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<Bind, A::Error> {
+                let mut lists = Vec::new();
+                while let Some(list) = items.next_element()? {
+                    lists.push(list);
+                }
+                Ok(Bind::Explicit(lists))
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
 }
 
 /// One object and where it goes. Exactly one of `global` and `callsite`/`function`/`line` names the object.
@@ -251,7 +288,7 @@ pub struct Place {
     /// Block size of block, block-cyclic, random-block (required there), skew and prime (a page when absent).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<Block>,
-    /// Node list as numactl's (`0-3,5`, `all`, `!2`); all nodes with memory when absent.
+    /// Node list as numactl's (`0-3,5`, `all`, `!2`, `+0`); `all`, see [`crate::machine::Machine::own`], when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<String>,
     /// Seed of random and random-block; 0 when absent.
@@ -319,7 +356,8 @@ pub enum PolicyKind {
     Block,
     /// Block i on node i mod M; `auto` is period / nodes.
     BlockCyclic,
-    /// One block per thread, on the node where that thread runs when threads are bound compactly.
+    /// One block per thread, on the node where that thread runs: as seen, as the user's OpenMP lists or the binding say, else
+    /// as if bound compactly.
     BindBlock,
     /// Block i on node (i + floor(i / M) + 1) mod M, see [`crate::order::Order`].
     Skew,

@@ -3,6 +3,7 @@
 //! `advise` prices placements with this mapping and the preload binds with it, so that a policy made for
 //! a binding meets that binding.
 
+use crate::cpus::{self, CpusError};
 use crate::machine::Machine;
 use crate::policy::{Bind, Threads};
 
@@ -30,12 +31,13 @@ pub fn thread_node_of(rank: u32, threads: u32, cpus: impl Iterator<Item = usize>
     0
 }
 
-/// Number of the node that thread `rank` (0 is the main thread) is bound to; `None` when threads are left alone.
+/// Number of the node that thread `rank` (0 is the main thread) is bound to; `None` when threads are left alone, or bound
+/// to CPUs by explicit lists.
 pub fn bound_node(threads: &Threads, rank: u32, machine: &Machine) -> Option<u32> {
     let nodes = &machine.cpu_nodes;
     let cpus = nodes.iter().map(|n| n.cpus.len());
     let index = match threads.bind {
-        Bind::None => return None,
+        Bind::None | Bind::Explicit(_) => return None,
         Bind::Scatter => rank as usize % nodes.len().max(1),
         Bind::Compact => match threads.count {
             Some(count) => thread_node_of(rank, count, cpus),
@@ -43,6 +45,21 @@ pub fn bound_node(threads: &Threads, rank: u32, machine: &Machine) -> Option<u32
         },
     };
     nodes.get(index).map(|n| n.id)
+}
+
+/// CPUs of each list of an explicit binding, see [`Bind::Explicit`].
+///
+/// # Errors
+/// A list that cannot be read, or names a CPU that cannot be used here.
+pub fn explicit_lists(bind: &Bind, machine: &Machine) -> Result<Vec<Vec<u32>>, CpusError> {
+    let Bind::Explicit(lists) = bind else { return Ok(Vec::new()) };
+    lists.iter().map(|list| cpus::parse(list, &machine.online)).collect()
+}
+
+/// The one node that holds all of `cpus`; `None` when they are of several.
+pub fn node_of_cpus(cpus: &[u32], machine: &Machine) -> Option<u32> {
+    let node = machine.node_of_cpu(*cpus.first()?)?;
+    cpus.iter().all(|&c| machine.node_of_cpu(c) == Some(node)).then_some(node)
 }
 
 #[cfg(test)]
@@ -66,7 +83,8 @@ mod tests {
     }
 
     fn nodes_of(bind: Bind, count: Option<u32>, threads: u32, m: &Machine) -> Vec<Option<u32>> {
-        (0..threads).map(|t| bound_node(&Threads { bind, count }, t, m)).collect()
+        let bound = Threads { bind, count };
+        (0..threads).map(|t| bound_node(&bound, t, m)).collect()
     }
 
     #[test]
@@ -100,5 +118,18 @@ mod tests {
         let m = machine(&[2; 2]);
         assert_eq!(nodes_of(Bind::Scatter, None, 3, &m), [Some(0), Some(1), Some(0)]);
         assert_eq!(nodes_of(Bind::None, None, 1, &m), [None]);
+    }
+
+    #[test]
+    fn explicit_lists_and_their_nodes() {
+        let m = machine(&[2; 4]);
+        let lists = |l: &[&str]| explicit_lists(&Bind::Explicit(l.iter().map(|s| (*s).to_owned()).collect()), &m);
+        assert_eq!(lists(&["0-1", "+6"]).unwrap(), [vec![0, 1], vec![6]]);
+        assert!(lists(&["0-1", "9"]).is_err());
+        assert_eq!(explicit_lists(&Bind::Scatter, &m), Ok(vec![]));
+        assert_eq!(
+            (node_of_cpus(&[2, 3], &m), node_of_cpus(&[3, 4], &m), node_of_cpus(&[], &m)),
+            (Some(1), None, None)
+        );
     }
 }

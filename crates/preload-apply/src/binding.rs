@@ -1,6 +1,7 @@
 //! Binding threads to nodes in creation order, and the node a thread is local to.
 //!
-//! A thread is bound to all CPUs of its node, not to one: the scheduler can still balance within the node.
+//! A thread is bound to all CPUs of its node, not to one: the scheduler can still balance within the node. Explicit lists
+//! give each thread the CPUs of its list.
 //! Whoever binds threads already (OpenMP variables, taskset, the program's own attributes) is not overridden.
 //! The main thread is bound when the first other thread is created, not before `main`: OpenMP runtimes
 //! count the CPUs the process may use at start-up and would start too few threads.
@@ -11,8 +12,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use numamma_hook::threads::{self, Started};
 use numamma_hook::{errno, real, say, sys};
-use numamma_plan::policy::Bind;
-use numamma_plan::threads::bound_node;
+use numamma_plan::machine::Machine;
+use numamma_plan::places;
+use numamma_plan::policy::{Bind, Threads};
+use numamma_plan::threads::{bound_node, node_of_cpus};
 
 use crate::kernel::{self, CpuMask};
 use crate::state::{self, State};
@@ -42,11 +45,10 @@ pub fn thread_number() -> usize {
 
 /// Decides at start-up whether threads will be bound.
 pub fn start(state: &State) {
-    let bind = state.policy.threads.as_ref().map_or(Bind::None, |t| t.bind);
-    if bind == Bind::None {
+    if !wanted(state.policy.threads.as_ref()) {
         return;
     }
-    let why_not = why_not(state);
+    let why_not = why_not(&state.machine);
     match &why_not {
         None => ACTIVE.store(true, Ordering::Relaxed),
         Some(why) if state.verbose => say!("threads are left where they are: {why}"),
@@ -54,26 +56,54 @@ pub fn start(state: &State) {
     }
 }
 
-fn why_not(state: &State) -> Option<String> {
+fn wanted(threads: Option<&Threads>) -> bool {
+    threads.is_some_and(|t| t.bind != Bind::None)
+}
+
+/// Node of each of the first `count` threads, where it is known before they exist: by the user's OpenMP variables, else by the
+/// binding of the policy if it will be used.
+pub fn nodes_ahead(threads: Option<&Threads>, count: u32, machine: &Machine, lists: &[Vec<u32>]) -> Vec<Option<u32>> {
+    let by_user = places::of_threads(count, |name| std::env::var(name).ok());
+    if let Some(cpus) = by_user {
+        return cpus.iter().map(|cpus| node_of_cpus(cpus, machine)).collect();
+    }
+    let Some(threads) = threads.filter(|t| wanted(Some(t)) && why_not(machine).is_none()) else { return Vec::new() };
+    let node = |t: u32| match lists.get(t as usize % lists.len().max(1)) {
+        Some(cpus) => node_of_cpus(cpus, machine),
+        None => bound_node(threads, t, machine),
+    };
+    (0..count).map(node).collect()
+}
+
+fn why_not(machine: &Machine) -> Option<String> {
     if let Some(name) = BINDERS.iter().find(|name| std::env::var_os(name).is_some()) {
         return Some(format!("{name} is set"));
     }
     let allowed = kernel::affinity()?;
-    let missing = state.machine.online.iter().find(|&&cpu| !holds(&allowed, cpu));
+    let missing = machine.online.iter().find(|&&cpu| !holds(&allowed, cpu));
     missing.map(|cpu| format!("the process may not use CPU {cpu}, so somebody bound it already"))
 }
 
-fn holds(mask: &CpuMask, cpu: u32) -> bool {
+/// Whether a mask holds a CPU.
+pub fn holds(mask: &CpuMask, cpu: u32) -> bool {
     mask.get(cpu as usize / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
 }
 
 /// Binds the calling thread as thread number `rank`.
 fn bind(rank: u32) {
     let Some(state) = state::get() else { return };
-    let Some(node) = state.policy.threads.as_ref().and_then(|t| bound_node(t, rank, &state.machine)) else { return };
-    let Some(found) = state.machine.cpu_nodes.iter().find(|n| n.id == node) else { return };
-    if kernel::set_affinity(&found.cpus).is_ok() {
-        block().node.set(node + 1);
+    let explicit = state.cpu_lists.get(rank as usize % state.cpu_lists.len().max(1));
+    let (cpus, node) = match (explicit, &state.policy.threads) {
+        (Some(cpus), _) => (cpus, node_of_cpus(cpus, &state.machine)),
+        (None, Some(threads)) => {
+            let Some(node) = bound_node(threads, rank, &state.machine) else { return };
+            let Some(found) = state.machine.cpu_nodes.iter().find(|n| n.id == node) else { return };
+            (&found.cpus, Some(node))
+        }
+        (None, None) => return,
+    };
+    if kernel::set_affinity(cpus).is_ok() {
+        block().node.set(node.map_or(0, |n| n + 1));
     }
 }
 

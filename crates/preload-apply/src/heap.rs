@@ -15,7 +15,7 @@ use numamma_plan::plan::{HUGE_PAGE, PagePlan};
 use crate::place::{self, Part};
 use crate::state::{self, State, add};
 use crate::table::{self, Placed};
-use crate::{arena, binding, check, cost, kernel, sites};
+use crate::{arena, check, cost, kernel, observed, sites};
 
 type Ptr = *mut c_void;
 
@@ -84,12 +84,13 @@ fn map_placed(state: &'static State, index: usize, size: usize, align: usize) ->
     }
     let len = table::mapped_len(size);
     let mut plan = state.plan(index, size as u64, (len / PAGE) as u64)?;
+    let node = observed::instance_node(state, rule);
+    observed::apply(&mut plan, rule, node);
     if !place::fit(state, index, &mut plan) {
         add(&rule.counters.over_budget, 1);
         return None;
     }
     let huge = if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE };
-    let node = binding::local_node(state, &rule.nodes);
     let block = plan.block_pages().unwrap_or(0);
     if block > 0 {
         rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
@@ -116,6 +117,7 @@ fn map_placed(state: &'static State, index: usize, size: usize, align: usize) ->
 /// The plan an object was placed with.
 pub fn plan_of(state: &'static State, placed: &Placed) -> Option<PagePlan<'static>> {
     let mut plan = state.plan(placed.rule, placed.size as u64, (placed.mapped() / PAGE) as u64)?;
+    observed::apply(&mut plan, state.rules.get(placed.rule)?, placed.node);
     plan.set_block_pages(placed.block);
     Some(plan)
 }

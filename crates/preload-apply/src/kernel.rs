@@ -243,9 +243,14 @@ pub type CpuMask = [u64; 128];
 
 /// CPUs the calling thread may run on, as a mask; `None` when the kernel does not say.
 pub fn affinity() -> Option<CpuMask> {
+    affinity_of(0)
+}
+
+/// The same for another thread.
+pub fn affinity_of(thread: i32) -> Option<CpuMask> {
     let mut mask: CpuMask = [0; 128];
     // SAFETY: the mask is writable for the size that is told.
-    let rc = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of::<CpuMask>(), mask.as_mut_ptr()) };
+    let rc = unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread, size_of::<CpuMask>(), mask.as_mut_ptr()) };
     (rc > 0).then_some(mask)
 }
 

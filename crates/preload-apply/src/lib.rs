@@ -28,6 +28,7 @@ mod lines;
 mod loaded;
 mod mapped;
 mod maps;
+mod observed;
 mod place;
 mod populate;
 mod reasons;

@@ -16,7 +16,7 @@ use crate::backing::{Backing, Kind};
 use crate::mapped::{self, Mapped};
 use crate::place::{self, Part};
 use crate::state::{self, Rule, State, add};
-use crate::{binding, check, cost, sites};
+use crate::{check, cost, observed, sites};
 
 type Ptr = *mut c_void;
 
@@ -64,7 +64,7 @@ pub fn place_mapping(index: usize, start: usize, len: usize, backing: Result<Bac
     }
     let placed = backing.map_err(Some).and_then(|backing| {
         let len = len.next_multiple_of(backing.unit());
-        let node = binding::local_node(state, &rule.nodes);
+        let node = observed::instance_node(state, rule);
         let m = Mapped { rule: index, object: start, object_len: len, start, len, node, block: 0, backing };
         if place_whole(state, m) { Ok(()) } else { Err(None) }
     });
@@ -127,6 +127,7 @@ fn plan_of(state: &'static State, m: &Mapped) -> Option<PagePlan<'static>> {
         plan.mode = Mode::Policy;
     }
     plan.round_blocks(unit / PAGE as u64);
+    observed::apply(&mut plan, state.rules.get(m.rule)?, m.node);
     plan.set_block_pages(m.block);
     Some(plan)
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 
-use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::sync::atomic::AtomicU64;
 
 use numamma_hook::message;
 use numamma_hook::sys::{self, PAGE};
@@ -18,12 +18,13 @@ use numamma_plan::callsite::file_name;
 use numamma_plan::machine::Machine;
 use numamma_plan::nodes::{self, Available};
 use numamma_plan::policy::{ObjectRule, PolicyKind, Program};
+use numamma_plan::threads::explicit_lists;
 use numamma_plan::{check, output, plan, ranks};
 
 use crate::elf::Elf;
 use crate::kernel::{self, Mode};
 use crate::selection::Selection;
-use crate::state::{self, Counters, Rule, State};
+use crate::state::{self, Rule, State};
 use crate::{arena, binding, heap, place, populate, report, resolve, sites, table};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
@@ -158,7 +159,13 @@ fn load(path: OsString) -> Result<(), String> {
     keep_ranks(&mut objects);
     populate::start(&mut objects);
     let threads = policy.threads.as_ref().and_then(|t| t.count).unwrap_or(machine.online.len() as u32);
-    let rules = objects.into_iter().map(|r| rule(r, available, threads)).collect::<Result<Vec<Rule>, String>>()?;
+    let cpu_lists = match &policy.threads {
+        Some(t) => explicit_lists(&t.bind, &machine).map_err(|e| format!("threads: bind: {e}"))?,
+        None => Vec::new(),
+    };
+    let ahead = binding::nodes_ahead(policy.threads.as_ref(), threads, &machine, &cpu_lists);
+    let rules =
+        objects.into_iter().map(|r| rule(r, available, threads, &ahead)).collect::<Result<Vec<Rule>, String>>()?;
     probe(&rules)?;
     let report = report_path();
     if let Some(path) = &report {
@@ -168,6 +175,7 @@ fn load(path: OsString) -> Result<(), String> {
     let state = state::publish(State {
         policy,
         machine,
+        cpu_lists,
         rules,
         selections,
         same_build,
@@ -212,7 +220,7 @@ fn identify(program: &Program, executable: &[u8]) -> Match {
     }
 }
 
-fn rule(rule: ObjectRule, available: Available<'_>, threads: u32) -> Result<Rule, String> {
+fn rule(rule: ObjectRule, available: Available<'_>, threads: u32, ahead: &[Option<u32>]) -> Result<Rule, String> {
     let name = |e: &dyn core::fmt::Display| format!("object {}: {e}", rule.name());
     let nodes = plan::node_list(&rule.place, available, threads).map_err(|e| name(&e))?;
     let map = match rule.place.policy {
@@ -220,7 +228,20 @@ fn rule(rule: ObjectRule, available: Available<'_>, threads: u32) -> Result<Rule
         _ => None,
     };
     let homes = arena::homes(rule.place.policy, nodes.len());
-    Ok(Rule { rule, nodes, map, homes, counters: Counters::default(), said_coarse: AtomicBool::new(false) })
+    let named = match (rule.place.policy == PolicyKind::BindBlock, &rule.place.nodes) {
+        (false, _) => Vec::new(),
+        (true, Some(list)) => nodes::parse(list, available).map_err(|e| name(&e))?,
+        (true, None) => available.own.to_vec(),
+    };
+    let (counters, seen, said_coarse) = Default::default();
+    let mut rule = Rule { rule, nodes, map, homes, counters, named, seen, said_coarse };
+    rule.nodes = rule
+        .nodes
+        .iter()
+        .zip(ahead.iter().chain(core::iter::repeat(&None)))
+        .map(|(&n, on)| on.map_or(n, |on| rule.or_ahead(on, n)))
+        .collect();
+    Ok(rule)
 }
 
 /// Tries the one call that everything needs, so that a container that refuses it is named once and early.

@@ -10,6 +10,7 @@ use numamma_plan::policy::{ObjectRule, Policy};
 use numamma_plan::reason::Reason;
 
 use crate::arena::Homes;
+use crate::observed::Seen;
 use crate::selection::Selection;
 
 /// Share of vm.max_map_count that all placed objects together may use: beyond the limit pthread_create and
@@ -76,8 +77,19 @@ pub struct Rule {
     pub homes: Homes,
     /// Totals.
     pub counters: Counters,
+    /// Nodes that `bind-block` may name.
+    pub named: Vec<u32>,
+    /// Where the threads of `bind-block` were seen.
+    pub seen: Seen,
     /// It was said that its blocks are larger than asked for.
     pub said_coarse: AtomicBool,
+}
+
+impl Rule {
+    /// Node of a block of `bind-block` whose thread is known to be on node `on`: that one if the rule may use it.
+    pub fn or_ahead(&self, on: u32, ahead: u32) -> u32 {
+        if self.named.contains(&on) { on } else { ahead }
+    }
 }
 
 /// The accepted policy and the machine it meets.
@@ -86,6 +98,8 @@ pub struct State {
     pub policy: Policy,
     /// This machine.
     pub machine: Machine,
+    /// CPUs of each list of an explicit binding.
+    pub cpu_lists: Vec<Vec<u32>>,
     /// Rules in the order of the file.
     pub rules: Vec<Rule>,
     /// Which of their allocations the rules for call sites take.

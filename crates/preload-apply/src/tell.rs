@@ -132,14 +132,10 @@ mod tests {
     #[test]
     fn a_line_tells_what_where_cost_and_what_not() {
         let place = Place { policy: PolicyKind::Block, ..Place::default() };
-        let rule = Rule {
-            rule: ObjectRule { place, ..ObjectRule::default() },
-            nodes: vec![0, 1, 0, 1],
-            map: None,
-            homes: Vec::new(),
-            counters: Counters::default(),
-            said_coarse: std::sync::atomic::AtomicBool::new(false),
-        };
+        let (counters, named, seen, said_coarse) = Default::default();
+        let rule = ObjectRule { place, ..ObjectRule::default() };
+        let rule =
+            Rule { rule, nodes: vec![0, 1, 0, 1], map: None, homes: Vec::new(), counters, named, seen, said_coarse };
         assert_eq!(line(&rule), "not found; block on nodes 0-1");
         let c = &rule.counters;
         let values = [(&c.instances, 3), (&c.bytes, 12 << 20), (&c.block, 4 << 20), (&c.mbind_calls, 2)];

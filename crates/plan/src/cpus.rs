@@ -1,0 +1,95 @@
+//! CPU lists in numactl's words, for explicit thread binding: `0-3,8`, `all`, `!0`, `+0-3`.
+//!
+//! Numbers are the machine's; `all`, `!` and `+` count the CPUs the process may use.
+
+use std::fmt;
+
+use crate::nodes;
+
+/// Largest CPU number a list may hold; Linux is built with at most 8,192 CPUs (CONFIG_NR_CPUS_RANGE_END).
+const MAX_CPU: u32 = 8191;
+
+/// Why a CPU list cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CpusError {
+    /// It does not read as a list.
+    Syntax(String),
+    /// A CPU that is offline or that the process may not use; the usable ones are listed.
+    Unusable(u32, Vec<u32>),
+    /// Nothing is left.
+    Empty(String),
+}
+
+impl fmt::Display for CpusError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CpusError::Syntax(list) => write!(
+                f,
+                "`{list}` is not a CPU list; write numbers and ranges such as \"0-3,8\", each once, or \"all\", \"!0\" or \"+0-3\""
+            ),
+            CpusError::Unusable(cpu, usable) => {
+                write!(f, "CPU {cpu} is not there or not for this process; it may use {}", nodes::format(usable))
+            }
+            CpusError::Empty(list) => write!(f, "`{list}` leaves no CPU"),
+        }
+    }
+}
+
+impl std::error::Error for CpusError {}
+
+/// The CPUs that `text` names, ascending; `usable` are those the process may use, ascending.
+///
+/// # Errors
+/// What is wrong with the list, or which CPU it names that cannot be used.
+pub fn parse(text: &str, usable: &[u32]) -> Result<Vec<u32>, CpusError> {
+    let (negated, relative, named) = words(text)?;
+    let named = named.unwrap_or_else(|| if relative { (0..usable.len() as u32).collect() } else { usable.to_vec() });
+    let of = |n: u32| if relative { usable.get(n as usize).copied() } else { usable.contains(&n).then_some(n) };
+    let named = named
+        .into_iter()
+        .map(|n| of(n).ok_or_else(|| CpusError::Unusable(n, usable.to_vec())))
+        .collect::<Result<Vec<_>, _>>()?;
+    let found: Vec<u32> = usable.iter().copied().filter(|c| named.contains(c) != negated).collect();
+    if found.is_empty() { Err(CpusError::Empty(text.to_owned())) } else { Ok(found) }
+}
+
+/// Checks the words of a list without knowing the machine.
+///
+/// # Errors
+/// [`CpusError::Syntax`].
+pub fn check_syntax(text: &str) -> Result<(), CpusError> {
+    words(text).map(|_| ())
+}
+
+/// Whether the list is negated, whether it is relative, and its numbers; none: all.
+fn words(text: &str) -> Result<(bool, bool, Option<Vec<u32>>), CpusError> {
+    let list = text.trim();
+    let (negated, list) = list.strip_prefix('!').map_or((false, list), |rest| (true, rest.trim()));
+    if list == "all" {
+        return Ok((negated, false, None));
+    }
+    let (relative, list) = list.strip_prefix('+').map_or((false, list), |rest| (true, rest));
+    let numbers = nodes::numbers_up_to(list, MAX_CPU).map_err(|_| CpusError::Syntax(text.to_owned()))?;
+    Ok((negated, relative, Some(numbers)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numactl_words() {
+        let usable = [2, 3, 6, 7];
+        let named = |text: &str| parse(text, &usable);
+        assert_eq!(named("2-3").unwrap(), [2, 3]);
+        assert_eq!(named("all").unwrap(), usable);
+        assert_eq!(named("!2").unwrap(), [3, 6, 7]);
+        assert_eq!(named("+0,2").unwrap(), [2, 6]);
+        assert_eq!(named("!+0").unwrap(), [3, 6, 7]);
+        assert!(
+            named("0-3").unwrap_err().to_string().contains("CPU 0 is not there or not for this process; it may use")
+        );
+        assert!(named("+4").is_err() && named("!all").is_err() && named("").is_err() && named("3,3").is_err());
+        assert!(check_syntax("0-9000").is_err() && check_syntax("8000").is_ok() && check_syntax("0-x").is_err());
+    }
+}

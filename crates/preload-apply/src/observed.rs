@@ -1,0 +1,76 @@
+//! `bind-block` by where threads really are.
+//!
+//! An object that is allocated while all threads it counts on are alive, each kept to one node by whoever bound it, takes
+//! their nodes, in creation order. Before that (globals, allocations before the threads) it takes what is known ahead,
+//! see [`crate::binding::nodes_ahead`]. What was seen first stays: objects of one rule are alike from then on.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::borrow::Cow;
+
+use numamma_plan::plan::PagePlan;
+use numamma_plan::policy::PolicyKind;
+use numamma_plan::threads::node_of_cpus;
+
+use crate::binding;
+use crate::kernel;
+use crate::state::{Rule, State};
+
+/// Nodes of a rule's blocks as the threads were seen; null until then, leaked afterwards.
+pub type Seen = AtomicPtr<Vec<u32>>;
+
+/// What [`crate::table::Placed::node`] of a `bind-block` object says: its nodes are those of the rule, or those seen.
+const AHEAD: u32 = 0;
+const SEEN: u32 = 1;
+
+/// What an instance of `rule` that is allocated now must remember: its node if it is `local`, for `bind-block` which of the two
+/// lists it goes by.
+pub fn instance_node(state: &State, rule: &Rule) -> u32 {
+    if rule.rule.place.policy != PolicyKind::BindBlock {
+        return binding::local_node(state, &rule.nodes);
+    }
+    if seen(rule).is_some() || look(state, rule) { SEEN } else { AHEAD }
+}
+
+/// Gives the plan of an instance its nodes.
+pub fn apply(plan: &mut PagePlan<'static>, rule: &'static Rule, node: u32) {
+    if rule.rule.place.policy == PolicyKind::BindBlock
+        && node == SEEN
+        && let Some(nodes) = seen(rule)
+    {
+        plan.nodes = Cow::Borrowed(nodes);
+    }
+}
+
+fn seen(rule: &Rule) -> Option<&Vec<u32>> {
+    // SAFETY: null or a leaked vector; Acquire pairs with the Release of `look`.
+    unsafe { rule.seen.load(Ordering::Acquire).as_ref() }
+}
+
+/// Looks where the threads are. False when there are not all of them yet, or one is not kept to a node.
+fn look(state: &State, rule: &Rule) -> bool {
+    let Some(on) = nodes_of_threads(state, rule.nodes.len()) else { return false };
+    let nodes: Vec<u32> = on.iter().zip(&rule.nodes).map(|(&on, &ahead)| rule.or_ahead(on, ahead)).collect();
+    let fresh = Box::into_raw(Box::new(nodes));
+    // Release: who sees the pointer sees the list.
+    if rule.seen.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // SAFETY: another thread was first, and nobody has seen this one.
+        drop(unsafe { Box::from_raw(fresh) });
+    }
+    true
+}
+
+/// Nodes of the first `count` live threads in creation order, which is that of their numbers.
+fn nodes_of_threads(state: &State, count: usize) -> Option<Vec<u32>> {
+    let entries = std::fs::read_dir("/proc/self/task").ok()?;
+    let mut threads: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    threads.sort_unstable();
+    if count < 2 || threads.len() < count {
+        return None;
+    }
+    let node = |&thread: &i32| {
+        let mask = kernel::affinity_of(thread)?;
+        let cpus: Vec<u32> = state.machine.online.iter().copied().filter(|&c| binding::holds(&mask, c)).collect();
+        node_of_cpus(&cpus, &state.machine)
+    };
+    threads.iter().take(count).map(node).collect()
+}
