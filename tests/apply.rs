@@ -377,6 +377,9 @@ fn the_example_policies_are_valid() {
     let mut count = 0;
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "toml") {
+            continue; // the schema
+        }
         let policy = numamma_plan::check::parse(&std::fs::read_to_string(&path).unwrap());
         assert!(policy.is_ok_and(|p| !p.objects.is_empty()), "{}", path.display());
         count += 1;

@@ -173,3 +173,20 @@ fn sanitized_programs_start() {
     }
     let _ = std::fs::remove_dir_all(&dir);
 }
+
+/// A loader that is not glibc's cannot take a library made for glibc, and would end the program: said beforehand.
+#[test]
+fn programs_of_another_c_library_are_refused_politely() {
+    if !there("musl-gcc") {
+        assert!(std::env::var_os("CI").is_none(), "musl-gcc is missing: run scripts/setup tests");
+        eprintln!("SKIPPED: musl-gcc is missing (scripts/setup tests installs it)");
+        return;
+    }
+    let dir = scratch("musl");
+    let built = observe(shell("musl-gcc -o $D/musl $D/endings.c && $D/musl fork"), &dir);
+    assert_eq!(built.code, Some(7), "{built:?}");
+    let seen = observe(shell(&format!("{NUMAMMA} run -p $D/every.toml -- $D/musl fork 2>&1")), &dir);
+    assert_eq!(seen.code, Some(126), "{seen:?}");
+    assert!(seen.stdout.contains("not by glibc's loader") && seen.stdout.lines().count() == 1, "{seen:?}");
+    let _ = std::fs::remove_dir_all(&dir);
+}

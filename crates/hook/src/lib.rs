@@ -20,6 +20,7 @@ pub mod guard;
 pub mod live;
 pub mod message;
 pub mod modules;
+pub mod quiet;
 pub mod real;
 pub mod stackbounds;
 pub mod sys;

@@ -2,16 +2,17 @@
 //!
 //! Formatted in a fixed buffer, written with one raw `write(2)`, so it works without malloc and stdio. Silent
 //! when the stderr the process started with is closed or replaced: descriptor 2 may have become one of
-//! the program's data files. A reader that went away must not kill the program, so SIGPIPE is held back.
+//! the program's data files. A reader that went away must not kill the program, nor a log file that may not grow:
+//! SIGPIPE and SIGXFSZ are held back.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::quiet::Quiet;
+
 /// Longest line, prefix and newline included; the rest is cut.
 const MAX: usize = 512;
 const PREFIX: &str = "numamma: ";
-/// Kernel's size of a signal set in bytes.
-const SIGSET: usize = 8;
 
 /// Identity of stderr when first looked at: 0 unknown, 1 closed, else a mix of device and inode.
 static STDERR: AtomicU64 = AtomicU64::new(0);
@@ -67,30 +68,12 @@ pub fn line(text: fmt::Arguments<'_>) {
     let _ = buffer.write_str(PREFIX);
     let _ = buffer.write_fmt(text);
     buffer.bytes[buffer.len] = b'\n';
-    write_quietly(&buffer.bytes[..=buffer.len]);
-}
-
-/// Writes with SIGPIPE blocked, and takes the signal away again if this write raised it.
-fn write_quietly(bytes: &[u8]) {
-    let sigpipe: u64 = 1 << (libc::SIGPIPE - 1);
-    let (mut before, mut pending): (u64, u64) = (0, 0);
-    // SAFETY: all pointers are to live 8-byte sets, the size the kernel is told.
-    unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigprocmask,
-            i64::from(libc::SIG_BLOCK),
-            &raw const sigpipe,
-            &raw mut before,
-            SIGSET,
-        );
-        libc::syscall(libc::SYS_rt_sigpending, &raw mut pending, SIGSET);
-        let rc = libc::syscall(libc::SYS_write, 2_i64, bytes.as_ptr(), bytes.len());
-        if rc == -1 && crate::errno::get() == libc::EPIPE && pending & sigpipe == 0 {
-            let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            libc::syscall(libc::SYS_rt_sigtimedwait, &raw const sigpipe, 0_i64, &raw const now, SIGSET);
-        }
-        libc::syscall(libc::SYS_rt_sigprocmask, i64::from(libc::SIG_SETMASK), &raw const before, 0_i64, SIGSET);
-    }
+    // A log file that may not grow any more is as much a reason to die as a reader that went away.
+    // Two names: each must give back the mask that the one before it found.
+    let _pipe = Quiet::hold(libc::SIGPIPE);
+    let _size = Quiet::hold(libc::SIGXFSZ);
+    // SAFETY: the buffer is readable for its length; a failure has nobody to be told to.
+    unsafe { libc::syscall(libc::SYS_write, 2_i64, buffer.bytes.as_ptr(), buffer.len + 1) };
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use numamma_hook::quiet::Quiet;
 use numamma_hook::{errno, say, sys};
 use numamma_plan::nodes;
 use numamma_plan::reason::Reason;
@@ -132,6 +133,8 @@ fn write(path: &Path, problem: Option<&str>, objects: &str) {
     let _ = writeln!(text, ",\"objects\":[\n{objects}\n]}}");
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", sys::pid()));
+    // Under `ulimit -f` a write would end the program.
+    let _held = Quiet::hold(libc::SIGXFSZ);
     if let Err(e) = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path)) {
         // The directory was there at start-up: a helper that outlives the reader of the report has nobody to tell.
         if e.kind() == ErrorKind::NotFound {

@@ -1,0 +1,68 @@
+//! Holding back the signal that a failing write of ours would raise in the program: SIGPIPE when nobody reads, SIGXFSZ
+//! when files may not grow.
+
+use core::ffi::c_int;
+
+/// Kernel's size of a signal set in bytes.
+const SIGSET: usize = 8;
+
+/// While it lives, the signal does not reach this thread; one that came meanwhile and was not pending before is gone.
+pub struct Quiet {
+    set: u64,
+    before: u64,
+    pending: u64,
+}
+
+impl Quiet {
+    /// Holds back `signal` (1 to 64), which the kernel sends to the thread that causes it.
+    pub fn hold(signal: c_int) -> Quiet {
+        let mut quiet = Quiet { set: 1 << (signal - 1), before: 0, pending: 0 };
+        // SAFETY: all pointers are to live 8-byte sets, the size the kernel is told.
+        unsafe {
+            let (set, before) = (&raw const quiet.set, &raw mut quiet.before);
+            libc::syscall(libc::SYS_rt_sigprocmask, i64::from(libc::SIG_BLOCK), set, before, SIGSET);
+            libc::syscall(libc::SYS_rt_sigpending, &raw mut quiet.pending, SIGSET);
+        }
+        quiet
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let _errno = crate::errno::Saved::now();
+        let mut pending: u64 = 0;
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: as above; the wait takes a signal that is pending, and does not wait.
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigpending, &raw mut pending, SIGSET);
+            if pending & !self.pending & self.set != 0 {
+                libc::syscall(libc::SYS_rt_sigtimedwait, &raw const self.set, 0_i64, &raw const now, SIGSET);
+            }
+            let before = &raw const self.before;
+            libc::syscall(libc::SYS_rt_sigprocmask, i64::from(libc::SIG_SETMASK), before, 0_i64, SIGSET);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_went_away_kills_nobody() {
+        let mut ends = [0; 2];
+        // SAFETY: two descriptors are written; the test's own.
+        unsafe {
+            assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+            libc::close(ends[0]);
+            let handler = libc::signal(libc::SIGPIPE, libc::SIG_DFL); // Rust ignores it
+            {
+                let _quiet = Quiet::hold(libc::SIGPIPE);
+                assert_eq!(libc::write(ends[1], ends.as_ptr().cast(), 4), -1);
+                assert_eq!(crate::errno::get(), libc::EPIPE);
+            }
+            libc::signal(libc::SIGPIPE, handler);
+            libc::close(ends[1]);
+        }
+    }
+}
