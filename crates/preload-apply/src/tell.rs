@@ -126,7 +126,7 @@ fn is_alone() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::{Counters, add};
+    use crate::state::add;
     use numamma_plan::policy::{ObjectRule, Place};
 
     #[test]
