@@ -13,7 +13,7 @@ use numamma_plan::plan::PagePlan;
 use crate::mapped::{self, Mapped};
 use crate::place::{self, Part};
 use crate::state::{self, State, add};
-use crate::{binding, check, sites};
+use crate::{binding, check, gate, migrate, sites};
 
 type Ptr = *mut c_void;
 
@@ -36,14 +36,16 @@ pub unsafe extern "C" fn mmap(
     rbp: usize,
 ) -> Ptr {
     // SAFETY: forwarded unchanged.
-    let found = unsafe { real::mmap(addr, len, prot, flags, fd, offset) };
-    if found == FAILED || (sites::boring(ra) && mapped::none()) {
+    let forward = || unsafe { real::mmap(addr, len, prot, flags, fd, offset) };
+    if flags & libc::MAP_FIXED != 0 && len > 0 && !mapped::none() {
+        // Before it is replaced: from then on the range is somebody else's.
+        going(addr as usize, len);
+    }
+    let found = forward();
+    if found == FAILED || sites::boring(ra) {
         return found;
     }
     let _errno = errno::Saved::now();
-    if flags & libc::MAP_FIXED != 0 {
-        gone(found as usize, len);
-    }
     let placeable = flags & libc::MAP_ANONYMOUS != 0
         && flags & libc::MAP_PRIVATE != 0
         && flags & (libc::MAP_HUGETLB | libc::MAP_GROWSDOWN) == 0;
@@ -67,7 +69,9 @@ fn place_mapping(index: usize, start: usize, len: usize, placeable: bool, reside
         object_len: len,
         start,
         len,
-        node: binding::local_node(state, &rule.nodes),
+        node: binding::local_node(state, rule.local_nodes()),
+        placing: rule.now(),
+        waiting: false,
     };
     if !placeable || !place_whole(state, &m, resident) {
         add(&rule.counters.unplaced, 1);
@@ -91,36 +95,45 @@ fn place_whole(state: &'static State, m: &Mapped, resident: bool) -> bool {
         return false;
     }
     mapped::insert(m);
+    // A phase that began in between may have been over the list already.
+    if state.rules.get(m.rule).is_some_and(|r| r.now() != m.placing) {
+        migrate::request();
+    }
     true
 }
 
-fn plan_of(state: &'static State, m: &Mapped) -> Option<PagePlan<'static>> {
-    let mut plan = state.plan(m.rule, m.object_len as u64, (m.object_len / PAGE) as u64)?;
+/// The plan that a mapping's memory policy follows.
+pub fn plan_of(state: &'static State, m: &Mapped) -> Option<PagePlan<'static>> {
+    let mut plan = state.plan(m.rule, m.placing, m.object_len as u64, (m.object_len / PAGE) as u64)?;
     plan.coarsen(state.budget() / 2);
     Some(plan)
 }
 
-/// Adds what is known of a live or dying piece to its rule.
-pub fn examine(state: &'static State, m: &Mapped) {
-    if let (Some(plan), Some(rule)) = (plan_of(state, m), state.rules.get(m.rule)) {
-        check::examine(&plan, m.object, m.part(), m.node, &rule.counters);
+/// Adds what is known of a piece to its rule; `live` as in [`crate::heap::examine`].
+pub fn examine(state: &'static State, m: &Mapped, live: bool) {
+    let Some(rule) = state.rules.get(m.rule) else { return };
+    let late = live && m.placing != rule.now();
+    let judged = if late { Mapped { placing: rule.now(), ..*m } } else { *m };
+    if let Some(plan) = plan_of(state, &judged) {
+        check::examine(&plan, m.object, m.part(), m.node, late || m.waiting, &rule.counters);
     }
 }
 
-/// Forgets what lies in a range that was unmapped or replaced. Checks before the pages go are made by the
-/// hooks that still see them.
-fn gone(start: usize, len: usize) {
-    mapped::remove(start, start.saturating_add(len.next_multiple_of(PAGE)), |_| {});
-}
-
-/// Checks and forgets what lies in a range that is about to go.
+/// Checks and forgets what lies in a range that is about to go, and waits until nobody moves its pages any more: at most
+/// for one bounded step of the mover, which then finds it forgotten.
 fn going(start: usize, len: usize) {
     let _errno = errno::Saved::now();
-    mapped::remove(start, start.saturating_add(len.next_multiple_of(PAGE)), |piece| {
+    let end = start.saturating_add(len.next_multiple_of(PAGE));
+    let mut any = false;
+    mapped::remove(start, end, |piece| {
+        any = true;
         if let Some(state) = state::get().filter(|s| s.reports()) {
-            examine(state, &piece);
+            examine(state, &piece, false);
         }
     });
+    if any {
+        gate::wait(start, end);
+    }
 }
 
 /// munmap(2).
@@ -195,10 +208,12 @@ unsafe fn grow(m: &Mapped, old: usize, new: usize) -> Option<Ptr> {
             return None;
         }
         let len = new.next_multiple_of(PAGE);
-        let fresh = Mapped { object: found as usize, object_len: len, start: found as usize, len, ..*m };
+        let placing = state.rules.get(m.rule).map_or(0, |r| r.now());
+        let object = found as usize;
+        let fresh = Mapped { object, object_len: len, start: object, len, placing, waiting: false, ..*m };
         let placed = place_whole(state, &fresh, false);
         if !copy_by_kernel(m.start, found as usize, old) {
-            gone(found as usize, len);
+            going(found as usize, len);
             real::munmap(found, len);
             return None;
         }

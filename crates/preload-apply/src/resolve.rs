@@ -8,7 +8,7 @@ use numamma_plan::callsite;
 use crate::elf::{Elf, Kind, Symbol};
 use crate::globals;
 use crate::loaded::{self, Loaded};
-use crate::sites::{self, Frame, Site};
+use crate::sites::{self, Frame, Site, Target};
 use crate::state::{self, State};
 use crate::wanted::Wanted;
 
@@ -20,6 +20,11 @@ static BUSY: AtomicBool = AtomicBool::new(false);
 /// Notes that a library was loaded where its objects could not be placed at once.
 pub fn later() {
     PENDING.store(true, Ordering::Relaxed);
+}
+
+/// Whether a library was loaded or unloaded that has not been looked at yet.
+pub fn pending() -> bool {
+    PENDING.load(Ordering::Acquire) || BUSY.load(Ordering::Acquire)
 }
 
 /// Resolves now if a library was loaded and `ra` shows that its code runs (so the loader is done with it).
@@ -59,6 +64,30 @@ unsafe impl Sync for Seen {}
 
 static SEEN: Seen = Seen(core::cell::UnsafeCell::new(Vec::new()));
 
+/// How a rule or a phase names its call site.
+struct Named<'a> {
+    callsite: Option<&'a Vec<String>>,
+    function: Option<&'a Vec<String>>,
+}
+
+fn named(state: &State, target: Target) -> Option<Named<'_>> {
+    Some(match target {
+        Target::Rule(index) => {
+            let rule = &state.rules.get(index)?.rule;
+            Named { callsite: rule.callsite.as_ref(), function: rule.function.as_ref() }
+        }
+        Target::Phase(index) => {
+            let phase = state.policy.phases.get(index).filter(|p| p.allocation.is_some())?;
+            Named { callsite: phase.callsite.as_ref(), function: phase.function.as_ref() }
+        }
+    })
+}
+
+/// Everything that may name a call site.
+fn targets(state: &State) -> impl Iterator<Item = Target> {
+    (0..state.rules.len()).map(Target::Rule).chain((0..state.policy.phases.len()).map(Target::Phase))
+}
+
 /// What a name is wanted for.
 enum Purpose<'a> {
     Global(usize),
@@ -70,12 +99,15 @@ fn resolve(state: &'static State) {
     // SAFETY: this thread holds BUSY.
     let seen = unsafe { &mut *SEEN.0.get() };
     modules.iter_mut().for_each(|m| m.follow_links(seen));
+    for gone in seen.iter().filter(|old| !modules.contains(old)) {
+        globals::forget(gone.start, gone.end);
+    }
     let mut functions: Vec<(&str, usize, usize)> = Vec::new();
     for module in &modules {
         let is_new = !seen.contains(module);
         look_into(state, module, is_new, &mut functions);
     }
-    let sites = (0..state.rules.len()).filter_map(|i| site(state, i, &modules, &functions)).collect();
+    let sites = targets(state).filter_map(|t| site(state, t, &modules, &functions)).collect();
     let relay = modules.iter().find(|m| PROFILE_PRELOADS.contains(&m.file_name())).map(|m| (m.start, m.end));
     sites::publish(sites, modules.iter().map(|m| (m.start, m.end)).collect(), relay);
     *seen = modules;
@@ -105,12 +137,11 @@ where
                     want(name, Kind::Object, Purpose::Global(index));
                 }
             }
-            _ if by_function(state, index) => {
-                let names = rule.rule.function.iter().flatten().filter(|n| !unnamed(n));
-                names.for_each(|n| want(n, Kind::Function, Purpose::Function(n)));
-            }
             _ => {}
         }
+    }
+    for names in targets(state).filter(|t| by_function(state, *t)).filter_map(|t| named(state, t)?.function) {
+        names.iter().filter(|n| !unnamed(n)).for_each(|n| want(n, Kind::Function, Purpose::Function(n)));
     }
     if purposes.is_empty() && sections.is_empty() {
         return;
@@ -152,30 +183,27 @@ fn is_module(state: &State, name: &str, module: &Loaded) -> bool {
 }
 
 /// Addresses of another build mean nothing: then, or without addresses, functions identify the call site.
-fn by_function(state: &State, index: usize) -> bool {
-    state
-        .rules
-        .get(index)
-        .is_some_and(|r| r.rule.function.is_some() && (r.rule.callsite.is_none() || !state.same_build))
+fn by_function(state: &State, target: Target) -> bool {
+    named(state, target).is_some_and(|n| n.function.is_some() && (n.callsite.is_none() || !state.same_build))
 }
 
 fn unnamed(function: &str) -> bool {
     function.is_empty() || function == "?"
 }
 
-fn site(state: &State, index: usize, modules: &[Loaded], functions: &[(&str, usize, usize)]) -> Option<Site> {
-    let rule = &state.rules.get(index)?.rule;
-    let frames = if by_function(state, index) {
+fn site(state: &State, target: Target, modules: &[Loaded], functions: &[(&str, usize, usize)]) -> Option<Site> {
+    let named = named(state, target)?;
+    let frames = if by_function(state, target) {
         let ranges =
             |name: &String| functions.iter().filter(|(n, ..)| n == name).map(|&(_, low, high)| (low, high)).collect();
         let frame = |name: &String| if unnamed(name) { Frame::Any } else { Frame::In(ranges(name)) };
-        rule.function.iter().flatten().map(frame).collect()
+        named.function.into_iter().flatten().map(frame).collect()
     } else if state.same_build {
-        rule.callsite.as_ref()?.iter().map(|text| at_address(state, text, modules)).collect()
+        named.callsite?.iter().map(|text| at_address(state, text, modules)).collect()
     } else {
         return None;
     };
-    Some(Site { rule: index, frames })
+    Some(Site { target, frames })
 }
 
 fn at_address(state: &State, text: &str, modules: &[Loaded]) -> Frame {

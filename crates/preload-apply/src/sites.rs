@@ -10,6 +10,8 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use numamma_hook::entry::Caller;
 use numamma_hook::{stackbounds, unwind};
 
+use crate::phases;
+
 /// Frames a rule may have, and the walk's length.
 const MAX_FRAMES: usize = 16;
 /// Frames that the profile preload's hooks may have between the program and us: the entry stub with its arguments on
@@ -35,10 +37,19 @@ pub fn boring(ra: usize) -> bool {
 /// Return addresses a frame of a rule stands for: half-open ranges; an empty list matches any.
 pub type Ranges = Vec<(usize, usize)>;
 
-/// One rule's frames, innermost first.
+/// What a call site stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The rule of this index places what is allocated there.
+    Rule(usize),
+    /// The phase of this index counts the allocations made there.
+    Phase(usize),
+}
+
+/// The frames of one rule or phase, innermost first.
 pub struct Site {
-    /// Index of the rule.
-    pub rule: usize,
+    /// What it stands for.
+    pub target: Target,
     /// Frames.
     pub frames: Vec<Frame>,
 }
@@ -64,6 +75,8 @@ impl Frame {
 /// All sites, and where loaded modules lie.
 pub struct Matcher {
     sites: Vec<Site>,
+    /// Some of them stand for phases.
+    phases: bool,
     modules: Vec<(usize, usize)>,
     /// The profile preload, when a placed run is profiled: it stands between the program and us, and its frames are not
     /// the program's.
@@ -82,7 +95,8 @@ static MATCHER: AtomicPtr<Matcher> = AtomicPtr::new(ptr::null_mut());
 pub fn publish(mut sites: Vec<Site>, modules: Vec<(usize, usize)>, relay: Option<(usize, usize)>) {
     sites.retain(|s| !s.frames.is_empty() && s.frames.len() <= MAX_FRAMES);
     sites.sort_by_key(|s| core::cmp::Reverse(s.frames.len()));
-    MATCHER.store(Box::into_raw(Box::new(Matcher { sites, modules, relay })), Ordering::Release);
+    let phases = sites.iter().any(|s| matches!(s.target, Target::Phase(_)));
+    MATCHER.store(Box::into_raw(Box::new(Matcher { sites, phases, modules, relay })), Ordering::Release);
     // What was boring may be the beginning of a rule now.
     BORING.iter().for_each(|s| s.store(0, Ordering::Relaxed));
 }
@@ -108,7 +122,7 @@ fn nothing_to_do(ra: usize) -> bool {
     }
 }
 
-/// Rule that the allocation by `caller` matches.
+/// Rule that the allocation by `caller` matches; phases that count its call site have counted it.
 ///
 /// # Safety
 /// `caller` comes from an entry stub of a hook that has not returned yet.
@@ -132,7 +146,15 @@ pub unsafe fn find(caller: &Caller) -> Option<usize> {
     let fits = |site: &&Site| {
         site.frames.len() <= stack.len() && site.frames.iter().zip(stack).all(|(f, &ra)| f.holds(ra as usize))
     };
-    matcher.sites.iter().find(fits).map(|s| s.rule)
+    let mut fitting = matcher.sites.iter().filter(fits).map(|s| s.target);
+    if matcher.phases {
+        for target in fitting.clone() {
+            if let Target::Phase(index) = target {
+                phases::allocated(index);
+            }
+        }
+    }
+    fitting.find_map(|target| if let Target::Rule(index) = target { Some(index) } else { None })
 }
 
 /// Whether `address` lies in a module that was loaded when the sites were last computed.
@@ -148,9 +170,9 @@ mod tests {
     fn the_longest_rule_wins_and_the_rest_is_boring() {
         let at = |ra: usize| Frame::In(vec![(ra, ra + 1)]);
         let sites = vec![
-            Site { rule: 0, frames: vec![at(0x10_0000)] },
-            Site { rule: 1, frames: vec![at(0x20_0000), Frame::Any] },
-            Site { rule: 2, frames: vec![] },
+            Site { target: Target::Rule(0), frames: vec![at(0x10_0000)] },
+            Site { target: Target::Rule(1), frames: vec![at(0x20_0000), Frame::Any] },
+            Site { target: Target::Rule(2), frames: vec![] },
         ];
         publish(sites, vec![(0x10_0000, 0x30_0000)], Some((0x40_0000, 0x50_0000)));
         let call = |ra: usize| Caller { ra, cfa: 0, rbp: 0 };

@@ -6,6 +6,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
+use std::iter;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 
@@ -16,13 +17,13 @@ use numamma_hook::sys::{self, PAGE};
 use numamma_hook::{errno, modules, real, say};
 use numamma_plan::callsite::file_name;
 use numamma_plan::machine::Machine;
-use numamma_plan::policy::{ObjectRule, PolicyKind, Program};
+use numamma_plan::policy::{ObjectRule, Phase, Place, PolicyKind, Program};
 use numamma_plan::{check, plan};
 
 use crate::elf::Elf;
 use crate::kernel::{self, Mode};
-use crate::state::{self, Counters, Rule, State};
-use crate::{arena, binding, heap, report, resolve, sites, table};
+use crate::state::{self, Placing, Rule, State};
+use crate::{arena, binding, heap, migrate, phases, report, resolve, sites, table};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
 const EXIT_CONFIG: i32 = 78;
@@ -118,7 +119,10 @@ fn load(path: OsString) -> Result<(), String> {
     let existing = machine.memory_node_ids();
     let objects = std::mem::take(&mut policy.objects);
     let threads = policy.threads.as_ref().and_then(|t| t.count).unwrap_or(machine.online.len() as u32);
-    let rules = objects.into_iter().map(|r| rule(r, &existing, threads)).collect::<Result<Vec<Rule>, String>>()?;
+    let phases = std::mem::take(&mut policy.phases);
+    let ready = |r| rule(r, &phases, &existing, threads);
+    let rules = objects.into_iter().map(ready).collect::<Result<Vec<Rule>, String>>()?;
+    policy.phases = phases;
     probe(&rules)?;
     let report = report_path();
     if let Some(path) = &report {
@@ -135,6 +139,8 @@ fn load(path: OsString) -> Result<(), String> {
         mappings: AtomicU64::new(0),
     });
     binding::start(state);
+    migrate::start();
+    phases::start(state);
     resolve::now();
     Ok(())
 }
@@ -155,20 +161,29 @@ fn identify(program: &Program, executable: &[u8]) -> Match {
     }
 }
 
-fn rule(rule: ObjectRule, existing: &[u32], threads: u32) -> Result<Rule, String> {
-    let name = |e: &dyn core::fmt::Display| format!("object {}: {e}", rule.name());
-    let nodes = plan::node_list(&rule.place, existing, threads).map_err(|e| name(&e))?;
-    let map = match rule.place.policy {
-        PolicyKind::Map => Some(plan::layout(&rule.place, None, 0, 0, 0).map_err(|e| name(&e))?),
+/// A rule with all its places ready; `phases` are those of the policy.
+fn rule(rule: ObjectRule, phases: &[Phase], existing: &[u32], threads: u32) -> Result<Rule, String> {
+    let of_phase = |(index, phase): (usize, &Phase)| Some((rule.phases.get(&phase.name)?, Some(index)));
+    let places = iter::once((&rule.place, None)).chain(phases.iter().enumerate().filter_map(of_phase));
+    let placings = places.map(|(place, phase)| placing(place, phase, existing, threads));
+    let placings: Result<Vec<Placing>, plan::PlanError> = placings.collect();
+    let placings = placings.map_err(|e| format!("object {}: {e}", rule.name()))?;
+    Ok(Rule::new(rule, placings))
+}
+
+fn placing(place: &Place, phase: Option<usize>, existing: &[u32], threads: u32) -> Result<Placing, plan::PlanError> {
+    let nodes = plan::node_list(place, existing, threads)?;
+    let map = match place.policy {
+        PolicyKind::Map => Some(plan::layout(place, None, 0, 0, 0)?),
         _ => None,
     };
-    let homes = arena::homes(rule.place.policy, nodes.len());
-    Ok(Rule { rule, nodes, map, homes, counters: Counters::default() })
+    let homes = arena::homes(place.policy, nodes.len());
+    Ok(Placing { place: place.clone(), nodes, map, homes, phase })
 }
 
 /// Tries the one call that everything needs, so that a container that refuses it is named once and early.
 fn probe(rules: &[Rule]) -> Result<(), String> {
-    let Some(node) = rules.iter().find_map(|r| r.nodes.first()) else { return Ok(()) };
+    let Some(node) = rules.iter().flat_map(|r| &r.placings).find_map(|p| p.nodes.first()) else { return Ok(()) };
     let Some(page) = sys::map_anonymous(PAGE) else { return Ok(()) };
     let tried = kernel::mbind(page as usize, PAGE, Mode::Preferred, &[*node], false);
     // SAFETY: the page is ours.

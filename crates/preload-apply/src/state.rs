@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use numamma_plan::machine::Machine;
 use numamma_plan::plan::{self, Layout, PagePlan};
-use numamma_plan::policy::{ObjectRule, Policy};
+use numamma_plan::policy::{ObjectRule, Place, Policy, PolicyKind};
 
 use crate::arena::Homes;
 
@@ -25,6 +25,8 @@ pub struct Counters {
     pub unplaced: AtomicU64,
     /// Bytes of all instances.
     pub bytes: AtomicU64,
+    /// Pages that wait to be moved to the place of a phase, or did when they were last looked at.
+    pub waiting: AtomicU64,
     /// Pages with a planned node.
     pub planned: AtomicU64,
     /// Pages that existed when checked.
@@ -42,18 +44,68 @@ pub fn add(counter: &AtomicU64, value: u64) {
     counter.fetch_add(value, Ordering::Relaxed);
 }
 
+/// One of the places of a rule: its own, or that of a phase.
+pub struct Placing {
+    /// As in the file.
+    pub place: Place,
+    /// Node of each block in turn, see [`plan::node_list`].
+    pub nodes: Vec<u32>,
+    /// Layout of a page map, which only depends on the place: plans of allocations must not allocate.
+    pub map: Option<Layout>,
+    /// Where small objects go; none when they cannot be placed under this policy.
+    pub homes: Homes,
+    /// Index of the phase; none for the rule's own place.
+    pub phase: Option<usize>,
+}
+
 /// One rule of the policy at work.
 pub struct Rule {
     /// As in the file.
     pub rule: ObjectRule,
-    /// Node of each block in turn, see [`plan::node_list`].
-    pub nodes: Vec<u32>,
-    /// Layout of a page map, which only depends on the rule: plans of allocations must not allocate.
-    pub map: Option<Layout>,
-    /// Where its small objects go; none when they cannot be placed under this policy.
-    pub homes: Homes,
+    /// Its own place, then those of its phases.
+    pub placings: Vec<Placing>,
+    /// Which of them holds, with the ticket of the phase that brought it: see [`Rule::turn`].
+    now: AtomicU64,
     /// Totals.
     pub counters: Counters,
+}
+
+/// Bits of `Rule::now` that hold the index of the placing; the ticket is above.
+const PLACING_BITS: u32 = 8;
+const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
+
+impl Rule {
+    /// A rule in its own place; `placings` is not empty.
+    pub fn new(rule: ObjectRule, placings: Vec<Placing>) -> Rule {
+        Rule { rule, placings, now: AtomicU64::new(0), counters: Counters::default() }
+    }
+
+    /// Index of the placing that holds now.
+    #[inline]
+    pub fn now(&self) -> usize {
+        // Acquire pairs with `turn`: nothing else is read through it, but the plan must not be older than the phase.
+        (self.now.load(Ordering::Acquire) & ((1 << PLACING_BITS) - 1)) as usize
+    }
+
+    /// The placing that holds now.
+    pub fn placing(&self) -> Option<&Placing> {
+        self.placings.get(self.now())
+    }
+
+    /// Nodes among which an allocation remembers the one it is local to: those of the place that is `local`, if any is.
+    pub fn local_nodes(&self) -> &[u32] {
+        let local = self.placings.iter().find(|p| p.place.policy == PolicyKind::Local);
+        local.or_else(|| self.placings.first()).map_or(&[], |p| &p.nodes)
+    }
+
+    /// Phase `phase` begins as the `ticket`-th to begin. Of two that begin at once the later ticket holds, for every rule
+    /// alike. True if the rule has another place from now on.
+    pub fn turn(&self, phase: usize, ticket: u64) -> bool {
+        let Some(index) = self.placings.iter().position(|p| p.phase == Some(phase)) else { return false };
+        let wanted = ticket << PLACING_BITS | index as u64;
+        let before = self.now.fetch_max(wanted, Ordering::AcqRel);
+        before < wanted && before & ((1 << PLACING_BITS) - 1) != index as u64
+    }
 }
 
 /// The accepted policy and the machine it meets.
@@ -98,15 +150,16 @@ impl State {
         self.machine.max_map_count / BUDGET_DIVISOR
     }
 
-    /// Plan of an object of rule `index`. Allocates nothing: it is made for every placed allocation.
-    pub fn plan(&self, index: usize, size: u64, pages: u64) -> Option<PagePlan<'_>> {
+    /// Plan of an object of rule `index` in its place number `placing`. Allocates nothing: it is made for every placed
+    /// allocation.
+    pub fn plan(&self, index: usize, placing: usize, size: u64, pages: u64) -> Option<PagePlan<'_>> {
         let rule = self.rules.get(index)?;
-        let page_size = plan::page_size_of(&rule.rule.place, size, self.machine.thp);
+        let Placing { place, nodes, map, .. } = rule.placings.get(placing)?;
+        let page_size = plan::page_size_of(place, size, self.machine.thp);
         let pattern = rule.rule.pattern.as_ref();
-        let nodes = rule.nodes.len() as u64;
-        let layout = rule.map.or_else(|| plan::layout(&rule.rule.place, pattern, size, page_size, nodes).ok())?;
-        let huge = rule.rule.place.huge.unwrap_or_default();
-        Some(PagePlan { pages, nodes: Cow::Borrowed(&rule.nodes), layout, huge })
+        let count = nodes.len() as u64;
+        let layout = map.or_else(|| plan::layout(place, pattern, size, page_size, count).ok())?;
+        Some(PagePlan { pages, nodes: Cow::Borrowed(nodes), layout, huge: place.huge.unwrap_or_default() })
     }
 
     /// This process writes the report (a forked child has another pid and keeps quiet).

@@ -1,0 +1,501 @@
+//! The mover: one background thread that brings what is there already to the place that holds now.
+//!
+//! It exists while there is something to move or a time to wait for: a thread that slept for ever would keep a program alive
+//! whose threads all ended by pthread_exit. First every object gets its new memory policy, so that pages that are
+//! touched from then on go right; then resident pages are moved in bounded steps ([`crate::steps`]). It does not follow
+//! phases but the difference between the place an object has and the one that holds for its rule: a phase that begins
+//! meanwhile makes it start over, and what the older one wanted is forgotten where the newer one wants something else.
+//! What it may touch and when: [`crate::gate`].
+
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use numamma_hook::sys::PAGE;
+use numamma_hook::{errno, real, say, sys};
+use numamma_plan::plan::{Layout, PagePlan};
+
+use crate::arena::{self, EXTENT_BYTES, Extent};
+use crate::gate::{self, Shared, Step};
+use crate::globals::{self, Global, Standing};
+use crate::kernel::{self, CpuMask, Mode};
+use crate::mapped::{self, Mapped, Ticket};
+use crate::place::{self, Part};
+use crate::state::{self, State, add};
+use crate::steps::{Done, Goal, Pace, step_end};
+use crate::table::{self, Placed};
+use crate::{heap, maps, phases, resolve};
+
+/// Stack of the mover, bytes: it needs some 40 KiB, and glibc takes thread-local storage from it.
+const STACK: usize = 256 << 10;
+/// Longest sleep between two looks whether the program still runs, ns.
+const LOOK_NS: u64 = 500_000_000;
+/// Sleep before variables of libraries are tried again that could not be touched because a library was being unloaded, ns.
+const RETRY_NS: u64 = 10_000_000;
+/// How often that is tried: for a second.
+const TRIES: u32 = 100;
+/// Blocks that one step gives their policy, 1.5 to 3.3 us each: less than a step of moving pages.
+const STEP_BLOCKS: u64 = 256;
+
+/// There may be something to move: wakes the mover or creates it. Takes no lock; signals stay blocked while a thread is made.
+pub fn request() {
+    let Some(shared) = gate::shared() else { return };
+    shared.requests.fetch_add(1, Ordering::SeqCst);
+    let pid = sys::pid();
+    // A new forked child finds 0; a vforked one finds its parent's number, whose mover looks after the same memory.
+    let owner = shared.pid.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire).unwrap_or_else(|p| p);
+    if (owner != 0 && owner != pid) || gate::stopped() {
+        return;
+    }
+    if shared.running.swap(1, Ordering::SeqCst) == 1 {
+        kernel::wake(&shared.requests);
+    } else if !create() {
+        shared.running.store(0, Ordering::SeqCst);
+        static SAID: AtomicBool = AtomicBool::new(false);
+        if !SAID.swap(true, Ordering::Relaxed) {
+            say!("no thread could be created to move pages between phases: only later allocations follow them");
+        }
+    }
+}
+
+/// CPUs the process started with: the thread that begins a phase may be bound to one, where the mover would be in its way.
+struct AtStart(core::cell::UnsafeCell<Option<CpuMask>>);
+
+// SAFETY: written before the first thread of the mover exists, read by it.
+unsafe impl Sync for AtStart {}
+
+static AT_START: AtStart = AtStart(core::cell::UnsafeCell::new(None));
+
+/// Remembers the CPUs the process may use; before any phase can begin.
+pub fn start() {
+    // SAFETY: start-up, see above.
+    unsafe { *AT_START.0.get() = kernel::affinity() };
+}
+
+/// Creates the thread, detached, all signals blocked (glibc keeps its own two open, which setuid needs).
+fn create() -> bool {
+    let Some(create) = real::symbol::pthread_create() else { return false };
+    let _errno = errno::Saved::now();
+    // SAFETY: all-zero sets and attributes are initialised before they are read; the thread gets no argument.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = core::mem::zeroed();
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let mut made = false;
+        if libc::pthread_attr_init(&raw mut attributes) == 0 {
+            libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+            // With much thread-local storage the small stack is refused.
+            for size in [STACK, STACK * 32] {
+                libc::pthread_attr_setstacksize(&raw mut attributes, size);
+                let mut thread = 0;
+                made = create(&raw mut thread, &raw const attributes, body, core::ptr::null_mut()) == 0;
+                if made {
+                    break;
+                }
+            }
+            libc::pthread_attr_destroy(&raw mut attributes);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        made
+    }
+}
+
+unsafe extern "C" fn body(_: *mut c_void) -> *mut c_void {
+    // SAFETY: the name is a C string shorter than 16 bytes; the mask was written before this thread existed.
+    let mask = unsafe {
+        libc::prctl(libc::PR_SET_NAME, c"numamma-mover".as_ptr());
+        &*AT_START.0.get()
+    };
+    if let Some(mask) = mask {
+        kernel::set_mask(mask);
+    }
+    if let (Some(shared), Some(state)) = (gate::shared(), state::get()) {
+        run(shared, state);
+    }
+    core::ptr::null_mut()
+}
+
+fn run(shared: &'static Shared, state: &'static State) {
+    if shared.mover.load(Ordering::Acquire) == 0 {
+        // In a forked child an object may still be marked by its parent's mover.
+        table::for_each(|placed| {
+            if placed.moving
+                && let Some(marked) = table::begin_step(placed.address)
+                && !table::end_step(&marked, &marked)
+            {
+                heap::discard(&marked);
+            }
+        });
+        shared.mover.store(1, Ordering::Release);
+    }
+    let (mut pace, mut tries) = (Pace::default(), 0);
+    loop {
+        // Not inside a step, so that nobody who holds the loader's lock waits for this thread.
+        resolve::catch_up_now();
+        let seen = shared.requests.load(Ordering::SeqCst);
+        let ticket = phases::last_ticket();
+        let (looked_ns, again) = (kernel::clock_ns(), Cell::new(false));
+        let mut mover = Mover { state, shared, seen, pace, looked_ns, again, ended: false };
+        mover.policies();
+        mover.pages();
+        let (interrupted, again) = (mover.interrupted(), mover.again.get());
+        pace = mover.pace;
+        if again && !interrupted && tries < TRIES {
+            tries += 1;
+            kernel::sleep_on(&shared.requests, seen, RETRY_NS);
+            continue;
+        }
+        tries = 0;
+        if !interrupted && !again {
+            phases::finished(state, ticket);
+        }
+        if !another(shared, state, seen) {
+            return;
+        }
+    }
+}
+
+/// Waits for the next request after `seen`; false when the thread shall end.
+fn another(shared: &Shared, state: &State, seen: u32) -> bool {
+    loop {
+        if gate::stopped() {
+            return false;
+        }
+        // A forked child has the times of its parent behind it.
+        let next = if sys::pid() == state.pid { phases::begin_due() } else { None };
+        if shared.requests.load(Ordering::SeqCst) != seen {
+            return true;
+        }
+        if let Some(ns) = next.filter(|_| !program_ended()) {
+            kernel::sleep_on(&shared.requests, seen, ns.min(LOOK_NS));
+            continue;
+        }
+        shared.running.store(0, Ordering::SeqCst);
+        // Who asked before that relied on this thread; who asks after it makes another.
+        let late = shared.requests.load(Ordering::SeqCst) != seen;
+        return late && shared.running.swap(1, Ordering::SeqCst) == 0;
+    }
+}
+
+/// Main thread and all others have ended by pthread_exit: the process ends with this thread.
+fn program_ended() -> bool {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name in parentheses may hold anything; the state follows, and as the 18th field the number of threads.
+    let mut fields = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
+    let zombie = fields.next() == Some("Z");
+    let threads = fields.nth(16).and_then(|n| n.parse::<u32>().ok());
+    zombie && threads.is_some_and(|n| n <= 2)
+}
+
+/// One pass over everything that is placed.
+struct Mover {
+    state: &'static State,
+    shared: &'static Shared,
+    /// Requests when it began.
+    seen: u32,
+    pace: Pace,
+    looked_ns: u64,
+    /// Something could not be touched for the moment.
+    again: Cell<bool>,
+    ended: bool,
+}
+
+/// What is about to be touched, and how to know that it is still there once the step is published.
+enum Owner {
+    Heap(Placed),
+    Mapped(Ticket),
+    Global(&'static Global),
+    Extent,
+}
+
+impl Mover {
+    /// Something newer is wanted, or nothing any more.
+    fn interrupted(&self) -> bool {
+        self.ended || self.shared.requests.load(Ordering::Relaxed) != self.seen || gate::stopped()
+    }
+
+    /// Does `work` on `[start, end)` if that still belongs to `owner`; false when it does not.
+    fn step(&self, owner: &Owner, start: usize, end: usize, work: impl FnOnce()) -> bool {
+        let Some(step) = Step::begin(start, end) else { return false };
+        match owner {
+            Owner::Extent => work(),
+            Owner::Mapped(ticket) if mapped::reliable() && mapped::still(*ticket) => work(),
+            Owner::Global(global) if may_touch(global, &step) => work(),
+            Owner::Heap(placed) => return heap_step(placed, work),
+            Owner::Global(global) => {
+                self.again.set(global.standing().is_some());
+                return false;
+            }
+            Owner::Mapped(_) => return false,
+        }
+        true
+    }
+
+    /// Gives everything whose place is not the one that holds now the policy of that one.
+    fn policies(&mut self) {
+        globals::for_each(|global| self.global_policy(global));
+        table::for_each(|placed| self.heap_policy(&placed));
+        mapped::for_each_entry(|ticket, m| self.mapped_policy(ticket, m));
+        arena::for_each(|start, extent| self.extent_policy(start, extent));
+    }
+
+    /// The placing that holds now for `rule`, if it is another than `placing`.
+    fn newer(&self, rule: usize, placing: usize) -> Option<usize> {
+        let now = self.state.rules.get(rule)?.now();
+        (now != placing && !self.interrupted()).then_some(now)
+    }
+
+    fn global_policy(&self, global: &'static Global) {
+        let Some(before) = global.standing() else { return };
+        let Some(now) = self.newer(global.rule, before.placing) else { return };
+        let Some(mut plan) = global.plan(self.state, now, 0) else { return };
+        let old = global.plan(self.state, before.placing, before.block).map_or(0, |p| p.run_count());
+        let last = global.parts.last().map_or(0, |p| p.first + p.pages);
+        let mut after = None;
+        self.step(&Owner::Global(global), global.base, global.base + last as usize * PAGE, || {
+            let set = |plan: &PagePlan<'_>| global.parts.iter().try_for_each(|p| policy(plan, global.base, *p, 0));
+            if self.exchange(global.rule, &mut plan, old, set) {
+                let block = plan.block_pages().unwrap_or(0);
+                after = Some(Standing { placing: now, waiting: plan.layout != Layout::Default, block });
+            }
+        });
+        if let Some(after) = after {
+            global.set(before, after);
+        }
+    }
+
+    fn heap_policy(&self, seen: &Placed) {
+        let Some(now) = self.newer(seen.rule, seen.placing) else { return };
+        let Some(step) = Step::begin(seen.address, seen.address + seen.mapped()) else { return };
+        let Some(before) = table::begin_step(seen.address) else { return };
+        let mut after = before;
+        let old = heap::plan_of(self.state, &before).map_or(0, |p| p.run_count());
+        let pages = (before.mapped() / PAGE) as u64;
+        // Another object than the one seen before has come by the place that holds now, or is met again.
+        let same = before.rule == seen.rule && before.placing == seen.placing;
+        let plan = self.state.plan(before.rule, now, before.size as u64, pages).filter(|_| same);
+        if let Some(mut plan) = plan {
+            let node = local(&plan, before.node);
+            let set = |plan: &PagePlan<'_>| policy(plan, before.address, Part { first: 0, pages }, node);
+            if self.exchange(before.rule, &mut plan, old, set) {
+                let (block, waiting) = (plan.block_pages().unwrap_or(0), plan.layout != Layout::Default);
+                after = Placed { placing: now, node, block, waiting, ..before };
+            }
+        }
+        if !table::end_step(&before, &after) {
+            heap::discard(&after);
+        }
+        drop(step);
+    }
+
+    /// Sets a policy and keeps the budget of mappings: what the old plan took is given back first.
+    fn exchange(
+        &self,
+        rule: usize,
+        plan: &mut PagePlan<'_>,
+        old: u64,
+        set: impl FnOnce(&PagePlan<'_>) -> Result<(), i32>,
+    ) -> bool {
+        let Some(found) = self.state.rules.get(rule) else { return false };
+        self.state.give_mappings(old);
+        if !place::fit(self.state, rule, plan) {
+            add(&self.state.mappings, old);
+            return false;
+        }
+        if let Err(error) = set(plan) {
+            place::refused(found.rule.name(), error);
+            self.state.give_mappings(plan.run_count());
+            add(&self.state.mappings, old);
+            return false;
+        }
+        found.counters.block.store(plan.block_pages().unwrap_or(0) * PAGE as u64, Ordering::Relaxed);
+        true
+    }
+
+    fn mapped_policy(&self, ticket: Ticket, m: Mapped) {
+        let Some(now) = self.newer(m.rule, m.placing) else { return };
+        let next = Mapped { placing: now, ..m };
+        let Some(plan) = maps::plan_of(self.state, &next).filter(|p| p.run_count() <= self.state.budget()) else {
+            return;
+        };
+        let node = local(&plan, m.node);
+        let whole = m.part();
+        let chunk = plan.block_pages().map_or(whole.pages, |block| block.saturating_mul(STEP_BLOCKS)).max(1);
+        let (mut first, end) = (whole.first, whole.first + whole.pages);
+        while first < end {
+            let part = Part { first, pages: chunk.min(end - first) };
+            let at = m.object + first as usize * PAGE;
+            let mut done = Ok(());
+            let there = self.step(&Owner::Mapped(ticket), at, at + part.pages as usize * PAGE, || {
+                done = policy(&plan, m.object, part, node);
+            });
+            if !there || done.is_err() || self.interrupted() {
+                return;
+            }
+            first += part.pages;
+        }
+        let waiting = plan.layout != Layout::Default;
+        // When it went meanwhile there is nothing to note.
+        let _ = mapped::change(ticket, &Mapped { node, waiting, ..next });
+        if let (Some(block), Some(rule)) = (plan.block_pages(), self.state.rules.get(m.rule)) {
+            rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn extent_policy(&self, start: usize, extent: Extent) -> Extent {
+        let follows = self.state.rules.get(extent.rule).is_some_and(arena::can_follow);
+        let Some(now) = self.newer(extent.rule, extent.placing).filter(|_| follows) else { return extent };
+        let after = Extent { placing: now, waiting: true, ..extent };
+        let Some(plan) = after.plan(self.state) else { return extent };
+        let mut done = Err(0);
+        self.step(&Owner::Extent, start, start + EXTENT_BYTES, || {
+            done = policy(&plan, start, Part { first: 0, pages: plan.pages }, extent.node);
+        });
+        if done.is_ok() { after } else { extent }
+    }
+
+    /// Moves the resident pages of everything whose policy is new.
+    fn pages(&mut self) {
+        globals::for_each(|global| self.global_pages(global));
+        table::for_each(|placed| self.heap_pages(&placed));
+        mapped::for_each_entry(|ticket, m| self.mapped_pages(ticket, &m));
+        arena::for_each(|start, extent| self.extent_pages(start, extent));
+    }
+
+    fn global_pages(&mut self, global: &'static Global) {
+        let Some(before) = global.standing().filter(|s| s.waiting && !self.interrupted()) else { return };
+        let Some(plan) = global.plan(self.state, before.placing, before.block) else { return };
+        let goal = Goal::new(&plan, global.base, 0, self.state.machine.thp);
+        let owner = Owner::Global(global);
+        let moved = global.parts.iter().all(|part| self.range(&owner, &goal, global.rule, global.base, *part));
+        if moved {
+            global.set(before, Standing { waiting: false, ..before });
+        }
+    }
+
+    fn heap_pages(&mut self, placed: &Placed) {
+        if !placed.waiting || self.interrupted() {
+            return;
+        }
+        let Some(plan) = heap::plan_of(self.state, placed) else { return };
+        let goal = Goal::new(&plan, placed.address, placed.node, self.state.machine.thp);
+        let part = Part { first: 0, pages: plan.pages };
+        if !self.range(&Owner::Heap(*placed), &goal, placed.rule, placed.address, part) {
+            return;
+        }
+        let Some(step) = Step::begin(placed.address, placed.address + placed.mapped()) else { return };
+        let Some(before) = table::begin_step(placed.address) else { return };
+        let waiting = before.waiting && !is_same(&before, placed);
+        let after = Placed { waiting, ..before };
+        if !table::end_step(&before, &after) {
+            heap::discard(&after);
+        }
+        drop(step);
+    }
+
+    fn mapped_pages(&mut self, ticket: Ticket, m: &Mapped) {
+        if !m.waiting || self.interrupted() {
+            return;
+        }
+        let Some(plan) = maps::plan_of(self.state, m) else { return };
+        let goal = Goal::new(&plan, m.object, local(&plan, m.node), self.state.machine.thp);
+        if self.range(&Owner::Mapped(ticket), &goal, m.rule, m.object, m.part()) {
+            // When it went meanwhile there is nothing to note.
+            let _ = mapped::change(ticket, &Mapped { waiting: false, ..*m });
+        }
+    }
+
+    fn extent_pages(&mut self, start: usize, extent: Extent) -> Extent {
+        let Some(plan) = extent.plan(self.state).filter(|_| extent.waiting && !self.interrupted()) else {
+            return extent;
+        };
+        let goal = Goal::new(&plan, start, extent.node, self.state.machine.thp);
+        let part = Part { first: 0, pages: plan.pages };
+        let moved = self.range(&Owner::Extent, &goal, extent.rule, start, part);
+        Extent { waiting: extent.waiting && !moved, ..extent }
+    }
+
+    /// Moves the pages of `part` of the object at `base`, step by step with rests; false when that was not finished.
+    fn range(&mut self, owner: &Owner, goal: &Goal<'_>, rule: usize, base: usize, part: Part) -> bool {
+        let statistics = phases::of_rule(self.state, rule);
+        let mut at = base + part.first as usize * PAGE;
+        let end = at + part.pages as usize * PAGE;
+        while at < end {
+            if self.interrupted() {
+                return false;
+            }
+            let stop = step_end(at, end);
+            let began = kernel::clock_ns();
+            let mut done = Done::default();
+            let there = self.step(owner, at, stop, || done = goal.step(at, stop));
+            let worked = kernel::clock_ns().saturating_sub(began);
+            if let Some(statistics) = statistics {
+                add(&statistics.moved, done.moved);
+                add(&statistics.failed, done.failed);
+                add(&statistics.worked_ns, worked);
+            }
+            if !there {
+                return false;
+            }
+            self.rest(worked);
+            at = stop;
+        }
+        true
+    }
+
+    /// Rests after enough work; phases whose time has come begin meanwhile, and interrupt.
+    fn rest(&mut self, worked_ns: u64) {
+        let Some(ns) = self.pace.worked(worked_ns) else { return };
+        kernel::sleep_on(&self.shared.requests, self.seen, ns);
+        if sys::pid() == self.state.pid {
+            phases::begin_due();
+        }
+        let now = kernel::clock_ns();
+        if now.saturating_sub(self.looked_ns) > LOOK_NS {
+            self.looked_ns = now;
+            self.ended = program_ended();
+        }
+    }
+}
+
+/// Gives `part` of the object at `base` its memory policy; resident pages stay where they are.
+fn policy(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Result<(), i32> {
+    if plan.layout == Layout::Default {
+        return kernel::mbind(base + part.first as usize * PAGE, part.pages as usize * PAGE, Mode::Default, &[], false);
+    }
+    place::apply(plan, base, part, node, false)
+}
+
+/// Node of a `local` object under `plan`: the one it remembers, if that is among its nodes.
+fn local(plan: &PagePlan<'_>, node: u32) -> u32 {
+    if plan.layout != Layout::Local || plan.nodes.contains(&node) {
+        node
+    } else {
+        plan.nodes.first().copied().unwrap_or(node)
+    }
+}
+
+/// Whether a global is there and stays while `step` lasts.
+fn may_touch(global: &Global, step: &Step) -> bool {
+    global.program || (step.nothing_unloads() && !resolve::pending() && global.standing().is_some())
+}
+
+/// What is at the address of `placed` is that object, in the state it had.
+fn is_same(now: &Placed, placed: &Placed) -> bool {
+    (now.rule, now.placing, now.waiting, now.mapped()) == (placed.rule, placed.placing, placed.waiting, placed.mapped())
+}
+
+/// A step on a heap object that was `placed` when it was looked up.
+fn heap_step(placed: &Placed, work: impl FnOnce()) -> bool {
+    let Some(before) = table::begin_step(placed.address) else { return false };
+    let same = is_same(&before, placed);
+    if same {
+        work();
+    }
+    if !table::end_step(&before, &before) {
+        heap::discard(&before);
+        return false;
+    }
+    same
+}
