@@ -9,7 +9,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use serde::{Deserialize, Serialize};
 
 /// What the preload wrote at the program's end.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub struct Report {
     /// Process that wrote it.
     pub pid: u32,
@@ -19,6 +19,9 @@ pub struct Report {
     pub problem: Option<String>,
     /// One per rule of the policy.
     pub objects: Vec<ObjectReport>,
+    /// One per phase of the policy.
+    #[serde(default)]
+    pub phases: Vec<PhaseReport>,
 }
 
 /// What became of one rule: all its instances together.
@@ -46,8 +49,36 @@ pub struct ObjectReport {
     pub pages_on_plan: u64,
     /// And pages elsewhere.
     pub pages_off_plan: u64,
+    /// And pages that still waited to be moved to the place of a phase when the program ended or gave them up.
+    #[serde(default)]
+    pub pages_waiting: u64,
     /// Block size in use in bytes, 0 when there is none.
     pub block: u64,
+}
+
+/// What happened in one phase of the policy, all times it began together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PhaseReport {
+    /// As in the policy file.
+    pub name: String,
+    /// How often it began.
+    pub times: u64,
+    /// Seconds from the program's start to the first time; none when it never began.
+    pub begun: Option<f64>,
+    /// What began it last: `time`, `allocation` or `call`.
+    pub how: Option<String>,
+    /// Pages of 4 KiB that were brought to another node for it.
+    pub pages_moved: u64,
+    /// Pages that should have been and could not.
+    pub pages_not_moved: u64,
+    /// Bytes of the pages that were moved.
+    pub bytes: u64,
+    /// Seconds that the moving thread worked for it.
+    pub worked: f64,
+    /// Seconds from its beginnings until all was moved, rests included.
+    pub took: f64,
+    /// Everything was moved; not when the program ended or another phase began before.
+    pub finished: bool,
 }
 
 /// Outcome for one object.
@@ -58,6 +89,8 @@ pub enum Verdict {
     OnPlan,
     /// At least one page is elsewhere.
     OffPlan,
+    /// At least one page was not moved to the place of a phase in time, none is elsewhere.
+    Waiting,
     /// Nothing of that name, or no allocation from that call site.
     NotFound,
     /// Found, but not placed: the policy leaves it alone or no instance has a whole page.
@@ -71,6 +104,7 @@ impl Verdict {
         match self {
             Verdict::OnPlan => "on plan",
             Verdict::OffPlan => "OFF PLAN",
+            Verdict::Waiting => "NOT MOVED YET",
             Verdict::NotFound => "NOT FOUND",
             Verdict::Left => "left alone",
             Verdict::Unplaced => "NOT PLACED",
@@ -83,6 +117,8 @@ impl ObjectReport {
     pub fn verdict(&self) -> Verdict {
         if self.pages_off_plan > 0 {
             Verdict::OffPlan
+        } else if self.pages_waiting > 0 {
+            Verdict::Waiting
         } else if self.instances == 0 {
             Verdict::NotFound
         } else if self.unplaced > 0 {
@@ -110,6 +146,8 @@ pub struct Answer {
     pub problem: Option<String>,
     /// Objects.
     pub objects: Vec<JsonObject>,
+    /// Phases.
+    pub phases: Vec<PhaseReport>,
 }
 
 /// One object of the answer.
@@ -124,17 +162,18 @@ pub struct JsonObject {
 /// Reads the report and judges it; `ending` describes how the program ended, `None` for a normal exit.
 pub fn judge(report: &Path, program: &str, policy: &str, exit_status: u8, ending: Option<String>) -> Answer {
     let read = fs::read_to_string(report);
-    let (found, problem) = match read {
+    let nothing = |problem: String| (Vec::new(), Vec::new(), Some(problem));
+    let (found, phases, problem) = match read {
         Ok(text) => match serde_json::from_str::<Report>(&text) {
-            Ok(r) => (r.objects, r.problem.map(|p| format!("nothing was placed: {p}"))),
-            Err(e) => (Vec::new(), Some(format!("the library's report cannot be read: {e}"))),
+            Ok(r) => (r.objects, r.phases, r.problem.map(|p| format!("nothing was placed: {p}"))),
+            Err(e) => nothing(format!("the library's report cannot be read: {e}")),
         },
-        Err(_) => (Vec::new(), Some(no_report(ending))),
+        Err(_) => nothing(no_report(ending)),
     };
     let objects: Vec<JsonObject> =
         found.into_iter().map(|counts| JsonObject { verdict: counts.verdict(), counts }).collect();
     let ok = problem.is_none() && objects.iter().all(|o| matches!(o.verdict, Verdict::OnPlan | Verdict::Left));
-    Answer { program: program.to_owned(), policy: policy.to_owned(), exit_status, ok, problem, objects }
+    Answer { program: program.to_owned(), policy: policy.to_owned(), exit_status, ok, problem, objects, phases }
 }
 
 fn no_report(ending: Option<String>) -> String {
@@ -186,6 +225,9 @@ impl Answer {
         if !self.objects.is_empty() {
             text.push_str(&format!("{table}\n"));
         }
+        for phase in &self.phases {
+            text.push_str(&phase.text());
+        }
         text.push_str(&self.summary());
         text
     }
@@ -203,10 +245,38 @@ impl Answer {
         if self.ok {
             return format!("numamma: all {present} present pages are on plan");
         }
+        let waiting: u64 = self.objects.iter().map(|o| o.counts.pages_waiting).sum();
+        let waited = match waiting {
+            0 => String::new(),
+            n => format!(", {n} had not been moved yet when the program ended or gave them up"),
+        };
         format!(
-            "numamma: {off} of {present} present pages are off plan; {} objects not found, {} not placed",
+            "numamma: {off} of {present} present pages are off plan{waited}; {} objects not found, {} not placed",
             count(Verdict::NotFound),
             count(Verdict::Unplaced)
+        )
+    }
+}
+
+impl PhaseReport {
+    /// A line for people.
+    fn text(&self) -> String {
+        let (Some(begun), Some(how)) = (self.begun, &self.how) else {
+            return format!("phase {}: never began\n", self.name);
+        };
+        let often = if self.times > 1 { format!(", {} times, last", self.times) } else { ",".to_owned() };
+        let failed = match self.pages_not_moved {
+            0 => String::new(),
+            n => format!(", {n} could not be moved"),
+        };
+        let end = if self.finished { "" } else { "; not finished" };
+        format!(
+            "phase {}: began at {begun:.2} s{often} by {how}; {} pages ({:.1} MiB) moved{failed}, {:.3} s of work in {:.3} s{end}\n",
+            self.name,
+            self.pages_moved,
+            self.bytes as f64 / f64::from(1 << 20),
+            self.worked,
+            self.took,
         )
     }
 }
