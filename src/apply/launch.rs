@@ -79,7 +79,8 @@ pub fn read_policy(path: &Path, machine: &Machine) -> Result<Policy, String> {
     let policy = check::parse(&text).map_err(|e| format!("{show}: {e}"))?;
     let existing = machine.memory_node_ids();
     for rule in &policy.objects {
-        if let Some(Err(e)) = rule.place.nodes.as_deref().map(|list| nodes::parse(list, &existing)) {
+        let lists = std::iter::once(&rule.place).chain(rule.phases.values()).filter_map(|p| p.nodes.as_deref());
+        if let Some(e) = lists.filter_map(|list| nodes::parse(list, &existing).err()).next() {
             return Err(format!("{show}: object {}: {e}", rule.name()));
         }
     }

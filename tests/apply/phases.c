@@ -170,7 +170,7 @@ int main(int argc, char **argv) {
         if (plugin && n % 4 == 3) {
             void *lib = dlopen(plugin, RTLD_NOW);
             CHECK(lib);
-            char *data = dlsym(lib, "plugin_table");
+            char *data = dlsym(lib, "plugin_state");
             CHECK(data);
             data[PAGE] = 9;
             numamma_phase(names[(n + 1) % 3]);

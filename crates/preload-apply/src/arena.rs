@@ -21,7 +21,7 @@ use numamma_plan::policy::PolicyKind;
 
 use crate::place::{self, Part};
 use crate::state::{Rule, State};
-use crate::{binding, check, kernel, migrate};
+use crate::{binding, check, kernel, mover};
 
 /// Address space set aside, once the first small object is to be placed. Not memory: nothing is readable before it is
 /// handed out. Where that much is refused (`ulimit -v`), small objects are not placed.
@@ -375,7 +375,7 @@ fn extent(state: &'static State, home: &Home) -> Option<usize> {
     EXTENTS.get(at / EXTENT)?.store(fresh.word(), Ordering::Release);
     // A phase that began in between may have been over the extents already.
     if state.rules.get(index).is_some_and(|r| r.now() != placing) {
-        migrate::request();
+        mover::request();
     }
     Some(start)
 }

@@ -23,7 +23,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 
-use numamma_hook::sys;
+use numamma_hook::{say, sys};
 
 use crate::kernel;
 
@@ -132,7 +132,9 @@ fn over(shared: &Shared, step: u32) {
         kernel::sleep_on(&shared.step, step, LOOK_NS);
         waited += LOOK_NS;
         if waited > DEAD_NS {
-            shared.stopped.store(1, Ordering::Release);
+            if shared.stopped.swap(1, Ordering::AcqRel) == 0 {
+                say!("the thread that moves pages between phases does not go on; nothing is moved any more");
+            }
             return;
         }
     }

@@ -15,7 +15,7 @@ use crate::kernel::Residency;
 use crate::loaded::Loaded;
 use crate::place::{self, Part};
 use crate::state::{Rule, State, add};
-use crate::{check, kernel, migrate};
+use crate::{check, kernel, mover};
 
 /// One placed global.
 pub struct Global {
@@ -173,7 +173,7 @@ pub fn place_all(state: &'static State, module: &Loaded, found: Vec<Found>) {
         remember(global);
         // A phase that began in between may have been over the list already.
         if placing != Some(rule.now()) {
-            migrate::request();
+            mover::request();
         }
     }
 }

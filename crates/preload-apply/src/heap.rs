@@ -15,7 +15,7 @@ use numamma_plan::plan::{HUGE_PAGE, PagePlan};
 use crate::place::{self, Part};
 use crate::state::{self, State, add};
 use crate::table::{self, Placed};
-use crate::{arena, binding, check, gate, kernel, migrate, sites};
+use crate::{arena, binding, check, gate, kernel, mover, sites};
 
 type Ptr = *mut c_void;
 
@@ -82,7 +82,7 @@ fn map_placed(state: &'static State, index: usize, size: usize, align: usize) ->
     if done.is_ok() && table::reserve(address) && table::insert(&placed) {
         // A phase that began in between may have been over the table already.
         if rule.now() != placing {
-            migrate::request();
+            mover::request();
         }
         return Some(placed);
     }

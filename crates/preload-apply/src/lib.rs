@@ -27,6 +27,7 @@ mod loaded;
 mod mapped;
 mod maps;
 mod migrate;
+mod mover;
 mod phases;
 mod place;
 mod report;

@@ -13,7 +13,7 @@ use numamma_plan::plan::PagePlan;
 use crate::mapped::{self, Mapped};
 use crate::place::{self, Part};
 use crate::state::{self, State, add};
-use crate::{binding, check, gate, migrate, sites};
+use crate::{binding, check, gate, mover, sites};
 
 type Ptr = *mut c_void;
 
@@ -97,7 +97,7 @@ fn place_whole(state: &'static State, m: &Mapped, resident: bool) -> bool {
     mapped::insert(m);
     // A phase that began in between may have been over the list already.
     if state.rules.get(m.rule).is_some_and(|r| r.now() != m.placing) {
-        migrate::request();
+        mover::request();
     }
     true
 }

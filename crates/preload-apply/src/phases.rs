@@ -14,7 +14,7 @@ use numamma_hook::{errno, say, sys};
 
 use crate::kernel::clock_ns;
 use crate::state::{self, State, add};
-use crate::{gate, migrate};
+use crate::{gate, mover};
 
 /// What began a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub fn start(state: &'static State) {
     begin_due();
     let timed = declared.iter().enumerate().any(|(i, p)| p.after.is_some_and(|s| s > 0.0) && listed(i));
     if timed {
-        migrate::request();
+        mover::request();
     }
 }
 
@@ -126,7 +126,7 @@ fn begin(index: usize, how: How) {
     }
     if anything {
         found.unfinished.store(true, Ordering::Release);
-        migrate::request();
+        mover::request();
     }
 }
 

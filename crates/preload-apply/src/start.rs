@@ -23,7 +23,7 @@ use numamma_plan::{check, plan};
 use crate::elf::Elf;
 use crate::kernel::{self, Mode};
 use crate::state::{self, Placing, Rule, State};
-use crate::{arena, binding, heap, migrate, phases, report, resolve, sites, table};
+use crate::{arena, binding, heap, mover, phases, report, resolve, sites, table};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
 const EXIT_CONFIG: i32 = 78;
@@ -139,7 +139,7 @@ fn load(path: OsString) -> Result<(), String> {
         mappings: AtomicU64::new(0),
     });
     binding::start(state);
-    migrate::start();
+    mover::start();
     phases::start(state);
     resolve::now();
     Ok(())

@@ -1,7 +1,9 @@
 //! Moving the pages of one object in bounded steps.
 
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering};
 
+use numamma_hook::say;
 use numamma_hook::sys::PAGE;
 use numamma_plan::machine::Thp;
 use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
@@ -88,7 +90,13 @@ impl<'a> Goal<'a> {
         pages.iter_mut().enumerate().for_each(|(i, p)| *p = start + i * PAGE);
         let Some(pages) = pages.get(..count) else { return Done::default() };
         let Some(status) = status.get_mut(..count) else { return Done::default() };
-        if kernel::page_nodes(pages, status).is_err() {
+        if let Err(error) = kernel::page_nodes(pages, status) {
+            static SAID: AtomicBool = AtomicBool::new(false);
+            if !SAID.swap(true, Ordering::Relaxed) {
+                say!(
+                    "cannot move pages between phases (move_pages, error {error}); those that exist stay where they are"
+                );
+            }
             return Done::default();
         }
         let whole = count == BATCH && start.is_multiple_of(HUGE_PAGE as usize);
