@@ -95,7 +95,7 @@ fn nothing_is_lost_while_phases_change() {
     }
     let phases = report["phases"].as_array().expect("phases");
     for phase in &phases[..3] {
-        assert!(phase["times"].as_u64().is_some_and(|n| n > 50), "{phase}");
+        assert!(phase["times"].as_u64().is_some_and(|n| n > 10), "{phase}");
         assert!(phase["worked"].as_f64().is_some_and(|s| s > 0.0), "{phase}");
         assert_eq!((&phase["how"], &phase["pages_moved"]), (&"call".into(), &0.into()), "{phase}");
     }
