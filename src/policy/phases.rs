@@ -180,7 +180,7 @@ mod tests {
             note(&mut rule, Verdict { places: all.collect(), words: String::new() });
             rule
         };
-        let mut rules = vec![rule(&[10.004, 61.0]), rule(&[11.5]), rule(&[])];
+        let mut rules = [rule(&[10.004, 61.0]), rule(&[11.5]), rule(&[])];
         let phases = declare(rules.iter_mut(), 100.0);
         let shown: Vec<_> = phases.iter().map(|p| (p.name.as_str(), p.after)).collect();
         assert_eq!(shown, [("phase-2", Some(10.0)), ("phase-3", Some(61.0))]);
