@@ -15,7 +15,7 @@ __attribute__((noinline)) char *grab(size_t size) {
 
 static void *last(void *arg) {
     (void)arg;
-    usleep(200000);
+    usleep(1000000);
     grab(300000);
     grab(400000);
     puts("done");
