@@ -85,7 +85,8 @@ pub fn read_policy(path: &Path, machine: &Machine) -> Result<Policy, String> {
     let rank = ranks::this_rank();
     for rule in policy.objects.iter().filter(|r| ranks::applies(r.ranks.as_deref(), rank)) {
         let available = machine.available(&existing);
-        if let Some(Err(e)) = rule.place.nodes.as_deref().map(|list| nodes::parse(list, available)) {
+        let lists = std::iter::once(&rule.place).chain(rule.phases.values()).filter_map(|p| p.nodes.as_deref());
+        if let Some(e) = lists.filter_map(|list| nodes::parse(list, available).err()).next() {
             return Err(format!("{show}: object {}: {e}", rule.name()));
         }
     }

@@ -11,7 +11,7 @@ use numamma_plan::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// What the preload wrote at the program's end.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub struct Report {
     /// Process that wrote it.
     pub pid: u32,
@@ -21,6 +21,9 @@ pub struct Report {
     pub problem: Option<String>,
     /// One per rule of the policy.
     pub objects: Vec<ObjectReport>,
+    /// One per phase of the policy.
+    #[serde(default)]
+    pub phases: Vec<PhaseReport>,
 }
 
 /// What became of one rule: all its instances together.
@@ -48,6 +51,9 @@ pub struct ObjectReport {
     pub pages_on_plan: u64,
     /// And pages elsewhere.
     pub pages_off_plan: u64,
+    /// And pages that still waited to be moved to the place of a phase when the program ended or gave them up.
+    #[serde(default)]
+    pub pages_waiting: u64,
     /// Block size in use in bytes, 0 when there is none.
     pub block: u64,
     /// Instances that the kernel refused to place, and the last error it gave.
@@ -76,6 +82,31 @@ pub struct ObjectReport {
     pub reasons: BTreeMap<String, u64>,
 }
 
+/// What happened in one phase of the policy, all times it began together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PhaseReport {
+    /// As in the policy file.
+    pub name: String,
+    /// How often it began.
+    pub times: u64,
+    /// Seconds from the program's start to the first time; none when it never began.
+    pub begun: Option<f64>,
+    /// What began it last: `time`, `allocation` or `call`.
+    pub how: Option<String>,
+    /// Pages of 4 KiB that were brought to another node for it.
+    pub pages_moved: u64,
+    /// Pages that should have been and could not.
+    pub pages_not_moved: u64,
+    /// Bytes of the pages that were moved.
+    pub bytes: u64,
+    /// Seconds that the moving thread worked for it.
+    pub worked: f64,
+    /// Seconds from its beginnings until all was moved, rests included.
+    pub took: f64,
+    /// Everything was moved; not when the program ended or another phase began before.
+    pub finished: bool,
+}
+
 /// Outcome for one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -84,6 +115,8 @@ pub enum Verdict {
     OnPlan,
     /// At least one page is elsewhere.
     OffPlan,
+    /// At least one page was not moved to the place of a phase in time, none is elsewhere.
+    Waiting,
     /// Nothing of that name, or no allocation from that call site.
     NotFound,
     /// Found, but not placed: the policy leaves it alone or no instance has a whole page.
@@ -97,6 +130,7 @@ impl Verdict {
         match self {
             Verdict::OnPlan => "on plan",
             Verdict::OffPlan => "OFF PLAN",
+            Verdict::Waiting => "NOT MOVED YET",
             Verdict::NotFound => "NOT FOUND",
             Verdict::Left => "left alone",
             Verdict::Unplaced => "NOT PLACED",
@@ -116,9 +150,20 @@ impl ObjectReport {
             (&mut self.pages_present, other.pages_present),
             (&mut self.pages_on_plan, other.pages_on_plan),
             (&mut self.pages_off_plan, other.pages_off_plan),
+            (&mut self.pages_waiting, other.pages_waiting),
+            (&mut self.pages_swapped, other.pages_swapped),
+            (&mut self.refused, other.refused),
+            (&mut self.over_budget, other.over_budget),
+            (&mut self.out_of_reach, other.out_of_reach),
+            (&mut self.mbind_calls, other.mbind_calls),
+            (&mut self.place_ns, other.place_ns),
         ] {
             *sum += more;
         }
+        for (reason, pages) in &other.reasons {
+            *self.reasons.entry(reason.clone()).or_default() += pages;
+        }
+        self.error = if other.error == 0 { self.error } else { other.error };
         self.block = self.block.max(other.block);
     }
 
@@ -126,6 +171,8 @@ impl ObjectReport {
     pub fn verdict(&self) -> Verdict {
         if self.pages_off_plan > 0 {
             Verdict::OffPlan
+        } else if self.pages_waiting > 0 {
+            Verdict::Waiting
         } else if self.instances == 0 {
             Verdict::NotFound
         } else if self.unplaced > 0 {
@@ -173,6 +220,8 @@ pub struct Answer {
     pub problem: Option<String>,
     /// Objects.
     pub objects: Vec<JsonObject>,
+    /// Phases.
+    pub phases: Vec<PhaseReport>,
 }
 
 /// One object of the answer.
@@ -188,12 +237,14 @@ pub struct JsonObject {
 /// how the program ended, `None` for a normal exit.
 pub fn judge(report: &Path, program: &str, policy: &str, exit_status: u8, ending: Option<String>) -> Answer {
     let mut found: Vec<ObjectReport> = Vec::new();
+    let mut phases: Vec<PhaseReport> = Vec::new();
     let mut problem = None;
     let texts = take_reports(report);
     for text in &texts {
         match serde_json::from_str::<Report>(text) {
             Ok(r) => {
                 merge(&mut found, r.objects);
+                merge_phases(&mut phases, r.phases);
                 problem = problem.or(r.problem.map(|p| format!("nothing was placed: {p}")));
             }
             Err(e) => problem = Some(format!("the library's report cannot be read: {e}")),
@@ -206,7 +257,17 @@ pub fn judge(report: &Path, program: &str, policy: &str, exit_status: u8, ending
         found.into_iter().map(|counts| JsonObject { verdict: counts.verdict(), counts }).collect();
     let ok = problem.is_none() && objects.iter().all(|o| matches!(o.verdict, Verdict::OnPlan | Verdict::Left));
     let (program, policy) = (program.to_owned(), policy.to_owned());
-    Answer { program, policy, exit_status, processes: texts.len(), ok, problem, objects }
+    Answer { program, policy, exit_status, processes: texts.len(), ok, problem, objects, phases }
+}
+
+/// Adds the phases of one process to those of the others.
+fn merge_phases(all: &mut Vec<PhaseReport>, of_one: Vec<PhaseReport>) {
+    for phase in of_one {
+        match all.iter_mut().find(|p| p.name == phase.name) {
+            Some(known) => known.add(&phase),
+            None => all.push(phase),
+        }
+    }
 }
 
 /// The texts of all reports whose name is that of `report` with a rank for its `%r`, in the order of the ranks.
@@ -298,6 +359,9 @@ impl Answer {
         for o in &self.objects {
             o.counts.explanations().iter().for_each(|line| text.push_str(&format!("  {}: {line}\n", o.counts.name)));
         }
+        for phase in &self.phases {
+            text.push_str(&phase.text());
+        }
         text.push_str(&self.summary());
         text
     }
@@ -316,10 +380,54 @@ impl Answer {
             let of = if self.processes > 1 { format!(" of {} processes", self.processes) } else { String::new() };
             return format!("numamma: all {present} present pages{of} are on plan");
         }
+        let waiting: u64 = self.objects.iter().map(|o| o.counts.pages_waiting).sum();
+        let waited = match waiting {
+            0 => String::new(),
+            n => format!(", {n} had not been moved yet when the program ended or gave them up"),
+        };
         format!(
-            "numamma: {off} of {present} present pages are off plan; {} objects not found, {} not placed",
+            "numamma: {off} of {present} present pages are off plan{waited}; {} objects not found, {} not placed",
             count(Verdict::NotFound),
             count(Verdict::Unplaced)
+        )
+    }
+}
+
+impl PhaseReport {
+    /// Adds the same phase of another process; times are the longest.
+    fn add(&mut self, other: &PhaseReport) {
+        self.times += other.times;
+        self.begun = match (self.begun, other.begun) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.how = self.how.take().or_else(|| other.how.clone());
+        self.pages_moved += other.pages_moved;
+        self.pages_not_moved += other.pages_not_moved;
+        self.bytes += other.bytes;
+        self.worked += other.worked;
+        self.took = self.took.max(other.took);
+        self.finished &= other.finished;
+    }
+
+    /// A line for people.
+    fn text(&self) -> String {
+        let (Some(begun), Some(how)) = (self.begun, &self.how) else {
+            return format!("phase {}: never began\n", self.name);
+        };
+        let often = if self.times > 1 { format!(", {} times, last", self.times) } else { ",".to_owned() };
+        let failed = match self.pages_not_moved {
+            0 => String::new(),
+            n => format!(", {n} could not be moved"),
+        };
+        let end = if self.finished { "" } else { "; not finished" };
+        format!(
+            "phase {}: began at {begun:.2} s{often} by {how}; {} pages ({:.1} MiB) moved{failed}, {:.3} s of work in {:.3} s{end}\n",
+            self.name,
+            self.pages_moved,
+            self.bytes as f64 / f64::from(1 << 20),
+            self.worked,
+            self.took,
         )
     }
 }

@@ -33,25 +33,8 @@ pub(super) fn choose(
 ) -> Result<Choice, String> {
     let world = scene.world;
     let demands = Demands::of(world, entry, Some(pattern));
-    let price = |placement: &Placement<'_>| price(scene, &demands, placement, taken);
-    let (first, first_bytes, _) = price(&Placement::first_touch(world, entry));
-    let mut priced: Vec<Priced> = Vec::new();
-    let mut too_big = None;
-    for choice in choices {
-        // What cannot be planned would be refused by the apply library, too.
-        let placement = match &choice.numbered {
-            Some(nodes) => Ok(Placement::of_instances(world, entry, nodes)),
-            None => Placement::of(world, entry, &choice.place, note),
-        };
-        let Ok(placement) = placement else { continue };
-        let (outcome, bytes, spills) = price(&placement);
-        if spills && choice.place.policy == PolicyKind::Bind {
-            // The kernel kills a program whose bound node is full.
-            too_big = choice.place.nodes;
-            continue;
-        }
-        priced.push(Priced { choice, outcome, bytes, spills });
-    }
+    let (first, first_bytes, _) = price(scene, &demands, &Placement::first_touch(world, entry), taken);
+    let (priced, too_big) = price_all(scene, entry, &demands, choices, note, taken);
     let map = PageMap::best(world, entry, &demands, taken).map(|m| m.outcome);
     let best = priced.iter().map(|p| p.outcome).chain(map).chain([first]).map(|o| o.time_ns).fold(f64::MAX, f64::min);
     let Some(chosen) = simplest(priced, best) else {
@@ -72,6 +55,52 @@ pub(super) fn choose(
     let words = [chosen.choice.remark, too_big, full, Some(price)];
     let remark = words.into_iter().flatten().collect::<Vec<_>>().join("; ");
     Ok(Choice { remark: Some(remark), ..chosen.choice })
+}
+
+/// Prices the choices that can be planned; besides, the node of one that it is too big for.
+fn price_all(
+    scene: &Scene<'_>,
+    entry: &Entry,
+    demands: &Demands,
+    choices: Vec<Choice>,
+    note: Option<&PatternNote>,
+    taken: &[f64],
+) -> (Vec<Priced>, Option<String>) {
+    let mut priced: Vec<Priced> = Vec::new();
+    let mut too_big = None;
+    for choice in choices {
+        // What cannot be planned would be refused by the apply library, too.
+        let placement = match &choice.numbered {
+            Some(nodes) => Ok(Placement::of_instances(scene.world, entry, nodes)),
+            None => Placement::of(scene.world, entry, &choice.place, note),
+        };
+        let Ok(placement) = placement else { continue };
+        let (outcome, bytes, spills) = price(scene, demands, &placement, taken);
+        if spills && choice.place.policy == PolicyKind::Bind {
+            // The kernel kills a program whose bound node is full.
+            too_big = choice.place.nodes;
+            continue;
+        }
+        priced.push(Priced { choice, outcome, bytes, spills });
+    }
+    (priced, too_big)
+}
+
+/// The simplest of `choices` within [`NEAR`] of the best page map, as in [`choose`], and its time, ns: for a part of the run,
+/// where first touch is over and nothing else competes.
+pub(super) fn cheapest(
+    scene: &Scene<'_>,
+    entry: &Entry,
+    pattern: &Pattern,
+    choices: Vec<Choice>,
+    note: Option<&PatternNote>,
+    taken: &[f64],
+) -> Option<(Choice, f64)> {
+    let demands = Demands::of(scene.world, entry, Some(pattern));
+    let (priced, _) = price_all(scene, entry, &demands, choices, note, taken);
+    let map = PageMap::best(scene.world, entry, &demands, taken).map(|m| m.outcome.time_ns);
+    let best = priced.iter().map(|p| p.outcome.time_ns).chain(map).fold(f64::MAX, f64::min);
+    simplest(priced, best).map(|p| (p.choice, p.outcome.time_ns))
 }
 
 pub(super) fn price(

@@ -62,6 +62,11 @@ pub(super) fn object(rule: &ObjectRule) -> Result<String, toml::ser::Error> {
     let mut out = String::from("[[object]]\n");
     for key in KEYS {
         match table.get(key) {
+            Some(toml::Value::Table(phases)) if key == "phases" => {
+                let places =
+                    phases.iter().filter_map(|(name, p)| Some(format!("{name} = {{ {} }}", inline(p.as_table()?))));
+                out += &format!("{key} = {{ {} }}\n", places.collect::<Vec<_>>().join(", "));
+            }
             Some(toml::Value::Table(inner)) => out += &format!("{key} = {{ {} }}\n", inline(inner)),
             Some(value) => out += &format!("{key} = {value}\n"),
             None => {}

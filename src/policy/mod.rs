@@ -129,10 +129,12 @@ pub fn advise(summary: &Summary, patterns: &[Pattern], target: &Target) -> Resul
     let (mut out, mut rest): (Vec<Item>, Vec<Item>) =
         items.into_iter().map(|i| i.item).partition(|i| i.pattern.is_some());
     out.append(&mut rest);
+    let run_s = summary.duration_ns() as f64 / 1e9;
+    let phases = phases::declare(out.iter_mut().filter_map(|i| i.rule.as_mut().ok()), run_s);
     let rules: Vec<ObjectRule> = out.iter().flat_map(Item::rules).cloned().collect();
     let binding = binding::decide(&scene, patterns, &shares, &rules);
     let remarks = remarks(summary, target, ranks.len(), &rules, &binding);
-    Ok(Advice { policy: policy(summary, target, rules, &binding), items: out, remarks })
+    Ok(Advice { policy: Policy { phases, ..policy(summary, target, rules, &binding) }, items: out, remarks })
 }
 
 /// An item with the entry it is about.

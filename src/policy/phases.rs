@@ -1,68 +1,108 @@
-//! Whether an object whose use changes would be worth another placement in each of its phases.
+//! Another placement for an object when its use changes during the run, where that is worth moving its pages.
 //!
-//! What could be gained at most, the best page map of every phase against the one placement of the whole run, is weighed
-//! against moving the pages that change their node in between.
+//! Each computed segment of its pattern is placed as if it were a run of its own, by the same chooser. What that saves over the
+//! one placement of the whole run is weighed against moving the pages that change their node in between.
 
-use numamma_plan::policy::{PatternNote, Place};
+use std::collections::BTreeMap;
 
-use super::choose::{WORTH, price};
-use super::cost::{Demands, PageMap, Placement};
-use super::place::Scene;
+use numamma_plan::policy::{Block, ObjectRule, PatternNote, Phase, Place, PolicyKind};
+
+use super::choose::{self, WORTH, price};
+use super::cost::{Demands, Placement};
+use super::place::{Choice, Scene};
 use crate::detect::{Pattern, Segment};
 use crate::profile::summary::{Cell, Counters, Entry};
 
 /// Moving one page of 4 KiB to another node, ns: move_pages(2) gets through some 0.8 GB a second (Goglin and Furmento,
 /// "Enabling High-Performance Memory Migration for Multithreaded Applications on Linux", MTAAP 2009).
 const MOVE_PAGE_NS: f64 = 5_000.0;
+/// Phases of different objects that begin within this part of the run are one: the profile's time slots, in which starts are
+/// known, are hardly shorter (a 64th).
+const TOGETHER: f64 = 0.02;
+/// Phases begin at multiples of this, seconds: a profile does not know it better.
+const ROUNDED_S: f64 = 0.01;
 
-/// The verdict in words for the reader of the policy; none for objects without phases. `taken` as in [`Scene::rule`].
+/// What a placement for each phase comes to.
+pub(super) struct Verdict {
+    /// Placements from their start on (seconds), the first one of them the object's own; empty when it would not pay.
+    pub places: Vec<(f64, Place)>,
+    /// In words for the reader of the policy.
+    pub words: String,
+}
+
+/// Placements for the phases of `entry` against `place` for the whole run (first touch when there is none); none for
+/// objects without phases. `taken` as in [`Scene::rule`].
 pub(super) fn verdict(
     scene: &Scene<'_>,
     entry: &Entry,
     pattern: &Pattern,
-    place: &Place,
+    place: Option<&Place>,
     note: Option<&PatternNote>,
     taken: &[f64],
-) -> Option<String> {
+) -> Option<Verdict> {
     let computed: Vec<&Segment> = pattern.segments.iter().filter(|s| !s.initialisation).collect();
-    if computed.len() < 2 {
+    // Without the length of the run nobody knows when they begin.
+    if computed.len() < 2 || computed.iter().any(|s| s.end_s <= 0.0) {
         return None;
     }
     let (mut saved, mut moved) = (0.0, 0.0);
+    let mut places: Vec<(f64, Place)> = Vec::new();
     let mut before: Option<Nodes> = None;
     for segment in &computed {
         let part = part_of(entry, segment);
         let demands = Demands::of(scene.world, &part, Some(&segment.pattern));
-        let kept = price(scene, &demands, &Placement::of(scene.world, &part, place, note).ok()?, taken).0;
-        let Some(best) = PageMap::best(scene.world, &part, &demands, taken) else { continue };
-        saved += (kept.time_ns - best.outcome.time_ns).max(0.0);
-        let nodes: Nodes = demands.list.iter().map(|d| ((d.instance, d.page), best.node(d.instance, d.page))).collect();
-        moved += before.as_ref().map_or(0.0, |b| share_moved(b, &nodes)) * pages(scene, entry);
+        let of = |place: &Place| Placement::of(scene.world, &part, place, note).ok();
+        let kept = place.map_or_else(|| Some(Placement::first_touch(scene.world, &part)), of)?;
+        let kept_ns = price(scene, &demands, &kept, taken).0.time_ns;
+        let choices = scene.choices(&part, &segment.pattern).unwrap_or_default();
+        let choices = choices.into_iter().filter(|c| stands_alone(c, place)).collect();
+        let Some((chosen, time_ns)) = choose::cheapest(scene, &part, &segment.pattern, choices, note, taken) else {
+            continue;
+        };
+        saved += kept_ns - time_ns;
+        let placement = of(&chosen.place)?;
+        let pages = demands.list.iter().map(|d| (d.instance, d.page));
+        let nodes: Nodes = pages.map(|(i, p)| ((i, p), placement.node(i, p))).collect();
+        if places.last().is_none_or(|(_, last)| *last != chosen.place) {
+            // Whatever was placed before is moved; of pages in proportion all but one in so many.
+            moved += before.as_ref().map_or(0.0, |b| share_moved(b, &nodes, &placement)) * page_count(scene, entry);
+            places.push((segment.start_s, chosen.place));
+        }
         before = Some(nodes);
     }
     let run = scene.world.clock.wall_ns().max(f64::MIN_POSITIVE);
     let (saved, cost) = (saved / run, moved * MOVE_PAGE_NS / run);
-    Some(if saved - cost > WORTH {
+    let pays = places.len() > 1 && saved - cost > WORTH;
+    let words = if pays {
         format!(
-            "its {} phases want different places: placed anew for each it would spare up to {:.1} % of the run more, moving \
-             {moved:.0} pages ({:.1} %) included, which a policy cannot say yet; this is the one place for the whole run",
+            "its {} phases want different places: placed anew for each it spares {:.1} % of the run more than in the one best place, \
+             moving {moved:.0} pages ({:.1} %) included",
             computed.len(),
             100.0 * (saved - cost),
             100.0 * cost
         )
     } else {
+        places.clear();
         format!(
             "its {} phases want different places, but placing it anew for each would not pay: it would spare at most {:.1} % of \
              the run, and moving {moved:.0} pages costs {:.1} %",
             computed.len(),
-            100.0 * saved,
+            100.0 * saved.max(0.0),
             100.0 * cost
         )
-    })
+    };
+    Some(Verdict { places, words })
+}
+
+/// A block of `auto` is computed from the pattern of the whole object, which is another one in a phase.
+fn stands_alone(choice: &Choice, whole: Option<&Place>) -> bool {
+    let cyclic_auto =
+        choice.place.policy == PolicyKind::BlockCyclic && !matches!(choice.place.block, Some(Block::Size(_)));
+    choice.numbered.is_none() && (!cyclic_auto || whole == Some(&choice.place))
 }
 
 /// Node of each sampled page (instance, page).
-type Nodes = std::collections::BTreeMap<(u32, u32), usize>;
+type Nodes = BTreeMap<(u32, u32), usize>;
 
 /// The object as it was used during one segment.
 fn part_of(entry: &Entry, segment: &Segment) -> Entry {
@@ -80,11 +120,73 @@ fn part_of(entry: &Entry, segment: &Segment) -> Entry {
 }
 
 /// Of the pages sampled in both phases, the share that is on another node in the second.
-fn share_moved(before: &Nodes, after: &Nodes) -> f64 {
+fn share_moved(before: &Nodes, after: &Nodes, placement: &Placement<'_>) -> f64 {
+    if let Some(shares) = placement.shares() {
+        return 1.0 - 1.0 / shares.len().max(1) as f64;
+    }
     let both: Vec<bool> = after.iter().filter_map(|(page, node)| Some(before.get(page)? != node)).collect();
     if both.is_empty() { 1.0 } else { both.iter().filter(|moved| **moved).count() as f64 / both.len() as f64 }
 }
 
-fn pages(scene: &Scene<'_>, entry: &Entry) -> f64 {
+fn page_count(scene: &Scene<'_>, entry: &Entry) -> f64 {
     entry.size as f64 / scene.summary.header.page_size.max(1) as f64 * entry.instances.max(1) as f64
+}
+
+/// The places of `verdict` as those of `rule`: under their start, until [`declare`] knows the phases of all objects.
+pub(super) fn note(rule: &mut ObjectRule, verdict: Verdict) {
+    let mut places = verdict.places.into_iter();
+    if let Some((_, first)) = places.next() {
+        rule.place = first;
+        rule.phases = places.map(|(start, place)| (format!("{start:012.3}"), place)).collect();
+    }
+}
+
+/// Makes phases of the starts that [`note`] left in `rules`, in a run of `run_s` seconds: those close together are one.
+pub(super) fn declare<'a>(rules: impl Iterator<Item = &'a mut ObjectRule>, run_s: f64) -> Vec<Phase> {
+    let mut rules: Vec<&mut ObjectRule> = rules.collect();
+    let mut starts: Vec<f64> = rules.iter().flat_map(|r| r.phases.keys()).filter_map(|k| k.parse().ok()).collect();
+    starts.sort_by(f64::total_cmp);
+    let mut firsts: Vec<f64> = Vec::new();
+    for start in starts {
+        if firsts.last().is_none_or(|first| start - first > TOGETHER * run_s) {
+            firsts.push(start);
+        }
+    }
+    let name = |index: usize| format!("phase-{}", index + 2);
+    for rule in &mut rules {
+        // Of two starts in one phase the later one stands.
+        let places = std::mem::take(&mut rule.phases).into_iter().filter_map(|(start, place)| {
+            let start: f64 = start.parse().ok()?;
+            Some((name(firsts.iter().rposition(|first| *first <= start)?), place))
+        });
+        rule.phases = places.collect();
+    }
+    let after = |start: f64| Some((start / ROUNDED_S).round() * ROUNDED_S).map(|s| (s * 100.0).round() / 100.0);
+    let phase = |(index, start): (usize, &f64)| Phase { name: name(index), after: after(*start), ..Phase::default() };
+    firsts.iter().enumerate().map(phase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_close_together_are_one_phase() {
+        let place = |policy| Place { policy, ..Place::default() };
+        let rule = |starts: &[f64]| {
+            let mut rule = ObjectRule::default();
+            let kinds = [PolicyKind::Block, PolicyKind::Interleave, PolicyKind::Bind];
+            let all = [0.0].iter().chain(starts).zip(kinds).map(|(s, kind)| (*s, place(kind)));
+            note(&mut rule, Verdict { places: all.collect(), words: String::new() });
+            rule
+        };
+        let mut rules = [rule(&[10.004, 61.0]), rule(&[11.5]), rule(&[])];
+        let phases = declare(rules.iter_mut(), 100.0);
+        let shown: Vec<_> = phases.iter().map(|p| (p.name.as_str(), p.after)).collect();
+        assert_eq!(shown, [("phase-2", Some(10.0)), ("phase-3", Some(61.0))]);
+        assert_eq!(rules[0].place.policy, PolicyKind::Block);
+        assert_eq!(rules[0].phases["phase-3"].policy, PolicyKind::Bind);
+        assert_eq!(rules[1].phases["phase-2"].policy, PolicyKind::Interleave);
+        assert!(rules[2].phases.is_empty());
+    }
 }

@@ -124,15 +124,49 @@ impl Scene<'_> {
         if self.ranks.len() < 2 {
             return Err("one thread uses everything; first touch places it".into());
         }
-        // One placement for all phases: a policy file has one place per object.
         let phased = pattern;
         let pattern = pattern.overall();
+        let choices = self.choices(entry, pattern)?;
+        let mut rule = naming::name(self.summary, entry)?;
+        rule.size = Some(entry.size);
+        rule.pattern = Some(note(pattern));
+        let others = taken.to_vec();
+        let advised = choose::choose(self, entry, pattern, choices, rule.pattern.as_ref(), taken);
+        let by_number = advised.as_ref().is_ok_and(|a| a.numbered.is_some());
+        let whole = advised.as_ref().ok().map(|a| &a.place);
+        // Instances that have a node each do not move.
+        let staged =
+            if by_number { None } else { phases::verdict(self, entry, phased, whole, rule.pattern.as_ref(), &others) };
+        let pays = staged.as_ref().is_some_and(|s| !s.places.is_empty());
+        let advised = match advised {
+            Ok(advised) => Some(advised),
+            Err(_) if pays => None,
+            Err(reason) => return Err(reason),
+        };
+        let (mut words, mut numbered): (Vec<String>, _) = (Vec::new(), None);
+        if let Some(advised) = advised {
+            rule.place = advised.place;
+            words.extend(advised.remark);
+            numbered = advised.numbered;
+        }
+        if let Some(staged) = staged {
+            words.push(staged.words.clone());
+            phases::note(&mut rule, staged);
+        }
+        let words: String = words.into_iter().map(|w| format!("; {w}")).collect();
+        rule.why = Some(format!("{:.1} % of the cost; {}{words}", 100.0 * share, pattern.evidence));
+        let more = numbered.map(|nodes| numbered::split(&mut rule, &nodes, self.target));
+        Ok((rule, more.unwrap_or_default()))
+    }
+
+    /// What is to be priced for an object of this pattern, or why nothing need be.
+    pub fn choices(&self, entry: &Entry, pattern: &Pattern) -> Result<Vec<Choice>, String> {
         let first = match pattern.kind {
             PatternKind::Small | PatternKind::Cold => return Err(pattern.evidence.clone()),
             PatternKind::Unsure => return Err(pattern.evidence.clone()),
             PatternKind::Private => self.private(entry, pattern)?,
             PatternKind::Random | PatternKind::ReadShared | PatternKind::Irregular => self.spread(entry, pattern)?,
-            // Never the pattern of a whole run.
+            // Never the pattern of a whole run, nor of a phase.
             PatternKind::Phased => return Err(pattern.evidence.clone()),
             // Rows allocated one by one: what can be placed is an instance, as with private ones.
             PatternKind::Block | PatternKind::BlockCyclic if pattern.group.is_some() => self.rows(entry, pattern)?,
@@ -145,25 +179,12 @@ impl Scene<'_> {
         if first_is_spread(&choices) && !pattern.owners.is_empty() {
             choices.extend(numbered::choice(self, entry, pattern));
         }
-        let mut rule = naming::name(self.summary, entry)?;
-        rule.size = Some(entry.size);
-        rule.pattern = Some(note(pattern));
         for other in self.unspecific(entry) {
             if choices.iter().all(|c| c.place != other.place) {
                 choices.push(other);
             }
         }
-        let others = taken.to_vec();
-        let advised = choose::choose(self, entry, pattern, choices, rule.pattern.as_ref(), taken)?;
-        let mut remark = advised.remark.map(|r| format!("; {r}")).unwrap_or_default();
-        let verdict = || phases::verdict(self, entry, phased, &advised.place, rule.pattern.as_ref(), &others);
-        if let Some(verdict) = advised.numbered.is_none().then(verdict).flatten() {
-            remark += &format!("; {verdict}");
-        }
-        rule.why = Some(format!("{:.1} % of the cost; {}{remark}", 100.0 * share, pattern.evidence));
-        rule.place = advised.place;
-        let more = advised.numbered.map(|nodes| numbered::split(&mut rule, &nodes, self.target));
-        Ok((rule, more.unwrap_or_default()))
+        Ok(choices)
     }
 
     /// Placements worth a price whatever the pattern is.

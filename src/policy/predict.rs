@@ -311,6 +311,11 @@ impl<'a> Table<'a> {
                 ));
             }
             let Column::File { name, policy, used } = column else { continue };
+            if policy.objects.iter().any(|rule| !rule.phases.is_empty()) {
+                remarks.push(format!(
+                    "{name}: its phases are not priced; every object stays in its own place here, the one before the first phase."
+                ));
+            }
             let idle = policy.objects.iter().zip(used).filter(|(_, used)| !**used).map(|(rule, _)| rule.name());
             let idle: Vec<&str> = idle.collect();
             if !idle.is_empty() {

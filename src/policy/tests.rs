@@ -497,16 +497,29 @@ fn turning(cost: u64, size: u64) -> Entry {
 #[test]
 fn a_placement_per_phase_is_priced_against_moving_the_pages() {
     // Ten seconds of waiting, and 16 MiB to move once: it pays.
-    let long = on(4, &profile(8, "never", vec![turning(10_000, 16 * MIB)]));
-    let why = rule(&long, "turning").why.as_deref().unwrap();
-    assert!(why.contains("2 phases") && why.contains("would spare up to") && !why.contains("not pay"), "{why}");
+    const RUN_S: f64 = 20.0;
+    let run = |e: Entry| {
+        let mut summary = profile(8, "never", vec![e]);
+        summary.stats.duration_ns = (RUN_S * 1e9) as u64;
+        summary
+    };
+    let long = on(4, &run(turning(10_000, 16 * MIB)));
+    let turning_rule = rule(&long, "turning");
+    let why = turning_rule.why.as_deref().unwrap();
+    assert!(why.contains("2 phases") && why.contains("it spares") && !why.contains("not pay"), "{why}");
+    assert_eq!((turning_rule.place.policy, turning_rule.place.nodes.as_deref()), (PolicyKind::Block, Some("all")));
+    let [phase] = &long.policy.phases[..] else { panic!("{:?}", long.policy.phases) };
+    assert!(phase.after.is_some_and(|s| (s - RUN_S / 2.0).abs() <= 0.01 + RUN_S / 64.0), "{phase:?}");
+    let later = &turning_rule.phases[&phase.name];
+    assert_eq!((later.policy, later.nodes.as_deref()), (PolicyKind::Block, Some("3,2,1,0")));
     // A tenth of a second, and a gigabyte: it does not.
-    let short = on(4, &profile(8, "never", vec![turning(100, 1 << 30)]));
+    let short = on(4, &run(turning(100, 1 << 30)));
     let text = short.items.iter().map(|i| match &i.rule {
         Ok(rule) => rule.why.clone().unwrap_or_default(),
         Err(reason) => reason.clone(),
     });
     let text: String = text.collect();
     assert!(text.contains("would not pay"), "{text}");
+    assert!(short.policy.phases.is_empty());
     round_trip(&long);
 }

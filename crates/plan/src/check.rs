@@ -18,6 +18,9 @@ use crate::ranks::Ranks;
 use crate::selection::{Instances, Sizes};
 use crate::source::SourceLine;
 
+mod phases;
+pub use phases::MOST_PHASES;
+
 /// An error at a place in a policy file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyError {
@@ -62,29 +65,40 @@ impl std::str::FromStr for Policy {
 
 /// A rule broken by a file that has the right shape.
 struct Fault {
-    /// Index of the `[[object]]`; `None` for the top of the file.
-    object: Option<usize>,
+    /// Array of tables (`object`, `phase`) and the index in it; `None` for the top of the file.
+    table: Option<(&'static str, usize)>,
     /// Path of keys to the offending value; empty when one is missing.
-    key: &'static [&'static str],
+    key: Vec<String>,
     message: String,
+}
+
+impl Fault {
+    fn at(array: &'static str, index: usize, key: &[&str], message: String) -> Fault {
+        Fault { table: Some((array, index)), key: key.iter().map(|k| (*k).to_owned()).collect(), message }
+    }
+
+    fn top(key: &[&str], message: String) -> Fault {
+        Fault { table: None, key: key.iter().map(|k| (*k).to_owned()).collect(), message }
+    }
 }
 
 fn fault(policy: &Policy) -> Option<Fault> {
     if policy.version != POLICY_VERSION {
         let message = format!("version {} is not known; this program reads version {POLICY_VERSION}", policy.version);
-        return Some(Fault { object: None, key: &["version"], message });
+        return Some(Fault::top(&["version"], message));
     }
     if policy.threads.as_ref().is_some_and(|t| t.count == Some(0)) {
         let message = "a program has at least one thread; write count = 8, or leave it out".to_owned();
-        return Some(Fault { object: None, key: &["threads", "count"], message });
+        return Some(Fault::top(&["threads", "count"], message));
     }
     if let Some(message) = policy.threads.as_ref().and_then(|t| bind_fault(&t.bind)) {
-        return Some(Fault { object: None, key: &["threads", "bind"], message });
+        return Some(Fault::top(&["threads", "bind"], message));
     }
-    policy.objects.iter().enumerate().find_map(|(index, rule)| {
+    let object = policy.objects.iter().enumerate().find_map(|(index, rule)| {
         let (key, message) = rule_fault(rule)?;
-        Some(Fault { object: Some(index), key, message })
-    })
+        Some(Fault::at("object", index, key, message))
+    });
+    object.or_else(|| phases::phase_fault(policy))
 }
 
 fn bind_fault(bind: &Bind) -> Option<String> {
@@ -98,11 +112,7 @@ fn bind_fault(bind: &Bind) -> Option<String> {
 type KeyFault = (&'static [&'static str], String);
 
 fn rule_fault(rule: &ObjectRule) -> Option<KeyFault> {
-    name_fault(rule)
-        .or_else(|| selection_fault(rule))
-        .or_else(|| place_fault(rule))
-        .or_else(|| ranks_fault(rule))
-        .or_else(|| mode_fault(rule))
+    name_fault(rule).or_else(|| selection_fault(rule)).or_else(|| place_fault(rule)).or_else(|| ranks_fault(rule))
 }
 
 fn name_fault(rule: &ObjectRule) -> Option<KeyFault> {
@@ -204,6 +214,9 @@ fn place_fault(rule: &ObjectRule) -> Option<KeyFault> {
             "`block` needs policy = \"block\", \"block-cyclic\", \"random-block\", \"skew\" or \"prime\"".to_owned();
         return Some((&["place", "block"], message));
     }
+    if let Some(fault) = mode_fault(rule) {
+        return Some(fault);
+    }
     if let Some(fault) = extra_fault(place) {
         return Some(fault);
     }
@@ -258,18 +271,18 @@ fn extra_fault(place: &Place) -> Option<KeyFault> {
 /// Byte offset of the value a fault is about, or of the innermost thing around it that exists.
 fn offset_of(text: &str, fault: &Fault) -> usize {
     let Ok(root) = DeTable::parse(text) else { return 0 };
-    let Some(index) = fault.object else {
-        return find(root.get_ref(), fault.key).unwrap_or(0);
+    let Some((array, index)) = fault.table else {
+        return find(root.get_ref(), &fault.key).unwrap_or(0);
     };
-    let objects = root.get_ref().get("object").and_then(|o| o.get_ref().as_array());
-    let Some(rule) = objects.and_then(|o| o.get(index)) else { return 0 };
-    let inner = rule.get_ref().as_table().and_then(|table| find(table, fault.key));
-    inner.unwrap_or(rule.span().start)
+    let tables = root.get_ref().get(array).and_then(|o| o.get_ref().as_array());
+    let Some(table) = tables.and_then(|o| o.get(index)) else { return 0 };
+    let inner = table.get_ref().as_table().and_then(|inner| find(inner, &fault.key));
+    inner.unwrap_or(table.span().start)
 }
 
-fn find(table: &DeTable<'_>, key: &[&str]) -> Option<usize> {
+fn find(table: &DeTable<'_>, key: &[String]) -> Option<usize> {
     let (first, rest) = key.split_first()?;
-    let value = table.get(*first)?;
+    let value = table.get(first.as_str())?;
     let inner = value.get_ref().as_table().and_then(|t| find(t, rest));
     Some(inner.unwrap_or(value.span().start))
 }

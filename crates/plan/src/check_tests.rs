@@ -149,3 +149,46 @@ fn ranks_modes_and_cpu_lists_are_checked() {
     let written = toml::to_string(&policy).unwrap();
     assert_eq!(parse(&written).unwrap(), policy, "{written}");
 }
+
+#[test]
+fn phases_are_declared_once_and_begin_somehow() {
+    let object = "[[object]]\nglobal = \"a\"\nplace = { policy = \"block\" }\n";
+    let good = format!(
+        "version = 1\n[[phase]]\nname = \"solve\"\nafter = 12.5\n[[phase]]\nname = \"out\"\nafter = 20\nallocation = 3\n\
+         function = [\"write\"]\n{object}phases = {{ solve = {{ policy = \"interleave\" }}, out = {{ policy = \"bind\", nodes = \"0\" }} }}\n"
+    );
+    assert!(plain::read::<Policy>(&good).is_some(), "the fast reader reads phases");
+    let policy = parse(&good).unwrap();
+    assert_eq!(policy.phases[0].after, Some(12.5));
+    assert_eq!((policy.phases[1].after, policy.phases[1].allocation), (Some(20.0), Some(3)));
+    assert_eq!(policy.objects[0].phases["out"].policy, PolicyKind::Bind);
+    assert_eq!(parse(&toml::to_string(&policy).unwrap()).unwrap(), policy);
+
+    let phase = |body: &str| format!("version = 1\n[[phase]]\n{body}\n");
+    fails(&phase("name = \"\""), 3, "\"\"", &["needs a name"]);
+    fails(&phase("name = \"a\"\n[[phase]]\nname = \"a\""), 5, "\"a\"", &["two phases", "`a`"]);
+    for bad in ["-1.0", "inf", "nan", "-inf"] {
+        fails(&phase(&format!("name = \"a\"\nafter = {bad}")), 4, bad, &["seconds"]);
+    }
+    fails(&phase("name = \"a\"\nallocation = 0\nfunction = [\"f\"]"), 4, "0", &["from 1"]);
+    fails(&phase("name = \"a\"\nallocation = 2"), 4, "2", &["call site"]);
+    fails(&phase("name = \"a\"\nfunction = [\"f\"]"), 2, "[[phase]]", &["allocation = 1"]);
+    fails(&phase("name = \"a\"\nallocation = 2\ncallsite = [\"nonsense\"]"), 5, "[", &["nonsense"]);
+}
+
+#[test]
+fn places_of_phases_are_checked_where_they_stand() {
+    let with = |name: &str, rest: &str| {
+        format!(
+            "version = 1\n[[phase]]\nname = \"solve\"\n[[object]]\n{name}\nplace = {{ policy = \"block\" }}\nphases = {{ {rest} }}\n"
+        )
+    };
+    let global = "global = \"a\"";
+    fails(&with(global, "sovle = { policy = \"block\" }"), 7, "{ policy", &["`sovle`", "solve"]);
+    let block = with(global, "solve = { policy = \"bind\", block = 4096 }");
+    fails(&block, 7, "4096", &["`block` needs"]);
+    fails(&with(global, "solve = { policy = \"local\" }"), 7, "\"local\"", &["allocations"]);
+    fails(&with(global, "solve = { policy = \"block-cyclic\" }"), 7, "{ policy", &["block-cyclic needs"]);
+    fails(&with(global, "solve = { policy = \"bind\", nodes = \"x\" }"), 7, "\"x\"", &["x"]);
+    assert!(parse(&with("function = [\"f\"]", "solve = { policy = \"local\" }")).is_ok());
+}

@@ -228,6 +228,14 @@ impl ObjectRule {
     }
 }
 
+impl Phase {
+    /// The line that names the call site because nothing else does.
+    pub fn line_alone(&self) -> Option<&str> {
+        let otherwise = self.callsite.is_some() || self.function.is_some();
+        self.line.as_deref().filter(|_| !otherwise)
+    }
+}
+
 impl PolicyKind {
     /// The word of the policy file.
     pub fn word(self) -> &'static str {

@@ -16,11 +16,12 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use numamma_hook::sys::PAGE;
+use numamma_plan::plan::PagePlan;
 use numamma_plan::policy::PolicyKind;
 
 use crate::place::{self, Part};
 use crate::state::{Rule, State};
-use crate::{binding, check, cost, kernel};
+use crate::{binding, check, cost, kernel, mover};
 
 /// Address space set aside, once the first small object is to be placed. Not memory: nothing is readable before it is
 /// handed out. Where that much is refused (`ulimit -v`), small objects are not placed.
@@ -51,7 +52,7 @@ static RESERVING: AtomicBool = AtomicBool::new(false);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// For each slab its heap's address and, in the low bits, its size class; 0: not in use. Behind a mapping of its own.
 static SLABS: AtomicPtr<AtomicUsize> = AtomicPtr::new(ptr::null_mut());
-/// For each extent rule index + 1 and, from bit 32, node; 0: not in use.
+/// For each extent, 0 while not in use: waiting 1 | placing 8 | node 16 | rule index + 1 32 (low). See [`Extent`].
 static EXTENTS: [AtomicU64; REGION / EXTENT] = [const { AtomicU64::new(0) }; REGION / EXTENT];
 
 const _: () = assert!(SIZES.len() <= 64 && align_of::<Heap>() >= 64, "a class fits below a heap's address");
@@ -80,9 +81,58 @@ struct Heap {
 // SAFETY: `classes` is only touched by whoever holds `busy`.
 unsafe impl Sync for Heap {}
 
-/// Where the small objects of one rule go (for `local`: those of one node).
+/// An extent: memory that is never unmapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Index of the rule.
+    pub rule: usize,
+    /// Node of a `local` one.
+    pub node: u32,
+    /// Index of the rule's placing its memory policy is that of.
+    pub placing: usize,
+    /// Its policy is that of `placing`, but not all of its pages have been moved yet.
+    pub waiting: bool,
+}
+
+impl Extent {
+    fn word(self) -> u64 {
+        (if self.waiting { 1 << 63 } else { 0 })
+            | (self.placing as u64 & 0xff) << 48
+            | u64::from(self.node & 0xffff) << 32
+            | (self.rule as u64 + 1)
+    }
+
+    fn from_word(word: u64) -> Option<Extent> {
+        let rule = (word as u32 as usize).checked_sub(1)?;
+        let (node, placing) = ((word >> 32 & 0xffff) as u32, (word >> 48 & 0xff) as usize);
+        Some(Extent { rule, node, placing, waiting: word >> 63 == 1 })
+    }
+
+    /// The plan of its placing.
+    pub fn plan(self, state: &'static State) -> Option<PagePlan<'static>> {
+        state.plan(self.rule, self.placing, EXTENT as u64, (EXTENT / PAGE) as u64)
+    }
+}
+
+/// Calls `visit` with the address of every extent; what it returns is what the extent is from then on. Only the mover
+/// changes extents.
+pub fn for_each(mut visit: impl FnMut(usize, Extent) -> Extent) {
+    let base = BASE.load(Ordering::Relaxed);
+    for (number, word) in EXTENTS.iter().enumerate().take(NEXT.load(Ordering::Acquire).min(REGION) / EXTENT) {
+        if let Some(before) = Extent::from_word(word.load(Ordering::Acquire)) {
+            let after = visit(base + number * EXTENT, before);
+            word.store(after.word(), Ordering::Release);
+        }
+    }
+}
+
+/// Bytes of an extent.
+pub const EXTENT_BYTES: usize = EXTENT;
+
+/// Where the small objects of one placing of a rule go (for `local`: those of one node).
 pub struct Home {
     rule: usize,
+    placing: usize,
     node: u32,
     /// Next slab of the current extent; a multiple of [`EXTENT`]: none is left.
     cursor: AtomicUsize,
@@ -133,7 +183,7 @@ pub fn usable(address: usize) -> usize {
 /// Rule of an object.
 pub fn rule_of(address: usize) -> Option<usize> {
     let extent = EXTENTS.get(address.wrapping_sub(BASE.load(Ordering::Relaxed)) / EXTENT)?.load(Ordering::Acquire);
-    (extent as u32 as usize).checked_sub(1)
+    Some(Extent::from_word(extent)?.rule)
 }
 
 /// Takes an object back, from any thread.
@@ -156,17 +206,21 @@ pub unsafe fn release(address: usize) {
     }
 }
 
-/// Checks the pages of every extent: whole ones, since the system may have put a huge page there.
+/// Checks the pages of every extent: whole ones, since the system may have put a huge page there. Extents stay in the place
+/// they have, when the one that holds now has none for small objects.
 pub fn examine_all(state: &'static State) {
-    let base = BASE.load(Ordering::Relaxed);
-    for (number, extent) in EXTENTS.iter().enumerate().take(NEXT.load(Ordering::Acquire).min(REGION) / EXTENT) {
-        let word = extent.load(Ordering::Acquire);
-        let Some(index) = (word as u32 as usize).checked_sub(1) else { continue };
-        let Some(rule) = state.rules.get(index) else { continue };
-        let Some(plan) = state.plan(index, EXTENT as u64, (EXTENT / PAGE) as u64) else { continue };
-        let part = Part { first: 0, pages: plan.pages };
-        check::examine(&plan, base + number * EXTENT, part, (word >> 32) as u32, &rule.counters);
-    }
+    for_each(|start, extent| {
+        if let (Some(rule), Some(plan)) = (state.rules.get(extent.rule), extent.plan(state)) {
+            let late = extent.waiting || (extent.placing != rule.now() && can_follow(rule));
+            check::examine(&plan, start, Part { first: 0, pages: plan.pages }, extent.node, late, &rule.counters);
+        }
+        extent
+    });
+}
+
+/// Whether extents can go where the rule's place is now: it must have one home for all small objects.
+pub fn can_follow(rule: &Rule) -> bool {
+    rule.placing().is_some_and(|p| p.homes.len() == 1 && p.place.policy != PolicyKind::Local)
 }
 
 /// Heap and size class of the slab at `address`.
@@ -185,14 +239,16 @@ fn slab(address: usize) -> Option<(&'static Heap, usize)> {
 
 fn home(state: &'static State, index: usize) -> Option<&'static Home> {
     let rule: &Rule = state.rules.get(index)?;
-    let (place, node) = match rule.rule.place.policy {
+    let now = rule.now();
+    let placing = rule.placings.get(now)?;
+    let (place, node) = match placing.place.policy {
         PolicyKind::Local => {
-            let node = binding::local_node(state, &rule.nodes);
-            (rule.nodes.iter().position(|n| *n == node)?, node)
+            let node = binding::local_node(state, &placing.nodes);
+            (placing.nodes.iter().position(|n| *n == node)?, node)
         }
         _ => (0, 0),
     };
-    let cell = rule.homes.get(place)?;
+    let cell = placing.homes.get(place)?;
     let found = cell.load(Ordering::Acquire);
     // SAFETY: null, or a leaked box that was published with Release.
     if let Some(home) = unsafe { found.as_ref() } {
@@ -200,6 +256,7 @@ fn home(state: &'static State, index: usize) -> Option<&'static Home> {
     }
     let fresh = Box::into_raw(Box::new(Home {
         rule: index,
+        placing: now,
         node,
         cursor: AtomicUsize::new(0),
         shards: [const { Heap::empty() }; SHARDS],
@@ -272,7 +329,7 @@ impl Home {
         let mut at = self.cursor.load(Ordering::Relaxed);
         let slab = loop {
             let (slab, fresh) = match at.is_multiple_of(EXTENT) {
-                true => (extent(state, self.rule, self.node)?, true),
+                true => (extent(state, self)?, true),
                 false => (at, false),
             };
             match self.cursor.compare_exchange(at, slab + SLAB, Ordering::Relaxed, Ordering::Relaxed) {
@@ -291,7 +348,8 @@ impl Home {
 }
 
 /// The next extent, readable, writable and placed.
-fn extent(state: &'static State, index: usize, node: u32) -> Option<usize> {
+fn extent(state: &'static State, home: &Home) -> Option<usize> {
+    let Home { rule: index, placing, node, .. } = *home;
     if REFUSED.load(Ordering::Relaxed) || !(LENGTH.load(Ordering::Acquire) > 0 || reserve()) {
         return None;
     }
@@ -302,7 +360,8 @@ fn extent(state: &'static State, index: usize, node: u32) -> Option<usize> {
     }
     let start = BASE.load(Ordering::Relaxed) + at;
     let rule = state.rules.get(index)?;
-    let mut plan = state.plan(index, EXTENT as u64, (EXTENT / PAGE) as u64)?;
+    let fresh = Extent { rule: index, node, placing, waiting: false };
+    let mut plan = fresh.plan(state)?;
     let part = Part { first: 0, pages: plan.pages };
     let done = if place::fit(state, index, &mut plan) && kernel::make_usable(start, EXTENT) {
         cost::measure(&rule.counters, || place::apply(&plan, start, part, node, false))
@@ -314,7 +373,11 @@ fn extent(state: &'static State, index: usize, node: u32) -> Option<usize> {
         place::refused(rule.rule.name(), error);
         return None;
     }
-    EXTENTS.get(at / EXTENT)?.store((index as u64 + 1) | u64::from(node) << 32, Ordering::Release);
+    EXTENTS.get(at / EXTENT)?.store(fresh.word(), Ordering::Release);
+    // A phase that began in between may have been over the extents already.
+    if state.rules.get(index).is_some_and(|r| r.now() != placing) {
+        mover::request();
+    }
     Some(start)
 }
 

@@ -16,7 +16,7 @@ use crate::reasons::{self, Reasons, Tally};
 use crate::state::{Counters, add};
 
 /// 2 MiB pages in units of 4 KiB, as a shift.
-const HUGE_SHIFT: u32 = 9;
+pub const HUGE_SHIFT: u32 = 9;
 
 /// What a check found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,8 +31,9 @@ pub struct Found {
     pub swapped: u64,
 }
 
-/// Checks `part` of the object at `base` and adds to `counters`.
-pub fn examine(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, counters: &Counters) {
+/// Checks `part` of the object at `base` and adds to `counters`. When pages may still be `waiting` to be moved, those that
+/// are not on plan count as such.
+pub fn examine(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, waiting: bool, counters: &Counters) {
     if plan.layout == Layout::Default || part.pages == 0 {
         return;
     }
@@ -40,9 +41,14 @@ pub fn examine(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, counters
     add(&counters.planned, part.pages);
     add(&counters.present, found.present);
     add(&counters.on_plan, found.on_plan);
-    add(&counters.off_plan, found.present - found.on_plan);
     add(&counters.swapped, found.swapped);
-    counters.reasons.iter().zip(found.reasons).for_each(|(counter, pages)| add(counter, pages));
+    let elsewhere = found.present - found.on_plan;
+    if waiting {
+        add(&counters.waiting, elsewhere);
+    } else {
+        add(&counters.off_plan, elsewhere);
+        counters.reasons.iter().zip(found.reasons).for_each(|(counter, pages)| add(counter, pages));
+    }
 }
 
 /// One object being checked.
@@ -153,7 +159,7 @@ fn count(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Found {
 
 /// Bits of the page number that the kernel takes modulo the number of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Width {
+pub enum Width {
     /// Before Linux 6.7 (`offset_il_node` casts to unsigned int).
     Bits32,
     /// Since 6.7 (`interleave_nid` takes a pgoff_t).
@@ -162,7 +168,7 @@ enum Width {
 
 impl Width {
     /// That of the running kernel, by its release; the newer one when that cannot be read.
-    fn of_this_kernel() -> Width {
+    pub fn of_this_kernel() -> Width {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
         match (numbers.next(), numbers.next()) {
@@ -243,7 +249,7 @@ fn settle(start: usize, len: usize, wanted: impl Fn(usize) -> Option<u32>) {
 
 /// Node of each page of one turn. Node lists are masks to the kernel: their order is ascending. With weights a node has
 /// as many pages in a row as its weight (`weighted_interleave_nid` of mm/mempolicy.c).
-fn turn_order(plan: &PagePlan<'_>) -> Vec<u32> {
+pub fn turn_order(plan: &PagePlan<'_>) -> Vec<u32> {
     let mut sorted = plan.nodes.to_vec();
     sorted.sort_unstable();
     if place::weighted(plan.layout) {
@@ -259,7 +265,7 @@ fn weight(node: u32) -> usize {
 }
 
 /// Node that interleaving gives the page of `4 KiB << order` at `address`.
-fn expected(mappings: &[Mapping], nodes: &[u32], address: usize, order: u32, width: Width) -> Option<u32> {
+pub fn expected(mappings: &[Mapping], nodes: &[u32], address: usize, order: u32, width: Width) -> Option<u32> {
     let offset = match mappings.iter().find(|m| (m.start..m.end).contains(&address)) {
         Some(m) if order == 0 => (m.page_offset + (address - m.start) / PAGE).wrapping_add(m.bias),
         Some(m) => (m.page_offset >> order) + (((address - m.start) / PAGE) >> order),
@@ -270,7 +276,7 @@ fn expected(mappings: &[Mapping], nodes: &[u32], address: usize, order: u32, wid
 }
 
 /// A line of /proc/self/maps.
-struct Mapping {
+pub struct Mapping {
     start: usize,
     end: usize,
     /// `vm_pgoff`: pages into the file; for anonymous memory its address in pages.
@@ -280,7 +286,7 @@ struct Mapping {
 }
 
 impl Mapping {
-    fn read() -> Vec<Mapping> {
+    pub fn read() -> Vec<Mapping> {
         let text = std::fs::read("/proc/self/maps").unwrap_or_default();
         text.split(|&b| b == b'\n').filter_map(|line| Mapping::parse(core::str::from_utf8(line).ok()?)).collect()
     }
@@ -338,7 +344,7 @@ mod tests {
         let (nodes, mode) = (vec![0].into(), Mode::Policy);
         let plan = PagePlan { pages: 64, nodes, layout: Layout::Bind, huge: Huge::Keep, mode };
         let counters = Counters::default();
-        examine(&plan, base, Part { first: 0, pages: 64 }, 0, &counters);
+        examine(&plan, base, Part { first: 0, pages: 64 }, 0, false, &counters);
         let read = |c: &core::sync::atomic::AtomicU64| c.load(core::sync::atomic::Ordering::Relaxed);
         assert_eq!((read(&counters.planned), read(&counters.present), read(&counters.off_plan)), (64, 10, 0));
         let nowhere = PagePlan { nodes: vec![7].into(), ..plan };

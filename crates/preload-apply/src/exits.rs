@@ -7,7 +7,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use numamma_hook::{errno, real, unwind};
 
-use crate::{report, resolve, state};
+use crate::{gate, report, resolve, state};
 
 unsafe extern "C" {
     /// What at_quick_exit(3) calls.
@@ -118,12 +118,18 @@ pub unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_voi
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let Some(real) = real::symbol::dlclose() else { return -1 };
+    let active = state::get().is_some();
+    if active {
+        let _errno = errno::Saved::now();
+        gate::begin_unloading();
+    }
     // SAFETY: forwarded unchanged.
     let rc = unsafe { real(handle) };
-    if state::get().is_some() {
+    if active {
         let _errno = errno::Saved::now();
         unwind::invalidate();
         resolve::now();
+        gate::end_unloading();
     }
     rc
 }

@@ -4,7 +4,7 @@
 //! in a list that only grows, for the check at the end of the run.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use numamma_hook::say;
 use numamma_hook::sys::PAGE;
@@ -15,15 +15,72 @@ use crate::kernel::Residency;
 use crate::loaded::Loaded;
 use crate::place::{self, Part};
 use crate::state::{Rule, State, add};
-use crate::{check, cost, kernel};
+use crate::{check, cost, kernel, mover};
 
 /// One placed global.
-struct Global {
-    rule: usize,
-    base: usize,
-    parts: Vec<Part>,
+pub struct Global {
+    /// Index of the rule.
+    pub rule: usize,
+    /// Its first whole page.
+    pub base: usize,
+    /// Bytes of the variable.
+    size: u64,
+    /// Its whole pages.
+    pub parts: Vec<Part>,
+    /// It belongs to the program, which is never unloaded.
+    pub program: bool,
     plan: PagePlan<'static>,
+    /// waiting 1 | unloaded 1 | placing 8 | block pages 32 (low); written by the mover and by [`forget`].
+    standing: AtomicU64,
     next: *mut Global,
+}
+
+const UNLOADED: u64 = 1 << 62;
+const WAITING: u64 = 1 << 63;
+const BLOCK_BITS: u32 = 32;
+
+/// How a global is placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Index of the rule's placing its memory policy is that of.
+    pub placing: usize,
+    /// Its policy is that of `placing`, but not all of its pages have been moved yet.
+    pub waiting: bool,
+    /// Pages per block, 0 when the layout has none.
+    pub block: u64,
+}
+
+impl Standing {
+    fn word(self) -> u64 {
+        let block = if self.block >> BLOCK_BITS == 0 { self.block } else { 0 };
+        (if self.waiting { WAITING } else { 0 }) | (self.placing as u64 & 0xff) << BLOCK_BITS | block
+    }
+}
+
+impl Global {
+    /// How it is placed; `None` once its module was unloaded.
+    pub fn standing(&self) -> Option<Standing> {
+        let word = self.standing.load(Ordering::Acquire);
+        let block = word & ((1 << BLOCK_BITS) - 1);
+        (word & UNLOADED == 0).then_some(Standing {
+            placing: (word >> BLOCK_BITS & 0xff) as usize,
+            waiting: word & WAITING != 0,
+            block,
+        })
+    }
+
+    /// The mover has brought it from `before` to `after`.
+    pub fn set(&self, before: Standing, after: Standing) {
+        // Fails when the module was unloaded meanwhile: then there is nothing to remember.
+        let _ = self.standing.compare_exchange(before.word(), after.word(), Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The plan of place number `placing`, with blocks of `block` pages if that is not 0.
+    pub fn plan(&self, state: &'static State, placing: usize, block: u64) -> Option<PagePlan<'static>> {
+        let mut plan = state.plan(self.rule, placing, self.size, self.plan.pages)?;
+        plan.set_block_pages(block);
+        Some(plan)
+    }
 }
 
 static PLACED: AtomicPtr<Global> = AtomicPtr::new(ptr::null_mut());
@@ -104,6 +161,8 @@ pub fn place_all(state: &'static State, module: &Loaded, found: Vec<Found>) {
         }
         if let Some(block) = global.plan.block_pages() {
             rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
+            let known = global.standing().unwrap_or(Standing { placing: 0, waiting: false, block });
+            global.standing = AtomicU64::new(Standing { block, ..known }.word());
         }
         let mut parts = global.parts.iter();
         let done = cost::measure(&rule.counters, || {
@@ -114,7 +173,12 @@ pub fn place_all(state: &'static State, module: &Loaded, found: Vec<Found>) {
             add(&rule.counters.unplaced, 1);
             continue;
         }
+        let placing = global.standing().map(|s| s.placing);
         remember(global);
+        // A phase that began in between may have been over the list already.
+        if placing != Some(rule.now()) {
+            mover::request();
+        }
     }
 }
 
@@ -143,8 +207,11 @@ fn plan_one(state: &'static State, module: &Loaded, found: Found) -> Option<Box<
         add(&rule.counters.unplaced, 1);
         return None;
     }
-    let plan = state.plan(found.rule, found.size, pages)?;
-    Some(Box::new(Global { rule: found.rule, base, parts, plan, next: ptr::null_mut() }))
+    let placing = rule.now();
+    let plan = state.plan(found.rule, placing, found.size, pages)?;
+    let standing = AtomicU64::new(Standing { placing, waiting: false, block: 0 }.word());
+    let (size, program) = (found.size, module.program);
+    Some(Box::new(Global { rule: found.rule, base, size, parts, program, plan, standing, next: ptr::null_mut() }))
 }
 
 /// When all globals together want more mappings than there are, each gives up the same share.
@@ -198,16 +265,38 @@ fn remember(global: Box<Global>) {
     }
 }
 
-/// Checks every placed global whose module is still loaded.
-pub fn examine_all(state: &State) {
+/// Calls `visit` with every global that was placed.
+pub fn for_each(mut visit: impl FnMut(&'static Global)) {
     let mut at = PLACED.load(Ordering::Acquire);
     // SAFETY: nodes are leaked boxes, published with Release.
     while let Some(global) = unsafe { at.as_ref() } {
-        if let (Some(rule), Some(_)) = (state.rules.get(global.rule), numamma_hook::modules::find(global.base)) {
-            for &part in &global.parts {
-                check::examine(&global.plan, global.base, part, 0, &rule.counters);
-            }
-        }
+        visit(global);
         at = global.next;
     }
+}
+
+/// What lies in `[start, end)` was unloaded.
+pub fn forget(start: usize, end: usize) {
+    for_each(|global| {
+        if (start..end).contains(&global.base) {
+            global.standing.fetch_or(UNLOADED, Ordering::AcqRel);
+        }
+    });
+}
+
+/// Checks every placed global whose module is still loaded.
+pub fn examine_all(state: &'static State) {
+    for_each(|global| {
+        let (Some(rule), Some(standing)) = (state.rules.get(global.rule), global.standing()) else { return };
+        if numamma_hook::modules::find(global.base).is_none() {
+            return;
+        }
+        let late = standing.placing != rule.now();
+        let plan = global.plan(state, rule.now(), if late { 0 } else { standing.block });
+        for &part in &global.parts {
+            if let Some(plan) = &plan {
+                check::examine(plan, global.base, part, 0, late || standing.waiting, &rule.counters);
+            }
+        }
+    });
 }

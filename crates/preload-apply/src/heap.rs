@@ -15,7 +15,7 @@ use numamma_plan::plan::{HUGE_PAGE, PagePlan};
 use crate::place::{self, Part};
 use crate::state::{self, State, add};
 use crate::table::{self, Placed};
-use crate::{arena, check, cost, kernel, observed, sites};
+use crate::{arena, check, cost, gate, kernel, mover, observed, sites};
 
 type Ptr = *mut c_void;
 
@@ -83,9 +83,10 @@ fn map_placed(state: &'static State, index: usize, size: usize, align: usize) ->
         return None;
     }
     let len = table::mapped_len(size);
-    let mut plan = state.plan(index, size as u64, (len / PAGE) as u64)?;
-    let node = observed::instance_node(state, rule);
-    observed::apply(&mut plan, rule, node);
+    let placing = rule.now();
+    let mut plan = state.plan(index, placing, size as u64, (len / PAGE) as u64)?;
+    let node = observed::instance_node(state, rule, placing);
+    observed::apply(&mut plan, rule, placing, node);
     if !place::fit(state, index, &mut plan) {
         add(&rule.counters.over_budget, 1);
         return None;
@@ -99,10 +100,14 @@ fn map_placed(state: &'static State, index: usize, size: usize, align: usize) ->
         state.give_mappings(plan.run_count());
         return None;
     };
-    let placed = Placed { address, size, rule: index, node, block };
+    let placed = Placed { address, size, rule: index, node, block, placing, waiting: false, moving: false };
     let part = Part { first: 0, pages: plan.pages };
     let done = cost::measure(&rule.counters, || place::apply(&plan, address, part, node, false));
     if done.is_ok() && table::reserve(address) && table::insert(&placed) {
+        // A phase that began in between may have been over the table already.
+        if rule.now() != placing {
+            mover::request();
+        }
         return Some(placed);
     }
     if let Err(error) = done {
@@ -114,27 +119,40 @@ fn map_placed(state: &'static State, index: usize, size: usize, align: usize) ->
     None
 }
 
-/// The plan an object was placed with.
+/// The plan that an object's memory policy follows.
 pub fn plan_of(state: &'static State, placed: &Placed) -> Option<PagePlan<'static>> {
-    let mut plan = state.plan(placed.rule, placed.size as u64, (placed.mapped() / PAGE) as u64)?;
-    observed::apply(&mut plan, state.rules.get(placed.rule)?, placed.node);
+    let mut plan = state.plan(placed.rule, placed.placing, placed.size as u64, (placed.mapped() / PAGE) as u64)?;
+    observed::apply(&mut plan, state.rules.get(placed.rule)?, placed.placing, placed.node);
     plan.set_block_pages(placed.block);
     Some(plan)
 }
 
-/// Adds what is known of a live or dying object to its rule.
-pub fn examine(state: &'static State, placed: &Placed) {
-    if let (Some(plan), Some(rule)) = (plan_of(state, placed), state.rules.get(placed.rule)) {
-        check::examine(&plan, placed.address, Part { first: 0, pages: plan.pages }, placed.node, &rule.counters);
+/// Adds what is known of an object to its rule. A live one is held against the place that holds now, one that dies
+/// against the place it has come to.
+pub fn examine(state: &'static State, placed: &Placed, live: bool) {
+    let Some(rule) = state.rules.get(placed.rule) else { return };
+    let late = live && placed.placing != rule.now();
+    let judged = if late { Placed { placing: rule.now(), block: 0, ..*placed } } else { *placed };
+    if let Some(plan) = plan_of(state, &judged) {
+        let whole = Part { first: 0, pages: plan.pages };
+        check::examine(&plan, placed.address, whole, placed.node, late || placed.waiting, &rule.counters);
     }
 }
 
-/// Ends a placed object that was taken out of the table.
+/// Ends a placed object that was taken out of the table; if the mover is at work on it, that ends it.
 fn release(placed: &Placed) {
+    // The mover belongs to this process or to the one a vforked child shares memory with: a forked child finds no mover.
+    if !(placed.moving && gate::has_mover()) {
+        discard(placed);
+    }
+}
+
+/// Checks and unmaps an object that nobody else knows any more.
+pub fn discard(placed: &Placed) {
     let _errno = errno::Saved::now();
     if let Some(state) = state::get() {
         if state.reports() {
-            examine(state, placed);
+            examine(state, placed, false);
         }
         if let Some(plan) = plan_of(state, placed) {
             state.give_mappings(plan.run_count());

@@ -3,6 +3,7 @@
 //! Results are `Err(errno)`; callers hold an [`numamma_hook::errno::Saved`].
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::AtomicU32;
 
 use numamma_hook::errno;
 
@@ -11,6 +12,7 @@ const MASK_NODES: usize = 1024;
 /// Pages asked about in one move_pages call: a whole huge page, on a stack of 6 KiB.
 pub const BATCH: usize = 512;
 
+const MPOL_DEFAULT: c_int = 0;
 const MPOL_PREFERRED: c_int = 1;
 const MPOL_BIND: c_int = 2;
 const MPOL_INTERLEAVE: c_int = 3;
@@ -22,10 +24,16 @@ const MPOL_MF_MOVE: u32 = 2;
 /// Since Linux 5.14, like the next one; EINVAL before.
 const MADV_POPULATE_READ: c_int = 22;
 const MADV_POPULATE_WRITE: c_int = 23;
+/// Since Linux 5.4.
+const MADV_COLD: c_int = 20;
+/// Since Linux 4.14.
+const MADV_WIPEONFORK: c_int = 18;
 
 /// A memory policy of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
+    /// As the thread's own policy says, usually first touch; takes no nodes.
+    Default,
     /// This node first, others when it is full: a full node must not kill the program.
     Preferred,
     /// The nodes of the mask first, others when they are full.
@@ -52,6 +60,7 @@ pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bo
         }
     }
     let mode = match mode {
+        Mode::Default => MPOL_DEFAULT,
         Mode::Preferred => MPOL_PREFERRED,
         Mode::PreferredMany => MPOL_PREFERRED_MANY,
         Mode::Bind => MPOL_BIND,
@@ -63,6 +72,47 @@ pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bo
     // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold.
     // The kernel takes one bit less than it is told.
     result(unsafe { libc::syscall(libc::SYS_mbind, start, len, mode, mask.as_ptr(), MASK_NODES + 1, flags) })
+}
+
+/// Cuts the huge page that `page` is a part of, if it is, into small ones that keep their place and contents: marking a part of it
+/// as cold makes the kernel split it (madvise_cold_or_pageout_pte_range of mm/madvise.c). Before Linux 5.4 it stays.
+pub fn split_huge_page(page: usize) {
+    // SAFETY: the advice changes the order in which pages are reclaimed, not what they hold.
+    unsafe { libc::syscall(libc::SYS_madvise, page, numamma_hook::sys::PAGE, MADV_COLD) };
+}
+
+/// A page of zeroes that a forked child finds empty again, whatever its parent wrote, and a vforked one shares.
+pub fn map_forgotten_by_forks(len: usize) -> Option<*mut c_void> {
+    let start = numamma_hook::sys::map_anonymous(len)?;
+    // SAFETY: the mapping is fresh and ours.
+    let wiped = unsafe { libc::syscall(libc::SYS_madvise, start, len, MADV_WIPEONFORK) } == 0;
+    if !wiped {
+        // SAFETY: nobody has seen it.
+        unsafe { numamma_hook::sys::unmap(start, len) };
+    }
+    wiped.then_some(start)
+}
+
+/// Nanoseconds of the monotonic clock.
+pub fn clock_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is writable; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Sleeps while `word` is `value`, at most `ns`; wakes early for any reason.
+pub fn sleep_on(word: &AtomicU32, value: u32, ns: u64) {
+    let limit = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word and the time are readable during the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, &raw const limit) };
+}
+
+/// Wakes whoever sleeps on `word`.
+pub fn wake(word: &AtomicU32) {
+    // SAFETY: only the address of the word is used.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };
 }
 
 /// Node of each page of `pages` (its base address), or a negative errno for a page that does not exist.
@@ -252,6 +302,12 @@ pub fn affinity_of(thread: i32) -> Option<CpuMask> {
     // SAFETY: the mask is writable for the size that is told.
     let rc = unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread, size_of::<CpuMask>(), mask.as_mut_ptr()) };
     (rc > 0).then_some(mask)
+}
+
+/// Lets the calling thread run where `mask` says.
+pub fn set_mask(mask: &CpuMask) {
+    // SAFETY: the mask is readable for the size that is told; only the calling thread is concerned.
+    unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of::<CpuMask>(), mask.as_ptr()) };
 }
 
 /// Lets the calling thread run on `cpus` only.

@@ -3,7 +3,7 @@
 //! A fixed array without a lock; what does not fit is placed but not checked. A piece remembers the object
 //! it was cut from, because the plan counts pages from the object's start.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use numamma_hook::sys::PAGE;
 
@@ -13,10 +13,20 @@ use crate::place::Part;
 /// Placed mappings alive at once that are tracked.
 const CAPACITY: usize = 4096;
 
+/// ```text
+/// state of an entry   version 32 | waiting 1 | placing 7 | what 24 (low): FREE, BUSY, or rule index + FIRST_RULE
+/// ```
+/// The version counts what happened to the entry, so that a stale one is noticed.
 const FREE: u64 = 0;
 const BUSY: u64 = 1;
-/// Rule index + this is what `state` of a used entry holds.
 const FIRST_RULE: u64 = 2;
+const WHAT: u64 = (1 << 24) - 1;
+const PLACING_SHIFT: u32 = 24;
+const WAITING: u64 = 1 << 31;
+const VERSION: u64 = 1 << 32;
+/// Passes over the list while another thread changes an entry, which takes a few instructions; more only when that thread is
+/// not running (or is this one, interrupted by a signal).
+const PATIENCE: u32 = 2_000;
 
 /// (A piece of) one placed mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +47,17 @@ pub struct Mapped {
     pub block: u64,
     /// What is behind it.
     pub backing: Backing,
+    /// Index of the rule's placing its memory policy is that of.
+    pub placing: usize,
+    /// Its policy is that of `placing`, but not all of its pages have been moved yet.
+    pub waiting: bool,
+}
+
+/// Where a mapping is entered, and that nothing has happened to it since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    index: usize,
+    state: u64,
 }
 
 impl Mapped {
@@ -64,18 +85,28 @@ pub fn none() -> bool {
     LIVE.load(Ordering::Relaxed) == 0
 }
 
+fn word(m: &Mapped, version: u64) -> u64 {
+    let waiting = if m.waiting { WAITING } else { 0 };
+    (version & !(VERSION - 1)) | waiting | (m.placing as u64) << PLACING_SHIFT | (m.rule as u64 + FIRST_RULE)
+}
+
 /// Enters a mapping; false when the array is full.
 pub fn insert(m: &Mapped) -> bool {
     for (index, entry) in ENTRIES.iter().enumerate() {
-        if entry.state.compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        let before = entry.state.load(Ordering::Relaxed);
+        let busy = (before & !(VERSION - 1)).wrapping_add(VERSION) | BUSY;
+        if before & WHAT != FREE
+            || entry.state.compare_exchange(before, busy, Ordering::Acquire, Ordering::Relaxed).is_err()
+        {
             continue;
         }
         let values = [m.object, m.object_len, m.start, m.len, m.node as usize, m.block as usize, m.backing.pack()];
-        entry.words.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+        // Release: who reads a new word sees that the version changed.
+        entry.words.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Release));
         LIVE.fetch_add(1, Ordering::Relaxed);
-        HIGH.fetch_max(index + 1, Ordering::Relaxed);
+        HIGH.fetch_max(index + 1, Ordering::AcqRel);
         // Release pairs with the Acquire of `read`: who sees the rule sees the words.
-        entry.state.store(m.rule as u64 + FIRST_RULE, Ordering::Release);
+        entry.state.store(word(m, busy), Ordering::Release);
         return true;
     }
     false
@@ -83,9 +114,9 @@ pub fn insert(m: &Mapped) -> bool {
 
 fn read(entry: &Entry) -> Option<(u64, Mapped)> {
     let state = entry.state.load(Ordering::Acquire);
-    let rule = state.checked_sub(FIRST_RULE)? as usize;
+    let rule = (state & WHAT).checked_sub(FIRST_RULE)? as usize;
     let [object, object_len, start, len, node, block, backing] = &entry.words;
-    let load = |word: &AtomicUsize| word.load(Ordering::Relaxed);
+    let load = |word: &AtomicUsize| word.load(Ordering::Acquire);
     let mapped = Mapped {
         rule,
         object: load(object),
@@ -95,8 +126,19 @@ fn read(entry: &Entry) -> Option<(u64, Mapped)> {
         node: load(node) as u32,
         block: load(block) as u64,
         backing: Backing::unpack(load(backing)),
+        placing: (state >> PLACING_SHIFT & 0x7f) as usize,
+        waiting: state & WAITING != 0,
     };
-    Some((state, mapped))
+    // The words belong together when the entry was not given to another mapping meanwhile.
+    (entry.state.load(Ordering::Relaxed) == state).then_some((state, mapped))
+}
+
+/// An unmapping met an entry in the middle of a change that did not end: what is listed may be gone.
+static UNSURE: AtomicBool = AtomicBool::new(false);
+
+/// Whether everything that is listed can be relied on to be there.
+pub fn reliable() -> bool {
+    !UNSURE.load(Ordering::Relaxed)
 }
 
 /// Removes everything in `[start, end)` and calls `gone` with each piece that was there; what sticks out stays.
@@ -104,22 +146,72 @@ pub fn remove(start: usize, end: usize, mut gone: impl FnMut(Mapped)) {
     if none() {
         return;
     }
-    for entry in ENTRIES.iter().take(HIGH.load(Ordering::Relaxed)) {
-        let Some((state, m)) = read(entry) else { continue };
+    // Once more when another thread was changing an entry: it may have cut the mapping that we look for.
+    for _ in 0..PATIENCE {
+        if !remove_once(start, end, &mut gone) {
+            return;
+        }
+        core::hint::spin_loop();
+    }
+    UNSURE.store(true, Ordering::Relaxed);
+}
+
+/// One pass; true when an entry was being changed.
+fn remove_once(start: usize, end: usize, gone: &mut impl FnMut(Mapped)) -> bool {
+    let mut disturbed = false;
+    for entry in ENTRIES.iter().take(HIGH.load(Ordering::Acquire)) {
+        let Some((state, m)) = read(entry) else {
+            disturbed |= entry.state.load(Ordering::Acquire) & WHAT != FREE;
+            continue;
+        };
         let (from, to) = (m.start.max(start), (m.start + m.len).min(end));
-        if from >= to || entry.state.compare_exchange(state, BUSY, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if from >= to {
             continue;
         }
-        LIVE.fetch_sub(1, Ordering::Relaxed);
-        entry.state.store(FREE, Ordering::Release);
+        let version = state & !(VERSION - 1);
+        if entry.state.compare_exchange(state, version | BUSY, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            disturbed = true;
+            continue;
+        }
+        // What stays is entered before the entry is free: nobody who unmaps that at the same time may miss it.
         if m.start < from {
             insert(&Mapped { len: from - m.start, ..m });
         }
         if to < m.start + m.len {
             insert(&Mapped { start: to, len: m.start + m.len - to, ..m });
         }
+        LIVE.fetch_sub(1, Ordering::Relaxed);
+        entry.state.store(version.wrapping_add(VERSION) | FREE, Ordering::Release);
         gone(Mapped { start: from, len: to - from, ..m });
     }
+    disturbed
+}
+
+/// Calls `visit` with every live piece and where it is entered.
+pub fn for_each_entry(mut visit: impl FnMut(Ticket, Mapped)) {
+    for (index, entry) in ENTRIES.iter().enumerate().take(HIGH.load(Ordering::Relaxed)) {
+        if let Some((state, m)) = read(entry) {
+            visit(Ticket { index, state }, m);
+        }
+    }
+}
+
+/// Whether nothing has happened to what was entered as `ticket`.
+pub fn still(ticket: Ticket) -> bool {
+    ENTRIES.get(ticket.index).is_some_and(|e| e.state.load(Ordering::Acquire) == ticket.state)
+}
+
+/// Notes the placing and waiting of `m` for what was entered as `ticket`; `None` when it went meanwhile.
+pub fn change(ticket: Ticket, m: &Mapped) -> Option<Ticket> {
+    let state = word(m, ticket.state.wrapping_add(VERSION));
+    let busy = (state & !(VERSION - 1)) | BUSY;
+    let entry = ENTRIES.get(ticket.index)?;
+    entry.state.compare_exchange(ticket.state, busy, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+    let [.., node, block, _] = &entry.words;
+    node.store(m.node as usize, Ordering::Release);
+    block.store(m.block as usize, Ordering::Release);
+    entry.state.store(state, Ordering::Release);
+    Some(Ticket { state, ..ticket })
 }
 
 /// The placed mapping that begins at `start`.
@@ -141,7 +233,8 @@ mod tests {
     fn a_hole_leaves_two_pieces_of_one_object() {
         let object = 0x1000_0000;
         let (len, backing) = (10 * PAGE, Backing::PRIVATE);
-        let m = Mapped { rule: 3, object, object_len: len, start: object, len, node: 1, block: 2, backing };
+        let (node, block, placing, waiting) = (1, 2, 2, true);
+        let m = Mapped { rule: 3, object, object_len: len, start: object, len, node, block, backing, placing, waiting };
         assert!(none() && insert(&m) && !none());
         let mut gone = Vec::new();
         remove(object + 4 * PAGE, object + 6 * PAGE, |g| gone.push(g));
@@ -151,7 +244,15 @@ mod tests {
         left.sort_by_key(|p| p.first);
         assert_eq!(left, [Part { first: 0, pages: 4 }, Part { first: 6, pages: 4 }]);
         assert_eq!(at(object), Some(Mapped { len: 4 * PAGE, ..m }));
+        let mut entered = Vec::new();
+        for_each_entry(|ticket, m| entered.push((ticket, m)));
+        let (ticket, m) = entered[0];
+        assert!(still(ticket) && m.placing == 2 && m.waiting);
+        let moved = change(ticket, &Mapped { placing: 1, waiting: false, ..m }).unwrap();
+        assert!(still(moved) && !still(ticket) && change(ticket, &m).is_none(), "one change for each ticket");
         remove(0, usize::MAX, |_| {});
-        assert!(none());
+        assert!(none() && !still(moved) && reliable());
+        assert!(insert(&m) && !still(moved), "whoever comes next is not taken for it");
+        remove(0, usize::MAX, |_| {});
     }
 }

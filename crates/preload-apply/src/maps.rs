@@ -16,7 +16,7 @@ use crate::backing::{Backing, Kind};
 use crate::mapped::{self, Mapped};
 use crate::place::{self, Part};
 use crate::state::{self, Rule, State, add};
-use crate::{check, cost, observed, sites};
+use crate::{check, cost, gate, mover, observed, sites};
 
 type Ptr = *mut c_void;
 
@@ -39,14 +39,16 @@ pub unsafe extern "C" fn mmap(
     rbp: usize,
 ) -> Ptr {
     // SAFETY: forwarded unchanged.
-    let found = unsafe { real::mmap(addr, len, prot, flags, fd, offset) };
-    if found == FAILED || (sites::boring(ra) && mapped::none()) {
+    let forward = || unsafe { real::mmap(addr, len, prot, flags, fd, offset) };
+    if flags & libc::MAP_FIXED != 0 && len > 0 && !mapped::none() {
+        // Before it is replaced: from then on the range is somebody else's.
+        going(addr as usize, len);
+    }
+    let found = forward();
+    if found == FAILED || sites::boring(ra) {
         return found;
     }
     let _errno = errno::Saved::now();
-    if flags & libc::MAP_FIXED != 0 {
-        gone(found as usize, len);
-    }
     // SAFETY: the caller as the stub saw it.
     if let Some(rule) = unsafe { sites::find(&Caller { ra, cfa, rbp }, len, None) } {
         place_mapping(rule, found as usize, len, Backing::of_mmap(prot, flags, fd));
@@ -64,8 +66,10 @@ pub fn place_mapping(index: usize, start: usize, len: usize, backing: Result<Bac
     }
     let placed = backing.map_err(Some).and_then(|backing| {
         let len = len.next_multiple_of(backing.unit());
-        let node = observed::instance_node(state, rule);
-        let m = Mapped { rule: index, object: start, object_len: len, start, len, node, block: 0, backing };
+        let placing = rule.now();
+        let node = observed::instance_node(state, rule, placing);
+        let (object, object_len, block, waiting) = (start, len, 0, false);
+        let m = Mapped { rule: index, object, object_len, start, len, node, block, backing, placing, waiting };
         if place_whole(state, m) { Ok(()) } else { Err(None) }
     });
     if let Err(why) = placed {
@@ -99,12 +103,16 @@ fn place_whole(state: &'static State, mut m: Mapped) -> bool {
     if done.is_err() || !mapped::insert(&m) {
         state.give_mappings(plan.run_count());
     }
+    // A phase that began in between may have been over the list already.
+    if rule.now() != m.placing {
+        mover::request();
+    }
     done.is_ok()
 }
 
 /// Says once for each rule that huge pages make its blocks larger.
 fn say_rounded(state: &State, rule: &Rule, m: &Mapped) {
-    let base = |m: &Mapped| state.plan_of_pages(m.rule, m.object_len as u64, 1, m.backing.unit() as u64);
+    let base = |m: &Mapped| state.plan_of_pages(m.rule, m.placing, m.object_len as u64, 1, m.backing.unit() as u64);
     let Some(mut plan) = base(m) else { return };
     let wanted = plan.block_pages().unwrap_or(0) * 4;
     if plan.round_blocks((m.backing.unit() / PAGE) as u64)
@@ -116,24 +124,25 @@ fn say_rounded(state: &State, rule: &Rule, m: &Mapped) {
     }
 }
 
-fn plan_of(state: &'static State, m: &Mapped) -> Option<PagePlan<'static>> {
+/// The plan that a mapping's memory policy follows.
+pub fn plan_of(state: &'static State, m: &Mapped) -> Option<PagePlan<'static>> {
     let (size, pages, unit) = (m.object_len as u64, (m.object_len / PAGE) as u64, m.backing.unit() as u64);
     let mut plan = match m.backing.kind {
-        Kind::Private | Kind::Reserved => state.plan(m.rule, size, pages)?,
-        Kind::Shared | Kind::Huge => state.plan_of_pages(m.rule, size, pages, unit)?,
+        Kind::Private | Kind::Reserved => state.plan(m.rule, m.placing, size, pages)?,
+        Kind::Shared | Kind::Huge => state.plan_of_pages(m.rule, m.placing, size, pages, unit)?,
     };
     if m.backing.kind != Kind::Private {
         // Shared memory would be made resident for all processes, and reserved address space cannot be.
         plan.mode = Mode::Policy;
     }
     plan.round_blocks(unit / PAGE as u64);
-    observed::apply(&mut plan, state.rules.get(m.rule)?, m.node);
+    observed::apply(&mut plan, state.rules.get(m.rule)?, m.placing, m.node);
     plan.set_block_pages(m.block);
     Some(plan)
 }
 
 /// Mappings that a piece takes of the budget.
-fn cost(state: &'static State, m: &Mapped) -> u64 {
+pub fn share(state: &'static State, m: &Mapped) -> u64 {
     let Some(plan) = plan_of(state, m) else { return 0 };
     let (part, whole) = (m.part(), plan.run_count());
     match plan.block_pages() {
@@ -143,33 +152,33 @@ fn cost(state: &'static State, m: &Mapped) -> u64 {
     }
 }
 
-/// Adds what is known of a live or dying piece to its rule.
-pub fn examine(state: &'static State, m: &Mapped) {
-    if let (Some(plan), Some(rule)) = (plan_of(state, m), state.rules.get(m.rule)) {
-        check::examine(&plan, m.object, m.part(), m.node, &rule.counters);
+/// Adds what is known of a piece to its rule; `live` as in [`crate::heap::examine`].
+pub fn examine(state: &'static State, m: &Mapped, live: bool) {
+    let Some(rule) = state.rules.get(m.rule) else { return };
+    let late = live && m.placing != rule.now();
+    let judged = if late { Mapped { placing: rule.now(), block: 0, ..*m } } else { *m };
+    if let Some(plan) = plan_of(state, &judged) {
+        check::examine(&plan, m.object, m.part(), m.node, late || m.waiting, &rule.counters);
     }
 }
 
-/// Forgets what lies in a range that was unmapped or replaced. Checks before the pages go are made by the
-/// hooks that still see them.
-fn gone(start: usize, len: usize) {
-    mapped::remove(start, start.saturating_add(len.next_multiple_of(PAGE)), |piece| {
-        if let Some(state) = state::get() {
-            state.give_mappings(cost(state, &piece));
-        }
-    });
-}
-
-/// Checks and forgets what lies in a range that is about to go.
+/// Checks and forgets what lies in a range that is about to go, and waits until nobody moves its pages any more: at most
+/// for one bounded step of the mover, which then finds it forgotten.
 pub fn going(start: usize, len: usize) {
     let _errno = errno::Saved::now();
-    mapped::remove(start, start.saturating_add(len.next_multiple_of(PAGE)), |piece| {
+    let end = start.saturating_add(len.next_multiple_of(PAGE));
+    let mut any = false;
+    mapped::remove(start, end, |piece| {
+        any = true;
         let Some(state) = state::get() else { return };
         if state.reports() {
-            examine(state, &piece);
+            examine(state, &piece, false);
         }
-        state.give_mappings(cost(state, &piece));
+        state.give_mappings(share(state, &piece));
     });
+    if any {
+        gate::wait(start, end);
+    }
 }
 
 /// munmap(2).
@@ -247,10 +256,12 @@ unsafe fn grow(m: &Mapped, old: usize, new: usize) -> Option<Ptr> {
             return None;
         }
         let len = new.next_multiple_of(PAGE);
-        let fresh = Mapped { object: found as usize, object_len: len, start: found as usize, len, block: 0, ..*m };
+        let placing = state.rules.get(m.rule).map_or(0, |r| r.now());
+        let object = found as usize;
+        let fresh = Mapped { object, object_len: len, start: object, len, block: 0, placing, waiting: false, ..*m };
         let placed = place_whole(state, fresh);
         if !copy_by_kernel(m.start, found as usize, old) {
-            gone(found as usize, len);
+            going(found as usize, len);
             real::munmap(found, len);
             return None;
         }

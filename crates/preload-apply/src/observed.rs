@@ -13,7 +13,7 @@ use numamma_plan::threads::node_of_cpus;
 
 use crate::binding;
 use crate::kernel;
-use crate::state::{Rule, State};
+use crate::state::{Placing, Rule, State};
 
 /// Nodes of a rule's blocks as the threads were seen; null until then, leaked afterwards.
 pub type Seen = AtomicPtr<Vec<u32>>;
@@ -24,35 +24,46 @@ const SEEN: u32 = 1;
 
 /// What an instance of `rule` that is allocated now must remember: its node if it is `local`, for `bind-block` which of the two
 /// lists it goes by.
-pub fn instance_node(state: &State, rule: &Rule) -> u32 {
-    if rule.rule.place.policy != PolicyKind::BindBlock {
-        return binding::local_node(state, &rule.nodes);
+pub fn instance_node(state: &State, rule: &Rule, placing: usize) -> u32 {
+    match rule.placings.get(placing).filter(|p| p.place.policy == PolicyKind::BindBlock) {
+        Some(placing) if seen(placing).is_some() || look(state, placing) => SEEN,
+        Some(_) => AHEAD,
+        None => binding::local_node(state, rule.local_nodes()),
     }
-    if seen(rule).is_some() || look(state, rule) { SEEN } else { AHEAD }
 }
 
-/// Gives the plan of an instance its nodes.
-pub fn apply(plan: &mut PagePlan<'static>, rule: &'static Rule, node: u32) {
-    if rule.rule.place.policy == PolicyKind::BindBlock
+/// What an instance that remembers `node` must remember once its place is number `placing`. After a phase of `bind-block` the
+/// node it was local to is not known any more: it is then the one it remembers, or the first of its list.
+pub fn moved_node(rule: &Rule, placing: usize, node: u32) -> u32 {
+    match rule.placings.get(placing).filter(|p| p.place.policy == PolicyKind::BindBlock) {
+        Some(placing) if seen(placing).is_some() => SEEN,
+        Some(_) => AHEAD,
+        None => node,
+    }
+}
+
+/// Gives the plan of an instance in its place number `placing` its nodes.
+pub fn apply(plan: &mut PagePlan<'static>, rule: &'static Rule, placing: usize, node: u32) {
+    if let Some(placing) = rule.placings.get(placing).filter(|p| p.place.policy == PolicyKind::BindBlock)
         && node == SEEN
-        && let Some(nodes) = seen(rule)
+        && let Some(nodes) = seen(placing)
     {
         plan.nodes = Cow::Borrowed(nodes);
     }
 }
 
-fn seen(rule: &Rule) -> Option<&Vec<u32>> {
+fn seen(placing: &Placing) -> Option<&Vec<u32>> {
     // SAFETY: null or a leaked vector; Acquire pairs with the Release of `look`.
-    unsafe { rule.seen.load(Ordering::Acquire).as_ref() }
+    unsafe { placing.seen.load(Ordering::Acquire).as_ref() }
 }
 
 /// Looks where the threads are. False when there are not all of them yet, or one is not kept to a node.
-fn look(state: &State, rule: &Rule) -> bool {
-    let Some(on) = nodes_of_threads(state, rule.nodes.len()) else { return false };
-    let nodes: Vec<u32> = on.iter().zip(&rule.nodes).map(|(&on, &ahead)| rule.or_ahead(on, ahead)).collect();
+fn look(state: &State, placing: &Placing) -> bool {
+    let Some(on) = nodes_of_threads(state, placing.nodes.len()) else { return false };
+    let nodes: Vec<u32> = on.iter().zip(&placing.nodes).map(|(&on, &ahead)| placing.or_ahead(on, ahead)).collect();
     let fresh = Box::into_raw(Box::new(nodes));
     // Release: who sees the pointer sees the list.
-    if rule.seen.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if placing.seen.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
         // SAFETY: another thread was first, and nobody has seen this one.
         drop(unsafe { Box::from_raw(fresh) });
     }

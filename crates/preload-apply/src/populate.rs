@@ -21,7 +21,7 @@ pub const ON: Mode = Mode::Populate;
 
 /// Turns the mode off, with a line, where the kernel cannot do it.
 pub fn start(objects: &mut [ObjectRule]) {
-    if objects.iter().all(|r| r.place.mode != Some(ON)) {
+    if !objects.iter().any(|r| core::iter::once(&r.place).chain(r.phases.values()).any(|p| p.mode == Some(ON))) {
         return;
     }
     let why = if !kernel::can_populate() {
@@ -32,7 +32,8 @@ pub fn start(objects: &mut [ObjectRule]) {
         return;
     };
     say!("mode = \"populate\" {why}: blocks get a memory policy each instead");
-    objects.iter_mut().for_each(|r| r.place.mode = Some(Mode::Policy));
+    let places = objects.iter_mut().flat_map(|r| core::iter::once(&mut r.place).chain(r.phases.values_mut()));
+    places.filter(|p| p.mode == Some(ON)).for_each(|p| p.mode = Some(Mode::Policy));
 }
 
 /// Makes every page of `part` exist on its node. Pages that exist already are moved.

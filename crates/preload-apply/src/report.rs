@@ -14,7 +14,7 @@ use numamma_plan::nodes;
 use numamma_plan::reason::Reason;
 
 use crate::state::{self, State};
-use crate::{arena, globals, heap, mapped, maps, table, tell};
+use crate::{arena, gate, globals, heap, mapped, maps, phases, table, tell};
 
 static DONE: AtomicBool = AtomicBool::new(false);
 
@@ -31,17 +31,18 @@ pub fn finish() {
         false => tell::missing_rules(state),
     }
     let Some(path) = &state.report else { return };
+    gate::stop();
     globals::examine_all(state);
     arena::examine_all(state);
-    table::for_each(|placed| heap::examine(state, &placed));
-    mapped::for_each(|piece| maps::examine(state, &piece));
+    table::for_each(|placed| heap::examine(state, &placed, true));
+    mapped::for_each(|piece| maps::examine(state, &piece, true));
     // Every process that inherits the environment and has the program's name reports: the one that has objects
     // counts.
     let nothing = state.rules.iter().all(|r| r.counters.instances.load(Ordering::Relaxed) == 0);
     if nothing && path.exists() {
         return;
     }
-    write(path, None, &objects(state));
+    write(path, None, &objects(state), &phases::json(state, string));
 }
 
 /// Says at start-up what would otherwise be noticed at the end: the report has no directory.
@@ -53,7 +54,7 @@ pub fn check_directory(path: &Path) {
 
 /// Writes a report that says why nothing was placed.
 pub fn problem(path: &Path, why: &str) {
-    write(path, Some(why), "");
+    write(path, Some(why), "", "");
 }
 
 fn objects(state: &State) -> String {
@@ -63,14 +64,15 @@ fn objects(state: &State) -> String {
             out.push_str(",\n");
         }
         let c = &rule.counters;
-        let list = rule.rule.place.nodes.clone().unwrap_or_else(|| nodes::format(&rule.nodes));
+        let Some(placing) = rule.placing() else { continue };
+        let list = placing.place.nodes.clone().unwrap_or_else(|| nodes::format(&placing.nodes));
         out.push_str("  {\"name\":");
         string(&mut out, &rule.rule.title());
         out.push_str(",\"policy\":");
-        string(&mut out, rule.rule.place.policy.word());
+        string(&mut out, placing.place.policy.word());
         out.push_str(",\"nodes\":");
         string(&mut out, &list);
-        let numbers: [(&str, &AtomicU64); 16] = [
+        let numbers: [(&str, &AtomicU64); 17] = [
             ("instances", &c.instances),
             ("too_small", &c.too_small),
             ("unplaced", &c.unplaced),
@@ -86,6 +88,7 @@ fn objects(state: &State) -> String {
             ("pages_on_plan", &c.on_plan),
             ("pages_off_plan", &c.off_plan),
             ("pages_swapped", &c.swapped),
+            ("pages_waiting", &c.waiting),
             ("block", &c.block),
         ];
         for (name, value) in numbers {
@@ -120,7 +123,7 @@ fn string(out: &mut String, text: &str) {
 }
 
 /// Temporary file and rename: a reader sees a whole report or none.
-fn write(path: &Path, problem: Option<&str>, objects: &str) {
+fn write(path: &Path, problem: Option<&str>, objects: &str, phases: &str) {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write!(text, "{{\"pid\":{},\"program\":", sys::pid());
@@ -130,7 +133,7 @@ fn write(path: &Path, problem: Option<&str>, objects: &str) {
         Some(why) => string(&mut text, why),
         None => text.push_str("null"),
     }
-    let _ = writeln!(text, ",\"objects\":[\n{objects}\n]}}");
+    let _ = writeln!(text, ",\"objects\":[\n{objects}\n],\"phases\":[\n{phases}\n]}}");
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", sys::pid()));
     // Under `ulimit -f` a write would end the program.

@@ -4,12 +4,13 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use numamma_plan::callsite;
+use numamma_plan::policy::Phase;
+use numamma_plan::source::SourceLine;
 
 use crate::elf::{Elf, Kind, Symbol};
 use crate::globals;
 use crate::loaded::{self, Loaded};
-use crate::selection::Selection;
-use crate::sites::{self, Frame, Matcher, Site};
+use crate::sites::{self, Frame, Matcher, Site, Target};
 use crate::sources::{self, Sources};
 use crate::state::{self, State};
 use crate::wanted::Wanted;
@@ -22,6 +23,11 @@ static BUSY: AtomicBool = AtomicBool::new(false);
 /// Notes that a library was loaded where its objects could not be placed at once.
 pub fn later() {
     PENDING.store(true, Ordering::Relaxed);
+}
+
+/// Whether a library was loaded or unloaded that has not been looked at yet.
+pub fn pending() -> bool {
+    PENDING.load(Ordering::Acquire) || BUSY.load(Ordering::Acquire)
 }
 
 /// Resolves now if a library was loaded and `ra` shows that its code runs (so the loader is done with it).
@@ -67,6 +73,43 @@ unsafe impl Sync for Seen {}
 
 static SEEN: Seen = Seen(core::cell::UnsafeCell::new(Vec::new()));
 
+/// How a rule or a phase names its call site.
+struct Named<'a> {
+    callsite: Option<&'a Vec<String>>,
+    function: Option<&'a Vec<String>>,
+}
+
+fn named(state: &State, target: Target) -> Option<Named<'_>> {
+    Some(match target {
+        Target::Rules(selection) => {
+            // Its rules agree on that.
+            let rule = &state.rules.get(selection.first())?.rule;
+            Named { callsite: rule.callsite.as_ref(), function: rule.function.as_ref() }
+        }
+        Target::Phase(index) => {
+            let phase = state.policy.phases.get(index)?;
+            Named { callsite: phase.callsite.as_ref(), function: phase.function.as_ref() }
+        }
+    })
+}
+
+/// The line that names the call site of `target`, where nothing else does.
+fn line(state: &State, target: Target) -> Option<SourceLine> {
+    match target {
+        Target::Rules(selection) => selection.line().cloned(),
+        Target::Phase(index) => {
+            let text = state.policy.phases.get(index)?.line_alone()?;
+            SourceLine::parse(text).ok()
+        }
+    }
+}
+
+/// Everything that names a call site.
+fn targets(state: &'static State) -> impl Iterator<Item = Target> {
+    let counting = |(index, phase): (usize, &Phase)| phase.allocation.map(|_| Target::Phase(index));
+    state.selections.iter().map(Target::Rules).chain(state.policy.phases.iter().enumerate().filter_map(counting))
+}
+
 /// What a name is wanted for.
 enum Purpose<'a> {
     Global(usize),
@@ -78,18 +121,21 @@ fn resolve(state: &'static State) -> Vec<(String, bool)> {
     // SAFETY: this thread holds BUSY.
     let seen = unsafe { &mut *SEEN.0.get() };
     modules.iter_mut().for_each(|m| m.follow_links(seen));
+    for gone in seen.iter().filter(|old| !modules.contains(old)) {
+        globals::forget(gone.start, gone.end);
+    }
     let mut functions: Vec<(&str, usize, usize)> = Vec::new();
     for module in &modules {
         let is_new = !seen.contains(module);
         look_into(state, module, is_new, &mut functions);
     }
-    let wanted: Vec<_> = state.selections.iter().filter_map(Selection::line).cloned().collect();
+    let lines: Vec<_> = targets(state).filter_map(|t| line(state, t)).collect();
     // SAFETY: this thread holds BUSY.
-    let Sources { calls, wrappers, problems } = unsafe { sources::find(&wanted, &modules) };
+    let Sources { calls, wrappers, problems } = unsafe { sources::find(&lines, &modules) };
     let mut calls = calls.into_iter();
-    let sites = state.selections.iter().filter_map(|selection| match selection.line() {
-        Some(_) => Some(Site { selection, frames: vec![Frame::In(calls.next()?)], wrapped: true }),
-        None => site(state, selection, &modules, &functions),
+    let sites = targets(state).filter_map(|target| match line(state, target) {
+        Some(_) => Some(Site { target, frames: vec![Frame::In(calls.next()?)], wrapped: true }),
+        None => site(state, target, &modules, &functions),
     });
     let sites = sites.collect();
     let relay = modules.iter().find(|m| PROFILE_PRELOADS.contains(&m.file_name())).map(|m| (m.start, m.end));
@@ -123,12 +169,11 @@ where
                     want(name, Kind::Object, Purpose::Global(index));
                 }
             }
-            _ if by_function(state, index) => {
-                let names = rule.rule.function.iter().flatten().filter(|n| !unnamed(n));
-                names.for_each(|n| want(n, Kind::Function, Purpose::Function(n)));
-            }
             _ => {}
         }
+    }
+    for names in targets(state).filter(|t| by_function(state, *t)).filter_map(|t| named(state, t)?.function) {
+        names.iter().filter(|n| !unnamed(n)).for_each(|n| want(n, Kind::Function, Purpose::Function(n)));
     }
     if purposes.is_empty() && sections.is_empty() {
         return;
@@ -170,37 +215,28 @@ fn is_module(state: &State, name: &str, module: &Loaded) -> bool {
 }
 
 /// Addresses of another build mean nothing: then, or without addresses, functions identify the call site.
-fn by_function(state: &State, index: usize) -> bool {
-    state
-        .rules
-        .get(index)
-        .is_some_and(|r| r.rule.function.is_some() && (r.rule.callsite.is_none() || !state.same_build))
+fn by_function(state: &State, target: Target) -> bool {
+    named(state, target).is_some_and(|n| n.function.is_some() && (n.callsite.is_none() || !state.same_build))
 }
 
 fn unnamed(function: &str) -> bool {
     function.is_empty() || function == "?"
 }
 
-/// Where the allocations of `selection` are made; its rules agree on that.
-fn site(
-    state: &State,
-    selection: &'static Selection,
-    modules: &[Loaded],
-    functions: &[(&str, usize, usize)],
-) -> Option<Site> {
-    let index = selection.first();
-    let rule = &state.rules.get(index)?.rule;
-    let frames = if by_function(state, index) {
+/// Where the allocations of `target` are made.
+fn site(state: &State, target: Target, modules: &[Loaded], functions: &[(&str, usize, usize)]) -> Option<Site> {
+    let named = named(state, target)?;
+    let frames = if by_function(state, target) {
         let ranges =
             |name: &String| functions.iter().filter(|(n, ..)| n == name).map(|&(_, low, high)| (low, high)).collect();
         let frame = |name: &String| if unnamed(name) { Frame::Any } else { Frame::In(ranges(name)) };
-        rule.function.iter().flatten().map(frame).collect()
+        named.function.into_iter().flatten().map(frame).collect()
     } else if state.same_build {
-        rule.callsite.as_ref()?.iter().map(|text| at_address(state, text, modules)).collect()
+        named.callsite?.iter().map(|text| at_address(state, text, modules)).collect()
     } else {
         return None;
     };
-    Some(Site { selection, frames, wrapped: false })
+    Some(Site { target, frames, wrapped: false })
 }
 
 fn at_address(state: &State, text: &str, modules: &[Loaded]) -> Frame {

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use numamma_hook::entry::Caller;
 use numamma_hook::{stackbounds, unwind};
 
+use crate::phases;
 use crate::selection::Selection;
 
 /// Frames a rule may have, and the walk's length.
@@ -38,10 +39,19 @@ pub fn boring(ra: usize) -> bool {
 /// Return addresses a frame of a rule stands for: half-open ranges; an empty list matches any.
 pub type Ranges = Vec<(usize, usize)>;
 
-/// The frames of rules, innermost first.
+/// What a call site stands for.
+#[derive(Clone, Copy)]
+pub enum Target {
+    /// The rules that have these frames and the same sizes place what is allocated there.
+    Rules(&'static Selection),
+    /// The phase of this index counts the allocations made there.
+    Phase(usize),
+}
+
+/// The frames of rules or of a phase, innermost first.
 pub struct Site {
-    /// The rules that have these frames and the same sizes.
-    pub selection: &'static Selection,
+    /// What it stands for.
+    pub target: Target,
     /// Frames.
     pub frames: Vec<Frame>,
     /// The frame is the innermost one that is not of a wrapper around the allocator, instead of the innermost of all.
@@ -119,15 +129,24 @@ impl Matcher {
         let mut best: Option<(usize, usize)> = None;
         for site in &self.sites {
             let length = site.frames.len();
+            let selection = match site.target {
+                Target::Rules(selection) => selection,
+                Target::Phase(index) => {
+                    if self.fits(site, stack) {
+                        phases::allocated(index);
+                    }
+                    continue;
+                }
+            };
             let better = |rule: usize| best.is_none_or(|(longest, first)| length == longest && rule < first);
-            let matters = better(site.selection.first()) || site.selection.counts();
+            let matters = better(selection.first()) || selection.counts();
             if !matters || !self.fits(site, stack) {
                 continue;
             }
-            if let Some(rule) = owner.filter(|&rule| site.selection.has(rule)) {
+            if let Some(rule) = owner.filter(|&rule| selection.has(rule)) {
                 return Some(rule);
             }
-            if let Some(rule) = site.selection.take(size).filter(|&rule| better(rule)) {
+            if let Some(rule) = selection.take(size).filter(|&rule| better(rule)) {
                 best = Some((length, rule));
             }
         }
@@ -167,9 +186,9 @@ fn nothing_to_do(ra: usize) -> bool {
     }
 }
 
-/// Rule that the allocation of `size` bytes by `caller` matches. `owner` is the rule of an object that is given another
-/// size: if it names this call too, it stays, and nothing is counted; an object that a rule of another call site claims
-/// is counted there.
+/// Rule that the allocation of `size` bytes by `caller` matches; phases that count its call site have counted it. `owner`
+/// is the rule of an object that is given another size: if it names this call too, it stays, and nothing is counted; an
+/// object that a rule of another call site claims is counted there.
 ///
 /// # Safety
 /// `caller` comes from an entry stub of a hook that has not returned yet.
@@ -220,7 +239,7 @@ mod tests {
             .collect();
         let selections: &'static [Selection] = Selection::of_all(rules.iter()).leak();
         assert_eq!(selections.len(), frames.len());
-        let site = |(selection, frames)| Site { selection, frames, wrapped: false };
+        let site = |(selection, frames)| Site { target: Target::Rules(selection), frames, wrapped: false };
         selections.iter().zip(frames).map(site).collect()
     }
 

@@ -6,6 +6,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
+use std::iter;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 
@@ -17,15 +18,15 @@ use numamma_hook::{errno, modules, real, say};
 use numamma_plan::callsite::file_name;
 use numamma_plan::machine::Machine;
 use numamma_plan::nodes::{self, Available};
-use numamma_plan::policy::{ObjectRule, PolicyKind, Program};
+use numamma_plan::policy::{ObjectRule, Phase, Place, PolicyKind, Program};
 use numamma_plan::threads::explicit_lists;
 use numamma_plan::{check, output, plan, ranks};
 
 use crate::elf::Elf;
 use crate::kernel::{self, Mode};
 use crate::selection::Selection;
-use crate::state::{self, Rule, State};
-use crate::{arena, binding, heap, place, populate, report, resolve, sites, table};
+use crate::state::{self, Placing, Rule, State};
+use crate::{arena, binding, heap, mover, phases, place, populate, report, resolve, sites, table};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
 const EXIT_CONFIG: i32 = 78;
@@ -164,8 +165,8 @@ fn load(path: OsString) -> Result<(), String> {
         None => Vec::new(),
     };
     let ahead = binding::nodes_ahead(policy.threads.as_ref(), threads, &machine, &cpu_lists);
-    let rules =
-        objects.into_iter().map(|r| rule(r, available, threads, &ahead)).collect::<Result<Vec<Rule>, String>>()?;
+    let ready = |r| rule(r, &policy.phases, &Known { available, threads, ahead: &ahead });
+    let rules = objects.into_iter().map(ready).collect::<Result<Vec<Rule>, String>>()?;
     probe(&rules)?;
     let report = report_path();
     if let Some(path) = &report {
@@ -187,6 +188,8 @@ fn load(path: OsString) -> Result<(), String> {
         counted_at: AtomicU64::new(0),
     });
     binding::start(state);
+    mover::start();
+    phases::start(state);
     place_what_is_there(flag("NUMAMMA_STRICT"))
 }
 
@@ -220,33 +223,47 @@ fn identify(program: &Program, executable: &[u8]) -> Match {
     }
 }
 
-fn rule(rule: ObjectRule, available: Available<'_>, threads: u32, ahead: &[Option<u32>]) -> Result<Rule, String> {
-    let name = |e: &dyn core::fmt::Display| format!("object {}: {e}", rule.name());
-    let nodes = plan::node_list(&rule.place, available, threads).map_err(|e| name(&e))?;
-    let map = match rule.place.policy {
-        PolicyKind::Map => Some(plan::layout(&rule.place, None, 0, 0, 0).map_err(|e| name(&e))?),
+/// What is known of nodes and threads before the program runs.
+struct Known<'a> {
+    available: Available<'a>,
+    /// Threads that are counted on.
+    threads: u32,
+    /// Node of each, see [`binding::nodes_ahead`].
+    ahead: &'a [Option<u32>],
+}
+
+/// A rule with all its places ready; `phases` are those of the policy.
+fn rule(rule: ObjectRule, phases: &[Phase], known: &Known<'_>) -> Result<Rule, String> {
+    let of_phase = |(index, phase): (usize, &Phase)| Some((rule.phases.get(&phase.name)?, Some(index)));
+    let places = iter::once((&rule.place, None)).chain(phases.iter().enumerate().filter_map(of_phase));
+    let placings: Result<Vec<Placing>, plan::PlanError> =
+        places.map(|(place, phase)| placing(place, phase, known)).collect();
+    let placings = placings.map_err(|e| format!("object {}: {e}", rule.name()))?;
+    Ok(Rule::new(rule, placings))
+}
+
+fn placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Result<Placing, plan::PlanError> {
+    let nodes = plan::node_list(place, known.available, known.threads)?;
+    let map = match place.policy {
+        PolicyKind::Map => Some(plan::layout(place, None, 0, 0, 0)?),
         _ => None,
     };
-    let homes = arena::homes(rule.place.policy, nodes.len());
-    let named = match (rule.place.policy == PolicyKind::BindBlock, &rule.place.nodes) {
+    let homes = arena::homes(place.policy, nodes.len());
+    let named = match (place.policy == PolicyKind::BindBlock, &place.nodes) {
         (false, _) => Vec::new(),
-        (true, Some(list)) => nodes::parse(list, available).map_err(|e| name(&e))?,
-        (true, None) => available.own.to_vec(),
+        (true, Some(list)) => nodes::parse(list, known.available).map_err(plan::PlanError::Nodes)?,
+        (true, None) => known.available.own.to_vec(),
     };
-    let (counters, seen, said_coarse) = Default::default();
-    let mut rule = Rule { rule, nodes, map, homes, counters, named, seen, said_coarse };
-    rule.nodes = rule
-        .nodes
-        .iter()
-        .zip(ahead.iter().chain(core::iter::repeat(&None)))
-        .map(|(&n, on)| on.map_or(n, |on| rule.or_ahead(on, n)))
-        .collect();
-    Ok(rule)
+    let mut placing = Placing { place: place.clone(), nodes, map, homes, phase, named, seen: Default::default() };
+    let ahead = known.ahead.iter().chain(iter::repeat(&None));
+    placing.nodes =
+        placing.nodes.iter().zip(ahead).map(|(&n, on)| on.map_or(n, |on| placing.or_ahead(on, n))).collect();
+    Ok(placing)
 }
 
 /// Tries the one call that everything needs, so that a container that refuses it is named once and early.
 fn probe(rules: &[Rule]) -> Result<(), String> {
-    let Some(node) = rules.iter().find_map(|r| r.nodes.first()) else { return Ok(()) };
+    let Some(node) = rules.iter().flat_map(|r| &r.placings).find_map(|p| p.nodes.first()) else { return Ok(()) };
     let Some(page) = sys::map_anonymous(PAGE) else { return Ok(()) };
     let tried = kernel::mbind(page as usize, PAGE, Mode::Preferred, &[*node], false);
     let known = if flag("NUMAMMA_STRICT") { know_words(rules, page as usize) } else { Ok(()) };
@@ -272,8 +289,9 @@ fn know_words(rules: &[Rule], page: usize) -> Result<(), String> {
         (PolicyKind::PreferredMany, Mode::PreferredMany, "5.15"),
     ];
     for (kind, mode, since) in words {
-        let Some(rule) = rules.iter().find(|r| r.rule.place.policy == kind) else { continue };
-        if kernel::mbind(page, PAGE, mode, &rule.nodes, false) == Err(libc::EINVAL) {
+        let mut places = rules.iter().flat_map(|r| r.placings.iter().map(move |p| (r, p)));
+        let Some((rule, placing)) = places.find(|(_, p)| p.place.policy == kind) else { continue };
+        if kernel::mbind(page, PAGE, mode, &placing.nodes, false) == Err(libc::EINVAL) {
             return Err(format!("object {}: {} needs Linux {since}", rule.rule.name(), kind.word()));
         }
     }

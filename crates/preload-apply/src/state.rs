@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use numamma_plan::machine::Machine;
 use numamma_plan::plan::{self, Layout, PagePlan};
-use numamma_plan::policy::{ObjectRule, Policy};
+use numamma_plan::policy::{ObjectRule, Place, Policy, PolicyKind};
 use numamma_plan::reason::Reason;
 
 use crate::arena::Homes;
@@ -44,6 +44,8 @@ pub struct Counters {
     pub place_ns: AtomicU64,
     /// Bytes of all instances.
     pub bytes: AtomicU64,
+    /// Pages that wait to be moved to the place of a phase, or did when they were last looked at.
+    pub waiting: AtomicU64,
     /// Pages with a planned node.
     pub planned: AtomicU64,
     /// Pages that existed when checked.
@@ -65,30 +67,81 @@ pub fn add(counter: &AtomicU64, value: u64) {
     counter.fetch_add(value, Ordering::Relaxed);
 }
 
-/// One rule of the policy at work.
-pub struct Rule {
+/// One of the places of a rule: its own, or that of a phase.
+pub struct Placing {
     /// As in the file.
-    pub rule: ObjectRule,
+    pub place: Place,
     /// Node of each block in turn, see [`plan::node_list`].
     pub nodes: Vec<u32>,
-    /// Layout of a page map, which only depends on the rule: plans of allocations must not allocate.
+    /// Layout of a page map, which only depends on the place: plans of allocations must not allocate.
     pub map: Option<Layout>,
-    /// Where its small objects go; none when they cannot be placed under this policy.
+    /// Where small objects go; none when they cannot be placed under this policy.
     pub homes: Homes,
-    /// Totals.
-    pub counters: Counters,
+    /// Index of the phase; none for the rule's own place.
+    pub phase: Option<usize>,
     /// Nodes that `bind-block` may name.
     pub named: Vec<u32>,
     /// Where the threads of `bind-block` were seen.
     pub seen: Seen,
+}
+
+impl Placing {
+    /// Node of a block of `bind-block` whose thread is known to be on node `on`: that one if the rule may use it.
+    pub fn or_ahead(&self, on: u32, ahead: u32) -> u32 {
+        if self.named.contains(&on) { on } else { ahead }
+    }
+}
+
+/// One rule of the policy at work.
+pub struct Rule {
+    /// As in the file.
+    pub rule: ObjectRule,
+    /// Its own place, then those of its phases.
+    pub placings: Vec<Placing>,
+    /// Which of them holds, with the ticket of the phase that brought it: see [`Rule::turn`].
+    now: AtomicU64,
+    /// Totals.
+    pub counters: Counters,
     /// It was said that its blocks are larger than asked for.
     pub said_coarse: AtomicBool,
 }
 
+/// Bits of `Rule::now` that hold the index of the placing; the ticket is above.
+const PLACING_BITS: u32 = 8;
+const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
+
 impl Rule {
-    /// Node of a block of `bind-block` whose thread is known to be on node `on`: that one if the rule may use it.
-    pub fn or_ahead(&self, on: u32, ahead: u32) -> u32 {
-        if self.named.contains(&on) { on } else { ahead }
+    /// A rule in its own place; `placings` is not empty.
+    pub fn new(rule: ObjectRule, placings: Vec<Placing>) -> Rule {
+        let (now, counters, said_coarse) = Default::default();
+        Rule { rule, placings, now, counters, said_coarse }
+    }
+
+    /// Index of the placing that holds now.
+    #[inline]
+    pub fn now(&self) -> usize {
+        // Acquire pairs with `turn`: nothing else is read through it, but the plan must not be older than the phase.
+        (self.now.load(Ordering::Acquire) & ((1 << PLACING_BITS) - 1)) as usize
+    }
+
+    /// The placing that holds now.
+    pub fn placing(&self) -> Option<&Placing> {
+        self.placings.get(self.now())
+    }
+
+    /// Nodes among which an allocation remembers the one it is local to: those of the place that is `local`, if any is.
+    pub fn local_nodes(&self) -> &[u32] {
+        let local = self.placings.iter().find(|p| p.place.policy == PolicyKind::Local);
+        local.or_else(|| self.placings.first()).map_or(&[], |p| &p.nodes)
+    }
+
+    /// Phase `phase` begins as the `ticket`-th to begin. Of two that begin at once the later ticket holds, for every rule
+    /// alike. True if the rule has another place from now on.
+    pub fn turn(&self, phase: usize, ticket: u64) -> bool {
+        let Some(index) = self.placings.iter().position(|p| p.phase == Some(phase)) else { return false };
+        let wanted = ticket << PLACING_BITS | index as u64;
+        let before = self.now.fetch_max(wanted, Ordering::AcqRel);
+        before < wanted && before & ((1 << PLACING_BITS) - 1) != index as u64
     }
 }
 
@@ -155,21 +208,30 @@ impl State {
         self.others.store(mappings_now().saturating_sub(used), Ordering::Relaxed);
     }
 
-    /// Plan of an object of rule `index`. Allocates nothing: it is made for every placed allocation.
-    pub fn plan(&self, index: usize, size: u64, pages: u64) -> Option<PagePlan<'_>> {
+    /// Plan of an object of rule `index` in its place number `placing`. Allocates nothing: it is made for every placed
+    /// allocation.
+    pub fn plan(&self, index: usize, placing: usize, size: u64, pages: u64) -> Option<PagePlan<'_>> {
         let rule = self.rules.get(index)?;
-        self.plan_of_pages(index, size, pages, plan::page_size_of(&rule.rule.place, size, self.machine.thp))
+        let page_size = plan::page_size_of(&rule.placings.get(placing)?.place, size, self.machine.thp);
+        self.plan_of_pages(index, placing, size, pages, page_size)
     }
 
     /// The same for memory whose page size is known.
-    pub fn plan_of_pages(&self, index: usize, size: u64, pages: u64, page_size: u64) -> Option<PagePlan<'_>> {
+    pub fn plan_of_pages(
+        &self,
+        index: usize,
+        placing: usize,
+        size: u64,
+        pages: u64,
+        page_size: u64,
+    ) -> Option<PagePlan<'_>> {
         let rule = self.rules.get(index)?;
+        let Placing { place, nodes, map, .. } = rule.placings.get(placing)?;
         let pattern = rule.rule.pattern.as_ref();
-        let nodes = rule.nodes.len() as u64;
-        let layout = rule.map.or_else(|| plan::layout(&rule.rule.place, pattern, size, page_size, nodes).ok())?;
-        let huge = rule.rule.place.huge.unwrap_or_default();
-        let mode = rule.rule.place.mode.unwrap_or_default();
-        Some(PagePlan { pages, nodes: Cow::Borrowed(&rule.nodes), layout, huge, mode })
+        let count = nodes.len() as u64;
+        let layout = map.or_else(|| plan::layout(place, pattern, size, page_size, count).ok())?;
+        let (huge, mode) = (place.huge.unwrap_or_default(), place.mode.unwrap_or_default());
+        Some(PagePlan { pages, nodes: Cow::Borrowed(nodes), layout, huge, mode })
     }
 
     /// This process writes the report (a forked child has another pid and keeps quiet).

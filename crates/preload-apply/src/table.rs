@@ -8,8 +8,14 @@
 //! ```text
 //! address bits   47..36        35..24        23..12       11..0
 //!                ROOT index    middle index  leaf slot    0
-//! slot           size: bytes asked for    meta: used 1 | node 10 | rule 16 | block pages 36 (low)
+//! slot           size: bytes asked for
+//!                meta: used 1 | moving 1 | waiting 1 | placing 7 | node 10 | rule 16 | block pages 28 (low)
 //! ```
+//!
+//! The mover of phases ([`crate::migrate`]) works on an object between [`begin_step`] and [`end_step`], which both compare
+//! and exchange its word: whoever frees the object in between finds `moving` in what [`take`] returns and leaves the
+//! unmapping to the mover, whose `end_step` then fails. Neither waits. The address cannot come back meanwhile, because
+//! the mapping is still there.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -18,10 +24,15 @@ use numamma_hook::sys;
 const BITS: u32 = 12;
 const WIDTH: usize = 1 << BITS;
 const USED: u64 = 1 << 63;
-const BLOCK_BITS: u32 = 36;
+const MOVING: u64 = 1 << 62;
+const WAITING: u64 = 1 << 61;
+/// Blocks of a TiB and more are not remembered: nothing coarsens so far.
+const BLOCK_BITS: u32 = 28;
 const RULE_BITS: u32 = 16;
 const NODE_BITS: u32 = 10;
-const _: () = assert!(BLOCK_BITS + RULE_BITS + NODE_BITS < 63);
+const PLACING_BITS: u32 = 7;
+const _: () = assert!(BLOCK_BITS + RULE_BITS + NODE_BITS + PLACING_BITS == 61);
+const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
 
 /// Rules a policy may have: what a slot can name.
 pub const MAX_RULES: usize = 1 << RULE_BITS;
@@ -49,6 +60,12 @@ pub struct Placed {
     pub node: u32,
     /// Pages per block as placed (the budget may have enlarged it); 0 when the layout has no blocks.
     pub block: u64,
+    /// Index of the rule's placing its memory policy is that of.
+    pub placing: usize,
+    /// Its policy is that of `placing`, but not all of its pages have been moved yet.
+    pub waiting: bool,
+    /// The mover is at work on it.
+    pub moving: bool,
 }
 
 impl Placed {
@@ -59,9 +76,14 @@ impl Placed {
 
     fn meta(&self) -> u64 {
         let field = |value: u64, bits: u32| value & ((1 << bits) - 1);
-        USED | (field(u64::from(self.node), NODE_BITS) << (RULE_BITS + BLOCK_BITS))
+        let flag = |is: bool, bit: u64| if is { bit } else { 0 };
+        let block = if self.block >> BLOCK_BITS == 0 { self.block } else { 0 };
+        USED | flag(self.moving, MOVING)
+            | flag(self.waiting, WAITING)
+            | (field(self.placing as u64, PLACING_BITS) << (NODE_BITS + RULE_BITS + BLOCK_BITS))
+            | (field(u64::from(self.node), NODE_BITS) << (RULE_BITS + BLOCK_BITS))
             | (field(self.rule as u64, RULE_BITS) << BLOCK_BITS)
-            | field(self.block, BLOCK_BITS)
+            | block
     }
 
     fn from_words(address: usize, size: u64, meta: u64) -> Placed {
@@ -72,6 +94,9 @@ impl Placed {
             rule: field(BLOCK_BITS, RULE_BITS) as usize,
             node: field(RULE_BITS + BLOCK_BITS, NODE_BITS) as u32,
             block: field(0, BLOCK_BITS),
+            placing: field(NODE_BITS + RULE_BITS + BLOCK_BITS, PLACING_BITS) as usize,
+            waiting: meta & WAITING != 0,
+            moving: meta & MOVING != 0,
         }
     }
 }
@@ -153,6 +178,34 @@ pub fn take(address: usize) -> Option<Placed> {
     (meta & USED != 0).then(|| Placed::from_words(address, slot.size.load(Ordering::Relaxed), meta))
 }
 
+/// The mover begins a step on the object at `address`, which is `placed` with whatever it remembers now. `None` when there
+/// is none any more. Of one mover at a time; see the top of this file.
+pub fn begin_step(address: usize) -> Option<Placed> {
+    let slot = existing(address)?;
+    let mut meta = slot.meta.load(Ordering::Acquire);
+    while meta & USED != 0 {
+        // Acquire: the size was stored before the word. A word of a forked parent's mover may hold `moving` still.
+        match slot.meta.compare_exchange(meta, meta | MOVING, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                return Some(Placed::from_words(address, slot.size.load(Ordering::Relaxed), meta | MOVING));
+            }
+            Err(now) => meta = now,
+        }
+    }
+    None
+}
+
+/// The step on `before` (from [`begin_step`]) is over, and the object is now as `after` says. False when it was freed
+/// meanwhile: then its memory is the mover's to unmap.
+#[must_use]
+pub fn end_step(before: &Placed, after: &Placed) -> bool {
+    let after = Placed { moving: false, ..*after };
+    // Release pairs with the Acquire of `take`: who frees it afterwards sees the mover's work done.
+    existing(before.address).is_some_and(|slot| {
+        slot.meta.compare_exchange(before.meta(), after.meta(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
+
 /// Changes the size of a live object that keeps its address.
 pub fn resize(address: usize, size: usize) {
     if let Some(slot) = existing(address) {
@@ -185,7 +238,16 @@ mod tests {
 
     #[test]
     fn one_taker_gets_an_object() {
-        let placed = Placed { address: 0x7f12_3456_7000, size: 12_345, rule: 65_535, node: 1023, block: (1 << 36) - 1 };
+        let placed = Placed {
+            address: 0x7f12_3456_7000,
+            size: 12_345,
+            rule: 65_535,
+            node: 1023,
+            block: (1 << 28) - 1,
+            placing: 100,
+            waiting: true,
+            moving: false,
+        };
         assert!(find(placed.address).is_none());
         assert!(reserve(placed.address) && insert(&placed));
         assert_eq!(find(placed.address), Some(placed));
@@ -197,6 +259,26 @@ mod tests {
         let got = takers.into_iter().filter_map(|t| t.join().unwrap()).collect::<Vec<_>>();
         assert_eq!(got, [placed]);
         assert_eq!(placed.mapped(), 16_384);
+    }
+
+    #[test]
+    fn who_frees_what_is_being_moved_leaves_it_to_the_mover() {
+        let address = 0x7f12_0000_1000;
+        let placed =
+            Placed { address, size: 5000, rule: 3, node: 1, block: 7, placing: 0, waiting: false, moving: false };
+        assert!(reserve(address) && begin_step(address).is_none() && insert(&placed));
+        let step = begin_step(address).unwrap();
+        assert_eq!(step, Placed { moving: true, ..placed });
+        assert!(end_step(&step, &Placed { placing: 2, waiting: true, block: 1 << 40, ..step }));
+        let step = begin_step(address).unwrap();
+        assert_eq!(
+            (step.placing, step.waiting, step.block),
+            (2, true, 0),
+            "a block of more than 28 bits is computed anew"
+        );
+        assert!(take(address).unwrap().moving, "the freer sees that the mover is at it");
+        assert!(!end_step(&step, &step), "and the mover that it was freed");
+        assert!(find(address).is_none());
     }
 
     #[test]

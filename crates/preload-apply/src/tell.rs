@@ -11,7 +11,7 @@ use numamma_hook::say;
 use numamma_plan::nodes;
 use numamma_plan::policy::{Mode, PolicyKind, Size};
 
-use crate::state::{Rule, State};
+use crate::state::{Placing, Rule, State};
 
 fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
@@ -27,7 +27,7 @@ pub fn every_rule(state: &State) {
 /// `3 objects, 12.0 MiB; block of 4MiB on nodes 0-3; 12 mbind calls, 0.041 ms; not placed: 1 of less than a page`
 fn line(rule: &Rule) -> String {
     let c = &rule.counters;
-    let place = &rule.rule.place;
+    let Some(Placing { place, nodes, .. }) = rule.placing() else { return String::new() };
     let count = read(&c.instances);
     let mut text = match count {
         0 => "not found".to_owned(),
@@ -44,7 +44,7 @@ fn line(rule: &Rule) -> String {
         block => text += &format!(" of {}", Size(block)),
     }
     if place.policy != PolicyKind::Default {
-        let _ = write!(text, " on nodes {}", nodes::format(&ascending(&rule.nodes)));
+        let _ = write!(text, " on nodes {}", nodes::format(&ascending(nodes)));
     }
     if place.mode == Some(Mode::Populate) {
         text += ", populated";
@@ -132,10 +132,9 @@ mod tests {
     #[test]
     fn a_line_tells_what_where_cost_and_what_not() {
         let place = Place { policy: PolicyKind::Block, ..Place::default() };
-        let (counters, named, seen, said_coarse) = Default::default();
-        let rule = ObjectRule { place, ..ObjectRule::default() };
-        let rule =
-            Rule { rule, nodes: vec![0, 1, 0, 1], map: None, homes: Vec::new(), counters, named, seen, said_coarse };
+        let (map, homes, phase, named, seen) = Default::default();
+        let own = Placing { place: place.clone(), nodes: vec![0, 1, 0, 1], map, homes, phase, named, seen };
+        let rule = Rule::new(ObjectRule { place, ..ObjectRule::default() }, vec![own]);
         assert_eq!(line(&rule), "not found; block on nodes 0-1");
         let c = &rule.counters;
         let values = [(&c.instances, 3), (&c.bytes, 12 << 20), (&c.block, 4 << 20), (&c.mbind_calls, 2)];

@@ -52,11 +52,6 @@ impl<'a> PageMap<'a> {
         maps.into_iter().min_by(|a, b| a.outcome.time_ns.total_cmp(&b.outcome.time_ns))
     }
 
-    /// Where a page goes, by the samples with even numbers.
-    pub fn node(&self, instance: u32, page: u32) -> usize {
-        self.halves[0].0.node(instance, page)
-    }
-
     /// Adds the object's accesses to a load, each half of the samples where the other one put them.
     pub fn add_to(&self, load: &mut Load<'_>, demands: &Demands) {
         for (half, (placement, spill)) in self.halves.iter().enumerate() {

@@ -1,0 +1,97 @@
+//! The phases of a policy and the places that name them.
+
+use std::collections::BTreeSet;
+
+use super::{Fault, KeyFault, place_fault};
+use crate::callsite::Frame;
+use crate::policy::{ObjectRule, Phase, Policy};
+use crate::source::SourceLine;
+
+/// Phases a policy may declare: each object remembers in seven bits under which of its rule's places it stands.
+pub const MOST_PHASES: usize = 100;
+
+/// The first thing wrong with the phases of `policy`.
+pub(super) fn phase_fault(policy: &Policy) -> Option<Fault> {
+    let mut names = BTreeSet::new();
+    for (index, phase) in policy.phases.iter().enumerate() {
+        let of = |(key, message): KeyFault| Fault::at("phase", index, key, message);
+        if let Some(fault) = declaration_fault(phase) {
+            return Some(of(fault));
+        }
+        if !names.insert(phase.name.as_str()) {
+            return Some(of((
+                &["name"],
+                format!("two phases are called `{}`; give each a name of its own", phase.name),
+            )));
+        }
+    }
+    if let Some(index) = (policy.phases.len() > MOST_PHASES).then_some(MOST_PHASES) {
+        let message = format!("{} phases are more than the {MOST_PHASES} that can be handled", policy.phases.len());
+        return Some(Fault::at("phase", index, &[], message));
+    }
+    policy.objects.iter().enumerate().find_map(|(index, rule)| {
+        let (name, key, message) = rule.phases.keys().find_map(|name| object_fault(rule, name, &names))?;
+        let key = ["phases", name].into_iter().chain(key.iter().copied()).map(str::to_owned).collect();
+        Some(Fault { table: Some(("object", index)), key, message })
+    })
+}
+
+fn declaration_fault(phase: &Phase) -> Option<KeyFault> {
+    if phase.name.is_empty() {
+        return Some((&["name"], "a phase needs a name, which objects and numamma_phase() call it by".into()));
+    }
+    if phase.after.is_some_and(|s| !s.is_finite() || s < 0.0) {
+        return Some((&["after"], "`after` is seconds since the program started, such as after = 12.5".into()));
+    }
+    let by_site = phase.callsite.is_some() || phase.function.is_some() || phase.line.is_some();
+    match (phase.allocation, by_site) {
+        (Some(0), _) => {
+            return Some((&["allocation"], "allocations of a call site are counted from 1".into()));
+        }
+        (Some(_), false) => {
+            let message =
+                "`allocation` needs the call site: write callsite = [...], function = [...] or line = \"...\"";
+            return Some((&["allocation"], message.into()));
+        }
+        (None, true) => {
+            return Some((&[], "which allocation of the call site begins the phase? write allocation = 1".into()));
+        }
+        _ => {}
+    }
+    if let Some(frames) = &phase.callsite {
+        if frames.is_empty() {
+            return Some((
+                &["callsite"],
+                "`callsite` is empty; write at least one frame such as \"app+0x1a2b\"".into(),
+            ));
+        }
+        if let Some(Err(e)) = frames.iter().map(|f| f.parse::<Frame>()).find(Result::is_err) {
+            return Some((&["callsite"], e.to_string()));
+        }
+    }
+    if phase.function.as_ref().is_some_and(|f| f.is_empty() || f.iter().all(String::is_empty)) {
+        return Some((&["function"], "`function` names no function".into()));
+    }
+    if let Some(Err(e)) = phase.line_alone().map(SourceLine::parse) {
+        return Some((&["line"], e.to_string()));
+    }
+    None
+}
+
+/// What is wrong with the place of `rule` in phase `name`: the name, the keys below it, and the words.
+fn object_fault<'a>(
+    rule: &ObjectRule,
+    name: &'a str,
+    declared: &BTreeSet<&str>,
+) -> Option<(&'a str, &'static [&'static str], String)> {
+    if !declared.contains(name) {
+        let known: Vec<&str> = declared.iter().copied().collect();
+        let known = if known.is_empty() { "none is".to_owned() } else { format!("known: {}", known.join(", ")) };
+        let message = format!("phase `{name}` is not declared ({known}); write [[phase]] with name = \"{name}\"");
+        return Some((name, &[], message));
+    }
+    let place = rule.phases.get(name)?.clone();
+    let (key, message) = place_fault(&ObjectRule { place, ..rule.clone() })?;
+    // The key begins with `place`; what is wrong with the pattern was found with the rule itself.
+    Some((name, key.get(1..).unwrap_or_default(), message))
+}

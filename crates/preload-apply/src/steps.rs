@@ -1,0 +1,236 @@
+//! Moving the pages of one object in bounded steps.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use numamma_hook::say;
+use numamma_hook::sys::PAGE;
+use numamma_plan::machine::Thp;
+use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
+use numamma_plan::policy::Huge;
+
+use crate::check::{HUGE_SHIFT, Mapping, Width, expected, turn_order};
+use crate::kernel::{self, BATCH};
+
+/// Pages looked at and moved in one step: a huge page's. At some 0.8 GB a second (Goglin and Furmento, MTAAP 2009) it
+/// takes 2.5 ms, which is the longest that a munmap has to wait.
+pub const STEP_PAGES: usize = BATCH;
+/// Work after which the mover rests, ns: about a step, so that ranges without pages are gone through at once.
+const WORK_NS: u64 = 2_000_000;
+/// It rests this many times as long as it worked: at most half of a core, at most half of what the memory
+/// controllers could move, and still 0.4 GB a second.
+const REST: u64 = 1;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Pages that came to the node where they should be.
+    pub moved: u64,
+    /// Pages that should have.
+    pub failed: u64,
+}
+
+/// Where the pages of one object belong.
+pub struct Goal<'a> {
+    plan: &'a PagePlan<'a>,
+    base: usize,
+    /// Node of a `local` object.
+    node: u32,
+    mappings: Vec<Mapping>,
+    turns: Vec<u32>,
+    width: Width,
+    /// The system has huge pages.
+    huge: bool,
+    /// The object may keep its own.
+    keep: bool,
+}
+
+impl<'a> Goal<'a> {
+    /// Of the object whose first whole page is at `base`.
+    pub fn new(plan: &'a PagePlan<'a>, base: usize, node: u32, thp: Thp) -> Goal<'a> {
+        let in_turn = matches!(plan.layout, Layout::Interleave | Layout::Weighted);
+        Goal {
+            plan,
+            base,
+            node,
+            mappings: if in_turn { Mapping::read() } else { Vec::new() },
+            turns: turn_order(plan),
+            width: Width::of_this_kernel(),
+            huge: thp != Thp::Never,
+            keep: plan.huge != Huge::Split,
+        }
+    }
+
+    /// Node where the page at `address` belongs, as part of a huge page or not; `None`: it is well where it is.
+    fn node(&self, address: usize, now: u32, huge: bool) -> Option<u32> {
+        let listed = |nodes: &[u32]| nodes.get(address / PAGE % nodes.len().max(1)).copied();
+        let wanted = match self.plan.layout {
+            Layout::Default => None,
+            Layout::Bind | Layout::Preferred if self.plan.nodes.contains(&now) => None,
+            Layout::Bind | Layout::Preferred => listed(&self.plan.nodes),
+            Layout::Local => Some(self.node),
+            Layout::Interleave | Layout::Weighted => match huge {
+                true => {
+                    expected(&self.mappings, &self.turns, address & !(HUGE_PAGE as usize - 1), HUGE_SHIFT, self.width)
+                }
+                false => expected(&self.mappings, &self.turns, address, 0, self.width),
+            },
+            Layout::Blocks(..) => {
+                let page = ((address - self.base) / PAGE) as u64;
+                self.plan.block_node(page).and_then(|i| self.plan.nodes.get(i as usize).copied())
+            }
+        };
+        wanted.filter(|w| *w != now)
+    }
+
+    /// Moves what exists of `[start, end)`, at most [`STEP_PAGES`] pages that do not cross a boundary of 2 MiB.
+    pub fn step(&self, start: usize, end: usize) -> Done {
+        let count = ((end - start) / PAGE).min(STEP_PAGES);
+        let (mut pages, mut status) = ([0_usize; BATCH], [0 as c_int; BATCH]);
+        pages.iter_mut().enumerate().for_each(|(i, p)| *p = start + i * PAGE);
+        let Some(pages) = pages.get(..count) else { return Done::default() };
+        let Some(status) = status.get_mut(..count) else { return Done::default() };
+        if let Err(error) = kernel::page_nodes(pages, status) {
+            static SAID: AtomicBool = AtomicBool::new(false);
+            if !SAID.swap(true, Ordering::Relaxed) {
+                say!(
+                    "cannot move pages between phases (move_pages, error {error}); those that exist stay where they are"
+                );
+            }
+            return Done::default();
+        }
+        let whole = count == BATCH && start.is_multiple_of(HUGE_PAGE as usize);
+        let huge = whole && status.first().is_some_and(|first| *first >= 0 && status.iter().all(|s| s == first));
+        let huge = huge && self.huge;
+        // A part of a huge page cannot go anywhere without the rest, which may be a neighbour's.
+        let split = self.huge && if huge { !self.keep || !self.agrees(pages, status) } else { !whole };
+        if split {
+            kernel::split_huge_page(start + PAGE.min(end - start - PAGE));
+        }
+        let huge = huge && self.keep;
+        let first = self.wrong(pages, status, huge);
+        let mut left = first;
+        // A page that was busy the first time gets another chance.
+        for _ in 0..2 {
+            if left.count == 0 {
+                break;
+            }
+            kernel::move_to(left.pages(), left.nodes());
+            if kernel::page_nodes(pages, status).is_err() {
+                break;
+            }
+            left = self.wrong(pages, status, huge);
+        }
+        let failed = left.count.min(first.count);
+        Done { moved: (first.count - failed) as u64, failed: failed as u64 }
+    }
+
+    /// All pages belong on one node, so a huge page can stay whole.
+    fn agrees(&self, pages: &[usize], status: &[c_int]) -> bool {
+        let mut wanted = pages.iter().zip(status).map(|(p, s)| match u32::try_from(*s) {
+            Ok(now) => self.node(*p, now, true).unwrap_or(now),
+            Err(_) => u32::MAX,
+        });
+        wanted.next().is_none_or(|first| wanted.all(|w| w == first))
+    }
+
+    fn wrong(&self, pages: &[usize], status: &[c_int], huge: bool) -> Wrong {
+        let mut wrong = Wrong { count: 0, pages: [0; BATCH], nodes: [0; BATCH] };
+        for (&page, &now) in pages.iter().zip(status) {
+            let Ok(now) = u32::try_from(now) else { continue };
+            if let (Some(node), Some(p), Some(n)) =
+                (self.node(page, now, huge), wrong.pages.get_mut(wrong.count), wrong.nodes.get_mut(wrong.count))
+            {
+                *p = page;
+                *n = node as c_int;
+                wrong.count += 1;
+            }
+        }
+        wrong
+    }
+}
+
+/// Pages that are elsewhere than they belong, and where that is.
+#[derive(Clone, Copy)]
+struct Wrong {
+    count: usize,
+    pages: [usize; BATCH],
+    nodes: [c_int; BATCH],
+}
+
+impl Wrong {
+    fn pages(&self) -> &[usize] {
+        self.pages.get(..self.count).unwrap_or_default()
+    }
+
+    fn nodes(&self) -> &[c_int] {
+        self.nodes.get(..self.count).unwrap_or_default()
+    }
+}
+
+/// The end of the step that begins at `at`, in a range that ends at `end`.
+pub fn step_end(at: usize, end: usize) -> usize {
+    (at + 1).next_multiple_of(HUGE_PAGE as usize).min(end)
+}
+
+/// How much the mover has worked since it last rested.
+#[derive(Default)]
+pub struct Pace {
+    worked_ns: u64,
+}
+
+impl Pace {
+    /// Counts `ns` of work; how long to rest now, if at all.
+    pub fn worked(&mut self, ns: u64) -> Option<u64> {
+        self.worked_ns += ns;
+        let due = self.worked_ns >= WORK_NS;
+        due.then(|| core::mem::take(&mut self.worked_ns) * REST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use numamma_plan::policy::Mode;
+
+    use super::*;
+
+    #[test]
+    fn steps_end_at_huge_pages() {
+        let huge = HUGE_PAGE as usize;
+        assert_eq!(step_end(0x1000, 3 * huge), huge);
+        assert_eq!(step_end(huge, 3 * huge), 2 * huge);
+        assert_eq!(step_end(2 * huge, 2 * huge + PAGE), 2 * huge + PAGE);
+    }
+
+    #[test]
+    fn the_mover_rests_as_long_as_it_works() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.worked(WORK_NS / 2), None);
+        assert_eq!(pace.worked(WORK_NS), Some(WORK_NS * 3 / 2 * REST));
+        assert_eq!(pace.worked(1), None);
+    }
+
+    #[test]
+    fn pages_on_plan_stay_and_pages_of_a_missing_node_are_counted() {
+        let len = 8 * PAGE;
+        let base = kernel::map_aligned(len, PAGE).unwrap();
+        for page in 0..5 {
+            // SAFETY: the mapping is ours and writable.
+            unsafe { ((base + page * PAGE) as *mut u8).write(page as u8 + 1) };
+        }
+        let goal = |nodes: Vec<u32>| PagePlan {
+            pages: 8,
+            nodes: nodes.into(),
+            layout: Layout::Bind,
+            huge: Huge::Keep,
+            mode: Mode::Policy,
+        };
+        let here = goal(vec![0]);
+        assert_eq!(Goal::new(&here, base, 0, Thp::Never).step(base, base + len), Done::default());
+        let nowhere = goal(vec![900]);
+        let done = Goal::new(&nowhere, base, 0, Thp::Never).step(base, base + len);
+        assert_eq!(done, Done { moved: 0, failed: 5 });
+        // SAFETY: as above.
+        assert!((0..5).all(|page| unsafe { *((base + page * PAGE) as *const u8) } == page as u8 + 1));
+    }
+}
