@@ -17,6 +17,7 @@ mod phases;
 mod place;
 mod predict;
 mod probe;
+mod stages;
 pub mod target;
 #[cfg(test)]
 mod target_tests;

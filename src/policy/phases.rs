@@ -4,14 +4,15 @@
 //! one placement of the whole run is weighed against moving the pages that change their node in between.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use numamma_plan::policy::{Block, ObjectRule, PatternNote, Phase, Place, PolicyKind};
+use numamma_plan::policy::{Block, ObjectRule, PatternNote, Phase, Place, Policy, PolicyKind};
 
 use super::choose::{self, WORTH, price};
 use super::cost::{Demands, Placement};
 use super::place::{Choice, Scene};
 use crate::detect::{Pattern, Segment};
-use crate::profile::summary::{Cell, Counters, Entry};
+use crate::profile::summary::{Cell, Counters, Entry, Summary, TIME_SLOTS};
 
 /// Moving one page of 4 KiB to another node, ns: move_pages(2) gets through some 0.8 GB a second (Goglin and Furmento,
 /// "Enabling High-Performance Memory Migration for Multithreaded Applications on Linux", MTAAP 2009).
@@ -49,7 +50,7 @@ pub(super) fn verdict(
     let mut places: Vec<(f64, Place)> = Vec::new();
     let mut before: Option<Nodes> = None;
     for segment in &computed {
-        let part = part_of(entry, segment);
+        let part = part_of(entry, segment.first_slot..segment.end_slot);
         let demands = Demands::of(scene.world, &part, Some(&segment.pattern));
         let of = |place: &Place| Placement::of(scene.world, &part, place, note).ok();
         let kept = place.map_or_else(|| Some(Placement::first_touch(scene.world, &part)), of)?;
@@ -61,11 +62,11 @@ pub(super) fn verdict(
         };
         saved += kept_ns - time_ns;
         let placement = of(&chosen.place)?;
-        let pages = demands.list.iter().map(|d| (d.instance, d.page));
-        let nodes: Nodes = pages.map(|(i, p)| ((i, p), placement.node(i, p))).collect();
+        let nodes = nodes_of(&demands, &placement);
         if places.last().is_none_or(|(_, last)| *last != chosen.place) {
             // Whatever was placed before is moved; of pages in proportion all but one in so many.
-            moved += before.as_ref().map_or(0.0, |b| share_moved(b, &nodes, &placement)) * page_count(scene, entry);
+            moved +=
+                before.as_ref().map_or(0.0, |b| share_moved(b, &nodes, &placement)) * page_count(scene.summary, entry);
             places.push((segment.start_s, chosen.place));
         }
         before = Some(nodes);
@@ -104,9 +105,9 @@ fn stands_alone(choice: &Choice, whole: Option<&Place>) -> bool {
 /// Node of each sampled page (instance, page).
 type Nodes = BTreeMap<(u32, u32), usize>;
 
-/// The object as it was used during one segment.
-fn part_of(entry: &Entry, segment: &Segment) -> Entry {
-    let inside = |slot: u16| (segment.first_slot..segment.end_slot).contains(&slot);
+/// The object as it was used during some time slots.
+pub(super) fn part_of(entry: &Entry, slots: Range<u16>) -> Entry {
+    let inside = |slot: u16| slots.contains(&slot);
     let accesses = |cells: &[Cell]| cells.iter().map(|c| c.counters.accesses()).sum::<u64>() as f64;
     let mut part = entry.clone();
     part.cells.retain(|c| inside(c.slot));
@@ -128,8 +129,40 @@ fn share_moved(before: &Nodes, after: &Nodes, placement: &Placement<'_>) -> f64 
     if both.is_empty() { 1.0 } else { both.iter().filter(|moved| **moved).count() as f64 / both.len() as f64 }
 }
 
-fn page_count(scene: &Scene<'_>, entry: &Entry) -> f64 {
-    entry.size as f64 / scene.summary.header.page_size.max(1) as f64 * entry.instances.max(1) as f64
+fn nodes_of(demands: &Demands, placement: &Placement<'_>) -> Nodes {
+    demands.list.iter().map(|d| ((d.instance, d.page), placement.node(d.instance, d.page))).collect()
+}
+
+fn page_count(summary: &Summary, entry: &Entry) -> f64 {
+    entry.size as f64 / summary.header.page_size.max(1) as f64 * entry.instances.max(1) as f64
+}
+
+/// What moving the pages of `entry` costs that another placement wants elsewhere, ns.
+pub(super) fn moving_ns(
+    summary: &Summary,
+    entry: &Entry,
+    demands: &Demands,
+    from: &Placement<'_>,
+    to: &Placement<'_>,
+) -> f64 {
+    share_moved(&nodes_of(demands, from), &nodes_of(demands, to), to) * page_count(summary, entry) * MOVE_PAGE_NS
+}
+
+/// The places of `rule` in the course of a profiled run, with the time slots from which they hold, the first from the start.
+/// Only phases that begin by time are known to; others never come.
+pub(super) fn course<'a>(policy: &'a Policy, rule: &'a ObjectRule, summary: &Summary) -> Vec<(u16, &'a Place)> {
+    let run_s = summary.duration_ns() as f64 / 1e9;
+    let slot = |after: f64| (after / run_s.max(f64::MIN_POSITIVE) * f64::from(TIME_SLOTS)).round();
+    let mut timed: Vec<(f64, &Place)> =
+        policy.phases.iter().filter_map(|p| Some((slot(p.after?), rule.phases.get(&p.name)?))).collect();
+    timed.retain(|(slot, _)| *slot < f64::from(TIME_SLOTS));
+    timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut course = vec![(0, &rule.place)];
+    for (slot, place) in timed {
+        course.retain(|(from, _)| f64::from(*from) < slot);
+        course.push((slot as u16, place));
+    }
+    course
 }
 
 /// The places of `verdict` as those of `rule`: under their start, until [`declare`] knows the phases of all objects.

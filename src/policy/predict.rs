@@ -9,7 +9,8 @@ use numamma_plan::policy::{Place, Policy, PolicyKind};
 use serde::Serialize;
 
 use super::cost::{Demands, Load, Outcome, PageMap, Placement, Spill, World};
-use super::{Advice, AdviceError, Target, matching};
+use super::stages::Stages;
+use super::{Advice, AdviceError, Target, matching, phases};
 use crate::detect::{Pattern, cost_shares, limits::HOT_SHARE, thread_ranks};
 use crate::profile::summary::{Entry, Summary};
 
@@ -119,6 +120,26 @@ impl<'a> Column<'a> {
         Column::File { name, policy, used: vec![false; policy.objects.len()] }
     }
 
+    /// The placements that follow the first one, with the time slots from which they hold.
+    fn later(&self, world: &'a World<'a>, entry: &'a Entry) -> Result<Vec<(u16, Placement<'a>)>, PredictError> {
+        let Column::File { name, policy, .. } = self else { return Ok(Vec::new()) };
+        if policy.phases.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Instances that have rules of their own, by number, have no phases in common.
+        let rules = matching::rules_of(world.summary, entry, policy);
+        let same = rules.first().copied().flatten().filter(|first| rules.iter().all(|r| *r == Some(*first)));
+        let Some(rule) = same.and_then(|index| policy.objects.get(index)) else { return Ok(Vec::new()) };
+        let of = |(slot, place): (u16, &Place)| match Placement::of(world, entry, place, rule.pattern.as_ref()) {
+            Ok(placement) => Ok((slot, placement)),
+            Err(e) => {
+                let (policy, object, reason) = ((*name).to_owned(), rule.title().into_owned(), e.to_string());
+                Err(PredictError::Rule { policy, object, reason })
+            }
+        };
+        phases::course(policy, rule, world.summary).into_iter().skip(1).map(of).collect()
+    }
+
     fn placement(&mut self, world: &'a World<'a>, entry: &'a Entry) -> Result<Placement<'a>, PredictError> {
         let failed = |policy: &str, object: &str, reason: String| PredictError::Rule {
             policy: policy.to_owned(),
@@ -197,6 +218,8 @@ struct Table<'a> {
     loads: Vec<Load<'a>>,
     best: Load<'a>,
     waited_ns: Vec<f64>,
+    /// By column: what moving pages between phases costs.
+    moving_ns: Vec<f64>,
     objects: Vec<ObjectPrice>,
     priced_share: f64,
 }
@@ -220,6 +243,7 @@ impl<'a> Table<'a> {
         let mut table = Table {
             world,
             loads: columns.iter().map(|_| Load::new(world)).collect(),
+            moving_ns: vec![0.0; columns.len()],
             columns,
             spills,
             best: Load::new(world),
@@ -244,13 +268,17 @@ impl<'a> Table<'a> {
         let hot = share >= HOT_SHARE;
         let mut outcomes = Vec::with_capacity(self.columns.len() + 1);
         let mut placements = Vec::with_capacity(self.columns.len());
-        for ((column, spill), load) in self.columns.iter_mut().zip(&self.spills).zip(&mut self.loads) {
+        for (index, (column, spill)) in self.columns.iter_mut().zip(&self.spills).enumerate() {
             let placement = column.placement(world, entry)?;
-            load.add(&demands, &placement, spill);
+            let later = column.later(world, entry)?;
+            let stages = Stages::of(world, entry, pattern, &demands, (&placement, &later));
+            stages.add_to(&mut self.loads[index], spill);
+            self.moving_ns[index] += stages.moving_ns;
             if hot {
                 let mut alone = Load::new(world);
-                alone.add(&demands, &placement, spill);
-                outcomes.push(alone.outcome());
+                stages.add_to(&mut alone, spill);
+                let outcome = alone.outcome();
+                outcomes.push(Outcome { time_ns: outcome.time_ns + stages.moving_ns, ..outcome });
             }
             placements.push((placement, spill));
         }
@@ -297,7 +325,11 @@ impl<'a> Table<'a> {
 
     fn done(self) -> Prediction {
         let compute_ns = self.world.compute_ns(&self.waited_ns);
-        let mut outcomes: Vec<Outcome> = self.loads.iter().map(Load::outcome).collect();
+        let moved = |(load, moving): (&Load<'_>, &f64)| {
+            let outcome = load.outcome();
+            Outcome { time_ns: outcome.time_ns + moving, ..outcome }
+        };
+        let mut outcomes: Vec<Outcome> = self.loads.iter().zip(&self.moving_ns).map(moved).collect();
         // Objects share controllers, so what is best for each need not be best for all.
         let best = outcomes.iter().copied().chain([self.best.outcome()]).min_by(|a, b| a.time_ns.total_cmp(&b.time_ns));
         outcomes.extend(best);
@@ -311,9 +343,12 @@ impl<'a> Table<'a> {
                 ));
             }
             let Column::File { name, policy, used } = column else { continue };
-            if policy.objects.iter().any(|rule| !rule.phases.is_empty()) {
+            let untimed: Vec<&str> =
+                policy.phases.iter().filter(|p| p.after.is_none()).map(|p| p.name.as_str()).collect();
+            if !untimed.is_empty() {
                 remarks.push(format!(
-                    "{name}: its phases are not priced; every object stays in its own place here, the one before the first phase."
+                    "{name}: a profile does not know when phase {} begins (no `after`), so it never does here.",
+                    untimed.join(", ")
                 ));
             }
             let idle = policy.objects.iter().zip(used).filter(|(_, used)| !**used).map(|(rule, _)| rule.name());

@@ -512,6 +512,18 @@ fn a_placement_per_phase_is_priced_against_moving_the_pages() {
     assert!(phase.after.is_some_and(|s| (s - RUN_S / 2.0).abs() <= 0.01 + RUN_S / 64.0), "{phase:?}");
     let later = &turning_rule.phases[&phase.name];
     assert_eq!((later.policy, later.nodes.as_deref()), (PolicyKind::Block, Some("3,2,1,0")));
+    // Predicted with its phases: local all the time, where one place is wrong half of it.
+    let summary = run(turning(10_000, 16 * MIB));
+    let target = Target::new(None, None, &Topology::uniform(4, 2), 8, "never");
+    let mut fixed = long.policy.clone();
+    fixed.phases.clear();
+    fixed.objects.iter_mut().for_each(|o| o.phases.clear());
+    let given = [super::Given { name: "one place".into(), policy: fixed }];
+    let table = super::predict(&summary, &classify_all(&summary), &target, &long, &given).unwrap();
+    let column = |name: &str| table.policies.iter().find(|p| p.name == name).unwrap();
+    let (advised, one_place) = (column("advised"), column("one place"));
+    assert!(advised.local_share.unwrap() > 0.95 && one_place.local_share.unwrap() < 0.6, "{table:?}");
+    assert!(advised.time < one_place.time, "{table:?}");
     // A tenth of a second, and a gigabyte: it does not.
     let short = on(4, &run(turning(100, 1 << 30)));
     let text = short.items.iter().map(|i| match &i.rule {
