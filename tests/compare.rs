@@ -101,8 +101,7 @@ fn a_slower_policy_is_seen() {
     let dir = scratch("slower");
     objects(&dir);
     // The program is slow exactly when the library is preloaded: what a costly policy looks like.
-    std::fs::write(dir.join("work.sh"), "case \"$LD_PRELOAD\" in *apply*) sleep 0.15;; *) sleep 0.05;; esac\n")
-        .unwrap();
+    std::fs::write(dir.join("work.sh"), "case \"$LD_PRELOAD\" in *apply*) sleep 0.5;; *) sleep 0.05;; esac\n").unwrap();
     let options = ["-n", "5", "--policies", "p.toml", "--json", "-q"];
     let (out, stdout, stderr) = run(compare(&dir, &options, &["sh", "work.sh"]));
     assert!(out.status.success(), "{stderr}");

@@ -156,7 +156,7 @@ pub fn node_list<'a>(place: &Place, available: impl Into<Available<'a>>, threads
 }
 
 /// Blocks `bind-block` cuts at most: more threads than any machine has CPUs.
-const MOST_THREADS: u32 = 8192;
+pub const MOST_THREADS: u32 = 8192;
 
 /// The layout alone, for an object of `size` bytes on a list of `nodes` nodes. Allocates nothing but for `map`.
 pub fn layout(

@@ -18,7 +18,7 @@ use numamma_hook::{errno, modules, real, say};
 use numamma_plan::callsite::file_name;
 use numamma_plan::machine::Machine;
 use numamma_plan::nodes::{self, Available};
-use numamma_plan::policy::{ObjectRule, Phase, Place, PolicyKind, Program};
+use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind, Program};
 use numamma_plan::threads::explicit_lists;
 use numamma_plan::{check, output, plan, ranks};
 
@@ -159,7 +159,7 @@ fn load(path: OsString) -> Result<(), String> {
     let mut objects = std::mem::take(&mut policy.objects);
     keep_ranks(&mut objects);
     populate::start(&mut objects);
-    let threads = policy.threads.as_ref().and_then(|t| t.count).unwrap_or(machine.online.len() as u32);
+    let threads = thread_count(&policy, &machine);
     let cpu_lists = match &policy.threads {
         Some(t) => explicit_lists(&t.bind, &machine).map_err(|e| format!("threads: bind: {e}"))?,
         None => Vec::new(),
@@ -221,6 +221,13 @@ fn identify(program: &Program, executable: &[u8]) -> Match {
         (false, true) => Match::OtherBuild,
         (false, false) => Match::Other,
     }
+}
+
+/// Threads that are counted on. A box against the optimiser, which would read a count that is not there before it looks
+/// whether there is one: harmless, but valgrind tells the user.
+fn thread_count(policy: &Policy, machine: &Machine) -> u32 {
+    let count = core::hint::black_box(policy.threads.as_ref()).and_then(|t| t.count);
+    count.unwrap_or(machine.online.len() as u32).min(plan::MOST_THREADS)
 }
 
 /// What is known of nodes and threads before the program runs.
