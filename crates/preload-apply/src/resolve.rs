@@ -94,7 +94,7 @@ fn resolve(state: &'static State) -> Vec<(String, bool)> {
     let sites = sites.collect();
     let relay = modules.iter().find(|m| PROFILE_PRELOADS.contains(&m.file_name())).map(|m| (m.start, m.end));
     let places = modules.iter().map(|m| (m.start, m.end)).collect();
-    sites::publish(Matcher { sites, modules: places, relay, wrappers });
+    sites::publish(Matcher { sites, modules: places, relay, wrappers, begins: None });
     *seen = modules;
     problems
 }
