@@ -149,3 +149,14 @@ fn ranks_modes_and_cpu_lists_are_checked() {
     let written = toml::to_string(&policy).unwrap();
     assert_eq!(parse(&written).unwrap(), policy, "{written}");
 }
+
+#[test]
+fn a_function_without_a_name_is_no_rule_for_everything() {
+    for words in ["[\"?\"]", "[\"?\", \"\"]", "[\"\"]", "[]"] {
+        let text = format!("version = 1\n[[object]]\nfunction = {words}\nplace = {{ policy = \"bind\" }}\n");
+        fails(&text, 3, "[", &["`function` names no function"]);
+    }
+    let stripped =
+        "version = 1\n[[object]]\ncallsite = [\"a+0x1\"]\nfunction = [\"?\"]\nplace = { policy = \"bind\" }\n";
+    assert!(parse(stripped).is_ok(), "the addresses name it");
+}

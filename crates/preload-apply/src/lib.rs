@@ -28,6 +28,7 @@ mod lines;
 mod loaded;
 mod mapped;
 mod maps;
+mod memory;
 mod observed;
 mod place;
 mod populate;

@@ -152,6 +152,9 @@ pub fn refused(what: &str, error: c_int) {
         libc::EPERM => "not permitted (a container's seccomp filter? allow mbind or add CAP_SYS_NICE)",
         libc::ENOSYS => "not known to this kernel or filtered (mbind)",
         libc::ENOMEM => "out of mappings or memory (see vm.max_map_count)",
+        populate::NO_MEMORY => {
+            "mode = \"populate\" would take more memory than is available to this process; leave the mode out"
+        }
         libc::EINVAL => "invalid (a node without memory, or outside the cpuset?)",
         _ => "failed",
     };

@@ -191,6 +191,8 @@ fn site(
     let index = selection.first();
     let rule = &state.rules.get(index)?.rule;
     let frames = if by_function(state, index) {
+        // For another build, addresses without any name say nothing.
+        rule.function.iter().flatten().find(|name| !unnamed(name))?;
         let ranges =
             |name: &String| functions.iter().filter(|(n, ..)| n == name).map(|&(_, low, high)| (low, high)).collect();
         let frame = |name: &String| if unnamed(name) { Frame::Any } else { Frame::In(ranges(name)) };
