@@ -172,7 +172,10 @@ impl Elf {
             symbols,
             |kind| wanted.holds(kind),
             |at, symbol| {
-                let Some(name) = wanted::Name::read(strings, at) else { return };
+                let Some(name) = wanted.may_begin(strings, at).then(|| wanted::Name::read(strings, at)).flatten()
+                else {
+                    return;
+                };
                 let found = wanted.find(&name, symbol.kind, |index| visit(index, symbol));
                 if let (false, Kind::Function) = (found, symbol.kind)
                     && let Some(short) = name.before_dot()
