@@ -64,7 +64,7 @@ fn objects(state: &State) -> String {
             out.push_str(",\n");
         }
         let c = &rule.counters;
-        let list = rule.rule.place.nodes.clone().unwrap_or_else(|| nodes::format(&rule.nodes));
+        let list = rule.rule.place.nodes.clone().unwrap_or_else(|| nodes::format(&tell::ascending(&rule.nodes)));
         out.push_str("  {\"name\":");
         string(&mut out, &rule.rule.title());
         out.push_str(",\"policy\":");

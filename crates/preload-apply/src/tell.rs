@@ -14,6 +14,7 @@ use numamma_hook::say;
 use numamma_plan::nodes;
 use numamma_plan::policy::{Mode, PolicyKind, Size};
 
+use crate::populate;
 use crate::state::{Rule, State};
 
 fn read(counter: &AtomicU64) -> u64 {
@@ -76,6 +77,7 @@ fn line(rule: &Rule) -> String {
     }
     let refused = match read(&c.error) {
         0 => "refused by the system".to_owned(),
+        error if error == populate::NO_MEMORY as u64 => "too large to populate".to_owned(),
         error => format!("refused by the system (error {error})"),
     };
     let left = [
@@ -93,7 +95,7 @@ fn line(rule: &Rule) -> String {
 }
 
 /// The nodes that take part, without the turns a rule may give one several times.
-fn ascending(list: &[u32]) -> Vec<u32> {
+pub fn ascending(list: &[u32]) -> Vec<u32> {
     let mut seen = Vec::new();
     for node in list {
         if !seen.contains(node) {
