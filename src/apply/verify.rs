@@ -144,9 +144,7 @@ impl ObjectReport {
         let known =
             Reason::ALL.iter().filter_map(|r| Some((*self.reasons.get(r.word())?, "page", r.advice().to_owned())));
         let refused = match i32::try_from(self.error).unwrap_or_default() {
-            libc::ENOSPC => {
-                "mode = \"populate\" would take more memory than is available: leave the mode out".to_owned()
-            }
+            libc::ENOSPC => "not populated, for want of memory: leave mode = \"populate\" out".to_owned(),
             error => format!(
                 "refused by the system ({}): `numamma doctor` says what it allows",
                 io::Error::from_raw_os_error(error)
