@@ -289,10 +289,15 @@ fn only_processes_that_may_be_meant_name_what_they_did_not_find() {
     assert_eq!(said(sh, &["-c", "ls / >/dev/null; true | cat; exit 0"], "0"), "");
     let script = format!("ls / >/dev/null; {}; exit 0", program.display());
     assert_eq!(said(sh, &["-c", &script], "0"), "numamma: not found, so not placed: no_such\n");
-    assert_eq!(said(Path::new("/bin/true"), &[], "0"), "numamma: not found, so not placed: make, no_such\n");
+    assert_eq!(said(Path::new("/bin/true"), &[], "0"), "numamma: not found, so not placed: make; no_such\n");
     // The shell and the program; ls closes its stderr before it ends.
     let verbose = said(sh, &["-c", &script], "1");
-    assert_eq!(verbose.matches("numamma: no_such: not found").count(), 2, "{verbose}");
+    assert_eq!(verbose.matches("numamma: no_such: not found").count(), 1, "{verbose}");
+    assert_eq!(verbose.matches(": no rule found anything").count(), 1, "{verbose}");
+    // Without lines in the shell and its children only the first process says so.
+    let line = policy("script-line.toml", &["line = \"sites.c:1\"\nplace = { policy = \"bind\" }"]);
+    let out = placed(sh, &line).args(["-c", "ls / >/dev/null; /bin/true; exit 0"]).output().unwrap();
+    assert_eq!(text(&out.stderr).lines().count(), 1, "{}", text(&out.stderr));
     let named = policy("script-named.toml", &[&rule("no_such")]);
     let text_of = std::fs::read_to_string(&named).unwrap();
     std::fs::write(&named, text_of.replacen("[[object]]", "[program]\npath = \"sites_script\"\n[[object]]", 1))

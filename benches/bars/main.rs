@@ -25,9 +25,10 @@ pub fn release_dir() -> PathBuf {
     dir
 }
 
-/// A library of ours in the build tree.
+/// A library of ours, as it was built with this program: cargo leaves those of dependencies beside it, and only `cargo build`
+/// renews the ones in the directory above.
 pub fn preload(name: &str) -> PathBuf {
-    release_dir().join(format!("libnumamma_preload_{name}.so"))
+    std::env::current_exe().unwrap_or_default().with_file_name(format!("libnumamma_preload_{name}.so"))
 }
 
 /// Compiles one C program of `benches/programs` into the build tree and returns its path.

@@ -190,9 +190,15 @@ impl ObjectReport {
     fn explanations(&self) -> Vec<String> {
         let known =
             Reason::ALL.iter().filter_map(|r| Some((*self.reasons.get(r.word())?, "page", r.advice().to_owned())));
-        let error = io::Error::from_raw_os_error(i32::try_from(self.error).unwrap_or_default());
+        let refused = match i32::try_from(self.error).unwrap_or_default() {
+            libc::ENOSPC => "not populated, for want of memory: leave mode = \"populate\" out".to_owned(),
+            error => format!(
+                "refused by the system ({}): `numamma doctor` says what it allows",
+                io::Error::from_raw_os_error(error)
+            ),
+        };
         let left = [
-            (self.refused, format!("refused by the system ({error}): `numamma doctor` says what it allows")),
+            (self.refused, refused),
             (self.over_budget, "left alone because of the budget of mappings: use larger blocks".to_owned()),
             (self.out_of_reach, "read-only, of a file or shared: no policy of this process places that".to_owned()),
         ];

@@ -149,7 +149,9 @@ fn name_fault(rule: &ObjectRule) -> Option<KeyFault> {
             return Some((&["callsite"], e.to_string()));
         }
     }
-    if rule.function.as_ref().is_some_and(|f| f.is_empty() || f.iter().all(String::is_empty)) {
+    // `?` alone beside addresses is what a stripped program gives; in itself it would be every allocation.
+    let no_name = |f: &String| f.is_empty() || (f == "?" && rule.callsite.is_none());
+    if rule.function.as_ref().is_some_and(|f| f.iter().all(no_name)) {
         return Some((&["function"], "`function` names no function".into()));
     }
     None

@@ -10,9 +10,16 @@ use crate::ranks;
 
 /// The name for this process; without `pid`, `%p` stays for the caller to replace.
 pub fn expand(pattern: &str, pid: Option<u32>) -> String {
-    let regular = std::fs::metadata(pattern).map_or(!pattern.starts_with("/dev/"), |m| m.is_file());
+    let regular = is_regular(Path::new(pattern));
     let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").map_or("host".into(), |h| h.trim().to_owned());
     expand_with(pattern, pid, ranks::this_rank().filter(|_| regular), host)
+}
+
+/// Whether a name stands for a file of its own, there already or not: one that may be replaced. Devices, pipes and what
+/// leads to an open file (/dev/stdout) do not.
+pub fn is_regular(path: &Path) -> bool {
+    let special = ["/dev/", "/proc/"].iter().any(|dir| path.starts_with(dir)) && !path.starts_with("/dev/shm");
+    !special && std::fs::metadata(path).map_or(true, |m| m.is_file())
 }
 
 fn expand_with(pattern: &str, pid: Option<u32>, rank: Option<u32>, host: impl Fn() -> String) -> String {
@@ -57,5 +64,8 @@ mod tests {
     #[test]
     fn devices_keep_their_name() {
         assert_eq!(expand("/dev/null", None), "/dev/null");
+        for (path, regular) in [("/dev/stdout", false), ("/proc/self/fd/1", false), ("/dev/shm/x", true), ("x", true)] {
+            assert_eq!(is_regular(Path::new(path)), regular, "{path}");
+        }
     }
 }

@@ -42,6 +42,11 @@ pub struct Symbol {
 /// Largest section that is decompressed: the line tables of the largest browsers are a tenth of it.
 const MAX_UNPACKED: usize = 1 << 30;
 
+/// Names whose beginning may be looked at in vain before it is given up: where all begin alike (one namespace) it is a waste.
+const CREDIT: i32 = 1000;
+/// What a name that was rejected by its beginning earns: reading it whole costs about this many looks at beginnings.
+const REJECTED: i32 = 4;
+
 /// A file mapped for reading; unmapped when dropped.
 pub struct Elf {
     data: &'static [u8],
@@ -168,10 +173,18 @@ impl Elf {
         // All of both will be read: one call costs less than a page fault every 64 KiB.
         kernel::populate_read(symbols.as_ptr() as usize, size_of_val(symbols));
         kernel::populate_read(strings.as_ptr() as usize, strings.len());
+        let mut credit = CREDIT;
         Elf::each(
             symbols,
             |kind| wanted.holds(kind),
             |at, symbol| {
+                if credit > 0 {
+                    let gain = if wanted.may_begin(strings, at) { -1 } else { REJECTED };
+                    credit = (credit + gain).min(CREDIT);
+                    if gain > 0 {
+                        return;
+                    }
+                }
                 let Some(name) = wanted::Name::read(strings, at) else { return };
                 let found = wanted.find(&name, symbol.kind, |index| visit(index, symbol));
                 if let (false, Kind::Function) = (found, symbol.kind)

@@ -19,6 +19,9 @@ use crate::{arena, check, cost, gate, kernel, mover, observed, sites};
 
 type Ptr = *mut c_void;
 
+/// Larger objects do not exist (PTRDIFF_MAX), less what alignment may add.
+const MAX_SIZE: usize = isize::MAX as usize - HUGE_PAGE as usize;
+
 /// A placed object of `size` bytes for the call site of `caller`, if a rule matches and the kernel agrees.
 ///
 /// # Safety
@@ -26,6 +29,9 @@ type Ptr = *mut c_void;
 #[cold]
 #[inline(never)]
 unsafe fn place_matched(size: usize, align: usize, caller: &Caller) -> Option<Ptr> {
+    if size > MAX_SIZE {
+        return None; // no object: the real allocator will say so
+    }
     let _errno = errno::Saved::now();
     // SAFETY: the caller's promise.
     let rule = unsafe { sites::find(caller, size, None) }?;
@@ -79,7 +85,7 @@ fn place_under(state: &'static State, index: usize, size: usize, align: usize) -
 
 fn map_placed(state: &'static State, index: usize, size: usize, align: usize) -> Option<Placed> {
     let rule = state.rules.get(index)?;
-    if size > isize::MAX as usize - HUGE_PAGE as usize {
+    if size > MAX_SIZE {
         return None;
     }
     let len = table::mapped_len(size);

@@ -29,6 +29,7 @@ mod lines;
 mod loaded;
 mod mapped;
 mod maps;
+mod memory;
 mod migrate;
 mod mover;
 mod observed;

@@ -49,8 +49,11 @@ pub fn fit(state: &State, rule: usize, plan: &mut PagePlan<'_>) -> bool {
     if let (Some(left), Layout::Blocks(block, _)) = (coarse, plan.layout)
         && state.rules.get(rule).is_some_and(|r| !r.said_coarse.swap(true, Ordering::Relaxed))
     {
+        // Reserved and shared memory is not populated.
+        let populated = state.rules.get(rule).is_some_and(|r| r.rule.place.mode == Some(populate::ON));
+        let next = if populated { "" } else { "; mode = \"populate\" keeps them small" };
         say!(
-            "{}: {asked} blocks are more mappings than the {left} left of a quarter of vm.max_map_count; using blocks of {} KiB; mode = \"populate\" keeps them small",
+            "{}: {asked} blocks are more mappings than the {left} left of a quarter of vm.max_map_count; using blocks of {} KiB{next}",
             name(),
             block * 4
         );
@@ -152,6 +155,9 @@ pub fn refused(what: &str, error: c_int) {
         libc::EPERM => "not permitted (a container's seccomp filter? allow mbind or add CAP_SYS_NICE)",
         libc::ENOSYS => "not known to this kernel or filtered (mbind)",
         libc::ENOMEM => "out of mappings or memory (see vm.max_map_count)",
+        populate::NO_MEMORY => {
+            "mode = \"populate\" would take more memory than is available to this process; leave the mode out"
+        }
         libc::EINVAL => "invalid (a node without memory, or outside the cpuset?)",
         _ => "failed",
     };

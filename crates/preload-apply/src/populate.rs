@@ -14,10 +14,13 @@ use numamma_plan::policy::{Huge, Mode, ObjectRule};
 
 use crate::kernel::{self, TaskPolicy};
 use crate::place::Part;
-use crate::{check, place};
+use crate::{check, memory, place};
 
 /// The mode of this file.
 pub const ON: Mode = Mode::Populate;
+
+/// The error when populating an object would take more memory than there is; the kernel's own is ENOMEM.
+pub const NO_MEMORY: c_int = libc::ENOSPC;
 
 /// Turns the mode off, with a line, where the kernel cannot do it.
 pub fn start(objects: &mut [ObjectRule]) {
@@ -36,10 +39,14 @@ pub fn start(objects: &mut [ObjectRule]) {
     places.filter(|p| p.mode == Some(ON)).for_each(|p| p.mode = Some(Mode::Policy));
 }
 
-/// Makes every page of `part` exist on its node. Pages that exist already are moved.
+/// Makes every page of `part` exist on its node. Pages that exist already are moved. [`NO_MEMORY`] when there is not memory
+/// enough: the program may never touch all of it, and must not be killed for it.
 pub fn blocks(plan: &PagePlan<'_>, base: usize, part: Part) -> Result<(), c_int> {
     let at = |page: u64| base + page as usize * PAGE;
     let (start, len) = (at(part.first), part.pages as usize * PAGE);
+    if !memory::may_take(len as u64) {
+        return Err(NO_MEMORY);
+    }
     let whole = plan.block_pages().is_some_and(|b| (b * PAGE as u64).is_multiple_of(HUGE_PAGE));
     if !(whole && (base as u64).is_multiple_of(HUGE_PAGE)) && plan.huge != Huge::Split {
         kernel::huge_pages(start, len, false); // a huge page would take its neighbours' blocks along
@@ -81,6 +88,12 @@ mod tests {
         let mut status = [-1; 64];
         kernel::page_nodes(&pages, &mut status).unwrap();
         assert_eq!(status, [0; 64]);
+        assert_eq!(TaskPolicy::now(), before);
+        let all = PagePlan { pages: 1 << 40, ..plan };
+        assert_eq!(blocks(&all, base, Part { first: 0, pages: 1 << 40 }), Err(NO_MEMORY));
+        let beyond = PagePlan { pages: 128, ..all };
+        let (past, pages) = (kernel::reserve(len).unwrap(), 64);
+        assert!(blocks(&beyond, past, Part { first: 0, pages }).is_err(), "not writable");
         assert_eq!(TaskPolicy::now(), before);
         TaskPolicy::default().set().unwrap();
     }

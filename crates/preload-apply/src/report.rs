@@ -5,13 +5,14 @@
 use core::fmt::Write as _;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use numamma_hook::quiet::Quiet;
 use numamma_hook::{errno, say, sys};
-use numamma_plan::nodes;
 use numamma_plan::reason::Reason;
+use numamma_plan::{nodes, output};
 
 use crate::state::{self, State};
 use crate::{arena, gate, globals, heap, mapped, maps, phases, table, tell};
@@ -65,7 +66,7 @@ fn objects(state: &State) -> String {
         }
         let c = &rule.counters;
         let Some(placing) = rule.placing() else { continue };
-        let list = placing.place.nodes.clone().unwrap_or_else(|| nodes::format(&placing.nodes));
+        let list = placing.place.nodes.clone().unwrap_or_else(|| nodes::format(&tell::ascending(&placing.nodes)));
         out.push_str("  {\"name\":");
         string(&mut out, &rule.rule.title());
         out.push_str(",\"policy\":");
@@ -134,11 +135,7 @@ fn write(path: &Path, problem: Option<&str>, objects: &str, phases: &str) {
         None => text.push_str("null"),
     }
     let _ = writeln!(text, ",\"objects\":[\n{objects}\n],\"phases\":[\n{phases}\n]}}");
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", sys::pid()));
-    // Under `ulimit -f` a write would end the program.
-    let _held = Quiet::hold(libc::SIGXFSZ);
-    if let Err(e) = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path)) {
+    if let Err(e) = save(path, &text) {
         // The directory was there at start-up: a helper that outlives the reader of the report has nobody to tell.
         if e.kind() == ErrorKind::NotFound {
             return;
@@ -147,12 +144,57 @@ fn write(path: &Path, problem: Option<&str>, objects: &str, phases: &str) {
     }
 }
 
+/// Files are replaced as a whole. What is no file (a device, a pipe) is written to: a rename would make /dev/null a file for
+/// everybody.
+fn save(path: &Path, text: &str) -> std::io::Result<()> {
+    // Under `ulimit -f`, or without a reader, a write would end the program.
+    let (_size, _pipe) = (Quiet::hold(libc::SIGXFSZ), Quiet::hold(libc::SIGPIPE));
+    if !output::is_regular(path) {
+        // A pipe that nobody reads must not hold the program up.
+        let mut file = fs::OpenOptions::new().append(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        return file.write_all(text.as_bytes());
+    }
+    // The file behind a link, not the link.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", sys::pid()));
+    let saved = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
+    if saved.is_err() {
+        let _ = fs::remove_file(&temporary); // a part of a report helps nobody
+    }
+    saved
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn only_files_are_replaced() {
+        let dir = std::env::temp_dir().join(format!("numamma-report-{}", sys::pid()));
+        fs::create_dir_all(&dir).unwrap();
+        let [file, link, pipe] = ["file", "link", "pipe"].map(|name| dir.join(name));
+        symlink(&file, &link).unwrap();
+        fs::write(&file, "before").unwrap();
+        save(&link, "one").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        save(&file, "two").unwrap();
+        assert_eq!(fs::read_to_string(&link).unwrap(), "two");
+        let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+        // SAFETY: a name that ends in NUL.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert!(save(&pipe, "three").is_err(), "nobody reads, and nobody waits");
+        assert!(!fs::metadata(&pipe).unwrap().is_file());
+        assert!(save(&dir, "four").is_err());
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 3);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
     #[test]
     fn strings_are_escaped() {
         let mut out = String::new();
-        super::string(&mut out, "a\"b\\c\nd");
+        string(&mut out, "a\"b\\c\nd");
         assert_eq!(out, "\"a\\\"b\\\\c\\u000ad\"");
     }
 }

@@ -140,7 +140,7 @@ fn resolve(state: &'static State) -> Vec<(String, bool)> {
     let sites = sites.collect();
     let relay = modules.iter().find(|m| PROFILE_PRELOADS.contains(&m.file_name())).map(|m| (m.start, m.end));
     let places = modules.iter().map(|m| (m.start, m.end)).collect();
-    sites::publish(Matcher { sites, modules: places, relay, wrappers });
+    sites::publish(Matcher { sites, modules: places, relay, wrappers, begins: None });
     *seen = modules;
     problems
 }
@@ -227,6 +227,8 @@ fn unnamed(function: &str) -> bool {
 fn site(state: &State, target: Target, modules: &[Loaded], functions: &[(&str, usize, usize)]) -> Option<Site> {
     let named = named(state, target)?;
     let frames = if by_function(state, target) {
+        // For another build, addresses without any name say nothing.
+        named.function.into_iter().flatten().find(|name| !unnamed(name))?;
         let ranges =
             |name: &String| functions.iter().filter(|(n, ..)| n == name).map(|&(_, low, high)| (low, high)).collect();
         let frame = |name: &String| if unnamed(name) { Frame::Any } else { Frame::In(ranges(name)) };

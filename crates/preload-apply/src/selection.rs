@@ -71,9 +71,14 @@ impl Selection {
         self.numbered
     }
 
+    /// Whether allocations of `size` bytes are meant.
+    pub fn fits(&self, size: usize) -> bool {
+        self.sizes.hold(size as u64)
+    }
+
     /// Counts an allocation of this call site, if `size` fits, and gives the rule that takes it.
     pub fn take(&self, size: usize) -> Option<usize> {
-        if !self.sizes.hold(size as u64) {
+        if !self.fits(size) {
             return None;
         }
         let number = if self.numbered { self.seen.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };

@@ -21,10 +21,9 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int, ra:
         return found;
     }
     let _errno = errno::Saved::now();
-    if let Some(len) = segment_len(id)
-        // SAFETY: the caller as the stub saw it.
-        && let Some(rule) = unsafe { sites::find(&Caller { ra, cfa, rbp }, len, None) }
-    {
+    let Some(len) = segment_len(id) else { return found };
+    // SAFETY: the caller as the stub saw it.
+    if let Some(rule) = unsafe { sites::find(&Caller { ra, cfa, rbp }, len, None) } {
         if flags & libc::SHM_REMAP != 0 {
             maps::going(found as usize, len);
         }

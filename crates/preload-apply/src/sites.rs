@@ -39,6 +39,25 @@ pub fn boring(ra: usize) -> bool {
 /// Return addresses a frame of a rule stands for: half-open ranges; an empty list matches any.
 pub type Ranges = Vec<(usize, usize)>;
 
+/// The same addresses as disjoint ascending ranges.
+pub fn merged(mut ranges: Ranges) -> Ranges {
+    ranges.sort_unstable();
+    let mut out = Ranges::with_capacity(ranges.len());
+    for (start, end) in ranges {
+        match out.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => out.push((start, end)),
+        }
+    }
+    out
+}
+
+/// Whether disjoint ascending ranges hold an address.
+fn lies_in(ranges: &Ranges, address: usize) -> bool {
+    let after = ranges.partition_point(|&(start, _)| start <= address);
+    after.checked_sub(1).and_then(|i| ranges.get(i)).is_some_and(|&(_, end)| address < end)
+}
+
 /// What a call site stands for.
 #[derive(Clone, Copy)]
 pub enum Target {
@@ -88,6 +107,8 @@ pub struct Matcher {
     pub relay: Option<(usize, usize)>,
     /// Return addresses in wrappers around the allocator (operator new, standard libraries): disjoint and ascending.
     pub wrappers: Ranges,
+    /// Return addresses at which a site may begin: disjoint and ascending; none: any. Set by [`publish`].
+    pub begins: Option<Ranges>,
 }
 
 impl Matcher {
@@ -96,13 +117,27 @@ impl Matcher {
     }
 
     fn is_wrapper(&self, ra: usize) -> bool {
-        let after = self.wrappers.partition_point(|&(start, _)| start <= ra);
-        after.checked_sub(1).and_then(|i| self.wrappers.get(i)).is_some_and(|&(_, end)| ra < end)
+        lies_in(&self.wrappers, ra)
     }
 
-    /// Whether an allocation that returns to `ra` may be one of `site`.
-    fn may_begin(&self, site: &Site, ra: usize) -> bool {
-        site.frames.first().is_some_and(|f| f.holds(ra)) || (site.wrapped && self.is_wrapper(ra))
+    /// Whether an allocation that returns to `ra` may be one of a site.
+    fn may_begin(&self, ra: usize) -> bool {
+        self.begins.as_ref().is_none_or(|ranges| lies_in(ranges, ra))
+    }
+
+    /// Where sites begin, for [`Matcher::begins`].
+    fn beginnings(&self) -> Option<Ranges> {
+        let mut all = Ranges::new();
+        for site in &self.sites {
+            match site.frames.first()? {
+                Frame::Any => return None,
+                Frame::In(ranges) => all.extend(ranges),
+            }
+        }
+        if self.sites.iter().any(|s| s.wrapped) {
+            all.extend(&self.wrappers);
+        }
+        Some(merged(all))
     }
 
     /// Whether the frames of `site` fit a stack, innermost frame first.
@@ -140,10 +175,15 @@ impl Matcher {
             };
             let better = |rule: usize| best.is_none_or(|(longest, first)| length == longest && rule < first);
             let matters = better(selection.first()) || selection.counts();
-            if !matters || !self.fits(site, stack) {
+            if !matters {
                 continue;
             }
-            if let Some(rule) = owner.filter(|&rule| selection.has(rule)) {
+            let own = owner.filter(|&rule| selection.has(rule));
+            // The size first: many rules may share the frames.
+            if (own.is_none() && !selection.fits(size)) || !self.fits(site, stack) {
+                continue;
+            }
+            if let Some(rule) = own {
                 return Some(rule);
             }
             if let Some(rule) = selection.take(size).filter(|&rule| better(rule)) {
@@ -160,6 +200,7 @@ static MATCHER: AtomicPtr<Matcher> = AtomicPtr::new(ptr::null_mut());
 pub fn publish(mut matcher: Matcher) {
     matcher.sites.retain(|s| !s.frames.is_empty() && s.frames.len() <= MAX_FRAMES);
     matcher.sites.sort_by_key(|s| core::cmp::Reverse(s.frames.len()));
+    matcher.begins = matcher.beginnings();
     MATCHER.store(Box::into_raw(Box::new(matcher)), Ordering::Release);
     // What was boring may be the beginning of a rule now.
     BORING.iter().for_each(|s| s.store(0, Ordering::Relaxed));
@@ -177,7 +218,7 @@ fn nothing_to_do(ra: usize) -> bool {
         None => true,
         Some(m) if m.is_relay(ra) => m.sites.is_empty(),
         Some(m) => {
-            let begins = m.sites.iter().any(|s| m.may_begin(s, ra));
+            let begins = m.may_begin(ra);
             if !begins {
                 slot(ra).store(ra, Ordering::Relaxed);
             }
@@ -250,6 +291,11 @@ mod tests {
     }
 
     #[test]
+    fn ranges_that_touch_are_one() {
+        assert_eq!(merged(vec![(5, 9), (1, 3), (3, 4), (6, 7), (20, 21)]), [(1, 4), (5, 9), (20, 21)]);
+    }
+
+    #[test]
     fn what_does_not_fit_by_size_or_number_lets_the_next_rule_try() {
         let rules = [("f", "2", ""), ("g", "", "100-"), ("f", "4-", ""), ("h", "", ""), ("i", "", "-50")];
         let frames = vec![vec![at(1)], vec![at(1), at(2)], vec![at(1)], vec![at(1)]];
@@ -280,7 +326,8 @@ mod tests {
         let found = |stack: &[u64]| m.rule(stack, 1, None);
         assert_eq!((found(&[0x100]), found(&[10, 39, 0x100, 7])), (Some(0), Some(0)));
         assert_eq!((found(&[20, 0x100]), found(&[10, 29, 0x100]), found(&[10, 30])), (None, None, None));
-        assert!(m.may_begin(&m.sites[0], 19) && !m.may_begin(&m.sites[0], 20));
+        let m = Matcher { begins: m.beginnings(), ..m };
+        assert!(m.may_begin(19) && !m.may_begin(20) && m.may_begin(0x100) && !m.may_begin(0x101));
         assert_eq!(m.depth(0), MAX_FRAMES);
     }
 
@@ -291,7 +338,7 @@ mod tests {
             vec![vec![at(0x10_0000)], vec![at(0x20_0000), Frame::Any], vec![]],
         );
         let (modules, relay) = (vec![(0x10_0000, 0x30_0000)], Some((0x40_0000, 0x50_0000)));
-        publish(Matcher { sites, modules, relay, wrappers: Vec::new() });
+        publish(Matcher { sites, modules, relay, ..Matcher::default() });
         let find = |ra: usize| {
             // SAFETY: with no readable stack the walk ends after the first frame.
             unsafe { super::find(&Caller { ra, cfa: 0, rbp: 0 }, 1, None) }

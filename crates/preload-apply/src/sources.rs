@@ -10,7 +10,7 @@ use numamma_plan::source::SourceLine;
 
 use crate::lines::{self, Found, Lines};
 use crate::loaded::Loaded;
-use crate::sites::Ranges;
+use crate::sites::{Ranges, merged};
 
 /// Libraries whose frames are passed, by the start of their file name.
 const WRAPPERS: [&[u8]; 7] =
@@ -107,27 +107,9 @@ fn problem(line: &SourceLine, found: &Found, tables: bool, unreadable: Option<(&
     }
 }
 
-/// The same addresses as disjoint ascending ranges.
-fn merged(mut ranges: Ranges) -> Ranges {
-    ranges.sort_unstable();
-    let mut out = Ranges::with_capacity(ranges.len());
-    for (start, end) in ranges {
-        match out.last_mut() {
-            Some(last) if start <= last.1 => last.1 = last.1.max(end),
-            _ => out.push((start, end)),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_that_touch_are_one() {
-        assert_eq!(merged(vec![(5, 9), (1, 3), (3, 4), (6, 7), (20, 21)]), [(1, 4), (5, 9), (20, 21)]);
-    }
 
     #[test]
     fn what_is_missing_is_told_with_what_to_do() {

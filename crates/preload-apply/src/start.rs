@@ -26,7 +26,7 @@ use crate::elf::Elf;
 use crate::kernel::{self, Mode};
 use crate::selection::Selection;
 use crate::state::{self, Placing, Rule, State};
-use crate::{arena, binding, heap, mover, phases, place, populate, report, resolve, sites, table};
+use crate::{arena, binding, heap, mover, phases, place, populate, report, resolve, sites, table, tell};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
 const EXIT_CONFIG: i32 = 78;
@@ -190,16 +190,21 @@ fn load(path: OsString) -> Result<(), String> {
     binding::start(state);
     mover::start();
     phases::start(state);
-    place_what_is_there(flag("NUMAMMA_STRICT"))
+    place_what_is_there(flag("NUMAMMA_STRICT"), state.policy.program.is_some())
 }
 
 /// Places the globals and finds the call sites. Where that fails in part the rest is placed; strictly, nothing runs.
-fn place_what_is_there(strict: bool) -> Result<(), String> {
-    for (problem, no_information) in resolve::at_start() {
-        if strict && no_information {
-            return Err(format!("object {problem}"));
-        }
-        say!("object {problem}");
+/// Problems are said at once when the policy names its program.
+fn place_what_is_there(strict: bool, names_program: bool) -> Result<(), String> {
+    let problems = resolve::at_start();
+    if let Some((problem, _)) = problems.iter().find(|(_, no_information)| strict && *no_information) {
+        return Err(format!("object {problem}"));
+    }
+    let problems: Vec<String> = problems.into_iter().map(|(problem, _)| problem).collect();
+    if problems.is_empty() || names_program || tell::is_first() {
+        problems.iter().for_each(|problem| say!("object {problem}"));
+    } else {
+        tell::later(problems); // a child of a script may not be the one meant
     }
     match place::was_refused().filter(|_| strict) {
         Some(error) => Err(format!("the system refused to place a global (mbind), error {error}")),

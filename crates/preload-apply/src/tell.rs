@@ -4,6 +4,9 @@
 //! names the rules it missed when it found others; one that found none keeps quiet, unless it can only be the one meant:
 //! it was started first and has started no other.
 
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
 use core::fmt::Write as _;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,14 +14,32 @@ use numamma_hook::say;
 use numamma_plan::nodes;
 use numamma_plan::policy::{Mode, PolicyKind, Size};
 
+use crate::populate;
 use crate::state::{Placing, Rule, State};
 
 fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// A line for every rule.
+/// Names in the line of rules that found nothing.
+const MAX_NAMES: usize = 8;
+
+/// What is wrong with rules, as far as it is not known whether they mean this process; see [`later`].
+static HELD: OnceLock<Vec<String>> = OnceLock::new();
+
+/// Tells at the end what is wrong with rules, if this process turns out to be one they mean.
+pub fn later(problems: Vec<String>) {
+    let _ = HELD.set(problems);
+}
+
+/// A line for every rule; one for all in a process that the policy is hardly meant for.
 pub fn every_rule(state: &State) {
+    if !is_meant(state) {
+        let program = String::from_utf8_lossy(numamma_hook::modules::executable());
+        say!("{program} (process {}): no rule found anything", state.pid);
+        return;
+    }
+    say_held();
     for rule in &state.rules {
         say!("{}: {}", rule.rule.title(), line(rule));
     }
@@ -56,6 +77,7 @@ fn line(rule: &Rule) -> String {
     }
     let refused = match read(&c.error) {
         0 => "refused by the system".to_owned(),
+        error if error == populate::NO_MEMORY as u64 => "too large to populate".to_owned(),
         error => format!("refused by the system (error {error})"),
     };
     let left = [
@@ -73,7 +95,7 @@ fn line(rule: &Rule) -> String {
 }
 
 /// The nodes that take part, without the turns a rule may give one several times.
-fn ascending(list: &[u32]) -> Vec<u32> {
+pub fn ascending(list: &[u32]) -> Vec<u32> {
     let mut seen = Vec::new();
     for node in list {
         if !seen.contains(node) {
@@ -94,33 +116,52 @@ fn size(bytes: u64) -> String {
 
 /// Says in one line which rules found nothing.
 pub fn missing_rules(state: &State) {
-    let found = |rule: &&Rule| read(&rule.counters.instances) > 0;
     let missing: Vec<_> = state
         .rules
         .iter()
         .filter(|r| r.rule.place.policy != PolicyKind::Default && !found(r))
         .map(|r| r.rule.title())
         .collect();
-    if missing.is_empty() {
-        return;
-    }
-    let meant = state.policy.program.is_some() || state.rules.iter().any(|r| found(&r)) || is_alone();
-    if meant {
-        say!("not found, so not placed: {}", missing.join(", "));
+    if !missing.is_empty() && is_meant(state) {
+        say_held();
+        say!("not found, so not placed: {}", listed(&missing));
     }
 }
 
-/// Whether this process was started by one without the policy, and has waited for no other.
-fn is_alone() -> bool {
-    // SAFETY: an all-zero rusage is valid and filled by the call; the parent's number is only a number.
-    let (parent, children) = unsafe {
+/// `a; b; c and 4 more (NUMAMMA_VERBOSE=1 tells all)`
+fn listed(names: &[Cow<'_, str>]) -> String {
+    let (first, rest) = names.split_at(names.len().min(MAX_NAMES));
+    match rest.len() {
+        0 => first.join("; "),
+        more => format!("{} and {more} more (NUMAMMA_VERBOSE=1 tells all)", first.join("; ")),
+    }
+}
+
+fn say_held() {
+    HELD.get().into_iter().flatten().for_each(|problem| say!("object {problem}"));
+}
+
+fn found(rule: &Rule) -> bool {
+    read(&rule.counters.instances) > 0
+}
+
+/// Whether rules that found nothing here are worth a line.
+fn is_meant(state: &State) -> bool {
+    // SAFETY: an all-zero rusage is valid and filled by the call.
+    let no_child = || unsafe {
         let mut usage: libc::rusage = core::mem::zeroed();
         libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
-        (libc::getppid(), usage.ru_maxrss)
+        usage.ru_maxrss == 0
     };
+    state.policy.program.is_some() || state.rules.iter().any(found) || (no_child() && is_first())
+}
+
+/// Whether this process was started by one without the policy.
+pub fn is_first() -> bool {
+    // SAFETY: asks for a number.
+    let parent = unsafe { libc::getppid() };
     let environment = std::fs::read(format!("/proc/{parent}/environ")).unwrap_or_default();
-    let inherited = environment.split(|&b| b == 0).any(|v| v.starts_with(b"NUMAMMA_POLICY="));
-    children == 0 && !inherited
+    !environment.split(|&b| b == 0).any(|v| v.starts_with(b"NUMAMMA_POLICY="))
 }
 
 #[cfg(test)]
@@ -143,6 +184,17 @@ mod tests {
         assert_eq!(
             line(&rule),
             "3 objects, 12.0 MiB; block of 4MiB on nodes 0-1; 2 mbind calls, 0.041 ms; not placed: 1 of less than a page, 2 refused by the system (error 1)"
+        );
+    }
+
+    #[test]
+    fn a_thousand_rules_are_one_short_line() {
+        let names: Vec<Cow<'_, str>> = (0..1000).map(|i| format!("f, instances {i}").into()).collect();
+        assert_eq!(listed(&names[..2]), "f, instances 0; f, instances 1");
+        let all = listed(&names);
+        assert!(
+            all.ends_with("; f, instances 7 and 992 more (NUMAMMA_VERBOSE=1 tells all)") && all.len() < 300,
+            "{all}"
         );
     }
 

@@ -1,14 +1,17 @@
 //! The names a policy wants from a symbol table, asked a hundred thousand times before `main`.
 //!
-//! A symbol's name is hashed eight bytes at a time while its end is looked for; nearly all names end at the
-//! first, empty slot of the table, and only a name with a wanted hash is compared.
+//! Nearly all names differ from all wanted ones in their first eight bytes already, and are not read any further. The
+//! others are hashed eight bytes at a time while their end is looked for, and only a name with a wanted hash is compared.
 
 use crate::elf::Kind;
 
 /// Slots per name: at this load three of four names that are not wanted meet an empty slot at once.
 const SLOTS_PER_NAME: usize = 4;
+/// Bits of [`Wanted::beginnings`] per slot: of beginnings that are not wanted one in 64 is mistaken for one that is.
+const BITS_PER_SLOT: usize = 16;
 const NONE: u32 = u32::MAX;
 const ONES: u64 = 0x0101_0101_0101_0101;
+const DOTS: u64 = ONES * b'.' as u64;
 /// Multiplier of the FxHash of rustc: odd, with well-mixed high bits, which choose the slot.
 const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
 
@@ -23,6 +26,13 @@ pub struct Name<'a> {
 fn zero_mark(word: u64) -> u64 {
     // Borrows only spoil bytes above a true zero, so the lowest mark is right.
     word.wrapping_sub(ONES) & !word & (ONES << 7)
+}
+
+/// The first bytes of a name up to its end or its first dot, of its first eight.
+fn beginning(word: u64) -> u64 {
+    let mark = zero_mark(word) | zero_mark(word ^ DOTS);
+    let lowest = mark & mark.wrapping_neg();
+    if lowest == 0 { word } else { word & (lowest >> 7).wrapping_sub(1) }
 }
 
 fn mix(hash: u64, word: u64) -> u64 {
@@ -90,6 +100,8 @@ struct Slot {
 pub struct Wanted<'a> {
     entries: Vec<Entry<'a>>,
     slots: Vec<Slot>,
+    /// A bit for the beginning of each name, by its hash.
+    beginnings: Vec<u64>,
     objects: bool,
     functions: bool,
 }
@@ -133,7 +145,23 @@ impl<'a> Wanted<'a> {
     fn rehash(&mut self, names: usize) {
         let slots = (names.max(1) * SLOTS_PER_NAME).next_power_of_two();
         self.slots = vec![Slot { hash: 0, first: NONE }; slots];
+        self.beginnings = vec![0; (slots * BITS_PER_SLOT).div_ceil(64)];
         (0..self.entries.len()).for_each(|i| self.link(i));
+    }
+
+    /// Where the bit of a beginning is: its word and its number there.
+    #[inline(always)]
+    fn bit(&self, beginning: u64) -> (usize, u64) {
+        let hash = mix(0, beginning) >> 32;
+        ((hash >> 6) as usize & self.beginnings.len().wrapping_sub(1), hash & 63)
+    }
+
+    /// Whether the name at `start` of a string table, or its part before the first dot, may be wanted.
+    #[inline(always)]
+    pub fn may_begin(&self, strings: &[u8], start: usize) -> bool {
+        let Some(chunk) = strings.get(start..).and_then(|rest| rest.first_chunk::<8>()) else { return true };
+        let (word, bit) = self.bit(beginning(u64::from_le_bytes(*chunk)));
+        self.beginnings.get(word).is_some_and(|bits| bits >> bit & 1 == 1)
     }
 
     /// Slot of `hash`, or the empty one where it belongs. There always is one: slots outnumber names.
@@ -148,7 +176,12 @@ impl<'a> Wanted<'a> {
     }
 
     fn link(&mut self, index: usize) {
-        let Some(hash) = self.entries.get(index).map(|e| Name::new(e.name).hash) else { return };
+        let Some(name) = self.entries.get(index).map(|e| e.name) else { return };
+        let hash = Name::new(name).hash;
+        let (word, bit) = self.bit(beginning(last_word(name)));
+        if let Some(bits) = self.beginnings.get_mut(word) {
+            *bits |= 1 << bit;
+        }
         let at = self.slot(hash);
         if let (Some(slot), Some(entry)) = (self.slots.get_mut(at), self.entries.get_mut(index)) {
             entry.next = slot.first;
@@ -197,6 +230,22 @@ mod tests {
         }
         assert!(Name::read(text, text.len()).is_none() && Name::read(text, usize::MAX - 20).is_none());
         assert_eq!(Name::new(b"work.constprop.0").before_dot().map(|n| n.bytes), Some(&b"work"[..]));
+    }
+
+    #[test]
+    fn beginnings_pass_all_that_may_be_wanted_and_little_else() {
+        let mut wanted = Wanted::default();
+        assert!(!wanted.may_begin(b"anything at all\0", 0), "nothing is wanted");
+        for name in ["work", "exactly8", "make_the_grid", "dotted.7", "a", ""] {
+            wanted.insert(name.as_bytes(), Kind::Function, 0);
+        }
+        for name in ["work", "work.cold", "exactly8", "exactly8.part.0", "make_the_grid", "dotted.7", "a", "a.b", ""] {
+            let text = format!("x\0{name}\0other names here");
+            assert!(wanted.may_begin(text.as_bytes(), 2), "{name}");
+        }
+        assert!(wanted.may_begin(b"end\0", 0), "too short to tell");
+        let passed = |i: &i32| wanted.may_begin(format!("{i:x}_other_name\0").as_bytes(), 0);
+        assert!((0..10_000).filter(passed).count() < 1000);
     }
 
     #[test]
