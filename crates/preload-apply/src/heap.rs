@@ -93,9 +93,7 @@ fn map_placed(state: &'static State, index: usize, size: usize, align: usize) ->
     }
     let huge = if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE };
     let block = plan.block_pages().unwrap_or(0);
-    if block > 0 {
-        rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
-    }
+    rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
     let Some(address) = kernel::map_aligned(len, align.max(huge)) else {
         state.give_mappings(plan.run_count());
         return None;

@@ -126,18 +126,27 @@ impl Matcher {
 
     /// Rule of an allocation of `size` bytes with this stack; see [`find`].
     fn rule(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
+        let found = self.rule_alone(stack, size, owner);
+        // An object that keeps its rule is no new allocation, neither for rules nor for phases.
+        if owner.is_none() || found.is_some_and(|rule| Some(rule) != owner) {
+            self.counting(stack).for_each(phases::allocated);
+        }
+        found
+    }
+
+    /// Phases that count an allocation with this stack.
+    fn counting(&self, stack: &[u64]) -> impl Iterator<Item = usize> {
+        self.sites.iter().filter_map(move |site| match site.target {
+            Target::Phase(index) if self.fits(site, stack) => Some(index),
+            _ => None,
+        })
+    }
+
+    fn rule_alone(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
         let mut best: Option<(usize, usize)> = None;
         for site in &self.sites {
             let length = site.frames.len();
-            let selection = match site.target {
-                Target::Rules(selection) => selection,
-                Target::Phase(index) => {
-                    if self.fits(site, stack) {
-                        phases::allocated(index);
-                    }
-                    continue;
-                }
-            };
+            let Target::Rules(selection) = site.target else { continue };
             let better = |rule: usize| best.is_none_or(|(longest, first)| length == longest && rule < first);
             let matters = better(selection.first()) || selection.counts();
             if !matters || !self.fits(site, stack) {
@@ -187,8 +196,8 @@ fn nothing_to_do(ra: usize) -> bool {
 }
 
 /// Rule that the allocation of `size` bytes by `caller` matches; phases that count its call site have counted it. `owner`
-/// is the rule of an object that is given another size: if it names this call too, it stays, and nothing is counted; an
-/// object that a rule of another call site claims is counted there.
+/// is the rule of an object that is given another size: it stays, and neither rules nor phases count it, unless a rule of
+/// another call site claims the object: then it is counted as if it were new.
 ///
 /// # Safety
 /// `caller` comes from an entry stub of a hook that has not returned yet.
