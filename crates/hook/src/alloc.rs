@@ -295,7 +295,9 @@ mod tests {
                             unsafe {
                                 let blocks = [(); 3].map(|()| Private.alloc(layout));
                                 blocks.iter().zip(1..).for_each(|(block, mark)| block.write_bytes(mark, size));
-                                assert!(blocks.iter().zip(1..).all(|(b, mark)| *b.add(size - 1) == mark && **b == mark));
+                                assert!(
+                                    blocks.iter().zip(1..).all(|(b, mark)| *b.add(size - 1) == mark && **b == mark)
+                                );
                                 blocks.iter().for_each(|block| Private.dealloc(*block, layout));
                             }
                         }

@@ -10,6 +10,7 @@ use core::ffi::c_int;
 use numamma_hook::sys::PAGE;
 use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
 
+use crate::hidden;
 use crate::kernel::{self, BATCH};
 use crate::place::{self, Part};
 use crate::reasons::{self, Reasons, Tally};
@@ -200,7 +201,7 @@ fn for_each_batch(start: usize, end: usize, mut visit: impl FnMut(&[usize], &[c_
             *page = at + i * PAGE;
         }
         let (pages, status) = (&pages[..count.min(BATCH)], &mut status[..count.min(BATCH)]);
-        if kernel::page_nodes(pages, status).is_err() {
+        if hidden::page_nodes(pages, status).is_err() {
             status.fill(-libc::ENOENT);
         }
         visit(pages, status);

@@ -327,7 +327,11 @@ mod tests {
                 let share = |first, end| share_of(&plan, Part { first, pages: end - first });
                 assert_eq!(share(0, 20), plan.run_count(), "{layout:?}");
                 for (one, two) in (1..20).flat_map(|one| (one..20).map(move |two| (one, two))) {
-                    assert_eq!(share(0, one) + share(one, two) + share(two, 20), share(0, 20), "{layout:?} {one} {two}");
+                    assert_eq!(
+                        share(0, one) + share(one, two) + share(two, 20),
+                        share(0, 20),
+                        "{layout:?} {one} {two}"
+                    );
                 }
             }
         }

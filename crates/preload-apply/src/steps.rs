@@ -11,6 +11,7 @@ use numamma_plan::policy::Huge;
 
 use crate::backing::{Backing, Kind};
 use crate::check::{HUGE_SHIFT, Mapping, Width, expected, turn_order};
+use crate::hidden;
 use crate::kernel::{self, BATCH};
 use crate::place::Part;
 use crate::populate;
@@ -105,7 +106,7 @@ impl<'a> Goal<'a> {
         pages.iter_mut().enumerate().for_each(|(i, p)| *p = start + i * PAGE);
         let Some(pages) = pages.get(..count) else { return Done::default() };
         let Some(status) = status.get_mut(..count) else { return Done::default() };
-        if let Err(error) = kernel::page_nodes(pages, status) {
+        if let Err(error) = hidden::page_nodes(pages, status) {
             static SAID: AtomicBool = AtomicBool::new(false);
             if !SAID.swap(true, Ordering::Relaxed) {
                 say!(
@@ -118,7 +119,8 @@ impl<'a> Goal<'a> {
         let huge = whole && status.first().is_some_and(|first| *first >= 0 && status.iter().all(|s| s == first));
         let huge = huge && self.huge && self.order == 0;
         // A part of a huge page cannot go anywhere without the rest, which may be a neighbour's.
-        let split = self.huge && self.order == 0 && if huge { !self.keep || !self.agrees(pages, status) } else { !whole };
+        let split =
+            self.huge && self.order == 0 && if huge { !self.keep || !self.agrees(pages, status) } else { !whole };
         if split {
             kernel::split_huge_page(start + PAGE.min(end - start - PAGE));
         }
@@ -229,7 +231,8 @@ mod tests {
     fn hugetlb_pages_belong_where_their_head_does() {
         let turns = [0, 1, 2];
         let layout = Layout::Interleave;
-        let plan = PagePlan { pages: 1 << 20, nodes: turns.to_vec().into(), layout, huge: Huge::Keep, mode: Mode::Policy };
+        let plan =
+            PagePlan { pages: 1 << 20, nodes: turns.to_vec().into(), layout, huge: Huge::Keep, mode: Mode::Policy };
         let goal = Goal::new(&plan, 0, 0, Thp::Never);
         for shift in [21, 30] {
             let goal = Goal::new(&plan, 0, 0, Thp::Never).of(Backing { kind: Kind::Huge, shift, resident: true });
