@@ -14,7 +14,8 @@ use numamma_hook::errno;
 use crate::kernel::{self, BATCH};
 use crate::reasons::{self, Reasons};
 
-/// Whether the system hides pages; looked up once, without a lock that a forked child could find held.
+/// Whether the system can hide pages (what it has hidden stays so when it is told to stop); looked up once, without a lock that
+/// a forked child could find held.
 fn hides() -> bool {
     const UNKNOWN: u8 = 2;
     static HIDES: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -22,7 +23,7 @@ fn hides() -> bool {
     if known != UNKNOWN {
         return known == 1;
     }
-    let hides = fs::read("/proc/sys/kernel/numa_balancing").is_ok_and(|text| !text.starts_with(b"0"));
+    let hides = fs::exists("/proc/sys/kernel/numa_balancing").unwrap_or(false);
     HIDES.store(u8::from(hides), Ordering::Relaxed);
     hides
 }

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use numamma_hook::entry::Caller;
 use numamma_hook::sys::PAGE;
 use numamma_hook::{errno, real, say};
-use numamma_plan::plan::PagePlan;
+use numamma_plan::plan::{Layout, PagePlan};
 use numamma_plan::policy::Mode;
 
 use crate::backing::{Backing, Kind};
@@ -132,6 +132,11 @@ pub fn plan_of(state: &'static State, m: &Mapped) -> Option<PagePlan<'static>> {
     if m.backing.kind != Kind::Private {
         // Shared memory would be made resident for all processes, and reserved address space cannot be.
         plan.mode = Mode::Policy;
+    }
+    if m.backing.kind == Kind::Huge && plan.layout == Layout::Bind {
+        // The pages were promised to the mapping from all nodes together: where its own have none left, a strict policy
+        // would end the program with SIGBUS.
+        plan.layout = Layout::Preferred;
     }
     plan.round_blocks(unit / PAGE as u64);
     observed::apply(&mut plan, state.rules.get(m.rule)?, m.placing, m.node);
@@ -308,7 +313,6 @@ mod exported {
 #[cfg(test)]
 mod tests {
     use numamma_plan::order::Order;
-    use numamma_plan::plan::Layout;
     use numamma_plan::policy::Huge;
 
     use super::*;
