@@ -47,22 +47,26 @@ phases = { solve = { policy = "bind", nodes = "2" } }
 const WAYS: [(&str, &str); 3] =
     [("call", ""), ("allocation", "allocation = 3\nfunction = [\"begins\"]\n"), ("time", "after = 2.5\n")];
 
+const PROGRAMS: [&str; 2] = ["moved", "kinds"];
+
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn prepare(dir: &Path) -> PathBuf {
+fn prepare(dir: &Path) {
     std::fs::create_dir_all(dir).expect("a directory for the program");
-    let program = dir.join("moved");
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg("-I").arg(root().join("include"));
-    let cc = cc.arg(root().join("tests/lab_phases/moved.c")).output().expect("a C compiler");
-    assert!(cc.status.success(), "{}", String::from_utf8_lossy(&cc.stderr));
+    for program in PROGRAMS {
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-optimize-sibling-calls", "-I"])
+            .arg(root().join("include"));
+        let source = root().join(format!("tests/lab_phases/{program}.c"));
+        let cc = cc.arg("-o").arg(dir.join(program)).arg(source).output().expect("a C compiler");
+        assert!(cc.status.success(), "{}", String::from_utf8_lossy(&cc.stderr));
+    }
     for (way, words) in WAYS {
         let text = format!("version = 1\n[program]\npath = \"moved\"\n[[phase]]\nname = \"solve\"\n{words}{OBJECTS}");
         std::fs::write(dir.join(format!("{way}.toml")), text).expect("the policy is written");
     }
-    program
 }
 
 /// What follows `--- name` up to the next mark.
@@ -97,27 +101,43 @@ fn check(name: &str, run: &str) {
     assert!(part(run, "stderr").contains("phase solve: began at"), "{name}: {run}");
 }
 
+/// What kinds.c prints, and that the verdict is good.
+fn check_kinds(run: &str) {
+    let lines: Vec<&str> = run.lines().collect();
+    let wanted = ["hidden 2048 0", "populated 2048 0", "huge 8 0", "shared 2048 0", "cut 512 0", "cut 1024 0"];
+    assert_eq!(lines.get(2..8), Some(&wanted[..]), "{run}");
+    assert_eq!(lines.first(), Some(&"0"), "{run}");
+}
+
 #[test]
 fn objects_are_where_the_phase_wants_them() {
     if !lab::available() {
         return;
     }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lab-phases-{}", std::process::id()));
-    let program = prepare(&dir);
+    prepare(&dir);
     let mut c = lab::command();
-    c.args(["--nodes", "4", "--cpus-per-node", "2", "--timeout", "180"]).arg("--add").arg(program);
-    c.arg("--add").arg(root().join("tests/lab_phases/run.sh"));
+    c.args(["--nodes", "4", "--cpus-per-node", "2", "--timeout", "180"]);
+    PROGRAMS.iter().for_each(|program| {
+        c.arg("--add").arg(dir.join(program));
+    });
+    c.arg("--add")
+        .arg(root().join("tests/lab_phases/run.sh"))
+        .arg("--add")
+        .arg(root().join("tests/lab_phases/kinds.toml"));
     for (way, _) in WAYS {
         c.arg("--add").arg(dir.join(format!("{way}.toml")));
     }
     let out = c.args(["--", "./run.sh"]).output().expect("the lab script is in the tree");
     let text = String::from_utf8_lossy(&out.stdout);
     assert!(out.status.success(), "{text}\n{}", String::from_utf8_lossy(&out.stderr));
+    let (text, kinds) = text.split_once("+++ kinds ").expect("the kinds come last");
     let runs: Vec<&str> = text.split("=== ").skip(1).collect();
     assert_eq!(runs.len(), 2 * WAYS.len(), "{text}");
     for run in runs {
         check(run.lines().next().unwrap_or_default(), run);
     }
+    check_kinds(kinds);
     // Left behind when a check fails, to look at.
     let _ = std::fs::remove_dir_all(dir);
 }

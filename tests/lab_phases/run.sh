@@ -12,3 +12,10 @@ for thp in always never; do
         cat stderr.txt
     done
 done
+# Four for each node, of which the program binds eight to one.
+echo 16 >/proc/sys/vm/nr_hugepages
+echo 1 >/proc/sys/kernel/numa_balancing
+echo always >/sys/kernel/mm/transparent_hugepage/enabled
+numamma verify -p kinds.toml -o verify.json -- ./kinds >kinds.txt 2>&1
+echo "+++ kinds $?"
+cat kinds.txt

@@ -1,8 +1,9 @@
 //! The preloads' own allocator, so that our data never lies on the program's heap.
 //!
 //! A lock-free bump allocator over anonymous mappings: no lock can be left held by a fork or a signal.
-//! Freed memory is only reused when it was the last block; the preloads allocate at start-up and then
-//! hardly at all. Blocks of [`LARGE`] bytes and more have a mapping each and are given back.
+//! Blocks have powers of two bytes, and freed ones wait in a list for each size: the preloads allocate most at start-up, but
+//! threads of theirs may come and go a thousand times. Blocks of [`LARGE`] bytes and more have a mapping each and are given
+//! back.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -13,6 +14,73 @@ use crate::sys;
 const CHUNK: usize = 1 << 20;
 /// From this size on a block gets its own mapping.
 const LARGE: usize = CHUNK / 4;
+
+/// Alignment of every block, and the bytes of the smallest.
+const SMALLEST: usize = 16;
+
+/// A freed block.
+struct Free {
+    next: *mut Free,
+}
+
+/// Freed blocks by the logarithm of their size. A list is taken as a whole and what is left of it put back, so that nobody
+/// reads a block that another thread takes at the same time; who finds none takes a fresh one.
+static FREED: [AtomicPtr<Free>; LARGE.trailing_zeros() as usize + 1] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; LARGE.trailing_zeros() as usize + 1];
+
+/// Bytes of the block for `size` bytes, less than [`LARGE`] or that.
+fn rounded(size: usize) -> usize {
+    size.next_power_of_two().max(SMALLEST)
+}
+
+fn list(size: usize) -> Option<&'static AtomicPtr<Free>> {
+    FREED.get(rounded(size).trailing_zeros() as usize)
+}
+
+/// A freed block of the size for `size` bytes.
+fn reuse(size: usize) -> Option<*mut u8> {
+    let list = list(size)?;
+    if list.load(Ordering::Relaxed).is_null() {
+        return None;
+    }
+    // Acquire pairs with the Release of `give_back`: the whole list is ours from here on.
+    let first = list.swap(core::ptr::null_mut(), Ordering::Acquire);
+    if first.is_null() {
+        return None;
+    }
+    // SAFETY: blocks of a list are nobody's but the list's, live and linked.
+    unsafe {
+        let rest = (*first).next;
+        if !rest.is_null() {
+            let empty = core::ptr::null_mut();
+            if list.compare_exchange(empty, rest, Ordering::Release, Ordering::Relaxed).is_err() {
+                let mut last = rest;
+                while !(*last).next.is_null() {
+                    last = (*last).next;
+                }
+                give_back(list, rest, last);
+            }
+        }
+    }
+    Some(first.cast())
+}
+
+/// Puts the linked blocks from `first` to `last` on `list`.
+///
+/// # Safety
+/// They are the caller's.
+unsafe fn give_back(list: &AtomicPtr<Free>, first: *mut Free, last: *mut Free) {
+    let mut head = list.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: the caller's promise.
+        unsafe { (*last).next = head };
+        // Release: who takes the list sees the links.
+        match list.compare_exchange_weak(head, first, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => head = now,
+        }
+    }
+}
 
 /// Declared by each cdylib: `#[global_allocator] static PRIVATE: Private = Private;`
 pub struct Private;
@@ -44,8 +112,9 @@ unsafe fn claim(chunk: *mut Chunk, layout: &Layout) -> Option<*mut u8> {
     let cursor = unsafe { &(*chunk).cursor };
     let mut at = cursor.load(Ordering::Relaxed);
     loop {
-        let start = at.checked_add(layout.align() - 1)? & !(layout.align() - 1);
-        let end = start.checked_add(layout.size()).filter(|&end| end <= end_of(chunk))?;
+        let align = layout.align().max(SMALLEST);
+        let start = at.checked_add(align - 1)? & !(align - 1);
+        let end = start.checked_add(rounded(layout.size())).filter(|&end| end <= end_of(chunk))?;
         // Relaxed: bytes in [start, end) belong to the winner alone; handing them on is the user's ordering.
         match cursor.compare_exchange_weak(at, end, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return Some(start as *mut u8),
@@ -76,7 +145,12 @@ unsafe impl GlobalAlloc for Private {
         if own_mapping(&layout) {
             return sys::map_anonymous(layout.size()).map_or(core::ptr::null_mut(), |p| p.cast());
         }
-        if layout.size() + layout.align() > CHUNK - size_of::<Chunk>() {
+        if layout.align() <= SMALLEST
+            && let Some(block) = reuse(layout.size())
+        {
+            return block;
+        }
+        if rounded(layout.size()) + layout.align() > CHUNK - size_of::<Chunk>() {
             return core::ptr::null_mut(); // alignments near a chunk: nothing here asks for them
         }
         loop {
@@ -98,8 +172,14 @@ unsafe impl GlobalAlloc for Private {
             unsafe { sys::unmap(block.cast(), layout.size()) };
             return;
         }
-        // SAFETY: only the last block of the current chunk is taken back: the exchange succeeds only then.
-        unsafe { move_end(block, layout.size(), 0) };
+        // SAFETY: the block is given up; the exchange of `move_end` succeeds only for the last block of the current chunk.
+        unsafe {
+            if !move_end(block, rounded(layout.size()), 0)
+                && let Some(list) = list(layout.size())
+            {
+                give_back(list, block.cast(), block.cast());
+            }
+        }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
@@ -114,7 +194,8 @@ unsafe impl GlobalAlloc for Private {
         // SAFETY: the block is the caller's; the end moves only if nothing follows it.
         let in_place = !own_mapping(&layout)
             && !own_mapping(&new_layout)
-            && (new_size <= layout.size() || unsafe { move_end(block, layout.size(), new_size) });
+            && (rounded(new_size) == rounded(layout.size())
+                || unsafe { move_end(block, rounded(layout.size()), rounded(new_size)) });
         if in_place {
             return block;
         }
@@ -194,5 +275,42 @@ mod tests {
         let mut sorted = blocks;
         sorted.sort_unstable();
         assert!(sorted.windows(2).all(|w| w[1] - w[0] >= 48));
+    }
+
+    #[test]
+    fn what_is_freed_is_used_again() {
+        let _turn = CHUNK_TURN.lock().unwrap();
+        let used = || {
+            let chunk = CURRENT.load(Ordering::Acquire);
+            // SAFETY: null or a live chunk.
+            (chunk as usize, unsafe { chunk.as_ref() }.map_or(0, |c| c.cursor.load(Ordering::Relaxed)))
+        };
+        let round = || {
+            std::thread::scope(|s| {
+                for size in [1000_usize, 50_000] {
+                    s.spawn(move || {
+                        let layout = Layout::from_size_align(size, 8).unwrap();
+                        for _ in 0..2000 {
+                            // SAFETY: each block is written within its layout, freed once, and not the last one.
+                            unsafe {
+                                let blocks = [(); 3].map(|()| Private.alloc(layout));
+                                blocks.iter().zip(1..).for_each(|(block, mark)| block.write_bytes(mark, size));
+                                assert!(
+                                    blocks.iter().zip(1..).all(|(b, mark)| *b.add(size - 1) == mark && **b == mark)
+                                );
+                                blocks.iter().for_each(|block| Private.dealloc(*block, layout));
+                            }
+                        }
+                    });
+                }
+            });
+        };
+        round();
+        let before = used();
+        round();
+        round();
+        let after = used();
+        let grown = if after.0 == before.0 { after.1 - before.1 } else { CHUNK };
+        assert!(grown < 600_000, "{grown} bytes more, of 900 MB that were allocated");
     }
 }

@@ -265,19 +265,29 @@ impl PagePlan<'_> {
         }
     }
 
+    /// Its blocks are populated instead of getting a policy each.
+    pub fn populates(&self) -> bool {
+        self.mode == Mode::Populate && matches!(self.layout, Layout::Blocks(..))
+    }
+
     /// Runs of a block distribution, in order, each one mapping; nothing for other layouts.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        self.runs_of(0, self.pages)
+    }
+
+    /// What of them lies in the `pages` pages from `first` on.
+    pub fn runs_of(&self, first: u64, pages: u64) -> impl Iterator<Item = Run> + '_ {
         let (block, order) = match self.layout {
             Layout::Blocks(..) if self.one_place() => (self.pages.max(1), Order::Cyclic),
             Layout::Blocks(block, order) => (block, order),
             _ => (0, Order::Cyclic),
         };
-        let count = if block == 0 { 0 } else { self.pages.div_ceil(block) };
+        let end = first.saturating_add(pages).min(self.pages);
+        let numbers = if block == 0 || first >= end { 0..0 } else { first / block..end.div_ceil(block) };
         let nodes = self.nodes.len() as u64;
-        (0..count).map(move |i| Run {
-            first: i * block,
-            pages: block.min(self.pages - i * block),
-            node: order.node(i, nodes) as u32,
+        numbers.map(move |i| {
+            let from = first.max(i * block);
+            Run { first: from, pages: (i + 1).saturating_mul(block).min(end) - from, node: order.node(i, nodes) as u32 }
         })
     }
 
@@ -337,6 +347,9 @@ mod tests {
             runs.iter().map(|r| (r.first, r.pages, r.node)).collect::<Vec<_>>(),
             [(0, 3, 0), (3, 3, 1), (6, 3, 2), (9, 1, 3)]
         );
+        let part = plan.runs_of(4, 4).map(|r| (r.first, r.pages, r.node)).collect::<Vec<_>>();
+        assert_eq!(part, [(4, 2, 1), (6, 2, 2)]);
+        assert_eq!((plan.runs_of(10, 5).count(), plan.runs_of(3, 0).count()), (0, 0));
     }
 
     #[test]

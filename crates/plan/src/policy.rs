@@ -46,7 +46,7 @@ pub struct Phase {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<f64>,
     /// Begins at the n-th allocation, from 1, of the call site that `callsite`, `function` or `line` names (as in
-    /// [`ObjectRule`]).
+    /// [`ObjectRule`]). As for `instances`, a realloc of a placed object that keeps its rule is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<u64>,
     /// See [`ObjectRule::callsite`].

@@ -10,6 +10,7 @@ use core::ffi::c_int;
 use numamma_hook::sys::PAGE;
 use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
 
+use crate::hidden;
 use crate::kernel::{self, BATCH};
 use crate::place::{self, Part};
 use crate::reasons::{self, Reasons, Tally};
@@ -141,7 +142,8 @@ fn count(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Found {
     // One kernel uses one width: an object is judged by whichever fits all of it better.
     let (mut wide, mut narrow) = (Found::default(), Found::default());
     let mut reasons = Reasons::default();
-    for_each_batch(start, end, |pages, status| {
+    // Memory without a policy could be moved by being touched.
+    for_each_batch(start, end, !plan.populates(), |pages, status| {
         let batch = Batch { pages, status };
         checked.judge(&batch, Width::Bits64, &mut reasons, &mut wide);
         if turns {
@@ -189,7 +191,8 @@ fn is_whole_huge(pages: &[usize], status: &[c_int], mappings: &[Mapping], nodes:
 
 /// Calls `visit` with the pages of `[start, end)` and their nodes (negative: not there), never across a
 /// 2 MiB boundary.
-fn for_each_batch(start: usize, end: usize, mut visit: impl FnMut(&[usize], &[c_int])) {
+/// `wake`: also of those that are hidden.
+fn for_each_batch(start: usize, end: usize, wake: bool, mut visit: impl FnMut(&[usize], &[c_int])) {
     let mut pages = [0_usize; BATCH];
     let mut status = [0 as c_int; BATCH];
     let mut at = start;
@@ -200,7 +203,8 @@ fn for_each_batch(start: usize, end: usize, mut visit: impl FnMut(&[usize], &[c_
             *page = at + i * PAGE;
         }
         let (pages, status) = (&pages[..count.min(BATCH)], &mut status[..count.min(BATCH)]);
-        if kernel::page_nodes(pages, status).is_err() {
+        let nodes_of = if wake { hidden::page_nodes } else { kernel::page_nodes };
+        if nodes_of(pages, status).is_err() {
             status.fill(-libc::ENOENT);
         }
         visit(pages, status);
@@ -228,7 +232,7 @@ pub fn settle_interleave(plan: &PagePlan<'_>, start: usize, len: usize) {
 
 /// Moves the resident pages of a range to the nodes that `wanted` gives them.
 fn settle(start: usize, len: usize, wanted: impl Fn(usize) -> Option<u32>) {
-    for_each_batch(start, start + len, |pages, status| {
+    for_each_batch(start, start + len, true, |pages, status| {
         let mut wrong = [0_usize; BATCH];
         let mut target = [0 as c_int; BATCH];
         let mut count = 0;

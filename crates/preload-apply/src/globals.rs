@@ -217,7 +217,7 @@ fn plan_one(state: &'static State, module: &Loaded, found: Found) -> Option<Box<
 /// When all globals together want more mappings than there are, each gives up the same share.
 fn share_budget(state: &State, placed: &mut [Box<Global>]) {
     let total: u64 = placed.iter().map(|g| g.plan.run_count()).sum();
-    let budget = state.budget().saturating_sub(state.mappings.load(Ordering::Relaxed));
+    let budget = state.budget().saturating_sub(state.used_mappings());
     if total <= budget {
         return;
     }

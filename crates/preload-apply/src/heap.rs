@@ -8,6 +8,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use numamma_hook::entry::Caller;
+use numamma_hook::guard::Inside;
 use numamma_hook::sys::{self, PAGE};
 use numamma_hook::{bootstrap, errno, real};
 use numamma_plan::plan::{HUGE_PAGE, PagePlan};
@@ -33,6 +34,8 @@ unsafe fn place_matched(size: usize, align: usize, caller: &Caller) -> Option<Pt
         return None; // no object: the real allocator will say so
     }
     let _errno = errno::Saved::now();
+    // What the C library allocates for us goes straight on: a rule for it would ask for it again and again.
+    let _inside = Inside::enter()?;
     // SAFETY: the caller's promise.
     let rule = unsafe { sites::find(caller, size, None) }?;
     place_new(state::get()?, rule, size, align)
@@ -99,9 +102,7 @@ fn map_placed(state: &'static State, index: usize, size: usize, align: usize) ->
     }
     let huge = if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE };
     let block = plan.block_pages().unwrap_or(0);
-    if block > 0 {
-        rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
-    }
+    rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
     let Some(address) = kernel::map_aligned(len, align.max(huge)) else {
         state.give_mappings(plan.run_count());
         return None;

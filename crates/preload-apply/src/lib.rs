@@ -24,6 +24,7 @@ mod exits;
 mod gate;
 mod globals;
 mod heap;
+mod hidden;
 mod kernel;
 mod lines;
 mod loaded;

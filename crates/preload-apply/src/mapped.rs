@@ -14,9 +14,12 @@ use crate::place::Part;
 const CAPACITY: usize = 4096;
 
 /// ```text
-/// state of an entry   version 32 | waiting 1 | placing 7 | what 24 (low): FREE, BUSY, or rule index + FIRST_RULE
+/// state of an entry    version 32 | waiting 1 | placing 7 | what 24 (low): FREE, BUSY, or rule index + FIRST_RULE
+/// words                object | its bytes | start | bytes | node 16, block 48 (low): twice | backing
 /// ```
-/// The version counts what happened to the entry, so that a stale one is noticed.
+/// The version counts what happened to the entry, so that a stale one is noticed. Its lowest bit says which of the two words
+/// of node and block holds: the mover writes the other one and then changes the state, so that an entry is never unreadable
+/// because of it. Entering and removing an entry counts two, which leaves the bit alone.
 const FREE: u64 = 0;
 const BUSY: u64 = 1;
 const FIRST_RULE: u64 = 2;
@@ -24,6 +27,7 @@ const WHAT: u64 = (1 << 24) - 1;
 const PLACING_SHIFT: u32 = 24;
 const WAITING: u64 = 1 << 31;
 const VERSION: u64 = 1 << 32;
+const BLOCK_BITS: u32 = 48;
 /// Passes over the list while another thread changes an entry, which takes a few instructions; more only when that thread is
 /// not running (or is this one, interrupted by a signal).
 const PATIENCE: u32 = 2_000;
@@ -90,6 +94,12 @@ fn word(m: &Mapped, version: u64) -> u64 {
     (version & !(VERSION - 1)) | waiting | (m.placing as u64) << PLACING_SHIFT | (m.rule as u64 + FIRST_RULE)
 }
 
+fn node_and_block(m: &Mapped) -> usize {
+    // Of a block that does not fit nothing is remembered: it is computed anew.
+    let block = if m.block >> BLOCK_BITS == 0 { m.block as usize } else { 0 };
+    (m.node as usize) << BLOCK_BITS | block
+}
+
 /// Enters a mapping; false when the array is full.
 pub fn insert(m: &Mapped) -> bool {
     for (index, entry) in ENTRIES.iter().enumerate() {
@@ -100,7 +110,7 @@ pub fn insert(m: &Mapped) -> bool {
         {
             continue;
         }
-        let values = [m.object, m.object_len, m.start, m.len, m.node as usize, m.block as usize, m.backing.pack()];
+        let values = [m.object, m.object_len, m.start, m.len, node_and_block(m), node_and_block(m), m.backing.pack()];
         // Release: who reads a new word sees that the version changed.
         entry.words.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Release));
         LIVE.fetch_add(1, Ordering::Relaxed);
@@ -115,16 +125,17 @@ pub fn insert(m: &Mapped) -> bool {
 fn read(entry: &Entry) -> Option<(u64, Mapped)> {
     let state = entry.state.load(Ordering::Acquire);
     let rule = (state & WHAT).checked_sub(FIRST_RULE)? as usize;
-    let [object, object_len, start, len, node, block, backing] = &entry.words;
+    let [object, object_len, start, len, even, odd, backing] = &entry.words;
     let load = |word: &AtomicUsize| word.load(Ordering::Acquire);
+    let node_and_block = load(if state & VERSION == 0 { even } else { odd });
     let mapped = Mapped {
         rule,
         object: load(object),
         object_len: load(object_len),
         start: load(start),
         len: load(len),
-        node: load(node) as u32,
-        block: load(block) as u64,
+        node: (node_and_block >> BLOCK_BITS) as u32,
+        block: node_and_block as u64 & ((1 << BLOCK_BITS) - 1),
         backing: Backing::unpack(load(backing)),
         placing: (state >> PLACING_SHIFT & 0x7f) as usize,
         waiting: state & WAITING != 0,
@@ -147,7 +158,8 @@ pub fn remove(start: usize, end: usize, mut gone: impl FnMut(Mapped)) {
         return;
     }
     // Once more when another thread was changing an entry: it may have cut the mapping that we look for.
-    for _ in 0..PATIENCE {
+    // A child that was forked during a change finds it unfinished for ever, and need not wait for it again each time.
+    for _ in 0..if reliable() { PATIENCE } else { 1 } {
         if !remove_once(start, end, &mut gone) {
             return;
         }
@@ -201,16 +213,16 @@ pub fn still(ticket: Ticket) -> bool {
     ENTRIES.get(ticket.index).is_some_and(|e| e.state.load(Ordering::Acquire) == ticket.state)
 }
 
-/// Notes the placing and waiting of `m` for what was entered as `ticket`; `None` when it went meanwhile.
+/// Notes placing, waiting, node and block of `m` for what was entered as `ticket`; `None` when it went meanwhile. For one
+/// thread, the mover.
 pub fn change(ticket: Ticket, m: &Mapped) -> Option<Ticket> {
     let state = word(m, ticket.state.wrapping_add(VERSION));
-    let busy = (state & !(VERSION - 1)) | BUSY;
     let entry = ENTRIES.get(ticket.index)?;
-    entry.state.compare_exchange(ticket.state, busy, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-    let [.., node, block, _] = &entry.words;
-    node.store(m.node as usize, Ordering::Release);
-    block.store(m.block as usize, Ordering::Release);
-    entry.state.store(state, Ordering::Release);
+    let [.., even, odd, _] = &entry.words;
+    // Nobody reads this one yet, also when the entry is another's by now: that has the version's lowest bit of the ticket.
+    let next = if state & VERSION == 0 { even } else { odd };
+    next.store(node_and_block(m), Ordering::Release);
+    entry.state.compare_exchange(ticket.state, state, Ordering::AcqRel, Ordering::Relaxed).ok()?;
     Some(Ticket { state, ..ticket })
 }
 
@@ -248,7 +260,10 @@ mod tests {
         for_each_entry(|ticket, m| entered.push((ticket, m)));
         let (ticket, m) = entered[0];
         assert!(still(ticket) && m.placing == 2 && m.waiting);
-        let moved = change(ticket, &Mapped { placing: 1, waiting: false, ..m }).unwrap();
+        let (mut later, next) = (Vec::new(), Mapped { placing: 1, waiting: false, node: 7, block: 1 << 40, ..m });
+        let moved = change(ticket, &next).unwrap();
+        for_each(|m| later.push(m));
+        assert!(later.contains(&next) && later.len() == 2, "{later:?}");
         assert!(still(moved) && !still(ticket) && change(ticket, &m).is_none(), "one change for each ticket");
         remove(0, usize::MAX, |_| {});
         assert!(none() && !still(moved) && reliable());

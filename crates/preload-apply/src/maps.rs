@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use numamma_hook::entry::Caller;
 use numamma_hook::sys::PAGE;
 use numamma_hook::{errno, real, say};
-use numamma_plan::plan::PagePlan;
+use numamma_plan::plan::{Layout, PagePlan};
 use numamma_plan::policy::Mode;
 
 use crate::backing::{Backing, Kind};
@@ -90,10 +90,8 @@ fn place_whole(state: &'static State, mut m: Mapped) -> bool {
         add(&rule.counters.over_budget, 1);
         return false;
     }
-    if let Some(block) = plan.block_pages() {
-        m.block = block;
-        rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
-    }
+    m.block = plan.block_pages().unwrap_or(0);
+    rule.counters.block.store(m.block * PAGE as u64, Ordering::Relaxed);
     let part = Part { first: 0, pages: plan.pages };
     let done = cost::measure(&rule.counters, || place::apply(&plan, m.start, part, m.node, m.backing.resident));
     if let Err(error) = done {
@@ -135,6 +133,11 @@ pub fn plan_of(state: &'static State, m: &Mapped) -> Option<PagePlan<'static>> {
         // Shared memory would be made resident for all processes, and reserved address space cannot be.
         plan.mode = Mode::Policy;
     }
+    if m.backing.kind == Kind::Huge && plan.layout == Layout::Bind {
+        // The pages were promised to the mapping from all nodes together: where its own have none left, a strict policy
+        // would end the program with SIGBUS.
+        plan.layout = Layout::Preferred;
+    }
     plan.round_blocks(unit / PAGE as u64);
     observed::apply(&mut plan, state.rules.get(m.rule)?, m.placing, m.node);
     plan.set_block_pages(m.block);
@@ -143,12 +146,16 @@ pub fn plan_of(state: &'static State, m: &Mapped) -> Option<PagePlan<'static>> {
 
 /// Mappings that a piece takes of the budget.
 pub fn share(state: &'static State, m: &Mapped) -> u64 {
-    let Some(plan) = plan_of(state, m) else { return 0 };
-    let (part, whole) = (m.part(), plan.run_count());
-    match plan.block_pages() {
-        Some(block) if whole > 1 => (part.first + part.pages).div_ceil(block) - part.first / block,
-        _ if part.pages == plan.pages => whole,
-        _ => 0, // a piece of one mapping gives nothing back
+    plan_of(state, m).map_or(0, |plan| share_of(&plan, m.part()))
+}
+
+/// The same under a known plan. Each block counts in the piece that has its first page, so that the pieces of an object
+/// together take what it took as a whole, however it was cut.
+pub fn share_of(plan: &PagePlan<'_>, part: Part) -> u64 {
+    match (plan.block_pages(), plan.run_count()) {
+        (Some(block), 2..) => (part.first + part.pages).div_ceil(block) - part.first.div_ceil(block),
+        (_, whole) if part.first == 0 => whole,
+        _ => 0,
     }
 }
 
@@ -300,5 +307,37 @@ mod exported {
         fn mmap(addr: Ptr, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Ptr => super::mmap;
         /// mmap(2) with 64-bit offsets.
         fn mmap64(addr: Ptr, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Ptr => super::mmap;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use numamma_plan::order::Order;
+    use numamma_plan::policy::Huge;
+
+    use super::*;
+
+    #[test]
+    fn pieces_take_together_what_the_whole_took() {
+        for (layout, nodes) in [
+            (Layout::Blocks(3, Order::Cyclic), vec![0, 1]),
+            (Layout::Blocks(40, Order::Cyclic), vec![0, 1]),
+            (Layout::Blocks(3, Order::Cyclic), vec![1]),
+            (Layout::Interleave, vec![0, 1]),
+            (Layout::Default, vec![]),
+        ] {
+            for mode in [Mode::Policy, Mode::Populate] {
+                let plan = PagePlan { pages: 20, nodes: nodes.clone().into(), layout, huge: Huge::Keep, mode };
+                let share = |first, end| share_of(&plan, Part { first, pages: end - first });
+                assert_eq!(share(0, 20), plan.run_count(), "{layout:?}");
+                for (one, two) in (1..20).flat_map(|one| (one..20).map(move |two| (one, two))) {
+                    assert_eq!(
+                        share(0, one) + share(one, two) + share(two, 20),
+                        share(0, 20),
+                        "{layout:?} {one} {two}"
+                    );
+                }
+            }
+        }
     }
 }

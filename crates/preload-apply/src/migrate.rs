@@ -67,12 +67,20 @@ impl Mover {
             Owner::Global(global) if may_touch(global, &step) => work(),
             Owner::Heap(placed) => return heap_step(placed, work),
             Owner::Global(global) => {
-                self.again.set(global.standing().is_some());
+                self.again.set(self.again.get() || global.standing().is_some());
                 return false;
             }
-            Owner::Mapped(_) => return false,
+            Owner::Mapped(_) => {
+                self.cut();
+                return false;
+            }
         }
         true
+    }
+
+    /// A mapping went or was cut: what is left of it is entered anew, perhaps where this pass has been already.
+    fn cut(&self) {
+        self.again.set(self.again.get() || mapped::reliable());
     }
 
     /// Gives everything whose place is not the one that holds now the policy of that one.
@@ -135,7 +143,7 @@ impl Mover {
         drop(step);
     }
 
-    /// Sets a policy and keeps the budget of mappings: what the old plan took is given back first.
+    /// Sets a policy and keeps the budget of mappings, of which the old plan had `old`.
     fn exchange(
         &self,
         rule: usize,
@@ -144,15 +152,12 @@ impl Mover {
         set: impl FnOnce(&PagePlan<'_>) -> Result<(), i32>,
     ) -> bool {
         let Some(found) = self.state.rules.get(rule) else { return false };
-        self.state.give_mappings(old);
-        if !place::fit(self.state, rule, plan) {
-            add(&self.state.mappings, old);
+        if !place::fit_instead(self.state, rule, plan, old) {
             return false;
         }
         if let Err(error) = set(plan) {
             place::refused(found.rule.name(), error);
-            self.state.give_mappings(plan.run_count());
-            add(&self.state.mappings, old);
+            self.state.mappings.fetch_add(old as i64 - plan.run_count() as i64, Ordering::Relaxed);
             return false;
         }
         found.counters.block.store(plan.block_pages().unwrap_or(0) * PAGE as u64, Ordering::Relaxed);
@@ -166,20 +171,21 @@ impl Mover {
         let Some(mut plan) = maps::plan_of(self.state, &next) else { return };
         let node = local(&plan, next.node);
         let old = maps::share(self.state, &m);
-        self.state.give_mappings(old);
-        if !place::fit(self.state, m.rule, &mut plan) {
-            add(&self.state.mappings, old);
+        if !place::fit_instead(self.state, m.rule, &mut plan, old) {
             return;
         }
         let (block, waiting) = (plan.block_pages().unwrap_or(0), plan.layout != Layout::Default);
         let next = Mapped { node, block, waiting, ..next };
-        // When it went meanwhile, what it had was given back by whoever took it.
-        if self.mapped_blocks(ticket, &next, &plan) && mapped::change(ticket, &next).is_some() {
-            self.state.give_mappings(plan.run_count().saturating_sub(maps::share(self.state, &next)));
+        let set = self.mapped_blocks(ticket, &next, &plan);
+        if set && mapped::change(ticket, &next).is_some() {
+            self.state.give_mappings(plan.run_count().saturating_sub(maps::share_of(&plan, next.part())));
             rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
         } else {
-            self.state.give_mappings(plan.run_count());
-            add(&self.state.mappings, old);
+            // When it went meanwhile, what it had was given back by whoever took it.
+            self.state.mappings.fetch_add(old as i64 - plan.run_count() as i64, Ordering::Relaxed);
+            if set {
+                self.cut();
+            }
         }
     }
 
@@ -259,10 +265,11 @@ impl Mover {
             return;
         }
         let Some(plan) = maps::plan_of(self.state, m) else { return };
-        let goal = Goal::new(&plan, m.object, local(&plan, m.node), self.state.machine.thp);
-        if self.range(&Owner::Mapped(ticket), &goal, m.rule, m.object, m.part()) {
-            // When it went meanwhile there is nothing to note.
-            let _ = mapped::change(ticket, &Mapped { waiting: false, ..*m });
+        let goal = Goal::new(&plan, m.object, local(&plan, m.node), self.state.machine.thp).of(m.backing);
+        if self.range(&Owner::Mapped(ticket), &goal, m.rule, m.object, m.part())
+            && mapped::change(ticket, &Mapped { waiting: false, ..*m }).is_none()
+        {
+            self.cut();
         }
     }
 
@@ -321,9 +328,14 @@ impl Mover {
 
 /// Gives `part` of the object at `base` its memory policy; resident pages stay where they are.
 fn policy(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Result<(), i32> {
-    // Blocks without a policy each are brought about by moving what exists.
-    if plan.layout == Layout::Default || plan.mode == populate::ON {
-        return kernel::mbind(base + part.first as usize * PAGE, part.pages as usize * PAGE, Mode::Default, &[], false);
+    let (start, len) = (base + part.first as usize * PAGE, part.pages as usize * PAGE);
+    let populates = plan.populates();
+    if populates {
+        // Blocks without a policy each are brought about by moving what exists, see [`Goal::step`].
+        populate::keep_apart(plan, base, start, len);
+    }
+    if plan.layout == Layout::Default || populates {
+        return kernel::mbind(start, len, Mode::Default, &[], false);
     }
     place::apply(plan, base, part, node, false)
 }

@@ -24,13 +24,19 @@ pub struct Part {
 /// Enlarges the blocks of `plan` until its mappings fit the budget, and takes them out of it. False when not
 /// even one round over the nodes fits.
 pub fn fit(state: &State, rule: usize, plan: &mut PagePlan<'_>) -> bool {
+    fit_instead(state, rule, plan, 0)
+}
+
+/// The same for an object that has `old` mappings already and will have those of `plan` in their stead; it keeps the old
+/// ones when it is false.
+pub fn fit_instead(state: &State, rule: usize, plan: &mut PagePlan<'_>, old: u64) -> bool {
     let name = || state.rules.get(rule).map_or("?", |r| r.rule.name());
     let smallest = plan.nodes.len() as u64;
     let asked = plan.run_count();
     let mut coarse = None;
     loop {
         let wanted = plan.run_count();
-        let Err(left) = state.take_mappings(wanted) else { break };
+        let Err(left) = state.take_mappings(wanted, old) else { break };
         if left < smallest {
             static SAID: AtomicBool = AtomicBool::new(false);
             if !SAID.swap(true, Ordering::Relaxed) {
@@ -87,12 +93,10 @@ pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: 
             }
             Ok(())
         }
-        Layout::Blocks(..) if plan.mode == populate::ON => populate::blocks(plan, base, part),
-        Layout::Blocks(..) => plan.runs().try_for_each(|run| {
-            let first = run.first.max(part.first);
-            let end = (run.first + run.pages).min(part.first + part.pages);
-            let Some(&node) = plan.nodes.get(run.node as usize).filter(|_| first < end) else { return Ok(()) };
-            kernel::mbind(at(first), (end - first) as usize * PAGE, Mode::Preferred, &[node], resident)
+        Layout::Blocks(..) if plan.populates() => populate::blocks(plan, base, part),
+        Layout::Blocks(..) => plan.runs_of(part.first, part.pages).try_for_each(|run| {
+            let Some(&node) = plan.nodes.get(run.node as usize) else { return Ok(()) };
+            kernel::mbind(at(run.first), run.pages as usize * PAGE, Mode::Preferred, &[node], resident)
         }),
     }
 }

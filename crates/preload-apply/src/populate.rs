@@ -42,30 +42,39 @@ pub fn start(objects: &mut [ObjectRule]) {
 /// Makes every page of `part` exist on its node. Pages that exist already are moved. [`NO_MEMORY`] when there is not memory
 /// enough: the program may never touch all of it, and must not be killed for it.
 pub fn blocks(plan: &PagePlan<'_>, base: usize, part: Part) -> Result<(), c_int> {
-    let at = |page: u64| base + page as usize * PAGE;
-    let (start, len) = (at(part.first), part.pages as usize * PAGE);
+    let (start, len) = (base + part.first as usize * PAGE, part.pages as usize * PAGE);
     if !memory::may_take(len as u64) {
         return Err(NO_MEMORY);
     }
+    keep_apart(plan, base, start, len);
+    fill(plan, base, part)?;
+    check::settle_blocks(plan, base, start, len);
+    Ok(())
+}
+
+/// Keeps `[start, start + len)` of the object at `base` without huge pages, unless its blocks are made of whole ones: a huge
+/// page would take its neighbours' blocks along.
+pub fn keep_apart(plan: &PagePlan<'_>, base: usize, start: usize, len: usize) {
     let whole = plan.block_pages().is_some_and(|b| (b * PAGE as u64).is_multiple_of(HUGE_PAGE));
     if !(whole && (base as u64).is_multiple_of(HUGE_PAGE)) && plan.huge != Huge::Split {
-        kernel::huge_pages(start, len, false); // a huge page would take its neighbours' blocks along
+        kernel::huge_pages(start, len, false);
     }
+}
+
+/// Makes the pages of `part` that do not exist yet, each on its node.
+pub fn fill(plan: &PagePlan<'_>, base: usize, part: Part) -> Result<(), c_int> {
     let before = TaskPolicy::now().ok_or(libc::ENOSYS)?;
-    let done: Result<(), c_int> = plan.runs().try_for_each(|run| {
-        let first = run.first.max(part.first);
-        let end = (run.first + run.pages).min(part.first + part.pages);
-        let Some(&node) = plan.nodes.get(run.node as usize).filter(|_| first < end) else { return Ok(()) };
+    let done: Result<(), c_int> = plan.runs_of(part.first, part.pages).try_for_each(|run| {
+        let Some(&node) = plan.nodes.get(run.node as usize) else { return Ok(()) };
         TaskPolicy::prefer(node)?;
         // Short memory, or a range that is not writable: the object is left to first touch from here on.
-        if kernel::populate_write(at(first), (end - first) as usize * PAGE) { Ok(()) } else { Err(errno::get()) }
+        let done = kernel::populate_write(base + run.first as usize * PAGE, run.pages as usize * PAGE);
+        if done { Ok(()) } else { Err(errno::get()) }
     });
     if let Err(error) = before.set() {
         place::refused("the thread's own memory policy again", error);
     }
-    done?;
-    check::settle_blocks(plan, base, start, len);
-    Ok(())
+    done
 }
 
 #[cfg(test)]

@@ -85,6 +85,11 @@ impl Reasons {
     }
 }
 
+/// Whether a page is present.
+pub fn present(word: u64) -> bool {
+    word & PRESENT != 0
+}
+
 /// Whether a page that is not present was swapped out.
 pub fn swapped(word: u64) -> bool {
     word & (SWAPPED | PRESENT) == SWAPPED

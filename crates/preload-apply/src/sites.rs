@@ -161,18 +161,26 @@ impl Matcher {
 
     /// Rule of an allocation of `size` bytes with this stack; see [`find`].
     fn rule(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
+        let found = self.rule_alone(stack, size, owner);
+        if is_new(found, owner) {
+            self.counting(stack).for_each(phases::allocated);
+        }
+        found
+    }
+
+    /// Phases that count an allocation with this stack.
+    fn counting(&self, stack: &[u64]) -> impl Iterator<Item = usize> {
+        self.sites.iter().filter_map(move |site| match site.target {
+            Target::Phase(index) if self.fits(site, stack) => Some(index),
+            _ => None,
+        })
+    }
+
+    fn rule_alone(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
         let mut best: Option<(usize, usize)> = None;
         for site in &self.sites {
             let length = site.frames.len();
-            let selection = match site.target {
-                Target::Rules(selection) => selection,
-                Target::Phase(index) => {
-                    if self.fits(site, stack) {
-                        phases::allocated(index);
-                    }
-                    continue;
-                }
-            };
+            let Target::Rules(selection) = site.target else { continue };
             let better = |rule: usize| best.is_none_or(|(longest, first)| length == longest && rule < first);
             let matters = better(selection.first()) || selection.counts();
             if !matters {
@@ -192,6 +200,11 @@ impl Matcher {
         }
         best.map(|(_, rule)| rule)
     }
+}
+
+/// An object of rule `owner` that keeps it (also where no rule is `found`) is no new allocation, neither for rules nor for phases.
+fn is_new(found: Option<usize>, owner: Option<usize>) -> bool {
+    owner.is_none() || found.is_some_and(|rule| Some(rule) != owner)
 }
 
 static MATCHER: AtomicPtr<Matcher> = AtomicPtr::new(ptr::null_mut());
@@ -228,8 +241,8 @@ fn nothing_to_do(ra: usize) -> bool {
 }
 
 /// Rule that the allocation of `size` bytes by `caller` matches; phases that count its call site have counted it. `owner`
-/// is the rule of an object that is given another size: if it names this call too, it stays, and nothing is counted; an
-/// object that a rule of another call site claims is counted there.
+/// is the rule of an object that is given another size: it stays, and neither rules nor phases count it, unless a rule of
+/// another call site claims the object: then it is counted as if it were new.
 ///
 /// # Safety
 /// `caller` comes from an entry stub of a hook that has not returned yet.
@@ -316,6 +329,20 @@ mod tests {
         assert_eq!(m.rule(&[1], 10, None), Some(1), "the realloc was not counted");
         assert_eq!(m.rule(&[2], 10, Some(0)), Some(2), "a rule of its own call site claims the object");
         assert_eq!(m.rule(&[3], 10, Some(0)), None);
+    }
+
+    #[test]
+    fn phases_count_what_rules_count() {
+        let mut all = sites(&[("f", "", ""), ("g", "", "")], vec![vec![at(1), at(2)], vec![at(3)]]);
+        let phase = |index, frames| Site { target: Target::Phase(index), frames, wrapped: false };
+        all.extend([phase(4, vec![at(1)]), phase(5, vec![at(1), at(2)]), phase(6, vec![at(7)])]);
+        let m = matcher(all);
+        let counting = |stack: &[u64]| m.counting(stack).collect::<Vec<_>>();
+        assert_eq!((counting(&[1, 2]), counting(&[1, 3]), counting(&[2])), (vec![5, 4], vec![4], vec![]));
+        assert!(is_new(m.rule_alone(&[1, 2], 9, None), None) && is_new(None, None));
+        assert!(!is_new(m.rule_alone(&[1, 2], 9, Some(0)), Some(0)), "a realloc at its own call site");
+        assert!(!is_new(m.rule_alone(&[7], 9, Some(0)), Some(0)), "and at one that only a phase names");
+        assert!(is_new(m.rule_alone(&[3], 9, Some(0)), Some(0)), "at one of another rule it is that rule's");
     }
 
     #[test]

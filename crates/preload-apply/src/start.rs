@@ -10,7 +10,7 @@ use std::iter;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicI64, AtomicU64};
 
 use numamma_hook::message;
 use numamma_hook::sys::{self, PAGE};
@@ -183,7 +183,7 @@ fn load(path: OsString) -> Result<(), String> {
         report,
         pid: sys::pid(),
         verbose: flag("NUMAMMA_VERBOSE"),
-        mappings: AtomicU64::new(0),
+        mappings: AtomicI64::new(0),
         others: AtomicU64::new(state::mappings_now()),
         counted_at: AtomicU64::new(0),
     });

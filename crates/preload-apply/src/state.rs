@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use numamma_plan::machine::Machine;
 use numamma_plan::plan::{self, Layout, PagePlan};
@@ -165,8 +165,8 @@ pub struct State {
     pub pid: u32,
     /// NUMAMMA_VERBOSE=1.
     pub verbose: bool,
-    /// Mappings in use by block distributions.
-    pub mappings: AtomicU64,
+    /// Mappings in use by placed objects; less than nothing for a moment, when one goes while the mover exchanges its policy.
+    pub mappings: AtomicI64,
     /// Mappings of the program itself, when they were last counted.
     pub others: AtomicU64,
     /// What `mappings` was then.
@@ -200,7 +200,7 @@ impl State {
 
     /// Counts the program's own mappings, by the lines of /proc/self/maps, if much was placed since.
     fn recount(&self, wanted: u64) {
-        let used = self.mappings.load(Ordering::Relaxed);
+        let used = self.used_mappings();
         if used.saturating_add(wanted).saturating_sub(self.counted_at.load(Ordering::Relaxed)) < RECOUNT {
             return;
         }
@@ -239,17 +239,19 @@ impl State {
         self.report.is_some() && numamma_hook::sys::pid() == self.pid
     }
 
-    /// Takes `wanted` mappings out of the budget; what is left when that is too much.
-    pub fn take_mappings(&self, wanted: u64) -> Result<(), u64> {
-        self.recount(wanted);
-        let budget = self.budget();
+    /// Takes `wanted` mappings out of the budget instead of `old` ones; what would be left when that is too much.
+    pub fn take_mappings(&self, wanted: u64, old: u64) -> Result<(), u64> {
+        self.recount(wanted.saturating_sub(old));
+        let budget = self.budget() as i64;
+        let (wanted, old) = (wanted as i64, old as i64);
         let mut used = self.mappings.load(Ordering::Relaxed);
         loop {
-            let left = budget.saturating_sub(used);
+            let left = budget.saturating_sub(used.max(0)).max(0).saturating_add(old);
             if wanted > left {
-                return Err(left);
+                return Err(left as u64);
             }
-            match self.mappings.compare_exchange_weak(used, used + wanted, Ordering::Relaxed, Ordering::Relaxed) {
+            let more = used.wrapping_add(wanted - old);
+            match self.mappings.compare_exchange_weak(used, more, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(now) => used = now,
             }
@@ -258,9 +260,12 @@ impl State {
 
     /// Gives mappings back.
     pub fn give_mappings(&self, count: u64) {
-        // Pieces of a mapping may count a block twice, so never below nothing.
-        let less = |used: u64| Some(used.saturating_sub(count));
-        let _ = self.mappings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        self.mappings.fetch_sub(count as i64, Ordering::Relaxed);
+    }
+
+    /// Mappings in use by placed objects.
+    pub fn used_mappings(&self) -> u64 {
+        self.mappings.load(Ordering::Relaxed).max(0) as u64
     }
 }
 

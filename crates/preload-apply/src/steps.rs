@@ -9,8 +9,12 @@ use numamma_plan::machine::Thp;
 use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
 use numamma_plan::policy::Huge;
 
+use crate::backing::{Backing, Kind};
 use crate::check::{HUGE_SHIFT, Mapping, Width, expected, turn_order};
+use crate::hidden;
 use crate::kernel::{self, BATCH};
+use crate::place::Part;
+use crate::{memory, populate};
 
 /// Pages looked at and moved in one step: a huge page's. At some 0.8 GB a second (Goglin and Furmento, MTAAP 2009) it
 /// takes 2.5 ms, which is the longest that a munmap has to wait.
@@ -43,6 +47,8 @@ pub struct Goal<'a> {
     huge: bool,
     /// The object may keep its own.
     keep: bool,
+    /// Its pages are hugetlb ones of `4 KiB << order`, which only move whole; 0: they are not.
+    order: u32,
 }
 
 impl<'a> Goal<'a> {
@@ -58,23 +64,28 @@ impl<'a> Goal<'a> {
             width: Width::of_this_kernel(),
             huge: thp != Thp::Never,
             keep: plan.huge != Huge::Split,
+            order: 0,
         }
     }
 
-    /// Node where the page at `address` belongs, as part of a huge page or not; `None`: it is well where it is.
-    fn node(&self, address: usize, now: u32, huge: bool) -> Option<u32> {
+    /// The same for a mapping with `backing`.
+    pub fn of(self, backing: Backing) -> Goal<'a> {
+        let order = if backing.kind == Kind::Huge { backing.shift - PAGE.trailing_zeros() } else { 0 };
+        Goal { order, ..self }
+    }
+
+    /// Node where the page at `address` belongs, as part of one of `4 KiB << order`; `None`: it is well where it is.
+    fn node(&self, address: usize, now: u32, order: u32) -> Option<u32> {
         let listed = |nodes: &[u32]| nodes.get(address / PAGE % nodes.len().max(1)).copied();
         let wanted = match self.plan.layout {
             Layout::Default => None,
             Layout::Bind | Layout::Preferred if self.plan.nodes.contains(&now) => None,
             Layout::Bind | Layout::Preferred => listed(&self.plan.nodes),
             Layout::Local => Some(self.node),
-            Layout::Interleave | Layout::Weighted => match huge {
-                true => {
-                    expected(&self.mappings, &self.turns, address & !(HUGE_PAGE as usize - 1), HUGE_SHIFT, self.width)
-                }
-                false => expected(&self.mappings, &self.turns, address, 0, self.width),
-            },
+            Layout::Interleave | Layout::Weighted => {
+                let head = address & !((PAGE << order) - 1);
+                expected(&self.mappings, &self.turns, head, order, self.width)
+            }
             Layout::Blocks(..) => {
                 let page = ((address - self.base) / PAGE) as u64;
                 self.plan.block_node(page).and_then(|i| self.plan.nodes.get(i as usize).copied())
@@ -86,11 +97,16 @@ impl<'a> Goal<'a> {
     /// Moves what exists of `[start, end)`, at most [`STEP_PAGES`] pages that do not cross a boundary of 2 MiB.
     pub fn step(&self, start: usize, end: usize) -> Done {
         let count = ((end - start) / PAGE).min(STEP_PAGES);
+        if self.plan.populates() && memory::may_take((count * PAGE) as u64) {
+            let part = Part { first: ((start - self.base) / PAGE) as u64, pages: count as u64 };
+            // What cannot be made is left to first touch.
+            let _ = populate::fill(self.plan, self.base, part);
+        }
         let (mut pages, mut status) = ([0_usize; BATCH], [0 as c_int; BATCH]);
         pages.iter_mut().enumerate().for_each(|(i, p)| *p = start + i * PAGE);
         let Some(pages) = pages.get(..count) else { return Done::default() };
         let Some(status) = status.get_mut(..count) else { return Done::default() };
-        if let Err(error) = kernel::page_nodes(pages, status) {
+        if let Err(error) = hidden::page_nodes(pages, status) {
             static SAID: AtomicBool = AtomicBool::new(false);
             if !SAID.swap(true, Ordering::Relaxed) {
                 say!(
@@ -101,14 +117,15 @@ impl<'a> Goal<'a> {
         }
         let whole = count == BATCH && start.is_multiple_of(HUGE_PAGE as usize);
         let huge = whole && status.first().is_some_and(|first| *first >= 0 && status.iter().all(|s| s == first));
-        let huge = huge && self.huge;
+        let huge = huge && self.huge && self.order == 0;
         // A part of a huge page cannot go anywhere without the rest, which may be a neighbour's.
-        let split = self.huge && if huge { !self.keep || !self.agrees(pages, status) } else { !whole };
+        let split =
+            self.huge && self.order == 0 && if huge { !self.keep || !self.agrees(pages, status) } else { !whole };
         if split {
             kernel::split_huge_page(start + PAGE.min(end - start - PAGE));
         }
-        let huge = huge && self.keep;
-        let first = self.wrong(pages, status, huge);
+        let order = if huge && self.keep { HUGE_SHIFT } else { self.order };
+        let first = self.wrong(pages, status, order);
         let mut left = first;
         // A page that was busy the first time gets another chance.
         for _ in 0..2 {
@@ -119,7 +136,7 @@ impl<'a> Goal<'a> {
             if kernel::page_nodes(pages, status).is_err() {
                 break;
             }
-            left = self.wrong(pages, status, huge);
+            left = self.wrong(pages, status, order);
         }
         let failed = left.count.min(first.count);
         Done { moved: (first.count - failed) as u64, failed: failed as u64 }
@@ -128,18 +145,18 @@ impl<'a> Goal<'a> {
     /// All pages belong on one node, so a huge page can stay whole.
     fn agrees(&self, pages: &[usize], status: &[c_int]) -> bool {
         let mut wanted = pages.iter().zip(status).map(|(p, s)| match u32::try_from(*s) {
-            Ok(now) => self.node(*p, now, true).unwrap_or(now),
+            Ok(now) => self.node(*p, now, HUGE_SHIFT).unwrap_or(now),
             Err(_) => u32::MAX,
         });
         wanted.next().is_none_or(|first| wanted.all(|w| w == first))
     }
 
-    fn wrong(&self, pages: &[usize], status: &[c_int], huge: bool) -> Wrong {
+    fn wrong(&self, pages: &[usize], status: &[c_int], order: u32) -> Wrong {
         let mut wrong = Wrong { count: 0, pages: [0; BATCH], nodes: [0; BATCH] };
         for (&page, &now) in pages.iter().zip(status) {
             let Ok(now) = u32::try_from(now) else { continue };
             if let (Some(node), Some(p), Some(n)) =
-                (self.node(page, now, huge), wrong.pages.get_mut(wrong.count), wrong.nodes.get_mut(wrong.count))
+                (self.node(page, now, order), wrong.pages.get_mut(wrong.count), wrong.nodes.get_mut(wrong.count))
             {
                 *p = page;
                 *n = node as c_int;
@@ -208,6 +225,37 @@ mod tests {
         assert_eq!(pace.worked(WORK_NS / 2), None);
         assert_eq!(pace.worked(WORK_NS), Some(WORK_NS * 3 / 2 * REST));
         assert_eq!(pace.worked(1), None);
+    }
+
+    #[test]
+    fn hugetlb_pages_belong_where_their_head_does() {
+        let turns = [0, 1, 2];
+        let layout = Layout::Interleave;
+        let plan =
+            PagePlan { pages: 1 << 20, nodes: turns.to_vec().into(), layout, huge: Huge::Keep, mode: Mode::Policy };
+        let goal = Goal::new(&plan, 0, 0, Thp::Never);
+        for shift in [21, 30] {
+            let goal = Goal::new(&plan, 0, 0, Thp::Never).of(Backing { kind: Kind::Huge, shift, resident: true });
+            for number in 0..4 {
+                let head = number << shift;
+                let wanted = turns.get(number % 3).copied();
+                assert_eq!([head, head + PAGE, head + (PAGE << 8)].map(|at| goal.node(at, 9, goal.order)), [wanted; 3]);
+            }
+        }
+        assert_eq!([0, PAGE, 2 * PAGE].map(|at| goal.node(at, 9, goal.order)), [Some(0), Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn populating_blocks_makes_their_pages() {
+        let len = 8 * PAGE;
+        let base = kernel::map_aligned(len, PAGE).unwrap();
+        let layout = Layout::Blocks(3, numamma_plan::order::Order::Cyclic);
+        let plan = PagePlan { pages: 8, nodes: vec![0].into(), layout, huge: Huge::Keep, mode: Mode::Populate };
+        Goal::new(&plan, base, 0, Thp::Never).step(base + 2 * PAGE, base + 5 * PAGE);
+        let pages: Vec<usize> = (0..8).map(|page| base + page * PAGE).collect();
+        let mut status = [0; 8];
+        kernel::page_nodes(&pages, &mut status).unwrap();
+        assert_eq!(status.map(|s| s == 0), [false, false, true, true, true, false, false, false]);
     }
 
     #[test]

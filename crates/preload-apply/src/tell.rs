@@ -119,7 +119,7 @@ pub fn missing_rules(state: &State) {
     let missing: Vec<_> = state
         .rules
         .iter()
-        .filter(|r| r.rule.place.policy != PolicyKind::Default && !found(r))
+        .filter(|r| r.placings.iter().any(|p| p.place.policy != PolicyKind::Default) && !found(r))
         .map(|r| r.rule.title())
         .collect();
     if !missing.is_empty() && is_meant(state) {
