@@ -50,8 +50,8 @@ static void gather(char *p) {
     say("/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs", "10");
     say("/sys/kernel/mm/transparent_hugepage/enabled", "always");
     madvise(p, HUGE, MADV_HUGEPAGE);
-    for (int tries = 0; tries < 6000; tries++) {
-        int same = 1;
+    for (int tries = 0; tries < 1200; tries++) {
+        int same = node_of(p) >= 0; /* none while it is being gathered */
         for (int i = 1; i < 8; i++) same &= node_of(p) == node_of(p + i * PAGE);
         if (same) break;
         usleep(50000);
