@@ -3,7 +3,7 @@
 //! One crate for the command line (`advise`, `run`, `verify`) and the apply preload, so that they cannot
 //! disagree: [`policy`] is the TOML schema, [`check`] reads and validates a file, [`plan`] turns one placement
 //! of one object into page runs in an [`order`], [`threads`] maps threads to nodes, [`callsite`] is the identity of an
-//! allocation's call site, [`nodes`] reads node lists, [`selection`] sizes and instances, [`source`] lines of source code,
+//! allocation's call site, [`nodes`] reads node lists, [`size`] and [`selection`] sizes and instances, [`source`] lines of source code,
 //! [`reason`] says why a page is off its plan, [`machine`] is what of this machine all of them need, [`ranks`] and
 //! [`output`] tell the processes of an MPI job apart.
 
@@ -22,6 +22,7 @@ pub mod policy;
 pub mod ranks;
 pub mod reason;
 pub mod selection;
+pub mod size;
 pub mod source;
 pub mod threads;
 

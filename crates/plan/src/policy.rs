@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::size::{Auto, Block, Size};
+
 /// The only schema version so far.
 pub const POLICY_VERSION: u32 = 1;
 
@@ -379,125 +381,4 @@ pub enum PolicyKind {
     Map,
     /// Each instance on the node of the thread that allocates it.
     Local,
-}
-
-/// Block size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum Block {
-    /// Fixed.
-    Size(Size),
-    /// Computed at start-up from the pattern, the node count and the page size in use.
-    Auto(Auto),
-}
-
-/// The word `auto`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub enum Auto {
-    /// `"auto"`
-    #[serde(rename = "auto")]
-    Auto,
-}
-
-// By hand: serde's untagged error says only that nothing matched, not which word was wrong.
-impl<'de> Deserialize<'de> for Block {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Block, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Block;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a block size such as 4096, \"640KiB\" or \"20MiB\", or \"auto\"")
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Block, E> {
-                u64::try_from(v).map(|v| Block::Size(Size(v))).map_err(|_| E::custom("a size cannot be negative"))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Block, E> {
-                if v == "auto" {
-                    return Ok(Block::Auto(Auto::Auto));
-                }
-                Size::parse(v).map(Block::Size).ok_or_else(|| {
-                    E::custom(format!(
-                        "`{v}` is not a block size; write \"auto\", or bytes or a binary unit such as \"640KiB\""
-                    ))
-                })
-            }
-        }
-        d.deserialize_any(Visitor)
-    }
-}
-
-/// A number of bytes, written as an integer or as `"20MiB"`, `"640KiB"`, `"4096"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Size(pub u64);
-
-#[cfg(test)]
-#[path = "policy_schema.rs"]
-mod schema;
-
-impl Size {
-    /// Reads `20MiB`, `640 KiB`, `4096`, `2M` (binary units).
-    pub fn parse(text: &str) -> Option<Size> {
-        let text = text.trim();
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let number: u64 = text[..digits].parse().ok()?;
-        let shift = match text[digits..].trim() {
-            "" | "B" => 0,
-            "K" | "KiB" => 10,
-            "M" | "MiB" => 20,
-            "G" | "GiB" => 30,
-            _ => return None,
-        };
-        number.checked_mul(1 << shift).map(Size)
-    }
-}
-
-impl std::fmt::Display for Size {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
-            if self.0 != 0 && self.0.is_multiple_of(1 << shift) {
-                return write!(f, "{}{unit}", self.0 >> shift);
-            }
-        }
-        write!(f, "{}", self.0)
-    }
-}
-
-impl Serialize for Size {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Size, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Size;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a number of bytes such as 4096, \"640KiB\" or \"20MiB\"")
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Size, E> {
-                u64::try_from(v).map(Size).map_err(|_| E::custom("a size cannot be negative"))
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, v: u64) -> Result<Size, E> {
-                Ok(Size(v))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Size, E> {
-                Size::parse(v).ok_or_else(|| {
-                    E::custom(format!(
-                        "`{v}` is not a size; write bytes or a binary unit such as \"640KiB\" or \"20MiB\""
-                    ))
-                })
-            }
-        }
-        d.deserialize_any(Visitor)
-    }
 }
