@@ -58,6 +58,9 @@ static void gather(char *p) {
     }
     say("/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs", "3600000");
     say("/sys/kernel/mm/transparent_hugepage/enabled", "never");
+    /* On plan by accident, where interleaving huge pages would have put it: then to the next node. */
+    int now = node_of(p), by_turns = ((unsigned long)p >> 21) % 4;
+    if (now == by_turns) move(p, 1, (now + 1) % 4);
 }
 
 /* Fills node 3 until the kernel takes pages elsewhere. */

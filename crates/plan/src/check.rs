@@ -149,9 +149,7 @@ fn name_fault(rule: &ObjectRule) -> Option<KeyFault> {
             return Some((&["callsite"], e.to_string()));
         }
     }
-    // `?` alone beside addresses is what a stripped program gives; in itself it would be every allocation.
-    let no_name = |f: &String| f.is_empty() || (f == "?" && rule.callsite.is_none());
-    if rule.function.as_ref().is_some_and(|f| f.iter().all(no_name)) {
+    if rule.function.as_ref().is_some_and(|f| f.iter().all(String::is_empty)) {
         return Some((&["function"], "`function` names no function".into()));
     }
     None

@@ -194,12 +194,11 @@ fn places_of_phases_are_checked_where_they_stand() {
 }
 
 #[test]
-fn a_function_without_a_name_is_no_rule_for_everything() {
-    for words in ["[\"?\"]", "[\"?\", \"\"]", "[\"\"]", "[]"] {
+fn a_function_without_a_name_is_no_rule() {
+    for words in ["[\"\", \"\"]", "[\"\"]", "[]"] {
         let text = format!("version = 1\n[[object]]\nfunction = {words}\nplace = {{ policy = \"bind\" }}\n");
         fails(&text, 3, "[", &["`function` names no function"]);
     }
-    let stripped =
-        "version = 1\n[[object]]\ncallsite = [\"a+0x1\"]\nfunction = [\"?\"]\nplace = { policy = \"bind\" }\n";
-    assert!(parse(stripped).is_ok(), "the addresses name it");
+    // Any function, which is every allocation: somebody wrote that.
+    assert!(parse("version = 1\n[[object]]\nfunction = [\"?\"]\nplace = { policy = \"bind\" }\n").is_ok());
 }

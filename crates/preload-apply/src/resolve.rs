@@ -227,8 +227,11 @@ fn unnamed(function: &str) -> bool {
 fn site(state: &State, target: Target, modules: &[Loaded], functions: &[(&str, usize, usize)]) -> Option<Site> {
     let named = named(state, target)?;
     let frames = if by_function(state, target) {
-        // For another build, addresses without any name say nothing.
-        named.function.into_iter().flatten().find(|name| !unnamed(name))?;
+        // Addresses of another build say nothing, and without any name beside them nothing is left of the rule. Functions alone,
+        // none of which has a name, mean every allocation.
+        if named.callsite.is_some() && named.function.into_iter().flatten().all(|name| unnamed(name)) {
+            return None;
+        }
         let ranges =
             |name: &String| functions.iter().filter(|(n, ..)| n == name).map(|&(_, low, high)| (low, high)).collect();
         let frame = |name: &String| if unnamed(name) { Frame::Any } else { Frame::In(ranges(name)) };
