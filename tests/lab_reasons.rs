@@ -13,8 +13,8 @@ mod lab;
 const RULES: [(&str, &str); 6] = [
     ("function = [\"moved\"]", "policy = \"bind\", nodes = \"1\""),
     ("function = [\"shared\"]", "policy = \"bind\", nodes = \"1\""),
-    ("function = [\"gathered\"]", "policy = \"interleave\""),
-    ("function = [\"swapped\"]", "policy = \"block\""),
+    ("function = [\"gathered\"]", "policy = \"interleave\", nodes = \"0-3\""),
+    ("function = [\"swapped\"]", "policy = \"block\", nodes = \"0-3\""),
     ("function = [\"full\"]", "policy = \"preferred\", nodes = \"3\""),
     ("global = \"overlaid\"", "policy = \"bind\", nodes = \"1\""),
 ];
