@@ -138,19 +138,8 @@ fn name_fault(rule: &ObjectRule) -> Option<KeyFault> {
     if by_site && rule.address.is_some() {
         return Some((&["address"], "`address` belongs to `global`".into()));
     }
-    if let Some(frames) = &rule.callsite {
-        if frames.is_empty() {
-            return Some((
-                &["callsite"],
-                "`callsite` is empty; write at least one frame such as \"app+0x1a2b\"".into(),
-            ));
-        }
-        if let Some(Err(e)) = frames.iter().map(|f| f.parse::<Frame>()).find(Result::is_err) {
-            return Some((&["callsite"], e.to_string()));
-        }
-    }
-    if rule.function.as_ref().is_some_and(|f| f.iter().all(String::is_empty)) {
-        return Some((&["function"], "`function` names no function".into()));
+    if let Some(fault) = site_fault(rule.callsite.as_deref(), rule.function.as_deref()) {
+        return Some(fault);
     }
     None
 }
@@ -167,6 +156,18 @@ fn mode_fault(rule: &ObjectRule) -> Option<KeyFault> {
         place.policy.word()
     );
     (place.mode == Some(Mode::Populate) && !place.policy.by_blocks()).then_some((&["place", "mode"], message))
+}
+
+/// What is wrong with the frames or the functions that name a call site, of an object or of a phase.
+fn site_fault(callsite: Option<&[String]>, function: Option<&[String]>) -> Option<KeyFault> {
+    if callsite.is_some_and(<[String]>::is_empty) {
+        return Some((&["callsite"], "`callsite` is empty; write at least one frame such as \"app+0x1a2b\"".into()));
+    }
+    if let Some(Err(e)) = callsite.into_iter().flatten().map(|f| f.parse::<Frame>()).find(Result::is_err) {
+        return Some((&["callsite"], e.to_string()));
+    }
+    let nameless = function.is_some_and(|f| f.iter().all(String::is_empty));
+    nameless.then(|| (&["function"][..], "`function` names no function".into()))
 }
 
 /// What says which allocations of a call site are meant.

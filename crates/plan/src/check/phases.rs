@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Fault, KeyFault, place_fault};
-use crate::callsite::Frame;
+use super::{Fault, KeyFault, place_fault, site_fault};
 use crate::policy::{ObjectRule, Phase, Policy};
 use crate::source::SourceLine;
 
@@ -58,19 +57,8 @@ fn declaration_fault(phase: &Phase) -> Option<KeyFault> {
         }
         _ => {}
     }
-    if let Some(frames) = &phase.callsite {
-        if frames.is_empty() {
-            return Some((
-                &["callsite"],
-                "`callsite` is empty; write at least one frame such as \"app+0x1a2b\"".into(),
-            ));
-        }
-        if let Some(Err(e)) = frames.iter().map(|f| f.parse::<Frame>()).find(Result::is_err) {
-            return Some((&["callsite"], e.to_string()));
-        }
-    }
-    if phase.function.as_ref().is_some_and(|f| f.is_empty() || f.iter().all(String::is_empty)) {
-        return Some((&["function"], "`function` names no function".into()));
+    if let Some(fault) = site_fault(phase.callsite.as_deref(), phase.function.as_deref()) {
+        return Some(fault);
     }
     if let Some(Err(e)) = phase.line_alone().map(SourceLine::parse) {
         return Some((&["line"], e.to_string()));
