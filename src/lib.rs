@@ -1,12 +1,13 @@
 //! NumaMMA: profile, advise, place and verify the memory of an unmodified parallel program.
 //!
-//! Data flows one way: [`topology`] and [`profile`] to [`detect`] to [`policy`] to [`apply`]; [`cli`] and
+//! Data flows one way: [`topology`] and [`profile`] to [`detect`] to [`advise`] to [`apply`]; [`cli`] and
 //! [`report`] see everything and nothing sees them.
 
+pub mod advise;
 pub mod apply;
 pub mod cli;
 pub mod detect;
-pub mod policy;
+pub mod launch;
 pub mod profile;
 pub mod report;
 pub mod topology;

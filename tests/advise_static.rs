@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use numamma::apply::library;
+use numamma::launch::library;
 
 /// A directory of its own for a test.
 fn scratch(name: &str) -> PathBuf {

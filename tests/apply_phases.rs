@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use numamma::apply::library;
+use numamma::launch::library;
 use serde_json::Value;
 
 const POLICY: &str = r#"

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use numamma::apply::library;
+use numamma::launch::library;
 
 #[path = "common/lab.rs"]
 mod lab;

@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use numamma::apply::library;
+use numamma::launch::library;
 
 #[path = "bystanders/commands.rs"]
 mod commands;

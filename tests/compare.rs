@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use numamma::apply::library;
+use numamma::launch::library;
 use serde_json::Value;
 
 /// A directory of its own for a test.

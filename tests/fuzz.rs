@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use numamma::apply::library;
+use numamma::launch::library;
 
 #[path = "fuzz/generate.rs"]
 #[allow(dead_code)] // the words are asked for elsewhere

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use numamma::apply::library;
+use numamma::launch::library;
 use serde_json::Value;
 
 /// A directory for this run's programs, made once.

@@ -2,7 +2,4 @@
 
 pub mod compare;
 pub mod counts;
-pub mod launch;
-pub mod library;
-pub mod target;
 pub mod verify;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use numamma_plan::policy::Size;
 
 use super::target::TargetArgs;
+use crate::advise::{self, Advice};
 use crate::detect;
-use crate::policy::{self, Advice};
 use crate::profile::summary::AccessFilter;
 use crate::topology::Topology;
 
@@ -75,9 +75,9 @@ fn size(text: &str) -> Result<Size, String> {
 fn unprofiled(args: &Args, program: &Path) -> Result<(), String> {
     let advice = super::advise_static::advice(program, &args.target, args.min_size)?;
     let text = if args.json {
-        policy::unprofiled::json(&advice).map_err(|e| format!("the advice cannot be written as JSON: {e}"))? + "\n"
+        advise::unprofiled::json(&advice).map_err(|e| format!("the advice cannot be written as JSON: {e}"))? + "\n"
     } else {
-        policy::unprofiled::toml(&advice).map_err(|e| format!("the policy cannot be written as TOML: {e}"))?
+        advise::unprofiled::toml(&advice).map_err(|e| format!("the policy cannot be written as TOML: {e}"))?
     };
     write(args.output.as_deref(), &text)?;
     if !args.quiet {
@@ -95,11 +95,11 @@ fn advice(args: &Args) -> Result<(Advice, String), String> {
     let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
     let patterns = detect::classify_accesses(&summary, args.access);
     let advice =
-        policy::advise(&summary, &patterns, &target).map_err(|e| format!("{}: {e}", args.profile.display()))?;
+        advise::advise(&summary, &patterns, &target).map_err(|e| format!("{}: {e}", args.profile.display()))?;
     let text = if args.json {
-        policy::json(&advice).map_err(|e| format!("the advice cannot be written as JSON: {e}"))? + "\n"
+        advise::json(&advice).map_err(|e| format!("the advice cannot be written as JSON: {e}"))? + "\n"
     } else {
-        policy::toml(&advice).map_err(|e| format!("the policy cannot be written as TOML: {e}"))?
+        advise::toml(&advice).map_err(|e| format!("the policy cannot be written as TOML: {e}"))?
     };
     Ok((advice, text))
 }
@@ -131,6 +131,6 @@ fn summarise(advice: &Advice) {
         if placed == 1 { "" } else { "s" },
         100.0 * share
     ));
-    policy::summary_lines(advice).iter().for_each(|line| eprintln!("  {line}"));
+    advise::summary_lines(advice).iter().for_each(|line| eprintln!("  {line}"));
     advice.remarks.iter().for_each(super::say);
 }

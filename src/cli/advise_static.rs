@@ -5,9 +5,9 @@ use std::path::Path;
 use numamma_plan::policy::Size;
 
 use super::target::TargetArgs;
-use crate::apply::target;
-use crate::policy::Target;
-use crate::policy::unprofiled::{self, StaticAdvice};
+use crate::advise::Target;
+use crate::advise::unprofiled::{self, StaticAdvice};
+use crate::launch::target;
 use crate::profile::space::static_data::StaticData;
 use crate::report::units;
 use crate::topology::{Topology, last_level_cache, machine};

@@ -8,8 +8,8 @@ use numamma_plan::machine::Machine;
 
 use crate::apply::compare::candidates::{self, Candidates, WORDS};
 use crate::apply::compare::{self, Comparison, Ending, Plan, Progress};
-use crate::apply::launch::LaunchError;
 use crate::apply::verify::ReportDir;
+use crate::launch::exit::Failure;
 use crate::report::comparison::{self, Setting};
 
 /// Added to a signal's number in an exit status, as shells do.
@@ -75,9 +75,8 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
-fn compare(args: &Args) -> Result<u8, LaunchError> {
-    let cannot = |message: String| LaunchError { exit: super::EXIT_USAGE, message };
-    let dir = ReportDir::new().map_err(|e| cannot(format!("cannot make a directory for policies: {e}")))?;
+fn compare(args: &Args) -> Result<u8, Failure> {
+    let dir = ReportDir::new().map_err(|e| Failure::usage(format!("cannot make a directory for policies: {e}")))?;
     let asked = args.policies.clone().unwrap_or_else(|| WORDS.map(str::to_owned).to_vec());
     let report = dir.file();
     let own = report.parent().unwrap_or(&report).to_owned();
@@ -104,7 +103,7 @@ fn compare(args: &Args) -> Result<u8, LaunchError> {
         measured.notes.iter().for_each(super::say);
     }
     measured.notes.splice(0..0, notes);
-    conclude(args, &setting, &measured).map_err(cannot)
+    conclude(args, &setting, &measured).map_err(Failure::usage)
 }
 
 /// What of this machine decides what can be seen.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::launch::exit::{EXIT_USAGE, say};
 use crate::profile::summary::Summary;
 
 pub mod advise;
@@ -19,13 +20,6 @@ pub mod run;
 pub mod target;
 pub mod topology;
 pub mod verify;
-
-/// Exit status of a command line or input that cannot be used.
-pub const EXIT_USAGE: u8 = 2;
-/// Exit status when the program cannot be executed (as shells do).
-pub const EXIT_CANNOT_EXECUTE: u8 = 126;
-/// Exit status when the program does not exist (as shells do).
-pub const EXIT_NOT_FOUND: u8 = 127;
 
 /// Make an unmodified parallel program run well on a NUMA machine.
 #[derive(Debug, Parser)]
@@ -90,9 +84,4 @@ fn load(path: &Path) -> Result<Summary, String> {
         }
         None => e.to_string(),
     })
-}
-
-/// Prints one message of ours on stderr.
-pub fn say(message: impl std::fmt::Display) {
-    eprintln!("numamma: {message}");
 }

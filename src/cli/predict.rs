@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::target::TargetArgs;
+use crate::advise::{self, Given};
 use crate::detect;
-use crate::policy::{self, Given};
 use crate::report::predict as table;
 use crate::topology::Topology;
 
@@ -70,9 +70,9 @@ fn render(args: &Args) -> Result<String, String> {
     let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
     let patterns = detect::classify_all(&summary);
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", args.profile.display());
-    let advice = policy::advise(&summary, &patterns, &target).map_err(|e| named(&e))?;
-    let prediction = policy::predict(&summary, &patterns, &target, &advice, &given).map_err(|e| match e {
-        policy::PredictError::Profile(e) => named(&e),
+    let advice = advise::advise(&summary, &patterns, &target).map_err(|e| named(&e))?;
+    let prediction = advise::predict(&summary, &patterns, &target, &advice, &given).map_err(|e| match e {
+        advise::PredictError::Profile(e) => named(&e),
         rule => rule.to_string(),
     })?;
     if args.json {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use numamma_plan::output;
 
-use crate::apply::{library, target};
+use crate::launch::{library, target};
 use crate::profile::perf::{attr, calibrate};
 use crate::profile::record::{self, Options, Recorded, Sampling};
 

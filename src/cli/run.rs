@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::apply::launch;
+use crate::launch::exit::Failure;
+use crate::launch::placed;
 
 /// Run a program under a policy, with checks first
 ///
@@ -25,7 +26,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
-    let prepared = match launch::prepare(&args.policy, &args.command) {
+    let prepared = match placed::prepare(&args.policy, &args.command) {
         Ok(prepared) => prepared,
         Err(e) => return fail(&e),
     };
@@ -35,7 +36,7 @@ pub fn run(args: Args) -> ExitCode {
     fail(&prepared.exec())
 }
 
-fn fail(error: &launch::LaunchError) -> ExitCode {
+fn fail(error: &Failure) -> ExitCode {
     super::say(&error.message);
     ExitCode::from(error.exit)
 }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::policy::Target;
-use crate::policy::target::huge_pages;
+use crate::advise::Target;
+use crate::advise::target::huge_pages;
 use crate::topology::model::Model;
 use crate::topology::{NODE_DIR, Topology, hmat, synthetic, xml};
 

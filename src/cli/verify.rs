@@ -7,8 +7,9 @@ use std::process::{ExitCode, ExitStatus};
 
 use numamma_plan::output;
 
-use crate::apply::launch::{self, LaunchError};
 use crate::apply::verify::{Answer, ReportDir, judge};
+use crate::launch::exit::Failure;
+use crate::launch::placed;
 
 /// Exit status when a page is off plan, an object was not found, or the run could not be checked.
 const EXIT_OFF_PLAN: u8 = 1;
@@ -47,21 +48,20 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
-fn verify(args: &Args) -> Result<u8, LaunchError> {
-    let prepared = launch::prepare(&args.policy, &args.command)?;
+fn verify(args: &Args) -> Result<u8, Failure> {
+    let prepared = placed::prepare(&args.policy, &args.command)?;
     if !args.quiet {
         prepared.warnings.iter().for_each(super::say);
     }
-    let cannot = |message: String| LaunchError { exit: super::EXIT_USAGE, message };
-    let dir = ReportDir::new().map_err(|e| cannot(format!("cannot make a directory for the report: {e}")))?;
+    let dir = ReportDir::new().map_err(|e| Failure::usage(format!("cannot make a directory for the report: {e}")))?;
     let status = prepared.spawn_and_wait(&dir.file())?;
-    let exit_status = launch::exit_code(status);
+    let exit_status = placed::exit_code(status);
     let program = prepared.target.path.to_string_lossy();
     let answer = judge(&dir.file(), &program, &args.policy.to_string_lossy(), exit_status, ending(status));
     if !args.quiet {
         eprintln!("{}", answer.text());
     }
-    write_json(args, &answer).map_err(cannot)?;
+    write_json(args, &answer).map_err(Failure::usage)?;
     Ok(if answer.ok { exit_status } else { EXIT_OFF_PLAN })
 }
 

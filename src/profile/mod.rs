@@ -5,7 +5,6 @@
 //! [`mod@file`] keeps the result in the terms of [`model`]. [`summary`] is what everything downstream reads.
 
 pub mod file;
-pub mod launch;
 pub mod model;
 pub mod perf;
 pub mod record;

@@ -3,7 +3,7 @@
 use super::style::Paint;
 use super::table::{Column, fit};
 use super::units::{percent, wrap};
-use crate::policy::{PolicyPrice, Prediction};
+use crate::advise::{PolicyPrice, Prediction};
 
 /// Least width of the name column.
 const NAME_WIDTH: usize = 24;

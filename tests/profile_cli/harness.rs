@@ -37,7 +37,7 @@ pub fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
 pub fn numamma() -> Command {
     static CHECK: Once = Once::new();
     CHECK.call_once(|| {
-        assert!(numamma::apply::library::find("profile").is_ok(), "the preload is built: cargo build --workspace");
+        assert!(numamma::launch::library::find("profile").is_ok(), "the preload is built: cargo build --workspace");
     });
     Command::new(env!("CARGO_BIN_EXE_numamma"))
 }

@@ -18,10 +18,10 @@ use std::process::Command;
 use numamma_plan::machine::Machine;
 use numamma_plan::policy::{ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Program, Size};
 
-use crate::apply::launch::{self, LaunchError, POLICY_ENV, Prepared, REPORT_ENV};
-use crate::apply::target;
-use crate::cli::EXIT_USAGE;
-use crate::policy::unprofiled;
+use crate::advise::unprofiled;
+use crate::launch::exit::Failure;
+use crate::launch::placed::{self, POLICY_ENV, Prepared, REPORT_ENV};
+use crate::launch::target;
 use crate::profile::space::static_data::StaticData;
 use crate::topology::last_level_cache;
 
@@ -72,11 +72,10 @@ pub struct Candidates {
 ///
 /// # Errors
 /// The reason and the exit status: a policy that does not exist or does not fit, a program that cannot be run.
-pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Path) -> Result<Candidates, LaunchError> {
-    let usage = |message: String| LaunchError { exit: EXIT_USAGE, message };
-    let program = command.first().ok_or_else(|| usage("no program was given".to_owned()))?;
-    let target = target::check(program).map_err(|e| LaunchError { exit: e.exit, message: e.message })?;
-    let asked = checked(asked).map_err(usage)?;
+pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Path) -> Result<Candidates, Failure> {
+    let program = command.first().ok_or_else(|| Failure::usage("no program was given"))?;
+    let target = target::check(program)?;
+    let asked = checked(asked).map_err(Failure::usage)?;
     let mut out = Candidates { list: Vec::new(), notes: Vec::new() };
     let with = |name: &str, how| Candidate {
         name: name.to_owned(),
@@ -86,7 +85,7 @@ pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Pat
     };
     out.list.push(with(FIRST_TOUCH, How::Bare));
     let files: Vec<&String> = asked.iter().filter(|name| !WORDS.contains(&name.as_str())).collect();
-    let prepared = files.iter().map(|f| launch::prepare(Path::new(f), command)).collect::<Result<Vec<_>, _>>()?;
+    let prepared = files.iter().map(|f| placed::prepare(Path::new(f), command)).collect::<Result<Vec<_>, _>>()?;
     for (file, p) in files.iter().zip(&prepared) {
         out.notes.extend(p.warnings.iter().map(|w| format!("{file}: {w}")));
     }
@@ -97,7 +96,7 @@ pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Pat
             INTERLEAVE => interleave().map(How::Interleave),
             BLOCK_NAIVE => naive(&target, &policies, &mut out.notes)
                 .and_then(|policy| write(&policy, dir))
-                .and_then(|path| launch::prepare(&path, command).map_err(|e| e.message))
+                .and_then(|path| placed::prepare(&path, command).map_err(|e| e.message))
                 .map(|p| How::Placed(Box::new(p))),
             _ => {
                 let found = files.iter().position(|f| *f == name).and_then(|i| prepared.get(i)).cloned();
@@ -106,7 +105,7 @@ pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Pat
         };
         match made {
             Ok(how) => out.list.push(with(name, how)),
-            Err(reason) if explicit => return Err(usage(format!("{name}: {reason}"))),
+            Err(reason) if explicit => return Err(Failure::usage(format!("{name}: {reason}"))),
             Err(reason) => out.notes.push(format!("{name} is left out: {reason}")),
         }
     }

@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::residency::Residency;
-use crate::apply::launch;
+use crate::launch::placed as launch;
 
 /// Time a program has to end after it was asked to, until it is killed.
 const GRACE: Duration = Duration::from_secs(3);

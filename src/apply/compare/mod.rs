@@ -19,8 +19,9 @@ use std::process::ExitStatus;
 use self::candidates::Candidate;
 use self::child::Finished;
 use self::outputs::Outputs;
-use super::launch;
 use super::verify::{self, Verdict};
+use crate::launch::exit;
+use crate::launch::placed as launch;
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -130,8 +131,8 @@ pub fn measure(plan: &Plan, report: &Path, mut progress: impl FnMut(Progress<'_>
 fn not_started(candidate: &Candidate, e: &io::Error) -> Ending {
     let program = candidate.program().to_string_lossy();
     let exit = match e.kind() {
-        io::ErrorKind::NotFound => crate::cli::EXIT_NOT_FOUND,
-        _ => crate::cli::EXIT_CANNOT_EXECUTE,
+        io::ErrorKind::NotFound => exit::EXIT_NOT_FOUND,
+        _ => exit::EXIT_CANNOT_EXECUTE,
     };
     Ending::Failed { message: format!("{program} cannot be started under {}: {e}", candidate.name), exit }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{Check, State, line};
-use crate::apply::library;
+use crate::launch::library;
 use crate::profile::perf::ring::page_size;
 use crate::topology::Topology;
 

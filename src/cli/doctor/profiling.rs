@@ -9,7 +9,7 @@ use numamma_channel::reader::Channel;
 use perf_event_open_sys::ioctls;
 
 use super::{Check, State, line};
-use crate::apply::library;
+use crate::launch::library;
 use crate::profile::perf::decode::{Source, record};
 use crate::profile::perf::ring::{Ring, page_size};
 use crate::profile::perf::{PerfRecord, attr, calibrate};

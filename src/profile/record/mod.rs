@@ -24,13 +24,14 @@ use self::events::Events;
 use self::process::{CpuTime, cpu_time, host_name, monotonic_ns, thp_mode};
 use self::thinning::Thinning;
 use super::file::Writer;
-use super::launch::{self, Ended, Held};
 use super::model::{Ending, Header, Record, Stats};
 use super::perf::attr::explain_refusal;
 use super::perf::ring::page_size;
 use super::perf::session::{FAULT_PAGES, Session};
-use crate::apply::launch::{forget_child, forward_signals};
-use crate::apply::target::Target;
+use crate::launch::exit::{Failure, say};
+use crate::launch::held::{self, Ended, Held};
+use crate::launch::placed::{forget_child, forward_signals};
+use crate::launch::{library, target::Target};
 use crate::topology::Topology;
 
 /// Longest wait between two drains, milliseconds: a ring of the channel then holds 1.6 million events a second.
@@ -96,28 +97,15 @@ pub struct Recorded {
     pub complete: bool,
 }
 
-/// Why nothing was recorded. The program did not run.
-#[derive(Debug)]
-pub struct RecordError {
-    /// 2, 126 or 127.
-    pub exit: u8,
-    /// What and what to do.
-    pub message: String,
-}
-
-fn error(exit: u8, message: impl Into<String>) -> RecordError {
-    RecordError { exit, message: message.into() }
-}
-
 /// Runs the program and records it.
 ///
 /// # Errors
 /// When the recording could not start; then the program was not executed.
-pub fn record(options: Options) -> Result<Recorded, RecordError> {
-    launch::survive_file_limit();
+pub fn record(options: Options) -> Result<Recorded, Failure> {
+    held::survive_file_limit();
     keep_memory();
     let channel = match &options.preload {
-        Some(_) => Some(Channel::create(options.follow).map_err(|e| error(2, channel_refused(&e)))?),
+        Some(_) => Some(Channel::create(options.follow).map_err(|e| Failure::usage(channel_refused(&e)))?),
         None => None,
     };
     let mut held = hold(&options, channel.as_ref())?;
@@ -129,10 +117,10 @@ pub fn record(options: Options) -> Result<Recorded, RecordError> {
         Ok(session) => Some(session),
         // Asked for no samples: mappings can be had from /proc, first touch cannot.
         Err(_) if sampling.period_ns.is_none() => None,
-        Err(e) => return Err(error(2, explain_refusal(&e))),
+        Err(e) => return Err(Failure::usage(explain_refusal(&e))),
     };
     let path = PathBuf::from(options.output.replace("%p", &held.pid.to_string()));
-    let writer = Writer::create(&path).map_err(|e| error(2, format!("cannot write {}: {e}", path.display())))?;
+    let writer = Writer::create(&path).map_err(|e| Failure::usage(format!("cannot write {}: {e}", path.display())))?;
     let mut recorder = Recorder::new(&options, path, writer, session, channel, held.pid as u32);
     forward_signals(held.pid);
     recorder.append(|header, _| vec![Record::Header(header.clone())]);
@@ -140,8 +128,7 @@ pub fn record(options: Options) -> Result<Recorded, RecordError> {
     recorder.events.start(recorder.start_ns);
     if let Err(e) = held.release() {
         let _ = std::fs::remove_file(&recorder.path);
-        let exit = if e.raw_os_error() == Some(libc::ENOENT) { 127 } else { 126 };
-        return Err(error(exit, format!("{}: cannot execute: {e}", options.target.path.display())));
+        return Err(Failure::of_exec(&options.target.path, &e));
     }
     let ended = recorder.run(&held);
     forget_child();
@@ -165,14 +152,14 @@ fn channel_refused(e: &std::io::Error) -> String {
     format!("{e}{limit}")
 }
 
-fn hold(options: &Options, channel: Option<&Channel>) -> Result<Held, RecordError> {
+fn hold(options: &Options, channel: Option<&Channel>) -> Result<Held, Failure> {
     let mut env = channel.map(Channel::env).unwrap_or_default();
     if let Some(library) = &options.preload {
-        let more = crate::apply::library::environment(&options.target, library);
+        let more = library::environment(&options.target, library);
         env.extend(more.into_iter().map(|(key, value)| (key.into(), value)));
     }
-    launch::hold(&options.target.path, &options.argv, &env)
-        .map_err(|e| error(2, format!("cannot start a process: {e}")))
+    held::hold(&options.target.path, &options.argv, &env)
+        .map_err(|e| Failure::usage(format!("cannot start a process: {e}")))
 }
 
 struct Recorder {
@@ -347,7 +334,7 @@ impl Recorder {
         let records = make(&self.header, &mut self.events);
         let Some(writer) = &mut self.writer else { return };
         if let Err(e) = records.iter().try_for_each(|r| writer.append(r)) {
-            crate::cli::say(format_args!(
+            say(format_args!(
                 "cannot write {}: {e}; the program goes on, what was recorded until now can be read",
                 self.path.display()
             ));

@@ -7,7 +7,7 @@ use super::{IN_CONCERT, LINE_BYTES, LINES_IN_FLIGHT, MOST_LINKED, Placement, Spi
 const SETS_PACE: f64 = 0.05;
 
 /// Accesses of one or more objects under their placements.
-pub(in crate::policy) struct Load<'a> {
+pub(in crate::advise) struct Load<'a> {
     world: &'a World<'a>,
     nodes: usize,
     linked: bool,
@@ -24,7 +24,7 @@ pub(in crate::policy) struct Load<'a> {
 
 /// What a placement does.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::policy) struct Outcome {
+pub(in crate::advise) struct Outcome {
     /// Wall time of the waiting, ns.
     pub time_ns: f64,
     /// Share of the accesses whose page is on the nearest node.

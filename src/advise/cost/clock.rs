@@ -16,7 +16,7 @@ const ACCESSES_PER_NODE: f64 = 100.0;
 const SERIAL: f64 = 1.5;
 
 /// What a run is scaled to.
-pub(in crate::policy) struct Scale {
+pub(in crate::advise) struct Scale {
     /// Threads of the profile and of the target.
     pub seen: u32,
     pub threads: u32,
@@ -27,7 +27,7 @@ pub(in crate::policy) struct Scale {
 
 /// One slice.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::policy) struct Slice {
+pub(in crate::advise) struct Slice {
     /// CPU time charged in it, ns.
     pub cpu_ns: f64,
     /// Threads that run at a time on the target; at least 1.
@@ -38,7 +38,7 @@ pub(in crate::policy) struct Slice {
 
 /// The slices and which slot belongs to which.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::policy) struct Clock {
+pub(in crate::advise) struct Clock {
     slice_of: Vec<u16>,
     pub slices: Vec<Slice>,
 }

@@ -40,7 +40,7 @@ impl World<'_> {
                 "threads: {} recorded, {} on {} of the target in creation order; {:.0} % of the CPU time serial",
                 self.ranks.len(),
                 self.target.threads,
-                crate::policy::plural(self.thread_nodes.len(), "node"),
+                crate::advise::plural(self.thread_nodes.len(), "node"),
                 if all > 0.0 { 100.0 * serial / all } else { 0.0 }
             ),
             format!(

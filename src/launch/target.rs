@@ -5,7 +5,6 @@
 //! the library. Everything the kernel or the loader would refuse is refused here with the reason.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -16,7 +15,7 @@ use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object};
 
-use crate::cli::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND};
+use super::exit::Failure;
 
 /// Interpreters of interpreters that the kernel follows (BINPRM_MAX_RECURSION in fs/exec.c).
 const MAX_INTERPRETERS: usize = 5;
@@ -48,37 +47,16 @@ pub struct Target {
     pub needs_asan: bool,
 }
 
-/// Why a program cannot be run by us, and the exit status that says so.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TargetError {
-    /// 126 or 127, as shells do.
-    pub exit: u8,
-    /// What, why, and what to try.
-    pub message: String,
-}
-
-impl fmt::Display for TargetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for TargetError {}
-
-fn cannot(message: String) -> TargetError {
-    TargetError { exit: EXIT_CANNOT_EXECUTE, message }
-}
-
 /// Checks `program`, a path or a name to be found in PATH.
-pub fn check(program: &OsStr) -> Result<Target, TargetError> {
+pub fn check(program: &OsStr) -> Result<Target, Failure> {
     let path = resolve(program)?;
     check_file(&path)?;
     let elf = follow_interpreters(&path)?;
     inspect(path, elf)
 }
 
-fn resolve(program: &OsStr) -> Result<PathBuf, TargetError> {
-    let not_found = |message| Err(TargetError { exit: EXIT_NOT_FOUND, message });
+fn resolve(program: &OsStr) -> Result<PathBuf, Failure> {
+    let not_found = |message: String| Err(Failure::not_found(message));
     if program.is_empty() {
         return not_found("the program's name is empty".to_owned());
     }
@@ -105,34 +83,34 @@ fn resolve(program: &OsStr) -> Result<PathBuf, TargetError> {
 }
 
 /// Exists, is a file, may be executed, and the loader will honour LD_PRELOAD for it.
-fn check_file(path: &Path) -> Result<(), TargetError> {
+fn check_file(path: &Path) -> Result<(), Failure> {
     let show = path.display();
     let meta = fs::metadata(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
-            TargetError { exit: EXIT_NOT_FOUND, message: format!("{show}: no such file; check the path") }
+            Failure::not_found(format!("{show}: no such file; check the path"))
         }
-        _ => cannot(format!("{show}: {e}")),
+        _ => Failure::cannot_execute(format!("{show}: {e}")),
     })?;
     if meta.is_dir() {
-        return Err(cannot(format!("{show} is a directory, not a program")));
+        return Err(Failure::cannot_execute(format!("{show} is a directory, not a program")));
     }
     if !meta.is_file() {
-        return Err(cannot(format!("{show} is not a regular file")));
+        return Err(Failure::cannot_execute(format!("{show} is not a regular file")));
     }
     if !executable(path) {
-        return Err(cannot(format!("{show} is not executable; try chmod +x {show}")));
+        return Err(Failure::cannot_execute(format!("{show} is not executable; try chmod +x {show}")));
     }
     privileges(path, &meta)
 }
 
-fn privileges(path: &Path, meta: &fs::Metadata) -> Result<(), TargetError> {
+fn privileges(path: &Path, meta: &fs::Metadata) -> Result<(), Failure> {
     let kind = match meta.permissions().mode() & 0o6000 {
         0 if has_file_capabilities(path) => "has file capabilities",
         0 => return Ok(()),
         mode if mode & 0o4000 != 0 => "is setuid",
         _ => "is setgid",
     };
-    Err(cannot(format!(
+    Err(Failure::cannot_execute(format!(
         "{} {kind}: the loader ignores LD_PRELOAD for privileged programs; run an unprivileged copy (cp {0} /tmp) instead (file owner {})",
         path.display(),
         meta.uid()
@@ -152,27 +130,28 @@ fn has_file_capabilities(path: &Path) -> bool {
     unsafe { libc::getxattr(c_path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-fn follow_interpreters(path: &Path) -> Result<PathBuf, TargetError> {
+fn follow_interpreters(path: &Path) -> Result<PathBuf, Failure> {
     let mut current = path.to_owned();
     for _ in 0..MAX_INTERPRETERS {
         let mut head = Vec::with_capacity(SHEBANG_BYTES);
-        File::open(&current)
-            .and_then(|f| f.take(SHEBANG_BYTES as u64).read_to_end(&mut head))
-            .map_err(|e| cannot(format!("{}: cannot read it to check what it is: {e}", current.display())))?;
+        File::open(&current).and_then(|f| f.take(SHEBANG_BYTES as u64).read_to_end(&mut head)).map_err(|e| {
+            Failure::cannot_execute(format!("{}: cannot read it to check what it is: {e}", current.display()))
+        })?;
         if head.starts_with(b"\x7fELF") {
             return Ok(current);
         }
         let Some(interpreter) = shebang(&head) else {
-            return Err(cannot(format!(
+            return Err(Failure::cannot_execute(format!(
                 "{}: neither an ELF program nor a script with a #! line, so the kernel cannot execute it; add #!/bin/sh as its first line or run it as: sh {0}",
                 current.display()
             )));
         };
-        check_file(&interpreter)
-            .map_err(|e| cannot(format!("{}: its interpreter cannot be used: {}", current.display(), e.message)))?;
+        check_file(&interpreter).map_err(|e| {
+            Failure::cannot_execute(format!("{}: its interpreter cannot be used: {}", current.display(), e.message))
+        })?;
         current = interpreter;
     }
-    Err(cannot(format!("{}: more than {MAX_INTERPRETERS} interpreters in a row", path.display())))
+    Err(Failure::cannot_execute(format!("{}: more than {MAX_INTERPRETERS} interpreters in a row", path.display())))
 }
 
 fn shebang(head: &[u8]) -> Option<PathBuf> {
@@ -182,17 +161,20 @@ fn shebang(head: &[u8]) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(word.to_vec())))
 }
 
-fn inspect(path: PathBuf, elf: PathBuf) -> Result<Target, TargetError> {
+fn inspect(path: PathBuf, elf: PathBuf) -> Result<Target, Failure> {
     let show = elf.display().to_string();
-    let broken = |what: &str| cannot(format!("{show}: {what}; is the file complete?"));
-    let file = File::open(&elf).map_err(|e| cannot(format!("{show}: cannot open it: {e}")))?;
+    let broken = |what: &str| Failure::cannot_execute(format!("{show}: {what}; is the file complete?"));
+    let file = File::open(&elf).map_err(|e| Failure::cannot_execute(format!("{show}: cannot open it: {e}")))?;
     // SAFETY: the mapping is private and read-only; a program file that is truncated meanwhile could fault, as in every ELF reader.
-    let data = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| cannot(format!("{show}: cannot map it: {e}")))?;
+    let data = unsafe { memmap2::Mmap::map(&file) }
+        .map_err(|e| Failure::cannot_execute(format!("{show}: cannot map it: {e}")))?;
     if data.get(4) != Some(&ELF_CLASS_64) {
-        return Err(cannot(format!("{show} is a 32-bit program; this build of numamma runs 64-bit x86_64 programs")));
+        return Err(Failure::cannot_execute(format!(
+            "{show} is a 32-bit program; this build of numamma runs 64-bit x86_64 programs"
+        )));
     }
     if data.get(5) != Some(&ELF_LITTLE_ENDIAN) || data.get(18..20) != Some(&ELF_MACHINE_X86_64[..]) {
-        return Err(cannot(format!(
+        return Err(Failure::cannot_execute(format!(
             "{show} is for another architecture (ELF machine {}); this build of numamma runs x86_64 programs",
             data.get(18..20).map_or(0, |m| u16::from_le_bytes([m[0], m[1]]))
         )));
@@ -200,7 +182,7 @@ fn inspect(path: PathBuf, elf: PathBuf) -> Result<Target, TargetError> {
     let parsed = ElfFile64::<Endianness>::parse(&*data).map_err(|_| broken("its ELF header cannot be read"))?;
     let kind = parsed.elf_header().e_type(parsed.endian());
     if kind != elf::ET_EXEC && kind != elf::ET_DYN {
-        return Err(cannot(format!("{show} is an ELF file but not a program; link it first")));
+        return Err(Failure::cannot_execute(format!("{show} is an ELF file but not a program; link it first")));
     }
     let loader = parsed
         .elf_program_headers()
@@ -225,16 +207,19 @@ fn needed<'d>(parsed: &ElfFile64<'d, Endianness>, data: &'d [u8]) -> Vec<&'d [u8
     names.filter_map(|e| e.string(endian, strings).ok()).collect()
 }
 
-fn check_loader(show: &str, loader: &Path) -> Result<(), TargetError> {
+fn check_loader(show: &str, loader: &Path) -> Result<(), Failure> {
     let name = loader.file_name().unwrap_or_default().to_string_lossy();
     if !name.starts_with(GLIBC_LOADER) {
-        return Err(cannot(format!(
+        return Err(Failure::cannot_execute(format!(
             "{show} is loaded by {}, not by glibc's loader, and cannot take a library made for glibc; build it against glibc",
             loader.display()
         )));
     }
     if !loader.exists() {
-        return Err(cannot(format!("{show} needs the loader {}, which does not exist here", loader.display())));
+        return Err(Failure::cannot_execute(format!(
+            "{show} needs the loader {}, which does not exist here",
+            loader.display()
+        )));
     }
     Ok(())
 }
@@ -247,6 +232,7 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launch::exit::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND};
 
     #[test]
     fn the_interpreter_of_a_script() {

@@ -17,8 +17,8 @@ use numamma_plan::policy::Policy;
 use numamma_plan::threads::explicit_lists;
 use numamma_plan::{check, nodes, ranks};
 
+use super::exit::Failure;
 use super::{library, target};
-use crate::cli::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, EXIT_USAGE};
 
 /// The policy file the preload reads.
 pub const POLICY_ENV: &str = "NUMAMMA_POLICY";
@@ -27,15 +27,6 @@ pub const REPORT_ENV: &str = "NUMAMMA_REPORT";
 /// Signals a parent passes on to the program it waits for.
 const FORWARDED: [libc::c_int; 7] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGCONT];
-
-/// A failure before the program ran: the message and the exit status.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LaunchError {
-    /// 2, 126 or 127.
-    pub exit: u8,
-    /// One line.
-    pub message: String,
-}
 
 /// Everything that is needed to start.
 #[derive(Debug, Clone)]
@@ -52,22 +43,19 @@ pub struct Prepared {
 }
 
 /// Checks policy, target and library. `command` is the program and its arguments.
-pub fn prepare(policy_path: &Path, command: &[OsString]) -> Result<Prepared, LaunchError> {
-    let usage = |message: String| LaunchError { exit: EXIT_USAGE, message };
-    let policy = read_policy(policy_path, &Machine::this()).map_err(usage)?;
-    let program = command.first().ok_or_else(|| usage("no program was given".to_owned()))?;
-    let target = target::check(program).map_err(|e| LaunchError { exit: e.exit, message: e.message })?;
+pub fn prepare(policy_path: &Path, command: &[OsString]) -> Result<Prepared, Failure> {
+    let policy = read_policy(policy_path, &Machine::this()).map_err(Failure::usage)?;
+    let program = command.first().ok_or_else(|| Failure::usage("no program was given"))?;
+    let target = target::check(program)?;
     if target.is_static {
-        return Err(LaunchError {
-            exit: EXIT_CANNOT_EXECUTE,
-            message: format!(
-                "{} is statically linked: no library can be preloaded, so it cannot be placed; link it dynamically. `numamma profile` still works",
-                target.elf.display()
-            ),
-        });
+        return Err(Failure::cannot_execute(format!(
+            "{} is statically linked: no library can be preloaded, so it cannot be placed; link it dynamically. `numamma profile` still works",
+            target.elf.display()
+        )));
     }
-    let library = library::find("apply").map_err(|e| usage(e.to_string()))?;
-    let policy_path = policy_path.canonicalize().map_err(|e| usage(format!("{}: {e}", policy_path.display())))?;
+    let library = library::find("apply").map_err(|e| Failure::usage(e.to_string()))?;
+    let policy_path =
+        policy_path.canonicalize().map_err(|e| Failure::usage(format!("{}: {e}", policy_path.display())))?;
     let warnings = surprises(&policy, &target);
     Ok(Prepared { target, policy, warnings, policy_path, library, command: command.to_vec() })
 }
@@ -118,7 +106,7 @@ impl Prepared {
     }
 
     /// Replaces this process by the placed program; returns only on failure.
-    pub fn exec(&self) -> LaunchError {
+    pub fn exec(&self) -> Failure {
         let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         for (key, value) in self.environment() {
             environment.retain(|(k, _)| k != key);
@@ -135,7 +123,7 @@ impl Prepared {
         let (Some(path), Some(argv), Some(envp)) =
             (c_string(self.target.path.as_os_str()), c_strings(&self.command), c_strings(&environment))
         else {
-            return LaunchError { exit: EXIT_USAGE, message: "an argument holds a NUL byte".to_owned() };
+            return Failure::usage("an argument holds a NUL byte");
         };
         // Not std's exec: that one also empties the signal mask, which plain LD_PRELOAD would not.
         // SAFETY: the arrays end in a null pointer and all strings outlive the call. Rust's start-up ignores
@@ -147,9 +135,8 @@ impl Prepared {
         self.exec_failed(&std::io::Error::last_os_error())
     }
 
-    fn exec_failed(&self, error: &std::io::Error) -> LaunchError {
-        let exit = if error.kind() == std::io::ErrorKind::NotFound { EXIT_NOT_FOUND } else { EXIT_CANNOT_EXECUTE };
-        LaunchError { exit, message: format!("{}: cannot execute: {error}", self.target.path.display()) }
+    fn exec_failed(&self, error: &std::io::Error) -> Failure {
+        Failure::of_exec(&self.target.path, error)
     }
 
     /// The placed program, ready to be spawned.
@@ -160,7 +147,7 @@ impl Prepared {
     }
 
     /// Starts the placed program with a report file, forwards signals to it and waits for its end.
-    pub fn spawn_and_wait(&self, report: &Path) -> Result<ExitStatus, LaunchError> {
+    pub fn spawn_and_wait(&self, report: &Path) -> Result<ExitStatus, Failure> {
         let mut command = self.command();
         command.env(REPORT_ENV, report);
         forward_signals(0);
@@ -168,7 +155,7 @@ impl Prepared {
         CHILD.store(child.id() as i32, Ordering::SeqCst);
         let status = child.wait();
         forget_child();
-        status.map_err(|e| LaunchError { exit: EXIT_USAGE, message: format!("cannot wait for the program: {e}") })
+        status.map_err(|e| Failure::usage(format!("cannot wait for the program: {e}")))
     }
 }
 

@@ -6,7 +6,7 @@ use numamma_plan::machine::Thp;
 use numamma_plan::policy::{Block, Place, PolicyKind, Size};
 
 use super::*;
-use crate::policy::tests::{Random, entry, numbered, profile};
+use crate::advise::tests::{Random, entry, numbered, profile};
 use crate::profile::summary::TouchRun;
 use crate::topology::model::{ModelNode, Source};
 
@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
 /// Nodes with (CPUs, bytes of memory), latencies and bandwidths [from][to].
-pub(in crate::policy) fn machine(nodes: &[(u32, u64)], latency: &[&[f64]], bandwidth: &[&[f64]]) -> Model {
+pub(in crate::advise) fn machine(nodes: &[(u32, u64)], latency: &[&[f64]], bandwidth: &[&[f64]]) -> Model {
     let mut next = 0;
     let node = |(id, (cpus, memory)): (usize, &(u32, u64))| {
         next += cpus;
@@ -218,9 +218,9 @@ fn no_candidate_beats_the_best_and_all_figures_are_figures() {
         let summary = profile(threads as u32, ["never", "always"][round % 2], numbered(vec![e]));
         let patterns = crate::detect::classify_all(&summary);
         let model = random_machine(&mut r);
-        let target = Target::of(model, 1 + r.below(64) as u32, crate::policy::target::huge_pages(&summary.header.thp));
-        let advice = crate::policy::advise(&summary, &patterns, &target).unwrap();
-        let text = crate::policy::toml(&advice).unwrap();
+        let target = Target::of(model, 1 + r.below(64) as u32, crate::advise::target::huge_pages(&summary.header.thp));
+        let advice = crate::advise::advise(&summary, &patterns, &target).unwrap();
+        let text = crate::advise::toml(&advice).unwrap();
         let policy = numamma_plan::check::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         for rule in &policy.objects {
             let note = rule.pattern.as_ref();
@@ -228,8 +228,8 @@ fn no_candidate_beats_the_best_and_all_figures_are_figures() {
                 numamma_plan::plan::plan(&rule.place, note, size, size / PAGE, PAGE, &target.ids, target.threads);
             assert!(plan.is_ok(), "{plan:?}\n{text}");
         }
-        let given = crate::policy::Given { name: "file".into(), policy };
-        let found = crate::policy::predict(&summary, &patterns, &target, &advice, &[given]).unwrap();
+        let given = crate::advise::Given { name: "file".into(), policy };
+        let found = crate::advise::predict(&summary, &patterns, &target, &advice, &[given]).unwrap();
         let (best, rest) = found.policies.split_last().unwrap();
         assert_eq!(found.policies[0].time, 1.0);
         close(found.policies[3].time, found.policies[4].time);

@@ -6,7 +6,7 @@ use numamma_plan::plan::{self, HUGE_PAGE, PAGE, PlanError};
 use numamma_plan::policy::{PatternNote, Place};
 
 use super::World;
-use crate::policy::probe::extrapolate;
+use crate::advise::probe::extrapolate;
 use crate::profile::model::ThreadId;
 use crate::profile::summary::{Entry, TouchRun};
 
@@ -14,7 +14,7 @@ use crate::profile::summary::{Entry, TouchRun};
 const PROBES: u64 = 1024;
 
 /// Where the pages of one object are.
-pub(in crate::policy) struct Placement<'a> {
+pub(in crate::advise) struct Placement<'a> {
     world: &'a World<'a>,
     entry: &'a Entry,
     layout: Layout,
@@ -220,7 +220,7 @@ fn footprint(entry: &Entry) -> f64 {
 
 /// What happens to pages for which a node has no room: they go to the nearest nodes that have.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::policy) struct Spill {
+pub(in crate::advise) struct Spill {
     to: Vec<Vec<(usize, f64)>>,
     /// Whether anything is moved.
     pub any: bool,

@@ -23,7 +23,7 @@ struct Group {
 }
 
 /// A page map, made twice: from the samples with even numbers and from those with odd ones.
-pub(in crate::policy) struct PageMap<'a> {
+pub(in crate::advise) struct PageMap<'a> {
     halves: [(Placement<'a>, Spill); 2],
     /// Price of each half on the samples of the other.
     pub outcome: Outcome,

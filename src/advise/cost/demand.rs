@@ -3,8 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use super::{MEMORY_PART, WINDOWS, World};
+use crate::advise::probe::extrapolate;
 use crate::detect::{Pattern, PatternKind};
-use crate::policy::probe::extrapolate;
 use crate::profile::summary::Entry;
 
 /// Samples of an object that a thread must have before their order says when in a sweep they are: with n samples the
@@ -14,7 +14,7 @@ const ORDERED: u32 = (WINDOWS * WINDOWS) as u32;
 
 /// Accesses to one page by threads of one node at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::policy) struct Demand {
+pub(in crate::advise) struct Demand {
     /// Instance and page as in [`crate::profile::summary::Cell`].
     pub instance: u32,
     pub page: u32,
@@ -28,7 +28,7 @@ pub(in crate::policy) struct Demand {
 
 /// All of one object, ascending by (instance, page).
 #[derive(Debug, Clone, Default)]
-pub(in crate::policy) struct Demands {
+pub(in crate::advise) struct Demands {
     pub list: Vec<Demand>,
     /// Accesses by (bin, node of the thread).
     pub sums: FxHashMap<(u16, u16), f64>,
