@@ -13,17 +13,17 @@
 compile_error!("the preloads know x86_64 Linux only: entry stubs, unwinding rules and thread-local access");
 
 pub mod alloc;
-pub mod bootstrap;
+pub mod blocked_signal;
+pub mod bootstrap_arena;
 pub mod entry;
 pub mod errno;
-pub mod guard;
-pub mod live;
+pub mod fork_wiped;
 pub mod message;
 pub mod modules;
-pub mod quiet;
 pub mod real;
+pub mod reentry;
 pub mod stackbounds;
+pub mod static_tls;
 pub mod sys;
-pub mod threads;
-pub mod tls;
+pub mod thread_start;
 pub mod unwind;

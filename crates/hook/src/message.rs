@@ -8,7 +8,7 @@
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::quiet::Quiet;
+use crate::blocked_signal::BlockedSignal;
 
 /// Longest line, prefix and newline included; the rest is cut.
 const MAX: usize = 512;
@@ -70,8 +70,8 @@ pub fn line(text: fmt::Arguments<'_>) {
     buffer.bytes[buffer.len] = b'\n';
     // A log file that may not grow any more is as much a reason to die as a reader that went away.
     // Two names: each must give back the mask that the one before it found.
-    let _pipe = Quiet::hold(libc::SIGPIPE);
-    let _size = Quiet::hold(libc::SIGXFSZ);
+    let _pipe = BlockedSignal::block(libc::SIGPIPE);
+    let _size = BlockedSignal::block(libc::SIGXFSZ);
     // SAFETY: the buffer is readable for its length; a failure has nobody to be told to.
     unsafe { libc::syscall(libc::SYS_write, 2_i64, buffer.bytes.as_ptr(), buffer.len + 1) };
 }

@@ -1,126 +1,21 @@
 //! The real functions behind the hooks: the next definitions in the chain of libraries.
 //!
-//! Looked up with `dlsym(RTLD_NEXT)` all at once, on first use, so they are there before any constructor
-//! has run and they chain over whatever allocator the program links or another preload brings. While
-//! `dlsym` runs on a thread, that thread's allocations come from [`crate::bootstrap`].
+//! All of them are looked up at once on first use, so they are known before any constructor has run, and they chain
+//! over the allocator that the program links or that another preload brings. While `dlsym` runs on a thread, that
+//! thread's allocations come from [`crate::bootstrap_arena`].
 //!
-//! [`symbol`] holds the raw pointers (`None` when nobody defines the function); the functions here call
-//! them, know bootstrap blocks, and fall back when one is missing.
+//! [`symbol`] holds the raw pointers. The functions here call them, treat bootstrap blocks apart, and fall back to
+//! another function when one is missing.
 
-use core::cell::Cell;
-use core::ffi::{CStr, c_char, c_int, c_long, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::ffi::{c_int, c_long, c_void};
 
-use crate::{bootstrap, errno};
+use crate::{bootstrap_arena, errno};
 
-#[repr(C)]
-struct Block {
-    resolving: Cell<bool>,
-}
-
-crate::static_tls!(fn block() -> Block, "numamma_hook_real");
-
-static RESOLVED: AtomicBool = AtomicBool::new(false);
+pub mod symbol;
+pub use symbol::resolve;
 
 /// A pthread start routine.
 pub type StartRoutine = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
-
-macro_rules! table {
-    ($($name:ident($($ty:ty),*) $(-> $ret:ty)?;)*) => {
-        #[allow(non_upper_case_globals)]
-        mod slot {
-            use super::*;
-            $(pub static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());)*
-        }
-
-        /// The raw pointers, resolved on first use; `None` when nothing later in the chain defines the name,
-        /// or while this thread is resolving.
-        pub mod symbol {
-            use super::*;
-            $(
-                #[doc = concat!("The next `", stringify!($name), "`.")]
-                #[inline(always)]
-                pub fn $name() -> Option<unsafe extern "C" fn($($ty),*) $(-> $ret)?> {
-                    let mut found = slot::$name.load(Ordering::Relaxed);
-                    if found.is_null() {
-                        found = resolve_cold(&slot::$name);
-                    }
-                    // SAFETY: null becomes None; otherwise dlsym found a function of this C prototype.
-                    unsafe { core::mem::transmute(found) }
-                }
-            )*
-        }
-
-        fn resolve_all() {
-            $(
-                // The name is a literal without inner NUL; the fallback never occurs.
-                let name = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()).unwrap_or(c"");
-                slot::$name.store(next(name), Ordering::Relaxed);
-            )*
-        }
-    };
-}
-
-table! {
-    malloc(usize) -> *mut c_void;
-    calloc(usize, usize) -> *mut c_void;
-    realloc(*mut c_void, usize) -> *mut c_void;
-    reallocarray(*mut c_void, usize, usize) -> *mut c_void;
-    free(*mut c_void);
-    memalign(usize, usize) -> *mut c_void;
-    aligned_alloc(usize, usize) -> *mut c_void;
-    posix_memalign(*mut *mut c_void, usize, usize) -> c_int;
-    valloc(usize) -> *mut c_void;
-    pvalloc(usize) -> *mut c_void;
-    malloc_usable_size(*mut c_void) -> usize;
-    mmap(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
-    mmap64(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
-    munmap(*mut c_void, usize) -> c_int;
-    // Variadic in C; with integer arguments the calling convention is the same.
-    mremap(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
-    shmat(c_int, *const c_void, c_int) -> *mut c_void;
-    shmdt(*const c_void) -> c_int;
-    pthread_create(*mut libc::pthread_t, *const libc::pthread_attr_t, StartRoutine, *mut c_void) -> c_int;
-    dlopen(*const c_char, c_int) -> *mut c_void;
-    dlclose(*mut c_void) -> c_int;
-    fork() -> libc::pid_t;
-    _exit(c_int);
-    _dl_find_object(*mut c_void, *mut c_void) -> c_int;
-}
-
-/// One dlsym. Never a tail call: RTLD_NEXT looks at the return address to know who asks.
-#[inline(never)]
-fn next(name: &CStr) -> *mut c_void {
-    // SAFETY: `name` is a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    if found.is_null() {
-        // A failed lookup leaves an error text that the program's own dlerror() must not find.
-        // SAFETY: dlerror has no preconditions.
-        unsafe { libc::dlerror() };
-    }
-    core::hint::black_box(found)
-}
-
-#[cold]
-#[inline(never)]
-fn resolve_cold(slot: &AtomicPtr<c_void>) -> *mut c_void {
-    resolve();
-    slot.load(Ordering::Relaxed)
-}
-
-/// Looks all functions up, once. Two threads that come here together both do it, to the same end; nobody waits.
-pub fn resolve() {
-    let resolving = &block().resolving;
-    if RESOLVED.load(Ordering::Acquire) || resolving.get() {
-        return;
-    }
-    let _errno = errno::Saved::now();
-    resolving.set(true);
-    resolve_all();
-    resolving.set(false);
-    // Release pairs with the Acquire above: who sees the flag sees the pointers.
-    RESOLVED.store(true, Ordering::Release);
-}
 
 fn out_of_memory() -> *mut c_void {
     errno::set(libc::ENOMEM);
@@ -130,7 +25,8 @@ fn out_of_memory() -> *mut c_void {
 /// From the bootstrap arena while resolving; otherwise there is no allocator at all.
 #[cold]
 fn early(size: usize, align: usize) -> *mut c_void {
-    let found = if block().resolving.get() { bootstrap::allocate(size, align) } else { core::ptr::null_mut() };
+    let found =
+        if symbol::block().resolving.get() { bootstrap_arena::allocate(size, align) } else { core::ptr::null_mut() };
     if found.is_null() { out_of_memory() } else { found }
 }
 
@@ -166,7 +62,7 @@ pub unsafe fn calloc(count: usize, size: usize) -> *mut c_void {
 /// C's contract.
 #[inline(always)]
 pub unsafe fn free(ptr: *mut c_void) {
-    if bootstrap::owns(ptr) {
+    if bootstrap_arena::owns(ptr) {
         return;
     }
     if let Some(f) = symbol::free() {
@@ -181,7 +77,7 @@ pub unsafe fn free(ptr: *mut c_void) {
 /// C's contract.
 #[inline(always)]
 pub unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
-    if bootstrap::owns(ptr) {
+    if bootstrap_arena::owns(ptr) {
         // SAFETY: the block is a bootstrap one.
         return unsafe { leave_bootstrap(ptr, size) };
     }
@@ -199,7 +95,7 @@ unsafe fn leave_bootstrap(ptr: *mut c_void, size: usize) -> *mut c_void {
     unsafe {
         let fresh = malloc(size);
         if !fresh.is_null() {
-            core::ptr::copy_nonoverlapping(ptr.cast::<u8>(), fresh.cast(), size.min(bootstrap::size(ptr)));
+            core::ptr::copy_nonoverlapping(ptr.cast::<u8>(), fresh.cast(), size.min(bootstrap_arena::size(ptr)));
         }
         fresh
     }
@@ -211,7 +107,7 @@ unsafe fn leave_bootstrap(ptr: *mut c_void, size: usize) -> *mut c_void {
 /// C's contract.
 #[inline]
 pub unsafe fn reallocarray(ptr: *mut c_void, count: usize, size: usize) -> *mut c_void {
-    let next = if bootstrap::owns(ptr) { None } else { symbol::reallocarray() };
+    let next = if bootstrap_arena::owns(ptr) { None } else { symbol::reallocarray() };
     match (next, count.checked_mul(size)) {
         // Not through the next realloc: an allocator before us in the chain may lack reallocarray, and libc's
         // finds its way back to that allocator's realloc.
@@ -321,9 +217,9 @@ pub unsafe fn pvalloc(size: usize) -> *mut c_void {
 /// # Safety
 /// `ptr` is null or a live block.
 pub unsafe fn malloc_usable_size(ptr: *mut c_void) -> usize {
-    if bootstrap::owns(ptr) {
+    if bootstrap_arena::owns(ptr) {
         // SAFETY: the block is a bootstrap one.
-        return unsafe { bootstrap::size(ptr) };
+        return unsafe { bootstrap_arena::size(ptr) };
     }
     // SAFETY: forwarded unchanged.
     symbol::malloc_usable_size().map_or(0, |f| unsafe { f(ptr) })

@@ -10,7 +10,7 @@ use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use numamma_hook::threads::{self, Started};
+use numamma_hook::thread_start::{self, Started};
 use numamma_hook::{errno, real, say, sys};
 use numamma_plan::machine::Machine;
 use numamma_plan::places;
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn pthread_create(
     }
     let rank = NEXT.fetch_add(1, Ordering::Relaxed);
     // SAFETY: forwarded unchanged, with a callback that runs before the start routine.
-    unsafe { threads::create(thread, attr, routine, arg, u64::from(rank), on_start) }
+    unsafe { thread_start::create(thread, attr, routine, arg, u64::from(rank), on_start) }
 }
 
 /// The program asked for CPUs itself (glibc gives all ones when it did not).

@@ -8,9 +8,9 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use numamma_hook::entry::Caller;
-use numamma_hook::guard::Inside;
+use numamma_hook::reentry::ReentryGuard;
 use numamma_hook::sys::{self, PAGE};
-use numamma_hook::{bootstrap, errno, real};
+use numamma_hook::{bootstrap_arena, errno, real};
 use numamma_plan::plan::{HUGE_PAGE, PagePlan};
 
 use crate::place::{self, Part};
@@ -35,7 +35,7 @@ unsafe fn place_matched(size: usize, align: usize, caller: &Caller) -> Option<Pt
     }
     let _errno = errno::Saved::now();
     // What the C library allocates for us goes straight on: a rule for it would ask for it again and again.
-    let _inside = Inside::enter()?;
+    let _inside = ReentryGuard::enter()?;
     // SAFETY: the caller's promise.
     let rule = unsafe { sites::find(caller, size, None) }?;
     place_new(state::get()?, rule, size, align)
@@ -412,7 +412,7 @@ pub unsafe extern "C" fn free(ptr: Ptr) {
     let next: Option<Free> = unsafe { core::mem::transmute(NEXT_FREE.load(Ordering::Relaxed)) };
     match next {
         // SAFETY: not ours and not a bootstrap block, so forwarded unchanged.
-        Some(next) if !table::possible(ptr as usize) && !arena::owns(ptr as usize) && !bootstrap::owns(ptr) => unsafe {
+        Some(next) if !table::possible(ptr as usize) && !arena::owns(ptr as usize) && !bootstrap_arena::owns(ptr) => unsafe {
             next(ptr)
         },
         // SAFETY: as C says.

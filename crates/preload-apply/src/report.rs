@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use numamma_hook::quiet::Quiet;
+use numamma_hook::blocked_signal::BlockedSignal;
 use numamma_hook::{errno, say, sys};
 use numamma_plan::reason::Reason;
 use numamma_plan::{nodes, output};
@@ -148,7 +148,7 @@ fn write(path: &Path, problem: Option<&str>, objects: &str, phases: &str) {
 /// everybody.
 fn save(path: &Path, text: &str) -> std::io::Result<()> {
     // Under `ulimit -f`, or without a reader, a write would end the program.
-    let (_size, _pipe) = (Quiet::hold(libc::SIGXFSZ), Quiet::hold(libc::SIGPIPE));
+    let (_size, _pipe) = (BlockedSignal::block(libc::SIGXFSZ), BlockedSignal::block(libc::SIGPIPE));
     if !output::is_regular(path) {
         // A pipe that nobody reads must not hold the program up.
         let mut file = fs::OpenOptions::new().append(true).custom_flags(libc::O_NONBLOCK).open(path)?;

@@ -9,9 +9,9 @@ use core::ffi::{c_int, c_void};
 use numamma_channel::layout::{ALLOC_HEAP, ALLOC_MMAP, FREE_HEAP, FREE_MMAP, SMALL, kept};
 use numamma_hook::entry::Caller;
 use numamma_hook::real::StartRoutine;
-use numamma_hook::{real, sys, threads, unwind};
+use numamma_hook::{real, sys, thread_start, unwind};
 
-use crate::{session, thinning};
+use crate::{recording, thinning};
 
 type Ptr = *mut c_void;
 
@@ -67,9 +67,9 @@ pub unsafe extern "C" fn free(ptr: Ptr) {
 pub unsafe extern "C" fn munmap(addr: Ptr, len: usize) -> c_int {
     // The kernel refuses an unaligned address or an empty range, and nothing is unmapped.
     let refused = !(addr as usize).is_multiple_of(sys::PAGE) || len == 0;
-    let session = if refused { None } else { session::enter() };
-    if let Some(session) = &session {
-        session.free(FREE_MMAP, addr as usize, len.checked_next_multiple_of(sys::PAGE).unwrap_or(len));
+    let recording = if refused { None } else { recording::enter() };
+    if let Some(recording) = &recording {
+        recording.free(FREE_MMAP, addr as usize, len.checked_next_multiple_of(sys::PAGE).unwrap_or(len));
     }
     // SAFETY: forwarded unchanged.
     unsafe { real::munmap(addr, len) }
@@ -86,10 +86,12 @@ pub unsafe extern "C" fn pthread_create(
     start: StartRoutine,
     arg: Ptr,
 ) -> c_int {
-    if session::active() {
+    if recording::active() {
         // SAFETY: forwarded with a trampoline that jumps to `start`.
         return unsafe {
-            threads::create(thread, attr, start, arg, 0, |started| session::thread_started(started.start_routine))
+            thread_start::create(thread, attr, start, arg, 0, |started| {
+                recording::thread_started(started.start_routine)
+            })
         };
     }
     match real::symbol::pthread_create() {
@@ -119,9 +121,9 @@ mod imp {
     /// Not inlined: the short way needs none of the registers of this one.
     #[inline(never)]
     pub fn free(ptr: Ptr) {
-        let session = session::enter();
-        if let Some(session) = &session {
-            session.free(FREE_HEAP, ptr as usize, 0);
+        let recording = recording::enter();
+        if let Some(recording) = &recording {
+            recording.free(FREE_HEAP, ptr as usize, 0);
         }
         // SAFETY: C's contract of free, forwarded unchanged.
         unsafe { real::free(ptr) }
@@ -130,10 +132,10 @@ mod imp {
     /// Calls the real function inside the guard and records what it returned.
     #[inline(always)]
     fn allocate(size: usize, caller: Caller, real: impl FnOnce() -> Ptr) -> Ptr {
-        let Some(session) = session::enter() else { return real() };
+        let Some(recording) = recording::enter() else { return real() };
         let found = real();
         if !found.is_null() {
-            session.alloc(ALLOC_HEAP, found as usize, size, &caller);
+            recording.alloc(ALLOC_HEAP, found as usize, size, &caller);
         }
         found
     }
@@ -150,8 +152,8 @@ mod imp {
     #[cold]
     #[inline(never)]
     fn record(found: Ptr, size: usize, caller: Caller) {
-        if let Some(session) = session::enter() {
-            session.alloc(ALLOC_HEAP, found as usize, size, &caller);
+        if let Some(recording) = recording::enter() {
+            recording.alloc(ALLOC_HEAP, found as usize, size, &caller);
         }
     }
 
@@ -211,14 +213,14 @@ mod imp {
         cfa: usize,
         rbp: usize,
     ) -> c_int {
-        let session = session::enter();
+        let recording = recording::enter();
         // SAFETY: forwarded unchanged.
         let rc = unsafe { real::posix_memalign(out, align, size) };
-        if let (Some(session), 0) = (session, rc) {
+        if let (Some(recording), 0) = (recording, rc) {
             // SAFETY: on success `out` holds the block.
             let found = unsafe { *out };
             if !found.is_null() {
-                session.alloc(ALLOC_HEAP, found as usize, size, &Caller { ra, cfa, rbp });
+                recording.alloc(ALLOC_HEAP, found as usize, size, &Caller { ra, cfa, rbp });
             }
         }
         rc
@@ -254,17 +256,17 @@ mod imp {
         if size < SMALL && unsafe { thinning::unrecorded(ptr, mask) } {
             return sometimes(mask, real(), size, caller);
         }
-        let Some(session) = session::enter() else { return real() };
-        session.free(FREE_HEAP, ptr as usize, 0);
+        let Some(recording) = recording::enter() else { return real() };
+        recording.free(FREE_HEAP, ptr as usize, 0);
         let found = real();
         if !found.is_null() {
-            session.alloc(ALLOC_HEAP, found as usize, size, &caller);
+            recording.alloc(ALLOC_HEAP, found as usize, size, &caller);
         } else if size != 0 {
             // It failed and the old block lives on; its exact size is not known any more.
             let _errno = numamma_hook::errno::Saved::now();
             // SAFETY: a failed realloc leaves the block alive.
             let old = unsafe { real::malloc_usable_size(ptr) };
-            session.alloc(ALLOC_HEAP, ptr as usize, old, &caller);
+            recording.alloc(ALLOC_HEAP, ptr as usize, old, &caller);
         }
         found
     }
@@ -281,11 +283,11 @@ mod imp {
         cfa: usize,
         rbp: usize,
     ) -> Ptr {
-        let session = session::enter();
+        let recording = recording::enter();
         // SAFETY: forwarded unchanged.
         let found = unsafe { real::mmap(addr, len, prot, flags, fd, offset) };
-        if let Some(session) = session.filter(|_| found != libc::MAP_FAILED) {
-            session.alloc(ALLOC_MMAP, found as usize, pages(len), &Caller { ra, cfa, rbp });
+        if let Some(recording) = recording.filter(|_| found != libc::MAP_FAILED) {
+            recording.alloc(ALLOC_MMAP, found as usize, pages(len), &Caller { ra, cfa, rbp });
         }
         found
     }
@@ -302,21 +304,21 @@ mod imp {
         cfa: usize,
         rbp: usize,
     ) -> Ptr {
-        let session = session::enter();
+        let recording = recording::enter();
         // A shared mapping with old = 0 is duplicated, and DONTUNMAP leaves the old range mapped.
         let leaves = old != 0 && flags & libc::MREMAP_DONTUNMAP == 0;
-        if let (Some(session), true) = (&session, leaves) {
-            session.free(FREE_MMAP, addr as usize, pages(old));
+        if let (Some(recording), true) = (&recording, leaves) {
+            recording.free(FREE_MMAP, addr as usize, pages(old));
         }
         // SAFETY: forwarded unchanged.
         let found = unsafe { real::mremap(addr, old, new, flags, target) };
         let caller = Caller { ra, cfa, rbp };
-        match session {
-            Some(session) if found != libc::MAP_FAILED => {
-                session.alloc(ALLOC_MMAP, found as usize, pages(new), &caller);
+        match recording {
+            Some(recording) if found != libc::MAP_FAILED => {
+                recording.alloc(ALLOC_MMAP, found as usize, pages(new), &caller);
             }
             // It failed and the old mapping lives on.
-            Some(session) if leaves => session.alloc(ALLOC_MMAP, addr as usize, pages(old), &caller),
+            Some(recording) if leaves => recording.alloc(ALLOC_MMAP, addr as usize, pages(old), &caller),
             _ => {}
         }
         found

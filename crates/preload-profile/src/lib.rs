@@ -1,7 +1,7 @@
 //! libnumamma-profile.so: allocation and thread events of a profiled program.
 //!
 //! Preloaded by `numamma profile`. [`hooks`] are the C functions it takes over, each one: guard, record,
-//! forward. [`session`] finds the recorder's channel and decides whether this process is to be recorded.
+//! forward. [`recording`] finds the recorder's channel and decides whether this process is to be recorded.
 //! In every other process (children inherit LD_PRELOAD) it only forwards, for about a nanosecond a call.
 //!
 //! operator new is not hooked: it arrives through malloc, and the unwinder sees its caller. A hook there
@@ -9,9 +9,9 @@
 //!
 //! It never aborts, exits, prints, waits, changes errno on success or allocates on the program's heap.
 
+mod channel_map;
 mod hooks;
-mod place;
-mod session;
+mod recording;
 mod thinning;
 
 #[global_allocator]
@@ -25,5 +25,5 @@ static AT_LOAD: extern "C" fn() = at_load;
 extern "C" fn at_load() {
     let _errno = numamma_hook::errno::Saved::now();
     numamma_hook::real::resolve();
-    drop(session::enter());
+    drop(recording::enter());
 }

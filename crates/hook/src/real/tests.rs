@@ -23,16 +23,16 @@ fn finds_libc() {
 #[test]
 fn allocations_while_resolving_come_from_the_arena_and_can_leave_it() {
     resolve();
-    block().resolving.set(true);
+    symbol::block().resolving.set(true);
     // What `early` sees when dlsym allocates.
     let p = early(24, 16);
-    block().resolving.set(false);
-    assert!(bootstrap::owns(p));
+    symbol::block().resolving.set(false);
+    assert!(bootstrap_arena::owns(p));
     // SAFETY: the block has 24 bytes; realloc takes it over.
     unsafe {
         p.cast::<u8>().write_bytes(9, 24);
         let q = realloc(p, 48);
-        assert!(!bootstrap::owns(q));
+        assert!(!bootstrap_arena::owns(q));
         assert_eq!(*q.cast::<u8>().add(23), 9);
         free(p);
         free(q);

@@ -6,15 +6,15 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{place, thinning};
+use crate::{channel_map, thinning};
 use numamma_channel::layout::{self, Map, Record};
 use numamma_channel::writer::{Local, ROLE_BYTES, Role, Writer, role};
 use numamma_channel::{CHANNEL_ENV, MAX_FRAMES};
 use numamma_hook::entry::Caller;
 use numamma_hook::errno::Saved;
-use numamma_hook::guard::Inside;
+use numamma_hook::reentry::ReentryGuard;
 use numamma_hook::stackbounds::Bounds;
-use numamma_hook::{live, real, stackbounds, static_tls, sys, unwind};
+use numamma_hook::{fork_wiped, real, stackbounds, static_tls, sys, unwind};
 
 static_tls!(fn local() -> Local, "numamma_profile_local");
 
@@ -30,44 +30,44 @@ const INERT: u32 = 3;
 static PHASE: AtomicU32 = AtomicU32::new(UNDECIDED);
 
 /// A hook call that is to be recorded, by a thread that is in no other hook.
-pub struct Session {
+pub struct Recording {
     writer: Writer,
     local: &'static Local,
-    _inside: Inside,
+    _inside: ReentryGuard,
 }
 
 /// Enters a hook; `None`: only forward.
 #[inline(always)]
-pub fn enter() -> Option<Session> {
-    if live::get() == 0 && (PHASE.load(Ordering::Acquire) == INERT || !decide()) {
+pub fn enter() -> Option<Recording> {
+    if fork_wiped::get() == 0 && (PHASE.load(Ordering::Acquire) == INERT || !decide()) {
         return None;
     }
-    let inside = Inside::enter()?;
-    Some(Session::new(inside, live::get() as u32, 0))
+    let inside = ReentryGuard::enter()?;
+    Some(Recording::new(inside, fork_wiped::get() as u32, 0))
 }
 
 /// Whether hooks record in this process now. Only looks.
 pub fn active() -> bool {
-    live::get() != 0
+    fork_wiped::get() != 0
 }
 
 /// In a new thread: says that it started.
 pub fn thread_started(start_routine: usize) {
-    if let Some(inside) = active().then(Inside::enter).flatten() {
-        Session::new(inside, live::get() as u32, start_routine);
+    if let Some(inside) = active().then(ReentryGuard::enter).flatten() {
+        Recording::new(inside, fork_wiped::get() as u32, start_routine);
     }
 }
 
-impl Session {
+impl Recording {
     #[inline(always)]
-    fn new(inside: Inside, pid: u32, start_routine: usize) -> Session {
+    fn new(inside: ReentryGuard, pid: u32, start_routine: usize) -> Recording {
         // SAFETY: `live` is only set once the channel is mapped, for good.
-        let writer = Writer::new(unsafe { Map::new(place::fixed()) });
-        let session = Session { writer, local: local(), _inside: inside };
-        if !session.local.is_for(pid) {
-            session.first_of_thread(pid, start_routine);
+        let writer = Writer::new(unsafe { Map::new(channel_map::fixed()) });
+        let recording = Recording { writer, local: local(), _inside: inside };
+        if !recording.local.is_for(pid) {
+            recording.first_of_thread(pid, start_routine);
         }
-        session
+        recording
     }
 
     /// Claims this thread's slot and says where its stack is.
@@ -76,7 +76,7 @@ impl Session {
     fn first_of_thread(&self, pid: u32, start_routine: usize) {
         let _errno = Saved::now();
         let here = 0_u8;
-        self.writer.claim(self.local, pid, sys::tid(), place::ring);
+        self.writer.claim(self.local, pid, sys::tid(), channel_map::ring);
         let Bounds { low, high } = stackbounds::bounds(&raw const here as usize).unwrap_or(Bounds { low: 0, high: 0 });
         self.writer.push(
             self.local,
@@ -116,7 +116,7 @@ impl Session {
     fn stack(&self, caller: &Caller) -> u32 {
         let high = stackbounds::high_for(caller.cfa);
         // Without a slot the event will be lost anyway.
-        let Some(memos) = self.local.slot().and_then(place::memos) else { return 0 };
+        let Some(memos) = self.local.slot().and_then(channel_map::memos) else { return 0 };
         let memo = unwind::memo::choose(memos, caller);
         // SAFETY: the caller is the live frame below us, its registers come from the entry stub, and `high`
         // is the end of the stack that its cfa lies on.
@@ -150,7 +150,7 @@ fn decide() -> bool {
     if phase == INERT || phase == DECIDING {
         return false;
     }
-    let Some(_inside) = Inside::enter() else { return false };
+    let Some(_inside) = ReentryGuard::enter() else { return false };
     if PHASE.compare_exchange(phase, DECIDING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return false;
     }
@@ -167,21 +167,21 @@ fn attach(forked: bool) -> bool {
         return false;
     }
     // SAFETY: mapped just now or by the parent, for good.
-    let map = unsafe { Map::new(place::fixed()) };
+    let map = unsafe { Map::new(channel_map::fixed()) };
     if forked && map.header().follow == 0 {
         return false;
     }
     Writer::new(map).attach(pid);
-    live::set(u64::from(pid))
+    fork_wiped::set(u64::from(pid))
 }
 
 fn open_channel(pid: u32) -> bool {
-    let mut path = [0_u8; place::PATH_BYTES];
+    let mut path = [0_u8; channel_map::PATH_BYTES];
     let Some(name) = variable(CHANNEL_ENV.as_bytes(), &mut path) else { return false };
     let Some(fd) = sys::open(name, libc::O_RDWR) else { return false };
     let mut header = [0_u8; ROLE_BYTES];
     let complete = sys::read(fd, &mut header) == Some(ROLE_BYTES);
-    let recorded = complete && role(&header, pid, sys::parent()) == Role::Record && place::map(fd, &path);
+    let recorded = complete && role(&header, pid, sys::parent()) == Role::Record && channel_map::map(fd, &path);
     sys::close(fd);
     recorded
 }

@@ -7,27 +7,27 @@ use core::ffi::c_int;
 const SIGSET: usize = 8;
 
 /// While it lives, the signal does not reach this thread; one that came meanwhile and was not pending before is gone.
-pub struct Quiet {
+pub struct BlockedSignal {
     set: u64,
     before: u64,
     pending: u64,
 }
 
-impl Quiet {
+impl BlockedSignal {
     /// Holds back `signal` (1 to 64), which the kernel sends to the thread that causes it.
-    pub fn hold(signal: c_int) -> Quiet {
-        let mut quiet = Quiet { set: 1 << (signal - 1), before: 0, pending: 0 };
+    pub fn block(signal: c_int) -> BlockedSignal {
+        let mut blocked = BlockedSignal { set: 1 << (signal - 1), before: 0, pending: 0 };
         // SAFETY: all pointers are to live 8-byte sets, the size the kernel is told.
         unsafe {
-            let (set, before) = (&raw const quiet.set, &raw mut quiet.before);
+            let (set, before) = (&raw const blocked.set, &raw mut blocked.before);
             libc::syscall(libc::SYS_rt_sigprocmask, i64::from(libc::SIG_BLOCK), set, before, SIGSET);
-            libc::syscall(libc::SYS_rt_sigpending, &raw mut quiet.pending, SIGSET);
+            libc::syscall(libc::SYS_rt_sigpending, &raw mut blocked.pending, SIGSET);
         }
-        quiet
+        blocked
     }
 }
 
-impl Drop for Quiet {
+impl Drop for BlockedSignal {
     fn drop(&mut self) {
         let _errno = crate::errno::Saved::now();
         let mut pending: u64 = 0;
@@ -57,7 +57,7 @@ mod tests {
             libc::close(ends[0]);
             let handler = libc::signal(libc::SIGPIPE, libc::SIG_DFL); // Rust ignores it
             {
-                let _quiet = Quiet::hold(libc::SIGPIPE);
+                let _blocked = BlockedSignal::block(libc::SIGPIPE);
                 assert_eq!(libc::write(ends[1], ends.as_ptr().cast(), 4), -1);
                 assert_eq!(crate::errno::get(), libc::EPIPE);
             }

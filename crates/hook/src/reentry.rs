@@ -15,12 +15,12 @@ struct Block {
 crate::static_tls!(fn block() -> Block, "numamma_hook_guard");
 
 /// Proof that this thread entered a hook; leaving is dropping it.
-pub struct Inside(());
+pub struct ReentryGuard(());
 
-impl Inside {
+impl ReentryGuard {
     /// Enters, or `None` when this thread is inside a hook already (then only forward).
     #[inline(always)]
-    pub fn enter() -> Option<Inside> {
+    pub fn enter() -> Option<ReentryGuard> {
         let inside = &block().inside;
         if inside.get() {
             return None;
@@ -28,11 +28,11 @@ impl Inside {
         inside.set(true);
         // A signal handler on this thread must see the flag before anything it protects.
         compiler_fence(Ordering::SeqCst);
-        Some(Inside(()))
+        Some(ReentryGuard(()))
     }
 }
 
-impl Drop for Inside {
+impl Drop for ReentryGuard {
     #[inline(always)]
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
@@ -42,15 +42,15 @@ impl Drop for Inside {
 
 #[cfg(test)]
 mod tests {
-    use super::Inside;
+    use super::ReentryGuard;
 
     #[test]
     fn second_entry_is_refused_until_the_first_leaves() {
-        let first = Inside::enter();
+        let first = ReentryGuard::enter();
         assert!(first.is_some());
-        assert!(Inside::enter().is_none());
-        assert!(std::thread::spawn(|| Inside::enter().is_some()).join().unwrap());
+        assert!(ReentryGuard::enter().is_none());
+        assert!(std::thread::spawn(|| ReentryGuard::enter().is_some()).join().unwrap());
         drop(first);
-        assert!(Inside::enter().is_some());
+        assert!(ReentryGuard::enter().is_some());
     }
 }

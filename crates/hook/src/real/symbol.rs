@@ -1,0 +1,114 @@
+//! The addresses of the real functions, looked up once with `dlsym(RTLD_NEXT)`.
+//!
+//! A function here returns `None` when no library later in the chain defines the name, or while this thread is inside
+//! [`resolve`].
+
+use core::cell::Cell;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use super::StartRoutine;
+use crate::errno;
+
+#[repr(C)]
+pub(super) struct Block {
+    /// This thread is inside [`resolve`].
+    pub(super) resolving: Cell<bool>,
+}
+
+crate::static_tls!(pub(super) fn block() -> Block, "numamma_hook_real");
+
+static RESOLVED: AtomicBool = AtomicBool::new(false);
+
+macro_rules! table {
+    ($($name:ident($($ty:ty),*) $(-> $ret:ty)?;)*) => {
+        #[allow(non_upper_case_globals)]
+        mod slot {
+            use super::*;
+            $(pub static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());)*
+        }
+
+        $(
+            #[doc = concat!("The next `", stringify!($name), "`.")]
+            #[inline(always)]
+            pub fn $name() -> Option<unsafe extern "C" fn($($ty),*) $(-> $ret)?> {
+                let mut found = slot::$name.load(Ordering::Relaxed);
+                if found.is_null() {
+                    found = resolve_cold(&slot::$name);
+                }
+                // SAFETY: null becomes None; otherwise dlsym found a function of this C prototype.
+                unsafe { core::mem::transmute(found) }
+            }
+        )*
+
+        fn resolve_all() {
+            $(
+                // The name is a literal without inner NUL; the fallback never occurs.
+                let name = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()).unwrap_or(c"");
+                slot::$name.store(next(name), Ordering::Relaxed);
+            )*
+        }
+    };
+}
+
+table! {
+    malloc(usize) -> *mut c_void;
+    calloc(usize, usize) -> *mut c_void;
+    realloc(*mut c_void, usize) -> *mut c_void;
+    reallocarray(*mut c_void, usize, usize) -> *mut c_void;
+    free(*mut c_void);
+    memalign(usize, usize) -> *mut c_void;
+    aligned_alloc(usize, usize) -> *mut c_void;
+    posix_memalign(*mut *mut c_void, usize, usize) -> c_int;
+    valloc(usize) -> *mut c_void;
+    pvalloc(usize) -> *mut c_void;
+    malloc_usable_size(*mut c_void) -> usize;
+    mmap(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
+    mmap64(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
+    munmap(*mut c_void, usize) -> c_int;
+    // Variadic in C; with integer arguments the calling convention is the same.
+    mremap(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
+    shmat(c_int, *const c_void, c_int) -> *mut c_void;
+    shmdt(*const c_void) -> c_int;
+    pthread_create(*mut libc::pthread_t, *const libc::pthread_attr_t, StartRoutine, *mut c_void) -> c_int;
+    dlopen(*const c_char, c_int) -> *mut c_void;
+    dlclose(*mut c_void) -> c_int;
+    fork() -> libc::pid_t;
+    _exit(c_int);
+    _dl_find_object(*mut c_void, *mut c_void) -> c_int;
+}
+
+/// One dlsym. Not a tail call: RTLD_NEXT finds the calling library by the return address.
+#[inline(never)]
+fn next(name: &CStr) -> *mut c_void {
+    // SAFETY: `name` is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if found.is_null() {
+        // A failed lookup leaves an error text that the program's own dlerror() would return.
+        // SAFETY: dlerror has no preconditions.
+        unsafe { libc::dlerror() };
+    }
+    core::hint::black_box(found)
+}
+
+#[cold]
+#[inline(never)]
+fn resolve_cold(slot: &AtomicPtr<c_void>) -> *mut c_void {
+    resolve();
+    slot.load(Ordering::Relaxed)
+}
+
+/// Looks up all functions once. Two threads that call this at the same time both look them up and store the same
+/// pointers; neither waits.
+pub fn resolve() {
+    let resolving = &block().resolving;
+    if RESOLVED.load(Ordering::Acquire) || resolving.get() {
+        return;
+    }
+    let _errno = errno::Saved::now();
+    resolving.set(true);
+    resolve_all();
+    resolving.set(false);
+    // Release pairs with the Acquire above: a thread that sees the flag sees the pointers.
+    RESOLVED.store(true, Ordering::Release);
+}
