@@ -5,13 +5,13 @@
 //! `cargo bench --bench detection`; CPU time of the classifying thread, without the making of the traces.
 //! `-- --check` makes a missed bar an error, `-- --objects N` takes fewer, `-- --only KIND` those of one class.
 
-#[path = "../tests/truth_suite/plan.rs"]
+#[path = "../tests/truth/detector/plan.rs"]
 #[allow(dead_code)]
 mod plan;
-#[path = "../tests/truth_suite/random.rs"]
+#[path = "../tests/truth/detector/random.rs"]
 #[allow(dead_code)]
 mod random;
-#[path = "../tests/truth_suite/trace.rs"]
+#[path = "../tests/truth/detector/trace.rs"]
 #[allow(dead_code)]
 mod trace;
 

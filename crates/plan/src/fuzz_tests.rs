@@ -1,7 +1,7 @@
 //! Random policy files: no panic, one answer, errors that can be shown, plans that cover their object.
 //!
 //! `NUMAMMA_FUZZ_SECONDS=600 NUMAMMA_FUZZ_SEED=7 cargo test -p numamma-plan fuzz` goes on for longer, from another seed.
-//! A file that fails is kept in tests/fuzz/corpus, where every later run begins.
+//! A file that fails is kept in tests/hostile/fuzz/corpus, where every later run begins.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::policy::{ObjectRule, Policy};
 use crate::{check, plain, plan};
 
-#[path = "../../../tests/fuzz/generate.rs"]
+#[path = "../../../tests/hostile/fuzz/generate.rs"]
 pub(crate) mod generate;
 
 use generate::Random;
@@ -22,7 +22,7 @@ const RUNS: usize = 2000;
 const NODES: [u32; 4] = [0, 1, 4, 7];
 
 fn corpus() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hostile/fuzz/corpus")
 }
 
 /// Policies that people wrote, and files that once failed.

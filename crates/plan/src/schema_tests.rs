@@ -146,5 +146,5 @@ fn schema_words_are_known_to_the_fuzzer() {
     words(&generated(), &mut found);
     let known = crate::fuzz_tests::generate::known();
     let unknown: Vec<&String> = found.iter().filter(|w| !known.contains(&w.as_str())).collect();
-    assert!(found.len() > 30 && unknown.is_empty(), "tests/fuzz/generate.rs does not know {unknown:?}");
+    assert!(found.len() > 30 && unknown.is_empty(), "tests/hostile/fuzz/generate.rs does not know {unknown:?}");
 }

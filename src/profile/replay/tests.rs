@@ -1,5 +1,5 @@
 //! Edge cases of the replay on assembled snippets; the label `ip` marks the sampled instruction. What the processor
-//! really does is compared in tests/replay_accuracy.rs.
+//! really does is compared in tests/truth/replay.rs.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,0 +1,9 @@
+//! `numamma profile` on real programs, from the outside: what the program shows to the world must be what it would be
+//! alone, and what the profile says must be what the program did.
+
+mod harness;
+
+mod content;
+mod endings;
+mod family;
+mod refusals;

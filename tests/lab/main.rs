@@ -1,0 +1,12 @@
+//! Tests on several nodes: each boots the NUMA lab (`tests/lab/lab`) and looks at the pages of programs in the guest.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod compare;
+mod mappings;
+mod path;
+mod phases;
+mod policies;
+mod reasons;
+mod smoke;

@@ -1,0 +1,11 @@
+//! The two preload libraries in real programs compiled here, on this machine. Placement on several nodes: tests/lab.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod apply;
+mod apply_phases;
+mod bound;
+mod matching;
+mod mpi;
+mod preload_profile;

@@ -1,0 +1,197 @@
+//! Compiles the test programs, runs them as a recorder would, and resolves addresses of the program.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use numamma_channel::reader::Channel;
+use numamma_channel::{Event, EventKind};
+use object::{Object, ObjectSymbol};
+
+/// The library under test: cargo puts it beside the test binaries or one directory up; the newer one counts.
+pub fn library() -> PathBuf {
+    const NAME: &str = "libnumamma_preload_profile.so";
+    let exe = std::env::current_exe().unwrap();
+    let beside = exe.ancestors().skip(1).take(2).map(|dir| dir.join(NAME));
+    let newest = beside.filter_map(|p| Some((p.metadata().ok()?.modified().ok()?, p))).max();
+    newest.unwrap_or_else(|| panic!("{NAME} is neither beside {} nor above: run cargo build", exe.display())).1
+}
+
+/// One compiler call.
+pub struct Build {
+    source: String,
+    flags: Vec<String>,
+    name: Option<String>,
+    libraries: Vec<PathBuf>,
+}
+
+impl Build {
+    pub fn new(source: &str) -> Build {
+        Build { source: source.into(), flags: vec!["-O2".into()], name: None, libraries: Vec::new() }
+    }
+
+    pub fn flags(mut self, flags: &[&str]) -> Build {
+        self.flags = flags.iter().map(|f| (*f).to_string()).collect();
+        self
+    }
+
+    /// A shared library of that name instead of a program.
+    pub fn library(mut self, name: &str) -> Build {
+        self.name = Some(name.into());
+        self
+    }
+
+    pub fn link(mut self, library: &Path) -> Build {
+        self.libraries.push(library.into());
+        self
+    }
+
+    pub fn build(self) -> PathBuf {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preloads/preload_profile").join(&self.source);
+        let compiler = if self.source.ends_with(".cpp") { "c++" } else { "cc" };
+        let mut command = Command::new(compiler);
+        command.args(&self.flags).args(["-g", "-Wall", "-fno-optimize-sibling-calls", "-fno-builtin-malloc"]);
+        command.args([
+            "-fno-builtin-free",
+            "-fno-builtin-realloc",
+            "-fno-builtin-calloc",
+            "-Wno-alloc-size-larger-than",
+        ]);
+        let out = match &self.name {
+            // Not position independent: addresses in events are those of the symbol table.
+            None => dir.join("program"),
+            Some(name) => dir.join(format!("lib{name}.so")),
+        };
+        let kind: &[&str] = if self.name.is_some() { &["-shared", "-fPIC"] } else { &["-no-pie", "-fno-pie"] };
+        command.args(kind).arg("-o").arg(&out).arg(source).args(&self.libraries).args(["-lpthread", "-ldl"]);
+        for library in &self.libraries {
+            command.arg(format!("-Wl,-rpath,{}", library.parent().unwrap().display()));
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+        out
+    }
+}
+
+/// What the recorder does besides waiting.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Gone {
+    /// Drains, and never says that a thread has gone.
+    Keep,
+    /// Drains, and says so for every thread that is not in /proc any more.
+    Report,
+    /// Drains only when the program has ended.
+    DrainAtEnd,
+}
+
+/// What came of a run.
+pub struct Run {
+    pub pid: u32,
+    pub events: Vec<Event>,
+    pub stacks: BTreeMap<u32, Vec<u64>>,
+    pub stdout: String,
+    pub lost: u64,
+    pub images: u32,
+    symbols: Vec<(Range<u64>, String)>,
+}
+
+pub fn run(program: &Path, args: &[&str]) -> Run {
+    run_with(program, args, false, Gone::Keep)
+}
+
+pub fn run_with(program: &Path, args: &[&str], follow: bool, gone: Gone) -> Run {
+    let mut channel = Channel::create(follow).unwrap();
+    let mut command = Command::new(program);
+    command.args(args).envs(channel.env()).env("LD_PRELOAD", library());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    channel.set_target(child.id());
+    let mut events = Vec::new();
+    let mut seen = BTreeSet::new();
+    let status = loop {
+        let ended = child.try_wait().unwrap();
+        if gone != Gone::DrainAtEnd || ended.is_some() {
+            let before = events.len();
+            channel.drain(&mut events);
+            seen.extend(events[before..].iter().map(|e| (e.pid, e.tid)));
+        }
+        if let Some(status) = ended {
+            break status;
+        }
+        if gone == Gone::Report {
+            seen.retain(|&(pid, tid)| {
+                let alive = Path::new(&format!("/proc/{pid}/task/{tid}")).exists();
+                if !alive {
+                    channel.thread_gone(pid, tid);
+                }
+                alive
+            });
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    };
+    let mut stdout = String::new();
+    std::io::Read::read_to_string(&mut child.stdout.take().unwrap(), &mut stdout).unwrap();
+    assert!(status.success(), "{status} {stdout}");
+    assert!(channel.attached());
+    let stacks = events.iter().map(stack).map(|id| (id, channel.stack(id).to_vec())).collect();
+    let (pid, lost, images) = (child.id(), channel.lost(), channel.images());
+    Run { pid, events, stacks, stdout, lost, images, symbols: symbols(program) }
+}
+
+fn symbols(program: &Path) -> Vec<(Range<u64>, String)> {
+    let data = std::fs::read(program).unwrap();
+    let file = object::File::parse(&*data).unwrap();
+    let functions = file.symbols().filter(|s| s.kind() == object::SymbolKind::Text && s.size() > 0);
+    functions.map(|s| (s.address()..s.address() + s.size(), s.name().unwrap().to_string())).collect()
+}
+
+impl Run {
+    pub fn allocations(&self) -> impl Iterator<Item = &Event> {
+        self.events.iter().filter(|e| matches!(e.what, EventKind::Alloc { .. }))
+    }
+
+    /// Function of the program that a return address lies in; `?` elsewhere.
+    pub fn function(&self, return_address: u64) -> String {
+        let at = return_address - 1;
+        self.symbols.iter().find(|(range, _)| range.contains(&at)).map_or("?".into(), |(_, name)| {
+            // gcc's clones: f.constprop.0, f.part.0
+            name.split('.').next().unwrap().to_string()
+        })
+    }
+
+    pub fn functions(&self, event: &Event) -> Vec<String> {
+        self.stacks[&stack(event)].iter().map(|&ra| self.function(ra)).collect()
+    }
+
+    /// Thread starts with their routine and stack.
+    pub fn thread_starts(&self) -> Vec<(Event, u64, Range<u64>)> {
+        let start = |e: &Event| match e.what {
+            EventKind::ThreadStart { start_routine, stack_low, stack_high } => {
+                Some((*e, start_routine, stack_low..stack_high))
+            }
+            _ => None,
+        };
+        self.events.iter().filter_map(start).collect()
+    }
+}
+
+/// Bytes of an allocation.
+pub fn size(event: &Event) -> u64 {
+    match event.what {
+        EventKind::Alloc { size, .. } => size,
+        _ => 0,
+    }
+}
+
+/// Stack id of an allocation.
+pub fn stack(event: &Event) -> u32 {
+    match event.what {
+        EventKind::Alloc { stack, .. } => stack,
+        _ => 0,
+    }
+}

@@ -1,0 +1,446 @@
+//! How true the block replay is: against single-stepped truth, and with real timer samples of programs that print
+//! where their data is. Both tests print a table to stderr (`--nocapture`).
+//!
+//! Programs are compiled from `tests/truth/replay/` at test time. Shares are judged, not counts, so a busy machine only
+//! makes the samples fewer.
+
+mod code;
+mod sample;
+mod step;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use self::step::{Trace, TrueAccess};
+use numamma::profile::model::Certainty;
+use numamma::profile::replay::{CodeSource, Outcome, ReplayAccess, Replayer};
+
+/// A compiled program; removed when dropped.
+struct Built(PathBuf);
+
+impl Drop for Built {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Compiles `source` of tests/truth/replay into the build's temporary directory. The name is unique, because the tests
+/// run at the same time and a running program cannot be overwritten.
+fn build(compiler: &str, source: &str, flags: &[&str], suffix: &str) -> Built {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("{source}.{}.{}{suffix}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let status = Command::new(compiler)
+        .args(flags)
+        .arg("-o")
+        .arg(&out)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/truth/replay").join(source))
+        .args(if source.ends_with(".f90") { &["-J", env!("CARGO_TARGET_TMPDIR")][..] } else { &[] })
+        .status()
+        .unwrap_or_else(|e| panic!("cannot run {compiler}: {e}"));
+    assert!(status.success(), "{compiler} {flags:?} {source} failed");
+    Built(out)
+}
+
+/// Shares found by comparing replays with the truth.
+#[derive(Default, Debug)]
+struct Score {
+    steps: u64,
+    /// Steps with an access within [`HORIZON`] before, not thread-local or a gather.
+    with_access: u64,
+    resolved: u64,
+    /// The cost carrier is the true nearest preceding access.
+    cost_true: u64,
+    cost_next: u64,
+    behind: u64,
+    behind_true: u64,
+    ahead: u64,
+    ahead_true: u64,
+    looped: u64,
+    looped_true: u64,
+    accesses: u64,
+    undecoded: u64,
+    spent: Duration,
+}
+
+impl Score {
+    /// Adds what was seen elsewhere in the same program.
+    fn add(&mut self, other: &Score) {
+        self.steps += other.steps;
+        self.with_access += other.with_access;
+        self.resolved += other.resolved;
+        self.cost_true += other.cost_true;
+        self.cost_next += other.cost_next;
+        self.behind += other.behind;
+        self.behind_true += other.behind_true;
+        self.ahead += other.ahead;
+        self.ahead_true += other.ahead_true;
+        self.looped += other.looped;
+        self.looped_true += other.looped_true;
+        self.accesses += other.accesses;
+        self.undecoded += other.undecoded;
+        self.spent += other.spent;
+    }
+}
+
+/// How far before and after a step its accesses are looked for.
+const HORIZON: usize = 400;
+
+fn nearest(trace: &Trace, t: usize) -> Option<(usize, &[TrueAccess])> {
+    let mut stack = None;
+    for k in (t.saturating_sub(HORIZON)..t).rev() {
+        let a = &trace.accesses[k];
+        if a.iter().any(|a| !a.stack) || (k + 1 == t && !a.is_empty()) {
+            return Some((k, a));
+        }
+        if !a.is_empty() && stack.is_none() {
+            stack = Some((k, &a[..]));
+        }
+    }
+    stack
+}
+
+fn is_true(trace: &Trace, t: usize, a: &ReplayAccess) -> bool {
+    let at = |k: usize| trace.regs[k].ip == a.ip;
+    let found = if a.ahead {
+        (t..(t + HORIZON).min(trace.regs.len())).find(|&k| at(k))
+    } else {
+        (t.saturating_sub(HORIZON)..t).rev().find(|&k| at(k))
+    };
+    found.is_some_and(|k| trace.accesses[k].iter().any(|x| x.addr == a.addr))
+}
+
+fn score(trace: &mut Trace) -> Score {
+    let mut s = Score::default();
+    let mut replayer = Replayer::new();
+    let mut out = Vec::new();
+    for t in HORIZON..trace.regs.len().saturating_sub(HORIZON) {
+        s.steps += 1;
+        let start = cpu_time();
+        let outcome = replayer.replay(&trace.regs[t], &mut trace.code, &mut out);
+        s.spent += cpu_time() - start;
+        if outcome == Outcome::Undecoded {
+            s.undecoded += 1;
+            continue;
+        }
+        s.accesses += out.len() as u64;
+        for a in &out {
+            let truth = u64::from(is_true(trace, t, a));
+            let (n, good) = match (a.certainty, a.ahead) {
+                (Certainty::Exact, false) => (&mut s.behind, &mut s.behind_true),
+                (Certainty::Exact, true) => (&mut s.ahead, &mut s.ahead_true),
+                (Certainty::Loop, _) => (&mut s.looped, &mut s.looped_true),
+                (Certainty::ObjectOnly, _) => continue,
+            };
+            *n += 1;
+            *good += truth;
+            if truth == 0 && std::env::var_os("REPLAY_DEBUG").is_some() && a.certainty == Certainty::Exact {
+                eprintln!("wrong at ip {:x}: {a:x?}", trace.regs[t].ip);
+            }
+        }
+        let Some((k, truth)) = nearest(trace, t) else { continue };
+        if truth.iter().any(|a| a.tls || a.vsib) {
+            continue;
+        }
+        s.with_access += 1;
+        let Some(carrier) = out.iter().find(|a| a.carries_cost) else {
+            if std::env::var_os("REPLAY_DEBUG").is_some() {
+                eprintln!("{outcome:?} at ip {:x}", trace.regs[t].ip);
+            }
+            continue;
+        };
+        s.resolved += 1;
+        s.cost_next += u64::from(carrier.ahead);
+        s.cost_true += u64::from(
+            carrier.ip == trace.regs[k].ip && (carrier.ahead || truth.iter().any(|a| a.addr == carrier.addr)),
+        );
+    }
+    s
+}
+
+/// CPU time of this thread: wall time would measure the machine's load.
+fn cpu_time() -> Duration {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: t is a live timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
+    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { f64::NAN } else { 100.0 * part as f64 / whole as f64 }
+}
+
+const STEP_HEADER: &str =
+    "truth by single-stepping                     steps resolved  its ip  of next  behind   ahead    loop accesses us";
+
+fn print(name: &str, s: &Score) {
+    eprintln!(
+        "{name:42} {:7} {:8.1} {:7.1} {:8.1} {:7.1} {:7.1} {:7.1} {:8.1} {:.1}",
+        s.steps,
+        share(s.resolved, s.with_access),
+        share(s.cost_true, s.resolved),
+        share(s.cost_next, s.resolved),
+        share(s.behind_true, s.behind),
+        share(s.ahead_true, s.ahead),
+        share(s.looped_true, s.looped),
+        s.accesses as f64 / s.steps as f64,
+        s.spent.as_secs_f64() * 1e6 / s.steps as f64,
+    );
+}
+
+/// Share of the addresses claimed exact that are.
+fn exact(s: &Score) -> f64 {
+    share(s.behind_true + s.ahead_true, s.behind + s.ahead)
+}
+
+/// Stepping is waited for this long; a busy machine makes traces shorter, which changes no share.
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// Code that is mostly branches: compilers and an interpreter. What is claimed must hold; how much can be claimed
+/// is only printed. (The prototype of design.md section 3.1 had 91 to 100 %.)
+#[test]
+fn stays_true_in_branchy_code() {
+    let cc1 = Command::new("g++").arg("-print-prog-name=cc1plus").output().expect("g++ runs").stdout;
+    let cc1 = String::from_utf8_lossy(&cc1).trim().to_string();
+    let preprocessed = build("g++", "map.cpp", &["-E"], ".ii");
+    let source = preprocessed.0.to_string_lossy();
+    let compile = [&*source, "-quiet", "-O2", "-o", "/dev/null"];
+    let loops = "d={}\nfor i in range(10**9): d[i%97]=str(i)+'x'; sorted(d.values())";
+    // Where in the compilation to look goes by how long it takes here.
+    let start = Instant::now();
+    assert!(Command::new(&cc1).args(compile).status().expect("cc1plus runs").success());
+    let whole = start.elapsed();
+    eprintln!("{STEP_HEADER}");
+    // Several places each: a single one may lie in one loop.
+    let at = |parts: [f64; 3]| parts.map(|part| whole.mul_f64(part));
+    for (name, program, args, delays) in [
+        ("cc1plus, parsing", cc1.as_str(), &compile[..], at([0.15, 0.25, 0.35])),
+        ("cc1plus, optimising", cc1.as_str(), &compile, at([0.55, 0.65, 0.75])),
+        ("python3", "python3", &["-c", loops], [100, 130, 160].map(Duration::from_millis)),
+    ] {
+        let mut s = Score::default();
+        for delay in delays {
+            let mut trace = step::trace(program, args, step::From::Delay(delay), 5_000, PATIENCE / 3);
+            s.add(&score(&mut trace));
+        }
+        print(name, &s);
+        assert!(exact(&s) >= 91.0, "{name}: {s:?}");
+        assert!(s.ahead_true as f64 >= 0.995 * s.ahead as f64, "{name}: what is ahead is decided: {s:?}");
+    }
+}
+
+#[test]
+fn agrees_with_single_stepped_truth() {
+    eprintln!("{STEP_HEADER}");
+    for (compiler, flags) in [
+        ("gcc", &["-O0", "-fopenmp"][..]),
+        ("gcc", &["-O2", "-fopenmp"]),
+        ("gcc", &["-O3", "-fopenmp"]),
+        ("gcc", &["-O3", "-march=native", "-fopenmp"]),
+        ("clang", &["-O2"]),
+    ] {
+        let program = build(compiler, "kernels.c", flags, "");
+        for kernel in ["triad", "gather", "chase", "stencil", "branchy"] {
+            step_one(&program.0, kernel, &format!("{kernel} {compiler} {}", flags.join(" ")));
+        }
+    }
+    step_one(&build("g++", "map.cpp", &["-O2"], "").0, "map", "map g++ -O2");
+    step_one(&build("g++", "map.cpp", &["-O0"], "").0, "map", "map g++ -O0");
+}
+
+fn step_one(program: &Path, kernel: &str, name: &str) {
+    let from = step::From::Breakpoint;
+    let mut trace = step::trace(&program.to_string_lossy(), &[kernel, "step"], from, 6_000, PATIENCE);
+    let s = score(&mut trace);
+    print(name, &s);
+    assert!(exact(&s) >= 97.0, "{name}: {s:?}");
+    assert!(s.ahead_true as f64 >= 0.995 * s.ahead as f64, "{name}: what is ahead is decided: {s:?}");
+    // -O0 loses pointers it loads into themselves, and branches on loaded values are not decidable.
+    let loops = !name.contains("-O0") && !["branchy", "map"].contains(&kernel);
+    // Fewer than this and the entry into the parallel region is a large part of them.
+    if loops && s.with_access >= 2_000 {
+        assert!(share(s.resolved, s.with_access) >= 95.0, "{name}: {s:?}");
+        assert!(share(s.cost_true, s.resolved) >= 97.0, "{name}: {s:?}");
+    }
+}
+
+/// What timer samples of one program gave.
+#[derive(Default, Debug)]
+struct Sampled {
+    samples: u64,
+    in_program: u64,
+    resolved: u64,
+    vsib: u64,
+    accesses: u64,
+    data: u64,
+    right_object: u64,
+    sliced: u64,
+    right_slice: u64,
+    cost: std::collections::BTreeMap<String, u64>,
+    micros: f64,
+}
+
+/// Addresses this near the stack pointer are the stack.
+const STACK_REACH: u64 = 64 << 10;
+
+fn judge(run: &mut sample::Run, written: &str) -> Sampled {
+    let mut s = Sampled::default();
+    let mut replayer = Replayer::new();
+    let mut out = Vec::new();
+    let mut spent = Duration::ZERO;
+    for (tid, regs) in &run.samples {
+        s.samples += 1;
+        if run.code.function_at(regs.ip).is_none_or(|f| f.key != code::PROGRAM) {
+            continue;
+        }
+        s.in_program += 1;
+        let start = cpu_time();
+        let outcome = replayer.replay(regs, &mut run.code, &mut out);
+        spent += cpu_time() - start;
+        s.resolved += u64::from(outcome == Outcome::Resolved);
+        s.vsib += u64::from(outcome == Outcome::Vsib);
+        let mut distinct: Vec<u64> = out.iter().map(|a| a.addr).collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        s.accesses += distinct.len() as u64;
+        for a in &out {
+            if a.addr.wrapping_sub(regs.gpr[4] - STACK_REACH) < 2 * STACK_REACH {
+                continue;
+            }
+            let object = run.ranges.iter().find(|r| r.tid.is_none() && r.holds(a.addr)).map(|r| r.name.as_str());
+            if a.carries_cost {
+                *s.cost.entry(object.unwrap_or("?").to_string()).or_default() += 1;
+            }
+            s.data += 1;
+            s.right_object += u64::from(object.is_some_and(|o| !a.write || o == written));
+            if a.certainty == Certainty::ObjectOnly {
+                continue;
+            }
+            let mut slices = run.ranges.iter().filter(|r| r.tid.is_some() && object == Some(&r.name)).peekable();
+            if slices.peek().is_some() {
+                s.sliced += 1;
+                s.right_slice += u64::from(slices.any(|r| r.tid == Some(*tid) && r.holds(a.addr)));
+            }
+        }
+    }
+    s.micros = spent.as_secs_f64() * 1e6 / s.in_program.max(1) as f64;
+    s
+}
+
+/// A program to sample and what must come out.
+struct Row {
+    compiler: &'static str,
+    source: &'static str,
+    flags: &'static [&'static str],
+    kernel: &'static str,
+    /// The one object that is written.
+    written: &'static str,
+    /// The objects the cost must land on, and the least share of it in percent.
+    cost: (&'static [&'static str], f64),
+    /// Least share with an address or, for vector gathers, an object.
+    resolved: f64,
+}
+
+const ROWS: [Row; 9] = {
+    const fn c(flags: &'static [&'static str], kernel: &'static str, cost: (&'static [&'static str], f64)) -> Row {
+        Row { compiler: "gcc", source: "kernels.c", flags, kernel, written: "a", cost, resolved: 95.0 }
+    }
+    const O2: &[&str] = &["-O2", "-fopenmp"];
+    const NATIVE: &[&str] = &["-O3", "-march=native", "-fopenmp"];
+    [
+        c(O2, "triad", (&["a", "b", "c"], 99.0)),
+        c(NATIVE, "triad", (&["a", "b", "c"], 99.0)),
+        c(O2, "gather", (&["b"], 90.0)),
+        // Vector gathers: the object from the base register.
+        c(&["-O3", "-mavx2", "-mtune=haswell", "-fopenmp"], "gather", (&["b"], 90.0)),
+        c(O2, "chase", (&["nodes"], 99.0)),
+        c(O2, "stencil", (&["a", "b"], 99.0)),
+        c(NATIVE, "stencil", (&["a", "b"], 99.0)),
+        Row {
+            compiler: "gfortran",
+            source: "stencil.f90",
+            flags: &["-O2", "-fopenmp"],
+            kernel: "",
+            written: "a",
+            cost: (&["a", "b"], 99.0),
+            resolved: 95.0,
+        },
+        Row {
+            compiler: "g++",
+            source: "map.cpp",
+            flags: &["-O2"],
+            kernel: "map",
+            written: "",
+            // The rest waits for the division by the bucket count, after reading it.
+            cost: (&["nodes", "buckets"], 85.0),
+            resolved: 90.0,
+        },
+    ]
+};
+
+/// Samples that may stray in any row: the start of a parallel region reads the master's stack.
+const STRAYS: u64 = 2;
+
+fn at_least(percent: f64, part: u64, whole: u64) -> bool {
+    (part + STRAYS) as f64 >= percent / 100.0 * whole as f64
+}
+
+/// The same for a share that is itself a property of the machine: two standard deviations of so few samples.
+fn at_least_about(percent: f64, part: u64, whole: u64) -> bool {
+    let (p, n) = (percent / 100.0, whole as f64);
+    (part + STRAYS) as f64 + 2.0 * (p * (1.0 - p) * n).sqrt() >= p * n
+}
+
+/// Samples below which a share says nothing; then the row is only printed.
+const ENOUGH: u64 = 150;
+
+#[test]
+fn names_the_right_objects_of_real_samples() {
+    eprintln!(
+        "real timer samples                         samples resolved gathers accesses object  slice  us   cost lands on"
+    );
+    for row in &ROWS {
+        if row.flags.contains(&"-mavx2") && !std::arch::is_x86_feature_detected!("avx2") {
+            eprintln!("SKIPPED {} {}: no AVX2 here", row.kernel, row.flags.join(" "));
+            continue;
+        }
+        let program = build(row.compiler, row.source, row.flags, "");
+        let args: Vec<&str> = [row.kernel, "1.2"].into_iter().filter(|a| !a.is_empty()).collect();
+        let mut run = match sample::sample(&program.0.to_string_lossy(), &args) {
+            Ok(run) => run,
+            Err(e) => {
+                eprintln!("SKIPPED all: {e}; set kernel.perf_event_paranoid to 2 or run with CAP_PERFMON");
+                return;
+            }
+        };
+        let s = judge(&mut run, row.written);
+        let kernel = if row.kernel.is_empty() { row.source } else { row.kernel };
+        check(&format!("{kernel} {} {}", row.compiler, row.flags.join(" ")), row, &s);
+    }
+}
+
+fn check(name: &str, row: &Row, s: &Sampled) {
+    let total: u64 = s.cost.values().sum();
+    let cost: Vec<String> = s.cost.iter().map(|(k, v)| format!("{k} {:.1} %", share(*v, total))).collect();
+    let (object, slice) = (share(s.right_object, s.data), share(s.right_slice, s.sliced));
+    eprintln!(
+        "{name:42} {:7} {:8.1} {:7.1} {:8.1} {object:6.1} {slice:6.1} {:5.1} {}",
+        s.in_program,
+        share(s.resolved, s.in_program),
+        share(s.vsib, s.in_program),
+        s.accesses as f64 / s.in_program.max(1) as f64,
+        s.micros,
+        cost.join(", ")
+    );
+    if s.in_program < ENOUGH {
+        eprintln!("NOT JUDGED {name}: only {} samples in the program of {}", s.in_program, s.samples);
+        return;
+    }
+    assert!(at_least(row.resolved, s.resolved + s.vsib, s.in_program), "{name}: {s:?}");
+    assert!(at_least(99.0, s.right_object, s.data), "{name}: {s:?}");
+    assert!(at_least(99.0, s.right_slice, s.sliced), "{name}: {s:?}");
+    let landed = row.cost.0.iter().filter_map(|o| s.cost.get(*o)).sum();
+    assert!(at_least_about(row.cost.1, landed, total), "{name}: {s:?}");
+}
