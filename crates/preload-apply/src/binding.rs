@@ -124,7 +124,7 @@ pub unsafe extern "C" fn pthread_create(
 ) -> c_int {
     {
         let _errno = errno::Saved::now();
-        crate::resolve::catch_up_now();
+        crate::matching::resolve::catch_up_now();
     }
     // SAFETY: C's contract of the attributes.
     if !ACTIVE.load(Ordering::Relaxed) || unsafe { binds_itself(attr) } {

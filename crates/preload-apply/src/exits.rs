@@ -7,7 +7,8 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use numamma_hook::{errno, real, unwind};
 
-use crate::{gate, report, resolve, state};
+use crate::matching::resolve;
+use crate::{gate, report, state};
 
 unsafe extern "C" {
     /// What at_quick_exit(3) calls.

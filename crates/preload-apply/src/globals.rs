@@ -10,9 +10,9 @@ use numamma_hook::say;
 use numamma_hook::sys::PAGE;
 use numamma_plan::plan::PagePlan;
 
-use crate::elf::{Elf, Kind, Symbol};
 use crate::kernel::Residency;
-use crate::loaded::Loaded;
+use crate::matching::elf::{Elf, Kind, Symbol};
+use crate::matching::modules::Loaded;
 use crate::place::{self, Part};
 use crate::state::{Rule, State, add};
 use crate::{check, cost, kernel, mover};

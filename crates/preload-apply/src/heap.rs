@@ -13,10 +13,11 @@ use numamma_hook::sys::{self, PAGE};
 use numamma_hook::{bootstrap_arena, errno, real};
 use numamma_plan::plan::{HUGE_PAGE, PagePlan};
 
+use crate::matching::call_sites;
 use crate::place::{self, Part};
 use crate::state::{self, State, add};
 use crate::table::{self, Placed};
-use crate::{arena, check, cost, gate, kernel, mover, observed, sites};
+use crate::{arena, check, cost, gate, kernel, mover, observed};
 
 type Ptr = *mut c_void;
 
@@ -37,7 +38,7 @@ unsafe fn place_matched(size: usize, align: usize, caller: &Caller) -> Option<Pt
     // What the C library allocates for us goes straight on: a rule for it would ask for it again and again.
     let _inside = ReentryGuard::enter()?;
     // SAFETY: the caller's promise.
-    let rule = unsafe { sites::find(caller, size, None) }?;
+    let rule = unsafe { call_sites::find(caller, size, None) }?;
     place_new(state::get()?, rule, size, align)
 }
 
@@ -49,7 +50,7 @@ unsafe fn place_matched(size: usize, align: usize, caller: &Caller) -> Option<Pt
 unsafe fn place_again(owner: usize, size: usize, caller: &Caller) -> Option<Ptr> {
     let _errno = errno::Saved::now();
     // SAFETY: the caller's promise.
-    let found = unsafe { sites::find(caller, size, Some(owner)) };
+    let found = unsafe { call_sites::find(caller, size, Some(owner)) };
     let state = state::get()?;
     match found.filter(|&rule| rule != owner) {
         Some(rule) => place_new(state, rule, size, 1),
@@ -194,7 +195,7 @@ pub unsafe extern "C" fn malloc(size: usize, ra: usize, cfa: usize, rbp: usize) 
     let next: Option<Malloc> = unsafe { core::mem::transmute(NEXT_MALLOC.load(Ordering::Relaxed)) };
     match next {
         // SAFETY: forwarded unchanged.
-        Some(next) if sites::boring(ra) => unsafe { next(size) },
+        Some(next) if call_sites::is_unmatched(ra) => unsafe { next(size) },
         // SAFETY: the caller as the stub saw it.
         _ => unsafe { malloc_slow(size, ra, cfa, rbp) },
     }
@@ -214,7 +215,7 @@ unsafe extern "C" fn malloc_slow(size: usize, ra: usize, cfa: usize, rbp: usize)
 pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
     unsafe {
-        if sites::boring(ra) {
+        if call_sites::is_unmatched(ra) {
             return real::calloc(count, size);
         }
         let bytes = count.checked_mul(size);
@@ -294,7 +295,7 @@ pub unsafe extern "C" fn posix_memalign(
 /// A placed object with the alignment asked for; wrong alignments are the real function's to refuse.
 #[inline(always)]
 unsafe fn aligned(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Option<Ptr> {
-    if sites::boring(ra) || !align.is_power_of_two() {
+    if call_sites::is_unmatched(ra) || !align.is_power_of_two() {
         return None;
     }
     // SAFETY: the caller as the stub saw it.
@@ -316,7 +317,7 @@ pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, r
         {
             return realloc_placed(&old, size, &Caller { ra, cfa, rbp });
         }
-        if sites::boring(ra) || (size == 0 && !ptr.is_null()) {
+        if call_sites::is_unmatched(ra) || (size == 0 && !ptr.is_null()) {
             return real::realloc(ptr, size);
         }
         match place_matched(size, 1, &Caller { ra, cfa, rbp }) {

@@ -19,17 +19,15 @@ mod backing;
 mod binding;
 mod check;
 mod cost;
-mod elf;
 mod exits;
 mod gate;
 mod globals;
 mod heap;
 mod hidden;
 mod kernel;
-mod lines;
-mod loaded;
 mod mapped;
 mod maps;
+mod matching;
 mod memory;
 mod migrate;
 mod mover;
@@ -39,17 +37,12 @@ mod place;
 mod populate;
 mod reasons;
 mod report;
-mod resolve;
-mod selection;
 mod shared;
-mod sites;
-mod sources;
 mod start;
 mod state;
 mod steps;
 mod table;
 mod tell;
-mod wanted;
 
 /// Our data never lies on the program's heap.
 #[global_allocator]

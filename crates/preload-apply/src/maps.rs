@@ -14,9 +14,10 @@ use numamma_plan::policy::Mode;
 
 use crate::backing::{Backing, Kind};
 use crate::mapped::{self, Mapped};
+use crate::matching::call_sites;
 use crate::place::{self, Part};
 use crate::state::{self, Rule, State, add};
-use crate::{check, cost, gate, mover, observed, sites};
+use crate::{check, cost, gate, mover, observed};
 
 type Ptr = *mut c_void;
 
@@ -45,12 +46,12 @@ pub unsafe extern "C" fn mmap(
         going(addr as usize, len);
     }
     let found = forward();
-    if found == FAILED || sites::boring(ra) {
+    if found == FAILED || call_sites::is_unmatched(ra) {
         return found;
     }
     let _errno = errno::Saved::now();
     // SAFETY: the caller as the stub saw it.
-    if let Some(rule) = unsafe { sites::find(&Caller { ra, cfa, rbp }, len, None) } {
+    if let Some(rule) = unsafe { call_sites::find(&Caller { ra, cfa, rbp }, len, None) } {
         place_mapping(rule, found as usize, len, Backing::of_mmap(prot, flags, fd));
     }
     found

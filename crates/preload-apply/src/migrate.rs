@@ -16,12 +16,13 @@ use crate::gate::{self, Shared, Step};
 use crate::globals::{self, Global, Standing};
 use crate::kernel::{self, Mode};
 use crate::mapped::{self, Mapped, Ticket};
+use crate::matching::resolve;
 use crate::mover::{LOOK_NS, program_ended};
 use crate::place::{self, Part};
 use crate::state::{State, add};
 use crate::steps::{Done, Goal, Pace, step_end};
 use crate::table::{self, Placed};
-use crate::{heap, maps, observed, phases, populate, resolve};
+use crate::{heap, maps, observed, phases, populate};
 
 /// Blocks that one step gives their policy, 1.5 to 3.3 us each: less than a step of moving pages.
 const STEP_BLOCKS: u64 = 256;

@@ -11,10 +11,11 @@ use numamma_hook::{errno, real, say, sys};
 
 use crate::gate::{self, Shared};
 use crate::kernel::{self, CpuMask};
+use crate::matching::resolve;
 use crate::migrate::Mover;
 use crate::state::{self, State};
 use crate::steps::Pace;
-use crate::{heap, phases, resolve, table};
+use crate::{heap, phases, table};
 
 /// Stack of the mover, bytes: it needs some 40 KiB, and glibc takes thread-local storage from it.
 const STACK: usize = 256 << 10;

@@ -26,7 +26,7 @@ pub fn finish() {
         return;
     }
     let _errno = errno::Saved::now();
-    crate::resolve::catch_up_now();
+    crate::matching::resolve::catch_up_now();
     match state.verbose {
         true => tell::every_rule(state),
         false => tell::missing_rules(state),

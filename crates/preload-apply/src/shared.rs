@@ -6,7 +6,8 @@ use numamma_hook::entry::Caller;
 use numamma_hook::{errno, real};
 
 use crate::backing::Backing;
-use crate::{mapped, maps, sites};
+use crate::matching::call_sites;
+use crate::{mapped, maps};
 
 type Ptr = *mut c_void;
 
@@ -17,13 +18,13 @@ type Ptr = *mut c_void;
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: forwarded unchanged.
     let found = unsafe { real::shmat(id, addr, flags) };
-    if found == libc::MAP_FAILED || sites::boring(ra) {
+    if found == libc::MAP_FAILED || call_sites::is_unmatched(ra) {
         return found;
     }
     let _errno = errno::Saved::now();
     let Some(len) = segment_len(id) else { return found };
     // SAFETY: the caller as the stub saw it.
-    if let Some(rule) = unsafe { sites::find(&Caller { ra, cfa, rbp }, len, None) } {
+    if let Some(rule) = unsafe { call_sites::find(&Caller { ra, cfa, rbp }, len, None) } {
         if flags & libc::SHM_REMAP != 0 {
             maps::going(found as usize, len);
         }

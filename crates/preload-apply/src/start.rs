@@ -22,11 +22,12 @@ use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind, Program
 use numamma_plan::threads::explicit_lists;
 use numamma_plan::{check, output, plan, ranks};
 
-use crate::elf::Elf;
 use crate::kernel::{self, Mode};
-use crate::selection::Selection;
+use crate::matching::elf::Elf;
+use crate::matching::rule_group::Selection;
+use crate::matching::{call_sites, resolve};
 use crate::state::{self, Placing, Rule, State};
-use crate::{arena, binding, heap, mover, phases, place, populate, report, resolve, sites, table, tell};
+use crate::{arena, binding, heap, mover, phases, place, populate, report, table, tell};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
 const EXIT_CONFIG: i32 = 78;
@@ -39,7 +40,7 @@ pub fn start() {
     heap::start();
     let policy = env::var_os("NUMAMMA_POLICY").filter(|p| !p.is_empty());
     let Some(policy) = policy else {
-        sites::publish(sites::Matcher::default());
+        call_sites::publish(call_sites::Matcher::default());
         return;
     };
     let hook = panic::take_hook();
@@ -55,8 +56,8 @@ pub fn start() {
         give_up(&policy, &why);
     }
     if state::get().is_none() {
-        // Nothing will ever match: let every call site become boring.
-        sites::publish(sites::Matcher::default());
+        // Nothing will ever match: every call site may be cached as unmatched.
+        call_sites::publish(call_sites::Matcher::default());
     }
 }
 

@@ -10,8 +10,8 @@ use numamma_plan::policy::{ObjectRule, Place, Policy, PolicyKind};
 use numamma_plan::reason::Reason;
 
 use crate::arena::Homes;
+use crate::matching::rule_group::Selection;
 use crate::observed::Seen;
-use crate::selection::Selection;
 
 /// Share of vm.max_map_count that all placed objects together may use: beyond the limit pthread_create and
 /// malloc of the program fail, so most of it must stay the program's.

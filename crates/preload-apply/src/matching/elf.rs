@@ -14,7 +14,7 @@ use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 
 use crate::kernel;
-use crate::wanted::{self, Wanted};
+use crate::matching::name_table::{self, Wanted};
 
 type Header = elf::FileHeader64<LittleEndian>;
 const LE: LittleEndian = LittleEndian;
@@ -185,7 +185,7 @@ impl Elf {
                         return;
                     }
                 }
-                let Some(name) = wanted::Name::read(strings, at) else { return };
+                let Some(name) = name_table::Name::read(strings, at) else { return };
                 let found = wanted.find(&name, symbol.kind, |index| visit(index, symbol));
                 if let (false, Kind::Function) = (found, symbol.kind)
                     && let Some(short) = name.before_dot()

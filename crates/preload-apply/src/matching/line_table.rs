@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use gimli::{AttributeValue, DebugLine, DebugLineOffset, EndianSlice, IncompleteLineProgram, LittleEndian};
 use numamma_plan::source::SourceLine;
 
-use crate::elf::Elf;
+use crate::matching::elf::Elf;
 
 /// Where distributions put debugging information that they cut off.
 const SEPARATE: &str = "/usr/lib/debug/.build-id";
@@ -233,8 +233,8 @@ mod tests {
         let path = std::env::current_exe().unwrap();
         let path = path.as_os_str().as_encoded_bytes();
         let here = u64::from(line!());
-        let wanted =
-            ["src/lines.rs:1", &format!("lines.rs:{here}"), "no_such.rs:7"].map(|t| SourceLine::parse(t).unwrap());
+        let wanted = ["matching/line_table.rs:1", &format!("line_table.rs:{here}"), "no_such.rs:7"]
+            .map(|t| SourceLine::parse(t).unwrap());
         let lines = look_up(path, &wanted).unwrap().expect("tests have line tables");
         let [first, own, missing] = &lines.found[..] else { panic!("three were asked for") };
         assert!(first.file && first.code.is_empty() && first.near.0.is_none() && first.near.1 > Some(1));

@@ -8,9 +8,9 @@ use core::cell::UnsafeCell;
 
 use numamma_plan::source::SourceLine;
 
-use crate::lines::{self, Found, Lines};
-use crate::loaded::Loaded;
-use crate::sites::{Ranges, merged};
+use crate::matching::call_sites::{Ranges, merged};
+use crate::matching::line_table::{self, Found, Lines};
+use crate::matching::modules::Loaded;
 
 /// Libraries whose frames are passed, by the start of their file name.
 const WRAPPERS: [&[u8]; 7] =
@@ -56,7 +56,7 @@ pub unsafe fn find(wanted: &[SourceLine], modules: &[Loaded]) -> Sources {
             continue;
         }
         if !known.iter().any(|(path, _)| *path == module.path) {
-            known.push((module.path.clone(), lines::look_up(&module.path, wanted)));
+            known.push((module.path.clone(), line_table::look_up(&module.path, wanted)));
         }
         match known.iter().find(|(path, _)| *path == module.path).map(|(_, read)| read) {
             Some(Ok(Some(lines))) => {

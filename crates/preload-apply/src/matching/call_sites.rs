@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use numamma_hook::entry::Caller;
 use numamma_hook::{stackbounds, unwind};
 
+use crate::matching::rule_group::Selection;
 use crate::phases;
-use crate::selection::Selection;
 
 /// Frames a rule may have, and the walk's length.
 const MAX_FRAMES: usize = 16;
@@ -22,17 +22,17 @@ const RELAY_FRAMES: usize = 4;
 /// Entries of the cache: 8 KiB, a quarter of a level 1 cache; programs have tens of hot call sites.
 const CACHE: usize = 1024;
 
-static BORING: [AtomicUsize; CACHE] = [const { AtomicUsize::new(0) }; CACHE];
+static UNMATCHED: [AtomicUsize; CACHE] = [const { AtomicUsize::new(0) }; CACHE];
 
 #[inline(always)]
 fn slot(ra: usize) -> &'static AtomicUsize {
     // Low bits differ within a function, higher ones between modules.
-    &BORING[(ra ^ (ra >> 10)) % CACHE]
+    &UNMATCHED[(ra ^ (ra >> 10)) % CACHE]
 }
 
 /// No rule begins at return address `ra`: the fast path of every hook.
 #[inline(always)]
-pub fn boring(ra: usize) -> bool {
+pub fn is_unmatched(ra: usize) -> bool {
     slot(ra).load(Ordering::Relaxed) == ra
 }
 
@@ -215,8 +215,8 @@ pub fn publish(mut matcher: Matcher) {
     matcher.sites.sort_by_key(|s| core::cmp::Reverse(s.frames.len()));
     matcher.begins = matcher.beginnings();
     MATCHER.store(Box::into_raw(Box::new(matcher)), Ordering::Release);
-    // What was boring may be the beginning of a rule now.
-    BORING.iter().for_each(|s| s.store(0, Ordering::Relaxed));
+    // An unmatched return address may begin a rule now.
+    UNMATCHED.iter().for_each(|s| s.store(0, Ordering::Relaxed));
 }
 
 fn matcher() -> Option<&'static Matcher> {
@@ -225,7 +225,7 @@ fn matcher() -> Option<&'static Matcher> {
 }
 
 /// Without a policy nothing is ever interesting.
-fn nothing_to_do(ra: usize) -> bool {
+fn cache_if_unmatched(ra: usize) -> bool {
     match matcher() {
         // Before start-up is complete: decide nothing for later.
         None => true,
@@ -249,8 +249,8 @@ fn nothing_to_do(ra: usize) -> bool {
 #[cold]
 #[inline(never)]
 pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option<usize> {
-    crate::resolve::catch_up(caller.ra);
-    if nothing_to_do(caller.ra) {
+    crate::matching::resolve::catch_up(caller.ra);
+    if cache_if_unmatched(caller.ra) {
         return None;
     }
     let matcher = matcher()?;
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_rule_wins_and_the_rest_is_boring() {
+    fn the_longest_rule_wins_and_the_rest_is_cached_as_unmatched() {
         let sites = sites(
             &[("a", "", ""), ("b", "", ""), ("c", "", "")],
             vec![vec![at(0x10_0000)], vec![at(0x20_0000), Frame::Any], vec![]],
@@ -374,8 +374,8 @@ mod tests {
         assert_eq!(find(0x20_0000), None, "its second frame cannot be seen");
         assert_eq!(find(0x30_0000), None);
         assert_eq!(find(0x40_0000), None, "the program's frame cannot be seen");
-        assert!(boring(0x30_0000) && !boring(0x10_0000) && !boring(0x20_0000));
-        assert!(!boring(0x40_0000), "whoever calls through the profile preload is not boring for good");
+        assert!(is_unmatched(0x30_0000) && !is_unmatched(0x10_0000) && !is_unmatched(0x20_0000));
+        assert!(!is_unmatched(0x40_0000), "a caller in the profile preload is never cached as unmatched");
         assert!(known_module(0x20_0000) && !known_module(0x30_0000));
     }
 }

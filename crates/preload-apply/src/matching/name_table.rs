@@ -3,7 +3,7 @@
 //! Nearly all names differ from all wanted ones in their first eight bytes already, and are not read any further. The
 //! others are hashed eight bytes at a time while their end is looked for, and only a name with a wanted hash is compared.
 
-use crate::elf::Kind;
+use crate::matching::elf::Kind;
 
 /// Slots per name: at this load three of four names that are not wanted meet an empty slot at once.
 const SLOTS_PER_NAME: usize = 4;

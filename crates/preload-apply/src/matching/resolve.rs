@@ -7,13 +7,13 @@ use numamma_plan::callsite;
 use numamma_plan::policy::Phase;
 use numamma_plan::source::SourceLine;
 
-use crate::elf::{Elf, Kind, Symbol};
 use crate::globals;
-use crate::loaded::{self, Loaded};
-use crate::sites::{self, Frame, Matcher, Site, Target};
-use crate::sources::{self, Sources};
+use crate::matching::call_sites::{self, Frame, Matcher, Site, Target};
+use crate::matching::elf::{Elf, Kind, Symbol};
+use crate::matching::modules::{self, Loaded};
+use crate::matching::name_table::Wanted;
+use crate::matching::source_lines::{self, Sources};
 use crate::state::{self, State};
-use crate::wanted::Wanted;
 
 /// A library was loaded and its objects are not placed yet.
 static PENDING: AtomicBool = AtomicBool::new(false);
@@ -32,7 +32,7 @@ pub fn pending() -> bool {
 
 /// Resolves now if a library was loaded and `ra` shows that its code runs (so the loader is done with it).
 pub fn catch_up(ra: usize) {
-    if PENDING.load(Ordering::Relaxed) && !sites::known_module(ra) {
+    if PENDING.load(Ordering::Relaxed) && !call_sites::known_module(ra) {
         now();
     }
 }
@@ -117,7 +117,7 @@ enum Purpose<'a> {
 }
 
 fn resolve(state: &'static State) -> Vec<(String, bool)> {
-    let mut modules = loaded::all();
+    let mut modules = modules::all();
     // SAFETY: this thread holds BUSY.
     let seen = unsafe { &mut *SEEN.0.get() };
     modules.iter_mut().for_each(|m| m.follow_links(seen));
@@ -131,7 +131,7 @@ fn resolve(state: &'static State) -> Vec<(String, bool)> {
     }
     let lines: Vec<_> = targets(state).filter_map(|t| line(state, t)).collect();
     // SAFETY: this thread holds BUSY.
-    let Sources { calls, wrappers, problems } = unsafe { sources::find(&lines, &modules) };
+    let Sources { calls, wrappers, problems } = unsafe { source_lines::find(&lines, &modules) };
     let mut calls = calls.into_iter();
     let sites = targets(state).filter_map(|target| match line(state, target) {
         Some(_) => Some(Site { target, frames: vec![Frame::In(calls.next()?)], wrapped: true }),
@@ -140,7 +140,7 @@ fn resolve(state: &'static State) -> Vec<(String, bool)> {
     let sites = sites.collect();
     let relay = modules.iter().find(|m| PROFILE_PRELOADS.contains(&m.file_name())).map(|m| (m.start, m.end));
     let places = modules.iter().map(|m| (m.start, m.end)).collect();
-    sites::publish(Matcher { sites, modules: places, relay, wrappers, begins: None });
+    call_sites::publish(Matcher { sites, modules: places, relay, wrappers, begins: None });
     *seen = modules;
     problems
 }
