@@ -6,6 +6,8 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use numamma_kernel::mappings::map_wiped_on_fork;
+
 use crate::sys;
 
 static INACTIVE: AtomicU64 = AtomicU64::new(0);
@@ -23,13 +25,7 @@ pub fn get() -> u64 {
 pub fn set(value: u64) -> bool {
     let mut word = WORD.load(Ordering::Acquire);
     if core::ptr::eq(word, &raw const INACTIVE) {
-        let Some(page) = sys::map_anonymous(sys::PAGE) else { return false };
-        // SAFETY: the page is ours and empty.
-        if !unsafe { sys::advise(page, sys::PAGE, libc::MADV_WIPEONFORK) } {
-            // SAFETY: nobody has seen the page.
-            unsafe { sys::unmap(page, sys::PAGE) };
-            return false;
-        }
+        let Some(page) = map_wiped_on_fork(sys::PAGE) else { return false };
         // Release pairs with the Acquire above; a loser of the race keeps one unused page.
         match WORD.compare_exchange(word, page.cast(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => word = page.cast(),

@@ -16,7 +16,6 @@ pub mod alloc;
 pub mod blocked_signal;
 pub mod bootstrap_arena;
 pub mod entry;
-pub mod errno;
 pub mod fork_wiped;
 pub mod message;
 pub mod modules;
@@ -24,6 +23,7 @@ pub mod real;
 pub mod reentry;
 pub mod stackbounds;
 pub mod static_tls;
-pub mod sys;
 pub mod thread_start;
 pub mod unwind;
+
+pub use numamma_kernel::{errno, sys};

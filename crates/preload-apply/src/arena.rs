@@ -14,14 +14,15 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use numamma_kernel::mappings;
 
-use numamma_hook::sys::PAGE;
+use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::PagePlan;
 use numamma_plan::policy::PolicyKind;
 
 use crate::place::{self, Part};
 use crate::state::{Rule, State};
-use crate::{binding, check, cost, kernel, mover};
+use crate::{binding, check, cost, mover};
 
 /// Address space set aside, once the first small object is to be placed. Not memory: nothing is readable before it is
 /// handed out. Where that much is refused (`ulimit -v`), small objects are not placed.
@@ -363,7 +364,7 @@ fn extent(state: &'static State, home: &Home) -> Option<usize> {
     let fresh = Extent { rule: index, node, placing, waiting: false };
     let mut plan = fresh.plan(state)?;
     let part = Part { first: 0, pages: plan.pages };
-    let done = if place::fit(state, index, &mut plan) && kernel::make_usable(start, EXTENT) {
+    let done = if place::fit(state, index, &mut plan) && mappings::make_usable(start, EXTENT) {
         cost::measure(&rule.counters, || place::apply(&plan, start, part, node, false))
     } else {
         Err(libc::ENOMEM)
@@ -387,12 +388,12 @@ fn reserve() -> bool {
     if RESERVING.swap(true, Ordering::AcqRel) {
         return LENGTH.load(Ordering::Acquire) > 0;
     }
-    let table = kernel::reserve(REGION / SLAB * size_of::<AtomicUsize>());
-    let (Some(table), Some(region)) = (table, kernel::reserve(REGION + EXTENT)) else {
+    let table = mappings::reserve(REGION / SLAB * size_of::<AtomicUsize>());
+    let (Some(table), Some(region)) = (table, mappings::reserve(REGION + EXTENT)) else {
         REFUSED.store(true, Ordering::Relaxed);
         return false;
     };
-    if !kernel::make_usable(table, REGION / SLAB * size_of::<AtomicUsize>()) {
+    if !mappings::make_usable(table, REGION / SLAB * size_of::<AtomicUsize>()) {
         REFUSED.store(true, Ordering::Relaxed);
         return false;
     }

@@ -7,7 +7,8 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use numamma_hook::sys::PAGE;
+use numamma_kernel::sys::PAGE;
+use numamma_kernel::{meminfo, smaps};
 
 /// TMPFS_MAGIC and HUGETLBFS_MAGIC of linux/magic.h.
 const TMPFS: i64 = 0x0102_1994;
@@ -132,8 +133,7 @@ fn default_huge() -> usize {
     if known != 0 {
         return known;
     }
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let found = text.lines().find_map(|l| kib(l.strip_prefix("Hugepagesize:")?));
+    let found = meminfo::field(&meminfo::read(), "Hugepagesize:").map(|bytes| bytes as usize);
     let found = found.filter(|b| b.is_power_of_two()).unwrap_or(DEFAULT_HUGE);
     KNOWN.store(found, Ordering::Relaxed);
     found
@@ -141,24 +141,8 @@ fn default_huge() -> usize {
 
 /// Bytes of the pages of the mapping that holds `address`, by /proc/self/smaps.
 fn kernel_page(address: usize) -> Option<usize> {
-    let text = std::fs::read("/proc/self/smaps").ok()?;
-    let mut inside = false;
-    for line in text.split(|&b| b == b'\n').filter_map(|l| core::str::from_utf8(l).ok()) {
-        if let Some(size) = line.strip_prefix("KernelPageSize:").filter(|_| inside) {
-            return kib(size).filter(|b| b.is_power_of_two());
-        }
-        let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
-        let hex = |text: &str| usize::from_str_radix(text, 16).ok();
-        if let Some((start, end)) = range.and_then(|(a, b)| hex(a).zip(hex(b))) {
-            inside = (start..end).contains(&address);
-        }
-    }
-    None
-}
-
-/// `  2048 kB` in bytes.
-fn kib(text: &str) -> Option<usize> {
-    text.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
+    let found = smaps::own().into_iter().find(|m| (m.start..m.end).contains(&address));
+    found.map(|m| m.page_bytes).filter(|bytes| bytes.is_power_of_two())
 }
 
 #[cfg(test)]

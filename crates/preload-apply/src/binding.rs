@@ -9,6 +9,8 @@
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use numamma_kernel::affinity;
+use numamma_kernel::affinity::CpuMask;
 
 use numamma_hook::thread_start::{self, Started};
 use numamma_hook::{errno, real, say, sys};
@@ -17,7 +19,6 @@ use numamma_plan::places;
 use numamma_plan::policy::{Bind, Threads};
 use numamma_plan::threads::{bound_node, node_of_cpus};
 
-use crate::kernel::{self, CpuMask};
 use crate::state::{self, State};
 
 /// Variables by which users bind OpenMP threads.
@@ -79,14 +80,9 @@ fn why_not(machine: &Machine) -> Option<String> {
     if let Some(name) = BINDERS.iter().find(|name| std::env::var_os(name).is_some()) {
         return Some(format!("{name} is set"));
     }
-    let allowed = kernel::affinity()?;
-    let missing = machine.online.iter().find(|&&cpu| !holds(&allowed, cpu));
+    let allowed = CpuMask::of_thread(0)?;
+    let missing = machine.online.iter().find(|&&cpu| !allowed.contains(cpu));
     missing.map(|cpu| format!("the process may not use CPU {cpu}, so somebody bound it already"))
-}
-
-/// Whether a mask holds a CPU.
-pub fn holds(mask: &CpuMask, cpu: u32) -> bool {
-    mask.get(cpu as usize / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
 }
 
 /// Binds the calling thread as thread number `rank`.
@@ -102,7 +98,7 @@ fn bind(rank: u32) {
         }
         (None, None) => return,
     };
-    if kernel::set_affinity(cpus).is_ok() {
+    if CpuMask::of(cpus).apply().is_ok() {
         block().node.set(node.map_or(0, |n| n + 1));
     }
 }
@@ -157,6 +153,6 @@ unsafe fn binds_itself(attr: *const libc::pthread_attr_t) -> bool {
 /// of the list when it runs on none of them.
 pub fn local_node(state: &State, nodes: &[u32]) -> u32 {
     let bound = block().node.get().checked_sub(1);
-    let node = bound.or_else(|| kernel::current_cpu().and_then(|cpu| state.machine.node_of_cpu(cpu)));
+    let node = bound.or_else(|| affinity::current_cpu().and_then(|cpu| state.machine.node_of_cpu(cpu)));
     node.filter(|n| nodes.contains(n)).or_else(|| nodes.first().copied()).unwrap_or(0)
 }

@@ -6,14 +6,15 @@
 //! inode number (mm/shmem.c, to spread small files), hugetlb pages count in their own size. Kernels before 6.7 cut the sum to 32 bits, which matters when M is no power of two.
 
 use core::ffi::c_int;
+use numamma_kernel::pages::BATCH;
+use numamma_kernel::{maps, pagemap, pages};
 
-use numamma_hook::sys::PAGE;
+use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
 
 use crate::hidden;
-use crate::kernel::{self, BATCH};
 use crate::place::{self, Part};
-use crate::reasons::{self, Reasons, Tally};
+use crate::reasons::{Reasons, Tally};
 use crate::state::{Counters, add};
 
 /// 2 MiB pages in units of 4 KiB, as a shift.
@@ -152,7 +153,7 @@ fn count(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Found {
         if status.iter().any(|s| *s < 0) {
             let mut words = [0; BATCH];
             reasons.words(pages, &mut words);
-            let away = words.iter().zip(status).filter(|(word, now)| **now < 0 && reasons::swapped(**word));
+            let away = words.iter().zip(status).filter(|(word, now)| **now < 0 && pagemap::swapped(**word));
             wide.swapped += away.count() as u64;
         }
     });
@@ -203,7 +204,7 @@ fn for_each_batch(start: usize, end: usize, wake: bool, mut visit: impl FnMut(&[
             *page = at + i * PAGE;
         }
         let (pages, status) = (&pages[..count.min(BATCH)], &mut status[..count.min(BATCH)]);
-        let nodes_of = if wake { hidden::page_nodes } else { kernel::page_nodes };
+        let nodes_of = if wake { hidden::page_nodes } else { pages::page_nodes };
         if nodes_of(pages, status).is_err() {
             status.fill(-libc::ENOENT);
         }
@@ -246,7 +247,7 @@ fn settle(start: usize, len: usize, wanted: impl Fn(usize) -> Option<u32>) {
             }
         }
         if count > 0 {
-            kernel::move_to(&wrong[..count], &target[..count]);
+            pages::move_to(&wrong[..count], &target[..count]);
         }
     });
 }
@@ -279,7 +280,7 @@ pub fn expected(mappings: &[Mapping], nodes: &[u32], address: usize, order: u32,
     nodes.get(offset % nodes.len().max(1)).copied()
 }
 
-/// A line of /proc/self/maps.
+/// A mapping as interleaving counts its pages.
 pub struct Mapping {
     start: usize,
     end: usize,
@@ -290,37 +291,33 @@ pub struct Mapping {
 }
 
 impl Mapping {
+    /// The mappings of this process.
     pub fn read() -> Vec<Mapping> {
-        let text = std::fs::read("/proc/self/maps").unwrap_or_default();
-        text.split(|&b| b == b'\n').filter_map(|line| Mapping::parse(core::str::from_utf8(line).ok()?)).collect()
+        maps::parse(&maps::read_own()).map(|m| Mapping::from(&m)).collect()
     }
+}
 
-    /// `start-end perms offset dev inode path`
-    fn parse(line: &str) -> Option<Mapping> {
-        let mut words = line.split_ascii_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let hex = |text: &str| usize::from_str_radix(text, 16).ok();
-        let (start, end) = (hex(start)?, hex(end)?);
-        let shared = words.next()?.ends_with('s');
-        let offset = hex(words.next()?)?;
-        let inode: usize = words.nth(1)?.parse().ok()?;
-        let page_offset = if inode == 0 { start / PAGE } else { offset / PAGE };
-        Some(Mapping { start, end, page_offset, bias: if shared { inode } else { 0 } })
+impl From<&maps::Mapping<'_>> for Mapping {
+    fn from(m: &maps::Mapping<'_>) -> Mapping {
+        let page_offset = if m.inode == 0 { m.start } else { m.offset } / PAGE;
+        Mapping { start: m.start, end: m.end, page_offset, bias: if m.shared { m.inode } else { 0 } }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use numamma_kernel::mappings;
     use numamma_plan::policy::{Huge, Mode};
 
     #[test]
-    fn lines_of_maps() {
-        let file = Mapping::parse("55a0c000-55a0d000 rw-p 00003000 fe:01 1234   /bin/x y").unwrap();
+    fn mappings_count_from_their_file_or_address() {
+        let of = |line: &str| Mapping::from(&maps::parse_line(line).unwrap());
+        let file = of("55a0c000-55a0d000 rw-p 00003000 fe:01 1234   /bin/x y");
         assert_eq!((file.start, file.end, file.page_offset), (0x55a0c000, 0x55a0d000, 3));
-        let heap = Mapping::parse("55a0d000-55a2e000 rw-p 00000000 00:00 0      [heap]").unwrap();
+        let heap = of("55a0d000-55a2e000 rw-p 00000000 00:00 0      [heap]");
         assert_eq!(heap.page_offset, 0x55a0d);
-        let shm = Mapping::parse("7f00-9f00 rw-s 00002000 00:01 77   /dev/shm/a b").unwrap();
+        let shm = of("7f00-9f00 rw-s 00002000 00:01 77   /dev/shm/a b");
         assert_eq!((file.bias, heap.bias, shm.bias, shm.page_offset), (0, 0, 77, 2));
     }
 
@@ -340,7 +337,7 @@ mod tests {
     #[test]
     fn touched_pages_are_present_and_on_node_0_here() {
         let len = 64 * PAGE;
-        let base = kernel::map_aligned(len, PAGE).unwrap();
+        let base = mappings::map_aligned(len, PAGE).unwrap();
         for page in 0..10 {
             // SAFETY: the mapping is ours and writable.
             unsafe { ((base + page * PAGE) as *mut u8).write(1) };

@@ -7,6 +7,8 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use std::time::Instant;
 
+use numamma_kernel::policy::{self, Mode};
+
 use crate::state::{Counters, add};
 
 #[repr(C)]
@@ -17,8 +19,16 @@ struct Calls {
 
 numamma_hook::static_tls!(fn calls() -> Calls, "numamma_apply_calls");
 
-/// Notes a call of mbind by this thread.
-pub fn note_mbind() {
+/// [`policy::mbind`], counted for [`measure`].
+///
+/// # Errors
+/// As [`policy::mbind`].
+pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bool) -> Result<(), c_int> {
+    note_mbind();
+    policy::mbind(start, len, mode, nodes, move_pages)
+}
+
+fn note_mbind() {
     let calls = &calls().mbind;
     calls.set(calls.get() + 1);
 }

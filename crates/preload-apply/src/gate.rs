@@ -22,10 +22,9 @@
 //! signals, so that it is never its own thread it waits for. *exec* and *exit_group* end the mover with the process.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+use numamma_kernel::{futex, mappings};
 
 use numamma_hook::{say, sys};
-
-use crate::kernel;
 
 /// Sleep between two looks at a step that is in the way, ns: a part of the millisecond or two that a step takes.
 const LOOK_NS: u64 = 50_000;
@@ -60,7 +59,7 @@ static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Makes the page, before the first phase can begin; false when the kernel cannot.
 pub fn start() -> bool {
-    let Some(page) = kernel::map_forgotten_by_forks(sys::PAGE) else { return false };
+    let Some(page) = mappings::map_wiped_on_fork(sys::PAGE) else { return false };
     // All zero is a valid state: nothing is going on.
     SHARED.store(page.cast(), Ordering::Release);
     if let Some(shared) = shared() {
@@ -129,7 +128,7 @@ pub fn wait(start: usize, end: usize) {
 fn over(shared: &Shared, step: u32) {
     let mut waited = 0;
     while shared.step.load(Ordering::Acquire) == step {
-        kernel::sleep_on(&shared.step, step, LOOK_NS);
+        futex::wait(&shared.step, step, LOOK_NS);
         waited += LOOK_NS;
         if waited > DEAD_NS {
             if shared.stopped.swap(1, Ordering::AcqRel) == 0 {

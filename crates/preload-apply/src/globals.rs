@@ -5,17 +5,18 @@
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use numamma_kernel::pages;
+use numamma_kernel::pages::Residency;
 
 use numamma_hook::say;
-use numamma_hook::sys::PAGE;
+use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::PagePlan;
 
-use crate::kernel::Residency;
 use crate::matching::elf::{Elf, Kind, Symbol};
 use crate::matching::modules::Loaded;
 use crate::place::{self, Part};
 use crate::state::{Rule, State, add};
-use crate::{check, cost, kernel, mover};
+use crate::{check, cost, mover};
 
 /// One placed global.
 pub struct Global {
@@ -245,7 +246,7 @@ fn place_part(module: &Loaded, global: &Global, part: Part, residency: &mut Resi
         let file = Part { first: part.first, pages: split_page - part.first };
         place::apply(&global.plan, global.base, file, 0, true)?;
         // Without MADV_POPULATE_WRITE (before 5.14) pages that are only read stay in the page cache.
-        kernel::populate_write(start, split - start);
+        pages::populate_write(start, split - start);
     }
     let rest = Part { first: split_page, pages: part.first + part.pages - split_page };
     let touched = split < end && residency.any(split, end, limit);

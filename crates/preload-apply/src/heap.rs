@@ -6,18 +6,19 @@
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use numamma_kernel::mappings;
 
 use numamma_hook::entry::Caller;
 use numamma_hook::reentry::ReentryGuard;
-use numamma_hook::sys::{self, PAGE};
 use numamma_hook::{bootstrap_arena, errno, real};
+use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::plan::{HUGE_PAGE, PagePlan};
 
 use crate::matching::call_sites;
 use crate::place::{self, Part};
 use crate::state::{self, State, add};
 use crate::table::{self, Placed};
-use crate::{arena, check, cost, gate, kernel, mover, observed};
+use crate::{arena, check, cost, gate, mover, observed};
 
 type Ptr = *mut c_void;
 
@@ -104,7 +105,7 @@ fn map_placed(state: &'static State, index: usize, size: usize, align: usize) ->
     let huge = if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE };
     let block = plan.block_pages().unwrap_or(0);
     rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
-    let Some(address) = kernel::map_aligned(len, align.max(huge)) else {
+    let Some(address) = mappings::map_aligned(len, align.max(huge)) else {
         state.give_mappings(plan.run_count());
         return None;
     };

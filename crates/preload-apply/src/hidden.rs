@@ -7,12 +7,13 @@
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU8, Ordering};
+use numamma_kernel::pages;
+use numamma_kernel::pages::BATCH;
 use std::fs;
 
-use numamma_hook::errno;
+use numamma_kernel::errno;
 
-use crate::kernel::{self, BATCH};
-use crate::reasons::{self, Reasons};
+use numamma_kernel::pagemap::{self, Pagemap};
 
 /// Whether the system can hide pages (what it has hidden stays so when it is told to stop); looked up once, without a lock that
 /// a forked child could find held.
@@ -31,9 +32,9 @@ fn hides() -> bool {
 /// Node of each page of `pages`, which follow one another, at most [`BATCH`]; a negative errno where there is none. Touches
 /// those that are hidden, nothing else.
 pub fn page_nodes(pages: &[usize], status: &mut [c_int]) -> Result<(), c_int> {
-    kernel::page_nodes(pages, status)?;
+    pages::page_nodes(pages, status)?;
     if hides() && status.contains(&-libc::ENOENT) && bring_back(pages, status) {
-        kernel::page_nodes(pages, status)?;
+        pages::page_nodes(pages, status)?;
     }
     Ok(())
 }
@@ -41,11 +42,11 @@ pub fn page_nodes(pages: &[usize], status: &mut [c_int]) -> Result<(), c_int> {
 /// True when there was something to bring back.
 fn bring_back(pages: &[usize], status: &[c_int]) -> bool {
     let mut words = [0; BATCH];
-    Reasons::default().words(pages, &mut words);
+    Pagemap::default().read(pages, &mut words);
     let (mut remote, mut count) = ([libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; BATCH], 0);
     for ((&page, &now), &word) in pages.iter().zip(status).zip(&words) {
         if now == -libc::ENOENT
-            && reasons::present(word)
+            && pagemap::present(word)
             && let Some(next) = remote.get_mut(count)
         {
             *next = libc::iovec { iov_base: page as *mut c_void, iov_len: 1 };
@@ -65,11 +66,12 @@ fn bring_back(pages: &[usize], status: &[c_int]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use numamma_hook::sys::PAGE;
+    use numamma_kernel::mappings;
+    use numamma_kernel::sys::PAGE;
 
     #[test]
     fn only_pages_that_exist_are_brought_back() {
-        let base = kernel::map_aligned(4 * PAGE, PAGE).unwrap();
+        let base = mappings::map_aligned(4 * PAGE, PAGE).unwrap();
         let pages: Vec<usize> = (0..4).map(|page| base + page * PAGE).collect();
         // SAFETY: the mapping is ours and writable.
         unsafe { (pages[1] as *mut u8).write(1) };

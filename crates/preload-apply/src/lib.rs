@@ -24,7 +24,6 @@ mod gate;
 mod globals;
 mod heap;
 mod hidden;
-mod kernel;
 mod mapped;
 mod maps;
 mod matching;

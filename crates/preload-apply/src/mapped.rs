@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use numamma_hook::sys::PAGE;
+use numamma_kernel::sys::PAGE;
 
 use crate::backing::Backing;
 use crate::place::Part;

@@ -7,8 +7,8 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 
 use numamma_hook::entry::Caller;
-use numamma_hook::sys::PAGE;
 use numamma_hook::{errno, real, say};
+use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::{Layout, PagePlan};
 use numamma_plan::policy::Mode;
 

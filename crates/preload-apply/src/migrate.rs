@@ -5,16 +5,18 @@
 //! meanwhile makes it start over, and what the older one wanted is forgotten where the newer one wants something else.
 //! What it may touch and when: [`crate::gate`].
 
+use crate::cost;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
+use numamma_kernel::policy::Mode;
+use numamma_kernel::{clock, futex};
 
-use numamma_hook::sys::{self, PAGE};
+use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::plan::{Layout, PagePlan};
 
 use crate::arena::{self, EXTENT_BYTES, Extent};
 use crate::gate::{self, Shared, Step};
 use crate::globals::{self, Global, Standing};
-use crate::kernel::{self, Mode};
 use crate::mapped::{self, Mapped, Ticket};
 use crate::matching::resolve;
 use crate::mover::{LOOK_NS, program_ended};
@@ -294,10 +296,10 @@ impl Mover {
                 return false;
             }
             let stop = step_end(at, end);
-            let began = kernel::clock_ns();
+            let began = clock::monotonic_ns();
             let mut done = Done::default();
             let there = self.step(owner, at, stop, || done = goal.step(at, stop));
-            let worked = kernel::clock_ns().saturating_sub(began);
+            let worked = clock::monotonic_ns().saturating_sub(began);
             if let Some(statistics) = statistics {
                 add(&statistics.moved, done.moved);
                 add(&statistics.failed, done.failed);
@@ -315,11 +317,11 @@ impl Mover {
     /// Rests after enough work; phases whose time has come begin meanwhile, and interrupt.
     fn rest(&mut self, worked_ns: u64) {
         let Some(ns) = self.pace.worked(worked_ns) else { return };
-        kernel::sleep_on(&self.shared.requests, self.seen, ns);
+        futex::wait(&self.shared.requests, self.seen, ns);
         if sys::pid() == self.state.pid {
             phases::begin_due();
         }
-        let now = kernel::clock_ns();
+        let now = clock::monotonic_ns();
         if now.saturating_sub(self.looked_ns) > LOOK_NS {
             self.looked_ns = now;
             self.ended = program_ended();
@@ -336,7 +338,7 @@ fn policy(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Result<(),
         populate::keep_apart(plan, base, start, len);
     }
     if plan.layout == Layout::Default || populates {
-        return kernel::mbind(start, len, Mode::Default, &[], false);
+        return cost::mbind(start, len, Mode::Default, &[], false);
     }
     place::apply(plan, base, part, node, false)
 }

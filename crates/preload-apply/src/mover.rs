@@ -6,11 +6,12 @@
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
+use numamma_kernel::affinity::CpuMask;
+use numamma_kernel::{clock, futex};
 
 use numamma_hook::{errno, real, say, sys};
 
 use crate::gate::{self, Shared};
-use crate::kernel::{self, CpuMask};
 use crate::matching::resolve;
 use crate::migrate::Mover;
 use crate::state::{self, State};
@@ -37,7 +38,7 @@ pub fn request() {
         return;
     }
     if shared.running.swap(1, Ordering::SeqCst) == 1 {
-        kernel::wake(&shared.requests);
+        futex::wake_all(&shared.requests);
     } else if !create() {
         shared.running.store(0, Ordering::SeqCst);
         static SAID: AtomicBool = AtomicBool::new(false);
@@ -58,7 +59,7 @@ static AT_START: AtStart = AtStart(core::cell::UnsafeCell::new(None));
 /// Remembers the CPUs the process may use; before any phase can begin.
 pub fn start() {
     // SAFETY: start-up, see above.
-    unsafe { *AT_START.0.get() = kernel::affinity() };
+    unsafe { *AT_START.0.get() = CpuMask::of_thread(0) };
 }
 
 /// Creates the thread, detached, all signals blocked (glibc keeps its own two open, which setuid needs).
@@ -97,7 +98,7 @@ unsafe extern "C" fn body(_: *mut c_void) -> *mut c_void {
         &*AT_START.0.get()
     };
     if let Some(mask) = mask {
-        kernel::set_mask(mask);
+        let _ = mask.apply();
     }
     if let (Some(shared), Some(state)) = (gate::shared(), state::get()) {
         run(shared, state);
@@ -124,7 +125,7 @@ fn run(shared: &'static Shared, state: &'static State) {
         resolve::catch_up_now();
         let seen = shared.requests.load(Ordering::SeqCst);
         let ticket = phases::last_ticket();
-        let (looked_ns, again) = (kernel::clock_ns(), Cell::new(false));
+        let (looked_ns, again) = (clock::monotonic_ns(), Cell::new(false));
         let mut mover = Mover { state, shared, seen, pace, looked_ns, again, ended: false };
         mover.policies();
         mover.pages();
@@ -132,7 +133,7 @@ fn run(shared: &'static Shared, state: &'static State) {
         pace = mover.pace;
         if again && !interrupted && tries < TRIES {
             tries += 1;
-            kernel::sleep_on(&shared.requests, seen, RETRY_NS);
+            futex::wait(&shared.requests, seen, RETRY_NS);
             continue;
         }
         tries = 0;
@@ -157,7 +158,7 @@ fn another(shared: &Shared, state: &State, seen: u32) -> bool {
             return true;
         }
         if let Some(ns) = next.filter(|_| !program_ended()) {
-            kernel::sleep_on(&shared.requests, seen, ns.min(LOOK_NS));
+            futex::wait(&shared.requests, seen, ns.min(LOOK_NS));
             continue;
         }
         shared.running.store(0, Ordering::SeqCst);

@@ -7,12 +7,12 @@
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::borrow::Cow;
 
+use numamma_kernel::affinity::CpuMask;
 use numamma_plan::plan::PagePlan;
 use numamma_plan::policy::PolicyKind;
 use numamma_plan::threads::node_of_cpus;
 
 use crate::binding;
-use crate::kernel;
 use crate::state::{Placing, Rule, State};
 
 /// Nodes of a rule's blocks as the threads were seen; null until then, leaked afterwards.
@@ -79,8 +79,8 @@ fn nodes_of_threads(state: &State, count: usize) -> Option<Vec<u32>> {
         return None;
     }
     let node = |&thread: &i32| {
-        let mask = kernel::affinity_of(thread)?;
-        let cpus: Vec<u32> = state.machine.online.iter().copied().filter(|&c| binding::holds(&mask, c)).collect();
+        let mask = CpuMask::of_thread(thread)?;
+        let cpus: Vec<u32> = state.machine.online.iter().copied().filter(|&c| mask.contains(c)).collect();
         node_of_cpus(&cpus, &state.machine)
     };
     threads.iter().take(count).map(node).collect()

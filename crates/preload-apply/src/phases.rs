@@ -9,10 +9,10 @@
 use core::ffi::{CStr, c_char};
 use core::fmt::Write as _;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use numamma_kernel::clock::monotonic_ns;
 
 use numamma_hook::{errno, say, sys};
 
-use crate::kernel::clock_ns;
 use crate::state::{self, State, add};
 use crate::{gate, mover};
 
@@ -84,7 +84,7 @@ pub fn start(state: &'static State) {
         return;
     }
     let statistics = declared.iter().map(|_| Statistics::default()).collect();
-    let all = Phases { statistics, start_ns: clock_ns(), tickets: AtomicU64::new(0) };
+    let all = Phases { statistics, start_ns: monotonic_ns(), tickets: AtomicU64::new(0) };
     PHASES.store(Box::into_raw(Box::new(all)), Ordering::Release);
     let listed = |index| state.rules.iter().any(|r| r.placings.iter().any(|p| p.phase == Some(index)));
     if !(0..declared.len()).any(listed) {
@@ -104,7 +104,7 @@ fn begin(index: usize, how: How) {
     let (Some(state), Some(phases)) = (state::get(), phases()) else { return };
     let Some(found) = phases.statistics.get(index) else { return };
     let ticket = phases.tickets.fetch_add(1, Ordering::AcqRel) + 1;
-    let now = clock_ns().saturating_sub(phases.start_ns);
+    let now = monotonic_ns().saturating_sub(phases.start_ns);
     if found.begun.fetch_add(1, Ordering::Relaxed) == 0 {
         found.first_ns.store(now, Ordering::Relaxed);
     }
@@ -130,7 +130,7 @@ fn begin(index: usize, how: How) {
 /// Begins the phases whose time has come; nanoseconds until the next one.
 pub fn begin_due() -> Option<u64> {
     let (state, phases) = (state::get()?, phases()?);
-    let now = clock_ns().saturating_sub(phases.start_ns);
+    let now = monotonic_ns().saturating_sub(phases.start_ns);
     let mut next: Option<u64> = None;
     let mut order: Vec<(u64, usize)> = Vec::new();
     for (index, phase) in state.policy.phases.iter().enumerate() {
@@ -199,7 +199,7 @@ pub fn last_ticket() -> u64 {
 /// Everything that phases up to `ticket` wanted has been done. Those that have been replaced everywhere stay unfinished.
 pub fn finished(state: &'static State, ticket: u64) {
     let Some(phases) = phases() else { return };
-    let now = clock_ns().saturating_sub(phases.start_ns);
+    let now = monotonic_ns().saturating_sub(phases.start_ns);
     for (index, found) in phases.statistics.iter().enumerate() {
         let holds = || state.rules.iter().any(|r| r.placing().and_then(|p| p.phase) == Some(index));
         if found.ticket.load(Ordering::Acquire) <= ticket && found.unfinished.load(Ordering::Acquire) && holds() {

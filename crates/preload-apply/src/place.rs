@@ -1,14 +1,16 @@
 //! Putting one range where its plan says.
 
+use crate::cost;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use numamma_kernel::pages;
+use numamma_kernel::policy::Mode;
 
 use numamma_hook::say;
-use numamma_hook::sys::PAGE;
+use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::{Layout, PagePlan};
 use numamma_plan::policy::Huge;
 
-use crate::kernel::{self, Mode};
 use crate::state::State;
 use crate::{check, populate};
 
@@ -77,14 +79,14 @@ pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: 
     }
     match plan.huge {
         Huge::Keep => {}
-        Huge::Split => kernel::huge_pages(start, len, false),
-        Huge::Want => kernel::huge_pages(start, len, true),
+        Huge::Split => pages::huge_pages(start, len, false),
+        Huge::Want => pages::huge_pages(start, len, true),
     }
     match plan.layout {
         Layout::Default => Ok(()),
-        Layout::Bind => kernel::mbind(start, len, Mode::Bind, &plan.nodes, resident),
+        Layout::Bind => cost::mbind(start, len, Mode::Bind, &plan.nodes, resident),
         Layout::Preferred => prefer(start, len, &plan.nodes, resident),
-        Layout::Local => kernel::mbind(start, len, Mode::Preferred, &[node], resident),
+        Layout::Local => cost::mbind(start, len, Mode::Preferred, &[node], resident),
         Layout::Interleave | Layout::Weighted => {
             in_turn(plan.layout, start, len, &plan.nodes, resident)?;
             if resident {
@@ -96,7 +98,7 @@ pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: 
         Layout::Blocks(..) if plan.populates() => populate::blocks(plan, base, part),
         Layout::Blocks(..) => plan.runs_of(part.first, part.pages).try_for_each(|run| {
             let Some(&node) = plan.nodes.get(run.node as usize) else { return Ok(()) };
-            kernel::mbind(at(run.first), run.pages as usize * PAGE, Mode::Preferred, &[node], resident)
+            cost::mbind(at(run.first), run.pages as usize * PAGE, Mode::Preferred, &[node], resident)
         }),
     }
 }
@@ -105,7 +107,7 @@ pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: 
 fn prefer(start: usize, len: usize, nodes: &[u32], resident: bool) -> Result<(), c_int> {
     let (Some(first), several) = (nodes.first(), nodes.len() > 1) else { return Ok(()) };
     if several {
-        match kernel::mbind(start, len, Mode::PreferredMany, nodes, resident) {
+        match cost::mbind(start, len, Mode::PreferredMany, nodes, resident) {
             Err(libc::EINVAL) => {
                 static SAID: AtomicBool = AtomicBool::new(false);
                 if !SAID.swap(true, Ordering::Relaxed) {
@@ -117,7 +119,7 @@ fn prefer(start: usize, len: usize, nodes: &[u32], resident: bool) -> Result<(),
             done => return done,
         }
     }
-    kernel::mbind(start, len, Mode::Preferred, &[*first], resident)
+    cost::mbind(start, len, Mode::Preferred, &[*first], resident)
 }
 
 /// The kernel does not know weighted interleaving: weights count as 1 from then on.
@@ -130,7 +132,7 @@ pub fn weighted(layout: Layout) -> bool {
 
 fn in_turn(layout: Layout, start: usize, len: usize, nodes: &[u32], resident: bool) -> Result<(), c_int> {
     if weighted(layout) {
-        match kernel::mbind(start, len, Mode::WeightedInterleave, nodes, resident) {
+        match cost::mbind(start, len, Mode::WeightedInterleave, nodes, resident) {
             Err(libc::EINVAL) => {
                 if !UNWEIGHTED.swap(true, Ordering::Relaxed) {
                     say!("weighted-interleave needs Linux 6.9: pages are interleaved without weights");
@@ -139,7 +141,7 @@ fn in_turn(layout: Layout, start: usize, len: usize, nodes: &[u32], resident: bo
             done => return done,
         }
     }
-    kernel::mbind(start, len, Mode::Interleave, nodes, resident)
+    cost::mbind(start, len, Mode::Interleave, nodes, resident)
 }
 
 /// The first error that the kernel refused placement with; 0: none yet.

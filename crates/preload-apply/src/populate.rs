@@ -6,13 +6,14 @@
 //! last two the object is kept without huge pages unless its blocks are made of whole ones.
 
 use core::ffi::c_int;
+use numamma_kernel::pages;
+use numamma_kernel::policy::TaskPolicy;
 
-use numamma_hook::sys::PAGE;
 use numamma_hook::{errno, say};
+use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::{HUGE_PAGE, PagePlan};
 use numamma_plan::policy::{Huge, Mode, ObjectRule};
 
-use crate::kernel::{self, TaskPolicy};
 use crate::place::Part;
 use crate::{check, memory, place};
 
@@ -27,7 +28,7 @@ pub fn start(objects: &mut [ObjectRule]) {
     if !objects.iter().any(|r| core::iter::once(&r.place).chain(r.phases.values()).any(|p| p.mode == Some(ON))) {
         return;
     }
-    let why = if !kernel::can_populate() {
+    let why = if !pages::can_populate() {
         "needs Linux 5.14 (MADV_POPULATE_WRITE)"
     } else if TaskPolicy::now().is_none_or(|now| now.set().is_err()) {
         "needs get_mempolicy and set_mempolicy, which a filter refuses"
@@ -57,7 +58,7 @@ pub fn blocks(plan: &PagePlan<'_>, base: usize, part: Part) -> Result<(), c_int>
 pub fn keep_apart(plan: &PagePlan<'_>, base: usize, start: usize, len: usize) {
     let whole = plan.block_pages().is_some_and(|b| (b * PAGE as u64).is_multiple_of(HUGE_PAGE));
     if !(whole && (base as u64).is_multiple_of(HUGE_PAGE)) && plan.huge != Huge::Split {
-        kernel::huge_pages(start, len, false);
+        pages::huge_pages(start, len, false);
     }
 }
 
@@ -68,7 +69,7 @@ pub fn fill(plan: &PagePlan<'_>, base: usize, part: Part) -> Result<(), c_int> {
         let Some(&node) = plan.nodes.get(run.node as usize) else { return Ok(()) };
         TaskPolicy::prefer(node)?;
         // Short memory, or a range that is not writable: the object is left to first touch from here on.
-        let done = kernel::populate_write(base + run.first as usize * PAGE, run.pages as usize * PAGE);
+        let done = pages::populate_write(base + run.first as usize * PAGE, run.pages as usize * PAGE);
         if done { Ok(()) } else { Err(errno::get()) }
     });
     if let Err(error) = before.set() {
@@ -80,13 +81,14 @@ pub fn fill(plan: &PagePlan<'_>, base: usize, part: Part) -> Result<(), c_int> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use numamma_kernel::mappings;
     use numamma_plan::order::Order;
     use numamma_plan::plan::Layout;
 
     #[test]
     fn all_pages_exist_and_the_threads_policy_is_as_before() {
         let len = 64 * PAGE;
-        let base = kernel::map_aligned(len, PAGE).unwrap();
+        let base = mappings::map_aligned(len, PAGE).unwrap();
         let layout = Layout::Blocks(3, Order::Cyclic);
         let plan = PagePlan { pages: 64, nodes: vec![0].into(), layout, huge: Huge::Keep, mode: ON };
         TaskPolicy::prefer(0).unwrap();
@@ -95,13 +97,13 @@ mod tests {
         assert_eq!(blocks(&plan, base, Part { first: 0, pages: 64 }), Ok(()));
         let pages: Vec<usize> = (0..64).map(|i| base + i * PAGE).collect();
         let mut status = [-1; 64];
-        kernel::page_nodes(&pages, &mut status).unwrap();
+        pages::page_nodes(&pages, &mut status).unwrap();
         assert_eq!(status, [0; 64]);
         assert_eq!(TaskPolicy::now(), before);
         let all = PagePlan { pages: 1 << 40, ..plan };
         assert_eq!(blocks(&all, base, Part { first: 0, pages: 1 << 40 }), Err(NO_MEMORY));
         let beyond = PagePlan { pages: 128, ..all };
-        let (past, pages) = (kernel::reserve(len).unwrap(), 64);
+        let (past, pages) = (mappings::reserve(len).unwrap(), 64);
         assert!(blocks(&beyond, past, Part { first: 0, pages }).is_err(), "not writable");
         assert_eq!(TaskPolicy::now(), before);
         TaskPolicy::default().set().unwrap();

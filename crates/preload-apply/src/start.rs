@@ -3,6 +3,8 @@
 //! Everything that goes wrong here is one line on stderr and an unplaced run; with NUMAMMA_STRICT=1 it ends
 //! the program before `main` instead, which is the only exit this library knows.
 
+use crate::cost;
+use numamma_kernel::policy::Mode;
 use std::env;
 use std::ffi::OsString;
 use std::fs;
@@ -13,8 +15,8 @@ use std::path::PathBuf;
 use core::sync::atomic::{AtomicI64, AtomicU64};
 
 use numamma_hook::message;
-use numamma_hook::sys::{self, PAGE};
 use numamma_hook::{errno, modules, real, say};
+use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::callsite::file_name;
 use numamma_plan::machine::Machine;
 use numamma_plan::nodes::{self, Available};
@@ -22,7 +24,6 @@ use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind, Program
 use numamma_plan::threads::explicit_lists;
 use numamma_plan::{check, output, plan, ranks};
 
-use crate::kernel::{self, Mode};
 use crate::matching::elf::Elf;
 use crate::matching::rule_group::Selection;
 use crate::matching::{call_sites, resolve};
@@ -185,7 +186,7 @@ fn load(path: OsString) -> Result<(), String> {
         pid: sys::pid(),
         verbose: flag("NUMAMMA_VERBOSE"),
         mappings: AtomicI64::new(0),
-        others: AtomicU64::new(state::mappings_now()),
+        others: AtomicU64::new(numamma_kernel::maps::count_own()),
         counted_at: AtomicU64::new(0),
     });
     binding::start(state);
@@ -278,7 +279,7 @@ fn placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Result<Pla
 fn probe(rules: &[Rule]) -> Result<(), String> {
     let Some(node) = rules.iter().flat_map(|r| &r.placings).find_map(|p| p.nodes.first()) else { return Ok(()) };
     let Some(page) = sys::map_anonymous(PAGE) else { return Ok(()) };
-    let tried = kernel::mbind(page as usize, PAGE, Mode::Preferred, &[*node], false);
+    let tried = cost::mbind(page as usize, PAGE, Mode::Preferred, &[*node], false);
     let known = if flag("NUMAMMA_STRICT") { know_words(rules, page as usize) } else { Ok(()) };
     // SAFETY: the page is ours.
     unsafe { sys::unmap(page, PAGE) };
@@ -304,7 +305,7 @@ fn know_words(rules: &[Rule], page: usize) -> Result<(), String> {
     for (kind, mode, since) in words {
         let mut places = rules.iter().flat_map(|r| r.placings.iter().map(move |p| (r, p)));
         let Some((rule, placing)) = places.find(|(_, p)| p.place.policy == kind) else { continue };
-        if kernel::mbind(page, PAGE, mode, &placing.nodes, false) == Err(libc::EINVAL) {
+        if cost::mbind(page, PAGE, mode, &placing.nodes, false) == Err(libc::EINVAL) {
             return Err(format!("object {}: {} needs Linux {since}", rule.rule.name(), kind.word()));
         }
     }

@@ -205,7 +205,7 @@ impl State {
             return;
         }
         self.counted_at.store(used.saturating_add(wanted), Ordering::Relaxed);
-        self.others.store(mappings_now().saturating_sub(used), Ordering::Relaxed);
+        self.others.store(numamma_kernel::maps::count_own().saturating_sub(used), Ordering::Relaxed);
     }
 
     /// Plan of an object of rule `index` in its place number `placing`. Allocates nothing: it is made for every placed
@@ -236,7 +236,7 @@ impl State {
 
     /// This process writes the report (a forked child has another pid and keeps quiet).
     pub fn reports(&self) -> bool {
-        self.report.is_some() && numamma_hook::sys::pid() == self.pid
+        self.report.is_some() && numamma_kernel::sys::pid() == self.pid
     }
 
     /// Takes `wanted` mappings out of the budget instead of `old` ones; what would be left when that is too much.
@@ -267,15 +267,4 @@ impl State {
     pub fn used_mappings(&self) -> u64 {
         self.mappings.load(Ordering::Relaxed).max(0) as u64
     }
-}
-
-/// Mappings this process has.
-pub fn mappings_now() -> u64 {
-    use std::io::Read;
-    let Ok(mut file) = std::fs::File::open("/proc/self/maps") else { return 0 };
-    let (mut buffer, mut lines) = ([0_u8; 4096], 0);
-    while let Ok(got @ 1..) = file.read(&mut buffer) {
-        lines += buffer.iter().take(got).filter(|&&b| b == b'\n').count() as u64;
-    }
-    lines
 }

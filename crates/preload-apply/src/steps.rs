@@ -2,9 +2,11 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
+use numamma_kernel::pages;
+use numamma_kernel::pages::BATCH;
 
 use numamma_hook::say;
-use numamma_hook::sys::PAGE;
+use numamma_kernel::sys::PAGE;
 use numamma_plan::machine::Thp;
 use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
 use numamma_plan::policy::Huge;
@@ -12,7 +14,6 @@ use numamma_plan::policy::Huge;
 use crate::backing::{Backing, Kind};
 use crate::check::{HUGE_SHIFT, Mapping, Width, expected, turn_order};
 use crate::hidden;
-use crate::kernel::{self, BATCH};
 use crate::place::Part;
 use crate::{memory, populate};
 
@@ -122,7 +123,7 @@ impl<'a> Goal<'a> {
         let split =
             self.huge && self.order == 0 && if huge { !self.keep || !self.agrees(pages, status) } else { !whole };
         if split {
-            kernel::split_huge_page(start + PAGE.min(end - start - PAGE));
+            pages::split_huge_page(start + PAGE.min(end - start - PAGE));
         }
         let order = if huge && self.keep { HUGE_SHIFT } else { self.order };
         let first = self.wrong(pages, status, order);
@@ -132,8 +133,8 @@ impl<'a> Goal<'a> {
             if left.count == 0 {
                 break;
             }
-            kernel::move_to(left.pages(), left.nodes());
-            if kernel::page_nodes(pages, status).is_err() {
+            pages::move_to(left.pages(), left.nodes());
+            if pages::page_nodes(pages, status).is_err() {
                 break;
             }
             left = self.wrong(pages, status, order);
@@ -210,6 +211,7 @@ mod tests {
     use numamma_plan::policy::Mode;
 
     use super::*;
+    use numamma_kernel::mappings;
 
     #[test]
     fn steps_end_at_huge_pages() {
@@ -248,20 +250,20 @@ mod tests {
     #[test]
     fn populating_blocks_makes_their_pages() {
         let len = 8 * PAGE;
-        let base = kernel::map_aligned(len, PAGE).unwrap();
+        let base = mappings::map_aligned(len, PAGE).unwrap();
         let layout = Layout::Blocks(3, numamma_plan::order::Order::Cyclic);
         let plan = PagePlan { pages: 8, nodes: vec![0].into(), layout, huge: Huge::Keep, mode: Mode::Populate };
         Goal::new(&plan, base, 0, Thp::Never).step(base + 2 * PAGE, base + 5 * PAGE);
         let pages: Vec<usize> = (0..8).map(|page| base + page * PAGE).collect();
         let mut status = [0; 8];
-        kernel::page_nodes(&pages, &mut status).unwrap();
+        pages::page_nodes(&pages, &mut status).unwrap();
         assert_eq!(status.map(|s| s == 0), [false, false, true, true, true, false, false, false]);
     }
 
     #[test]
     fn pages_on_plan_stay_and_pages_of_a_missing_node_are_counted() {
         let len = 8 * PAGE;
-        let base = kernel::map_aligned(len, PAGE).unwrap();
+        let base = mappings::map_aligned(len, PAGE).unwrap();
         for page in 0..5 {
             // SAFETY: the mapping is ours and writable.
             unsafe { ((base + page * PAGE) as *mut u8).write(page as u8 + 1) };

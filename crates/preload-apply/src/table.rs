@@ -19,7 +19,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use numamma_hook::sys;
+use numamma_kernel::sys;
 
 const BITS: u32 = 12;
 const WIDTH: usize = 1 << BITS;

@@ -3,6 +3,7 @@
 //! The loader maps only what a program needs to run; names of locals and the symbol table are in the file
 //! alone. One pass over the symbols serves all wanted names. A file that cannot be read has no symbols.
 
+use numamma_kernel::pages;
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,7 +14,6 @@ use object::LittleEndian;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 
-use crate::kernel;
 use crate::matching::name_table::{self, Wanted};
 
 type Header = elf::FileHeader64<LittleEndian>;
@@ -171,8 +171,8 @@ impl Elf {
     pub fn find(&self, wanted: &Wanted<'_>, mut visit: impl FnMut(usize, Symbol)) {
         let Some((symbols, strings)) = self.tables().filter(|_| !wanted.is_empty()) else { return };
         // All of both will be read: one call costs less than a page fault every 64 KiB.
-        kernel::populate_read(symbols.as_ptr() as usize, size_of_val(symbols));
-        kernel::populate_read(strings.as_ptr() as usize, strings.len());
+        pages::populate_read(symbols.as_ptr() as usize, size_of_val(symbols));
+        pages::populate_read(strings.as_ptr() as usize, strings.len());
         let mut credit = CREDIT;
         Elf::each(
             symbols,
@@ -200,7 +200,7 @@ impl Elf {
 impl Drop for Elf {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `open`; results of the methods are not kept beyond it.
-        unsafe { numamma_hook::sys::unmap(self.data.as_ptr().cast_mut().cast(), self.data.len()) };
+        unsafe { numamma_kernel::sys::unmap(self.data.as_ptr().cast_mut().cast(), self.data.len()) };
     }
 }
 

@@ -1,0 +1,111 @@
+//! /proc/PID/maps: the mappings of a process.
+//!
+//! ```text
+//! 55a0c000-55a0d000 rw-p 00003000 fe:01 1234                    /bin/program
+//! start    end      perm offset   device inode                  path, may contain spaces
+//! ```
+
+use core::ffi::c_int;
+use std::fs::{self, File};
+use std::io::Read as _;
+
+/// One mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mapping<'a> {
+    /// First address.
+    pub start: usize,
+    /// Address behind the last byte.
+    pub end: usize,
+    /// PROT_READ, PROT_WRITE and PROT_EXEC.
+    pub prot: c_int,
+    /// MAP_SHARED.
+    pub shared: bool,
+    /// Offset in the file, bytes.
+    pub offset: usize,
+    /// Inode number of the file; 0 for anonymous memory.
+    pub inode: usize,
+    /// Path of the file, `[heap]`, `[stack]` ...; empty for anonymous memory.
+    pub path: &'a str,
+}
+
+impl Mapping<'_> {
+    /// Whether `address` is inside.
+    pub fn contains(&self, address: usize) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
+/// A line of the file; `None` for anything else.
+pub fn parse_line(line: &str) -> Option<Mapping<'_>> {
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = range(words.next()?)?;
+    let flags = words.next()?;
+    let offset = usize::from_str_radix(words.next()?, 16).ok()?;
+    let inode = words.nth(1)?.parse().ok()?;
+    let bits = [('r', libc::PROT_READ), ('w', libc::PROT_WRITE), ('x', libc::PROT_EXEC)];
+    let prot = bits.iter().filter(|(letter, _)| flags.contains(*letter)).fold(0, |prot, (_, bit)| prot | bit);
+    let path = words.next().map_or("", str::trim);
+    Some(Mapping { start, end, prot, shared: flags.ends_with('s'), offset, inode, path })
+}
+
+/// `start-end` in hexadecimal, with `start <= end`.
+pub(crate) fn range(text: &str) -> Option<(usize, usize)> {
+    let (start, end) = text.split_once('-')?;
+    let hex = |text: &str| usize::from_str_radix(text, 16).ok();
+    hex(start).zip(hex(end)).filter(|(start, end)| start <= end)
+}
+
+/// The mappings of the file's text; lines with a path that is no UTF-8 are left out.
+pub fn parse(text: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
+    text.split(|&b| b == b'\n').filter_map(|line| parse_line(core::str::from_utf8(line).ok()?))
+}
+
+/// Text of the file of the calling process; empty when it cannot be read.
+pub fn read_own() -> Vec<u8> {
+    fs::read("/proc/self/maps").unwrap_or_default()
+}
+
+/// Number of mappings of the calling process, without allocating; 0 when the file cannot be read.
+pub fn count_own() -> u64 {
+    let Ok(mut file) = File::open("/proc/self/maps") else { return 0 };
+    let (mut buffer, mut lines) = ([0_u8; 4096], 0);
+    while let Ok(got @ 1..) = file.read(&mut buffer) {
+        lines += buffer.iter().take(got).filter(|&&b| b == b'\n').count() as u64;
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps() {
+        let file = parse_line("55a0c000-55a0d000 r-xp 00003000 fe:01 1234                   /bin/x y").unwrap();
+        let prot = libc::PROT_READ | libc::PROT_EXEC;
+        let wanted = Mapping {
+            start: 0x55a0_c000,
+            end: 0x55a0_d000,
+            prot,
+            shared: false,
+            offset: 0x3000,
+            inode: 1234,
+            path: "/bin/x y",
+        };
+        assert_eq!(file, wanted);
+        let heap = parse_line("55a0d000-55a2e000 rw-p 00000000 00:00 0      [heap]").unwrap();
+        assert_eq!((heap.inode, heap.path, heap.shared), (0, "[heap]", false));
+        let shared = parse_line("7f00-9f00 rw-s 00002000 00:01 77   /dev/shm/a b").unwrap();
+        assert!(shared.shared && shared.contains(0x7f00) && !shared.contains(0x9f00));
+        assert_eq!(parse_line("10-20 rw-p 00000000 00:00 0 ").unwrap().path, "");
+        assert_eq!((parse_line("garbage"), parse_line("20-10 rw-p 0 00:00 0 ")), (None, None));
+    }
+
+    #[test]
+    fn own_mappings_hold_the_stack_and_are_counted() {
+        let local = 0_u8;
+        let text = read_own();
+        assert!(parse(&text).any(|m| m.contains(&raw const local as usize) && m.prot & libc::PROT_WRITE != 0));
+        assert!(count_own() > 5);
+    }
+}

@@ -1,0 +1,66 @@
+//! /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst): a 64-bit word for each page.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::pages::BATCH;
+use crate::sys::PAGE;
+
+/// Mapped by one process only; since Linux 4.2.
+pub const EXCLUSIVE: u64 = 1 << 56;
+/// A page of a file or of shared memory.
+pub const FILE: u64 = 1 << 61;
+/// Swapped out, when not present.
+pub const SWAPPED: u64 = 1 << 62;
+/// In memory.
+pub const PRESENT: u64 = 1 << 63;
+
+/// The file of the calling process, opened at the first use.
+#[derive(Debug, Default)]
+pub struct Pagemap {
+    file: Option<Option<File>>,
+}
+
+impl Pagemap {
+    /// Fills `words` with those of `pages`, which follow one another; zeroes where they cannot be read.
+    pub fn read(&mut self, pages: &[usize], words: &mut [u64; BATCH]) {
+        words.fill(0);
+        let file = self.file.get_or_insert_with(|| File::open("/proc/self/pagemap").ok());
+        let (Some(file), Some(&first)) = (file, pages.first()) else { return };
+        let mut bytes = [0_u8; BATCH * 8];
+        let wanted = &mut bytes[..pages.len().min(BATCH) * 8];
+        if file.read_exact_at(wanted, (first / PAGE * 8) as u64).is_ok() {
+            for (word, bytes) in words.iter_mut().zip(wanted.chunks_exact(8)) {
+                *word = bytes.try_into().map_or(0, u64::from_le_bytes);
+            }
+        }
+    }
+}
+
+/// Whether a page is in memory.
+pub fn present(word: u64) -> bool {
+    word & PRESENT != 0
+}
+
+/// Whether a page is not in memory because it was swapped out.
+pub fn swapped(word: u64) -> bool {
+    word & (SWAPPED | PRESENT) == SWAPPED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mappings::map_aligned;
+
+    #[test]
+    fn a_touched_page_is_present_and_exclusive() {
+        let base = map_aligned(4 * PAGE, PAGE).unwrap();
+        // SAFETY: the mapping belongs to this test and is writable.
+        unsafe { (base as *mut u8).write(1) };
+        let mut words = [0; BATCH];
+        Pagemap::default().read(&[base, base + PAGE], &mut words);
+        assert_eq!(words[0] & (PRESENT | FILE | EXCLUSIVE | SWAPPED), PRESENT | EXCLUSIVE);
+        assert_eq!(words[1] & (PRESENT | SWAPPED), 0);
+        assert!(swapped(SWAPPED) && !swapped(PRESENT) && !swapped(0) && present(words[0]));
+    }
+}

@@ -1,0 +1,111 @@
+//! Memory policies of ranges and threads. Constants: include/uapi/linux/mempolicy.h.
+
+use core::ffi::{c_int, c_void};
+
+/// Largest node number + 1 a mask can hold (CONFIG_NODES_SHIFT is at most 10).
+const MASK_NODES: usize = 1024;
+
+const MPOL_DEFAULT: c_int = 0;
+const MPOL_PREFERRED: c_int = 1;
+const MPOL_BIND: c_int = 2;
+const MPOL_INTERLEAVE: c_int = 3;
+/// Since Linux 5.15; EINVAL before.
+const MPOL_PREFERRED_MANY: c_int = 5;
+/// Since Linux 6.9; EINVAL before.
+const MPOL_WEIGHTED_INTERLEAVE: c_int = 6;
+const MPOL_MF_MOVE: u32 = 2;
+
+/// A memory policy of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The thread's own policy, usually first touch; takes no nodes.
+    Default,
+    /// One node, others when it is full: a full node must not kill the program.
+    Preferred,
+    /// The nodes of the mask, others when they are full.
+    PreferredMany,
+    /// Only the nodes of the mask.
+    Bind,
+    /// Page by page over the nodes of the mask.
+    Interleave,
+    /// Page by page by the system's weights of the nodes.
+    WeightedInterleave,
+}
+
+/// A node mask with `nodes`; larger numbers than a mask can hold are left out.
+fn mask_of(nodes: &[u32]) -> [u64; MASK_NODES / 64] {
+    let mut mask = [0; MASK_NODES / 64];
+    for &node in nodes {
+        if let Some(word) = mask.get_mut(node as usize / 64) {
+            *word |= 1 << (node % 64);
+        }
+    }
+    mask
+}
+
+/// mbind(2) over `[start, start + len)`, both multiples of the page size. `move_pages` also moves pages that are
+/// resident already.
+///
+/// # Errors
+/// As mbind(2); EPERM and ENOSYS where a container refuses the call.
+pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bool) -> Result<(), c_int> {
+    let mask = mask_of(nodes);
+    let mode = match mode {
+        Mode::Default => MPOL_DEFAULT,
+        Mode::Preferred => MPOL_PREFERRED,
+        Mode::PreferredMany => MPOL_PREFERRED_MANY,
+        Mode::Bind => MPOL_BIND,
+        Mode::Interleave => MPOL_INTERLEAVE,
+        Mode::WeightedInterleave => MPOL_WEIGHTED_INTERLEAVE,
+    };
+    let flags = if move_pages { MPOL_MF_MOVE } else { 0 };
+    // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold.
+    // The kernel uses one bit less than the length it is given.
+    crate::result(unsafe { libc::syscall(libc::SYS_mbind, start, len, mode, mask.as_ptr(), MASK_NODES + 1, flags) })
+}
+
+/// The memory policy of a thread.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct TaskPolicy {
+    mode: c_int,
+    mask: [u64; MASK_NODES / 64],
+}
+
+impl TaskPolicy {
+    /// That of the calling thread; `None` when the kernel refuses to say (a seccomp filter).
+    pub fn now() -> Option<TaskPolicy> {
+        let mut now = TaskPolicy { mode: 0, mask: [0; MASK_NODES / 64] };
+        // SAFETY: both results are writable for their lengths; no address is passed.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_get_mempolicy,
+                &raw mut now.mode,
+                now.mask.as_mut_ptr(),
+                MASK_NODES,
+                core::ptr::null::<c_void>(),
+                0,
+            )
+        };
+        (rc == 0).then_some(now)
+    }
+
+    /// Makes the calling thread prefer `node` for pages it touches in ranges without a policy of their own.
+    ///
+    /// # Errors
+    /// As set_mempolicy(2); EINVAL for a node number that no mask can hold.
+    pub fn prefer(node: u32) -> Result<(), c_int> {
+        if node as usize >= MASK_NODES {
+            return Err(libc::EINVAL);
+        }
+        TaskPolicy { mode: MPOL_PREFERRED, mask: mask_of(&[node]) }.set()
+    }
+
+    /// Makes this the policy of the calling thread.
+    ///
+    /// # Errors
+    /// As set_mempolicy(2).
+    pub fn set(&self) -> Result<(), c_int> {
+        // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold.
+        crate::result(unsafe { libc::syscall(libc::SYS_set_mempolicy, self.mode, self.mask.as_ptr(), MASK_NODES + 1) })
+    }
+}
