@@ -33,5 +33,5 @@ echo "\$ LD_PRELOAD=libnumamma-apply.so NUMAMMA_POLICY=$policy $program $iterati
 watch_pages placed env LD_PRELOAD=libnumamma-apply.so NUMAMMA_POLICY="$policy" "$program" "$iterations" || exit
 echo
 echo "\$ numamma verify --policy $policy -- $program $iterations"
-# Its table is on stderr, with our other words.
+# Its table goes to stderr, as all diagnostics do.
 numamma verify --policy "$policy" -- "$program" "$iterations" 2>&1

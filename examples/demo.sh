@@ -35,7 +35,7 @@ title "1. Profile one run, as it is"
 shown "numamma profile -o lu.prof -- ./lu $profiled_iterations"
 "$numamma" profile -o "$out/lu.prof" -- "$program" "$profiled_iterations"
 
-title "2. What was hot, who used it"
+title "2. Which objects were hot, and which threads used them"
 shown "numamma report lu.prof"
 "$numamma" report "$out/lu.prof"
 

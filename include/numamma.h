@@ -1,13 +1,13 @@
-/* NumaMMA: tells the apply library that a phase of the program begins.
+/* NumaMMA: numamma_phase() tells the apply library that a phase of the program begins.
  *
  *     #include <numamma.h>
  *     ...
  *     numamma_phase("solve");
  *
  * A policy can give objects another place from then on ([[phase]] with name = "solve", and phases = { solve = { ... } } at an
- * object). Without libnumamma-apply.so in LD_PRELOAD, or without such a phase in the policy, it does nothing, and there is
- * nothing to link with (before glibc 2.34: -ldl). It may be called by any thread and costs a few nanoseconds when it does
- * nothing. Do not call it in a signal handler.
+ * object). Without libnumamma-apply.so in LD_PRELOAD, or without such a phase in the policy, it does nothing, and nothing
+ * has to be linked (before glibc 2.34: -ldl). Any thread may call it. A call without effect costs a few nanoseconds. Do not call it in
+ * a signal handler.
  *
  * The library is looked up with dlsym and not by a weak reference, because the linker resolves a weak reference to nothing in an
  * executable that is not position-independent (gcc -no-pie), whatever is preloaded.
@@ -43,7 +43,7 @@ static void numamma_phase_nothing(const char *name) { (void)name; }
 
 /* Phase `name` begins now. */
 __attribute__((unused)) static void numamma_phase(const char *name) {
-    static void *found; /* set once; two threads that come first find the same */
+    static void *found; /* two threads that set it at once store the same value */
     void *function = __atomic_load_n(&found, __ATOMIC_RELAXED);
     union {
         void *object;
@@ -52,7 +52,7 @@ __attribute__((unused)) static void numamma_phase(const char *name) {
     if (!function) {
         function = dlsym((void *)0 /* RTLD_DEFAULT, which needs _GNU_SOURCE */, "numamma_phase");
         if (!function) {
-            (void)dlerror(); /* the program's next dlerror() must not find our look-up */
+            (void)dlerror(); /* the program's next dlerror() must not report this look-up */
             call.function = numamma_phase_nothing;
             function = call.object;
         }
