@@ -1,110 +1,13 @@
 //! What the preload wrote at the end of a placed run: counts per rule and per phase, of one process or of all MPI ranks.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use numamma_plan::placement_report::{ObjectReport, PhaseReport};
 use numamma_plan::reason::Reason;
-use serde::{Deserialize, Serialize};
-
-/// What the preload wrote at the program's end.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
-pub struct Report {
-    /// Process that wrote it.
-    pub pid: u32,
-    /// Program that was placed.
-    pub program: String,
-    /// Why nothing was placed, if so.
-    pub problem: Option<String>,
-    /// One per rule of the policy.
-    pub objects: Vec<ObjectReport>,
-    /// One per phase of the policy.
-    #[serde(default)]
-    pub phases: Vec<PhaseReport>,
-}
-
-/// What became of one rule: all its instances together.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ObjectReport {
-    /// Name of the global, or the innermost frame or function of the call site.
-    pub name: String,
-    /// Distribution, as in the policy file.
-    pub policy: String,
-    /// Nodes, as in the policy file.
-    pub nodes: String,
-    /// Objects found: globals with this name, allocations from this call site.
-    pub instances: u64,
-    /// Instances too small to be placed (less than a whole page).
-    pub too_small: u64,
-    /// Instances that could not be placed and were left to the system.
-    pub unplaced: u64,
-    /// Bytes of all instances.
-    pub bytes: u64,
-    /// Whole pages that have a planned node.
-    pub pages_planned: u64,
-    /// Of these, pages that existed when they were checked (touched and not swapped out).
-    pub pages_present: u64,
-    /// Of these, pages on their planned node.
-    pub pages_on_plan: u64,
-    /// And pages elsewhere.
-    pub pages_off_plan: u64,
-    /// And pages that still waited to be moved to the place of a phase when the program ended or gave them up.
-    #[serde(default)]
-    pub pages_waiting: u64,
-    /// Block size in use in bytes, 0 when there is none.
-    pub block: u64,
-    /// Instances that the kernel refused to place, and the last error it gave.
-    #[serde(default)]
-    pub refused: u64,
-    /// See `refused`.
-    #[serde(default)]
-    pub error: u64,
-    /// Instances for which the budget of mappings was used up.
-    #[serde(default)]
-    pub over_budget: u64,
-    /// Instances that no policy reaches: read-only data, files, shared memory.
-    #[serde(default)]
-    pub out_of_reach: u64,
-    /// Calls of mbind for the rule.
-    #[serde(default)]
-    pub mbind_calls: u64,
-    /// Time spent placing, ns.
-    #[serde(default)]
-    pub place_ns: u64,
-    /// Planned pages that were swapped out.
-    #[serde(default)]
-    pub pages_swapped: u64,
-    /// Pages off plan by reason, in the words of [`Reason`].
-    #[serde(default)]
-    pub reasons: BTreeMap<String, u64>,
-}
-
-/// What happened in one phase of the policy, all times it began together.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct PhaseReport {
-    /// As in the policy file.
-    pub name: String,
-    /// How often it began.
-    pub times: u64,
-    /// Seconds from the program's start to the first time; none when it never began.
-    pub begun: Option<f64>,
-    /// What began it last: `time`, `allocation` or `call`.
-    pub how: Option<String>,
-    /// Pages of 4 KiB that were brought to another node for it.
-    pub pages_moved: u64,
-    /// Pages that should have been and could not.
-    pub pages_not_moved: u64,
-    /// Bytes of the pages that were moved.
-    pub bytes: u64,
-    /// Seconds that the moving thread worked for it.
-    pub worked: f64,
-    /// Seconds from its beginnings until all was moved, rests included.
-    pub took: f64,
-    /// Everything was moved; not when the program ended or another phase began before.
-    pub finished: bool,
-}
+use serde::Serialize;
 
 /// Outcome for one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -137,114 +40,64 @@ impl Verdict {
     }
 }
 
-impl ObjectReport {
-    /// Adds what another process counted under the same rule.
-    pub(super) fn add(&mut self, other: &ObjectReport) {
-        for (sum, more) in [
-            (&mut self.instances, other.instances),
-            (&mut self.too_small, other.too_small),
-            (&mut self.unplaced, other.unplaced),
-            (&mut self.bytes, other.bytes),
-            (&mut self.pages_planned, other.pages_planned),
-            (&mut self.pages_present, other.pages_present),
-            (&mut self.pages_on_plan, other.pages_on_plan),
-            (&mut self.pages_off_plan, other.pages_off_plan),
-            (&mut self.pages_waiting, other.pages_waiting),
-            (&mut self.pages_swapped, other.pages_swapped),
-            (&mut self.refused, other.refused),
-            (&mut self.over_budget, other.over_budget),
-            (&mut self.out_of_reach, other.out_of_reach),
-            (&mut self.mbind_calls, other.mbind_calls),
-            (&mut self.place_ns, other.place_ns),
-        ] {
-            *sum += more;
-        }
-        for (reason, pages) in &other.reasons {
-            *self.reasons.entry(reason.clone()).or_default() += pages;
-        }
-        self.error = if other.error == 0 { self.error } else { other.error };
-        self.block = self.block.max(other.block);
-    }
-
-    /// Outcome.
-    pub fn verdict(&self) -> Verdict {
-        if self.pages_off_plan > 0 {
-            Verdict::OffPlan
-        } else if self.pages_waiting > 0 {
-            Verdict::Waiting
-        } else if self.instances == 0 {
-            Verdict::NotFound
-        } else if self.unplaced > 0 {
-            Verdict::Unplaced
-        } else if self.pages_planned == 0 {
-            Verdict::Left
-        } else {
-            Verdict::OnPlan
-        }
+/// Outcome for one object.
+pub(super) fn verdict(object: &ObjectReport) -> Verdict {
+    if object.pages_off_plan > 0 {
+        Verdict::OffPlan
+    } else if object.pages_waiting > 0 {
+        Verdict::Waiting
+    } else if object.instances == 0 {
+        Verdict::NotFound
+    } else if object.unplaced > 0 {
+        Verdict::Unplaced
+    } else if object.pages_planned == 0 {
+        Verdict::Left
+    } else {
+        Verdict::OnPlan
     }
 }
 
-impl ObjectReport {
-    /// Why pages are off plan and objects not placed, with what to do, a line each.
-    pub(super) fn explanations(&self) -> Vec<String> {
-        let known =
-            Reason::ALL.iter().filter_map(|r| Some((*self.reasons.get(r.word())?, "page", r.advice().to_owned())));
-        let refused = match i32::try_from(self.error).unwrap_or_default() {
-            libc::ENOSPC => "not populated, for want of memory: leave mode = \"populate\" out".to_owned(),
-            error => format!(
-                "refused by the system ({}): `numamma doctor` says what it allows",
-                io::Error::from_raw_os_error(error)
-            ),
-        };
-        let left = [
-            (self.refused, refused),
-            (self.over_budget, "left alone because of the budget of mappings: use larger blocks".to_owned()),
-            (self.out_of_reach, "read-only, of a file or shared: no policy of this process places that".to_owned()),
-        ];
-        let left = left.into_iter().map(|(count, why)| (count, "object", why));
-        let swapped = (self.pages_swapped, "page", "swapped out, so on no node: free memory and run again".to_owned());
-        let all = known.chain(left).chain([swapped]).filter(|(count, ..)| *count > 0);
-        all.map(|(count, word, why)| format!("{count} {word}{} {why}", if count == 1 { "" } else { "s" })).collect()
-    }
+/// Why pages are off plan and objects not placed, with what to do, a line each.
+pub(super) fn explanations(object: &ObjectReport) -> Vec<String> {
+    let known =
+        Reason::ALL.iter().filter_map(|r| Some((*object.reasons.get(r.word())?, "page", r.advice().to_owned())));
+    let refused = match i32::try_from(object.error).unwrap_or_default() {
+        libc::ENOSPC => "not populated, for want of memory: leave mode = \"populate\" out".to_owned(),
+        error => format!(
+            "refused by the system ({}): `numamma doctor` says what it allows",
+            io::Error::from_raw_os_error(error)
+        ),
+    };
+    let left = [
+        (object.refused, refused),
+        (object.over_budget, "left alone because of the budget of mappings: use larger blocks".to_owned()),
+        (object.out_of_reach, "read-only, of a file or shared: no policy of this process places that".to_owned()),
+    ];
+    let left = left.into_iter().map(|(count, why)| (count, "object", why));
+    let swapped = (object.pages_swapped, "page", "swapped out, so on no node: free memory and run again".to_owned());
+    let all = known.chain(left).chain([swapped]).filter(|(count, ..)| *count > 0);
+    all.map(|(count, word, why)| format!("{count} {word}{} {why}", if count == 1 { "" } else { "s" })).collect()
 }
 
-impl PhaseReport {
-    /// Adds the same phase of another process; times are the longest.
-    pub(super) fn add(&mut self, other: &PhaseReport) {
-        self.times += other.times;
-        self.begun = match (self.begun, other.begun) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        self.how = self.how.take().or_else(|| other.how.clone());
-        self.pages_moved += other.pages_moved;
-        self.pages_not_moved += other.pages_not_moved;
-        self.bytes += other.bytes;
-        self.worked += other.worked;
-        self.took = self.took.max(other.took);
-        self.finished &= other.finished;
-    }
-
-    /// A line for people.
-    pub(super) fn text(&self) -> String {
-        let (Some(begun), Some(how)) = (self.begun, &self.how) else {
-            return format!("phase {}: never began\n", self.name);
-        };
-        let often = if self.times > 1 { format!(", {} times, last", self.times) } else { ",".to_owned() };
-        let failed = match self.pages_not_moved {
-            0 => String::new(),
-            n => format!(", {n} could not be moved"),
-        };
-        let end = if self.finished { "" } else { "; not finished" };
-        format!(
-            "phase {}: began at {begun:.2} s{often} by {how}; {} pages ({:.1} MiB) moved{failed}, {:.3} s of work in {:.3} s{end}\n",
-            self.name,
-            self.pages_moved,
-            self.bytes as f64 / f64::from(1 << 20),
-            self.worked,
-            self.took,
-        )
-    }
+/// A line for people.
+pub(super) fn phase_text(phase: &PhaseReport) -> String {
+    let (Some(begun), Some(how)) = (phase.begun, &phase.how) else {
+        return format!("phase {}: never began\n", phase.name);
+    };
+    let often = if phase.times > 1 { format!(", {} times, last", phase.times) } else { ",".to_owned() };
+    let failed = match phase.pages_not_moved {
+        0 => String::new(),
+        n => format!(", {n} could not be moved"),
+    };
+    let end = if phase.finished { "" } else { "; not finished" };
+    format!(
+        "phase {}: began at {begun:.2} s{often} by {how}; {} pages ({:.1} MiB) moved{failed}, {:.3} s of work in {:.3} s{end}\n",
+        phase.name,
+        phase.pages_moved,
+        phase.bytes as f64 / f64::from(1 << 20),
+        phase.worked,
+        phase.took,
+    )
 }
 
 /// Adds the phases of one process to those of the others.

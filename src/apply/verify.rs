@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use numamma_plan::placement_report::{ObjectReport, PhaseReport, PlacementReport};
 use serde::Serialize;
 
-use super::counts::{ObjectReport, PhaseReport, Report, merge, merge_phases, take_reports};
 pub use super::counts::{ReportDir, Verdict};
+use super::counts::{explanations, merge, merge_phases, phase_text, take_reports, verdict};
 
 /// The whole answer, as `--json` prints it.
 #[derive(Debug, Clone, Serialize)]
@@ -46,7 +47,7 @@ pub fn judge(report: &Path, program: &str, policy: &str, exit_status: u8, ending
     let mut problem = None;
     let texts = take_reports(report);
     for text in &texts {
-        match serde_json::from_str::<Report>(text) {
+        match serde_json::from_str::<PlacementReport>(text) {
             Ok(r) => {
                 merge(&mut found, r.objects);
                 merge_phases(&mut phases, r.phases);
@@ -59,7 +60,7 @@ pub fn judge(report: &Path, program: &str, policy: &str, exit_status: u8, ending
         problem = Some(no_report(ending));
     }
     let objects: Vec<JsonObject> =
-        found.into_iter().map(|counts| JsonObject { verdict: counts.verdict(), counts }).collect();
+        found.into_iter().map(|counts| JsonObject { verdict: verdict(&counts), counts }).collect();
     let ok = problem.is_none() && objects.iter().all(|o| matches!(o.verdict, Verdict::OnPlan | Verdict::Left));
     let (program, policy) = (program.to_owned(), policy.to_owned());
     Answer { program, policy, exit_status, processes: texts.len(), ok, problem, objects, phases }
@@ -115,10 +116,10 @@ impl Answer {
             text.push_str(&format!("{table}\n"));
         }
         for o in &self.objects {
-            o.counts.explanations().iter().for_each(|line| text.push_str(&format!("  {}: {line}\n", o.counts.name)));
+            explanations(&o.counts).iter().for_each(|line| text.push_str(&format!("  {}: {line}\n", o.counts.name)));
         }
         for phase in &self.phases {
-            text.push_str(&phase.text());
+            text.push_str(&phase_text(phase));
         }
         text.push_str(&self.summary());
         text

@@ -12,6 +12,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use numamma_plan::callsite::file_name;
+use numamma_plan::environment::{POLICY_ENV, REPORT_ENV};
 use numamma_plan::machine::Machine;
 use numamma_plan::policy::Policy;
 use numamma_plan::threads::explicit_lists;
@@ -20,10 +21,6 @@ use numamma_plan::{check, nodes, ranks};
 use super::exit::Failure;
 use super::{library, target};
 
-/// The policy file the preload reads.
-pub const POLICY_ENV: &str = "NUMAMMA_POLICY";
-/// The file the preload writes what it found to.
-pub const REPORT_ENV: &str = "NUMAMMA_REPORT";
 /// Signals a parent passes on to the program it waits for.
 const FORWARDED: [libc::c_int; 7] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGCONT];

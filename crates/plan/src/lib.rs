@@ -5,16 +5,18 @@
 //! of one object into page runs in an [`order`], [`threads`] maps threads to nodes, [`callsite`] is the identity of an
 //! allocation's call site, [`nodes`] reads node lists, [`size`] and [`selection`] sizes and instances, [`source`] lines of source code,
 //! [`reason`] says why a page is off its plan, [`machine`] is what of this machine all of them need, [`ranks`] and
-//! [`output`] tell the processes of an MPI job apart.
+//! [`output`] tell the processes of an MPI job apart, [`environment`] names the variables the preload reads, [`placement_report`] is what it counted.
 
 pub mod callsite;
 pub mod check;
 pub mod cpus;
+pub mod environment;
 pub mod machine;
 pub mod map;
 pub mod nodes;
 pub mod order;
 pub mod output;
+pub mod placement_report;
 pub mod places;
 mod plain;
 pub mod plan;

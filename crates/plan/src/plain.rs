@@ -1,11 +1,21 @@
-//! A streaming reader of plain TOML: what `advise` writes and most people do, without trees or token lists.
+//! A streaming serde `Deserializer` for plain TOML: what `advise` writes, and most of what people write.
 //!
-//! The apply preload reads the policy before `main`, and the general parser spends most of its time on spans
-//! and tables that only an error message needs. This reader feeds the schema's own `Deserialize`
-//! straight from the text, so the two cannot differ in the schema. It accepts a strict subset (tables, arrays of
-//! tables in one piece, bare keys, one-line strings without escapes, numbers, arrays, inline tables, comments) and
-//! refuses all else, wrong files included, without a reason: the caller then asks the general parser, which
-//! also finds the words for errors.
+//! It repeats nothing of the schema: it feeds the `Deserialize` of [`crate::policy`] straight from the text. It accepts a
+//! strict subset of TOML (tables, arrays of tables in one piece, bare keys, one-line strings without escapes, numbers,
+//! arrays, inline tables, comments) and refuses everything else, invalid files included, without a reason; the caller
+//! ([`crate::check::parse`]) then asks the `toml` crate, which also words the errors.
+//!
+//! It exists because the preload reads the policy before `main`, where 1,000 rules have 10 ms in all. Least time of 41
+//! reads on one core of a Xeon at 2.5 GHz, ms:
+//!
+//! | 1,000 rules | bytes | this reader | `toml::from_str` | `toml_parser`, events alone |
+//! | --- | --- | --- | --- | --- |
+//! | globals, `block` (benches/bars/startup.rs) | 105,933 | 0.6 | 2.9 | 0.9 |
+//! | globals, `block-cyclic` with a pattern | 167,933 | 0.9 | 7.1 | 1.5 |
+//! | call sites with functions, line, pattern and `why`, as `advise` writes them | 397,828 | 1.8 | 12.3 | 2.2 |
+//!
+//! The crate builds a table with spans of every key and value before serde sees one. A reader on the events of its lexer
+//! (`toml_parser`) would be shorter, but the events alone cost more than this reader with the schema.
 
 use std::fmt;
 

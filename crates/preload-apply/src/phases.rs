@@ -7,11 +7,12 @@
 //! In a forked child the phase that held goes on; times begin no more there, calls and allocations do.
 
 use core::ffi::{CStr, c_char};
-use core::fmt::Write as _;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use numamma_kernel::clock::monotonic_ns;
 
 use numamma_hook::{errno, say, sys};
+use numamma_plan::placement_report::PhaseReport;
+use numamma_plan::policy::Phase;
 
 use crate::state::{self, State, add};
 use crate::{gate, mover};
@@ -209,36 +210,26 @@ pub fn finished(state: &'static State, ticket: u64) {
     }
 }
 
-/// The phases as JSON objects, for the report.
-pub fn json(state: &State, string: fn(&mut String, &str)) -> String {
-    let mut out = String::new();
-    let Some(phases) = phases() else { return out };
-    let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
-    for (phase, found) in state.policy.phases.iter().zip(&phases.statistics) {
-        if !out.is_empty() {
-            out.push_str(",\n");
-        }
-        out.push_str("  {\"name\":");
-        string(&mut out, &phase.name);
-        let begun = load(&found.begun);
-        let how = [How::Time, How::Allocation, How::Call].into_iter().find(|h| *h as u64 == load(&found.how));
+/// The phases, for the report.
+pub fn report(state: &State) -> Vec<PhaseReport> {
+    let statistics = phases().map_or(&[][..], |p| &p.statistics);
+    let phase = |(phase, found): (&Phase, &Statistics)| {
+        let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let seconds = |ns: &AtomicU64| load(ns) as f64 / 1e9;
-        // Writing to a String cannot fail.
-        let _ = match how.filter(|_| begun > 0) {
-            Some(how) => {
-                write!(out, ",\"times\":{begun},\"begun\":{:.3},\"how\":\"{}\"", seconds(&found.first_ns), how.word())
-            }
-            None => write!(out, ",\"times\":0,\"begun\":null,\"how\":null"),
-        };
-        let (moved, failed) = (load(&found.moved), load(&found.failed));
-        let _ = write!(
-            out,
-            ",\"pages_moved\":{moved},\"pages_not_moved\":{failed},\"bytes\":{},\"worked\":{:.6},\"took\":{:.6},\"finished\":{}}}",
-            moved * sys::PAGE as u64,
-            seconds(&found.worked_ns),
-            seconds(&found.took_ns),
-            begun > 0 && !found.unfinished.load(Ordering::Relaxed)
-        );
-    }
-    out
+        let begun = load(&found.begun) > 0;
+        let how = [How::Time, How::Allocation, How::Call].into_iter().find(|h| *h as u64 == load(&found.how));
+        PhaseReport {
+            name: phase.name.clone(),
+            times: load(&found.begun),
+            begun: begun.then(|| seconds(&found.first_ns)),
+            how: how.filter(|_| begun).map(|how| how.word().to_owned()),
+            pages_moved: load(&found.moved),
+            pages_not_moved: load(&found.failed),
+            bytes: load(&found.moved) * sys::PAGE as u64,
+            worked: seconds(&found.worked_ns),
+            took: seconds(&found.took_ns),
+            finished: begun && !found.unfinished.load(Ordering::Relaxed),
+        }
+    };
+    state.policy.phases.iter().zip(statistics).map(phase).collect()
 }

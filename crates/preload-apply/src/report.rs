@@ -1,8 +1,5 @@
 //! The report of a placed run: counted at the end, written at once or not at all.
-//!
-//! JSON by hand: a dozen numbers per rule do not justify a serializer inside a stranger's process.
 
-use core::fmt::Write as _;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -11,10 +8,12 @@ use std::path::Path;
 
 use numamma_hook::blocked_signal::BlockedSignal;
 use numamma_hook::{errno, say, sys};
+use numamma_plan::environment::REPORT_ENV;
+use numamma_plan::placement_report::{ObjectReport, PhaseReport, PlacementReport};
 use numamma_plan::reason::Reason;
 use numamma_plan::{nodes, output};
 
-use crate::state::{self, State};
+use crate::state::{self, Rule, State};
 use crate::{arena, gate, globals, heap, mapped, maps, phases, table, tell};
 
 static DONE: AtomicBool = AtomicBool::new(false);
@@ -43,104 +42,69 @@ pub fn finish() {
     if nothing && path.exists() {
         return;
     }
-    write(path, None, &objects(state), &phases::json(state, string));
+    write(path, None, objects(state), phases::report(state));
 }
 
 /// Says at start-up what would otherwise be noticed at the end: the report has no directory.
 pub fn check_directory(path: &Path) {
     if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty() && !d.exists()) {
-        say!("NUMAMMA_REPORT: {}: no such directory, no report will be written; create it", dir.display());
+        say!("{REPORT_ENV}: {}: no such directory, no report will be written; create it", dir.display());
     }
 }
 
 /// Writes a report that says why nothing was placed.
 pub fn problem(path: &Path, why: &str) {
-    write(path, Some(why), "", "");
+    write(path, Some(why), Vec::new(), Vec::new());
 }
 
-fn objects(state: &State) -> String {
-    let mut out = String::new();
-    for rule in &state.rules {
-        if !out.is_empty() {
-            out.push_str(",\n");
-        }
-        let c = &rule.counters;
-        let Some(placing) = rule.placing() else { continue };
-        let list = placing.place.nodes.clone().unwrap_or_else(|| nodes::format(&tell::ascending(&placing.nodes)));
-        out.push_str("  {\"name\":");
-        string(&mut out, &rule.rule.title());
-        out.push_str(",\"policy\":");
-        string(&mut out, placing.place.policy.word());
-        out.push_str(",\"nodes\":");
-        string(&mut out, &list);
-        let numbers: [(&str, &AtomicU64); 17] = [
-            ("instances", &c.instances),
-            ("too_small", &c.too_small),
-            ("unplaced", &c.unplaced),
-            ("refused", &c.refused),
-            ("error", &c.error),
-            ("over_budget", &c.over_budget),
-            ("out_of_reach", &c.out_of_reach),
-            ("mbind_calls", &c.mbind_calls),
-            ("place_ns", &c.place_ns),
-            ("bytes", &c.bytes),
-            ("pages_planned", &c.planned),
-            ("pages_present", &c.present),
-            ("pages_on_plan", &c.on_plan),
-            ("pages_off_plan", &c.off_plan),
-            ("pages_swapped", &c.swapped),
-            ("pages_waiting", &c.waiting),
-            ("block", &c.block),
-        ];
-        for (name, value) in numbers {
-            // Writing to a String cannot fail.
-            let _ = write!(out, ",\"{name}\":{}", value.load(Ordering::Relaxed));
-        }
-        out.push_str(",\"reasons\":{");
-        let known = Reason::ALL.iter().zip(&c.reasons).map(|(reason, pages)| (reason, pages.load(Ordering::Relaxed)));
-        for (i, (reason, pages)) in known.filter(|(_, pages)| *pages > 0).enumerate() {
-            let _ = write!(out, "{}\"{}\":{pages}", if i > 0 { "," } else { "" }, reason.word());
-        }
-        out.push('}');
-        out.push('}');
-    }
-    out
+fn objects(state: &State) -> Vec<ObjectReport> {
+    state.rules.iter().filter_map(object).collect()
 }
 
-fn string(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            c if (c as u32) < 0x20 => {
-                // Writing to a String cannot fail.
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
+/// The counts of one rule, under the place that holds at the end; none without a place.
+fn object(rule: &Rule) -> Option<ObjectReport> {
+    let placing = rule.placing()?;
+    let c = &rule.counters;
+    let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
+    let reasons = Reason::ALL.iter().zip(&c.reasons).map(|(reason, pages)| (reason.word().to_owned(), count(pages)));
+    let nodes = placing.place.nodes.clone();
+    Some(ObjectReport {
+        name: rule.rule.title().into_owned(),
+        policy: placing.place.policy.word().to_owned(),
+        nodes: nodes.unwrap_or_else(|| nodes::format(&tell::ascending(&placing.nodes))),
+        instances: count(&c.instances),
+        too_small: count(&c.too_small),
+        unplaced: count(&c.unplaced),
+        bytes: count(&c.bytes),
+        pages_planned: count(&c.planned),
+        pages_present: count(&c.present),
+        pages_on_plan: count(&c.on_plan),
+        pages_off_plan: count(&c.off_plan),
+        pages_waiting: count(&c.waiting),
+        block: count(&c.block),
+        refused: count(&c.refused),
+        error: count(&c.error),
+        over_budget: count(&c.over_budget),
+        out_of_reach: count(&c.out_of_reach),
+        mbind_calls: count(&c.mbind_calls),
+        place_ns: count(&c.place_ns),
+        pages_swapped: count(&c.swapped),
+        reasons: reasons.filter(|(_, pages)| *pages > 0).collect(),
+    })
 }
 
 /// Temporary file and rename: a reader sees a whole report or none.
-fn write(path: &Path, problem: Option<&str>, objects: &str, phases: &str) {
-    let mut text = String::new();
-    // Writing to a String cannot fail.
-    let _ = write!(text, "{{\"pid\":{},\"program\":", sys::pid());
-    string(&mut text, &String::from_utf8_lossy(numamma_hook::modules::executable()));
-    text.push_str(",\"problem\":");
-    match problem {
-        Some(why) => string(&mut text, why),
-        None => text.push_str("null"),
-    }
-    let _ = writeln!(text, ",\"objects\":[\n{objects}\n],\"phases\":[\n{phases}\n]}}");
+fn write(path: &Path, problem: Option<&str>, objects: Vec<ObjectReport>, phases: Vec<PhaseReport>) {
+    let program = String::from_utf8_lossy(numamma_hook::modules::executable()).into_owned();
+    let report =
+        PlacementReport { pid: sys::pid() as u32, program, problem: problem.map(str::to_owned), objects, phases };
+    let text = report.to_json();
     if let Err(e) = save(path, &text) {
         // The directory was there at start-up: a helper that outlives the reader of the report has nobody to tell.
         if e.kind() == ErrorKind::NotFound {
             return;
         }
-        say!("{}: cannot write the report: {e}; check NUMAMMA_REPORT", path.display());
+        say!("{}: cannot write the report: {e}; check {REPORT_ENV}", path.display());
     }
 }
 
@@ -189,12 +153,5 @@ mod tests {
         assert!(save(&dir, "four").is_err());
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 3);
         fs::remove_dir_all(&dir).unwrap();
-    }
-
-    #[test]
-    fn strings_are_escaped() {
-        let mut out = String::new();
-        string(&mut out, "a\"b\\c\nd");
-        assert_eq!(out, "\"a\\\"b\\\\c\\u000ad\"");
     }
 }

@@ -18,6 +18,7 @@ use numamma_hook::message;
 use numamma_hook::{errno, modules, real, say};
 use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::callsite::file_name;
+use numamma_plan::environment::{POLICY_ENV, REPORT_ENV, STRICT_ENV, VERBOSE_ENV};
 use numamma_plan::machine::Machine;
 use numamma_plan::nodes::{self, Available};
 use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind, Program};
@@ -39,7 +40,7 @@ pub fn start() {
     message::remember_stderr();
     real::resolve();
     heap::start();
-    let policy = env::var_os("NUMAMMA_POLICY").filter(|p| !p.is_empty());
+    let policy = env::var_os(POLICY_ENV).filter(|p| !p.is_empty());
     let Some(policy) = policy else {
         call_sites::publish(call_sites::Matcher::default());
         return;
@@ -67,7 +68,7 @@ fn flag(name: &str) -> bool {
 }
 
 fn report_path() -> Option<PathBuf> {
-    let path = env::var_os("NUMAMMA_REPORT").filter(|p| !p.is_empty())?;
+    let path = env::var_os(REPORT_ENV).filter(|p| !p.is_empty())?;
     Some(path.to_str().map(|p| output::expand(p, Some(sys::pid())).into()).unwrap_or_else(|| path.into()))
 }
 
@@ -77,7 +78,7 @@ fn keep_ranks(objects: &mut Vec<ObjectRule>) {
         return;
     }
     let rank = ranks::this_rank();
-    let verbose = flag("NUMAMMA_VERBOSE");
+    let verbose = flag(VERBOSE_ENV);
     objects.retain(|rule| {
         let applies = ranks::applies(rule.ranks.as_deref(), rank);
         if verbose && !applies {
@@ -92,9 +93,11 @@ fn keep_ranks(objects: &mut Vec<ObjectRule>) {
 }
 
 fn give_up(policy: &OsString, why: &str) {
-    let strict = flag("NUMAMMA_STRICT");
-    let then = if strict { "NUMAMMA_STRICT is set, so the program is not started" } else { "running unplaced" };
-    say!("{}: {why}; {then}", policy.display());
+    let strict = flag(STRICT_ENV);
+    match strict {
+        true => say!("{}: {why}; {STRICT_ENV} is set, so the program is not started", policy.display()),
+        false => say!("{}: {why}; running unplaced", policy.display()),
+    }
     if let Some(path) = report_path() {
         report::problem(&path, why);
     }
@@ -129,7 +132,7 @@ fn load(path: OsString) -> Result<(), String> {
             false
         }
         Match::Other => {
-            if flag("NUMAMMA_VERBOSE") {
+            if flag(VERBOSE_ENV) {
                 say!("{} is not the program of the policy: left alone", String::from_utf8_lossy(executable));
             }
             return Ok(());
@@ -154,7 +157,7 @@ fn load(path: OsString) -> Result<(), String> {
     let machine = Machine::this();
     let existing = machine.memory_node_ids();
     let available = machine.available(&existing);
-    if flag("NUMAMMA_VERBOSE") && machine.own != existing {
+    if flag(VERBOSE_ENV) && machine.own != existing {
         let (own, every) = (nodes::format(&machine.own), nodes::format(&existing));
         say!("`all` means nodes {own} of {every}: this process may only use the CPUs there");
     }
@@ -184,7 +187,7 @@ fn load(path: OsString) -> Result<(), String> {
         same_build,
         report,
         pid: sys::pid(),
-        verbose: flag("NUMAMMA_VERBOSE"),
+        verbose: flag(VERBOSE_ENV),
         mappings: AtomicI64::new(0),
         others: AtomicU64::new(numamma_kernel::maps::count_own()),
         counted_at: AtomicU64::new(0),
@@ -192,7 +195,7 @@ fn load(path: OsString) -> Result<(), String> {
     binding::start(state);
     mover::start();
     phases::start(state);
-    place_what_is_there(flag("NUMAMMA_STRICT"), state.policy.program.is_some())
+    place_what_is_there(flag(STRICT_ENV), state.policy.program.is_some())
 }
 
 /// Places the globals and finds the call sites. Where that fails in part the rest is placed; strictly, nothing runs.
@@ -280,7 +283,7 @@ fn probe(rules: &[Rule]) -> Result<(), String> {
     let Some(node) = rules.iter().flat_map(|r| &r.placings).find_map(|p| p.nodes.first()) else { return Ok(()) };
     let Some(page) = sys::map_anonymous(PAGE) else { return Ok(()) };
     let tried = cost::mbind(page as usize, PAGE, Mode::Preferred, &[*node], false);
-    let known = if flag("NUMAMMA_STRICT") { know_words(rules, page as usize) } else { Ok(()) };
+    let known = if flag(STRICT_ENV) { know_words(rules, page as usize) } else { Ok(()) };
     // SAFETY: the page is ours.
     unsafe { sys::unmap(page, PAGE) };
     known?;

@@ -11,6 +11,7 @@ use core::fmt::Write as _;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use numamma_hook::say;
+use numamma_plan::environment::{POLICY_ENV, VERBOSE_ENV};
 use numamma_plan::nodes;
 use numamma_plan::policy::{Mode, PolicyKind, Size};
 
@@ -133,7 +134,7 @@ fn listed(names: &[Cow<'_, str>]) -> String {
     let (first, rest) = names.split_at(names.len().min(MAX_NAMES));
     match rest.len() {
         0 => first.join("; "),
-        more => format!("{} and {more} more (NUMAMMA_VERBOSE=1 tells all)", first.join("; ")),
+        more => format!("{} and {more} more ({VERBOSE_ENV}=1 tells all)", first.join("; ")),
     }
 }
 
@@ -161,7 +162,8 @@ pub fn is_first() -> bool {
     // SAFETY: asks for a number.
     let parent = unsafe { libc::getppid() };
     let environment = std::fs::read(format!("/proc/{parent}/environ")).unwrap_or_default();
-    !environment.split(|&b| b == 0).any(|v| v.starts_with(b"NUMAMMA_POLICY="))
+    let is_policy = |v: &[u8]| v.strip_prefix(POLICY_ENV.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+    !environment.split(|&b| b == 0).any(is_policy)
 }
 
 #[cfg(test)]

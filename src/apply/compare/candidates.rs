@@ -15,12 +15,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use numamma_plan::environment::{POLICY_ENV, REPORT_ENV};
 use numamma_plan::machine::Machine;
 use numamma_plan::policy::{ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Program, Size};
 
 use crate::advise::unprofiled;
 use crate::launch::exit::Failure;
-use crate::launch::placed::{self, POLICY_ENV, Prepared, REPORT_ENV};
+use crate::launch::placed::{self, Prepared};
 use crate::launch::target;
 use crate::profile::space::static_data::StaticData;
 use crate::topology::last_level_cache;

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{Check, State, line};
-use crate::launch::library;
+use crate::launch::library::{self, LIB_ENV};
 use crate::profile::perf::ring::page_size;
 use crate::topology::Topology;
 
@@ -24,7 +24,9 @@ pub(super) fn checks() -> Vec<Check> {
 fn apply_library() -> Check {
     match library::find("apply") {
         Ok(path) => Check::new("apply library", State::Ok, path.display().to_string()),
-        Err(e) => Check::new("apply library", State::Missing, e.to_string()).enable("make install, or NUMAMMA_LIB=DIR"),
+        Err(e) => {
+            Check::new("apply library", State::Missing, e.to_string()).enable(format!("make install, or {LIB_ENV}=DIR"))
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use numamma_channel::reader::Channel;
 use perf_event_open_sys::ioctls;
 
 use super::{Check, State, line};
-use crate::launch::library;
+use crate::launch::library::{self, LIB_ENV};
 use crate::profile::perf::decode::{Source, record};
 use crate::profile::perf::ring::{Ring, page_size};
 use crate::profile::perf::{PerfRecord, attr, calibrate};
@@ -123,7 +123,9 @@ fn allocations() -> Check {
     let name = "allocations";
     let library = match library::find("profile") {
         Ok(path) => path,
-        Err(e) => return Check::new(name, State::Missing, e.to_string()).enable("make install, or NUMAMMA_LIB=DIR"),
+        Err(e) => {
+            return Check::new(name, State::Missing, e.to_string()).enable(format!("make install, or {LIB_ENV}=DIR"));
+        }
     };
     let channel = match Channel::create(false) {
         Ok(channel) => channel,

@@ -1,0 +1,324 @@
+//! The report of a placed run: what the apply preload counted, per rule and per phase.
+//!
+//! The preload writes it as JSON when the program ends ([`PlacementReport::to_json`]), the command line reads it with
+//! serde. [`record`] makes both from one declaration of the fields, so the preload needs no JSON library: a dozen numbers
+//! per rule do not justify one inside a stranger's process.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// A value that can be written as JSON.
+trait ToJson {
+    fn write(&self, out: &mut String);
+}
+
+/// Declares a struct whose fields are written as JSON by [`ToJson`] and read by serde under the same names.
+macro_rules! record {
+    ($(#[$about:meta])* $record:ident { $($(#[$about_field:meta])* $field:ident: $type:ty,)+ }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+        pub struct $record {
+            $($(#[$about_field])* pub $field: $type,)+
+        }
+
+        impl ToJson for $record {
+            fn write(&self, out: &mut String) {
+                let fields: &[(&str, &dyn ToJson)] = &[$((stringify!($field), &self.$field)),+];
+                for (i, (name, value)) in fields.iter().enumerate() {
+                    let _ = write!(out, "{}\"{name}\":", if i == 0 { '{' } else { ',' });
+                    value.write(out);
+                }
+                out.push('}');
+            }
+        }
+    };
+}
+
+record! {
+    /// The report of one process.
+    PlacementReport {
+        /// Process that wrote it.
+        pid: u32,
+        /// Path of the program that was placed.
+        program: String,
+        /// Why nothing was placed, if so.
+        problem: Option<String>,
+        /// One per rule of the policy.
+        objects: Vec<ObjectReport>,
+        /// One per phase of the policy.
+        #[serde(default)]
+        phases: Vec<PhaseReport>,
+    }
+}
+
+record! {
+    /// The counts of one rule: all its instances together.
+    ObjectReport {
+        /// Title of the rule: [`crate::policy::ObjectRule::title`].
+        name: String,
+        /// Distribution, as in the policy file.
+        policy: String,
+        /// Nodes, as in the policy file.
+        nodes: String,
+        /// Objects found: globals with this name, allocations from this call site.
+        instances: u64,
+        /// Instances too small to be placed (less than a whole page).
+        too_small: u64,
+        /// Instances that could not be placed and were left to the system.
+        unplaced: u64,
+        /// Bytes of all instances.
+        bytes: u64,
+        /// Whole pages that have a planned node.
+        pages_planned: u64,
+        /// Of these, pages that existed when they were checked (touched and not swapped out).
+        pages_present: u64,
+        /// Of the present pages, those on their planned node.
+        pages_on_plan: u64,
+        /// Of the present pages, those on another node.
+        pages_off_plan: u64,
+        /// Of the present pages, those that still had to be moved to the place of a phase when the program ended or
+        /// freed them.
+        #[serde(default)]
+        pages_waiting: u64,
+        /// Block size in use in bytes, 0 when there is none.
+        block: u64,
+        /// Instances that the kernel refused to place.
+        #[serde(default)]
+        refused: u64,
+        /// The last error (errno) with which the kernel refused one; 0 when it refused none.
+        #[serde(default)]
+        error: u64,
+        /// Instances for which the budget of mappings was used up.
+        #[serde(default)]
+        over_budget: u64,
+        /// Instances that no policy reaches: read-only data, files, shared memory.
+        #[serde(default)]
+        out_of_reach: u64,
+        /// Calls of mbind for the rule.
+        #[serde(default)]
+        mbind_calls: u64,
+        /// Time spent placing, ns.
+        #[serde(default)]
+        place_ns: u64,
+        /// Planned pages that were swapped out.
+        #[serde(default)]
+        pages_swapped: u64,
+        /// Pages off plan by reason, in the words of [`crate::reason::Reason`]; reasons without a page are left out.
+        #[serde(default)]
+        reasons: BTreeMap<String, u64>,
+    }
+}
+
+record! {
+    /// What happened in one phase of the policy, all times it began together.
+    PhaseReport {
+        /// Name, as in the policy file.
+        name: String,
+        /// How often it began.
+        times: u64,
+        /// Seconds from the program's start to the first time; none when it never began.
+        begun: Option<f64>,
+        /// What began it last: `time`, `allocation` or `call`.
+        how: Option<String>,
+        /// Pages of 4 KiB that were moved to another node for it.
+        pages_moved: u64,
+        /// Pages of 4 KiB that should have been moved and could not be.
+        pages_not_moved: u64,
+        /// Bytes of the pages that were moved.
+        bytes: u64,
+        /// Seconds that the moving thread worked for it.
+        worked: f64,
+        /// Seconds from its beginnings until everything was moved, pauses of the moving thread included.
+        took: f64,
+        /// Whether everything was moved before the program ended or another phase began.
+        finished: bool,
+    }
+}
+
+impl PlacementReport {
+    /// The report as JSON, one line per rule and phase.
+    pub fn to_json(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out);
+        out.push('\n');
+        out
+    }
+}
+
+impl ObjectReport {
+    /// Adds the counts of the same rule in another process.
+    pub fn add(&mut self, other: &ObjectReport) {
+        for (sum, more) in [
+            (&mut self.instances, other.instances),
+            (&mut self.too_small, other.too_small),
+            (&mut self.unplaced, other.unplaced),
+            (&mut self.bytes, other.bytes),
+            (&mut self.pages_planned, other.pages_planned),
+            (&mut self.pages_present, other.pages_present),
+            (&mut self.pages_on_plan, other.pages_on_plan),
+            (&mut self.pages_off_plan, other.pages_off_plan),
+            (&mut self.pages_waiting, other.pages_waiting),
+            (&mut self.pages_swapped, other.pages_swapped),
+            (&mut self.refused, other.refused),
+            (&mut self.over_budget, other.over_budget),
+            (&mut self.out_of_reach, other.out_of_reach),
+            (&mut self.mbind_calls, other.mbind_calls),
+            (&mut self.place_ns, other.place_ns),
+        ] {
+            *sum += more;
+        }
+        for (reason, pages) in &other.reasons {
+            *self.reasons.entry(reason.clone()).or_default() += pages;
+        }
+        self.error = if other.error == 0 { self.error } else { other.error };
+        self.block = self.block.max(other.block);
+    }
+}
+
+impl PhaseReport {
+    /// Adds the counts of the same phase in another process. `begun` is the earliest, `took` the longest of both.
+    pub fn add(&mut self, other: &PhaseReport) {
+        self.times += other.times;
+        self.begun = match (self.begun, other.begun) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.how = self.how.take().or_else(|| other.how.clone());
+        self.pages_moved += other.pages_moved;
+        self.pages_not_moved += other.pages_not_moved;
+        self.bytes += other.bytes;
+        self.worked += other.worked;
+        self.took = self.took.max(other.took);
+        self.finished &= other.finished;
+    }
+}
+
+// Writing to a String cannot fail, so the results of `write!` below and above are not looked at.
+
+impl ToJson for u64 {
+    fn write(&self, out: &mut String) {
+        let _ = write!(out, "{self}");
+    }
+}
+
+impl ToJson for u32 {
+    fn write(&self, out: &mut String) {
+        u64::from(*self).write(out);
+    }
+}
+
+/// JSON has no infinity and no NaN; seconds computed from nanoseconds are neither.
+impl ToJson for f64 {
+    fn write(&self, out: &mut String) {
+        let _ = write!(out, "{self}");
+    }
+}
+
+impl ToJson for bool {
+    fn write(&self, out: &mut String) {
+        let _ = write!(out, "{self}");
+    }
+}
+
+impl ToJson for String {
+    fn write(&self, out: &mut String) {
+        out.push('"');
+        for c in self.chars() {
+            match c {
+                '"' => out.push_str("\\\""),
+                '\\' => out.push_str("\\\\"),
+                c if (c as u32) < 0x20 => {
+                    let _ = write!(out, "\\u{:04x}", c as u32);
+                }
+                c => out.push(c),
+            }
+        }
+        out.push('"');
+    }
+}
+
+impl<T: ToJson> ToJson for Option<T> {
+    fn write(&self, out: &mut String) {
+        match self {
+            Some(value) => value.write(out),
+            None => out.push_str("null"),
+        }
+    }
+}
+
+impl<T: ToJson> ToJson for Vec<T> {
+    fn write(&self, out: &mut String) {
+        out.push('[');
+        for (i, value) in self.iter().enumerate() {
+            out.push_str(if i == 0 { "\n  " } else { ",\n  " });
+            value.write(out);
+        }
+        out.push_str("\n]");
+    }
+}
+
+impl ToJson for BTreeMap<String, u64> {
+    fn write(&self, out: &mut String) {
+        out.push('{');
+        for (i, (key, value)) in self.iter().enumerate() {
+            if i > 0 {
+                out.push(',');
+            }
+            key.write(out);
+            out.push(':');
+            value.write(out);
+        }
+        out.push('}');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read_as_it_was_written() {
+        let object = ObjectReport {
+            name: "a\"b\\c\nd, instances 1-4".into(),
+            policy: "bind".into(),
+            nodes: "0-3".into(),
+            instances: u64::MAX,
+            pages_off_plan: 3,
+            reasons: [("full".to_owned(), 2), ("moved".to_owned(), 1)].into(),
+            ..ObjectReport::default()
+        };
+        let phase = PhaseReport {
+            name: "größer".into(),
+            begun: Some(1.234_567_891),
+            how: Some("call".into()),
+            worked: 1e-9,
+            took: 12_345_678.5,
+            finished: true,
+            ..PhaseReport::default()
+        };
+        let full = PlacementReport {
+            pid: 7,
+            program: "/bin/true".into(),
+            problem: None,
+            objects: vec![object.clone(), ObjectReport::default()],
+            phases: vec![phase, PhaseReport::default()],
+        };
+        let refused = PlacementReport { problem: Some("cannot read the policy".into()), ..PlacementReport::default() };
+        for report in [full, refused] {
+            assert_eq!(serde_json::from_str::<PlacementReport>(&report.to_json()).unwrap(), report);
+        }
+        // serde's own writing of the record, as `verify --json` does it, has the same names and values.
+        let mut text = String::new();
+        object.write(&mut text);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), serde_json::to_value(&object).unwrap());
+    }
+
+    #[test]
+    fn strings_are_escaped() {
+        let mut out = String::new();
+        "a\"b\\c\nd".to_owned().write(&mut out);
+        assert_eq!(out, "\"a\\\"b\\\\c\\u000ad\"");
+    }
+}
