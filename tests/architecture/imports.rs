@@ -116,7 +116,14 @@ pub fn imports(tree: &Tree) -> Vec<Import> {
             let facade = f.is_public_use && named.0 == f.inside.0 && named.1.starts_with(&f.inside.1);
             let (named, defined) = (sources.file(&named), sources.file(&defined));
             if named != from || defined != from {
-                all.insert(Import { from: from.clone(), line: f.line, path: f.path.join("::"), named, defined, facade });
+                all.insert(Import {
+                    from: from.clone(),
+                    line: f.line,
+                    path: f.path.join("::"),
+                    named,
+                    defined,
+                    facade,
+                });
             }
         }
     }

@@ -17,7 +17,10 @@ fn tree(more: &[(&str, &str)]) -> Tree {
         ("crates/plan/src/nodes.rs", "pub fn nodes() {}"),
         ("src/lib.rs", "pub mod high; pub mod low;"),
         ("src/main.rs", "fn main() { numamma::high::start() }"),
-        ("src/high/mod.rs", "use crate::low::Thing;\nuse numamma_plan::nodes;\npub fn start(_: Thing) { nodes::nodes() }"),
+        (
+            "src/high/mod.rs",
+            "use crate::low::Thing;\nuse numamma_plan::nodes;\npub fn start(_: Thing) { nodes::nodes() }",
+        ),
         ("src/low/mod.rs", "mod thing;\npub use thing::Thing;"),
         ("src/low/thing.rs", "pub struct Thing;"),
     ];
@@ -85,10 +88,8 @@ fn knowing_a_room_that_is_not_imported_fails() {
 
 #[test]
 fn the_list_is_an_order() {
-    let circle = [
-        Room { name: "a", folder: "src/a", knows: &["b"] },
-        Room { name: "b", folder: "src/b", knows: &["a"] },
-    ];
+    let circle =
+        [Room { name: "a", folder: "src/a", knows: &["b"] }, Room { name: "b", folder: "src/b", knows: &["a"] }];
     let files = [("src/a/mod.rs", "use crate::b::X;"), ("src/b/mod.rs", "use crate::a::Y;\npub struct X;")];
     let tree: Tree = files.iter().map(|(f, t)| ((*f).to_owned(), (*t).to_owned())).collect();
     assert!(check(&tree, &circle, &[]).iter().any(|b| b.rule == "a knows b" && b.details.contains("before it")));
@@ -117,7 +118,8 @@ fn a_circle_of_four_files_fails_and_names_its_imports() {
 #[test]
 fn names_are_followed_to_the_file_that_defines_them() {
     // The same circle, but d takes A through the module above, which only passes it on.
-    let facade = "use crate::low::Thing;\nuse numamma_plan::nodes;\npub use a::A;\npub fn start(_: Thing) { nodes::nodes() }";
+    let facade =
+        "use crate::low::Thing;\nuse numamma_plan::nodes;\npub use a::A;\npub fn start(_: Thing) { nodes::nodes() }";
     let mut files = FOUR.to_vec();
     files[3].1 = "use super::A;\npub fn d() {}";
     files.push(("src/high/mod.rs", facade));

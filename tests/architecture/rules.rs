@@ -86,7 +86,10 @@ fn between_rooms(imports: &[Import], rooms: &[Room]) -> Vec<Broken> {
     }
     for room in rooms {
         for known in room.knows.iter().filter(|known| !used.contains(&(room.name, **known))) {
-            all.push(broken(format!("{} knows {known}", room.name), "nothing in it imports that room: shorten the list"));
+            all.push(broken(
+                format!("{} knows {known}", room.name),
+                "nothing in it imports that room: shorten the list",
+            ));
         }
     }
     all
