@@ -2,10 +2,11 @@
 
 use super::ReplayAccess;
 use super::cfg::Decoded;
-use super::decode::{Effect, Flow, Inst, Mem, MemKind, NO_REG, RCX, Segment};
-use super::eval::{self, State};
+use super::eval;
 use super::flags::{self, DF, Flags};
+use super::inst::{Effect, Flow, Inst, Mem, MemKind, NO_REG, RCX, Segment};
 use super::path::{Path, Stop};
+use super::state::State;
 use super::{Certainty, Outcome, Regs};
 
 /// Nothing is mapped below (vm.mmap_min_addr's default): a stand-in there is the end of a list.

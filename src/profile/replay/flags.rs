@@ -3,8 +3,10 @@
 //! Sampled flags decide which way a path came: they discard a branch whose condition they contradict, and the
 //! flags a candidate path would have left must be the sampled ones.
 
-use super::decode::{ICED_FLAGS, NO_REG, Reg};
-use super::eval::State;
+use iced_x86::RflagsBits;
+
+use super::inst::{FlagKind, FlagOp, NO_REG};
+use super::state::State;
 
 pub(super) const CF: u16 = 1 << 0;
 pub(super) const PF: u16 = 1 << 2;
@@ -17,6 +19,16 @@ pub(super) const ARITHMETIC: u16 = CF | PF | AF | ZF | SF | OF;
 /// Direction flag of string instructions, in RFLAGS.
 pub(super) const DF: u64 = 1 << 10;
 
+/// iced's flag bits and those of RFLAGS.
+const ICED_FLAGS: [(u32, u16); 6] = [
+    (RflagsBits::CF, CF),
+    (RflagsBits::PF, PF),
+    (RflagsBits::AF, AF),
+    (RflagsBits::ZF, ZF),
+    (RflagsBits::SF, SF),
+    (RflagsBits::OF, OF),
+];
+
 /// iced's flag set as RFLAGS bits.
 pub(super) fn from_iced(bits: u32) -> u16 {
     ICED_FLAGS.iter().filter(|(iced, _)| bits & iced != 0).fold(0, |acc, (_, x86)| acc | x86)
@@ -27,34 +39,6 @@ pub(super) fn from_iced(bits: u32) -> u16 {
 pub(super) struct Flags {
     pub(super) value: u16,
     pub(super) known: u16,
-}
-
-/// Operation whose flags can be computed from its operands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FlagKind {
-    Unknown,
-    Add,
-    Sub,
-    And,
-    Or,
-    Xor,
-    Inc,
-    Dec,
-    Neg,
-}
-
-/// What an instruction does to the flags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FlagOp {
-    pub(super) modified: u16,
-    pub(super) undefined: u16,
-    pub(super) cleared: u16,
-    pub(super) set: u16,
-    pub(super) kind: FlagKind,
-    pub(super) a: Reg,
-    pub(super) b: Reg,
-    pub(super) imm: i64,
-    pub(super) width: u8,
 }
 
 impl FlagOp {

@@ -10,15 +10,18 @@
 //! read or decoded, functions above 512 KiB, guesses. Gathers give only the object, thread-local accesses
 //! need `fs_base`.
 //!
-//! `decode` lowers instructions, `cfg` keeps functions, `eval` and `flags` know what one instruction does, `path`
-//! finds the way, `access` lists and charges.
+//! `inst` describes one instruction, `decode` lowers to it, `cfg` keeps decoded functions, `state`, `eval` and `flags`
+//! know what one instruction does, `path` finds the instructions executed around the sample, `access` lists the accesses
+//! and charges one of them.
 
 mod access;
 mod cfg;
 mod decode;
 mod eval;
 mod flags;
+mod inst;
 mod path;
+mod state;
 #[cfg(test)]
 mod tests;
 

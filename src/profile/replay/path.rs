@@ -5,9 +5,10 @@
 //! a wrong way usually betrays itself: a loop's entry says "counter = 0" or leaves other flags than the sample has.
 
 use super::cfg::{Decoded, Pred};
-use super::decode::{Flow, Inst};
-use super::eval::{self, Contradiction, State};
+use super::eval;
 use super::flags::{self, Flags};
+use super::inst::{Flow, Inst};
+use super::state::{Contradiction, State};
 
 /// Instructions looked back at most; unrolled vector loop bodies are up to about 100.
 const MAX_BACK: usize = 128;
