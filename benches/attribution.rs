@@ -49,16 +49,16 @@ fn array(i: u64) -> (u64, u64) {
 fn program() -> Space {
     let mut s = Space::new(PID, false);
     map_own_modules(&mut s);
-    s.mmap(1, PID, SMALL_BASE, SMALL_BLOCKS * 64, 0, 3, 0, "[heap]");
+    s.mmap(1, PID, SMALL_BASE, SMALL_BLOCKS * 64, 0, 3, "[heap]");
     for i in 0..THREADS {
         let low = STACKS_BASE + i * (STACK + 4096);
-        s.mmap(1, PID, low, STACK, 0, 3, 0, "//anon");
+        s.mmap(1, PID, low, STACK, 0, 3, "//anon");
         s.thread_stack(1, PID, i as u32, low, low + STACK, "worker");
     }
     s.alloc(2, PID, 0, BIG_BASE, BIG, &[0x40_1000, 0x40_2000], Origin::Heap);
     for i in 0..ARRAYS {
         let (base, size) = array(i);
-        s.mmap(2, PID, base - 16, size + 4096, 0, 3, 0, "//anon");
+        s.mmap(2, PID, base - 16, size + 4096, 0, 3, "//anon");
         s.alloc(3, PID, (i % THREADS) as u32, base, size, &[0x40_1000 + i % 37, 0x40_2000], Origin::Heap);
     }
     for i in 0..SMALL_BLOCKS {
@@ -77,7 +77,7 @@ fn map_own_modules(s: &mut Space) {
             && path.starts_with('/')
         {
             let prot = if rights.contains('x') { 5 } else { 3 };
-            s.mmap(0, PID, hex(low), hex(high) - hex(low), hex(offset), prot, 0, path);
+            s.mmap(0, PID, hex(low), hex(high) - hex(low), hex(offset), prot, path);
         }
     }
 }

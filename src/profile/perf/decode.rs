@@ -122,8 +122,9 @@ fn mmap(body: &[u8]) -> Option<PerfRecord> {
     let mut f = Fields(rest);
     let (pid, tid, addr, len, pgoff) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?, f.u64()?);
     f.take::<24>()?; // device, inode and generation, or the build-id
-    let (prot, flags) = (f.u32()?, f.u32()?);
-    Some(PerfRecord::Mmap { time_ns, pid, tid, addr, len, pgoff, prot, flags, path: text(f.0) })
+    let prot = f.u32()?;
+    f.u32()?; // MAP_* flags
+    Some(PerfRecord::Mmap { time_ns, pid, tid, addr, len, pgoff, prot, path: text(f.0) })
 }
 
 fn comm(body: &[u8], exec: bool) -> Option<PerfRecord> {
@@ -193,7 +194,6 @@ mod tests {
             len: 0x2000,
             pgoff: 0x3000,
             prot: 5,
-            flags: 2,
             path: "/bin/x".into(),
         };
         assert_eq!(got, Some(want));

@@ -73,8 +73,6 @@ pub enum PerfRecord {
         pgoff: u64,
         /// PROT_* bits.
         prot: u32,
-        /// MAP_* bits.
-        flags: u32,
         /// File, `[heap]`, `//anon`, ...
         path: String,
     },

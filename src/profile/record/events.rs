@@ -17,8 +17,6 @@ use crate::topology::Topology;
 
 /// Index of rsp in [`crate::profile::perf::Regs::gpr`].
 const RSP: usize = 4;
-/// PROT_* of an anonymous mapping says nothing the recorder needs.
-const MAP_FLAGS_UNKNOWN: u32 = 0;
 
 /// File names of the profile preload, installed and in a build tree.
 const OWN_LIBRARIES: [&str; 2] = ["libnumamma-profile.so", "libnumamma_preload_profile.so"];
@@ -209,9 +207,9 @@ impl Events {
             PerfRecord::Sample(sample) if self.wanted(sample.pid) => self.sample(&sample, time),
             PerfRecord::Sample(_) => self.child_samples += 1,
             PerfRecord::Fault { pid, tid, addr, .. } if self.wanted(pid) => self.fault(pid, tid, addr, time),
-            PerfRecord::Mmap { pid, addr, len, pgoff, prot, flags, path, .. } if self.wanted(pid) => {
+            PerfRecord::Mmap { pid, addr, len, pgoff, prot, path, .. } if self.wanted(pid) => {
                 self.touches.forget(pid, addr, len);
-                self.space.mmap(time, pid, addr, len, pgoff, prot, flags, &path);
+                self.space.mmap(time, pid, addr, len, pgoff, prot, &path);
             }
             PerfRecord::Comm { pid, tid, name, exec, .. } if self.wanted(pid) => self.comm(pid, tid, name, exec, time),
             PerfRecord::Fork { pid, parent_pid, .. } if !self.wanted(pid) => {
@@ -333,7 +331,7 @@ impl Events {
     pub fn read_maps(&mut self, pid: u32, now_ns: u64) {
         let time = self.relative(now_ns);
         for m in self.maps.new_mappings(pid) {
-            self.space.mmap(time, pid, m.addr, m.len, m.pgoff, m.prot, MAP_FLAGS_UNKNOWN, &m.path);
+            self.space.mmap(time, pid, m.addr, m.len, m.pgoff, m.prot, &m.path);
         }
     }
 

@@ -1,93 +1,34 @@
 //! From an address to its object.
 
-use super::Space;
 use super::process::is_anonymous;
-use super::resolve::{MAX_TLS, Range, Resolver, blank};
-use super::slots::live;
+use super::processes::{Space, process_in};
+use super::resolve::{MAX_TLS, Resolver, SameAnswer, plain_object};
 use crate::profile::model::{ObjectId, ObjectKind, ThreadId};
-
-/// Thread ids are dense; anything above is a mistake that must not cost memory.
-const MAX_THREADS: usize = 1 << 22;
-
-/// What is known of threads: names, and the part of memory where the stack pointer needs no second look.
-#[derive(Debug, Default)]
-pub(super) struct Threads {
-    table: Vec<Thread>,
-}
-
-#[derive(Debug, Clone, Default)]
-pub(super) struct Thread {
-    /// Address space of `low..high`.
-    serial: u32,
-    low: u64,
-    high: u64,
-    /// A stack was announced for it.
-    announced: bool,
-    name: Option<String>,
-    /// Stack objects that carry its name, with their address spaces.
-    pub(super) stacks: Vec<(ObjectId, u32)>,
-}
-
-impl Threads {
-    pub(super) fn get(&mut self, thread: ThreadId) -> Option<&mut Thread> {
-        let index = thread as usize;
-        if index >= self.table.len() {
-            if index >= MAX_THREADS {
-                return None;
-            }
-            self.table.resize(index + 1, Thread::default());
-        }
-        self.table.get_mut(index)
-    }
-
-    fn settled(&self, thread: ThreadId, serial: u32, sp: u64) -> bool {
-        self.table.get(thread as usize).is_some_and(|t| t.low <= sp && sp < t.high && t.serial == serial)
-    }
-
-    /// Sets the name; returns the stack objects that must follow.
-    pub(super) fn rename(&mut self, thread: ThreadId, name: &str) -> Vec<(ObjectId, u32)> {
-        match self.get(thread) {
-            Some(t) if t.name.as_deref() != Some(name) => {
-                t.name = Some(name.to_string());
-                t.stacks.clone()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// Name of the object of the thread's stack.
-    pub(super) fn stack_name(&self, thread: ThreadId) -> String {
-        match self.table.get(thread as usize).and_then(|t| t.name.as_deref()) {
-            Some(name) => format!("stack of {name}"),
-            None => format!("stack of thread {thread}"),
-        }
-    }
-}
 
 impl Space {
     /// The object at `addr` when `thread` of process `pid`, whose stack pointer is `sp` (0 when not known), accesses it.
     pub fn attribute(&mut self, time_ns: u64, pid: u32, thread: ThreadId, sp: u64, addr: u64) -> ObjectId {
         self.now_ns = time_ns;
-        let Some(slot) = self.find(pid) else { return self.stranger(pid) };
-        let serial = live(&mut self.slots, slot).serial;
-        if sp != 0 && !self.threads.settled(thread, serial, sp) {
-            self.settle_stack(slot, time_ns, thread, sp);
+        let Some(slot) = self.find(pid) else { return self.unfollowed_object(pid) };
+        let serial = process_in(&mut self.slots, slot).serial;
+        if sp != 0 && !self.threads.is_on_known_stack(thread, serial, sp) {
+            self.detect_stack(slot, time_ns, thread, sp);
         }
         match self.cache.get(serial, addr) {
             Some(object) => object,
             None => {
-                self.settle_main_stack(slot, time_ns, thread, addr);
+                self.detect_main_stack(slot, time_ns, thread, addr);
                 self.resolve(slot, time_ns, addr)
             }
         }
     }
 
-    fn stranger(&mut self, pid: u32) -> ObjectId {
+    fn unfollowed_object(&mut self, pid: u32) -> ObjectId {
         let objects = &mut self.objects;
-        *self.strangers.entry(pid).or_insert_with(|| objects.add(0, blank(pid, ObjectKind::Unknown, 0, 0)))
+        *self.unfollowed.entry(pid).or_insert_with(|| objects.add(0, plain_object(pid, ObjectKind::Unknown, 0, 0)))
     }
 
-    pub(super) fn place_stack(
+    pub(super) fn set_stack_bounds(
         &mut self,
         slot: usize,
         time_ns: u64,
@@ -95,7 +36,7 @@ impl Space {
         (low, high): (u64, u64),
         guessed: bool,
     ) {
-        let p = live(&mut self.slots, slot);
+        let p = process_in(&mut self.slots, slot);
         // What the thread had there may have been larger.
         for old in p.stacks.overlapping(low, high) {
             self.cache.forget(p.serial, old.low, old.high);
@@ -110,8 +51,8 @@ impl Space {
 
     /// The stack pointer of a thread is somewhere new: the mapping it points into is its stack, unless the program made
     /// that memory (coroutines) or the thread's stack was announced.
-    fn settle_stack(&mut self, slot: usize, time_ns: u64, thread: ThreadId, sp: u64) {
-        let p = live(&mut self.slots, slot);
+    fn detect_stack(&mut self, slot: usize, time_ns: u64, thread: ThreadId, sp: u64) {
+        let p = process_in(&mut self.slots, slot);
         let (mut range, mut own) = ((sp, sp.saturating_add(1)), false);
         if let Some(span) = p.stacks.get(sp) {
             let stack = &p.stack_info[span.value];
@@ -136,37 +77,37 @@ impl Space {
         let announced = t.announced;
         (t.serial, t.low, t.high) = (p.serial, range.0, range.1);
         if own && !announced {
-            self.place_stack(slot, time_ns, thread, range, true);
+            self.set_stack_bounds(slot, time_ns, thread, range, true);
         }
     }
 
     /// Page faults come without a stack pointer: who touches `[stack]` before anybody was seen on it is the main thread.
-    fn settle_main_stack(&mut self, slot: usize, time_ns: u64, thread: ThreadId, addr: u64) {
-        let p = live(&mut self.slots, slot);
+    fn detect_main_stack(&mut self, slot: usize, time_ns: u64, thread: ThreadId, addr: u64) {
+        let p = process_in(&mut self.slots, slot);
         let (low, high) = p.main_stack;
         if low <= addr && addr < high && p.stacks.get(addr).is_none() {
-            self.settle_stack(slot, time_ns, thread, addr);
+            self.detect_stack(slot, time_ns, thread, addr);
         }
     }
 
     /// The kernel reported `[stack]` as `low..high`: the stack found there grows with it.
     pub(super) fn grow_stack(&mut self, slot: usize, time_ns: u64, low: u64, high: u64) {
-        let p = live(&mut self.slots, slot);
+        let p = process_in(&mut self.slots, slot);
         let found = p.stacks.overlapping(low, high).map(|s| &p.stack_info[s.value]).find(|s| s.guessed);
         if let Some(thread) = found.map(|s| s.thread) {
-            self.place_stack(slot, time_ns, thread, (low, high), true);
+            self.set_stack_bounds(slot, time_ns, thread, (low, high), true);
         }
     }
 
     fn resolve(&mut self, slot: usize, time_ns: u64, addr: u64) -> ObjectId {
-        let p = live(&mut self.slots, slot);
+        let p = process_in(&mut self.slots, slot);
         let mut at = Resolver {
             p,
             modules: &mut self.modules,
             objects: &mut self.objects,
             sites: &self.sites,
             threads: &mut self.threads,
-            range: Range { low: 0, high: u64::MAX },
+            range: SameAnswer { low: 0, high: u64::MAX },
             time_ns,
             addr,
         };
@@ -187,8 +128,8 @@ impl Space {
                 None => at.unknown(),
             },
         };
-        let Range { low, high } = at.range;
-        self.cache.put(live(&mut self.slots, slot).serial, addr, low, high, object);
+        let SameAnswer { low, high } = at.range;
+        self.cache.put(process_in(&mut self.slots, slot).serial, addr, low, high, object);
         object
     }
 }

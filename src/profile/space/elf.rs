@@ -1,7 +1,6 @@
 //! One mapped ELF file: identity, load bias, and its bytes by virtual address.
 //!
-//! The file is opened when its mapping is seen (it may be deleted or replaced later) and parsed for the rest when
-//! somebody asks. Refused: anything but 64-bit little-endian x86-64 programs and shared objects.
+//! Refused: anything but 64-bit little-endian x86-64 programs and shared objects.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -11,15 +10,12 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 use object::{Object, ObjectSection, ObjectSegment, SectionFlags, SectionKind, SegmentFlags, elf};
 
-use super::functions::Functions;
-use super::globals::Globals;
-
 /// Base page size of x86-64.
 pub const PAGE: u64 = 4096;
 
 /// A PT_LOAD segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
+pub struct LoadSegment {
     /// First virtual address.
     pub vaddr: u64,
     /// Bytes in memory.
@@ -66,12 +62,8 @@ pub struct ElfFile {
     /// Hex GNU build-id.
     pub build_id: Option<String>,
     /// PT_LOAD segments in file order.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<LoadSegment>,
     bytes: Bytes,
-    /// File with the symbols that were stripped from this one: none until looked for.
-    debug: Option<Option<Box<ElfFile>>>,
-    globals: Option<Globals>,
-    functions: Option<Functions>,
 }
 
 /// Maps a file for reading.
@@ -113,7 +105,7 @@ impl ElfFile {
         let segments = object.segments().map(segment).collect();
         drop(object);
         let path = path.to_string();
-        Some(ElfFile { path, opened, inode, build_id, segments, bytes, debug: None, globals: None, functions: None })
+        Some(ElfFile { path, opened, inode, build_id, segments, bytes })
     }
 
     /// The whole file.
@@ -201,37 +193,6 @@ impl ElfFile {
         out.sort_by_key(|s| (s.low, s.high));
         out
     }
-
-    /// The separate debug file, when this one was stripped of its symbol table and one is installed.
-    pub fn debug_file(&mut self) -> Option<&ElfFile> {
-        if self.debug.is_none() {
-            self.debug = Some(super::debugfile::find(self).map(Box::new));
-        }
-        self.debug.as_ref().and_then(|d| d.as_deref())
-    }
-
-    /// The debug file if [`Self::debug_file`] found one before.
-    pub fn known_debug_file(&self) -> Option<&ElfFile> {
-        self.debug.as_ref().and_then(|d| d.as_deref())
-    }
-
-    /// Variables and sections by virtual address; read from the symbol table at the first call.
-    pub fn globals(&mut self) -> &Globals {
-        if self.globals.is_none() {
-            self.debug_file();
-            self.globals = Some(Globals::read(self));
-        }
-        self.globals.get_or_insert_default()
-    }
-
-    /// Function bounds by virtual address; read at the first call.
-    pub fn functions(&mut self) -> &Functions {
-        if self.functions.is_none() {
-            self.debug_file();
-            self.functions = Some(Functions::read(self));
-        }
-        self.functions.get_or_insert_default()
-    }
 }
 
 fn as_slice(bytes: &Bytes) -> &[u8] {
@@ -241,11 +202,11 @@ fn as_slice(bytes: &Bytes) -> &[u8] {
     }
 }
 
-fn segment<'d>(s: impl ObjectSegment<'d>) -> Segment {
+fn segment<'d>(s: impl ObjectSegment<'d>) -> LoadSegment {
     let (offset, file_size) = s.file_range();
     let has = |flag| matches!(s.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.contains(flag));
     let (executable, writable) = (has(elf::PF_X), has(elf::PF_W));
-    Segment { vaddr: s.address(), memory_size: s.size(), offset, file_size, executable, writable }
+    LoadSegment { vaddr: s.address(), memory_size: s.size(), offset, file_size, executable, writable }
 }
 
 /// Lower-case hex, as build-ids are written.
@@ -257,11 +218,11 @@ pub fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn load(vaddr: u64, memory_size: u64, offset: u64, file_size: u64, executable: bool) -> Segment {
-        Segment { vaddr, memory_size, offset, file_size, executable, writable: !executable }
+    fn load(vaddr: u64, memory_size: u64, offset: u64, file_size: u64, executable: bool) -> LoadSegment {
+        LoadSegment { vaddr, memory_size, offset, file_size, executable, writable: !executable }
     }
 
-    fn file(segments: Vec<Segment>) -> ElfFile {
+    fn file(segments: Vec<LoadSegment>) -> ElfFile {
         ElfFile {
             path: "x".into(),
             opened: "x".into(),
@@ -269,9 +230,6 @@ mod tests {
             build_id: None,
             segments,
             bytes: Bytes::Owned(Vec::new()),
-            debug: None,
-            globals: None,
-            functions: None,
         }
     }
 

@@ -22,11 +22,11 @@ pub struct Functions {
 
 impl Functions {
     /// Reads symbols (of the debug file too, when there is one) and `.eh_frame`.
-    pub fn read(file: &ElfFile) -> Functions {
+    pub fn read(file: &ElfFile, debug: Option<&ElfFile>) -> Functions {
         let mut out = Functions::default();
         let Some(object) = file.object() else { return out };
         out.code = file.sections().into_iter().filter(|s| s.executable).collect();
-        let debug = file.known_debug_file().and_then(ElfFile::object);
+        let debug = debug.and_then(ElfFile::object);
         for s in object.symbols().chain(object.dynamic_symbols()) {
             out.add_symbol(&s);
         }

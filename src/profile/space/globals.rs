@@ -51,12 +51,12 @@ struct Candidate {
 
 impl Globals {
     /// Reads `.symtab` of the file, else of its debug file, else `.dynsym`.
-    pub fn read(file: &ElfFile) -> Globals {
+    pub fn read(file: &ElfFile, debug: Option<&ElfFile>) -> Globals {
         let sections = file.sections();
         let data: Vec<&Section> = sections.iter().filter(|s| !s.executable).collect();
         let mut candidates = Vec::new();
         let own = file.object();
-        let other = file.known_debug_file().and_then(ElfFile::object);
+        let other = debug.and_then(ElfFile::object);
         let tables = own.iter().chain(&other);
         for object in tables {
             candidates.extend(object.symbols().filter_map(|s| candidate(&s, &data)));

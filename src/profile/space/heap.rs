@@ -8,18 +8,20 @@
 //! The caller evicts what overlaps before it inserts. Starts are kept to the granule: every allocator
 //! aligns to at least 8 bytes.
 
+mod page;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use self::page::{Bits, Page, SLOTS};
 use crate::profile::model::{ObjectId, SMALL_OBJECT, SiteId, ThreadId};
 
 const GRANULE_SHIFT: u32 = 3;
 const PAGE_SHIFT: u32 = 12;
 const CHUNK_SHIFT: u32 = 21;
-/// Granules of a page, and pages of a chunk.
-const SLOTS: usize = 512;
-const WORDS: usize = SLOTS / 64;
 const _: () = assert!(1 << (PAGE_SHIFT - GRANULE_SHIFT) == SLOTS && 1 << (CHUNK_SHIFT - PAGE_SHIFT) == SLOTS);
 
 /// "No object yet": the block was never attributed.
@@ -62,86 +64,13 @@ pub enum Block {
 
 /// A block and where it lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct PlacedBlock {
     /// First byte.
     pub low: u64,
     /// One past the last byte; a block of size 0 occupies one byte.
     pub high: u64,
     /// Which block.
     pub block: Block,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Bits([u64; WORDS]);
-
-impl Bits {
-    fn has(&self, i: usize) -> bool {
-        self.0[i / 64] >> (i % 64) & 1 != 0
-    }
-
-    fn flip(&mut self, i: usize) {
-        self.0[i / 64] ^= 1 << (i % 64);
-    }
-
-    /// Highest set bit at or below `i`.
-    fn at_or_below(&self, i: usize) -> Option<usize> {
-        let mut word = i / 64;
-        let mut bits = self.0[word] & (u64::MAX >> (63 - i % 64));
-        while bits == 0 {
-            word = word.checked_sub(1)?;
-            bits = self.0[word];
-        }
-        Some(word * 64 + 63 - bits.leading_zeros() as usize)
-    }
-
-    /// Lowest set bit at or above `i`.
-    fn at_or_above(&self, i: usize) -> Option<usize> {
-        let mut word = i / 64;
-        let mut bits = self.0[word] & (u64::MAX << (i % 64));
-        while bits == 0 {
-            word += 1;
-            bits = *self.0.get(word)?;
-        }
-        Some(word * 64 + bits.trailing_zeros() as usize)
-    }
-
-    fn last(&self) -> Option<usize> {
-        self.at_or_below(SLOTS - 1)
-    }
-}
-
-#[derive(Debug, Clone, Default)]
-struct Page {
-    starts: Bits,
-    /// Number of starts in the words before each word: the rank of a start costs one popcount.
-    before: [u16; WORDS],
-    blocks: Vec<u64>,
-}
-
-impl Page {
-    fn rank(&self, granule: usize) -> usize {
-        let word = granule / 64;
-        let lower = self.starts.0[word] & !(u64::MAX << (granule % 64));
-        usize::from(self.before[word]) + lower.count_ones() as usize
-    }
-
-    fn insert(&mut self, granule: usize, entry: u64) {
-        let rank = self.rank(granule);
-        self.blocks.insert(rank, entry);
-        self.starts.flip(granule);
-        for n in &mut self.before[granule / 64 + 1..] {
-            *n += 1;
-        }
-    }
-
-    fn remove(&mut self, granule: usize) -> u64 {
-        let rank = self.rank(granule);
-        self.starts.flip(granule);
-        for n in &mut self.before[granule / 64 + 1..] {
-            *n -= 1;
-        }
-        self.blocks.remove(rank)
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -202,18 +131,18 @@ impl Heap {
         Some(index)
     }
 
-    fn found(&self, page: &Page, low: u64) -> Found {
+    fn found(&self, page: &Page, low: u64) -> PlacedBlock {
         let entry = page.blocks[page.rank(granule(low))];
         let block = unpack(entry);
         let size = match block {
             Block::Small { size, .. } => u64::from(size),
             Block::Large(i) => self.large[i as usize].size,
         };
-        Found { low, high: low.saturating_add(size.max(1)), block }
+        PlacedBlock { low, high: low.saturating_add(size.max(1)), block }
     }
 
     /// The block with the highest start at or below `addr`, whether or not it reaches `addr`.
-    pub fn at_or_before(&mut self, addr: u64) -> Option<Found> {
+    pub fn at_or_before(&mut self, addr: u64) -> Option<PlacedBlock> {
         if let Some(c) = self.chunk(addr) {
             let chunk = &self.chunks[c as usize];
             let slot = page_slot(addr);
@@ -232,13 +161,13 @@ impl Heap {
         self.last_of_page(chunk, chunk.used.last()?)
     }
 
-    fn last_of_page(&self, chunk: &Chunk, slot: usize) -> Option<Found> {
+    fn last_of_page(&self, chunk: &Chunk, slot: usize) -> Option<PlacedBlock> {
         let page = &self.pages[chunk.pages[slot] as usize];
         Some(self.found(page, start_of(chunk.number, slot, page.starts.last()?)))
     }
 
     /// The block that holds `addr`, or bounds around `addr` without any block (not necessarily the widest).
-    pub fn lookup(&mut self, addr: u64) -> Result<Found, (u64, u64)> {
+    pub fn lookup(&mut self, addr: u64) -> Result<PlacedBlock, (u64, u64)> {
         let before = self.at_or_before(addr);
         if let Some(found) = before
             && addr < found.high
@@ -316,7 +245,7 @@ impl Heap {
     }
 
     /// Removes the block that starts at `addr`. The details of a large block come with it.
-    pub fn remove(&mut self, addr: u64) -> Option<(Found, Option<LargeBlock>)> {
+    pub fn remove(&mut self, addr: u64) -> Option<(PlacedBlock, Option<LargeBlock>)> {
         let c = self.chunk(addr)?;
         let slot = page_slot(addr);
         let chunk = &self.chunks[c as usize];
@@ -362,40 +291,30 @@ impl Heap {
         &mut self.large[index as usize]
     }
 
-    /// Starts of the live small blocks, in address order.
-    pub fn small_starts(&self) -> Vec<u64> {
-        let mut starts = Vec::new();
-        for &c in self.order.values() {
-            let chunk = &self.chunks[c as usize];
-            let mut next = chunk.used.at_or_above(0);
-            while let Some(slot) = next {
-                let page = &self.pages[chunk.pages[slot] as usize];
-                let mut granule = page.starts.at_or_above(0);
-                while let Some(g) = granule {
-                    if matches!(unpack(page.blocks[page.rank(g)]), Block::Small { .. }) {
-                        starts.push(start_of(chunk.number, slot, g));
-                    }
-                    granule = if g + 1 < SLOTS { page.starts.at_or_above(g + 1) } else { None };
-                }
-                next = if slot + 1 < SLOTS { chunk.used.at_or_above(slot + 1) } else { None };
-            }
-        }
-        starts
+    /// Every page with blocks, in address order: number of its chunk, its place in the chunk, its blocks.
+    fn pages(&self) -> impl Iterator<Item = (u64, usize, &Page)> + '_ {
+        let chunks = self.order.values().map(|&c| &self.chunks[c as usize]);
+        chunks.flat_map(|chunk| {
+            chunk.used.iter().map(|slot| (chunk.number, slot, &self.pages[chunk.pages[slot] as usize]))
+        })
     }
 
-    /// Call site and bytes of every live block, in address order.
+    /// Starts of the live small blocks, in address order.
+    pub fn small_starts(&self) -> Vec<u64> {
+        let starts = self.pages().flat_map(|(chunk, slot, page)| {
+            let blocks = page.starts.iter().zip(&page.blocks);
+            let small = blocks.filter(|&(_, &entry)| matches!(unpack(entry), Block::Small { .. }));
+            small.map(move |(granule, _)| start_of(chunk, slot, granule))
+        });
+        starts.collect()
+    }
+
+    /// Calls `f` with call site and bytes of every live block, in address order.
     pub fn for_each(&self, mut f: impl FnMut(SiteId, u64)) {
-        for &c in self.order.values() {
-            let chunk = &self.chunks[c as usize];
-            let mut next = chunk.used.at_or_above(0);
-            while let Some(slot) = next {
-                for &entry in &self.pages[chunk.pages[slot] as usize].blocks {
-                    match unpack(entry) {
-                        Block::Small { site, size } => f(site, u64::from(size)),
-                        Block::Large(i) => f(self.large[i as usize].site, self.large[i as usize].size),
-                    }
-                }
-                next = if slot + 1 < SLOTS { chunk.used.at_or_above(slot + 1) } else { None };
+        for &entry in self.pages().flat_map(|(_, _, page)| &page.blocks) {
+            match unpack(entry) {
+                Block::Small { site, size } => f(site, u64::from(size)),
+                Block::Large(i) => f(self.large[i as usize].site, self.large[i as usize].size),
             }
         }
     }
@@ -410,83 +329,5 @@ fn unpack(entry: u64) -> Block {
         Block::Large(entry as u32)
     } else {
         Block::Small { site: entry as u32, size: (entry >> SIZE_SHIFT) as u32 }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-
-    fn large(size: u64) -> LargeBlock {
-        LargeBlock { size, born_ns: 1, site: 7, thread: 3, object: NO_OBJECT }
-    }
-
-    #[test]
-    fn interior_addresses_find_small_and_large_blocks() {
-        let mut h = Heap::default();
-        h.insert_small(0x1000_0ff0, 100, 1);
-        h.insert_large(0x1000_2000, large(5 << 20));
-        assert_eq!(h.lookup(0x1000_1053).map(|f| f.low), Ok(0x1000_0ff0));
-        assert!(h.lookup(0x1000_1054).is_err());
-        let found = h.lookup(0x1000_2000 + (5 << 20) - 1).unwrap();
-        assert_eq!((found.low, found.high), (0x1000_2000, 0x1000_2000 + (5 << 20)));
-        assert_eq!(h.lookup(0x1000_2000 + (5 << 20)), Err((0x1050_2000, 0x1060_0000)));
-        assert_eq!(h.remove(0x1000_2000).unwrap().1.unwrap().site, 7);
-        assert_eq!(h.remove(0x1000_2000), None);
-        assert!(h.lookup(0x1000_2000).is_err());
-    }
-
-    #[test]
-    fn an_empty_block_occupies_one_byte() {
-        let mut h = Heap::default();
-        h.insert_small(0x2000, 0, 4);
-        assert_eq!(h.lookup(0x2000).unwrap().block, Block::Small { site: 4, size: 0 });
-        assert!(h.lookup(0x2001).is_err());
-    }
-
-    /// Against a plain ordered map, with a fixed linear congruential generator.
-    #[test]
-    fn agrees_with_an_ordered_map() {
-        let mut h = Heap::default();
-        let mut model: BTreeMap<u64, u64> = BTreeMap::new();
-        let mut seed = 12345u64;
-        let mut next = |n: u64| {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (seed >> 33) % n
-        };
-        for _ in 0..60_000 {
-            let addr = 0x7f00_0000_0000 + next(1 << 20) * 16;
-            let size = if next(10) == 0 { next(3 << 20) } else { next(300) };
-            if next(3) == 0 {
-                assert_eq!(h.remove(addr).map(|(f, _)| f.high - f.low), model.remove(&addr).map(|s| s.max(1)));
-            } else {
-                let before = model.range(..addr + size.max(1)).next_back().map(|(a, s)| (*a, a + s.max(&1)));
-                let got = h.at_or_before(addr + size.max(1) - 1).map(|f| (f.low, f.high));
-                assert_eq!(got, before);
-                if before.is_none_or(|(_, high)| high <= addr) {
-                    model.insert(addr, size);
-                    if size < SMALL_OBJECT { h.insert_small(addr, size, 1) } else { h.insert_large(addr, large(size)) }
-                }
-            }
-            let probe = 0x7f00_0000_0000 + next(1 << 24);
-            let expected =
-                model.range(..=probe).next_back().map(|(a, s)| (*a, a + s.max(&1))).filter(|(_, high)| probe < *high);
-            match h.lookup(probe) {
-                Ok(f) => assert_eq!(Some((f.low, f.high)), expected),
-                Err((low, high)) => {
-                    assert_eq!(expected, None);
-                    assert!(low <= probe && probe < high);
-                    assert!(model.range(low..high).next().is_none());
-                    assert!(model.range(..low).next_back().is_none_or(|(a, s)| a + s.max(&1) <= low));
-                }
-            }
-        }
-        let (mut bytes, mut blocks) = (0, 0);
-        h.for_each(|_, size| {
-            bytes += size;
-            blocks += 1;
-        });
-        assert_eq!((bytes, blocks), (model.values().sum::<u64>(), model.len()));
     }
 }

@@ -1,23 +1,23 @@
 //! Modules coming and going in a process.
 
 use super::modules::{Instance, MappedFile, strip_deleted};
-use super::slots::live;
-use super::{Space, process};
+use super::process;
+use super::processes::{Space, process_in};
 
 impl Space {
     /// The file of a mapping, if it is an ELF file, is loaded.
     pub(super) fn load(&mut self, slot: usize, time_ns: u64, pgoff: u64, executable: bool, mapped: MappedFile<'_>) {
         let Some(module) = self.modules.open(mapped) else { return };
-        let file = self.modules.file(module);
+        let file = &self.modules.file(module).elf;
         let Some((bias, (low, high))) = file.bias(mapped.low, pgoff, executable).zip(file.extent()) else { return };
         let (low, high) = (low.wrapping_add(bias), high.wrapping_add(bias));
         let instance = self.modules.instance(Instance { module, bias });
-        let p = live(&mut self.slots, slot);
+        let p = process_in(&mut self.slots, slot);
         if low >= high || p.loaded.get(mapped.low).is_some_and(|s| s.value == instance) {
             return;
         }
         self.unload(slot, time_ns, low, high);
-        let p = live(&mut self.slots, slot);
+        let p = process_in(&mut self.slots, slot);
         p.loaded.insert(low, high, instance);
         p.loaded_ns.insert(instance, time_ns);
         p.sites.clear();
@@ -27,11 +27,11 @@ impl Space {
     /// Unloads the modules that a new mapping shows to be gone (dlclose is not reported): those it overlaps, except
     /// where it is a part of the module itself, its .bss, or code put over its code (huge pages for text).
     pub(super) fn unload_replaced(&mut self, slot: usize, time_ns: u64, low: u64, high: u64, prot: u32, path: &str) {
-        let p = live(&mut self.slots, slot);
+        let p = process_in(&mut self.slots, slot);
         let spans: Vec<_> = p.loaded.overlapping(low, high).collect();
         for span in spans {
             let Instance { module, bias } = self.modules.get(span.value);
-            let file = self.modules.file(module);
+            let file = &self.modules.file(module).elf;
             let same_file = file.path == strip_deleted(path);
             let bss = file.bss_start().map_or(span.high, |v| v.wrapping_add(bias));
             let inside = span.low <= low && high <= span.high;
@@ -44,7 +44,7 @@ impl Space {
     }
 
     pub(super) fn unload(&mut self, slot: usize, time_ns: u64, low: u64, high: u64) {
-        let p = live(&mut self.slots, slot);
+        let p = process_in(&mut self.slots, slot);
         for span in p.loaded.remove_overlapping(low, high) {
             let (objects, serial) = (&mut self.objects, p.serial);
             p.globals.retain(|&(instance, _), &mut id| {

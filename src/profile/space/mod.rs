@@ -16,87 +16,44 @@ mod functions;
 mod globals;
 mod heap;
 mod load;
+mod module_file;
 mod modules;
 mod objects;
 mod process;
+mod processes;
 mod ranges;
 #[cfg(test)]
 mod real_tests;
 mod resolve;
-mod slots;
 pub mod static_data;
 mod symbols;
 #[cfg(test)]
 mod tests;
+mod thread_stacks;
 
 use numamma_channel::Origin;
-use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::cache::Cache;
-use self::heap::{Block, Found, LargeBlock, NO_OBJECT};
+use self::heap::{Block, LargeBlock, NO_OBJECT, PlacedBlock};
 use self::modules::{Instance, MappedFile, Modules};
 use self::objects::{Objects, Sites};
 use self::process::Process;
-use self::slots::{Slot, live};
+use self::processes::{Slot, process_in};
 use super::model::{Frame, NO_MODULE, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId};
 
 pub use self::code::Code;
-
-/// The model of every followed process.
-#[derive(Debug)]
-pub struct Space {
-    root: u32,
-    follow: bool,
-    slots: Vec<Slot>,
-    by_pid: FxHashMap<u32, usize>,
-    /// Process looked up last (pid, slot).
-    last: Option<(u32, usize)>,
-    serials: u32,
-    now_ns: u64,
-    modules: Modules,
-    objects: Objects,
-    sites: Sites,
-    cache: Cache,
-    threads: attribute::Threads,
-    /// Objects for the addresses of processes that are not followed.
-    strangers: FxHashMap<u32, ObjectId>,
-    /// Frames given out, and whether as return address.
-    frames: FxHashMap<Frame, bool>,
-    named: FxHashSet<Frame>,
-}
+pub use self::processes::Space;
 
 impl Space {
-    /// The model of process `root_pid`, and of its children when `follow`.
-    pub fn new(root_pid: u32, follow: bool) -> Space {
-        Space {
-            root: root_pid,
-            follow,
-            slots: Vec::new(),
-            by_pid: FxHashMap::default(),
-            last: None,
-            serials: 0,
-            now_ns: 0,
-            modules: Modules::default(),
-            objects: Objects::default(),
-            sites: Sites::default(),
-            cache: Cache::default(),
-            threads: attribute::Threads::default(),
-            strangers: FxHashMap::default(),
-            frames: FxHashMap::default(),
-            named: FxHashSet::default(),
-        }
-    }
-
     /// A PERF_RECORD_MMAP2: `len` bytes at `addr` now show `path` from byte `pgoff` on, with PROT_* bits `prot`.
-    /// `flags` are the MAP_* bits.
     #[allow(clippy::too_many_arguments)] // the fields of the kernel's record
-    pub fn mmap(&mut self, time_ns: u64, pid: u32, addr: u64, len: u64, pgoff: u64, prot: u32, flags: u32, path: &str) {
-        let _ = flags;
-        let (Some(high), Some(slot)) = (addr.checked_add(len).filter(|h| *h > addr), self.own(time_ns, pid)) else {
+    pub fn mmap(&mut self, time_ns: u64, pid: u32, addr: u64, len: u64, pgoff: u64, prot: u32, path: &str) {
+        let (Some(high), Some(slot)) = (addr.checked_add(len).filter(|h| *h > addr), self.find_to_change(time_ns, pid))
+        else {
             return;
         };
         self.unload_replaced(slot, time_ns, addr, high, prot, path);
-        let p = live(&mut self.slots, slot);
+        let p = process_in(&mut self.slots, slot);
         p.map(time_ns, addr, high, prot, path, &mut self.objects);
         self.cache.forget(p.serial, addr, high);
         if path == "[stack]" {
@@ -115,8 +72,8 @@ impl Space {
     pub fn exec(&mut self, time_ns: u64, pid: u32) {
         self.now_ns = time_ns;
         let Some(slot) = self.slot_of(pid) else { return };
-        self.bury(slot, Some(time_ns));
-        let fresh = self.fresh(pid);
+        self.empty_slot(slot, Some(time_ns));
+        let fresh = self.new_process(pid);
         self.slots[slot] = Slot::Live(fresh);
     }
 
@@ -131,16 +88,16 @@ impl Space {
             self.exit_process(pid);
         }
         let slot = self.slots.len();
-        live(&mut self.slots, parent).heirs.push(slot as u32);
+        process_in(&mut self.slots, parent).pending_forks.push(slot as u32);
         self.by_pid.insert(pid, slot);
-        self.slots.push(Slot::Heir { pid, parent });
+        self.slots.push(Slot::PendingFork { pid, parent });
     }
 
     /// The process is gone. Objects of the root process keep an open end: they lived as long as the run.
     pub fn exit_process(&mut self, pid: u32) {
         let Some(&slot) = self.by_pid.get(&pid) else { return };
         let died = (pid != self.root).then_some(self.now_ns);
-        self.bury(slot, died);
+        self.empty_slot(slot, died);
         self.by_pid.remove(&pid);
         self.last = None;
     }
@@ -159,17 +116,17 @@ impl Space {
     /// Bounds of a thread's stack (from pthread_getattr_np) and the thread's name.
     pub fn thread_stack(&mut self, time_ns: u64, pid: u32, thread: ThreadId, low: u64, high: u64, name: &str) {
         self.thread_name(thread, name);
-        let Some(slot) = self.own(time_ns, pid) else { return };
+        let Some(slot) = self.find_to_change(time_ns, pid) else { return };
         if low >= high {
             return;
         }
         // Blocks in there, but not one that holds the stack, are dead: their free was lost.
-        let p = live(&mut self.slots, slot);
-        let dead = |f: &Found| f.low >= low && !(f.low == low && f.high >= high);
+        let p = process_in(&mut self.slots, slot);
+        let dead = |f: &PlacedBlock| f.low >= low && !(f.low == low && f.high >= high);
         while let Some(found) = p.heap.at_or_before(high - 1).filter(dead) {
             free_block(p, found.low, time_ns, &mut self.objects, &mut self.sites, &mut self.cache);
         }
-        self.place_stack(slot, time_ns, thread, (low, high), false);
+        self.set_stack_bounds(slot, time_ns, thread, (low, high), false);
     }
 
     /// A thread got another name.
@@ -192,13 +149,13 @@ impl Space {
         frames: &[u64],
         origin: Origin,
     ) {
-        let Some(slot) = self.own(time_ns, pid) else { return };
+        let Some(slot) = self.find_to_change(time_ns, pid) else { return };
         let end = addr.checked_add(size.max(1));
         let empty = origin == Origin::Mmap && size == 0;
         let Some(high) = end.filter(|_| addr != 0 && !empty) else { return };
         let site = self.site(slot, frames);
         self.sites.add(site, size, time_ns, thread);
-        let p = live(&mut self.slots, slot);
+        let p = process_in(&mut self.slots, slot);
         self.cache.forget(p.serial, addr, high);
         for gone in p.end_stacks(time_ns, addr, high, &mut self.objects) {
             self.cache.forget(p.serial, gone.low, gone.high.saturating_add(resolve::MAX_TLS));
@@ -224,8 +181,8 @@ impl Space {
 
     /// The block at `addr` was freed, or `size` bytes from `addr` were unmapped. What is not known is ignored.
     pub fn free(&mut self, time_ns: u64, pid: u32, addr: u64, size: u64, origin: Origin) {
-        let Some(slot) = self.own(time_ns, pid) else { return };
-        let p = live(&mut self.slots, slot);
+        let Some(slot) = self.find_to_change(time_ns, pid) else { return };
+        let p = process_in(&mut self.slots, slot);
         match origin {
             Origin::Heap => {
                 free_block(p, addr, time_ns, &mut self.objects, &mut self.sites, &mut self.cache);
@@ -240,7 +197,7 @@ impl Space {
     }
 
     fn site(&mut self, slot: usize, frames: &[u64]) -> SiteId {
-        let p = live(&mut self.slots, slot);
+        let p = process_in(&mut self.slots, slot);
         if let Some(&site) = p.sites.get(frames) {
             return site;
         }
@@ -257,7 +214,7 @@ impl Space {
     /// The place in code of an instruction pointer.
     pub fn frame(&mut self, pid: u32, ip: u64) -> Frame {
         let frame = match self.find(pid) {
-            Some(slot) => place(live(&mut self.slots, slot), &self.modules, ip, ip),
+            Some(slot) => place(process_in(&mut self.slots, slot), &self.modules, ip, ip),
             None => Frame { module: NO_MODULE, offset: ip },
         };
         self.frames.entry(frame).or_insert(false);
@@ -318,7 +275,7 @@ fn place(p: &Process, modules: &Modules, inside: u64, ip: u64) -> Frame {
 }
 
 fn free_block(p: &mut Process, addr: u64, time_ns: u64, objects: &mut Objects, sites: &mut Sites, cache: &mut Cache) {
-    let Some((Found { low, high, block }, large)) = p.heap.remove(addr) else { return };
+    let Some((PlacedBlock { low, high, block }, large)) = p.heap.remove(addr) else { return };
     match (block, large) {
         (Block::Small { site, size }, _) => {
             sites.sub(site, u64::from(size));

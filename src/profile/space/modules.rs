@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustc_hash::FxHashMap;
 
 use super::elf::ElfFile;
+use super::module_file::ModuleFile;
 use crate::profile::model::{Module, ModuleId};
 
 /// The vdso is a few pages; anything larger is not one.
@@ -28,7 +29,7 @@ pub struct Instance {
 /// All modules and instances.
 #[derive(Debug, Default)]
 pub struct Modules {
-    files: Vec<ElfFile>,
+    files: Vec<ModuleFile>,
     /// What each (path, device, inode) turned out to be; none when not an ELF file of ours.
     by_inode: FxHashMap<(String, u64, u64), Option<ModuleId>>,
     instances: Vec<Instance>,
@@ -85,24 +86,24 @@ impl Modules {
 
     fn add(&mut self, file: ElfFile) -> ModuleId {
         // A copy of the same build at the same path (another inode) is the same module.
-        let same = self.files.iter().position(|f| {
+        let same = self.files.iter().map(|known| &known.elf).position(|f| {
             f.path == file.path && f.build_id == file.build_id && (f.build_id.is_some() || f.inode == file.inode)
         });
         let index = same.unwrap_or_else(|| {
-            self.files.push(file);
+            self.files.push(ModuleFile::new(file));
             self.files.len() - 1
         });
         index as ModuleId
     }
 
     /// The file of a module.
-    pub fn file(&mut self, module: ModuleId) -> &mut ElfFile {
+    pub fn file(&mut self, module: ModuleId) -> &mut ModuleFile {
         &mut self.files[module as usize]
     }
 
     /// Path of a module.
     pub fn path(&self, module: ModuleId) -> Option<&str> {
-        self.files.get(module as usize).map(|f| f.path.as_str())
+        self.files.get(module as usize).map(|f| f.elf.path.as_str())
     }
 
     /// Number of modules; ids are below it.
@@ -125,7 +126,7 @@ impl Modules {
 
     /// Modules that were not returned before.
     pub fn take_new(&mut self) -> Vec<Module> {
-        let new = self.files.iter().enumerate().skip(self.reported);
+        let new = self.files.iter().map(|f| &f.elf).enumerate().skip(self.reported);
         let out = new
             .map(|(id, f)| Module {
                 id: id as ModuleId,

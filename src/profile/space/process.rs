@@ -14,7 +14,7 @@ use crate::profile::model::{ObjectId, SiteId, ThreadId};
 
 /// A piece of a kernel mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
+pub struct MappingPiece {
     /// PROT_* bits.
     pub prot: u32,
     /// Index into [`Process::mappings`].
@@ -23,7 +23,7 @@ pub struct Segment {
 
 /// A mapping the kernel reported.
 #[derive(Debug, Clone)]
-pub struct Mapping {
+pub struct KernelMapping {
     /// `//anon`, `[heap]`, a file, ...
     pub path: Arc<str>,
     /// First report.
@@ -39,7 +39,7 @@ pub struct Mapping {
 
 /// A mapping made through a hooked mmap or mremap.
 #[derive(Debug, Clone)]
-pub struct Hooked {
+pub struct HookedMapping {
     /// First byte as mapped.
     pub low: u64,
     /// One past the last byte as mapped.
@@ -64,7 +64,7 @@ pub struct Stack {
     pub thread: ThreadId,
     /// When it was announced.
     pub born_ns: u64,
-    /// Found by a stack pointer, not announced: grows with its mapping and changes hands when another thread runs on it.
+    /// PlacedBlock by a stack pointer, not announced: grows with its mapping and changes hands when another thread runs on it.
     pub guessed: bool,
     /// Its object, or [`NO_OBJECT`].
     pub object: ObjectId,
@@ -80,13 +80,13 @@ pub struct Process {
     /// Identity of the address space.
     pub serial: u32,
     /// Kernel mappings: the background of everything else.
-    pub kernel: Ranges<Segment>,
-    /// Described by [`Segment::mapping`].
-    pub mappings: Table<Mapping>,
+    pub kernel: Ranges<MappingPiece>,
+    /// Described by [`MappingPiece::mapping`].
+    pub mappings: Table<KernelMapping>,
     /// Mappings of the program's own making.
     pub hooked: Ranges<u32>,
     /// Described by the values of `hooked`.
-    pub hooks: Table<Hooked>,
+    pub hooks: Table<HookedMapping>,
     /// Loaded modules, by instance index of [`super::modules::Modules`].
     pub loaded: Ranges<u32>,
     /// When each instance was loaded.
@@ -110,7 +110,7 @@ pub struct Process {
     /// Every object emitted for this address space.
     pub emitted: Vec<ObjectId>,
     /// Processes that still share this description since a fork.
-    pub heirs: Vec<u32>,
+    pub pending_forks: Vec<u32>,
 }
 
 /// A table with reused slots.
@@ -177,7 +177,7 @@ impl Process {
             sites: FxHashMap::default(),
             unknown: None,
             emitted: Vec::new(),
-            heirs: Vec::new(),
+            pending_forks: Vec::new(),
         }
     }
 
@@ -187,7 +187,7 @@ impl Process {
         child.pid = pid;
         child.serial = serial;
         child.emitted.clear();
-        child.heirs.clear();
+        child.pending_forks.clear();
         child.unknown = None;
         child.globals.clear();
         child.small.clear();
@@ -210,13 +210,13 @@ impl Process {
     /// A kernel report that `low..high` now shows `path` with `prot`: a new mapping, or the growth, merging or
     /// re-protection of known ones, which keep their identity.
     pub fn map(&mut self, time_ns: u64, low: u64, high: u64, prot: u32, path: &str, objects: &mut Objects) {
-        let same = |s: &Span<Segment>| *self.mappings[s.value.mapping].path == *path;
+        let same = |s: &Span<MappingPiece>| *self.mappings[s.value.mapping].path == *path;
         let kept = self.kernel.overlapping(low, high).filter(same).find(|s| continues(s, low, high, prot, path));
         let mapping = match kept {
             Some(span) => span.value.mapping,
             None => {
                 let path = Arc::from(path);
-                self.mappings.add(Mapping { path, born_ns: time_ns, low, high, object: NO_OBJECT, pieces: 0 })
+                self.mappings.add(KernelMapping { path, born_ns: time_ns, low, high, object: NO_OBJECT, pieces: 0 })
             }
         };
         let entry = &mut self.mappings[mapping];
@@ -227,7 +227,7 @@ impl Process {
             objects.update(entry.object, self.serial, |o| (o.base, o.size) = (base, size));
         }
         self.unmap_kernel(time_ns, low, high, objects);
-        self.kernel.insert(low, high, Segment { prot, mapping });
+        self.kernel.insert(low, high, MappingPiece { prot, mapping });
     }
 
     /// Takes `low..high` out of the kernel mappings.
@@ -260,7 +260,7 @@ impl Process {
     pub fn map_hooked(&mut self, time_ns: u64, low: u64, high: u64, site: SiteId, thread: ThreadId) {
         let kernel = self.kernel.get(low).map(|s| self.mappings[s.value.mapping].path.clone());
         let path = kernel.filter(|p| !is_anonymous(p));
-        let entry = Hooked { low, high, path, born_ns: time_ns, site, thread, object: NO_OBJECT, pieces: 1 };
+        let entry = HookedMapping { low, high, path, born_ns: time_ns, site, thread, object: NO_OBJECT, pieces: 1 };
         let index = self.hooks.add(entry);
         self.hooked.insert(low, high, index);
     }
@@ -320,7 +320,7 @@ impl Process {
 /// when only its protection changed, and always for the two mappings that exist once. An exact or partial repetition
 /// with the same protection can only be a new mapping, because mprotect without a change is silent. What had no
 /// access before cannot have been accessed: giving it access (allocator arenas, thread stacks) starts something new.
-fn continues(span: &Span<Segment>, low: u64, high: u64, prot: u32, path: &str) -> bool {
+fn continues(span: &Span<MappingPiece>, low: u64, high: u64, prot: u32, path: &str) -> bool {
     let accessible = (libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) as u32;
     let once = path == "[heap]" || path == "[stack]";
     let grew = span.value.prot == prot && low <= span.low && span.high <= high && (low, high) != (span.low, span.high);

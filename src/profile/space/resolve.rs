@@ -1,11 +1,11 @@
 //! One address against the layers of an address space, when the cache does not know it.
 
-use super::attribute::Threads;
-use super::heap::{Block, Found, NO_OBJECT};
+use super::heap::{Block, NO_OBJECT, PlacedBlock};
 use super::modules::{Instance, Modules};
 use super::objects::{Objects, Sites};
-use super::process::{Process, Segment};
+use super::process::{MappingPiece, Process};
 use super::ranges::Span;
+use super::thread_stacks::ThreadStacks;
 use crate::profile::model::{Object, ObjectId, ObjectKind};
 
 /// A pthread's static TLS and descriptor: 2.3 KiB of `struct pthread` plus the TLS of libraries, which glibc
@@ -16,12 +16,12 @@ pub(super) const MAX_TLS: u64 = 64 << 10;
 const STACK_GROWTH: u64 = (64 << 10) + 256;
 /// A range that shrinks around an address to where the same answer holds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Range {
+pub(super) struct SameAnswer {
     pub low: u64,
     pub high: u64,
 }
 
-impl Range {
+impl SameAnswer {
     fn narrow(&mut self, low: u64, high: u64) {
         self.low = self.low.max(low);
         self.high = self.high.min(high);
@@ -34,8 +34,8 @@ pub(super) struct Resolver<'a> {
     pub modules: &'a mut Modules,
     pub objects: &'a mut Objects,
     pub sites: &'a Sites,
-    pub threads: &'a mut Threads,
-    pub range: Range,
+    pub threads: &'a mut ThreadStacks,
+    pub range: SameAnswer,
     pub time_ns: u64,
     pub addr: u64,
 }
@@ -52,8 +52,8 @@ impl Resolver<'_> {
         id
     }
 
-    fn blank(&self, kind: ObjectKind, low: u64, high: u64) -> Object {
-        blank(self.p.pid, kind, low, high)
+    fn plain_object(&self, kind: ObjectKind, low: u64, high: u64) -> Object {
+        plain_object(self.p.pid, kind, low, high)
     }
 
     /// The stack that holds the address, else the end of the nearest stack below it.
@@ -74,7 +74,7 @@ impl Resolver<'_> {
         let known = stack.object;
         let id = self.object(known, |at| {
             let name = at.threads.stack_name(stack.thread);
-            let base = at.blank(ObjectKind::Stack, span.low, span.high);
+            let base = at.plain_object(ObjectKind::Stack, span.low, span.high);
             Object { name, born_ns: stack.born_ns, thread: Some(stack.thread), ..base }
         });
         if id != known {
@@ -93,7 +93,7 @@ impl Resolver<'_> {
     }
 
     /// The heap block that holds the address.
-    fn block(&mut self) -> Option<Found> {
+    fn block(&mut self) -> Option<PlacedBlock> {
         match self.p.heap.lookup(self.addr) {
             Ok(found) => Some(found),
             Err((low, high)) => {
@@ -111,7 +111,7 @@ impl Resolver<'_> {
         let known = self.p.small.get(&site).copied().unwrap_or(NO_OBJECT);
         let id = self.object(known, |at| {
             let (born_ns, thread) = at.sites.first(site);
-            Object { site: Some(site), born_ns, thread, ..at.blank(ObjectKind::SmallHeap, 0, 0) }
+            Object { site: Some(site), born_ns, thread, ..at.plain_object(ObjectKind::SmallHeap, 0, 0) }
         });
         if id != known {
             self.p.small.insert(site, id);
@@ -125,7 +125,7 @@ impl Resolver<'_> {
         self.range.narrow(found.low, found.high);
         let block = *self.p.heap.large(index);
         let id = self.object(block.object, |at| {
-            let base = at.blank(ObjectKind::Heap, found.low, found.low.saturating_add(block.size));
+            let base = at.plain_object(ObjectKind::Heap, found.low, found.low.saturating_add(block.size));
             Object { site: Some(block.site), born_ns: block.born_ns, thread: Some(block.thread), ..base }
         });
         self.p.heap.large(index).object = id;
@@ -167,7 +167,7 @@ impl Resolver<'_> {
             module: Some(module),
             vaddr: data.vaddr,
             born_ns,
-            ..at.blank(kind, base, base.wrapping_add(data.size))
+            ..at.plain_object(kind, base, base.wrapping_add(data.size))
         });
         self.p.globals.insert(key, id);
         Some(id)
@@ -190,7 +190,7 @@ impl Resolver<'_> {
                 site: Some(hook.site),
                 born_ns: hook.born_ns,
                 thread: Some(hook.thread),
-                ..at.blank(ObjectKind::Mapping, hook.low, hook.high)
+                ..at.plain_object(ObjectKind::Mapping, hook.low, hook.high)
             }
         });
         self.p.hooks[span.value].object = id;
@@ -211,7 +211,7 @@ impl Resolver<'_> {
         let id = self.object(known, |at| {
             let stack = &at.p.stack_info[value];
             let name = at.threads.stack_name(stack.thread).replacen("stack", "TLS", 1);
-            let base = at.blank(ObjectKind::Tls, stack_end, segment.high);
+            let base = at.plain_object(ObjectKind::Tls, stack_end, segment.high);
             Object { name, born_ns: stack.born_ns, thread: Some(stack.thread), ..base }
         });
         self.p.stack_info[value].tls = id;
@@ -219,7 +219,7 @@ impl Resolver<'_> {
     }
 
     pub fn kernel(&mut self) -> Option<ObjectId> {
-        let span: Span<Segment> = match self.p.kernel.locate(self.addr) {
+        let span: Span<MappingPiece> = match self.p.kernel.locate(self.addr) {
             Ok(span) => span,
             Err((low, high)) => {
                 self.range.narrow(low, high);
@@ -231,7 +231,7 @@ impl Resolver<'_> {
         let known = self.p.mappings[index].object;
         let id = self.object(known, |at| {
             let mapping = &at.p.mappings[index];
-            let base = at.blank(ObjectKind::Mapping, mapping.low, mapping.high);
+            let base = at.plain_object(ObjectKind::Mapping, mapping.low, mapping.high);
             Object { name: mapping.path.to_string(), born_ns: mapping.born_ns, ..base }
         });
         self.p.mappings[index].object = id;
@@ -241,14 +241,14 @@ impl Resolver<'_> {
     pub fn unknown(&mut self) -> ObjectId {
         let known = self.p.unknown.unwrap_or(NO_OBJECT);
         let time_ns = self.time_ns;
-        let id = self.object(known, |at| Object { born_ns: time_ns, ..at.blank(ObjectKind::Unknown, 0, 0) });
+        let id = self.object(known, |at| Object { born_ns: time_ns, ..at.plain_object(ObjectKind::Unknown, 0, 0) });
         self.p.unknown = Some(id);
         id
     }
 }
 
 /// An object with nothing but its kind and place.
-pub(super) fn blank(pid: u32, kind: ObjectKind, low: u64, high: u64) -> Object {
+pub(super) fn plain_object(pid: u32, kind: ObjectKind, low: u64, high: u64) -> Object {
     Object {
         id: NO_OBJECT,
         kind,

@@ -14,6 +14,7 @@ use object::elf;
 use object::read::elf::{ElfFile64, ProgramHeader};
 
 use super::elf::ElfFile;
+use super::module_file::ModuleFile;
 
 /// A variable, or a section's bytes that no symbol names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,9 +59,9 @@ impl StaticData {
         let mut file = open(program)
             .ok_or_else(|| format!("{}: not a 64-bit x86_64 ELF program, or not readable", program.display()))?;
         let mut data =
-            StaticData { program: file_name(program), build_id: file.build_id.clone(), ..StaticData::default() };
+            StaticData { program: file_name(program), build_id: file.elf.build_id.clone(), ..StaticData::default() };
         data.add(&mut file, None, least);
-        let (mut seen, mut waiting) = (HashSet::new(), needed(&file, program));
+        let (mut seen, mut waiting) = (HashSet::new(), needed(&file.elf, program));
         while let Some((name, path)) = waiting.pop() {
             if !seen.insert(name.clone()) {
                 continue;
@@ -68,7 +69,7 @@ impl StaticData {
             match path.and_then(|p| Some((open(&p)?, p))) {
                 Some((mut library, path)) => {
                     data.add(&mut library, Some(name.clone()), least);
-                    waiting.extend(needed(&library, &path));
+                    waiting.extend(needed(&library.elf, &path));
                     data.libraries.push(name);
                 }
                 None => data.system.push(name),
@@ -80,9 +81,9 @@ impl StaticData {
         Ok(data)
     }
 
-    fn add(&mut self, file: &mut ElfFile, module: Option<String>, least: u64) {
-        let mut fixed = file.read_only();
-        fixed.extend(relro(file));
+    fn add(&mut self, file: &mut ModuleFile, module: Option<String>, least: u64) {
+        let mut fixed = file.elf.read_only();
+        fixed.extend(relro(&file.elf));
         let globals = file.globals();
         let mut sizes = vec![0u64; globals.objects.len()];
         globals.pieces().for_each(|p| sizes[p.object as usize] += p.high - p.low);
@@ -105,8 +106,8 @@ impl StaticData {
     }
 }
 
-fn open(path: &Path) -> Option<ElfFile> {
-    ElfFile::open(path, &path.to_string_lossy())
+fn open(path: &Path) -> Option<ModuleFile> {
+    ElfFile::open(path, &path.to_string_lossy()).map(ModuleFile::new)
 }
 
 fn file_name(path: &Path) -> String {

@@ -22,8 +22,8 @@ pub fn name(modules: &mut Modules, frames: &[(Frame, bool)]) -> Vec<Symbol> {
             continue;
         }
         let file = modules.file(module);
-        file.functions();
-        let namer = Namer::new(file);
+        let (elf, debug) = file.with_debug();
+        let namer = Namer::new(elf, debug);
         for &(frame, call) in group {
             let locations = namer.locations(frame.offset - u64::from(call && frame.offset > 0));
             if !locations.is_empty() {
@@ -42,8 +42,8 @@ struct Namer {
 }
 
 impl Namer {
-    fn new(file: &ElfFile) -> Namer {
-        Namer { loader: load(file), functions: function_names(file) }
+    fn new(elf: &ElfFile, debug: Option<&ElfFile>) -> Namer {
+        Namer { loader: load(debug.unwrap_or(elf)), functions: function_names(elf, debug) }
     }
 
     /// Innermost first.
@@ -84,17 +84,16 @@ impl Namer {
     }
 }
 
-fn load(file: &ElfFile) -> Option<Loader> {
-    let source = file.known_debug_file().unwrap_or(file);
+fn load(source: &ElfFile) -> Option<Loader> {
     let object = source.object()?;
     let path = source.path_to_open()?;
     let extra = supplementary(&object, &path);
     Loader::new_with_sup(&path, extra.as_deref()).ok()
 }
 
-fn function_names(file: &ElfFile) -> Vec<(u64, u64, String)> {
-    let own = file.object();
-    let debug = file.known_debug_file().and_then(ElfFile::object);
+fn function_names(elf: &ElfFile, debug: Option<&ElfFile>) -> Vec<(u64, u64, String)> {
+    let own = elf.object();
+    let debug = debug.and_then(ElfFile::object);
     let mut out: Vec<(u64, u64, u8, String)> = Vec::new();
     for object in own.iter().chain(&debug) {
         for symbol in object.symbols().chain(object.dynamic_symbols()).filter(is_code) {

@@ -1,0 +1,51 @@
+//! The ELF file of a module with what is read from it on demand: debug file, variables, functions.
+//!
+//! The file is opened when its mapping is reported, because it may be deleted or replaced later; the tables are read
+//! at the first request.
+
+use super::debugfile;
+use super::elf::ElfFile;
+use super::functions::Functions;
+use super::globals::Globals;
+
+/// An ELF file and its tables.
+#[derive(Debug)]
+pub struct ModuleFile {
+    /// The file that is mapped.
+    pub elf: ElfFile,
+    /// File with the symbols that were stripped from this one; none until the first search.
+    debug: Option<Option<ElfFile>>,
+    globals: Option<Globals>,
+    functions: Option<Functions>,
+}
+
+impl ModuleFile {
+    /// A file of which no table was read yet.
+    pub fn new(elf: ElfFile) -> ModuleFile {
+        ModuleFile { elf, debug: None, globals: None, functions: None }
+    }
+
+    /// The file, and its separate debug file when it was stripped of its symbol table and one is installed.
+    pub fn with_debug(&mut self) -> (&ElfFile, Option<&ElfFile>) {
+        let elf = &self.elf;
+        (elf, self.debug.get_or_insert_with(|| debugfile::find(elf)).as_ref())
+    }
+
+    /// Variables and sections by virtual address.
+    pub fn globals(&mut self) -> &Globals {
+        if self.globals.is_none() {
+            let (elf, debug) = self.with_debug();
+            self.globals = Some(Globals::read(elf, debug));
+        }
+        self.globals.get_or_insert_default()
+    }
+
+    /// Function bounds by virtual address.
+    pub fn functions(&mut self) -> &Functions {
+        if self.functions.is_none() {
+            let (elf, debug) = self.with_debug();
+            self.functions = Some(Functions::read(elf, debug));
+        }
+        self.functions.get_or_insert_default()
+    }
+}

@@ -1,0 +1,155 @@
+//! The followed processes and their address spaces: [`Space`], and how a forked child gets its copy.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::cache::Cache;
+use super::modules::Modules;
+use super::objects::{Objects, Sites};
+use super::process::Process;
+use super::thread_stacks::ThreadStacks;
+use crate::profile::model::{Frame, ObjectId};
+
+#[derive(Debug)]
+pub(super) enum Slot {
+    Live(Box<Process>),
+    /// A forked child that still equals its parent (the slot given): most exec or exit before either changes.
+    PendingFork {
+        pid: u32,
+        parent: usize,
+    },
+    Gone,
+}
+
+/// The model of every followed process.
+#[derive(Debug)]
+pub struct Space {
+    pub(super) root: u32,
+    pub(super) follow: bool,
+    pub(super) slots: Vec<Slot>,
+    pub(super) by_pid: FxHashMap<u32, usize>,
+    /// Process looked up last (pid, slot).
+    pub(super) last: Option<(u32, usize)>,
+    pub(super) serials: u32,
+    pub(super) now_ns: u64,
+    pub(super) modules: Modules,
+    pub(super) objects: Objects,
+    pub(super) sites: Sites,
+    pub(super) cache: Cache,
+    pub(super) threads: ThreadStacks,
+    /// Objects for the addresses of processes that are not followed.
+    pub(super) unfollowed: FxHashMap<u32, ObjectId>,
+    /// Frames given out, and whether as return address.
+    pub(super) frames: FxHashMap<Frame, bool>,
+    pub(super) named: FxHashSet<Frame>,
+}
+
+impl Space {
+    /// The model of process `root_pid`, and of its children when `follow`.
+    pub fn new(root_pid: u32, follow: bool) -> Space {
+        Space {
+            root: root_pid,
+            follow,
+            slots: Vec::new(),
+            by_pid: FxHashMap::default(),
+            last: None,
+            serials: 0,
+            now_ns: 0,
+            modules: Modules::default(),
+            objects: Objects::default(),
+            sites: Sites::default(),
+            cache: Cache::default(),
+            threads: ThreadStacks::default(),
+            unfollowed: FxHashMap::default(),
+            frames: FxHashMap::default(),
+            named: FxHashSet::default(),
+        }
+    }
+
+    /// Empties a slot; `died` ends the objects of its address space.
+    pub(super) fn empty_slot(&mut self, slot: usize, died: Option<u64>) {
+        self.copy_pending_forks(slot);
+        match std::mem::replace(&mut self.slots[slot], Slot::Gone) {
+            Slot::Live(p) => {
+                p.each_live(|site, size| self.sites.sub(site, size));
+                for &id in died.iter().flat_map(|_| &p.emitted) {
+                    self.objects.end(id, p.serial, died.unwrap_or(self.now_ns));
+                }
+            }
+            Slot::PendingFork { parent, .. } => {
+                process_in(&mut self.slots, parent).pending_forks.retain(|&s| s as usize != slot)
+            }
+            Slot::Gone => {}
+        }
+    }
+
+    pub(super) fn new_process(&mut self, pid: u32) -> Box<Process> {
+        self.serials += 1;
+        Box::new(Process::new(pid, self.serials))
+    }
+
+    /// The slot of a followed process, made when the process is new.
+    pub(super) fn slot_of(&mut self, pid: u32) -> Option<usize> {
+        if let Some((last, slot)) = self.last
+            && last == pid
+        {
+            return Some(slot);
+        }
+        let slot = match self.by_pid.get(&pid) {
+            Some(&slot) => slot,
+            None if self.follow || pid == self.root => {
+                let fresh = self.new_process(pid);
+                self.slots.push(Slot::Live(fresh));
+                self.by_pid.insert(pid, self.slots.len() - 1);
+                self.slots.len() - 1
+            }
+            None => return None,
+        };
+        self.last = Some((pid, slot));
+        Some(slot)
+    }
+
+    /// The slot of a followed process, live.
+    pub(super) fn find(&mut self, pid: u32) -> Option<usize> {
+        let slot = self.slot_of(pid)?;
+        if let Slot::PendingFork { .. } = self.slots[slot] {
+            self.copy_parent(slot);
+        }
+        Some(slot)
+    }
+
+    /// As [`Space::find`], for an event that changes the address space: pending_forks get their copy first.
+    pub(super) fn find_to_change(&mut self, time_ns: u64, pid: u32) -> Option<usize> {
+        self.now_ns = time_ns;
+        let slot = self.find(pid)?;
+        self.copy_pending_forks(slot);
+        Some(slot)
+    }
+
+    pub(super) fn copy_pending_forks(&mut self, slot: usize) {
+        while let Slot::Live(p) = &self.slots[slot]
+            && let Some(&heir) = p.pending_forks.last()
+        {
+            self.copy_parent(heir as usize);
+        }
+    }
+
+    /// Gives an heir its own copy.
+    pub(super) fn copy_parent(&mut self, slot: usize) {
+        let Slot::PendingFork { pid, parent } = self.slots[slot] else { return };
+        self.serials += 1;
+        let from = process_in(&mut self.slots, parent);
+        from.pending_forks.retain(|&s| s as usize != slot);
+        let child = from.inherit(pid, self.serials, &mut self.sites);
+        self.slots[slot] = Slot::Live(Box::new(child));
+    }
+}
+
+/// The process in a slot that [`Space::find`] returned.
+pub(super) fn process_in(slots: &mut [Slot], slot: usize) -> &mut Process {
+    match &mut slots[slot] {
+        Slot::Live(p) => p,
+        Slot::PendingFork { .. } | Slot::Gone => {
+            unreachable!("a slot that was found is live until its process is buried")
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Names of the threads, and the part of memory that holds the stack pointer of each.
+
+use crate::profile::model::{ObjectId, ThreadId};
+
+/// ThreadStack ids are dense; anything above is a mistake that must not cost memory.
+const MAX_THREADS: usize = 1 << 22;
+
+/// What is known of threads: names, and the part of memory where the stack pointer needs no second look.
+#[derive(Debug, Default)]
+pub(super) struct ThreadStacks {
+    table: Vec<ThreadStack>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct ThreadStack {
+    /// Address space of `low..high`.
+    pub(super) serial: u32,
+    pub(super) low: u64,
+    pub(super) high: u64,
+    /// A stack was announced for it.
+    pub(super) announced: bool,
+    name: Option<String>,
+    /// Stack objects that carry its name, with their address spaces.
+    pub(super) stacks: Vec<(ObjectId, u32)>,
+}
+
+impl ThreadStacks {
+    pub(super) fn get(&mut self, thread: ThreadId) -> Option<&mut ThreadStack> {
+        let index = thread as usize;
+        if index >= self.table.len() {
+            if index >= MAX_THREADS {
+                return None;
+            }
+            self.table.resize(index + 1, ThreadStack::default());
+        }
+        self.table.get_mut(index)
+    }
+
+    pub(super) fn is_on_known_stack(&self, thread: ThreadId, serial: u32, sp: u64) -> bool {
+        self.table.get(thread as usize).is_some_and(|t| t.low <= sp && sp < t.high && t.serial == serial)
+    }
+
+    /// Sets the name; returns the stack objects that must follow.
+    pub(super) fn rename(&mut self, thread: ThreadId, name: &str) -> Vec<(ObjectId, u32)> {
+        match self.get(thread) {
+            Some(t) if t.name.as_deref() != Some(name) => {
+                t.name = Some(name.to_string());
+                t.stacks.clone()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Name of the object of the thread's stack.
+    pub(super) fn stack_name(&self, thread: ThreadId) -> String {
+        match self.table.get(thread as usize).and_then(|t| t.name.as_deref()) {
+            Some(name) => format!("stack of {name}"),
+            None => format!("stack of thread {thread}"),
+        }
+    }
+}
