@@ -1,9 +1,9 @@
-//! The preloads' own allocator, so that our data never lies on the program's heap.
+//! The preloads' own allocator, so that their data never lies on the program's heap.
 //!
 //! A lock-free bump allocator over anonymous mappings: no lock can be left held by a fork or a signal.
-//! Blocks have powers of two bytes, and freed ones wait in a list for each size: the preloads allocate most at start-up, but
-//! threads of theirs may come and go a thousand times. Blocks of [`LARGE`] bytes and more have a mapping each and are given
-//! back.
+//! Block sizes are powers of two, and each size has a list of freed blocks: the preloads allocate most at start-up, but
+//! they may start and end a thousand threads of their own. Blocks of [`LARGE`] bytes and more have a mapping each, which
+//! is unmapped when they are freed.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -23,8 +23,8 @@ struct Free {
     next: *mut Free,
 }
 
-/// Freed blocks by the logarithm of their size. A list is taken as a whole and what is left of it put back, so that nobody
-/// reads a block that another thread takes at the same time; who finds none takes a fresh one.
+/// Freed blocks by the logarithm of their size. A thread takes a whole list and puts the rest back, so that no thread
+/// reads a block that another one takes at the same time; a thread that finds the list empty takes a new block.
 static FREED: [AtomicPtr<Free>; LARGE.trailing_zeros() as usize + 1] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; LARGE.trailing_zeros() as usize + 1];
 
@@ -43,12 +43,12 @@ fn reuse(size: usize) -> Option<*mut u8> {
     if list.load(Ordering::Relaxed).is_null() {
         return None;
     }
-    // Acquire pairs with the Release of `give_back`: the whole list is ours from here on.
+    // Acquire pairs with the Release of `give_back`: the whole list belongs to this thread from here on.
     let first = list.swap(core::ptr::null_mut(), Ordering::Acquire);
     if first.is_null() {
         return None;
     }
-    // SAFETY: blocks of a list are nobody's but the list's, live and linked.
+    // SAFETY: the blocks of a taken list are live, linked, and used by no other thread.
     unsafe {
         let rest = (*first).next;
         if !rest.is_null() {
@@ -68,13 +68,13 @@ fn reuse(size: usize) -> Option<*mut u8> {
 /// Puts the linked blocks from `first` to `last` on `list`.
 ///
 /// # Safety
-/// They are the caller's.
+/// The blocks belong to the caller.
 unsafe fn give_back(list: &AtomicPtr<Free>, first: *mut Free, last: *mut Free) {
     let mut head = list.load(Ordering::Relaxed);
     loop {
         // SAFETY: the caller's promise.
         unsafe { (*last).next = head };
-        // Release: who takes the list sees the links.
+        // Release: a thread that takes the list sees the links.
         match list.compare_exchange_weak(head, first, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => return,
             Err(now) => head = now,
@@ -115,7 +115,7 @@ unsafe fn claim(chunk: *mut Chunk, layout: &Layout) -> Option<*mut u8> {
         let align = layout.align().max(SMALLEST);
         let start = at.checked_add(align - 1)? & !(align - 1);
         let end = start.checked_add(rounded(layout.size())).filter(|&end| end <= end_of(chunk))?;
-        // Relaxed: bytes in [start, end) belong to the winner alone; handing them on is the user's ordering.
+        // Relaxed: bytes in [start, end) belong to this thread alone; a user that passes them on orders that itself.
         match cursor.compare_exchange_weak(at, end, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return Some(start as *mut u8),
             Err(now) => at = now,
@@ -127,11 +127,11 @@ unsafe fn claim(chunk: *mut Chunk, layout: &Layout) -> Option<*mut u8> {
 fn next_chunk(old: *mut Chunk) -> bool {
     let Some(fresh) = sys::map_anonymous(CHUNK) else { return false };
     let chunk = fresh.cast::<Chunk>();
-    // SAFETY: the mapping is ours and large enough for the header.
+    // SAFETY: the mapping is new and large enough for the header.
     unsafe { chunk.write(Chunk { cursor: AtomicUsize::new(chunk as usize + size_of::<Chunk>()) }) };
-    // Release pairs with the Acquire loads of CURRENT: whoever sees the chunk sees its header.
+    // Release pairs with the Acquire loads of CURRENT: a thread that sees the chunk sees its header.
     if CURRENT.compare_exchange(old, chunk, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        // SAFETY: nobody else has seen this mapping.
+        // SAFETY: no other thread has the address of this mapping.
         unsafe { sys::unmap(fresh, CHUNK) };
     }
     true
@@ -151,7 +151,7 @@ unsafe impl GlobalAlloc for Private {
             return block;
         }
         if rounded(layout.size()) + layout.align() > CHUNK - size_of::<Chunk>() {
-            return core::ptr::null_mut(); // alignments near a chunk: nothing here asks for them
+            return core::ptr::null_mut(); // no preload asks for an alignment near the size of a chunk
         }
         loop {
             let chunk = CURRENT.load(Ordering::Acquire);
@@ -168,11 +168,11 @@ unsafe impl GlobalAlloc for Private {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if own_mapping(&layout) {
             let _errno = crate::errno::Saved::now();
-            // SAFETY: the block is a whole mapping made by `alloc`, and its owner gives it up.
+            // SAFETY: the block is a whole mapping made by `alloc`, and its owner frees it.
             unsafe { sys::unmap(block.cast(), layout.size()) };
             return;
         }
-        // SAFETY: the block is given up; the exchange of `move_end` succeeds only for the last block of the current chunk.
+        // SAFETY: the caller frees the block; the exchange of `move_end` succeeds only for the last block of the chunk.
         unsafe {
             if !move_end(block, rounded(layout.size()), 0)
                 && let Some(list) = list(layout.size())
@@ -223,7 +223,7 @@ unsafe fn move_end(block: *mut u8, old: usize, new: usize) -> bool {
     }
     // SAFETY: a non-null CURRENT is a live chunk.
     let cursor = unsafe { &(*chunk).cursor };
-    // If the cursor stands at our end then ours is the last block, whatever happened in between.
+    // If the cursor is at the end of this block then the block is the last one, even if others came and went since.
     let end = block as usize + old;
     cursor.compare_exchange(end, block as usize + new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
@@ -237,12 +237,12 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// The tests share one chunk; the one about its last block wants it for itself.
-    static CHUNK_TURN: Mutex<()> = Mutex::new(());
+    /// The tests share one chunk, and the one about its last block needs that no other test allocates.
+    static CHUNK_IN_USE: Mutex<()> = Mutex::new(());
 
     #[test]
     fn last_block_grows_in_place_and_is_reused() {
-        let _turn = CHUNK_TURN.lock().unwrap();
+        let _alone = CHUNK_IN_USE.lock().unwrap();
         let layout = Layout::from_size_align(100, 8).unwrap();
         let big = Layout::from_size_align(LARGE, 8).unwrap();
         // SAFETY: every block is used within its layout and freed with it.
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn threads_get_disjoint_blocks() {
-        let _turn = CHUNK_TURN.lock().unwrap();
+        let _alone = CHUNK_IN_USE.lock().unwrap();
         let layout = Layout::from_size_align(48, 16).unwrap();
         let blocks: Vec<usize> = std::thread::scope(|s| {
             // SAFETY: blocks are only compared by address.
@@ -278,8 +278,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_freed_is_used_again() {
-        let _turn = CHUNK_TURN.lock().unwrap();
+    fn freed_blocks_are_reused() {
+        let _alone = CHUNK_IN_USE.lock().unwrap();
         let used = || {
             let chunk = CURRENT.load(Ordering::Acquire);
             // SAFETY: null or a live chunk.

@@ -1,12 +1,12 @@
-//! Holding back the signal that a failing write of ours would raise in the program: SIGPIPE when nobody reads, SIGXFSZ
-//! when files may not grow.
+//! Blocks the signal that a failing write of a preload would raise in the program: SIGPIPE when the reader is gone,
+//! SIGXFSZ when the file size limit is reached.
 
 use core::ffi::c_int;
 
 /// Kernel's size of a signal set in bytes.
 const SIGSET: usize = 8;
 
-/// While it lives, the signal does not reach this thread; one that came meanwhile and was not pending before is gone.
+/// Blocks one signal in this thread until dropped. A signal that became pending in between is discarded.
 pub struct BlockedSignal {
     set: u64,
     before: u64,
@@ -14,7 +14,7 @@ pub struct BlockedSignal {
 }
 
 impl BlockedSignal {
-    /// Holds back `signal` (1 to 64), which the kernel sends to the thread that causes it.
+    /// Blocks `signal` (1 to 64), which the kernel sends to the thread that causes it.
     pub fn block(signal: c_int) -> BlockedSignal {
         let mut blocked = BlockedSignal { set: 1 << (signal - 1), before: 0, pending: 0 };
         // SAFETY: all pointers are to live 8-byte sets, the size the kernel is told.
@@ -32,7 +32,7 @@ impl Drop for BlockedSignal {
         let _errno = crate::errno::Saved::now();
         let mut pending: u64 = 0;
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: as above; the wait takes a signal that is pending, and does not wait.
+        // SAFETY: as above; the wait has a timeout of 0 and takes a signal that is pending.
         unsafe {
             libc::syscall(libc::SYS_rt_sigpending, &raw mut pending, SIGSET);
             if pending & !self.pending & self.set != 0 {
@@ -49,9 +49,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_went_away_kills_nobody() {
+    fn writing_to_a_closed_pipe_raises_no_signal() {
         let mut ends = [0; 2];
-        // SAFETY: two descriptors are written; the test's own.
+        // SAFETY: pipe writes two descriptors, which belong to this test.
         unsafe {
             assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
             libc::close(ends[0]);

@@ -1,7 +1,7 @@
-//! Memory for the time when the real malloc is not known yet.
+//! Memory for allocations made before the real malloc is known.
 //!
-//! `dlsym` may allocate (its error text, for instance) while it looks up `malloc` for us. Such blocks come
-//! from a fixed arena, are never given back, and are recognised by address in `free` and `realloc`.
+//! `dlsym` may allocate (its error text, for instance) while it looks up `malloc`. Such blocks come from a fixed
+//! arena, are never freed, and are recognised by address in `free` and `realloc`.
 //! Each block is preceded by its size.
 
 use core::cell::UnsafeCell;
@@ -33,7 +33,7 @@ pub fn allocate(size: usize, align: usize) -> *mut c_void {
         let Some(end) = start.checked_add(size).filter(|&end| end <= base + SIZE) else {
             return core::ptr::null_mut();
         };
-        // Relaxed: the cursor orders nothing but itself; the bytes are fresh for whoever wins.
+        // Relaxed: the cursor orders no other memory; the bytes were never used before.
         match USED.compare_exchange_weak(used, end - base, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => {
                 let block = (ARENA.0.get().cast::<u8>()).wrapping_add(start - base);

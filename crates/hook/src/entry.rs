@@ -1,4 +1,4 @@
-//! Entry stubs: how a hook learns who called it.
+//! Entry stubs, which give a hook the return address of its caller.
 //!
 //! A Rust function cannot read its own return address. A naked stub can: it passes the return address, the
 //! caller's stack pointer after the call (the CFA) and rbp as three more arguments and jumps, so that no
@@ -19,7 +19,7 @@ pub struct Caller {
 ///
 /// The implementation is `unsafe extern "C" fn(<the arguments>, ra: usize, cfa: usize, rbp: usize) -> <the
 /// result>`. One to three or exactly six integer or pointer arguments; declare six to hook functions of
-/// four or five (the extra ones are what the registers happen to hold).
+/// four or five (the extra ones have the values left in the registers).
 #[macro_export]
 macro_rules! entry {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),+ $(,)?) $(-> $ret:ty)? => $imp:path;)+) => {

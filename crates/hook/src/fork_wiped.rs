@@ -1,8 +1,8 @@
-//! Which process is live: a word that a forked child reads as zero.
+//! A word of process state that a forked child reads as zero.
 //!
 //! The word lies alone on a page with MADV_WIPEONFORK, so every child that does not share memory (fork,
-//! raw clone) starts inactive without an atfork handler, which would need a lock and misses raw clones. A
-//! vfork child shares the page, and its parent waits meanwhile, so it may count as its parent.
+//! raw clone) starts with zero. An atfork handler would need a lock and is not called by raw clones. A vfork child
+//! shares the page, and its parent waits for it, so the child may act as its parent.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -21,12 +21,12 @@ pub fn get() -> u64 {
 }
 
 /// Sets the word for this process. False when the kernel cannot wipe a page on fork (before 4.14): the
-/// word then stays 0, so that a child can never act for its parent.
+/// word then stays 0, so that a child never records as its parent.
 pub fn set(value: u64) -> bool {
     let mut word = WORD.load(Ordering::Acquire);
     if core::ptr::eq(word, &raw const INACTIVE) {
         let Some(page) = map_wiped_on_fork(sys::PAGE) else { return false };
-        // Release pairs with the Acquire above; a loser of the race keeps one unused page.
+        // Release pairs with the Acquire above; a thread that loses the race leaves one page unused.
         match WORD.compare_exchange(word, page.cast(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => word = page.cast(),
             Err(other) => word = other,

@@ -1,8 +1,8 @@
 //! What both preloads share: the real functions behind the hooks, a private allocator, the entry stubs, the
 //! unwinder, stack bounds, modules and messages.
 //!
-//! This code lives in a stranger's process. It never panics, aborts, prints to stdout, takes a lock shared
-//! by threads or allocates on the program's heap, and it must work before constructors have run, inside
+//! This code runs inside programs that do not know of it. It never panics, aborts, prints to stdout, takes a lock that
+//! threads share or allocates on the program's heap, and it must work before constructors have run, inside
 //! signal handlers and after fork. The crate is an rlib and therefore exports no `malloc`: only the cdylibs
 //! define the hooks, with [`entry!`].
 //!
@@ -10,7 +10,9 @@
 //! succeeds leaves the program's `errno` alone.
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-compile_error!("the preloads know x86_64 Linux only: entry stubs, unwinding rules and thread-local access");
+compile_error!(
+    "the preloads support x86_64 Linux only: entry stubs, unwinding rules and thread-local access are written for it"
+);
 
 pub mod alloc;
 pub mod blocked_signal;

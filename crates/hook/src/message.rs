@@ -1,16 +1,16 @@
-//! One line to stderr from inside a stranger's process.
+//! One line to stderr from inside the program.
 //!
 //! Formatted in a fixed buffer, written with one raw `write(2)`, so it works without malloc and stdio. Silent
 //! when the stderr the process started with is closed or replaced: descriptor 2 may have become one of
-//! the program's data files. A reader that went away must not kill the program, nor a log file that may not grow:
-//! SIGPIPE and SIGXFSZ are held back.
+//! the program's data files. Neither a closed pipe nor a log file at its size limit may kill the program:
+//! SIGPIPE and SIGXFSZ are blocked.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::blocked_signal::BlockedSignal;
 
-/// Longest line, prefix and newline included; the rest is cut.
+/// Bytes of the longest line, prefix and newline included; the rest is cut.
 const MAX: usize = 512;
 const PREFIX: &str = "numamma: ";
 
@@ -41,7 +41,7 @@ impl Write for Buffer {
 /// Remembers which file stderr is; call once at start-up, before the program can replace it.
 pub fn remember_stderr() {
     let _errno = crate::errno::Saved::now();
-    // The first caller decides; others keep its answer.
+    // Only the first call stores the identity.
     let _ = STDERR.compare_exchange(0, identity(), Ordering::Relaxed, Ordering::Relaxed);
 }
 
@@ -64,15 +64,14 @@ pub fn line(text: fmt::Arguments<'_>) {
         return;
     }
     let mut buffer = Buffer { bytes: [0; MAX], len: 0 };
-    // A Display that fails still leaves the text so far, which is worth printing.
+    // A Display that fails leaves the text before the failure in the buffer, which is printed.
     let _ = buffer.write_str(PREFIX);
     let _ = buffer.write_fmt(text);
     buffer.bytes[buffer.len] = b'\n';
-    // A log file that may not grow any more is as much a reason to die as a reader that went away.
-    // Two names: each must give back the mask that the one before it found.
+    // Dropped in reverse order, so that each restores the mask that it found.
     let _pipe = BlockedSignal::block(libc::SIGPIPE);
     let _size = BlockedSignal::block(libc::SIGXFSZ);
-    // SAFETY: the buffer is readable for its length; a failure has nobody to be told to.
+    // SAFETY: the buffer is readable for its length; a failure cannot be reported anywhere.
     unsafe { libc::syscall(libc::SYS_write, 2_i64, buffer.bytes.as_ptr(), buffer.len + 1) };
 }
 

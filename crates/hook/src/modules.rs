@@ -1,7 +1,7 @@
 //! From a code address to the module it lies in.
 //!
 //! glibc 2.35 and later answer with `_dl_find_object`, which takes no lock, does not allocate and may be
-//! called in a signal handler. Older ones are asked with `dl_iterate_phdr`, which takes the loader's lock.
+//! called in a signal handler. On older versions `dl_iterate_phdr` is used, which takes the loader's lock.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -12,7 +12,7 @@ use crate::{real, sys};
 type Ehdr = libc::Elf64_Ehdr;
 type Phdr = libc::Elf64_Phdr;
 
-/// A loaded ELF file. What it borrows lives until the module is dlclosed.
+/// A loaded ELF file. The memory it points to stays mapped until the module is dlclosed.
 #[derive(Clone, Copy, Debug)]
 pub struct Module {
     /// First and one past the last address of the module's segments.
@@ -127,7 +127,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *m
 }
 
 impl Module {
-    /// Path as the loader knows it; for the program itself what `/proc/self/exe` says. May be empty.
+    /// Path as the loader recorded it; for the program itself the target of `/proc/self/exe`. May be empty.
     pub fn path(&self) -> &[u8] {
         // SAFETY: the loader's names are C strings that live as long as the module.
         let name = if self.name.is_null() { c"" } else { unsafe { CStr::from_ptr(self.name) } };
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_find_program_and_library() {
+    fn both_lookups_find_program_and_library() {
         check(find);
         check(search);
     }

@@ -1,8 +1,8 @@
 //! The guard that proves "this thread is not already inside a hook".
 //!
-//! What the real functions, the loader or a signal handler allocate while a hook runs is forwarded
-//! unrecorded: recording is not re-entrant, and memory that another allocator maps for its own heap is not
-//! an object of the program.
+//! Allocations by the real functions, the loader or a signal handler while a hook runs are forwarded unrecorded:
+//! recording is not re-entrant, and memory that another allocator maps for its own heap is not an object of the
+//! program.
 
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -14,11 +14,11 @@ struct Block {
 
 crate::static_tls!(fn block() -> Block, "numamma_hook_guard");
 
-/// Proof that this thread entered a hook; leaving is dropping it.
+/// Proof that this thread is inside a hook; the thread leaves the hook when it is dropped.
 pub struct ReentryGuard(());
 
 impl ReentryGuard {
-    /// Enters, or `None` when this thread is inside a hook already (then only forward).
+    /// Enters a hook; `None` when this thread is inside one already (then the call must only be forwarded).
     #[inline(always)]
     pub fn enter() -> Option<ReentryGuard> {
         let inside = &block().inside;

@@ -1,8 +1,8 @@
 //! Bounds of the calling thread's stack: how far the unwinder may read.
 //!
-//! Threads made through the pthread_create hook record theirs at start; the main thread and any other are
-//! looked up once in /proc/self/maps with plain system calls. A stack pointer outside these bounds means
-//! a coroutine or an alternate signal stack: then nothing is known.
+//! A thread made through the pthread_create hook records its bounds when it starts; those of the main thread and of any
+//! other are looked up once in /proc/self/maps with plain system calls. A stack pointer outside these bounds means a
+//! coroutine or an alternate signal stack, whose bounds are not known.
 
 use core::cell::Cell;
 
@@ -31,13 +31,13 @@ const UNKNOWN: usize = 1;
 /// Span assumed for a main stack without limit (`ulimit -s unlimited`); mappings of the program lie far lower.
 const UNLIMITED_STACK: usize = 64 << 30;
 
-/// Records this thread's bounds; what the thread start trampoline does.
+/// Records this thread's bounds; called by the thread start trampoline.
 pub fn set(bounds: Bounds) {
     block().low.set(bounds.low);
     block().high.set(bounds.high);
 }
 
-/// Upper bound for a walk that starts at `sp`, or 0 when `sp` is on no stack we know.
+/// Upper bound for a walk that starts at `sp`, or 0 when `sp` is outside the thread's known stack.
 #[inline(always)]
 pub fn high_for(sp: usize) -> usize {
     let block = block();
@@ -47,7 +47,7 @@ pub fn high_for(sp: usize) -> usize {
     if sp >= block.low.get() && sp < block.high.get() { block.high.get() } else { 0 }
 }
 
-/// This thread's bounds, or `None` when they cannot be found out. `sp` is any address on its stack now.
+/// This thread's bounds, or `None` when they are not known. `sp` is any address on its current stack.
 pub fn bounds(sp: usize) -> Option<Bounds> {
     if block().high.get() == 0 {
         look_up(sp);

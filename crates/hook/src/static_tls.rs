@@ -1,9 +1,9 @@
 //! Thread-local storage with the initial-exec model.
 //!
 //! Rust's `thread_local!` in a shared library goes through `__tls_get_addr`, which may allocate after the
-//! program dlopened something, and our allocation would ask for the thread-local again. A `.tbss` symbol
+//! program dlopened a library, and that allocation would access the thread-local again. A `.tbss` symbol
 //! read with `@GOTTPOFF` is one load and one add, never calls anything, and works before constructors.
-//! It takes a little of the static TLS area, which every library loaded at start-up may use.
+//! It takes a few bytes of the static TLS area, which every library loaded at start-up may use.
 
 /// Defines a function that returns this thread's zero-initialised block of a type.
 ///

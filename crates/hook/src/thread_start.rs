@@ -1,8 +1,8 @@
-//! Thread creation, seen from inside the new thread and invisible afterwards.
+//! Runs a callback in each new thread before the program's start routine.
 //!
-//! [`create`] gives the real pthread_create a trampoline that records the stack bounds, calls back, and then
-//! *jumps* to the program's start routine: no frame of ours stays on the new stack, so its unwinding,
-//! cancellation and exit are as without us.
+//! [`create`] gives the real pthread_create a trampoline that records the stack bounds, calls back, and then *jumps*
+//! to the program's start routine: no frame of this library stays on the new stack, so its unwinding, cancellation
+//! and exit are as without this library.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use crate::real::{self, StartRoutine};
 use crate::stackbounds::{self, Bounds};
 use crate::sys;
 
-/// What the new thread is told about itself.
+/// What the callback is told about the new thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Started {
     /// The program's start routine.
@@ -25,7 +25,7 @@ pub struct Started {
 /// Called in the new thread before the start routine. Must not panic.
 pub type OnStart = fn(&Started);
 
-/// What travels from the creating thread to the new one. Records are recycled, never unmapped.
+/// Data for the new thread, filled by the creating thread. Records are reused, never unmapped.
 #[repr(C)]
 struct Record {
     next: AtomicUsize,
@@ -39,7 +39,7 @@ struct Record {
     stack_size: usize,
 }
 
-/// Head of the list of free records: address in the low 48 bits, a counter above against ABA.
+/// Head of the list of free records: address in the low 48 bits, above it a counter that prevents ABA.
 static FREE: AtomicU64 = AtomicU64::new(0);
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
@@ -57,7 +57,7 @@ fn take() -> Option<*mut Record> {
         // SAFETY: records are never unmapped; a stale `next` makes the exchange below fail.
         let next = unsafe { (*record).next.load(Ordering::Relaxed) } as u64;
         let tagged = next | (head & !ADDRESS_MASK).wrapping_add(1 << ADDRESS_BITS);
-        // Acquire pairs with the Release of `give`: the record's old contents are done with.
+        // Acquire pairs with the Release of `give`: the record's old contents have been read.
         if FREE.compare_exchange(head, tagged, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return Some(record);
         }
@@ -67,7 +67,7 @@ fn take() -> Option<*mut Record> {
 fn give(record: *mut Record) {
     loop {
         let head = FREE.load(Ordering::Relaxed);
-        // SAFETY: the record is ours until the exchange.
+        // SAFETY: the record belongs to this thread until the exchange.
         unsafe { (*record).next.store((head & ADDRESS_MASK) as usize, Ordering::Relaxed) };
         let tagged = record as u64 | (head & !ADDRESS_MASK).wrapping_add(1 << ADDRESS_BITS);
         if FREE.compare_exchange(head, tagged, Ordering::Release, Ordering::Relaxed).is_ok() {
@@ -103,12 +103,12 @@ pub unsafe fn create(
     let record = take();
     let Some(record) = record else {
         drop(saved);
-        // SAFETY: forwarded unchanged; the thread will look its bounds up when needed.
+        // SAFETY: forwarded unchanged; the thread looks its bounds up when needed.
         return unsafe { real(thread, attr, start, arg) };
     };
     // SAFETY: `attr` is null or valid by C's contract.
     let (stack_low, stack_size) = unsafe { stack_of(attr) };
-    // SAFETY: the record is ours until the new thread gives it back.
+    // SAFETY: the record belongs to this thread until the new thread releases it.
     unsafe {
         (*record).start = Some(start);
         (*record).arg = arg;
@@ -149,7 +149,7 @@ unsafe fn stack_of(attr: *const libc::pthread_attr_t) -> (usize, usize) {
     }
 }
 
-/// Where the new thread jumps to; returned in rax and rdx.
+/// Target and argument of the trampoline's jump; returned in rax and rdx.
 #[repr(C)]
 struct Jump {
     start: usize,

@@ -4,7 +4,7 @@
 //! bits  0..31  packed rule
 //! bits 31..64  tag: return address >> 14 (user addresses have 47 bits)
 //! ```
-//! A word is self-contained, so plain relaxed loads and stores suffice; a lost race costs one more derivation.
+//! A word is self-contained, so plain relaxed loads and stores suffice; a lost race costs one more derivation of the rule.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -63,7 +63,7 @@ pub fn put(ra: usize, rule: Rule, generation: usize) {
 pub fn clear() {
     GENERATION.fetch_add(1, Ordering::SeqCst);
     for entry in &TABLE {
-        // Untouched pages stay untouched.
+        // Without a store, pages of the table that were never written take no memory.
         if entry.load(Ordering::SeqCst) != 0 {
             entry.store(0, Ordering::Relaxed);
         }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn an_entry_answers_for_its_own_address_only() {
-        let _turn = super::super::tests::CACHE.lock().unwrap();
+        let _alone = super::super::tests::CACHE.lock().unwrap();
         let rule = Rule { base: Base::Rsp, offset: 48, rbp: SavedRbp::Kept };
         let ra = 0x7123_4567_89ab;
         assert_eq!(ra >> ADDRESS_BITS, 0);

@@ -1,7 +1,7 @@
 //! From `.eh_frame` to a [`Rule`]: the slow path, a few microseconds once per return address.
 //!
 //! The module's `.eh_frame_hdr` (sorted table as every current linker writes it) names the frame description;
-//! `gimli` evaluates it with its storage on our stack (about 5 KiB), without allocation. Rules other than
+//! `gimli` evaluates it with its storage on the stack (about 5 KiB), without allocation. Rules other than
 //! "CFA = rsp/rbp + n, return address at CFA - 8" and gcc's realigned frames are refused.
 
 use gimli::{
@@ -32,14 +32,14 @@ const DATAREL_SDATA4: u8 = 0x3b;
 const HEADER: usize = 12;
 const ROW: usize = 8;
 
-/// The rule of a return address, or `None` when there is no unwind data we understand.
+/// The rule of a return address, or `None` when there is no unwind data of a supported form.
 pub fn rule_for(ra: usize) -> Option<Rule> {
     let pc = ra - 1; // inside the call instruction: the return address may belong to the next function
     let module = modules::find(pc)?;
     let (eh_frame, fde) = fde_of(&module, pc)?;
     let end = module.segment_end(eh_frame)?;
     // SAFETY: [eh_frame, end) is file-backed read-only data of a loaded module. It stays mapped while a
-    // frame of the module is on the stack, which is why it was asked for.
+    // frame of the module is on the stack, and `ra` is the return address of such a frame.
     let bytes: &'static [u8] = unsafe { core::slice::from_raw_parts(eh_frame as *const u8, end - eh_frame) };
     let section = EhFrame::new(bytes, NativeEndian);
     let bases = BaseAddresses::default().set_eh_frame(eh_frame as u64);

@@ -1,9 +1,8 @@
-//! Remembered walks: programs allocate again and again from the same stack.
+//! Remembered walks, for programs that allocate repeatedly from the same call stack.
 //!
 //! A walk depends on the caller's registers and on a few words of the stack: the return addresses, and the
-//! saved rbp of frames that were left through rbp. When all of these are what they were, so is the result,
-//! exactly. Comparing them takes well under a nanosecond a frame, since unlike the walk itself no comparison
-//! waits for the one before.
+//! saved rbp of frames that were left through rbp. When none of these has changed, the result is exactly
+//! the same. Comparing them takes well under a nanosecond a frame, because the comparisons do not depend on each other.
 
 use core::cell::Cell;
 
@@ -21,7 +20,7 @@ pub struct Memo {
     rbp: Cell<usize>,
     high: Cell<usize>,
     generation: Cell<usize>,
-    /// What the user made of the walk.
+    /// What `identify` returned for the walk.
     id: Cell<u32>,
     len: Cell<u16>,
     rbp_matters: Cell<bool>,
@@ -34,7 +33,7 @@ pub type Memos = [Memo; 8];
 /// The memo to use for a caller.
 #[inline(always)]
 pub fn choose<'m>(memos: &'m Memos, caller: &Caller) -> &'m Memo {
-    // Calls are some bytes apart, so the lowest bits say little; the recursion depth is in the cfa.
+    // Calls are some bytes apart, so the lowest bits differ little; the recursion depth is in the cfa.
     let mixed = (caller.ra >> 3) ^ (caller.ra >> 7) ^ (caller.cfa >> 6);
     &memos[mixed % memos.len()]
 }
@@ -56,7 +55,7 @@ impl Memo {
         let mut differs = 0;
         for word in self.words.iter().take(usize::from(self.len.get())) {
             let (at, value) = word.get();
-            // SAFETY: it lay in [cfa, high), which are the same now and readable by the caller's promise.
+            // SAFETY: `at` lay in [cfa, high); both bounds are unchanged, and the caller promises that the range is readable.
             differs |= unsafe { (at as *const usize).read() } ^ value;
         }
         (differs == 0).then_some(self.id.get())
@@ -81,7 +80,7 @@ impl Memo {
         self.high.set(high);
         self.generation.set(cache::generation());
         let mut recorder = Recorder { memo: self, len: 0, rbp_matters: false };
-        // SAFETY: the same promise.
+        // SAFETY: the caller's promise is that of `walk_traced`.
         let depth = unsafe { walk_traced(caller, high, frames, &mut recorder) };
         let (len, rbp_matters) = (recorder.len, recorder.rbp_matters);
         let id = identify(frames.get(..depth).unwrap_or(&[]));
@@ -127,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_memo_answers_only_when_every_word_is_the_same() {
-        let _turn = super::super::tests::CACHE.lock().unwrap();
+        let _alone = super::super::tests::CACHE.lock().unwrap();
         let memo = empty();
         let stack = [const { Cell::new(0_usize) }; 4];
         let (low, high) = (stack.as_ptr() as usize, stack.as_ptr_range().end as usize);

@@ -2,14 +2,13 @@
 //!
 //! Every return address has one compact [`rule::Rule`] ("the caller's frame ends at rsp + 48, its rbp was saved
 //! 16 bytes below that end"), kept in a global lock-free [`cache`]; a cached frame costs a few nanoseconds.
-//! On a miss [`cfi`] derives the rule from `.eh_frame`. A [`memo::Memo`]
-//! remembers whole walks. The result depends on nothing but the return
-//! addresses, so both preloads compute the same call stacks.
+//! On a miss [`cfi`] derives the rule from `.eh_frame`. A [`memo::Memo`] remembers whole walks. The result depends on
+//! the return addresses only, so both preloads compute the same call stacks.
 //!
-//! Caller's part: the registers come from an [`crate::entry!`] stub and `high` bounds the stack that `cfa` is on
-//! ([`crate::stackbounds`]); [`invalidate`] is called after every dlclose. The walk refuses what it
-//! cannot prove: frames must lie strictly higher each time and inside [sp, high), signal frames and hand-
-//! written code without unwind data end it. No allocation, no locks (glibc >= 2.35), signal-safe.
+//! The caller guarantees: the registers come from an [`crate::entry!`] stub and `high` bounds the stack that `cfa` is on
+//! ([`crate::stackbounds`]); [`invalidate`] is called after every dlclose. Every
+//! frame must lie strictly above the one before and inside [sp, high); signal frames and assembly code without unwind
+//! data end the walk. No allocation, no locks (glibc >= 2.35), signal-safe.
 
 pub mod cache;
 mod cfi;
@@ -27,11 +26,11 @@ pub fn invalidate() {
     cache::clear();
 }
 
-/// Told what a walk depended on; `()` does not care.
+/// Is told what the result of a walk depends on; `()` ignores it.
 pub trait Trace {
-    /// The word at this address had this value.
+    /// The word at address `at` had this value.
     fn word(&mut self, at: usize, value: usize);
-    /// The caller's own rbp mattered.
+    /// The result depends on the caller's own rbp.
     fn rbp(&mut self);
 }
 
@@ -49,7 +48,7 @@ impl Trace for () {
 /// when that is not known (then only the first address is written).
 #[inline]
 pub unsafe fn walk(caller: &Caller, high: usize, out: &mut [u64]) -> usize {
-    // SAFETY: the same promise.
+    // SAFETY: the caller's promise is that of `walk_traced`.
     unsafe { walk_traced(caller, high, out, &mut ()) }
 }
 
@@ -100,7 +99,7 @@ struct Frame {
     rbp_from: RbpFrom,
 }
 
-/// Where the value of rbp was read, if a trace has not been told yet.
+/// Where the value of rbp was read, as long as the trace was not told of it.
 #[derive(Clone, Copy)]
 enum RbpFrom {
     Register,
@@ -117,7 +116,7 @@ unsafe fn step(rule: Rule, frame: &Frame, high: usize, trace: &mut impl Trace) -
     let &Frame { sp, rbp, mut rbp_from, .. } = frame;
     let readable = |at: usize| at >= sp && at < high && high - at >= 8 && at.is_multiple_of(8);
     if rule.base == Base::Rsp && rule.rbp == SavedRbp::Kept {
-        // Most frames of optimised code, and all that the general way below does for them.
+        // Most frames of optimised code; the general case below would do the same for them.
         let cfa = sp.wrapping_add(rule.offset as usize);
         if cfa <= sp || cfa > high || !readable(cfa - 8) {
             return None;
@@ -163,7 +162,7 @@ unsafe fn step(rule: Rule, frame: &Frame, high: usize, trace: &mut impl Trace) -
         SavedRbp::AtRbp => rbp,
     };
     if !readable(saved_at) {
-        // No frame that needs rbp will be walked with 0.
+        // With rbp = 0 the walk ends at the first frame that needs rbp.
         return Some(Frame { ra, sp: cfa, rbp: 0, rbp_from: RbpFrom::Told });
     }
     // SAFETY: checked to lie in [sp, high), aligned.

@@ -1,4 +1,4 @@
-//! How to get from one frame to its caller's, in as few bits as possible.
+//! The rule that leads from one frame to its caller's, and its packed form.
 //!
 //! Packed form (31 bits, the cache adds the tag):
 //! ```text

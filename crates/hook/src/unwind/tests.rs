@@ -7,7 +7,7 @@ crate::entry! {
     fn numamma_test_walk(out: *mut Stack) => walk_here;
 }
 
-/// Tests that look into the process-wide cache, or clear it, take turns.
+/// Held by tests that read or clear the process-wide cache.
 pub static CACHE: Mutex<()> = Mutex::new(());
 
 #[derive(Clone, Copy)]
@@ -77,7 +77,7 @@ fn unknown_bounds_give_one_frame() {
 
 #[test]
 fn same_frames_after_invalidation() {
-    let _turn = CACHE.lock().unwrap();
+    let _alone = CACHE.lock().unwrap();
     let (mut before, mut after) = (EMPTY, EMPTY);
     for (stack, clear) in [(&mut before, false), (&mut after, true)] {
         if clear {
