@@ -1,8 +1,8 @@
 //! Whether the threads of the target are to be bound, and the words that go with the answer.
 //!
 //! Threads are bound in creation order, a share of them per node. That helps when placement follows threads, or when
-//! threads left memory behind that they had touched first; it does harm when the order of creation says nothing about who
-//! runs at the same time (pools made anew again and again) or when several processes would all begin with node 0.
+//! threads left memory behind that they had touched first; it does harm when the order of creation says nothing about
+//! who runs at the same time (pools made anew again and again) or when several processes would all begin with node 0.
 
 use std::collections::HashMap;
 

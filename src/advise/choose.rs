@@ -86,8 +86,8 @@ fn price_all(
     (priced, too_big)
 }
 
-/// The simplest of `choices` within [`NEAR`] of the best page map, as in [`choose`], and its time, ns: for a part of the run,
-/// where first touch is over and nothing else competes.
+/// The simplest of `choices` within [`NEAR`] of the best page map, as in [`choose`], and its time, ns: for a part of
+/// the run, where first touch is over and nothing else competes.
 pub(super) fn cheapest(
     scene: &Scene<'_>,
     entry: &Entry,

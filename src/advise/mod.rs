@@ -105,9 +105,9 @@ impl std::fmt::Display for AdviceError {
 
 impl std::error::Error for AdviceError {}
 
-/// Maps each hot object's pattern to the simplest placement whose price on `target` (latencies, controllers and links, see
-/// the cost model) is within 2 % of the best page map's, or the cheapest when none is.
-/// `patterns` come from [`crate::detect::classify_all`].
+/// Maps each hot object's pattern to the simplest placement whose price on `target` (latencies, controllers and
+/// links, see the cost model) is within 2 % of the best page map's, or the cheapest when none is. `patterns` come
+/// from [`crate::detect::classify_all`].
 ///
 /// # Errors
 /// See [`AdviceError`].

@@ -1,8 +1,8 @@
 //! Placing the instances of one call site by their number: buffers that one thread allocates for all others.
 //!
-//! `local` would put them where the allocating thread runs. Their order of allocation is a fact of one run, so such rules
-//! are made only where it means something: one thread allocates all of them, the profile saw every one, each has one
-//! user, and the target has as many threads as the run had.
+//! `local` would put them where the allocating thread runs. Their order of allocation is a fact of one run, so such
+//! rules are made only where it means something: one thread allocates all of them, the profile saw every one, each
+//! has one user, and the target has as many threads as the run had.
 
 use numamma_plan::policy::{ObjectRule, Place, PolicyKind};
 use numamma_plan::selection::format_instances;
@@ -13,7 +13,8 @@ use crate::detect::Pattern;
 use crate::profile::model::ObjectKind;
 use crate::profile::summary::{Entry, Summary};
 
-/// Ranges that a list of instances may have: what a person still reads. Users that take turns give one range per instance.
+/// Ranges that a list of instances may have: what a person still reads. Users that take turns give one range per
+/// instance.
 const MOST_RANGES: usize = 64;
 
 /// The placement by number, or why there is none, to follow "by number, because".
@@ -65,7 +66,8 @@ fn place(node: u32) -> Place {
     Place { policy: PolicyKind::Preferred, nodes: Some(node.to_string()), ..Place::default() }
 }
 
-/// Numbers of the instances of each node and the node's number, by first instance. `nodes` are indices into the target's.
+/// Numbers of the instances of each node and the node's number, by first instance. `nodes` are indices into the
+/// target's.
 fn groups(nodes: &[u32], target: &Target) -> Vec<(String, u32)> {
     let mut order: Vec<u32> = Vec::new();
     nodes.iter().for_each(|n| {

@@ -46,11 +46,11 @@ fn stack(cost: u64, samples: u64) -> Entry {
 
 /// NPB LU: `cvar` 58 % of the samples, `cexact` 23 %, `cjac` 10 %; what is left is taken for stack.
 ///
-/// First touch is not in the paper. `cjac` is initialised by a parallel loop over the same index as the computation (at
-/// the top of `ssor`), and `cvar` is assumed to be, so that with threads that stay where they are first touch would be as
-/// good as the advice. The published time (102.53 s, against 81.05 s placed with threads bound) says that it was not. So
-/// the threads are taken to have moved between initialisation and computation: each plane of `cvar` (1 MiB) was first
-/// touched by any thread. An assumption that explains the published order, not a measurement.
+/// First touch is not in the paper. `cjac` is initialised by a parallel loop over the same index as the computation
+/// (at the top of `ssor`), and `cvar` is assumed to be, so that with threads that stay where they are first touch
+/// would be as good as the advice. The published time (102.53 s, against 81.05 s placed with threads bound) says that
+/// it was not. So the threads are taken to have moved between initialisation and computation: each plane of `cvar` (1
+/// MiB) was first touched by any thread. An assumption that explains the published order, not a measurement.
 fn lu(thp: &str, samples: u64) -> Summary {
     let mut r = Random(41);
     let cvar = entry("cvar", 558 * MIB, 58, samples, |at, _| split(at, 160 * MIB));

@@ -1,7 +1,8 @@
 //! Another placement for an object when its use changes during the run, where that is worth moving its pages.
 //!
-//! Each computed segment of its pattern is placed as if it were a run of its own, by the same chooser. What that saves over the
-//! one placement of the whole run is weighed against moving the pages that change their node in between.
+//! Each computed segment of its pattern is placed as if it were a run of its own, by the same chooser. What that
+//! saves over the one placement of the whole run is weighed against moving the pages that change their node in
+//! between.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,8 +18,8 @@ use crate::profile::summary::{Cell, Counters, Entry, Summary, TIME_SLOTS};
 /// Moving one page of 4 KiB to another node, ns: move_pages(2) gets through some 0.8 GB a second (Goglin and Furmento,
 /// "Enabling High-Performance Memory Migration for Multithreaded Applications on Linux", MTAAP 2009).
 const MOVE_PAGE_NS: f64 = 5_000.0;
-/// Phases of different objects that begin within this part of the run are one: the profile's time slots, in which starts are
-/// known, are hardly shorter (a 64th).
+/// Phases of different objects that begin within this part of the run are one: the profile's time slots, in which
+/// starts are known, are hardly shorter (a 64th).
 const TOGETHER: f64 = 0.02;
 /// Phases begin at multiples of this, seconds: a profile does not know it better.
 const ROUNDED_S: f64 = 0.01;
@@ -148,8 +149,8 @@ pub(super) fn moving_ns(
     share_moved(&nodes_of(demands, from), &nodes_of(demands, to), to) * page_count(summary, entry) * MOVE_PAGE_NS
 }
 
-/// The places of `rule` in the course of a profiled run, with the time slots from which they hold, the first from the start.
-/// Only phases that begin by time are known to; others never come.
+/// The places of `rule` in the course of a profiled run, with the time slots from which they hold, the first from the
+/// start. Only phases that begin by time are known to; others never come.
 pub(super) fn course<'a>(policy: &'a Policy, rule: &'a ObjectRule, summary: &Summary) -> Vec<(u16, &'a Place)> {
     let run_s = summary.duration_ns() as f64 / 1e9;
     let slot = |after: f64| (after / run_s.max(f64::MIN_POSITIVE) * f64::from(TIME_SLOTS)).round();

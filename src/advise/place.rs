@@ -309,8 +309,8 @@ impl Scene<'_> {
         Ok(Choice { place, remark, simplicity: Simplicity::OneNode, numbered: None })
     }
 
-    /// Slices of an object of few huge pages, cut to the page by giving those up. Not for block-cyclic objects: theirs are
-    /// cut again and again, and the paper rounded them up.
+    /// Slices of an object of few huge pages, cut to the page by giving those up. Not for block-cyclic objects:
+    /// theirs are cut again and again, and the paper rounded them up.
     fn exact_slices(&self, entry: &Entry, pattern: &Pattern) -> Option<Choice> {
         let huge = page_size_in_use(entry.size, self.target.thp) > PAGE;
         let once = pattern.kind == PatternKind::Block && pattern.group.is_none();

@@ -7,7 +7,8 @@ use super::phases;
 use crate::detect::Pattern;
 use crate::profile::summary::{Entry, TIME_SLOTS};
 
-/// The accesses to one object under one policy: all of them, or those of each phase with the placement that holds in it.
+/// The accesses to one object under one policy: all of them, or those of each phase with the placement that holds in
+/// it.
 pub(super) struct Stages<'s> {
     list: Vec<(Cow<'s, Demands>, &'s Placement<'s>)>,
     /// What moving the pages in between costs.

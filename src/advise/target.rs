@@ -39,9 +39,9 @@ pub fn huge_pages(word: &str) -> Thp {
 }
 
 impl Target {
-    /// The target that was asked for: `nodes` and `threads` as given, else from `here` and the threads of the profile; a run with
-    /// fewer threads than the target has nodes is taken for a small one, and at least a thread per node is assumed.
-    /// `thp` is the profile's word for the huge page setting.
+    /// The target that was asked for: `nodes` and `threads` as given, else from `here` and the threads of the
+    /// profile; a run with fewer threads than the target has nodes is taken for a small one, and at least a thread
+    /// per node is assumed. `thp` is the profile's word for the huge page setting.
     pub fn new(nodes: Option<u32>, threads: Option<u32>, here: &Topology, profile_threads: u32, thp: &str) -> Target {
         let memory = here.nodes.iter().filter(|n| n.memory > 0).count() as u32;
         let wanted_nodes = nodes.unwrap_or(if memory < 2 { PORTABLE_NODES } else { memory }).max(1);

@@ -1,4 +1,5 @@
-//! Targets of every shape: what is assumed of threads is what the applier does, and no policy is made that it would refuse.
+//! Targets of every shape: what is assumed of threads is what the applier does, and no policy is made that it would
+//! refuse.
 
 use numamma_plan::machine::{Machine, Node, Thp};
 use numamma_plan::policy::{Bind, Block, PolicyKind, Size, Threads};

@@ -1,8 +1,9 @@
 //! A policy without a run: Minas' MApp heuristic (Ribeiro et al., INRIA RR-7051, 2009) on large shared arrays.
 //!
-//! An array at least as large as the last-level cache is dealt out page by page where contention matters (a small NUMA
-//! factor, or many links), and in one block per node, its threads bound, where latency matters (a high NUMA factor and few
-//! links). The heuristic knows nothing of the program: Minas' authors lost 0 to 25 % by it against the best choice by hand.
+//! An array at least as large as the last-level cache is dealt out page by page where contention matters (a small
+//! NUMA factor, or many links), and in one block per node, its threads bound, where latency matters (a high NUMA
+//! factor and few links). The heuristic knows nothing of the program: Minas' authors lost 0 to 25 % by it against the
+//! best choice by hand.
 
 use numamma_plan::policy::{Bind, Machine, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Program, Threads};
 use serde::Serialize;
@@ -154,8 +155,8 @@ fn near_cpus(target: &Target) -> String {
     if near.is_empty() || near.len() == memory.count() { "all".into() } else { near.join(",") }
 }
 
-/// The rules of block-naive, the policy that cuts each object of `objects` into one block per node of the machine it runs
-/// on; no rule for read-only ones.
+/// The rules of block-naive, the policy that cuts each object of `objects` into one block per node of the machine it
+/// runs on; no rule for read-only ones.
 pub fn block_naive(objects: &[StaticObject]) -> Vec<ObjectRule> {
     let place = Place { policy: PolicyKind::Block, nodes: Some("all".into()), ..Place::default() };
     objects.iter().filter(|o| !o.read_only).map(|o| ObjectRule { place: place.clone(), ..named(o) }).collect()

@@ -10,7 +10,7 @@ use crate::advise::unprofiled::{self, StaticAdvice};
 use crate::launch::target;
 use crate::profile::space::static_data::StaticData;
 use crate::report::units;
-use crate::topology::{Topology, last_level_cache, machine};
+use crate::topology::{Topology, hardware, last_level_cache};
 
 /// Where this machine's CPUs and caches are listed.
 const CPU_DIR: &str = "/sys/devices/system/cpu";
@@ -22,7 +22,7 @@ const CPU_DIR: &str = "/sys/devices/system/cpu";
 pub fn advice(app: &Path, target: &TargetArgs, min_size: Option<Size>) -> Result<StaticAdvice, String> {
     let program = program(app)?;
     let here = Topology::this_machine();
-    let thp = machine::Machine::this().thp;
+    let thp = hardware::Hardware::this().thp;
     let cpus = target.threads.unwrap_or(here.cpu_count() as u32);
     let machine = target.resolve(&here, cpus, &thp)?;
     let (least, source) = threshold(target, &machine, min_size);

@@ -41,7 +41,7 @@ impl TargetArgs {
             let mut target = Target::new(self.nodes, self.threads, here, profile_threads, thp);
             if self.nodes.is_none() && !target.portable {
                 let (latency, bandwidth) = hmat::read(Path::new(NODE_DIR), here);
-                target.model.know(Some(&latency), Some(&bandwidth));
+                target.model.overlay(Some(&latency), Some(&bandwidth));
             }
             return Ok(target);
         };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::topology::machine::Machine;
+use crate::topology::hardware::Hardware;
 use crate::topology::measure::measure;
 
 /// Seconds per pair: long enough for several runs of each kind between two disturbances of a busy machine.
@@ -66,7 +66,7 @@ fn write(path: &Path, text: &str) -> ExitCode {
 }
 
 fn text(args: &Args) -> Result<String, String> {
-    let mut machine = Machine::this();
+    let mut machine = Hardware::this();
     if args.measure {
         let time = Duration::from_secs_f64(args.seconds);
         let pairs = machine.topology.nodes.len().pow(2);
@@ -85,7 +85,7 @@ fn text(args: &Args) -> Result<String, String> {
         if watched {
             eprint!("\r{:40}\r", "");
         }
-        machine.take(measured.map_err(|e| format!("--measure: {e}"))?);
+        machine.set_measured(measured.map_err(|e| format!("--measure: {e}"))?);
         if args.xml {
             machine.notes.iter().for_each(super::say);
         }

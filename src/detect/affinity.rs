@@ -127,8 +127,8 @@ impl Halves {
 /// Turns in which the places are looked at, and the parts they are taken from: every turn has some of everywhere.
 const TURNS: usize = 4;
 const PARTS: usize = 16 * TURNS;
-/// Standard deviations that [`STRUCTURE_MIN`] would show as from which more places would change nothing: the share is then
-/// known to a part of it that no threshold is near.
+/// Standard deviations that [`STRUCTURE_MIN`] would show as from which more places would change nothing: the share is
+/// then known to a part of it that no threshold is near.
 const CLEAR: f64 = 60.0;
 
 impl Level {

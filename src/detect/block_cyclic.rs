@@ -72,13 +72,13 @@ pub(crate) fn find(
     Some(Periodic { fit, uncertainty, line: strength })
 }
 
-/// Share explained by the best candidate below which its neighbourhood will not explain [`STRUCTURE_MIN`] either: a scan
-/// misses its period by less than half of a slice. Nor will one that costs more to describe than it explains, unless the
-/// points are few.
+/// Share explained by the best candidate below which its neighbourhood will not explain [`STRUCTURE_MIN`] either: a
+/// scan misses its period by less than half of a slice. Nor will one that costs more to describe than it explains,
+/// unless the points are few.
 const HOPELESS: f64 = 0.5 * STRUCTURE_MIN;
 
-/// Slices per owner of a refined period that is not worth the last digits: 1.5 are accepted. On dense data, with so many
-/// samples per page, chance majorities of single pages make many slices as long as the period is not exact.
+/// Slices per owner of a refined period that is not worth the last digits: 1.5 are accepted. On dense data, with so
+/// many samples per page, chance majorities of single pages make many slices as long as the period is not exact.
 const TOO_MANY: usize = 4;
 const DENSE: f64 = 4.0;
 

@@ -230,8 +230,8 @@ impl Folder {
 /// Points after which a period is asked whether it can still win.
 const CHECKED: usize = 256;
 
-/// Nats by which the description can be shorter than what the cuts were charged for, at up to four slices per thread, as
-/// much as is ever accepted: k (ln k - 1 - ln threads) at its larger end.
+/// Nats by which the description can be shorter than what the cuts were charged for, at up to four slices per thread,
+/// as much as is ever accepted: k (ln k - 1 - ln threads) at its larger end.
 fn description_saved(threads: f64) -> f64 {
     2.0 + 4.0 * threads * (4.0_f64.ln() - 1.0)
 }

@@ -52,8 +52,9 @@ pub const SERIAL_STRAY: f64 = 0.01;
 pub const PERIOD_TOLERANCE: f64 = 2.0;
 
 /// Loss of log-likelihood at which a period between whole pages gives way to the next whole one. Edges fall between
-/// samples, so the best of many trial periods exceeds the true one by some nats. Of 12,000 generated traces, 18 of the
-/// 1,952 periods that the samples determine came out inexact with ten nats; in a third of them 7 of 665, with six nats 9.
+/// samples, so the best of many trial periods exceeds the true one by some nats. Of 12,000 generated traces, 18 of
+/// the 1,952 periods that the samples determine came out inexact with ten nats; in a third of them 7 of 665, with six
+/// nats 9.
 pub const WHOLE_TOLERANCE: f64 = 10.0;
 
 /// Misplaced samples from which a period is told from its neighbour. Each costs about two nats: three are odds of 400

@@ -50,8 +50,8 @@ fn transform(buffer: &mut [Complex<f32>]) {
     plan.process(buffer);
 }
 
-/// Real part of the forward transform of real values, half of the work of a complex one; None never happens, lengths fit
-/// by construction.
+/// Real part of the forward transform of real values, half of the work of a complex one; None never happens, lengths
+/// fit by construction.
 fn cosines(values: &mut [f32]) -> Option<Vec<f32>> {
     thread_local! {
         static PLANNER: std::cell::RefCell<RealFftPlanner<f32>> = std::cell::RefCell::new(RealFftPlanner::new());

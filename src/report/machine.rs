@@ -3,11 +3,11 @@
 use super::units::{bytes, ranges};
 use crate::topology::Node;
 use crate::topology::cpus::Cache;
-use crate::topology::machine::Machine;
+use crate::topology::hardware::Hardware;
 use crate::topology::model::Source;
 
 /// Writes the facts as text.
-pub fn render(machine: &Machine) -> String {
+pub fn render(machine: &Hardware) -> String {
     let nodes = &machine.topology.nodes;
     let many = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
     let mut out = format!("{}, {}", many(nodes.len(), "NUMA node"), many(machine.topology.cpu_count(), "CPU"));
@@ -34,7 +34,7 @@ pub fn render(machine: &Machine) -> String {
     out
 }
 
-fn cpus(machine: &Machine, out: &mut String) {
+fn cpus(machine: &Hardware, out: &mut String) {
     if machine.packages.is_empty() && machine.cores == 0 && machine.caches.is_empty() {
         return;
     }
@@ -56,7 +56,7 @@ fn cpus(machine: &Machine, out: &mut String) {
 }
 
 /// Latency and bandwidth, when somebody knows better than the distances.
-fn figures(machine: &Machine, out: &mut String) {
+fn figures(machine: &Hardware, out: &mut String) {
     let figures = &machine.figures;
     let known = |s: Source| matches!(s, Source::Measured | Source::Hmat);
     let word = |s: Source| if s == Source::Measured { "measured" } else { "ACPI HMAT, rated" };
@@ -75,7 +75,7 @@ fn figures(machine: &Machine, out: &mut String) {
     machine.notes.iter().for_each(|note| out.push_str(&format!("  {note}\n")));
 }
 
-fn matrix(machine: &Machine, values: &[Vec<Option<f64>>], show: &dyn Fn(f64) -> String, out: &mut String) {
+fn matrix(machine: &Hardware, values: &[Vec<Option<f64>>], show: &dyn Fn(f64) -> String, out: &mut String) {
     let ids: Vec<u32> = machine.topology.nodes.iter().map(|n| n.id).collect();
     out.push_str("  from\\to");
     ids.iter().for_each(|id| out.push_str(&format!("{id:>8}")));
@@ -87,7 +87,7 @@ fn matrix(machine: &Machine, values: &[Vec<Option<f64>>], show: &dyn Fn(f64) -> 
     }
 }
 
-fn links(machine: &Machine) -> Option<String> {
+fn links(machine: &Hardware) -> Option<String> {
     let n = machine.topology.nodes.len();
     if n < 3 || machine.links.is_empty() {
         return None;
@@ -99,7 +99,7 @@ fn links(machine: &Machine) -> Option<String> {
     Some(format!("Links (pairs at the smallest remote distance): {}\n", pairs.join(" ")))
 }
 
-fn distances(machine: &Machine, out: &mut String) {
+fn distances(machine: &Hardware, out: &mut String) {
     let nodes = &machine.topology.nodes;
     if nodes.len() < 2 {
         out.push_str("\nOne node: all memory is equally far, placement cannot gain anything here\n");
@@ -122,7 +122,7 @@ fn distances(machine: &Machine, out: &mut String) {
     out.extend(links(machine));
 }
 
-fn pages(machine: &Machine, out: &mut String) {
+fn pages(machine: &Hardware, out: &mut String) {
     out.push_str(&format!("\nPages\n  base size                {}\n", bytes(machine.page_size)));
     let size = machine.thp_size.map_or(String::new(), |s| format!(" ({})", bytes(s)));
     out.push_str(&format!("  transparent huge pages   {}{size}\n", machine.thp));

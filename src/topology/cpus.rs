@@ -1,6 +1,6 @@
 //! Packages, dies, cores and caches, from `/sys/devices/system/cpu/cpuN` (Documentation/admin-guide/cputopology.rst).
 //!
-//! What the kernel does not show (virtual machines often hide caches) is left out.
+//! Groups that the kernel does not list are left out; virtual machines often list no caches.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,23 +10,23 @@ use serde::Serialize;
 
 use super::parse_list;
 
-/// Caches of one level and kind that are alike.
+/// All caches of the same level, kind, size and number of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Cache {
-    /// 1 is nearest to the core.
+    /// Level; 1 is nearest to the core.
     pub level: u32,
     /// `data`, `instruction` or `unified`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Bytes of each.
+    /// Bytes of each cache.
     pub size: u64,
-    /// CPUs that share each.
+    /// Number of CPUs that share each cache.
     pub cpus: usize,
-    /// How many there are.
+    /// Number of such caches.
     pub count: usize,
 }
 
-/// How the CPUs of a machine are grouped; each group by its CPUs, ascending.
+/// Groups of a machine's CPUs; each group is the list of its CPUs, ascending.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cpus {
     /// Packages (sockets).
@@ -37,7 +37,7 @@ pub struct Cpus {
     pub cores: Vec<Vec<u32>>,
     /// Caches, nearest first.
     pub caches: Vec<Cache>,
-    /// Last-level caches: bytes and CPUs of each.
+    /// Bytes and CPUs of each last-level cache.
     pub last_level: Vec<(u64, Vec<u32>)>,
 }
 
@@ -52,7 +52,7 @@ impl Cpus {
             dies: groups(dir, online, &["die_cpus_list"]),
             cores: groups(dir, online, &["core_cpus_list", "thread_siblings_list"]),
             last_level: caches.iter().filter(|c| Some(c.level) == last).map(|c| (c.size, c.cpus.clone())).collect(),
-            caches: alike(&caches),
+            caches: count_equal(&caches),
         }
     }
 }
@@ -70,28 +70,31 @@ fn instances(dir: &Path) -> Vec<Instance> {
     let one = |path: &Path| {
         let text = |name: &str| Some(fs::read_to_string(path.join(name)).ok()?.trim().to_owned());
         let cpus = parse_list(&text("shared_cpu_list")?);
-        let size = size(&text("size")?)?;
+        let size = cache_size(&text("size")?)?;
         Some(Instance { level: text("level")?.parse().ok()?, kind: text("type")?.to_lowercase(), size, cpus })
     };
-    entries.filter_map(|e| one(&e.ok()?.path())).filter(|c| c.size > 0 && !c.cpus.is_empty()).collect()
+    entries.filter_map(|e| one(&e.ok()?.path())).filter(|c| !c.cpus.is_empty()).collect()
 }
 
-/// `1024K` as bytes.
-fn size(text: &str) -> Option<u64> {
-    let (number, unit) = match text.chars().last()? {
-        'K' => (&text[..text.len() - 1], 1 << 10),
-        'M' => (&text[..text.len() - 1], 1 << 20),
-        _ => (text, 1),
+/// Bytes of a cache size in the notation of sysfs, such as `1024K`; `None` for 0 and for text that is no size.
+pub(super) fn cache_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return None,
     };
-    number.parse::<u64>().ok()?.checked_mul(unit)
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
 }
 
-fn alike(instances: &BTreeSet<Instance>) -> Vec<Cache> {
+fn count_equal(instances: &BTreeSet<Instance>) -> Vec<Cache> {
     let mut found: Vec<Cache> = Vec::new();
     for c in instances {
         let same = |k: &&mut Cache| (k.level, &k.kind, k.size, k.cpus) == (c.level, &c.kind, c.size, c.cpus.len());
         match found.iter_mut().find(same) {
-            Some(known) => known.count += 1,
+            Some(equal) => equal.count += 1,
             None => {
                 found.push(Cache { level: c.level, kind: c.kind.clone(), size: c.size, cpus: c.cpus.len(), count: 1 })
             }
@@ -100,7 +103,8 @@ fn alike(instances: &BTreeSet<Instance>) -> Vec<Cache> {
     found
 }
 
-/// The different lists that the CPUs have under the first of `names` there is, by their first CPU.
+/// The distinct CPU lists of all CPUs, ascending; each CPU's list is read from the first of the files `names` that
+/// exists.
 fn groups(dir: &Path, online: &[u32], names: &[&str]) -> Vec<Vec<u32>> {
     let list = |cpu: &u32| {
         let text = |name: &&str| fs::read_to_string(dir.join(format!("cpu{cpu}/topology/{name}"))).ok();

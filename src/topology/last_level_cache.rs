@@ -1,40 +1,29 @@
-//! Size of the last-level cache: what an array must not fit in before its place in memory matters.
+//! Size of the last-level cache: the node of an array matters only when the array does not fit in this cache.
 
 use std::fs;
 use std::path::Path;
 
-/// When nothing is known, bytes: the L3 of a core complex of AMD's Zen 3 and Zen 4 servers (AMD, Software Optimization
-/// Guide for Family 19h); Intel's are 1.5 to 2 MiB a core.
+use super::cpus::cache_size;
+
+/// Bytes assumed where no source gives the size: the L3 of a core complex of AMD's Zen 3 and Zen 4 servers (AMD,
+/// Software Optimization Guide for Family 19h). Intel's servers have 1.5 to 2 MiB per core.
 pub const DEFAULT: u64 = 32 << 20;
 
-/// The largest cache of the highest level below `cpu_dir`, laid out as `/sys/devices/system/cpu`; bytes. None where the
-/// kernel shows no caches (some virtual machines, arm64 without ACPI PPTT).
+/// Bytes of the largest cache of the highest level below `cpu_dir`, laid out as `/sys/devices/system/cpu`. None where
+/// the kernel lists no caches (virtual machines without cache information, arm64 without ACPI PPTT).
 pub fn of_sysfs(cpu_dir: &Path) -> Option<u64> {
     let read = |p: &Path| fs::read_to_string(p).ok();
     let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().filter_map(|e| Some(e.ok()?.path()));
     let caches = entries(cpu_dir).flat_map(|cpu| entries(&cpu.join("cache")).collect::<Vec<_>>());
     let level_and_size = |index: &Path| {
         let level: u32 = read(&index.join("level"))?.trim().parse().ok()?;
-        Some((level, size(read(&index.join("size"))?.trim())?))
+        Some((level, cache_size(read(&index.join("size"))?.trim())?))
     };
     caches.filter_map(|index| level_and_size(&index)).max().map(|(_, size)| size)
 }
 
-/// `32768K`, as sysfs writes it.
-fn size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|s| *s > 0)
-}
-
-/// The same of an hwloc file's text: objects of type `L3Cache`, `L2Cache` ... with their `cache_size` (hwloc 2), or of type
-/// `Cache` with `depth` (hwloc 1).
+/// Bytes of the largest cache of the highest level in the text of an hwloc XML file: objects of type `L3Cache`,
+/// `L2Cache` ... with their `cache_size` (hwloc 2), or of type `Cache` with `depth` (hwloc 1).
 pub fn of_hwloc_xml(text: &str) -> Option<u64> {
     let tags = text.split('<').filter(|t| t.starts_with("object "));
     let cache = |tag: &str| {
@@ -57,9 +46,9 @@ mod tests {
 
     #[test]
     fn sizes_of_sysfs() {
-        assert_eq!(size("32768K"), Some(32 << 20));
-        assert_eq!(size("1M"), Some(1 << 20));
-        assert_eq!([size("0K"), size("K"), size(""), size("12X")], [None; 4]);
+        assert_eq!(cache_size("32768K"), Some(32 << 20));
+        assert_eq!(cache_size("1M"), Some(1 << 20));
+        assert_eq!(["0K", "K", "", "12X"].map(cache_size), [None; 4]);
         assert_eq!(of_sysfs(Path::new("/nonexistent")), None);
         let root = std::env::temp_dir().join(format!("numamma-cache-{}", std::process::id()));
         for (index, level, size) in [(0, "1\n", "512K\n"), (1, "2\n", "256K\n"), (2, "2\n", "1024K\n")] {

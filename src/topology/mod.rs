@@ -1,4 +1,8 @@
-//! The machine: NUMA nodes, their CPUs and memory, and the distances between them, from sysfs.
+//! Machines: NUMA nodes, their CPUs and memory, and the distances between nodes.
+//!
+//! [`Topology`] holds the nodes as sysfs lists them, [`hardware`] all facts that `numamma topology` prints. A
+//! [`description`] of any machine (synthetic words, an hwloc file, sysfs) becomes a [`model`], which placements are
+//! priced on.
 
 use std::fs;
 use std::path::Path;
@@ -6,13 +10,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub mod cpus;
+pub mod description;
+pub mod hardware;
 pub mod hmat;
-pub mod known;
 pub mod last_level_cache;
-pub mod machine;
 pub mod measure;
 pub mod model;
-pub mod shape;
+pub mod partial_matrix;
 pub mod synthetic;
 #[cfg(test)]
 mod tests;
@@ -38,7 +42,7 @@ pub struct Topology {
     pub nodes: Vec<Node>,
 }
 
-/// Where the kernel shows the nodes.
+/// Directory in which the kernel lists the nodes.
 pub const NODE_DIR: &str = "/sys/devices/system/node";
 
 impl Topology {
@@ -73,7 +77,7 @@ impl Topology {
         Topology { nodes: vec![Node { id: 0, cpus: parse_list(online.trim()), memory, distances: vec![10] }] }
     }
 
-    /// `n` equal nodes with `cpus` CPUs in total, for advice about a machine that is not here.
+    /// `n` equal nodes with `cpus` CPUs in total, for advice about another machine than this one.
     pub fn uniform(n: u32, cpus: u32) -> Topology {
         let bounds = |i: u32| i * cpus / n;
         Topology {
@@ -99,7 +103,7 @@ impl Topology {
     }
 }
 
-/// `0-3,5` as numbers; anything unreadable is skipped.
+/// The numbers of a list such as `0-3,5`; parts that cannot be parsed are skipped.
 pub fn parse_list(text: &str) -> Vec<u32> {
     text.split(',')
         .filter_map(|part| {

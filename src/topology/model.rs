@@ -1,47 +1,48 @@
-//! What a placement is priced on: nodes with their CPUs and memory, the latency from every node to every node's
-//! memory and the bandwidth between them, each with its source.
+//! The machine model that placements are priced on: nodes with their CPUs and memory, the latency and the bandwidth
+//! from every node to every node's memory, and the source of both matrices.
 //!
-//! Matrices are square, in the order of [`Model::nodes`]; `[from][to]`: from the node whose CPU accesses to the node
-//! whose memory holds the page. Every value is finite and positive.
+//! Matrices are square, in the order of [`Model::nodes`], and indexed `[from][to]`: `from` is the node whose CPU makes
+//! the access, `to` the node whose memory holds the page. Every value is finite and positive.
 
 use serde::{Deserialize, Serialize};
 
 use super::Topology;
 
-/// Latency of local memory when nothing is known, nanoseconds: usual figures of two-socket servers lie between 70 and
-/// 100 (Intel Memory Latency Checker and lmbench results published for Xeon and EPYC).
+/// Latency of local memory where no source gives one, nanoseconds: published results of Intel Memory Latency Checker
+/// and lmbench for two-socket Xeon and EPYC servers lie between 70 and 100.
 pub const DEFAULT_LATENCY_NS: f64 = 85.0;
-/// Bandwidth of one node's memory when nothing is known, bytes a second: four channels of DDR4-3200 at 80 % of their peak
-/// of 25.6 GB/s each (JEDEC JESD79-4).
+/// Bandwidth of one node's memory where no source gives one, bytes a second: four channels of DDR4-3200 at 80 % of
+/// their peak of 25.6 GB/s each (JEDEC JESD79-4).
 pub const DEFAULT_BANDWIDTH: f64 = 82e9;
 /// SLIT distance of a node to itself (ACPI specification 6.5, section 5.2.17).
 pub const LOCAL_DISTANCE: f64 = 10.0;
-/// Distance of two nodes that nobody gives (the kernel's REMOTE_DISTANCE).
+/// Distance of two nodes where no source gives one (the kernel's REMOTE_DISTANCE).
 pub const REMOTE_DISTANCE: f64 = 20.0;
-/// How much farther than its neighbour's own memory a node without CPUs is when nobody says: HBM of the Xeon Max series in
-/// flat mode (SLIT 10, 13 for the near HBM, 21, 23 for the far one).
+/// Added to the distance of a memory-only node where no source gives its distance: the memory of the nearest CPU node
+/// is so much closer. From the HBM of the Xeon Max series in flat mode (SLIT 10, 13 for the near HBM, 21, 23 for the
+/// far one).
 pub const MEMORY_ONLY_DISTANCE: f64 = 3.0;
 
-/// Where a matrix comes from.
+/// Source of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// Measured by `numamma topology --measure`.
     Measured,
-    /// ACPI HMAT, as the kernel shows it under `access0/initiators`.
+    /// ACPI HMAT, which the kernel exports under `access0/initiators`.
     Hmat,
     /// Written in an hwloc XML file.
     Xml,
     /// [`DEFAULT_LATENCY_NS`] or [`DEFAULT_BANDWIDTH`] scaled by the ACPI SLIT distances.
     Slit,
-    /// The same with the distances 10 and 20.
+    /// The same defaults scaled by the distances 10 (local) and 20 (remote).
     Default,
 }
 
 /// One node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelNode {
-    /// Number the kernel gives it.
+    /// Number that the kernel gives the node.
     pub id: u32,
     /// CPUs, ascending; empty for memory-only nodes (CXL, HBM).
     pub cpus: Vec<u32>,
@@ -52,22 +53,23 @@ pub struct ModelNode {
 /// A machine to price placements on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Model {
-    /// For the policy file: a synthetic description such as `pack:4 numa:2 core:6`.
+    /// Synthetic description such as `pack:4 numa:2 core:6`, as the policy file gives it.
     pub name: String,
     /// Nodes, ascending by number; at least one.
     pub nodes: Vec<ModelNode>,
-    /// Nanoseconds of one access that waits, `[from][to]`.
+    /// Nanoseconds of one access that misses all caches, `[from][to]`.
     pub latency: Vec<Vec<f64>>,
-    /// Bytes a second that the CPUs of `from` can draw from the memory of `to`; the diagonal is the memory's own limit.
+    /// Bytes a second that the CPUs of `from` can read from the memory of `to`; the diagonal is the limit of the node's
+    /// memory controllers.
     pub bandwidth: Vec<Vec<f64>>,
-    /// Where the latencies come from.
+    /// Source of the latencies.
     pub latency_source: Source,
-    /// Where the bandwidths come from.
+    /// Source of the bandwidths.
     pub bandwidth_source: Source,
 }
 
 impl Model {
-    /// `n` (at least 1) equal nodes with `cpus` CPUs in total, dealt out evenly; memory is not limited.
+    /// `n` (at least 1) equal nodes with `cpus` CPUs in total, distributed evenly, and unlimited memory.
     pub fn uniform(n: u32, cpus: u32) -> Model {
         let n = n.max(1);
         let mut topology = Topology::uniform(n, cpus.max(n));
@@ -77,7 +79,7 @@ impl Model {
         model
     }
 
-    /// The nodes of a topology, priced by its distances.
+    /// The nodes of a topology, with the default latency and bandwidth scaled by its distances.
     pub fn of(topology: &Topology) -> Model {
         let nodes: Vec<ModelNode> =
             topology.nodes.iter().map(|n| ModelNode { id: n.id, cpus: n.cpus.clone(), memory: n.memory }).collect();

@@ -1,16 +1,16 @@
 //! hwloc's synthetic descriptions: `pack:4 numa:2 core:6`, `pack:2 [numa(memory=64GB)] [numa] core:8 pu:2`.
 //!
-//! Levels from the outermost in, each with the number of its objects in every object of the level before. Nodes are a
-//! level or, in brackets, attached to the level before the bracket. What hwloc needs and we do not: the last level
-//! may be left out when it is `pu:1`. Memory that is not given is unlimited. Numbers go to nodes as hwloc numbers them:
-//! what is inside an object comes before what is attached to it.
-//! (Grammar: hwloc 2.9, "Synthetic topologies".)
+//! A description lists levels from the outermost to the innermost, each with the number of its objects in every
+//! object of the level before. NUMA nodes are a level of their own or, in brackets, attached to the level before the
+//! bracket. Unlike in hwloc, a last level `pu:1` may be left out. Memory without a given size is unlimited. Nodes are
+//! numbered as hwloc numbers them: those inside an object before those attached to it. (Grammar: hwloc 2.9,
+//! "Synthetic topologies".)
 
-use super::shape::{MOST_CPUS, MOST_NODES, Place, Shape};
+use super::description::{DescribedNode, Description, MOST_CPUS, MOST_NODES};
 
-/// Levels a description may have (hwloc's HWLOC_SYNTHETIC_MAX_DEPTH).
+/// Largest number of levels (hwloc's HWLOC_SYNTHETIC_MAX_DEPTH).
 const MOST_LEVELS: usize = 128;
-/// Words of levels, for messages.
+/// Names of levels, for messages.
 const LEVELS: &str = "pack, die, numa, group, l3, l2, l1, core and pu";
 /// Units of hwloc's `memory=`: decimal and binary.
 const UNITS: [(&str, u64); 9] = [
@@ -25,26 +25,29 @@ const UNITS: [(&str, u64); 9] = [
     ("b", 1),
 ];
 
-/// Reads a description.
+/// Parses a synthetic description.
 ///
 /// # Errors
-/// With the word that cannot be used, and what to write instead.
-pub fn parse(text: &str) -> Result<Shape, String> {
+/// A message with the word that cannot be used and what to write instead.
+pub fn parse(text: &str) -> Result<Description, String> {
     let levels = levels(text)?;
     let words: Vec<&str> = text.split_whitespace().collect();
     let mut cpus = 1usize;
     for level in &levels[1..] {
         cpus = cpus.saturating_mul(level.count);
         if cpus > MOST_CPUS {
-            return Err(format!("`{}` makes more than {MOST_CPUS} CPUs, which Linux does not run", level.word));
+            return Err(format!(
+                "`{}` makes more than {MOST_CPUS} CPUs, the most that Linux supports; write a smaller number",
+                level.word
+            ));
         }
     }
-    let mut built = Built { places: Vec::new(), cpus: 0, numbers: vec![0; levels.len()] };
-    built.object(&levels, 0)?;
+    let mut built = Built { nodes: Vec::new(), cpus: 0, numbers: vec![0; levels.len()] };
+    built.add_object(&levels, 0)?;
     if let Some(level) = levels.last().filter(|l| l.kind == Kind::Pu) {
         built.renumber(level)?;
     }
-    Ok(Shape { name: words.join(" "), places: built.places, distances: None, latency: None, bandwidth: None })
+    Ok(Description { name: words.join(" "), nodes: built.nodes, distances: None, latency: None, bandwidth: None })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,7 +57,7 @@ enum Kind {
     Other,
 }
 
-/// A level, or the whole machine (count 1) as the first of them.
+/// A level. The first one stands for the whole machine and has the count 1.
 struct Level<'a> {
     word: &'a str,
     kind: Kind,
@@ -90,7 +93,7 @@ fn levels(text: &str) -> Result<Vec<Level<'_>>, String> {
         let level = level(word, levels.last())?;
         has_level |= level.kind == Kind::Numa;
         if level.kind == Kind::Numa && levels.iter().any(|l| l.kind == Kind::Numa) {
-            return Err(format!("`{word}`: the nodes are a level already; they can be one only"));
+            return Err(format!("`{word}`: the nodes are already a level; write numa once"));
         }
         levels.push(level);
         if levels.len() > MOST_LEVELS {
@@ -98,19 +101,21 @@ fn levels(text: &str) -> Result<Vec<Level<'_>>, String> {
         }
     }
     if levels.len() == 1 {
-        return Err(format!("it names no level; write for example \"pack:2 numa:2 core:8\" (levels: {LEVELS})"));
+        return Err(format!(
+            "the description names no level; write for example \"pack:2 numa:2 core:8\" (levels: {LEVELS})"
+        ));
     }
     if has_level && has_bracket {
-        return Err("nodes are a level (numa:2) and attached ([numa]) at once; hwloc knows one or the other".into());
+        return Err("nodes are both a level (numa:2) and attached ([numa]); hwloc accepts one or the other".into());
     }
     if !has_level && !has_bracket {
-        // As hwloc does: one node around the whole machine.
+        // hwloc adds one node around the whole machine, too.
         levels[0].attached.push(Memory { word: "", bytes: u64::MAX, indexes: None });
     }
     Ok(levels)
 }
 
-/// Words between blanks; blanks in parentheses and brackets do not count, and a bracket begins a word.
+/// The words of a description. Blanks separate words, except inside parentheses and brackets; a bracket begins a word.
 fn words(text: &str) -> Result<Vec<&str>, String> {
     let mut found = Vec::new();
     let mut start: Option<usize> = None;
@@ -133,7 +138,7 @@ fn words(text: &str) -> Result<Vec<&str>, String> {
                     found.extend(start.take().map(|s| &text[s..at + 1]));
                 }
             }
-            ')' | ']' => return Err(format!("`{c}` at character {} closes nothing", at + 1)),
+            ')' | ']' => return Err(format!("`{c}` at character {} closes nothing; remove it", at + 1)),
             _ => {}
         }
     }
@@ -154,10 +159,10 @@ fn level<'a>(word: &'a str, before: Option<&Level<'_>>) -> Result<Level<'a>, Str
         return Err(format!("`{word}`: there is no level `{name}`; the levels are {LEVELS}"));
     };
     if before.is_some_and(|l| l.kind == Kind::Pu) {
-        return Err(format!("`{word}`: nothing can be inside a pu; it must be the last level"));
+        return Err(format!("`{word}`: nothing can be inside a pu; pu must be the last level"));
     }
     let count = match count.parse::<usize>() {
-        Ok(0) => return Err(format!("`{word}`: a machine with none of them does not run; write at least 1")),
+        Ok(0) => return Err(format!("`{word}`: a level needs objects; write at least 1")),
         Ok(n) => n,
         Err(_) => return Err(format!("`{word}`: `{count}` is not a number of objects, such as the 4 of core:4")),
     };
@@ -172,7 +177,7 @@ fn split_attributes(word: &str) -> Result<(&str, &str), String> {
     let Some((body, rest)) = word.split_once('(') else { return Ok((word, "")) };
     match rest.strip_suffix(')') {
         Some(attributes) => Ok((body.trim(), attributes)),
-        None => Err(format!("`{word}`: something follows the closing `)`; put a blank between words")),
+        None => Err(format!("`{word}`: text follows the closing `)`; put a blank between words")),
     }
 }
 
@@ -208,11 +213,11 @@ fn memory<'a>(word: &'a str, attributes: &str) -> Result<Memory<'a>, String> {
                     format!("`{word}`: `{value}`: write the numbers one by one, as in indexes=0,2,1,3")
                 })?);
             }
-            // Sizes of caches are of no concern here.
+            // The model has no caches.
             Some(("size" | "memorysidecachesize", _)) => {}
             _ => {
                 return Err(format!(
-                    "`{word}`: there is no attribute `{attribute}`; there are memory=, size=, indexes="
+                    "`{word}`: there is no attribute `{attribute}`; the attributes are memory=, size=, indexes="
                 ));
             }
         }
@@ -226,20 +231,20 @@ fn bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The machine while it is built from the outside in.
+/// The machine while it is built from the outermost level to the innermost.
 struct Built {
-    places: Vec<Place>,
+    nodes: Vec<DescribedNode>,
     cpus: u32,
-    /// Objects met so far of each level.
+    /// Number of objects built so far of each level.
     numbers: Vec<usize>,
 }
 
 impl Built {
-    /// One object of a level, with everything inside.
-    fn object(&mut self, levels: &[Level<'_>], depth: usize) -> Result<(), String> {
+    /// Adds one object of a level with all objects inside it.
+    fn add_object(&mut self, levels: &[Level<'_>], depth: usize) -> Result<(), String> {
         let first = self.cpus;
         match levels.get(depth + 1) {
-            Some(inner) => (0..inner.count).try_for_each(|_| self.object(levels, depth + 1))?,
+            Some(inner) => (0..inner.count).try_for_each(|_| self.add_object(levels, depth + 1))?,
             None => self.cpus += 1,
         }
         let number = self.numbers[depth];
@@ -249,17 +254,20 @@ impl Built {
                 Some(list) => *list.get(number).ok_or_else(|| {
                     format!("`{}`: there are more nodes than the {} numbers of indexes=", memory.word, list.len())
                 })?,
-                None => self.places.len() as u32,
+                None => self.nodes.len() as u32,
             };
-            self.places.push(Place { id, near: (first..self.cpus).collect(), memory: memory.bytes });
-            if self.places.len() > MOST_NODES {
-                return Err(format!("`{}` makes more than {MOST_NODES} nodes, which Linux cannot number", memory.word));
+            self.nodes.push(DescribedNode { id, local_cpus: (first..self.cpus).collect(), memory: memory.bytes });
+            if self.nodes.len() > MOST_NODES {
+                return Err(format!(
+                    "`{}` makes more than {MOST_NODES} nodes, the most that Linux supports; write a smaller number",
+                    memory.word
+                ));
             }
         }
         Ok(())
     }
 
-    /// Gives CPUs the numbers of `pu:4(indexes=...)`.
+    /// Renumbers the CPUs as `pu:4(indexes=...)` says.
     fn renumber(&mut self, level: &Level<'_>) -> Result<(), String> {
         let Some(list) = &level.indexes else { return Ok(()) };
         let mut sorted = list.clone();
@@ -268,9 +276,9 @@ impl Built {
         if sorted.len() != self.cpus as usize || list.len() != sorted.len() {
             return Err(format!("`{}`: {} different numbers are needed, one for each pu", level.word, self.cpus));
         }
-        for place in &mut self.places {
-            place.near.iter_mut().for_each(|cpu| *cpu = list[*cpu as usize]);
-            place.near.sort_unstable();
+        for node in &mut self.nodes {
+            node.local_cpus.iter_mut().for_each(|cpu| *cpu = list[*cpu as usize]);
+            node.local_cpus.sort_unstable();
         }
         Ok(())
     }

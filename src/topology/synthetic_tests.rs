@@ -1,4 +1,5 @@
-//! What hwloc accepts (compared by hand with `lstopo-no-graphics -i "..."` of hwloc 2.9), and what nobody can.
+//! Descriptions that hwloc accepts (compared by hand with `lstopo-no-graphics -i "..."` of hwloc 2.9), and invalid
+//! ones.
 
 use super::parse;
 use crate::topology::model::{Model, Source};
@@ -37,7 +38,7 @@ fn words_and_their_short_forms() {
 fn attached_memory_and_its_numbers() {
     let found = nodes("pack:2 [numa(memory=8GB)] [numa(memory=64GiB)] core:2");
     assert_eq!(found, [(0, vec![0, 1], 8 * GB), (1, vec![], 64 << 30), (2, vec![2, 3], 8 * GB), (3, vec![], 64 << 30)]);
-    // hwloc numbers what is inside first.
+    // hwloc numbers nodes inside an object before those attached to it.
     let inside = nodes("pack:2[numa(memory=3)] l2:2(size=65536) core:1 [numa] pu:1");
     assert_eq!(inside.iter().map(|n| n.1.len()).collect::<Vec<_>>(), [1, 1, 0, 1, 1, 0]);
     assert_eq!(inside[2].2, 3);
@@ -84,7 +85,7 @@ fn errors_name_the_word() {
     }
 }
 
-/// Any bytes are read or refused, and what is read can be priced.
+/// Any text is either parsed or refused, and every parsed machine has finite positive prices.
 #[test]
 fn nothing_panics() {
     let pieces = [
@@ -120,11 +121,11 @@ fn nothing_panics() {
             read += 1;
             assert!(m.latency.iter().chain(&m.bandwidth).flatten().all(|v| v.is_finite() && *v > 0.0), "{text}");
         }
-        // Mostly fine, with one odd word in it.
+        // A valid description with one random word inserted.
         let cut = text.char_indices().nth(6).map_or(text.len(), |(at, _)| at);
         read += usize::from(parse(&format!("pack:2 {} core:2", &text[..cut])).and_then(|s| s.model()).is_ok());
     }
     let many = "pack:1 ".repeat(200);
     assert!(parse(&many).unwrap_err().contains("more than 128 levels"));
-    assert!(read > 0, "some of it should make sense");
+    assert!(read > 0, "at least one random word should be valid");
 }

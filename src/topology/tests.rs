@@ -1,9 +1,9 @@
-//! A machine as a directory: 4 nodes online of 8 possible, one with memory only, one without memory.
+//! A fake sysfs directory: 4 nodes online of 8 possible, one with memory only, one without memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::machine::{HugePages, Machine};
+use super::hardware::{Hardware, HugePages};
 use super::model::Source;
 use super::parse_list;
 
@@ -52,7 +52,7 @@ fn four_nodes(name: &str) -> PathBuf {
 
 #[test]
 fn reads_nodes_with_gaps() {
-    let machine = Machine::from_sysfs(&four_nodes("nodes"), 4096);
+    let machine = Hardware::from_sysfs(&four_nodes("nodes"), 4096);
     let nodes = &machine.topology.nodes;
     assert_eq!(nodes.iter().map(|n| n.id).collect::<Vec<_>>(), [0, 1, 4, 6]);
     assert_eq!(nodes[0].cpus, [0, 1, 2, 3, 16, 17, 18, 19]);
@@ -69,7 +69,7 @@ fn reads_nodes_with_gaps() {
 
 #[test]
 fn text_names_what_is_special() {
-    let text = crate::report::machine::render(&Machine::from_sysfs(&four_nodes("text"), 4096));
+    let text = crate::report::machine::render(&Hardware::from_sysfs(&four_nodes("text"), 4096));
     let expected = "\
 4 NUMA nodes, 13 CPUs, 256 GiB
   node 0       64 GiB   8 CPUs: 0-3,16-19
@@ -98,18 +98,18 @@ Pages
 
 #[test]
 fn json_has_the_fields_scripts_use() {
-    let text = Machine::from_sysfs(&four_nodes("json"), 4096).json().expect("it can be written");
+    let text = Hardware::from_sysfs(&four_nodes("json"), 4096).json().expect("it can be written");
     let value: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     assert_eq!(value["nodes"][3]["memory"], 128u64 << 30);
     assert_eq!(value["nodes"][0]["distances"][2], 30);
     assert_eq!(value["numa_factor"], 3.0);
 }
 
-/// The same with HMAT (latency in nanoseconds, bandwidth in MiB/s), packages and caches.
+/// The fake machine with HMAT (latency in nanoseconds, bandwidth in MiB/s), packages and caches added.
 fn with_hmat() -> PathBuf {
     let root = four_nodes("hmat");
     let node = |file: &str, text: &str| put(&root, &format!("devices/system/node/{file}"), text);
-    // access0 may be a device's; access1 is the CPUs'.
+    // Initiators of access0 may be devices; those of access1 are CPUs.
     node("node0/access0/initiators/read_latency", "1\n");
     node("node0/access0/initiators/node0/link", "");
     node("node0/access1/initiators/read_latency", "90\n");
@@ -142,7 +142,7 @@ fn with_hmat() -> PathBuf {
 
 #[test]
 fn firmware_latencies_caches_and_packages() {
-    let machine = Machine::from_sysfs(&with_hmat(), 4096);
+    let machine = Hardware::from_sysfs(&with_hmat(), 4096);
     let latency = &machine.figures.latency_ns;
     assert_eq!(
         (latency[0][0], latency[0][3], machine.figures.bandwidth[0][0]),
@@ -169,18 +169,18 @@ fn firmware_latencies_caches_and_packages() {
     assert_eq!(value["latency_ns"][0][3], 180.0);
     assert_eq!(value["sources"]["bandwidth"], "hmat");
     assert_eq!(value["caches"][1]["size"], 32 << 20);
-    let read = crate::topology::xml::parse(&machine.xml()).and_then(|s| s.model()).expect("our own file");
+    let read = crate::topology::xml::parse(&machine.xml()).and_then(|s| s.model()).expect("the file was just written");
     assert_eq!((read.latency[0][3], read.latency_source), (180.0, Source::Xml));
 }
 
 #[test]
 fn missing_files_leave_facts_unknown() {
-    let machine = Machine::from_sysfs(&scratch("nothing"), 4096);
+    let machine = Hardware::from_sysfs(&scratch("nothing"), 4096);
     assert!(machine.topology.nodes.is_empty() && machine.huge_pages.is_empty());
     assert_eq!((machine.thp.as_str(), machine.numa_factor), ("unknown", 1.0));
     let root = four_nodes("missing");
     fs::remove_file(root.join("devices/system/node/node1/distance")).expect("it was written");
-    let text = crate::report::machine::render(&Machine::from_sysfs(&root, 4096));
+    let text = crate::report::machine::render(&Hardware::from_sysfs(&root, 4096));
     assert!(text.contains("        1    ?    ?    ?    ?\n"), "{text}");
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Check, State};
-use crate::topology::machine::Machine;
+use crate::topology::hardware::Hardware;
 
 /// Optional tools: command, Debian package, what for.
 const TOOLS: [(&str, &str, &str); 3] = [
@@ -13,13 +13,13 @@ const TOOLS: [(&str, &str, &str); 3] = [
 ];
 
 pub(super) fn checks() -> Vec<Check> {
-    let machine = Machine::this();
+    let machine = Hardware::this();
     let mut checks = vec![nodes(&machine), huge_pages(&machine)];
     checks.extend(TOOLS.iter().map(|(command, package, what)| tool(command, package, what)));
     checks
 }
 
-fn nodes(machine: &Machine) -> Check {
+fn nodes(machine: &Hardware) -> Check {
     let (nodes, cpus) = (machine.topology.nodes.len(), machine.topology.cpu_count());
     let found = match nodes {
         0 | 1 => format!(
@@ -30,7 +30,7 @@ fn nodes(machine: &Machine) -> Check {
     Check::new("nodes", State::Info, found)
 }
 
-fn huge_pages(machine: &Machine) -> Check {
+fn huge_pages(machine: &Hardware) -> Check {
     Check::new("huge pages", State::Info, format!("transparent: {}", machine.thp))
 }
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::io;
 
+use crate::topology::description::MOST_CPUS;
 use crate::topology::parse_list;
-use crate::topology::shape::MOST_CPUS;
 
 /// Largest node number + 1 a mask can hold (CONFIG_NODES_SHIFT is at most 10).
 const MASK_NODES: usize = 1024;
@@ -111,8 +111,8 @@ impl Memory {
         if let Some(word) = mask.get_mut(node as usize / 64) {
             *word |= 1 << (node % 64);
         }
-        // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold. The kernel takes
-        // one bit less than it is told.
+        // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold. The
+        // kernel takes one bit less than it is told.
         result(unsafe {
             libc::syscall(libc::SYS_mbind, self.start, self.bytes, MPOL_PREFERRED, mask.as_ptr(), MASK_NODES + 1, 0)
         })
@@ -120,7 +120,8 @@ impl Memory {
 
     /// Its words.
     pub fn words(&self) -> &[u64] {
-        // SAFETY: the mapping is `bytes` long, aligned to pages, zero where nothing was written, and lives as long as this.
+        // SAFETY: the mapping is `bytes` long, aligned to pages, zero where nothing was written, and lives as long as
+        // this.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes / 8) }
     }
 

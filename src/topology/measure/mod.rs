@@ -1,55 +1,56 @@
-//! Measured latency and bandwidth of every pair of nodes: the CPUs of one, the memory of the other.
+//! Measures latency and bandwidth of every pair of nodes, from the CPUs of one node to the memory of the other.
 //!
-//! Unprivileged, and within the CPUs and nodes that the process may use; the caller's own binding is left alone. What cannot be
-//! measured (no CPUs, no memory, not allowed) stays unknown, and a note says why. On a machine that does other work the
-//! figures are lower bounds of what the hardware gives.
+//! The measurement needs no privileges and uses only the CPUs and nodes that the process may use. The caller's own
+//! binding does not change. Pairs that cannot be measured (no CPUs, no memory, not allowed) have no value, and a note
+//! gives the reason. On a machine that does other work, the results are worse than the hardware's.
 
-mod chase;
+mod bandwidth;
 pub mod kernel;
-mod stream;
+mod latency;
 
 use std::time::Duration;
 
 use super::cpus::Cpus;
-use super::known::Known;
 use super::model::Source;
+use super::partial_matrix::PartialMatrix;
 use super::{Node, Topology};
 use kernel::Memory;
 
-/// Last-level cache when the kernel does not show it (virtual machines), bytes; larger than most.
+/// Bytes assumed for the last-level cache where the kernel does not list it (virtual machines); larger than most.
 const USUAL_CACHE: u64 = 32 << 20;
-/// A buffer over the last-level cache of a CPU, so that a random line is found there once in so many times.
+/// Buffer size over the size of a CPU's last-level cache: one random access in so many hits this cache.
 const OVER_CACHE: u64 = 4;
-/// The same over all last-level caches of a node that reads it together.
+/// Buffer size over the sum of a node's last-level caches, as all CPUs of a node read the buffer together.
 const OVER_ALL_CACHES: u64 = 2;
-/// Least and largest buffer, bytes; the latter is filled in about a second.
+/// Smallest and largest buffer, bytes; the largest is filled in about a second.
 const LEAST_BUFFER: u64 = 64 << 20;
 const LARGEST_BUFFER: u64 = 4 << 30;
-/// Part of a node's free memory, or of what the control group allows, that is taken at most: one in so many.
+/// The buffer takes at most the node's free memory, or the rest of the control group's limit, divided by this.
 const FREE_PART: u64 = 2;
-/// Smallest buffer that is worth a figure, bytes.
-const WORTH_IT: u64 = 4 << 20;
-/// Pages that are looked at to see where a buffer is, and the share that must be on the wanted node.
-const PROBES: usize = 512;
+/// Smallest buffer that is measured at all, bytes: less fits in common caches.
+const MEASURABLE: u64 = 4 << 20;
+/// Number of pages whose node is checked after filling, and the share of them that must be on the wanted node.
+const CHECKED_PAGES: usize = 512;
 const ON_NODE: f64 = 0.95;
-/// Runs of the streams, of which the best counts.
+/// Runs of the bandwidth measurement, of which the best counts.
 const STREAM_RUNS: u32 = 3;
 
-/// What was measured; matrices in the order of the topology's nodes.
+/// Results of a measurement; matrices in the order of the topology's nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
     /// Nanoseconds of a load that misses all caches.
-    pub latency: Known,
+    pub latency: PartialMatrix,
     /// Bytes a second that all CPUs of a node read together.
-    pub bandwidth: Known,
-    /// What was not measured, or not well, and why.
+    pub bandwidth: PartialMatrix,
+    /// Nodes that could not be measured, or only roughly, with the reason.
     pub notes: Vec<String>,
 }
 
-/// Measures all pairs, `per_pair` on each; `progress` is called before each with the numbers of the two nodes.
+/// Measures all pairs of nodes for `per_pair` each; `progress` is called before each pair with the two node numbers.
 ///
 /// # Errors
-/// When memory cannot be put on nodes here (seccomp), when none can be had, or no CPU may be used.
+/// When the process may not place memory on nodes (seccomp), when no buffer can be allocated, or when the process may
+/// use none of the machine's CPUs.
 pub fn measure(
     topology: &Topology,
     cpus: &Cpus,
@@ -58,8 +59,8 @@ pub fn measure(
 ) -> Result<Measured, String> {
     let n = topology.nodes.len();
     let mut found = Measured {
-        latency: Known::none(n, Source::Measured),
-        bandwidth: Known::none(n, Source::Measured),
+        latency: PartialMatrix::empty(n, Source::Measured),
+        bandwidth: PartialMatrix::empty(n, Source::Measured),
         notes: Vec::new(),
     };
     let from = sources(topology, &mut found.notes)?;
@@ -70,8 +71,8 @@ pub fn measure(
                 found.notes.extend(note);
                 memory
             }
-            Err(Trouble::Everywhere(why)) => return Err(why),
-            Err(Trouble::Here(why)) => {
+            Err(BufferError::AllNodes(why)) => return Err(why),
+            Err(BufferError::ThisNode(why)) => {
                 found.notes.push(why);
                 continue;
             }
@@ -83,10 +84,14 @@ pub fn measure(
             found.bandwidth.values[source.index][to] = bandwidth;
         }
     }
-    if found.latency.any() { Ok(found) } else { Err(format!("nothing could be measured: {}", found.notes.join("; "))) }
+    if found.latency.has_values() {
+        Ok(found)
+    } else {
+        Err(format!("nothing could be measured: {}", found.notes.join("; ")))
+    }
 }
 
-/// A node to measure from, with its CPUs that may be used; at least one.
+/// A node to measure from, with those of its CPUs that the process may use; at least one.
 struct From {
     index: usize,
     cpus: Vec<u32>,
@@ -100,8 +105,8 @@ fn sources(topology: &Topology, notes: &mut Vec<String>) -> Result<Vec<From>, St
         match (cpus.is_empty(), node.cpus.is_empty()) {
             (false, _) => {
                 if cpus.len() < node.cpus.len() {
-                    let (some, all) = (cpus.len(), node.cpus.len());
-                    notes.push(format!("node {}: only {some} of its {all} CPUs may be used here (cpuset)", node.id));
+                    let (usable, all) = (cpus.len(), node.cpus.len());
+                    notes.push(format!("node {}: only {usable} of its {all} CPUs may be used here (cpuset)", node.id));
                 }
                 found.push(From { index, cpus });
             }
@@ -114,7 +119,7 @@ fn sources(topology: &Topology, notes: &mut Vec<String>) -> Result<Vec<From>, St
 
 fn targets<'a>(topology: &'a Topology, notes: &mut Vec<String>) -> Vec<(usize, &'a Node)> {
     let allowed = kernel::allowed_nodes();
-    // A kernel without NUMA support does not say how much its only node has.
+    // A kernel without NUMA support does not list the memory of its only node.
     let has_memory = |n: &Node| n.memory > 0 || topology.nodes.len() == 1;
     let nodes = topology.nodes.iter().enumerate().filter(|(_, n)| has_memory(n));
     let (usable, not): (Vec<_>, Vec<_>) =
@@ -126,8 +131,8 @@ fn targets<'a>(topology: &'a Topology, notes: &mut Vec<String>) -> Vec<(usize, &
 /// Sizes of last-level caches, bytes.
 struct Caches {
     largest: u64,
-    /// Of the node with the most.
-    of_a_node: u64,
+    /// Sum of the caches of one node, for the node with the largest sum.
+    largest_node_sum: u64,
 }
 
 impl Caches {
@@ -135,92 +140,99 @@ impl Caches {
         let near = |cpus: &[u32], source: &From| cpus.iter().any(|cpu| source.cpus.binary_search(cpu).is_ok());
         let sum = |source: &From| cpus.last_level.iter().filter(|(_, c)| near(c, source)).map(|(size, _)| size).sum();
         let largest = cpus.last_level.iter().map(|(size, _)| *size).max().unwrap_or(USUAL_CACHE);
-        Caches { largest, of_a_node: from.iter().map(sum).max().unwrap_or(0) }
+        Caches { largest, largest_node_sum: from.iter().map(sum).max().unwrap_or(0) }
     }
 }
 
-/// Why a node's memory cannot be measured.
-enum Trouble {
-    Here(String),
-    Everywhere(String),
+/// Why there is no buffer on a node.
+enum BufferError {
+    /// The reason concerns only this node.
+    ThisNode(String),
+    /// The reason concerns all nodes.
+    AllNodes(String),
 }
 
-/// A buffer on `node`, filled with a chain; with a note when it is smaller than it should be. `bind`: the machine has other
-/// nodes too.
-fn buffer(node: &Node, bind: bool, caches: &Caches, from: &[From]) -> Result<(Memory, Option<String>), Trouble> {
-    let here = |why: String| Trouble::Here(format!("to node {}: {why}", node.id));
-    let wanted = (OVER_CACHE * caches.largest).max(OVER_ALL_CACHES * caches.of_a_node).max(LEAST_BUFFER);
+/// A buffer on `node`, filled with a chain of loads, and a note when the buffer is too small for exact results. `bind`
+/// says that the machine has other nodes, too.
+fn buffer(node: &Node, bind: bool, caches: &Caches, from: &[From]) -> Result<(Memory, Option<String>), BufferError> {
+    let here = |why: String| BufferError::ThisNode(format!("to node {}: {why}", node.id));
+    let wanted = (OVER_CACHE * caches.largest).max(OVER_ALL_CACHES * caches.largest_node_sum).max(LEAST_BUFFER);
     let wanted = wanted.next_power_of_two().min(LARGEST_BUFFER);
     let limits = [kernel::free_memory(node.id), kernel::group_memory()];
     let bytes = limits.into_iter().flatten().map(|free| free / FREE_PART).min().unwrap_or(wanted).min(wanted);
-    if bytes < WORTH_IT {
-        return Err(here(format!("only {} MiB may be taken of its memory", bytes >> 20)));
+    if bytes < MEASURABLE {
+        return Err(here(format!("only {} MiB of its memory are free for the measurement", bytes >> 20)));
     }
     let mib = bytes >> 20;
-    let note = (bytes < OVER_ALL_CACHES * caches.largest.max(caches.of_a_node))
-        .then(|| format!("to node {}: with {mib} MiB of free memory caches take part", node.id));
+    let note = (bytes < OVER_ALL_CACHES * caches.largest.max(caches.largest_node_sum)).then(|| {
+        format!("to node {}: the buffer of {mib} MiB partly fits in caches; free memory for exact figures", node.id)
+    });
     let mut memory = Memory::new(bytes as usize).map_err(|e| here(format!("no {mib} MiB of memory: {e}")))?;
     if bind {
         memory.prefer(node.id).map_err(|e| match e.raw_os_error() {
-            Some(libc::EPERM | libc::ENOSYS | libc::EACCES) => Trouble::Everywhere(format!(
-                "this process may not put memory on nodes: mbind: {e}. Containers refuse it (Docker: --cap-add SYS_NICE); \
-                 measure outside of it and carry the file: `numamma topology --measure --xml -o m.xml`"
+            Some(libc::EPERM | libc::ENOSYS | libc::EACCES) => BufferError::AllNodes(format!(
+                "this process may not place memory on nodes: mbind: {e}. Containers refuse the call (Docker: \
+                 --cap-add SYS_NICE); measure outside of the container and copy the file: \
+                 `numamma topology --measure --xml -o m.xml`"
             )),
-            _ => here(format!("memory cannot be put on it: mbind: {e}")),
+            _ => here(format!("memory cannot be placed on this node: mbind: {e}")),
         })?;
     }
     let near = from.iter().find(|f| f.cpus.iter().any(|cpu| node.cpus.contains(cpu))).or(from.first());
     fill(&mut memory, near.map_or(&[][..], |f| &f.cpus));
     if bind {
-        match memory.share_on(node.id, PROBES) {
+        match memory.share_on(node.id, CHECKED_PAGES) {
             Ok(share) if share < ON_NODE => {
-                return Err(here(format!("only {:.0} % of the buffer came to be on it; is it full?", 100.0 * share)));
+                return Err(here(format!(
+                    "only {:.0} % of the buffer are on this node, whose memory may be full",
+                    100.0 * share
+                )));
             }
             Ok(_) => {}
-            Err(e) => return Err(here(format!("where the buffer is cannot be seen: move_pages: {e}"))),
+            Err(e) => return Err(here(format!("the kernel does not tell the node of the buffer: move_pages: {e}"))),
         }
     }
     Ok((memory, note))
 }
 
-/// Writes the chain, with a thread on each of `cpus`.
+/// Writes the chain of loads, with a thread on each of `cpus`.
 fn fill(memory: &mut Memory, cpus: &[u32]) {
-    let lines = chase::lines(memory.words().len());
+    let lines = latency::lines(memory.words().len());
     let words = memory.words_mut();
-    let part = words.len().div_ceil(cpus.len().max(1)).next_multiple_of(chase::LINE);
+    let part = words.len().div_ceil(cpus.len().max(1)).next_multiple_of(latency::LINE);
     std::thread::scope(|scope| {
         for (index, words) in words.chunks_mut(part).enumerate() {
-            let first = index * part / chase::LINE;
+            let first = index * part / latency::LINE;
             let cpu = cpus.get(index).copied();
             scope.spawn(move || {
-                // Where it runs is a matter of speed only.
+                // A failure to bind the thread only makes writing slower.
                 let _ = cpu.map(|cpu| kernel::run_on(&[cpu]));
-                chase::fill(words, first, lines);
+                latency::fill(words, first, lines);
             });
         }
     });
 }
 
-/// Latency and bandwidth from `cpus`, in `time` together.
+/// Measures latency and bandwidth from `cpus`, each for half of `time`.
 fn pair(memory: &Memory, cpus: &[u32], time: Duration) -> (Option<f64>, Option<f64>) {
     let words = memory.words();
     let latency = std::thread::scope(|scope| {
-        let chaser = scope.spawn(|| kernel::run_on(&cpus[..1]).is_ok().then(|| chase::latency_ns(words, time / 2)));
+        let chaser = scope.spawn(|| kernel::run_on(&cpus[..1]).is_ok().then(|| latency::latency_ns(words, time / 2)));
         chaser.join().ok().flatten()
     });
-    let run = |_| stream::bandwidth(words, cpus, time / (2 * STREAM_RUNS));
+    let run = |_| bandwidth::bandwidth(words, cpus, time / (2 * STREAM_RUNS));
     (latency, (0..STREAM_RUNS).filter_map(run).max_by(f64::total_cmp))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::machine::Machine;
+    use crate::topology::hardware::Hardware;
 
-    /// The real thing on this machine, short: figures of the right order.
+    /// A short measurement on this machine gives figures of the right order of magnitude.
     #[test]
     fn this_machine_has_plausible_figures() {
-        let machine = Machine::this();
+        let machine = Hardware::this();
         let mut pairs = Vec::new();
         let time = Duration::from_millis(30);
         let found = match measure(&machine.topology, &machine.cpus, time, &mut |i, j| pairs.push((i, j))) {
@@ -237,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_are_not_there_are_said_to_be_so() {
+    fn missing_nodes_are_named_in_the_error() {
         let mut topology = Topology::uniform(2, 2);
         topology.nodes.iter_mut().for_each(|n| (n.id, n.memory) = (n.id + 700, 1 << 30));
         topology.nodes[1].cpus = vec![8_000];
@@ -245,7 +257,7 @@ mod tests {
         assert!(why.contains("node 701: none of its CPUs may be used") || why.contains("mbind"), "{why}");
     }
 
-    /// The calling thread and those it starts get EPERM from mbind, as in a container.
+    /// Makes mbind fail with EPERM in the calling thread and the threads it starts, as containers do.
     fn refuse_mbind() {
         let code = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         let (load, equal, back) = (
@@ -260,7 +272,7 @@ mod tests {
             code(back, 0, 0, libc::SECCOMP_RET_ALLOW),
         ];
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-        // SAFETY: the program is readable for its length; only this thread and its children are concerned.
+        // SAFETY: the program is readable for its length; the filter applies only to this thread and its children.
         unsafe {
             assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
             assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
@@ -268,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn where_mbind_is_refused_it_says_so() {
+    fn a_refused_mbind_is_named_in_the_error() {
         let mut topology = Topology::uniform(2, 2);
         topology.nodes.iter_mut().for_each(|n| n.memory = 1 << 30);
         topology.nodes[0].cpus = kernel::allowed_cpus();

@@ -1,11 +1,11 @@
-//! hwloc's bitmaps: 32-bit words in hexadecimal, the highest first, as in `0x000000ff,0xffffffff`; `0xf...f` in front
-//! means that every bit above is set, an empty word is 0.
+//! hwloc's bitmaps: 32-bit words in hexadecimal, the highest first, such as `0x000000ff,0xffffffff`. A leading
+//! `0xf...f` sets all higher bits; an empty word is 0.
 
-use crate::topology::shape::MOST_CPUS;
+use crate::topology::description::MOST_CPUS;
 
 const WORD: usize = 32;
 
-/// Numbers of the bits that are set, ascending; those above [`MOST_CPUS`] are left out. `None` when it is no bitmap.
+/// Numbers of the set bits, ascending, without those above [`MOST_CPUS`]. `None` when `text` is no bitmap.
 pub fn parse(text: &str) -> Option<Vec<u32>> {
     let text = text.trim();
     let (infinite, words) = match text.strip_prefix("0xf...f") {
@@ -34,7 +34,7 @@ pub fn parse(text: &str) -> Option<Vec<u32>> {
     Some(bits)
 }
 
-/// The bitmap of `bits`.
+/// The bitmap with `bits` set.
 pub fn format(bits: &[u32]) -> String {
     let words = bits.iter().max().map_or(1, |most| *most as usize / WORD + 1);
     let mut values = vec![0u32; words];

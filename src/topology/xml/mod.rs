@@ -14,7 +14,7 @@
 //!   </memattr>
 //! </topology>
 //! ```
-//! No C library is needed: those that read these files want libhwloc where they are built and where they run.
+//! These modules need no C library. Bindings to libhwloc would need this library at build time and at run time.
 
 mod bitmap;
 mod read;

@@ -1,99 +1,100 @@
-//! Reading: nodes, CPUs, memory, distances and memory attributes. What else a file holds (caches, devices) is not looked at,
-//! and the architecture is of no concern: a topology is a topology.
+//! Reads nodes, CPUs, memory, distances and memory attributes from an hwloc XML file. Other objects (caches, devices)
+//! are ignored, and files of any processor architecture are accepted.
 
 use std::collections::HashMap;
 
 use roxmltree::{Document, Node as Element, ParsingOptions};
 
 use super::bitmap;
-use crate::topology::known::Known;
+use crate::topology::description::{DescribedNode, Description, MOST_NODES, cpus_of_nodes};
 use crate::topology::model::Source;
-use crate::topology::shape::{MOST_NODES, Place, Shape, own_cpus};
+use crate::topology::partial_matrix::PartialMatrix;
 
-/// Most elements and attributes of a file: lstopo writes about 40 for a CPU, and a machine has at most 8,192.
+/// Largest number of elements and attributes: lstopo writes about 40 per CPU, and a machine has at most 8,192 CPUs.
 const MOST_ELEMENTS: u32 = 4_000_000;
-/// `kind` of a distance matrix: its values mean latency, or bandwidth (HWLOC_DISTANCES_KIND_MEANS_*).
+/// Bits of a distance matrix's `kind`: its values are latencies, or bandwidths (HWLOC_DISTANCES_KIND_MEANS_*).
 const MEANS_LATENCY: u64 = 1 << 2;
 const MEANS_BANDWIDTH: u64 = 1 << 3;
 /// Name of the matrix that holds ACPI SLIT.
 const SLIT: &str = "NUMALatency";
 /// Bytes in the unit of the memory attribute `Bandwidth`.
 const MIB: f64 = 1_048_576.0;
-/// Name of our own note beside measured figures.
+/// Name of the `<info>` that NumaMMA writes into files with measured figures.
 pub(super) const MEASURED: &str = "NumammaMeasured";
 /// The unit of ACPI SLIT: 10 is local.
 const SLIT_LOCAL: f64 = 10.0;
 
-/// Reads a file.
+/// Parses the text of a file.
 ///
 /// # Errors
-/// When it is not XML, not a machine, of hwloc 1.x, or holds numbers that make no machine.
-pub fn parse(text: &str) -> Result<Shape, String> {
+/// When the text is not XML, not an hwloc topology, of hwloc 1.x, or holds values that describe no machine.
+pub fn parse(text: &str) -> Result<Description, String> {
     let options = ParsingOptions { allow_dtd: true, nodes_limit: MOST_ELEMENTS, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options)
-        .map_err(|e| format!("it is not an hwloc XML file: {e}; write it with `lstopo m.xml`"))?;
+        .map_err(|e| format!("this is not an hwloc XML file: {e}; write one with `lstopo m.xml`"))?;
     let root = document.root_element();
     check_version(root)?;
     let objects: Vec<Element<'_, '_>> = root.descendants().filter(|e| e.has_tag_name("object")).collect();
     let of_type = |name: &'static str| objects.iter().filter(move |o| o.attribute("type") == Some(name));
     let mut nodes = of_type("NUMANode").map(|o| node(*o)).collect::<Result<Vec<_>, String>>()?;
-    nodes.sort_by_key(|n| n.place.id);
+    nodes.sort_by_key(|n| n.described.id);
     if nodes.is_empty() {
         return Err(
-            "it holds no NUMANode; write it with lstopo of hwloc 2 on the machine itself, without --restrict".into()
+            "the file has no NUMANode; write it with lstopo of hwloc 2 on the machine itself, without --restrict"
+                .into(),
         );
     }
     if nodes.len() > MOST_NODES {
-        return Err(format!("it holds {} nodes, more than Linux can number ({MOST_NODES})", nodes.len()));
+        return Err(format!("the file has {} nodes, more than Linux can number ({MOST_NODES})", nodes.len()));
     }
     let mut cpus = of_type("PU").map(|o| number(*o, "os_index")).collect::<Result<Vec<u32>, String>>()?;
     cpus.sort_unstable();
     for node in &mut nodes {
-        node.place.near.retain(|cpu| cpus.binary_search(cpu).is_ok());
+        node.described.local_cpus.retain(|cpu| cpus.binary_search(cpu).is_ok());
     }
-    if nodes.iter().all(|n| n.place.memory == 0) {
-        // Some descriptions hold no amounts at all; that is not a machine without memory.
-        nodes.iter_mut().for_each(|n| n.place.memory = u64::MAX);
+    if nodes.iter().all(|n| n.described.memory == 0) {
+        // A file may give no amounts of memory at all, which does not mean that the machine has none.
+        nodes.iter_mut().for_each(|n| n.described.memory = u64::MAX);
     }
     let cpusets: HashMap<&str, &str> =
         objects.iter().filter_map(|o| Some((o.attribute("gp_index")?, o.attribute("cpuset")?))).collect();
     let count = |name| of_type(name).count();
     let measured = root.descendants().any(|e| e.has_tag_name("info") && e.attribute("name") == Some(MEASURED));
     let source = if measured { Source::Measured } else { Source::Xml };
-    Ok(Shape {
-        name: words(count("Package"), &nodes, count("Core"), cpus.len()),
+    Ok(Description {
+        name: synthetic_name(count("Package"), &nodes, count("Core"), cpus.len()),
         distances: matrix(root, &nodes)?,
         latency: attribute(root, &nodes, &cpusets, &["Latency", "ReadLatency"], 1.0, source)?,
         bandwidth: attribute(root, &nodes, &cpusets, &["Bandwidth", "ReadBandwidth"], MIB, source)?,
-        places: nodes.into_iter().map(|n| n.place).collect(),
+        nodes: nodes.into_iter().map(|n| n.described).collect(),
     })
 }
 
 fn check_version(root: Element<'_, '_>) -> Result<(), String> {
     if root.tag_name().name() != "topology" {
         return Err(format!(
-            "it is XML, but <{}> is not an hwloc topology; write it with `lstopo m.xml`",
+            "this is XML, but <{}> is not an hwloc topology; write one with `lstopo m.xml`",
             root.tag_name().name()
         ));
     }
     match root.attribute("version").map(|v| v.split('.').next().unwrap_or(v)) {
         Some("2" | "3") => Ok(()),
         None | Some("1") => {
-            Err("it is of hwloc 1.x; convert it with lstopo of hwloc 2: `lstopo -i old.xml new.xml`".into())
+            Err("the file is of hwloc 1.x; convert it with lstopo of hwloc 2: `lstopo -i old.xml new.xml`".into())
         }
-        Some(other) => Err(format!("it is of version {other} of the format; versions 2 and 3 are known")),
+        Some(other) => Err(format!("the file has version {other} of the format; NumaMMA reads versions 2 and 3")),
     }
 }
 
-/// A NUMANode of the file.
+/// A NUMANode object of the file.
 struct FileNode {
-    place: Place,
+    described: DescribedNode,
     gp_index: Option<u64>,
 }
 
 fn node(object: Element<'_, '_>) -> Result<FileNode, String> {
     let id = number(object, "os_index")?;
-    let near = match object.attribute("cpuset") {
+    let local_cpus = match object.attribute("cpuset") {
         Some(text) => bitmap::parse(text).ok_or_else(|| wrong(object, "cpuset", text))?,
         None => Vec::new(),
     };
@@ -102,7 +103,7 @@ fn node(object: Element<'_, '_>) -> Result<FileNode, String> {
         None => 0,
     };
     let gp_index = object.attribute("gp_index").and_then(|v| v.parse().ok());
-    Ok(FileNode { place: Place { id, near, memory }, gp_index })
+    Ok(FileNode { described: DescribedNode { id, local_cpus, memory }, gp_index })
 }
 
 fn number(object: Element<'_, '_>, name: &str) -> Result<u32, String> {
@@ -115,12 +116,13 @@ fn number(object: Element<'_, '_>, name: &str) -> Result<u32, String> {
 
 fn wrong(element: Element<'_, '_>, name: &str, text: &str) -> String {
     let row = element.document().text_pos_at(element.range().start).row;
-    // A value may be long and hold anything.
+    // The value may be long and contain control characters.
     let short: String = text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
     format!("line {row}: {name}=\"{short}\" cannot be read")
 }
 
-/// The distances of the nodes: SLIT if the file has it, else any other latency matrix, taken as proportions.
+/// The distances of the nodes: SLIT if the file has it, else any other latency matrix, scaled so that its smallest
+/// local value is that of SLIT.
 fn matrix(root: Element<'_, '_>, nodes: &[FileNode]) -> Result<Option<Vec<Vec<f64>>>, String> {
     let all: Vec<Element<'_, '_>> =
         root.children().filter(|e| e.has_tag_name("distances2") && e.attribute("type") == Some("NUMANode")).collect();
@@ -130,16 +132,15 @@ fn matrix(root: Element<'_, '_>, nodes: &[FileNode]) -> Result<Option<Vec<Vec<f6
     let Some(found) = slit.or(latency) else { return Ok(None) };
     let values = values(*found, nodes)?;
     let local = (0..nodes.len()).map(|i| values[i][i]).fold(f64::INFINITY, f64::min);
-    let plain = values.iter().flatten().all(|v| *v > 0.0);
-    if !plain || !local.is_finite() {
-        // Firmware that leaves entries at 0 says nothing.
+    // Firmware without this information leaves entries at 0.
+    if !local.is_finite() || !values.iter().flatten().all(|v| *v > 0.0) {
         return Ok(None);
     }
     let unit = if slit.is_some() { 1.0 } else { SLIT_LOCAL / local };
     Ok(Some(values.into_iter().map(|row| row.into_iter().map(|v| v * unit).collect()).collect()))
 }
 
-/// The values of a matrix, in the order of `nodes`; 0 where it says nothing of a pair.
+/// The values of a distance matrix, in the order of `nodes`; 0 for pairs that the matrix lacks.
 fn values(matrix: Element<'_, '_>, nodes: &[FileNode]) -> Result<Vec<Vec<f64>>, String> {
     let numbers = |tag: &str| -> Result<Vec<u64>, String> {
         let parts = matrix.children().filter(|e| e.has_tag_name(tag));
@@ -150,7 +151,7 @@ fn values(matrix: Element<'_, '_>, nodes: &[FileNode]) -> Result<Vec<Vec<f64>>, 
     if values.len() != indexes.len().saturating_mul(indexes.len()) {
         let row = matrix.document().text_pos_at(matrix.range().start).row;
         return Err(format!(
-            "line {row}: a distance matrix of {} objects has {} values; the file is damaged",
+            "line {row}: a distance matrix of {} objects has {} values; the file is damaged, write it again",
             indexes.len(),
             values.len()
         ));
@@ -159,7 +160,7 @@ fn values(matrix: Element<'_, '_>, nodes: &[FileNode]) -> Result<Vec<Vec<f64>>, 
     let position: Vec<Option<usize>> = nodes
         .iter()
         .map(|n| {
-            let wanted = if by_gp { n.gp_index } else { Some(u64::from(n.place.id)) };
+            let wanted = if by_gp { n.gp_index } else { Some(u64::from(n.described.id)) };
             indexes.iter().position(|i| Some(*i) == wanted)
         })
         .collect();
@@ -170,7 +171,8 @@ fn values(matrix: Element<'_, '_>, nodes: &[FileNode]) -> Result<Vec<Vec<f64>>, 
     Ok((0..nodes.len()).map(|i| (0..nodes.len()).map(|j| value(i, j)).collect()).collect())
 }
 
-/// A memory attribute, the first of `names` that the file has: the value for every node around an initiator's CPUs.
+/// The values of the first memory attribute among `names` that the file has. A value counts for each node with CPUs in
+/// the initiator's cpuset.
 fn attribute(
     root: Element<'_, '_>,
     nodes: &[FileNode],
@@ -178,11 +180,11 @@ fn attribute(
     names: &[&str],
     unit: f64,
     source: Source,
-) -> Result<Option<Known>, String> {
+) -> Result<Option<PartialMatrix>, String> {
     let n = nodes.len();
-    let own = own_cpus(&nodes.iter().map(|n| n.place.clone()).collect::<Vec<_>>());
+    let own = cpus_of_nodes(&nodes.iter().map(|n| n.described.clone()).collect::<Vec<_>>());
     for name in names {
-        let mut known = Known::none(n, source);
+        let mut known = PartialMatrix::empty(n, source);
         let attributes = root.children().filter(|e| e.has_tag_name("memattr") && e.attribute("name") == Some(name));
         for value in attributes.flat_map(|a| a.children()).filter(|e| e.has_tag_name("memattr_value")) {
             let gp = value.attribute("target_obj_gp_index").and_then(|v| v.parse::<u64>().ok());
@@ -197,24 +199,24 @@ fn attribute(
                 }
             }
         }
-        if known.any() {
+        if known.has_values() {
             return Ok(Some(known));
         }
     }
     Ok(None)
 }
 
-/// The bitmap of CPUs a value is seen from: written there, or that of the object it names.
+/// The cpuset from which a value holds: its own attribute, or the cpuset of the initiator object that it names.
 fn initiator<'a>(value: Element<'a, '_>, cpusets: &HashMap<&str, &'a str>) -> Option<&'a str> {
     let named = || cpusets.get(value.attribute("initiator_obj_gp_index")?).copied();
     value.attribute("initiator_cpuset").or_else(named)
 }
 
-/// Synthetic words for a machine, with as many levels as are even; memory-only nodes are attached to those with CPUs, and
-/// left out when they do not go up in them.
-fn words(packages: usize, nodes: &[FileNode], cores: usize, cpus: usize) -> String {
-    let places: Vec<Place> = nodes.iter().map(|n| n.place.clone()).collect();
-    let with_cpus = own_cpus(&places).iter().filter(|own| !own.is_empty()).count().max(1);
+/// A synthetic description of the machine with those levels that divide evenly. Memory-only nodes are attached to the
+/// nodes with CPUs, as many as divide evenly.
+fn synthetic_name(packages: usize, nodes: &[FileNode], cores: usize, cpus: usize) -> String {
+    let described: Vec<DescribedNode> = nodes.iter().map(|n| n.described.clone()).collect();
+    let with_cpus = cpus_of_nodes(&described).iter().filter(|own| !own.is_empty()).count().max(1);
     let more = (nodes.len() - with_cpus.min(nodes.len())) / with_cpus;
     let even = |inner: usize, outer: usize| outer > 0 && inner > 0 && inner.is_multiple_of(outer);
     let outer = if even(with_cpus, packages) { packages } else { 1 };

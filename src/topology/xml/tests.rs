@@ -1,4 +1,4 @@
-//! Files of hwloc 2.9 (Debian 12), and broken ones. How the files were made, so that they can be made again:
+//! Files of hwloc 2.9 (Debian 12), and damaged ones. Commands that made the files:
 //!
 //! ```text
 //! lstopo-no-graphics -i "pack:2 numa:2 core:1 pu:2" --of xml -f even.xml
@@ -11,8 +11,8 @@
 
 use super::{parse, write};
 use crate::topology::cpus::Cpus;
-use crate::topology::known::Known;
 use crate::topology::model::{Model, Source};
+use crate::topology::partial_matrix::PartialMatrix;
 use crate::topology::{Node, Topology};
 
 const EVEN: &str = include_str!("../../../tests/topology/even.xml");
@@ -46,7 +46,7 @@ fn memory_attributes_of_two_kinds_of_memory() {
     assert_eq!((m.latency[0][0], m.latency[0][1], m.latency[2][0]), (80.0, 110.0, 130.0));
     assert_eq!((m.bandwidth[0][0], m.bandwidth[0][1]), (100_000.0 * 1_048_576.0, 400_000.0 * 1_048_576.0));
     assert_eq!((m.latency_source, m.bandwidth_source), (Source::Xml, Source::Xml));
-    // Nobody says how far the second package's memory is from itself: as near as the first one's is.
+    // The file gives no figure from the second package to its own memory; it is scaled as the first package's is.
     assert!(m.latency[2][2] < m.latency[0][2] && m.latency[2][3] > m.latency[2][2], "{:?}", m.latency);
 }
 
@@ -88,7 +88,8 @@ fn old_files_and_others_are_refused_with_the_way_out() {
     refused(&"<object>".repeat(200_000));
 }
 
-/// Cut anywhere, with any byte replaced or any attribute lost, a file is read or refused; what is read can be priced.
+/// A file that is cut anywhere, or has any byte replaced or any attribute removed, is either parsed or refused; every
+/// parsed machine has finite positive prices.
 #[test]
 fn damaged_files_never_panic() {
     let mut state = 7u64;
@@ -121,7 +122,7 @@ fn damaged_files_never_panic() {
             }
         }
     }
-    assert!(read > 50, "most single digits do no harm: {read}");
+    assert!(read > 50, "most changed digits leave the file valid: {read}");
 }
 
 /// Two packages, one with a memory-less node, and a memory-only node.
@@ -146,10 +147,10 @@ fn uneven() -> (Topology, Cpus) {
 #[test]
 fn what_is_written_is_read_again() {
     let (topology, cpus) = uneven();
-    let mut latency = Known::none(4, Source::Measured);
+    let mut latency = PartialMatrix::empty(4, Source::Measured);
     latency.values[0] = vec![Some(80.4), Some(140.0), None, Some(250.0)];
     latency.values[2][0] = Some(150.0);
-    let mut bandwidth = Known::none(4, Source::Measured);
+    let mut bandwidth = PartialMatrix::empty(4, Source::Measured);
     bandwidth.values[0][0] = Some(90e9);
     let m = model(&write(&topology, &cpus, Some(&latency), Some(&bandwidth)));
     let nodes: Vec<_> = m.nodes.iter().map(|n| (n.id, n.cpus.clone(), n.memory)).collect();
@@ -160,6 +161,6 @@ fn what_is_written_is_read_again() {
     assert_eq!((m.latency_source, m.bandwidth_source), (Source::Measured, Source::Measured));
     let plain = model(&write(&topology, &cpus, None, None));
     assert_eq!((plain.latency_source, plain.latency.clone()), (Source::Slit, Model::of(&topology).latency));
-    // A kernel that says nothing of packages and cores.
+    // A kernel that lists no packages and cores.
     assert_eq!(model(&write(&topology, &Cpus::default(), None, None)).nodes, plain.nodes);
 }

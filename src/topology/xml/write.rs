@@ -1,30 +1,36 @@
-//! Writing: packages, nodes, cores and CPUs, ACPI SLIT, and the figures somebody measured or HMAT gave. Figures that
-//! are only assumed are left out: whoever reads the file has assumptions of its own.
+//! Writes packages, nodes, cores, CPUs, ACPI SLIT, and measured latencies and bandwidths or those of HMAT as an hwloc
+//! XML file. Assumed figures are left out, so that a reader of the file cannot mistake them for facts.
 
 use std::fmt::Write;
 
 use super::{bitmap, read::MEASURED};
 use crate::topology::Topology;
 use crate::topology::cpus::Cpus;
-use crate::topology::known::Known;
 use crate::topology::model::Source;
+use crate::topology::partial_matrix::PartialMatrix;
 
-/// `kind` of ACPI SLIT: from the operating system, means latency (HWLOC_DISTANCES_KIND_*).
+/// `kind` of ACPI SLIT: given by the operating system, values are latencies (HWLOC_DISTANCES_KIND_*).
 const SLIT_KIND: u32 = 1 | 1 << 2;
-/// `kind` of a group (HWLOC_GROUP_KIND_*): of the user, with no meaning for hwloc.
+/// `kind` of a group: made by the user, without a meaning for hwloc (HWLOC_GROUP_KIND_*).
 const GROUP_KIND: u32 = 0;
-/// Flags of memory attributes: lower first or higher first, seen from an initiator (HWLOC_MEMATTR_FLAG_*).
+/// Flags of memory attributes: lower or higher values are better, and values depend on the initiator
+/// (HWLOC_MEMATTR_FLAG_*).
 const LATENCY_FLAGS: u32 = 1 << 1 | 1 << 2;
 const BANDWIDTH_FLAGS: u32 = 1 << 0 | 1 << 2;
 const MIB: f64 = 1_048_576.0;
 
-/// The file for a machine; `latency` and `bandwidth` are in the order of its nodes.
-pub fn write(topology: &Topology, cpus: &Cpus, latency: Option<&Known>, bandwidth: Option<&Known>) -> String {
+/// The text of the file for a machine; `latency` and `bandwidth` are in the order of its nodes.
+pub fn write(
+    topology: &Topology,
+    cpus: &Cpus,
+    latency: Option<&PartialMatrix>,
+    bandwidth: Option<&PartialMatrix>,
+) -> String {
     let root = tree(topology, cpus);
     let mut out = Out { text: String::new(), topology, gp_index: topology.nodes.len() as u32 };
     out.text.push_str("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n");
     out.text.push_str("<topology version=\"2.0\">\n");
-    let measured = [latency, bandwidth].into_iter().flatten().any(|k| k.source == Source::Measured && k.any());
+    let measured = [latency, bandwidth].into_iter().flatten().any(|k| k.source == Source::Measured && k.has_values());
     out.object(&root, 1, measured);
     out.distances();
     out.attribute("Latency", LATENCY_FLAGS, 1.0, latency);
@@ -33,7 +39,7 @@ pub fn write(topology: &Topology, cpus: &Cpus, latency: Option<&Known>, bandwidt
     out.text
 }
 
-/// An object with CPUs; nodes hang on the object that has the CPUs they are near to.
+/// An object with CPUs. Nodes are children of the smallest object that contains their CPUs.
 struct Object {
     kind: &'static str,
     os_index: Option<u32>,
@@ -56,13 +62,13 @@ fn tree(topology: &Topology, cpus: &Cpus) -> Object {
     objects.extend(topology.nodes.iter().map(|n| object("Group", None, n.cpus.clone())));
     objects.extend(numbered("Core", &cpus.cores));
     objects.extend(all.iter().map(|cpu| object("PU", Some(*cpu), vec![*cpu])));
-    // Stable: of equal ones the package is outside the node, and the core outside its CPU.
+    // The sort is stable: among objects of equal size the package contains the node, and the core its CPU.
     objects.sort_by_key(|o| std::cmp::Reverse(o.cpus.len()));
     for object in objects.into_iter().filter(|o| !o.cpus.is_empty() && within(&o.cpus, &all)) {
         root.insert(object);
     }
     for (index, node) in topology.nodes.iter().enumerate() {
-        // Memory without CPUs is near to all, as far as is known.
+        // sysfs does not tell which CPUs are local to a memory-only node.
         let near = if node.cpus.is_empty() { &all } else { &node.cpus };
         root.attach(index, near);
     }
@@ -74,8 +80,8 @@ fn within(inner: &[u32], outer: &[u32]) -> bool {
 }
 
 impl Object {
-    /// Puts `object` inside the smallest object around it; one that crosses another's border is left out, and so is a group that
-    /// something else stands for already.
+    /// Puts `object` inside the smallest object that contains its CPUs. An object that overlaps another one only
+    /// partly is left out, and so is a group with the same CPUs as its parent.
     fn insert(&mut self, object: Object) {
         if object.kind == "Group" && object.cpus.len() == self.cpus.len() {
             return;
@@ -98,7 +104,7 @@ impl Object {
 struct Out<'a> {
     text: String,
     topology: &'a Topology,
-    /// Last one given; nodes have the first ones, so that attributes can name them.
+    /// The last index in use; nodes have the first indexes, so that memory attributes can name them.
     gp_index: u32,
 }
 
@@ -159,7 +165,7 @@ impl Out<'_> {
         )
     }
 
-    /// ACPI SLIT, where the kernel gave all of it.
+    /// Writes ACPI SLIT where the kernel gives all distances.
     fn distances(&mut self) {
         let nodes = &self.topology.nodes;
         if nodes.len() < 2 || nodes.iter().any(|n| n.distances.len() != nodes.len()) {
@@ -178,13 +184,13 @@ impl Out<'_> {
         self.line(1, "</distances2>");
     }
 
-    fn attribute(&mut self, name: &str, flags: u32, unit: f64, known: Option<&Known>) {
-        let Some(known) = known.filter(|k| k.any()) else { return };
+    fn attribute(&mut self, name: &str, flags: u32, unit: f64, known: Option<&PartialMatrix>) {
+        let Some(known) = known.filter(|k| k.has_values()) else { return };
         self.line(1, &format!("<memattr name=\"{name}\" flags=\"{flags}\">"));
         for (from, row) in known.values.iter().enumerate() {
             let cpus = self.topology.nodes.get(from).map(|n| bitmap::format(&n.cpus)).unwrap_or_default();
             for (to, value) in row.iter().enumerate() {
-                // hwloc keeps whole numbers; 0 would mean that nothing is known.
+                // hwloc stores whole numbers, and 0 means that there is no value.
                 let Some(value) = value.map(|v| (v / unit).round().max(1.0)) else { continue };
                 let target = format!("target_obj_type=\"NUMANode\" target_obj_gp_index=\"{}\"", to + 1);
                 self.line(2, &format!("<memattr_value {target} value=\"{value:.0}\" initiator_cpuset=\"{cpus}\"/>"));

@@ -1,25 +1,27 @@
-//! Figures somebody knows of some pairs of nodes, laid over a model: better sources replace worse ones, and pairs they say
-//! nothing of keep their proportion to those they do.
+//! Latencies or bandwidths that one source gives for a part of the node pairs, written over those of a model.
+//!
+//! A better source replaces a worse one. Pairs that the better source lacks are scaled by the ratio between the two
+//! sources, so that they keep their proportion to the other pairs.
 
 use super::model::{Model, Source};
 
-/// Figures that are known of some pairs of nodes.
+/// A matrix over all pairs of nodes with values for a part of them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Known {
+pub struct PartialMatrix {
     /// `[from][to]` in the order of the nodes; nanoseconds or bytes a second.
     pub values: Vec<Vec<Option<f64>>>,
-    /// Who says so.
+    /// Source of the values.
     pub source: Source,
 }
 
-impl Known {
-    /// Nothing known of any of `n` nodes.
-    pub fn none(n: usize, source: Source) -> Known {
-        Known { values: vec![vec![None; n]; n], source }
+impl PartialMatrix {
+    /// A matrix without values for `n` nodes.
+    pub fn empty(n: usize, source: Source) -> PartialMatrix {
+        PartialMatrix { values: vec![vec![None; n]; n], source }
     }
 
-    /// Whether anything is known.
-    pub fn any(&self) -> bool {
+    /// Whether any pair has a value.
+    pub fn has_values(&self) -> bool {
         self.values.iter().flatten().any(Option::is_some)
     }
 
@@ -28,10 +30,11 @@ impl Known {
         (value.is_finite() && value > 0.0).then_some(value)
     }
 
-    /// Lays the figures over `matrix`, which holds a worse source's; false when there are none. Where a pair is not
-    /// known, the matrix's own value is scaled as it was for the same memory from the node that is most alike, else as on
-    /// average.
-    fn lay_over(&self, matrix: &mut [Vec<f64>]) -> bool {
+    /// Writes the values into `matrix`, which holds those of a worse source; false when there are none to write.
+    ///
+    /// A pair without a value keeps the old one, scaled: by the ratio new / old of the same memory seen from the node
+    /// with the most similar old value, or by the mean ratio where no node has a value for this memory.
+    fn write_into(&self, matrix: &mut [Vec<f64>]) -> bool {
         let n = matrix.len();
         let old = matrix.to_vec();
         let factors: Vec<f64> = (0..n)
@@ -46,8 +49,8 @@ impl Known {
             let column: Vec<(f64, f64)> =
                 (0..n).filter_map(|from| Some((old[from][to], self.get(from, to)? / old[from][to]))).collect();
             for from in 0..n {
-                let alike = |a: &f64| (a / old[from][to]).ln().abs();
-                let nearest = column.iter().min_by(|a, b| alike(&a.0).total_cmp(&alike(&b.0)));
+                let difference = |a: &f64| (a / old[from][to]).ln().abs();
+                let nearest = column.iter().min_by(|a, b| difference(&a.0).total_cmp(&difference(&b.0)));
                 let factor = nearest.map_or(mean, |(_, factor)| *factor);
                 matrix[from][to] = self.get(from, to).unwrap_or(old[from][to] * factor);
             }
@@ -57,13 +60,13 @@ impl Known {
 }
 
 impl Model {
-    /// Replaces what the model holds by better figures. Figures for another number of nodes are left out, and so are those
-    /// that are not positive.
-    pub fn know(&mut self, latency: Option<&Known>, bandwidth: Option<&Known>) {
-        if let Some(known) = latency.filter(|known| known.lay_over(&mut self.latency)) {
+    /// Replaces the model's latencies and bandwidths by those of a better source. Values of nodes that the model lacks
+    /// are ignored, and so are values that are not positive.
+    pub fn overlay(&mut self, latency: Option<&PartialMatrix>, bandwidth: Option<&PartialMatrix>) {
+        if let Some(known) = latency.filter(|known| known.write_into(&mut self.latency)) {
             self.latency_source = known.source;
         }
-        if let Some(known) = bandwidth.filter(|known| known.lay_over(&mut self.bandwidth)) {
+        if let Some(known) = bandwidth.filter(|known| known.write_into(&mut self.bandwidth)) {
             self.bandwidth_source = known.source;
         }
     }
@@ -77,10 +80,10 @@ mod tests {
     #[test]
     fn unknown_pairs_keep_their_proportions() {
         let mut model = Model::of(&Topology::uniform(3, 6));
-        let mut latency = Known::none(3, Source::Measured);
+        let mut latency = PartialMatrix::empty(3, Source::Measured);
         (latency.values[0][0], latency.values[1][0]) = (Some(100.0), Some(150.0));
         latency.values[2][2] = Some(f64::NAN);
-        model.know(Some(&latency), None);
+        model.overlay(Some(&latency), None);
         assert_eq!((model.latency[0][0], model.latency[1][0], model.latency[2][0]), (100.0, 150.0, 150.0));
         let mean = (100.0 / 85.0 + 150.0 / 170.0) / 2.0;
         assert!((model.latency[2][2] - 85.0 * mean).abs() < 1e-9);
@@ -88,10 +91,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_changes_nothing() {
+    fn a_matrix_without_values_changes_nothing() {
         let before = Model::of(&Topology::uniform(2, 2));
         let mut model = before.clone();
-        model.know(Some(&Known::none(2, Source::Hmat)), None);
+        model.overlay(Some(&PartialMatrix::empty(2, Source::Hmat)), None);
         assert_eq!(model, before);
     }
 }

@@ -1,4 +1,4 @@
-//! Bandwidth: every CPU of a node reads a part of a buffer, over and over, for a given time.
+//! Bandwidth of memory: every CPU of a node reads its own part of a buffer repeatedly for a given time.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use super::kernel;
 
-/// Words between two looks at the clock: 1 MiB.
+/// Words between two readings of the clock: 1 MiB.
 const CHUNK: usize = 1 << 17;
-/// Independent sums, so that loads and not additions bound the speed.
+/// Number of independent sums, so that loads and not additions bound the speed.
 const LANES: usize = 16;
 
-/// Bytes a second that a thread on each of `cpus` reads from `words` together, over `time`. Threads that cannot be bound
-/// count as nothing; `None` when none can.
+/// Bytes a second that one thread on each of `cpus`, all together, read from `words` during `time`. Threads that cannot
+/// be bound to their CPU are not counted; `None` when no thread can be bound.
 pub fn bandwidth(words: &[u64], cpus: &[u32], time: Duration) -> Option<f64> {
     let go = AtomicBool::new(false);
     let part = (words.len() / cpus.len().max(1)).max(LANES);
@@ -22,7 +22,7 @@ pub fn bandwidth(words: &[u64], cpus: &[u32], time: Duration) -> Option<f64> {
             let mine = words.chunks(part).nth(index).unwrap_or(&[]);
             std::thread::Builder::new().spawn_scoped(scope, move || {
                 let bound = kernel::run_on(&[cpu]).is_ok();
-                // Acquire: pairs with the store below, after which all threads have been started.
+                // Acquire pairs with the Release store of `go`, which follows the start of all threads.
                 while !go.load(Ordering::Acquire) {
                     std::hint::spin_loop();
                     std::thread::yield_now();

@@ -1,6 +1,6 @@
-//! What a person asks about a machine: its nodes and distances, and the page sizes memory comes in.
+//! The facts that `numamma topology` prints: nodes, distances, page sizes, packages, cores and caches.
 //!
-//! Reads sysfs below a root that tests replace; a file that is missing leaves its fact unknown.
+//! All of them are read from sysfs below a root that tests replace; where a file is missing, its fact is unknown.
 
 use std::fs;
 use std::path::Path;
@@ -8,9 +8,9 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::cpus::{Cache, Cpus};
-use super::known::Known;
 use super::measure::Measured;
 use super::model::{Model, Source};
+use super::partial_matrix::PartialMatrix;
 use super::{Topology, hmat, parse_list, xml};
 
 /// SLIT distance of a node to itself (ACPI specification, System Locality Information Table).
@@ -27,62 +27,64 @@ pub struct HugePages {
     pub free: u64,
 }
 
-/// A machine as `numamma topology` shows it.
+/// The facts about one machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Machine {
+pub struct Hardware {
     /// Nodes that are online.
     #[serde(flatten)]
     pub topology: Topology,
-    /// Node numbers the kernel could bring online and has not.
+    /// Numbers of nodes that are possible but not online.
     pub offline_nodes: Vec<u32>,
-    /// Largest distance over the local one: how much slower, roughly, the farthest memory is.
+    /// Largest SLIT distance over the local one: a rough ratio of the slowest to the fastest memory.
     pub numa_factor: f64,
     /// Base page size, bytes.
     pub page_size: u64,
-    /// `always`, `madvise`, `never` or `unknown`.
+    /// Mode of transparent huge pages: `always`, `madvise`, `never` or `unknown`.
     pub thp: String,
     /// Size of a transparent huge page, bytes.
     pub thp_size: Option<u64>,
     /// Pools of explicit huge pages, ascending by size.
     pub huge_pages: Vec<HugePages>,
-    /// CPUs the kernel could bring online and has not.
+    /// CPUs that are present but not online.
     pub offline_cpus: Vec<u32>,
     /// CPUs of each package (socket).
     pub packages: Vec<Vec<u32>>,
-    /// CPUs of each die, where packages have several.
+    /// CPUs of each die; empty where no package has several.
     pub dies: Vec<Vec<u32>>,
-    /// Cores; 0 when the kernel does not say.
+    /// Number of cores; 0 where the kernel does not list them.
     pub cores: usize,
     /// Caches, nearest first.
     pub caches: Vec<Cache>,
     /// Pairs of nodes at the smallest remote distance.
     pub links: Vec<(u32, u32)>,
-    /// Latency and bandwidth of every pair.
+    /// Latency and bandwidth of every pair of nodes.
     #[serde(flatten)]
     pub figures: Figures,
-    /// What could not be measured, and why.
+    /// Pairs and nodes that could not be measured, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// How CPUs are grouped, in full.
+    /// All groups of CPUs: packages, dies, cores and caches.
     #[serde(skip)]
     pub cpus: Cpus,
-    /// What is known beyond distances: for a file that is read elsewhere.
+    /// Latency and bandwidth as measured, or else as HMAT gives them, without assumptions; [`Hardware::xml`] writes
+    /// them.
     #[serde(skip)]
-    pub known: (Known, Known),
+    pub sourced: (PartialMatrix, PartialMatrix),
 }
 
-/// Latency and bandwidth, `[from][to]` in the order of the nodes; none from nodes without CPUs and to nodes without memory.
+/// Latency and bandwidth, `[from][to]` in the order of the nodes; none from nodes without CPUs and to nodes without
+/// memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
     /// Nanoseconds.
     pub latency_ns: Vec<Vec<Option<f64>>>,
     /// Bytes a second.
     pub bandwidth: Vec<Vec<Option<f64>>>,
-    /// Where they come from.
+    /// Source of each matrix.
     pub sources: Sources,
 }
 
-/// Where figures come from; see [`Source`].
+/// Sources of [`Figures`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Sources {
     /// Of the latencies.
@@ -105,7 +107,7 @@ impl Figures {
         }
     }
 
-    /// Largest latency over the smallest; none with fewer than two.
+    /// Largest latency over the smallest; none with fewer than two values.
     pub fn factor(&self) -> Option<f64> {
         let known = || self.latency_ns.iter().flatten().flatten().copied();
         let (least, most) = (known().fold(f64::INFINITY, f64::min), known().fold(0.0, f64::max));
@@ -113,21 +115,21 @@ impl Figures {
     }
 }
 
-impl Machine {
+impl Hardware {
     /// This machine.
-    pub fn this() -> Machine {
+    pub fn this() -> Hardware {
         // SAFETY: sysconf has no preconditions.
         let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        let mut machine = Machine::from_sysfs(Path::new("/sys"), u64::try_from(page_size).unwrap_or(4096));
+        let mut machine = Hardware::from_sysfs(Path::new("/sys"), u64::try_from(page_size).unwrap_or(4096));
         if machine.topology.nodes.is_empty() {
             machine.topology = Topology::this_machine();
-            machine.know_again();
+            machine.reset_firmware_figures();
         }
         machine
     }
 
     /// Reads a directory laid out as `/sys`.
-    pub fn from_sysfs(sys: &Path, page_size: u64) -> Machine {
+    pub fn from_sysfs(sys: &Path, page_size: u64) -> Hardware {
         let read = |p: &str| fs::read_to_string(sys.join(p)).unwrap_or_default();
         let topology = Topology::from_sysfs(&sys.join("devices/system/node"));
         let online = |id: &u32| topology.nodes.iter().any(|n| n.id == *id);
@@ -136,8 +138,8 @@ impl Machine {
         let present = parse_list(read("devices/system/cpu/present").trim());
         let all: Vec<u32> = topology.nodes.iter().flat_map(|n| n.cpus.iter().copied()).collect();
         let cpus = Cpus::read(&sys.join("devices/system/cpu"), &all);
-        let known = hmat::read(&sys.join("devices/system/node"), &topology);
-        Machine {
+        let sourced = hmat::read(&sys.join("devices/system/node"), &topology);
+        Hardware {
             offline_nodes: possible.into_iter().filter(|id| !online(id)).collect(),
             offline_cpus: present.into_iter().filter(|cpu| !running(cpu)).collect(),
             packages: cpus.packages.clone(),
@@ -145,59 +147,61 @@ impl Machine {
             cores: cpus.cores.len(),
             caches: cpus.caches.clone(),
             links: links(&topology),
-            figures: figures(&topology, &[&known]),
+            figures: figures(&topology, &[&sourced]),
             notes: Vec::new(),
-            known,
+            sourced,
             cpus,
             numa_factor: numa_factor(&topology),
             page_size,
-            thp: chosen(&read("kernel/mm/transparent_hugepage/enabled")),
+            thp: bracketed(&read("kernel/mm/transparent_hugepage/enabled")),
             thp_size: read("kernel/mm/transparent_hugepage/hpage_pmd_size").trim().parse().ok(),
             huge_pages: huge_pages(&sys.join("kernel/mm/hugepages")),
             topology,
         }
     }
 
-    /// Takes over what was measured.
-    pub fn take(&mut self, measured: Measured) {
-        let firmware = std::mem::replace(&mut self.known, (measured.latency, measured.bandwidth));
+    /// Replaces latencies and bandwidths by the measured ones. Pairs that were not measured keep the proportions that
+    /// HMAT or SLIT gave.
+    pub fn set_measured(&mut self, measured: Measured) {
+        let firmware = std::mem::replace(&mut self.sourced, (measured.latency, measured.bandwidth));
         self.notes = measured.notes;
         if self.thp == "never" {
             self.notes.push("without transparent huge pages, latencies include walks of the page table".into());
         }
-        self.figures = figures(&self.topology, &[&firmware, &self.known]);
+        self.figures = figures(&self.topology, &[&firmware, &self.sourced]);
     }
 
-    fn know_again(&mut self) {
-        let none = |source| Known::none(self.topology.nodes.len(), source);
-        self.known = (none(Source::Hmat), none(Source::Hmat));
-        self.figures = figures(&self.topology, &[&self.known]);
+    /// Replaces HMAT's matrices by empty ones of the size of the current topology.
+    fn reset_firmware_figures(&mut self) {
+        let empty = PartialMatrix::empty(self.topology.nodes.len(), Source::Hmat);
+        self.sourced = (empty.clone(), empty);
+        self.figures = figures(&self.topology, &[&self.sourced]);
     }
 
-    /// The machine as an hwloc file, with what was measured or HMAT gave.
+    /// The machine as an hwloc XML file, with the measured latencies and bandwidths or those of HMAT.
     pub fn xml(&self) -> String {
-        xml::write(&self.topology, &self.cpus, Some(&self.known.0), Some(&self.known.1))
+        xml::write(&self.topology, &self.cpus, Some(&self.sourced.0), Some(&self.sourced.1))
     }
 
-    /// The facts as JSON: `nodes[{id,cpus,memory,distances}]`, `numa_factor`, page sizes, `packages`, `caches`, `links`,
-    /// `latency_ns[][]`, `bandwidth[][]` and `sources`.
+    /// The facts as JSON: `nodes[{id,cpus,memory,distances}]`, `numa_factor`, page sizes, `packages`, `caches`,
+    /// `links`, `latency_ns[][]`, `bandwidth[][]` and `sources`.
     ///
     /// # Errors
-    /// Only what serde_json may report, which for these types is nothing.
+    /// The errors of serde_json; these types cause none.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
 }
 
-/// The figures of a topology with what is known, the best source last.
-fn figures(topology: &Topology, known: &[&(Known, Known)]) -> Figures {
+/// The figures of a topology. `sourced` overrides the defaults; the best source comes last.
+fn figures(topology: &Topology, sourced: &[&(PartialMatrix, PartialMatrix)]) -> Figures {
     let mut model = Model::of(topology);
-    known.iter().for_each(|(latency, bandwidth)| model.know(Some(latency), Some(bandwidth)));
+    sourced.iter().for_each(|(latency, bandwidth)| model.overlay(Some(latency), Some(bandwidth)));
     Figures::of(&model)
 }
 
-/// Pairs of nodes at the smallest remote distance, which are those with a direct link on the machines whose firmware
-/// tells; none where it does not.
+/// Pairs of nodes at the smallest remote distance: those with a direct link, on machines whose firmware gives
+/// distances; none on others.
 fn links(topology: &Topology) -> Vec<(u32, u32)> {
     let nodes = &topology.nodes;
     let pairs = || (0..nodes.len()).flat_map(|i| (i + 1..nodes.len()).map(move |j| (i, j)));
@@ -206,14 +210,14 @@ fn links(topology: &Topology) -> Vec<(u32, u32)> {
     pairs().filter(|p| least.is_some() && distance(*p) == least).map(|(i, j)| (nodes[i].id, nodes[j].id)).collect()
 }
 
-/// The largest distance over the local one; 1 where no distance is known.
+/// The largest distance over the local one; 1 where the kernel gives no distance.
 fn numa_factor(topology: &Topology) -> f64 {
     let largest = topology.nodes.iter().flat_map(|n| &n.distances).copied().max();
     largest.map_or(1.0, |d| f64::from(d) / LOCAL_DISTANCE)
 }
 
-/// The bracketed word of `always [madvise] never`.
-fn chosen(text: &str) -> String {
+/// The bracketed word of a sysfs choice such as `always [madvise] never`.
+fn bracketed(text: &str) -> String {
     let word = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
     word.unwrap_or("unknown").to_owned()
 }
