@@ -1,7 +1,7 @@
 //! Time stamps: cheap in the program, CLOCK_MONOTONIC in the profile.
 //!
 //! The program stores the processor's time stamp counter where that runs at a constant rate on all CPUs
-//! together (some 10 ns cheaper than clock_gettime), and the recorder converts: it measures (counter,
+//! together (about 10 ns cheaper than clock_gettime), and the recorder converts: it measures (counter,
 //! CLOCK_MONOTONIC) pairs, at least one before the program starts and one after each drain's newest
 //! event, and interpolates between neighbours. The result is monotone because both clocks are.
 
@@ -12,10 +12,10 @@ use crate::layout::{CLOCK_MONOTONIC, CLOCK_TSC};
 /// CPUID leaf and EDX bit of an invariant TSC (Intel SDM vol. 3B 18.17.1, AMD APM vol. 3 E.4.6).
 const POWER_LEAF: u32 = 0x8000_0007;
 const INVARIANT_TSC: u32 = 1 << 8;
-/// The kernel strikes `tsc` off this list when it finds the counters of the CPUs apart.
+/// The kernel removes `tsc` from this list when the counters of the CPUs differ.
 const CLOCKSOURCES: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
 
-/// Tries per measured pair; the tightest counts.
+/// Readings per measured pair; the one with the shortest interval is used.
 const TRIES: usize = 5;
 
 /// The clock to use on this machine.
@@ -25,15 +25,15 @@ pub fn choose() -> u32 {
     if invariant && trusted { CLOCK_TSC } else { CLOCK_MONOTONIC }
 }
 
-/// Time stamp of an event before which nothing has to have finished (a free).
+/// Time stamp of an event that need not wait for earlier instructions (a free).
 #[inline(always)]
 pub fn now(clock: u32) -> u64 {
     // SAFETY: every x86_64 has rdtsc.
     if clock == CLOCK_TSC { unsafe { _rdtsc() } } else { monotonic_ns() }
 }
 
-/// Time stamp that is not taken before earlier loads are done (an allocation: the allocator may just have
-/// got the block from a thread whose free must come out earlier).
+/// Time stamp that is not taken before earlier loads are done. Needed for an allocation: the allocator may just have
+/// got the block from another thread, whose free must have the earlier time.
 #[inline(always)]
 pub fn now_after_loads(clock: u32) -> u64 {
     // SAFETY: every x86_64 has lfence.
@@ -56,7 +56,7 @@ struct Pair {
     ns: u64,
 }
 
-/// Converts time stamps; see the module.
+/// Converts time stamps as described at the top of the file.
 pub struct Converter {
     clock: u32,
     pairs: Vec<Pair>,
@@ -82,7 +82,7 @@ impl Converter {
     }
 
     fn add(&mut self, pair: Pair) {
-        // Never backwards, whatever a virtual machine's clock did.
+        // The clock of a virtual machine may go back; the pairs must not.
         if self.pairs.last().is_none_or(|last| pair.ticks > last.ticks && pair.ns >= last.ns) {
             self.pairs.push(pair);
         }
@@ -95,8 +95,8 @@ impl Converter {
         }
         let after = self.pairs.partition_point(|p| p.ticks <= ticks);
         let (from, to) = match after {
-            // Stamps outside the pairs (before the recorder began, or newer than its last look) are rare:
-            // extend the whole run's line.
+            // Stamps outside the pairs (before the recorder began, or after its last measurement) are rare:
+            // extrapolated with the rate of the whole run.
             0 => (self.pairs.first(), self.pairs.last()),
             n if n == self.pairs.len() => (self.pairs.first(), self.pairs.last()),
             n => (self.pairs.get(n - 1), self.pairs.get(n)),
@@ -112,7 +112,7 @@ impl Converter {
     }
 }
 
-/// A pair and how far apart the two counter readings around the clock were.
+/// A pair, and the ticks between the two counter readings around the clock.
 fn bracket() -> (u64, Pair) {
     let before = now_after_loads(CLOCK_TSC);
     let ns = monotonic_ns();

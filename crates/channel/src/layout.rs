@@ -33,10 +33,10 @@ pub const VERSION: u32 = 1;
 
 /// Threads that can be recorded at once.
 pub const SLOTS: usize = 4096;
-/// Records a ring holds: three milliseconds of a thread that makes ten million events a second, which is about
-/// the most there can be, and a third of a second at the more usual hundred thousand.
+/// Records a ring holds: three milliseconds of a thread that makes ten million events a second, about the maximum,
+/// and a third of a second at the more usual hundred thousand.
 pub const RING: usize = 32768;
-/// Distinct call stacks of one run; real programs have some thousands.
+/// Distinct call stacks of one run; real programs have a few thousand.
 pub const STACKS: usize = 1 << 18;
 /// Entries of the hash table; at most half are ever used.
 pub const TABLE: usize = STACKS * 2;
@@ -44,11 +44,11 @@ pub const TABLE: usize = STACKS * 2;
 /// Allocations below this are small: they may be thinned. One page, the unit of placement.
 pub const SMALL: usize = 4096;
 
-/// Whether the small block at `address` is recorded at a thinning of `mask` (0: all are, 2^k - 1: one in 2^k). A matter of
-/// the address alone, so that allocation and deallocation agree without a table.
+/// Whether the small block at `address` is recorded at a thinning of `mask` (0: all are, 2^k - 1: one in 2^k). Only
+/// the address decides, so that allocation and deallocation agree without a table.
 #[inline(always)]
 pub fn kept(address: u64, mask: u32) -> bool {
-    // Fibonacci hashing (Knuth, TAOCP 6.4) of the 16-byte granule: neighbours scatter.
+    // Fibonacci hashing (Knuth, TAOCP 6.4) of the 16-byte granule, which scatters neighbours.
     let hash = (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     hash as u32 & mask == 0
 }
@@ -69,7 +69,7 @@ pub const CLOCK_TSC: u32 = 0;
 /// Time stamps are CLOCK_MONOTONIC in nanoseconds.
 pub const CLOCK_MONOTONIC: u32 = 1;
 
-/// The first page. Plain fields are written by the recorder before anybody else opens the channel.
+/// The first page. Plain fields are written by the recorder before any other process opens the channel.
 #[repr(C, align(4096))]
 pub struct Header {
     /// [`MAGIC`].
@@ -78,7 +78,7 @@ pub struct Header {
     pub version: u32,
     /// [`CLOCK_TSC`] or [`CLOCK_MONOTONIC`].
     pub clock: u32,
-    /// Whether children of the target are recorded, too.
+    /// Whether children of the target are recorded too.
     pub follow: u32,
     /// The recorder, whose child the target is.
     pub recorder_pid: u32,
@@ -109,30 +109,30 @@ pub struct SlotHead {
     pub head: AtomicU64,
     /// Records dropped because the ring was full.
     pub lost: AtomicU64,
-    /// 1: its process image is gone (exec); nobody writes any more.
+    /// 1: its process image is gone (exec), so it has no writer any more.
     pub abandoned: AtomicU32,
     /// Records read; written by the recorder.
     pub tail: Tail,
 }
 
-/// On a line of its own.
+/// The recorder's position, on a cache line of its own.
 #[repr(C, align(64))]
 pub struct Tail(pub AtomicU64);
 
 /// One call stack.
 pub type Frames = [AtomicU64; MAX_FRAMES];
 
-/// One event as it travels.
+/// One event in a ring.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// Time stamp, see [`Header::clock`].
     pub ticks: u64,
-    /// See the table.
+    /// See the table at the top of the file.
     pub address: u64,
-    /// See the table.
+    /// See the table at the top of the file.
     pub size: u64,
-    /// See the table.
+    /// See the table at the top of the file.
     pub stack: u32,
     /// One of the constants below.
     pub kind: u32,
@@ -161,12 +161,12 @@ const _: () = {
     assert!(core::mem::offset_of!(SlotHead, tail) == 64);
 };
 
-/// The mapped channel up to its rings ([`RINGS_AT`] bytes). The rings are mapped apart: the program must not
-/// carry 4 GiB of address space, which `ulimit -v` could refuse and mlockall(2) would fill.
+/// The mapped channel up to its rings ([`RINGS_AT`] bytes). The rings are mapped separately, because 4 GiB of
+/// address space in the program could be refused by `ulimit -v` and would be filled by mlockall(2).
 #[derive(Clone, Copy)]
 pub struct Map(*const u8);
 
-// SAFETY: everything behind the pointer that changes is atomic.
+// SAFETY: all memory behind the pointer that changes is atomic.
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}

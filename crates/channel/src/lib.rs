@@ -2,8 +2,8 @@
 //!
 //! The recorder creates a memfd, lays it out and names it in `NUMAMMA_CHANNEL` as `/proc/<pid>/fd/<n>`; the
 //! preload opens that path, maps it shared and closes the descriptor. Each thread of the program claims a
-//! slot, a single-producer ring that it alone writes and the recorder alone drains, so no lock is shared
-//! by threads, and a crash of the program loses nothing that was written. A full ring drops the event and
+//! slot, a single-producer ring that it alone writes and the recorder alone drains, so threads share no
+//! lock, and a crash of the program loses nothing that was written. A full ring drops the event and
 //! counts it: the program never waits for the recorder.
 //!
 //! Nothing here allocates, prints or exits on the writing side.
@@ -60,16 +60,16 @@ pub enum EventKind {
         /// Which hook.
         origin: Origin,
     },
-    /// The object at `addr` is gone (for `Origin::Mmap`: `size` bytes from `addr` were unmapped; 0 for heap).
+    /// The block at `addr` was freed, or `size` bytes from `addr` were unmapped.
     Free {
         /// First byte.
         addr: u64,
-        /// Bytes unmapped.
+        /// Bytes unmapped; 0 for heap blocks.
         size: u64,
         /// Which hook.
         origin: Origin,
     },
-    /// This thread starts: its start routine (0 for the main thread) and the bounds of its stack.
+    /// This thread starts.
     ThreadStart {
         /// Address of the routine given to pthread_create; 0 for the main thread and threads made otherwise.
         start_routine: u64,

@@ -1,8 +1,8 @@
 //! The recorder's side: create the channel, drain the rings, convert the times.
 //!
 //! Call [`Channel::drain`] often (every few milliseconds: a ring holds 32768 events), and [`Channel::thread_gone`] for every
-//! thread that exited, or slots run out. What the program writes is not trusted: positions, kinds and ids
-//! out of range are skipped and counted as lost.
+//! thread that exited, or slots run out. Data written by the program is not trusted: positions, kinds and ids out
+//! of range are skipped and counted as lost.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,19 +21,19 @@ pub struct Channel {
     map: Map,
     follow: bool,
     clock: Converter,
-    /// Threads that are said to be gone and still had a slot when last looked at.
+    /// Threads reported as gone whose slot could not be freed yet.
     gone: Vec<(u32, u32)>,
-    /// Records that made no sense.
-    nonsense: u64,
+    /// Records with values out of range.
+    invalid: u64,
     /// Head of each slot at the start of a drain.
     heads: Vec<u64>,
 }
 
-// SAFETY: the mapping is this object's until it is dropped; nothing in it is tied to a thread.
+// SAFETY: the mapping is this object's until it is dropped; no field belongs to a thread.
 unsafe impl Send for Channel {}
 
 impl Channel {
-    /// Creates the channel. `follow`: children of the target are recorded, too.
+    /// Creates the channel. `follow`: children of the target are recorded too.
     ///
     /// # Errors
     /// When the kernel has no memfd or no address space for it (4 GiB, sparse); the message says which.
@@ -44,7 +44,7 @@ impl Channel {
         let map = unsafe { Map::new(base.cast()) };
         let clock = clock::choose();
         let header = base.cast::<layout::Header>();
-        // SAFETY: nobody else has opened the channel yet; the first page is writable.
+        // SAFETY: no other process has opened the channel yet; the first page is writable.
         unsafe {
             (*header).magic = layout::MAGIC;
             (*header).version = layout::VERSION;
@@ -57,7 +57,7 @@ impl Channel {
             map.slot(slot).claim.store(u64::MAX, Relaxed);
         }
         let clock = Converter::new(clock);
-        Ok(Channel { fd, base, map, follow, clock, gone: Vec::new(), nonsense: 0, heads: Vec::new() })
+        Ok(Channel { fd, base, map, follow, clock, gone: Vec::new(), invalid: 0, heads: Vec::new() })
     }
 
     /// Variables to set for the program, besides `LD_PRELOAD`.
@@ -67,8 +67,8 @@ impl Channel {
         vec![(CHANNEL_ENV.into(), path.into()), (FOLLOW_ENV.into(), follow.into())]
     }
 
-    /// Says which process to record. Best called before it executes the program; until then the preload takes
-    /// any child of this process for it.
+    /// Sets the process to record. Should be called before it executes the program; until then the preload records any
+    /// child of this process.
     pub fn set_target(&self, pid: u32) {
         self.map.header().target_pid.store(pid, Release);
     }
@@ -115,8 +115,8 @@ impl Channel {
             return;
         }
         if waiting > RING as u64 {
-            // The program scribbled over its channel: nothing in this ring can be believed.
-            self.nonsense += 1;
+            // The program overwrote its channel: no record of this ring can be trusted.
+            self.invalid += 1;
             slot.tail.0.store(head, Release);
             return;
         }
@@ -127,7 +127,7 @@ impl Channel {
             let record = unsafe { ring.cell(n).read() };
             match self.event(&record, owner) {
                 Some(event) => out.push(event),
-                None => self.nonsense += 1,
+                None => self.invalid += 1,
             }
         }
         // Release pairs with the writer's Acquire: these cells have been read.
@@ -170,17 +170,17 @@ impl Channel {
         &words[..len]
     }
 
-    /// Events that are missing: rings that were full, threads without a slot, records that made no sense.
+    /// Events that are missing: rings that were full, threads without a slot, records with values out of range.
     pub fn lost(&self) -> u64 {
         let header = self.map.header();
         let high = (header.high_water.load(Acquire) as usize).min(SLOTS);
         let full: u64 = (0..high).map(|slot| self.map.slot(slot).lost.load(Relaxed)).sum();
-        header.lost.load(Relaxed) + full + self.nonsense
+        header.lost.load(Relaxed) + full + self.invalid
     }
 
-    /// Says that a thread has exited; its slot is reused once its ring is empty. Thread ids are reused, so
-    /// this names the oldest slot of that id, and only when the kernel does not know the thread any more;
-    /// otherwise it is tried again in the next drain.
+    /// Frees the slot of a thread that has exited, once its ring is empty. The kernel reuses thread ids, so the oldest
+    /// slot of that id is freed, and only when the kernel does not know the thread any more; otherwise the next drain
+    /// tries again.
     pub fn thread_gone(&mut self, pid: u32, tid: u32) {
         let owner = u64::from(pid) << 32 | u64::from(tid);
         let high = (self.map.header().high_water.load(Acquire) as usize).min(SLOTS);
@@ -205,8 +205,8 @@ fn free_if_empty(slot: &SlotHead) -> bool {
     if slot.head.load(Acquire) != slot.tail.0.load(Relaxed) {
         return false;
     }
-    // In this order: whoever claims the slot next finds it unmarked, and until it has set its claim number
-    // it is nobody's oldest.
+    // In this order: the next owner finds the slot not abandoned, and until it has set its claim number,
+    // `thread_gone` does not take the slot for the oldest one.
     slot.abandoned.store(0, Relaxed);
     slot.claim.store(u64::MAX, Relaxed);
     slot.owner.swap(0, AcqRel);
@@ -214,14 +214,14 @@ fn free_if_empty(slot: &SlotHead) -> bool {
 }
 
 fn exists(pid: u32, tid: u32) -> bool {
-    // SAFETY: signal 0 only asks.
+    // SAFETY: signal 0 is not delivered; the call only checks that the thread exists.
     let rc = unsafe { libc::syscall(libc::SYS_tgkill, i64::from(pid), i64::from(tid), 0_i64) };
     rc == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and no reference into it outlives `self`.
+        // SAFETY: this object made the mapping, and no reference into it outlives `self`.
         unsafe { libc::munmap(self.base, TOTAL) };
     }
 }
@@ -237,9 +237,9 @@ fn create_memfd() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(explain("create shared memory (memfd_create)"));
     }
-    // SAFETY: the descriptor is new and ours.
+    // SAFETY: the descriptor is new and has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: plain system call on our descriptor.
+    // SAFETY: a system call on the descriptor just created.
     if unsafe { libc::ftruncate(fd.as_raw_fd(), TOTAL as libc::off_t) } != 0 {
         return Err(explain("size 4 GiB of sparse shared memory (is there a file size limit, ulimit -f?)"));
     }

@@ -1,8 +1,8 @@
 //! The preload's side: claim a slot, intern a call stack, push a record.
 //!
-//! No allocation, no locks, no waiting, no panics. The caller makes sure that a thread is not interrupted by
-//! itself between these calls (a signal handler that allocates is turned away by the preload's guard), and
-//! that [`Local`] is only used by its thread in the process it was claimed for.
+//! No allocation, no locks, no waiting, no panics. The caller makes sure that a signal handler does not
+//! call these functions while its thread is inside one (the preload's re-entry guard refuses it), and that [`Local`] is
+//! only used by its thread in the process that claimed it.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -10,21 +10,21 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::layout::{ALLOC_HEAP, FREE_HEAP, MAGIC, Map, RING, Record, Ring, SLOTS, STACKS, SlotHead, VERSION};
 use crate::{MAX_FRAMES, clock};
 
-/// Entries looked at for one call stack before it is given up (the table is never more than half full).
+/// Table entries compared for one call stack before it is left unrecorded (the table is never more than half full).
 const PROBES: usize = 64;
 /// A thread without a slot tries again after this many lost events.
 const RETRY: u32 = 256;
 
-/// A thread's place in the channel. All zero bytes mean "none yet", as in fresh thread-local storage.
+/// A thread's slot in the channel. All zero bytes mean "none yet", as in new thread-local storage.
 #[repr(C)]
 pub struct Local {
-    /// Process it was claimed in; another one (after fork) must claim anew.
+    /// Process that claimed it; another one (after fork) must claim its own.
     pid: Cell<u32>,
     /// Slot + 1; 0 none.
     slot: Cell<u32>,
     /// Records written.
     head: Cell<u64>,
-    /// The recorder's position when last looked at.
+    /// The recorder's position when last read.
     tail: Cell<u64>,
     /// The slot's ring, if there is a slot.
     ring: Cell<Option<Ring>>,
@@ -46,7 +46,7 @@ impl Local {
     }
 }
 
-/// What the preload wants to know before it maps the channel.
+/// Whether the channel is meant for this process; decided before the channel is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Record this process.
@@ -72,18 +72,19 @@ pub fn role(header: &[u8; ROLE_BYTES], pid: u32, parent: u32) -> Role {
     if magic != MAGIC || version != VERSION {
         return Role::Refused;
     }
-    // Target 0: it started before the recorder could say so. The recorder's own child is it.
+    // Target 0: the recorder has not stored it yet. Then the target is the recorder's own child.
     let is_target = if target == 0 { parent == recorder } else { target == pid };
     if is_target || follow != 0 { Role::Record } else { Role::Inert }
 }
 
-/// Records that [`is_minor`] ones may fill: the rest of a ring is kept for allocations that can be placed. A program that
-/// makes millions of small allocations a second loses some of those, never its arrays.
+/// Records of a ring that [`is_minor`] records may fill: the rest is reserved for allocations that can be placed. A
+/// program that makes millions of small allocations a second may lose small ones, but no array.
 const MINOR_ROOM: u64 = (RING - RING / 8) as u64;
 /// Allocations from this size on are objects of their own: one page, the unit of placement.
 const LARGE: u64 = 4096;
 
-/// Small allocations, and frees, which do not know what they free; a missed free ends when its address is given out again.
+/// Small allocations and all frees, because a free does not know the size. A block whose free was lost ends when its
+/// address is allocated again.
 fn is_minor(record: &Record) -> bool {
     match record.kind {
         ALLOC_HEAP => record.size < LARGE,
@@ -104,7 +105,7 @@ impl Writer {
         Writer { map, clock: map.header().clock }
     }
 
-    /// A new process image begins: gives up slots that an earlier image of this pid (before exec) left.
+    /// A new process image begins: marks the slots of an earlier image of this pid (before exec) as abandoned.
     pub fn attach(&self, pid: u32) {
         let high = self.map.header().high_water.load(Acquire) as usize;
         for slot in (0..high.min(SLOTS)).map(|s| self.map.slot(s)) {
@@ -116,7 +117,7 @@ impl Writer {
     }
 
     /// Claims a slot for this thread, whose ring `ring_of` maps. Without a free slot, or without its ring, the
-    /// thread's events are counted as lost for a while.
+    /// thread's next events are counted as lost.
     pub fn claim(&self, local: &Local, pid: u32, tid: u32, ring_of: impl FnOnce(usize) -> Option<Ring>) {
         local.pid.set(pid);
         local.slot.set(0);
@@ -130,7 +131,7 @@ impl Writer {
                 continue;
             }
             let Some(ring) = ring_of(index) else {
-                slot.owner.store(0, Release); // nothing was written; nobody saw a claim number
+                slot.owner.store(0, Release); // nothing was written, and the claim number was never set
                 return;
             };
             let header = self.map.header();
@@ -150,13 +151,13 @@ impl Writer {
         self.map.header().thin.load(Relaxed)
     }
 
-    /// Time stamp for a record whose object is about to go.
+    /// Time stamp for a record of a free, taken before the free.
     #[inline(always)]
     pub fn now(&self) -> u64 {
         clock::now(self.clock)
     }
 
-    /// Time stamp for a record whose object has just come.
+    /// Time stamp for a record of an allocation, taken after it.
     #[inline(always)]
     pub fn now_after_loads(&self) -> u64 {
         clock::now_after_loads(self.clock)
@@ -181,11 +182,11 @@ impl Writer {
         slot.head.store(head.wrapping_add(1), Release);
     }
 
-    /// Looks at the recorder's position again; false (and one more lost) when the ring is really full, or full for this
-    /// kind of record.
+    /// Reads the recorder's position again; false, and the record is counted as lost, when the ring is full or has no room
+    /// for this kind of record.
     #[cold]
     fn make_room(&self, local: &Local, slot: &SlotHead, head: u64, record: &Record) -> bool {
-        // Acquire pairs with the recorder's Release: it has read the cells we are about to overwrite.
+        // Acquire pairs with the recorder's Release: it has read the cells that are about to be overwritten.
         let tail = slot.tail.0.load(Acquire);
         local.tail.set(tail);
         let room = if is_minor(record) { MINOR_ROOM } else { RING as u64 };
@@ -247,7 +248,7 @@ impl Writer {
             cell.store(frame, Relaxed);
         }
         let word = tag << 32 | u64::from(id);
-        // A loser wastes one id; threads rarely meet a new stack at the same moment.
+        // The thread that loses the race wastes one id; two threads rarely add the same stack at the same time.
         match entry.compare_exchange(0, word, AcqRel, Acquire) {
             Ok(_) => word,
             Err(other) => other,
@@ -262,7 +263,7 @@ impl Writer {
     }
 }
 
-/// The high and low half of a product, mixed: one multiplication spreads both numbers over all bits (wyhash).
+/// The exclusive or of both halves of the product: one multiplication spreads both numbers over all bits (wyhash).
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);

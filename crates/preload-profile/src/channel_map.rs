@@ -1,7 +1,7 @@
 //! Where the channel lies in this process: its fixed part, and rings in chunks as threads need them.
 //!
-//! Most programs have a few threads; mapping all rings would be 4 GiB of address space for nothing, which
-//! `ulimit -v` could refuse and mlockall(2) would fill. A chunk stays mapped: slots are reused. With a chunk come
+//! Most programs have a few threads; mapping all rings would take 4 GiB of address space, which `ulimit -v` could
+//! refuse and mlockall(2) would fill. A chunk stays mapped, because slots are reused. Each chunk of rings has a chunk of
 //! the [`Memos`] of its slots' threads, private to the process. No allocation, no locks.
 
 use core::cell::UnsafeCell;
@@ -26,7 +26,7 @@ pub const PATH_BYTES: usize = 64;
 
 struct Path(UnsafeCell<[u8; PATH_BYTES]>);
 
-// SAFETY: written once, by the only thread that decides, before FIXED is published; read after that.
+// SAFETY: written once, by the one thread that attaches the process, before FIXED is published; read after that.
 unsafe impl Sync for Path {}
 
 static PATH: Path = Path(UnsafeCell::new([0; PATH_BYTES]));
@@ -38,16 +38,16 @@ pub fn fixed() -> *mut u8 {
 }
 
 /// Maps the fixed part from an open channel whose path is `path` (a C string), and keeps the path for the rings.
-/// Only called by the one thread that decides about the process.
+/// Only called by the one thread that attaches the process.
 pub fn map(fd: i32, path: &[u8; PATH_BYTES]) -> bool {
     let Some(base) = shared(fd, 0, RINGS_AT) else { return false };
-    // SAFETY: nobody reads the path before FIXED is published.
+    // SAFETY: no thread reads the path before FIXED is published.
     unsafe { *PATH.0.get() = *path };
     FIXED.store(base, Ordering::Release);
     true
 }
 
-/// The ring of a slot, mapped if it is not yet; `None` when that fails.
+/// The ring of a slot, mapped on first use; `None` when that fails.
 pub fn ring(slot: usize) -> Option<Ring> {
     let chunk = RINGS.get(slot / CHUNK)?;
     // Acquire pairs with the Release of `publish`.
@@ -80,12 +80,12 @@ fn map_chunk(chunk: usize) -> Option<NonNull<u8>> {
     NonNull::new(publish(RINGS.get(chunk)?, base?, bytes))
 }
 
-/// Makes `mine` the chunk unless another thread was first, and returns the one that is.
+/// Stores `mine` as the chunk unless another thread was first; returns the chunk that is stored.
 fn publish<T>(cell: &AtomicPtr<T>, mine: *mut T, bytes: usize) -> *mut T {
     match cell.compare_exchange(core::ptr::null_mut(), mine, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => mine,
         Err(first) => {
-            // SAFETY: nobody has seen this mapping.
+            // SAFETY: no other thread has the address of this mapping.
             unsafe { sys::unmap(mine.cast(), bytes) };
             first
         }
@@ -94,8 +94,8 @@ fn publish<T>(cell: &AtomicPtr<T>, mine: *mut T, bytes: usize) -> *mut T {
 
 fn shared(fd: i32, offset: usize, bytes: usize) -> Option<*mut u8> {
     let base = sys::map_shared(fd, offset, bytes)?;
-    // A core dump of the program is not the place for our rings; if the kernel refuses, they are in it.
-    // SAFETY: the mapping is ours, and the advice keeps its contents.
+    // Keeps the rings out of core dumps of the program; if the kernel refuses, they are dumped.
+    // SAFETY: the mapping was made above, and the advice keeps its contents.
     unsafe { sys::advise(base, bytes, libc::MADV_DONTDUMP) };
     Some(base.cast())
 }

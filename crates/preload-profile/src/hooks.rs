@@ -1,8 +1,8 @@
-//! The C functions this library takes over: guard, record, forward.
+//! The C functions that this library replaces: each hook enters the guard, records and forwards.
 //!
 //! Order: an allocation is recorded after the real function returned, a deallocation before it is called,
-//! so that another thread that gets the same address is always seen later. The guard is held during the real
-//! call: what an allocator maps for itself is not an object of the program.
+//! so that another thread that gets the same address always records it later. The guard is held during the real
+//! call, because memory that an allocator maps for itself is not an object of the program.
 
 use core::ffi::{c_int, c_void};
 
@@ -11,7 +11,7 @@ use numamma_hook::entry::Caller;
 use numamma_hook::real::StartRoutine;
 use numamma_hook::{real, sys, thread_start, unwind};
 
-use crate::{recording, thinning};
+use crate::{fast_path, recording};
 
 type Ptr = *mut c_void;
 
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn free(ptr: Ptr) {
         return;
     }
     // SAFETY: C's contract of free: a live block.
-    if unsafe { thinning::unrecorded(ptr, thinning::short_way()) } {
+    if unsafe { fast_path::unrecorded(ptr, fast_path::mask()) } {
         // SAFETY: forwarded unchanged.
         return unsafe { real::free(ptr) };
     }
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn munmap(addr: Ptr, len: usize) -> c_int {
     unsafe { real::munmap(addr, len) }
 }
 
-/// pthread_create(3): the new thread says where its stack is and what it runs.
+/// pthread_create(3): the new thread records its start routine and the bounds of its stack.
 ///
 /// # Safety
 /// C's contract.
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn pthread_create(
     }
 }
 
-/// dlclose(3): other code may come to lie at the same addresses.
+/// dlclose(3): other code may be loaded at the same addresses, so the unwinder's rules are dropped.
 ///
 /// # Safety
 /// C's contract.
@@ -114,11 +114,11 @@ pub unsafe extern "C" fn dlclose(handle: Ptr) -> c_int {
     rc
 }
 
-/// What the stubs jump to: the C arguments, then return address, CFA and rbp of the caller.
+/// The functions that the stubs jump to: the C arguments, then return address, CFA and rbp of the caller.
 mod imp {
     use super::*;
 
-    /// Not inlined: the short way needs none of the registers of this one.
+    /// Not inlined, so that the fast path does not save the registers that this function uses.
     #[inline(never)]
     pub fn free(ptr: Ptr) {
         let recording = recording::enter();
@@ -140,9 +140,9 @@ mod imp {
         found
     }
 
-    /// The short way of [`thinning`] for a block that it returned: one in 2^k is recorded.
+    /// The end of the fast path for a new block: one in 2^k is recorded.
     #[inline(always)]
-    fn sometimes(mask: u32, found: Ptr, size: usize, caller: Caller) -> Ptr {
+    fn record_if_kept(mask: u32, found: Ptr, size: usize, caller: Caller) -> Ptr {
         if kept(found as u64, mask) && !found.is_null() {
             record(found, size, caller);
         }
@@ -158,27 +158,27 @@ mod imp {
     }
 
     pub unsafe extern "C" fn malloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
-        let mask = thinning::short_way();
+        let mask = fast_path::mask();
         if mask != 0 && size < SMALL {
             // SAFETY: forwarded unchanged.
-            return sometimes(mask, unsafe { real::malloc(size) }, size, Caller { ra, cfa, rbp });
+            return record_if_kept(mask, unsafe { real::malloc(size) }, size, Caller { ra, cfa, rbp });
         }
-        always_malloc(size, ra, cfa, rbp)
+        recorded_malloc(size, ra, cfa, rbp)
     }
 
     /// Not inlined, as [`free`].
     #[inline(never)]
-    fn always_malloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+    fn recorded_malloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
         // SAFETY: forwarded unchanged.
         allocate(size, Caller { ra, cfa, rbp }, || unsafe { real::malloc(size) })
     }
 
     pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
         let bytes = count.wrapping_mul(size); // an overflow makes the real calloc fail
-        let mask = thinning::short_way();
+        let mask = fast_path::mask();
         if mask != 0 && bytes < SMALL {
             // SAFETY: forwarded unchanged.
-            return sometimes(mask, unsafe { real::calloc(count, size) }, bytes, Caller { ra, cfa, rbp });
+            return record_if_kept(mask, unsafe { real::calloc(count, size) }, bytes, Caller { ra, cfa, rbp });
         }
         // SAFETY: forwarded unchanged; pages that calloc knows to be zero stay untouched.
         allocate(bytes, Caller { ra, cfa, rbp }, || unsafe { real::calloc(count, size) })
@@ -244,17 +244,17 @@ mod imp {
         reallocate(ptr, bytes, Caller { ra, cfa, rbp }, || unsafe { real::reallocarray(ptr, count, size) })
     }
 
-    /// The old object goes before the real call, the new one comes after it. `bytes` is `None` when the
+    /// Records the end of the old object before the real call and the new one after it. `bytes` is `None` when the
     /// product overflows: then the call fails and the old object stays.
     #[inline(always)]
     fn reallocate(ptr: Ptr, bytes: Option<usize>, caller: Caller, real: impl FnOnce() -> Ptr) -> Ptr {
         let (false, Some(size)) = (ptr.is_null(), bytes) else {
             return allocate(bytes.unwrap_or(0), caller, real);
         };
-        let mask = thinning::short_way();
+        let mask = fast_path::mask();
         // SAFETY: C's contract of realloc: a live block.
-        if size < SMALL && unsafe { thinning::unrecorded(ptr, mask) } {
-            return sometimes(mask, real(), size, caller);
+        if size < SMALL && unsafe { fast_path::unrecorded(ptr, mask) } {
+            return record_if_kept(mask, real(), size, caller);
         }
         let Some(recording) = recording::enter() else { return real() };
         recording.free(FREE_HEAP, ptr as usize, 0);
@@ -262,7 +262,7 @@ mod imp {
         if !found.is_null() {
             recording.alloc(ALLOC_HEAP, found as usize, size, &caller);
         } else if size != 0 {
-            // It failed and the old block lives on; its exact size is not known any more.
+            // The call failed and the old block stays; its exact size is not known any more.
             let _errno = numamma_hook::errno::Saved::now();
             // SAFETY: a failed realloc leaves the block alive.
             let old = unsafe { real::malloc_usable_size(ptr) };
@@ -317,7 +317,7 @@ mod imp {
             Some(recording) if found != libc::MAP_FAILED => {
                 recording.alloc(ALLOC_MMAP, found as usize, pages(new), &caller);
             }
-            // It failed and the old mapping lives on.
+            // The call failed and the old mapping stays.
             Some(recording) if leaves => recording.alloc(ALLOC_MMAP, addr as usize, pages(old), &caller),
             _ => {}
         }

@@ -1,18 +1,18 @@
 //! libnumamma-profile.so: allocation and thread events of a profiled program.
 //!
-//! Preloaded by `numamma profile`. [`hooks`] are the C functions it takes over, each one: guard, record,
-//! forward. [`recording`] finds the recorder's channel and decides whether this process is to be recorded.
-//! In every other process (children inherit LD_PRELOAD) it only forwards, for about a nanosecond a call.
+//! Preloaded by `numamma profile`. [`hooks`] replaces C functions; each hook enters the re-entry guard,
+//! records and forwards. [`recording`] finds the recorder's channel and decides whether this process is to be recorded.
+//! In every other process (children inherit LD_PRELOAD) the hooks only forward, at about a nanosecond a call.
 //!
-//! operator new is not hooked: it arrives through malloc, and the unwinder sees its caller. A hook there
-//! could not be chained to a libstdc++ that was dlopened with RTLD_LOCAL.
+//! operator new is not hooked: it arrives through malloc, and the unwinder sees its caller. A hook of
+//! operator new could not be chained to a libstdc++ that was dlopened with RTLD_LOCAL.
 //!
-//! It never aborts, exits, prints, waits, changes errno on success or allocates on the program's heap.
+//! The library never aborts, exits, prints, waits, changes errno on success or allocates on the program's heap.
 
 mod channel_map;
+mod fast_path;
 mod hooks;
 mod recording;
-mod thinning;
 
 #[global_allocator]
 static PRIVATE: numamma_hook::alloc::Private = numamma_hook::alloc::Private;

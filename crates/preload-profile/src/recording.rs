@@ -1,12 +1,13 @@
 //! Whether, and through which channel, this process is recorded.
 //!
-//! Decided on the first hook call, which may come before libc is initialised: the environment is read from
-//! /proc/self/environ, all with plain system calls. A forked child finds the live word wiped and decides again.
+//! The first hook call decides. It may come before libc is initialised, so the environment is read from
+//! /proc/self/environ with plain system calls. In a forked child the word of [`fork_wiped`] is 0, so the child decides
+//! again.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{channel_map, thinning};
+use crate::{channel_map, fast_path};
 use numamma_channel::layout::{self, Map, Record};
 use numamma_channel::writer::{Local, ROLE_BYTES, Role, Writer, role};
 use numamma_channel::{CHANNEL_ENV, MAX_FRAMES};
@@ -18,25 +19,25 @@ use numamma_hook::{fork_wiped, real, stackbounds, static_tls, sys, unwind};
 
 static_tls!(fn local() -> Local, "numamma_profile_local");
 
-/// Nothing is known yet, or this is a forked child of a recorded process.
+/// No hook was called yet.
 const UNDECIDED: u32 = 0;
 /// Another thread is deciding.
 const DECIDING: u32 = 1;
-/// Recorded; `live` holds the pid, and reads 0 after a fork.
+/// Recorded; `fork_wiped` holds the pid. In a forked child, which must decide again, it reads 0.
 const RECORDED: u32 = 2;
-/// Only forward.
+/// Hooks only forward.
 const INERT: u32 = 3;
 
 static PHASE: AtomicU32 = AtomicU32::new(UNDECIDED);
 
-/// A hook call that is to be recorded, by a thread that is in no other hook.
+/// A hook call to record, in a thread that is inside no other hook.
 pub struct Recording {
     writer: Writer,
     local: &'static Local,
     _inside: ReentryGuard,
 }
 
-/// Enters a hook; `None`: only forward.
+/// Enters a hook; `None` when the call must only be forwarded.
 #[inline(always)]
 pub fn enter() -> Option<Recording> {
     if fork_wiped::get() == 0 && (PHASE.load(Ordering::Acquire) == INERT || !decide()) {
@@ -46,12 +47,12 @@ pub fn enter() -> Option<Recording> {
     Some(Recording::new(inside, fork_wiped::get() as u32, 0))
 }
 
-/// Whether hooks record in this process now. Only looks.
+/// Whether hooks record in this process. Does not decide it.
 pub fn active() -> bool {
     fork_wiped::get() != 0
 }
 
-/// In a new thread: says that it started.
+/// Records the start of the calling thread, a new one.
 pub fn thread_started(start_routine: usize) {
     if let Some(inside) = active().then(ReentryGuard::enter).flatten() {
         Recording::new(inside, fork_wiped::get() as u32, start_routine);
@@ -61,19 +62,19 @@ pub fn thread_started(start_routine: usize) {
 impl Recording {
     #[inline(always)]
     fn new(inside: ReentryGuard, pid: u32, start_routine: usize) -> Recording {
-        // SAFETY: `live` is only set once the channel is mapped, for good.
+        // SAFETY: `fork_wiped` is set after the channel was mapped, and the channel is never unmapped.
         let writer = Writer::new(unsafe { Map::new(channel_map::fixed()) });
         let recording = Recording { writer, local: local(), _inside: inside };
         if !recording.local.is_for(pid) {
-            recording.first_of_thread(pid, start_routine);
+            recording.claim_slot(pid, start_routine);
         }
         recording
     }
 
-    /// Claims this thread's slot and says where its stack is.
+    /// Claims this thread's slot and records the bounds of its stack.
     #[cold]
     #[inline(never)]
-    fn first_of_thread(&self, pid: u32, start_routine: usize) {
+    fn claim_slot(&self, pid: u32, start_routine: usize) {
         let _errno = Saved::now();
         let here = 0_u8;
         self.writer.claim(self.local, pid, sys::tid(), channel_map::ring);
@@ -101,12 +102,12 @@ impl Recording {
         self.writer.push(self.local, Record { ticks, address: address as u64, size: size as u64, stack, kind });
     }
 
-    /// Whether the recorder has asked not to hear of this block, because the program allocates so often that reporting it
-    /// all would slow it down.
+    /// Whether the block is left out at the recorder's request, because the program allocates so often that recording all
+    /// blocks would slow it down.
     #[inline(always)]
     fn thinned_out(&self, kind: u32, address: usize, small: impl FnOnce() -> bool) -> bool {
         let mask = self.writer.thin();
-        thinning::hear(mask);
+        fast_path::set_mask(mask);
         let heap = kind == layout::ALLOC_HEAP || kind == layout::FREE_HEAP;
         mask != 0 && heap && !layout::kept(address as u64, mask) && small()
     }
@@ -115,10 +116,10 @@ impl Recording {
     #[inline(always)]
     fn stack(&self, caller: &Caller) -> u32 {
         let high = stackbounds::high_for(caller.cfa);
-        // Without a slot the event will be lost anyway.
+        // Without a slot the event is lost anyway.
         let Some(memos) = self.local.slot().and_then(channel_map::memos) else { return 0 };
         let memo = unwind::memo::choose(memos, caller);
-        // SAFETY: the caller is the live frame below us, its registers come from the entry stub, and `high`
+        // SAFETY: the caller is the live frame below this one, its registers come from the entry stub, and `high`
         // is the end of the stack that its cfa lies on.
         unsafe {
             if let Some(id) = memo.get(caller, high) {
@@ -128,8 +129,8 @@ impl Recording {
         }
     }
 
-    /// The object at `address` is about to go: called before it does, so that nobody's later allocation of
-    /// the same address can come out earlier.
+    /// Records that the object at `address` ends. Called before the real function, so that a later allocation at the
+    /// same address by another thread never has an earlier time.
     #[inline(always)]
     pub fn free(&self, kind: u32, address: usize, size: usize) {
         // SAFETY: a live block of the heap is about to be freed, as C's contract of free says.
@@ -142,7 +143,8 @@ impl Recording {
     }
 }
 
-/// Decides about this process; true when it is recorded. Threads that come while another decides forward.
+/// Decides whether this process is recorded; true when it is. While one thread decides, the calls of others are only
+/// forwarded.
 #[cold]
 #[inline(never)]
 fn decide() -> bool {
@@ -166,7 +168,7 @@ fn attach(forked: bool) -> bool {
     if !forked && !open_channel(pid) {
         return false;
     }
-    // SAFETY: mapped just now or by the parent, for good.
+    // SAFETY: the channel was mapped above or by the parent, and is never unmapped.
     let map = unsafe { Map::new(channel_map::fixed()) };
     if forked && map.header().follow == 0 {
         return false;
