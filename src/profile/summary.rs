@@ -5,11 +5,10 @@
 //! then the accesses, which are never held. What cannot be used (a damaged end, ids that no table explains)
 //! is said in [`Summary::notes`]; a file that holds no header is refused.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use super::file::FileError;
-use super::model::{CallSite, Ending, Frame, Header, Location, Module, ModuleId, ObjectKind, Stats, Thread, ThreadId};
+use super::model::{CallSite, Frame};
 
 mod entries;
 mod fold;
@@ -18,80 +17,10 @@ mod tables;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod types;
 
 pub use identity::{base_name, demangle};
-
-/// Number of equal time slots the run is cut into.
-pub const TIME_SLOTS: u16 = 64;
-
-/// A whole profile, folded.
-#[derive(Debug, Clone)]
-pub struct Summary {
-    /// What ran.
-    pub header: Header,
-    /// Modules by id.
-    pub modules: Vec<Module>,
-    /// Threads by id, creation order.
-    pub threads: Vec<Thread>,
-    /// Names of frames.
-    pub symbols: HashMap<Frame, Vec<Location>>,
-    /// Entries, highest cost first.
-    pub entries: Vec<Entry>,
-    /// Counters of the recorder.
-    pub stats: Stats,
-    /// How it ended; none when the recording was cut off.
-    pub ending: Option<Ending>,
-    /// Recorder's notes and the reader's (damage), for the user.
-    pub notes: Vec<String>,
-}
-
-/// Things the user sees as one: a global, all instances of a call site, a mapping, a stack.
-#[derive(Debug, Clone)]
-pub struct Entry {
-    /// Stable within this profile, 0 is the highest cost.
-    pub id: u32,
-    /// Kind.
-    pub kind: ObjectKind,
-    /// Display name: demangled global, `function file:line` of the call site, mapping name.
-    pub name: String,
-    /// Linkage name of a global (what a policy uses); empty otherwise.
-    pub linkage: String,
-    /// Module of a global.
-    pub module: Option<ModuleId>,
-    /// ELF address of a global.
-    pub vaddr: u64,
-    /// Call site (all stacks that share the innermost user frame's identity are one entry).
-    pub site: Option<CallSite>,
-    /// Bytes: of a global; of the largest instance of a call site; peak bytes of small heap objects.
-    pub size: u64,
-    /// Number of instances (1 for a global).
-    pub instances: u64,
-    /// Instances that were sampled or touched, in order of birth.
-    pub seen: Vec<Instance>,
-    /// Counters summed.
-    pub total: Counters,
-    /// Counters per (instance, page, thread, slot), ascending in that order.
-    pub cells: Vec<Cell>,
-    /// First touches per instance, ascending in (instance, page).
-    pub touches: Vec<TouchRun>,
-    /// What only a person looks at.
-    pub details: Details,
-}
-
-/// Parts of an entry that no detector needs.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Details {
-    /// Counters that are in [`Entry::total`] but in no cell, because only the object is known (vector
-    /// gathers, addresses lost but for the next iteration's) or the page number does not fit.
-    pub unpaged: Counters,
-    /// What a mapping shows that is no private anonymous memory: a file, shared memory, huge pages.
-    pub backing: Option<String>,
-    /// Instructions that accessed the entry, highest cost first, at most [`MAX_CODE`].
-    pub code: Vec<(Frame, Counters)>,
-}
-
-/// Instructions kept per entry: more than fit a screen.
-pub const MAX_CODE: usize = 32;
+pub use types::*;
 
 impl Summary {
     /// Reads and folds a profile. A damaged or cut-off file gives what is there, with a note.
@@ -102,18 +31,6 @@ impl Summary {
         let mut tables = tables::Tables::read(path)?;
         let layout = entries::Layout::build(&mut tables);
         fold::fold(path, tables, layout)
-    }
-
-    /// Counters of all entries summed: what shares are shares of.
-    pub fn total(&self) -> Counters {
-        let mut sum = Counters::default();
-        self.entries.iter().for_each(|e| sum.add(&e.total));
-        sum
-    }
-
-    /// Share of the charged CPU time that went to this entry, 0 to 1.
-    pub fn cost_share(&self, entry: &Entry) -> f64 {
-        ratio(entry.total.cost_ns, self.total().cost_ns)
     }
 
     /// `function file:line` of a frame as far as known, `module+0x..` otherwise.
@@ -130,140 +47,4 @@ impl Summary {
     pub fn user_frame(&self, site: &CallSite) -> usize {
         identity::user_frame(&site.frames, &self.modules, &self.symbols)
     }
-
-    /// Length of the run, ns: the recorder's figure, or the last access seen where the recording was cut.
-    pub fn duration_ns(&self) -> u64 {
-        self.stats.duration_ns
-    }
-}
-
-/// `part / whole`; 0 when there is nothing.
-pub fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
-impl Entry {
-    /// Threads that accessed the entry on known pages, ascending, with their counters.
-    pub fn threads(&self) -> Vec<(ThreadId, Counters)> {
-        let mut by_thread = std::collections::BTreeMap::<ThreadId, Counters>::new();
-        for cell in &self.cells {
-            by_thread.entry(cell.thread).or_default().add(&cell.counters);
-        }
-        by_thread.into_iter().collect()
-    }
-
-    /// First touchers with the number of pages each, most pages first.
-    pub fn first_touchers(&self) -> Vec<(ThreadId, u64)> {
-        let mut by_thread = std::collections::BTreeMap::<ThreadId, u64>::new();
-        for run in &self.touches {
-            *by_thread.entry(run.thread).or_default() += u64::from(run.pages);
-        }
-        let mut list: Vec<_> = by_thread.into_iter().collect();
-        list.sort_by_key(|&(thread, pages)| (std::cmp::Reverse(pages), thread));
-        list
-    }
-
-    /// Whether the entry can be placed at all: everything but stacks, TLS and unknown addresses.
-    pub fn placeable(&self) -> bool {
-        !matches!(self.kind, ObjectKind::Stack | ObjectKind::Tls | ObjectKind::Unknown)
-    }
-}
-
-/// One object behind an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Instance {
-    /// First byte; for grouped small objects the lowest page seen.
-    pub base: u64,
-    /// Bytes.
-    pub size: u64,
-    /// Thread that allocated it.
-    pub thread: Option<ThreadId>,
-    /// Start of its life, ns.
-    pub born_ns: u64,
-    /// End of its life, ns.
-    pub died_ns: Option<u64>,
-}
-
-/// Counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
-    /// Reads seen.
-    pub reads: u64,
-    /// Writes seen.
-    pub writes: u64,
-    /// Of both, those to a page on another node than the CPU's (only where the node is known).
-    pub remote: u64,
-    /// Of both, those whose node is known.
-    pub placed: u64,
-    /// CPU time charged, ns.
-    pub cost_ns: u64,
-}
-
-impl Counters {
-    /// Reads and writes.
-    pub fn accesses(&self) -> u64 {
-        self.reads + self.writes
-    }
-
-    /// Adds another set of counters.
-    pub fn add(&mut self, o: &Counters) {
-        self.reads += o.reads;
-        self.writes += o.writes;
-        self.remote += o.remote;
-        self.placed += o.placed;
-        self.cost_ns += o.cost_ns;
-    }
-}
-
-/// Which accesses are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum AccessFilter {
-    /// Loads only.
-    Read,
-    /// Stores only.
-    Write,
-    /// Both.
-    #[default]
-    All,
-}
-
-impl AccessFilter {
-    /// The accesses that pass.
-    pub fn count(self, c: &Counters) -> u64 {
-        match self {
-            AccessFilter::Read => c.reads,
-            AccessFilter::Write => c.writes,
-            AccessFilter::All => c.accesses(),
-        }
-    }
-}
-
-/// Counters of one page of one instance, by one thread, in one time slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cell {
-    /// Index into [`Entry::seen`].
-    pub instance: u32,
-    /// Page number counted from the page that holds the instance's first byte.
-    pub page: u32,
-    /// Thread.
-    pub thread: ThreadId,
-    /// Time slot, 0 .. [`TIME_SLOTS`].
-    pub slot: u16,
-    /// Counters.
-    pub counters: Counters,
-}
-
-/// Pages of one instance first touched by one thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TouchRun {
-    /// Index into [`Entry::seen`].
-    pub instance: u32,
-    /// First page, counted as in [`Cell::page`].
-    pub page: u32,
-    /// Pages.
-    pub pages: u32,
-    /// Thread.
-    pub thread: ThreadId,
-    /// When, ns.
-    pub time_ns: u64,
 }

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::identity::{base_name, demangle, frame_name, user_frame};
 use super::tables::{Seen, Tables};
-use super::{Counters, Details, Entry, Instance};
+use super::types::{Counters, Details, Entry, Instance};
 use crate::profile::model::*;
 
 /// What makes two objects the same thing to the user.

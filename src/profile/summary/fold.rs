@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::entries::{Layout, Place, missing_thread};
 use super::tables::{MAX_ID_GAP, Tables};
 use super::tally::Tally;
-use super::{Cell, Counters, MAX_CODE, Summary, TIME_SLOTS, TouchRun};
+use super::types::{Cell, Counters, Entry, MAX_CODE, Summary, TIME_SLOTS, TouchRun};
 use crate::profile::file::{FileError, Reader};
 use crate::profile::model::*;
 use crate::topology::Topology;
@@ -67,7 +67,7 @@ pub(super) fn fold(path: &Path, tables: Tables, mut layout: Layout) -> Result<Su
     give_touches(&mut layout, &touches);
     let mut entries = layout.entries;
     entries.sort_by(|a, b| {
-        let rank = |e: &super::Entry| (e.total.cost_ns, e.total.accesses());
+        let rank = |e: &Entry| (e.total.cost_ns, e.total.accesses());
         rank(b).cmp(&rank(a)).then_with(|| a.name.cmp(&b.name))
     });
     entries.iter_mut().zip(0..).for_each(|(entry, id)| entry.id = id);

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hash};
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-use super::Counters;
+use super::types::Counters;
 
 /// Slots in front of the map: 1024 keys with their counters stay in the nearest caches.
 const RECENT_BITS: u32 = 10;
