@@ -12,8 +12,8 @@
 //! 12      n     payload: LZ4 block with its size in front, of one postcard-encoded `model::Record`
 //! ```
 //!
-//! A chunk is written with one `write`; whatever kills the recorder leaves whole chunks and at most one torn
-//! one at the end, which the reader reports and ignores.
+//! A chunk is written with one `write`; if the recorder is killed, the file holds whole chunks and at most one
+//! incomplete one at the end, which the reader reports and ignores.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -26,7 +26,7 @@ pub const MAGIC: [u8; 8] = *b"NUMAMMA\x01";
 /// Version of the format this build writes and reads.
 pub const VERSION: u32 = 1;
 const CHUNK_MAGIC: [u8; 4] = *b"CHNK";
-/// No chunk of ours is larger; a larger length means a torn or foreign file.
+/// Bytes that no chunk of the recorder exceeds; a larger length means a damaged or foreign file.
 const MAX_CHUNK: u32 = 256 << 20;
 
 /// Why a profile could not be read.
@@ -34,7 +34,7 @@ const MAX_CHUNK: u32 = 256 << 20;
 pub enum FileError {
     /// Opening or reading failed.
     Io(PathBuf, io::Error),
-    /// The first bytes are not ours.
+    /// The file does not begin with the magic.
     Foreign(PathBuf),
     /// Written by another version of the format.
     Version(PathBuf, u32),

@@ -1,8 +1,11 @@
-//! Recording one run: launch, samplers, allocation events, objects, and the file they end in.
+//! Recording one run: samples, page faults and allocations, their objects, and the profile file.
 //!
 //! Data flow: [`perf`] (kernel events) and the channel (allocation events) meet in [`record`], time-ordered;
 //! [`replay`] turns register samples into accesses, [`space`] gives every address its object, and
-//! [`mod@file`] keeps the result in the terms of [`model`]. [`summary`] is what everything downstream reads.
+//! [`mod@file`] keeps the result in the terms of [`model`]. [`summary`] folds a profile for detection and reports.
+//!
+//! A folder imports only those to its left:
+//! `model`, `perf` < `file`, `replay` < `space`, `summary` < `record`.
 
 pub mod file;
 pub mod model;

@@ -44,7 +44,7 @@ pub struct Header {
     pub period_ns: u64,
     /// Measured lower bound of the cost of one sample, nanoseconds; 0 when not calibrated.
     pub sample_cost_ns: u64,
-    /// Asked bound of the overhead, a fraction.
+    /// Requested bound of the overhead, a fraction.
     pub max_overhead: f64,
     /// Base page size, bytes.
     pub page_size: u64,
@@ -65,7 +65,7 @@ pub struct Module {
     pub path: String,
     /// Hex GNU build-id.
     pub build_id: Option<String>,
-    /// ELF virtual addresses that nobody may write, (first, one past the last): code and constants.
+    /// ELF virtual addresses that the program may not write, (first, one past the last): code and constants.
     pub read_only: Vec<(u64, u64)>,
 }
 
@@ -94,9 +94,9 @@ pub struct Thread {
     pub name: String,
     /// Start routine as given to pthread_create.
     pub start_routine: Option<Frame>,
-    /// Start of its life.
+    /// Start of its lifetime.
     pub start_ns: u64,
-    /// End of its life; none while it lives.
+    /// End of its lifetime; none while it exists.
     pub end_ns: Option<u64>,
     /// CPUs it was sampled on, ascending.
     pub cpus: Vec<u16>,
@@ -130,7 +130,7 @@ pub struct SiteCount {
     pub max_size: u64,
 }
 
-/// What kind of thing an object is.
+/// Kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ObjectKind {
@@ -146,16 +146,16 @@ pub enum ObjectKind {
     Mapping,
     /// Stack of a thread.
     Stack,
-    /// Static TLS of a thread, where it can be told from the stack.
+    /// Static TLS of a thread, where it can be distinguished from the stack.
     Tls,
-    /// Nothing known at that address and time.
+    /// Memory of which nothing is known at that address and time.
     Unknown,
 }
 
 /// Allocations below this are grouped by call site: one page, the unit of placement.
 pub const SMALL_OBJECT: u64 = 4096;
 
-/// Something that has addresses.
+/// A range of memory with one identity: a variable, an allocation, a mapping, a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
     /// Id.
@@ -176,9 +176,9 @@ pub struct Object {
     pub base: u64,
     /// Bytes; for [`ObjectKind::SmallHeap`] see the site's counts.
     pub size: u64,
-    /// Start of its life.
+    /// Start of its lifetime.
     pub born_ns: u64,
-    /// End of its life; none while it lives.
+    /// End of its lifetime; none while it exists.
     pub died_ns: Option<u64>,
     /// Thread that allocated it; for stacks, its owner.
     pub thread: Option<ThreadId>,
@@ -189,7 +189,7 @@ pub struct Object {
 pub enum Certainty {
     /// Exact: on an unambiguous path.
     Exact,
-    /// The path took one ambiguous back-edge: good for the access mix, never carries cost.
+    /// The path took one ambiguous back-edge: counted as an access, never charged with CPU time.
     Loop,
     /// Only the object is known (vector gather: the base register).
     ObjectOnly,
@@ -200,11 +200,11 @@ pub enum Certainty {
 pub struct Access {
     /// When the sample was taken.
     pub time_ns: u64,
-    /// Who.
+    /// Thread that made the access.
     pub thread: ThreadId,
-    /// On which CPU.
+    /// CPU that the thread ran on.
     pub cpu: u16,
-    /// To what.
+    /// Object accessed.
     pub object: ObjectId,
     /// Address.
     pub addr: u64,
@@ -212,7 +212,7 @@ pub struct Access {
     pub size: u8,
     /// Store (or read-modify-write).
     pub write: bool,
-    /// How sure.
+    /// How the address was found.
     pub certainty: Certainty,
     /// CPU time this access is charged with, nanoseconds: the sample's period on the access that
     /// waited, 0 on the others.
@@ -232,7 +232,7 @@ pub struct Touch {
     pub addr: u64,
     /// Number of base pages.
     pub pages: u64,
-    /// First toucher.
+    /// Thread that touched the pages first.
     pub thread: ThreadId,
     /// Time of the first of them.
     pub time_ns: u64,
@@ -267,7 +267,7 @@ pub struct Stats {
     pub cpu_ns: u64,
     /// Samples taken.
     pub samples: u64,
-    /// Samples that gave the access that waited.
+    /// Samples whose waiting access was found.
     pub resolved: u64,
     /// Samples lost in full buffers.
     pub lost: u64,
@@ -279,7 +279,7 @@ pub struct Stats {
     pub vsib: u64,
     /// Samples in code that could not be read or decoded.
     pub undecoded: u64,
-    /// Samples that hit NumaMMA's own preload: tracking of allocations, not the program.
+    /// Samples in NumaMMA's own preload, which belong to the tracking of allocations.
     pub own: u64,
     /// Samples whose waiting access went through a segment register to TLS.
     pub tls: u64,
@@ -331,9 +331,9 @@ pub enum Record {
     Stats(Stats),
     /// Always last of a complete file.
     End(Ending),
-    /// Things the user must know about this recording, one sentence each.
+    /// Notes for the user about this recording, one sentence each.
     Notes(Vec<String>),
 }
 
-// The profile preload thins what is small by the same measure.
+// The profile preload uses the same bound for the allocations that it thins.
 const _: () = assert!(SMALL_OBJECT == numamma_channel::layout::SMALL as u64);

@@ -1,4 +1,4 @@
-//! What is asked of the kernel: the three events of the recorder.
+//! The three kernel events of the recorder.
 //!
 //! All three carry TID, TIME and CPU in the same places behind every record (`sample_id_all`), so one decoder
 //! serves them. Times are CLOCK_MONOTONIC.
@@ -9,7 +9,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use perf_event_open_sys as sys;
 use sys::bindings::{self as abi, perf_event_attr};
 
-/// Registers asked for: bits of `enum perf_event_x86_regs` (arch/x86/include/uapi/asm/perf_regs.h): AX to FLAGS and
+/// Registers sampled: bits of `enum perf_event_x86_regs` (arch/x86/include/uapi/asm/perf_regs.h): AX to FLAGS and
 /// R8 to R15. The segment registers between cannot be sampled for user code in 64-bit mode.
 pub const REGS_MASK: u64 = 0xff_03ff;
 /// Number of registers in [`REGS_MASK`].
@@ -18,7 +18,7 @@ pub const REGS_COUNT: usize = REGS_MASK.count_ones() as usize;
 /// What every record carries.
 const COMMON: u64 = abi::PERF_SAMPLE_TID as u64 | abi::PERF_SAMPLE_TIME as u64 | abi::PERF_SAMPLE_CPU as u64;
 
-/// What newer kernels can do; older ones refuse the bits.
+/// Features of newer kernels; older ones refuse the bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {
     /// Threads inherit an event and forked processes do not (5.13).
@@ -28,14 +28,14 @@ pub struct Abilities {
 }
 
 impl Abilities {
-    /// Tries them out on `pid`.
+    /// Finds out which of them the kernel accepts, by opening events on `pid`.
     pub fn probe(pid: libc::pid_t, cpu: i32) -> Abilities {
         let none = Abilities { inherit_thread: false, count_lost: false };
         let tries = [Abilities { inherit_thread: true, count_lost: true }, Abilities { inherit_thread: true, ..none }];
         tries.into_iter().find(|a| open(&mut a.applied(sideband(), false), pid, cpu).is_ok()).unwrap_or(none)
     }
 
-    /// `attr` with the bits set; `follow`: forked processes inherit the event, too.
+    /// `attr` with the bits set; `follow`: forked processes inherit the event too.
     pub fn applied(self, mut attr: perf_event_attr, follow: bool) -> perf_event_attr {
         attr.set_inherit_thread(u64::from(self.inherit_thread && !follow));
         if self.count_lost {
@@ -45,7 +45,7 @@ impl Abilities {
     }
 }
 
-/// The kernel wakes the reader at half a buffer, whatever its size turns out to be (ring_buffer_init in
+/// The kernel wakes the reader at half a buffer, whatever size it gets (ring_buffer_init in
 /// kernel/events/ring_buffer.c).
 const WAKE_AT_HALF: u32 = 0;
 
@@ -69,8 +69,8 @@ fn software(config: u32, sample_type: u64) -> perf_event_attr {
     attr
 }
 
-/// The timer: one sample with the user registers every `period_ns` of a thread's CPU time in user mode. Samples that
-/// would hit the kernel are skipped by it.
+/// The timer: one sample with the user registers every `period_ns` of a thread's CPU time in user mode. The kernel
+/// skips samples in kernel mode.
 pub fn timer(period_ns: u64) -> perf_event_attr {
     let kinds = abi::PERF_SAMPLE_IP as u64 | abi::PERF_SAMPLE_REGS_USER as u64;
     let mut attr = software(abi::PERF_COUNT_SW_TASK_CLOCK, kinds);
@@ -89,7 +89,7 @@ pub fn faults(kernel: bool) -> perf_event_attr {
     attr
 }
 
-/// No samples: mappings of code and data, names, threads and processes coming and going.
+/// No samples: mappings of code and data, names, starts and ends of threads and processes.
 pub fn sideband() -> perf_event_attr {
     let mut attr = software(abi::PERF_COUNT_SW_DUMMY, 0);
     attr.__bindgen_anon_1.sample_period = 1;
@@ -111,11 +111,11 @@ pub fn open(attr: &mut perf_event_attr, pid: libc::pid_t, cpu: i32) -> io::Resul
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and ours.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What to tell the user when the kernel refuses an event.
+/// The message for the user when the kernel refuses an event.
 pub fn explain_refusal(error: &io::Error) -> String {
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     let paranoid = paranoid.trim();

@@ -1,8 +1,8 @@
-//! What one sample costs the program here, and the rate that follows.
+//! Measures what one sample costs the program on this machine, and derives the sampling rate.
 //!
-//! A thread of ours spins on the clock under a timer event like the program's; every sample shows as a gap. On bare metal a
-//! sample takes 1 to 2 us, in nested virtual machines 20 to 100. Spinning is the cheapest case, so the figure is a lower
-//! bound and a safety factor stands before it.
+//! A thread of the recorder reads the clock in a loop under a timer event like the program's; every sample shows as a gap.
+//! On bare metal a sample takes 1 to 2 us, in nested virtual machines 20 to 100. The loop is the cheapest case, so the
+//! figure is a lower bound and is multiplied by a safety factor.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -19,7 +19,7 @@ const SPIN: Duration = Duration::from_millis(60);
 const SPIN_HZ: u64 = 3000;
 /// Two clock readings closer than this had no interrupt between them.
 const GAP: Duration = Duration::from_nanos(800);
-/// Real code loses more than a spinning loop (caches): measured up to four times as much.
+/// A sample costs real code more than a spinning loop (caches): up to four times as much where measured.
 const SAFETY: f64 = 4.0;
 /// Rates chosen automatically stay between these (samples per second and thread); 1 kHz cost 2.4 to 3.7 % where measured.
 pub const RATE_RANGE: (f64, f64) = (50.0, 1000.0);
@@ -43,7 +43,7 @@ fn spin() -> io::Result<u64> {
     timer.set_enable_on_exec(0);
     let event = attr::open(&mut timer, 0, -1)?;
     let mut ring = Ring::map(&event, 16)?;
-    // SAFETY: an open event of ours.
+    // SAFETY: `event` is an open event.
     unsafe { ioctls::ENABLE(event.as_raw_fd(), 0) };
     let mut gaps = gaps();
     // SAFETY: as above.
@@ -51,7 +51,7 @@ fn spin() -> io::Result<u64> {
     let mut samples = 0usize;
     ring.drain(|_| samples += 1);
     gaps.sort_unstable();
-    // The samples are the majority of the gaps; the median passes over ticks and time stolen by the host.
+    // The samples are the majority of the gaps; the median ignores ticks and time stolen by the host.
     Ok(if samples == 0 { 0 } else { gaps.get(gaps.len() / 2).copied().unwrap_or(0) })
 }
 

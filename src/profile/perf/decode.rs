@@ -1,6 +1,6 @@
 //! One kernel record, decoded.
 //!
-//! Sample records hold, in this order, what was asked for in [`super::attr`]:
+//! Sample records hold the fields that [`super::attr`] requests, in this order:
 //! ```text
 //! timer: ip u64 | pid u32 tid u32 | time u64 | cpu u32 res u32 | abi u64 | registers u64 x REGS_COUNT (if abi != 0)
 //! fault:          pid u32 tid u32 | time u64 | addr u64 | cpu u32 res u32
@@ -46,7 +46,7 @@ impl Fields<'_> {
     }
 }
 
-/// Decodes a record, header included. `None`: a kind we do not use, or one cut short.
+/// Decodes a record, header included. `None`: an unused kind, or a record that is too short.
 pub fn record(bytes: &[u8], source: Source) -> Option<PerfRecord> {
     let mut header = Fields(bytes.get(..HEADER)?);
     let kind = header.u32()?;
@@ -80,7 +80,7 @@ fn sample(body: &[u8]) -> Option<PerfRecord> {
     let (pid, tid, time_ns, cpu) = (f.u32()?, f.u32()?, f.u64()?, f.u32()?);
     f.u32()?;
     let regs = match f.u64()? {
-        // A 32-bit program: its registers are not ours to interpret.
+        // A 32-bit program, whose registers the replay does not interpret.
         0 | 1 => None,
         _ => Some(registers(&mut f, ip)?),
     };
@@ -109,7 +109,7 @@ fn fault(body: &[u8]) -> Option<PerfRecord> {
     Some(PerfRecord::Fault { time_ns, pid, tid, cpu: cpu as u16, addr })
 }
 
-/// Time of a record that is not a sample, from its trailer; and the record without it.
+/// Time of a record that is not a sample, from its trailer, and the record without the trailer.
 fn trailer(body: &[u8]) -> Option<(u64, &[u8])> {
     let (rest, trailer) = body.split_at_checked(body.len().checked_sub(TRAILER)?)?;
     let mut f = Fields(trailer);

@@ -1,7 +1,7 @@
 //! Kernel events: what `perf_event_open(2)` delivers, decoded.
 //!
-//! [`attr`] says what is asked of the kernel, [`ring`] maps one buffer, [`decode`] reads one record, [`session`] holds
-//! the events of all CPUs, [`calibrate`] finds out what a sample costs. Record layouts: perf_event_open(2) and
+//! [`attr`] describes the events, [`ring`] maps one buffer, [`decode`] reads one record, [`session`] holds the events of
+//! all CPUs, [`calibrate`] measures the cost of a sample. Record layouts: perf_event_open(2) and
 //! include/uapi/linux/perf_event.h.
 
 pub mod attr;
@@ -14,20 +14,20 @@ pub mod session;
 /// (arch/x86/include/uapi/asm/perf_regs.h), by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Regs {
-    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 .. r15: numbered as the instruction encoding does.
+    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 .. r15: numbered as in the instruction encoding.
     pub gpr: [u64; 16],
     /// Instruction pointer.
     pub ip: u64,
     /// RFLAGS.
     pub flags: u64,
-    /// FS base when known (0 otherwise): TLS accesses cannot be resolved without.
+    /// FS base when known, else 0: without it TLS accesses cannot be resolved.
     pub fs_base: u64,
 }
 
 /// A timer sample with the user registers. Times are CLOCK_MONOTONIC nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegSample {
-    /// When.
+    /// Time, ns.
     pub time_ns: u64,
     /// Process.
     pub pid: u32,
@@ -44,9 +44,9 @@ pub struct RegSample {
 pub enum PerfRecord {
     /// Timer sample.
     Sample(RegSample),
-    /// Page fault: `addr` was touched for the first time (or again after the page was taken away).
+    /// Page fault: `addr` was touched for the first time (or again after the kernel took the page away).
     Fault {
-        /// When.
+        /// Time, ns.
         time_ns: u64,
         /// Process.
         pid: u32,
@@ -59,7 +59,7 @@ pub enum PerfRecord {
     },
     /// New mapping (PERF_RECORD_MMAP2, also data mappings). `path` is `//anon`, `[heap]`, a file, ...
     Mmap {
-        /// When.
+        /// Time, ns.
         time_ns: u64,
         /// Process.
         pid: u32,
@@ -78,7 +78,7 @@ pub enum PerfRecord {
     },
     /// Name change, or exec when `exec`.
     Comm {
-        /// When.
+        /// Time, ns.
         time_ns: u64,
         /// Process.
         pid: u32,
@@ -86,12 +86,12 @@ pub enum PerfRecord {
         tid: u32,
         /// New name.
         name: String,
-        /// Whether exec made it.
+        /// Whether exec changed the name.
         exec: bool,
     },
     /// New thread (pid == parent_pid) or process.
     Fork {
-        /// When.
+        /// Time, ns.
         time_ns: u64,
         /// Process.
         pid: u32,
@@ -102,9 +102,9 @@ pub enum PerfRecord {
         /// Thread that created it.
         parent_tid: u32,
     },
-    /// Thread is gone.
+    /// A thread ended.
     Exit {
-        /// When.
+        /// Time, ns.
         time_ns: u64,
         /// Process.
         pid: u32,
@@ -113,7 +113,7 @@ pub enum PerfRecord {
     },
     /// The kernel dropped records because a buffer was full.
     Lost {
-        /// How many.
+        /// Number of records.
         count: u64,
     },
 }

@@ -1,7 +1,7 @@
 //! One mapped ring buffer of the kernel.
 //!
-//! The kernel writes at `data_head`, we read at `data_tail` (perf_event_open(2), "MMAP layout"). Nothing is overwritten:
-//! a full buffer drops records and says how many in a later PERF_RECORD_LOST.
+//! The kernel writes at `data_head`, the recorder reads at `data_tail` (perf_event_open(2), "MMAP layout"). The kernel
+//! overwrites no record: when the buffer is full it drops records and reports their number in a PERF_RECORD_LOST.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -26,7 +26,7 @@ pub struct Ring {
 
 impl Ring {
     /// Maps the buffer of `fd` with at most `pages` data pages (a power of two), with fewer when the locked-memory limit
-    /// says so.
+    /// requires it.
     ///
     /// # Errors
     /// When not even one page can be mapped.
@@ -43,7 +43,7 @@ impl Ring {
     /// Maps the buffer of `fd` with `pages` data pages (a power of two).
     ///
     /// # Errors
-    /// [`over_limit`] tells when a smaller buffer may work.
+    /// [`over_limit`] is true of the error when a smaller buffer may work.
     pub fn map_exactly(fd: &OwnedFd, pages: usize) -> io::Result<Ring> {
         let page = page_size();
         let len = page * (pages + 1);
@@ -61,18 +61,18 @@ impl Ring {
         self.size
     }
 
-    /// Calls `each` with every record (header included) written so far and gives their room back.
+    /// Calls `each` with every record (header included) written so far and frees their space.
     pub fn drain(&mut self, mut each: impl FnMut(&[u8])) {
         // SAFETY: the first page of the mapping is the control page, mapped until drop; the kernel writes data_head.
         let head = unsafe { AtomicU64::from_ptr(&raw mut (*self.base).data_head) }.load(Ordering::Acquire);
-        // SAFETY: as above; only we write data_tail.
+        // SAFETY: as above; only this thread writes data_tail.
         let tail_cell = unsafe { AtomicU64::from_ptr(&raw mut (*self.base).data_tail) };
         let mut tail = tail_cell.load(Ordering::Relaxed);
         while head.wrapping_sub(tail) >= HEADER as u64 {
             let header = self.bytes(tail, HEADER);
             let size = usize::from(u16::from_le_bytes([header[6], header[7]]));
             if size < HEADER || size as u64 > head.wrapping_sub(tail) {
-                tail = head; // cannot happen with a sane kernel; a skipped buffer is better than an endless loop
+                tail = head; // no kernel writes this; skipping the buffer avoids an endless loop
                 break;
             }
             each(self.bytes(tail, size));
@@ -97,14 +97,15 @@ impl Ring {
     }
 }
 
-/// Over the limit the kernel says EPERM (perf_event_mlock_kb and RLIMIT_MEMLOCK), short of memory ENOMEM.
+/// Whether an error means that the buffer is too large: EPERM above perf_event_mlock_kb and RLIMIT_MEMLOCK, ENOMEM when
+/// memory is short.
 pub fn over_limit(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM))
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: mapped by us with this length, and no reference into it outlives `self`.
+        // SAFETY: `map_exactly` mapped this length, and no reference into it outlives `self`.
         unsafe { libc::munmap(self.base.cast(), self.size + self.page) };
     }
 }

@@ -1,7 +1,7 @@
 //! The recorder's events on all CPUs: opened on the stopped program, drained from outside.
 //!
 //! Each CPU has two buffers: one for samples, mappings and threads, one for page faults, so that a burst of faults (a
-//! million a second when memory is filled) cannot push out what the rest is interpreted by.
+//! million a second when memory is filled) cannot displace the mappings that all other records need.
 
 use std::fs;
 use std::io;
@@ -17,19 +17,20 @@ use crate::topology::parse_list;
 
 /// Data pages of a faults buffer where memory may be locked freely.
 pub const FAULT_PAGES: usize = 512;
-/// Data pages of the samples and the faults buffer of each CPU, best first: what root gets (2 MiB of faults are 20 ms at a
-/// million a second); what the default perf_event_mlock_kb of 516 leaves an ordinary user on every CPU without any `ulimit
-/// -l`; then less, for stricter limits. All CPUs get the same, or the first ones would leave nothing to the last.
+/// Data pages of the samples and the faults buffer of each CPU, largest first. Root gets the first pair (2 MiB of
+/// faults are 20 ms at a million a second), an ordinary user without `ulimit -l` the second, which fits the default
+/// perf_event_mlock_kb of 516 on every CPU; the rest is for stricter limits. All CPUs get the same, or the first ones
+/// would use up the limit.
 const PAGES: [(usize, usize); 6] = [(64, FAULT_PAGES), (32, 64), (16, 32), (8, 16), (4, 4), (1, 1)];
 
-/// What to open.
+/// The events to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Request {
     /// Period of the timer, ns; none records mappings, threads and page faults only.
     period_ns: Option<u64>,
-    /// Forked processes, too.
+    /// Whether forked processes are recorded too.
     follow: bool,
-    /// Whether faults inside system calls are asked for.
+    /// Whether faults inside system calls are recorded.
     kernel_faults: bool,
     abilities: Abilities,
 }
@@ -58,20 +59,20 @@ pub struct Lost {
 pub struct Session {
     cpus: Vec<PerCpu>,
     poll: Vec<libc::pollfd>,
-    /// Whether faults inside system calls are seen, too.
+    /// Whether faults inside system calls are recorded too.
     pub kernel_faults: bool,
-    /// Whether the kernel counts what it drops.
+    /// Whether the kernel counts dropped records.
     counted: bool,
-    /// What the buffers said was dropped; a loss at the very end never gets there.
-    said: Lost,
+    /// Losses reported in the buffers; a loss at the very end of the run is not reported there.
+    reported: Lost,
 }
 
 impl Session {
     /// Opens the events on `pid`, which must not have executed the program yet: they start with its exec. `period_ns` is the
-    /// timer's; none records mappings, threads and page faults only. `follow`: forked processes, too.
+    /// timer's; none records mappings, threads and page faults only. `follow`: forked processes are recorded too.
     ///
     /// # Errors
-    /// What the kernel said; [`attr::explain_refusal`] has the words for the user.
+    /// The kernel's error; [`attr::explain_refusal`] gives the message for the user.
     pub fn open(pid: libc::pid_t, period_ns: Option<u64>, follow: bool) -> io::Result<Session> {
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_else(|_| "0".into());
         let online = parse_list(online.trim());
@@ -87,7 +88,7 @@ impl Session {
                 Ok(cpus) => {
                     let poll = cpus.iter().flat_map(PerCpu::poll_fds).collect();
                     let counted = abilities.count_lost;
-                    return Ok(Session { cpus, poll, kernel_faults, counted, said: Lost::default() });
+                    return Ok(Session { cpus, poll, kernel_faults, counted, reported: Lost::default() });
                 }
                 Err(OpenError::Buffer(e)) if over_limit(&e) => refused = no_memory(&e),
                 Err(OpenError::Buffer(e) | OpenError::Event(e)) => return Err(e),
@@ -96,23 +97,23 @@ impl Session {
         Err(refused)
     }
 
-    /// Waits until a buffer wants to be drained or `end` is readable, at most `timeout_ms`.
+    /// Waits until a buffer is half full or `end` is readable, at most `timeout_ms`.
     pub fn wait(&mut self, timeout_ms: i32, end: Option<BorrowedFd<'_>>) {
         self.poll.extend(end.map(poll_fd));
-        // SAFETY: the array is ours and its length is given.
+        // SAFETY: `poll` is a live array of the given length.
         unsafe { libc::poll(self.poll.as_mut_ptr(), self.poll.len() as libc::nfds_t, timeout_ms) };
         if end.is_some() {
             self.poll.pop();
         }
-        // An event whose threads are all gone says POLLHUP for ever.
+        // An event whose threads have all ended reports POLLHUP at every poll.
         self.poll.retain(|p| p.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) == 0);
     }
 
     /// Appends all records written so far; each buffer in time order, buffers one after the other.
     pub fn drain(&mut self, out: &mut Vec<PerfRecord>) {
         for cpu in &mut self.cpus {
-            drain_ring(&mut cpu.samples, Source::Timer, &mut self.said.samples, out);
-            drain_ring(&mut cpu.faults, Source::Faults, &mut self.said.faults, out);
+            drain_ring(&mut cpu.samples, Source::Timer, &mut self.reported.samples, out);
+            drain_ring(&mut cpu.faults, Source::Faults, &mut self.reported.faults, out);
         }
     }
 
@@ -121,10 +122,10 @@ impl Session {
         self.cpus.iter().map(|c| c.faults.size()).min().unwrap_or(0)
     }
 
-    /// What the kernel has dropped so far.
+    /// Records that the kernel has dropped so far.
     pub fn lost(&self) -> Lost {
         if !self.counted {
-            return self.said;
+            return self.reported;
         }
         let mut lost = Lost::default();
         for cpu in &self.cpus {
@@ -163,7 +164,7 @@ fn drain_ring(ring: &mut Ring, source: Source, lost: &mut u64, out: &mut Vec<Per
     });
 }
 
-/// Which step was refused: the buffer may be had smaller, the event not.
+/// Which step was refused: a refused buffer may be accepted when smaller, a refused event never.
 enum OpenError {
     Event(io::Error),
     Buffer(io::Error),
@@ -179,7 +180,7 @@ fn open_all(
     for &cpu in online {
         match PerCpu::open(pid, cpu as i32, request, pages) {
             Ok(cpu) => cpus.push(cpu),
-            // Taken offline since the list was read.
+            // The CPU went offline after the list was read.
             Err(OpenError::Event(e)) if e.raw_os_error() == Some(libc::ENODEV) && !cpus.is_empty() => {}
             Err(e) => return Err(e),
         }
@@ -197,7 +198,7 @@ impl PerCpu {
         let samples = Ring::map_exactly(&sideband, pages.0).map_err(OpenError::Buffer)?;
         let timer = request.period_ns.map(|period| open(attr::timer(period))).transpose()?;
         if let Some(timer) = &timer {
-            // SAFETY: both descriptors are open events of ours.
+            // SAFETY: both descriptors are open events.
             if unsafe { ioctls::SET_OUTPUT(timer.as_raw_fd(), sideband.as_raw_fd()) } != 0 {
                 return Err(OpenError::Event(io::Error::last_os_error()));
             }
@@ -207,7 +208,7 @@ impl PerCpu {
         Ok(PerCpu { samples, faults, sideband, timer, fault })
     }
 
-    /// Any event of a buffer wakes its poller; the timer stands for the sideband it shares one with.
+    /// Any event of a buffer wakes its poller; the timer shares a buffer with the sideband, so one of them is enough.
     fn poll_fds(&self) -> [libc::pollfd; 2] {
         [poll_fd(self.timer.as_ref().unwrap_or(&self.sideband).as_fd()), poll_fd(self.fault.as_fd())]
     }

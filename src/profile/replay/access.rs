@@ -9,7 +9,7 @@ use super::path::{Path, Stop};
 use super::state::State;
 use super::{Certainty, Outcome, Regs};
 
-/// Nothing is mapped below (vm.mmap_min_addr's default): a stand-in there is the end of a list.
+/// Nothing is mapped below (vm.mmap_min_addr's default): an expected address there is the end of a list.
 const NULL_PAGES: u64 = 64 << 10;
 
 /// What is known of an operand's address.
@@ -24,11 +24,11 @@ enum Address {
     Lost {
         vsib: bool,
     },
-    /// A string instruction that moves nothing.
+    /// A string instruction with a count of 0.
     Nothing,
 }
 
-/// Marks instructions whose accesses are already out; O(1) per instruction over all samples.
+/// Marks instructions whose accesses are already listed; O(1) per instruction over all samples.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     stamp: Vec<u32>,
@@ -95,7 +95,7 @@ fn address_behind(inst: &Inst, mem: &Mem, pre: &State, post: &State, regs: &Regs
     }
 }
 
-/// The address of an operand of an instruction still to come.
+/// The address of an operand of an instruction that is not executed yet.
 fn address_ahead(inst: &Inst, mem: &Mem, pre: &State, regs: &Regs) -> Address {
     if mem.kind == MemKind::Str
         && let (Effect::Str { rep: true, .. }, Some(0)) = (inst.effect, pre.full(RCX))
@@ -108,11 +108,11 @@ fn address_ahead(inst: &Inst, mem: &Mem, pre: &State, regs: &Regs) -> Address {
 /// The access that waited.
 struct Waiting {
     outcome: Outcome,
-    /// The access that gets the time: an instruction's operand.
+    /// The access that is charged with the time.
     carrier: Option<ReplayAccess>,
 }
 
-/// Everything the choice and the listing look at.
+/// The sample and its path.
 struct Scene<'a> {
     fun: &'a Decoded,
     path: &'a Path,
@@ -120,7 +120,7 @@ struct Scene<'a> {
     ip: u32,
 }
 
-/// Lists the accesses of `path` in `out` and says what became of the sample.
+/// Lists the accesses of `path` in `out`; returns the outcome of the sample.
 pub(super) fn collect(
     fun: &Decoded,
     path: &Path,
@@ -152,7 +152,7 @@ impl Scene<'_> {
         ReplayAccess { ip, addr, size: mem.size, write: mem.write, certainty, carries_cost: false, ahead }
     }
 
-    /// Each instruction of the path once: those behind on certain ground, those ahead, those of a guessed loop.
+    /// Lists each instruction of the path once: certain ones before the sample, those after it, those of a guessed loop.
     fn list(&self, marks: &mut Marks, out: &mut Vec<ReplayAccess>) {
         marks.reset(self.fun.insts.len());
         self.list_behind(0..self.path.loop_from, Certainty::Exact, marks, out);
@@ -203,8 +203,8 @@ impl Scene<'_> {
     }
 
     /// Finds the access that waited: because of skid the one just before the sampled instruction, else the nearest
-    /// before it. Pushes, pops and returns hit the first-level cache: they get the time only when they are
-    /// just before, or when there is nothing else.
+    /// before it. Pushes, pops and returns hit the first-level cache: they are charged only when they are
+    /// just before, or when there is no other access.
     fn waiting(&self, stop: Stop) -> Waiting {
         if let Some(w) = self.running_string() {
             return w;
@@ -227,7 +227,8 @@ impl Scene<'_> {
         Waiting { outcome: if ambiguous { Outcome::Unresolved } else { Outcome::NoAccess }, carrier: None }
     }
 
-    /// A repeated string instruction is interrupted between elements with IP still at it: it is the one that waits.
+    /// A repeated string instruction is interrupted between elements with IP still at the instruction, so it is the one
+    /// that waits.
     fn running_string(&self) -> Option<Waiting> {
         let inst = self.inst(self.ip);
         let Effect::Str { rep: true, .. } = inst.effect else { return None };
@@ -261,8 +262,8 @@ impl Scene<'_> {
         }
     }
 
-    /// The address the same instruction is going to use next: certain where the branches ahead are decided,
-    /// otherwise a stand-in that only names the object.
+    /// The address that the same instruction uses next: exact where the branches ahead are decided, otherwise an expected
+    /// address that only names the object.
     fn next_iteration(&self, k: usize, mem: &Mem) -> Option<ReplayAccess> {
         let idx = self.path.steps[k];
         if let Some((_, pre)) = self.path.ahead.iter().find(|(i, _)| *i == idx)
@@ -270,7 +271,7 @@ impl Scene<'_> {
         {
             return Some(self.made(idx, mem, a, Certainty::Exact, true));
         }
-        let addr = self.round_the_loop(k, mem).or_else(|| self.chased(k, mem))?;
+        let addr = self.in_next_iteration(k, mem).or_else(|| self.in_next_element(k, mem))?;
         if addr < NULL_PAGES {
             return None;
         }
@@ -279,7 +280,7 @@ impl Scene<'_> {
 
     /// Evaluates the path's own instructions from the sampled registers, as if the loop went the same way again.
     /// None where a branch is known to go another way.
-    fn round_the_loop(&self, k: usize, mem: &Mem) -> Option<u64> {
+    fn in_next_iteration(&self, k: usize, mem: &Mem) -> Option<u64> {
         let steps = &self.path.steps;
         if steps.last() != Some(&self.ip) {
             return None;
@@ -305,15 +306,16 @@ impl Scene<'_> {
         }
     }
 
-    /// `mov rax,[rax+d]` in a loop that does not load rax from elsewhere: what it loaded is the next element.
-    fn chased(&self, k: usize, mem: &Mem) -> Option<u64> {
+    /// `mov rax,[rax+d]` in a loop that does not load rax from elsewhere: the loaded value is the address of the next
+    /// element.
+    fn in_next_element(&self, k: usize, mem: &Mem) -> Option<u64> {
         let idx = self.path.steps[k];
         let inst = self.inst(idx);
         let bit = 1u16.checked_shl(u32::from(mem.base))?;
         if inst.written & bit == 0 || mem.index != NO_REG || !self.fun.in_loop(idx) {
             return None;
         }
-        // Back to where the block starts: a load of the base there makes it somebody else's pointer.
+        // A load of the base register earlier in the block means that the instruction does not follow its own pointer.
         let mut older = &self.path.steps[k..];
         while let Some((&s, rest)) = older.split_first() {
             let before = self.inst(s);

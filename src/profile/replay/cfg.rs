@@ -1,7 +1,7 @@
-//! A decoded function: instructions, operands and who can come before whom; and the bounded cache of them.
+//! A decoded function: instructions, operands and the predecessors of each; and a bounded cache of decoded functions.
 //!
 //! Refuses functions above [`MAX_FUNCTION_BYTES`] and bytes that do not decode at the sampled address. Targets
-//! of indirect jumps are not known; an instruction nobody is seen to reach simply has no predecessor.
+//! of indirect jumps are not known; an instruction without a known way in has no predecessor.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(super) enum Pred {
 }
 
 impl Decoded {
-    /// Decodes a whole function by linear sweep; bytes that are no instruction are skipped one by one.
+    /// Decodes a whole function by linear sweep; bytes that are not an instruction are skipped one by one.
     pub(super) fn new(f: &Function<'_>) -> Decoded {
         let mut decoder = Decoder::with_ip(64, f.code, f.start, DecoderOptions::NONE);
         let mut factory = InstructionInfoFactory::new();
@@ -117,7 +117,7 @@ impl Decoded {
         fall.into_iter().chain(jumps.map(|&(_, s)| Pred::From { inst: s, taken: true }))
     }
 
-    /// Whether a backward branch spans the instruction: it may be executed again soon.
+    /// Whether a backward branch spans the instruction, so that it may be executed again.
     pub(super) fn in_loop(&self, inst: u32) -> bool {
         self.branches.iter().take_while(|&&(t, _)| t <= inst).any(|&(_, s)| s >= inst)
     }

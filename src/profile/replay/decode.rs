@@ -145,7 +145,7 @@ fn string_element(i: &Instruction) -> Option<u8> {
 fn string_effect(i: &Instruction, elem: u8) -> Effect {
     use Mnemonic as M;
     let rep = i.has_rep_prefix() || i.has_repne_prefix();
-    // A 32-bit address size or a compare with early exit is rare enough to only lose the registers.
+    // A 32-bit address size and a compare with early exit are rare: their registers are only marked as written.
     let wide = !(0..i.op_count()).any(|k| matches!(i.op_kind(k), OpKind::MemoryESEDI | OpKind::MemorySegESI));
     let (src, dst) = match i.mnemonic() {
         M::Movsb | M::Movsw | M::Movsd | M::Movsq => (true, true),
@@ -224,14 +224,14 @@ fn binary(m: Mnemonic, dst: Reg, width: u8, src: Src) -> Effect {
         Mnemonic::Sar => Binary::Sar,
         _ => return Effect::Opaque,
     };
-    // A shift by cl is left alone: sources of shifts are always constants here.
+    // A shift by cl is not evaluated: shifts have constant sources here.
     if matches!(op, Binary::Shr | Binary::Sar) && src != NO_REG {
         return Effect::Opaque;
     }
     Effect::Binary { op, dst, src, imm, width }
 }
 
-/// Instructions whose register operands are not written out.
+/// Instructions with implicit register operands.
 fn implicit_effect(i: &Instruction) -> Option<Effect> {
     use Mnemonic as M;
     let extend = |to, from| Effect::Extend { dst: RAX, to, src: RAX, from, signed: true };

@@ -1,7 +1,7 @@
-//! Arithmetic flags: what an instruction leaves in them and what a condition needs.
+//! Arithmetic flags: what an instruction leaves in them and which of them a condition needs.
 //!
-//! Sampled flags decide which way a path came: they discard a branch whose condition they contradict, and the
-//! flags a candidate path would have left must be the sampled ones.
+//! The sampled flags tell paths apart: they contradict the condition of a branch that was not taken, and the flags that a
+//! candidate path leaves must be the sampled ones.
 
 use iced_x86::RflagsBits;
 

@@ -26,16 +26,16 @@ pub(super) enum Flow {
     /// The target when condition `cc` (the encoding's 0..15) holds, else the next instruction.
     /// `cc` is None for `loop` and `jrcxz`, whose condition is not in the flags.
     Cond { cc: Option<u8>, target: Option<u32> },
-    /// Comes back to the next instruction after code unknown here: calls and system calls.
+    /// The next instruction, after code outside the function: calls and system calls.
     Call,
-    /// Never goes to a known place: ret, indirect jump, ud2.
+    /// The target is not known, or there is none: ret, indirect jump, ud2.
     End,
 }
 
 /// What happens to registers, where it can be evaluated or undone. Widths are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Nothing that is known beyond [`Inst::written`].
+    /// Unknown, except for [`Inst::written`].
     Opaque,
     /// `dst = base + index * scale + disp`, cut to the width: mov, lea, add, sub, inc, dec, neg, not, push,
     /// pop, leave, shl and imul by a constant. `base` is used only when there are two different registers.

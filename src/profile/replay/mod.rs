@@ -1,14 +1,14 @@
 //! From a register sample to memory accesses: the block replay of the `timer` sampler.
 //!
-//! A sample is the register file at one instruction boundary. Going back from there, instructions are undone;
-//! going on, they are evaluated; every memory operand whose registers are known on the way gives an access with its
-//! address. Because of skid the instruction just before the sampled one is the one that waited: it, or the
-//! nearest access before it, gets the sample's time.
+//! A sample is the register file at one instruction boundary. Backwards from there, instructions are undone;
+//! forwards, they are evaluated. Every memory operand whose registers are known gives an access with its address.
+//! Because of skid the instruction just before the sampled one is the one that waited: it, or the nearest access before
+//! it, is charged with the sample's time.
 //!
 //! The caller provides user-mode registers and, through [`CodeSource`], the code they belong to: bytes as
 //! executed, at run-time addresses, whole functions. Refused (and counted in [`Outcome`]): code that cannot be
-//! read or decoded, functions above 512 KiB, guesses. Gathers give only the object, thread-local accesses
-//! need `fs_base`.
+//! read or decoded, functions above 512 KiB, and paths that the sample does not determine. Gathers give only the object;
+//! thread-local accesses need `fs_base`.
 //!
 //! `inst` describes one instruction, `decode` lowers to it, `cfg` keeps decoded functions, `state`, `eval` and `flags`
 //! know what one instruction does, `path` finds the instructions executed around the sample, `access` lists the accesses
@@ -58,23 +58,23 @@ pub struct ReplayAccess {
     pub size: u8,
     /// Store or read-modify-write.
     pub write: bool,
-    /// How sure.
+    /// How the address was found.
     pub certainty: Certainty,
-    /// This one waited: it gets the sample's time. At most one per sample.
+    /// This access waited: it is charged with the sample's time. At most one per sample.
     pub carries_cost: bool,
-    /// Executed after the sample. With `carries_cost`: the address of the access that waited is lost, this is the
-    /// next one of the same instruction.
+    /// Executed after the sample. With `carries_cost`: the address of the access that waited is lost, and this is
+    /// the next access of the same instruction.
     pub ahead: bool,
 }
 
-/// What became of a sample; for the shares of the report.
+/// Result of the replay of a sample; the report counts each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The waiting access is among the accesses, with an address.
     Resolved,
     /// No instruction on the path accesses memory.
     NoAccess,
-    /// The waiting access is behind several possible ways, or its address registers are lost.
+    /// The waiting access lies before a merge of several possible paths, or its address registers are lost.
     Unresolved,
     /// The waiting access is a gather or scatter: object only.
     Vsib,

@@ -1,8 +1,8 @@
-//! The way back from the sampled instruction, and the way on.
+//! The path of instructions before the sampled one, and after it.
 //!
 //! Backwards only certain steps are taken: a single predecessor, or the only one of several that neither the
-//! sampled flags nor the sampled registers contradict. Every step carries the register knowledge back with it, so
-//! a wrong way usually betrays itself: a loop's entry says "counter = 0" or leaves other flags than the sample has.
+//! sampled flags nor the sampled registers contradict. Every step carries the register knowledge back, so a wrong path
+//! usually ends in a contradiction: a loop's entry sets the counter to 0 or leaves other flags than the sample has.
 
 use super::cfg::{Decoded, Pred};
 use super::eval;
@@ -10,51 +10,51 @@ use super::flags::{self, Flags};
 use super::inst::{Flow, Inst};
 use super::state::{Contradiction, State};
 
-/// Instructions looked back at most; unrolled vector loop bodies are up to about 100.
+/// Most instructions before the sampled one; unrolled vector loop bodies are up to about 100.
 const MAX_BACK: usize = 128;
-/// Instructions tried along each way into a merge, by how many trials are still inside: loop bodies outside, the
-/// next few blocks inside.
+/// Instructions tried along each way into a merge, by how many trials may still be nested: loop bodies in the outer
+/// trial, the next few blocks in a nested one.
 const MAX_TRIAL: [usize; 2] = [24, 96];
 /// Merges resolved inside a trial.
 const TRIAL_DEPTH: u8 = 1;
-/// Ways into one instruction that are compared; more is a shared exit or a dispatcher.
+/// Ways into one instruction that are compared; an instruction with more is a shared exit or a dispatcher.
 const MAX_WAYS: usize = 8;
 /// Arithmetic flags that must agree before the agreement counts as evidence: one flag alone agrees by chance.
 const EVIDENCE_FLAGS: u32 = 4;
 /// Branches whose flags are still to be found.
 const MAX_PENDING: usize = 4;
-/// Steps of a whole search, trials included: about 10 us at worst, in code that is all merges.
+/// Steps of a whole search, trials included: about 10 us at most, in code where every block has several predecessors.
 const MAX_WORK: u32 = 500;
-/// Instructions before a loop's entry that are looked at to see that it is one.
+/// Instructions searched before a supposed loop entry.
 const MAX_ENTRY: usize = 96;
 /// Instructions evaluated from the sampled one on.
 const MAX_AHEAD: usize = 64;
 
-/// Why the way back ends.
+/// Why the path backwards ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The sampled instruction itself: once round a loop.
+    /// The sampled instruction itself: one whole iteration of a loop.
     Loop,
     /// An instruction already on the path: an inner loop.
     Repeat,
-    /// A call, the function's start, or nobody known to come here.
+    /// A call, the function's start, or an instruction without a known predecessor.
     Outside,
-    /// Several ways remain.
+    /// Several ways into the instruction remain possible.
     Merge,
-    /// Far enough.
+    /// The limit of instructions or of work.
     Limit,
     /// The path contradicts the sample.
     Wrong,
 }
 
-/// What the flags say along the way back.
+/// Knowledge of the flags along the path backwards.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tracker {
     /// Sampled flags not yet overwritten, seen backwards.
     known: u16,
     pending: [(u8, bool); MAX_PENDING],
     pending_len: u8,
-    /// Flag results that came out as sampled.
+    /// Instructions whose computed flags agree with the sampled ones.
     evidence: u8,
 }
 
@@ -79,11 +79,11 @@ struct Walk<'a> {
     tracker: Tracker,
     /// Steps left of [`MAX_WORK`].
     work: u32,
-    /// The only way into the merge just given up that came back to the sampled instruction.
+    /// The only way into the last undecided merge that leads back to the sampled instruction.
     looping: Option<Pred>,
 }
 
-/// Finds the way back and on, and fills the register knowledge along it.
+/// Finds the path before and after the sampled instruction, and the register knowledge along it.
 pub(super) fn find(fun: &Decoded, ip: u32, gpr: &[u64; 16], rflags: u64, path: &mut Path) -> Stop {
     path.steps.clear();
     path.states.clear();
@@ -110,7 +110,7 @@ impl Walk<'_> {
         self.path.loop_from = self.path.steps.len();
         match stop {
             Stop::Wrong => {
-                // The hidden way in is at some block start between the contradiction and the sample.
+                // An unknown way in must be at a block start between the contradiction and the sample.
                 while self.path.steps.last().is_some_and(|&s| !self.fun.insts[s as usize].leader) {
                     self.pop();
                 }
@@ -122,7 +122,7 @@ impl Walk<'_> {
         }
     }
 
-    /// At a merge that nothing decides: goes on along the only way that comes back to the sampled instruction.
+    /// At an undecided merge: follows the only way that leads back to the sampled instruction.
     fn guess_loop(&mut self) -> Stop {
         if let Some(Pred::From { inst, taken }) = self.looping
             && self.step(inst, taken).is_ok()
@@ -200,8 +200,8 @@ impl Walk<'_> {
         }
     }
 
-    /// A back-edge whose flags came out exactly as sampled, against ways that show nothing of the kind, is taken: bodies
-    /// run more often than entries. Otherwise the merge stays one.
+    /// Takes a back-edge whose computed flags agree with the sampled ones, when no other way has such evidence: loop bodies
+    /// run more often than their entries. Otherwise the merge stays undecided.
     fn undecided(&mut self, left: &[Trial]) -> Result<Pred, Stop> {
         let mut confirmed = left.iter().filter(|t| t.evidence);
         if let (Some(t), None) = (confirmed.next(), confirmed.next())
@@ -218,7 +218,7 @@ impl Walk<'_> {
     }
 
     /// Whether `way` into the current merge comes from outside the loop: the sampled instruction cannot have led to it
-    /// except through the merge. Without this two branches of one loop body would pass for loop and entry.
+    /// except through the merge. Without this check two branches of one loop body would be taken for loop and entry.
     fn enters(&self, way: Pred) -> bool {
         let merge = self.path.steps.last().copied().unwrap_or(self.ip);
         let mut seen = [0u32; MAX_ENTRY];
@@ -244,7 +244,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Walks `way` and up to `more` instructions in all, and comes back. None when it contradicts the sample.
+    /// Follows `way` for up to `more` instructions and restores the path. None when the way contradicts the sample.
     fn trial(&mut self, way: Pred, more: usize, depth: u8) -> Option<Trial> {
         let Pred::From { inst, taken } = way else {
             return Some(Trial { way, stop: Stop::Outside, evidence: false });
@@ -272,7 +272,7 @@ impl Walk<'_> {
         self.path.states.pop();
     }
 
-    /// Goes back over one instruction. On a contradiction nothing has changed.
+    /// Prepends one instruction to the path. A contradiction leaves the path unchanged.
     fn step(&mut self, idx: u32, taken: bool) -> Result<(), Contradiction> {
         self.work = self.work.saturating_sub(1);
         let inst = &self.fun.insts[idx as usize];
@@ -329,8 +329,8 @@ impl Walk<'_> {
     }
 }
 
-/// Evaluates forwards from the path's start and backwards again until nothing is added. A contradiction
-/// here only stops the filling: what is known stays true for the path.
+/// Evaluates forwards from the path's start and backwards again until no knowledge is added. A contradiction only stops
+/// this: the knowledge so far stays valid for the path.
 fn fill(fun: &Decoded, path: &mut Path, rflags: u64) {
     const PASSES: usize = 2;
     let inst = |k: usize| &fun.insts[path.steps[k] as usize];
@@ -359,7 +359,7 @@ fn fill(fun: &Decoded, path: &mut Path, rflags: u64) {
     }
 }
 
-/// Goes on from the sampled instruction as far as branches can be decided, at most once round a loop.
+/// Evaluates from the sampled instruction as far as branches can be decided, at most one iteration of a loop.
 fn look_ahead(fun: &Decoded, ip: u32, rflags: u64, path: &mut Path) {
     path.ahead.clear();
     let mut state = path.states[0];
