@@ -69,16 +69,10 @@ fn program() -> Space {
 
 /// Real programs and libraries, at the addresses they have here.
 fn map_own_modules(s: &mut Space) {
-    for line in std::fs::read_to_string("/proc/self/maps").unwrap_or_default().lines() {
-        let f: Vec<&str> = line.split_whitespace().collect();
-        let hex = |t: &str| u64::from_str_radix(t, 16).unwrap_or(0);
-        if let [range, rights, offset, _, _, path] = f[..]
-            && let Some((low, high)) = range.split_once('-')
-            && path.starts_with('/')
-        {
-            let prot = if rights.contains('x') { 5 } else { 3 };
-            s.mmap(0, PID, hex(low), hex(high) - hex(low), hex(offset), prot, path);
-        }
+    let text = numamma_kernel::maps::read_own();
+    for m in numamma_kernel::maps::parse(&text).filter(|m| m.path.starts_with('/')) {
+        let prot = if m.prot & libc::PROT_EXEC != 0 { 5 } else { 3 };
+        s.mmap(0, PID, m.start as u64, (m.end - m.start) as u64, m.offset as u64, prot, m.path);
     }
 }
 

@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use numamma_kernel::lists::parse_list;
 use serde::Serialize;
-
-use super::parse_list;
 
 /// All caches of the same level, kind, size and number of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -11,9 +11,9 @@ use super::model::{
 use super::partial_matrix::PartialMatrix;
 
 /// Largest number of nodes: Linux numbers at most 1,024 (CONFIG_NODES_SHIFT = 10).
-pub const MOST_NODES: usize = 1024;
+pub const MOST_NODES: usize = numamma_kernel::policy::MAX_NODES;
 /// Largest number of CPUs: the largest CONFIG_NR_CPUS of the kernel's x86 and arm64 configurations.
-pub const MOST_CPUS: usize = 8192;
+pub const MOST_CPUS: usize = numamma_kernel::affinity::MAX_CPUS;
 
 /// A node as described.
 #[derive(Debug, Clone, PartialEq, Eq)]

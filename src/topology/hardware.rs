@@ -5,13 +5,15 @@
 use std::fs;
 use std::path::Path;
 
+use numamma_kernel::lists::parse_list;
+use numamma_kernel::thp;
 use serde::Serialize;
 
 use super::cpus::{Cache, Cpus};
 use super::measure::Measured;
 use super::model::{Model, Source};
 use super::partial_matrix::PartialMatrix;
-use super::{Topology, hmat, parse_list, xml};
+use super::{Topology, hmat, xml};
 
 /// SLIT distance of a node to itself (ACPI specification, System Locality Information Table).
 const LOCAL_DISTANCE: f64 = 10.0;
@@ -153,7 +155,7 @@ impl Hardware {
             cpus,
             numa_factor: numa_factor(&topology),
             page_size,
-            thp: bracketed(&read("kernel/mm/transparent_hugepage/enabled")),
+            thp: thp::chosen(&read("kernel/mm/transparent_hugepage/enabled")).unwrap_or("unknown").to_owned(),
             thp_size: read("kernel/mm/transparent_hugepage/hpage_pmd_size").trim().parse().ok(),
             huge_pages: huge_pages(&sys.join("kernel/mm/hugepages")),
             topology,
@@ -214,12 +216,6 @@ fn links(topology: &Topology) -> Vec<(u32, u32)> {
 fn numa_factor(topology: &Topology) -> f64 {
     let largest = topology.nodes.iter().flat_map(|n| &n.distances).copied().max();
     largest.map_or(1.0, |d| f64::from(d) / LOCAL_DISTANCE)
-}
-
-/// The bracketed word of a sysfs choice such as `always [madvise] never`.
-fn bracketed(text: &str) -> String {
-    let word = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
-    word.unwrap_or("unknown").to_owned()
 }
 
 fn huge_pages(dir: &Path) -> Vec<HugePages> {

@@ -7,6 +7,8 @@
 use std::fs;
 use std::path::Path;
 
+use numamma_kernel::lists::parse_list;
+use numamma_kernel::meminfo;
 use serde::{Deserialize, Serialize};
 
 pub mod cpus;
@@ -73,7 +75,7 @@ impl Topology {
 
     fn single_node() -> Topology {
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_else(|_| "0".into());
-        let memory = mem_total(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
+        let memory = mem_total(&meminfo::read());
         Topology { nodes: vec![Node { id: 0, cpus: parse_list(online.trim()), memory, distances: vec![10] }] }
     }
 
@@ -103,21 +105,6 @@ impl Topology {
     }
 }
 
-/// The numbers of a list such as `0-3,5`; parts that cannot be parsed are skipped.
-pub fn parse_list(text: &str) -> Vec<u32> {
-    text.split(',')
-        .filter_map(|part| {
-            let (a, b) = part.split_once('-').unwrap_or((part, part));
-            Some(a.trim().parse::<u32>().ok()?..=b.trim().parse::<u32>().ok()?)
-        })
-        .flatten()
-        .collect()
-}
-
 fn mem_total(meminfo: &str) -> u64 {
-    meminfo
-        .lines()
-        .find(|l| l.contains("MemTotal"))
-        .and_then(|l| l.split_whitespace().rev().nth(1)?.parse::<u64>().ok())
-        .map_or(0, |kib| kib * 1024)
+    meminfo::field(meminfo, "MemTotal:").unwrap_or(0)
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use super::hardware::{Hardware, HugePages};
 use super::model::Source;
-use super::parse_list;
 
 fn put(root: &Path, file: &str, text: &str) {
     let path = root.join(file);
@@ -182,11 +181,4 @@ fn missing_files_leave_facts_unknown() {
     fs::remove_file(root.join("devices/system/node/node1/distance")).expect("it was written");
     let text = crate::report::machine::render(&Hardware::from_sysfs(&root, 4096));
     assert!(text.contains("        1    ?    ?    ?    ?\n"), "{text}");
-}
-
-#[test]
-fn lists_of_numbers() {
-    assert_eq!(parse_list("0-3,5"), [0, 1, 2, 3, 5]);
-    assert_eq!(parse_list(""), [0u32; 0]);
-    assert_eq!(parse_list("7,x,9"), [7, 9]);
 }

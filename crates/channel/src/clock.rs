@@ -7,6 +7,8 @@
 
 use core::arch::x86_64::{__cpuid, _mm_lfence, _rdtsc};
 
+use numamma_kernel::clock::monotonic_ns;
+
 use crate::layout::{CLOCK_MONOTONIC, CLOCK_TSC};
 
 /// CPUID leaf and EDX bit of an invariant TSC (Intel SDM vol. 3B 18.17.1, AMD APM vol. 3 E.4.6).
@@ -39,14 +41,6 @@ pub fn now_after_loads(clock: u32) -> u64 {
     // SAFETY: every x86_64 has lfence.
     unsafe { _mm_lfence() };
     now(clock)
-}
-
-/// CLOCK_MONOTONIC.
-pub fn monotonic_ns() -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is writable; this clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut t) };
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 /// One moment on both clocks.

@@ -6,7 +6,7 @@
 
 use core::cell::Cell;
 
-use crate::sys;
+use numamma_kernel::{maps, sys};
 
 /// The stack of one thread, addresses in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,14 +70,13 @@ pub fn thread_pointer() -> usize {
 #[inline(never)]
 fn look_up(sp: usize) {
     let _errno = crate::errno::Saved::now();
-    let found = mapping_of(sp).map(|mapping| {
+    let found = maps::own_range_of(sp).map(|(low, high)| {
         if sys::pid() == sys::tid() {
-            return Bounds { low: mapping.high.saturating_sub(main_stack_limit()).min(mapping.low), ..mapping };
+            return Bounds { low: high.saturating_sub(main_stack_limit()).min(low), high };
         }
         // The mapping may have merged with another one above; the thread control block ends the stack.
         let tp = thread_pointer();
-        let high = if (sp..mapping.high).contains(&tp) { tp } else { mapping.high };
-        Bounds { low: mapping.low, high }
+        Bounds { low, high: if (sp..high).contains(&tp) { tp } else { high } }
     });
     set(found.unwrap_or(Bounds { low: UNKNOWN, high: UNKNOWN }));
 }
@@ -87,50 +86,6 @@ fn main_stack_limit() -> usize {
     // SAFETY: `limit` is writable.
     let rc = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) };
     if rc == 0 && limit.rlim_cur != libc::RLIM_INFINITY { limit.rlim_cur as usize } else { UNLIMITED_STACK }
-}
-
-/// The mapping that holds `address`, read from /proc/self/maps.
-pub fn mapping_of(address: usize) -> Option<Bounds> {
-    let fd = sys::open(c"/proc/self/maps", libc::O_RDONLY)?;
-    let mut parser = Parser::default();
-    let mut buffer = [0_u8; 1024];
-    let mut found = None;
-    while let Some(n @ 1..) = sys::read(fd, &mut buffer) {
-        found = buffer[..n].iter().find_map(|&byte| parser.feed(byte).filter(|m| (m.low..m.high).contains(&address)));
-        if found.is_some() {
-            break;
-        }
-    }
-    sys::close(fd);
-    found
-}
-
-/// Reads `low-high ...` at the start of each line, byte by byte.
-#[derive(Default)]
-struct Parser {
-    field: u8,
-    low: usize,
-    high: usize,
-}
-
-impl Parser {
-    fn feed(&mut self, byte: u8) -> Option<Bounds> {
-        match (self.field, byte) {
-            (_, b'\n') => *self = Parser::default(),
-            (0, b'-') => self.field = 1,
-            (1, b' ') => {
-                self.field = 2;
-                return Some(Bounds { low: self.low, high: self.high });
-            }
-            (0 | 1, _) => {
-                let digit = (byte as char).to_digit(16).unwrap_or(0) as usize;
-                let number = if self.field == 0 { &mut self.low } else { &mut self.high };
-                *number = (*number << 4) | digit;
-            }
-            _ => {}
-        }
-        None
-    }
 }
 
 #[cfg(test)]
@@ -151,13 +106,5 @@ mod tests {
     fn main_thread_stack_reaches_its_limit() {
         let limit = main_stack_limit();
         assert!(limit >= 64 << 10);
-    }
-
-    #[test]
-    fn parser_reads_two_lines() {
-        let mut parser = Parser::default();
-        let text = b"00400000-00452000 r-xp 00000000 08:02 1-2 /a-b c\n7ffd-7fff rw-p 0\n";
-        let all: Vec<Bounds> = text.iter().filter_map(|&b| parser.feed(b)).collect();
-        assert_eq!(all, [Bounds { low: 0x400000, high: 0x452000 }, Bounds { low: 0x7ffd, high: 0x7fff }]);
     }
 }

@@ -15,6 +15,7 @@
 //! | [`pages`] | move_pages(2), mincore(2), madvise(2) on resident and future pages |
 //! | [`affinity`], [`futex`], [`clock`] | CPUs of a thread; waiting; time |
 //! | [`maps`], [`smaps`], [`pagemap`] | /proc/PID/{maps,smaps,pagemap} |
+//! | [`lists`], [`thp`] | lists of CPUs and nodes; the setting of transparent huge pages |
 //! | [`cgroup`], [`meminfo`], [`zoneinfo`] | available memory of the process, the machine and its nodes |
 
 pub mod affinity;
@@ -22,6 +23,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod errno;
 pub mod futex;
+pub mod lists;
 pub mod mappings;
 pub mod maps;
 pub mod meminfo;
@@ -30,6 +32,7 @@ pub mod pages;
 pub mod policy;
 pub mod smaps;
 pub mod sys;
+pub mod thp;
 pub mod zoneinfo;
 
 /// The result of a system call that returns 0 on success: `Err(errno)` otherwise.

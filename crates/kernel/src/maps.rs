@@ -9,6 +9,8 @@ use core::ffi::c_int;
 use std::fs::{self, File};
 use std::io::Read as _;
 
+use crate::sys;
+
 /// One mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mapping<'a> {
@@ -65,6 +67,53 @@ pub fn read_own() -> Vec<u8> {
     fs::read("/proc/self/maps").unwrap_or_default()
 }
 
+/// Start and end of the calling process's mapping that holds `address`, without allocating and without libc's `open` and
+/// `read`; `None` when there is none or the file cannot be read.
+pub fn own_range_of(address: usize) -> Option<(usize, usize)> {
+    let fd = sys::open(c"/proc/self/maps", libc::O_RDONLY)?;
+    let (mut ranges, mut buffer, mut found) = (Ranges::LINE_START, [0_u8; 1024], None);
+    while let Some(got @ 1..) = sys::read(fd, &mut buffer) {
+        let holds = |&(start, end): &(usize, usize)| (start..end).contains(&address);
+        found = buffer.iter().take(got).find_map(|&byte| ranges.feed(byte).filter(holds));
+        if found.is_some() {
+            break;
+        }
+    }
+    sys::close(fd);
+    found
+}
+
+/// Reads the first word of each line from a text that comes in pieces.
+struct Ranges {
+    word: [u8; Ranges::LONGEST],
+    len: usize,
+    /// The word of this line is complete.
+    behind: bool,
+}
+
+impl Ranges {
+    /// Two addresses of 16 digits and what is between them.
+    const LONGEST: usize = 33;
+    const LINE_START: Ranges = Ranges { word: [0; Ranges::LONGEST], len: 0, behind: false };
+
+    fn feed(&mut self, byte: u8) -> Option<(usize, usize)> {
+        match byte {
+            b'\n' => *self = Ranges::LINE_START,
+            _ if self.behind => {}
+            b' ' => {
+                self.behind = true;
+                return range(core::str::from_utf8(self.word.get(..self.len)?).ok()?);
+            }
+            _ => {
+                if let Some(place) = self.word.get_mut(self.len) {
+                    (*place, self.len) = (byte, self.len + 1);
+                }
+            }
+        }
+        None
+    }
+}
+
 /// Number of mappings of the calling process, without allocating; 0 when the file cannot be read.
 pub fn count_own() -> u64 {
     let Ok(mut file) = File::open("/proc/self/maps") else { return 0 };
@@ -107,5 +156,16 @@ mod tests {
         let text = read_own();
         assert!(parse(&text).any(|m| m.contains(&raw const local as usize) && m.prot & libc::PROT_WRITE != 0));
         assert!(count_own() > 5);
+        let found = parse(&text).find(|m| m.contains(&raw const local as usize)).unwrap();
+        assert_eq!(own_range_of(&raw const local as usize).map(|(_, end)| end), Some(found.end));
+        assert_eq!(own_range_of(0), None);
+    }
+
+    #[test]
+    fn ranges_of_a_text_in_pieces() {
+        let mut ranges = Ranges::LINE_START;
+        let text = b"00400000-00452000 r-xp 00000000 08:02 1-2 /a-b c\n7ffd-7fff rw-p 0\n";
+        let all: Vec<_> = text.iter().filter_map(|&b| ranges.feed(b)).collect();
+        assert_eq!(all, [(0x40_0000, 0x45_2000), (0x7ffd, 0x7fff)]);
     }
 }

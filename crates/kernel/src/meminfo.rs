@@ -1,4 +1,4 @@
-//! /proc/meminfo and files of the same form: memory of the machine, bytes.
+//! /proc/meminfo and /sys/devices/system/node/nodeN/meminfo: memory of the machine and of a node, bytes.
 
 use std::fs;
 
@@ -7,9 +7,11 @@ pub fn read() -> String {
     fs::read_to_string("/proc/meminfo").unwrap_or_default()
 }
 
-/// The field `name` (with its colon) in bytes.
+/// The field `name` (with its colon) in bytes, of the machine's text or of a node's, whose lines begin with `Node N `.
 pub fn field(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| kib(line.strip_prefix(name)?))
+    let of_machine =
+        |line: &'_ str| line.strip_prefix("Node ").and_then(|l| l.split_once(' ')).map_or(0, |(n, _)| n.len() + 6);
+    text.lines().find_map(|line| kib(line.get(of_machine(line)..)?.strip_prefix(name)?))
 }
 
 /// `  2048 kB` in bytes.
@@ -27,6 +29,11 @@ mod tests {
         assert_eq!(
             ["Hugepagesize:", "MemFree:", "HugePages_Total:"].map(|f| field(text, f)),
             [Some(2 << 20), None, None]
+        );
+        let node = "Node 12 MemTotal:       9 kB\nNode 12 MemFree: 2 kB\n";
+        assert_eq!(
+            (field(node, "MemFree:"), field(node, "MemTotal:"), field("Node ", "")),
+            (Some(2048), Some(9216), None)
         );
         assert!(field(&read(), "MemAvailable:").is_some());
     }

@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_void};
 
 /// Largest node number + 1 a mask can hold (CONFIG_NODES_SHIFT is at most 10).
-const MASK_NODES: usize = 1024;
+pub const MAX_NODES: usize = 1024;
 
 const MPOL_DEFAULT: c_int = 0;
 const MPOL_PREFERRED: c_int = 1;
@@ -33,8 +33,8 @@ pub enum Mode {
 }
 
 /// A node mask with `nodes`; larger numbers than a mask can hold are left out.
-fn mask_of(nodes: &[u32]) -> [u64; MASK_NODES / 64] {
-    let mut mask = [0; MASK_NODES / 64];
+fn mask_of(nodes: &[u32]) -> [u64; MAX_NODES / 64] {
+    let mut mask = [0; MAX_NODES / 64];
     for &node in nodes {
         if let Some(word) = mask.get_mut(node as usize / 64) {
             *word |= 1 << (node % 64);
@@ -61,27 +61,27 @@ pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bo
     let flags = if move_pages { MPOL_MF_MOVE } else { 0 };
     // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold.
     // The kernel uses one bit less than the length it is given.
-    crate::result(unsafe { libc::syscall(libc::SYS_mbind, start, len, mode, mask.as_ptr(), MASK_NODES + 1, flags) })
+    crate::result(unsafe { libc::syscall(libc::SYS_mbind, start, len, mode, mask.as_ptr(), MAX_NODES + 1, flags) })
 }
 
 /// The memory policy of a thread.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskPolicy {
     mode: c_int,
-    mask: [u64; MASK_NODES / 64],
+    mask: [u64; MAX_NODES / 64],
 }
 
 impl TaskPolicy {
     /// That of the calling thread; `None` when the kernel refuses to say (a seccomp filter).
     pub fn now() -> Option<TaskPolicy> {
-        let mut now = TaskPolicy { mode: 0, mask: [0; MASK_NODES / 64] };
+        let mut now = TaskPolicy { mode: 0, mask: [0; MAX_NODES / 64] };
         // SAFETY: both results are writable for their lengths; no address is passed.
         let rc = unsafe {
             libc::syscall(
                 libc::SYS_get_mempolicy,
                 &raw mut now.mode,
                 now.mask.as_mut_ptr(),
-                MASK_NODES,
+                MAX_NODES,
                 core::ptr::null::<c_void>(),
                 0,
             )
@@ -94,18 +94,23 @@ impl TaskPolicy {
     /// # Errors
     /// As set_mempolicy(2); EINVAL for a node number that no mask can hold.
     pub fn prefer(node: u32) -> Result<(), c_int> {
-        if node as usize >= MASK_NODES {
+        if node as usize >= MAX_NODES {
             return Err(libc::EINVAL);
         }
         TaskPolicy { mode: MPOL_PREFERRED, mask: mask_of(&[node]) }.set()
     }
 
-    /// Makes this the policy of the calling thread.
+    /// A policy that takes pages from `nodes` in turn.
+    pub fn interleave(nodes: &[u32]) -> TaskPolicy {
+        TaskPolicy { mode: MPOL_INTERLEAVE, mask: mask_of(nodes) }
+    }
+
+    /// Makes this the policy of the calling thread. Only a system call, so it may be called between fork and exec.
     ///
     /// # Errors
     /// As set_mempolicy(2).
     pub fn set(&self) -> Result<(), c_int> {
         // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold.
-        crate::result(unsafe { libc::syscall(libc::SYS_set_mempolicy, self.mode, self.mask.as_ptr(), MASK_NODES + 1) })
+        crate::result(unsafe { libc::syscall(libc::SYS_set_mempolicy, self.mode, self.mask.as_ptr(), MAX_NODES + 1) })
     }
 }

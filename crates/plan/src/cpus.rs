@@ -4,10 +4,12 @@
 
 use std::fmt;
 
+use numamma_kernel::affinity::MAX_CPUS;
+
 use crate::nodes;
 
-/// Largest CPU number a list may hold; Linux is built with at most 8,192 CPUs (CONFIG_NR_CPUS_RANGE_END).
-const MAX_CPU: u32 = 8191;
+/// Largest CPU number a list may hold.
+pub(crate) const MAX_CPU: u32 = MAX_CPUS as u32 - 1;
 
 /// Why a CPU list cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,10 @@
 use std::fs;
 use std::path::Path;
 
-use crate::nodes::{self, Available};
+use numamma_kernel::lists::{self, parse_list};
+use numamma_kernel::thp;
+
+use crate::nodes::Available;
 
 /// vm.max_map_count when it cannot be read: the kernel's DEFAULT_MAX_MAP_COUNT.
 const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
@@ -60,7 +63,7 @@ impl Machine {
     /// Reads a machine whose `/sys` and `/proc` are under `root`.
     pub fn read(root: &Path) -> Machine {
         let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-        let list = |path: &str| nodes_or_empty(&text(path));
+        let list = |path: &str| parse_list(&text(path));
         let dir = "sys/devices/system/node";
         let online = match list("sys/devices/system/cpu/online") {
             empty if empty.is_empty() => vec![0],
@@ -68,7 +71,7 @@ impl Machine {
         };
         let node = |id: u32| Node { id, cpus: list(&format!("{dir}/node{id}/cpulist")) };
         let status = text("proc/self/status");
-        let allowed = allowed_nodes(&status);
+        let allowed = lists::allowed_nodes(&status).unwrap_or_default();
         let mut memory_nodes: Vec<Node> = list(&format!("{dir}/has_memory")).into_iter().map(node).collect();
         if memory_nodes.is_empty() {
             // A kernel without NUMA support: everything is node 0.
@@ -87,7 +90,7 @@ impl Machine {
             let column = numbers.iter().position(|n| *n == to)?;
             row.split_ascii_whitespace().nth(column)?.parse().ok()
         };
-        let own = own(&memory_nodes, &cpu_nodes, &allowed_cpus(&status), distance);
+        let own = own(&memory_nodes, &cpu_nodes, &lists::allowed_cpus(&status).unwrap_or_default(), distance);
         Machine {
             memory_nodes,
             own,
@@ -141,36 +144,9 @@ fn own(memory: &[Node], cpu: &[Node], allowed: &[u32], distance: impl Fn(u32, u3
     if found.is_empty() { every() } else { found }
 }
 
-/// CPUs this process may use (`Cpus_allowed_list` of /proc/self/status); empty when it does not say.
-fn allowed_cpus(status: &str) -> Vec<u32> {
-    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
-    list.map(nodes_or_empty).unwrap_or_default()
-}
-
-fn nodes_or_empty(text: &str) -> Vec<u32> {
-    // CPU lists may go beyond the largest node number, so not nodes::numbers.
-    text.trim()
-        .split(',')
-        .filter_map(|part| {
-            let (a, b) = part.split_once('-').unwrap_or((part, part));
-            Some(a.trim().parse::<u32>().ok()?..=b.trim().parse::<u32>().ok()?)
-        })
-        .flatten()
-        .collect()
-}
-
-/// Nodes the cpuset allows (`Mems_allowed_list` of /proc/self/status); empty when it does not say.
-fn allowed_nodes(status: &str) -> Vec<u32> {
-    status
-        .lines()
-        .find_map(|l| l.strip_prefix("Mems_allowed_list:"))
-        .and_then(|l| nodes::numbers(l.trim()).ok())
-        .unwrap_or_default()
-}
-
 /// `always [madvise] never`.
 fn thp(text: &str) -> Thp {
-    match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word) {
+    match thp::chosen(text) {
         Some("always") => Thp::Always,
         Some("madvise") => Thp::Madvise,
         _ => Thp::Never,
@@ -217,7 +193,6 @@ mod tests {
     fn words_of_the_kernel() {
         assert_eq!(thp("[always] madvise never\n"), Thp::Always);
         assert_eq!(thp("always [madvise] never\n"), Thp::Madvise);
-        assert_eq!(allowed_cpus("Cpus_allowed_list:\t0-1,8\nMems_allowed_list:\t0\n"), [0, 1, 8]);
-        assert_eq!(allowed_nodes("Name:\tx\nMems_allowed_list:\t0-1,3\n"), [0, 1, 3]);
+        assert_eq!(thp(""), Thp::Never);
     }
 }

@@ -6,8 +6,10 @@
 
 use std::fmt;
 
-/// Largest node number a list may hold; Linux is built with at most 1,024 nodes (CONFIG_NODES_SHIFT = 10).
-pub const MAX_NODE: u32 = 1023;
+use numamma_kernel::policy::MAX_NODES;
+
+/// Largest node number a list may hold.
+pub const MAX_NODE: u32 = MAX_NODES as u32 - 1;
 
 /// Why a node list cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! A copy of what GNU libgomp does (team.c, env.c): `OMP_PLACES` goes before `GOMP_CPU_AFFINITY`, places in themselves mean
 //! `OMP_PROC_BIND=true`, which is `close`. Whatever would need the runtime to expand it gives no answer.
 
+use crate::cpus::MAX_CPU;
 use crate::nodes::numbers_up_to;
 
 /// CPUs of each of `threads` threads by the variables that `variable` looks up; `None` when they do not tell.
@@ -39,24 +40,21 @@ fn places(text: &str) -> Option<Vec<Vec<u32>>> {
     }
     let mut lists = Vec::new();
     for word in text.split([' ', ',']).filter(|w| !w.is_empty()) {
-        let cpus = numbers_up_to(word, MOST_CPUS).ok()?;
+        let cpus = numbers_up_to(word, MAX_CPU).ok()?;
         lists.extend(cpus.into_iter().map(|c| vec![c]));
     }
     (!lists.is_empty()).then_some(lists)
 }
-
-/// Largest CPU number in a place.
-const MOST_CPUS: u32 = 8191;
 
 /// The inside of place `i` of a list that was cut at its closing braces: `0,1`, and `,{2,3` for those that follow.
 fn place_of(i: usize, text: &str) -> Option<Vec<u32>> {
     let text = if i == 0 { text } else { text.trim().strip_prefix(',')?.trim().strip_prefix('{')? };
     if let Some((start, len)) = text.split_once(':') {
         let (start, len): (u32, u32) = (start.trim().parse().ok()?, len.trim().parse().ok()?);
-        let end = start.checked_add(len).filter(|e| *e <= MOST_CPUS + 1 && len > 0)?;
+        let end = start.checked_add(len).filter(|e| *e <= MAX_CPU + 1 && len > 0)?;
         return Some((start..end).collect());
     }
-    text.split(',').map(|c| c.trim().parse().ok().filter(|c| *c <= MOST_CPUS)).collect()
+    text.split(',').map(|c| c.trim().parse().ok().filter(|c| *c <= MAX_CPU)).collect()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use numamma_kernel::policy::TaskPolicy;
 use numamma_plan::environment::{POLICY_ENV, REPORT_ENV};
 use numamma_plan::machine::Machine;
 use numamma_plan::policy::{ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Program, Size};
@@ -32,20 +33,14 @@ pub const WORDS: [&str; 3] = [FIRST_TOUCH, INTERLEAVE, BLOCK_NAIVE];
 pub const FIRST_TOUCH: &str = "first-touch";
 const INTERLEAVE: &str = "interleave";
 const BLOCK_NAIVE: &str = "block-naive";
-/// Bits of the node mask: the kernel's largest MAX_NUMNODES (NODES_SHIFT is at most 10).
-const MASK_BITS: usize = 1024;
-/// Bits of a word of it.
-const WORD_BITS: usize = 64;
 /// Where this machine's CPUs and caches are listed.
 const CPU_DIR: &str = "/sys/devices/system/cpu";
-
-type NodeMask = [u64; MASK_BITS / WORD_BITS];
 
 /// How the program is started.
 #[derive(Debug, Clone)]
 enum How {
     Bare,
-    Interleave(NodeMask),
+    Interleave(TaskPolicy),
     Placed(Box<Prepared>),
 }
 
@@ -136,16 +131,11 @@ fn checked(asked: &[String]) -> Result<Vec<String>, String> {
 
 /// All nodes with memory, after the kernel has agreed to the policy: tried in a thread of its own, which is what a
 /// memory policy belongs to.
-fn interleave() -> Result<NodeMask, String> {
-    let mut mask: NodeMask = [0; MASK_BITS / WORD_BITS];
-    for node in Machine::this().memory_node_ids().into_iter().map(|id| id as usize) {
-        if let Some(word) = mask.get_mut(node / WORD_BITS) {
-            *word |= 1 << (node % WORD_BITS);
-        }
-    }
-    let tried = std::thread::spawn(move || set_interleave(&mask)).join();
+fn interleave() -> Result<TaskPolicy, String> {
+    let policy = TaskPolicy::interleave(&Machine::this().memory_node_ids());
+    let tried = std::thread::spawn(move || set(&policy)).join();
     match tried {
-        Ok(Ok(())) => Ok(mask),
+        Ok(Ok(())) => Ok(policy),
         Ok(Err(e)) => Err(format!(
             "the kernel refuses set_mempolicy: {e}; in a container try docker run --cap-add SYS_NICE (`numamma doctor` says more)"
         )),
@@ -154,10 +144,8 @@ fn interleave() -> Result<NodeMask, String> {
 }
 
 /// Only makes a system call and reads errno, so it may be called between fork and exec.
-fn set_interleave(mask: &NodeMask) -> io::Result<()> {
-    // SAFETY: the mask has MASK_BITS bits; the kernel reads one bit less than it is told (set_mempolicy(2), BUGS).
-    let rc = unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_INTERLEAVE, mask.as_ptr(), MASK_BITS + 1) };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+fn set(policy: &TaskPolicy) -> io::Result<()> {
+    policy.set().map_err(io::Error::from_raw_os_error)
 }
 
 /// The policy of block-naive.
@@ -228,10 +216,10 @@ impl Candidate {
             Some(path) if self.places() => command.env(REPORT_ENV, path),
             _ => command.env_remove(REPORT_ENV),
         };
-        let mask = if let How::Interleave(mask) = self.how { Some(mask) } else { None };
+        let policy = if let How::Interleave(policy) = self.how { Some(policy) } else { None };
         // All candidates have a closure, as it changes how the process is made and so the time that takes.
-        // SAFETY: set_interleave is async-signal-safe; the mask is the closure's own.
-        unsafe { command.pre_exec(move || mask.as_ref().map_or(Ok(()), set_interleave)) };
+        // SAFETY: `set` makes one system call and allocates nothing; the closure owns the policy.
+        unsafe { command.pre_exec(move || policy.as_ref().map_or(Ok(()), set)) };
         command
     }
 

@@ -2,9 +2,11 @@
 
 use std::io;
 
+use numamma_kernel::sys::{self, PAGE};
+use numamma_kernel::{pages, policy};
+
 use super::{Check, State, line};
 use crate::launch::library::{self, LIB_ENV};
-use crate::profile::perf::ring::page_size;
 use crate::topology::Topology;
 
 /// Mappings a process may have, unless changed; every block of a block-cyclic object takes one.
@@ -12,11 +14,6 @@ const DEFAULT_MAP_COUNT: u64 = 65_530;
 /// What a container lacks when it refuses memory policies.
 const CONTAINER: &str =
     "docker run --cap-add SYS_NICE ... (Docker's seccomp profile allows mbind and move_pages with it)";
-/// Bits of a node mask word.
-const MASK_BITS: usize = 64;
-/// Words of a node mask: as many nodes as a kernel can be built for (NODES_SHIFT is at most 10).
-const MASK_WORDS: usize = 1024 / MASK_BITS;
-
 pub(super) fn checks() -> Vec<Check> {
     vec![apply_library(), mbind(), move_pages(), max_map_count(), numa_balancing()]
 }
@@ -30,54 +27,33 @@ fn apply_library() -> Check {
     }
 }
 
-/// A fresh page, given to `f`.
-fn with_page(f: impl FnOnce(*mut libc::c_void, usize) -> io::Result<()>) -> io::Result<()> {
-    let (len, prot) = (page_size(), libc::PROT_READ | libc::PROT_WRITE);
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let page = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
-    if page == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    let result = f(page, len);
-    // SAFETY: our mapping, not used any more.
-    unsafe { libc::munmap(page, len) };
-    result
-}
-
-fn result(rc: libc::c_long) -> io::Result<()> {
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+/// Calls `f` with the address of a fresh page.
+fn with_page(f: impl FnOnce(usize) -> Result<(), i32>) -> io::Result<()> {
+    let page = sys::map_anonymous(PAGE).ok_or_else(io::Error::last_os_error)?;
+    let outcome = f(page as usize);
+    // SAFETY: the mapping was made here and is not used any more.
+    unsafe { sys::unmap(page, PAGE) };
+    outcome.map_err(io::Error::from_raw_os_error)
 }
 
 fn mbind() -> Check {
     let name = "mbind";
-    let Some(node) = Topology::this_machine().nodes.first().map(|n| n.id as usize) else {
+    let Some(node) = Topology::this_machine().nodes.first().map(|n| n.id) else {
         return Check::new(name, State::Limited, "this kernel lists no NUMA node");
     };
-    let mut mask = [0u64; MASK_WORDS];
-    if let Some(word) = mask.get_mut(node / MASK_BITS) {
-        *word = 1 << (node % MASK_BITS);
-    }
-    let bound = with_page(|page, len| {
-        let bits = MASK_WORDS * MASK_BITS;
-        // SAFETY: our page; the mask has the bits it says.
-        result(unsafe { libc::syscall(libc::SYS_mbind, page, len, libc::MPOL_BIND, mask.as_ptr(), bits, 0) })
-    });
-    match bound {
+    match with_page(|page| policy::mbind(page, PAGE, policy::Mode::Bind, &[node], false)) {
         Ok(()) => Check::new(name, State::Ok, "pages can be placed"),
         Err(e) => refused(name, "placing pages is refused", &e),
     }
 }
 
 fn move_pages() -> Check {
-    let asked = with_page(|page, _| {
-        let (mut status, nodes) = (-1i32, std::ptr::null::<i32>());
-        // SAFETY: our page, touched so that it has a node; one address, one status.
-        result(unsafe {
-            page.cast::<u8>().write_volatile(1);
-            libc::syscall(libc::SYS_move_pages, 0, 1, &raw const page, nodes, &raw mut status, 0)
-        })?;
-        if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(()) }
+    let asked = with_page(|page| {
+        // SAFETY: the page is mapped and writable. It is touched because a page that does not exist has no node.
+        unsafe { (page as *mut u8).write_volatile(1) };
+        let mut status = [-1];
+        pages::page_nodes(&[page], &mut status)?;
+        if status[0] < 0 { Err(-status[0]) } else { Ok(()) }
     });
     match asked {
         Ok(()) => Check::new("move_pages", State::Ok, "the node of a page can be asked for"),

@@ -7,13 +7,13 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use numamma_kernel::lists::parse_list;
 use perf_event_open_sys::ioctls;
 
 use super::PerfRecord;
 use super::attr::{self, Abilities};
 use super::decode::{self, Source};
 use super::ring::{Ring, over_limit};
-use crate::topology::parse_list;
 
 /// Data pages of a faults buffer where memory may be locked freely.
 pub const FAULT_PAGES: usize = 512;

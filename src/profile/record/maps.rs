@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::fs;
 
+use numamma_kernel::maps;
+
 /// One line of /proc/PID/maps.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mapping {
@@ -27,8 +29,8 @@ pub struct Maps {
 impl Maps {
     /// Mappings of `pid` that were not there at the last look.
     pub fn new_mappings(&mut self, pid: u32) -> Vec<Mapping> {
-        let text = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let now: HashSet<Mapping> = text.lines().filter_map(parse).collect();
+        let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let now: HashSet<Mapping> = maps::parse(&text).map(Mapping::of).collect();
         let mut new: Vec<Mapping> = now.difference(&self.seen).cloned().collect();
         new.sort_by_key(|m| m.addr);
         self.seen = now;
@@ -36,19 +38,12 @@ impl Maps {
     }
 }
 
-fn parse(line: &str) -> Option<Mapping> {
-    let mut words = line.splitn(6, ' ');
-    let (low, high) = words.next()?.split_once('-')?;
-    let (low, high) = (u64::from_str_radix(low, 16).ok()?, u64::from_str_radix(high, 16).ok()?);
-    let flags = words.next()?;
-    let pgoff = u64::from_str_radix(words.next()?, 16).ok()?;
-    let path = words.nth(2).map_or("", str::trim);
-    let prot = [('r', libc::PROT_READ), ('w', libc::PROT_WRITE), ('x', libc::PROT_EXEC)]
-        .iter()
-        .filter(|(c, _)| flags.contains(*c))
-        .fold(0, |p, (_, bit)| p | *bit as u32);
-    let path = if path.is_empty() { "//anon" } else { path };
-    Some(Mapping { addr: low, len: high.checked_sub(low)?, pgoff, prot, path: path.to_owned() })
+impl Mapping {
+    fn of(m: maps::Mapping<'_>) -> Mapping {
+        let path = if m.path.is_empty() { "//anon" } else { m.path };
+        let (addr, pgoff) = (m.start as u64, m.offset as u64);
+        Mapping { addr, len: (m.end - m.start) as u64, pgoff, prot: m.prot as u32, path: path.to_owned() }
+    }
 }
 
 #[cfg(test)]
@@ -57,10 +52,11 @@ mod tests {
 
     #[test]
     fn lines_of_proc_maps() {
-        let m = parse("55d0-75d0 r-xp 00001000 08:01 123                        /bin/a b").expect("a mapping");
+        let of = |line| maps::parse_line(line).map(Mapping::of);
+        let m = of("55d0-75d0 r-xp 00001000 08:01 123                        /bin/a b").expect("a mapping");
         assert_eq!((m.addr, m.len, m.pgoff, m.prot, m.path.as_str()), (0x55d0, 0x2000, 0x1000, 5, "/bin/a b"));
-        assert_eq!(parse("10-20 rw-p 00000000 00:00 0 ").expect("anonymous").path, "//anon");
-        assert_eq!(parse("garbage"), None);
+        assert_eq!(of("10-20 rw-p 00000000 00:00 0 ").expect("anonymous").path, "//anon");
+        assert_eq!(of("garbage"), None);
     }
 
     #[test]

@@ -20,8 +20,11 @@ use std::time::{Duration, Instant};
 
 use numamma_channel::reader::Channel;
 
+use numamma_kernel::clock::monotonic_ns;
+use numamma_kernel::thp;
+
 use self::events::Events;
-use self::process::{CpuTime, cpu_time, host_name, monotonic_ns, thp_mode};
+use self::process::{CpuTime, cpu_time, host_name};
 use self::thinning::Thinning;
 use super::file::Writer;
 use super::model::{Ending, Header, Record, Stats};
@@ -205,7 +208,7 @@ impl Recorder {
             sample_cost_ns: sampling.cost_ns,
             max_overhead: sampling.max_overhead,
             page_size: page_size() as u64,
-            thp: thp_mode(),
+            thp: thp::setting().unwrap_or_else(|| "unknown".into()),
             topology: topology.clone(),
             allocations: channel.is_some(),
         };

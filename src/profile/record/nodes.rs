@@ -1,5 +1,6 @@
 //! Which node a page is on, asked of the kernel a batch at a time.
 
+use numamma_kernel::pages;
 use rustc_hash::FxHashMap;
 
 use crate::profile::model::{Access, NODE_UNKNOWN};
@@ -80,23 +81,11 @@ impl Nodes {
         if self.refused {
             return None;
         }
-        let mut status = vec![-1i32; addresses.len()];
-        // SAFETY: both arrays have the given length; with nodes = NULL nothing is moved (move_pages(2)).
-        let rc = unsafe {
-            libc::syscall(
-                libc::SYS_move_pages,
-                pid as libc::pid_t,
-                addresses.len(),
-                addresses.as_ptr(),
-                std::ptr::null::<i32>(),
-                status.as_mut_ptr(),
-                0,
-            )
-        };
-        if rc < 0 {
-            let error = std::io::Error::last_os_error().raw_os_error();
+        let addresses: Vec<usize> = addresses.iter().map(|a| *a as usize).collect();
+        let mut status = vec![-1; addresses.len()];
+        if let Err(error) = pages::page_nodes_of(pid, &addresses, &mut status) {
             // Gone processes are no reason to stop asking about the others.
-            self.refused = matches!(error, Some(libc::EPERM | libc::ENOSYS | libc::EACCES));
+            self.refused = matches!(error, libc::EPERM | libc::ENOSYS | libc::EACCES);
             return None;
         }
         Some(status)

@@ -2,14 +2,6 @@
 
 use std::fs;
 
-/// CLOCK_MONOTONIC, nanoseconds: the clock of the kernel's events and of the channel.
-pub fn monotonic_ns() -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the structure is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
-
 /// CPU time, nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTime {
@@ -50,11 +42,4 @@ pub fn program_cpu(pid: u32) -> Option<CpuTime> {
 /// Host name.
 pub fn host_name() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "unknown".into(), |h| h.trim().to_owned())
-}
-
-/// The word in brackets of /sys/kernel/mm/transparent_hugepage/enabled.
-pub fn thp_mode() -> String {
-    let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-    let word = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
-    word.unwrap_or("unknown").to_owned()
 }

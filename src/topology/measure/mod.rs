@@ -10,6 +10,8 @@ mod latency;
 
 use std::time::Duration;
 
+use numamma_kernel::cgroup;
+
 use super::cpus::Cpus;
 use super::model::Source;
 use super::partial_matrix::PartialMatrix;
@@ -158,7 +160,7 @@ fn buffer(node: &Node, bind: bool, caches: &Caches, from: &[From]) -> Result<(Me
     let here = |why: String| BufferError::ThisNode(format!("to node {}: {why}", node.id));
     let wanted = (OVER_CACHE * caches.largest).max(OVER_ALL_CACHES * caches.largest_node_sum).max(LEAST_BUFFER);
     let wanted = wanted.next_power_of_two().min(LARGEST_BUFFER);
-    let limits = [kernel::free_memory(node.id), kernel::group_memory()];
+    let limits = [kernel::free_memory(node.id), cgroup::within_limits()];
     let bytes = limits.into_iter().flatten().map(|free| free / FREE_PART).min().unwrap_or(wanted).min(wanted);
     if bytes < MEASURABLE {
         return Err(here(format!("only {} MiB of its memory are free for the measurement", bytes >> 20)));

@@ -1,5 +1,6 @@
 use super::*;
 use crate::writer::{Local, Writer};
+use numamma_kernel::clock::monotonic_ns;
 
 fn local() -> Local {
     // SAFETY: all zero bytes mean "no slot yet", by Local's contract.
@@ -22,7 +23,7 @@ fn events_come_out_in_order_with_increasing_times() {
     assert!(channel.attached());
     let me = local();
     writer.claim(&me, 5, 6, |slot| channel.ring(slot));
-    let before = clock::monotonic_ns();
+    let before = monotonic_ns();
     let mut events = Vec::new();
     for round in 0..5 {
         for n in 1..=4000 {
@@ -33,7 +34,7 @@ fn events_come_out_in_order_with_increasing_times() {
     assert_eq!(events.len(), 20_000);
     assert!(events.is_sorted_by_key(|e| e.time_ns));
     // 1 ms: the conversion is exact to the width of one clock reading, longer when descheduled inside it.
-    assert!(events[0].time_ns + 1_000_000 > before && events[19_999].time_ns < clock::monotonic_ns() + 1_000_000);
+    assert!(events[0].time_ns + 1_000_000 > before && events[19_999].time_ns < monotonic_ns() + 1_000_000);
     for (i, event) in events.iter().enumerate() {
         let n = i as u64 + 1;
         assert_eq!((event.pid, event.tid), (5, 6));
