@@ -1,4 +1,4 @@
-//! Affinity: whether samples of the same pages, parted in two halves, come from the same threads more than chance says.
+//! Affinity: whether the samples of a page come from the same threads in two halves of the data, beyond chance.
 //!
 //! The statistic is the sum over pages of the product of the two halves' thread counts, each less its expectation
 //! from the threads' shares. Without affinity its mean is 0 and its variance, halves being independent,
@@ -10,32 +10,32 @@ use super::samples::Samples;
 /// One sample: page, thread, half, weight; ascending by page.
 type Draw = (u32, u16, bool, f32);
 
-/// Affinity at one size of place.
+/// Affinity at one size of page group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Level {
-    /// Places are this many pages, as a power of two.
+    /// Pages per group, as a power of two.
     pub shift: u32,
     /// Standard deviations above chance.
     pub sigma: f64,
-    /// Share of the samples that stay with their place's thread: the root of the excess agreement.
+    /// Share of the samples that come from their group's main thread: the root of the excess agreement.
     pub share: f64,
     /// Agreeing pairs beyond chance.
     pub excess: f64,
-    /// Standard deviations that [`STRUCTURE_MIN`] would show as.
+    /// Standard deviations that a share of [`STRUCTURE_MIN`] would reach with these samples.
     pub power: f64,
 }
 
-/// Samples parted in two, with the shares of the threads in both halves.
+/// Samples divided into two halves, with the shares of the threads in each half.
 pub(crate) struct Halves {
     draws: Vec<Draw>,
     early: Vec<f64>,
     late: Vec<f64>,
-    /// Agreement by the shares alone.
+    /// Agreement that is expected from the shares alone.
     chance: f64,
 }
 
 impl Halves {
-    /// Parts the samples by their slot.
+    /// Divides the samples by their time slot.
     pub fn of(samples: &Samples, late: impl Fn(u16) -> bool) -> Halves {
         let threads = samples.threads();
         let mut draws: Vec<Draw> = samples.list.iter().map(|s| (s.page, s.thread, late(s.slot), s.weight)).collect();
@@ -56,23 +56,23 @@ impl Halves {
         halves
     }
 
-    /// Affinity of places of `1 << shift` pages; none without pairs. A part of the places, spread over the object, is
-    /// enough once it leaves no doubt.
+    /// Affinity of groups of `1 << shift` pages; none without pairs. The search stops after a part of the groups,
+    /// spread over the object, as soon as that part is [clear](Level::is_clear).
     pub fn level(&self, shift: u32) -> Option<Level> {
         let parts: Vec<&[Draw]> = self.parts(shift);
         let mut sum = Sum { early: vec![0.0; self.early.len()], ..Sum::default() };
-        for turn in 0..TURNS {
-            for part in parts.iter().skip(turn).step_by(TURNS) {
+        for round in 0..ROUNDS {
+            for part in parts.iter().skip(round).step_by(ROUNDS) {
                 part.chunk_by(|a, b| a.0 >> shift == b.0 >> shift).for_each(|place| self.add(place, &mut sum));
             }
-            if let Some(level) = self.judge(shift, &sum).filter(|l| turn + 1 == TURNS || l.is_clear()) {
+            if let Some(level) = self.judge(shift, &sum).filter(|l| round + 1 == ROUNDS || l.is_clear()) {
                 return Some(level);
             }
         }
         None
     }
 
-    /// The draws in [`PARTS`] parts of about the same number, cut between places.
+    /// The draws in [`PARTS`] parts of about equal size, cut between page groups.
     fn parts(&self, shift: u32) -> Vec<&[Draw]> {
         let mut rest = &self.draws[..];
         let size = self.draws.len() / PARTS + 1;
@@ -87,9 +87,9 @@ impl Halves {
         parts
     }
 
-    /// Adds the pairs of one place.
+    /// Adds the pairs of one page group.
     fn add(&self, place: &[Draw], sum: &mut Sum) {
-        // Without a pair there is nothing to agree on: most pages of a large object.
+        // Most pages of a large object have samples in one half only, and so no pair.
         if place.iter().all(|d| d.2 == place[0].2) {
             return;
         }
@@ -124,9 +124,10 @@ impl Halves {
     }
 }
 
-/// Turns in which the places are looked at, and the parts they are taken from: every turn has some of everywhere.
-const TURNS: usize = 4;
-const PARTS: usize = 16 * TURNS;
+/// Rounds in which page groups are counted, and parts from which the groups of a round are taken: each round covers the
+/// whole object.
+const ROUNDS: usize = 4;
+const PARTS: usize = 16 * ROUNDS;
 /// Standard deviations that [`STRUCTURE_MIN`] would show as from which more places would change nothing: the share is
 /// then known to a part of it that no threshold is near.
 const CLEAR: f64 = 60.0;
@@ -137,18 +138,18 @@ impl Level {
     }
 }
 
-/// What the places add up to.
+/// Sums over page groups.
 #[derive(Default)]
 struct Sum {
     excess: f64,
     pairs: f64,
-    /// Weights of the threads in the early half of one place; zero between places.
+    /// Weights of the threads in the early half of one page group; zero between groups.
     early: Vec<f64>,
 }
 
 /// Affinity of single pages between even and odd slots: what there is for any description of the object to explain,
 /// whatever changes in time. None when samples are too few to say.
-pub(crate) fn to_explain(samples: &Samples) -> Option<f64> {
+pub(crate) fn page_affinity(samples: &Samples) -> Option<f64> {
     // At ten standard deviations an object with just enough structure is taken for none once in 10^20.
     const POWER: f64 = 10.0;
     let level = Halves::of(samples, |slot| slot % 2 == 1).level(0)?;

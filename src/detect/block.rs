@@ -1,5 +1,5 @@
-//! Block: one contiguous slice per thread, and what both kinds of slices share: how many slices are too many, and
-//! in which order their threads come.
+//! Block: one contiguous slice per thread. Also the tests that block and block-cyclic share: the accepted number of
+//! slices, and the order of their threads.
 
 use std::collections::HashMap;
 
@@ -12,15 +12,15 @@ pub(crate) fn find(points: &Points, folder: &mut Folder) -> Fit {
     folder.fit(points, f64::from(points.pages))
 }
 
-/// Whether the cuts are about one slice per owner.
+/// Whether there is about one slice per owner, as [`SLICES_PER_THREAD`] allows.
 pub(crate) fn one_slice_each(fit: &Fit, wraps: bool) -> bool {
     let owners = fit.owners() as f64;
     let extra = f64::from(u8::from(wraps));
     owners >= 2.0 && fit.cuts.len() as f64 <= (owners * SLICES_PER_THREAD).floor() + extra
 }
 
-/// The one slice of each owner that holds most of its samples: what lies between are strays that happened to be
-/// neighbours. With `wraps` a slice that runs over the end of the period stays in two pieces.
+/// For each owner the slice that holds most of its samples; its other slices are stray samples that are neighbours by
+/// chance. With `wraps` a slice that crosses the end of the period stays in two pieces.
 pub(crate) fn principal(cuts: &[Cut], wraps: bool) -> Vec<Cut> {
     let mut most: HashMap<u16, f64> = HashMap::new();
     for c in cuts {
@@ -61,16 +61,16 @@ impl Order {
     }
 }
 
-/// Order of the owners: of the neighbouring slices, nine in ten must agree (noise may misplace one).
+/// Order of the owners. Nine in ten pairs of neighbouring slices must agree, because noise may misplace a slice.
 pub(crate) fn order(cuts: &[Cut], wraps: bool) -> Order {
     const AGREE: f64 = 0.9;
     let steps: Vec<bool> =
         cuts.windows(2).filter(|w| w[0].thread != w[1].thread).map(|w| w[0].thread < w[1].thread).collect();
     let up = steps.iter().filter(|s| **s).count();
     let down = steps.len() - up;
-    // A rotation has one step the wrong way.
-    let pardon = usize::from(wraps);
-    let most = |n: usize| (n + pardon) as f64 >= AGREE * steps.len() as f64;
+    // A rotated order has one step in the other direction.
+    let exceptions = usize::from(wraps);
+    let most = |n: usize| (n + exceptions) as f64 >= AGREE * steps.len() as f64;
     match (most(up) && up >= down, most(down)) {
         (true, _) => Order::Threads,
         (_, true) => Order::Reverse,

@@ -1,5 +1,5 @@
-//! Block-cyclic: slices per thread, repeated with a period. Candidates come from the spectra, folding decides,
-//! and the period is refined until the data cannot tell two values apart.
+//! Block-cyclic: slices per thread, repeated with a period. The spectra give candidate periods, folding compares them,
+//! and the best period is refined to the resolution of the data.
 
 use super::block;
 use super::fold::{Fit, Folder, noise_of};
@@ -7,30 +7,30 @@ use super::limits::{LONGEST_PERIOD, MISPLACED, PERIOD_TOLERANCE, STRUCTURE_MIN, 
 use super::points::Points;
 use super::spectrum;
 
-/// Points used while candidates are only compared; the winner is refined with all.
+/// Points used to compare candidates; the best candidate is refined with more.
 const SCAN_POINTS: usize = 3_000;
-/// Points used while the winner is refined; all of them only decide between periods that these leave open.
+/// Points used to refine the best candidate; all points are used only for the periods that these cannot tell apart.
 const REFINE_POINTS: usize = 6_000;
-/// Trial periods of one local scan at most.
+/// Largest number of trial periods of one local scan.
 const SCAN_TRIALS: usize = 400;
-/// Threads from which a permuted order can hide from the rank spectrum: any order of three is a rotation of the
-/// thread order or of its reverse.
+/// Fewest threads for which the rank spectrum can miss a permuted order: any order of three threads is a rotation of
+/// the thread order or of its reverse.
 const PERMUTABLE_THREADS: usize = 4;
 
-/// A fitted period with what the data leave open.
+/// A fitted period with its uncertainty.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Periodic {
     /// Slices at the best period.
     pub fit: Fit,
-    /// Pages around the period that fit as well, half the width of the interval.
+    /// Half the width of the interval of periods that fit as well, pages.
     pub uncertainty: f64,
-    /// Amplitude of the strongest line of the rank spectrum (0 when found otherwise).
+    /// Amplitude of the strongest line of the rank spectrum; 0 without a line.
     pub line: f64,
 }
 
-/// Best block-cyclic description, if there is any candidate at all. `block` is the fit without folding: its slices
-/// show periods of few repeats, which are not lines of a spectrum yet. Once a candidate is `good_enough`, the search
-/// for permuted orders is spared.
+/// Best block-cyclic description; none without a candidate period. `block` is the fit without folding: its slices show
+/// periods that repeat too few times for a line in a spectrum. The search for permuted orders ends as soon as a
+/// candidate is `good_enough`.
 pub(crate) fn find(
     points: &Points,
     folder: &mut Folder,
@@ -72,17 +72,19 @@ pub(crate) fn find(
     Some(Periodic { fit, uncertainty, line: strength })
 }
 
-/// Share explained by the best candidate below which its neighbourhood will not explain [`STRUCTURE_MIN`] either: a
-/// scan misses its period by less than half of a slice. Nor will one that costs more to describe than it explains,
+/// Share explained by the best candidate below which no refined period explains [`STRUCTURE_MIN`]: a scan misses the
+/// period by less than half of a slice. A candidate that costs more to describe than it explains is dropped, too,
 /// unless the points are few.
 const HOPELESS: f64 = 0.5 * STRUCTURE_MIN;
 
-/// Slices per owner of a refined period that is not worth the last digits: 1.5 are accepted. On dense data, with so
-/// many samples per page, chance majorities of single pages make many slices as long as the period is not exact.
+/// Slices per owner above which a refined period is dropped without the final search; 1.5 are accepted in the end.
 const TOO_MANY: usize = 4;
+/// Samples per page from which [`TOO_MANY`] does not apply: on dense data, chance majorities of single pages make many
+/// slices until the period is exact.
 const DENSE: f64 = 4.0;
 
-/// What a candidate must gain at the scan's share of noise to be looked at beside one that gains 1 at its own.
+/// Part of the best candidate's gain that another candidate must reach in the scan to be compared with it: the scan
+/// assumes [`SCAN_NOISE`], while the best candidate's gain was computed with its own share of noise.
 const RIVAL: f64 = 0.7;
 
 fn rival(best: Option<&Fit>) -> f64 {
@@ -101,13 +103,14 @@ fn usual_distance(block: &Fit) -> Option<f64> {
     distances.get(distances.len() / 2).map(|d| f64::from(*d)).filter(|d| *d >= 2.0)
 }
 
-/// Multiples and parts of a found period that are tried.
+/// Largest factor of the multiples and fractions of a found period that are tried.
 const RELATIVES: u32 = 5;
-/// A part of a period must explain nearly what the period does.
+/// Part of the share that a period explains that a fraction of the period must explain to replace it.
 const PART_STRUCTURE: f64 = 0.95;
 
-/// The spectrum may have shown a harmonic (a multiple then describes the accesses better), and with few threads
-/// twice the period fits as well as the period (a part then explains the same with fewer slices).
+/// Replaces the found period by a multiple or a fraction that describes the accesses better. The spectrum may have
+/// shown a harmonic, whose multiple is the period; with few threads, twice the period fits as well as the period,
+/// which needs fewer slices.
 fn fundamental(points: &Points, folder: &mut Folder, found: Fit) -> Fit {
     let mut best = found;
     let start = best.period;
@@ -162,7 +165,7 @@ const SCAN_NOISE: f64 = 0.3;
 fn grid(points: &Points, center: f64, width: f64, step: f64) -> impl Iterator<Item = f64> {
     let count = (width / step).ceil() as i64;
     let longest = f64::from(points.pages) * LONGEST_PERIOD;
-    // From the middle outwards: the sooner a good one is met, the sooner the others are given up.
+    // From the middle outwards: the earlier a good period is tried, the earlier the trials of others end.
     let offset = |i: i64| if i % 2 == 0 { i / 2 } else { -(i / 2) - 1 };
     (0..=2 * count).map(move |i| center + offset(i) as f64 * step).filter(move |p| *p >= 2.0 && *p <= longest)
 }
@@ -188,7 +191,7 @@ const REFINE_FACTOR: f64 = 4.0;
 /// Step in pages from which whole pages are tried one by one.
 const WHOLE_PAGES: f64 = 1.0;
 
-/// Zooms in on the best period.
+/// Searches around the best period in ever smaller steps.
 fn refine(points: &Points, folder: &mut Folder, start: &Fit) -> Fit {
     let noise = noise_of(start);
     let mut step = start.period / (4.0 * points.threads() as f64 * repeats(points, start.period));
@@ -212,11 +215,12 @@ fn refine(points: &Points, folder: &mut Folder, start: &Fit) -> Fit {
     best
 }
 
-/// Whole pages tried on each side of the best period, at most; less when so many would shift the last repeat by more
-/// than a quarter of a period, where another line of the spectrum begins.
+/// Largest number of whole pages tried on each side of the best period. Fewer are tried when so many would shift the
+/// last repeat by more than a quarter of a period, where another line of the spectrum begins.
 const WHOLE_TRIALS: f64 = 12.0;
 
-/// Prefers a whole number of pages when that fits as well. `fewer` are the points that found `best`; all decide.
+/// The best period, replaced by a whole number of pages where that fits as well, and its uncertainty in pages. `fewer`
+/// are the points with which `best` was found.
 fn whole_pages(all: &Points, fewer: &Points, folder: &mut Folder, best: Fit) -> (Fit, f64) {
     let noise = noise_of(&best);
     let longest = f64::from(all.pages) * LONGEST_PERIOD;
@@ -228,7 +232,7 @@ fn whole_pages(all: &Points, fewer: &Points, folder: &mut Folder, best: Fit) -> 
         .collect();
     let mut best = best;
     if fewer.list.len() < all.list.len() {
-        // What these points leave open, all must decide: periods within the tolerance and a margin for their number.
+        // All points decide between the periods that fit the thinned points within the tolerance and a margin.
         let top = fits.iter().map(|f| f.likelihood).fold(best.likelihood, f64::max);
         fits.retain(|f| f.likelihood >= top - OPEN_NATS);
         fits = fits.iter().map(|f| folder.fit_with(all, f.period, noise)).collect();
@@ -238,7 +242,8 @@ fn whole_pages(all: &Points, fewer: &Points, folder: &mut Folder, best: Fit) -> 
     (folder.fit(all, fit.period), uncertainty)
 }
 
-/// Nats within which a period of the thinned points is tried with all: twice the tolerance of a fraction.
+/// Loss of log-likelihood (nats) on the thinned points up to which a period is tried with all points: twice
+/// [`WHOLE_TOLERANCE`].
 const OPEN_NATS: f64 = 2.0 * WHOLE_TOLERANCE;
 
 /// Best of `fits` at whole pages, or `best` itself when none of them fits as well, and the uncertainty in pages.
@@ -260,7 +265,8 @@ fn choose(points: &Points, fits: &[Fit], best: Fit) -> (Fit, f64) {
     let (Some(first), Some(last)) = (open.first(), open.last()) else { return (best, 0.5) };
     let uncertainty = ((last.period - first.period) / 2.0).max(blur);
     let middle = (last.period + first.period) / 2.0;
-    // Among periods that fit equally well, sizes made of powers of two are what programs use; else the middle.
+    // Among periods that fit equally well, multiples of powers of two come first because programs use them; then the
+    // period in the middle.
     let rank = |f: &&&Fit| ((f.period as u64).trailing_zeros().max(ROUND_BITS), -(f.period - middle).abs());
     let chosen = open.iter().max_by(|a, b| {
         let (a, b) = (rank(a), rank(b));
@@ -277,9 +283,9 @@ fn choose(points: &Points, fits: &[Fit], best: Fit) -> (Fit, f64) {
 /// there still find their owner. The likelihood alone claims more: its best period is the best of many that fit by
 /// chance.
 fn resolution(points: &Points, fit: &Fit) -> f64 {
-    let telling = points.samples * fit.structure * fit.owners() as f64;
-    MISPLACED * 4.0 * fit.period / (telling * repeats(points, fit.period)).max(1.0)
+    let edge_samples = points.samples * fit.structure * fit.owners() as f64;
+    MISPLACED * 4.0 * fit.period / (edge_samples * repeats(points, fit.period)).max(1.0)
 }
 
-/// Fewer trailing zero bits than this do not make a page count round.
+/// Trailing zero bits up to which a page count is not a rounder number than others.
 const ROUND_BITS: u32 = 4;

@@ -56,10 +56,10 @@ const NONE: u32 = u32::MAX;
 struct Link {
     thread: u16,
     first: u32,
-    /// The slice before: its link and last page when this one began.
+    /// Link and last page of the slice before this one.
     before: u32,
     before_last: u32,
-    /// Score with which it began; what is gained from there is its matched samples times its thread's gain.
+    /// Score at the start of the slice. The increase since then is the matched samples times the thread's gain.
     start: f64,
 }
 
@@ -81,11 +81,11 @@ pub(crate) struct Folder {
     gains: Vec<f64>,
 }
 
-/// Share of noise assumed before the first cut; the second uses what the first found.
+/// Share of noise assumed for the first cut; the second cut assumes the share that the first one found.
 const FIRST_NOISE: f64 = 0.3;
-/// Points that the share of noise is estimated from: it is then known to a hundredth.
+/// Number of points from which the share of noise is estimated, to about a hundredth.
 const NOISE_POINTS: usize = 10_000;
-/// Bounds of the estimated noise: below the first the likelihood of a stray access would be absurdly small.
+/// Bounds of the estimated share of noise: without the lower bound a single stray access would be nearly impossible.
 const NOISE_RANGE: (f64, f64) = (0.02, 0.75);
 
 /// Share of noise that a fit suggests.
@@ -110,13 +110,13 @@ impl Folder {
         second.filter(|s| s.gain >= first.gain).unwrap_or(first)
     }
 
-    /// The same at an assumed share of noise, in half the time: for comparing periods.
+    /// Best slices at an assumed share of noise, in half the time of [`Folder::fit`]; used to compare periods.
     pub fn fit_with(&mut self, points: &Points, period: f64, noise: f64) -> Fit {
         let any = self.fit_beating(points, period, noise, f64::NEG_INFINITY);
         any.unwrap_or(Fit { period, likelihood: 0.0, gain: 0.0, structure: 0.0, cuts: Vec::new() })
     }
 
-    /// The same if it can gain more than `least`; given up once it cannot any more.
+    /// Best slices at an assumed share of noise; none as soon as the gain cannot exceed `least`.
     pub fn fit_beating(&mut self, points: &Points, period: f64, noise: f64, least: f64) -> Option<Fit> {
         if !unfolded(points, period) {
             self.fold(points, period);
@@ -137,8 +137,8 @@ impl Folder {
         self.sort(period);
     }
 
-    /// By folded page; the order is stable, so points of a page stay in order. Digits of 11 bits (a table that fits the
-    /// nearest cache) for as many as the period has.
+    /// Sorts stably by folded page (radix sort), so points of a page keep their order. The digits have 11 bits, so that
+    /// the table fits in the L1 cache; there are as many digits as the period needs.
     fn sort(&mut self, period: f64) {
         const DIGIT: u32 = 11;
         let bits = u32::BITS - (period as u32).leading_zeros();
@@ -160,7 +160,7 @@ impl Folder {
         }
     }
 
-    /// The dynamic programme; see the module's header.
+    /// Finds the best slices by dynamic programming, as the module's header describes.
     fn cut(&mut self, points: &Points, period: f64, noise: f64, least: f64) -> Option<Fit> {
         let edges = (points.list.len() as f64).min(period).max(2.0);
         // The edges of k slices among n places and a permutation of the owners cost about k ln n.
@@ -175,13 +175,14 @@ impl Folder {
         let mut best = State { score: 0.0, link: NONE, last: 0 };
         let mut next_best = best;
         let mut bin = 0;
-        // What all points together would add to the score, and what must be left for it to matter.
+        // Largest possible increase of the score by the remaining points, and the score below which `least` is out of
+        // reach.
         let mut left: f64 = gains.iter().zip(&points.weights).map(|(gain, weight)| gain * weight).sum();
         let hopeless = least - points.samples * noise.ln() - description_saved(points.threads() as f64);
-        for some in list.chunks(CHECKED) {
-            left -= some.iter().map(|p| gains[usize::from(p.thread)] * f64::from(p.weight)).sum::<f64>();
-            for p in some {
-                // What a page's points gain counts from the next page on.
+        for chunk in list.chunks(CHECKED) {
+            left -= chunk.iter().map(|p| gains[usize::from(p.thread)] * f64::from(p.weight)).sum::<f64>();
+            for p in chunk {
+                // A slice cannot end inside a page, so gains on this page count from the next page on.
                 if p.page != bin {
                     (bin, best) = (p.page, next_best);
                 }
@@ -220,18 +221,18 @@ impl Folder {
         let edges = (points.list.len() as f64).min(period).max(2.0);
         let gain = likelihood - description(cuts.len() as f64, edges, points.threads() as f64);
         let inside: f64 = cuts.iter().map(|c| c.matched).sum();
-        // Chance level: what a slice's owner has of accesses drawn by the shares alone.
+        // Chance level: the owner's part of a slice whose accesses are drawn by the shares alone.
         let chance: f64 = points.shares.iter().map(|s| s * s).sum();
         let structure = ((inside / points.samples.max(1e-9) - chance) / (1.0 - chance).max(1e-9)).clamp(0.0, 1.0);
         Fit { period, likelihood, gain, structure, cuts }
     }
 }
 
-/// Points after which a period is asked whether it can still win.
+/// Number of points between two checks whether the gain can still exceed the limit.
 const CHECKED: usize = 256;
 
-/// Nats by which the description can be shorter than what the cuts were charged for, at up to four slices per thread,
-/// as much as is ever accepted: k (ln k - 1 - ln threads) at its larger end.
+/// Nats by which the description can be shorter than the price charged for the cuts: k (ln k - 1 - ln threads), at four
+/// slices per thread, which is more than is ever accepted.
 fn description_saved(threads: f64) -> f64 {
     2.0 + 4.0 * threads * (4.0_f64.ln() - 1.0)
 }

@@ -1,27 +1,26 @@
-//! Instances of one call site as rows of one object, in order of allocation: `for i { row[i] = malloc(n) }` makes a
-//! matrix, and each thread works on a run of rows, or rows are dealt out in turn.
+//! Instances of one call site laid end to end as rows of one object, in order of allocation: `for i { row[i] =
+//! malloc(n) }` makes a matrix whose rows are distributed over the threads in contiguous ranges or cyclically.
 
 use super::points::{self, Points};
 use super::samples::Samples;
-use super::structure::Trial;
 use super::{ObjectView, Owner, Row};
 
-/// Fewest rows of a group, and fewest per thread that uses them: fewer are buffers of the threads.
+/// Fewest rows of a group, and fewest rows per thread: fewer instances are taken for per-thread buffers.
 const FEWEST_ROWS: usize = 16;
 const FEWEST_PER_THREAD: f64 = 3.0;
-/// Share of the rows allocated by their own user from which they are buffers of the threads.
+/// Share of the instances allocated by the thread that uses them from which they are taken for per-thread buffers.
 const OWN_ROWS: f64 = 0.9;
-/// Pages of a group that are told apart, as of one object.
+/// Largest number of distinct pages of a group, the same as for one object.
 const MOST_PAGES: u64 = 1 << 21;
 
 /// The rows laid end to end.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Its points.
+    /// Points over the pages of all rows.
     pub points: Points,
     /// Bytes per page of `points`.
     pub unit: u64,
-    /// Rows.
+    /// Number of rows.
     pub rows: u32,
 }
 
@@ -48,9 +47,9 @@ pub(crate) fn lay_out(view: &ObjectView, samples: &Samples) -> Option<Group> {
     Some(Group { points, unit, rows: u32::try_from(view.rows.len()).unwrap_or(u32::MAX) })
 }
 
-/// The description of private instances as one object, when they are rows that one thread made for others and their
-/// users follow a formula along the group.
-pub(crate) fn rows(view: &ObjectView, samples: &Samples, owners: &[Owner]) -> Option<Trial> {
+/// Whether private instances may be rows of one object: enough of them for each thread, and most not allocated by the
+/// thread that uses them.
+pub(crate) fn may_be_rows(view: &ObjectView, owners: &[Owner]) -> bool {
     let mut users: Vec<u32> = owners.iter().map(|o| o.thread).collect();
     users.sort_unstable();
     users.dedup();
@@ -58,9 +57,5 @@ pub(crate) fn rows(view: &ObjectView, samples: &Samples, owners: &[Owner]) -> Op
     let known = owners.iter().filter(|o| allocator(o).is_some()).count();
     let own = owners.iter().filter(|o| allocator(o) == Some(o.thread)).count();
     let buffers = own as f64 >= OWN_ROWS * known as f64;
-    if users.len() < 2 || buffers || (view.rows.len() as f64) < FEWEST_PER_THREAD * users.len() as f64 {
-        return None;
-    }
-    let trial = Trial::of_group(lay_out(view, samples)?);
-    trial.has_formula().then_some(trial)
+    users.len() >= 2 && !buffers && view.rows.len() as f64 >= FEWEST_PER_THREAD * users.len() as f64
 }

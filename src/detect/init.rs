@@ -1,18 +1,19 @@
-//! Initialisation does not vote: time slots in which one thread alone uses an object that many threads use in
-//! other slots. The classic case is a main thread that fills every array before the parallel part starts;
-//! counted in, it would hide the pattern of the computation.
+//! Serial initialisation: time slots in which one thread alone uses an object that many threads use in other slots.
+//!
+//! These slots do not count for the pattern. In the usual case the main thread fills every array before the parallel
+//! part starts; its accesses would hide the pattern of the computation.
 
 use super::limits::{PRIVATE_SHARE, SERIAL_NATS, SERIAL_PHASE, SERIAL_STRAY};
 use super::samples::Samples;
 
-/// What was left out.
+/// The slots that do not count.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Serial {
-    /// The lone thread's rank.
+    /// Rank of the only thread in these slots.
     pub thread: u32,
-    /// Slots that do not vote, by slot number.
+    /// Whether a slot does not count, by slot number.
     pub dropped: Vec<bool>,
-    /// Share of the accesses in them.
+    /// Share of the accesses in the dropped slots.
     pub share: f64,
     /// Independent samples of every slot.
     pub weights: Vec<f64>,
@@ -41,8 +42,8 @@ impl Slots {
         self.weight[slot * self.threads + thread]
     }
 
-    /// Slots in runs that, with odds of exp(SERIAL_NATS), belong to `thread` alone rather than to two threads
-    /// equally; among slots not yet `taken`.
+    /// The slots, among those not yet `taken`, in runs that belong to `thread` alone rather than to two threads
+    /// equally, with odds of at least exp(SERIAL_NATS).
     fn serial_runs(&self, thread: usize, taken: &[bool]) -> Vec<bool> {
         let hit = ((1.0 - SERIAL_STRAY) / 0.5).ln();
         let miss = (SERIAL_STRAY / 0.5).ln();
@@ -78,7 +79,7 @@ impl Slots {
     }
 }
 
-/// Slots of a lone thread, when many threads (or one other thread) use the object the rest of the time.
+/// The slots of one thread alone, when many threads (or one other thread) use the object in the other slots.
 pub(crate) fn serial_slots(samples: &Samples) -> Option<Serial> {
     let slots = Slots::of(samples);
     let total: f64 = slots.totals.iter().sum();
@@ -93,7 +94,7 @@ pub(crate) fn serial_slots(samples: &Samples) -> Option<Serial> {
             (t, run, sum)
         })
         .max_by(|a, b| a.2.total_cmp(&b.2))?;
-    // What is left must be more than the strays of a private object.
+    // The other slots must have more accesses than the stray ones of a private object.
     if sum <= 0.0 || total - sum < (1.0 - PRIVATE_SHARE) * total {
         return None;
     }
@@ -110,7 +111,8 @@ pub(crate) fn serial_slots(samples: &Samples) -> Option<Serial> {
     if contrast(&slots, &dropped, thread) < SERIAL_NATS {
         return None;
     }
-    // Threads that take turns all the way are a pattern in time, not an initialisation.
+    // Threads that use the object one after the other during the whole run are a pattern in time, not an
+    // initialisation.
     let many = alone_elsewhere < 0.5 * rest_total;
     (handed_over || many).then(|| Serial {
         thread: samples.ranks[thread],
@@ -121,8 +123,7 @@ pub(crate) fn serial_slots(samples: &Samples) -> Option<Serial> {
 }
 
 impl Serial {
-    /// The slots of the first run when it begins the object's use: initialisation proper. What comes later is a part
-    /// of the run like any other when it is long.
+    /// The dropped slots at the beginning of the object's use. Later dropped slots may be a phase of the run.
     pub fn initial(&self) -> Vec<bool> {
         let first = self.weights.iter().position(|w| *w > 0.0).unwrap_or(0);
         let begins = self.dropped[first];
@@ -130,7 +131,7 @@ impl Serial {
         (0..self.dropped.len()).map(|s| begins && end.is_none_or(|e| s < e)).collect()
     }
 
-    /// Whether one thread has a later part of the run to itself that is long enough to be a phase.
+    /// Whether the thread uses the object alone again after initialisation, long enough for a phase.
     pub fn is_phase_later(&self) -> bool {
         let initial = self.initial();
         let outside = |s: usize| if initial[s] { 0.0 } else { self.weights[s] };
@@ -144,8 +145,9 @@ impl Serial {
     }
 }
 
-/// Nats by which "others use it only in the other slots" describes the slots better than "others use it now and then",
-/// less the price of naming the runs: the strays of a private object leave slots without strays by chance.
+/// Nats by which the hypothesis "other threads use the object only in the other slots" describes the slots better than
+/// "other threads use the object at a constant rate", less the price of naming the runs. Even a private object with
+/// stray accesses has slots without them by chance.
 fn contrast(slots: &Slots, dropped: &[bool], thread: usize) -> f64 {
     let (mut alone, mut shared) = ((0.0, 0.0), (0.0, 0.0));
     for (slot, drop) in dropped.iter().enumerate() {
@@ -162,7 +164,7 @@ fn contrast(slots: &Slots, dropped: &[bool], thread: usize) -> f64 {
     likelihood(alone) + likelihood(shared) - likelihood(both) - edges as f64 * (dropped.len() as f64).ln()
 }
 
-/// The dropped slots are the object's first used ones.
+/// Whether the first used slot of the object is dropped.
 fn starts_with(slots: &Slots, dropped: &[bool]) -> bool {
     (0..dropped.len()).find(|&s| slots.totals[s] > 0.0).is_some_and(|s| dropped[s])
 }

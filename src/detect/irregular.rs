@@ -1,21 +1,21 @@
-//! Irregular: pages have their threads, all the time, but no formula says which. A page map can place it.
+//! Irregular: each page keeps its main threads during the whole run, but no formula gives them. A page map can place
+//! such an object.
 //!
-//! The samples are parted in time: what an early and a late sample of the same pages agree on ([`super::affinity`])
-//! lasts. Chunks that are handed out anew in each step agree within a moment but not between the halves, and so do not
-//! count.
+//! The samples are divided by time into an early and a late half ([`super::affinity`]). Chunks that are assigned to
+//! other threads in each step agree within a short time but not between the halves, and so do not count.
 
 use super::affinity::{Halves, Level};
 use super::limits::{AFFINITY_PAIRS, AFFINITY_SIGMA, STRUCTURE_MIN};
 use super::samples::{Sample, Samples};
 use super::{Pattern, PatternKind, Slice};
 
-/// Pages per place grow by this factor from level to level: affinity of larger chunks shows in fewer samples.
+/// Growth of the page groups from level to level, as a power of two: affinity of larger chunks shows in fewer samples.
 const LEVEL_SHIFT: u32 = 2;
-/// Fewest places of a level: fewer would be slices, which have their own detectors.
+/// Fewest page groups of a level: fewer would be slices, which have their own detectors.
 const FEWEST_PLACES: u32 = 16;
 
-/// The verdict when pages have lasting affinity. `end` is the size of the object in bytes, `skew` the offset of its
-/// first byte in its page.
+/// The pattern of an object whose page affinity lasts. `end` is the size of the object in bytes, `skew` the offset of
+/// its first byte in its page.
 pub(crate) fn irregular(samples: &Samples, end: u64, skew: u64) -> Option<Pattern> {
     let middle = middle_slot(samples)?;
     let halves = Halves::of(samples, |slot| slot >= middle);
@@ -28,7 +28,8 @@ pub(crate) fn irregular(samples: &Samples, end: u64, skew: u64) -> Option<Patter
             && level.excess >= AFFINITY_PAIRS
             && level.share >= STRUCTURE_MIN
         {
-            // Larger places mix more owners: once that costs more than their samples bring, it always does.
+            // Larger groups mix more owners: once that outweighs their larger number of samples, it does so at all
+            // further levels.
             if best.as_ref().is_some_and(|b| value(b) >= value(&level)) {
                 break;
             }
@@ -47,14 +48,14 @@ pub(crate) fn irregular(samples: &Samples, end: u64, skew: u64) -> Option<Patter
     }
     let place = if level.shift == 0 { "page has its".into() } else { format!("{} pages have their", 1 << level.shift) };
     let evidence = format!(
-        "each {place} own main thread all the time ({:.0} % of {total:.0} samples beyond chance, {:.0} sigma between the \
-         halves of the run), but no block or period fits: {} runs of pages of {} threads",
+        "each {place} own main thread all the time ({:.0} % of {total:.0} samples beyond chance, {:.0} sigma between \
+         the halves of the run), but no block or period fits: {} runs of pages of {} threads",
         100.0 * level.share,
         level.sigma,
         slices.len(),
         owners.len()
     );
-    // Near the threshold the share itself is uncertain by about its part of a sigma.
+    // The share has a relative error of about one sigma.
     let sure = level.share * (1.0 - 1.0 / level.sigma);
     let mut pattern = Pattern::new(PatternKind::Irregular, sure, evidence).explained(total, level.share);
     pattern.figures.nats = 0.5 * level.sigma * level.sigma;
@@ -62,10 +63,10 @@ pub(crate) fn irregular(samples: &Samples, end: u64, skew: u64) -> Option<Patter
     Some(pattern)
 }
 
-/// Standard deviations beyond which more do not make a level better.
+/// Standard deviations above which a level's value does not increase.
 const LASTING: f64 = 3.0 * AFFINITY_SIGMA;
 
-/// Slot that parts the samples into halves of about equal weight; none when there is only one moment.
+/// Slot that divides the samples into halves of about equal weight; none when all samples are in one slot.
 fn middle_slot(samples: &Samples) -> Option<u16> {
     let mut slots: Vec<f64> = Vec::new();
     for s in &samples.list {
@@ -88,7 +89,7 @@ fn middle_slot(samples: &Samples) -> Option<u16> {
     best.map(|b| b.1)
 }
 
-/// Runs of places with the same main thread; places without a sample go with the run before them.
+/// Runs of page groups with the same main thread; groups without a sample belong to the run before them.
 fn page_map(samples: &Samples, shift: u32, end: u64, skew: u64) -> Vec<Slice> {
     let mut sorted: Vec<(u32, u16, f32)> =
         samples.list.iter().map(|s: &Sample| (s.page >> shift, s.thread, s.weight)).collect();

@@ -1,23 +1,23 @@
 //! Thresholds of the detectors, each with the reason for its value.
 
-/// Share of the run's cost from which an object is hot. Placing an object cannot gain more than its share of
-/// the cost times (1 - 1 / NUMA factor); below 1 % that is less than the run-to-run spread of any program.
+/// Share of the run's cost from which an object is hot. Placing an object cannot save more than its share of the cost
+/// times (1 - 1 / NUMA factor); below 1 % this is less than the variation between runs of one program.
 pub const HOT_SHARE: f64 = 0.01;
 
 /// Share of the accesses one thread must have for `private` (the figure stated in the project's contract).
 pub const PRIVATE_SHARE: f64 = 0.90;
 
 /// Smallest share of the accesses, corrected for chance, that slices must explain. Design figure: a spectrum of
-/// 0.51 was measured with 50 % noise, so 0.4 leaves room for unequal slices and halo exchange; below it a
-/// placement by slices would send more accesses away than it brings home.
+/// 0.51 was measured with 50 % noise, so 0.4 leaves room for unequal slices and halo exchange; below it, placement by
+/// slices would make more accesses remote than local.
 pub const STRUCTURE_MIN: f64 = 0.40;
 
-/// Evidence asked for beyond the cost of describing the pattern, in nats. exp(-12) is a chance of 6e-6 per
-/// object, well under the one false block-cyclic in a thousand that is tolerated.
+/// Evidence required beyond the cost of describing the pattern, in nats. exp(-12) is a chance of 6e-6 per object, well
+/// under the tolerated one false block-cyclic in a thousand.
 pub const EVIDENCE_NATS: f64 = 12.0;
 
-/// Slices per taking-part thread up to which an object still is "one slice per thread". One extra for a slice that
-/// wraps around the period, and half as many again for slices that noise cuts in two.
+/// Slices per thread that takes part up to which an object counts as "one slice per thread": noise cuts slices in two.
+/// One more is accepted for a slice that wraps around the period.
 pub const SLICES_PER_THREAD: f64 = 1.5;
 
 /// Accesses that one sample of the timer sampler yields on one object, at the median of the measured kernels
@@ -44,57 +44,57 @@ pub const SERIAL_NATS: f64 = 9.2;
 /// check of the result, output, the thread that finishes last) do not pay for moving pages there and back.
 pub const SERIAL_PHASE: f64 = 0.15;
 
-/// Share of a serial time slot that other threads may have (strays, slot edges).
+/// Share of a serial time slot that other threads may have (stray accesses, slot edges).
 pub const SERIAL_STRAY: f64 = 0.01;
 
 /// Loss of log-likelihood within which two periods cannot be told apart: two nats, the 95 % interval of one
 /// parameter (chi-square(1) / 2 = 1.92).
 pub const PERIOD_TOLERANCE: f64 = 2.0;
 
-/// Loss of log-likelihood at which a period between whole pages gives way to the next whole one. Edges fall between
-/// samples, so the best of many trial periods exceeds the true one by some nats. Of 12,000 generated traces, 18 of
-/// the 1,952 periods that the samples determine came out inexact with ten nats; in a third of them 7 of 665, with six
-/// nats 9.
+/// Loss of log-likelihood up to which a whole number of pages replaces a fractional period. Edges fall between samples,
+/// so the best of many trial periods exceeds the true one by several nats. Of 12,000 generated traces, 18 of the 1,952
+/// periods that the samples determine came out inexact with ten nats; in a third of them 7 of 665, with six nats 9.
 pub const WHOLE_TOLERANCE: f64 = 10.0;
 
 /// Misplaced samples from which a period is told from its neighbour. Each costs about two nats: three are odds of 400
 /// to one.
 pub const MISPLACED: f64 = 3.0;
 
-/// Longest period looked for, as a part of the object: less than a third of a repeat says nothing.
+/// Longest period searched for, as a part of the object: a second repeat shorter than a third of a period is no
+/// evidence.
 pub const LONGEST_PERIOD: f64 = 1.0 / 1.3;
 
 /// Standard deviations by which early and late samples of a page must agree beyond chance for `irregular`: one chance
 /// in 10^9 for normal deviates, with room for accesses that come in bursts.
 pub const AFFINITY_SIGMA: f64 = 6.0;
 
-/// Agreeing pairs of an early and a late sample beyond chance that affinity takes: fewer are counts too small for
-/// standard deviations to mean what they say.
+/// Agreeing pairs of an early and a late sample beyond chance that affinity requires: for fewer pairs the normal
+/// approximation does not hold.
 pub const AFFINITY_PAIRS: f64 = 20.0;
 
-/// Samples per slice that slices take on average: with fewer, neighbours of one thread found by chance among hundreds
-/// of threads pass for slices (two of 2,000 random traces).
+/// Mean number of samples per slice that is required: with fewer, samples of one thread that are neighbours by chance
+/// among hundreds of threads pass for slices (two of 2,000 random traces).
 pub const SAMPLES_PER_SLICE: f64 = 2.0;
 
 /// Share of an object's samples that a phase must have: a shorter one cannot pay for moving the pages twice.
 pub const PHASE_SHARE: f64 = 0.05;
 
-/// Share of writes that "only read" tolerates: skid can charge a neighbouring store, and a copy per node that is thrown
-/// away once in 200 accesses still pays.
+/// Share of writes that "only read" tolerates: skid can charge a neighbouring store, and a copy per node that is
+/// discarded once in 200 accesses still pays.
 pub const READ_ONLY_STRAY: f64 = 0.005;
 
 /// Fewest independent samples for "only read": none of a hundred being a write bounds the writes to 3 % (95 %, rule of
 /// three).
 pub const READ_ONLY_SAMPLES: f64 = 100.0;
 
-/// Highest rate that is advised, Hz: beyond a few kHz the timer sampler has stopped machines, and the recorder refuses
-/// more.
+/// Highest recommended sampling rate, Hz: at rates beyond a few kHz the timer sampler has stopped machines, and the
+/// recorder refuses them.
 pub const HIGHEST_RATE: f64 = 4000.0;
 
 /// Share of an object's accesses that must come after its last write: copies cost a pass over the object per node,
-/// which a quarter of its use pays for.
+/// which a quarter of its use outweighs.
 pub const READ_ONLY_SHARE: f64 = 0.25;
 
-/// Part of what a phase's own pattern explains that the pattern of the whole run may explain of it and still be as
-/// good.
+/// Part of the share that a phase's own pattern explains from which the pattern of the whole run counts as equally good
+/// for this phase.
 pub const AS_GOOD: f64 = 0.75;

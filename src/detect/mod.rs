@@ -1,21 +1,21 @@
-//! Patterns of hot objects: pure functions from page x thread counters to a verdict with its evidence.
+//! Patterns of hot objects: pure functions from page x thread counters to a pattern with its evidence.
 //!
 //! [`classify`] decides in this order: small, cold, private, then slices (block, block-cyclic) by [`spectrum`] and
 //! [`fold`], page affinity without a formula, else random (or read-shared) when the samples would have shown slices,
-//! else unsure; and then whether [`phases`] of the run differ. Callers build an [`ObjectView`] with [`view_of`]; thread
-//! ranks must be below `threads`, pages count from the object's first page. Refuses nothing: views without samples are
-//! unsure, accesses that cannot be are ignored ([`samples`]).
+//! else unsure. Then it searches for phases of the run with different patterns ([`change_points`]). Callers build an
+//! [`ObjectView`] with [`view_of`]; thread ranks must be below `threads`, and pages count from the object's first page.
+//! Every view is accepted: one without samples is unsure, and invalid accesses are ignored ([`samples`]).
 
 mod affinity;
 mod block;
 mod block_cyclic;
+mod change_points;
 mod fold;
 mod group;
 mod init;
 mod irregular;
 pub mod limits;
 mod pattern;
-mod phases;
 mod points;
 mod private;
 mod random;
@@ -62,17 +62,17 @@ pub fn classify(view: &ObjectView) -> Pattern {
     pattern
 }
 
-/// Share of initialisation that is worth a word.
+/// Share of initialisation from which the evidence mentions it: less is rounded to 0 %.
 const INIT_SHOWN: f64 = 0.005;
 
-/// The verdict of the samples that vote, with what only time can show: reading after writing, and phases. `timed` are
-/// the samples that phases are looked for in.
+/// The pattern of the samples that count (`voting`), including the patterns in time: read-shared and phased. Phases are
+/// searched for in `timed`.
 fn in_time(view: &ObjectView, all: &Samples, voting: &Samples, timed: &Samples) -> Pattern {
     let mut whole = judge(view, voting);
     let written = if view.filter == AccessFilter::All { read_shared::written_first(all) } else { None };
     let mut from = 0;
     if let Some(written) = written {
-        // Threads that fill it together must not hide that nobody owns it afterwards.
+        // Threads that write the object together in slices must not hide that the reads afterwards have no structure.
         let reading = if whole.kind == PatternKind::Random || whole.kind == PatternKind::Private {
             whole.clone()
         } else {
@@ -83,23 +83,22 @@ fn in_time(view: &ObjectView, all: &Samples, voting: &Samples, timed: &Samples) 
             from = written.from;
         }
     }
-    // Instances come and go, which is no phase of any of them.
+    // With several instances, allocation and release would look like phases.
     let several = voting.list.first().map(|s| s.instance) != voting.list.last().map(|s| s.instance);
     if several || whole.kind == PatternKind::Unsure {
         return whole;
     }
     let late = (from > 0).then(|| timed.only(|s| s.slot >= from));
     let parts =
-        phases::parts(late.as_ref().unwrap_or(timed), &whole, view.size, view.threads, |part| judge(view, part));
+        change_points::parts(late.as_ref().unwrap_or(timed), &whole, view.size, view.threads, |part| judge(view, part));
     if parts.is_empty() { whole } else { phased(view, all, whole, parts) }
 }
 
-/// Private, or what the structure says.
+/// The pattern of a set of samples without regard to time: private, or a pattern of [`structure`].
 fn judge(view: &ObjectView, samples: &Samples) -> Pattern {
     let Some(private) = private::private(samples, view.threads) else { return structure::structured(view, samples) };
-    // Rows of a matrix: the formula over the group says more than a list of owners, and the owners stay.
-    let rows = group::rows(view, samples, &private.owners).and_then(|t| t.verdict(view.size, view.skew));
-    match rows {
+    // For rows of a matrix a formula over all rows is preferred to a list of owners, which is kept as well.
+    match structure::rows(view, samples, &private.owners) {
         Some(group) => Pattern { owners: private.owners, ..group },
         None => private,
     }
@@ -116,7 +115,7 @@ fn segment(view: &ObjectView, slots: (u16, u16), share: f64, pattern: Pattern) -
     Segment { first_slot, end_slot, start_s, end_s, share, initialisation: false, pattern: Box::new(pattern) }
 }
 
-fn phased(view: &ObjectView, all: &Samples, whole: Pattern, parts: Vec<phases::Part>) -> Pattern {
+fn phased(view: &ObjectView, all: &Samples, whole: Pattern, parts: Vec<change_points::Part>) -> Pattern {
     let total = all.total();
     let weight: f64 = parts.iter().map(|p| p.weight).sum();
     let confidence = parts.iter().map(|p| p.weight * p.pattern.confidence).sum::<f64>() / weight.max(f64::MIN_POSITIVE);
@@ -136,7 +135,7 @@ fn phased(view: &ObjectView, all: &Samples, whole: Pattern, parts: Vec<phases::P
     Pattern { segments, whole, figures, ..Pattern::new(PatternKind::Phased, confidence, evidence) }
 }
 
-/// Puts runs of initialisation among the segments of a phased object.
+/// Adds the runs of initialisation to the segments of a phased object.
 fn add_initialisation(view: &ObjectView, pattern: &mut Pattern, serial: &init::Serial) {
     let mut at = 0;
     let dropped = if serial.is_phase_later() { serial.initial() } else { serial.dropped.clone() };

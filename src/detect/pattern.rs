@@ -1,4 +1,4 @@
-//! What a detector says of an object: its kind, where which thread works, and the evidence.
+//! The result of the detectors for one object: the kind of pattern, the parts that each thread uses, and the evidence.
 
 /// Name of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -14,15 +14,15 @@ pub enum PatternKind {
     Random,
     /// Shared without structure, and written only before many threads read it.
     ReadShared,
-    /// Each page has its threads, all the time, but no formula says which.
+    /// Each page keeps its main threads during the whole run, but no formula gives them.
     Irregular,
-    /// Different patterns, wanting different places, at different times.
+    /// Patterns at different times that need different placements.
     Phased,
-    /// Under a page.
+    /// Smaller than a page.
     Small,
-    /// Too little cost to matter.
+    /// Too small a share of the cost for a placement to matter.
     Cold,
-    /// Hot, but with too few samples for a verdict.
+    /// Hot, but with too few samples for a pattern.
     Unsure,
 }
 
@@ -61,7 +61,7 @@ pub struct Slice {
     pub thread: u32,
 }
 
-/// Who uses one instance of a private object.
+/// The thread that uses one instance of a private object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Owner {
     /// Instance as in [`super::PageAccess::instance`].
@@ -83,26 +83,26 @@ pub struct Segment {
     pub end_s: f64,
     /// Share of the object's accesses, 0 to 1.
     pub share: f64,
-    /// Initialisation: it does not vote on the pattern of the run.
+    /// Whether this part is initialisation, which does not count for the pattern of the run.
     pub initialisation: bool,
     /// The pattern in this part of the run.
     pub pattern: Box<Pattern>,
 }
 
-/// The figures behind a verdict. Zero where a figure has no meaning for the kind.
+/// The figures behind a pattern. A figure without a meaning for the kind is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize)]
 pub struct Figures {
-    /// Independent samples that voted.
+    /// Independent samples that counted.
     pub samples: f64,
     /// Samples with which slices would be found in any order and with 40 % noise.
     pub needed: f64,
-    /// Share of the samples that are where the pattern says, corrected for chance, 0 to 1.
+    /// Share of the samples that the pattern explains, corrected for chance, 0 to 1.
     pub explained: f64,
-    /// Share of the samples left over after folding: 1 - the share inside their own thread's slice, not corrected.
+    /// Share of the samples outside their own thread's slice after folding, not corrected for chance.
     pub residual: f64,
-    /// Log-likelihood ratio to "shared without structure", its description paid, nats.
+    /// Log-likelihood ratio to "shared without structure" less the description length, nats.
     pub nats: f64,
-    /// Odds of seeing this by chance: exp(-nats), the bound for a likelihood ratio.
+    /// Upper bound of the probability of this ratio by chance: exp(-nats).
     pub significance: f64,
     /// Amplitude of the spectrum at the period, 0 to 1.
     pub peak: f64,
@@ -110,7 +110,7 @@ pub struct Figures {
     pub noise: f64,
 }
 
-/// A verdict.
+/// The pattern of one object.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Pattern {
     /// Kind.
@@ -118,31 +118,31 @@ pub struct Pattern {
     /// Period of block-cyclic, bytes.
     pub period: Option<u64>,
     /// 0 to 1. For private, block, block-cyclic and irregular: the share of the accesses that the pattern explains,
-    /// corrected for chance (0.97: all but 3 % are where the pattern says). For random and read-shared: the share that
-    /// no slices explain, less when samples are few. For phased: the mean over its segments. For unsure: samples over
+    /// corrected for chance (0.97: the pattern explains all but 3 %). For random and read-shared: the share that no
+    /// slices explain, reduced when samples are few. For phased: the mean over its segments. For unsure: samples over
     /// samples needed. For small and cold: 1.
     pub confidence: f64,
     /// The evidence in words and figures, one sentence.
     pub evidence: String,
-    /// Slices of block and block-cyclic, in order of their place; for irregular the page map as runs of pages with one
+    /// Slices of block and block-cyclic, in order of their offset; for irregular the page map as runs of pages with one
     /// main thread; empty otherwise.
     pub slices: Vec<Slice>,
     /// Owners of the instances of a private object, or of rows that form a block or block-cyclic group; empty
     /// otherwise.
     pub owners: Vec<Owner>,
-    /// Instances that are judged as one object in allocation order (rows of a matrix): period and slices count over
-    /// all their pages.
+    /// Number of instances that are classified as one object in allocation order (rows of a matrix). Period and slices
+    /// then extend over the pages of all instances.
     pub group: Option<u32>,
-    /// Parts of the run with different patterns, initialisation included; empty when the pattern is one all the time.
+    /// Parts of the run with different patterns, initialisation included; empty when the pattern does not change.
     pub segments: Vec<Segment>,
-    /// The pattern of the whole run of a phased object: what one placement for all phases must go by.
+    /// The pattern of the whole run of a phased object, on which one placement for all phases is based.
     pub whole: Option<Box<Pattern>>,
-    /// The figures behind it.
+    /// The figures behind the pattern.
     pub figures: Figures,
 }
 
 impl Pattern {
-    /// A verdict without places. A confidence that is no number counts as 0.
+    /// A pattern without slices and owners. A confidence that is not finite counts as 0.
     pub fn new(kind: PatternKind, confidence: f64, evidence: String) -> Pattern {
         let confidence = if confidence.is_finite() { confidence.clamp(0.0, 1.0) } else { 0.0 };
         Pattern {
@@ -159,13 +159,13 @@ impl Pattern {
         }
     }
 
-    /// The same with the number of samples and the share explained.
+    /// Sets the number of samples and the share explained.
     pub(crate) fn explained(mut self, samples: f64, share: f64) -> Pattern {
         self.figures = Figures { samples, explained: share, residual: 1.0 - share, ..self.figures };
         self
     }
 
-    /// The pattern that one placement for the whole run must go by: of a phased object that of all phases together.
+    /// The pattern on which one placement for the whole run is based: for a phased object, that of all phases together.
     pub fn overall(&self) -> &Pattern {
         self.whole.as_deref().unwrap_or(self)
     }

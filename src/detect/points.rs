@@ -1,5 +1,5 @@
-//! What the structure detectors work on: independent-sample weights per page and thread, threads renumbered
-//! to those that take part, initialisation dropped.
+//! The input of the structure detectors: weights in independent samples per page and thread. Threads are renumbered to
+//! those that take part, and initialisation is left out.
 
 use super::limits::TAKES_PART;
 use super::samples::{Sample, Samples};
@@ -38,8 +38,8 @@ impl Points {
         self.ranks.len()
     }
 
-    /// Every k-th point, so that at most about `most` are left; for searches that only rank candidates. The
-    /// stride is odd so that it does not lock on to a thread order inside pages.
+    /// About `most` points, drawn at random, for searches that only rank candidates. A fixed stride could coincide with
+    /// the order of threads inside pages.
     pub fn thinned(&self, most: usize) -> std::borrow::Cow<'_, Points> {
         if self.list.len() <= most {
             return std::borrow::Cow::Borrowed(self);
@@ -55,7 +55,7 @@ impl Points {
     }
 }
 
-/// Next number in [0, 1) of a fixed sequence (xorshift64*): the detectors are pure, so no real randomness.
+/// Next number in [0, 1) of a fixed pseudo-random sequence (xorshift64*), so that the detectors stay pure.
 pub(crate) fn uniform(state: &mut u64) -> f64 {
     *state ^= *state >> 12;
     *state ^= *state << 25;

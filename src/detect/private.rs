@@ -4,7 +4,7 @@ use super::limits::{PRIVATE_SAMPLES, PRIVATE_SHARE};
 use super::samples::{Sample, Samples};
 use super::{Owner, Pattern, PatternKind};
 
-/// The verdict when the object is private, on the samples that vote.
+/// The pattern when the object is private, by the samples that count.
 pub(crate) fn private(samples: &Samples, threads_of_run: u32) -> Option<Pattern> {
     one_thread(samples, threads_of_run).or_else(|| per_instance(samples))
 }
@@ -29,7 +29,8 @@ pub(crate) fn instances(samples: &Samples) -> impl Iterator<Item = &[Sample]> {
     samples.list.chunk_by(|a, b| a.instance == b.instance)
 }
 
-/// Main user of an instance with its weight, and the weight of all. `sums` is scratch of one zero per thread.
+/// Thread with most weight on an instance, its weight, and the weight of all threads. `sums` is a buffer of one zero
+/// per thread, and zero again afterwards.
 pub(crate) fn main_user(list: &[Sample], sums: &mut [f64]) -> (u16, f64, f64) {
     let mut total = 0.0;
     for s in list {
@@ -46,8 +47,8 @@ pub(crate) fn main_user(list: &[Sample], sums: &mut [f64]) -> (u16, f64, f64) {
     (best.0, best.1, total)
 }
 
-/// Each instance by one thread. An instance with one sample agrees with any verdict, so only samples after an
-/// instance's first count.
+/// The pattern when each instance is used by one thread. A single sample always comes from one thread, so only the
+/// samples after an instance's first one count.
 fn per_instance(samples: &Samples) -> Option<Pattern> {
     let mut sums = vec![0.0; samples.threads()];
     let further = |weight: f64| (weight - 1.0).max(0.0);

@@ -1,4 +1,4 @@
-//! Random: shared, without structure. It can only be said when slices, had there been any, would have been found.
+//! Random: shared, without structure. This is concluded only from enough samples to find slices if there were any.
 
 use super::limits::{DESIGN_NOISE, EVIDENCE_NATS, HIGHEST_RATE, NEEDED_MARGIN};
 use super::{Figures, Pattern, PatternKind, Sampling};
@@ -17,7 +17,7 @@ pub fn samples_needed(threads: usize) -> f64 {
     n.ceil()
 }
 
-/// The verdict when no slices were found: random or unsure. `structure` is what the best slices explain.
+/// The pattern when no slices were found: random or unsure. `structure` is the share that the best slices explain.
 pub(crate) fn random_or_unsure(samples: f64, threads: usize, structure: f64, sampling: &Sampling) -> Pattern {
     let needed = samples_needed(threads);
     let figures = Figures { samples, needed, explained: structure, residual: 1.0 - structure, ..Figures::default() };
@@ -33,7 +33,7 @@ pub(crate) fn random_or_unsure(samples: f64, threads: usize, structure: f64, sam
     Pattern { figures, ..Pattern::new(PatternKind::Random, confidence, evidence) }
 }
 
-/// What brings `factor` times the samples: a longer run, or a higher rate while that is one the recorder takes.
+/// How to get `factor` times the samples: a longer run, or a higher rate where the recorder accepts it.
 fn remedy(factor: f64, sampling: &Sampling) -> String {
     let factor = 1.1 * factor;
     if !factor.is_finite() {

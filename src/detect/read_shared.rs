@@ -1,5 +1,5 @@
-//! Read-shared: shared without structure, but written only before many threads read it. Copies on every node would
-//! make all its reads local, which no placement of one copy can.
+//! Read-shared: shared without structure, and written only before many threads read it. A copy on every node would make
+//! all reads local; no placement of a single copy can.
 
 use super::limits::{READ_ONLY_SAMPLES, READ_ONLY_SHARE, READ_ONLY_STRAY};
 use super::samples::Samples;
@@ -8,21 +8,21 @@ use super::{Pattern, PatternKind};
 /// Stray writes that the search for the end of writing steps over before their share is known.
 const STRAYS: f64 = 1.5;
 
-/// When writing stopped.
+/// The part of the run after the last write.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Written {
-    /// First slot without writes (but for strays) until the end.
+    /// First slot from which on there are no writes, except stray ones.
     pub from: u16,
     /// Independent samples from there on.
     pub after: f64,
     /// Share of all samples from there on, 0 to 1.
     pub share: f64,
-    /// Share of the samples before that are writes; none when nothing was sampled before.
+    /// Share of writes in the samples before; none without such samples.
     pub writes_before: Option<f64>,
 }
 
-/// The last part of the run in which the object is only read, when that is most of its use and long enough to say so.
-/// `all` includes initialisation.
+/// The last part of the run in which the object is only read, when it has at least [`READ_ONLY_SHARE`] of the samples
+/// and at least [`READ_ONLY_SAMPLES`]. `all` includes initialisation.
 pub(crate) fn written_first(all: &Samples) -> Option<Written> {
     let mut slots: Vec<(f64, f64)> = Vec::new();
     for s in &all.list {
@@ -39,8 +39,8 @@ pub(crate) fn written_first(all: &Samples) -> Option<Written> {
     for (slot, (weight, written)) in slots.iter().enumerate().rev() {
         after += weight;
         writes += written;
-        // A slot that is itself full of writes is never part of the reading, however long that is; a stray one near the
-        // end is, once enough reads follow backwards.
+        // A slot with many writes ends the read-only part, however long that part is. A stray write near the end does
+        // not, once enough reads precede it.
         if writes > READ_ONLY_STRAY * after + STRAYS || (*written > STRAYS && *written > 0.1 * weight) {
             break;
         }
@@ -61,7 +61,7 @@ pub(crate) fn written_first(all: &Samples) -> Option<Written> {
     (written.after >= READ_ONLY_SAMPLES && written.share >= READ_ONLY_SHARE).then_some(written)
 }
 
-/// Turns the verdict "random" of an object that is only read from `written.from` on into read-shared.
+/// Replaces the pattern random of an object that is only read from `written.from` on by read-shared.
 pub(crate) fn read_shared(random: Pattern, written: Written) -> Pattern {
     // 95 % of the time a share of writes p leaves none in n samples only when p < 3 / n.
     let bound = 3.0 / written.after;

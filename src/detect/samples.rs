@@ -1,6 +1,6 @@
-//! The accesses of one object as the detectors work on them: independent samples per cell, threads renumbered without
-//! gaps, cells in the order of instance and page. What cannot be (pages outside the object, ranks at or above the
-//! number of threads, weights that are no positive numbers) is left out here, so that no detector has to ask again.
+//! The accesses of one object in the form that all detectors use: independent samples per cell, threads renumbered
+//! without gaps, cells in the order of instance and page. Invalid accesses (pages outside the object, ranks at or above
+//! the number of threads, weights that are not positive and finite) are left out, so that no detector has to check.
 
 use super::limits::ACCESSES_PER_SAMPLE;
 use super::{ObjectView, PageAccess};
@@ -19,7 +19,7 @@ pub(crate) struct Sample {
     pub slot: u16,
     /// Independent samples.
     pub weight: f32,
-    /// Of these, the writes.
+    /// Independent samples that are writes.
     pub writes: f32,
 }
 
@@ -36,12 +36,12 @@ pub(crate) struct Samples {
     pub unit: u64,
 }
 
-/// Pages that are told apart: 8 GiB of 4 KiB pages. Larger objects are looked at in larger units, so that neither
-/// memory nor time grow with them; a unit is then still less than a millionth of the object.
+/// Largest number of distinct pages: 8 GiB of 4 KiB pages. Larger objects are divided into larger units, so that memory
+/// and time stay bounded; a unit is still less than a millionth of the object.
 const MOST_PAGES: u64 = 1 << 21;
 
 impl Samples {
-    /// Prepares a view.
+    /// Prepares the accesses of a view.
     pub fn of(view: &ObjectView) -> Samples {
         let all = page_count(view);
         let grain = all.div_ceil(MOST_PAGES).next_power_of_two();
@@ -100,14 +100,14 @@ impl Samples {
     }
 }
 
-/// Thread ranks that are looked at: a table of them must stay small whatever a file says.
+/// Thread ranks at or above this are ignored, so that the table of ranks stays small for any file.
 const MOST_RANKS: u32 = 1 << 22;
-/// Marks in the table of ranks while it is made; the first stays for those that do not occur.
+/// Entries of the table of ranks while it is built; `ABSENT` remains for ranks that do not occur.
 const ABSENT: u16 = u16::MAX;
 const PRESENT: u16 = 0;
 
-/// Numbers the ranks that are present, ascending, and lists them. 65,535 threads are more than any machine runs: what
-/// comes after them is left out.
+/// Numbers the ranks that are present, ascending, and lists them. Ranks after the first 65,535 are ignored; no machine
+/// runs so many threads.
 fn number(index: &mut [u16]) -> Vec<u32> {
     let mut ranks: Vec<u32> = Vec::new();
     for (rank, at) in index.iter_mut().enumerate().filter(|(_, at)| **at == PRESENT) {

@@ -1,9 +1,9 @@
-//! Objects that no placement can help: smaller than a page, or hardly used.
+//! Objects that no placement can speed up: smaller than a page, or with a negligible share of the cost.
 
 use super::limits::HOT_SHARE;
 use super::{ObjectView, Pattern, PatternKind};
 
-/// Under a page: pages are the unit of placement.
+/// The pattern of an object smaller than a page, which is the unit of placement.
 pub(crate) fn small(view: &ObjectView) -> Option<Pattern> {
     (view.size < view.page_size).then(|| {
         let evidence = format!("{} bytes are less than a page of {} bytes", view.size, view.page_size);
@@ -11,7 +11,7 @@ pub(crate) fn small(view: &ObjectView) -> Option<Pattern> {
     })
 }
 
-/// Too little cost to matter.
+/// The pattern of an object below [`HOT_SHARE`] of the cost.
 pub(crate) fn cold(view: &ObjectView) -> Option<Pattern> {
     (view.cost_share < HOT_SHARE).then(|| {
         let evidence = format!(

@@ -1,10 +1,10 @@
-//! Spectra over pages: candidate periods, to be judged by folding.
+//! Spectra over pages: candidate periods, which folding then compares.
 //!
 //! Two spectra. The *rank* spectrum |FFT over pages of sum exp(2 pi i t/T)| (t = thread index of T) peaks at
 //! the period when slices are in thread order, and has no other strong line. The *pair* spectrum is the
 //! summed power spectrum of each thread's own page density, from the distances of same-thread pairs minus those
-//! of different-thread pairs, so that hot pages common to all threads cancel; it does not care about the order of
-//! the threads, and shows every harmonic up to T.
+//! of different-thread pairs, so that hot pages common to all threads cancel; it does not depend on the order of the
+//! threads, and shows every harmonic up to T.
 
 use realfft::RealFftPlanner;
 use rustfft::FftPlanner;
@@ -22,26 +22,26 @@ pub(crate) struct Line {
     pub strength: f64,
 }
 
-/// Lines of the rank spectrum worth folding: the true one is the strongest unless the order is permuted.
+/// Lines of the rank spectrum that are folded: the true one is the strongest unless the order is permuted.
 const RANK_LINES: usize = 4;
-/// Weakest line of the rank spectrum worth folding: slices in thread order that explain the least share that counts
-/// give 0.4 x 0.9 (the sinc of a slice); unequal slices and missing threads less. Permuted orders are left to the pair
-/// spectrum.
+/// Weakest line of the rank spectrum that is folded: slices in thread order that explain the smallest accepted share
+/// give 0.4 x 0.9 (the sinc of a slice); unequal slices and missing threads give less. The pair spectrum finds permuted
+/// orders.
 const WEAKEST_LINE: f64 = 0.15;
 /// Lines of the pair spectrum whose sub-multiples are tried.
 const PAIR_LINES: usize = 6;
-/// Periods from the pair spectrum worth folding.
+/// Periods from the pair spectrum that are folded.
 const PAIR_PERIODS: usize = 4;
 /// Pairs in the distance histogram: enough for all permuted traces of the truth suite.
 const PAIRS: f64 = 2.0e5;
-/// Harmonics summed at most: a true period stands out long before, and the work grows with their square.
+/// Largest number of harmonics summed: a true period stands out with fewer, and the work grows with their square.
 const MOST_HARMONICS: usize = 64;
 /// Standard deviations of the summed harmonics from which a period is folded.
 const PERIOD_SIGMA: f64 = 6.0;
 /// Standard deviations from which a line of the pair spectrum is a candidate; the folding decides.
 const PAIR_SIGMA: f64 = 4.5;
 
-/// Forward transform in place. Plans are kept: making one costs as much as using it.
+/// Forward transform in place. Plans are cached, because making a plan takes as long as using it.
 fn transform(buffer: &mut [Complex<f32>]) {
     thread_local! {
         static PLANNER: std::cell::RefCell<FftPlanner<f32>> = std::cell::RefCell::new(FftPlanner::new());
@@ -50,8 +50,8 @@ fn transform(buffer: &mut [Complex<f32>]) {
     plan.process(buffer);
 }
 
-/// Real part of the forward transform of real values, half of the work of a complex one; None never happens, lengths
-/// fit by construction.
+/// Real part of the forward transform of real values, at half the work of a complex one. `None` only for buffers of
+/// unequal lengths, which this function does not make.
 fn cosines(values: &mut [f32]) -> Option<Vec<f32>> {
     thread_local! {
         static PLANNER: std::cell::RefCell<RealFftPlanner<f32>> = std::cell::RefCell::new(RealFftPlanner::new());
@@ -62,7 +62,8 @@ fn cosines(values: &mut [f32]) -> Option<Vec<f32>> {
     Some(spectrum.iter().map(|c| c.re).collect())
 }
 
-/// Longest spectrum: 64 MiB of it. An object that needs more (a sparse mapping of terabytes) is seen in coarser bins.
+/// Largest number of pages of a spectrum, for about 64 MiB. An object with more (a sparse mapping of terabytes) has
+/// several pages per bin.
 const MOST_BINS: u32 = 1 << 22;
 
 /// Pages per bin of a spectrum, as a shift: slices of less than a page cannot be placed, so the shortest period of
@@ -205,14 +206,14 @@ fn pair_spectrum(points: &Points, shift: u32, bins: u32) -> Option<(Vec<f32>, us
     if same == 0 || pages.iter().filter(|l| !l.is_empty()).count() < 2 {
         return None;
     }
-    let others = strangers(&pages, same, &mut state);
+    let others = different_thread_distances(&pages, same, &mut state);
     let ratio = same as f32 / others.len().max(1) as f32;
     others.iter().for_each(|d| histogram[*d as usize] -= ratio);
     Some((cosines(&mut histogram)?, len))
 }
 
 /// Distances of up to `most` random pairs of pages of different threads.
-fn strangers(pages: &[Vec<u32>], most: usize, state: &mut u64) -> Vec<u32> {
+fn different_thread_distances(pages: &[Vec<u32>], most: usize, state: &mut u64) -> Vec<u32> {
     let owners: Vec<(u16, u32)> =
         pages.iter().enumerate().flat_map(|(t, list)| list.iter().map(move |p| (t as u16, *p))).collect();
     let mut distances = Vec::with_capacity(most.min(2 * PAIRS as usize));
@@ -230,14 +231,14 @@ fn strangers(pages: &[Vec<u32>], most: usize, state: &mut u64) -> Vec<u32> {
     distances
 }
 
-/// Bins that say how much a spectrum scatters: the median of so many is known to half a percent.
+/// Number of bins from which the scatter of a spectrum is estimated: the median of so many is known to half a percent.
 const SPREAD_BINS: usize = 1 << 15;
 
 fn spread(values: &[f32]) -> (f32, f32) {
     let n = values.len().max(1) as f64;
     let mean = values.iter().map(|v| f64::from(*v)).sum::<f64>() / n;
-    // The median of the absolute deviations: strong lines must not hide each other. An odd stride meets the harmonics
-    // of periods that are powers of two no more often than other bins.
+    // The median of the absolute deviations, because strong lines would raise the standard deviation and hide each
+    // other. With an odd stride the harmonics of periods that are powers of two are drawn as often as other bins.
     let stride = (values.len() / SPREAD_BINS) | 1;
     let mut off: Vec<f32> = values.iter().step_by(stride).map(|v| (v - mean as f32).abs()).collect();
     let middle = off.len() / 2;

@@ -1,6 +1,6 @@
-//! Block, block-cyclic, irregular, random or unsure: the best description of the accesses wins.
+//! Chooses between block, block-cyclic, irregular, random and unsure: the shortest description of the accesses.
 
-use super::affinity::to_explain;
+use super::affinity::page_affinity;
 use super::block::{self, order};
 use super::block_cyclic::{self, Periodic};
 use super::fold::{Cut, Fit, Folder};
@@ -11,9 +11,9 @@ use super::points::{self, Points};
 use super::private;
 use super::random::{random_or_unsure, samples_needed};
 use super::samples::Samples;
-use super::{Figures, ObjectView, Pattern, PatternKind, Slice};
+use super::{Figures, ObjectView, Owner, Pattern, PatternKind, Slice};
 
-/// What the two descriptions gave for one set of points.
+/// The block and the block-cyclic description of one set of points.
 #[derive(Debug)]
 pub(crate) struct Trial {
     points: Points,
@@ -21,13 +21,13 @@ pub(crate) struct Trial {
     periodic: Option<Periodic>,
     /// Bytes per page of the points.
     unit: u64,
-    /// Rows, when the points are of all instances end to end.
+    /// Number of rows, when the points are those of all instances laid end to end.
     group: Option<u32>,
 }
 
 impl Trial {
-    /// `to_explain` is the share of the samples that stays with its page's thread, where it is known.
-    fn of(points: Points, unit: u64, to_explain: Option<f64>) -> Trial {
+    /// `affinity` is the share of the samples that come from their page's main thread, where it is known.
+    fn of(points: Points, unit: u64, affinity: Option<f64>) -> Trial {
         let mut folder = Folder::default();
         let block = block::find(&points, &mut folder);
         let enough = |fit: &Fit| {
@@ -35,21 +35,21 @@ impl Trial {
                 && fit.gain > block.gain.max(0.0) + EVIDENCE_NATS + period_price(&points, fit.period)
                 && block::one_slice_each(fit, true)
         };
-        let plain =
+        let is_block =
             block.structure >= STRUCTURE_MIN && block.gain > EVIDENCE_NATS && block::one_slice_each(&block, false);
-        // Slices that already explain nearly all, one per thread (one in eight may be cut in two), leave nothing for a
-        // period to explain.
+        // One slice per thread (one in eight may be cut in two) that explains nearly all accesses leaves no accesses
+        // for a period to explain.
         let doubled = block.cuts.len() > block.owners() + block.owners() / 8;
-        let nothing_left = to_explain.is_some_and(|share| block.structure >= ALL_BUT * share);
-        let nothing_at_all = to_explain.is_some_and(|share| share < 0.5 * STRUCTURE_MIN);
-        let enough_said = plain && !doubled && (block.structure >= PLAIN_ENOUGH || nothing_left);
+        let explains_affinity = affinity.is_some_and(|share| block.structure >= ALL_BUT * share);
+        let no_affinity = affinity.is_some_and(|share| share < 0.5 * STRUCTURE_MIN);
+        let block_suffices = is_block && !doubled && (block.structure >= BLOCK_SUFFICES || explains_affinity);
         let periodic =
-            if enough_said || nothing_at_all { None } else { block_cyclic::find(&points, &mut folder, &block, enough) };
+            if block_suffices || no_affinity { None } else { block_cyclic::find(&points, &mut folder, &block, enough) };
         Trial { points, block, periodic, unit, group: None }
     }
 
-    /// Of instances laid end to end.
-    pub fn of_group(group: Group) -> Trial {
+    /// The descriptions of instances laid end to end.
+    fn of_group(group: Group) -> Trial {
         Trial { group: Some(group.rows), ..Trial::of(group.points, group.unit, None) }
     }
 
@@ -61,7 +61,7 @@ impl Trial {
         self.block.gain.max(self.cyclic_gain())
     }
 
-    /// Whether slices describe it, and which.
+    /// The better of the two descriptions; none when neither has enough evidence.
     fn choice(&self) -> Option<Choice<'_>> {
         let strong = |fit: &Fit, gain: f64| {
             let inside: f64 = fit.cuts.iter().map(|c| c.matched).sum();
@@ -71,8 +71,8 @@ impl Trial {
         };
         let cyclic_gain = self.cyclic_gain();
         let simple = strong(&self.block, self.block.gain) && block::one_slice_each(&self.block, false);
-        // A period with one slice each is preferred to many slices without one, whatever the gain: on dense data the
-        // many slices also fit the chance majorities of pages at the edges.
+        // A period with one slice per thread is preferred to many slices without a period, whatever the gain: on dense
+        // data the many slices also fit the chance majorities of pages at the edges.
         if let Some(p) = &self.periodic
             && strong(&p.fit, cyclic_gain)
             && block::one_slice_each(&p.fit, true)
@@ -83,16 +83,11 @@ impl Trial {
         simple.then_some(Choice::Block(&self.block))
     }
 
-    /// Whether block or block-cyclic describes it.
-    pub fn has_formula(&self) -> bool {
-        self.choice().is_some()
-    }
-
-    /// The verdict, when slices describe it. `size` and `skew` are those of the object, in bytes.
+    /// The pattern, when slices describe the accesses. `size` and `skew` are those of the object, in bytes.
     pub fn verdict(&self, size: u64, skew: u64) -> Option<Pattern> {
         let mut pattern = match self.choice()? {
-            Choice::Block(fit) => self.plain(fit, size, skew),
-            Choice::Cyclic(found, gain) => self.cyclic(found, gain),
+            Choice::Block(fit) => self.block_pattern(fit, size, skew),
+            Choice::Cyclic(found, gain) => self.cyclic_pattern(found, gain),
         };
         if let Some(rows) = self.group {
             pattern.group = Some(rows);
@@ -107,11 +102,11 @@ enum Choice<'a> {
     Cyclic(&'a Periodic, f64),
 }
 
-/// Part of the affinity of the pages that slices must explain to leave nothing for a period.
+/// Part of the page affinity that one slice per thread must explain so that no period is searched for.
 const ALL_BUT: f64 = 0.9;
 
-/// Share of the accesses explained by one slice per thread from which no period is looked for.
-const PLAIN_ENOUGH: f64 = 0.8;
+/// Share of the accesses that one slice per thread must explain so that no period is searched for.
+const BLOCK_SUFFICES: f64 = 0.8;
 
 /// Nats to name a period: the number of distinguishable frequencies grows with repeats x threads, and long
 /// periods are more likely than short ones (a universal prior, so that all periods together cost no more than one).
@@ -120,22 +115,29 @@ fn period_price(points: &Points, period: f64) -> f64 {
     (2.0 * repeats * points.threads() as f64).ln() + 2.0 * (1.0 + repeats.ln()).ln()
 }
 
-/// The verdict for an object that is not private, on the samples that vote.
+/// The pattern of private instances as rows of one object, when the threads follow a formula along the rows.
+pub(crate) fn rows(view: &ObjectView, samples: &Samples, owners: &[Owner]) -> Option<Pattern> {
+    let group = group::may_be_rows(view, owners).then(|| group::lay_out(view, samples))??;
+    Trial::of_group(group).verdict(view.size, view.skew)
+}
+
+/// The pattern of an object that is not private, by the samples that count.
 pub(crate) fn structured(view: &ObjectView, samples: &Samples) -> Pattern {
     let whole = points::collect(samples, samples.list.iter());
     let (count, threads) = (whole.samples, whole.threads());
     if count <= 0.0 || threads < 2 {
         return random_or_unsure(count, view.threads.max(2) as usize, 0.0, &view.sampling);
     }
-    let mut trial = Trial::of(whole, samples.unit, to_explain(samples));
+    let mut trial = Trial::of(whole, samples.unit, page_affinity(samples));
     if samples.list.first().map(|s| s.instance) != samples.list.last().map(|s| s.instance) {
         let better = |t: Trial, trial: &mut Trial| {
             if t.points.threads() >= 2 && t.gain() > trial.gain() {
                 *trial = t;
             }
         };
-        // Instances of one size share their pages' meaning and are summed; instances of many sizes are not, and then
-        // the one with the most samples says more than the sum; rows of one matrix have their meaning end to end.
+        // Three readings compete. Page n of all instances may have the same user, as in instances of one size: their
+        // samples are summed. In instances of different sizes the one with most samples shows more than the sum. Rows
+        // of one matrix show a pattern when laid end to end.
         if let Some(largest) = private::instances(samples).max_by(|a, b| sum(a).total_cmp(&sum(b))) {
             better(Trial::of(points::collect(samples, largest.iter()), samples.unit, None), &mut trial);
         }
@@ -150,7 +152,7 @@ pub(crate) fn structured(view: &ObjectView, samples: &Samples) -> Pattern {
     if let Some(pattern) = irregular(samples, view.size, view.skew) {
         return pattern;
     }
-    // What the best slices would explain, if they were believed.
+    // The share that the rejected slices explain reduces the confidence in "random".
     let seen = if trial.gain() > 0.0 { trial.block.structure.min(STRUCTURE_MIN) } else { 0.0 };
     random_or_unsure(count, threads, seen, &view.sampling)
 }
@@ -175,7 +177,7 @@ impl Trial {
         }
     }
 
-    fn plain(&self, fit: &Fit, size: u64, skew: u64) -> Pattern {
+    fn block_pattern(&self, fit: &Fit, size: u64, skew: u64) -> Pattern {
         let cuts = block::principal(&fit.cuts, false);
         let figures = self.figures(fit, fit.gain);
         let evidence = format!(
@@ -193,7 +195,7 @@ impl Trial {
         pattern
     }
 
-    fn cyclic(&self, found: &Periodic, gain: f64) -> Pattern {
+    fn cyclic_pattern(&self, found: &Periodic, gain: f64) -> Pattern {
         let fit = &found.fit;
         let cuts = block::principal(&fit.cuts, true);
         let period = (fit.period * self.unit as f64).round() as u64;
@@ -207,8 +209,9 @@ impl Trial {
             String::new()
         };
         let evidence = format!(
-            "every {}{margin} are split over {} threads {}, {repeats:.1} times ({:.0} % of {:.0} samples beyond chance{line})",
-            amount(fit.period, period),
+            "every {}{margin} are split over {} threads {}, {repeats:.1} times ({:.0} % of {:.0} samples beyond \
+             chance{line})",
+            period_text(fit.period, period),
             fit.owners(),
             order(&cuts, true).as_str(),
             100.0 * fit.structure,
@@ -221,8 +224,8 @@ impl Trial {
         pattern
     }
 
-    /// Cuts as byte ranges; edges lie between the last page of one owner and the first of the next, and the outer ones
-    /// where the use ends (an object may be larger than its used part).
+    /// Cuts as byte ranges. An edge lies halfway between the last page of one owner and the first page of the next; the
+    /// outer edges lie where the use ends, because an object may be larger than its used part.
     fn slices(&self, cuts: &[Cut], end: u64, skew: u64) -> Vec<Slice> {
         let byte = |page: f64| ((page * self.unit as f64) as u64).saturating_sub(skew).min(end);
         let edge = |i: usize| match (i.checked_sub(1).and_then(|b| cuts.get(b)), cuts.get(i)) {
@@ -238,8 +241,8 @@ impl Trial {
     }
 }
 
-/// A period in words: the size when it is a round one, else pages.
-fn amount(pages: f64, bytes: u64) -> String {
+/// A period for messages: a size when it is a whole number of KiB, MiB or GiB, else pages.
+fn period_text(pages: f64, bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if pages.fract() == 0.0 && bytes >> shift << shift == bytes && bytes >> shift > 0 {
             return format!("{} {unit}", bytes >> shift);

@@ -1,4 +1,4 @@
-//! From the folded profile to what the detectors see.
+//! The input of the detectors, made from the summary of a profile.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use crate::profile::summary::{AccessFilter, Entry, Summary};
 
 use super::limits::HOT_SHARE;
 
-/// Counters of one object at page granularity, as the detectors want them.
+/// Counters of one page of an object by thread and time slot.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PageAccess {
     /// Instance (0 for globals), in order of allocation.
@@ -40,7 +40,7 @@ pub struct Row {
     pub allocator: Option<u32>,
 }
 
-/// How the run was sampled, for saying how long to run.
+/// How the run was sampled; messages use it to recommend a length or a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Sampling {
     /// Length of the run, seconds; 0 when unknown.
@@ -49,7 +49,7 @@ pub struct Sampling {
     pub rate_hz: f64,
 }
 
-/// One object as the detectors see it.
+/// The input of the detectors for one object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObjectView {
     /// Bytes of the object (largest instance).
@@ -66,16 +66,16 @@ pub struct ObjectView {
     pub cost_share: f64,
     /// Accesses, any order.
     pub accesses: Vec<PageAccess>,
-    /// The instances in order of allocation; empty when nothing is known of them.
+    /// The instances in order of allocation; empty when the profile does not list them.
     pub rows: Vec<Row>,
-    /// Which accesses these are. Only both together can show that an object is written before it is read.
+    /// Whether `accesses` are reads, writes or both. Only both can show that an object is written before it is read.
     pub filter: AccessFilter,
     /// How the run was sampled.
     pub sampling: Sampling,
 }
 
 /// Share of the run's cost of every entry, in the order of `summary.entries`. When no sample carries a cost
-/// (imported profiles), accesses stand in for it.
+/// (imported profiles), the number of accesses is used instead.
 pub fn cost_shares(summary: &Summary) -> Vec<f64> {
     let costs: Vec<u64> = summary.entries.iter().map(|e| e.total.cost_ns).collect();
     let weights =
@@ -102,15 +102,15 @@ pub fn thread_ranks(summary: &Summary) -> HashMap<ThreadId, u32> {
     order.into_iter().enumerate().map(|(rank, (_, id))| (id, rank as u32)).collect()
 }
 
-/// One entry as the detectors see it.
+/// The view of one entry of a summary.
 pub fn view_of(entry: &Entry, summary: &Summary) -> ObjectView {
     let index = summary.entries.iter().position(|e| e.id == entry.id);
     let share = index.and_then(|i| cost_shares(summary).get(i).copied()).unwrap_or(0.0);
     view_with(entry, summary, &thread_ranks(summary), share, AccessFilter::All)
 }
 
-/// [`view_of`] when ranks and share are known, of the accesses that pass. A cold entry keeps no accesses: nothing looks
-/// at them.
+/// As [`view_of`], with precomputed ranks and share, and only the accesses that pass `filter`. The view of a cold entry
+/// has no accesses, because no detector needs them.
 pub(crate) fn view_with(
     entry: &Entry,
     summary: &Summary,

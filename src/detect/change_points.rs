@@ -1,10 +1,10 @@
 //! Phases: parts of the run in which an object's pattern differs.
 //!
 //! Change points are found in the table of page bins x thread groups x time slots: a segment's evidence is the
-//! likelihood of its threads given the page bin, integrated over all shares the threads could have (Dirichlet, with
-//! the parameter that describes the whole run best). That integral itself charges for every share that a
-//! new segment sets free, so segments are only worth their price when the shares differ; the best cut of all is
-//! found exactly by dynamic programming. Each segment is then classified like a run of its own.
+//! likelihood of its threads given the page bin, integrated over all possible shares of the threads (Dirichlet, with
+//! the parameter that describes the whole run best). The integral penalises the additional free shares of every
+//! segment, so that more segments have more evidence only when the shares differ. Dynamic programming finds the best
+//! division exactly. Each segment is then classified like a run of its own.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,9 +21,9 @@ const BINS: usize = 16;
 const GROUPS: usize = 16;
 /// Cells of a table.
 const CELLS: usize = BINS * GROUPS;
-/// Slots that are cut as one at first; the edges are refined afterwards.
+/// Slots per step of the first division; the edges are refined afterwards.
 const COARSE: usize = 2;
-/// More segments than this are a pattern that changes all the time: no placement could follow.
+/// Largest number of segments: a pattern that changes more often is not worth moving pages for.
 const MOST_SEGMENTS: usize = 8;
 /// Slots of a run.
 const SLOTS: usize = TIME_SLOTS as usize;
@@ -96,13 +96,13 @@ impl Table {
     }
 }
 
-/// Parameters of the prior: from shares that only one thread has to shares that all have about equally.
+/// Parameters of the prior: from one thread with nearly all accesses to about equal shares of all threads.
 const PRIORS: [f64; 4] = [1.0 / 16.0, 0.25, 1.0, 4.0];
 
 /// A prior's two functions: of one thread group, and of all together.
 type Prior = (Rising, Rising);
 
-/// The priors for a number of thread groups; tables are made once.
+/// The priors for a number of thread groups; the tables are cached.
 fn priors(groups: usize) -> Rc<Vec<Prior>> {
     thread_local! {
         static PRIORS_OF: RefCell<HashMap<usize, Rc<Vec<Prior>>>> = RefCell::default();
@@ -111,7 +111,8 @@ fn priors(groups: usize) -> Rc<Vec<Prior>> {
     PRIORS_OF.with(|of| of.borrow_mut().entry(groups).or_insert_with(make).clone())
 }
 
-/// Slots where segments end, ascending, the last one being the end of the run; one entry when nothing changes.
+/// Slots where segments end, ascending, the last one being the end of the run; one entry when the pattern does not
+/// change.
 pub(crate) fn change_points(samples: &Samples) -> Vec<u16> {
     let table = Table::of(samples);
     let priors = priors(samples.threads().clamp(2, GROUPS));
@@ -143,18 +144,18 @@ pub(crate) fn change_points(samples: &Samples) -> Vec<u16> {
     edges.into_iter().map(|e| e as u16).collect()
 }
 
-/// One part of the run with its own verdict.
+/// One part of the run with its own pattern.
 pub(crate) struct Part {
     /// First slot and first slot after it.
     pub slots: (u16, u16),
     /// Independent samples in it.
     pub weight: f64,
-    /// Its verdict.
+    /// The pattern of these samples.
     pub pattern: Pattern,
 }
 
-/// Parts with different wishes, in order of time; none when one placement is right all the time. `whole` is the pattern
-/// of the whole run, `judge` classifies the samples of a part.
+/// Parts of the run that need different placements, in order of time; none when one placement suits the whole run.
+/// `whole` is the pattern of the whole run, `judge` classifies the samples of a part.
 pub(crate) fn parts(
     samples: &Samples,
     whole: &Pattern,
@@ -173,19 +174,19 @@ pub(crate) fn parts(
         let part = part(samples, (start, end), &judge);
         start = end;
         match parts.last_mut() {
-            // A few samples at an edge, and parts without a wish of their own, belong to what was before.
+            // Parts with few samples, and parts with the placement of the part before, are merged with it.
             Some(last)
-                if part.weight < PHASE_SHARE * total || same_wish(&last.pattern, &part.pattern, span, threads) =>
+                if part.weight < PHASE_SHARE * total || same_placement(&last.pattern, &part.pattern, span, threads) =>
             {
                 *last = self::part(samples, (last.slots.0, end), &judge);
             }
             _ => parts.push(part),
         }
     }
-    // The last thread to finish, say, has the end of the run to itself.
+    // The thread that finishes last is alone at the end of the run, which is no phase of its own.
     let least = |p: &Part| if p.pattern.kind == PatternKind::Private { SERIAL_PHASE } else { PHASE_SHARE };
     parts.retain(|p| p.weight >= least(p) * total);
-    let differ = parts.windows(2).any(|w| !same_wish(&w[0].pattern, &w[1].pattern, span, threads));
+    let differ = parts.windows(2).any(|w| !same_placement(&w[0].pattern, &w[1].pattern, span, threads));
     let as_good = parts.iter().all(|p| whole_serves(whole, p, samples));
     if parts.len() < 2 || !differ || as_good { Vec::new() } else { parts }
 }
@@ -219,16 +220,16 @@ fn part(samples: &Samples, slots: (u16, u16), judge: &impl Fn(&Samples) -> Patte
     Part { slots, weight: part.total(), pattern: judge(&part) }
 }
 
-/// Places at which two owner maps are compared.
+/// Number of offsets at which the owners of two patterns are compared.
 const PROBES: u64 = 512;
-/// Share of the object that must change hands for a different wish.
+/// Share of the object that must change its owner for a different placement.
 const MOVED: f64 = 0.25;
-/// Threads are as good as neighbours when their ranks are closer than this part of all: they share a node on machines
-/// of up to eight nodes more often than not.
+/// Threads whose ranks differ by less than this part of all threads count as one owner: on machines of up to eight
+/// nodes they mostly run on the same node.
 const NEAR: f64 = 1.0 / 8.0;
 
-/// Whether two patterns want their pages at about the same places. What is unsure wants nothing.
-fn same_wish(a: &Pattern, b: &Pattern, span: u64, threads: u32) -> bool {
+/// Whether two patterns need about the same placement. An unsure pattern agrees with every other.
+fn same_placement(a: &Pattern, b: &Pattern, span: u64, threads: u32) -> bool {
     if a.kind == PatternKind::Unsure || b.kind == PatternKind::Unsure {
         return true;
     }
