@@ -1,39 +1,55 @@
-//! Whether the threads of the target are to be bound, and the words that go with the answer.
+//! Decides whether the policy binds the threads of the target, and gives the reason.
 //!
-//! Threads are bound in creation order, a share of them per node. That helps when placement follows threads, or when
-//! threads left memory behind that they had touched first; it does harm when the order of creation says nothing about
-//! who runs at the same time (pools made anew again and again) or when several processes would all begin with node 0.
+//! Threads are bound in creation order, a share of them per node. Binding helps when placement follows threads, or when
+//! threads moved away from memory that they had touched first. It does harm when the order of creation does not show
+//! which threads run at the same time (thread pools that are created repeatedly), or when several processes would all
+//! start on node 0.
 
 use std::collections::HashMap;
 
-use numamma_plan::policy::ObjectRule;
+use numamma_plan::policy::{ObjectRule, PolicyKind};
 
-use super::place::{self, Scene};
-use crate::detect::Pattern;
+use super::scene::Scene;
+use crate::detect::{Pattern, PatternKind};
 use crate::profile::model::Thread;
+use crate::profile::summary::Entry;
 
-/// Share of the run's cost that was remote in memory of the thread's own first touch from which threads are bound:
-/// on two to eight nodes it costs a few per cent of the run at the usual NUMA factors of 1.5 to 2.
+/// Share of the run's cost that was remote in memory first touched by the same thread from which threads are bound: on
+/// two to eight nodes it costs a few per cent of the run at the usual NUMA factors of 1.5 to 2.
 const LEFT_BEHIND: f64 = 0.05;
-/// Share of the samples in one process from which the others do not count (launchers, shells).
+/// Share of the samples in one process from which other processes (launchers, shells) are ignored.
 const ONE_PROCESS: f64 = 0.9;
 /// Threads alive at a time over threads in all, below which threads come and go in generations.
 const GENERATIONS: f64 = 0.5;
 
+/// Whether a rule is only useful while threads stay on their nodes.
+fn relies_on_binding(rule: &ObjectRule) -> bool {
+    matches!(rule.place.policy, PolicyKind::Bind | PolicyKind::Block | PolicyKind::BlockCyclic | PolicyKind::Local)
+        || rule.instances.is_some()
+}
+
+/// Share of the accesses to a private object that were remote although the thread that uses it touched it first, which
+/// happens when threads move between nodes; none for other objects.
+fn remote_after_own_touch(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Option<f64> {
+    let applies =
+        pattern.kind == PatternKind::Private && entry.total.placed > 0 && scene.touched_by_user(entry, pattern);
+    applies.then(|| entry.total.remote as f64 / entry.total.placed as f64)
+}
+
 /// The decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Binding {
-    /// Bind compactly.
+    /// Whether to bind compactly.
     pub bind: bool,
-    /// For the top of the policy.
+    /// Remark for the top of the policy.
     pub remark: Option<String>,
 }
 
 pub(super) fn decide(scene: &Scene<'_>, patterns: &[Pattern], shares: &[f64], rules: &[ObjectRule]) -> Binding {
-    let by_rule = rules.iter().any(place::relies_on_binding);
+    let by_rule = rules.iter().any(relies_on_binding);
     let entries = scene.summary.entries.iter().zip(patterns).zip(shares);
     let left: f64 = entries
-        .filter_map(|((e, p), share)| Some(share * place::left_behind(scene, e, p)?))
+        .filter_map(|((e, p), share)| Some(share * remote_after_own_touch(scene, e, p)?))
         .fold(0.0, |sum, part| sum + part);
     let wanted = scene.target.nodes > 1 && scene.ranks.len() > 1 && (by_rule || left >= LEFT_BEHIND);
     if !wanted {
@@ -44,13 +60,13 @@ pub(super) fn decide(scene: &Scene<'_>, patterns: &[Pattern], shares: &[f64], ru
         return Binding { bind: false, remark: Some(why) };
     }
     let remark = if by_rule {
-        "Placement by thread only helps while thread t stays on its node, hence bind = \"compact\" (OMP_PROC_BIND and \
-         OMP_PLACES go first)."
+        "Placement by thread only helps while each thread stays on its node, hence bind = \"compact\" (OMP_PROC_BIND \
+         and OMP_PLACES take precedence)."
             .to_owned()
     } else {
         format!(
-            "{:.0} % of the cost was remote in memory that its only user had touched first: threads moved between nodes and \
-             left it behind, hence bind = \"compact\" (OMP_PROC_BIND and OMP_PLACES go first).",
+            "{:.0} % of the cost was remote in memory that its only user had touched first: threads moved to other \
+             nodes than their memory, hence bind = \"compact\" (OMP_PROC_BIND and OMP_PLACES take precedence).",
             100.0 * left
         )
     };
@@ -65,8 +81,8 @@ fn several_processes(threads: &[&Thread]) -> Option<String> {
     let (all, most) = (samples.values().sum::<u64>(), samples.values().copied().max().unwrap_or(0));
     ((most as f64) < ONE_PROCESS * all as f64).then(|| {
         format!(
-            "The work is spread over {} processes: threads are not bound, because each process would begin with the first \
-             node; let the launcher bind the processes to nodes (mpirun --map-by numa, numactl).",
+            "The work is spread over {} processes: threads are not bound, because each process would start on the \
+             first node; let the launcher bind the processes to nodes (mpirun --map-by numa, numactl).",
             samples.values().filter(|n| **n > 0).count()
         )
     })
@@ -74,18 +90,18 @@ fn several_processes(threads: &[&Thread]) -> Option<String> {
 
 fn generations(threads: &[&Thread]) -> Option<String> {
     let most = most_at_a_time(threads);
-    // None at a time: a profile that does not know when threads lived.
+    // 0 at a time: the profile does not hold the start and end of threads.
     (most > 0 && (most as f64) < GENERATIONS * threads.len() as f64).then(|| {
         format!(
-            "At most {most} of {} threads ran at a time: threads are not bound, because the order of their creation does \
-             not say who runs beside whom.",
+            "At most {most} of {} threads ran at a time: threads are not bound, because the order of their creation \
+             does not show which threads run at the same time.",
             threads.len()
         )
     })
 }
 
 fn most_at_a_time(threads: &[&Thread]) -> usize {
-    // At the same nanosecond ends go before starts.
+    // Of changes in the same nanosecond, ends sort before starts.
     let mut changes: Vec<(u64, i64)> =
         threads.iter().flat_map(|t| [Some((t.start_ns, 1)), t.end_ns.map(|end| (end, -1))]).flatten().collect();
     changes.sort_unstable();

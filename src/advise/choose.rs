@@ -1,17 +1,16 @@
-//! Which of several placements an object gets: the simplest within [`NEAR`] of the best page-by-page placement, else
-//! the cheapest. What first touch does as well is left alone.
+//! Chooses among the candidate placements of an object: the simplest one within [`NEAR`] of the best page map, else the
+//! cheapest. Objects that first touch places equally well get no rule.
 
 use numamma_plan::policy::{PatternNote, PolicyKind};
 
 use super::cost::{Demands, Load, Outcome, PageMap, Placement, Spill};
-use super::place::{Choice, Scene};
+use super::scene::{Choice, Scene};
 use crate::detect::Pattern;
 use crate::profile::summary::Entry;
 
-/// What two placements may differ in and still count as equally good: the figure stated in the project's contract.
+/// Ratio of prices up to which two placements count as equally good: the figure stated in the project's contract.
 const NEAR: f64 = 1.02;
-/// Part of the run's time that a placement must save. Runs of one program differ by more, so that less could never be
-/// shown.
+/// Part of the run's time that a placement must save: smaller savings vanish in the variation between runs.
 pub(super) const WORTH: f64 = 0.002;
 /// A choice with its price.
 struct Priced {
@@ -21,8 +20,8 @@ struct Priced {
     spills: bool,
 }
 
-/// The choice to advise, the price in its remark, or why the object is better left alone. `taken` as in
-/// [`Scene::rule`].
+/// The placement to advise, with the price in its remark, or the reason to leave the object to first touch. `taken`
+/// as in [`Scene::rule`].
 pub(super) fn choose(
     scene: &Scene<'_>,
     entry: &Entry,
@@ -45,19 +44,20 @@ pub(super) fn choose(
         ));
     };
     let verdict = verdict(scene, pattern, &first, &chosen.outcome, best);
-    // What is left to first touch takes its room as well.
+    // An object that is left to first touch occupies memory as well.
     let bytes = if verdict.is_ok() { &chosen.bytes } else { &first_bytes };
     taken.iter_mut().zip(bytes).for_each(|(t, b)| *t += b);
     let price = verdict?;
     let full =
-        chosen.spills.then(|| "it does not fit where it should be, the rest goes to the nearest nodes".to_owned());
+        chosen.spills.then(|| "it does not fit on the chosen nodes, the rest goes to the nearest nodes".to_owned());
     let too_big = too_big.map(|node| format!("it does not fit on node {node}"));
     let words = [chosen.choice.remark, too_big, full, Some(price)];
     let remark = words.into_iter().flatten().collect::<Vec<_>>().join("; ");
     Ok(Choice { remark: Some(remark), ..chosen.choice })
 }
 
-/// Prices the choices that can be planned; besides, the node of one that it is too big for.
+/// Prices the candidates that can be planned. The second value is the node of a candidate that is too small for the
+/// object.
 fn price_all(
     scene: &Scene<'_>,
     entry: &Entry,
@@ -69,7 +69,7 @@ fn price_all(
     let mut priced: Vec<Priced> = Vec::new();
     let mut too_big = None;
     for choice in choices {
-        // What cannot be planned would be refused by the apply library, too.
+        // The apply library refuses placements that cannot be planned, too.
         let placement = match &choice.numbered {
             Some(nodes) => Ok(Placement::of_instances(scene.world, entry, nodes)),
             None => Placement::of(scene.world, entry, &choice.place, note),
@@ -86,8 +86,8 @@ fn price_all(
     (priced, too_big)
 }
 
-/// The simplest of `choices` within [`NEAR`] of the best page map, as in [`choose`], and its time, ns: for a part of
-/// the run, where first touch is over and nothing else competes.
+/// The simplest of `choices` within [`NEAR`] of the best page map, as in [`choose`], and its time, ns. For a phase of
+/// the run, in which first touch is over and so no candidate.
 pub(super) fn cheapest(
     scene: &Scene<'_>,
     entry: &Entry,
@@ -119,12 +119,12 @@ pub(super) fn price(
 /// The simplest within [`NEAR`] of the best, else the simplest within [`NEAR`] of the cheapest.
 fn simplest(priced: Vec<Priced>, best: f64) -> Option<Priced> {
     let cheapest = priced.iter().map(|p| p.outcome.time_ns).fold(f64::MAX, f64::min);
-    // Not below what is there, so that an object without samples has an answer, too.
+    // The limit is at least the price of a candidate, so that an object without samples has a result, too.
     let limit = if cheapest <= NEAR * best { NEAR * best } else { NEAR * cheapest };
     priced.into_iter().filter(|p| p.outcome.time_ns <= limit).min_by_key(|p| p.choice.simplicity)
 }
 
-/// The price in words, or why first touch stays.
+/// The remark with the price, or the reason to keep first touch.
 fn verdict(
     scene: &Scene<'_>,
     pattern: &Pattern,
@@ -135,7 +135,7 @@ fn verdict(
     let less = |time: f64| if first.time_ns > 0.0 { 100.0 * (1.0 - time / first.time_ns) } else { 0.0 };
     if first.time_ns <= NEAR * best {
         return Err(format!(
-            "{}; first touch is as good: the best page map would spare {:.0} % of the waiting for it",
+            "{}; first touch is as good: the best page map would save {:.0} % of the time spent waiting for it",
             pattern.evidence,
             less(best).max(0.0)
         ));

@@ -1,4 +1,4 @@
-//! The advice as TOML (the policy file), JSON and a short table for people.
+//! Writes the advice as TOML (the policy file), as JSON and as a short table for the terminal.
 
 use numamma_plan::policy::{ObjectRule, Policy};
 use serde::Serialize;
@@ -93,7 +93,8 @@ fn percent(share: f64) -> String {
     format!("{:.1} % of the cost: ", 100.0 * share)
 }
 
-/// One comment line; names from a program may hold anything, a line break would end the comment.
+/// Appends one comment line. Control characters are replaced, because a line break in a program's name would end the
+/// comment.
 pub(super) fn comment(out: &mut String, text: &str) {
     let clean: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     out.push_str("# ");
@@ -117,7 +118,7 @@ struct JsonItem<'a> {
     reason: Option<&'a str>,
 }
 
-/// The same for scripts: every object with share, pattern and placement or reason, and the policy.
+/// The advice as JSON: every object with share, pattern and placement or reason, and the policy.
 ///
 /// # Errors
 /// As [`serde_json::to_string_pretty`].

@@ -1,10 +1,12 @@
-//! From patterns to a policy file: which object goes where, and why.
+//! Makes a policy file from patterns: a placement for each object, with its reason.
 //!
 //! [`advise`] is a pure function of a profile, its patterns and a [`Target`]; [`emit`] writes the result as TOML or
-//! JSON. Objects that are not placed keep their place in the list with the reason, so that the shares of the
-//! cost can be followed. Refuses profiles that hold no samples or no threads.
+//! JSON. Objects that are not placed stay in the list with the reason, so that the shares of the cost add up. Profiles
+//! without samples or threads are refused.
 
 mod binding;
+mod block_layout;
+mod candidates;
 mod choose;
 mod cost;
 mod emit;
@@ -13,12 +15,12 @@ mod naming;
 mod numbered;
 #[cfg(test)]
 mod paper_tests;
-mod phases;
-mod place;
+mod phase_demands;
+mod phase_placements;
 mod predict;
-mod probe;
-mod stages;
-pub mod target;
+mod rules;
+mod scene;
+pub mod target_machine;
 #[cfg(test)]
 mod target_tests;
 #[cfg(test)]
@@ -35,16 +37,16 @@ use crate::profile::summary::Summary;
 
 pub use emit::{json, summary_lines, toml};
 pub use predict::{Given, ObjectPrice, PolicyPrice, PredictError, Prediction, predict};
-pub use target::Target;
+pub use target_machine::Target;
 
-/// One object and what is to happen to it.
+/// One object with its rule or the reason why it has none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// Name for people.
+    /// Name for messages.
     pub name: String,
     /// Share of the run's cost, 0 to 1.
     pub share: f64,
-    /// Its pattern; none for groups of objects that no pattern can be asked of.
+    /// Its pattern; none for groups of objects.
     pub pattern: Option<Pattern>,
     /// The rule, or why there is none.
     pub rule: Result<ObjectRule, String>,
@@ -64,9 +66,9 @@ impl Item {
 pub struct Advice {
     /// The policy; its objects are the rules of `items`, in order.
     pub policy: Policy,
-    /// Every object with at least [`HOT_SHARE`] of the cost, highest first, then what is left in groups.
+    /// Every object with at least [`HOT_SHARE`] of the cost, highest first, then the other objects in groups.
     pub items: Vec<Item>,
-    /// For the top of the file: what the reader must know.
+    /// Remarks for the top of the file.
     pub remarks: Vec<String>,
 }
 
@@ -124,14 +126,14 @@ pub fn advise(summary: &Summary, patterns: &[Pattern], target: &Target) -> Resul
     }
     let shares = cost_shares(summary);
     let world = cost::World::new(summary, &ranks, target);
-    let scene = place::Scene { summary, ranks: &ranks, target, world: &world };
+    let scene = scene::Scene { summary, ranks: &ranks, target, world: &world };
     let mut items = items(&scene, patterns, &shares);
     naming::separate(summary, &mut items);
     let (mut out, mut rest): (Vec<Item>, Vec<Item>) =
         items.into_iter().map(|i| i.item).partition(|i| i.pattern.is_some());
     out.append(&mut rest);
     let run_s = summary.duration_ns() as f64 / 1e9;
-    let phases = phases::declare(out.iter_mut().filter_map(|i| i.rule.as_mut().ok()), run_s);
+    let phases = phase_placements::declare_phases(out.iter_mut().filter_map(|i| i.rule.as_mut().ok()), run_s);
     let rules: Vec<ObjectRule> = out.iter().flat_map(Item::rules).cloned().collect();
     let binding = binding::decide(&scene, patterns, &shares, &rules);
     let remarks = remarks(summary, target, ranks.len(), &rules, &binding);
@@ -144,7 +146,7 @@ struct Draft {
     item: Item,
 }
 
-fn items(scene: &place::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<Draft> {
+fn items(scene: &scene::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<Draft> {
     let summary = scene.summary;
     let mut order: Vec<usize> = (0..shares.len()).collect();
     order.sort_by(|a, b| shares[*b].total_cmp(&shares[*a]));
@@ -180,7 +182,7 @@ fn items(scene: &place::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<
         }
     };
     group(stacks, "stacks and thread-local data", "first touch by their own thread places them");
-    group(unknown, "addresses of no known object", "there is nothing to name in a policy");
+    group(unknown, "addresses of no known object", "a policy can only name known objects");
     let names = format!("{} cold objects", cold.0);
     group(cold, &names, &format!("each has under {:.0} % of the cost", 100.0 * HOT_SHARE));
     drafts
@@ -213,8 +215,8 @@ fn remarks(
     let mut remarks = Vec::new();
     if target.portable {
         remarks.push(
-            "This machine has one node, so the policy is portable: it spreads over all nodes of the machine it runs on. \
-             `numamma advise --nodes N` makes one for a machine with N nodes."
+            "This machine has one node, so the policy is portable: it uses all nodes of the machine on which it is \
+             applied. `numamma advise --nodes N` makes one for a machine with N nodes."
                 .into(),
         );
     } else if target.nodes < 2 {
@@ -227,7 +229,7 @@ fn remarks(
     }
     remarks.extend(binding.remark.clone());
     if summary.ending.is_none() {
-        remarks.push("The recording was cut off; the advice rests on the part that was kept.".into());
+        remarks.push("The recording was cut off; the advice is based on the recorded part.".into());
     }
     remarks
 }

@@ -1,23 +1,23 @@
 //! Placing the instances of one call site by their number: buffers that one thread allocates for all others.
 //!
-//! `local` would put them where the allocating thread runs. Their order of allocation is a fact of one run, so such
-//! rules are made only where it means something: one thread allocates all of them, the profile saw every one, each
-//! has one user, and the target has as many threads as the run had.
+//! The policy `local` would place them on the node of the allocating thread. Their order of allocation belongs to one
+//! run, so such rules are made only where it is reproducible: one thread allocates all instances, the profile contains
+//! all of them, each has one user, and the target has as many threads as the run had.
 
 use numamma_plan::policy::{ObjectRule, Place, PolicyKind};
 use numamma_plan::selection::format_instances;
 
 use super::Target;
-use super::place::{Choice, Scene, Simplicity};
+use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::Pattern;
 use crate::profile::model::ObjectKind;
 use crate::profile::summary::{Entry, Summary};
 
-/// Ranges that a list of instances may have: what a person still reads. Users that take turns give one range per
-/// instance.
+/// Largest number of ranges in a list of instances, so that the list stays readable. Users that alternate give one
+/// range per instance.
 const MOST_RANGES: usize = 64;
 
-/// The placement by number, or why there is none, to follow "by number, because".
+/// The placement by number, or the reason why there is none, which completes the phrase "by number, because".
 pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Result<Choice, &'static str> {
     let target = scene.target;
     if target.portable {
@@ -30,13 +30,13 @@ pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Res
         return Err("other allocations have the same call site");
     }
     if entry.instances != entry.seen.len() as u64 {
-        return Err("the profile has not seen all of them in use");
+        return Err("the profile does not contain all of them");
     }
     let allocator = entry.seen.first().and_then(|i| i.thread);
     if allocator.is_none() || entry.seen.iter().any(|i| i.thread != allocator) {
         return Err("several threads allocate them, in an order that may change");
     }
-    // Instances are in order of birth; those of one instant have no known order.
+    // Instances are in order of allocation; the order of those with equal times is unknown.
     if entry.seen.windows(2).any(|two| two[0].born_ns >= two[1].born_ns) {
         return Err("the order of their allocation is not known");
     }
@@ -46,14 +46,16 @@ pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Res
             *node = Some(target.home_of(owner.thread));
         }
     }
-    let nodes: Vec<u32> = nodes.into_iter().collect::<Option<_>>().ok_or("some have no known user")?;
+    let nodes: Vec<u32> =
+        nodes.into_iter().collect::<Option<_>>().ok_or("the users of several instances are not known")?;
     if nodes.chunk_by(|a, b| a == b).count() > MOST_RANGES {
-        return Err("their users take turns too often for a list");
+        return Err("their users alternate too often for a list");
     }
     let groups = groups(&nodes, target);
     let words: Vec<String> = groups.iter().map(|(list, node)| format!("{list} on node {node}")).collect();
     let remark = format!(
-        "one thread allocates them for others: by number, in the order of the profiled run, {}; only right with {} threads",
+        "one thread allocates them for others: by number, in the order of the profiled run, {}; only right with {} \
+         threads",
         words.join(", "),
         target.threads
     );
@@ -61,13 +63,13 @@ pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Res
     Ok(Choice { place, remark: Some(remark), simplicity: Simplicity::Pattern, numbered: Some(nodes) })
 }
 
-/// Node first: a node that is full must not kill the program.
+/// Preferred rather than bound, so that the kernel does not kill the program when the node is full.
 fn place(node: u32) -> Place {
     Place { policy: PolicyKind::Preferred, nodes: Some(node.to_string()), ..Place::default() }
 }
 
-/// Numbers of the instances of each node and the node's number, by first instance. `nodes` are indices into the
-/// target's.
+/// Numbers of the instances of each node and the node's number, in the order of each node's first instance. `nodes` are
+/// indices into the target's nodes.
 fn groups(nodes: &[u32], target: &Target) -> Vec<(String, u32)> {
     let mut order: Vec<u32> = Vec::new();
     nodes.iter().for_each(|n| {
@@ -82,7 +84,7 @@ fn groups(nodes: &[u32], target: &Target) -> Vec<(String, u32)> {
     order.iter().map(of).collect()
 }
 
-/// `rule` for the instances of each node: the first takes its place, the others are returned.
+/// Splits `rule` into one rule for the instances of each node. The first one replaces `rule`, the others are returned.
 pub(super) fn split(rule: &mut ObjectRule, nodes: &[u32], target: &Target) -> Vec<ObjectRule> {
     let numbered = |(list, node): (String, u32)| {
         let why = Some("by number, see the rule before".to_owned());

@@ -17,7 +17,7 @@ const THREADS: u64 = 32;
 
 fn amd48(thp: &str) -> Target {
     let model = crate::topology::synthetic::parse("pack:4 numa:2 core:6").unwrap().model().unwrap();
-    Target::of(model, 48, target::huge_pages(thp))
+    Target::of(model, 48, target_machine::huge_pages(thp))
 }
 
 /// First touches in pieces of `step` bytes.

@@ -1,7 +1,7 @@
-//! The whole run on the target under several policies, by the cost model: first touch, interleave, block-naive, the
-//! advised policy, the files given, and the best placement that was found.
+//! Predicts the run on the target under several policies with the cost model: first touch, interleave, block-naive, the
+//! advised policy, the given files, and the best placement that was found.
 //!
-//! Objects are gone through one at a time, so memory is bounded by the pages of the largest one.
+//! Objects are priced one at a time, so that memory is bounded by the pages of the largest object.
 
 use std::collections::HashMap;
 
@@ -9,17 +9,17 @@ use numamma_plan::policy::{Place, Policy, PolicyKind};
 use serde::Serialize;
 
 use super::cost::{Demands, Load, Outcome, PageMap, Placement, Spill, World};
-use super::stages::Stages;
-use super::{Advice, AdviceError, Target, matching, phases};
+use super::phase_demands::PhaseDemands;
+use super::{Advice, AdviceError, Target, matching, phase_placements};
 use crate::detect::{Pattern, cost_shares, limits::HOT_SHARE, thread_ranks};
 use crate::profile::summary::{Entry, Summary};
 
 /// A policy file to price.
 #[derive(Debug, Clone)]
 pub struct Given {
-    /// What the table calls it.
+    /// Name of its column in the table.
     pub name: String,
-    /// What it says.
+    /// The parsed policy.
     pub policy: Policy,
 }
 
@@ -38,7 +38,7 @@ pub struct PolicyPrice {
     pub speedup: f64,
 }
 
-/// One object under every policy, as if its accesses were the only ones that wait.
+/// The prices of one object under every policy, as if only accesses to this object waited for memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ObjectPrice {
     /// Name for people.
@@ -54,17 +54,17 @@ pub struct ObjectPrice {
 /// The table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
-    /// For people: the target.
+    /// Name of the target's model.
     pub target: String,
     /// First touch, interleave, block-naive, advised, the given ones, best possible.
     pub policies: Vec<PolicyPrice>,
     /// Objects with at least 1 % of the cost whose waiting is priced, highest share first.
     pub objects: Vec<ObjectPrice>,
-    /// Share of the run's cost that is priced: all but stacks, unknown addresses, and what is under a page.
+    /// Share of the run's cost that is priced: all but stacks, unknown addresses and objects smaller than a page.
     pub priced_share: f64,
-    /// What the model rests on, a sentence each.
+    /// Sources and assumptions of the model, one sentence each.
     pub inputs: Vec<String>,
-    /// What the reader must know.
+    /// Limits of this prediction, one sentence each.
     pub remarks: Vec<String>,
 }
 
@@ -99,7 +99,7 @@ impl std::fmt::Display for PredictError {
 
 impl std::error::Error for PredictError {}
 
-/// What is priced besides the page map, in the order of the table.
+/// The policies that are priced besides the best page map, in the order of the table.
 enum Column<'a> {
     FirstTouch,
     All(Place),
@@ -126,7 +126,7 @@ impl<'a> Column<'a> {
         if policy.phases.is_empty() {
             return Ok(Vec::new());
         }
-        // Instances that have rules of their own, by number, have no phases in common.
+        // Instances with rules of their own, by number, do not share phases.
         let rules = matching::rules_of(world.summary, entry, policy);
         let same = rules.first().copied().flatten().filter(|first| rules.iter().all(|r| *r == Some(*first)));
         let Some(rule) = same.and_then(|index| policy.objects.get(index)) else { return Ok(Vec::new()) };
@@ -137,7 +137,7 @@ impl<'a> Column<'a> {
                 Err(PredictError::Rule { policy, object, reason })
             }
         };
-        phases::course(policy, rule, world.summary).into_iter().skip(1).map(of).collect()
+        phase_placements::places_by_slot(policy, rule, world.summary).into_iter().skip(1).map(of).collect()
     }
 
     fn placement(&mut self, world: &'a World<'a>, entry: &'a Entry) -> Result<Placement<'a>, PredictError> {
@@ -165,7 +165,7 @@ impl<'a> Column<'a> {
                 if rules.iter().all(|rule| *rule == first) {
                     return placement(first);
                 }
-                // Each instance is where its rule has its first page: exact for those on one node.
+                // Each instance counts for the node of its first page, which is exact for placements on one node.
                 let mut known: HashMap<Option<usize>, Placement<'_>> = HashMap::new();
                 for rule in &rules {
                     if !known.contains_key(rule) {
@@ -271,7 +271,7 @@ impl<'a> Table<'a> {
         for (index, (column, spill)) in self.columns.iter_mut().zip(&self.spills).enumerate() {
             let placement = column.placement(world, entry)?;
             let later = column.later(world, entry)?;
-            let stages = Stages::of(world, entry, pattern, &demands, (&placement, &later));
+            let stages = PhaseDemands::of(world, entry, pattern, &demands, (&placement, &later));
             stages.add_to(&mut self.loads[index], spill);
             self.moving_ns[index] += stages.moving_ns;
             if hot {
@@ -283,7 +283,7 @@ impl<'a> Table<'a> {
             placements.push((placement, spill));
         }
         if !hot {
-            // Too small to look for the best: as advised.
+            // The best placement of a cold object is not searched for; the advised one is used.
             let (placement, spill) = &placements[ADVISED];
             self.best.add(&demands, placement, spill);
             return Ok(());
@@ -330,7 +330,7 @@ impl<'a> Table<'a> {
             Outcome { time_ns: outcome.time_ns + moving, ..outcome }
         };
         let mut outcomes: Vec<Outcome> = self.loads.iter().zip(&self.moving_ns).map(moved).collect();
-        // Objects share controllers, so what is best for each need not be best for all.
+        // Objects share controllers, so the best placements of single objects together need not be the best of all.
         let best = outcomes.iter().copied().chain([self.best.outcome()]).min_by(|a, b| a.time_ns.total_cmp(&b.time_ns));
         outcomes.extend(best);
         let policies = self.prices(&outcomes, compute_ns);
@@ -338,7 +338,7 @@ impl<'a> Table<'a> {
         for (column, spill) in self.columns.iter().zip(&self.spills) {
             if spill.any {
                 remarks.push(format!(
-                    "{}: not all of it fits where it should be; the rest is on the nearest nodes.",
+                    "{}: the planned nodes lack memory for all objects; the rest is on the nearest nodes.",
                     column.name()
                 ));
             }
@@ -347,7 +347,7 @@ impl<'a> Table<'a> {
                 policy.phases.iter().filter(|p| p.after.is_none()).map(|p| p.name.as_str()).collect();
             if !untimed.is_empty() {
                 remarks.push(format!(
-                    "{name}: a profile does not know when phase {} begins (no `after`), so it never does here.",
+                    "{name}: phase {} has no start time (`after`), so the prediction leaves it out.",
                     untimed.join(", ")
                 ));
             }
@@ -391,7 +391,7 @@ fn remarks(world: &World<'_>) -> Vec<String> {
         remarks.push("The profile holds no first touches: the main thread is taken to touch everything first.".into());
     }
     if world.summary.ending.is_none() {
-        remarks.push("The recording was cut off; the table rests on the part that was kept.".into());
+        remarks.push("The recording was cut off; the table is based on the recorded part.".into());
     }
     remarks
 }

@@ -1,9 +1,9 @@
 //! A policy without a run: Minas' MApp heuristic (Ribeiro et al., INRIA RR-7051, 2009) on large shared arrays.
 //!
-//! An array at least as large as the last-level cache is dealt out page by page where contention matters (a small
-//! NUMA factor, or many links), and in one block per node, its threads bound, where latency matters (a high NUMA
-//! factor and few links). The heuristic knows nothing of the program: Minas' authors lost 0 to 25 % by it against the
-//! best choice by hand.
+//! An array at least as large as the last-level cache is interleaved where contention matters (a small NUMA factor, or
+//! many links), and divided into one block per node, with bound threads, where latency matters (a high NUMA factor and
+//! few links). The heuristic uses no information about the program's accesses: its authors measured a loss of 0 to 25 %
+//! against the best manual placement.
 
 use numamma_plan::policy::{Bind, Machine, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Program, Threads};
 use serde::Serialize;
@@ -17,11 +17,11 @@ pub const HIGH_NUMA_FACTOR: f64 = 1.35;
 /// Links of a node up to which they are few: the three HyperTransport links of an Opteron, of which the larger
 /// machine of Minas' evaluation is made.
 pub const FEW_LINKS: usize = 3;
-/// Latencies this much above the nearest remote node's are of nodes as near: SLIT distances come in whole tenths of
-/// the local one, measured ones scatter by some per cent.
+/// Ratio to the smallest remote latency up to which a node counts as equally near: SLIT distances are whole tenths of
+/// the local one, and measured latencies scatter by several per cent.
 const AS_NEAR: f64 = 1.05;
 
-/// An object and what is to happen to it.
+/// An object with its rule or the reason why it has none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     /// The object.
@@ -41,23 +41,23 @@ pub struct StaticAdvice {
     pub remarks: Vec<String>,
 }
 
-/// What the heuristic asks of a machine.
+/// The properties of a machine that the heuristic uses.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Machinery {
+struct NumaFacts {
     nodes: usize,
     factor: f64,
-    /// Most links of a node; none when the model says nothing of single pairs.
+    /// Largest number of links of a node; none when the model has no figures for single pairs.
     links: Option<usize>,
 }
 
-impl Machinery {
-    fn of(model: &Model) -> Machinery {
+impl NumaFacts {
+    fn of(model: &Model) -> NumaFacts {
         let remote = |from: usize| (0..model.nodes.len()).filter(move |to| *to != from).map(move |to| (from, to));
         let latency = |(from, to): (usize, usize)| model.latency[from][to];
         let nearest = (0..model.nodes.len()).flat_map(remote).map(latency).fold(f64::INFINITY, f64::min) * AS_NEAR;
         let links = |from: usize| remote(from).filter(|pair| latency(*pair) <= nearest).count();
         let known = model.latency_source != Source::Default;
-        Machinery {
+        NumaFacts {
             nodes: model.nodes.len(),
             factor: model.numa_factor(),
             links: known.then(|| (0..model.nodes.len()).map(links).max().unwrap_or(0)),
@@ -95,9 +95,9 @@ impl Machinery {
 
 /// Places the objects of `data` on `target`. `threads` is what the program will run with, if that is known.
 pub fn advise(data: &StaticData, target: &Target, threads: Option<u32>) -> StaticAdvice {
-    let machinery = Machinery::of(&target.model);
+    let facts = NumaFacts::of(&target.model);
     let verdicts: Vec<Verdict> =
-        data.objects.iter().map(|o| Verdict { object: o.clone(), rule: rule(o, target, machinery) }).collect();
+        data.objects.iter().map(|o| Verdict { object: o.clone(), rule: rule(o, target, facts) }).collect();
     let rules: Vec<ObjectRule> = verdicts.iter().filter_map(|v| v.rule.as_ref().ok().cloned()).collect();
     let blocks = rules.iter().any(|r| r.place.policy == PolicyKind::Block);
     let remarks = remarks(data, target, threads, &rules, blocks);
@@ -113,21 +113,21 @@ pub fn advise(data: &StaticData, target: &Target, threads: Option<u32>) -> Stati
     StaticAdvice { policy, verdicts, remarks }
 }
 
-fn rule(object: &StaticObject, target: &Target, machinery: Machinery) -> Result<ObjectRule, String> {
+fn rule(object: &StaticObject, target: &Target, facts: NumaFacts) -> Result<ObjectRule, String> {
     if object.read_only {
         return Err("it is read-only: its pages are the file's in the page cache, where no policy reaches them".into());
     }
     if target.nodes < 2 {
         return Err("the target has one node with memory".into());
     }
-    // Several variables share what has no names: a slice of it need not be the slice of any thread.
-    let blocks = machinery.blocks() && !object.section;
+    // Several variables may share a section without names, so that its blocks need not match the slices of threads.
+    let blocks = facts.blocks() && !object.section;
     let policy = if blocks { PolicyKind::Block } else { PolicyKind::Interleave };
     let why = match object.section {
-        true => "bytes without a symbol, perhaps of several arrays: spread page by page, as blocks need to know where \
-                 each begins"
+        true => "bytes without a symbol, perhaps of several arrays: interleaved page by page, because blocks need the \
+                 start of each array"
             .to_owned(),
-        false => format!("{}, hence {}", machinery.why(), if blocks { "a block per node" } else { "page by page" }),
+        false => format!("{}, hence {}", facts.why(), if blocks { "a block per node" } else { "page by page" }),
     };
     Ok(ObjectRule {
         place: Place { policy, nodes: Some(if blocks { near_cpus(target) } else { "all".into() }), ..Place::default() },
@@ -170,8 +170,8 @@ fn remarks(
     blocks: bool,
 ) -> Vec<String> {
     let mut remarks = vec![
-        "Made without a run, by Minas' heuristic for large shared arrays: it knows their sizes and the machine, not who \
-         uses them. `numamma profile`, then `numamma advise` know more; `numamma compare` measures."
+        "Made without a run, by Minas' heuristic for large shared arrays: it uses their sizes and the machine, not the \
+         accesses. `numamma profile` and `numamma advise` use the accesses; `numamma compare` measures."
             .to_owned(),
     ];
     if target.model.latency_source == Source::Default && target.nodes > 1 {
@@ -191,17 +191,19 @@ fn remarks(
     }
     if blocks {
         remarks.push(match threads {
-            Some(n) => format!("Blocks rely on threads that stay on their nodes, hence bind = \"compact\" for {n} threads."),
-            None => "Blocks rely on threads that stay on their nodes, hence bind = \"compact\"; with another number of threads \
-                     than CPUs say --threads T."
+            Some(n) => {
+                format!("Blocks rely on threads that stay on their nodes, hence bind = \"compact\" for {n} threads.")
+            }
+            None => "Blocks rely on threads that stay on their nodes, hence bind = \"compact\"; if the program has \
+                     another number of threads than the machine has CPUs, give --threads T."
                 .to_owned(),
         });
     }
     if !data.libraries.is_empty() {
-        remarks.push(format!("Libraries that were looked at too: {}.", data.libraries.join(", ")));
+        remarks.push(format!("Libraries whose objects are included: {}.", data.libraries.join(", ")));
     }
     if !data.system.is_empty() {
-        remarks.push(format!("Libraries of the system, not looked at: {}.", data.system.join(", ")));
+        remarks.push(format!("Libraries of the system, whose objects are left out: {}.", data.system.join(", ")));
     }
     remarks
 }
@@ -241,13 +243,13 @@ struct JsonObject<'a> {
     name: &'a str,
     module: Option<&'a str>,
     size: u64,
-    /// Without a run nobody knows.
+    /// Always null: the share of the cost is unknown without a run.
     share: Option<f64>,
     place: Option<&'a Place>,
     reason: Option<&'a str>,
 }
 
-/// The same for scripts.
+/// The advice as JSON.
 ///
 /// # Errors
 /// As [`serde_json::to_string_pretty`].

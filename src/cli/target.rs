@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::advise::Target;
-use crate::advise::target::huge_pages;
+use crate::advise::target_machine::huge_pages;
 use crate::topology::model::Model;
 use crate::topology::{NODE_DIR, Topology, hmat, synthetic, xml};
 

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{MEMORY_PART, WINDOWS, World};
-use crate::advise::probe::extrapolate;
+use crate::advise::block_layout::extrapolate;
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::summary::Entry;
 

@@ -6,7 +6,7 @@ use numamma_plan::plan::{self, HUGE_PAGE, PAGE, PlanError};
 use numamma_plan::policy::{PatternNote, Place};
 
 use super::World;
-use crate::advise::probe::extrapolate;
+use crate::advise::block_layout::extrapolate;
 use crate::profile::model::ThreadId;
 use crate::profile::summary::{Entry, TouchRun};
 

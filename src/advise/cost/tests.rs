@@ -218,7 +218,8 @@ fn no_candidate_beats_the_best_and_all_figures_are_figures() {
         let summary = profile(threads as u32, ["never", "always"][round % 2], numbered(vec![e]));
         let patterns = crate::detect::classify_all(&summary);
         let model = random_machine(&mut r);
-        let target = Target::of(model, 1 + r.below(64) as u32, crate::advise::target::huge_pages(&summary.header.thp));
+        let target =
+            Target::of(model, 1 + r.below(64) as u32, crate::advise::target_machine::huge_pages(&summary.header.thp));
         let advice = crate::advise::advise(&summary, &patterns, &target).unwrap();
         let text = crate::advise::toml(&advice).unwrap();
         let policy = numamma_plan::check::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));

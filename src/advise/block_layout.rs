@@ -1,22 +1,22 @@
-//! Evenly spaced places of a sliced object: who of the target's threads uses each, and how many of them a layout of
-//! blocks brings to their users.
+//! Layouts of a sliced object in blocks, and the share of the object that each makes local. The share is estimated from
+//! evenly spaced offsets and the thread of the target that uses each.
 
 use crate::detect::Slice;
 
-/// Places looked at when a distribution is checked.
-const PROBES: u64 = 8192;
-/// Nodes Linux can number.
+/// Number of offsets from which a local share is estimated.
+const OFFSETS: u64 = 8192;
+/// Largest number of nodes that Linux can number.
 const MOST_NODES: usize = 1024;
 
-/// Blocks of `block` bytes on nodes in `order`, and the share of the object that so comes to its users.
+/// Blocks of `block` bytes on nodes in `order`, and the share of the object that is then local to the threads using it.
 pub(super) struct Layout {
     pub order: Vec<u32>,
     pub block: u64,
     pub local: f64,
 }
 
-/// Evenly spaced places of an object with the thread of the target that uses each.
-pub(super) struct Probe<'a> {
+/// An object whose slices are used by one thread each.
+pub(super) struct SlicedObject<'a> {
     pub slices: &'a [Slice],
     pub size: u64,
     pub whole: u64,
@@ -25,8 +25,8 @@ pub(super) struct Probe<'a> {
     pub threads: u32,
 }
 
-/// The target's thread that does what thread `rank` of `seen` did, `part` (0 to 1) of the way through its slice: ranks
-/// are places in [0, 1), so a pattern seen with T threads holds for T'.
+/// The thread of the target that takes over from thread `rank` of the profile's `seen` threads, at `part` (0 to 1) of
+/// its slice. Ranks are scaled to [0, 1), so that a pattern of T threads applies to T' threads.
 pub(super) fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 {
     if seen == threads {
         return rank;
@@ -35,9 +35,9 @@ pub(super) fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 
     ((place * f64::from(threads)) as u32).min(threads.saturating_sub(1))
 }
 
-impl Probe<'_> {
-    pub fn places(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        let step = (self.size / PROBES).max(1);
+impl SlicedObject<'_> {
+    pub fn offsets(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let step = (self.size / OFFSETS).max(1);
         (0..self.size.div_ceil(step)).filter_map(move |i| {
             let at = i * step + step / 2;
             let inside = at % self.whole.max(1);
@@ -48,10 +48,10 @@ impl Probe<'_> {
         })
     }
 
-    /// Share of the places whose block's node is the thread's.
-    pub fn local(&self, order: &[u32], block: u64, node_of: impl Fn(u32) -> u32) -> f64 {
+    /// Share of the offsets whose block is on the node of the thread that uses them.
+    pub fn local_share(&self, order: &[u32], block: u64, node_of: impl Fn(u32) -> u32) -> f64 {
         let (mut all, mut good) = (0u64, 0u64);
-        for (at, thread) in self.places() {
+        for (at, thread) in self.offsets() {
             all += 1;
             let node = order.get((at / block % order.len().max(1) as u64) as usize);
             good += u64::from(node == Some(&node_of(thread)));
@@ -59,11 +59,11 @@ impl Probe<'_> {
         if all == 0 { 0.0 } else { good as f64 / all as f64 }
     }
 
-    /// For each block of the cycle the node that most of its users are on. Blocks that no place falls into are left
-    /// out at the end.
-    pub fn wanted(&self, count: u32, block: u64, node_of: impl Fn(u32) -> u32) -> Vec<u32> {
+    /// For each block of the cycle the node on which most of its users run. Blocks at the end without an offset are
+    /// left out.
+    pub fn preferred_nodes(&self, count: u32, block: u64, node_of: impl Fn(u32) -> u32) -> Vec<u32> {
         let mut votes = vec![vec![0u64; MOST_NODES]; count as usize];
-        for (at, thread) in self.places() {
+        for (at, thread) in self.offsets() {
             let index = (at / block % u64::from(count.max(1))) as usize;
             if let Some(vote) = votes[index].get_mut(node_of(thread) as usize) {
                 *vote += 1;

@@ -1,4 +1,4 @@
-//! The machine a policy is made for.
+//! The machine that a policy is made for.
 
 use numamma_plan::machine::Thp;
 use numamma_plan::threads::thread_node_of;
@@ -6,7 +6,7 @@ use numamma_plan::threads::thread_node_of;
 use crate::topology::Topology;
 use crate::topology::model::Model;
 
-/// What the placement needs to know of the machine the program will run on.
+/// The machine on which the program will run, with its number of threads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     /// Nodes with memory; at least 1. Portable policies are checked against [`PORTABLE_NODES`].
@@ -19,17 +19,17 @@ pub struct Target {
     pub portable: bool,
     /// Huge pages on it.
     pub thp: Thp,
-    /// For the policy: a synthetic topology such as `numa:4 core:2`.
+    /// Synthetic topology such as `numa:4 core:2`, as the policy file gives it.
     pub topology: String,
-    /// What placements are priced on. Its memory nodes are `ids`, in this order; nodes with CPUs only are among its
-    /// nodes too.
+    /// The model that placements are priced on. Its nodes with memory are `ids`, in this order; it also has the nodes
+    /// with CPUs only.
     pub model: Model,
 }
 
 /// Nodes with which a portable policy is checked: the usual two-socket machine with two nodes each.
 pub const PORTABLE_NODES: u32 = 4;
 
-/// What a profile says of huge pages, as the plan knows them.
+/// The mode of transparent huge pages from the word in a profile.
 pub fn huge_pages(word: &str) -> Thp {
     match word {
         "always" => Thp::Always,

@@ -1,8 +1,7 @@
-//! Another placement for an object when its use changes during the run, where that is worth moving its pages.
+//! A placement for each phase of an object, where the saving exceeds the cost of moving its pages.
 //!
-//! Each computed segment of its pattern is placed as if it were a run of its own, by the same chooser. What that
-//! saves over the one placement of the whole run is weighed against moving the pages that change their node in
-//! between.
+//! Each segment of the object's pattern is placed like a run of its own, by [`super::choose`]. The saving over one
+//! placement for the whole run is compared with the cost of moving the pages that change their node between phases.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,39 +10,40 @@ use numamma_plan::policy::{Block, ObjectRule, PatternNote, Phase, Place, Policy,
 
 use super::choose::{self, WORTH, price};
 use super::cost::{Demands, Placement};
-use super::place::{Choice, Scene};
+use super::scene::{Choice, Scene};
 use crate::detect::{Pattern, Segment};
 use crate::profile::summary::{Cell, Counters, Entry, Summary, TIME_SLOTS};
 
-/// Moving one page of 4 KiB to another node, ns: move_pages(2) gets through some 0.8 GB a second (Goglin and Furmento,
+/// Moving one page of 4 KiB to another node, ns: move_pages(2) moves about 0.8 GB a second (Goglin and Furmento,
 /// "Enabling High-Performance Memory Migration for Multithreaded Applications on Linux", MTAAP 2009).
 const MOVE_PAGE_NS: f64 = 5_000.0;
-/// Phases of different objects that begin within this part of the run are one: the profile's time slots, in which
-/// starts are known, are hardly shorter (a 64th).
+/// Phases of different objects that begin within this part of the run become one: a time slot of the profile, the unit
+/// of their starts, is hardly shorter (a 64th).
 const TOGETHER: f64 = 0.02;
-/// Phases begin at multiples of this, seconds: a profile does not know it better.
+/// Starts of phases are rounded to multiples of this, seconds: a profile is not more precise.
 const ROUNDED_S: f64 = 0.01;
 
-/// What a placement for each phase comes to.
-pub(super) struct Verdict {
-    /// Placements from their start on (seconds), the first one of them the object's own; empty when it would not pay.
+/// The placements of an object for its phases.
+pub(super) struct PhasePlacements {
+    /// Start (seconds) and placement of each phase; the first placement becomes the object's own. Empty when moving the
+    /// pages would cost more than the placements save.
     pub places: Vec<(f64, Place)>,
-    /// In words for the reader of the policy.
+    /// Explanation for the reader of the policy.
     pub words: String,
 }
 
-/// Placements for the phases of `entry` against `place` for the whole run (first touch when there is none); none for
-/// objects without phases. `taken` as in [`Scene::rule`].
-pub(super) fn verdict(
+/// Compares placements for each phase of `entry` with `place` for the whole run (first touch when it is `None`); none
+/// for objects without phases. `taken` as in [`Scene::rule`].
+pub(super) fn weigh(
     scene: &Scene<'_>,
     entry: &Entry,
     pattern: &Pattern,
     place: Option<&Place>,
     note: Option<&PatternNote>,
     taken: &[f64],
-) -> Option<Verdict> {
+) -> Option<PhasePlacements> {
     let computed: Vec<&Segment> = pattern.segments.iter().filter(|s| !s.initialisation).collect();
-    // Without the length of the run nobody knows when they begin.
+    // Without the length of the run the starts of the phases are unknown.
     if computed.len() < 2 || computed.iter().any(|s| s.end_s <= 0.0) {
         return None;
     }
@@ -56,7 +56,7 @@ pub(super) fn verdict(
         let of = |place: &Place| Placement::of(scene.world, &part, place, note).ok();
         let kept = place.map_or_else(|| Some(Placement::first_touch(scene.world, &part)), of)?;
         let kept_ns = price(scene, &demands, &kept, taken).0.time_ns;
-        let choices = scene.choices(&part, &segment.pattern).unwrap_or_default();
+        let choices = scene.candidates(&part, &segment.pattern).unwrap_or_default();
         let choices = choices.into_iter().filter(|c| stands_alone(c, place)).collect();
         let Some((chosen, time_ns)) = choose::cheapest(scene, &part, &segment.pattern, choices, note, taken) else {
             continue;
@@ -65,7 +65,7 @@ pub(super) fn verdict(
         let placement = of(&chosen.place)?;
         let nodes = nodes_of(&demands, &placement);
         if places.last().is_none_or(|(_, last)| *last != chosen.place) {
-            // Whatever was placed before is moved; of pages in proportion all but one in so many.
+            // All pages whose node changes are moved; of interleaved pages, all but one in the number of nodes.
             moved +=
                 before.as_ref().map_or(0.0, |b| share_moved(b, &nodes, &placement)) * page_count(scene.summary, entry);
             places.push((segment.start_s, chosen.place));
@@ -77,8 +77,8 @@ pub(super) fn verdict(
     let pays = places.len() > 1 && saved - cost > WORTH;
     let words = if pays {
         format!(
-            "its {} phases want different places: placed anew for each it spares {:.1} % of the run more than in the one best place, \
-             moving {moved:.0} pages ({:.1} %) included",
+            "its {} phases need different placements: with one for each phase it spares {:.1} % of the run more than \
+             with the best single placement, after {:.1} % for moving {moved:.0} pages",
             computed.len(),
             100.0 * (saved - cost),
             100.0 * cost
@@ -86,17 +86,18 @@ pub(super) fn verdict(
     } else {
         places.clear();
         format!(
-            "its {} phases want different places, but placing it anew for each would not pay: it would spare at most {:.1} % of \
-             the run, and moving {moved:.0} pages costs {:.1} %",
+            "its {} phases need different placements, but one for each phase would not pay: it would spare at most \
+             {:.1} % of the run, and moving {moved:.0} pages costs {:.1} %",
             computed.len(),
             100.0 * saved.max(0.0),
             100.0 * cost
         )
     };
-    Some(Verdict { places, words })
+    Some(PhasePlacements { places, words })
 }
 
-/// A block of `auto` is computed from the pattern of the whole object, which is another one in a phase.
+/// Whether a candidate can be used in a phase. A block of `auto` is computed from the pattern of the whole run, which
+/// differs from that of the phase.
 fn stands_alone(choice: &Choice, whole: Option<&Place>) -> bool {
     let cyclic_auto =
         choice.place.policy == PolicyKind::BlockCyclic && !matches!(choice.place.block, Some(Block::Size(_)));
@@ -106,13 +107,13 @@ fn stands_alone(choice: &Choice, whole: Option<&Place>) -> bool {
 /// Node of each sampled page (instance, page).
 type Nodes = BTreeMap<(u32, u32), usize>;
 
-/// The object as it was used during some time slots.
+/// The entry with only the accesses in the given time slots.
 pub(super) fn part_of(entry: &Entry, slots: Range<u16>) -> Entry {
     let inside = |slot: u16| slots.contains(&slot);
     let accesses = |cells: &[Cell]| cells.iter().map(|c| c.counters.accesses()).sum::<u64>() as f64;
     let mut part = entry.clone();
     part.cells.retain(|c| inside(c.slot));
-    // Its part of what was charged to the object, samples without a page included.
+    // The part's share of the object's totals, which also hold samples without a page.
     let share = accesses(&part.cells) / accesses(&entry.cells).max(1.0);
     let of = |whole: u64| (whole as f64 * share) as u64;
     let Counters { reads, writes, remote, placed, cost_ns } = entry.total;
@@ -138,7 +139,7 @@ fn page_count(summary: &Summary, entry: &Entry) -> f64 {
     entry.size as f64 / summary.header.page_size.max(1) as f64 * entry.instances.max(1) as f64
 }
 
-/// What moving the pages of `entry` costs that another placement wants elsewhere, ns.
+/// Cost of moving the pages of `entry` that change their node between two placements, ns.
 pub(super) fn moving_ns(
     summary: &Summary,
     entry: &Entry,
@@ -149,25 +150,25 @@ pub(super) fn moving_ns(
     share_moved(&nodes_of(demands, from), &nodes_of(demands, to), to) * page_count(summary, entry) * MOVE_PAGE_NS
 }
 
-/// The places of `rule` in the course of a profiled run, with the time slots from which they hold, the first from the
-/// start. Only phases that begin by time are known to; others never come.
-pub(super) fn course<'a>(policy: &'a Policy, rule: &'a ObjectRule, summary: &Summary) -> Vec<(u16, &'a Place)> {
+/// The places of `rule` during a profiled run, with the time slots from which they hold; the first one holds from
+/// slot 0. Only phases with a start time are included, as a profile does not show when other phases begin.
+pub(super) fn places_by_slot<'a>(policy: &'a Policy, rule: &'a ObjectRule, summary: &Summary) -> Vec<(u16, &'a Place)> {
     let run_s = summary.duration_ns() as f64 / 1e9;
     let slot = |after: f64| (after / run_s.max(f64::MIN_POSITIVE) * f64::from(TIME_SLOTS)).round();
     let mut timed: Vec<(f64, &Place)> =
         policy.phases.iter().filter_map(|p| Some((slot(p.after?), rule.phases.get(&p.name)?))).collect();
     timed.retain(|(slot, _)| *slot < f64::from(TIME_SLOTS));
     timed.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut course = vec![(0, &rule.place)];
+    let mut places = vec![(0, &rule.place)];
     for (slot, place) in timed {
-        course.retain(|(from, _)| f64::from(*from) < slot);
-        course.push((slot as u16, place));
+        places.retain(|(from, _)| f64::from(*from) < slot);
+        places.push((slot as u16, place));
     }
-    course
+    places
 }
 
-/// The places of `verdict` as those of `rule`: under their start, until [`declare`] knows the phases of all objects.
-pub(super) fn note(rule: &mut ObjectRule, verdict: Verdict) {
+/// Stores the places of `verdict` in `rule` under their start times, which [`declare_phases`] replaces by phase names.
+pub(super) fn store_starts(rule: &mut ObjectRule, verdict: PhasePlacements) {
     let mut places = verdict.places.into_iter();
     if let Some((_, first)) = places.next() {
         rule.place = first;
@@ -175,8 +176,9 @@ pub(super) fn note(rule: &mut ObjectRule, verdict: Verdict) {
     }
 }
 
-/// Makes phases of the starts that [`note`] left in `rules`, in a run of `run_s` seconds: those close together are one.
-pub(super) fn declare<'a>(rules: impl Iterator<Item = &'a mut ObjectRule>, run_s: f64) -> Vec<Phase> {
+/// Replaces the start times that [`store_starts`] left in `rules` by phases, which are returned, in a run of `run_s`
+/// seconds. Starts within [`TOGETHER`] become one phase.
+pub(super) fn declare_phases<'a>(rules: impl Iterator<Item = &'a mut ObjectRule>, run_s: f64) -> Vec<Phase> {
     let mut rules: Vec<&mut ObjectRule> = rules.collect();
     let mut starts: Vec<f64> = rules.iter().flat_map(|r| r.phases.keys()).filter_map(|k| k.parse().ok()).collect();
     starts.sort_by(f64::total_cmp);
@@ -188,7 +190,7 @@ pub(super) fn declare<'a>(rules: impl Iterator<Item = &'a mut ObjectRule>, run_s
     }
     let name = |index: usize| format!("phase-{}", index + 2);
     for rule in &mut rules {
-        // Of two starts in one phase the later one stands.
+        // Of two starts in one phase the place of the later one is kept.
         let places = std::mem::take(&mut rule.phases).into_iter().filter_map(|(start, place)| {
             let start: f64 = start.parse().ok()?;
             Some((name(firsts.iter().rposition(|first| *first <= start)?), place))
@@ -211,11 +213,11 @@ mod tests {
             let mut rule = ObjectRule::default();
             let kinds = [PolicyKind::Block, PolicyKind::Interleave, PolicyKind::Bind];
             let all = [0.0].iter().chain(starts).zip(kinds).map(|(s, kind)| (*s, place(kind)));
-            note(&mut rule, Verdict { places: all.collect(), words: String::new() });
+            store_starts(&mut rule, PhasePlacements { places: all.collect(), words: String::new() });
             rule
         };
         let mut rules = [rule(&[10.004, 61.0]), rule(&[11.5]), rule(&[])];
-        let phases = declare(rules.iter_mut(), 100.0);
+        let phases = declare_phases(rules.iter_mut(), 100.0);
         let shown: Vec<_> = phases.iter().map(|p| (p.name.as_str(), p.after)).collect();
         assert_eq!(shown, [("phase-2", Some(10.0)), ("phase-3", Some(61.0))]);
         assert_eq!(rules[0].place.policy, PolicyKind::Block);

@@ -1,0 +1,64 @@
+//! The rules of the policy file for one object, from the placement that was chosen and its reason.
+
+use numamma_plan::policy::ObjectRule;
+
+use super::scene::Scene;
+use super::{choose, naming, note, numbered, phase_placements};
+use crate::detect::Pattern;
+use crate::profile::summary::Entry;
+
+impl Scene<'_> {
+    /// The rule of one hot object, or the reason why it has none. `taken` are the bytes on each node of the model that
+    /// objects placed before occupy; those of this object are added. The second value holds the further rules of
+    /// instances that are placed by number.
+    pub fn rule(
+        &self,
+        entry: &Entry,
+        pattern: &Pattern,
+        share: f64,
+        taken: &mut [f64],
+    ) -> Result<(ObjectRule, Vec<ObjectRule>), String> {
+        if self.target.nodes < 2 {
+            return Err(format!("{}; the target has one node", pattern.evidence));
+        }
+        if self.ranks.len() < 2 {
+            return Err("one thread uses all objects, and first touch places them".into());
+        }
+        let phased = pattern;
+        let pattern = pattern.overall();
+        let choices = self.candidates(entry, pattern)?;
+        let mut rule = naming::name(self.summary, entry)?;
+        rule.size = Some(entry.size);
+        rule.pattern = Some(note(pattern));
+        let others = taken.to_vec();
+        let advised = choose::choose(self, entry, pattern, choices, rule.pattern.as_ref(), taken);
+        let by_number = advised.as_ref().is_ok_and(|a| a.numbered.is_some());
+        let whole = advised.as_ref().ok().map(|a| &a.place);
+        // Instances placed by number do not move between phases.
+        let staged = if by_number {
+            None
+        } else {
+            phase_placements::weigh(self, entry, phased, whole, rule.pattern.as_ref(), &others)
+        };
+        let pays = staged.as_ref().is_some_and(|s| !s.places.is_empty());
+        let advised = match advised {
+            Ok(advised) => Some(advised),
+            Err(_) if pays => None,
+            Err(reason) => return Err(reason),
+        };
+        let (mut words, mut numbered): (Vec<String>, _) = (Vec::new(), None);
+        if let Some(advised) = advised {
+            rule.place = advised.place;
+            words.extend(advised.remark);
+            numbered = advised.numbered;
+        }
+        if let Some(staged) = staged {
+            words.push(staged.words.clone());
+            phase_placements::store_starts(&mut rule, staged);
+        }
+        let words: String = words.into_iter().map(|w| format!("; {w}")).collect();
+        rule.why = Some(format!("{:.1} % of the cost; {}{words}", 100.0 * share, pattern.evidence));
+        let more = numbered.map(|nodes| numbered::split(&mut rule, &nodes, self.target));
+        Ok((rule, more.unwrap_or_default()))
+    }
+}
