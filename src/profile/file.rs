@@ -56,7 +56,8 @@ impl std::fmt::Display for FileError {
             }
             FileError::Version(p, v) => write!(
                 f,
-                "{}: profile format {v}, this numamma reads format {VERSION}; use the numamma that recorded it or record again",
+                "{}: profile format {v}, this numamma reads format {VERSION}; use the numamma that recorded it or record \
+                 again",
                 p.display()
             ),
             FileError::Empty(p) => {
@@ -75,8 +76,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates `path` (an existing file is renamed to `path.old`, as perf does) and writes the file header. Only files are
-    /// renamed: a device such as /dev/null or a pipe is written to, a directory is refused.
+    /// Creates `path` (an existing file is renamed to `path.old`, as perf does) and writes the file header. Only files
+    /// are renamed: a device such as /dev/null or a pipe is written to, a directory is refused.
     pub fn create(path: &Path) -> io::Result<Writer> {
         let existing = std::fs::metadata(path).map(|m| m.file_type());
         if existing.as_ref().is_ok_and(|t| t.is_dir()) {

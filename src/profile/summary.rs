@@ -2,8 +2,8 @@
 //! page, thread and time slot. Memory is bounded by objects and pages touched, not by samples.
 //!
 //! [`Summary::load`] reads the file twice: tables (threads, objects, names) and the extent of the run first,
-//! then the accesses, which are never held. What cannot be used (a damaged end, ids that no table explains)
-//! is said in [`Summary::notes`]; a file that holds no header is refused.
+//! then the accesses, which are not kept in memory. Unusable parts (a damaged end, ids that are in no table) are
+//! reported in [`Summary::notes`]; a file without a header is refused.
 
 use std::path::Path;
 
@@ -23,10 +23,10 @@ pub use identity::{base_name, demangle};
 pub use types::*;
 
 impl Summary {
-    /// Reads and folds a profile. A damaged or cut-off file gives what is there, with a note.
+    /// Reads and folds a profile. A damaged or cut-off file is read up to the damage, with a note.
     ///
     /// # Errors
-    /// [`FileError`] when the file cannot be read, is not ours, has another version or holds no header.
+    /// [`FileError`] when the file cannot be read, is no profile, has another version or holds no header.
     pub fn load(path: &Path) -> Result<Summary, FileError> {
         let mut tables = tables::Tables::read(path)?;
         let layout = entries::Layout::build(&mut tables);

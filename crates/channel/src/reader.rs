@@ -1,7 +1,7 @@
 //! The recorder's side: create the channel, drain the rings, convert the times.
 //!
-//! Call [`Channel::drain`] often (every few milliseconds: a ring holds 32768 events), and [`Channel::thread_gone`] for every
-//! thread that exited, or slots run out. Data written by the program is not trusted: positions, kinds and ids out
+//! Call [`Channel::drain`] often (every few milliseconds: a ring holds 32768 events), and [`Channel::thread_gone`] for
+//! every thread that exited, or slots run out. Data written by the program is not trusted: positions, kinds and ids out
 //! of range are skipped and counted as lost.
 
 use std::ffi::OsString;

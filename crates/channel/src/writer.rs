@@ -182,8 +182,8 @@ impl Writer {
         slot.head.store(head.wrapping_add(1), Release);
     }
 
-    /// Reads the recorder's position again; false, and the record is counted as lost, when the ring is full or has no room
-    /// for this kind of record.
+    /// Reads the recorder's position again; false, and the record is counted as lost, when the ring is full or has no
+    /// room for this kind of record.
     #[cold]
     fn make_room(&self, local: &Local, slot: &SlotHead, head: u64, record: &Record) -> bool {
         // Acquire pairs with the recorder's Release: it has read the cells that are about to be overwritten.

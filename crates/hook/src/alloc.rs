@@ -2,8 +2,8 @@
 //!
 //! A lock-free bump allocator over anonymous mappings: no lock can be left held by a fork or a signal.
 //! Block sizes are powers of two, and each size has a list of freed blocks: the preloads allocate most at start-up, but
-//! they may start and end a thousand threads of their own. Blocks of [`LARGE`] bytes and more have a mapping each, which
-//! is unmapped when they are freed.
+//! they may start and end a thousand threads of their own. Blocks of [`LARGE`] bytes and more have a mapping each,
+//! which is unmapped when they are freed.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

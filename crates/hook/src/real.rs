@@ -109,7 +109,7 @@ unsafe fn leave_bootstrap(ptr: *mut c_void, size: usize) -> *mut c_void {
 pub unsafe fn reallocarray(ptr: *mut c_void, count: usize, size: usize) -> *mut c_void {
     let next = if bootstrap_arena::owns(ptr) { None } else { symbol::reallocarray() };
     match (next, count.checked_mul(size)) {
-        // Not through the next realloc: an allocator before us in the chain may lack reallocarray, and libc's
+        // Not through the next realloc: an allocator before this library in the chain may lack reallocarray, and libc's
         // finds its way back to that allocator's realloc.
         // SAFETY: forwarded unchanged.
         (Some(f), _) => unsafe { f(ptr, count, size) },

@@ -1,8 +1,8 @@
 //! Where the channel lies in this process: its fixed part, and rings in chunks as threads need them.
 //!
 //! Most programs have a few threads; mapping all rings would take 4 GiB of address space, which `ulimit -v` could
-//! refuse and mlockall(2) would fill. A chunk stays mapped, because slots are reused. Each chunk of rings has a chunk of
-//! the [`Memos`] of its slots' threads, private to the process. No allocation, no locks.
+//! refuse and mlockall(2) would fill. A chunk stays mapped, because slots are reused. Each chunk of rings has a chunk
+//! of the [`Memos`] of its slots' threads, private to the process. No allocation, no locks.
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;

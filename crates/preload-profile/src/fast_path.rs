@@ -62,15 +62,16 @@ const GRANULE: usize = 16;
 /// Flags in the low bits of a chunk's size (malloc.c, SIZE_BITS).
 const FLAGS: usize = 7;
 
-/// Whether the allocation of the block was not recorded, so that its free is not recorded either. `mask` is the result of
-/// [`mask`].
+/// Whether the allocation of the block was not recorded, so that its free is not recorded either. `mask` is the result
+/// of [`mask`].
 ///
 /// # Safety
 /// `ptr` is a live block of the heap.
 #[inline(always)]
 pub unsafe fn unrecorded(ptr: *mut c_void, mask: u32) -> bool {
-    // A block asked for with fewer than SMALL bytes may have a chunk one granule larger; its free is then recorded without an allocation.
-    // SAFETY: the mask is only set with glibc's malloc, whose chunks have their size in the word before the block; blocks
-    // of the bootstrap arena have their header there, and real::free leaves them alone.
+    // A block asked for with fewer than SMALL bytes may have a chunk one granule larger; its free is then recorded
+    // without an allocation.
+    // SAFETY: the mask is only set with glibc's malloc, whose chunks have their size in the word before the block;
+    // blocks of the bootstrap arena have their header there, and real::free leaves them alone.
     mask != 0 && !kept(ptr as u64, mask) && unsafe { *ptr.cast::<usize>().sub(1) } & !FLAGS < SMALL + GRANULE
 }

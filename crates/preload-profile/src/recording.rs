@@ -102,8 +102,8 @@ impl Recording {
         self.writer.push(self.local, Record { ticks, address: address as u64, size: size as u64, stack, kind });
     }
 
-    /// Whether the block is left out at the recorder's request, because the program allocates so often that recording all
-    /// blocks would slow it down.
+    /// Whether the block is left out at the recorder's request, because the program allocates so often that recording
+    /// all blocks would slow it down.
     #[inline(always)]
     fn thinned_out(&self, kind: u32, address: usize, small: impl FnOnce() -> bool) -> bool {
         let mask = self.writer.thin();

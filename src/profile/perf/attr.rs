@@ -103,8 +103,8 @@ pub fn sideband() -> perf_event_attr {
     attr
 }
 
-/// Opens `attr` on process or thread `pid` (0: the calling thread) and one CPU. Inherited events can only be mapped when
-/// they are bound to a CPU, so there is one per CPU.
+/// Opens `attr` on process or thread `pid` (0: the calling thread) and one CPU. Inherited events can only be mapped
+/// when they are bound to a CPU, so there is one per CPU.
 pub fn open(attr: &mut perf_event_attr, pid: libc::pid_t, cpu: i32) -> io::Result<OwnedFd> {
     // SAFETY: `attr` is initialised and says its own size; the result is checked.
     let fd = unsafe { sys::perf_event_open(attr, pid, cpu, -1, abi::PERF_FLAG_FD_CLOEXEC.into()) };

@@ -1,8 +1,8 @@
 //! Measures what one sample costs the program on this machine, and derives the sampling rate.
 //!
-//! A thread of the recorder reads the clock in a loop under a timer event like the program's; every sample shows as a gap.
-//! On bare metal a sample takes 1 to 2 us, in nested virtual machines 20 to 100. The loop is the cheapest case, so the
-//! figure is a lower bound and is multiplied by a safety factor.
+//! A thread of the recorder reads the clock in a loop under a timer event like the program's; every sample shows as a
+//! gap. On bare metal a sample takes 1 to 2 us, in nested virtual machines 20 to 100. The loop is the cheapest case, so
+//! the figure is a lower bound and is multiplied by a safety factor.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -21,7 +21,8 @@ const SPIN_HZ: u64 = 3000;
 const GAP: Duration = Duration::from_nanos(800);
 /// A sample costs real code more than a spinning loop (caches): up to four times as much where measured.
 const SAFETY: f64 = 4.0;
-/// Rates chosen automatically stay between these (samples per second and thread); 1 kHz cost 2.4 to 3.7 % where measured.
+/// Rates chosen automatically stay between these (samples per second and thread); 1 kHz cost 2.4 to 3.7 % where
+/// measured.
 pub const RATE_RANGE: (f64, f64) = (50.0, 1000.0);
 /// No rate above this is accepted from the user: tens of kHz have locked up virtual machines.
 pub const MAX_RATE: f64 = 4000.0;

@@ -25,8 +25,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Maps the buffer of `fd` with at most `pages` data pages (a power of two), with fewer when the locked-memory limit
-    /// requires it.
+    /// Maps the buffer of `fd` with at most `pages` data pages (a power of two), with fewer when the locked-memory
+    /// limit requires it.
     ///
     /// # Errors
     /// When not even one page can be mapped.
@@ -84,8 +84,8 @@ impl Ring {
 
     fn bytes(&mut self, at: u64, len: usize) -> &[u8] {
         let offset = (at as usize) & (self.size - 1);
-        // SAFETY: the data pages follow the control page; [offset, offset + len) is below data_head and above data_tail, so
-        // the kernel does not write it now, and is cut at the end of the mapping.
+        // SAFETY: the data pages follow the control page; [offset, offset + len) is below data_head and above
+        // data_tail, so the kernel does not write it now, and is cut at the end of the mapping.
         let data = unsafe { std::slice::from_raw_parts(self.base.cast::<u8>().add(self.page), self.size) };
         if offset + len <= self.size {
             return &data[offset..offset + len];

@@ -68,8 +68,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens the events on `pid`, which must not have executed the program yet: they start with its exec. `period_ns` is the
-    /// timer's; none records mappings, threads and page faults only. `follow`: forked processes are recorded too.
+    /// Opens the events on `pid`, which must not have executed the program yet: they start with its exec. `period_ns`
+    /// is the timer's; none records mappings, threads and page faults only. `follow`: forked processes are recorded
+    /// too.
     ///
     /// # Errors
     /// The kernel's error; [`attr::explain_refusal`] gives the message for the user.

@@ -1,4 +1,4 @@
-//! Events in time order, worked off into accesses, touches and the tables they refer to.
+//! Processes events in time order: to accesses, touches and the tables they refer to.
 
 use numamma_channel::reader::Channel;
 use numamma_channel::{Event, EventKind};
@@ -19,7 +19,7 @@ use crate::topology::Topology;
 const RSP: usize = 4;
 
 /// File names of the profile preload, installed and in a build tree.
-const OWN_LIBRARIES: [&str; 2] = ["libnumamma-profile.so", "libnumamma_preload_profile.so"];
+const PRELOAD_NAMES: [&str; 2] = ["libnumamma-profile.so", "libnumamma_preload_profile.so"];
 
 /// A program that was executed after the first one, in the same process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,11 +34,11 @@ pub struct Program {
 
 /// The state between drains.
 pub struct Events {
-    /// Kernel records not yet worked off.
+    /// Kernel records not yet processed.
     pub perf: Vec<PerfRecord>,
-    /// Allocation events not yet worked off.
+    /// Allocation events not yet processed.
     pub allocs: Vec<Event>,
-    /// What lives where.
+    /// The object at each address.
     pub space: Space,
     /// Counters; those of losses and times are filled in by the recorder.
     pub stats: Stats,
@@ -54,8 +54,8 @@ pub struct Events {
     touches: Touches,
     nodes: Nodes,
     replayer: Replayer,
-    /// Which modules are ours.
-    own: FxHashMap<ModuleId, bool>,
+    /// Whether a module is the profile preload.
+    preload_modules: FxHashMap<ModuleId, bool>,
     replayed: Vec<ReplayAccess>,
     accesses: Vec<Access>,
     /// Process of each access from `unplaced` on.
@@ -70,7 +70,7 @@ pub struct Events {
     child_samples: u64,
 }
 
-/// Place of an event in the order of time. Kernel records go first: a mapping before the allocation in it.
+/// Sort key of an event: by time. At the same time kernel records come first: a mapping before the allocation in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     time_ns: u64,
@@ -97,7 +97,7 @@ impl Events {
             touches: Touches::new(page, huge_pages),
             nodes: Nodes::new(page, topology),
             replayer: Replayer::new(),
-            own: FxHashMap::default(),
+            preload_modules: FxHashMap::default(),
             replayed: Vec::new(),
             accesses: Vec::new(),
             pids: Vec::new(),
@@ -110,13 +110,13 @@ impl Events {
         }
     }
 
-    /// The run begins now.
+    /// Sets the start of the run.
     pub fn start(&mut self, now_ns: u64) {
         self.origin_ns = now_ns;
         self.threads.start(self.target, self.target, 0, String::new());
     }
 
-    /// Works off everything up to `until_ns` in the order of time; the rest waits.
+    /// Processes all events up to `until_ns` in the order of time; later ones stay.
     pub fn process(&mut self, until_ns: u64, mut channel: Option<&mut Channel>) {
         let perf = std::mem::take(&mut self.perf);
         let allocs = std::mem::take(&mut self.allocs);
@@ -128,7 +128,7 @@ impl Events {
             index: i as u32,
         }));
         keys.extend(allocs.iter().enumerate().map(|(i, e)| Key { time_ns: e.time_ns, channel: true, index: i as u32 }));
-        keys.sort(); // runs that are sorted already, one per buffer: merged
+        keys.sort(); // merges runs that are sorted already, one per buffer
         let now = keys.partition_point(|k| k.time_ns <= until_ns);
         let mut perf: Vec<Option<PerfRecord>> = perf.into_iter().map(Some).collect();
         for key in &keys[..now] {
@@ -145,9 +145,9 @@ impl Events {
         self.nodes.fill(&mut self.accesses[unplaced..], &self.pids, until_ns);
         self.pids.clear();
         self.unplaced = self.accesses.len();
-        for candidate in self.touches.candidates() {
+        for candidate in self.touches.take_candidates() {
             if self.nodes.all_present(candidate.pid, &self.touches.pages(&candidate)) {
-                self.touches.is_huge(&candidate);
+                self.touches.touch_whole_block(&candidate);
             }
         }
     }
@@ -191,13 +191,13 @@ impl Events {
         }
     }
 
-    /// The allocator touches pages of a block (its header, what calloc clears and realloc copies) before it has handed the
-    /// block out. They are first touches of the block by that thread.
+    /// The allocator touches pages of a block (its header, the bytes that calloc clears and realloc copies) before it
+    /// returns the block. They count as first touches of the block by that thread.
     fn touched_by_allocator(&mut self, pid: u32, thread: ThreadId, addr: u64, size: u64, time: u64) {
         let Some(before) = self.touches.last_in(thread, addr, size) else { return };
         if self.space.is_anonymous(before) {
             let block = self.space.attribute(time, pid, thread, 0, addr);
-            self.touches.give(thread, addr, size, block);
+            self.touches.reassign(thread, addr, size, block);
         }
     }
 
@@ -268,7 +268,7 @@ impl Events {
             self.stats.undecoded += 1;
             return;
         };
-        if self.is_own_code(pid, regs.ip) {
+        if self.is_preload_code(pid, regs.ip) {
             self.stats.own += 1;
             return;
         }
@@ -288,13 +288,13 @@ impl Events {
         self.replayed = replayed;
     }
 
-    /// Whether code belongs to our preload, whose accesses are not the program's.
-    fn is_own_code(&mut self, pid: u32, ip: u64) -> bool {
+    /// Whether code belongs to the profile preload, whose accesses are not the program's.
+    fn is_preload_code(&mut self, pid: u32, ip: u64) -> bool {
         let module = self.space.frame(pid, ip).module;
         let space = &self.space;
-        *self.own.entry(module).or_insert_with(|| {
+        *self.preload_modules.entry(module).or_insert_with(|| {
             let file = space.module_path(module).and_then(|p| p.rsplit('/').next()).unwrap_or("");
-            OWN_LIBRARIES.contains(&file)
+            PRELOAD_NAMES.contains(&file)
         })
     }
 
@@ -319,7 +319,7 @@ impl Events {
 
     fn fault(&mut self, pid: u32, tid: u32, addr: u64, time: u64) {
         self.stats.faults += 1;
-        if !self.touches.is_first(pid, addr) {
+        if !self.touches.mark_touched(pid, addr) {
             return;
         }
         let thread = self.threads.get(pid, tid, time);
@@ -340,12 +340,12 @@ impl Events {
         self.accesses.len() + self.touches.len()
     }
 
-    /// The program that took over the process since the last call.
+    /// The program executed in the target process since the last call.
     pub fn new_program(&mut self) -> Option<Program> {
         self.new_program.take()
     }
 
-    /// Everything new since the last call, definitions before use.
+    /// Records that are new since the last call, definitions before use.
     pub fn take_records(&mut self) -> Vec<Record> {
         let mut records = self.space.take_records();
         let threads = self.threads.take_changed();
@@ -364,7 +364,7 @@ impl Events {
     }
 }
 
-/// What runs in a living process.
+/// The program that a process runs now.
 fn program_of(pid: u32) -> Option<Program> {
     let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     let argv = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

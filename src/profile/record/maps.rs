@@ -20,7 +20,7 @@ pub struct Mapping {
     pub path: String,
 }
 
-/// Remembers what was seen, to tell what is new.
+/// The mappings of the last read, to find the new ones.
 #[derive(Debug, Default)]
 pub struct Maps {
     seen: HashSet<Mapping>,

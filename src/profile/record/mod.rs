@@ -1,13 +1,14 @@
-//! The recorder: launch, drain, resolve, write.
+//! The recorder: starts the program, drains its events, resolves them and writes the profile.
 //!
-//! Once a round (at most [`ROUND_MS`]) it drains the kernel's buffers and the program's channel, puts everything older than
-//! [`SETTLE_NS`] in time order and works it off: mappings and allocations into the address space model, samples through the replay into
-//! accesses with their object, page faults into first touches. About once a second what is new goes to the file, definitions
-//! before use, so whatever kills the recorder leaves a readable profile.
+//! Each round (at most [`ROUND_MS`]) drains the kernel's buffers and the program's channel, sorts all events older than
+//! [`SETTLE_NS`] by time and processes them: mappings and allocations change the address-space model, samples are
+//! replayed to accesses with their object, page faults become first touches. About once a second new records are
+//! written, definitions before use, so that a killed recorder leaves a readable profile.
 
 mod events;
 mod maps;
 mod nodes;
+mod notes;
 mod process;
 mod thinning;
 mod threads;
@@ -19,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use numamma_channel::reader::Channel;
-
 use numamma_kernel::clock::monotonic_ns;
 use numamma_kernel::thp;
 
@@ -30,7 +30,7 @@ use super::file::Writer;
 use super::model::{Ending, Header, Record, Stats};
 use super::perf::attr::explain_refusal;
 use super::perf::ring::page_size;
-use super::perf::session::{FAULT_PAGES, Session};
+use super::perf::session::Session;
 use crate::launch::exit::{Failure, say};
 use crate::launch::held::{self, Ended, Held};
 use crate::launch::placed::{forget_child, forward_signals};
@@ -41,28 +41,24 @@ use crate::topology::Topology;
 const ROUND_MS: u64 = 20;
 /// Allocation events one round should bring at most: a quarter of a ring of the channel.
 const EVENTS_PER_ROUND: u64 = 8192;
-/// Events younger than this wait for the next round: something older may still be on its way into a buffer.
+/// Events younger than this wait for the next round: an older one may not be in its buffer yet.
 const SETTLE_NS: u64 = 5_000_000;
-/// How often the file grows.
+/// Time between two writes to the file.
 const FLUSH: Duration = Duration::from_secs(1);
-/// Accesses and touches waiting to be written never exceed this.
+/// Accesses and touches waiting to be written at which they are written early.
 const FLUSH_ACCESSES: usize = 1 << 17;
-/// Share of the samples in children that are not followed from which the user is told: a shell or a launcher around the
-/// real program has nearly all there, a `system("date")` next to nothing.
-const CHILDREN_WORTH_A_WORD: f64 = 0.1;
-
 /// How to sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
     /// `timer` or `none`.
     pub name: &'static str,
-    /// Why, one sentence.
+    /// Why this sampler, one sentence.
     pub reason: String,
     /// Period, nanoseconds of CPU time per thread; none: no samples.
     pub period_ns: Option<u64>,
     /// Measured cost of one sample, ns; 0 when not measured.
     pub cost_ns: u64,
-    /// Asked bound of the overhead, a fraction.
+    /// Requested bound of the overhead, a fraction.
     pub max_overhead: f64,
 }
 
@@ -77,15 +73,15 @@ pub struct Options {
     pub output: String,
     /// How to sample.
     pub sampling: Sampling,
-    /// Record children, too.
+    /// Whether children are recorded too.
     pub follow: bool,
     /// The profile preload; none when it cannot be loaded (static program).
     pub preload: Option<PathBuf>,
-    /// Things to note in the profile.
+    /// Notes to store in the profile.
     pub notes: Vec<String>,
 }
 
-/// What came of it.
+/// Result of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
     /// The file.
@@ -94,7 +90,7 @@ pub struct Recorded {
     pub ended: Ended,
     /// Counters.
     pub stats: Stats,
-    /// Things the user must know.
+    /// Notes for the user.
     pub notes: Vec<String>,
     /// False when the file could not be written to the end.
     pub complete: bool,
@@ -118,7 +114,7 @@ pub fn record(options: Options) -> Result<Recorded, Failure> {
     let sampling = &options.sampling;
     let session = match Session::open(held.pid, sampling.period_ns, options.follow) {
         Ok(session) => Some(session),
-        // Asked for no samples: mappings can be had from /proc, first touch cannot.
+        // Without samples the recording goes on: mappings can be read from /proc, first touches cannot.
         Err(_) if sampling.period_ns.is_none() => None,
         Err(e) => return Err(Failure::usage(explain_refusal(&e))),
     };
@@ -138,12 +134,12 @@ pub fn record(options: Options) -> Result<Recorded, Failure> {
     Ok(recorder.finish(ended))
 }
 
-/// Asks malloc to keep what is freed: the buffers of every round would else be mapped, cleared by the kernel and unmapped
-/// again, which was a quarter of the recorder's time.
+/// Makes malloc keep freed memory: otherwise the buffers of every round are mapped, cleared by the kernel and unmapped
+/// again, which took a quarter of the recorder's time.
 fn keep_memory() {
     /// The largest that glibc accepts (malloc.c, HEAP_MAX_SIZE / 2).
     const LARGEST: libc::c_int = 32 << 20;
-    // SAFETY: mallopt only changes glibc's tunables; what it refuses stays as it was.
+    // SAFETY: mallopt only changes glibc's tunables; a refused value changes nothing.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGEST);
         libc::mallopt(libc::M_TRIM_THRESHOLD, LARGEST);
@@ -177,7 +173,7 @@ struct Recorder {
     notes: Vec<String>,
     start_ns: u64,
     own_cpu_ns: u64,
-    /// Of the program alone, as of the last round.
+    /// CPU time of the program without its children, as of the last round.
     program_cpu: CpuTime,
 }
 
@@ -193,7 +189,7 @@ impl Recorder {
         let sampling = &options.sampling;
         let topology = Topology::this_machine();
         let mut notes = options.notes.clone();
-        notes.extend(first_touch_note(session.as_ref()));
+        notes.extend(notes::first_touch(session.as_ref()));
         let header = Header {
             numamma: env!("CARGO_PKG_VERSION").into(),
             program: options.target.path.to_string_lossy().into_owned(),
@@ -237,9 +233,9 @@ impl Recorder {
         loop {
             let before = Instant::now();
             self.wait(timeout, held.pid, end.as_ref());
-            // A program that has ended keeps its times until it is asked for.
+            // /proc has the times of a program that ended until it is waited for.
             self.program_cpu = process::program_cpu(held.pid as u32).unwrap_or(self.program_cpu);
-            // First the question, then the drain: what the program wrote before its end is in this round.
+            // Polled before the drain, so that events written before the program's end are in this round.
             let ended = held.poll();
             let got = self.drain();
             self.events.process(monotonic_ns().saturating_sub(SETTLE_NS), self.channel.as_mut());
@@ -247,7 +243,7 @@ impl Recorder {
                 return ended;
             }
             self.thin();
-            // After a quiet round a little longer, after a busy one at once as short as it needs.
+            // Grows slowly after a round with few events, shrinks at once after a round with many.
             timeout = next_timeout(before.elapsed(), got).min(timeout * 2);
             if flushed.elapsed() >= FLUSH || self.events.pending() >= FLUSH_ACCESSES {
                 self.flush();
@@ -256,7 +252,7 @@ impl Recorder {
         }
     }
 
-    /// Until something is to be drained or the program has ended.
+    /// Waits until events are to be drained or the program has ended.
     fn wait(&mut self, timeout_ms: u64, pid: libc::pid_t, end: Option<&OwnedFd>) {
         let timeout_ms = timeout_ms as i32;
         match &mut self.session {
@@ -273,7 +269,7 @@ impl Recorder {
         }
     }
 
-    /// Takes in everything written so far; the number of allocation events.
+    /// Takes all events written so far; returns the number of allocation events.
     fn drain(&mut self) -> u64 {
         if let Some(session) = &mut self.session {
             session.drain(&mut self.events.perf);
@@ -325,49 +321,32 @@ impl Recorder {
         stats
     }
 
-    /// CPU time of what is recorded.
+    /// CPU time of the recorded processes.
     fn cpu(&self) -> CpuTime {
-        // Exact once the program has been waited for, but with all its children: right unless some are not recorded.
+        // The time after the wait is exact but includes all children, so it is used only when all children are
+        // recorded.
         let waited = cpu_time(libc::RUSAGE_CHILDREN);
         if waited.total() > 0 && self.events.not_followed == 0 { waited } else { self.program_cpu }
     }
 
-    /// Appends records; after a failure (disk full) nothing more is written and the program goes on.
+    /// Appends records; after a failure (disk full) no more records are written and the program goes on.
     fn append(&mut self, make: impl FnOnce(&Header, &mut Events) -> Vec<Record>) {
         let records = make(&self.header, &mut self.events);
         let Some(writer) = &mut self.writer else { return };
         if let Err(e) = records.iter().try_for_each(|r| writer.append(r)) {
             say(format_args!(
-                "cannot write {}: {e}; the program goes on, what was recorded until now can be read",
+                "cannot write {}: {e}; the program goes on, and the file can be read up to here",
                 self.path.display()
             ));
             self.writer = None;
         }
     }
 
-    /// What the user must know about what is missing.
+    /// Adds notes about missing data.
     fn closing_notes(&mut self) {
-        if self.thinning.factor() > 1 {
-            self.notes.push(format!(
-                "the program allocates so often that only one in {} of its small allocations (under a page) was tracked, to keep \
-                 the overhead down: their counts are of those, the others' accesses are charged to the heap as a whole",
-                self.thinning.factor()
-            ));
-        }
-        let stats = self.stats();
-        self.notes.extend(lost_notes(&stats, self.session.as_ref()));
-        let children = self.events.child_share();
-        if children >= CHILDREN_WORTH_A_WORD {
-            self.notes.push(format!(
-                "{:.0}% of the samples fell into child processes, which are not part of this profile: record them with \
-                 `numamma profile --follow`",
-                100.0 * children
-            ));
-        } else if self.events.not_followed > 0 {
-            let n = self.events.not_followed;
-            let (processes, they) = if n == 1 { ("process", "it") } else { ("processes", "them") };
-            self.notes.push(format!("the program started {n} {processes}, not recorded; --follow records {they}, too"));
-        }
+        self.notes.extend(notes::thinned(self.thinning.factor()));
+        self.notes.extend(notes::lost(&self.stats(), self.session.as_ref()));
+        self.notes.extend(notes::children(self.events.child_share(), self.events.not_followed));
     }
 
     fn finish(mut self, ended: Ended) -> Recorded {
@@ -376,10 +355,7 @@ impl Recorder {
         if let Some(channel) = &self.channel
             && !channel.attached()
         {
-            self.notes.push(
-                "the program did not load libnumamma-profile.so (statically linked, or it cleared LD_PRELOAD): no heap call sites"
-                    .into(),
-            );
+            self.notes.push(notes::NOT_PRELOADED.into());
             self.header.allocations = false;
             self.append(|header, _| vec![Record::Header(header.clone())]);
         }
@@ -402,52 +378,13 @@ impl Recorder {
     }
 }
 
-/// The wait that brings about [`EVENTS_PER_ROUND`] at the rate of the last round.
+/// The wait in which [`EVENTS_PER_ROUND`] events arrive at the rate of the last round, milliseconds.
 fn next_timeout(last: Duration, events: u64) -> u64 {
     let fitting = last.as_secs_f64() * 1e3 * EVENTS_PER_ROUND as f64 / events.max(1) as f64;
     (fitting as u64).clamp(1, ROUND_MS)
 }
 
-fn first_touch_note(session: Option<&Session>) -> Option<String> {
-    match session {
-        None => {
-            Some("perf events are refused here: no samples and no first touch, mappings were read from /proc".into())
-        }
-        Some(s) if !s.kernel_faults => Some(
-            "pages first touched inside system calls (read() into a fresh buffer) are not seen as first touches: \
-             kernel.perf_event_paranoid is above 1"
-                .into(),
-        ),
-        Some(_) => None,
-    }
-}
-
-/// What a full buffer has cost: each kind of event that was lost makes another part of the report incomplete.
-fn lost_notes(stats: &Stats, session: Option<&Session>) -> Vec<String> {
-    let mut notes = Vec::new();
-    if stats.faults_lost > 0 {
-        let small = session.map_or(0, Session::fault_buffer) < FAULT_PAGES * page_size();
-        let what_to_do = if small {
-            "the buffer is small because of the locked-memory limit: raise `ulimit -l` or kernel.perf_event_mlock_kb"
-        } else {
-            "the program touched memory faster than they could be read"
-        };
-        notes.push(format!(
-            "{} page faults were lost, so first touchers are incomplete; {what_to_do}",
-            stats.faults_lost
-        ));
-    }
-    if stats.alloc_lost > 0 {
-        notes.push(format!(
-            "{} allocation events were lost, small ones and frees first: counts of allocations are too low, and small \
-             objects may be charged to the wrong call site",
-            stats.alloc_lost
-        ));
-    }
-    notes
-}
-
-/// Why a profile cannot have this name, before anything is started.
+/// Why a profile cannot be written under this name; checked before the program is started.
 pub fn unusable_output(output: &str) -> Option<String> {
     let path = Path::new(output);
     if output.is_empty() || path.is_dir() {

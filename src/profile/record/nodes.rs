@@ -1,4 +1,4 @@
-//! Which node a page is on, asked of the kernel a batch at a time.
+//! The node of each page, queried from the kernel in batches.
 
 use numamma_kernel::pages;
 use rustc_hash::FxHashMap;
@@ -6,11 +6,11 @@ use rustc_hash::FxHashMap;
 use crate::profile::model::{Access, NODE_UNKNOWN};
 use crate::topology::Topology;
 
-/// How long an answer is believed, nanoseconds: pages move seldom (numa_balancing scans once a second at most).
+/// Nanoseconds for which an answer is reused: pages move seldom (numa_balancing scans once a second at most).
 const FRESH_NS: u64 = 1_000_000_000;
 /// Pages per move_pages call.
 const BATCH: usize = 4096;
-/// Answers kept; beyond that the table starts over.
+/// Answers kept; the table is cleared when it holds more.
 const MAX_PAGES: usize = 1 << 20;
 
 /// Answers so far.
@@ -18,7 +18,7 @@ const MAX_PAGES: usize = 1 << 20;
 pub struct Nodes {
     page_size: u64,
     known: FxHashMap<(u32, u64), (u8, u64)>,
-    /// On a machine with one node there is nothing to ask.
+    /// The node of a machine that has only one: then the kernel is not asked.
     only: Option<u8>,
     refused: bool,
 }
@@ -65,13 +65,13 @@ impl Nodes {
         let addresses: Vec<u64> = pages.iter().map(|p| p * self.page_size).collect();
         let Some(status) = self.query(pid, &addresses) else { return };
         for (&page, &node) in pages.iter().zip(&status) {
-            // Negative: not present any more.
+            // Negative: the page is not present any more.
             let node = u8::try_from(node).unwrap_or(NODE_UNKNOWN);
             self.known.insert((pid, page), (node, now_ns));
         }
     }
 
-    /// Whether all these pages are present; false when the kernel does not say.
+    /// Whether all these pages are present; false when the kernel does not answer.
     pub fn all_present(&mut self, pid: u32, addresses: &[u64]) -> bool {
         self.query(pid, addresses).is_some_and(|status| status.iter().all(|node| *node >= 0))
     }
@@ -84,7 +84,7 @@ impl Nodes {
         let addresses: Vec<usize> = addresses.iter().map(|a| *a as usize).collect();
         let mut status = vec![-1; addresses.len()];
         if let Err(error) = pages::page_nodes_of(pid, &addresses, &mut status) {
-            // Gone processes are no reason to stop asking about the others.
+            // An error about a process that ended does not concern the others.
             self.refused = matches!(error, libc::EPERM | libc::ENOSYS | libc::EACCES);
             return None;
         }

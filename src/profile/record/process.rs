@@ -22,7 +22,7 @@ impl CpuTime {
 pub fn cpu_time(who: libc::c_int) -> CpuTime {
     // SAFETY: all-zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is ours.
+    // SAFETY: the structure is a live local.
     unsafe { libc::getrusage(who, &mut usage) };
     let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
     CpuTime { user: ns(usage.ru_utime), system: ns(usage.ru_stime) }

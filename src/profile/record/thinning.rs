@@ -1,8 +1,8 @@
 //! Keeps the tracking of allocations within the overhead the user allowed.
 //!
-//! Reporting an allocation costs the program some tens of nanoseconds. Programs that allocate millions of times a second would
-//! be slowed down far beyond the bound, so when their rate shows that, only one in 2^k small allocations (under a page) is
-//! reported from then on. Large ones, which are what can be placed, always are.
+//! Recording an allocation costs the program tens of nanoseconds. Programs that allocate millions of times a second
+//! would be slowed down far beyond the bound, so when their rate shows that, only one in 2^k small allocations (under a
+//! page) is reported from then on. Large ones, which are what can be placed, always are.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use numamma_channel::reader::Channel;
 
 use crate::profile::space::Space;
 
-/// CPU time of one event, nanoseconds: 25 in the program, about half of what a malloc and free pair costs more under the profile
-/// preload (`make bench`, section malloc), and 75 in the recorder (samples of it while it recorded the test program `linked`). A
-/// parallel program uses all CPUs, so what the recorder takes it takes from the program.
+/// CPU time of one event, nanoseconds: 25 in the program, about half of what a malloc and free pair costs more under
+/// the profile preload (`make bench`, section malloc), and 75 in the recorder (samples of it while it recorded the test
+/// program `linked`). A parallel program uses all CPUs, so CPU time used by the recorder is lost to the program.
 const EVENT_NS: f64 = 100.0;
 /// Part of the allowed overhead that allocation tracking may use; the rest is for sampling.
 const SHARE: f64 = 0.5;
-/// Events that may come at once, as the CPU time over which they would be allowed: building a data structure at the start is
-/// worth seeing whole. 600,000 events at the default bound, 60 ms.
+/// Events that may come at once, as the CPU time over which they would be allowed: all
+/// allocations of a data structure built at the start should be recorded. 600,000 events at the default bound, 60 ms.
 const CREDIT_NS: u64 = 4_000_000_000;
 /// A rate is judged after this long at least, and after this many events.
 const WINDOW: Duration = Duration::from_millis(5);
 const WINDOW_EVENTS: u64 = 10_000;
-/// Never thinner than one in 2^12: some of every frequent call site must be seen.
+/// At least one in 2^12 is recorded, so that every frequent call site appears.
 const MAX_BITS: u32 = 12;
 
 /// Watches the rate of events.
 #[derive(Debug)]
 pub struct Thinning {
-    /// Events a nanosecond of the program's CPU time may bring.
+    /// Events allowed per nanosecond of the program's CPU time.
     allowed: f64,
     bits: u32,
     events: u64,
@@ -43,7 +43,8 @@ impl Thinning {
         Thinning { allowed: max_overhead * SHARE / EVENT_NS, bits: 0, events: 0, since_ns: 0, cpu_ns: 0 }
     }
 
-    /// Takes the number of all events so far, reported and lost, and the program's CPU time (ns); thins when there are too many. True when it did.
+    /// Takes the number of all events so far, reported and lost, and the program's CPU time (ns). When there are too
+    /// many, it raises the thinning and returns true.
     pub fn watch(&mut self, now_ns: u64, events: u64, cpu: u64, channel: &Channel, space: &mut Space) -> bool {
         if self.since_ns == 0 {
             (self.since_ns, self.events) = (now_ns, events);
@@ -53,7 +54,7 @@ impl Thinning {
         if u128::from(elapsed) < WINDOW.as_nanos() || new < WINDOW_EVENTS {
             return false;
         }
-        // Ticks of 10 ms: a short window counts as one CPU at least.
+        // CPU time has ticks of 10 ms: a short window counts as at least one CPU.
         let used = cpu.saturating_sub(self.cpu_ns).max(elapsed);
         (self.since_ns, self.events, self.cpu_ns) = (now_ns, events, cpu);
         if (events as f64) < self.allowed * (cpu + CREDIT_NS) as f64 {

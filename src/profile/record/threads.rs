@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::profile::model::{Frame, Thread, ThreadId};
 
-/// All threads seen, and which kernel thread id means which of them now.
+/// All threads seen, and the living one of each kernel thread id.
 #[derive(Debug, Default)]
 pub struct Threads {
     all: Vec<Thread>,
@@ -23,7 +23,7 @@ impl Threads {
         }
     }
 
-    /// A new thread. A living one of the same number was missed ending.
+    /// A new thread. A living thread of the same id is ended, because its end was missed.
     pub fn start(&mut self, pid: u32, tid: u32, now_ns: u64, name: String) -> ThreadId {
         self.end(pid, tid, now_ns);
         let id = self.all.len() as ThreadId;
@@ -46,7 +46,7 @@ impl Threads {
         id
     }
 
-    /// The thread is gone.
+    /// Ends a thread.
     pub fn end(&mut self, pid: u32, tid: u32, now_ns: u64) {
         if let Some(id) = self.living.remove(&(pid, tid)) {
             self.all[id as usize].end_ns = Some(now_ns);
@@ -54,7 +54,7 @@ impl Threads {
         }
     }
 
-    /// exec leaves one thread.
+    /// Ends all threads of a process but `keep_tid`, as exec does.
     pub fn end_others(&mut self, pid: u32, keep_tid: u32, now_ns: u64) {
         let others: Vec<u32> =
             self.living.keys().filter(|(p, t)| *p == pid && *t != keep_tid).map(|(_, t)| *t).collect();
@@ -68,19 +68,19 @@ impl Threads {
         self.living.keys().any(|(p, _)| *p == pid)
     }
 
-    /// A new name.
+    /// Sets a thread's name.
     pub fn rename(&mut self, id: ThreadId, name: String) {
         self.all[id as usize].name = name;
         self.touch(id);
     }
 
-    /// Its start routine.
+    /// Sets a thread's start routine.
     pub fn set_start_routine(&mut self, id: ThreadId, routine: Frame) {
         self.all[id as usize].start_routine = Some(routine);
         self.touch(id);
     }
 
-    /// A sample of it on `cpu`.
+    /// Counts a sample of a thread on `cpu`.
     pub fn sampled(&mut self, id: ThreadId, cpu: u16) {
         let i = id as usize;
         self.all[i].samples += 1;

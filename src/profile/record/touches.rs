@@ -1,8 +1,8 @@
-//! First touches: the first fault of every page, consecutive pages of one thread put together.
+//! First touches: the first fault of every page; consecutive pages of one thread are joined.
 //!
-//! A huge page is there after one fault. Its other pages may fault later for other reasons (the hint faults of
-//! numa_balancing), which must not pass for first touches, so blocks with few faults are asked about: if all their pages are
-//! present, the block's first toucher has touched them all.
+//! A huge page is present after one fault. Its other pages may fault later for other reasons (the hint faults of
+//! numa_balancing), which must not count as first touches. The kernel is asked about blocks with few faults: if all
+//! their pages are present, all of them count as touched by the thread that touched the block first.
 
 use rustc_hash::FxHashMap;
 
@@ -13,8 +13,8 @@ const BLOCK_PAGES: u64 = 512;
 
 type Block = [u64; (BLOCK_PAGES / 64) as usize];
 
-/// A block of base pages with at most this many faults may be a huge page: one fault made it, a few more are hint faults.
-/// Touching a block page by page takes 512.
+/// A block of base pages with at most this many faults may be a huge page: one fault made it, a few more are hint
+/// faults. Touching a block page by page takes 512.
 const FEW_FAULTS: u32 = 64;
 
 /// A block that may be a huge page, waiting for the kernel's answer.
@@ -37,9 +37,10 @@ pub struct Touches {
     /// Where in `runs` a thread's last run is.
     last: FxHashMap<ThreadId, usize>,
     runs: Vec<Touch>,
-    /// Blocks first touched in this round and in the one before; none are kept where there are no huge pages.
-    young: Vec<Candidate>,
-    ripe: Vec<Candidate>,
+    /// Blocks first touched in this round; none are kept where there are no huge pages.
+    this_round: Vec<Candidate>,
+    /// Blocks first touched in the round before.
+    last_round: Vec<Candidate>,
     huge_pages: bool,
 }
 
@@ -51,14 +52,14 @@ impl Touches {
             touched: FxHashMap::default(),
             last: FxHashMap::default(),
             runs: Vec::new(),
-            young: Vec::new(),
-            ripe: Vec::new(),
+            this_round: Vec::new(),
+            last_round: Vec::new(),
             huge_pages,
         }
     }
 
-    /// Whether this fault is the first of its page; it is the next time not.
-    pub fn is_first(&mut self, pid: u32, addr: u64) -> bool {
+    /// Marks the page at `addr` as touched; true when it was not marked before.
+    pub fn mark_touched(&mut self, pid: u32, addr: u64) -> bool {
         let page = addr / self.page_size;
         let block = self.touched.entry((pid, page / BLOCK_PAGES)).or_default();
         let (word, bit) = ((page % BLOCK_PAGES / 64) as usize, 1u64 << (page % 64));
@@ -67,7 +68,7 @@ impl Touches {
         first
     }
 
-    /// Pages of a new mapping are untouched again.
+    /// Marks the pages of a new mapping as untouched.
     pub fn forget(&mut self, pid: u32, addr: u64, len: u64) {
         let (first, last) = (addr / self.page_size, addr.saturating_add(len).div_ceil(self.page_size));
         let (low, high) = (first / BLOCK_PAGES, last.div_ceil(BLOCK_PAGES));
@@ -83,18 +84,18 @@ impl Touches {
         }
     }
 
-    /// A process was replaced or is gone.
+    /// Drops the pages of a process that ended or executed another program.
     pub fn forget_process(&mut self, pid: u32) {
         self.touched.retain(|(p, _), _| *p != pid);
     }
 
-    /// A first touch of the page at `addr`.
+    /// Adds a first touch of the page at `addr`.
     pub fn add(&mut self, pid: u32, object: ObjectId, addr: u64, thread: ThreadId, time_ns: u64) {
         let addr = addr / self.page_size * self.page_size;
         let block = addr / self.page_size / BLOCK_PAGES;
         if self.huge_pages && self.faults_in(pid, block) == 1 {
             let addr = block * BLOCK_PAGES * self.page_size;
-            self.young.push(Candidate { pid, addr, object, thread, time_ns });
+            self.this_round.push(Candidate { pid, addr, object, thread, time_ns });
         }
         if let Some(run) = self.last.get(&thread).and_then(|&i| self.runs.get_mut(i))
             && run.object == object
@@ -114,15 +115,15 @@ impl Touches {
         (addr < end && addr.saturating_add(size) > run.addr).then_some(run.object)
     }
 
-    /// What the thread's latest run has of the pages of the block at `addr` are first touches of `object`.
-    pub fn give(&mut self, thread: ThreadId, addr: u64, size: u64, object: ObjectId) {
+    /// Makes those pages of the thread's latest run that belong to the block at `addr` first touches of `object`.
+    pub fn reassign(&mut self, thread: ThreadId, addr: u64, size: u64, object: ObjectId) {
         let Some(&index) = self.last.get(&thread) else { return };
         let Some(&run) = self.runs.get(index) else { return };
         let end = run.addr + run.pages * self.page_size;
         let low = (addr / self.page_size * self.page_size).clamp(run.addr, end);
         let high = (addr.saturating_add(size).div_ceil(self.page_size) * self.page_size).clamp(low, end);
-        for c in self.young.iter_mut().chain(&mut self.ripe) {
-            // Where the fault was inside a huge page is not known any more; the run's first page is a good guess.
+        for c in self.this_round.iter_mut().chain(&mut self.last_round) {
+            // The address of the fault inside a huge page is not kept; the run's first page is used instead.
             let block = c.addr..c.addr + BLOCK_PAGES * self.page_size;
             if c.thread == thread && c.object == run.object && block.contains(&low) {
                 c.object = object;
@@ -145,10 +146,12 @@ impl Touches {
         self.touched.get(&(pid, block)).map_or(0, |bits| bits.iter().map(|word| word.count_ones()).sum())
     }
 
-    /// Blocks that have had a round's time to be touched page by page and were not: to be asked about, with the pages of each.
-    pub fn candidates(&mut self) -> Vec<Candidate> {
-        let ripe = std::mem::replace(&mut self.ripe, std::mem::take(&mut self.young));
-        ripe.into_iter()
+    /// Blocks first touched in an earlier round and since then not touched page by page: the kernel must be asked about
+    /// them.
+    pub fn take_candidates(&mut self) -> Vec<Candidate> {
+        let waited = std::mem::replace(&mut self.last_round, std::mem::take(&mut self.this_round));
+        waited
+            .into_iter()
             .filter(|c| self.faults_in(c.pid, c.addr / self.page_size / BLOCK_PAGES) <= FEW_FAULTS)
             .collect()
     }
@@ -158,8 +161,8 @@ impl Touches {
         (0..BLOCK_PAGES).map(|page| candidate.addr + page * self.page_size).collect()
     }
 
-    /// The candidate is a huge page: whoever touched it first touched all of it.
-    pub fn is_huge(&mut self, candidate: &Candidate) {
+    /// Marks all pages of the candidate, a huge page, as first touched by the thread that touched it first.
+    pub fn touch_whole_block(&mut self, candidate: &Candidate) {
         let block = candidate.addr / self.page_size / BLOCK_PAGES;
         let Some(bits) = self.touched.insert((candidate.pid, block), [u64::MAX; (BLOCK_PAGES / 64) as usize]) else {
             return;
@@ -202,14 +205,14 @@ mod tests {
     fn a_huge_page_is_touched_by_its_first_toucher() {
         let mut t = Touches::new(4096, true);
         let block = BLOCK_PAGES * 4096;
-        assert!(t.is_first(1, block + 5 * 4096));
+        assert!(t.mark_touched(1, block + 5 * 4096));
         t.add(1, 7, block + 5 * 4096, 3, 10);
-        assert!(t.candidates().is_empty(), "it may still be touched page by page");
-        let found = t.candidates();
+        assert!(t.take_candidates().is_empty(), "it may still be touched page by page");
+        let found = t.take_candidates();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].addr, block);
-        t.is_huge(&found[0]);
-        assert!(!t.is_first(1, block + 100 * 4096), "a later hint fault is no first touch");
+        t.touch_whole_block(&found[0]);
+        assert!(!t.mark_touched(1, block + 100 * 4096), "a later hint fault is no first touch");
         let runs = t.take();
         assert_eq!(runs.iter().map(|r| r.pages).sum::<u64>(), BLOCK_PAGES);
         assert!(runs.iter().all(|r| r.thread == 3 && r.object == 7));
@@ -221,7 +224,7 @@ mod tests {
             let mut t = Touches::new(4096, false);
             (10..14u64).for_each(|page| t.add(1, 5, page * 4096, 2, 0));
             if t.last_in(2, addr, size).is_some() {
-                t.give(2, addr, size, 9);
+                t.reassign(2, addr, size, 9);
             }
             t.add(1, 9, 14 * 4096, 2, 1);
             t.take().iter().map(|r| (r.object, r.addr / 4096, r.pages)).collect::<Vec<_>>()
@@ -239,8 +242,8 @@ mod tests {
         for page in 0..4u64 {
             for thread in 0..2u32 {
                 let addr = (u64::from(thread) * 100 + page) * 4096 + 8;
-                assert!(t.is_first(1, addr));
-                assert!(!t.is_first(1, addr + 100));
+                assert!(t.mark_touched(1, addr));
+                assert!(!t.mark_touched(1, addr + 100));
                 t.add(1, 5, addr, thread, page);
             }
         }
@@ -248,8 +251,8 @@ mod tests {
         assert_eq!(runs.len(), 2);
         assert!(runs.iter().all(|r| r.pages == 4));
         t.forget(1, 4096, 4096);
-        assert!(t.is_first(1, 4096) && !t.is_first(1, 0) && !t.is_first(1, 8192));
+        assert!(t.mark_touched(1, 4096) && !t.mark_touched(1, 0) && !t.mark_touched(1, 8192));
         t.forget(1, 0, u64::MAX);
-        assert!(t.is_first(1, 0));
+        assert!(t.mark_touched(1, 0));
     }
 }

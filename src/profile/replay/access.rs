@@ -152,7 +152,8 @@ impl Scene<'_> {
         ReplayAccess { ip, addr, size: mem.size, write: mem.write, certainty, carries_cost: false, ahead }
     }
 
-    /// Lists each instruction of the path once: certain ones before the sample, those after it, those of a guessed loop.
+    /// Lists each instruction of the path once: certain ones before the sample, those after it, those of a guessed
+    /// loop.
     fn list(&self, marks: &mut Marks, out: &mut Vec<ReplayAccess>) {
         marks.reset(self.fun.insts.len());
         self.list_behind(0..self.path.loop_from, Certainty::Exact, marks, out);
@@ -262,8 +263,8 @@ impl Scene<'_> {
         }
     }
 
-    /// The address that the same instruction uses next: exact where the branches ahead are decided, otherwise an expected
-    /// address that only names the object.
+    /// The address that the same instruction uses next: exact where the branches ahead are decided, otherwise an
+    /// expected address that only names the object.
     fn next_iteration(&self, k: usize, mem: &Mem) -> Option<ReplayAccess> {
         let idx = self.path.steps[k];
         if let Some((_, pre)) = self.path.ahead.iter().find(|(i, _)| *i == idx)

@@ -1,4 +1,4 @@
-//! What one instruction says about the registers on its other side: undone backwards, evaluated forwards.
+//! Carries register knowledge across one instruction: undone backwards, evaluated forwards.
 //!
 //! Both directions only add knowledge to a [`State`], so they can be repeated until nothing changes.
 
@@ -209,7 +209,7 @@ fn divide(v: u64, scale: i64, width: u8) -> Result<Option<u64>, Contradiction> {
 
 fn undo_string(pre: &mut State, post: &State, elem: u8, rep: bool, src: bool, dst: bool) -> Result<(), Contradiction> {
     if rep {
-        // The count is gone; only that it ran out can be checked.
+        // The count before is not known; the one after must be 0.
         return match post.full(RCX) {
             Some(0) | None => Ok(()),
             Some(_) => Err(Contradiction),

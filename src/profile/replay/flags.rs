@@ -1,7 +1,7 @@
 //! Arithmetic flags: what an instruction leaves in them and which of them a condition needs.
 //!
-//! The sampled flags tell paths apart: they contradict the condition of a branch that was not taken, and the flags that a
-//! candidate path leaves must be the sampled ones.
+//! The sampled flags tell paths apart: they contradict the condition of a branch that was not taken, and the flags that
+//! a candidate path leaves must be the sampled ones.
 
 use iced_x86::RflagsBits;
 
@@ -34,7 +34,7 @@ pub(super) fn from_iced(bits: u32) -> u16 {
     ICED_FLAGS.iter().filter(|(iced, _)| bits & iced != 0).fold(0, |acc, (_, x86)| acc | x86)
 }
 
-/// Flags of which some are known.
+/// Values of those flags that are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Flags {
     pub(super) value: u16,

@@ -7,12 +7,12 @@
 //!
 //! The caller provides user-mode registers and, through [`CodeSource`], the code they belong to: bytes as
 //! executed, at run-time addresses, whole functions. Refused (and counted in [`Outcome`]): code that cannot be
-//! read or decoded, functions above 512 KiB, and paths that the sample does not determine. Gathers give only the object;
-//! thread-local accesses need `fs_base`.
+//! read or decoded, functions above 512 KiB, and paths that the sample does not determine. Gathers give only the
+//! object; thread-local accesses need `fs_base`.
 //!
 //! `inst` describes one instruction, `decode` lowers to it, `cfg` keeps decoded functions, `state`, `eval` and `flags`
-//! know what one instruction does, `path` finds the instructions executed around the sample, `access` lists the accesses
-//! and charges one of them.
+//! know what one instruction does, `path` finds the instructions executed around the sample, `access` lists the
+//! accesses and charges one of them.
 
 mod access;
 mod cfg;

@@ -200,8 +200,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Takes a back-edge whose computed flags agree with the sampled ones, when no other way has such evidence: loop bodies
-    /// run more often than their entries. Otherwise the merge stays undecided.
+    /// Takes a back-edge whose computed flags agree with the sampled ones, when no other way has such evidence: loop
+    /// bodies run more often than their entries. Otherwise the merge stays undecided.
     fn undecided(&mut self, left: &[Trial]) -> Result<Pred, Stop> {
         let mut confirmed = left.iter().filter(|t| t.evidence);
         if let (Some(t), None) = (confirmed.next(), confirmed.next())

@@ -17,7 +17,7 @@ const RSP: usize = 4;
 const RSI: usize = 6;
 const RDI: usize = 7;
 const ZF: u64 = 0x40;
-/// Leaves flags nobody can know, so that a test need not compute the right ones. Register rbp is lost.
+/// Leaves undefined flags, so that a test need not compute the right ones. Register rbp is lost.
 const BLUR: &str = "shl ebp, cl";
 
 struct Snippet {
@@ -116,7 +116,7 @@ fn partial_writes_keep_the_upper_bits_and_32_bit_writes_zero_them() {
     assert_eq!(lost("mov rcx, [rax]; mov ah, 1; ip: nop"), Outcome::Unresolved);
     assert_eq!(lost("mov rcx, [rax]; add ah, bl; shl ebp, cl; ip: nop"), Outcome::Unresolved);
     assert_eq!(lost("mov rcx, [rax]; cmove rax, rbx; ip: nop"), Outcome::Unresolved);
-    // eax = ebx says nothing of the upper half of rbx.
+    // eax = ebx determines only the low half of rbx.
     assert_eq!(lost("mov rcx, [rbx]; mov eax, ebx; mov rbx, [rsp]; ip: nop"), Outcome::Resolved);
     let (_, out) = run("mov rcx, [rbx]; mov eax, ebx; mov rbx, [rsp]; ip: nop", &[(RAX, 0x1000)], 0);
     assert!(out.iter().all(|a| a.ip != START), "{out:x?}");

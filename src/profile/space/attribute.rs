@@ -1,4 +1,4 @@
-//! From an address to its object.
+//! Finds the object of an address.
 
 use super::process::is_anonymous;
 use super::processes::{Space, process_in};
@@ -6,7 +6,8 @@ use super::resolve::{MAX_TLS, Resolver, SameAnswer, plain_object};
 use crate::profile::model::{ObjectId, ObjectKind, ThreadId};
 
 impl Space {
-    /// The object at `addr` when `thread` of process `pid`, whose stack pointer is `sp` (0 when not known), accesses it.
+    /// The object at `addr` when `thread` of process `pid`, whose stack pointer is `sp` (0 when not known), accesses
+    /// it.
     pub fn attribute(&mut self, time_ns: u64, pid: u32, thread: ThreadId, sp: u64, addr: u64) -> ObjectId {
         self.now_ns = time_ns;
         let Some(slot) = self.find(pid) else { return self.unfollowed_object(pid) };
@@ -37,7 +38,7 @@ impl Space {
         guessed: bool,
     ) {
         let p = process_in(&mut self.slots, slot);
-        // What the thread had there may have been larger.
+        // A stack recorded there before may have been larger.
         for old in p.stacks.overlapping(low, high) {
             self.cache.forget(p.serial, old.low, old.high);
         }
@@ -49,8 +50,8 @@ impl Space {
         }
     }
 
-    /// The stack pointer of a thread is somewhere new: the mapping it points into is its stack, unless the program made
-    /// that memory (coroutines) or the thread's stack was announced.
+    /// Called when the stack pointer of a thread leaves the known range: the mapping that holds it becomes the thread's
+    /// stack, unless the program made that memory (coroutines) or the preload reported the thread's stack.
     fn detect_stack(&mut self, slot: usize, time_ns: u64, thread: ThreadId, sp: u64) {
         let p = process_in(&mut self.slots, slot);
         let (mut range, mut own) = ((sp, sp.saturating_add(1)), false);
@@ -67,12 +68,12 @@ impl Space {
         } else if let Some(span) = p.kernel.get(sp) {
             range = (span.low, span.high);
             let path = &*p.mappings[span.value.mapping].path;
-            // Memory with heap blocks in it is an allocator's.
+            // Memory with heap blocks in it belongs to an allocator.
             let blocks = p.heap.at_or_before(span.high - 1).is_some_and(|f| f.high > span.low);
             own = path == "[stack]" || is_anonymous(path) && !blocks;
         }
         let Some(t) = self.threads.get(thread) else { return };
-        // A new program (exec) in the thread: what was announced before is gone.
+        // A new program (exec) in the thread: the bounds reported before are void.
         t.announced &= t.serial == p.serial;
         let announced = t.announced;
         (t.serial, t.low, t.high) = (p.serial, range.0, range.1);
@@ -81,7 +82,8 @@ impl Space {
         }
     }
 
-    /// Page faults come without a stack pointer: who touches `[stack]` before anybody was seen on it is the main thread.
+    /// Page faults have no stack pointer: a thread that touches `[stack]` while no thread's stack is known there is the
+    /// main thread.
     fn detect_main_stack(&mut self, slot: usize, time_ns: u64, thread: ThreadId, addr: u64) {
         let p = process_in(&mut self.slots, slot);
         let (low, high) = p.main_stack;
@@ -90,7 +92,7 @@ impl Space {
         }
     }
 
-    /// The kernel reported `[stack]` as `low..high`: the stack found there grows with it.
+    /// The kernel reported `[stack]` as `low..high`: the stack detected there grows with it.
     pub(super) fn grow_stack(&mut self, slot: usize, time_ns: u64, low: u64, high: u64) {
         let p = process_in(&mut self.slots, slot);
         let found = p.stacks.overlapping(low, high).map(|s| &p.stack_info[s.value]).find(|s| s.guessed);
@@ -123,7 +125,7 @@ impl Space {
         let object = match found {
             Some(object) => object,
             None => match at.growing_stack() {
-                // Not remembered: the report of the growth may come next.
+                // Not cached: the next event may report the growth.
                 Some(object) => return object,
                 None => at.unknown(),
             },

@@ -11,11 +11,11 @@ const REGION_SHIFT: u32 = 21;
 const PAGES: usize = 1 << 14;
 /// 8 GiB of regions in 128 KiB.
 const REGIONS: usize = 1 << 12;
-/// Ranges from this size on are kept by region; smaller ones would fight for its one slot.
+/// Ranges from this size on are kept by region; smaller ones would displace each other from its one slot.
 const REGION_RANGE: u64 = 64 << 10;
 /// Parts of a region that are marked together when a page of theirs is kept: 64 of them.
 const PART_SHIFT: u32 = REGION_SHIFT - 6;
-/// Changes of more slots than this drop the whole table: dearer than refilling it.
+/// Changes of more slots than this drop the whole table: visiting them costs more than refilling it.
 const MAX_SLOTS: u64 = 1024;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -99,7 +99,7 @@ fn tag(serial: u32, region: u64) -> u64 {
 pub struct Cache {
     pages: Table,
     regions: Table,
-    /// By region slot, where pages are kept: most changes happen where nothing was ever asked, and pass by.
+    /// By region slot, the parts with cached pages: most changes concern parts without any, and are skipped.
     marks: Box<[Mark]>,
 }
 
@@ -114,7 +114,7 @@ impl Default for Cache {
 }
 
 impl Cache {
-    /// The object at `addr`, if still known.
+    /// The object at `addr`, if cached.
     pub fn get(&self, serial: u32, addr: u64) -> Option<ObjectId> {
         self.regions.get(serial, addr).or_else(|| self.pages.get(serial, addr))
     }
@@ -133,7 +133,7 @@ impl Cache {
         }
     }
 
-    /// Something changed in `low..high` (not empty).
+    /// Drops all answers in `low..high` (not empty).
     pub fn forget(&mut self, serial: u32, low: u64, high: u64) {
         debug_assert!(low < high);
         self.regions.forget(serial, low, high);

@@ -13,11 +13,12 @@ use crate::profile::replay::{CodeSource, Function};
 
 /// Set in the key of code that was read from memory.
 const MEMORY_KEY: u64 = 1 << 63;
-/// Pages read around an instruction outside every ELF file: its own, and the next for what runs over the end.
+/// Pages read around an instruction outside every ELF file: its own, and the next for an instruction that crosses the
+/// end.
 const WINDOW_PAGES: u64 = 2;
 
-/// Code of one process: from the ELF file where there is one, else from /proc/PID/mem. Code from memory has its contents
-/// in the key, because a JIT compiler reuses addresses.
+/// Code of one process: from the ELF file where there is one, else from /proc/PID/mem. The key of code from memory
+/// contains a hash of the code, because a JIT compiler reuses addresses.
 #[derive(Debug)]
 pub struct Code<'a> {
     space: &'a mut Space,
@@ -43,7 +44,7 @@ impl<'a> Code<'a> {
         let start = ip & !(PAGE - 1);
         let memory = File::open(format!("/proc/{}/mem", self.pid)).ok()?;
         self.window.resize((WINDOW_PAGES * PAGE) as usize, 0);
-        // A read that meets an unmapped page gives what comes before it.
+        // A read that reaches an unmapped page returns the bytes before it.
         let mut got = 0;
         while got < self.window.len() {
             match memory.read_at(&mut self.window[got..], start + got as u64) {

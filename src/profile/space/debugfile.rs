@@ -1,4 +1,4 @@
-//! Where the symbols of a stripped file are: separate debug files.
+//! Finds the separate debug file of a stripped file.
 
 use std::path::{Path, PathBuf};
 

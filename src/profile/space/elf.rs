@@ -113,7 +113,7 @@ impl ElfFile {
         as_slice(&self.bytes)
     }
 
-    /// Parsed view. None only for a file that was changed behind our back.
+    /// Parsed view. None only for a file that was changed after it was opened.
     pub fn object(&self) -> Option<object::File<'_>> {
         object::File::parse(self.data()).ok()
     }
@@ -130,10 +130,10 @@ impl ElfFile {
         }
     }
 
-    /// Load bias of a mapping of `pgoff` (file offset, bytes) at `addr`: runtime address minus virtual address, modulo 2^64.
-    /// Segments need not start on a page; only executable ones identify a load, because the dynamic linker first maps the
-    /// whole extent of a library at offset 0 and programs map ELF files as plain data. Libraries without any code count
-    /// with their first segment.
+    /// Load bias of a mapping of `pgoff` (file offset, bytes) at `addr`: runtime address minus virtual address, modulo
+    /// 2^64. Segments need not start on a page; only executable ones identify a load, because the dynamic linker first
+    /// maps the whole extent of a library at offset 0 and programs map ELF files as plain data. Libraries without any
+    /// code count with their first segment.
     pub fn bias(&self, addr: u64, pgoff: u64, executable: bool) -> Option<u64> {
         let has_code = self.segments.iter().any(|s| s.executable);
         if has_code && !executable {
@@ -160,7 +160,7 @@ impl ElfFile {
         bss.map(|s| (s.vaddr + s.file_size + PAGE - 1) & !(PAGE - 1)).min()
     }
 
-    /// Bytes of `low..high` (virtual addresses) as far as one segment's file part holds them.
+    /// Bytes of `low..high` (virtual addresses) limited to the part that one segment has in the file.
     pub fn bytes_at(&self, low: u64, high: u64) -> Option<&[u8]> {
         let s = self.segments.iter().find(|s| s.vaddr <= low && low - s.vaddr < s.file_size)?;
         let skip = low - s.vaddr;
@@ -169,7 +169,7 @@ impl ElfFile {
         self.data().get(start..start.checked_add(usize::try_from(len).ok()?)?)
     }
 
-    /// Virtual addresses that nobody may write: (first, one past the last) of every segment without PF_W.
+    /// Virtual addresses that the program may not write: (first, one past the last) of every segment without PF_W.
     pub fn read_only(&self) -> Vec<(u64, u64)> {
         let fixed = self.segments.iter().filter(|s| !s.writable);
         fixed.filter_map(|s| Some((s.vaddr, s.vaddr.checked_add(s.memory_size)?))).collect()

@@ -67,7 +67,7 @@ impl Functions {
         }
         match low {
             Some(low) => Some((low, next)),
-            // Nothing says where the function begins: a page of code, which decoding finds its way into.
+            // No start is known: two pages of code; linear decoding finds instruction boundaries there.
             None => {
                 let page = vaddr & !(PAGE - 1);
                 Some((page.max(section.low), (page + 2 * PAGE).min(next)))
@@ -88,7 +88,7 @@ fn find(ranges: &[(u64, u64)], vaddr: u64) -> Option<(u64, u64)> {
     (vaddr < found.1).then_some(*found)
 }
 
-/// Sorts, and drops what begins inside an earlier range.
+/// Sorts the ranges and drops those that begin inside an earlier one.
 fn flatten(ranges: &mut Vec<(u64, u64)>) {
     ranges.sort_unstable_by(|a, b| (a.0, b.1).cmp(&(b.0, a.1)));
     let mut end = 0;
@@ -114,7 +114,7 @@ fn frame_entries(object: &object::File<'_>) -> Vec<(u64, u64)> {
         bases = bases.set_got(got.address());
     }
     let mut entries = eh_frame.entries(&bases);
-    // A damaged section ends the list; what came before stays good.
+    // A damaged section ends the list; the entries before the damage are valid.
     while let Ok(Some(entry)) = entries.next() {
         if let gimli::CieOrFde::Fde(partial) = entry
             && let Ok(fde) = partial.parse(gimli::EhFrame::cie_from_offset)

@@ -1,4 +1,4 @@
-//! Variables of an ELF file by virtual address, and what of its sections no variable names.
+//! Variables of an ELF file by virtual address, and the bytes of its sections outside all variables.
 //!
 //! Symbols overlap (aliases, symbols inside others). One answer per byte is chosen the same way every time: global
 //! symbols before weak before local ones, larger before smaller, then by address and name.
@@ -12,15 +12,15 @@ use super::elf::{ElfFile, Section};
 pub struct DataObject {
     /// Linkage name, or section name.
     pub name: String,
-    /// First virtual address of the whole of it.
+    /// First virtual address.
     pub vaddr: u64,
-    /// Bytes of the whole of it.
+    /// Bytes, including those that belong to another object.
     pub size: u64,
-    /// A section, of which only the bytes without a variable answer.
+    /// A section: only its bytes outside all variables belong to it.
     pub section: bool,
 }
 
-/// Where one [`DataObject`] answers.
+/// A range that belongs to one [`DataObject`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// First virtual address.
@@ -112,7 +112,7 @@ impl Globals {
     }
 }
 
-/// Gives the bytes of `low..high` that nobody has yet to `index`; false when there are none.
+/// Assigns the bytes of `low..high` that have no owner to `index`; false when there are none.
 fn claim(taken: &mut std::collections::BTreeMap<u64, (u64, u32)>, low: u64, high: u64, index: u32) -> bool {
     let mut at = low;
     if let Some((_, &(end, _))) = taken.range(..=low).next_back() {
@@ -149,7 +149,7 @@ fn candidate<'d>(symbol: &impl ObjectSymbol<'d>, data: &[&Section]) -> Option<Ca
     let high = low.checked_add(symbol.size())?;
     let after = data.partition_point(|s| s.low <= low);
     let section = data.get(after.checked_sub(1)?)?;
-    // An undefined or absolute symbol has no bytes here; a size that leaves the section is not to be believed.
+    // An undefined or absolute symbol has no bytes here; a size beyond the section's end is wrong.
     if symbol.section_index().is_none() || high > section.high {
         return None;
     }

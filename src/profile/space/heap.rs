@@ -1,11 +1,11 @@
-//! Live heap blocks of one process: which block holds an address, at the rate of the program's own malloc.
+//! Live heap blocks of one process: which block holds an address, fast enough for the program's rate of malloc.
 //!
 //! A trie of 2 MiB chunks, 4 KiB pages and 8-byte granules holds one bit per block start, so that "the last
-//! start at or below this address" (all that lookup, insertion and eviction need, because live blocks do not overlap) is
-//! a few bit scans. A page keeps its blocks packed in address order, 8 bytes each; blocks of at least
+//! start at or below this address" (all that lookup, insertion and eviction need, because live blocks do not overlap)
+//! is a few bit scans. A page keeps its blocks packed in address order, 8 bytes each; blocks of at least
 //! [`SMALL_OBJECT`] bytes point to a [`LargeBlock`], the others hold size and call site in those 8 bytes.
 //!
-//! The caller evicts what overlaps before it inserts. Starts are kept to the granule: every allocator
+//! The caller removes overlapping blocks before it inserts one. Starts are multiples of the granule: every allocator
 //! aligns to at least 8 bytes.
 
 mod page;
@@ -33,7 +33,7 @@ const LARGE: u64 = 1 << 63;
 const SIZE_SHIFT: u32 = 32;
 const _: () = assert!(SMALL_OBJECT <= 1 << 31);
 
-/// What is known of one block of at least [`SMALL_OBJECT`] bytes.
+/// One block of at least [`SMALL_OBJECT`] bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LargeBlock {
     /// Bytes.
@@ -62,14 +62,14 @@ pub enum Block {
     Large(u32),
 }
 
-/// A block and where it lies.
+/// A block and its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlacedBlock {
     /// First byte.
     pub low: u64,
     /// One past the last byte; a block of size 0 occupies one byte.
     pub high: u64,
-    /// Which block.
+    /// Kind of block, and its data.
     pub block: Block,
 }
 
@@ -92,7 +92,7 @@ pub struct Heap {
     free_pages: Vec<u32>,
     large: Vec<LargeBlock>,
     free_large: Vec<u32>,
-    /// Chunk looked at last (number, index): consecutive events are mostly neighbours.
+    /// Chunk used last (number, index): consecutive events are mostly neighbours.
     last: (u64, u32),
 }
 
@@ -244,7 +244,7 @@ impl Heap {
         c
     }
 
-    /// Removes the block that starts at `addr`. The details of a large block come with it.
+    /// Removes the block that starts at `addr`. Returns it, with the details of a large block.
     pub fn remove(&mut self, addr: u64) -> Option<(PlacedBlock, Option<LargeBlock>)> {
         let c = self.chunk(addr)?;
         let slot = page_slot(addr);

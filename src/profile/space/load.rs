@@ -1,11 +1,11 @@
-//! Modules coming and going in a process.
+//! Loading and unloading of modules in a process.
 
 use super::modules::{Instance, MappedFile, strip_deleted};
 use super::process;
 use super::processes::{Space, process_in};
 
 impl Space {
-    /// The file of a mapping, if it is an ELF file, is loaded.
+    /// Loads the file of a mapping if it is an ELF file.
     pub(super) fn load(&mut self, slot: usize, time_ns: u64, pgoff: u64, executable: bool, mapped: MappedFile<'_>) {
         let Some(module) = self.modules.open(mapped) else { return };
         let file = &self.modules.file(module).elf;
@@ -24,8 +24,8 @@ impl Space {
         self.cache.forget(p.serial, low, high);
     }
 
-    /// Unloads the modules that a new mapping shows to be gone (dlclose is not reported): those it overlaps, except
-    /// where it is a part of the module itself, its .bss, or code put over its code (huge pages for text).
+    /// Unloads the modules that a new mapping replaces (dlclose is not reported): those it overlaps, unless it is a
+    /// part of the module itself, its .bss, or code mapped over its code (huge pages for text).
     pub(super) fn unload_replaced(&mut self, slot: usize, time_ns: u64, low: u64, high: u64, prot: u32, path: &str) {
         let p = process_in(&mut self.slots, slot);
         let spans: Vec<_> = p.loaded.overlapping(low, high).collect();

@@ -1,11 +1,12 @@
-//! What lives where: modules, globals, heap objects, stacks and mappings of each process over time.
+//! The object at each address: modules, globals, heap blocks, stacks and mappings of each process over time.
 //!
-//! The recorder feeds events in time order and asks for attribution at the same point of time; nothing of the past
-//! is kept but what was attributed. Layers answer in this order: thread stacks, hooked heap blocks, globals
-//! and sections of loaded modules, mappings the program made itself, kernel mappings, unknown.
+//! The recorder passes events in time order and asks for the object of an address at the same point of time; of the
+//! past only objects that were attributed are kept. The layers are searched in this order: small heap blocks, thread
+//! stacks, large heap blocks, globals and sections of loaded modules, mappings the program made itself, static TLS,
+//! kernel mappings.
 //!
-//! Memory is bounded by what is alive plus what was attributed. Addresses that wrap and events of processes that are
-//! not followed are ignored. One thread uses a [`Space`]; all answers depend on the events only.
+//! Memory is bounded by the live objects plus those that were attributed. Addresses that wrap and events of processes
+//! that are not followed are ignored. One thread uses a [`Space`]; all answers depend on the events only.
 
 mod attribute;
 mod cache;
@@ -45,7 +46,7 @@ pub use self::code::Code;
 pub use self::processes::Space;
 
 impl Space {
-    /// A PERF_RECORD_MMAP2: `len` bytes at `addr` now show `path` from byte `pgoff` on, with PROT_* bits `prot`.
+    /// A PERF_RECORD_MMAP2: `len` bytes at `addr` now map `path` from byte `pgoff` on, with PROT_* bits `prot`.
     #[allow(clippy::too_many_arguments)] // the fields of the kernel's record
     pub fn mmap(&mut self, time_ns: u64, pid: u32, addr: u64, len: u64, pgoff: u64, prot: u32, path: &str) {
         let (Some(high), Some(slot)) = (addr.checked_add(len).filter(|h| *h > addr), self.find_to_change(time_ns, pid))
@@ -61,7 +62,7 @@ impl Space {
             self.grow_stack(slot, time_ns, addr, high);
         }
         let executable = prot & libc::PROT_EXEC as u32 != 0;
-        // Libraries without code are loaded too; other data files are not worth an open.
+        // Libraries without code are loaded too; other data files are not opened.
         let file = path.starts_with('/') && (executable || path.contains(".so"));
         if !process::is_anonymous(path) && (file || path == "[vdso]") {
             self.load(slot, time_ns, pgoff, executable, MappedFile { pid, low: addr, high, path });
@@ -93,7 +94,7 @@ impl Space {
         self.slots.push(Slot::PendingFork { pid, parent });
     }
 
-    /// The process is gone. Objects of the root process keep an open end: they lived as long as the run.
+    /// The process ended. Objects of the root process get no end time: they existed until the end of the run.
     pub fn exit_process(&mut self, pid: u32) {
         let Some(&slot) = self.by_pid.get(&pid) else { return };
         let died = (pid != self.root).then_some(self.now_ns);
@@ -102,10 +103,10 @@ impl Space {
         self.last = None;
     }
 
-    /// Forgets small blocks whose end will not be reported any more, in all processes: those that `kept` refuses.
+    /// Frees the small blocks that `kept` refuses, in all processes: their frees are not reported any more.
     pub fn thin(&mut self, kept: impl Fn(u64) -> bool) {
         for slot in &mut self.slots {
-            // A child that still equals its parent inherits what is left there.
+            // A child whose copy is pending gets what is left in its parent.
             let Slot::Live(process) = slot else { continue };
             for addr in process.heap.small_starts().into_iter().filter(|a| !kept(*a)) {
                 free_block(process, addr, self.now_ns, &mut self.objects, &mut self.sites, &mut self.cache);
@@ -120,7 +121,7 @@ impl Space {
         if low >= high {
             return;
         }
-        // Blocks in there, but not one that holds the stack, are dead: their free was lost.
+        // The frees of blocks inside the stack were lost; a block that holds the stack is live.
         let p = process_in(&mut self.slots, slot);
         let dead = |f: &PlacedBlock| f.low >= low && !(f.low == low && f.high >= high);
         while let Some(found) = p.heap.at_or_before(high - 1).filter(dead) {
@@ -129,7 +130,7 @@ impl Space {
         self.set_stack_bounds(slot, time_ns, thread, (low, high), false);
     }
 
-    /// A thread got another name.
+    /// A thread was renamed.
     pub fn thread_name(&mut self, thread: ThreadId, name: &str) {
         for (id, serial) in self.threads.rename(thread, name) {
             let name = self.threads.stack_name(thread);
@@ -162,7 +163,7 @@ impl Space {
         }
         match origin {
             Origin::Heap => {
-                // A live block in the way: its free was lost.
+                // The free of a block that overlaps was lost.
                 while let Some(found) = p.heap.at_or_before(high - 1).filter(|f| f.high > addr) {
                     free_block(p, found.low, time_ns, &mut self.objects, &mut self.sites, &mut self.cache);
                 }
@@ -179,7 +180,7 @@ impl Space {
         }
     }
 
-    /// The block at `addr` was freed, or `size` bytes from `addr` were unmapped. What is not known is ignored.
+    /// The block at `addr` was freed, or `size` bytes from `addr` were unmapped. Unknown addresses are ignored.
     pub fn free(&mut self, time_ns: u64, pid: u32, addr: u64, size: u64, origin: Origin) {
         let Some(slot) = self.find_to_change(time_ns, pid) else { return };
         let p = process_in(&mut self.slots, slot);
@@ -202,31 +203,33 @@ impl Space {
             return site;
         }
         // The call, not the return address, is inside the calling function: it may be its last instruction.
-        let places: Vec<Frame> = frames.iter().map(|&ip| place(p, &self.modules, ip.saturating_sub(1), ip)).collect();
-        for &frame in &places {
+        let call_stack: Vec<Frame> =
+            frames.iter().map(|&ip| frame_in(p, &self.modules, ip.saturating_sub(1), ip)).collect();
+        for &frame in &call_stack {
             self.frames.insert(frame, true);
         }
-        let site = self.sites.intern(places);
+        let site = self.sites.intern(call_stack);
         p.sites.insert(frames.into(), site);
         site
     }
 
-    /// The place in code of an instruction pointer.
+    /// Module and offset of an instruction pointer.
     pub fn frame(&mut self, pid: u32, ip: u64) -> Frame {
         let frame = match self.find(pid) {
-            Some(slot) => place(process_in(&mut self.slots, slot), &self.modules, ip, ip),
+            Some(slot) => frame_in(process_in(&mut self.slots, slot), &self.modules, ip, ip),
             None => Frame { module: NO_MODULE, offset: ip },
         };
         self.frames.entry(frame).or_insert(false);
         frame
     }
 
-    /// Path of a module that [`Space::frame`] named.
+    /// Path of a module that [`Space::frame`] returned.
     pub fn module_path(&self, module: crate::profile::model::ModuleId) -> Option<&str> {
         self.modules.path(module)
     }
 
-    /// Whether an object is memory that nobody asked for by name: not a variable, a block, or a mapping of the program's.
+    /// Whether an object is memory without an origin in the program: no variable, no block, no mapping made by a hooked
+    /// call.
     pub fn is_anonymous(&self, id: ObjectId) -> bool {
         let object = self.objects.get(id);
         matches!(object.kind, ObjectKind::Mapping | ObjectKind::Unknown) && object.site.is_none()
@@ -252,7 +255,7 @@ impl Space {
         out
     }
 
-    /// Names of the frames given out (in call sites and by [`Space::frame`]) that were not named by an earlier call.
+    /// Names of the frames returned so far (in call sites and by [`Space::frame`]) and not named by an earlier call.
     /// Frames without a name are left out. Reads debug information: call it when the program has ended.
     pub fn symbols(&mut self) -> Vec<Symbol> {
         let mut todo: Vec<(Frame, bool)> =
@@ -263,8 +266,8 @@ impl Space {
     }
 }
 
-/// The place of `ip`, which belongs to the module that holds `inside`.
-fn place(p: &Process, modules: &Modules, inside: u64, ip: u64) -> Frame {
+/// The frame of `ip`, which belongs to the module that holds `inside`.
+fn frame_in(p: &Process, modules: &Modules, inside: u64, ip: u64) -> Frame {
     match p.loaded.get(inside) {
         Some(span) => {
             let Instance { module, bias } = modules.get(span.value);

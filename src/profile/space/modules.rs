@@ -1,7 +1,7 @@
 //! ELF files seen so far, each parsed once, and where each was loaded.
 //!
 //! A [`Module`] is one (path, build-id); an *instance* is a module at one load bias. Both are never forgotten, so
-//! that names can be found after the process is gone; their number is bounded by the files the program used.
+//! that names can be found after the process has ended; their number is bounded by the files the program used.
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
@@ -30,7 +30,7 @@ pub struct Instance {
 #[derive(Debug, Default)]
 pub struct Modules {
     files: Vec<ModuleFile>,
-    /// What each (path, device, inode) turned out to be; none when not an ELF file of ours.
+    /// Module of each (path, device, inode); none when the file is refused.
     by_inode: FxHashMap<(String, u64, u64), Option<ModuleId>>,
     instances: Vec<Instance>,
     by_instance: FxHashMap<Instance, u32>,
@@ -51,7 +51,8 @@ pub struct MappedFile<'a> {
 }
 
 impl Modules {
-    /// The module that `mapped` shows, opened at the first sight of the file. None when it is not an ELF file that can be read.
+    /// The module that `mapped` shows, opened when the file is first mapped. None when it is not an ELF file that can
+    /// be read.
     pub fn open(&mut self, mapped: MappedFile<'_>) -> Option<ModuleId> {
         let name = strip_deleted(mapped.path);
         if name == "[vdso]" {
@@ -77,7 +78,7 @@ impl Modules {
         if let Some(known) = self.by_inode.get(&key) {
             return *known;
         }
-        // One image per kernel, so any process that still lives will do.
+        // The image is the same in every process.
         let image = read_memory(&format!("/proc/{}/mem", mapped.pid), mapped.low, mapped.high).or_else(own_vdso)?;
         let module = ElfFile::from_image(image, "[vdso]").map(|file| self.add(file));
         self.by_inode.insert(key, module);
@@ -119,7 +120,7 @@ impl Modules {
         })
     }
 
-    /// What an instance index stands for.
+    /// The instance of an index.
     pub fn get(&self, instance: u32) -> Instance {
         self.instances[instance as usize]
     }
@@ -145,8 +146,8 @@ pub fn strip_deleted(path: &str) -> &str {
     path.strip_suffix(" (deleted)").unwrap_or(path)
 }
 
-/// Paths that may open the mapped file, the surest first: another root directory or mount namespace changes what the path
-/// means, and a deleted file is only reachable through the mapping itself or /proc/PID/exe.
+/// Paths that may open the mapped file, the most reliable first: another root directory or mount namespace changes what
+/// the path means, and a deleted file is only reachable through the mapping itself or /proc/PID/exe.
 fn candidates(mapped: MappedFile<'_>) -> Vec<PathBuf> {
     let MappedFile { pid, low, high, path } = mapped;
     let name = strip_deleted(path);
@@ -168,7 +169,7 @@ fn candidates(mapped: MappedFile<'_>) -> Vec<PathBuf> {
     out
 }
 
-/// Whether absolute paths mean the same to that process and to us; true when it cannot be told.
+/// Whether absolute paths name the same files in that process and in this one; true when that cannot be determined.
 fn same_files(process: &Path) -> bool {
     let differs =
         |link: &str| match (fs::read_link(process.join(link)), fs::read_link(Path::new("/proc/self").join(link))) {

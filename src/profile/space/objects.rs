@@ -1,6 +1,6 @@
-//! Objects that were attributed, and call sites: what goes into the profile.
+//! Objects that were attributed, and call sites: the records of the profile.
 //!
-//! An object gets its id and its record when something is attributed to it for the first time, so a program
+//! An object gets its id and its record when an access or touch is attributed to it for the first time, so a program
 //! with a hundred million buffers costs records for the sampled ones only. Counts of call sites are always exact.
 
 use rustc_hash::FxHashMap;
@@ -37,12 +37,12 @@ impl Objects {
         self.table.get(id as usize).is_some_and(|e| e.serial == serial)
     }
 
-    /// The object as it stands.
+    /// The object with all changes so far.
     pub fn get(&self, id: ObjectId) -> &Object {
         &self.table[id as usize].object
     }
 
-    /// Changes an object of that address space; of another one nothing.
+    /// Changes an object of that address space; objects of another one stay unchanged.
     pub fn update(&mut self, id: ObjectId, serial: u32, change: impl FnOnce(&mut Object)) {
         let Some(entry) = self.table.get_mut(id as usize).filter(|e| e.serial == serial) else { return };
         change(&mut entry.object);
@@ -52,7 +52,7 @@ impl Objects {
         }
     }
 
-    /// Ends the life of an object of that address space that is not dead yet.
+    /// Sets the end time of an object of that address space that has none yet.
     pub fn end(&mut self, id: ObjectId, serial: u32, time_ns: u64) {
         if self.table.get(id as usize).is_some_and(|e| e.object.died_ns.is_none()) {
             self.update(id, serial, |o| o.died_ns = Some(time_ns));
@@ -88,7 +88,7 @@ struct SiteState {
     count: SiteCount,
     live: u64,
     first_ns: u64,
-    /// The one thread that allocates here; none once there were two.
+    /// The one thread that allocated here; none once there are two.
     thread: Option<ThreadId>,
     dirty: bool,
 }
@@ -129,17 +129,17 @@ impl Sites {
         state.count.instances += 1;
         state.count.bytes = state.count.bytes.saturating_add(size);
         state.count.max_size = state.count.max_size.max(size);
-        self.live(site, size);
+        self.add_live(site, size);
     }
 
     /// `size` more bytes are alive without an allocation: a child inherited them.
-    pub fn live(&mut self, site: SiteId, size: u64) {
+    pub fn add_live(&mut self, site: SiteId, size: u64) {
         let state = self.touch(site);
         state.live = state.live.saturating_add(size);
         state.count.peak_bytes = state.count.peak_bytes.max(state.live);
     }
 
-    /// `size` bytes are gone.
+    /// `size` bytes were freed.
     pub fn sub(&mut self, site: SiteId, size: u64) {
         let state = &mut self.states[site as usize];
         state.live = state.live.saturating_sub(size);

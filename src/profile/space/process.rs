@@ -1,7 +1,7 @@
 //! The address space of one process: its layers, from thread stacks down to kernel mappings.
 //!
-//! Layers hold indices into per-process tables, so that a layer can be split and merged without touching what it
-//! describes. [`super::Space`] decides which layer answers; here each layer is kept true.
+//! Layers hold indices into per-process tables, so that a layer can be split and merged without changing the
+//! tables. [`super::Space`] decides which layer answers; this file updates the layers.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub struct HookedMapping {
     pub high: u64,
     /// File, or none when anonymous.
     pub path: Option<Arc<str>>,
-    /// When.
+    /// When it was mapped.
     pub born_ns: u64,
     /// Call site.
     pub site: SiteId,
@@ -62,9 +62,10 @@ pub struct HookedMapping {
 pub struct Stack {
     /// Owner.
     pub thread: ThreadId,
-    /// When it was announced.
+    /// When it was first known.
     pub born_ns: u64,
-    /// PlacedBlock by a stack pointer, not announced: grows with its mapping and changes hands when another thread runs on it.
+    /// Detected from a stack pointer, not reported by the preload: it grows with its mapping, and another thread that
+    /// runs on it becomes its owner.
     pub guessed: bool,
     /// Its object, or [`NO_OBJECT`].
     pub object: ObjectId,
@@ -79,11 +80,11 @@ pub struct Process {
     pub pid: u32,
     /// Identity of the address space.
     pub serial: u32,
-    /// Kernel mappings: the background of everything else.
+    /// Kernel mappings: the layer below all others.
     pub kernel: Ranges<MappingPiece>,
     /// Described by [`MappingPiece::mapping`].
     pub mappings: Table<KernelMapping>,
-    /// Mappings of the program's own making.
+    /// Mappings that the program made through a hook.
     pub hooked: Ranges<u32>,
     /// Described by the values of `hooked`.
     pub hooks: Table<HookedMapping>,
@@ -105,11 +106,11 @@ pub struct Process {
     pub small: FxHashMap<SiteId, ObjectId>,
     /// Call sites by raw frames, while the loaded modules stay the same.
     pub sites: FxHashMap<Box<[u64]>, SiteId>,
-    /// Object of addresses where nothing is known.
+    /// Object of unknown addresses.
     pub unknown: Option<ObjectId>,
     /// Every object emitted for this address space.
     pub emitted: Vec<ObjectId>,
-    /// Processes that still share this description since a fork.
+    /// Slots of forked children that have no copy of this address space yet.
     pub pending_forks: Vec<u32>,
 }
 
@@ -181,7 +182,7 @@ impl Process {
         }
     }
 
-    /// The copy that a forked child gets. Objects stay the parent's: their ids do not belong to the new serial.
+    /// The copy for a forked child. Objects still belong to the parent: their ids have its serial.
     pub fn inherit(&self, pid: u32, serial: u32, sites: &mut Sites) -> Process {
         let mut child = self.clone();
         child.pid = pid;
@@ -195,11 +196,11 @@ impl Process {
         for span in self.stacks.iter() {
             child.stack_info[span.value].guessed = true;
         }
-        child.each_live(|site, size| sites.live(site, size));
+        child.each_live(|site, size| sites.add_live(site, size));
         child
     }
 
-    /// Call site and bytes of everything hooked that is alive.
+    /// Calls `f` with call site and bytes of every live block and hooked mapping.
     pub fn each_live(&self, mut f: impl FnMut(SiteId, u64)) {
         self.heap.for_each(&mut f);
         for span in self.hooked.iter() {
@@ -207,7 +208,7 @@ impl Process {
         }
     }
 
-    /// A kernel report that `low..high` now shows `path` with `prot`: a new mapping, or the growth, merging or
+    /// Applies a kernel report that `low..high` now maps `path` with `prot`: a new mapping, or the growth, merging or
     /// re-protection of known ones, which keep their identity.
     pub fn map(&mut self, time_ns: u64, low: u64, high: u64, prot: u32, path: &str, objects: &mut Objects) {
         let same = |s: &Span<MappingPiece>| *self.mappings[s.value.mapping].path == *path;
@@ -230,7 +231,7 @@ impl Process {
         self.kernel.insert(low, high, MappingPiece { prot, mapping });
     }
 
-    /// Takes `low..high` out of the kernel mappings.
+    /// Removes `low..high` from the kernel mappings.
     pub fn unmap_kernel(&mut self, time_ns: u64, low: u64, high: u64, objects: &mut Objects) {
         for span in self.kernel.cut(low, high) {
             let index = span.value.mapping;
@@ -243,7 +244,7 @@ impl Process {
         }
     }
 
-    /// Takes `low..high` out of the program's own mappings.
+    /// Removes `low..high` from the hooked mappings.
     pub fn unmap_hooked(&mut self, time_ns: u64, low: u64, high: u64, objects: &mut Objects, sites: &mut Sites) {
         for span in self.hooked.cut(low, high) {
             let entry = &mut self.hooks[span.value];
@@ -256,7 +257,7 @@ impl Process {
         }
     }
 
-    /// Adds a mapping that the program made; `low..high` must be free among those.
+    /// Adds a hooked mapping; no other one may overlap `low..high`.
     pub fn map_hooked(&mut self, time_ns: u64, low: u64, high: u64, site: SiteId, thread: ThreadId) {
         let kernel = self.kernel.get(low).map(|s| self.mappings[s.value.mapping].path.clone());
         let path = kernel.filter(|p| !is_anonymous(p));
@@ -265,8 +266,8 @@ impl Process {
         self.hooked.insert(low, high, index);
     }
 
-    /// The program allocated `low..high`: what was the stack of a thread there is over (its end is not reported).
-    /// Returns the bounds of what is gone.
+    /// Ends the stacks in `low..high`, which the program has allocated anew (the end of a stack is not reported).
+    /// Returns their bounds.
     pub fn end_stacks(&mut self, time_ns: u64, low: u64, high: u64, objects: &mut Objects) -> Vec<Span<u32>> {
         let gone = self.stacks.remove_overlapping(low, high);
         for span in &gone {
@@ -278,7 +279,8 @@ impl Process {
         gone
     }
 
-    /// Announces a stack. One that the same thread already has there keeps its identity; others there are over.
+    /// Sets the bounds of a thread's stack. A stack that the thread already has there keeps its identity; others there
+    /// end.
     pub fn set_stack(
         &mut self,
         time_ns: u64,
@@ -318,8 +320,9 @@ impl Process {
 /// Whether a report about `low..high` continues the mapping of `span` (same path), rather than replacing it after an
 /// unmapping that the kernel does not report. It does when the mapping grew or merged (the report covers more than it),
 /// when only its protection changed, and always for the two mappings that exist once. An exact or partial repetition
-/// with the same protection can only be a new mapping, because mprotect without a change is silent. What had no
-/// access before cannot have been accessed: giving it access (allocator arenas, thread stacks) starts something new.
+/// with the same protection can only be a new mapping, because mprotect without a change is silent. Memory
+/// without access permissions was never accessed: when it gets them (allocator arenas, thread stacks), a new mapping
+/// begins.
 fn continues(span: &Span<MappingPiece>, low: u64, high: u64, prot: u32, path: &str) -> bool {
     let accessible = (libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) as u32;
     let once = path == "[heap]" || path == "[stack]";
@@ -328,7 +331,7 @@ fn continues(span: &Span<MappingPiece>, low: u64, high: u64, prot: u32, path: &s
     once || grew || changed
 }
 
-/// Names the kernel gives to memory without a file of the program's choosing.
+/// Whether the kernel gives this name to memory that is not a file chosen by the program.
 pub fn is_anonymous(path: &str) -> bool {
     path.is_empty() || path.starts_with("//anon") || path.starts_with("/anon_hugepage") || path.starts_with("/dev/zero")
 }

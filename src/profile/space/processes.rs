@@ -12,7 +12,8 @@ use crate::profile::model::{Frame, ObjectId};
 #[derive(Debug)]
 pub(super) enum Slot {
     Live(Box<Process>),
-    /// A forked child that still equals its parent (the slot given): most exec or exit before either changes.
+    /// A forked child whose address space still equals its parent's (the slot given). The copy is made when either
+    /// changes; most children exec or exit before.
     PendingFork {
         pid: u32,
         parent: usize,
@@ -27,7 +28,7 @@ pub struct Space {
     pub(super) follow: bool,
     pub(super) slots: Vec<Slot>,
     pub(super) by_pid: FxHashMap<u32, usize>,
-    /// Process looked up last (pid, slot).
+    /// Process found last (pid, slot).
     pub(super) last: Option<(u32, usize)>,
     pub(super) serials: u32,
     pub(super) now_ns: u64,
@@ -38,7 +39,7 @@ pub struct Space {
     pub(super) threads: ThreadStacks,
     /// Objects for the addresses of processes that are not followed.
     pub(super) unfollowed: FxHashMap<u32, ObjectId>,
-    /// Frames given out, and whether as return address.
+    /// Frames returned so far, and whether each is a return address.
     pub(super) frames: FxHashMap<Frame, bool>,
     pub(super) named: FxHashSet<Frame>,
 }
@@ -65,7 +66,7 @@ impl Space {
         }
     }
 
-    /// Empties a slot; `died` ends the objects of its address space.
+    /// Empties a slot and, with a time in `died`, ends the objects of its address space.
     pub(super) fn empty_slot(&mut self, slot: usize, died: Option<u64>) {
         self.copy_pending_forks(slot);
         match std::mem::replace(&mut self.slots[slot], Slot::Gone) {
@@ -87,7 +88,7 @@ impl Space {
         Box::new(Process::new(pid, self.serials))
     }
 
-    /// The slot of a followed process, made when the process is new.
+    /// The slot of a followed process; added when the process is new.
     pub(super) fn slot_of(&mut self, pid: u32) -> Option<usize> {
         if let Some((last, slot)) = self.last
             && last == pid
@@ -108,7 +109,7 @@ impl Space {
         Some(slot)
     }
 
-    /// The slot of a followed process, live.
+    /// The slot of a followed process, which then is [`Slot::Live`].
     pub(super) fn find(&mut self, pid: u32) -> Option<usize> {
         let slot = self.slot_of(pid)?;
         if let Slot::PendingFork { .. } = self.slots[slot] {
@@ -117,7 +118,7 @@ impl Space {
         Some(slot)
     }
 
-    /// As [`Space::find`], for an event that changes the address space: pending_forks get their copy first.
+    /// As [`Space::find`], for an event that changes the address space: forked children get their copy first.
     pub(super) fn find_to_change(&mut self, time_ns: u64, pid: u32) -> Option<usize> {
         self.now_ns = time_ns;
         let slot = self.find(pid)?;
@@ -127,13 +128,13 @@ impl Space {
 
     pub(super) fn copy_pending_forks(&mut self, slot: usize) {
         while let Slot::Live(p) = &self.slots[slot]
-            && let Some(&heir) = p.pending_forks.last()
+            && let Some(&child) = p.pending_forks.last()
         {
-            self.copy_parent(heir as usize);
+            self.copy_parent(child as usize);
         }
     }
 
-    /// Gives an heir its own copy.
+    /// Copies the parent's address space to a forked child that has no copy yet.
     pub(super) fn copy_parent(&mut self, slot: usize) {
         let Slot::PendingFork { pid, parent } = self.slots[slot] else { return };
         self.serials += 1;
@@ -149,7 +150,7 @@ pub(super) fn process_in(slots: &mut [Slot], slot: usize) -> &mut Process {
     match &mut slots[slot] {
         Slot::Live(p) => p,
         Slot::PendingFork { .. } | Slot::Gone => {
-            unreachable!("a slot that was found is live until its process is buried")
+            unreachable!("a slot that was found is live until it is emptied")
         }
     }
 }

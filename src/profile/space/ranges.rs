@@ -1,6 +1,7 @@
-//! Disjoint address ranges with a value each: the shape of every layer of an address space.
+//! Disjoint address ranges with a value each: every layer of an address space is one such set.
 //!
-//! The caller clears the way ([`Ranges::cut`] or [`Ranges::remove_overlapping`]) before it inserts; ranges are half-open and never empty.
+//! The caller removes overlapping ranges ([`Ranges::cut`] or [`Ranges::remove_overlapping`]) before it inserts one;
+//! ranges are half-open and never empty.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ pub struct Span<V> {
     pub low: u64,
     /// One past the last byte.
     pub high: u64,
-    /// What is there.
+    /// Value of the range.
     pub value: V,
 }
 
@@ -54,8 +55,8 @@ impl<V: Copy> Ranges<V> {
         first.into_iter().chain(rest).map(|(&low, &(high, value))| Span { low, high, value })
     }
 
-    /// Removes `low..high`, keeping what sticks out on either side. Returns the ranges that were there, with
-    /// the full bounds they had.
+    /// Removes `low..high`, keeping the parts of ranges outside it. Returns the ranges that overlapped it, with their
+    /// full bounds.
     pub fn cut(&mut self, low: u64, high: u64) -> Vec<Span<V>> {
         let hit = self.remove_overlapping(low, high);
         for span in &hit {

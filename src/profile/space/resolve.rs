@@ -1,4 +1,4 @@
-//! One address against the layers of an address space, when the cache does not know it.
+//! Searches the layers of an address space for one address, when the cache has no answer.
 
 use super::heap::{Block, NO_OBJECT, PlacedBlock};
 use super::modules::{Instance, Modules};
@@ -9,12 +9,12 @@ use super::thread_stacks::ThreadStacks;
 use crate::profile::model::{Object, ObjectId, ObjectKind};
 
 /// A pthread's static TLS and descriptor: 2.3 KiB of `struct pthread` plus the TLS of libraries, which glibc
-/// keeps to a few KiB. More memory than this above a stack is something else.
+/// keeps to a few KiB. A larger range above a stack is not TLS.
 pub(super) const MAX_TLS: u64 = 64 << 10;
-/// How far below the known end of a stack an access still is its growth: what the x86 kernel allowed below the stack
-/// pointer until 4.20 (arch/x86/mm/fault.c).
+/// Bytes below the known end of a stack in which an access counts as its growth: the distance that the x86 kernel
+/// allowed below the stack pointer until 4.20 (arch/x86/mm/fault.c).
 const STACK_GROWTH: u64 = (64 << 10) + 256;
-/// A range that shrinks around an address to where the same answer holds.
+/// A range around an address, narrowed to where the same answer holds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SameAnswer {
     pub low: u64,
@@ -28,7 +28,7 @@ impl SameAnswer {
     }
 }
 
-/// One resolution; the layers are asked in order and each narrows the range by what it does not hold.
+/// One search; the layers are searched in order, and each narrows the range to the gap around the address.
 pub(super) struct Resolver<'a> {
     pub p: &'a mut Process,
     pub modules: &'a mut Modules,
@@ -86,7 +86,7 @@ impl Resolver<'_> {
         id
     }
 
-    /// The program touches a stack just below what the kernel has reported so far.
+    /// The stack whose known end lies just above the address.
     pub fn growing_stack(&mut self) -> Option<ObjectId> {
         let span = self.p.stacks.overlapping(self.addr, self.addr.saturating_add(STACK_GROWTH)).next()?;
         self.p.stack_info[span.value].guessed.then(|| self.stack_object(span))
@@ -103,7 +103,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Asked before the stacks: no stack fits into a small block, and none is announced over a live one.
+    /// Searched before the stacks: no stack fits into a small block, and no stack is reported over a live one.
     pub fn small_block(&mut self) -> Option<ObjectId> {
         let found = self.block()?;
         let Block::Small { site, .. } = found.block else { return None };
@@ -146,7 +146,7 @@ impl Resolver<'_> {
         let piece = match globals.locate(self.addr.wrapping_sub(bias)) {
             Ok(piece) => piece,
             Err((low, high)) => {
-                // Bounds outside the module do not survive the wrap of a bias; the module's own bounds hold already.
+                // Bounds that wrapped with the bias lie outside the module, whose own bounds already apply.
                 let (low, high) = (low.wrapping_add(bias), high.wrapping_add(bias));
                 self.range
                     .narrow(if low <= self.addr { low } else { 0 }, if high > self.addr { high } else { u64::MAX });
@@ -197,7 +197,7 @@ impl Resolver<'_> {
         Some(id)
     }
 
-    /// Static TLS lies above an announced stack, in the same mapping, and ends with it.
+    /// Static TLS lies above a reported stack, in the same mapping, and ends with the mapping.
     pub fn tls(&mut self, stack_end: u64) -> Option<ObjectId> {
         let segment = self.p.kernel.get(self.addr)?;
         let stack = self.p.stacks.get(stack_end.checked_sub(1)?)?;
@@ -247,7 +247,7 @@ impl Resolver<'_> {
     }
 }
 
-/// An object with nothing but its kind and place.
+/// An object of which only kind and bounds are set.
 pub(super) fn plain_object(pid: u32, kind: ObjectKind, low: u64, high: u64) -> Object {
     Object {
         id: NO_OBJECT,

@@ -1,8 +1,8 @@
-//! Large variables of a program and its own libraries, read from their files: what can be known without a run.
+//! Large variables of a program and its own libraries, read from their files without a run.
 //!
-//! The caller has checked that the program can be run here (`apply::target`). Libraries are looked for where the program
-//! itself says (RPATH, RUNPATH with `$ORIGIN`, ld.so(8)) and in LD_LIBRARY_PATH; the others are the system's, whose
-//! variables are small, and are only named.
+//! The caller has checked that the program can be run here (`apply::target`). Libraries are searched in the program's
+//! RPATH and RUNPATH (with `$ORIGIN`, ld.so(8)) and in LD_LIBRARY_PATH; the others are the system's, whose variables
+//! are small, and are only listed.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -29,22 +29,22 @@ pub struct StaticObject {
     pub size: u64,
     /// A section: several variables may share it.
     pub section: bool,
-    /// Nobody may write it, or only the loader before main.
+    /// Not writable, or only by the loader before main.
     pub read_only: bool,
 }
 
-/// What the files of a program hold.
+/// The data of a program's files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StaticData {
     /// File name of the program.
     pub program: String,
     /// Its GNU build-id, hex.
     pub build_id: Option<String>,
-    /// Objects of at least the size that was asked for, largest first.
+    /// Objects of at least the requested size, largest first.
     pub objects: Vec<StaticObject>,
     /// File names of the program's own libraries that were read.
     pub libraries: Vec<String>,
-    /// File names of those that were not found where the program says, hence the system's.
+    /// File names of the libraries that were not found there: the system's.
     pub system: Vec<String>,
     /// File names of modules without a symbol table.
     pub stripped: Vec<String>,
@@ -114,7 +114,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// What the loader makes read-only after relocation (PT_GNU_RELRO).
+/// Ranges that the loader makes read-only after relocation (PT_GNU_RELRO).
 fn relro(file: &ElfFile) -> Vec<(u64, u64)> {
     let Ok(parsed) = ElfFile64::<Endianness>::parse(file.data()) else { return Vec::new() };
     let endian = parsed.endian();
@@ -122,7 +122,7 @@ fn relro(file: &ElfFile) -> Vec<(u64, u64)> {
     headers.filter_map(|h| Some((h.p_vaddr(endian), h.p_vaddr(endian).checked_add(h.p_memsz(endian))?))).collect()
 }
 
-/// Libraries that `file` names, each with its path if it is where the file or LD_LIBRARY_PATH says.
+/// Libraries that `file` names, each with its path if it is found through the file or LD_LIBRARY_PATH.
 fn needed(file: &ElfFile, path: &Path) -> Vec<(String, Option<PathBuf>)> {
     let Ok(parsed) = ElfFile64::<Endianness>::parse(file.data()) else { return Vec::new() };
     let Ok(table) = parsed.elf_dynamic_table() else { return Vec::new() };
@@ -153,7 +153,7 @@ fn needed(file: &ElfFile, path: &Path) -> Vec<(String, Option<PathBuf>)> {
     list.map(|n| (file_name(Path::new(OsStr::from_bytes(n))), find(n))).collect()
 }
 
-/// `$ORIGIN` or `${ORIGIN}` at the beginning is the directory of the file that says so.
+/// `$ORIGIN` or `${ORIGIN}` at the beginning is the directory of the file with the entry.
 fn expand(dir: &[u8], origin: &[u8]) -> PathBuf {
     let rest = dir.strip_prefix(b"$ORIGIN").or_else(|| dir.strip_prefix(b"${ORIGIN}"));
     let bytes = rest.map_or_else(|| dir.to_vec(), |rest| [origin, rest].concat());

@@ -1,4 +1,4 @@
-//! Names of places in code: debug information with inlined calls, else the ELF symbol, else nothing.
+//! Names of frames: debug information with inlined calls, else the ELF symbol, else none.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use super::functions::is_code;
 use super::modules::Modules;
 use crate::profile::model::{Frame, Location, Symbol};
 
-/// Names `frames`, which are sorted; the flag says that the frame is a return address, whose call is the instruction before.
+/// Names `frames`, which are sorted; the flag marks a return address, whose call is the instruction before it.
 /// Frames that have no name are left out.
 pub fn name(modules: &mut Modules, frames: &[(Frame, bool)]) -> Vec<Symbol> {
     let mut out = Vec::new();
@@ -63,7 +63,7 @@ impl Namer {
 
     fn debug_locations(&self, vaddr: u64) -> Option<Vec<Location>> {
         let mut out = Vec::new();
-        // Damaged debug information ends the list; the symbol is still there.
+        // Damaged debug information ends the list; the ELF symbol is used then.
         let mut frames = self.loader.as_ref()?.find_frames(vaddr).ok()?;
         while let Ok(Some(frame)) = frames.next() {
             let function = frame.function.as_ref().and_then(|f| f.demangle().ok()).map(Cow::into_owned);
@@ -78,7 +78,7 @@ impl Namer {
 
     fn symbol(&self, vaddr: u64) -> Option<&str> {
         let after = self.functions.partition_point(|f| f.0 <= vaddr);
-        // Aliases and nested symbols are few: the nearest that reaches the address.
+        // Aliases and nested symbols are few: the nearest symbol that contains the address is among the last eight.
         let near = self.functions[..after].iter().rev().take(8);
         near.into_iter().find(|f| vaddr < f.1).map(|f| f.2.as_str())
     }

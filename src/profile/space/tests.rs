@@ -178,7 +178,7 @@ fn what_is_allocated_over_a_stack_ends_it() {
     s.thread_stack(2, PID, 1, 0x10_0000, 0x10_f000, "t");
     let stack = s.attribute(3, PID, 0, 0, 0x10_4000);
     let tls = s.attribute(3, PID, 0, 0, 0x10_f000);
-    // The thread is gone, its memory went back, and malloc mapped it again.
+    // The thread ended, its memory was unmapped, and malloc mapped it again.
     s.alloc(4, PID, 0, 0x10_2010, 5000, &[1], HEAP);
     let block = s.attribute(5, PID, 0, 0, 0x10_2010);
     let rest = s.attribute(5, PID, 0, 0, 0x10_f000);

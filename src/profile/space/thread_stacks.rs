@@ -2,10 +2,10 @@
 
 use crate::profile::model::{ObjectId, ThreadId};
 
-/// ThreadStack ids are dense; anything above is a mistake that must not cost memory.
+/// Bound of the table: thread ids are dense, so a larger id is damage and must not cost memory.
 const MAX_THREADS: usize = 1 << 22;
 
-/// What is known of threads: names, and the part of memory where the stack pointer needs no second look.
+/// Names of threads, and for each the range in which the stack pointer is known to be on the same stack.
 #[derive(Debug, Default)]
 pub(super) struct ThreadStacks {
     table: Vec<ThreadStack>,
@@ -17,10 +17,10 @@ pub(super) struct ThreadStack {
     pub(super) serial: u32,
     pub(super) low: u64,
     pub(super) high: u64,
-    /// A stack was announced for it.
+    /// The thread's stack bounds were reported by the preload.
     pub(super) announced: bool,
     name: Option<String>,
-    /// Stack objects that carry its name, with their address spaces.
+    /// Stack objects that have the thread's name, with their address spaces.
     pub(super) stacks: Vec<(ObjectId, u32)>,
 }
 
@@ -40,7 +40,7 @@ impl ThreadStacks {
         self.table.get(thread as usize).is_some_and(|t| t.low <= sp && sp < t.high && t.serial == serial)
     }
 
-    /// Sets the name; returns the stack objects that must follow.
+    /// Sets the name; returns the stack objects to rename.
     pub(super) fn rename(&mut self, thread: ThreadId, name: &str) -> Vec<(ObjectId, u32)> {
         match self.get(thread) {
             Some(t) if t.name.as_deref() != Some(name) => {

@@ -1,4 +1,4 @@
-//! Which objects are one entry, and where each object's pages are counted.
+//! Groups objects to entries, and numbers the pages of each object.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,14 @@ use super::tables::{Seen, Tables};
 use super::types::{Counters, Details, Entry, Instance};
 use crate::profile::model::*;
 
-/// What makes two objects the same thing to the user.
+/// Objects with the same key are one entry.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
     /// A variable or section of one module.
     Static(ObjectKind, Option<ModuleId>, u64, String),
     /// All allocations whose innermost user frame is this.
     Site(ObjectKind, Frame),
-    /// Everything of the kind with this name; stacks, TLS and unknown addresses have one entry each.
+    /// All objects of the kind with this name; stacks, TLS and unknown addresses have one entry each.
     Named(ObjectKind, String),
 }
 
@@ -138,7 +138,7 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    /// The entry of every object id. Ids that no record explains are unknown addresses.
+    /// The entry of every object id. Ids without a record are unknown addresses.
     fn group(&mut self) -> FxHashMap<ObjectId, u32> {
         let tables = self.tables;
         let mut ids: Vec<ObjectId> = tables.objects.keys().chain(tables.seen.keys()).copied().collect();
@@ -228,7 +228,7 @@ impl Build<'_> {
 
     /// Fills in sizes, counts and the representative stack from the counts of the call sites.
     fn describe(&mut self) {
-        // Sites that made both large and small objects: their counts cannot be split but by subtraction.
+        // The counts of sites with both large and small objects can only be split by subtraction.
         let mut large: FxHashMap<SiteId, u64> = FxHashMap::default();
         let mut small: FxHashMap<SiteId, ()> = FxHashMap::default();
         for (entry, sites) in self.entries.iter().zip(&self.sites) {
@@ -264,7 +264,7 @@ impl Build<'_> {
     }
 }
 
-/// The file or shared memory that a mapping shows (the kernel calls private anonymous memory nothing or `//anon`).
+/// The file or shared memory behind a mapping (private anonymous memory has no name or `//anon`).
 fn backing(o: &Object) -> Option<String> {
     let shown = o.kind == ObjectKind::Mapping && o.name.starts_with('/') && !o.name.starts_with("//anon");
     shown.then(|| o.name.clone())
@@ -285,7 +285,7 @@ fn kind_name(kind: ObjectKind, name: &str) -> String {
     fixed.to_owned()
 }
 
-/// Stands for a thread whose record was lost with the end of the file.
+/// Replaces the record of a thread that was lost with the end of the file.
 pub(super) fn missing_thread(id: ThreadId) -> Thread {
     Thread {
         id,

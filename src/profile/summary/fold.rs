@@ -1,4 +1,4 @@
-//! Second pass over a profile: every access is added to its cell and forgotten.
+//! Second pass over a profile: adds every access to its cell.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ type CellKey = u64;
 const SLOT_BITS: u32 = TIME_SLOTS.ilog2();
 const THREAD_BITS: u32 = 20;
 const PAGE_BITS: u32 = u64::BITS - THREAD_BITS - SLOT_BITS;
-/// Threads a profile can tell apart.
+/// Threads that a cell key can hold.
 const MAX_THREADS: usize = 1 << THREAD_BITS;
 const _: () = assert!(TIME_SLOTS.is_power_of_two());
 
@@ -34,7 +34,7 @@ struct Fold<'a> {
     /// Place of every object by id, those with the usual dense ids.
     places: Vec<Option<Place>>,
     cells: Tally<CellKey>,
-    /// Per entry, those without a page.
+    /// Counters of accesses without a page, per entry.
     unpaged: Vec<Counters>,
     code: Tally<(u32, Frame)>,
     /// Node of each CPU, [`NODE_UNKNOWN`] where not known.
@@ -42,8 +42,8 @@ struct Fold<'a> {
     slots_per_ns: f64,
     /// One more than the highest thread id used.
     threads: usize,
-    /// Accesses that name things no table has.
-    stray: u64,
+    /// Accesses with ids that are in no table.
+    unknown_ids: u64,
 }
 
 pub(super) fn fold(path: &Path, tables: Tables, mut layout: Layout) -> Result<Summary, FileError> {
@@ -55,16 +55,18 @@ pub(super) fn fold(path: &Path, tables: Tables, mut layout: Layout) -> Result<Su
         }
     }
     let touches: Vec<Touch> = tables.touches.into_iter().filter(|t| fold.thread_is_plausible(t.thread)).collect();
-    let Fold { cells, unpaged, code, threads, stray, .. } = fold;
+    let Fold { cells, unpaged, code, threads, unknown_ids, .. } = fold;
     let known = layout.threads.len();
     layout.threads.extend((known..threads).map(|id| missing_thread(id as ThreadId)));
     let mut notes = tables.notes;
-    if stray > 0 {
-        notes.push(format!("{stray} accesses name threads or objects that the file does not have and were left out"));
+    if unknown_ids > 0 {
+        notes.push(format!(
+            "{unknown_ids} accesses refer to threads or objects that are missing in the file and were left out"
+        ));
     }
-    give_cells(&mut layout, cells.finish(), unpaged);
-    give_code(&mut layout, code.finish());
-    give_touches(&mut layout, &touches);
+    assign_cells(&mut layout, cells.finish(), unpaged);
+    assign_code(&mut layout, code.finish());
+    assign_touches(&mut layout, &touches);
     let mut entries = layout.entries;
     entries.sort_by(|a, b| {
         let rank = |e: &Entry| (e.total.cost_ns, e.total.accesses());
@@ -94,14 +96,14 @@ impl<'a> Fold<'a> {
             cpu_node: cpu_nodes(&tables.header.topology),
             slots_per_ns: f64::from(TIME_SLOTS) / tables.stats.duration_ns.max(1) as f64,
             threads: layout.threads.len(),
-            stray: 0,
+            unknown_ids: 0,
         }
     }
 
     #[inline]
     fn add(&mut self, a: &Access) {
         let Some(place) = self.place(a.object).filter(|_| self.thread_is_plausible(a.thread)) else {
-            self.stray += 1;
+            self.unknown_ids += 1;
             return;
         };
         let counters = self.counters(a);
@@ -120,7 +122,8 @@ impl<'a> Fold<'a> {
         }
     }
 
-    /// A cut-off file can lack the records of its last threads; they are added without a name.
+    /// Whether the id can be a thread's. A cut-off file can lack the records of its last threads, which are added
+    /// without a name.
     #[inline]
     fn thread_is_plausible(&mut self, thread: ThreadId) -> bool {
         let thread = thread as usize;
@@ -154,7 +157,7 @@ impl<'a> Fold<'a> {
         if global_page >> PAGE_BITS != 0 {
             return None;
         }
-        // Saturates at the last slot, which also takes the access at the very end of the run.
+        // An access at the very end of the run belongs to the last slot.
         let slot = ((a.time_ns as f64 * self.slots_per_ns) as u64).min(u64::from(TIME_SLOTS) - 1);
         Some((global_page << THREAD_BITS | u64::from(a.thread)) << SLOT_BITS | slot)
     }
@@ -185,7 +188,7 @@ fn cpu_nodes(topology: &Topology) -> Vec<u8> {
     nodes
 }
 
-fn give_cells(layout: &mut Layout, mut cells: Vec<(CellKey, Counters)>, unpaged: Vec<Counters>) {
+fn assign_cells(layout: &mut Layout, mut cells: Vec<(CellKey, Counters)>, unpaged: Vec<Counters>) {
     cells.sort_unstable_by_key(|&(key, _)| key);
     let page_of = |key: CellKey| key >> (THREAD_BITS + SLOT_BITS);
     let mut rest = cells.as_slice();
@@ -208,7 +211,7 @@ fn give_cells(layout: &mut Layout, mut cells: Vec<(CellKey, Counters)>, unpaged:
     }
 }
 
-fn give_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>) {
+fn assign_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>) {
     for ((entry, ip), counters) in code {
         layout.entries[entry as usize].details.code.push((ip, counters));
     }
@@ -219,7 +222,7 @@ fn give_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>) {
     }
 }
 
-fn give_touches(layout: &mut Layout, touches: &[Touch]) {
+fn assign_touches(layout: &mut Layout, touches: &[Touch]) {
     for touch in touches {
         let Some(&place) = layout.places.get(&touch.object) else { continue };
         let first = (touch.addr >> layout.page_shift).checked_sub(place.first_page);
@@ -237,7 +240,7 @@ fn give_touches(layout: &mut Layout, touches: &[Touch]) {
     }
 }
 
-/// Sorts runs, drops what was touched before (pages given back and touched again), joins neighbours.
+/// Sorts runs, drops pages touched before (they were returned and touched again) and joins neighbours.
 fn merged(runs: Vec<TouchRun>) -> Vec<TouchRun> {
     let mut runs = earliest(runs);
     runs.sort_unstable_by_key(|r| (r.instance, r.page));
@@ -287,7 +290,7 @@ fn earliest(mut runs: Vec<TouchRun>) -> Vec<TouchRun> {
 mod tests {
     use super::*;
 
-    /// Nothing is lost in folding, however many accesses share a cell.
+    /// Folding loses no access, however many share a cell.
     #[test]
     fn every_access_is_in_a_cell_or_charged_without_a_page() {
         let path = std::env::temp_dir().join(format!("numamma-fold-{}.prof", std::process::id()));

@@ -68,9 +68,9 @@ const RUNTIME_FUNCTIONS: &[&str] = &[
 const RUNTIME_PREFIXES: &[&str] =
     &["operator new", "_Znw", "_Zna", "__rdl_", "__rg_", "__rust_", "__libc_", "_gfortran_", "GOMP_"];
 
-/// Ends of function names, whatever their case, that programs and libraries give their wrappers around the allocator: xmalloc,
-/// sb_memalign, PyMem_RawMalloc, av_realloc. Objects of all kinds come through them, so they say nothing about one. Not
-/// plain `alloc`: a function called `grid_alloc` is the user's own word for an object.
+/// Ends of function names, whatever their case, that programs and libraries give their wrappers around the allocator:
+/// xmalloc, sb_memalign, PyMem_RawMalloc, av_realloc. Objects of all kinds come through them, so they say nothing about
+/// one. Not plain `alloc`: a function called `grid_alloc` is the user's own word for an object.
 const WRAPPER_ENDINGS: &[&str] = &["malloc", "calloc", "realloc", "reallocarray", "memalign", "aligned_alloc"];
 
 fn wrapper(name: &str) -> bool {

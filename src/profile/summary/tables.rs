@@ -1,5 +1,5 @@
-//! First pass over a profile: everything but the accesses, and what must be known before they are folded:
-//! how long the run was, which objects were seen and the lowest address of those that have no base.
+//! First pass over a profile: all records but the accesses, and from those the length of the run and the address range
+//! of each object, which must be known before the accesses are folded.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 use crate::profile::file::{FileError, Reader};
 use crate::profile::model::*;
 
-/// Thread and module ids are dense; one this far past the end of its table is damage, not data. Large enough
-/// for records that overtake each other, small enough not to cost memory.
+/// Thread and module ids are dense; an id this far past the end of its table is damage. Large enough for
+/// records out of order, small enough not to cost memory.
 pub(super) const MAX_ID_GAP: usize = 1 << 16;
 
 /// Records with dense ids; the last record of an id counts.
@@ -46,7 +46,7 @@ impl<T> Table<T> {
     }
 }
 
-/// What the accesses and touches say about one object.
+/// Addresses and first time of one object's accesses and touches.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     /// Lowest address.
@@ -57,7 +57,7 @@ pub(super) struct Seen {
     pub first_ns: u64,
 }
 
-/// Everything of a profile but its accesses.
+/// All records of a profile but its accesses.
 #[derive(Debug)]
 pub(super) struct Tables {
     pub header: Header,
@@ -72,7 +72,7 @@ pub(super) struct Tables {
     pub stats: Stats,
     pub ending: Option<Ending>,
     pub notes: Vec<String>,
-    /// Good records in the file: the second pass reads no more, so that a file that still grows is safe.
+    /// Good records in the file: the second pass reads no more, so that the file may still grow.
     pub records: usize,
 }
 
@@ -89,12 +89,12 @@ impl Tables {
                 Record::Accesses(list) => {
                     for a in &list {
                         last_ns = last_ns.max(a.time_ns);
-                        tables.see(a.object, a.addr, a.time_ns);
+                        tables.extend_range(a.object, a.addr, a.time_ns);
                     }
                 }
                 Record::Touches(list) => {
                     for t in &list {
-                        tables.see(t.object, t.addr, t.time_ns);
+                        tables.extend_range(t.object, t.addr, t.time_ns);
                     }
                     tables.touches.extend(list);
                 }
@@ -103,7 +103,7 @@ impl Tables {
         }
         tables.header = header.ok_or_else(|| FileError::Empty(path.into()))?;
         tables.stats.duration_ns = tables.stats.duration_ns.max(last_ns);
-        tables.complain(reader.damage);
+        tables.note_damage(reader.damage);
         Ok(tables)
     }
 
@@ -159,20 +159,20 @@ impl Tables {
                     }
                 }
             }
-            // Taken by the caller, which needs their contents first.
+            // The caller takes these.
             Record::Header(_) | Record::Accesses(_) | Record::Touches(_) => {}
         }
     }
 
     #[inline]
-    fn see(&mut self, object: ObjectId, addr: u64, time_ns: u64) {
+    fn extend_range(&mut self, object: ObjectId, addr: u64, time_ns: u64) {
         let seen = self.seen.entry(object).or_insert(Seen { lowest: addr, highest: addr, first_ns: time_ns });
         seen.lowest = seen.lowest.min(addr);
         seen.highest = seen.highest.max(addr);
         seen.first_ns = seen.first_ns.min(time_ns);
     }
 
-    fn complain(&mut self, damage: Option<String>) {
+    fn note_damage(&mut self, damage: Option<String>) {
         if self.ending.is_none() && damage.is_none() {
             self.notes.push(
                 "the recording has no end record: the recorder was stopped or is still running; \
@@ -184,7 +184,7 @@ impl Tables {
         let refused = self.modules.refused + self.threads.refused;
         if refused > 0 {
             self.notes
-                .push(format!("{refused} records name ids far outside their tables and were left out: record again"));
+                .push(format!("{refused} records have ids far outside their tables and were left out: record again"));
         }
     }
 }

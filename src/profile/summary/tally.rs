@@ -1,4 +1,4 @@
-//! Counters by key, fast for the way samples come: several accesses of one sample, and hot cells again and again.
+//! Sums counters by key. Fast when keys repeat soon, as the accesses of one sample and those of hot cells do.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -14,7 +14,7 @@ const RECENT_BITS: u32 = 10;
 #[derive(Debug)]
 pub(super) struct Tally<K> {
     recent: Vec<Option<(K, Counters)>>,
-    /// Index into `sums`: small entries keep the map, which grows by copying, in fewer cache lines.
+    /// Index into `sums`, so that the map, which grows by copying, has small entries.
     all: FxHashMap<K, u32>,
     sums: Vec<(K, Counters)>,
     /// Keys kept at most; counters of further keys are dropped.

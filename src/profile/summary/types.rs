@@ -12,7 +12,7 @@ pub const TIME_SLOTS: u16 = 64;
 /// A whole profile, folded.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// What ran.
+    /// The program, the machine and the sampler.
     pub header: Header,
     /// Modules by id.
     pub modules: Vec<Module>,
@@ -24,13 +24,13 @@ pub struct Summary {
     pub entries: Vec<Entry>,
     /// Counters of the recorder.
     pub stats: Stats,
-    /// How it ended; none when the recording was cut off.
+    /// How the run ended; none when the recording was cut off.
     pub ending: Option<Ending>,
     /// Recorder's notes and the reader's (damage), for the user.
     pub notes: Vec<String>,
 }
 
-/// Things the user sees as one: a global, all instances of a call site, a mapping, a stack.
+/// Objects reported as one: a global, all instances of a call site, a mapping, a stack.
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// Stable within this profile, 0 is the highest cost.
@@ -59,27 +59,27 @@ pub struct Entry {
     pub cells: Vec<Cell>,
     /// First touches per instance, ascending in (instance, page).
     pub touches: Vec<TouchRun>,
-    /// What only a person looks at.
+    /// Parts for reports only.
     pub details: Details,
 }
 
-/// Parts of an entry that no detector needs.
+/// Parts of an entry that no detector uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Details {
     /// Counters that are in [`Entry::total`] but in no cell, because only the object is known (vector
     /// gathers, addresses lost but for the next iteration's) or the page number does not fit.
     pub unpaged: Counters,
-    /// What a mapping shows that is no private anonymous memory: a file, shared memory, huge pages.
+    /// Backing of a mapping that is not private anonymous memory: a file, shared memory, huge pages.
     pub backing: Option<String>,
     /// Instructions that accessed the entry, highest cost first, at most [`MAX_CODE`].
     pub code: Vec<(Frame, Counters)>,
 }
 
-/// Instructions kept per entry: more than fit a screen.
+/// Instructions kept per entry; a screen shows fewer.
 pub const MAX_CODE: usize = 32;
 
 impl Summary {
-    /// Counters of all entries summed: what shares are shares of.
+    /// Sum of the counters of all entries, the whole of every share.
     pub fn total(&self) -> Counters {
         let mut sum = Counters::default();
         self.entries.iter().for_each(|e| sum.add(&e.total));
@@ -91,13 +91,13 @@ impl Summary {
         ratio(entry.total.cost_ns, self.total().cost_ns)
     }
 
-    /// Length of the run, ns: the recorder's figure, or the last access seen where the recording was cut.
+    /// Length of the run, ns: the recorder's figure, or the time of the last access when the recording was cut off.
     pub fn duration_ns(&self) -> u64 {
         self.stats.duration_ns
     }
 }
 
-/// `part / whole`; 0 when there is nothing.
+/// `part / whole`; 0 when the whole is 0.
 pub fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
@@ -138,9 +138,9 @@ pub struct Instance {
     pub size: u64,
     /// Thread that allocated it.
     pub thread: Option<ThreadId>,
-    /// Start of its life, ns.
+    /// Start of its lifetime, ns.
     pub born_ns: u64,
-    /// End of its life, ns.
+    /// End of its lifetime, ns; none while it exists.
     pub died_ns: Option<u64>,
 }
 
@@ -224,6 +224,6 @@ pub struct TouchRun {
     pub pages: u32,
     /// Thread.
     pub thread: ThreadId,
-    /// When, ns.
+    /// Time of the first touch, ns.
     pub time_ns: u64,
 }

@@ -93,7 +93,7 @@ fn slots_run_out_are_freed_and_reused() {
     writer.claim(&late, NO_THREAD, 1, |slot| channel.ring(slot));
     writer.push(&late, alloc(&writer, 1));
     assert_eq!(channel.lost(), 1);
-    // Said to be gone before its ring was read: freed in the drain.
+    // Reported as gone before its ring was read: freed in the drain.
     channel.thread_gone(NO_THREAD, NO_THREAD + 77);
     let mut events = Vec::new();
     channel.drain(&mut events);
@@ -116,7 +116,7 @@ fn a_reused_thread_id_keeps_its_new_slot() {
     channel.thread_gone(NO_THREAD, NO_THREAD);
     assert_eq!(channel.map.slot(0).owner.load(Acquire), 0);
     assert_ne!(channel.map.slot(1).owner.load(Acquire), 0);
-    // A living thread's slot is kept whatever was said.
+    // A living thread's slot is kept even if it was reported as gone.
     let (pid, me) = (std::process::id(), local());
     // SAFETY: takes no arguments.
     let tid = unsafe { libc::gettid() } as u32;

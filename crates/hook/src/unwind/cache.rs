@@ -4,7 +4,8 @@
 //! bits  0..31  packed rule
 //! bits 31..64  tag: return address >> 14 (user addresses have 47 bits)
 //! ```
-//! A word is self-contained, so plain relaxed loads and stores suffice; a lost race costs one more derivation of the rule.
+//! A word is self-contained, so plain relaxed loads and stores suffice; a lost race costs one more derivation of the
+//! rule.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

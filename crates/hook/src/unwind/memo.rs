@@ -9,7 +9,7 @@ use core::cell::Cell;
 use super::{Trace, cache, walk_traced};
 use crate::entry::Caller;
 
-/// Words a memo can hold: 16 return addresses and as many saved rbp, and some realigned frames.
+/// Words a memo can hold: 16 return addresses, as many saved rbp, and four more for realigned frames.
 const WORDS: usize = 36;
 
 /// One remembered walk. All zero bytes are an empty memo. Belongs to one thread at a time.
@@ -33,7 +33,7 @@ pub type Memos = [Memo; 8];
 /// The memo to use for a caller.
 #[inline(always)]
 pub fn choose<'m>(memos: &'m Memos, caller: &Caller) -> &'m Memo {
-    // Calls are some bytes apart, so the lowest bits differ little; the recursion depth is in the cfa.
+    // Calls are several bytes apart, so the lowest bits differ little; the recursion depth is in the cfa.
     let mixed = (caller.ra >> 3) ^ (caller.ra >> 7) ^ (caller.cfa >> 6);
     &memos[mixed % memos.len()]
 }
@@ -55,7 +55,8 @@ impl Memo {
         let mut differs = 0;
         for word in self.words.iter().take(usize::from(self.len.get())) {
             let (at, value) = word.get();
-            // SAFETY: `at` lay in [cfa, high); both bounds are unchanged, and the caller promises that the range is readable.
+            // SAFETY: `at` lay in [cfa, high); both bounds are unchanged, and the caller promises that the range is
+            // readable.
             differs |= unsafe { (at as *const usize).read() } ^ value;
         }
         (differs == 0).then_some(self.id.get())

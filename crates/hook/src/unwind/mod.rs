@@ -5,10 +5,10 @@
 //! On a miss [`cfi`] derives the rule from `.eh_frame`. A [`memo::Memo`] remembers whole walks. The result depends on
 //! the return addresses only, so both preloads compute the same call stacks.
 //!
-//! The caller guarantees: the registers come from an [`crate::entry!`] stub and `high` bounds the stack that `cfa` is on
-//! ([`crate::stackbounds`]); [`invalidate`] is called after every dlclose. Every
-//! frame must lie strictly above the one before and inside [sp, high); signal frames and assembly code without unwind
-//! data end the walk. No allocation, no locks (glibc >= 2.35), signal-safe.
+//! The caller guarantees: the registers come from an [`crate::entry!`] stub and `high` bounds the stack that `cfa` is
+//! on ([`crate::stackbounds`]); [`invalidate`] is called after every dlclose. Every frame must lie strictly above the
+//! one before and inside [sp, high); signal frames and assembly code without unwind data end the walk. No allocation,
+//! no locks (glibc >= 2.35), signal-safe.
 
 pub mod cache;
 mod cfi;

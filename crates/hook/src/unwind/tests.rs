@@ -111,7 +111,7 @@ fn frames_never_go_down_or_leave_the_stack() {
     assert!(!try_rule(Base::Stop, 8, sp));
 }
 
-/// What libgcc's unwinder says at the same place.
+/// Result of libgcc's unwinder at the same place.
 static REFERENCE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 static OURS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 

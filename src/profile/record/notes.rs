@@ -1,0 +1,77 @@
+//! The notes of a recording: what is missing in it, why, and what to do about that.
+
+use crate::profile::model::Stats;
+use crate::profile::perf::ring::page_size;
+use crate::profile::perf::session::{FAULT_PAGES, Session};
+
+/// Share of the samples in children that are not followed from which a note says so: with a shell or a launcher around
+/// the real program nearly all samples fall there, with a `system("date")` nearly none.
+const NOTED_CHILD_SHARE: f64 = 0.1;
+
+/// The profile preload never attached.
+pub const NOT_PRELOADED: &str = "the program did not load libnumamma-profile.so (statically linked, or it cleared \
+     LD_PRELOAD): no heap call sites";
+
+/// First touches that this recording cannot have.
+pub fn first_touch(session: Option<&Session>) -> Option<String> {
+    match session {
+        None => {
+            Some("perf events are refused here: no samples and no first touches; mappings were read from /proc".into())
+        }
+        Some(s) if !s.kernel_faults => Some(
+            "pages first touched inside system calls (read() into a fresh buffer) are not seen as first touches: \
+             kernel.perf_event_paranoid is above 1"
+                .into(),
+        ),
+        Some(_) => None,
+    }
+}
+
+/// Notes about events lost in full buffers: each kind makes another part of the report incomplete.
+pub fn lost(stats: &Stats, session: Option<&Session>) -> Vec<String> {
+    let mut notes = Vec::new();
+    if stats.faults_lost > 0 {
+        let small = session.map_or(0, Session::fault_buffer) < FAULT_PAGES * page_size();
+        let what_to_do = if small {
+            "the buffer is small because of the locked-memory limit: raise `ulimit -l` or kernel.perf_event_mlock_kb"
+        } else {
+            "the program touched memory faster than the recorder could read the faults"
+        };
+        notes.push(format!(
+            "{} page faults were lost, so first touchers are incomplete; {what_to_do}",
+            stats.faults_lost
+        ));
+    }
+    if stats.alloc_lost > 0 {
+        notes.push(format!(
+            "{} allocation events were lost, small ones and frees first: counts of allocations are too low, and small \
+             objects may be charged to the wrong call site",
+            stats.alloc_lost
+        ));
+    }
+    notes
+}
+
+/// Small allocations that were not tracked: all but one in `factor`.
+pub fn thinned(factor: u32) -> Option<String> {
+    (factor > 1).then(|| {
+        format!(
+            "the program allocates so often that only one in {factor} of its small allocations (under a page) was \
+             tracked, to keep the overhead down: their counts are those of the tracked ones, and accesses to the others \
+             are charged to the heap as a whole"
+        )
+    })
+}
+
+/// Child processes that are not followed: their number, and their share of all samples (0 to 1).
+pub fn children(share: f64, count: u64) -> Option<String> {
+    if share >= NOTED_CHILD_SHARE {
+        return Some(format!(
+            "{:.0}% of the samples fell into child processes, which are not part of this profile: record them with \
+             `numamma profile --follow`",
+            100.0 * share
+        ));
+    }
+    let (processes, they) = if count == 1 { ("process", "it") } else { ("processes", "them") };
+    (count > 0).then(|| format!("the program started {count} {processes}, not recorded; --follow records {they}, too"))
+}
