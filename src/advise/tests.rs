@@ -319,7 +319,7 @@ fn instances_used_by_other_threads_than_allocate_them_are_placed_by_number_or_sp
     assert!(rule(&advice, "buffers").why.as_ref().unwrap().contains("5-6 on node 2, 7-8 on node 3; only right with 8"));
     assert_eq!(advice.policy.threads.as_ref().unwrap().bind, Bind::Compact, "the nodes are those of bound threads");
     // Not all were seen; others at the same call site; an order nobody knows; several allocators.
-    spread_because(&Entry { instances: 9, ..e.clone() }, "not seen all");
+    spread_because(&Entry { instances: 9, ..e.clone() }, "does not contain all");
     let mut changed = e.clone();
     changed.seen[4].born_ns = changed.seen[3].born_ns;
     spread_because(&changed, "order of their allocation");
