@@ -1,8 +1,8 @@
-//! The best page-by-page placement: what no formula of a policy file has to fit.
+//! The best page map: the cheapest placement of each page, without the restriction to a formula of a policy file.
 //!
-//! A map made from samples and priced on the same samples would look better than it is: a page with one sample always
-//! seems to have one user. So the map is learned from every second sample and priced on the others, and the other way
-//! round; pages are taken together until a group has enough samples to learn from.
+//! A map that is priced on the samples it was made from would look too good, because a page with one sample always
+//! seems to have one user. So one map is learned from every second sample and priced on the others, and a second map
+//! the other way round. Pages are joined into groups with enough samples to learn from.
 
 use numamma_plan::plan::{PAGE, page_size_in_use};
 
@@ -10,12 +10,12 @@ use super::demand::Demands;
 use super::{Load, Outcome, Placement, Spill, World};
 use crate::profile::summary::Entry;
 
-/// Samples of a group, half of which choose its node: eight tell a user of 90 % from chance on most machines.
+/// Samples of a group, half of which choose its node: eight distinguish a user of 90 % from chance on most machines.
 const GROUP_SAMPLES: usize = 16;
-/// What a node may be given of the accesses over its share of the bandwidth, when the map is to be balanced.
+/// Share of the accesses that a balanced map may give to a node, over the node's share of the bandwidth.
 const BALANCE: f64 = 1.1;
 
-/// Neighbouring pages that go to one node.
+/// Neighbouring pages that are placed on one node.
 struct Group {
     first: (u32, u32),
     /// Demands of the list.
@@ -52,7 +52,7 @@ impl<'a> PageMap<'a> {
         maps.into_iter().min_by(|a, b| a.outcome.time_ns.total_cmp(&b.outcome.time_ns))
     }
 
-    /// Adds the object's accesses to a load, each half of the samples where the other one put them.
+    /// Adds the object's accesses to a load: each half of the samples on the nodes that the other half chose.
     pub fn add_to(&self, load: &mut Load<'_>, demands: &Demands) {
         for (half, (placement, spill)) in self.halves.iter().enumerate() {
             let others = demands.list.iter().enumerate().filter(|(i, _)| i % 2 != half).map(|(_, d)| d);
@@ -101,7 +101,7 @@ fn learn(
             own.for_each(|(d, _)| users[usize::from(d.from)] += f64::from(d.accesses));
             let wait = |n: usize| users.iter().enumerate().map(|(from, a)| a * model.latency[from][n]).sum::<f64>();
             let full = |n: usize| balanced && given[n] >= room(n);
-            // Among equals the node with the least so far, so that pages without a lesson are spread.
+            // Among equal nodes the one with the fewest accesses so far, so that pages without a main user are spread.
             let key = |n: &usize| (full(*n), wait(*n), given[*n]);
             let order = |a: &usize, b: &usize| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal);
             let node = world.memory.iter().copied().min_by(order).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! Time slices of the run: neighbouring time slots of the profile, joined until a slice has enough samples to tell how
-//! busy each node is, with the number of threads that run at a time.
+//! Time slices of the run: neighbouring time slots of the profile, joined until a slice has enough samples to estimate
+//! the load of each node, with the number of threads that run at a time.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use super::WINDOWS;
 use crate::profile::model::ThreadId;
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
-/// Accesses per node that each window of a slice is to have: the share of one of N nodes is then known to 10 % (one
-/// standard deviation of a Poisson count of 100).
+/// Accesses per node in each window of a slice: the share of a node is then known to 10 % (one standard deviation of a
+/// Poisson count of 100).
 const ACCESSES_PER_NODE: f64 = 100.0;
 /// Threads at a time below which a slice is serial: it does not get faster with more threads.
 const SERIAL: f64 = 1.5;
 
-/// What a run is scaled to.
+/// Numbers of threads, CPUs and nodes by which a run is scaled to the target.
 pub(in crate::advise) struct Scale {
     /// Threads of the profile and of the target.
     pub seen: u32,
@@ -32,11 +32,11 @@ pub(in crate::advise) struct Slice {
     pub cpu_ns: f64,
     /// Threads that run at a time on the target; at least 1.
     pub parallel: f64,
-    /// One thread alone.
+    /// Whether one thread runs alone.
     pub serial: bool,
 }
 
-/// The slices and which slot belongs to which.
+/// The slices, and the slice of each time slot.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::advise) struct Clock {
     slice_of: Vec<u16>,
@@ -64,7 +64,7 @@ impl Clock {
         let (slice_of, sums) = join(&slots, wanted);
         let total: f64 = summary.entries.iter().map(|e| charged(e, by_cost)).sum();
         let paged: f64 = sums.iter().map(|s| s.cpu_ns).sum();
-        // Entries without pages (gathers) are charged to all slices alike.
+        // The cost of entries without pages (gathers) is distributed over all slices in proportion.
         let stretch = if paged > 0.0 { total / paged } else { 0.0 };
         let more = f64::from(scale.threads) / f64::from(scale.seen.max(1));
         let most = f64::from(scale.threads.min(scale.cpus).max(1));
@@ -132,7 +132,7 @@ fn join(slots: &[Slot], wanted: f64) -> (Vec<u16>, Vec<Slot>) {
     };
     for (i, slot) in slots.iter().enumerate() {
         let goes_on = slot.accesses == 0.0 && !sums.is_empty() || open == Some(slot.serial);
-        // What is left of this kind would not fill another slice.
+        // A remainder of this kind that does not fill a slice joins the slice before.
         let rest = open.is_none() && !sums.is_empty() && left_of_kind(i, slot.serial) < wanted;
         let joins_last = rest && sums.last().is_some_and(|s| s.serial == slot.serial);
         if !(goes_on || joins_last) {

@@ -7,9 +7,9 @@ use crate::advise::block_layout::extrapolate;
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::summary::Entry;
 
-/// Samples of an object that a thread must have before their order says when in a sweep they are: with n samples the
-/// middle one is known to sqrt(0.25 / n) of the sweep (one standard deviation), which is half a window here. Those of a
-/// thread with fewer are spread over the whole slice.
+/// Fewest samples of a thread in an object from which their order gives their time within a sweep: with n samples the
+/// position of the middle one is known to sqrt(0.25 / n) of the sweep (one standard deviation), which is half a window
+/// here. The samples of a thread with fewer are spread over the whole slice.
 const ORDERED: u32 = (WINDOWS * WINDOWS) as u32;
 
 /// Accesses to one page by threads of one node at one time.
@@ -46,8 +46,8 @@ pub(super) fn bins(slices: usize) -> usize {
     slices * (WINDOWS + 1)
 }
 
-/// Samples of one thread: counted, then gone through in the order of their pages. All slices together, as the sweeps of
-/// a slice of seconds are those of the run.
+/// Progress of one thread through its samples in the order of their pages. Samples of all slices are counted together,
+/// because a slice lasts seconds and so contains whole sweeps.
 #[derive(Default)]
 struct Course {
     cells: u32,
@@ -56,8 +56,8 @@ struct Course {
 }
 
 impl Demands {
-    /// The accesses of `entry` on the target; the slices of its pattern say which thread of the target does what a
-    /// thread of the profile did, where their numbers differ.
+    /// The accesses of `entry` on the target. Where the numbers of threads differ, the slices of the pattern map
+    /// threads of the profile to threads of the target.
     pub fn of(world: &World<'_>, entry: &Entry, pattern: Option<&Pattern>) -> Demands {
         let slices = world.clock.slices.len();
         let mut demands = Demands { waited_ns: vec![0.0; slices], ..Demands::default() };
@@ -80,7 +80,7 @@ impl Demands {
         for cell in &entry.cells {
             let Some(&rank) = world.ranks.get(&cell.thread) else { continue };
             let slice = world.clock.slice_of(cell.slot);
-            // What one thread did alone, one thread does alone on the target, too.
+            // Serial work stays serial on the target.
             let (from, part) = if alone(slice) {
                 (world.node_of(extrapolate(rank, 0.0, world.ranks.len() as u32, world.target.threads)), 0)
             } else {
@@ -118,7 +118,7 @@ impl Course {
     }
 }
 
-/// Node of the thread of the target that does what thread `rank` of the profile did on a page.
+/// Node of the target's thread that takes over the accesses of thread `rank` of the profile to a page.
 fn user(world: &World<'_>, pattern: Option<&Pattern>, page: u32, slot: u32, rank: u32) -> usize {
     let (seen, threads) = (world.ranks.len() as u32, world.target.threads);
     if seen == threads {
@@ -129,9 +129,9 @@ fn user(world: &World<'_>, pattern: Option<&Pattern>, page: u32, slot: u32, rank
     world.node_of(extrapolate(rank, part, seen, threads))
 }
 
-/// How far into its slice a thread is at a byte of the object, 0 to 1; none where the slice is another's.
+/// Position of a byte of the object within the slice of thread `rank`, 0 to 1; none in slices of other threads.
 fn part_of_slice(pattern: &Pattern, at: u64, rank: u32) -> Option<f64> {
-    // Runs of a page map and rows over many instances are no parts that threads share out in order.
+    // Runs of a page map, and rows over several instances, are not slices in thread order.
     if !matches!(pattern.kind, PatternKind::Block | PatternKind::BlockCyclic) || pattern.group.is_some() {
         return None;
     }
@@ -141,8 +141,8 @@ fn part_of_slice(pattern: &Pattern, at: u64, rank: u32) -> Option<f64> {
     Some((inside - slice.start) as f64 / (slice.end - slice.start).max(1) as f64)
 }
 
-/// A number in [0, 1) that depends on page and time only: without slices any of the target's threads that take over
-/// from one of the profile's may do the access.
+/// A pseudo-random number in [0, 1) that depends on page and time slot only. Without slices it distributes the
+/// accesses of a thread of the profile evenly over the target's threads that take over from it.
 fn scattered(page: u32, slot: u32) -> f64 {
     let mixed = (u64::from(page) << 32 | u64::from(slot)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     ((mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 11) as f64 / (1u64 << 53) as f64

@@ -1,4 +1,4 @@
-//! What the model rests on, in words.
+//! Describes the sources and assumptions of the model for the report.
 
 use super::{LINES_IN_FLIGHT, MEMORY_PART, World};
 use crate::topology::model::Source;
@@ -44,8 +44,9 @@ impl World<'_> {
                 if all > 0.0 { 100.0 * serial / all } else { 0.0 }
             ),
             format!(
-                "assumed: {:.0} % of the CPU time charged to an object waits for memory, {LINES_IN_FLIGHT:.0} cache lines are \
-                 fetched while one access waits; time slices are priced half as evenly mixed, half as swept in concert",
+                "assumed: {:.0} % of the CPU time charged to an object waits for memory, {LINES_IN_FLIGHT:.0} cache \
+                 lines are fetched while one access waits; time slices are priced half as evenly mixed, half as swept \
+                 in concert",
                 100.0 * MEMORY_PART
             ),
         ];

@@ -1,9 +1,9 @@
-//! Accesses of a placed run, added up to its time.
+//! Computes the time of a placed run from its accesses.
 
 use super::demand::{Demand, Demands, bin, bins};
 use super::{IN_CONCERT, LINE_BYTES, LINES_IN_FLIGHT, MOST_LINKED, Placement, Spill, WINDOWS, World};
 
-/// Part of an equal share of the accesses below which the threads of a node do not set the pace.
+/// Part of an equal share of the accesses below which a node's threads are ignored for the pace.
 const SETS_PACE: f64 = 0.05;
 
 /// Accesses of one or more objects under their placements.
@@ -17,12 +17,12 @@ pub(in crate::advise) struct Load<'a> {
     drawn: Vec<f64>,
     /// By bin, node of the thread and node of the page: accesses over links. Empty on very many nodes.
     links: Vec<f64>,
-    /// Of what runs in parallel, by node of the thread: accesses, and accesses x latency.
+    /// Parallel accesses by node of the thread: their number, and accesses x latency.
     pace: Vec<(f64, f64)>,
     local: f64,
 }
 
-/// What a placement does.
+/// The result of pricing a placement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::advise) struct Outcome {
     /// Wall time of the waiting, ns.
@@ -69,9 +69,9 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Adds some of an object's accesses, page by page.
+    /// Adds a part of an object's accesses, page by page.
     pub fn add_pages<'d>(&mut self, list: impl Iterator<Item = &'d Demand>, placement: &Placement<'_>, spill: &Spill) {
-        // Neighbours in the list are on one page most of the time.
+        // The node is computed once per page: most neighbours in the list are on the same page.
         let mut last = ((u32::MAX, u32::MAX), 0);
         for d in list {
             if last.0 != (d.instance, d.page) {
@@ -103,7 +103,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Latency per access of the threads that wait longest, over the mean; 1 where nothing runs in parallel.
+    /// Mean latency of the node whose threads wait longest, over the mean of all; 1 without parallel accesses.
     fn worst_pace(&self) -> f64 {
         let (all, waits) = self.pace.iter().fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1));
         let taking_part = self.pace.iter().filter(|p| p.0 > 0.0).count().max(1);
@@ -112,7 +112,7 @@ impl<'a> Load<'a> {
         if waits > 0.0 { (worst * all / waits).max(1.0) } else { 1.0 }
     }
 
-    /// Adds it all up.
+    /// The time and the shares of all accesses added so far.
     pub fn outcome(&self) -> Outcome {
         let pace = self.worst_pace();
         let mut time_ns = 0.0;
@@ -155,7 +155,8 @@ impl<'a> Load<'a> {
         sum
     }
 
-    /// Time in which `parallel` threads get through a part: their waiting, the busiest controller, the busiest link.
+    /// Time of a part with `parallel` threads: the maximum of their waiting, the busiest controller and the busiest
+    /// link.
     fn time(&self, part: &Part, parallel: f64) -> f64 {
         let bandwidth = &self.world.model().bandwidth;
         let transfer = |accesses: f64, bytes_a_second: f64| {

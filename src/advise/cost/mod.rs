@@ -1,11 +1,11 @@
-//! What a placement costs on the target machine: accesses x latency(node of the thread, node of the page), bounded by
-//! the busiest memory controller and the busiest link, time slice by time slice.
+//! The cost model: the time of a placement on the target machine. It is accesses x latency(node of the thread, node of
+//! the page), bounded by the busiest memory controller and the busiest link, time slice by time slice.
 //!
 //! The pieces: [`clock`] cuts the run into slices with enough samples, [`demand`] turns an object's samples into
 //! accesses by the nodes of the target's threads, [`placement`] says on which node a page is (with the formulas of
-//! [`numamma_plan::plan`], which the apply library uses), [`load`] adds accesses up to a time, [`best`] looks for the
-//! best page map. Times are nanoseconds of wall time under the assumptions below and mean something only next to each
-//! other. Refuses nothing: a profile without samples costs nothing anywhere.
+//! [`numamma_plan::plan`], which the apply library uses), [`load`] computes a time from accesses, [`best`] searches for
+//! the best page map. Times are nanoseconds of wall time under the assumptions below; only their ratios are meaningful.
+//! Every profile is accepted: one without samples costs 0 under every placement.
 //!
 //! The time of a slice is `compute + max(latency, controller, link)`:
 //! - *compute*: CPU time that does not wait for memory (1 - [`MEMORY_PART`], and all of stacks, thread-local data,
@@ -43,20 +43,19 @@ pub(super) use placement::{Placement, Spill};
 /// published times (81.05 s placed, 106.86 s interleaved on 8 nodes, 68 % of the samples in the two placed objects)
 /// agree with 0.7 at a NUMA factor of 1.5 to 1.6.
 pub(super) const MEMORY_PART: f64 = 0.7;
-/// Cache lines a core has under way while one access waits: the ten line fill buffers of the L1 data cache (Intel 64
+/// Cache lines that a core fetches while one access waits: the ten line fill buffers of the L1 data cache (Intel 64
 /// and IA-32 Optimization Reference Manual, Sandy Bridge to Broadwell). An upper bound: pointer chasing has one.
 pub(super) const LINES_IN_FLIGHT: f64 = 10.0;
 /// Bytes of a cache line of x86_64 and most arm64.
 pub(super) const LINE_BYTES: f64 = 64.0;
-/// Weight of the in-concert reading of a slice. Samples of a slice cannot tell a shared sweep from independent use, so
-/// both are taken for equally likely.
+/// Weight of the in-concert interpretation of a slice. The samples of a slice do not distinguish a shared sweep from
+/// independent use, so both are assumed equally likely.
 pub(super) const IN_CONCERT: f64 = 0.5;
-/// Parts into which the in-concert reading cuts a slice: enough to see one of eight nodes loaded at a time.
+/// Parts into which the in-concert interpretation divides a slice: enough to show one of eight nodes loaded at a time.
 pub(super) const WINDOWS: usize = 8;
 /// Part of a node's memory that a program's objects may take; the kernel, the page cache and stacks need the rest.
 pub(super) const FREE_PART: f64 = 0.9;
-/// Bandwidths that differ by more than this make a weighted interleave worth a price: measured ones of equal nodes
-/// differ by less.
+/// Ratio of bandwidths from which a weighted interleave is priced: measured bandwidths of equal nodes differ by less.
 const UNEVEN: f64 = 1.05;
 /// Links are only counted up to this number of nodes, because their number is its square.
 const MOST_LINKED: usize = 64;
@@ -75,9 +74,9 @@ pub(super) struct World<'a> {
     /// Nearest node with memory of every node.
     home: Vec<usize>,
     pub clock: clock::Clock,
-    /// Whether samples carry a cost; else accesses stand in for it.
+    /// Whether samples carry a cost; otherwise the number of accesses is used.
     by_cost: bool,
-    /// Latency of an access at home, ns, for the node that has the lowest.
+    /// Smallest local latency of all nodes, ns.
     local_ns: f64,
 }
 
@@ -143,7 +142,7 @@ impl<'a> World<'a> {
         high > UNEVEN * low
     }
 
-    /// Bytes a node takes.
+    /// Bytes of objects that fit on a node.
     pub fn capacity(&self, node: usize) -> f64 {
         match self.model().nodes.get(node).map_or(0, |n| n.memory) {
             u64::MAX => f64::INFINITY,
@@ -161,15 +160,15 @@ impl<'a> World<'a> {
         entry.placeable() && entry.size >= self.summary.header.page_size && entry.kind != ObjectKind::Unknown
     }
 
-    /// Accesses that wait for memory per ns charged to an entry: what was charged at the latency of the recording, that
-    /// is the local one, and that of the recording machine's mean distance where the recorder saw remote pages.
+    /// Accesses that wait for memory per ns charged to an entry. The latency during recording is assumed to be the
+    /// local one, scaled for remote accesses by the mean remote distance of the recording machine.
     fn accesses_per_ns(&self, entry: &Entry) -> f64 {
         let remote = crate::profile::summary::ratio(entry.total.remote, entry.total.placed);
         let recorded = self.local_ns * (1.0 + remote * (self.recorded_distance() - 1.0));
         MEMORY_PART / recorded.max(f64::MIN_POSITIVE)
     }
 
-    /// Mean remote over local distance of the machine that recorded; 2 where SLIT does not say.
+    /// Mean remote over local distance of the recording machine; 2 where its SLIT is unknown.
     fn recorded_distance(&self) -> f64 {
         let nodes = &self.summary.header.topology.nodes;
         let remote: Vec<f64> = nodes
