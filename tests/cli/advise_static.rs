@@ -1,35 +1,22 @@
 //! `numamma advise --static` on real programs: what it places, what it leaves out, what it refuses, and that what it writes
 //! can be applied.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
-use numamma::launch::library;
+use crate::common::{self, Ran, Scratch, numamma, objects, plain, program, run};
 
-/// A directory of its own for a test.
-fn scratch(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("advise-static").join(name);
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).unwrap();
-    dir
+fn scratch(name: &str) -> Scratch {
+    Scratch::new(&format!("advise-static-{name}"))
 }
 
+/// Runs the compiler in `dir`: flags may be relative to it.
 fn cc(dir: &Path, source: &str, name: &str, flags: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/advise_static").join(source);
-    let out = Command::new("cc").current_dir(dir).args(["-O1", "-o", name]).arg(source).args(flags).output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    common::compile_in(dir, "cc", &format!("cli/advise_static/{source}"), name.into(), &[&["-O1"], flags].concat());
     dir.join(name)
 }
 
-fn numamma(dir: &Path, args: &[&str]) -> Output {
-    let libraries = library::find("apply").unwrap().parent().unwrap().to_owned();
-    let mut c = Command::new(env!("CARGO_BIN_EXE_numamma"));
-    c.current_dir(dir).args(args).env("NUMAMMA_LIB", libraries).env_remove("LD_PRELOAD").output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+fn numamma_in(dir: &Path, args: &[&str]) -> Ran {
+    run(numamma(args).current_dir(dir))
 }
 
 /// The policy for `program`, and the objects with their placement (none: left out).
@@ -38,13 +25,13 @@ fn advice(dir: &Path, program: &str, options: &[&str]) -> (String, Vec<(String, 
         ["advise", "--static", program].iter().chain(options).chain(more).map(|s| (*s).to_owned()).collect()
     };
     let run = |args: Vec<String>| {
-        let out = numamma(dir, &args.iter().map(String::as_str).collect::<Vec<_>>());
-        assert!(out.status.success(), "{}", text(&out.stderr));
-        text(&out.stdout)
+        let out = numamma_in(dir, &args.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(out.status.success(), "{}", out.stderr);
+        out.stdout
     };
     let policy = run(args(&[]));
     let json: serde_json::Value = serde_json::from_str(&run(args(&["--json"]))).unwrap();
-    let objects = json["objects"].as_array().unwrap().iter().map(|o| {
+    let objects = objects(&json).iter().map(|o| {
         let place = o["place"]["policy"].as_str().map(str::to_owned);
         assert_eq!(place.is_none(), o["reason"].is_string(), "{o}");
         (o["name"].as_str().unwrap().to_owned(), place)
@@ -55,13 +42,13 @@ fn advice(dir: &Path, program: &str, options: &[&str]) -> (String, Vec<(String, 
 /// Runs `program` plainly and under the policy; verify must find every rule's object.
 fn applies(dir: &Path, program: &str, arguments: &[&str], policy: &str) {
     std::fs::write(dir.join("static.toml"), policy).unwrap();
-    let plain = Command::new(program).current_dir(dir).args(arguments).output().unwrap();
+    let plain = run(plain(program).current_dir(dir).args(arguments));
     for command in ["run", "verify"] {
         let args: Vec<&str> =
             [command, "--policy", "static.toml", "--", program].into_iter().chain(arguments.iter().copied()).collect();
-        let placed = numamma(dir, &args);
-        assert_eq!(placed.status, plain.status, "{command}: {}", text(&placed.stderr));
-        assert_eq!(text(&placed.stdout), text(&plain.stdout), "{command}");
+        let placed = numamma_in(dir, &args);
+        assert_eq!(placed.status, plain.status, "{command}: {}", placed.stderr);
+        assert_eq!(placed.stdout, plain.stdout, "{command}");
     }
 }
 
@@ -121,16 +108,12 @@ fn libraries_of_the_program_are_read_too() {
 #[test]
 fn what_cannot_be_placed_is_refused_with_the_reason() {
     let dir = scratch("refused");
-    let script = dir.join("job.sh");
-    std::fs::write(&script, "#!/bin/sh\n./arrays\n").unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir.write_mode("job.sh", "#!/bin/sh\n./arrays\n", 0o755);
     let program = cc(&dir, "arrays.c", "arrays", &[]);
     let mut foreign = std::fs::read(&program).unwrap();
     foreign[18..20].copy_from_slice(&[183, 0]); // e_machine of AArch64
-    std::fs::write(dir.join("foreign"), &foreign).unwrap();
-    std::fs::set_permissions(dir.join("foreign"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::write(dir.join("short"), &foreign[..40]).unwrap();
-    std::fs::set_permissions(dir.join("short"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir.write_mode("foreign", &foreign, 0o755);
+    dir.write_mode("short", &foreign[..40], 0o755);
     cc(&dir, "arrays.c", "fixed", &["-static"]);
     for (args, words) in [
         (&["--static", "missing"][..], "missing"),
@@ -144,17 +127,16 @@ fn what_cannot_be_placed_is_refused_with_the_reason() {
         (&["--static", "arrays", "x.prof"], "cannot be used with"),
         (&["--min-size", "8MiB"], "--static"),
     ] {
-        let out = numamma(&dir, &[&["advise"], args].concat());
-        assert_eq!(out.status.code(), Some(2), "{args:?}: {}", text(&out.stderr));
-        assert!(text(&out.stderr).contains(words), "{args:?}: {}", text(&out.stderr));
+        let out = numamma_in(&dir, &[&["advise"], args].concat());
+        assert_eq!(out.code(), Some(2), "{args:?}: {}", out.stderr);
+        assert!(out.stderr.contains(words), "{args:?}: {}", out.stderr);
         assert!(out.stdout.is_empty());
     }
 }
 
 #[test]
 fn the_lu_like_program_runs_placed_and_prints_the_same() {
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/programs/lu");
-    assert!(program.exists(), "{} is not built: run `make programs`", program.display());
+    let program = program("lu");
     let dir = scratch("lu");
     let program = program.to_str().unwrap();
     let (policy, objects) = advice(&dir, program, &["--nodes", "2", "--min-size", "8MiB"]);

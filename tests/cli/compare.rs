@@ -2,47 +2,33 @@
 //!
 //! On a machine with one node every policy places alike; that interleaving interleaves is tests/lab/compare.rs.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use numamma::launch::library;
-use serde_json::Value;
+use crate::common::{self, Policy, Ran, Scratch, compile, numamma, text};
 
-/// A directory of its own for a test.
-fn scratch(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compare").join(name);
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).unwrap();
-    dir
+fn scratch(name: &str) -> Scratch {
+    Scratch::new(&format!("compare-{name}"))
 }
 
 /// `numamma compare OPTIONS -- COMMAND`, not started.
 fn compare(dir: &Path, options: &[&str], command: &[&str]) -> Command {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_numamma"));
-    c.current_dir(dir).arg("compare").args(options).arg("--").args(command);
-    c.env("NUMAMMA_LIB", library::find("apply").unwrap().parent().unwrap());
-    c.env_remove("LD_PRELOAD").env_remove("NUMAMMA_POLICY").stdin(Stdio::null());
+    let mut c = numamma(&["compare"]);
+    c.current_dir(dir).args(options).arg("--").args(command).stdin(Stdio::null());
     c
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn run(mut command: Command) -> (Output, String, String) {
-    let out = command.output().unwrap();
-    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+fn run(command: Command) -> (Ran, String, String) {
+    let out = common::run(command);
+    let (stdout, stderr) = (out.stdout.clone(), out.stderr.clone());
     (out, stdout, stderr)
 }
 
 /// tests/preloads/apply/objects.c, which has a global `zeroes` of 64 pages, and a policy for it.
-fn objects(dir: &Path) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preloads/apply/objects.c");
-    let cc = Command::new("cc").current_dir(dir).args(["-O2", "-g", "-o", "objects"]).arg(source).status().unwrap();
-    assert!(cc.success());
-    let policy = "version = 1\n[program]\npath = \"objects\"\n[[object]]\nglobal = \"zeroes\"\nplace = { policy = \"interleave\" }\n";
-    std::fs::write(dir.join("p.toml"), policy).unwrap();
+fn objects(dir: &Scratch) {
+    compile("cc", "preloads/apply/objects.c", dir.join("objects"), &["-O2", "-g"]);
+    Policy::of("objects").rule("global = \"zeroes\"", "policy = \"interleave\"").write(dir, "p.toml");
 }
 
 #[test]
@@ -50,10 +36,10 @@ fn every_policy_is_measured_and_the_figures_hang_together() {
     let dir = scratch("figures");
     objects(&dir);
     let options = ["-n", "5", "--policies", "p.toml,interleave,block-naive", "--json", "--seed", "3"];
-    let (out, stdout, stderr) = run(compare(&dir, &options, &["./objects", "exit"]));
+    let (out, _, stderr) = run(compare(&dir, &options, &["./objects", "exit"]));
     // The program ends with status 0 and prints "sum 27" whatever happens to its pages.
     assert_eq!(out.status.code(), Some(0), "{stderr}");
-    let json: Value = serde_json::from_str(&stdout).unwrap();
+    let json = out.json();
     assert_eq!((&json["complete"], &json["seed"], &json["runs"]), (&true.into(), &3.into(), &5.into()));
     let policies = json["policies"].as_array().unwrap();
     let names: Vec<&str> = policies.iter().map(|p| p["name"].as_str().unwrap()).collect();
@@ -103,9 +89,9 @@ fn a_slower_policy_is_seen() {
     // The program is slow exactly when the library is preloaded: what a costly policy looks like.
     std::fs::write(dir.join("work.sh"), "case \"$LD_PRELOAD\" in *apply*) sleep 0.5;; *) sleep 0.05;; esac\n").unwrap();
     let options = ["-n", "5", "--policies", "p.toml", "--json", "-q"];
-    let (out, stdout, stderr) = run(compare(&dir, &options, &["sh", "work.sh"]));
+    let (out, _, stderr) = run(compare(&dir, &options, &["sh", "work.sh"]));
     assert!(out.status.success(), "{stderr}");
-    let json: Value = serde_json::from_str(&stdout).unwrap();
+    let json = out.json();
     let slow = &json["policies"][1];
     assert!(slow["verdict"].as_str().unwrap().starts_with("slower: "), "{slow}");
     assert!((slow["p"].as_f64().unwrap() - 2.0 / 252.0).abs() < 1e-9, "{slow}");

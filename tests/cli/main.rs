@@ -1,5 +1,8 @@
 //! The `numamma` command as a user runs it, one module per subcommand or kind of input.
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod advise_static;
 mod compare;
 mod odd_profiles;

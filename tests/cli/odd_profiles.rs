@@ -2,9 +2,10 @@
 //! apply would refuse.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use numamma::profile::model::*;
+
+use crate::common::{numamma, run};
 
 use super::synthetic::{self, Dice, MIB, PAGE, access, header, object, thread};
 
@@ -29,13 +30,12 @@ fn survives(name: &str, prof: &Path) {
 
 fn survives_for(name: &str, prof: &Path, targets: &[&[&str]]) {
     let numamma = |args: &[&str]| {
-        let out = Command::new(env!("CARGO_BIN_EXE_numamma")).args(args).arg(prof).output().unwrap();
-        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
-        let code = out.status.code();
+        let out = run(numamma(args).arg(prof));
+        let (stderr, code) = (&out.stderr, out.code());
         assert!(matches!(code, Some(0 | 2)), "{name}: {args:?} ended with {:?}\n{stderr}", out.status);
         assert!(!stderr.contains("panicked"), "{name}: {args:?}\n{stderr}");
         assert!(code == Some(0) || stderr.starts_with("numamma: "), "{name}: {args:?}: no reason\n{stderr}");
-        (code == Some(0), String::from_utf8_lossy(&out.stdout).into_owned())
+        (code == Some(0), out.stdout)
     };
     numamma(&["report"]);
     let (fine, text) = numamma(&["report", "--json"]);

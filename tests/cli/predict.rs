@@ -1,24 +1,14 @@
 //! `numamma predict` as a user runs it, on a profile written by the recorder's own writer.
 
 use std::path::Path;
-use std::process::{Command, Output};
 
-use super::synthetic::{lu, scratch, write};
 use serde_json::Value;
 
-fn numamma(args: &[&str], files: &[&Path]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_numamma"));
-    command.args(args).args(files).env("COLUMNS", "100").env("NO_COLOR", "1");
-    command.output().expect("numamma runs")
-}
+use super::synthetic::{lu, scratch, write};
+use crate::common::{self, Ran, run};
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn json(out: &Output) -> Value {
-    assert!(out.status.success(), "{}", text(&out.stderr));
-    serde_json::from_slice(&out.stdout).expect("JSON")
+fn numamma(args: &[&str], files: &[&Path]) -> Ran {
+    run(common::numamma(args).args(files).env("COLUMNS", "100").env("NO_COLOR", "1"))
 }
 
 fn time(table: &Value, name: &str) -> f64 {
@@ -33,9 +23,9 @@ fn the_advice_and_its_file_have_one_price() {
     let policy = scratch("predict-policy");
     let target = ["--target", "numa:4 core:2"];
     let out = numamma(&["advise", "-q", target[0], target[1], "-o"], &[&policy, &prof]);
-    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(out.status.success(), "{}", out.stderr);
     let out = numamma(&["predict", "-q", "--json", target[0], target[1], "--policy"], &[&policy, &prof]);
-    let table = json(&out);
+    let table = out.success().json();
     let names: Vec<&str> = table["policies"].as_array().unwrap().iter().filter_map(|p| p["name"].as_str()).collect();
     let file = policy.to_string_lossy();
     assert_eq!(names, ["first-touch", "interleave", "block-naive", "advised", &file, "best possible"]);
@@ -53,8 +43,8 @@ fn the_advice_and_its_file_have_one_price() {
 fn people_get_a_table_and_what_it_rests_on() {
     let prof = write("predict-text", &lu());
     let out = numamma(&["predict", "-q", "--nodes", "4", "--threads", "8", "--objects"], &[&prof]);
-    assert!(out.status.success(), "{}", text(&out.stderr));
-    let shown = text(&out.stdout);
+    assert!(out.status.success(), "{}", out.stderr);
+    let shown = out.stdout;
     for words in ["first-touch", "advised", "best possible", "speed-up", "cvar_", "latency: ", "bandwidth", "assumed: "]
     {
         assert!(shown.contains(words), "no {words} in\n{shown}");
@@ -67,8 +57,8 @@ fn what_cannot_be_used_is_refused_with_the_reason() {
     let prof = write("predict-refuse", &lu());
     let refused = |args: &[&str], words: &[&str]| {
         let out = numamma(args, &[&prof]);
-        assert_eq!(out.status.code(), Some(2), "{args:?}: {}", text(&out.stderr));
-        let said = text(&out.stderr);
+        assert_eq!(out.code(), Some(2), "{args:?}: {}", out.stderr);
+        let said = out.stderr;
         assert!(words.iter().all(|w| said.contains(w)) && said.lines().count() < 12, "{args:?}: {said}");
         assert!(out.stdout.is_empty());
     };
@@ -89,6 +79,6 @@ fn what_cannot_be_used_is_refused_with_the_reason() {
     empty.retain(|r| !matches!(r, numamma::profile::model::Record::Accesses(_)));
     let empty = write("predict-empty", &empty);
     let out = numamma(&["predict", "--nodes", "4"], &[&empty]);
-    assert_eq!(out.status.code(), Some(2));
-    assert!(text(&out.stderr).contains("no memory accesses"), "{}", text(&out.stderr));
+    assert_eq!(out.code(), Some(2));
+    assert!(out.stderr.contains("no memory accesses"), "{}", out.stderr);
 }

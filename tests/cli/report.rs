@@ -1,10 +1,11 @@
 //! What the report says of profiles made here, against golden files. `NUMAMMA_BLESS=1 cargo test --test
 //! cli report` writes them anew; read the difference before committing it.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::Stdio;
 
 use super::synthetic::*;
+use crate::common::{self, Ran, run, source};
 use numamma::detect::{Pattern, PatternKind};
 use numamma::profile::model::*;
 use numamma::profile::summary::Summary;
@@ -12,7 +13,7 @@ use numamma::report::account::{Account, Row};
 use numamma::report::{AccessFilter, Options, Sort, View, find, json, object, text};
 
 fn golden(name: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    let path = source("golden").join(name);
     if std::env::var_os("NUMAMMA_BLESS").is_some() {
         std::fs::write(&path, actual).expect("golden files are writable");
         return;
@@ -151,16 +152,12 @@ fn damaged_profile_reports_what_is_there() {
     assert!(text.contains("cut short"), "{text}");
 }
 
-fn numamma(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_numamma"));
-    command.args(args).env_remove("COLUMNS").stdin(Stdio::null());
-    command.output().expect("the command was built")
+fn numamma(args: &[&str]) -> Ran {
+    run(common::numamma(args).env_remove("COLUMNS").stdin(Stdio::null()))
 }
 
 fn stderr_of(args: &[&str], code: i32) -> String {
-    let out = numamma(args);
-    assert_eq!(out.status.code(), Some(code), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8_lossy(&out.stderr).into_owned()
+    numamma(args).ended(code).stderr
 }
 
 #[test]
@@ -194,8 +191,7 @@ fn unknown_and_ambiguous_objects_list_names() {
 #[test]
 fn a_reader_that_leaves_is_no_error() {
     let path = write("pipe", &lu());
-    let mut child = Command::new(env!("CARGO_BIN_EXE_numamma"))
-        .args(["report", &path.display().to_string(), "--json"])
+    let mut child = common::numamma(&["report", &path.display().to_string(), "--json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -208,7 +204,7 @@ fn a_reader_that_leaves_is_no_error() {
 #[test]
 fn colours_only_when_asked() {
     let path = write("colours", &lu()).display().to_string();
-    let has_escape = |args: &[&str]| numamma(args).stdout.contains(&0x1b);
+    let has_escape = |args: &[&str]| numamma(args).stdout.contains('\u{1b}');
     assert!(!has_escape(&["report", &path]));
     assert!(has_escape(&["report", &path, "--color", "always"]));
     assert!(!has_escape(&["report", &path, "--color", "never"]));

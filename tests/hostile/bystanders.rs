@@ -4,36 +4,31 @@
 //! A program that is not installed is skipped and named; most must be there.
 
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use numamma::launch::library;
+use crate::common::{self, NUMAMMA, Policy, Ran, Scratch, exists, needs, numamma, plain, preload, run, source};
 
 mod commands;
 
 use self::commands::{ALLOCATORS, COMMANDS, OPTIONAL};
 
-const NUMAMMA: &str = env!("CARGO_BIN_EXE_numamma");
 /// Of the table, so many must have run wherever we are: else the machine's setup is at fault.
 const MOST: usize = 40;
 /// A name that nobody has, and one that stands for any call site: every allocation is placed.
 const POLICIES: [(&str, &str, &str); 2] =
     [("none.toml", "no_such_function", "block"), ("every.toml", "?", "interleave")];
 /// The longest command takes a few seconds; a hang is one of the things this is about.
-const SECONDS: &str = "60";
+const LIMITED: [&str; 6] = ["--foreground", "-k", "5", "60", "bash", "-c"];
 
-fn scratch(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bystanders-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).expect("a scratch directory");
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile/bystanders");
-    for entry in std::fs::read_dir(sources).expect("sources are in the tree").flatten() {
+fn scratch(name: &str) -> Scratch {
+    let dir = Scratch::new(&format!("bystanders-{name}"));
+    for entry in std::fs::read_dir(source("hostile/bystanders")).expect("sources are in the tree").flatten() {
         std::fs::copy(entry.path(), dir.join(entry.file_name())).expect("the scratch directory is writable");
     }
     for (file, function, place) in POLICIES {
-        let text =
-            format!("version = 1\n[[object]]\nfunction = [\"{function}\"]\nplace = {{ policy = \"{place}\" }}\n");
-        std::fs::write(dir.join(file), text).expect("the policy is written");
+        let key = format!("function = [\"{function}\"]");
+        Policy::new().rule(&key, &format!("policy = \"{place}\"")).write(&dir, file);
     }
     dir
 }
@@ -61,34 +56,20 @@ fn compile(dir: &Path, name: &str, flags: &[&str]) {
 }
 
 fn build(dir: &Path, source: &str, name: &str, flags: &[&str]) {
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-g", "-pthread", "-o"]).arg(dir.join(name)).arg(dir.join(source)).args(flags);
-    assert!(cc.status().expect("cc runs").success(), "{source}: run scripts/setup tests");
+    let flags = [&["-O1", "-g", "-pthread"], flags].concat();
+    common::compile("cc", &format!("hostile/bystanders/{source}"), dir.join(name), &flags);
 }
 
-/// What a user sees of a run.
-#[derive(Debug, PartialEq)]
-struct Seen {
-    stdout: String,
-    stderr: String,
-    code: Option<i32>,
-    signal: Option<i32>,
-}
+/// What a user sees of a run: stdout, the lines on stderr that are not of NumaMMA, and the exit status as a shell gives it.
+type Seen = (String, String, Option<i32>);
 
-/// `exec` so that no shell stands between the command's end and us where the line is one command.
 fn observe(mut command: Command, dir: &Path) -> Seen {
     for (name, library) in ALLOCATORS {
         command.env(name.to_uppercase(), library);
     }
-    let out = command.stdin(Stdio::null()).env("D", dir).current_dir(dir).output().expect("the command starts");
-    let words = String::from_utf8_lossy(&out.stderr);
-    let theirs: Vec<&str> = words.lines().filter(|l| !l.starts_with("numamma: ")).map(neutral).collect();
-    Seen {
-        stdout: String::from_utf8_lossy(&out.stdout).into_owned(),
-        stderr: theirs.join("\n"),
-        code: out.status.code(),
-        signal: out.status.signal(),
-    }
+    let out: Ran = run(command.stdin(Stdio::null()).env("D", dir).current_dir(dir));
+    let theirs: Vec<&str> = out.messages().1.into_iter().map(neutral).collect();
+    (out.stdout.clone(), theirs.join("\n"), out.shell_code())
 }
 
 /// The shell names the process that died, whose number is never the same.
@@ -98,25 +79,19 @@ fn neutral(line: &str) -> &str {
 }
 
 fn shell(line: &str) -> Command {
-    let mut c = Command::new("timeout");
-    c.args(["--foreground", "-k", "5", SECONDS, "bash", "-c", line]);
+    let mut c = plain("timeout");
+    c.args(LIMITED).arg(line);
     c
-}
-
-/// Services live in directories that users need not have in their PATH.
-fn there(tool: &str) -> bool {
-    let look = format!("PATH=$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin); command -v {tool}");
-    Command::new("sh").args(["-c", &look]).output().is_ok_and(|o| o.status.success())
 }
 
 #[test]
 fn they_do_not_notice() {
     let dir = scratch("all");
     programs(&dir);
-    let apply = library::find("apply").expect("the library is built");
+    let apply = preload("apply");
     let (mut ran, mut missing, mut different) = (0, Vec::new(), Vec::new());
     for (tool, line) in COMMANDS {
-        if !there(tool) {
+        if !exists(tool) {
             missing.push(*tool);
             continue;
         }
@@ -127,28 +102,15 @@ fn they_do_not_notice() {
             command.env("LD_PRELOAD", &apply).env("NUMAMMA_POLICY", dir.join(policy));
             observe(command, &dir)
         };
-        let mut profiled = Command::new(NUMAMMA);
-        profiled.args(["profile", "-q", "--follow", "-F", "100", "-o"]).arg(dir.join("x.prof")).args([
-            "--",
-            "timeout",
-            "--foreground",
-            "-k",
-            "5",
-            SECONDS,
-            "bash",
-            "-c",
-            line,
-        ]);
+        let mut profiled = numamma(&["profile", "-q", "--follow", "-F", "100", "-o", "x.prof", "--", "timeout"]);
+        profiled.args(LIMITED).arg(line);
         let ways = POLICIES.map(|(policy, ..)| (policy, placed(policy)));
         for (how, seen) in ways.into_iter().chain([("profiled", observe(profiled, &dir))]) {
-            // A shell that was killed by a signal: the recorder ends with 128 + that, as shells do.
-            let code = |s: &Seen| s.code.or(s.signal.map(|n| 128 + n));
-            if (&seen.stdout, &seen.stderr, code(&seen)) != (&bare.stdout, &bare.stderr, code(&bare)) {
+            if seen != bare {
                 different.push(format!("{how}: {line}\n  bare {bare:?}\n  then {seen:?}"));
             }
         }
     }
-    let _ = std::fs::remove_dir_all(&dir);
     eprintln!("{ran} commands ran; not installed: {missing:?}");
     assert!(different.is_empty(), "{} of {ran} commands noticed:\n{}", different.len(), different.join("\n"));
     let needed = missing.iter().find(|tool| !OPTIONAL.contains(tool));
@@ -164,28 +126,24 @@ fn sanitized_programs_start() {
         let name = format!("with-{sanitizer}");
         compile(&dir, &name, &[&format!("-fsanitize={sanitizer}")]);
         let bare = observe(shell(&format!("$D/{name} fork")), &dir);
-        assert_eq!(bare.code, Some(7), "{bare:?}");
+        assert_eq!(bare.2, Some(7), "{bare:?}");
         for command in ["profile -q -o $D/s.prof", "run -p $D/every.toml"] {
             let seen = observe(shell(&format!("{NUMAMMA} {command} -- $D/{name} fork")), &dir);
             assert_eq!(seen, bare, "{sanitizer} under {command}");
         }
     }
-    let _ = std::fs::remove_dir_all(&dir);
 }
 
 /// A loader that is not glibc's cannot take a library made for glibc, and would end the program: said beforehand.
 #[test]
 fn programs_of_another_c_library_are_refused_politely() {
-    if !there("musl-gcc") {
-        assert!(std::env::var_os("CI").is_none(), "musl-gcc is missing: run scripts/setup tests");
-        eprintln!("SKIPPED: musl-gcc is missing (scripts/setup tests installs it)");
+    if !needs(&["musl-gcc"], "a program of another C library") {
         return;
     }
     let dir = scratch("musl");
     let built = observe(shell("musl-gcc -o $D/musl $D/endings.c && $D/musl fork"), &dir);
-    assert_eq!(built.code, Some(7), "{built:?}");
+    assert_eq!(built.2, Some(7), "{built:?}");
     let seen = observe(shell(&format!("{NUMAMMA} run -p $D/every.toml -- $D/musl fork 2>&1")), &dir);
-    assert_eq!(seen.code, Some(126), "{seen:?}");
-    assert!(seen.stdout.contains("not by glibc's loader") && seen.stdout.lines().count() == 1, "{seen:?}");
-    let _ = std::fs::remove_dir_all(&dir);
+    assert_eq!(seen.2, Some(126), "{seen:?}");
+    assert!(seen.0.contains("not by glibc's loader") && seen.0.lines().count() == 1, "{seen:?}");
 }

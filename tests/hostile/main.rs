@@ -1,5 +1,8 @@
 //! Programs that do what preload libraries fear, programs that have nothing to do with them, and random policy files.
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod bystanders;
 mod fuzz;
 mod stress;

@@ -3,16 +3,13 @@
 //!
 //! Each program (tests/hostile/stress) says at its top what it does, checks its own memory and prints what it found.
 
-use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-use numamma::launch::library;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use super::fuzz::generate;
+use crate::common::{self, Policy, Ran, Scratch, json_file, numamma, objects, plain, preload, run_within};
 
-const NUMAMMA: &str = env!("CARGO_BIN_EXE_numamma");
 /// Each takes under a second on an idle machine.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Lines of ours on stderr that one process may need: one for each thing that could not be done.
@@ -26,70 +23,33 @@ const POLICIES: [(&str, &str); 4] = [
     ("split", "policy = \"random\", seed = 7, huge = \"split\""),
 ];
 
-fn scratch(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stress-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).expect("a scratch directory");
+fn scratch(name: &str) -> Scratch {
+    let dir = Scratch::new(&format!("stress-{name}"));
     for (name, place) in POLICIES {
-        let bind = if name == "local" { "[threads]\nbind = \"compact\"\n" } else { "" };
-        let text = format!("version = 1\n{bind}[[object]]\nfunction = [\"?\"]\nplace = {{ {place} }}\n");
-        std::fs::write(dir.join(format!("{name}.toml")), text).expect("the policy is written");
+        let bind = if name == "local" { "[threads]\nbind = \"compact\"" } else { "" };
+        Policy::new().lines(bind).rule("function = [\"?\"]", place).write(&dir, &format!("{name}.toml"));
     }
     dir
 }
 
 fn compile(dir: &Path, source: &str, name: &str, flags: &[&str]) {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile/stress").join(source);
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(dir.join(name)).arg(from).args(flags);
-    assert!(cc.status().expect("cc runs").success(), "{source}");
+    let always = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
+    common::compile("cc", &format!("hostile/stress/{source}"), dir.join(name), &[&always, flags].concat());
 }
 
-/// What came of a run; `words` are the lines on stderr.
-#[derive(Debug)]
-struct Seen {
-    stdout: String,
-    code: Option<i32>,
-    signal: Option<i32>,
-    theirs: Vec<String>,
-    ours: Vec<String>,
+/// Whether two runs look the same, but for the lines of NumaMMA. The recorder ends with 128 + the signal, as shells do.
+fn same(a: &Ran, b: &Ran) -> bool {
+    (&a.stdout, a.shell_code(), a.messages().1) == (&b.stdout, b.shell_code(), b.messages().1)
 }
 
-impl Seen {
-    fn same(&self, other: &Seen) -> bool {
-        // The recorder ends with 128 + the signal, as shells do.
-        let code = |s: &Seen| s.code.or(s.signal.map(|n| 128 + n));
-        (&self.stdout, code(self), &self.theirs) == (&other.stdout, code(other), &other.theirs)
-    }
-}
-
-/// Runs in a group of its own, which is killed when the time is over: a deadlock is one of the expected failures.
-fn observe(mut command: Command, dir: &Path) -> Seen {
-    use std::os::unix::process::CommandExt;
-    let (out, err) = (dir.join("out"), dir.join("err"));
-    let file = |path: &Path| Stdio::from(std::fs::File::create(path).expect("the scratch directory is writable"));
-    command.stdin(Stdio::null()).stdout(file(&out)).stderr(file(&err)).current_dir(dir).process_group(0);
-    let started = Instant::now();
-    let mut child = command.spawn().expect("the program starts");
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("it is our child") {
-            break status;
-        }
-        if started.elapsed() > LIMIT {
-            // SAFETY: the group was made for this child, which has not been waited for.
-            unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
-            let _ = child.wait();
-            panic!("{command:?} hung; it wrote {:?}", std::fs::read_to_string(&out));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    };
-    let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
-    let (ours, theirs) = read(&err).lines().map(str::to_owned).partition(|l| l.starts_with("numamma: "));
-    Seen { stdout: read(&out), code: status.code(), signal: status.signal(), theirs, ours }
+/// Runs with a time limit: a deadlock is one of the expected failures.
+fn observe(mut command: Command, dir: &Path) -> Ran {
+    run_within(command.current_dir(dir), LIMIT, dir).unwrap_or_else(|why| panic!("{why}"))
 }
 
 /// `exec` so that no shell stands between the program's end and us.
 fn shell(line: &str) -> Command {
-    let mut c = Command::new("sh");
+    let mut c = plain("sh");
     c.args(["-c", line]);
     c
 }
@@ -101,18 +61,18 @@ fn compare(dir: &Path, line: &str) -> String {
 
 fn compare_under(dir: &Path, line: &str, policies: &[(&str, &str)]) -> String {
     let bare = observe(shell(line), dir);
-    let apply = library::find("apply").expect("the library is built");
+    let apply = preload("apply");
     for (policy, _) in policies {
         let mut placed = shell(line);
         placed.env("LD_PRELOAD", &apply).env("NUMAMMA_POLICY", dir.join(format!("{policy}.toml")));
         let seen = observe(placed, dir);
-        assert!(seen.same(&bare), "{line} placed by {policy}:\nbare {bare:?}\nthen {seen:?}");
-        assert!(seen.ours.len() <= WORDS, "{line} placed by {policy} says too much: {:?}", seen.ours);
+        assert!(same(&seen, &bare), "{line} placed by {policy}:\nbare {bare:?}\nthen {seen:?}");
+        assert!(seen.messages().0.len() <= WORDS, "{line} placed by {policy} says too much: {:?}", seen.stderr);
     }
-    let mut profiled = Command::new(NUMAMMA);
-    profiled.args(["profile", "-q", "-F", "100", "-o"]).arg(dir.join("x.prof")).args(["--", "sh", "-c", line]);
+    let mut profiled = numamma(&["profile", "-q", "-F", "100", "-o"]);
+    profiled.arg(dir.join("x.prof")).args(["--", "sh", "-c", line]);
     let seen = observe(profiled, dir);
-    assert!(seen.same(&bare), "{line} profiled:\nbare {bare:?}\nthen {seen:?}");
+    assert!(same(&seen, &bare), "{line} profiled:\nbare {bare:?}\nthen {seen:?}");
     bare.stdout
 }
 
@@ -124,7 +84,6 @@ fn check(source: &str, arguments: &[&str], expected: &str) {
         let stdout = compare(&dir, &format!("exec ./{name} {argument}"));
         assert!(stdout.contains(expected) && !stdout.contains("DAMAGED"), "{name} {argument} proves nothing: {stdout}");
     }
-    let _ = std::fs::remove_dir_all(&dir);
 }
 
 #[test]
@@ -155,7 +114,6 @@ fn libraries_come_and_go() {
         compile(&dir, "plugin.c", name, &["-shared", "-fPIC"]);
     }
     assert_eq!(compare(&dir, "exec ./dlopen_loop ./one.so ./two.so"), "loaded 300 damaged 0\n");
-    let _ = std::fs::remove_dir_all(&dir);
 }
 
 #[test]
@@ -185,11 +143,9 @@ fn limits_that_fall_while_the_program_runs() {
 
 /// Random policies for random calls: each of the four call sites of churn.c gets a placement of its own, and the program
 /// checks every promise of C. `NUMAMMA_FUZZ_SEED` chooses others.
-#[test]
-fn random_calls_under_random_policies() {
-    const POLICIES: usize = 12;
+fn random_calls_under(policies: u64) {
     const CALLS_PER_THREAD: u64 = 60_000;
-    let dir = scratch("random");
+    let dir = scratch(&format!("random-{policies}"));
     compile(&dir, "../../preloads/apply/churn.c", "churn", &[]);
     let seed: u64 = std::env::var("NUMAMMA_FUZZ_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     let mut random = generate::Random(0x2545_f491_4f6c_dd1d ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -204,29 +160,33 @@ fn random_calls_under_random_policies() {
             return place;
         }
     };
-    for number in 0..POLICIES {
+    for number in 0..policies {
         let rules = ["malloc", "calloc", "realloc", "memalign"]
-            .map(|f| format!("[[object]]\nfunction = [\"matched_{f}\"]\nplace = {}\n", usable()));
-        let (policy, report) = (dir.join("random.toml"), dir.join("random.json"));
-        std::fs::write(&policy, format!("version = 1\n{}", rules.concat())).expect("the policy is written");
-        let mut command = Command::new(dir.join("churn"));
-        command.args([CALLS_PER_THREAD.to_string(), "4".into(), (seed * 100 + number as u64).to_string()]);
-        command.env("LD_PRELOAD", library::find("apply").expect("the library is built"));
-        command.env("NUMAMMA_POLICY", &policy).env("NUMAMMA_STRICT", "1").env("NUMAMMA_REPORT", &report);
+            .map(|f| format!("[[object]]\nfunction = [\"matched_{f}\"]\nplace = {}", usable()));
+        let policy = Policy::new().lines(&rules.join("\n")).write(&dir, "random.toml");
+        let report = dir.join("random.json");
+        let mut command = common::placed(dir.join("churn"), &policy);
+        command.args([CALLS_PER_THREAD.to_string(), "4".into(), (seed * 100 + number).to_string()]);
+        command.env("NUMAMMA_STRICT", "1").env("NUMAMMA_REPORT", &report);
         let seen = observe(command, &dir);
         let expected = format!("{} operations\n", 4 * CALLS_PER_THREAD);
-        assert_eq!((seen.code, &seen.stdout), (Some(0), &expected), "{}\n{seen:?}", rules.concat());
-        let report: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(&report).expect("the report")).expect("JSON");
-        for object in report["objects"].as_array().expect("objects") {
-            assert!(
-                object["instances"].as_u64() > Some(1000) && object["pages_off_plan"] == 0,
-                "{object}\n{}",
-                rules.concat()
-            );
+        assert_eq!((seen.code(), &seen.stdout), (Some(0), &expected), "{}\n{seen:?}", rules.join("\n"));
+        for object in objects(&json_file(&report)) {
+            let fine = object["instances"].as_u64() > Some(1000) && object["pages_off_plan"] == 0;
+            assert!(fine, "{object}\n{}", rules.join("\n"));
         }
     }
-    let _ = std::fs::remove_dir_all(&dir);
+}
+
+#[test]
+fn random_calls_under_random_policies() {
+    random_calls_under(3);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn random_calls_under_many_random_policies() {
+    random_calls_under(24);
 }
 
 /// Surroundings in which a process may be started.
@@ -269,5 +229,4 @@ fn poor_surroundings() {
         compare_under(&dir, &format!("exec {d}/limits mbind 2>&-"), one),
         "kept 1 usable 1 own file of 0 bytes\n"
     );
-    let _ = std::fs::remove_dir_all(&dir);
 }

@@ -1,38 +1,31 @@
 //! `numamma compare` on four real nodes: that each policy puts the pages where its name says.
 
-use std::path::Path;
-use std::process::Command;
-
-use serde_json::Value;
-
-use crate::common::lab;
+use crate::common::lab::Lab;
+use crate::common::{Policy, Scratch, compile};
 
 /// Share of the program's pages that are not its 64 MiB: libraries, stack, the library's own data.
 const REST: f64 = 0.05;
 
 #[test]
 fn pages_are_where_the_policies_say() {
-    if !lab::available() {
-        return;
-    }
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compare-lab");
-    std::fs::create_dir_all(&dir).unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/compare/touch.c");
-    let program = dir.join("touch-64");
-    let cc = Command::new("cc").args(["-O1", "-g", "-o"]).arg(&program).arg(source).status().unwrap();
-    assert!(cc.success());
-    let policy = dir.join("half.toml");
-    let text = "version = 1\n[program]\npath = \"touch-64\"\n[[object]]\nglobal = \"state\"\n\
-                place = { policy = \"interleave\", nodes = \"0,2\" }\n";
-    std::fs::write(&policy, text).unwrap();
-    let mut c = lab::command();
-    c.args(["--nodes", "4", "--cpus-per-node", "1", "--timeout", "200", "--sysctl", "kernel.numa_balancing=0"]);
-    c.arg("--add").arg(&program).arg("--add").arg(&policy).args(["--", "numamma", "compare", "-n", "1", "--json"]);
-    c.args(["--policies", "first-touch,interleave,half.toml,block-naive", "--", "./touch-64"]);
-    let out = c.output().expect("the lab script is in the tree");
-    let (stdout, stderr) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{stderr}");
-    let json: Value = serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("{e}: {stdout}\n{stderr}"));
+    let Some(lab) = Lab::still(4, 1) else { return };
+    let dir = Scratch::new("lab-compare");
+    let program = compile("cc", "lab/compare/touch.c", dir.join("touch-64"), &["-O1", "-g"]);
+    let half = Policy::of("touch-64").rule("global = \"state\"", "policy = \"interleave\", nodes = \"0,2\"");
+    let policies = "first-touch,interleave,half.toml,block-naive";
+    let out = lab.add(&program).add(half.write(&dir, "half.toml")).run(&[
+        "numamma",
+        "compare",
+        "-n",
+        "1",
+        "--json",
+        "--policies",
+        policies,
+        "--",
+        "./touch-64",
+    ]);
+    let out = out.success();
+    let (json, stdout) = (out.json(), &out.stdout);
     let busiest = |name: &str| {
         let all = json["policies"].as_array().unwrap();
         let found = all.iter().find(|p| p["name"] == name).unwrap();

@@ -3,10 +3,12 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bound;
 mod compare;
 mod mappings;
 mod path;
 mod phases;
+mod placed;
 mod policies;
 mod reasons;
 mod smoke;

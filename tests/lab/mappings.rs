@@ -1,52 +1,33 @@
 //! The budget of mappings on two real nodes: a policy of small blocks leaves the program the mappings and threads it needs, and
 //! says what it did; `mode = "populate"` places the same blocks exactly without a mapping for each.
 
-use std::path::Path;
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::common::lab;
+use crate::common::lab::Lab;
+use crate::common::{Policy, Scratch, compile, objects, source};
 
 /// vm.max_map_count of the guest, and what the program maps itself: more than half of it.
 const LIMIT: u64 = 8000;
 const OWN: u64 = 5000;
 
-fn policy(mode: &str) -> String {
-    let object = |key: &str| {
-        format!(
-            "[[object]]\n{key}\nplace = {{ policy = \"block-cyclic\", block = 4096, nodes = \"0-1\", mode = \"{mode}\" }}\n"
-        )
-    };
+fn policy(mode: &str) -> Policy {
+    let place = format!("policy = \"block-cyclic\", block = 4096, nodes = \"0-1\", mode = \"{mode}\"");
     ["global = \"in_bss\"", "function = [\"by_malloc\"]", "function = [\"by_mmap\"]"]
         .iter()
-        .fold("version = 1\n[program]\npath = \"crowd\"\n".to_owned(), |text, key| text + &object(key))
+        .fold(Policy::of("crowd"), |policy, key| policy.rule(key, &place))
 }
 
 #[test]
 fn small_blocks_leave_the_program_its_mappings() {
-    if !lab::available() {
-        return;
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mappings-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let crowd = dir.join("crowd");
-    let source = root.join("tests/lab/mappings/crowd.c");
-    let done = Command::new("cc").args(["-O2", "-g", "-pthread", "-o"]).arg(&crowd).arg(source).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let mut c = lab::command();
-    c.args(["--nodes", "2", "--cpus-per-node", "1", "--sysctl", &format!("vm.max_map_count={LIMIT}")]);
-    c.args(["--sysctl", "kernel.numa_balancing=0", "--thp", "always"]);
+    let Some(mut lab) = Lab::still(2, 1) else { return };
+    let dir = Scratch::new("lab-mappings");
+    let crowd = compile("cc", "lab/mappings/crowd.c", dir.join("crowd"), &["-O2", "-g", "-pthread"]);
+    lab = lab.options(&["--sysctl", &format!("vm.max_map_count={LIMIT}"), "--thp", "always"]);
     for mode in ["policy", "populate"] {
-        let file = dir.join(format!("{mode}.toml"));
-        std::fs::write(&file, policy(mode)).unwrap();
-        c.arg("--add").arg(file);
+        lab = lab.add(policy(mode).write(&dir, &format!("{mode}.toml")));
     }
-    c.arg("--add").arg(crowd).arg("--add").arg(root.join("tests/lab/mappings/run.sh"));
-    let out = c.args(["--", "env", &format!("OWN={OWN}"), "./run.sh"]).output().expect("the lab runs");
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "{text}\n{}", String::from_utf8_lossy(&out.stderr));
+    lab = lab.add(crowd).add(source("lab/mappings/run.sh"));
+    let text = lab.run(&["env", &format!("OWN={OWN}"), "./run.sh"]).success().stdout;
     let runs: Vec<&str> = text.split("=== ").skip(1).collect();
     assert_eq!(runs.len(), 3, "{text}");
     for one in runs {
@@ -76,7 +57,7 @@ fn check(run: &str) {
         assert!(mappings > OWN + 500, "blocks as small as they may be: {said}");
     }
     let report: Value = serde_json::from_str(report).expect("JSON");
-    for o in report["objects"].as_array().expect("objects") {
+    for o in objects(&report) {
         assert_eq!(o["pages_off_plan"], 0, "{said}{o}");
         assert!(o["pages_present"].as_u64() >= Some(2047) || full && o["unplaced"] == 1, "{said}{o}");
         assert_eq!(o["block"] == 4096, populate, "{o}");

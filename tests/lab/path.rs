@@ -3,11 +3,10 @@
 //! Bars (the issue's): classes right, periods exact to the page, every present page on plan, output identical to the
 //! unplaced run.
 
-use std::path::PathBuf;
-
 use serde_json::Value;
 
-use crate::common::lab;
+use crate::common::lab::Lab;
+use crate::common::{Policy, Scratch, number, object, program, source};
 
 const PAGE: u64 = 4096;
 const NODES: u64 = 4;
@@ -22,18 +21,8 @@ struct Truth {
     period: Option<u64>,
 }
 
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn in_lab(args: &[&str], timeout: &str) -> std::process::Output {
-    let mut c = lab::command();
-    c.args(["--nodes", "4", "--cpus-per-node", "2", "--timeout", timeout]).args(args);
-    let out = c.output().expect("the lab script is in the tree");
-    if !out.status.success() {
-        eprintln!("{}", String::from_utf8_lossy(&out.stderr));
-    }
-    out
+fn lab() -> Option<Lab> {
+    Some(Lab::new(4, 2)?.options(&["--timeout", "400"]))
 }
 
 /// Text between `=== name` and the next marker.
@@ -44,29 +33,10 @@ fn section<'a>(text: &'a str, name: &str) -> &'a str {
     &rest[..rest.find("\n=== ").unwrap_or(rest.len())]
 }
 
-fn whole_path(program: &str, iterations: &str, truths: &[Truth], placed: &[&str]) {
-    if !lab::available() {
-        return;
-    }
-    let binary = root().join("target/programs").join(program);
-    assert!(binary.exists(), "{} is not built: run `make programs`", binary.display());
-    let script = root().join("tests/lab/path/path.sh");
-    let out = in_lab(
-        &[
-            "--add",
-            binary.to_str().expect("utf-8 path"),
-            "--add",
-            script.to_str().expect("utf-8 path"),
-            "--",
-            "./path.sh",
-            "8",
-            iterations,
-            program,
-        ],
-        "300",
-    );
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "lab exit {:?}\n{text}", out.status);
+fn whole_path(name: &str, iterations: &str, truths: &[Truth], placed: &[&str]) {
+    let Some(lab) = lab() else { return };
+    let lab = lab.add(program(name)).add(source("lab/path/path.sh"));
+    let text = lab.run(&["./path.sh", "8", iterations, name]).success().stdout;
     for run in ["profiled", "placed", "verified"] {
         assert!(text.contains(&format!("=== same {run}\n")), "output of the {run} run differs\n{text}");
     }
@@ -78,13 +48,8 @@ fn whole_path(program: &str, iterations: &str, truths: &[Truth], placed: &[&str]
 }
 
 fn check_classes(report: &Value, truths: &[Truth], text: &str) {
-    let objects = report["objects"].as_array().expect("objects");
     for truth in truths {
-        let found = objects
-            .iter()
-            .find(|o| o["name"].as_str().is_some_and(|n| n.contains(truth.name)))
-            .unwrap_or_else(|| panic!("no object named {} in\n{text}", truth.name));
-        let pattern = &found["pattern"];
+        let pattern = &object(report, truth.name)["pattern"];
         assert_eq!(pattern["kind"], truth.kind, "{}: {pattern}\n{text}", truth.name);
         if let Some(period) = truth.period {
             let got = pattern["period"].as_u64().unwrap_or(0);
@@ -94,16 +59,11 @@ fn check_classes(report: &Value, truths: &[Truth], text: &str) {
 }
 
 fn check_pages(verify: &Value, placed: &[&str]) {
-    let objects = verify["objects"].as_array().expect("objects");
     for name in placed {
-        let o = objects
-            .iter()
-            .find(|o| o["name"].as_str().is_some_and(|n| n.contains(name)))
-            .unwrap_or_else(|| panic!("{name} was not placed: {verify}"));
-        let count = |key: &str| o[key].as_u64().unwrap_or_else(|| panic!("{key} missing in {o}"));
-        assert!(count("pages_present") > 0, "{o}");
-        assert_eq!(count("pages_present"), count("pages_on_plan"), "{o}");
-        assert_eq!(count("pages_off_plan"), 0, "{o}");
+        let o = object(verify, name);
+        assert!(number(o, "pages_present") > 0, "{o}");
+        assert_eq!(number(o, "pages_present"), number(o, "pages_on_plan"), "{o}");
+        assert_eq!(number(o, "pages_off_plan"), 0, "{o}");
     }
 }
 
@@ -137,46 +97,15 @@ fn clustering() {
 /// The placement seen by a program that knows nothing of us and asks the kernel itself, against a plan written here by hand.
 #[test]
 fn pages_witnessed_from_outside() {
-    if !lab::available() {
-        return;
-    }
-    let dir = std::env::temp_dir().join(format!("numamma-witness-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).expect("temporary directory");
-    let policy = dir.join("witness.toml");
-    std::fs::write(
-        &policy,
-        r#"version = 1
-[program]
-path = "pagenodes"
-[[object]]
-global = "big_global"
-place = { policy = "block-cyclic", block = "640KiB", nodes = "all" }
-[[object]]
-global = "initialised"
-place = { policy = "bind", nodes = "2" }
-[[object]]
-function = ["make_heap"]
-place = { policy = "block-cyclic", block = "2MiB", nodes = "0-3" }
-"#,
-    )
-    .expect("policy is written");
-    let binary = root().join("target/programs/pagenodes");
-    let out = in_lab(
-        &[
-            "--add",
-            binary.to_str().expect("utf-8"),
-            "--add",
-            policy.to_str().expect("utf-8"),
-            "--",
-            "sh",
-            "-c",
-            "LD_PRELOAD=libnumamma-apply.so NUMAMMA_POLICY=witness.toml ./pagenodes",
-        ],
-        "120",
-    );
-    let _ = std::fs::remove_dir_all(&dir);
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "{text}\n{}", String::from_utf8_lossy(&out.stderr));
+    let Some(lab) = lab() else { return };
+    let dir = Scratch::new("lab-witness");
+    let policy = Policy::of("pagenodes")
+        .rule("global = \"big_global\"", "policy = \"block-cyclic\", block = \"640KiB\", nodes = \"all\"")
+        .rule("global = \"initialised\"", "policy = \"bind\", nodes = \"2\"")
+        .rule("function = [\"make_heap\"]", "policy = \"block-cyclic\", block = \"2MiB\", nodes = \"0-3\"");
+    let placed = "LD_PRELOAD=libnumamma-apply.so NUMAMMA_POLICY=witness.toml ./pagenodes";
+    let lab = lab.add(program("pagenodes")).add(policy.write(&dir, "witness.toml"));
+    let text = lab.run(&["sh", "-c", placed]).success().stdout;
     let mut seen = 0;
     for line in text.lines() {
         let mut words = line.split_whitespace();

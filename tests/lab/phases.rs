@@ -4,12 +4,10 @@
 //! The program itself asks the kernel where its pages are, before and after, and compares with formulas of its own; the
 //! library's report must agree and say what was moved. One boot.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::common::lab;
+use crate::common::lab::Lab;
+use crate::common::{Policy, Scratch, compile, objects, root, source};
 
 /// Where the objects of moved.c go, before and after.
 const OBJECTS: &str = r#"
@@ -48,26 +46,6 @@ const WAYS: [(&str, &str); 3] =
 
 const PROGRAMS: [&str; 2] = ["moved", "kinds"];
 
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn prepare(dir: &Path) {
-    std::fs::create_dir_all(dir).expect("a directory for the program");
-    for program in PROGRAMS {
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-optimize-sibling-calls", "-I"])
-            .arg(root().join("include"));
-        let source = root().join(format!("tests/lab/phases/{program}.c"));
-        let cc = cc.arg("-o").arg(dir.join(program)).arg(source).output().expect("a C compiler");
-        assert!(cc.status.success(), "{}", String::from_utf8_lossy(&cc.stderr));
-    }
-    for (way, words) in WAYS {
-        let text = format!("version = 1\n[program]\npath = \"moved\"\n[[phase]]\nname = \"solve\"\n{words}{OBJECTS}");
-        std::fs::write(dir.join(format!("{way}.toml")), text).expect("the policy is written");
-    }
-}
-
 /// What follows `--- name` up to the next mark.
 fn part<'a>(run: &'a str, name: &str) -> &'a str {
     let (_, rest) = run.split_once(&format!("--- {name}")).unwrap_or_else(|| panic!("no {name} in:\n{run}"));
@@ -86,7 +64,7 @@ fn check(name: &str, run: &str) {
     let (_, json) = part(run, "status").split_once('\n').expect("the report follows");
     let answer: Value = serde_json::from_str(json).expect("the answer is JSON");
     assert_eq!(answer["ok"], true, "{name}: {answer}");
-    for object in answer["objects"].as_array().expect("objects") {
+    for object in objects(&answer) {
         assert_eq!(object["pages_present"], object["pages_on_plan"], "{name}: {object}");
         assert_ne!(object["pages_present"], 0, "{name}: {object}");
     }
@@ -110,26 +88,19 @@ fn check_kinds(run: &str) {
 
 #[test]
 fn objects_are_where_the_phase_wants_them() {
-    if !lab::available() {
-        return;
+    let Some(mut lab) = Lab::new(4, 2) else { return };
+    let dir = Scratch::new("lab-phases");
+    let include = format!("-I{}", root().join("include").display());
+    let flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-optimize-sibling-calls", &include];
+    for program in PROGRAMS {
+        lab = lab.add(compile("cc", &format!("lab/phases/{program}.c"), dir.join(program), &flags));
     }
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lab-phases-{}", std::process::id()));
-    prepare(&dir);
-    let mut c = lab::command();
-    c.args(["--nodes", "4", "--cpus-per-node", "2", "--timeout", "180"]);
-    PROGRAMS.iter().for_each(|program| {
-        c.arg("--add").arg(dir.join(program));
-    });
-    c.arg("--add")
-        .arg(root().join("tests/lab/phases/run.sh"))
-        .arg("--add")
-        .arg(root().join("tests/lab/phases/kinds.toml"));
-    for (way, _) in WAYS {
-        c.arg("--add").arg(dir.join(format!("{way}.toml")));
+    for (way, words) in WAYS {
+        let policy = Policy::of("moved").lines(&format!("[[phase]]\nname = \"solve\"\n{words}{OBJECTS}"));
+        lab = lab.add(policy.write(&dir, &format!("{way}.toml")));
     }
-    let out = c.args(["--", "./run.sh"]).output().expect("the lab script is in the tree");
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "{text}\n{}", String::from_utf8_lossy(&out.stderr));
+    lab = lab.add(source("lab/phases/run.sh")).add(source("lab/phases/kinds.toml"));
+    let text = lab.options(&["--timeout", "400"]).run(&["./run.sh"]).success().stdout;
     let (text, kinds) = text.split_once("+++ kinds ").expect("the kinds come last");
     let runs: Vec<&str> = text.split("=== ").skip(1).collect();
     assert_eq!(runs.len(), 2 * WAYS.len(), "{text}");
@@ -137,6 +108,4 @@ fn objects_are_where_the_phase_wants_them() {
         check(run.lines().next().unwrap_or_default(), run);
     }
     check_kinds(kinds);
-    // Left behind when a check fails, to look at.
-    let _ = std::fs::remove_dir_all(dir);
 }

@@ -4,12 +4,10 @@
 //! Where a page should be is computed here by the published formulas, written down again on purpose: neither the plan
 //! crate nor the library's own check is its judge. The library's report must agree.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::common::lab;
+use crate::common::lab::Lab;
+use crate::common::{Policy, Scratch, compile, source};
 
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
@@ -61,20 +59,19 @@ const PLACES: [(&str, &str); 19] = [
     ("local", r#"policy = "local""#),
 ];
 
-fn policies(dir: &Path) {
-    std::fs::create_dir_all(dir).expect("a directory for the policies");
+fn policies(dir: &Scratch) {
+    std::fs::create_dir_all(dir.join("policies")).expect("a directory for the policies");
     for (name, place) in PLACES {
-        let mut text =
-            format!("version = 1\n[program]\npath = \"kinds\"\n[threads]\nbind = \"none\"\ncount = {THREADS}\n");
+        let mut policy = Policy::of("kinds").lines(&format!("[threads]\nbind = \"none\"\ncount = {THREADS}"));
         for kind in KINDS {
             let global = kind.starts_with("in_");
             if global && name == "local" {
                 continue; // globals have no allocating thread
             }
             let key = if global { format!("global = \"{kind}\"") } else { format!("function = [\"{kind}\"]") };
-            text += &format!("[[object]]\n{key}\nplace = {{ {place} }}\n");
+            policy = policy.rule(&key, place);
         }
-        std::fs::write(dir.join(format!("{name}.toml")), text).expect("the policy is written");
+        policy.write(dir, &format!("policies/{name}.toml"));
     }
 }
 
@@ -233,37 +230,15 @@ impl Scene<'_> {
     }
 }
 
-fn compile() -> (PathBuf, PathBuf) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("policies-{}", std::process::id()));
-    policies(&dir.join("policies"));
-    let program = dir.join("kinds");
-    let source = root.join("tests/lab/policies/kinds.c");
-    let done = Command::new("cc").args(["-O2", "-g", "-o"]).arg(&program).arg(source).output().expect("cc runs");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    (program, dir.join("policies"))
-}
-
+/// Boots a machine of `nodes` nodes once and checks every policy on every kind of object.
 fn run(nodes: u64, kernel: &str) {
-    if !lab::available() {
-        return;
-    }
-    static BUILT: std::sync::OnceLock<(PathBuf, PathBuf)> = std::sync::OnceLock::new();
-    let (program, policies) = BUILT.get_or_init(compile);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/policies/run.sh");
-    let out = lab::command()
-        .args(["--nodes", &nodes.to_string(), "--cpus-per-node", "1", "--kernel", kernel])
-        .args(["--sysctl", "kernel.numa_balancing=0", "--timeout", "240", "--add"])
-        .arg(program)
-        .arg("--add")
-        .arg(policies)
-        .arg("--add")
-        .arg(&script)
-        .args(["--", "./run.sh"])
-        .output()
-        .expect("the lab runs");
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "{text}\n{}", String::from_utf8_lossy(&out.stderr));
+    let Some(lab) = Lab::still(nodes, 1) else { return };
+    let dir = Scratch::new(&format!("lab-policies-{nodes}-{kernel}"));
+    policies(&dir);
+    let program = compile("cc", "lab/policies/kinds.c", dir.join("kinds"), &["-O2", "-g"]);
+    let lab = lab.options(&["--kernel", kernel, "--timeout", "400"]);
+    let lab = lab.add(program).add(dir.join("policies")).add(source("lab/policies/run.sh"));
+    let text = lab.run(&["./run.sh"]).success().stdout;
     let mut pages = 0;
     let runs: Vec<&str> = text.split("=== ").skip(1).collect();
     // With madvise only the policy that asks for huge pages differs.
@@ -299,7 +274,7 @@ fn check_run(text: &str, nodes: u64, kernel: &str) -> u64 {
     };
     let pages = objects.iter().filter(placed).map(|shown| scene.check(policy, shown)).sum();
     let report: Value = serde_json::from_str(report).unwrap_or_else(|e| panic!("{policy}: {e}: {report}"));
-    for o in report["objects"].as_array().expect("objects") {
+    for o in crate::common::objects(&report) {
         assert_eq!(o["pages_off_plan"], 0, "{thp} {policy}: the report disagrees with the formulas: {o}");
         let small = o["name"] == "by_small" && !FOR_SMALL.contains(&policy);
         assert!(policy == "default" || small || o["pages_present"].as_u64() > Some(0), "{thp} {policy}: {o}");
@@ -308,31 +283,36 @@ fn check_run(text: &str, nodes: u64, kernel: &str) -> u64 {
 }
 
 #[test]
-fn two_nodes_linux_6_1() {
-    run(2, "6.1");
-}
-
-#[test]
-fn two_nodes_linux_6_12() {
-    run(2, "6.12");
-}
-
-#[test]
 fn four_nodes_linux_6_1() {
     run(4, "6.1");
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn four_nodes_linux_6_12() {
     run(4, "6.12");
 }
 
 #[test]
+#[ignore = "long: make test-long"]
+fn two_nodes_linux_6_1() {
+    run(2, "6.1");
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn two_nodes_linux_6_12() {
+    run(2, "6.12");
+}
+
+#[test]
+#[ignore = "long: make test-long"]
 fn eight_nodes_linux_6_1() {
     run(8, "6.1");
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn eight_nodes_linux_6_12() {
     run(8, "6.12");
 }

@@ -1,12 +1,9 @@
 //! Why pages are off their plan: the library must find the reason that a program made, on four real nodes.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
-
 use serde_json::{Value, json};
 
-use crate::common::lab;
+use crate::common::lab::Lab;
+use crate::common::{Policy, Scratch, compile, object, source};
 
 /// The objects of reasons.c and their places.
 const RULES: [(&str, &str); 6] = [
@@ -20,35 +17,17 @@ const RULES: [(&str, &str); 6] = [
 
 #[test]
 fn every_page_off_plan_has_its_reason() {
-    if !lab::available() {
-        return;
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/reasons");
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-reasons");
-    std::fs::create_dir_all(&dir).unwrap();
-    let program = dir.join("reasons");
-    let cc = Command::new("cc").args(["-O1", "-g", "-o"]).arg(&program).arg(root.join("reasons.c")).status().unwrap();
-    assert!(cc.success());
-    let rules: String =
-        RULES.iter().map(|(name, place)| format!("[[object]]\n{name}\nplace = {{ {place} }}\n")).collect();
-    let policy = dir.join("reasons.toml");
-    std::fs::write(&policy, format!("version = 1\n[program]\npath = \"reasons\"\n{rules}")).unwrap();
-    let script = dir.join("run.sh");
-    std::fs::copy(root.join("run.sh"), &script).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut c = lab::command();
-    c.args(["--nodes", "4", "--cpus-per-node", "1", "--memory-per-node", "256", "--timeout", "200"]);
-    c.args(["--sysctl", "kernel.numa_balancing=0"]);
-    c.arg("--add").arg(&program).arg("--add").arg(&policy).arg("--add").arg(&script).args(["--", "./run.sh"]);
-    let out = c.output().expect("the lab script is in the tree");
-    let (stdout, stderr) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let Some(lab) = Lab::still(4, 1) else { return };
+    let dir = Scratch::new("lab-reasons");
+    let program = compile("cc", "lab/reasons/reasons.c", dir.join("reasons"), &["-O1", "-g"]);
+    let policy = RULES.iter().fold(Policy::of("reasons"), |policy, (key, place)| policy.rule(key, place));
+    let lab = lab.options(&["--memory-per-node", "256"]).add(program).add(policy.write(&dir, "reasons.toml"));
+    let out = lab.add(source("lab/reasons/run.sh")).run(&["./run.sh"]);
+    let (stdout, stderr) = (out.stdout, out.stderr);
     let (own, report) = stdout.split_once('\n').unwrap_or_else(|| panic!("{stdout}\n{stderr}"));
     let own: Value = serde_json::from_str(own).unwrap_or_else(|e| panic!("{e}: {stdout}\n{stderr}"));
     let report: Value = serde_json::from_str(report).unwrap_or_else(|e| panic!("{e}: {report}\n{stderr}"));
-    let object = |name: &str| {
-        let all = report["objects"].as_array().unwrap();
-        all.iter().find(|o| o["name"] == name).unwrap_or_else(|| panic!("{name}: {report}"))
-    };
+    let object = |name| object(&report, name);
     assert_eq!(object("moved")["reasons"], json!({"moved": 10}), "{stderr}");
     assert_eq!(object("shared")["reasons"], json!({"shared": 20}), "{stderr}");
     // Of a huge page on one node a quarter of the small ones are where interleaving wants them.

@@ -1,53 +1,18 @@
 //! The NUMA lab keeps its promises: streams, status, files, nodes, limits. Every other lab test stands on them.
 
-use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::common::lab::{available, command as lab};
+use crate::common::{Scratch, compile, text};
 
-fn run(args: &[&str]) -> Output {
+fn run(args: &[&str]) -> std::process::Output {
     lab().args(args).output().expect("bash runs the lab script")
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// A directory of this test's own, gone at its end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("numamma-lab-smoke-{name}-{}", std::process::id()));
-        fs::create_dir_all(&dir).expect("scratch directory");
-        Self(dir)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("utf-8 path").to_owned()
-    }
-
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
-        let path = self.path(name);
-        fs::write(&path, content).expect("scratch file");
-        path
-    }
-
-    /// Compiles a C file and returns the program's path.
-    fn compile(&self, name: &str, source: &str, flags: &[&str]) -> String {
-        let (input, output) = (self.write(&format!("{name}.c"), source), self.path(name));
-        let done = Command::new("cc").args(["-O1", "-o", &output, &input]).args(flags).output().expect("cc runs");
-        assert!(done.status.success(), "{}", text(&done.stderr));
-        output
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn shown(path: PathBuf) -> String {
+    path.to_str().expect("a UTF-8 path").to_owned()
 }
 
 /// Bytes that a terminal, a shell or a line-based relay would change.
@@ -69,9 +34,9 @@ fn streams_and_status_pass_unchanged() {
     if !available() {
         return;
     }
-    let scratch = Scratch::new("streams");
+    let scratch = Scratch::new("lab-smoke-streams");
     let (out, err) = (awkward_bytes(3_000_001), awkward_bytes(70_001));
-    let (out_file, err_file) = (scratch.write("out.bin", &out), scratch.write("err.bin", &err));
+    let (out_file, err_file) = (shown(scratch.write("out.bin", &out)), shown(scratch.write("err.bin", &err)));
     let script = "cat out.bin; cat err.bin >&2; [ ! -t 1 ] && [ ! -t 2 ] && [ -z \"$(cat)\" ] && \
                   [ \"$1\" = \"it's \\ \\$1 \n\" ] && exit 37";
     let started = Instant::now();
@@ -135,49 +100,16 @@ fn eight_nodes_with_the_defaults() {
     assert_eq!(text(&done.stdout), expected + "[always] madvise never\n");
 }
 
-/// 64 pages, 16 bound to each of four nodes, then asked back from the kernel; then a sample with user registers.
-const PLACE_AND_SAMPLE: &str = r#"
-#define _GNU_SOURCE
-#include <linux/perf_event.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-int answer(void);
-int main(void) {
-    enum { PAGE = 4096, N = 64 };
-    char *p = mmap(0, N * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    for (int i = 0; i < 4; i++) {
-        unsigned long mask = 1ul << i;
-        if (syscall(SYS_mbind, p + i * 16 * PAGE, 16 * PAGE, 2, &mask, 65, 0)) { perror("mbind"); return 1; }
-    }
-    memset(p, 1, N * PAGE);
-    void *page[N]; int node[N];
-    for (int i = 0; i < N; i++) page[i] = p + i * PAGE;
-    if (syscall(SYS_move_pages, 0, N, page, NULL, node, 0)) { perror("move_pages"); return 1; }
-    for (int i = 0; i < N; i++) printf("%d", node[i]);
-    struct perf_event_attr a = { .type = PERF_TYPE_SOFTWARE, .size = sizeof a, .config = PERF_COUNT_SW_CPU_CLOCK,
-        .sample_period = 1000000, .sample_type = PERF_SAMPLE_IP | PERF_SAMPLE_REGS_USER, .sample_regs_user = 0xff0fff,
-        .exclude_kernel = 1 };
-    int fd = syscall(SYS_perf_event_open, &a, 0, -1, -1, 0);
-    if (fd < 0) { perror("perf_event_open"); return 1; }
-    struct perf_event_mmap_page *ring = mmap(0, 9 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    for (volatile long i = 0; i < 50000000; i++);
-    printf(" samples %d answer %d uid %d\n", ring->data_head > 0, answer(), getuid());
-    return 0;
-}
-"#;
-
 #[test]
 fn a_program_with_its_own_library_places_and_samples_without_privilege() {
     if !available() {
         return;
     }
-    let scratch = Scratch::new("place");
-    let lib = scratch.compile("libanswer.so", "int answer(void) { return 42; }\n", &["-shared", "-fPIC"]);
-    let rpath = format!("-Wl,-rpath,{}", scratch.0.display());
-    let program = scratch.compile("place", PLACE_AND_SAMPLE, &[&lib, &rpath]);
+    let scratch = Scratch::new("lab-smoke-place");
+    let library = compile("cc", "lab/smoke/answer.c", scratch.join("libanswer.so"), &["-O1", "-shared", "-fPIC"]);
+    let rpath = format!("-Wl,-rpath,{}", scratch.display());
+    let flags = ["-O1", &shown(library), &rpath];
+    let program = shown(compile("cc", "lab/smoke/place.c", scratch.join("place"), &flags));
     let done = run(&["--user", "--add", &program, "--", "place"]);
     assert!(done.status.success(), "{:?} {}", done.status, text(&done.stderr));
     let nodes: String = ["0", "1", "2", "3"].iter().map(|n| n.repeat(16)).collect();
@@ -189,12 +121,12 @@ fn scripts_data_directories_and_roots_are_there() {
     if !available() {
         return;
     }
-    let scratch = Scratch::new("files");
-    let script = scratch.write("show.sh", "#!/usr/bin/env bash\ncat data.txt tree/deep/leaf \"$1\"\npwd\nid -u\n");
-    Command::new("chmod").args(["755", &script]).status().expect("chmod");
-    fs::create_dir_all(scratch.path("tree/deep")).expect("tree");
-    let leaf = scratch.write("tree/deep/leaf", "leaf\n");
-    let (data, tree) = (scratch.write("data.txt", "data\n"), scratch.path("tree"));
+    let scratch = Scratch::new("lab-smoke-files");
+    let show = "#!/usr/bin/env bash\ncat data.txt tree/deep/leaf \"$1\"\npwd\nid -u\n";
+    let script = shown(scratch.write_mode("show.sh", show, 0o755));
+    std::fs::create_dir_all(scratch.join("tree/deep")).expect("tree");
+    let leaf = shown(scratch.write("tree/deep/leaf", "leaf\n"));
+    let (data, tree) = (shown(scratch.write("data.txt", "data\n")), shown(scratch.join("tree")));
     let args =
         ["--add", &script, "--add", &data, "--add", &tree, "--with-root", &tree, "--sysctl", "kernel.numa_balancing=0"];
     let done = lab().args(args).args(["--", "show.sh", &leaf]).output().expect("the lab runs");
@@ -237,7 +169,7 @@ fn a_timeout_ends_the_guest_and_says_so() {
 #[test]
 fn a_missing_tool_is_named_with_its_package() {
     // A PATH with all that the script needs but qemu.
-    let scratch = Scratch::new("missing");
+    let scratch = Scratch::new("lab-smoke-missing");
     for tool in ["bash", "readlink", "dirname", "busybox", "mke2fs", "ldd", "setpriv", "env"] {
         let found = Command::new("sh")
             .args(["-c", &format!("PATH=$PATH:/usr/sbin:/sbin command -v {tool}")])
@@ -245,10 +177,10 @@ fn a_missing_tool_is_named_with_its_package() {
             .map(|o| text(&o.stdout).trim().to_owned())
             .expect("sh runs");
         if !found.is_empty() {
-            std::os::unix::fs::symlink(found, scratch.path(tool)).expect("link");
+            std::os::unix::fs::symlink(found, scratch.join(tool)).expect("link");
         }
     }
-    let done = lab().env("PATH", &scratch.0).args(["--", "true"]).output().expect("the lab runs");
+    let done = lab().env("PATH", scratch.as_os_str()).args(["--", "true"]).output().expect("the lab runs");
     assert_eq!(done.status.code(), Some(125), "{}", text(&done.stderr));
     let words = text(&done.stderr);
     assert!(words.contains("qemu-system-x86_64") && words.contains("apt-get install qemu-system-x86"), "{words}");

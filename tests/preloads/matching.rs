@@ -3,64 +3,39 @@
 //! The library's report says which rule took how many objects; where pages are is the lab's business.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::OnceLock;
 
-use numamma::launch::library;
 use serde_json::Value;
 
-/// A directory for this run's programs, made once.
-fn scratch() -> &'static Path {
-    static DIR: OnceLock<PathBuf> = OnceLock::new();
-    DIR.get_or_init(|| {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("matching-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        dir
-    })
+use crate::common::{self, Ran, Scratch, json_file, numamma, number, objects, placed, run};
+
+/// A directory for the programs of these tests, made once.
+fn scratch() -> &'static Scratch {
+    static DIR: OnceLock<Scratch> = OnceLock::new();
+    DIR.get_or_init(|| Scratch::new("matching"))
 }
 
-fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preloads/matching").join(name)
-}
-
-/// Compiles tests/preloads/matching/<source> with `compiler` to <name>.
+/// Compiles tests/preloads/matching/<file> with `compiler` to <name>.
 fn compile(compiler: &str, file: &str, name: &str, flags: &[&str]) -> PathBuf {
-    let out = scratch().join(name);
-    let cc = Command::new(compiler).arg("-o").arg(&out).arg(source(file)).args(flags).output().unwrap();
-    assert!(cc.status.success(), "{compiler} {file}: {}", text(&cc.stderr));
-    out
+    common::compile(compiler, &format!("preloads/matching/{file}"), scratch().join(name), flags)
 }
 
+/// A policy of whole rules: key and place in one text.
 fn policy(name: &str, rules: &[&str]) -> PathBuf {
-    let path = scratch().join(name);
-    let objects: String = rules.iter().map(|rule| format!("[[object]]\n{rule}\n")).collect();
-    std::fs::write(&path, format!("version = 1\n{objects}")).unwrap();
-    path
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn placed(program: &Path, policy: &Path) -> Command {
-    let mut c = Command::new(program);
-    c.env("LD_PRELOAD", library::find("apply").unwrap()).env("NUMAMMA_POLICY", policy);
-    c
+    let rules: String = rules.iter().map(|rule| format!("[[object]]\n{rule}\n")).collect();
+    scratch().write(name, format!("version = 1\n{rules}"))
 }
 
 /// Runs it and returns the objects of the report.
-fn report(mut c: Command) -> (Output, Vec<Value>) {
+fn report(mut c: Command) -> (Ran, Vec<Value>) {
     let file = scratch().join(format!("report-{:?}.json", std::thread::current().id()));
     // Of an earlier run of this thread, if any.
     let _ = std::fs::remove_file(&file);
-    let out = c.env("NUMAMMA_REPORT", &file).output().unwrap();
-    let written = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{e}: {}", text(&out.stderr)));
-    let report: Value = serde_json::from_str(&written).unwrap();
-    (out, report["objects"].as_array().unwrap().clone())
-}
-
-fn number(object: &Value, key: &str) -> u64 {
-    object[key].as_u64().unwrap_or_else(|| panic!("no {key} in {object}"))
+    let out = run(c.env("NUMAMMA_REPORT", &file));
+    assert!(file.exists(), "no report: {out:?}");
+    let objects = objects(&json_file(&file)).to_vec();
+    (out, objects)
 }
 
 /// Objects and KiB of every rule.
@@ -86,7 +61,7 @@ fn rules_take_allocations_by_size_and_number() {
     ];
     let policy = policy("sites.toml", &rules.each_ref().map(String::as_str));
     let (out, objects) = report(placed(&program, &policy));
-    assert_eq!((text(&out.stdout).as_str(), text(&out.stderr).as_str()), ("ok\n", ""));
+    assert_eq!((out.stdout.as_str(), out.stderr.as_str()), ("ok\n", ""));
     // make: 16, 24, 32 KiB | numbers 1, 7 and 8: 8, 56 and 64 KiB | 80 KiB | 640 KiB from outer | number 9: 72 KiB, while
     // 10 and 11 are taken by others. grow: the one that grows is number 1 for good, so the other one is number 2.
     assert_eq!(taken(&objects), [(3, 72), (3, 128), (1, 80), (1, 640), (1, 72), (1, 40), (1, 100)]);
@@ -105,7 +80,7 @@ fn threads_share_the_numbers() {
     let mut c = placed(&program, &policy);
     c.arg("8");
     let (out, objects) = report(c);
-    assert_eq!((out.status.code(), text(&out.stderr).as_str()), (Some(0), ""));
+    assert_eq!((out.code(), out.stderr.as_str()), (Some(0), ""));
     assert_eq!(taken(&objects), [(123, 123 * 64), (577, 577 * 64), (100, 100 * 64)]);
 }
 
@@ -115,8 +90,8 @@ fn a_rule_that_can_take_nothing_is_named_at_start() {
     let rule = "function = [\"make\"]\nplace = { policy = \"bind\" }";
     let policy = policy("twice.toml", &[rule, rule]);
     let (out, objects) = report(placed(&program, &policy));
-    assert_eq!(text(&out.stdout), "ok\n");
-    assert!(text(&out.stderr).contains("object 2 (make) can take no allocation: object 1"), "{}", text(&out.stderr));
+    assert_eq!(out.stdout, "ok\n");
+    assert!(out.stderr.contains("object 2 (make) can take no allocation: object 1"), "{}", out.stderr);
     assert_eq!(taken(&objects)[1], (0, 0));
 }
 
@@ -127,7 +102,7 @@ fn by_lines(program: &Path, file: &str, lines: &[u32]) -> Vec<(u64, u64)> {
     let name = format!("{}.toml", program.file_name().unwrap().to_str().unwrap());
     let policy = policy(&name, &rules.iter().map(String::as_str).collect::<Vec<_>>());
     let (out, objects) = report(placed(program, &policy));
-    assert_eq!((text(&out.stdout).as_str(), text(&out.stderr).as_str()), ("ok\n", ""), "{}", program.display());
+    assert_eq!((out.stdout.as_str(), out.stderr.as_str()), ("ok\n", ""), "{}", program.display());
     assert_eq!(objects[0]["name"], format!("{file}:{}, sizes 64KiB-", lines[0]));
     taken(&objects)
 }
@@ -186,15 +161,15 @@ fn a_line_without_code_is_told_with_what_to_do() {
     }
     for (program, line, says, strict) in cases {
         let policy = policy("no-line.toml", &[&format!("line = \"{line}\"\nplace = {{ policy = \"bind\" }}")]);
-        let out = placed(program, &policy).output().unwrap();
-        let said = text(&out.stderr);
-        assert_eq!((out.status.code(), text(&out.stdout).as_str()), (Some(0), "ok\n"));
+        let out = run(placed(program, &policy));
+        let said = &out.stderr;
+        assert_eq!((out.code(), out.stdout.as_str()), (Some(0), "ok\n"));
         assert!(said.contains(line) && said.contains(says) && said.contains("not found"), "{said}");
         assert_eq!(said.lines().count(), 2, "{said}");
-        let out = placed(program, &policy).env("NUMAMMA_STRICT", "1").output().unwrap();
-        assert_eq!(out.status.code(), Some(strict.unwrap_or(0)), "{line}: {}", text(&out.stderr));
+        let out = run(placed(program, &policy).env("NUMAMMA_STRICT", "1"));
+        assert_eq!(out.code(), Some(strict.unwrap_or(0)), "{line}: {}", out.stderr);
         assert_eq!(out.stdout.is_empty(), strict.is_some());
-        assert!(text(&out.stderr).contains(says), "{}", text(&out.stderr));
+        assert!(out.stderr.contains(says), "{}", out.stderr);
     }
 }
 
@@ -235,13 +210,13 @@ fn strictly_nothing_starts_that_cannot_be_placed() {
         .map(|(i, (rule, says))| (policy(&format!("strict-{i}.toml"), &[rule]), *says))
         .collect();
     policies.push(("/nonexistent/policy.toml".into(), "cannot read the policy"));
-    policies.push((scratch().to_owned(), "cannot read the policy"));
+    policies.push((scratch().to_path_buf(), "cannot read the policy"));
     for (policy, says) in policies {
-        let out = placed(&program, &policy).output().unwrap();
-        assert_eq!((out.status.code(), text(&out.stdout).as_str()), (Some(0), "ok\n"), "{}", text(&out.stderr));
-        let out = placed(&program, &policy).env("NUMAMMA_STRICT", "1").output().unwrap();
-        let said = text(&out.stderr);
-        assert_eq!((out.status.code(), text(&out.stdout).as_str()), (Some(78), ""), "{said}");
+        let out = run(placed(&program, &policy));
+        assert_eq!((out.code(), out.stdout.as_str()), (Some(0), "ok\n"), "{}", out.stderr);
+        let out = run(placed(&program, &policy).env("NUMAMMA_STRICT", "1"));
+        let said = &out.stderr;
+        assert_eq!((out.code(), out.stdout.as_str()), (Some(78), ""), "{said}");
         assert!(said.contains(says) && said.contains("not started") && said.lines().count() == 1, "{said}");
     }
 }
@@ -258,7 +233,7 @@ fn verbose_tells_what_every_rule_did() {
     let mut c = placed(&program, &policy);
     c.env("NUMAMMA_VERBOSE", "1");
     let (out, objects) = report(c);
-    let said = text(&out.stderr);
+    let said = &out.stderr;
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 3, "{said}");
     // 64, 72, 80 and 640 KiB.
@@ -281,9 +256,9 @@ fn only_processes_that_may_be_meant_name_what_they_did_not_find() {
     let rule = |function: &str| format!("function = [\"{function}\"]\nplace = {{ policy = \"bind\" }}");
     let both = policy("script.toml", &[&rule("make"), &rule("no_such")]);
     let said = |program: &Path, args: &[&str], verbose: &str| {
-        let out = placed(program, &both).args(args).env("NUMAMMA_VERBOSE", verbose).output().unwrap();
-        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
-        text(&out.stderr)
+        let out = run(placed(program, &both).args(args).env("NUMAMMA_VERBOSE", verbose));
+        assert_eq!(out.code(), Some(0), "{}", out.stderr);
+        out.stderr
     };
     let sh = Path::new("/bin/sh");
     assert_eq!(said(sh, &["-c", "ls / >/dev/null; true | cat; exit 0"], "0"), "");
@@ -296,26 +271,25 @@ fn only_processes_that_may_be_meant_name_what_they_did_not_find() {
     assert_eq!(verbose.matches(": no rule found anything").count(), 1, "{verbose}");
     // Without lines in the shell and its children only the first process says so.
     let line = policy("script-line.toml", &["line = \"sites.c:1\"\nplace = { policy = \"bind\" }"]);
-    let out = placed(sh, &line).args(["-c", "ls / >/dev/null; /bin/true; exit 0"]).output().unwrap();
-    assert_eq!(text(&out.stderr).lines().count(), 1, "{}", text(&out.stderr));
+    let out = run(placed(sh, &line).args(["-c", "ls / >/dev/null; /bin/true; exit 0"]));
+    assert_eq!(out.stderr.lines().count(), 1, "{}", out.stderr);
     let named = policy("script-named.toml", &[&rule("no_such")]);
     let text_of = std::fs::read_to_string(&named).unwrap();
     std::fs::write(&named, text_of.replacen("[[object]]", "[program]\npath = \"sites_script\"\n[[object]]", 1))
         .unwrap();
-    let out = placed(sh, &named).args(["-c", &script]).output().unwrap();
-    assert_eq!(text(&out.stderr), "numamma: not found, so not placed: no_such\n");
+    let out = run(placed(sh, &named).args(["-c", &script]));
+    assert_eq!(out.stderr, "numamma: not found, so not placed: no_such\n");
 }
 
 #[test]
 fn what_the_kernel_refuses_later_is_counted_with_its_error() {
     let program = compile("cc", "sealed.c", "sealed", C);
     let policy = policy("sealed.toml", &["function = [\"make\"]\nplace = { policy = \"bind\" }"]);
-    let mut c = Command::new(env!("CARGO_BIN_EXE_numamma"));
-    c.args(["verify", "--json", "-p"]).arg(&policy).arg("--").arg(&program);
-    let preload = library::find("apply").unwrap();
-    let out = c.env("NUMAMMA_LIB", preload.parent().unwrap()).env("NUMAMMA_VERBOSE", "1").output().unwrap();
-    let (said, stdout) = (text(&out.stderr), text(&out.stdout));
-    assert_eq!(out.status.code(), Some(1), "{said}");
+    let mut c = numamma(&["verify", "--json", "-p"]);
+    c.arg(&policy).arg("--").arg(&program);
+    let out = run(c.env("NUMAMMA_VERBOSE", "1"));
+    let (said, stdout) = (&out.stderr, &out.stdout);
+    assert_eq!(out.code(), Some(1), "{said}");
     let answer: Value = serde_json::from_str(stdout.strip_prefix("ok\n").expect("the program's own output")).unwrap();
     let object = &answer["objects"][0];
     assert_eq!((number(object, "instances"), number(object, "unplaced"), number(object, "refused")), (3, 2, 2));
@@ -332,13 +306,7 @@ fn what_the_kernel_refuses_later_is_counted_with_its_error() {
 fn buffers_of_workers_are_advised_by_number() {
     let program = compile("cc", "workers.c", "workers", C);
     let profile = scratch().join("workers.prof");
-    let numamma = |args: &[&str], more: &[&Path]| {
-        let mut c = Command::new(env!("CARGO_BIN_EXE_numamma"));
-        c.args(args).args(more).env("NUMAMMA_LIB", library::find("apply").unwrap().parent().unwrap());
-        let out = c.output().unwrap();
-        assert_eq!(out.status.code(), Some(0), "{args:?}: {}", text(&out.stderr));
-        text(&out.stdout)
-    };
+    let numamma = |args: &[&str], more: &[&Path]| run(numamma(args).args(more)).success().stdout;
     assert_eq!(numamma(&["profile", "-q", "-F", "1000", "-o"], &[&profile, &program]), "ok\n");
     let advice = numamma(&["advise", "--nodes", "4"], &[&profile]);
     let policy = numamma_plan::check::parse(&advice).unwrap();

@@ -8,6 +8,8 @@ mod harness;
 use self::harness::{Build, Run, run, run_with};
 use numamma_channel::{Event, EventKind, Origin};
 
+use crate::common::{Scratch, plain, preload, run as run_command, source};
+
 /// The allocation of `size` bytes, the only one there may be, and the functions of its call stack.
 fn allocation(run: &Run, size: u64) -> (Event, Vec<String>) {
     let found: Vec<&Event> = run.allocations().filter(|e| harness::size(e) == size).collect();
@@ -238,21 +240,20 @@ fn a_foreign_allocator_stays_in_charge() {
 #[test]
 fn output_is_the_same_with_and_without() {
     let program = Build::new("new.cpp").flags(&["-O2", "-std=c++17"]).build();
-    let plain = std::process::Command::new(&program).output().unwrap();
-    let preloaded = std::process::Command::new(&program).env("LD_PRELOAD", harness::library()).output().unwrap();
-    assert_eq!(plain, preloaded, "without a channel");
-    let pointless = std::process::Command::new(&program)
-        .env("LD_PRELOAD", harness::library())
-        .env(numamma_channel::CHANNEL_ENV, "/proc/1/fd/99")
-        .output()
-        .unwrap();
-    assert_eq!(plain, pointless, "with a channel that cannot be opened");
+    let bare = run_command(&mut plain(&program));
+    let under = run_command(plain(&program).env("LD_PRELOAD", preload("profile")));
+    assert_eq!((bare.status, &bare.stdout, &bare.stderr), (under.status, &under.stdout, &under.stderr), "no channel");
+    let mut pointless = plain(&program);
+    pointless.env("LD_PRELOAD", preload("profile")).env(numamma_channel::CHANNEL_ENV, "/proc/1/fd/99");
+    let under = run_command(pointless);
+    assert_eq!((bare.status, bare.stdout, bare.stderr), (under.status, under.stdout, under.stderr), "no such channel");
 }
 
 #[test]
 fn a_compiler_and_its_children_work_as_before() {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/preloads/preload_profile/new.cpp");
-    let out = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-compiled.o", std::process::id()));
+    let dir = Scratch::new("preload-profile-compiled");
+    let (source, out) = (source("preloads/preload_profile/new.cpp"), dir.join("compiled.o"));
+    let source = source.to_str().unwrap();
     let args = ["-O2", "-c", source, "-o", out.to_str().unwrap()];
     let compiler = std::path::Path::new("/usr/bin/g++");
     assert!(std::process::Command::new(compiler).args(args).status().unwrap().success());

@@ -2,7 +2,7 @@
 //! million pages, 300 to 100,000 samples, up to 40 % noise, permuted thread orders, missing threads, unequal
 //! slices, initialisation by thread 0 or by all, rows allocated one by one. Seeded: a failure names the trace.
 //!
-//! `NUMAMMA_TRUTH_TRACES` sets the number of traces, `NUMAMMA_TRUTH_SEED` the first seed.
+//! For the long tests `NUMAMMA_TRUTH_TRACES` sets the number of traces, `NUMAMMA_TRUTH_SEED` the first seed.
 
 mod bad_input;
 mod cases;

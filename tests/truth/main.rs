@@ -1,5 +1,8 @@
 //! Results against known truth: patterns of profiled programs, replayed accesses, verdicts of the detectors.
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod detector;
 mod programs;
 mod replay;

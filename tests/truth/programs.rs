@@ -1,18 +1,18 @@
 //! The test programs, profiled for real on this machine: every hot object gets the class its source says.
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
 
 use serde_json::Value;
 
-const NUMAMMA: &str = env!("CARGO_BIN_EXE_numamma");
+use crate::common::{self, Scratch, alone, numamma, objects, plain, run};
+
 const MIB: u64 = 1 << 20;
 /// A class must hold at any rate; a high one gives short runs enough samples.
 const RATE: &str = "1000";
 
-/// Threads to run with: fewer, as many and more than this machine's cores, which is what servers see.
-const THREADS: [u32; 4] = [2, 4, 8, 16];
+/// Threads to run with, in the short tests and in the long ones: fewer, as many and more than this machine has cores.
+const SHORT: [u32; 2] = [2, 8];
+const LONG: [u32; 2] = [4, 16];
 
 /// An object: part of its name, or the size that tells it from the others; its class; its period in bytes.
 struct Truth {
@@ -27,59 +27,47 @@ const fn is(name: &'static str, size: u64, kind: &'static str) -> Truth {
 }
 
 /// Profiles a program with `threads` threads and returns the report. `bare` is what it prints by itself.
-fn report(program: &str, args: &[String], threads: u32, bare: &mut Option<Vec<u8>>) -> Value {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let binary = root.join("target/programs").join(program);
-    assert!(binary.exists(), "{} is not built: run `make programs` (the Fortran ones need gfortran)", binary.display());
-    let prof = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("truth-{program}-{threads}.prof"));
-    let omp = ("OMP_NUM_THREADS", threads.to_string());
-    let run = Command::new(NUMAMMA)
-        .args(["profile", "-q", "-F", RATE, "-o"])
-        .arg(&prof)
-        .arg("--")
-        .arg(&binary)
-        .args(args)
-        .env(omp.0, &omp.1)
-        .output()
-        .expect("numamma runs");
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+fn report(dir: &Path, program: &Path, args: &[String], threads: u32, bare: &mut Option<String>) -> Value {
+    let prof = dir.join(format!("{threads}.prof"));
+    let threads = threads.to_string();
+    let mut profiled = numamma(&["profile", "-q", "-F", RATE, "-o"]);
+    let profiled =
+        run(profiled.arg(&prof).arg("--").arg(program).args(args).env("OMP_NUM_THREADS", &threads)).success();
     // Once per program is enough to see that profiling changes nothing.
     if bare.is_none() {
-        let alone = Command::new(&binary).args(args).env(omp.0, &omp.1).output().expect("the program runs");
-        assert_eq!(run.stdout, alone.stdout, "{program} prints something else when profiled");
-        *bare = Some(alone.stdout);
+        let alone = run(plain(program).args(args).env("OMP_NUM_THREADS", &threads)).success().stdout;
+        assert_eq!(profiled.stdout, alone, "{} prints something else when profiled", program.display());
+        *bare = Some(alone);
     }
-    let json = Command::new(NUMAMMA).args(["report", "--json"]).arg(&prof).output().expect("numamma runs");
-    assert!(json.status.success(), "{}", String::from_utf8_lossy(&json.stderr));
-    serde_json::from_slice(&json.stdout).expect("report is JSON")
+    run(numamma(&["report", "--json"]).arg(&prof)).success().json()
 }
 
-/// Checks a program at every number of threads. `args` makes its arguments for a number of threads.
-fn check(program: &str, args: impl Fn(u32) -> Vec<String>, truths: &[Truth]) {
-    // One program at a time: eight of them on two cores starve the recorder, and that is another test's matter.
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+/// Checks a program at each number of threads. `args` makes its arguments for a number of threads.
+fn check(name: &str, threads: &[u32], args: impl Fn(u32) -> Vec<String>, truths: &[Truth]) {
+    // Eight programs on two cores starve the recorder, and that is another test's matter.
+    let _alone = alone();
+    let (dir, program) = (Scratch::new(&format!("truth-{name}-{}", threads[0])), common::program(name));
     let mut bare = None;
     let mut wrong = Vec::new();
-    for threads in THREADS {
-        let report = report(program, &args(threads), threads, &mut bare);
-        let objects = report["objects"].as_array().expect("objects");
+    for &threads in threads {
+        let report = report(&dir, &program, &args(threads), threads, &mut bare);
+        let objects = objects(&report);
         for truth in truths {
             let found = objects
                 .iter()
                 .find(|o| {
                     o["name"].as_str().is_some_and(|n| n.contains(truth.name)) && o["size"].as_u64() >= Some(truth.size)
                 })
-                .unwrap_or_else(|| panic!("{program}: no {} of {} bytes in {report:#}", truth.name, truth.size));
+                .unwrap_or_else(|| panic!("{name}: no {} of {} bytes in {report:#}", truth.name, truth.size));
             let pattern = &found["pattern"];
             let right = pattern["kind"] == truth.kind
                 && truth.period.is_none_or(|period| near(pattern["period"].as_u64(), period));
             if !right {
-                wrong.push(format!("{program} with {threads} threads, {}: {pattern:#}", truth.name));
+                wrong.push(format!("{name} with {threads} threads, {}: {pattern:#}", truth.name));
             }
         }
         let share: f64 = objects.iter().filter_map(|o| o["cost_share"].as_f64()).sum();
-        assert!((share - 1.0).abs() < 1e-6, "{program}: cost shares add up to {share}");
+        assert!((share - 1.0).abs() < 1e-6, "{name}: cost shares add up to {share}");
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
@@ -99,51 +87,65 @@ fn with_threads(iterations: u32) -> impl Fn(u32) -> Vec<String> {
     move |threads| vec![iterations.to_string(), threads.to_string()]
 }
 
-#[test]
-fn lu() {
+fn lu(threads: &[u32]) {
     let cyclic = |name, size, period| Truth { name, size, kind: "block-cyclic", period: Some(period) };
     let truths = [cyclic("cvar_", 56 * MIB, 16 * MIB), cyclic("cjac_", 20 * MIB, 5 * MIB), is("cexact_", 520, "small")];
-    check("lu", fixed(&["80"]), &truths);
+    check("lu", threads, fixed(&["80"]), &truths);
 }
 
-#[test]
-fn cluster() {
+fn cluster(threads: &[u32]) {
     let truths = [is("alloc_block", 24 * MIB, "read-shared"), is("alloc_points", 6 * MIB, "block")];
-    check("cluster", with_threads(60), &truths);
+    check("cluster", threads, with_threads(60), &truths);
 }
 
-#[test]
-fn private() {
+fn private(threads: &[u32]) {
     // Every thread does all iterations.
     let args = |threads: u32| vec![(4000 / threads).to_string(), threads.to_string()];
-    check("private", args, &[is("make_buffer", 4 * MIB, "private")]);
+    check("private", threads, args, &[is("make_buffer", 4 * MIB, "private")]);
 }
 
-#[test]
-fn stencil() {
+fn stencil(threads: &[u32]) {
     let truths = [is("stencil.f90:18", 32 * MIB, "block"), is("stencil.f90:19", 32 * MIB, "block")];
-    check("stencil", fixed(&["120"]), &truths);
+    check("stencil", threads, fixed(&["120"]), &truths);
 }
 
-#[test]
-fn gather() {
-    check("gather", fixed(&["120"]), &[is("table", 64 * MIB, "read-shared"), is("out", 16 * MIB, "block")]);
+fn gather(threads: &[u32]) {
+    check("gather", threads, fixed(&["120"]), &[is("table", 64 * MIB, "read-shared"), is("out", 16 * MIB, "block")]);
 }
 
-#[test]
-fn linked() {
+fn linked(threads: &[u32]) {
     let args = |threads: u32| vec![16u32.div_ceil(threads).to_string(), threads.to_string()];
     // Of 20 MiB; on a loaded machine a part of its many allocations is lost, and the report says so.
-    check("linked", args, &[is("Tree::insert", 5 * MIB, "read-shared")]);
+    check("linked", threads, args, &[is("Tree::insert", 5 * MIB, "read-shared")]);
 }
 
-#[test]
-fn slices() {
-    check("slices", with_threads(500), &[is("slices.rs", 48 * MIB, "block")]);
+fn slices(threads: &[u32]) {
+    check("slices", threads, with_threads(500), &[is("slices.rs", 48 * MIB, "block")]);
 }
 
-#[test]
-fn firsttouch() {
+fn firsttouch(threads: &[u32]) {
     let lines = ["firsttouch.c:14", "firsttouch.c:15", "firsttouch.c:16"];
-    check("firsttouch", fixed(&["900"]), &lines.map(|line| is(line, 16 * MIB, "block")));
+    check("firsttouch", threads, fixed(&["900"]), &lines.map(|line| is(line, 16 * MIB, "block")));
 }
+
+/// A test of each program, with few numbers of threads and with the others.
+macro_rules! tests {
+    ($($program:ident)*) => {
+        mod short {
+            $(#[test]
+            fn $program() {
+                super::$program(&super::SHORT);
+            })*
+        }
+
+        mod long {
+            $(#[test]
+            #[ignore = "long: make test-long"]
+            fn $program() {
+                super::$program(&super::LONG);
+            })*
+        }
+    };
+}
+
+tests!(lu cluster private stencil gather linked slices firsttouch);

@@ -17,31 +17,20 @@ use self::step::{Trace, TrueAccess};
 use numamma::profile::model::Certainty;
 use numamma::profile::replay::{CodeSource, Outcome, ReplayAccess, Replayer};
 
-/// A compiled program; removed when dropped.
-struct Built(PathBuf);
+use crate::common::{Scratch, beside_others, compile};
 
-impl Drop for Built {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
+/// A compiled program in a directory that is removed with it.
+struct Built(PathBuf, #[expect(dead_code, reason = "removes the directory when dropped")] Scratch);
 
-/// Compiles `source` of tests/truth/replay into the build's temporary directory. The name is unique, because the tests
-/// run at the same time and a running program cannot be overwritten.
+/// Compiles `source` of tests/truth/replay. Each call has a directory of its own, because the tests run side by side and a
+/// running program cannot be overwritten.
 fn build(compiler: &str, source: &str, flags: &[&str], suffix: &str) -> Built {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("{source}.{}.{}{suffix}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let status = Command::new(compiler)
-        .args(flags)
-        .arg("-o")
-        .arg(&out)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/truth/replay").join(source))
-        .args(if source.ends_with(".f90") { &["-J", env!("CARGO_TARGET_TMPDIR")][..] } else { &[] })
-        .status()
-        .unwrap_or_else(|e| panic!("cannot run {compiler}: {e}"));
-    assert!(status.success(), "{compiler} {flags:?} {source} failed");
-    Built(out)
+    let dir = Scratch::new(&format!("replay-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+    let out = dir.join(format!("{source}{suffix}"));
+    let modules = dir.display().to_string();
+    let modules = if source.ends_with(".f90") { &["-J", &modules][..] } else { &[] };
+    Built(compile(compiler, &format!("truth/replay/{source}"), out, &[flags, modules].concat()), dir)
 }
 
 /// Shares found by comparing replays with the truth.
@@ -202,22 +191,23 @@ const PATIENCE: Duration = Duration::from_secs(6);
 /// is only printed. (The prototype of design.md section 3.1 had 91 to 100 %.)
 #[test]
 fn stays_true_in_branchy_code() {
+    let _beside = beside_others();
     let cc1 = Command::new("g++").arg("-print-prog-name=cc1plus").output().expect("g++ runs").stdout;
     let cc1 = String::from_utf8_lossy(&cc1).trim().to_string();
     let preprocessed = build("g++", "map.cpp", &["-E"], ".ii");
     let source = preprocessed.0.to_string_lossy();
-    let compile = [&*source, "-quiet", "-O2", "-o", "/dev/null"];
+    let arguments = [&*source, "-quiet", "-O2", "-o", "/dev/null"];
     let loops = "d={}\nfor i in range(10**9): d[i%97]=str(i)+'x'; sorted(d.values())";
     // Where in the compilation to look goes by how long it takes here.
     let start = Instant::now();
-    assert!(Command::new(&cc1).args(compile).status().expect("cc1plus runs").success());
+    assert!(Command::new(&cc1).args(arguments).status().expect("cc1plus runs").success());
     let whole = start.elapsed();
     eprintln!("{STEP_HEADER}");
     // Several places each: a single one may lie in one loop.
     let at = |parts: [f64; 3]| parts.map(|part| whole.mul_f64(part));
     for (name, program, args, delays) in [
-        ("cc1plus, parsing", cc1.as_str(), &compile[..], at([0.15, 0.25, 0.35])),
-        ("cc1plus, optimising", cc1.as_str(), &compile, at([0.55, 0.65, 0.75])),
+        ("cc1plus, parsing", cc1.as_str(), &arguments[..], at([0.15, 0.25, 0.35])),
+        ("cc1plus, optimising", cc1.as_str(), &arguments, at([0.55, 0.65, 0.75])),
         ("python3", "python3", &["-c", loops], [100, 130, 160].map(Duration::from_millis)),
     ] {
         let mut s = Score::default();
@@ -233,6 +223,7 @@ fn stays_true_in_branchy_code() {
 
 #[test]
 fn agrees_with_single_stepped_truth() {
+    let _beside = beside_others();
     eprintln!("{STEP_HEADER}");
     for (compiler, flags) in [
         ("gcc", &["-O0", "-fopenmp"][..]),
@@ -398,6 +389,7 @@ const ENOUGH: u64 = 150;
 
 #[test]
 fn names_the_right_objects_of_real_samples() {
+    let _beside = beside_others();
     eprintln!(
         "real timer samples                         samples resolved gathers accesses object  slice  us   cost lands on"
     );

@@ -11,8 +11,8 @@ const MOSTLY: f64 = 0.9;
 fn threads_globals_heap_and_first_touch() {
     let dir = scratch("content");
     let program = compile(&dir, "shared", &[]);
-    let out = finish(profile(&dir, &[], &[program.to_str().unwrap(), "0.7"]));
-    assert!(out.status.success(), "{}", stderr(&out));
+    let out = run(profile(&dir, &[], &[program.to_str().unwrap(), "0.7"]));
+    assert!(out.status.success(), "{}", out.stderr);
     let p = Profile::read(&dir.join("t.prof"));
     assert_eq!((p.ending, &p.damage), (Some(Ending::Exited(0)), &None));
     p.check_sums();
@@ -56,7 +56,7 @@ fn threads_globals_heap_and_first_touch() {
 fn what_is_worked_on_is_what_costs() {
     let dir = scratch("cost");
     let program = compile(&dir, "shared", &[]);
-    let out = finish(profile(&dir, &[], &[program.to_str().unwrap(), "0.7"]));
+    let out = run(profile(&dir, &[], &[program.to_str().unwrap(), "0.7"]));
     assert!(out.status.success());
     let p = Profile::read(&dir.join("t.prof"));
     let cost = |a: &mut dyn Iterator<Item = &Access>| a.map(|a| u64::from(a.cost_ns)).sum::<u64>() as f64;
@@ -75,8 +75,8 @@ fn what_is_worked_on_is_what_costs() {
 fn pages_touched_inside_system_calls_are_seen_or_the_lack_is_said() {
     let dir = scratch("kernel");
     let program = compile(&dir, "behave", &[]);
-    let out = finish(profile(&dir, &[], &[program.to_str().unwrap(), "read", "8388608"]));
-    assert!(out.status.success(), "{}", stderr(&out));
+    let out = run(profile(&dir, &[], &[program.to_str().unwrap(), "read", "8388608"]));
+    assert!(out.status.success(), "{}", out.stderr);
     let p = Profile::read(&dir.join("t.prof"));
     let pages = p.touched(&p.heap(8 << 20), Some(0));
     match p.notes.iter().any(|n| n.contains("system calls")) {
@@ -89,8 +89,8 @@ fn pages_touched_inside_system_calls_are_seen_or_the_lack_is_said() {
 fn five_hundred_short_threads() {
     let dir = scratch("many");
     let program = compile(&dir, "family", &[]);
-    let out = finish(profile(&dir, &[], &[program.to_str().unwrap(), "many"]));
-    assert!(out.status.success(), "{}", stderr(&out));
+    let out = run(profile(&dir, &[], &[program.to_str().unwrap(), "many"]));
+    assert!(out.status.success(), "{}", out.stderr);
     let p = Profile::read(&dir.join("t.prof"));
     p.check_sums();
     assert_eq!(p.threads.len(), 501);
@@ -107,9 +107,9 @@ fn five_hundred_short_threads() {
 fn static_programs_have_globals_and_no_call_sites() {
     let dir = scratch("static");
     let program = compile(&dir, "shared", &["-static"]);
-    let out = finish(profile(&dir, &[], &[program.to_str().unwrap(), "0.4"]));
-    assert!(out.status.success(), "{}", stderr(&out));
-    assert!(stderr(&out).contains("statically linked"), "{}", stderr(&out));
+    let out = run(profile(&dir, &[], &[program.to_str().unwrap(), "0.4"]));
+    assert!(out.status.success(), "{}", out.stderr);
+    assert!(out.stderr.contains("statically linked"), "{}", out.stderr);
     let p = Profile::read(&dir.join("t.prof"));
     p.check_sums();
     assert!(!p.header().allocations);
@@ -124,12 +124,12 @@ fn static_programs_have_globals_and_no_call_sites() {
 fn no_sampler_still_gives_allocations_and_first_touch() {
     let dir = scratch("none");
     let program = compile(&dir, "shared", &[]);
-    let out = finish({
-        let mut c = numamma();
-        c.current_dir(&dir).args(["profile", "--sampler", "none", "-o", "t.prof", "--"]).arg(&program).arg("0.2");
+    let out = run({
+        let mut c = numamma(&["profile", "--sampler", "none", "-o", "t.prof", "--"]);
+        c.current_dir(&dir).arg(&program).arg("0.2");
         c
     });
-    assert!(out.status.success(), "{}", stderr(&out));
+    assert!(out.status.success(), "{}", out.stderr);
     let p = Profile::read(&dir.join("t.prof"));
     assert_eq!((p.stats.samples, p.accesses.len()), (0, 0));
     assert_eq!(p.header().sampler, "none");

@@ -59,7 +59,7 @@ fn output_and_input_pass_bit_for_bit() {
     let program = compile(&dir, "behave", &[]);
     let words = ["out", "no newline", "err", "from the \u{1b}[1mprogram", "copy", "exit", "3"];
     let input: Vec<u8> = (0..200_000u32).map(|i| (i * 7 % 251) as u8).collect();
-    let run = |mut c: Command| {
+    let feed = |mut c: Command| {
         let mut child = c.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
         let data = input.clone();
@@ -68,21 +68,21 @@ fn output_and_input_pass_bit_for_bit() {
         assert!(feeder.join().unwrap());
         out
     };
-    let mut alone = Command::new(&program);
+    let mut alone = plain(&program);
     alone.args(words);
-    let alone = run(alone);
+    let alone = feed(alone);
     let program = program.to_str().unwrap();
-    let under = run(profile(&dir, &["-q"], &[&[program], &words[..]].concat()));
+    let under = feed(profile(&dir, &["-q"], &[&[program], &words[..]].concat()));
     assert_eq!(alone.status.code(), Some(3));
     assert_eq!(under.status.code(), Some(3));
     assert!(under.stdout == alone.stdout, "stdout differs");
-    assert_eq!(String::from_utf8_lossy(&under.stderr), String::from_utf8_lossy(&alone.stderr), "quiet means quiet");
+    assert_eq!(text(&under.stderr), text(&alone.stderr), "quiet means quiet");
     // Not quiet: our lines come on stderr alone, marked.
-    let told = run(profile(&dir, &[], &[&[program], &words[..]].concat()));
+    let told = feed(profile(&dir, &[], &[&[program], &words[..]].concat()));
     assert!(told.stdout == alone.stdout);
-    let text = stderr(&told).replacen("from the \u{1b}[1mprogram", "", 1);
-    assert!(text.lines().all(|l| l.starts_with("numamma: ")), "{text}");
-    assert!(text.contains("t.prof") && text.contains("numamma report"), "{text}");
+    let said = text(&told.stderr).replacen("from the \u{1b}[1mprogram", "", 1);
+    assert!(said.lines().all(|l| l.starts_with("numamma: ")), "{said}");
+    assert!(said.contains("t.prof") && said.contains("numamma report"), "{said}");
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn exit_status_is_the_programs_own() {
         (["kill", "11"], 139, Ending::Signalled(11)),
         (["kill", "15"], 143, Ending::Signalled(15)),
     ] {
-        let out = finish(profile(&dir, &[], &[&[program], &words[..]].concat()));
-        assert_eq!(out.status.code(), Some(status), "{words:?}: {}", stderr(&out));
+        let out = run(profile(&dir, &[], &[&[program], &words[..]].concat()));
+        assert_eq!(out.code(), Some(status), "{words:?}: {}", out.stderr);
         let p = Profile::read(&dir.join("t.prof"));
         assert_eq!((p.ending, p.damage), (Some(ending), None), "{words:?}");
     }
@@ -110,18 +110,16 @@ fn exit_status_is_the_programs_own() {
 fn signal_dispositions_and_masks_are_as_alone() {
     let dir = scratch("mask");
     let program = compile(&dir, "behave", &[]);
-    let alone = Command::new(&program).arg("mask").output().unwrap();
-    let under = finish(profile(&dir, &["-q"], &[program.to_str().unwrap(), "mask"]));
-    assert_eq!(String::from_utf8_lossy(&under.stdout), String::from_utf8_lossy(&alone.stdout));
+    let alone = run(plain(&program).arg("mask"));
+    let under = run(profile(&dir, &["-q"], &[program.to_str().unwrap(), "mask"]));
+    assert_eq!(under.stdout, alone.stdout);
     // nohup ignores SIGHUP; that must reach the program, too.
-    let exe = numamma().get_program().to_owned();
-    let nohup = Command::new("sh")
+    let exe = NUMAMMA;
+    let nohup = run(plain("sh")
         .current_dir(&dir)
         .args(["-c", "trap '' HUP; \"$0\" profile -q -o t.prof -- \"$1\" mask"])
-        .args([Path::new(&exe), &program])
-        .output()
-        .unwrap();
-    assert!(String::from_utf8_lossy(&nohup.stdout).contains("ignored 1\n"), "{nohup:?}");
+        .args([Path::new(&exe), &program]));
+    assert!(nohup.stdout.contains("ignored 1\n"), "{nohup:?}");
 }
 
 #[test]
@@ -131,8 +129,8 @@ fn a_killed_program_leaves_a_complete_profile() {
     let (child, pid) = start(&dir, &[], &[program.to_str().unwrap(), "spin", "20000"]);
     wait_for_cpu(pid, 300);
     signal(pid, libc::SIGKILL);
-    let out = child.wait_with_output().unwrap();
-    assert_eq!(out.status.code(), Some(137));
+    let out = wait(child);
+    assert_eq!(out.code(), Some(137));
     let p = Profile::read(&dir.join("t.prof"));
     assert_eq!((p.ending, &p.damage), (Some(Ending::Signalled(9)), &None));
     p.check_sums();
@@ -155,8 +153,8 @@ fn a_killed_recorder_leaves_what_it_had_and_the_program_goes_on() {
     assert!(p.accesses_to(&p.global("cells")).count() > 50, "{:?}", p.stats);
     assert!(p.stats.duration_ns > 500_000_000, "{:?}", p.stats);
     // The program holds the other end of the pipe: reading ends when it does.
-    let out = child.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&out.stdout), "done");
+    let out = wait(child);
+    assert_eq!(out.stdout, "done");
 }
 
 #[test]
@@ -169,9 +167,9 @@ fn signals_sent_to_the_recorder_reach_the_program() {
             start(&dir, &[], &[program.to_str().unwrap(), "catch", &catch, "out", "ready", "sleep", "20000"]);
         std::thread::sleep(Duration::from_millis(300));
         signal(child.id(), number);
-        let out = child.wait_with_output().unwrap();
-        assert_eq!(out.status.code(), Some(5), "signal {number}: {}", stderr(&out));
-        assert_eq!(String::from_utf8_lossy(&out.stdout), format!("readycaught {number:02}\n"));
+        let out = wait(child);
+        assert_eq!(out.code(), Some(5), "signal {number}: {}", out.stderr);
+        assert_eq!(out.stdout, format!("readycaught {number:02}\n"));
         assert_eq!(Profile::read(&dir.join("t.prof")).ending, Some(Ending::Exited(5)));
     }
 }
@@ -188,8 +186,8 @@ fn an_interrupt_from_the_terminal_ends_the_program_and_not_the_profile() {
     std::thread::sleep(Duration::from_millis(300));
     // SAFETY: plain system call on the group this test made.
     assert_eq!(unsafe { libc::kill(-(child.id() as i32), libc::SIGINT) }, 0);
-    let out = child.wait_with_output().unwrap();
-    assert_eq!(out.status.code(), Some(130), "{}", stderr(&out));
+    let out = wait(child);
+    assert_eq!(out.code(), Some(130), "{}", out.stderr);
     let p = Profile::read(&dir.join("t.prof"));
     assert_eq!((p.ending, &p.damage), (Some(Ending::Signalled(2)), &None));
 }
@@ -197,22 +195,22 @@ fn an_interrupt_from_the_terminal_ends_the_program_and_not_the_profile() {
 #[test]
 fn a_file_size_limit_stops_the_file_and_not_the_program() {
     let dir = scratch("limit");
-    let exe = numamma().get_program().to_owned();
+    let exe = NUMAMMA;
     let limited = |program: &Path, seconds: &str| {
         let script = "ulimit -f 4; exec \"$0\" profile -F 500 -o t.prof -- \"$1\" \"$2\"";
         let mut c = Command::new("bash");
         c.current_dir(&dir).args(["-c", script]).args([Path::new(&exe), program]).arg(seconds);
-        finish(c)
+        run(c)
     };
     // The channel is a sparse file larger than that: refused, with the reason.
     let out = limited(&compile(&dir, "shared", &[]), "2.5");
-    let text = stderr(&out);
-    assert_eq!((out.status.code(), text.lines().count()), (Some(2), 1), "{text}");
+    let text = &out.stderr;
+    assert_eq!((out.code(), text.lines().count()), (Some(2), 1), "{text}");
     assert!(text.contains("ulimit -f"), "{text}");
     // A static program has no channel: its profile runs into the limit.
     let out = limited(&compile(&dir, "shared", &["-static"]), "2.5");
-    let text = stderr(&out);
-    assert_eq!(out.status.code(), Some(0), "{text}");
+    let text = &out.stderr;
+    assert_eq!(out.code(), Some(0), "{text}");
     assert_eq!(text.matches("File too large").count(), 1, "said once: {text}");
     let p = Profile::read(&dir.join("t.prof"));
     assert_eq!(p.ending, None);
@@ -225,11 +223,11 @@ fn a_device_without_room_is_said_once_and_left_alone() {
     let program = compile(&dir, "behave", &[]);
     // Through a link: should the recorder rename what it must not, only the link is moved.
     std::os::unix::fs::symlink("/dev/full", dir.join("full")).unwrap();
-    let out = finish(profile(&dir, &["-o", "full"], &[program.to_str().unwrap(), "out", "ran"]));
+    let out = run(profile(&dir, &["-o", "full"], &[program.to_str().unwrap(), "out", "ran"]));
     assert!(!dir.join("full.old").is_symlink(), "the device is left alone");
-    let text = stderr(&out);
+    let text = &out.stderr;
     assert_eq!(text.matches("No space left").count(), 1, "said once: {text}");
-    assert_eq!((out.status.code(), &out.stdout[..]), (Some(2), &b""[..]), "refused before the program ran: {text}");
+    assert_eq!((out.code(), &out.stdout[..]), (Some(2), ""), "refused before the program ran: {text}");
 }
 
 #[test]
@@ -243,12 +241,12 @@ fn a_small_file_system_keeps_what_fits() {
         eprintln!("not root: a small file system cannot be mounted, nothing was tested");
         return;
     }
-    let out = finish(profile(&dir, &["-o", "small/t.prof"], &[program.to_str().unwrap(), "2.5"]));
+    let out = run(profile(&dir, &["-o", "small/t.prof"], &[program.to_str().unwrap(), "2.5"]));
     let read = std::panic::catch_unwind(|| Profile::read(&mount.join("t.prof")));
     let unmounted = Command::new("umount").arg(&mount).status().unwrap();
     assert!(unmounted.success());
-    let text = stderr(&out);
-    assert_eq!(out.status.code(), Some(0), "{text}");
+    let text = &out.stderr;
+    assert_eq!(out.code(), Some(0), "{text}");
     assert_eq!(text.matches("No space left").count(), 1, "said once: {text}");
     assert!(text.contains("incomplete"), "{text}");
     let p = read.expect("what fits is readable");
@@ -261,7 +259,7 @@ fn an_older_profile_is_kept() {
     let dir = scratch("older");
     let program = compile(&dir, "behave", &[]);
     for status in ["1", "2"] {
-        finish(profile(&dir, &[], &[program.to_str().unwrap(), "exit", status]));
+        run(profile(&dir, &[], &[program.to_str().unwrap(), "exit", status]));
     }
     assert_eq!(Profile::read(&dir.join("t.prof")).ending, Some(Ending::Exited(2)));
     assert_eq!(Profile::read(&dir.join("t.prof.old")).ending, Some(Ending::Exited(1)));

@@ -1,17 +1,13 @@
 //! Programs that execute others, fork, and hide behind scripts.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use numamma::profile::model::*;
 
 use super::harness::*;
 
-fn script(dir: &Path, name: &str, text: &str) -> String {
-    let path = dir.join(name);
-    std::fs::write(&path, text).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    path.to_str().unwrap().to_owned()
+fn script(dir: &Scratch, name: &str, text: &str) -> String {
+    dir.write_mode(name, text, 0o755).to_str().unwrap().to_owned()
 }
 
 /// The profile is about `family work`, wherever it came from.
@@ -42,8 +38,8 @@ fn the_program_executed_last_is_the_one_recorded() {
         &[&through_script, "work"],
         &["env", "-u", "HOME", &through_script, "exec"],
     ] {
-        let out = finish(profile(&dir, &[], command));
-        assert!(out.status.success(), "{command:?}: {}", stderr(&out));
+        let out = run(profile(&dir, &[], command));
+        assert!(out.status.success(), "{command:?}: {}", out.stderr);
         let p = Profile::read(&dir.join("t.prof"));
         is_about_work(&p, &program);
         assert_eq!(p.threads.len(), 1, "{command:?}: {:?}", p.threads);
@@ -56,8 +52,8 @@ fn children_are_recorded_when_followed() {
     let dir = scratch("followed");
     let program = compile(&dir, "family", &[]);
     for (what, processes) in [("fork", 2), ("deep", 3)] {
-        let out = finish(profile(&dir, &["--follow"], &[program.to_str().unwrap(), what]));
-        assert_eq!(out.status.code(), Some(7), "{}", stderr(&out));
+        let out = run(profile(&dir, &["--follow"], &[program.to_str().unwrap(), what]));
+        assert_eq!(out.code(), Some(7), "{}", out.stderr);
         let p = Profile::read(&dir.join("t.prof"));
         p.check_sums();
         assert_eq!(p.threads.len(), processes, "{:?}", p.threads);
@@ -78,13 +74,13 @@ fn children_are_recorded_when_followed() {
 fn children_are_left_alone_otherwise() {
     let dir = scratch("not-followed");
     let program = compile(&dir, "family", &[]);
-    let out = finish(profile(&dir, &[], &[program.to_str().unwrap(), "fork"]));
-    assert_eq!(out.status.code(), Some(7), "{}", stderr(&out));
+    let out = run(profile(&dir, &[], &[program.to_str().unwrap(), "fork"]));
+    assert_eq!(out.code(), Some(7), "{}", out.stderr);
     let p = Profile::read(&dir.join("t.prof"));
     p.check_sums();
     assert_eq!(p.threads.len(), 1);
     assert!(p.objects.iter().all(|o| o.pid == p.threads[0].pid), "{:?}", p.objects);
-    assert!(stderr(&out).contains("--follow"), "a hint that there were children: {}", stderr(&out));
+    assert!(out.stderr.contains("--follow"), "a hint that there were children: {}", out.stderr);
 }
 
 #[test]
@@ -93,8 +89,8 @@ fn programs_started_by_a_script_are_recorded_when_followed() {
     let program = compile(&dir, "family", &[]);
     let path = program.to_str().unwrap();
     let start = script(&dir, "start.sh", &format!("#!/bin/sh\n{path} work\n{path} work\nexit 9\n"));
-    let out = finish(profile(&dir, &["--follow"], &[&start]));
-    assert_eq!(out.status.code(), Some(9), "{}", stderr(&out));
+    let out = run(profile(&dir, &["--follow"], &[&start]));
+    assert_eq!(out.code(), Some(9), "{}", out.stderr);
     let p = Profile::read(&dir.join("t.prof"));
     p.check_sums();
     assert_eq!(p.threads.len(), 3, "{:?}", p.threads);

@@ -2,62 +2,34 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::Once;
+use std::process::{Command, Stdio};
 
 use numamma::profile::file::Reader;
 use numamma::profile::model::*;
 
+use crate::common;
+pub use crate::common::{NUMAMMA, Ran, Scratch, numamma, plain, run, text, wait};
+
 /// Rate that gives some hundred samples in half a second and costs little in a slow virtual machine.
 pub const RATE: &str = "500";
 
-/// A directory of its own for a test.
-pub fn scratch(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("profile-cli").join(name);
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).expect("the scratch directory can be made");
-    dir
+pub fn scratch(name: &str) -> Scratch {
+    Scratch::new(&format!("profile-{name}"))
 }
 
 /// `tests/cli/profile/<name>.c` compiled with `flags`, into `dir`.
 pub fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/profile").join(name).with_extension("c");
-    let program = dir.join(name);
-    let done = Command::new("gcc")
-        .args(["-O2", "-g", "-pthread", "-w", "-o"])
-        .args([&program, &source])
-        .args(flags)
-        .status()
-        .expect("gcc runs");
-    assert!(done.success(), "{name} compiles");
-    program
-}
-
-/// The command; the preload comes from the build tree.
-pub fn numamma() -> Command {
-    static CHECK: Once = Once::new();
-    CHECK.call_once(|| {
-        assert!(numamma::launch::library::find("profile").is_ok(), "the preload is built: cargo build --workspace");
-    });
-    Command::new(env!("CARGO_BIN_EXE_numamma"))
+    let flags = [&["-O2", "-g", "-pthread", "-w"], flags].concat();
+    common::compile("gcc", &format!("cli/profile/{name}.c"), dir.join(name), &flags)
 }
 
 /// `numamma profile -F RATE -o <dir>/t.prof <options> -- <command>`, not started.
 pub fn profile(dir: &Path, options: &[&str], command: &[&str]) -> Command {
     let output: &[&str] = if options.contains(&"-o") { &[] } else { &["-o", "t.prof"] };
-    let mut c = numamma();
-    c.current_dir(dir).args(["profile", "-F", RATE]).args(output).args(options).arg("--").args(command);
+    let mut c = numamma(&["profile", "-F", RATE]);
+    c.current_dir(dir).args(output).args(options).arg("--").args(command);
     c.stdin(Stdio::null());
     c
-}
-
-/// What a command printed and how it ended.
-pub fn finish(mut command: Command) -> Output {
-    command.output().expect("numamma runs")
-}
-
-pub fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// A profile, read record by record and checked for definitions before use.

@@ -2,14 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Output;
 
 use super::harness::*;
 
-fn refused(out: &Output, status: i32, words: &[&str]) {
-    let text = stderr(out);
-    assert_eq!(out.status.code(), Some(status), "{text}");
-    assert_eq!(out.stdout, b"", "nothing on stdout");
+fn refused(out: &Ran, status: i32, words: &[&str]) {
+    let text = &out.stderr;
+    assert_eq!(out.code(), Some(status), "{text}");
+    assert_eq!(out.stdout, "", "nothing on stdout");
     assert_eq!(text.lines().count(), 1, "one line: {text}");
     assert!(text.starts_with("numamma: "), "{text}");
     assert!(words.iter().all(|w| text.contains(w)), "{words:?} in {text}");
@@ -19,23 +18,16 @@ fn refused(out: &Output, status: i32, words: &[&str]) {
 fn programs_that_cannot_run() {
     let dir = scratch("refused");
     let program = compile(&dir, "behave", &[]);
-    let mode = |name: &str, mode: u32| {
-        let copy = dir.join(name);
-        std::fs::copy(&program, &copy).unwrap();
-        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(mode)).unwrap();
-    };
-    mode("plain", 0o644);
-    mode("setuid", 0o4755);
-    mode("setgid", 0o2755);
-    std::fs::write(dir.join("text"), "hello\n").unwrap();
-    std::fs::set_permissions(dir.join("text"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::write(dir.join("lost.sh"), "#!/no/such/interpreter\n").unwrap();
-    std::fs::set_permissions(dir.join("lost.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let bytes = std::fs::read(&program).unwrap();
+    dir.write_mode("plain", &bytes, 0o644);
+    dir.write_mode("setuid", &bytes, 0o4755);
+    dir.write_mode("setgid", &bytes, 0o2755);
+    dir.write_mode("text", "hello\n", 0o755);
+    dir.write_mode("lost.sh", "#!/no/such/interpreter\n", 0o755);
     // An ELF file of another machine: the header says AArch64.
-    let mut foreign = std::fs::read(&program).unwrap();
+    let mut foreign = bytes;
     foreign[18] = 183;
-    std::fs::write(dir.join("foreign"), foreign).unwrap();
-    std::fs::set_permissions(dir.join("foreign"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir.write_mode("foreign", foreign, 0o755);
 
     for (name, status, words) in [
         ("./missing", 127, &["./missing"][..]),
@@ -48,7 +40,7 @@ fn programs_that_cannot_run() {
         ("./lost.sh", 126, &["/no/such/interpreter"]),
         ("./foreign", 126, &["foreign"]),
     ] {
-        let out = finish(profile(&dir, &[], &[name, "out", "ran"]));
+        let out = run(profile(&dir, &[], &[name, "out", "ran"]));
         refused(&out, status, words);
         assert!(!dir.join("t.prof").exists(), "{name} leaves no profile");
     }
@@ -58,21 +50,20 @@ fn programs_that_cannot_run() {
 fn options_that_make_no_sense() {
     let dir = scratch("usage");
     let program = compile(&dir, "behave", &[]);
-    let run = |options: &[&str]| {
-        let mut c = numamma();
-        c.current_dir(&dir).arg("profile").args(options).arg("--").arg(&program).args(["out", "ran"]);
-        finish(c)
+    let with = |options: &[&str]| {
+        let mut c = numamma(&["profile"]);
+        c.current_dir(&dir).args(options).arg("--").arg(&program).args(["out", "ran"]);
+        run(c)
     };
-    refused(&run(&["-F", "100000"]), 2, &["100000", "4000"]);
-    refused(&run(&["-c", "10"]), 2, &["4000"]);
-    refused(&run(&["--max-overhead", "0"]), 2, &["--max-overhead"]);
-    refused(&run(&["-o", "no/such/dir/t.prof"]), 2, &["no/such/dir"]);
-    refused(&run(&["-o", "."]), 2, &["directory"]);
-    let out = run(&["--sampler", "pebs"]);
-    assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0));
-    let mut none = numamma();
-    none.arg("profile");
-    assert_eq!(finish(none).status.code(), Some(2), "no program");
+    refused(&with(&["-F", "100000"]), 2, &["100000", "4000"]);
+    refused(&with(&["-c", "10"]), 2, &["4000"]);
+    refused(&with(&["--max-overhead", "0"]), 2, &["--max-overhead"]);
+    refused(&with(&["-o", "no/such/dir/t.prof"]), 2, &["no/such/dir"]);
+    refused(&with(&["-o", "."]), 2, &["directory"]);
+    let out = with(&["--sampler", "pebs"]);
+    assert_eq!((out.code(), out.stdout.len()), (Some(2), 0));
+    let none = run(numamma(&["profile"]));
+    assert_eq!(none.code(), Some(2), "no program");
     assert!(std::fs::read_dir(&dir).unwrap().count() == 1, "no profile was left");
 }
 
@@ -80,13 +71,9 @@ fn options_that_make_no_sense() {
 fn the_output_name_is_filled_in() {
     let dir = scratch("names");
     let program = compile(&dir, "behave", &[]);
-    let mut c = numamma();
-    c.current_dir(&dir).env("OMPI_COMM_WORLD_RANK", "3").args(["profile", "-F", RATE, "-o", "a-%r-%h-%p.prof", "--"]);
-    let out = finish({
-        c.arg(&program).args(["exit", "0"]);
-        c
-    });
-    assert!(out.status.success(), "{}", stderr(&out));
+    let mut c = numamma(&["profile", "-F", RATE, "-o", "a-%r-%h-%p.prof", "--"]);
+    c.current_dir(&dir).env("OMPI_COMM_WORLD_RANK", "3");
+    let out = run(c.arg(&program).args(["exit", "0"])).success();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let file = std::fs::read_dir(&dir)
         .unwrap()
@@ -96,7 +83,7 @@ fn the_output_name_is_filled_in() {
     let pid = file.strip_prefix(&format!("a-3-{}-", host.trim())).and_then(|r| r.strip_suffix(".prof"));
     let p = Profile::read(&dir.join(&file));
     assert_eq!(pid.and_then(|p| p.parse().ok()), Some(p.header().pid), "{file}");
-    assert!(stderr(&out).contains(&format!("numamma report {file}")), "{}", stderr(&out));
+    assert!(out.stderr.contains(&format!("numamma report {file}")), "{}", out.stderr);
 }
 
 /// A user who may lock hardly any memory gets smaller buffers, not a refusal.
@@ -114,21 +101,18 @@ fn little_locked_memory_is_enough() {
 }
 
 fn unprivileged(dir: &Path, program: &Path, wrapper: &str, args: &[&str]) {
-    let exe = numamma().get_program().to_owned();
-    let out = std::process::Command::new(wrapper)
+    let out = run(plain(wrapper)
         .current_dir(dir)
         .args(args)
-        .arg(&exe)
+        .arg(NUMAMMA)
         .args(["profile", "-F", RATE, "-o", "t.prof", "--"])
         .arg(program)
-        .args(["spin", "500", "read", "4194304", "exit", "6"])
-        .output()
-        .unwrap();
-    let text = stderr(&out);
-    if out.status.code() == Some(2) && text.contains("perf_event_paranoid") {
+        .args(["spin", "500", "read", "4194304", "exit", "6"]));
+    let text = &out.stderr;
+    if out.code() == Some(2) && text.contains("perf_event_paranoid") {
         return; // this kernel lets only root sample; the refusal has its own words
     }
-    assert_eq!(out.status.code(), Some(6), "{text}");
+    assert_eq!(out.code(), Some(6), "{text}");
     let p = Profile::read(&dir.join("t.prof"));
     p.check_sums();
     assert!(p.stats.samples > 50, "{:?}", p.stats);

@@ -3,21 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use numamma_channel::reader::Channel;
 use numamma_channel::{Event, EventKind};
 use object::{Object, ObjectSymbol};
 
-/// The library under test: cargo puts it beside the test binaries or one directory up; the newer one counts.
-pub fn library() -> PathBuf {
-    const NAME: &str = "libnumamma_preload_profile.so";
-    let exe = std::env::current_exe().unwrap();
-    let beside = exe.ancestors().skip(1).take(2).map(|dir| dir.join(NAME));
-    let newest = beside.filter_map(|p| Some((p.metadata().ok()?.modified().ok()?, p))).max();
-    newest.unwrap_or_else(|| panic!("{NAME} is neither beside {} nor above: run cargo build", exe.display())).1
-}
+use crate::common::{Scratch, alone, compile, plain, preload};
+
+/// Flags of every compiler call: each call of an allocation function must be in the program, with its frame.
+const ALWAYS: [&str; 8] = [
+    "-g",
+    "-Wall",
+    "-fno-optimize-sibling-calls",
+    "-fno-builtin-malloc",
+    "-fno-builtin-free",
+    "-fno-builtin-realloc",
+    "-fno-builtin-calloc",
+    "-Wno-alloc-size-larger-than",
+];
 
 /// One compiler call.
 pub struct Build {
@@ -50,32 +56,25 @@ impl Build {
 
     pub fn build(self) -> PathBuf {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{n}", std::process::id()));
+        static DIR: OnceLock<Scratch> = OnceLock::new();
+        let dir = DIR.get_or_init(|| Scratch::new("preload-profile"));
+        let dir = dir.join(COUNT.fetch_add(1, Ordering::Relaxed).to_string());
         std::fs::create_dir_all(&dir).unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preloads/preload_profile").join(&self.source);
         let compiler = if self.source.ends_with(".cpp") { "c++" } else { "cc" };
-        let mut command = Command::new(compiler);
-        command.args(&self.flags).args(["-g", "-Wall", "-fno-optimize-sibling-calls", "-fno-builtin-malloc"]);
-        command.args([
-            "-fno-builtin-free",
-            "-fno-builtin-realloc",
-            "-fno-builtin-calloc",
-            "-Wno-alloc-size-larger-than",
-        ]);
-        let out = match &self.name {
+        let (out, kind) = match &self.name {
             // Not position independent: addresses in events are those of the symbol table.
-            None => dir.join("program"),
-            Some(name) => dir.join(format!("lib{name}.so")),
+            None => (dir.join("program"), ["-no-pie", "-fno-pie"]),
+            Some(name) => (dir.join(format!("lib{name}.so")), ["-shared", "-fPIC"]),
         };
-        let kind: &[&str] = if self.name.is_some() { &["-shared", "-fPIC"] } else { &["-no-pie", "-fno-pie"] };
-        command.args(kind).arg("-o").arg(&out).arg(source).args(&self.libraries).args(["-lpthread", "-ldl"]);
+        let mut flags = self.flags;
+        flags.extend(ALWAYS.iter().chain(&kind).map(|f| (*f).to_string()));
         for library in &self.libraries {
-            command.arg(format!("-Wl,-rpath,{}", library.parent().unwrap().display()));
+            let (file, dir) = (library.display(), library.parent().unwrap().display());
+            flags.extend([file.to_string(), format!("-Wl,-rpath,{dir}")]);
         }
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-        out
+        flags.extend(["-lpthread", "-ldl"].map(String::from));
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        compile(compiler, &format!("preloads/preload_profile/{}", self.source), out, &flags)
     }
 }
 
@@ -106,9 +105,11 @@ pub fn run(program: &Path, args: &[&str]) -> Run {
 }
 
 pub fn run_with(program: &Path, args: &[&str], follow: bool, gone: Gone) -> Run {
+    // The recorder must get CPU time to keep up with the program.
+    let _alone = alone();
     let mut channel = Channel::create(follow).unwrap();
-    let mut command = Command::new(program);
-    command.args(args).envs(channel.env()).env("LD_PRELOAD", library());
+    let mut command = plain(program);
+    command.args(args).envs(channel.env()).env("LD_PRELOAD", preload("profile"));
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     channel.set_target(child.id());
     let mut events = Vec::new();

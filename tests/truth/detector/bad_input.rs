@@ -84,6 +84,7 @@ fn sizes_and_times_of_zero_and_without_end() {
 
 #[test]
 fn a_million_instances() {
+    let _beside = crate::common::beside_others();
     let start = std::time::Instant::now();
     let instance =
         |i: u32| PageAccess { instance: i, page: 0, thread: i / 250_000, slot: (i % 64) as u16, ..at(0, 0, 0) };

@@ -100,6 +100,7 @@ fn periodic_hot_pages_are_random() {
 /// The design's size for later: 256 threads over a million pages, and still seconds for thousands of objects.
 #[test]
 fn a_million_pages_and_256_threads() {
+    let _beside = crate::common::beside_others();
     let start = std::time::Instant::now();
     let got = classify(&traced(1 << 20, 256, 30_000, |r, seen| {
         let page = r.below(1 << 20) as u32;

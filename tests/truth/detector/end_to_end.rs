@@ -1,7 +1,6 @@
 //! The command itself on a profile file: stdout is a policy, stderr is for people.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use numamma::profile::file::Writer;
 use numamma::profile::model::{
@@ -12,6 +11,7 @@ use numamma_plan::policy::{Block, PolicyKind, Size};
 
 use super::random::Random;
 use super::trace::PAGE;
+use crate::common::{Ran, Scratch, numamma, run};
 
 const THREADS: u32 = 8;
 const PERIOD: u64 = 512 * PAGE;
@@ -109,14 +109,12 @@ fn record_with(dir: &Path, samples: u64, user: impl Fn(u64, f64) -> u32) -> Path
     path
 }
 
-fn advise(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_numamma")).arg("advise").args(args).current_dir(dir).output().unwrap()
+fn advise(dir: &Path, args: &[&str]) -> Ran {
+    run(numamma(&["advise"]).args(args).current_dir(dir))
 }
 
-fn scratch(name: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("numamma-advise-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    dir
+fn scratch(name: &str) -> Scratch {
+    Scratch::new(&format!("advise-{name}"))
 }
 
 #[test]
@@ -124,7 +122,7 @@ fn stdout_is_the_policy_and_nothing_else() {
     let dir = scratch("policy");
     let path = record(&dir, 4000);
     let out = advise(&dir, &["--nodes", "4"]);
-    let (text, words) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
+    let (text, words) = (out.stdout, out.stderr);
     assert!(out.status.success(), "{words}");
     let policy = numamma_plan::check::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let [rule] = policy.objects.as_slice() else { panic!("{text}") };
@@ -138,10 +136,9 @@ fn stdout_is_the_policy_and_nothing_else() {
     assert!(quiet.status.success() && quiet.stdout.is_empty() && quiet.stderr.is_empty(), "{quiet:?}");
     assert_eq!(std::fs::read_to_string(dir.join("policy.toml")).unwrap(), text);
 
-    let json: serde_json::Value = serde_json::from_slice(&advise(&dir, &["--json"]).stdout).unwrap();
+    let json = advise(&dir, &["--json"]).json();
     assert_eq!(json["objects"][0]["pattern"]["kind"], "block-cyclic");
     assert_eq!(json["objects"][0]["pattern"]["period"], PERIOD);
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// Threads that change sides half way: both halves with their times, and one placement with the reason.
@@ -150,13 +147,8 @@ fn phases_are_shown_with_their_times() {
     let dir = scratch("phases");
     let slice = |at: u64| (at * u64::from(THREADS) / (20 * PERIOD)) as u32;
     record_with(&dir, 6000, |at, when| (slice(at) + if when < 0.5 { 0 } else { THREADS / 2 }) % THREADS);
-    let report = |args: &[&str]| {
-        let out =
-            Command::new(env!("CARGO_BIN_EXE_numamma")).arg("report").args(args).current_dir(&dir).output().unwrap();
-        assert!(out.status.success(), "{out:?}");
-        String::from_utf8(out.stdout).unwrap()
-    };
-    let json: serde_json::Value = serde_json::from_str(&report(&["--json"])).unwrap();
+    let report = |args: &[&str]| run(numamma(&["report"]).args(args).current_dir(&dir)).success();
+    let json = report(&["--json"]).json();
     let pattern = &json["objects"][0]["pattern"];
     assert_eq!(pattern["kind"], "phased", "{pattern:#}");
     let phases = pattern["phases"].as_array().unwrap();
@@ -164,12 +156,11 @@ fn phases_are_shown_with_their_times() {
     // 6 s in all; a time slot is a 64th of it.
     assert!((phases[0]["end_s"].as_f64().unwrap() - 3.0).abs() < 0.2, "{pattern:#}");
     assert!(phases.iter().all(|p| p["kind"] == "block"), "{pattern:#}");
-    let text = report(&["--object", "field"]);
+    let text = report(&["--object", "field"]).stdout;
     assert!(text.contains("0.00 s to") && text.contains("6.00 s (") && text.contains("phased"), "{text}");
-    let policy = String::from_utf8(advise(&dir, &["--nodes", "2"]).stdout).unwrap();
+    let policy = advise(&dir, &["--nodes", "2"]).stdout;
     numamma_plan::check::parse(&policy).unwrap_or_else(|e| panic!("{e}\n{policy}"));
     assert!(policy.contains("phases"), "{policy}");
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -177,15 +168,13 @@ fn reads_and_writes_are_judged_apart() {
     let dir = scratch("access");
     record(&dir, 4000);
     let kind = |args: &[&str]| {
-        let out = advise(&dir, &[&["--json", "--nodes", "4"], args].concat());
-        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let json = advise(&dir, &[&["--json", "--nodes", "4"], args].concat()).json();
         json["objects"][0]["pattern"]["kind"].as_str().unwrap().to_owned()
     };
     assert_eq!(kind(&["--access", "read"]), "block-cyclic");
     assert_eq!(kind(&["--access", "all"]), "block-cyclic");
     // The made profile holds no write.
     assert_eq!(kind(&["--access", "write"]), "unsure");
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -193,17 +182,16 @@ fn unusable_profiles_are_one_clear_message() {
     let dir = scratch("bad");
     let none = advise(&dir, &[]);
     assert_eq!((none.status.code(), none.stdout.len()), (Some(2), 0));
-    assert!(String::from_utf8_lossy(&none.stderr).contains("numamma profile -- ./app"));
+    assert!(none.stderr.contains("numamma profile -- ./app"));
     record(&dir, 0);
     let empty = advise(&dir, &[]);
     assert_eq!((empty.status.code(), empty.stdout.len()), (Some(2), 0));
-    assert!(String::from_utf8_lossy(&empty.stderr).contains("-F"), "{empty:?}");
+    assert!(empty.stderr.contains("-F"), "{empty:?}");
     let path = record(&dir, 4000);
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 5]).unwrap();
     let torn = advise(&dir, &["--nodes", "2"]);
     assert!(torn.status.success(), "{torn:?}");
-    assert!(String::from_utf8_lossy(&torn.stderr).contains("cut short"), "{}", String::from_utf8_lossy(&torn.stderr));
-    numamma_plan::check::parse(&String::from_utf8(torn.stdout).unwrap()).unwrap();
-    std::fs::remove_dir_all(dir).unwrap();
+    assert!(torn.stderr.contains("cut short"), "{}", torn.stderr);
+    numamma_plan::check::parse(&torn.stdout).unwrap();
 }

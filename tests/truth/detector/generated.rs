@@ -10,6 +10,7 @@ use numamma::detect::{Pattern, PatternKind, classify, samples_needed};
 use super::plan::Plan;
 use super::random::Random;
 use super::trace::PAGE;
+use crate::common::beside_others;
 
 /// Bars of the project: class right, period right, the worst class, false block-cyclic among random.
 const CLASS_BAR: f64 = 0.99;
@@ -22,8 +23,17 @@ const UNSURE_BAR: f64 = 0.05;
 const SURE: f64 = 0.9;
 const SURE_BAR: f64 = 0.99;
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+/// Traces of the short tests.
+const SHORT: u64 = 500;
+/// Traces of the long tests unless `NUMAMMA_TRUTH_TRACES` asks for others.
+const LONG: u64 = 2000;
+/// Distance of the seeds of the two tests.
+const APART: u64 = 1_000_000;
+
+/// Number of traces and first seed of the long tests.
+fn asked() -> (u64, u64) {
+    let number = |name, default| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
+    (number("NUMAMMA_TRUTH_TRACES", LONG), number("NUMAMMA_TRUTH_SEED", 1))
 }
 
 fn short(plan: &Plan, got: &Pattern) -> String {
@@ -163,9 +173,9 @@ fn within(bad: usize, all: u64, bar: f64) -> bool {
     bad as f64 <= (1.0 - bar) * all as f64
 }
 
-#[test]
-fn generated_traces() {
-    let (traces, first) = (number("NUMAMMA_TRUTH_TRACES", 2000), number("NUMAMMA_TRUTH_SEED", 1));
+/// `traces` traces of all classes, from seed `first`.
+fn keep_the_bars(traces: u64, first: u64) {
+    let _beside = beside_others();
     let (score, elapsed) = run(first..first + traces, Plan::draw);
     score.print("all classes", elapsed);
     let judged: u64 = score.classes.values().map(|c| c.0).sum();
@@ -180,12 +190,35 @@ fn generated_traces() {
     assert!(score.unsure as f64 <= UNSURE_BAR * traces as f64, "{} of {traces} unsure", score.unsure);
 }
 
-/// A block-cyclic policy for an object without structure costs what interleaving would have saved.
-#[test]
-fn random_is_not_called_block_cyclic() {
-    let (traces, first) = (number("NUMAMMA_TRUTH_TRACES", 2000), number("NUMAMMA_TRUTH_SEED", 1) + 1_000_000);
+/// `traces` traces without structure: a block-cyclic policy for such an object costs what interleaving would have saved.
+fn random_is_not_cyclic(traces: u64, first: u64) {
+    let _beside = beside_others();
     let (score, elapsed) = run(first..first + traces, |seed| Plan::of(PatternKind::Random, seed));
     score.print("random", elapsed);
     assert!(score.false_cyclic as f64 <= FALSE_BAR * traces as f64, "{} of {traces}", score.false_cyclic);
     assert!(within(score.wrong.len(), traces, CLASS_BAR), "{} of {traces} wrong", score.wrong.len());
+}
+
+#[test]
+fn generated_traces() {
+    keep_the_bars(SHORT, 1);
+}
+
+#[test]
+fn random_is_not_called_block_cyclic() {
+    random_is_not_cyclic(SHORT, APART);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn many_generated_traces() {
+    let (traces, first) = asked();
+    keep_the_bars(traces, first);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn random_is_not_called_block_cyclic_in_many_traces() {
+    let (traces, first) = asked();
+    random_is_not_cyclic(traces, first + APART);
 }

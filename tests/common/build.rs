@@ -1,0 +1,34 @@
+//! Programs of the tests.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::run;
+
+/// The source tree.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file of the tests; `path` is relative to tests/.
+pub fn source(path: &str) -> PathBuf {
+    root().join("tests").join(path)
+}
+
+/// Compiles `path`, relative to tests/, to `out`, and returns `out`. `flags` follow the source, so libraries may be among them.
+pub fn compile(compiler: &str, path: &str, out: PathBuf, flags: &[&str]) -> PathBuf {
+    compile_in(root(), compiler, path, out, flags)
+}
+
+/// The same from the directory `dir`, which relative paths in `out` and `flags` go by.
+pub fn compile_in(dir: &Path, compiler: &str, path: &str, out: PathBuf, flags: &[&str]) -> PathBuf {
+    run(Command::new(compiler).current_dir(dir).arg("-o").arg(&out).arg(source(path)).args(flags)).success();
+    out
+}
+
+/// A program that `make programs` built.
+pub fn program(name: &str) -> PathBuf {
+    let path = root().join("target/programs").join(name);
+    assert!(path.exists(), "{} is not built: run `make programs` (the Fortran ones need gfortran)", path.display());
+    path
+}

@@ -1,0 +1,50 @@
+//! `bind-block` by where threads really are, and node lists of a process that may use a part of the machine only, on four
+//! real nodes.
+
+use crate::common::lab::Lab;
+use crate::common::{Policy, Scratch, compile, source};
+
+/// Name of the policy file, `threads.bind`, and the place of both objects of the program.
+const POLICIES: [(&str, &str, &str); 6] = [
+    ("bind-block", "\"none\"", "policy = \"bind-block\""),
+    ("explicit", "[\"2\", \"0\", \"3\", \"1\"]", "policy = \"bind-block\""),
+    ("scatter", "\"scatter\"", "policy = \"bind-block\""),
+    ("all", "\"none\"", "policy = \"block\", block = \"1MiB\", nodes = \"all\""),
+    ("relative", "\"none\"", "policy = \"block\", block = \"1MiB\", nodes = \"+1\""),
+    ("numbers", "\"none\"", "policy = \"block\", block = \"1MiB\", nodes = \"0-3\""),
+];
+
+#[test]
+fn threads_and_processes_bound_to_a_part_of_the_machine() {
+    let Some(lab) = Lab::still(4, 1) else { return };
+    let dir = Scratch::new("lab-bound");
+    let mut lab = lab.options(&["--thp", "never"]);
+    for (name, bind, place) in POLICIES {
+        let policy = Policy::of("pinned")
+            .lines(&format!("[threads]\nbind = {bind}\ncount = 4"))
+            .rule("global = \"grid\"", place)
+            .rule("function = [\"by_malloc\"]", place);
+        lab = lab.add(policy.write(&dir, &format!("{name}.toml")));
+    }
+    let program = compile("cc", "preloads/bound/pinned.c", dir.join("pinned"), &["-O2", "-g", "-pthread"]);
+    let said = lab.add(program).add(source("lab/bound/run.sh")).run(&["./run.sh"]).success().stdout;
+    let expected = [
+        // Nothing says ahead where the threads will be; the heap object sees them.
+        ("seen", "0 1 2 3", "3 2 1 0"),
+        ("places", "3 2 1 0", "3 2 1 0"),
+        ("explicit", "2 0 3 1", "2 0 3 1"),
+        ("scatter", "0 1 2 3", "0 1 2 3"),
+        ("all", "2 3 2 3", "2 3 2 3"),
+        ("relative", "3 3 3 3", "3 3 3 3"),
+        ("numbers", "0 1 2 3", "0 1 2 3"),
+        ("whole", "0 1 2 3", "0 1 2 3"),
+    ];
+    let scenes: Vec<&str> = said.split("=== ").skip(1).collect();
+    assert_eq!(scenes.len(), expected.len(), "{said}");
+    for ((name, grid, heap), scene) in expected.into_iter().zip(scenes) {
+        assert!(scene.starts_with(&format!("{name}\n")), "{scene}");
+        assert!(scene.contains(&format!("\ngrid {grid}\n")), "{scene}");
+        assert!(scene.contains(&format!("\nby_malloc {heap}\n")), "{scene}");
+        assert_eq!(scene.matches("\"pages_off_plan\":0").count(), 2, "the report disagrees: {scene}");
+    }
+}
