@@ -8,10 +8,10 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 PROGRAMS := $(abspath $(CARGO_TARGET_DIR)/programs)
 
 .DEFAULT_GOAL := build
-.PHONY: help build programs setup test check fmt lint doc demo bench install uninstall clean
+.PHONY: help build programs setup test test-long check fmt lint doc demo bench install uninstall clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 build: ## the command, both preload libraries (target/release)
 	@scripts/setup build
@@ -34,12 +34,20 @@ lint:
 doc: ## the documentation of the code (target/doc)
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --no-deps --document-private-items
 
-test: ## everything: setup, build, check, all tests, the NUMA lab included
+test: ## setup, build, check and every test but the long ones, the NUMA lab included
 	@scripts/setup build tests
 	$(CARGO) build --release --workspace
 	$(MAKE) programs
 	$(MAKE) check
 	$(CARGO) test --workspace --no-fail-fast
+	@echo 'make: the tests marked "ignored, long" were left out; they are run by: make test-long'
+
+# Tests marked #[ignore = "long: make test-long"]: each has a short form that `make test` runs.
+test-long: ## the long tests: all machines of the NUMA lab, long random calls, fuzzing, many traces
+	@scripts/setup build tests
+	$(CARGO) build --release --workspace
+	$(MAKE) programs
+	$(CARGO) test --workspace --tests --no-fail-fast -- --ignored
 
 demo: build ## the whole path on a real example, with its pages before and after
 	@scripts/setup build demo
