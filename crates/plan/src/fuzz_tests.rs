@@ -1,6 +1,6 @@
 //! Random policy files: no panic, one answer, errors that can be shown, plans that cover their object.
 //!
-//! `NUMAMMA_FUZZ_SECONDS=600 NUMAMMA_FUZZ_SEED=7 cargo test -p numamma-plan fuzz` goes on for longer, from another seed.
+//! `NUMAMMA_FUZZ_SECONDS=600 NUMAMMA_FUZZ_SEED=7 cargo test -p numamma-plan fuzz -- --ignored` goes on for longer.
 //! A file that fails is kept in tests/hostile/fuzz/corpus, where every later run begins.
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,9 @@ pub(crate) mod generate;
 
 use generate::Random;
 
-/// Files when no time is given.
+/// Seconds of the long test when no time is given.
+const LONG_SECONDS: u64 = 120;
+/// Files of the short test.
 const FILES: usize = 40_000;
 /// Runs of a plan that are looked at.
 const RUNS: usize = 2000;
@@ -89,17 +91,15 @@ fn plans(rule: &ObjectRule, threads: Option<u32>) {
     }
 }
 
-#[test]
-fn fuzz_policy_files() {
-    let seed = variable("NUMAMMA_FUZZ_SEED").unwrap_or(1);
-    let end = variable("NUMAMMA_FUZZ_SECONDS").map(|s| Instant::now() + Duration::from_secs(s));
+/// Random files from `seed`: `most` of them, or until `end`.
+fn fuzz(seed: u64, most: usize, end: Option<Instant>) {
     let mut random = Random(0x2545_f491_4f6c_dd1d ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut pool = seeds();
     for text in &pool {
         examine(text);
     }
     let (mut valid, mut count) = (0, 0);
-    while end.map_or(count < FILES, |end| Instant::now() < end) {
+    while count < most && end.is_none_or(|end| Instant::now() < end) {
         let fresh = generate::policy(&mut random);
         let text = match random.below(3) {
             0 => fresh,
@@ -125,4 +125,18 @@ fn fuzz_policy_files() {
     }
     eprintln!("{count} files, {valid} of them policies");
     assert!(valid > count / 10, "only {valid} of {count} are policies: the test says little");
+}
+
+#[test]
+fn fuzz_policy_files() {
+    fuzz(1, FILES, None);
+}
+
+/// `NUMAMMA_FUZZ_SECONDS` and `NUMAMMA_FUZZ_SEED` choose how long, and from where.
+#[test]
+#[ignore = "long: make test-long"]
+fn fuzz_policy_files_for_minutes() {
+    let seconds = variable("NUMAMMA_FUZZ_SECONDS").unwrap_or(LONG_SECONDS);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    fuzz(variable("NUMAMMA_FUZZ_SEED").unwrap_or(2), usize::MAX, Some(end));
 }
