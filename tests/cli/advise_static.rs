@@ -1,5 +1,5 @@
-//! `numamma advise --static` on real programs: what it places, what it leaves out, what it refuses, and that what it writes
-//! can be applied.
+//! `numamma advise --static` on real programs: what it places, what it leaves out, what it refuses, and that what it
+//! writes can be applied.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Profiles that no run of a healthy program gives: a sensible answer or a clear reason, never a panic, and never a policy that
-//! apply would refuse.
+//! Profiles that no run of a healthy program gives: a sensible answer or a clear reason, never a panic, and never a
+//! policy that apply would refuse.
 
 use std::path::{Path, PathBuf};
 

@@ -15,7 +15,8 @@ pub fn source(path: &str) -> PathBuf {
     root().join("tests").join(path)
 }
 
-/// Compiles `path`, relative to tests/, to `out`, and returns `out`. `flags` follow the source, so libraries may be among them.
+/// Compiles `path`, relative to tests/, to `out`, and returns `out`. `flags` follow the source, so libraries may be
+/// among them.
 pub fn compile(compiler: &str, path: &str, out: PathBuf, flags: &[&str]) -> PathBuf {
     compile_in(root(), compiler, path, out, flags)
 }

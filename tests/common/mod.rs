@@ -3,9 +3,9 @@
 //!
 //! A helper panics when its step fails. The message names the command, its status and what it wrote to stderr.
 //!
-//! Tests of one binary run side by side. A test that measures time or takes samples holds [`alone`]; a test that keeps all
-//! CPUs busy for seconds holds [`alone`] or [`beside_others`]. A test that takes minutes has a short form of the same body,
-//! and is itself marked `#[ignore = "long: make test-long"]`.
+//! Tests of one binary run side by side. A test that measures time or takes samples holds [`alone`]; a test that
+//! keeps all CPUs busy for seconds holds [`alone`] or [`beside_others`]. A test that takes minutes has a short form
+//! of the same body, and is itself marked `#[ignore = "long: make test-long"]`.
 
 #![allow(dead_code, unused_imports)] // each test binary uses a part
 

@@ -116,8 +116,8 @@ pub fn wait(child: Child) -> Ran {
     Ran::of(format!("process {pid}"), &out)
 }
 
-/// Runs a command in a process group of its own, which is killed after `limit`: then the error says that it hung. Output goes
-/// through files in `dir`, so that a child which outlives the command does not hold a pipe open.
+/// Runs a command in a process group of its own, which is killed after `limit`: then the error says that it hung.
+/// Output goes through files in `dir`, so that a child which outlives the command does not hold a pipe open.
 pub fn run_within(mut command: impl BorrowMut<Command>, limit: Duration, dir: &Path) -> Result<Ran, String> {
     let command = command.borrow_mut();
     let (out, err) = (dir.join("stdout"), dir.join("stderr"));
@@ -151,7 +151,8 @@ pub fn exists(tool: &str) -> bool {
     Command::new("sh").args(["-c", &look]).output().is_ok_and(|o| o.status.success())
 }
 
-/// Whether a tool that a test needs is there. In CI its absence is a failure, elsewhere the test says that it is skipped.
+/// Whether a tool that a test needs is there. In CI its absence is a failure, elsewhere the test says that it is
+/// skipped.
 pub fn needs(tools: &[&str], what: &str) -> bool {
     let Some(missing) = tools.iter().find(|tool| !exists(tool)) else { return true };
     assert!(std::env::var_os("CI").is_none(), "{missing} is missing, and CI must have it: run `make setup`");

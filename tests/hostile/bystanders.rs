@@ -1,5 +1,5 @@
-//! Programs that have nothing to do with us run under both libraries as if we were not there: the same output, the same
-//! words on stderr (ours left out), the same exit status or signal.
+//! Programs that have nothing to do with NUMA run under both libraries as they run without: the same output, the same
+//! lines on stderr (those of NumaMMA left out), the same exit status or signal.
 //!
 //! A program that is not installed is skipped and named; most must be there.
 
@@ -13,12 +13,12 @@ mod commands;
 
 use self::commands::{ALLOCATORS, COMMANDS, OPTIONAL};
 
-/// Of the table, so many must have run wherever we are: else the machine's setup is at fault.
+/// Commands of the table that must have run on every machine: with fewer, the setup of the machine is at fault.
 const MOST: usize = 40;
-/// A name that nobody has, and one that stands for any call site: every allocation is placed.
+/// A function name that no program has, and the one that stands for any call site: every allocation is placed.
 const POLICIES: [(&str, &str, &str); 2] =
     [("none.toml", "no_such_function", "block"), ("every.toml", "?", "interleave")];
-/// The longest command takes a few seconds; a hang is one of the things this is about.
+/// `timeout` before the command line: the longest command takes a few seconds, and a deadlock is an expected failure.
 const LIMITED: [&str; 6] = ["--foreground", "-k", "5", "60", "bash", "-c"];
 
 fn scratch(name: &str) -> Scratch {
@@ -60,7 +60,8 @@ fn build(dir: &Path, source: &str, name: &str, flags: &[&str]) {
     common::compile("cc", &format!("hostile/bystanders/{source}"), dir.join(name), &flags);
 }
 
-/// What a user sees of a run: stdout, the lines on stderr that are not of NumaMMA, and the exit status as a shell gives it.
+/// What a user sees of a run: stdout, the lines on stderr that are not of NumaMMA, and the exit status as a shell
+/// gives it.
 type Seen = (String, String, Option<i32>);
 
 fn observe(mut command: Command, dir: &Path) -> Seen {
@@ -118,7 +119,7 @@ fn they_do_not_notice() {
     assert!(ran >= MOST, "only {ran} of {} commands could run; missing: {missing:?}", COMMANDS.len());
 }
 
-/// gcc's AddressSanitizer refuses to start behind another library unless told; we tell it.
+/// gcc's AddressSanitizer refuses to start behind another preload library unless an option allows it; numamma sets it.
 #[test]
 fn sanitized_programs_start() {
     let dir = scratch("sanitized");

@@ -1,9 +1,9 @@
-//! The whole apply library at start-up, given policy files from a fuzzer: a program that behaves as without them, one line
-//! for a policy that cannot be used, and status 78 for it where NUMAMMA_STRICT asks.
+//! The whole apply library at start-up, given policy files from a fuzzer: a program that behaves as without them, one
+//! line for a policy that cannot be used, and status 78 for it where NUMAMMA_STRICT asks.
 //!
-//! `NUMAMMA_FUZZ_SECONDS=600 NUMAMMA_FUZZ_SEED=7 cargo test --test hostile fuzz -- --ignored` goes on for longer. A policy
-//! that fails is kept in tests/hostile/fuzz/corpus, where every later run begins. The readers alone, without a program:
-//! crates/plan/src/fuzz_tests.rs.
+//! `NUMAMMA_FUZZ_SECONDS=600 NUMAMMA_FUZZ_SEED=7 cargo test --test hostile fuzz -- --ignored` goes on for longer. A
+//! policy that fails is kept in tests/hostile/fuzz/corpus, where every later run begins. The readers alone, without a
+//! program: crates/plan/src/fuzz_tests.rs.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ use self::generate::Random;
 const RUNS: usize = 800;
 /// One run takes milliseconds; a hang is a failure.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Lines for a policy that can be used in part: one about the build, one about mappings, one about what was refused, and
-/// one for each rule at most.
+/// Lines for a policy that can be used in part: one about the build, one about mappings, one about what was refused,
+/// and one for each rule at most.
 const LINES_BESIDES_RULES: usize = 4;
 const OUTPUT: &str = "173 2\n";
 const STATUS: i32 = 5;

@@ -1,5 +1,5 @@
-//! Programs that do what allocators and preloads fear, under policies that place all they allocate and under the profile
-//! library: the same output, status and signal as bare, in bounded time and with few words.
+//! Programs that do what allocators and preloads fear, under policies that place all they allocate and under the
+//! profile library: the same output, status and signal as bare, in bounded time and with few words.
 //!
 //! Each program (tests/hostile/stress) says at its top what it does, checks its own memory and prints what it found.
 
@@ -141,8 +141,8 @@ fn limits_that_fall_while_the_program_runs() {
     check("limits.c", &["memory", "files", "mbind", "mappings"], "usable 1");
 }
 
-/// Random policies for random calls: each of the four call sites of churn.c gets a placement of its own, and the program
-/// checks every promise of C. `NUMAMMA_FUZZ_SEED` chooses others.
+/// Random policies for random calls: each of the four call sites of churn.c gets a placement of its own, and the
+/// program checks every promise of C. `NUMAMMA_FUZZ_SEED` chooses others.
 fn random_calls_under(policies: u64) {
     const CALLS_PER_THREAD: u64 = 60_000;
     let dir = scratch(&format!("random-{policies}"));

@@ -1,5 +1,5 @@
-//! `bind-block` by where threads really are, and node lists of a process that may use a part of the machine only, on four
-//! real nodes.
+//! `bind-block` by where threads really are, and node lists of a process that may use a part of the machine only, on
+//! four real nodes.
 
 use crate::common::lab::Lab;
 use crate::common::{Policy, Scratch, compile, source};

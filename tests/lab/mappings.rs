@@ -1,5 +1,5 @@
-//! The budget of mappings on two real nodes: a policy of small blocks leaves the program the mappings and threads it needs, and
-//! says what it did; `mode = "populate"` places the same blocks exactly without a mapping for each.
+//! The budget of mappings on two real nodes: a policy of small blocks leaves the program the mappings and threads it
+//! needs, and says what it did; `mode = "populate"` places the same blocks exactly without a mapping for each.
 
 use serde_json::Value;
 

@@ -94,7 +94,7 @@ fn clustering() {
     );
 }
 
-/// The placement seen by a program that knows nothing of us and asks the kernel itself, against a plan written here by hand.
+/// The program itself asks the kernel where its pages are; the expected nodes are written here by hand.
 #[test]
 fn pages_witnessed_from_outside() {
     let Some(lab) = lab() else { return };

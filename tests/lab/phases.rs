@@ -1,5 +1,5 @@
-//! Objects move between phases, page by page on four real nodes: by a call, by an allocation, by time; with huge pages and
-//! without.
+//! Objects move between phases, page by page on four real nodes: by a call, by an allocation, by time; with huge
+//! pages and without.
 //!
 //! The program itself asks the kernel where its pages are, before and after, and compares with formulas of its own; the
 //! library's report must agree and say what was moved. One boot.

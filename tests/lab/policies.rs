@@ -180,7 +180,8 @@ impl Scene<'_> {
         }])
     }
 
-    /// Interleaving by the kernel: the pages take turns from an offset of the kernel's choice, 4 KiB or 2 MiB at a time.
+    /// Interleaving by the kernel: the pages take turns from an offset of the kernel's choice, 4 KiB or 2 MiB at a
+    /// time.
     fn turns(&self, policy: &str, shown: &Shown) -> Result<(), String> {
         let m = self.nodes;
         let mut order: Vec<u64> = (0..m).collect();

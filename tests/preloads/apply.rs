@@ -143,12 +143,10 @@ fn placed_output_is_identical_and_run_is_plain_ld_preload() {
 fn threads_share_placed_objects() {
     let program = compile("threads", "threads", &["-pthread"]);
     for bind in ["none", "compact", "scatter"] {
-        let policy = policy(
-            &format!("threads-{bind}.toml"),
-            &format!(
-                "version = 1\n[program]\npath = \"threads\"\n[threads]\nbind = \"{bind}\"\n[[object]]\nfunction = [\"make\"]\nplace = {{ policy = \"local\" }}\n"
-            ),
-        );
+        let policy = Policy::of("threads")
+            .lines(&format!("[threads]\nbind = \"{bind}\""))
+            .rule("function = [\"make\"]", "policy = \"local\"")
+            .write(scratch(), &format!("threads-{bind}.toml"));
         let out = under("verify", &policy, &["--json", "-q"], &program, &[]);
         assert_eq!(out.code(), Some(0), "{}", out.stderr);
         assert!(out.stdout.starts_with("ok\n"));
@@ -162,10 +160,10 @@ fn libraries_opened_later_are_placed_too() {
     // Found by the program's own RUNPATH, which the loader looks up by who calls dlopen.
     let runpath = format!("-Wl,--enable-new-dtags,-rpath,{}", scratch().display());
     let program = compile("opens", "opens", &["-ldl", &runpath]);
-    let policy = policy(
-        "opens.toml",
-        "version = 1\n[program]\npath = \"opens\"\n[[object]]\nglobal = \"plugin_state\"\nmodule = \"libplugin.so\"\nplace = { policy = \"block\" }\n[[object]]\nfunction = [\"plugin_make\"]\nplace = { policy = \"bind\" }\n",
-    );
+    let policy = Policy::of("opens")
+        .rule("global = \"plugin_state\"\nmodule = \"libplugin.so\"", "policy = \"block\"")
+        .rule("function = [\"plugin_make\"]", "policy = \"bind\"")
+        .write(scratch(), "opens.toml");
     // By path: placed before dlopen returns. By bare name: the loader must still see who calls.
     for name in [library.to_str().unwrap(), "libplugin.so"] {
         let out = under("verify", &policy, &[], &program, &[name]);
@@ -236,10 +234,11 @@ fn other_programs_are_left_alone_in_silence() {
 #[test]
 fn another_build_is_matched_by_name_with_one_warning() {
     let program = compile("objects", "objects_build", &[]);
-    let policy = policy(
-        "build.toml",
-        "version = 1\n[program]\npath = \"objects_build\"\nbuild-id = \"00\"\n[[object]]\nglobal = \"zeroes\"\naddress = 1\nplace = { policy = \"block\" }\n[[object]]\ncallsite = [\"objects_build+0x1\"]\nfunction = [\"make_grid\"]\nplace = { policy = \"block\" }\n",
-    );
+    let policy = Policy::of("objects_build")
+        .lines("build-id = \"00\"")
+        .rule("global = \"zeroes\"\naddress = 1", "policy = \"block\"")
+        .rule("callsite = [\"objects_build+0x1\"]\nfunction = [\"make_grid\"]", "policy = \"block\"")
+        .write(scratch(), "build.toml");
     let out = under("verify", &policy, &["-q"], &program, &[]);
     assert_eq!(out.code(), Some(0), "{}", out.stderr);
     assert_eq!(out.stderr.lines().count(), 1, "{}", out.stderr);
@@ -302,7 +301,8 @@ fn the_example_policies_are_valid() {
     assert!(count >= 3);
 }
 
-/// Random calls on four threads under policies of every kind; the program checks every promise of C. `part` of 10 million.
+/// Random calls on four threads under policies of every kind; the program checks every promise of C. `part` of 10
+/// million.
 fn allocator_calls_keep_every_promise(part: u64) {
     let _alone = alone();
     let program = compile("churn", &format!("churn-{part}"), &["-pthread"]);

@@ -1,11 +1,11 @@
-//! Phases under churn, on this machine: contents, exit statuses, counts and statistics, while placed objects of every kind come
-//! and go. Where pages go on real nodes: tests/lab/phases.rs.
+//! Phases under churn, on this machine: contents, exit statuses, counts and statistics, while placed objects of every
+//! kind come and go. Where pages go on real nodes: tests/lab/phases.rs.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::common::{self, Scratch, alone, json_file, objects, placed, plain, root, run};
+use crate::common::{self, Policy, Scratch, alone, json_file, objects, placed, plain, root, run};
 
 const POLICY: &str = r#"
 version = 1
@@ -84,17 +84,21 @@ fn nothing_is_lost_while_phases_change() {
     assert_eq!((&phases[3]["times"], &phases[3]["begun"]), (&0.into(), &Value::Null), "{}", phases[3]);
 }
 
-/// Times and allocations begin phases of themselves, in a program whose main thread ends before the others, and which the
-/// library must not keep alive.
+/// Times and allocations begin phases of themselves, in a program whose main thread ends before the others, and which
+/// the library must not keep alive.
 #[test]
 fn a_time_begins_a_phase_and_the_end_is_not_put_off() {
     let dir = Scratch::new("apply-phases-ends");
     let program = compile("ends.c", dir.join("ends"), &["-pthread"]);
-    let text = "version = 1\n[program]\npath = \"ends\"\n[[phase]]\nname = \"soon\"\nafter = 0.05\n[[phase]]\nname = \"third\"\n\
-        allocation = 3\nfunction = [\"grab\"]\n[[phase]]\nname = \"late\"\nafter = 3600\n[[object]]\nfunction = [\"grab\"]\n\
-        place = { policy = \"block\" }\nphases = { soon = { policy = \"interleave\" }, third = { policy = \"bind\" }, \
-        late = { policy = \"local\" } }\n";
-    let policy = dir.write("ends.toml", text);
+    let policy = Policy::of("ends")
+        .lines("[[phase]]\nname = \"soon\"\nafter = 0.05")
+        .lines("[[phase]]\nname = \"third\"\nallocation = 3\nfunction = [\"grab\"]")
+        .lines("[[phase]]\nname = \"late\"\nafter = 3600")
+        .rule("function = [\"grab\"]", "policy = \"block\"")
+        .lines(
+            "phases = { soon = { policy = \"interleave\" }, third = { policy = \"bind\" }, late = { policy = \"local\" } }",
+        )
+        .write(&dir, "ends.toml");
     for how in ["return", "pthread_exit"] {
         let report = dir.join(format!("{how}.json"));
         let mut c = placed(&program, &policy);

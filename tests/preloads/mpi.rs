@@ -1,5 +1,5 @@
-//! MPI jobs with Debian's Open MPI: rules for some ranks only, a report and a profile for each rank, and the job's own output
-//! and exit status.
+//! MPI jobs with Debian's Open MPI: rules for some ranks only, a report and a profile for each rank, and the job's
+//! own output and exit status.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,7 +27,7 @@ ranks = "0-1,3-"
 place = { policy = "interleave", nodes = "+0" }
 "#;
 
-/// A directory with the program and the policy, made once; `None` says loudly that Open MPI is missing.
+/// A directory with the program and the policy, made once. Where Open MPI is missing: none, with a message.
 fn job() -> Option<&'static Scratch> {
     static DIR: OnceLock<Option<Scratch>> = OnceLock::new();
     let make = || {
@@ -199,7 +199,8 @@ fn every_rank_has_a_profile_of_its_own() {
     assert!(nameless.stderr.contains("numamma.0.prof"), "{}", nameless.stderr);
 }
 
-/// A rank that the launcher binds to one CPU has the memory of that CPU's node for `all` and `+0`; on one node that is node 0.
+/// A rank that the launcher binds to one CPU has the memory of that CPU's node for `all` and `+0`; on one node that
+/// is node 0.
 #[test]
 fn bound_ranks_are_placed_on_their_own_nodes() {
     let Some(dir) = job() else { return };

@@ -72,7 +72,8 @@ fn check(name: &str, threads: &[u32], args: impl Fn(u32) -> Vec<String>, truths:
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Within 1 %: a short run of 16 threads does not always tell a period from one a page longer, and says so ("+- 1 pages").
+/// Within 1 %: a short run of 16 threads does not always tell a period from one a page longer, and says so ("+- 1
+/// pages").
 fn near(found: Option<u64>, period: u64) -> bool {
     found.is_some_and(|found| found.abs_diff(period) * 100 <= period)
 }

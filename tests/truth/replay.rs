@@ -22,8 +22,8 @@ use crate::common::{Scratch, beside_others, compile};
 /// A compiled program in a directory that is removed with it.
 struct Built(PathBuf, #[expect(dead_code, reason = "removes the directory when dropped")] Scratch);
 
-/// Compiles `source` of tests/truth/replay. Each call has a directory of its own, because the tests run side by side and a
-/// running program cannot be overwritten.
+/// Compiles `source` of tests/truth/replay. Each call has a directory of its own, because the tests run side by side
+/// and a running program cannot be overwritten.
 fn build(compiler: &str, source: &str, flags: &[&str], suffix: &str) -> Built {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let dir = Scratch::new(&format!("replay-{}", COUNT.fetch_add(1, Ordering::Relaxed)));

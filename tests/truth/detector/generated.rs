@@ -190,7 +190,8 @@ fn keep_the_bars(traces: u64, first: u64) {
     assert!(score.unsure as f64 <= UNSURE_BAR * traces as f64, "{} of {traces} unsure", score.unsure);
 }
 
-/// `traces` traces without structure: a block-cyclic policy for such an object costs what interleaving would have saved.
+/// `traces` traces without structure: a block-cyclic policy for such an object costs what interleaving would have
+/// saved.
 fn random_is_not_cyclic(traces: u64, first: u64) {
     let _beside = beside_others();
     let (score, elapsed) = run(first..first + traces, |seed| Plan::of(PatternKind::Random, seed));

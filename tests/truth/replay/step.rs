@@ -71,7 +71,8 @@ pub fn trace(program: &str, args: &[&str], from: From, limit: usize, patience: D
     let start = Instant::now();
     while regs.len() < limit && start.elapsed() < patience {
         let r = registers(pid);
-        // A repeated string instruction stops after every element: only its first counts, as an instruction is one step.
+        // A repeated string instruction stops after every element: only its first counts, as an instruction is one
+        // step.
         if regs.last().is_none_or(|before: &Regs| before.ip != r.ip || !decoder.repeats(r.ip)) {
             let Some(a) = decoder.accesses(&r) else { break };
             regs.push(r);
