@@ -1,5 +1,5 @@
-//! Running a program placed: check the target, find the library, launch, verify, compare.
+//! What a placed run did: its pages checked against the plan, and its time compared with that of other policies.
 
 pub mod compare;
-pub mod counts;
+pub mod rank_reports;
 pub mod verify;

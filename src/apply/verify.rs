@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use numamma_plan::placement_report::{ObjectReport, PhaseReport, PlacementReport};
 use serde::Serialize;
 
-pub use super::counts::{ReportDir, Verdict};
-use super::counts::{explanations, merge, merge_phases, phase_text, take_reports, verdict};
+pub use super::rank_reports::ReportDir;
+use super::rank_reports::{merge, merge_phases, take_reports};
+use crate::launch::exit::Ended;
 
 /// The whole answer, as `--json` prints it.
 #[derive(Debug, Clone, Serialize)]
@@ -25,23 +25,41 @@ pub struct Answer {
     /// Why the run could not be checked, if so.
     pub problem: Option<String>,
     /// Objects.
-    pub objects: Vec<JsonObject>,
+    pub objects: Vec<CheckedObject>,
     /// Phases.
     pub phases: Vec<PhaseReport>,
 }
 
+/// Outcome for one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Every present page is where the plan says.
+    OnPlan,
+    /// At least one page is elsewhere.
+    OffPlan,
+    /// At least one page was not moved to the place of a phase in time, none is elsewhere.
+    Waiting,
+    /// Nothing of that name, or no allocation from that call site.
+    NotFound,
+    /// Found, but not placed: the policy leaves it alone or no instance has a whole page.
+    Left,
+    /// Found, but placing failed.
+    Unplaced,
+}
+
 /// One object of the answer.
 #[derive(Debug, Clone, Serialize)]
-pub struct JsonObject {
+pub struct CheckedObject {
     #[serde(flatten)]
-    counts: ObjectReport,
+    /// Counts of all processes.
+    pub counts: ObjectReport,
     /// What became of it.
     pub verdict: Verdict,
 }
 
-/// Reads the reports written under the name [`ReportDir::file`], removes them, and judges them together; `ending` describes
-/// how the program ended, `None` for a normal exit.
-pub fn judge(report: &Path, program: &str, policy: &str, exit_status: u8, ending: Option<String>) -> Answer {
+/// Reads the reports written under the name [`ReportDir::file`], removes them, and judges them together.
+pub fn judge(report: &Path, program: &str, policy: &str, ended: Ended) -> Answer {
     let mut found: Vec<ObjectReport> = Vec::new();
     let mut phases: Vec<PhaseReport> = Vec::new();
     let mut problem = None;
@@ -57,97 +75,39 @@ pub fn judge(report: &Path, program: &str, policy: &str, exit_status: u8, ending
         }
     }
     if texts.is_empty() {
-        problem = Some(no_report(ending));
+        problem = Some(no_report(ended));
     }
-    let objects: Vec<JsonObject> =
-        found.into_iter().map(|counts| JsonObject { verdict: verdict(&counts), counts }).collect();
+    let objects: Vec<CheckedObject> =
+        found.into_iter().map(|counts| CheckedObject { verdict: verdict(&counts), counts }).collect();
     let ok = problem.is_none() && objects.iter().all(|o| matches!(o.verdict, Verdict::OnPlan | Verdict::Left));
     let (program, policy) = (program.to_owned(), policy.to_owned());
-    Answer { program, policy, exit_status, processes: texts.len(), ok, problem, objects, phases }
+    Answer { program, policy, exit_status: ended.code(), processes: texts.len(), ok, problem, objects, phases }
 }
 
-fn no_report(ending: Option<String>) -> String {
-    match ending {
-        Some(how) => format!("the program {how} before its pages could be checked"),
-        None => "the program ended without a report: it is not the program of the policy, or it left by a raw exit system call or by exec".to_owned(),
+/// Outcome for one object.
+fn verdict(object: &ObjectReport) -> Verdict {
+    if object.pages_off_plan > 0 {
+        Verdict::OffPlan
+    } else if object.pages_waiting > 0 {
+        Verdict::Waiting
+    } else if object.instances == 0 {
+        Verdict::NotFound
+    } else if object.unplaced > 0 {
+        Verdict::Unplaced
+    } else if object.pages_planned == 0 {
+        Verdict::Left
+    } else {
+        Verdict::OnPlan
     }
 }
 
-impl Answer {
-    /// Table and verdict for people.
-    pub fn text(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header([
-            "object",
-            "policy",
-            "block",
-            "nodes",
-            "instances",
-            "planned",
-            "present",
-            "on",
-            "off",
-            "verdict",
-        ]);
-        for o in &self.objects {
-            let c = &o.counts;
-            let block = if c.block == 0 { "-".to_owned() } else { numamma_plan::policy::Size(c.block).to_string() };
-            table.add_row([
-                c.name.clone(),
-                c.policy.clone(),
-                block,
-                c.nodes.clone(),
-                c.instances.to_string(),
-                c.pages_planned.to_string(),
-                c.pages_present.to_string(),
-                c.pages_on_plan.to_string(),
-                c.pages_off_plan.to_string(),
-                o.verdict.words().to_owned(),
-            ]);
+fn no_report(ended: Ended) -> String {
+    match ended {
+        Ended::Signalled(_) => format!("the program {ended} before its pages could be checked"),
+        Ended::Exited(_) => {
+            "the program ended without a report: it is not the program of the policy, or it left by a raw \
+                             exit system call or by exec"
+                .to_owned()
         }
-        for column in 4..9 {
-            if let Some(c) = table.column_mut(column) {
-                c.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        let mut text = String::new();
-        if !self.objects.is_empty() {
-            text.push_str(&format!("{table}\n"));
-        }
-        for o in &self.objects {
-            explanations(&o.counts).iter().for_each(|line| text.push_str(&format!("  {}: {line}\n", o.counts.name)));
-        }
-        for phase in &self.phases {
-            text.push_str(&phase_text(phase));
-        }
-        text.push_str(&self.summary());
-        text
-    }
-
-    fn summary(&self) -> String {
-        if let Some(problem) = &self.problem {
-            return format!("numamma: not verified: {problem}");
-        }
-        let count = |v: Verdict| self.objects.iter().filter(|o| o.verdict == v).count();
-        let off: u64 = self.objects.iter().map(|o| o.counts.pages_off_plan).sum();
-        let present: u64 = self.objects.iter().map(|o| o.counts.pages_present).sum();
-        if self.ok && self.objects.is_empty() {
-            return "numamma: the policy places no object, so there was nothing to check".to_owned();
-        }
-        if self.ok {
-            let of = if self.processes > 1 { format!(" of {} processes", self.processes) } else { String::new() };
-            return format!("numamma: all {present} present pages{of} are on plan");
-        }
-        let waiting: u64 = self.objects.iter().map(|o| o.counts.pages_waiting).sum();
-        let waited = match waiting {
-            0 => String::new(),
-            n => format!(", {n} had not been moved yet when the program ended or gave them up"),
-        };
-        format!(
-            "numamma: {off} of {present} present pages are off plan{waited}; {} objects not found, {} not placed",
-            count(Verdict::NotFound),
-            count(Verdict::Unplaced)
-        )
     }
 }

@@ -1,14 +1,14 @@
 //! `numamma advise`: from a profile to a policy.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use numamma_plan::policy::Size;
 
+use super::output;
 use super::target::TargetArgs;
 use crate::advise::{self, Advice};
 use crate::detect;
+use crate::launch::exit::{Failure, say};
 use crate::profile::summary::AccessFilter;
 use crate::topology::Topology;
 
@@ -41,29 +41,15 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> ExitCode {
-    if let Some(program) = &args.program {
-        return finish(unprofiled(&args, program));
+///
+/// # Errors
+/// When an input cannot be used or the policy not be written.
+pub fn run(args: Args) -> Result<u8, Failure> {
+    match &args.program {
+        Some(program) => unprofiled(&args, program)?,
+        None => profiled(&args)?,
     }
-    let done = advice(&args).and_then(|(advice, text)| {
-        write(args.output.as_deref(), &text)?;
-        Ok(advice)
-    });
-    finish(done.map(|advice| {
-        if !args.quiet {
-            summarise(&advice);
-        }
-    }))
-}
-
-fn finish(done: Result<(), String>) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            super::say(message);
-            ExitCode::from(super::EXIT_USAGE)
-        }
-    }
+    Ok(0)
 }
 
 /// `20MiB`, at least a byte.
@@ -79,18 +65,15 @@ fn unprofiled(args: &Args, program: &Path) -> Result<(), String> {
     } else {
         advise::unprofiled::toml(&advice).map_err(|e| format!("the policy cannot be written as TOML: {e}"))?
     };
-    write(args.output.as_deref(), &text)?;
+    output::write(args.output.as_deref(), &text)?;
     if !args.quiet {
         super::advise_static::summarise(&advice);
     }
     Ok(())
 }
 
-fn advice(args: &Args) -> Result<(Advice, String), String> {
-    let summary = super::load(&args.profile)?;
-    if !args.quiet {
-        summary.notes.iter().for_each(super::say);
-    }
+fn profiled(args: &Args) -> Result<(), String> {
+    let summary = super::input::load(&args.profile, args.quiet)?;
     let threads = detect::thread_ranks(&summary).len() as u32;
     let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
     let patterns = detect::classify_accesses(&summary, args.access);
@@ -101,36 +84,18 @@ fn advice(args: &Args) -> Result<(Advice, String), String> {
     } else {
         advise::toml(&advice).map_err(|e| format!("the policy cannot be written as TOML: {e}"))?
     };
-    Ok((advice, text))
-}
-
-fn write(output: Option<&Path>, text: &str) -> Result<(), String> {
-    match output {
-        Some(path) => {
-            std::fs::write(path, text).map_err(|e| format!("{}: {e}; the policy was not written", path.display()))
-        }
-        None => {
-            let mut out = io::stdout().lock();
-            match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-                // A reader that has seen enough (`| head`) is no error.
-                Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-                    Err(format!("stdout: {e}; the policy is incomplete"))
-                }
-                _ => Ok(()),
-            }
-        }
+    output::write(args.output.as_deref(), &text)?;
+    if !args.quiet {
+        summarise(&advice);
     }
+    Ok(())
 }
 
 fn summarise(advice: &Advice) {
     let placed = advice.policy.objects.len();
     // A fold from 0.0: the sum of no floats is -0.0, which would be printed with its sign.
     let share = advice.items.iter().filter(|i| i.rule.is_ok()).fold(0.0, |sum, i| sum + i.share);
-    super::say(format!(
-        "{placed} object{} placed, {:.0} % of the cost",
-        if placed == 1 { "" } else { "s" },
-        100.0 * share
-    ));
+    say(format!("{placed} object{} placed, {:.0} % of the cost", if placed == 1 { "" } else { "s" }, 100.0 * share));
     advise::summary_lines(advice).iter().for_each(|line| eprintln!("  {line}"));
-    advice.remarks.iter().for_each(super::say);
+    advice.remarks.iter().for_each(say);
 }

@@ -7,6 +7,7 @@ use numamma_plan::policy::Size;
 use super::target::TargetArgs;
 use crate::advise::Target;
 use crate::advise::unprofiled::{self, StaticAdvice};
+use crate::launch::exit::say;
 use crate::launch::target;
 use crate::profile::space::static_data::StaticData;
 use crate::report::units;
@@ -78,7 +79,7 @@ fn threshold(args: &TargetArgs, machine: &Target, min_size: Option<Size>) -> (u6
 /// Lines for the terminal.
 pub fn summarise(advice: &StaticAdvice) {
     let placed = advice.policy.objects.len() as u64;
-    super::say(format!("{} placed by Minas' heuristic, without a run", units::plural(placed, "object")));
+    say(format!("{} placed by Minas' heuristic, without a run", units::plural(placed, "object")));
     for v in &advice.verdicts {
         let what = match &v.rule {
             Ok(rule) => rule.place.policy.word(),
@@ -88,5 +89,5 @@ pub fn summarise(advice: &StaticAdvice) {
         let name: String = v.object.name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         eprintln!("  {:>9}  {what:10}  {name}{module}", units::bytes(v.object.size));
     }
-    advice.remarks.iter().for_each(super::say);
+    advice.remarks.iter().for_each(say);
 }

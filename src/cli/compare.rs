@@ -1,24 +1,21 @@
 //! `numamma compare`: the program under each policy, measured on this machine.
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use numamma_plan::machine::Machine;
 
+use super::output::print;
 use crate::apply::compare::candidates::{self, Candidates, WORDS};
 use crate::apply::compare::{self, Comparison, Ending, Plan, Progress};
 use crate::apply::verify::ReportDir;
-use crate::launch::exit::Failure;
+use crate::launch::exit::{Ended, Failure, say};
 use crate::report::comparison::{self, Setting};
-
-/// Added to a signal's number in an exit status, as shells do.
-const SIGNAL_STATUS: i32 = 128;
 
 /// Run a program under several policies and tell whether one is faster
 ///
-/// Each policy gets one warm-up run that is not counted, then N timed runs, in rounds whose order is drawn by
-/// lot. Times are of the whole program, from its start to its end.
+/// Each policy gets one warm-up run that is not counted, then N timed runs, in rounds in random
+/// order. Times are of the whole program, from its start to its end.
 ///
 /// Policies:
 ///   first-touch    the bare program; always measured, the others are compared with it
@@ -65,17 +62,10 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> ExitCode {
-    match compare(&args) {
-        Ok(code) => ExitCode::from(code),
-        Err(e) => {
-            super::say(&e.message);
-            ExitCode::from(e.exit)
-        }
-    }
-}
-
-fn compare(args: &Args) -> Result<u8, Failure> {
+///
+/// # Errors
+/// When a policy or the program cannot be used, or the program failed.
+pub fn run(args: Args) -> Result<u8, Failure> {
     let dir = ReportDir::new().map_err(|e| Failure::usage(format!("cannot make a directory for policies: {e}")))?;
     let asked = args.policies.clone().unwrap_or_else(|| WORDS.map(str::to_owned).to_vec());
     let report = dir.file();
@@ -90,8 +80,8 @@ fn compare(args: &Args) -> Result<u8, Failure> {
     };
     let notes: Vec<String> = machine_notes(&setting).into_iter().chain(notes).collect();
     if !args.quiet {
-        notes.iter().for_each(super::say);
-        super::say(format!("{} policies, a warm-up and {} runs each, --seed {seed}", list.len(), args.runs));
+        notes.iter().for_each(say);
+        say(format!("{} policies, a warm-up and {} runs each, --seed {seed}", list.len(), args.runs));
     }
     let plan = Plan { candidates: list, runs: args.runs, seed, any_status: args.ignore_status };
     let mut measured = compare::measure(&plan, &report, |p| {
@@ -100,13 +90,13 @@ fn compare(args: &Args) -> Result<u8, Failure> {
         }
     });
     if !args.quiet {
-        measured.notes.iter().for_each(super::say);
+        measured.notes.iter().for_each(say);
     }
     measured.notes.splice(0..0, notes);
-    conclude(args, &setting, &measured).map_err(Failure::usage)
+    conclude(&args, &setting, &measured)
 }
 
-/// What of this machine decides what can be seen.
+/// Properties of this machine that limit what a comparison can show.
 fn machine_notes(setting: &Setting) -> Vec<String> {
     let mut notes = Vec::new();
     if setting.memory_nodes == 1 {
@@ -128,32 +118,29 @@ fn machine_notes(setting: &Setting) -> Vec<String> {
 
 fn show(p: Progress<'_>, runs: u32) {
     let round = if p.round == 0 { "warm-up".to_owned() } else { format!("run {} of {runs}", p.round) };
-    super::say(format!("{round}: {} {:.3} s", p.name, p.seconds));
+    say(format!("{round}: {} {:.3} s", p.name, p.seconds));
 }
 
 fn clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs())
 }
 
-fn conclude(args: &Args, setting: &Setting, measured: &Comparison) -> Result<u8, String> {
+fn conclude(args: &Args, setting: &Setting, measured: &Comparison) -> Result<u8, Failure> {
     let rows = comparison::rows(&measured.samples, setting.memory_nodes);
     let some = rows.iter().any(|r| r.n > 0);
     if args.json {
         let text = comparison::json(setting, measured, rows).map_err(|e| format!("cannot write JSON: {e}"))?;
-        super::report::print(&(text + "\n"));
+        print(&(text + "\n"))?;
     } else if some {
-        super::report::print(&comparison::text(&rows));
+        print(&comparison::text(&rows))?;
     }
-    Ok(match &measured.ending {
-        Ending::Complete => 0,
+    match &measured.ending {
+        Ending::Complete => Ok(0),
         Ending::Interrupted(signal) => {
             let left = if some { "the table shows the runs made until then" } else { "no run had ended" };
-            super::say(format!("stopped by signal {signal}: {left}"));
-            (SIGNAL_STATUS + signal) as u8
+            say(format!("stopped by signal {signal}: {left}"));
+            Ok(Ended::Signalled(*signal).code())
         }
-        Ending::Failed { message, exit } => {
-            super::say(message);
-            *exit
-        }
-    })
+        Ending::Failed(failure) => Err(failure.clone()),
+    }
 }

@@ -1,22 +1,23 @@
 //! `numamma generate-docs`: manual pages and shell completions from the command line's own table, for `make install`.
-//! Hidden: nobody types it.
+//! Hidden, as only `make install` needs it.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 
+use crate::launch::exit::Failure;
+
 /// Write the manual pages and shell completions under a directory, laid out as in share/
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Directory to write to; made if it does not exist
+    /// Directory to write to; created if it does not exist
     directory: PathBuf,
 }
 
-/// Where each shell looks, below share/.
+/// Where each shell searches, below share/.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions/numamma"),
     (Shell::Zsh, "zsh/site-functions/_numamma"),
@@ -24,14 +25,13 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 ];
 
 /// Runs the command.
-pub fn run(args: Args) -> ExitCode {
-    match generate(&args.directory) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            super::say(format_args!("cannot write the documentation in {}: {e}", args.directory.display()));
-            ExitCode::from(super::EXIT_USAGE)
-        }
-    }
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn run(args: Args) -> Result<u8, Failure> {
+    generate(&args.directory)
+        .map(|()| 0)
+        .map_err(|e| Failure::usage(format!("cannot write the documentation in {}: {e}", args.directory.display())))
 }
 
 fn generate(directory: &Path) -> io::Result<()> {

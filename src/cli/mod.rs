@@ -1,18 +1,18 @@
-//! The command line: one file per command, thin. Our words go to stderr, data to stdout.
+//! The command line: one thin file per command. Diagnostics go to stderr, data to stdout.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::launch::exit::{EXIT_USAGE, say};
-use crate::profile::summary::Summary;
+use crate::launch::exit::say;
 
 pub mod advise;
 pub mod advise_static;
 pub mod compare;
 pub mod doctor;
+mod input;
 pub mod man;
+mod output;
 pub mod predict;
 pub mod profile;
 pub mod report;
@@ -59,9 +59,10 @@ enum Command {
     GenerateDocs(man::Args),
 }
 
-/// Parses the command line and runs the command.
+/// Parses the command line, runs the command, and turns what it returns into an exit status; a failure is printed here
+/// and nowhere else.
 pub fn main() -> ExitCode {
-    match Cli::parse().command {
+    let done = match Cli::parse().command {
         Command::Profile(a) => profile::run(a),
         Command::Report(a) => report::run(a),
         Command::Advise(a) => advise::run(a),
@@ -72,16 +73,9 @@ pub fn main() -> ExitCode {
         Command::Topology(a) => topology::run(a),
         Command::Doctor(a) => doctor::run(a),
         Command::GenerateDocs(a) => man::run(a),
-    }
-}
-
-/// Reads a profile; when only those of MPI ranks are there, the message names one.
-fn load(path: &Path) -> Result<Summary, String> {
-    let rank_0 = || Some(path.with_extension(format!("0.{}", path.extension()?.to_str()?))).filter(|p| p.exists());
-    Summary::load(path).map_err(|e| match rank_0().filter(|_| !path.exists()) {
-        Some(rank) => {
-            format!("{}: the profiles are one for each MPI rank; name one: {}", path.display(), rank.display())
-        }
-        None => e.to_string(),
-    })
+    };
+    ExitCode::from(done.unwrap_or_else(|failure| {
+        say(&failure.message);
+        failure.exit
+    }))
 }

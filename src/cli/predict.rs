@@ -1,11 +1,12 @@
 //! `numamma predict`: a profile priced on a target machine under several policies.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
+use super::output::{color_is_welcome, print, terminal_size};
 use super::target::TargetArgs;
 use crate::advise::{self, Given};
 use crate::detect;
+use crate::launch::exit::Failure;
 use crate::report::predict as table;
 use crate::topology::Topology;
 
@@ -50,22 +51,17 @@ Examples:
   numamma predict run.prof --nodes 4 --policy policy.toml --objects";
 
 /// Runs the command.
-pub fn run(args: Args) -> ExitCode {
-    match render(&args) {
-        Ok(text) => super::report::print(&text),
-        Err(message) => {
-            super::say(message);
-            ExitCode::from(super::EXIT_USAGE)
-        }
-    }
+///
+/// # Errors
+/// When an input cannot be used or stdout not be written.
+pub fn run(args: Args) -> Result<u8, Failure> {
+    print(&render(&args)?)?;
+    Ok(0)
 }
 
 fn render(args: &Args) -> Result<String, String> {
     let given = args.policy.iter().map(|p| read(p)).collect::<Result<Vec<Given>, String>>()?;
-    let summary = super::load(&args.profile)?;
-    if !args.quiet {
-        summary.notes.iter().for_each(super::say);
-    }
+    let summary = super::input::load(&args.profile, args.quiet)?;
     let threads = detect::thread_ranks(&summary).len() as u32;
     let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
     let patterns = detect::classify_all(&summary);
@@ -78,8 +74,8 @@ fn render(args: &Args) -> Result<String, String> {
     if args.json {
         return table::json(&prediction).map_err(|e| format!("the prediction cannot be written as JSON: {e}"));
     }
-    let color = super::report::color_is_welcome();
-    let (width, _) = super::report::terminal_size();
+    let color = color_is_welcome();
+    let (width, _) = terminal_size();
     Ok(table::text(&prediction, &table::Options { width, color, objects: args.objects }))
 }
 

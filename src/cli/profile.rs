@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use numamma_plan::output;
 
+use crate::launch::exit::{Failure, say};
 use crate::launch::{library, target};
 use crate::profile::perf::{attr, calibrate};
 use crate::profile::record::{self, Options, Recorded, Sampling};
@@ -68,39 +68,34 @@ enum Sampler {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> ExitCode {
-    match profile(&args) {
-        Ok(recorded) => {
-            if !args.quiet {
-                tell(&recorded);
-            }
-            ExitCode::from(recorded.ended.code())
-        }
-        Err((exit, message)) => {
-            super::say(message);
-            ExitCode::from(exit)
-        }
+///
+/// # Errors
+/// When nothing could be recorded.
+pub fn run(args: Args) -> Result<u8, Failure> {
+    let recorded = profile(&args)?;
+    if !args.quiet {
+        summarise(&recorded);
     }
+    Ok(recorded.ended.code())
 }
 
-fn profile(args: &Args) -> Result<Recorded, (u8, String)> {
-    let usage = |message: String| (super::EXIT_USAGE, message);
-    let target = target::check(&args.command[0]).map_err(|e| (e.exit, e.message))?;
+fn profile(args: &Args) -> Result<Recorded, Failure> {
+    let target = target::check(&args.command[0])?;
     let output = output::expand(&args.output, None);
     if let Some(why) = record::unusable_output(&output) {
-        return Err(usage(why));
+        return Err(Failure::usage(why));
     }
     let mut notes = Vec::new();
-    let preload = preload_for(&target, &mut notes).map_err(usage)?;
-    let sampling = sampling(args).map_err(usage)?;
+    let preload = preload_for(&target, &mut notes)?;
+    let sampling = sampling(args)?;
     if args.verbose {
-        super::say(format_args!("sampler {}: {}", sampling.name, sampling.reason));
+        say(format_args!("sampler {}: {}", sampling.name, sampling.reason));
     }
     for note in notes.iter().filter(|_| !args.quiet) {
-        super::say(note);
+        say(note);
     }
     let options = Options { target, argv: args.command.clone(), output, sampling, follow: args.follow, preload, notes };
-    record::record(options).map_err(|e| (e.exit, e.message))
+    record::record(options)
 }
 
 /// The profile preload, where it can be loaded.
@@ -143,11 +138,11 @@ fn sampling(args: &Args) -> Result<Sampling, String> {
     Ok(Sampling { name: "timer", reason, period_ns: Some((NANOSECONDS / rate) as u64), cost_ns, max_overhead })
 }
 
-fn tell(recorded: &Recorded) {
+fn summarise(recorded: &Recorded) {
     let s = &recorded.stats;
     let kinds = [(s.lost, "samples"), (s.faults_lost, "first touches"), (s.alloc_lost, "allocation events")];
     let lost: String = kinds.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what} lost")).collect();
-    super::say(format_args!(
+    say(format_args!(
         "{} samples in {:.1} s{lost}; wrote {}{}",
         s.samples,
         s.duration_ns as f64 / NANOSECONDS,
@@ -155,11 +150,11 @@ fn tell(recorded: &Recorded) {
         if recorded.complete { "" } else { " (incomplete)" }
     ));
     for note in &recorded.notes {
-        super::say(note);
+        say(note);
     }
     let file = recorded.path.display().to_string();
     let file = if file == "numamma.prof" { String::new() } else { format!(" {file}") };
-    super::say(format_args!(
+    say(format_args!(
         "next: `numamma report{file}` shows it, `numamma advise{file} > policy.toml` says what to place where"
     ));
 }

@@ -1,22 +1,13 @@
 //! `numamma report`: objects, threads and first touch of a profile.
 
-use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
+use super::output::{color_is_welcome, print, terminal_size};
+use crate::launch::exit::Failure;
 use crate::report::{self, AccessFilter, DEFAULT_TOP, Options, Sort, View};
 
 /// Name of a profile when none is given, as `numamma profile` writes it.
 const DEFAULT_PROFILE: &str = "numamma.prof";
-/// Width of a report that is not written to a terminal.
-const PIPE_WIDTH: usize = 100;
-/// Rows of a matrix that is not written to a terminal.
-const PIPE_ROWS: usize = 24;
-/// Lines of a terminal kept for what stands around a matrix.
-const MATRIX_MARGIN: usize = 16;
-/// Fewest and most rows of a matrix.
-const MATRIX_ROWS: (usize, usize) = (8, 48);
-
 /// Show what a profile holds: hot objects, their pattern, who touched them
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -58,18 +49,16 @@ enum Color {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> ExitCode {
-    match render(&args) {
-        Ok(text) => print(&text),
-        Err(message) => {
-            super::say(message);
-            ExitCode::from(super::EXIT_USAGE)
-        }
-    }
+///
+/// # Errors
+/// When the profile cannot be read or stdout not be written.
+pub fn run(args: Args) -> Result<u8, Failure> {
+    print(&render(&args)?)?;
+    Ok(0)
 }
 
 fn render(args: &Args) -> Result<String, String> {
-    let summary = super::load(&args.profile)?;
+    let summary = super::input::load(&args.profile, true)?;
     let patterns = crate::detect::classify_accesses(&summary, args.access);
     let options = options(args);
     let view = View::new(&summary, &patterns, &options);
@@ -83,7 +72,7 @@ fn render(args: &Args) -> Result<String, String> {
     })
 }
 
-/// What the command line means here and now.
+/// The options of the command line, with the defaults of this terminal.
 fn options(args: &Args) -> Options {
     let (width, height) = terminal_size();
     let by_access = args.access != AccessFilter::All;
@@ -101,38 +90,5 @@ fn options(args: &Args) -> Options {
             Color::Auto => color_is_welcome(),
         },
         profile: (profile != DEFAULT_PROFILE).then(|| profile.into_owned()),
-    }
-}
-
-/// <https://no-color.org>: any value but the empty one asks for no colours.
-pub(super) fn color_is_welcome() -> bool {
-    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
-    io::stdout().is_terminal() && set("NO_COLOR").is_none() && set("TERM").is_some_and(|t| t != "dumb")
-}
-
-/// Columns of the terminal and rows for a matrix; COLUMNS where stdout is none.
-pub(super) fn terminal_size() -> (usize, usize) {
-    // SAFETY: winsize is plain data for which all zeroes is a value.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: TIOCGWINSZ writes one winsize to the pointer, which is valid for the call; on anything but a
-    // terminal it fails and writes nothing.
-    let rc = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
-    if rc == 0 && size.ws_col > 0 {
-        let rows = usize::from(size.ws_row).saturating_sub(MATRIX_MARGIN).clamp(MATRIX_ROWS.0, MATRIX_ROWS.1);
-        return (size.ws_col.into(), rows);
-    }
-    let columns = std::env::var("COLUMNS").ok().and_then(|c| c.trim().parse().ok()).filter(|&c| c > 0);
-    (columns.unwrap_or(PIPE_WIDTH), PIPE_ROWS)
-}
-
-/// Writes data to stdout. A reader that has seen enough (`| head`) is no error.
-pub(super) fn print(text: &str) -> ExitCode {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            super::say(format!("stdout: {e}; the output is incomplete"));
-            ExitCode::FAILURE
-        }
-        _ => ExitCode::SUCCESS,
     }
 }

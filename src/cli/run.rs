@@ -2,9 +2,8 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use crate::launch::exit::Failure;
+use crate::launch::exit::{Failure, say};
 use crate::launch::placed;
 
 /// Run a program under a policy, with checks first
@@ -24,19 +23,14 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// Runs the command.
-pub fn run(args: Args) -> ExitCode {
-    let prepared = match placed::prepare(&args.policy, &args.command) {
-        Ok(prepared) => prepared,
-        Err(e) => return fail(&e),
-    };
+/// Replaces this process by the placed program.
+///
+/// # Errors
+/// When the policy, the program or the library cannot be used, or the program not be executed.
+pub fn run(args: Args) -> Result<u8, Failure> {
+    let prepared = placed::prepare(&args.policy, &args.command)?;
     if !args.quiet {
-        prepared.warnings.iter().for_each(super::say);
+        prepared.warnings.iter().for_each(say);
     }
-    fail(&prepared.exec())
-}
-
-fn fail(error: &Failure) -> ExitCode {
-    super::say(&error.message);
-    ExitCode::from(error.exit)
+    Err(prepared.exec())
 }

@@ -1,10 +1,11 @@
 //! `numamma topology`: this machine.
 
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use super::output;
+use crate::launch::exit::{Failure, say};
 use crate::topology::hardware::Hardware;
 use crate::topology::measure::measure;
 
@@ -43,26 +44,12 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> ExitCode {
-    match text(&args) {
-        Ok(text) => match &args.output {
-            Some(path) => write(path, &text),
-            None => super::report::print(&text),
-        },
-        Err(message) => fail(message),
-    }
-}
-
-fn fail(message: String) -> ExitCode {
-    super::say(format!("topology: {message}"));
-    ExitCode::FAILURE
-}
-
-fn write(path: &Path, text: &str) -> ExitCode {
-    match std::fs::write(path, text) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => fail(format!("{}: {e}; nothing was written", path.display())),
-    }
+///
+/// # Errors
+/// When the machine cannot be measured or the output not be written.
+pub fn run(args: Args) -> Result<u8, Failure> {
+    let done = text(&args).and_then(|text| output::write(args.output.as_deref(), &text));
+    done.map(|()| 0).map_err(|message| Failure::of_work(format!("topology: {message}")))
 }
 
 fn text(args: &Args) -> Result<String, String> {
@@ -72,7 +59,7 @@ fn text(args: &Args) -> Result<String, String> {
         let pairs = machine.topology.nodes.len().pow(2);
         if pairs as f64 * args.seconds > LONG {
             let seconds = pairs as f64 * args.seconds;
-            super::say(format!("measuring {pairs} pairs of nodes, about {seconds:.0} s; --seconds S shortens it"));
+            say(format!("measuring {pairs} pairs of nodes, about {seconds:.0} s; --seconds S shortens it"));
         }
         // Files and pipes need no progress.
         let watched = io::stderr().is_terminal();
@@ -87,7 +74,7 @@ fn text(args: &Args) -> Result<String, String> {
         }
         machine.set_measured(measured.map_err(|e| format!("--measure: {e}"))?);
         if args.xml {
-            machine.notes.iter().for_each(super::say);
+            machine.notes.iter().for_each(say);
         }
     }
     if args.xml {

@@ -1,15 +1,14 @@
 //! `numamma verify`: run placed, then check every page.
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{ExitCode, ExitStatus};
 
 use numamma_plan::output;
 
 use crate::apply::verify::{Answer, ReportDir, judge};
-use crate::launch::exit::Failure;
+use crate::launch::exit::{Failure, say};
 use crate::launch::placed;
+use crate::report::verification;
 
 /// Exit status when a page is off plan, an object was not found, or the run could not be checked.
 const EXIT_OFF_PLAN: u8 = 1;
@@ -38,35 +37,23 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> ExitCode {
-    match verify(&args) {
-        Ok(code) => ExitCode::from(code),
-        Err(e) => {
-            super::say(&e.message);
-            ExitCode::from(e.exit)
-        }
-    }
-}
-
-fn verify(args: &Args) -> Result<u8, Failure> {
+///
+/// # Errors
+/// When the program could not be run placed, or the answer not be written.
+pub fn run(args: Args) -> Result<u8, Failure> {
     let prepared = placed::prepare(&args.policy, &args.command)?;
     if !args.quiet {
-        prepared.warnings.iter().for_each(super::say);
+        prepared.warnings.iter().for_each(say);
     }
     let dir = ReportDir::new().map_err(|e| Failure::usage(format!("cannot make a directory for the report: {e}")))?;
-    let status = prepared.spawn_and_wait(&dir.file())?;
-    let exit_status = placed::exit_code(status);
+    let ended = prepared.spawn_and_wait(&dir.file())?;
     let program = prepared.target.path.to_string_lossy();
-    let answer = judge(&dir.file(), &program, &args.policy.to_string_lossy(), exit_status, ending(status));
+    let answer = judge(&dir.file(), &program, &args.policy.to_string_lossy(), ended);
     if !args.quiet {
-        eprintln!("{}", answer.text());
+        eprintln!("{}", verification::text(&answer));
     }
-    write_json(args, &answer).map_err(Failure::usage)?;
-    Ok(if answer.ok { exit_status } else { EXIT_OFF_PLAN })
-}
-
-fn ending(status: ExitStatus) -> Option<String> {
-    status.signal().map(|signal| format!("was killed by signal {signal}"))
+    write_json(&args, &answer)?;
+    Ok(if answer.ok { ended.code() } else { EXIT_OFF_PLAN })
 }
 
 fn write_json(args: &Args, answer: &Answer) -> Result<(), String> {
@@ -77,7 +64,7 @@ fn write_json(args: &Args, answer: &Answer) -> Result<(), String> {
     }
     if args.json {
         use std::io::Write;
-        // A reader that went away (head) is not our failure.
+        // A reader that stops early (`| head`) is no error.
         let _ = writeln!(std::io::stdout(), "{json}");
     }
     Ok(())

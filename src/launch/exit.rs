@@ -1,8 +1,12 @@
-//! Exit statuses, the error that carries one, and diagnostics on stderr.
+//! Exit statuses, how a program ended, the error of a command, and diagnostics on stderr.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::ExitStatus;
 use std::{fmt, io};
 
+/// Exit status of a command that could not do its work.
+pub const EXIT_FAILURE: u8 = 1;
 /// Exit status of a command line or input that cannot be used.
 pub const EXIT_USAGE: u8 = 2;
 /// Exit status when the program cannot be executed (as shells do).
@@ -10,10 +14,48 @@ pub const EXIT_CANNOT_EXECUTE: u8 = 126;
 /// Exit status when the program does not exist (as shells do).
 pub const EXIT_NOT_FOUND: u8 = 127;
 
+/// Added to the number of a signal in an exit status, as shells do.
+const SIGNAL_STATUS: i32 = 128;
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// exit(code)
+    Exited(i32),
+    /// Killed by a signal.
+    Signalled(i32),
+}
+
+impl Ended {
+    /// Exit status for a shell: the code, or 128 + signal.
+    pub fn code(self) -> u8 {
+        match self {
+            Ended::Exited(code) => code as u8,
+            Ended::Signalled(signal) => (SIGNAL_STATUS + signal) as u8,
+        }
+    }
+}
+
+impl From<ExitStatus> for Ended {
+    fn from(status: ExitStatus) -> Ended {
+        status.signal().map_or_else(|| Ended::Exited(status.code().unwrap_or(1)), Ended::Signalled)
+    }
+}
+
+impl fmt::Display for Ended {
+    /// Continues a sentence about the program.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Exited(code) => write!(f, "exited with status {code}"),
+            Ended::Signalled(signal) => write!(f, "was killed by signal {signal}"),
+        }
+    }
+}
+
 /// A command that failed: the diagnostic and the exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// [`EXIT_USAGE`], [`EXIT_CANNOT_EXECUTE`] or [`EXIT_NOT_FOUND`].
+    /// Exit status of this process: [`EXIT_FAILURE`], [`EXIT_USAGE`], [`EXIT_CANNOT_EXECUTE`] or [`EXIT_NOT_FOUND`].
     pub exit: u8,
     /// One line.
     pub message: String,
@@ -25,12 +67,17 @@ impl Failure {
         Failure { exit: EXIT_USAGE, message: message.into() }
     }
 
+    /// A command that could not do its work, with inputs that can be used.
+    pub fn of_work(message: impl Into<String>) -> Failure {
+        Failure { exit: EXIT_FAILURE, message: message.into() }
+    }
+
     /// A program that cannot be executed.
     pub fn cannot_execute(message: impl Into<String>) -> Failure {
         Failure { exit: EXIT_CANNOT_EXECUTE, message: message.into() }
     }
 
-    /// What execve(2) or spawning `program` failed with.
+    /// The error of execve(2), or of spawning `program`.
     pub fn of_exec(program: &Path, error: &io::Error) -> Failure {
         let exit = if error.kind() == io::ErrorKind::NotFound { EXIT_NOT_FOUND } else { EXIT_CANNOT_EXECUTE };
         Failure { exit, message: format!("{}: cannot execute: {error}", program.display()) }
@@ -39,6 +86,13 @@ impl Failure {
     /// A program that does not exist.
     pub fn not_found(message: impl Into<String>) -> Failure {
         Failure { exit: EXIT_NOT_FOUND, message: message.into() }
+    }
+}
+
+impl From<String> for Failure {
+    /// [`Failure::usage`]: what a command says of its input.
+    fn from(message: String) -> Failure {
+        Failure::usage(message)
     }
 }
 

@@ -113,15 +113,15 @@ const ASAN_ENV: &str = "ASAN_OPTIONS";
 const ASAN_ANY_ORDER: &str = "verify_asan_link_order=0";
 
 /// What must be in the environment for `target` to load `library`.
-pub fn environment(target: &Target, library: &Path) -> Vec<(&'static str, OsString)> {
-    let mut env = vec![("LD_PRELOAD", chain(library, std::env::var_os("LD_PRELOAD")))];
+pub fn environment(target: &Target, library: &Path) -> Vec<(OsString, OsString)> {
+    let mut env = vec![("LD_PRELOAD".into(), chain(library, std::env::var_os("LD_PRELOAD")))];
     if target.needs_asan {
         let mut options = std::env::var_os(ASAN_ENV).filter(|o| !o.is_empty()).unwrap_or_default();
         if !options.is_empty() {
             options.push(":");
         }
         options.push(ASAN_ANY_ORDER);
-        env.push((ASAN_ENV, options));
+        env.push((ASAN_ENV.into(), options));
     }
     env
 }

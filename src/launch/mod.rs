@@ -1,9 +1,11 @@
 //! Starting a program: what it is, the library preloaded into it, the process, its signals and its exit status.
 //!
-//! A leaf room, used by `profile` and by `apply` alike; it knows neither.
+//! `profile` and `apply` use it alike, and it knows neither.
 
 pub mod exit;
 pub mod held;
+pub mod invocation;
 pub mod library;
 pub mod placed;
+pub mod signals;
 pub mod target;

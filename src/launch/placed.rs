@@ -4,12 +4,8 @@
 //! [`Prepared::exec`] then replaces this process, so that what runs is exactly what plain LD_PRELOAD runs;
 //! [`Prepared::spawn_and_wait`] keeps this process as a parent that forwards signals.
 
-use std::ffi::{CString, OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::ffi::OsString;
+use std::path::Path;
 
 use numamma_plan::callsite::file_name;
 use numamma_plan::environment::{POLICY_ENV, REPORT_ENV};
@@ -18,25 +14,20 @@ use numamma_plan::policy::Policy;
 use numamma_plan::threads::explicit_lists;
 use numamma_plan::{check, nodes, ranks};
 
-use super::exit::Failure;
-use super::{library, target};
+use super::exit::{Ended, Failure};
+use super::invocation::Invocation;
+use super::{library, signals, target};
 
-/// Signals a parent passes on to the program it waits for.
-const FORWARDED: [libc::c_int; 7] =
-    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGCONT];
-
-/// Everything that is needed to start.
+/// A program and a policy that fit each other and this machine, ready to be started.
 #[derive(Debug, Clone)]
 pub struct Prepared {
     /// The program.
     pub target: target::Target,
     /// The policy, valid on this machine.
     pub policy: Policy,
-    /// What may surprise the user but does not prevent the run.
+    /// What the user may not expect and does not prevent the run.
     pub warnings: Vec<String>,
-    policy_path: PathBuf,
-    library: PathBuf,
-    command: Vec<OsString>,
+    invocation: Invocation,
 }
 
 /// Checks policy, target and library. `command` is the program and its arguments.
@@ -53,8 +44,11 @@ pub fn prepare(policy_path: &Path, command: &[OsString]) -> Result<Prepared, Fai
     let library = library::find("apply").map_err(|e| Failure::usage(e.to_string()))?;
     let policy_path =
         policy_path.canonicalize().map_err(|e| Failure::usage(format!("{}: {e}", policy_path.display())))?;
-    let warnings = surprises(&policy, &target);
-    Ok(Prepared { target, policy, warnings, policy_path, library, command: command.to_vec() })
+    let warnings = warnings(&policy, &target);
+    let mut env = library::environment(&target, &library);
+    env.push((POLICY_ENV.into(), policy_path.into_os_string()));
+    let invocation = Invocation { path: target.path.clone(), argv: command.to_vec(), env };
+    Ok(Prepared { target, policy, warnings, invocation })
 }
 
 /// Reads a policy and checks its node lists against `machine`.
@@ -78,7 +72,7 @@ pub fn read_policy(path: &Path, machine: &Machine) -> Result<Policy, String> {
     Ok(policy)
 }
 
-fn surprises(policy: &Policy, target: &target::Target) -> Vec<String> {
+fn warnings(policy: &Policy, target: &target::Target) -> Vec<String> {
     let Some(program) = &policy.program else { return Vec::new() };
     let elf = target.elf.to_string_lossy();
     let same_build = program.build_id.is_some() && program.build_id == target.build_id;
@@ -96,130 +90,36 @@ fn surprises(policy: &Policy, target: &target::Target) -> Vec<String> {
 }
 
 impl Prepared {
-    fn environment(&self) -> Vec<(&'static str, OsString)> {
-        let mut env = library::environment(&self.target, &self.library);
-        env.push((POLICY_ENV, self.policy_path.clone().into_os_string()));
-        env
-    }
-
     /// Replaces this process by the placed program; returns only on failure.
     pub fn exec(&self) -> Failure {
-        let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-        for (key, value) in self.environment() {
-            environment.retain(|(k, _)| k != key);
-            environment.push((key.into(), value));
-        }
-        let environment: Vec<OsString> = environment
-            .into_iter()
-            .map(|(mut pair, value)| {
-                pair.push("=");
-                pair.push(value);
-                pair
-            })
-            .collect();
-        let (Some(path), Some(argv), Some(envp)) =
-            (c_string(self.target.path.as_os_str()), c_strings(&self.command), c_strings(&environment))
-        else {
-            return Failure::usage("an argument holds a NUL byte");
-        };
-        // Not std's exec: that one also empties the signal mask, which plain LD_PRELOAD would not.
-        // SAFETY: the arrays end in a null pointer and all strings outlive the call. Rust's start-up ignores
-        // SIGPIPE, which the program must not inherit.
-        unsafe {
-            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-            libc::execve(path.as_ptr(), pointers(&argv).as_ptr(), pointers(&envp).as_ptr());
-        }
-        self.exec_failed(&std::io::Error::last_os_error())
+        self.exec_failed(&self.invocation.exec())
     }
 
     fn exec_failed(&self, error: &std::io::Error) -> Failure {
-        Failure::of_exec(&self.target.path, error)
-    }
-
-    /// The placed program, ready to be spawned.
-    pub fn command(&self) -> Command {
-        let mut command = Command::new(&self.target.path);
-        command.arg0(&self.command[0]).args(&self.command[1..]).envs(self.environment());
-        command
-    }
-
-    /// Starts the placed program with a report file, forwards signals to it and waits for its end.
-    pub fn spawn_and_wait(&self, report: &Path) -> Result<ExitStatus, Failure> {
-        let mut command = self.command();
-        command.env(REPORT_ENV, report);
-        forward_signals(0);
-        let mut child = command.spawn().map_err(|e| self.exec_failed(&e))?;
-        CHILD.store(child.id() as i32, Ordering::SeqCst);
-        let status = child.wait();
-        forget_child();
-        status.map_err(|e| Failure::usage(format!("cannot wait for the program: {e}")))
-    }
-}
-
-/// The status a shell would report: the program's own, or 128 + signal.
-pub fn exit_code(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);
-    (code & 0xff) as u8
-}
-
-static CHILD: AtomicI32 = AtomicI32::new(0);
-/// The last of [`ENDING`] that came; 0: none.
-static ENDED_BY: AtomicI32 = AtomicI32::new(0);
-/// Signals by which somebody asks this process to end.
-const ENDING: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
-
-/// The signal that asked this process to end since [`forward_signals`] took over, if one did.
-pub fn asked_to_end() -> Option<i32> {
-    Some(ENDED_BY.load(Ordering::SeqCst)).filter(|s| *s != 0)
-}
-
-extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // What the terminal sends (positive si_code) it has sent to the whole foreground group already.
-    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
-    let by_process = unsafe { (*info).si_code } <= 0;
-    if ENDING.contains(&signal) {
-        ENDED_BY.store(signal, Ordering::SeqCst);
-    }
-    let child = CHILD.load(Ordering::SeqCst);
-    if by_process && child > 0 {
-        // SAFETY: kill is async-signal-safe and the child is not reaped while CHILD is set.
-        unsafe { libc::kill(child, signal) };
-    }
-}
-
-/// Signals that somebody sends to this process alone go on to `child` (0: not known yet); those of the terminal
-/// reach it by themselves. None of them ends this process.
-pub fn forward_signals(child: libc::pid_t) {
-    CHILD.store(child, Ordering::SeqCst);
-    for signal in FORWARDED {
-        // SAFETY: an all-zero sigaction is valid; the handler only makes async-signal-safe calls. A signal that
-        // is ignored stays ignored (nohup), as it would be for the program alone.
-        unsafe {
-            let mut now: libc::sigaction = std::mem::zeroed();
-            if libc::sigaction(signal, std::ptr::null(), &raw mut now) != 0 || now.sa_sigaction == libc::SIG_IGN {
-                continue;
-            }
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = forward as *const () as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        match error {
+            // Not from the kernel: an argument that cannot be passed on.
+            _ if error.raw_os_error().is_none() => Failure::usage(error.to_string()),
+            _ => Failure::of_exec(&self.target.path, error),
         }
     }
-}
 
-/// The child is gone: its number may soon be somebody else's.
-pub fn forget_child() {
-    CHILD.store(0, Ordering::SeqCst);
-}
+    /// How the placed program is started.
+    pub fn invocation(&self) -> &Invocation {
+        &self.invocation
+    }
 
-fn c_string(text: &OsStr) -> Option<CString> {
-    CString::new(text.as_bytes()).ok()
-}
-
-fn c_strings(list: &[OsString]) -> Option<Vec<CString>> {
-    list.iter().map(|s| c_string(s)).collect()
-}
-
-fn pointers(list: &[CString]) -> Vec<*const libc::c_char> {
-    list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+    /// Starts the placed program with a report file, forwards signals to it and waits until it has ended.
+    ///
+    /// # Errors
+    /// When it cannot be started or waited for.
+    pub fn spawn_and_wait(&self, report: &Path) -> Result<Ended, Failure> {
+        let mut command = self.invocation.command();
+        command.env(REPORT_ENV, report);
+        signals::forward_signals(0);
+        let mut child = command.spawn().map_err(|e| self.exec_failed(&e))?;
+        signals::forward_signals(child.id() as libc::pid_t);
+        let status = child.wait();
+        signals::forget_child();
+        status.map(Ended::from).map_err(|e| Failure::usage(format!("cannot wait for the program: {e}")))
+    }
 }

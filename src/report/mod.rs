@@ -11,6 +11,7 @@ use crate::profile::summary::{Counters, Entry, Summary};
 pub use crate::profile::summary::AccessFilter;
 
 pub mod account;
+pub mod checks;
 pub mod comparison;
 pub mod find;
 pub mod json;
@@ -23,6 +24,7 @@ mod table;
 pub mod text;
 mod threads;
 pub mod units;
+pub mod verification;
 
 #[cfg(test)]
 mod tests;

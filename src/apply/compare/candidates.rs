@@ -1,14 +1,14 @@
 //! The policies that can be compared, and how the program is started under each.
 //!
 //! - `first-touch`: the bare program.
-//! - `interleave`: every page of the process dealt out over the nodes with memory, as `numactl --interleave=all` does
+//! - `interleave`: the pages of the process go round robin to the nodes with memory, as `numactl --interleave=all` does
 //!   (set_mempolicy(2), inherited over exec).
 //! - `block-naive`: every object of the policy files that are compared too, cut into one block per node (block = size /
-//!   nodes), with the thread binding of the first of the files, so that the blocks are all that differs. Without
+//!   nodes), with the thread binding of the first of the files, so that only the blocks differ. Without
 //!   a policy file: the program's large variables, and its threads are left alone.
 //! - a policy file: as `numamma run` starts it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -22,12 +22,13 @@ use numamma_plan::policy::{ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind
 
 use crate::advise::unprofiled;
 use crate::launch::exit::Failure;
+use crate::launch::invocation::Invocation;
 use crate::launch::placed::{self, Prepared};
 use crate::launch::target;
 use crate::profile::space::static_data::StaticData;
 use crate::topology::last_level_cache;
 
-/// Words that are no policy files.
+/// Names of policies that are not files.
 pub const WORDS: [&str; 3] = [FIRST_TOUCH, INTERLEAVE, BLOCK_NAIVE];
 /// The bare program.
 pub const FIRST_TOUCH: &str = "first-touch";
@@ -44,14 +45,14 @@ enum How {
     Placed(Box<Prepared>),
 }
 
-/// A policy, ready to be run under.
+/// A policy under which the program can be run.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     /// The word or file, as typed.
     pub name: String,
     how: How,
-    program: PathBuf,
-    command: Vec<OsString>,
+    /// The program without a preload.
+    bare: Invocation,
 }
 
 /// The candidates, and what the user must know of them.
@@ -63,8 +64,8 @@ pub struct Candidates {
     pub notes: Vec<String>,
 }
 
-/// Checks everything that can be checked before the first run. `asked`: words and policy files; `explicit`: the user
-/// typed them, so that one which cannot be used is an error and not left out. `dir` is for files of our own.
+/// Checks everything that can be checked before the first run. `asked`: names of policies and policy files; `explicit`:
+/// the user typed them, so that one which cannot be used is an error instead of left out. `dir` takes temporary files.
 ///
 /// # Errors
 /// The reason and the exit status: a policy that does not exist or does not fit, a program that cannot be run.
@@ -76,8 +77,7 @@ pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Pat
     let with = |name: &str, how| Candidate {
         name: name.to_owned(),
         how,
-        program: target.path.clone(),
-        command: command.to_vec(),
+        bare: Invocation { path: target.path.clone(), argv: command.to_vec(), env: Vec::new() },
     };
     out.list.push(with(FIRST_TOUCH, How::Bare));
     let files: Vec<&String> = asked.iter().filter(|name| !WORDS.contains(&name.as_str())).collect();
@@ -108,7 +108,7 @@ pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Pat
     Ok(out)
 }
 
-/// Every name once, words known and files there.
+/// The names, after a check that each stands once and is known or a file.
 fn checked(asked: &[String]) -> Result<Vec<String>, String> {
     let mut seen: Vec<String> = Vec::new();
     for name in asked.iter().map(|n| n.trim()).filter(|n| !n.is_empty()) {
@@ -129,8 +129,8 @@ fn checked(asked: &[String]) -> Result<Vec<String>, String> {
     Ok(seen)
 }
 
-/// All nodes with memory, after the kernel has agreed to the policy: tried in a thread of its own, which is what a
-/// memory policy belongs to.
+/// All nodes with memory, after the kernel has accepted the policy in a thread of its own: a memory policy belongs to a
+/// thread.
 fn interleave() -> Result<TaskPolicy, String> {
     let policy = TaskPolicy::interleave(&Machine::this().memory_node_ids());
     let tried = std::thread::spawn(move || set(&policy)).join();
@@ -197,17 +197,13 @@ fn write(policy: &Policy, dir: &Path) -> Result<PathBuf, String> {
 }
 
 impl Candidate {
-    /// The program, ready to be spawned under the policy. `report`: where the library is to say what it placed.
+    /// The program, to be spawned under the policy. `report`: the file that the apply library writes.
     pub fn command(&self, report: Option<&Path>) -> Command {
         let mut command = match &self.how {
-            How::Placed(prepared) => prepared.command(),
+            How::Placed(prepared) => prepared.invocation().command(),
             How::Bare | How::Interleave(_) => {
-                let mut command = Command::new(&self.program);
-                let arguments = self.command.split_first();
-                if let Some((name, arguments)) = arguments {
-                    command.arg0(name).args(arguments);
-                }
-                // A library preloaded by the user's own hand must not place anything here.
+                let mut command = self.bare.command();
+                // An apply library that the user preloads must not place anything here.
                 command.env_remove(POLICY_ENV);
                 command
             }
@@ -217,7 +213,7 @@ impl Candidate {
             _ => command.env_remove(REPORT_ENV),
         };
         let policy = if let How::Interleave(policy) = self.how { Some(policy) } else { None };
-        // All candidates have a closure, as it changes how the process is made and so the time that takes.
+        // All candidates have a closure: std starts a process with one in another way, which takes another time.
         // SAFETY: `set` makes one system call and allocates nothing; the closure owns the policy.
         unsafe { command.pre_exec(move || policy.as_ref().map_or(Ok(()), set)) };
         command
@@ -228,8 +224,8 @@ impl Candidate {
         matches!(self.how, How::Placed(_))
     }
 
-    /// What execve is given.
-    pub fn program(&self) -> &OsStr {
-        self.program.as_os_str()
+    /// The file that execve is given.
+    pub fn program(&self) -> &Path {
+        &self.bare.path
     }
 }

@@ -1,27 +1,25 @@
 //! Comparing policies by running the unmodified program under each of them.
 //!
-//! One warm-up each, not counted: it fills the page cache, tells whether the program works at all under the policy, counts
-//! the pages by node and, with a policy file, what was placed. Then rounds in which each policy has one run, in random
-//! order. Nothing runs beside the program but a thread that waits for its end.
+//! Each policy first has one warm-up run, which is not timed: it fills the page cache, tells whether the program works under
+//! the policy, counts the pages by node and, with a policy file, what was placed. Rounds follow in which each policy has
+//! one timed run, in random order. Only a thread that waits for the end runs beside the program.
 
 pub mod candidates;
-pub mod child;
 pub mod order;
 pub mod outputs;
 pub mod residency;
 pub mod stats;
+pub mod timed_run;
 
 use std::io;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::ExitStatus;
 
 use self::candidates::Candidate;
-use self::child::Finished;
 use self::outputs::Outputs;
+use self::timed_run::Finished;
 use super::verify::{self, Verdict};
-use crate::launch::exit;
-use crate::launch::placed as launch;
+use crate::launch::exit::{Ended, Failure};
+use crate::launch::signals;
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -52,29 +50,24 @@ pub struct Sample {
 pub enum Ending {
     /// All runs were made.
     Complete,
-    /// By a signal to us.
+    /// By a signal to this process.
     Interrupted(i32),
-    /// The program failed or could not be started: the reason, and the exit status that says so.
-    Failed {
-        /// What happened, under which policy, and what the program said.
-        message: String,
-        /// For our own exit.
-        exit: u8,
-    },
+    /// The program failed or could not be started: what happened under which policy, with the end of its stderr.
+    Failed(Failure),
 }
 
-/// All that was measured.
+/// Everything that was measured.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// In the order of the candidates.
     pub samples: Vec<Sample>,
-    /// What the reader must know, a line each.
+    /// What the reader of the comparison must know, a line each.
     pub notes: Vec<String>,
     /// How it ended.
     pub ending: Ending,
 }
 
-/// What has just happened, for people who wait.
+/// The run that has just ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress<'a> {
     /// 0 for the warm-up.
@@ -85,9 +78,9 @@ pub struct Progress<'a> {
     pub seconds: f64,
 }
 
-/// Makes the runs. `report` is a path the library may write to.
+/// Makes the runs. `report` names a file that the apply library writes.
 pub fn measure(plan: &Plan, report: &Path, mut progress: impl FnMut(Progress<'_>)) -> Comparison {
-    launch::forward_signals(0);
+    signals::forward_signals(0);
     let not_yet = || Err("not run".to_owned());
     let mut samples: Vec<Sample> = plan
         .candidates
@@ -102,8 +95,8 @@ pub fn measure(plan: &Plan, report: &Path, mut progress: impl FnMut(Progress<'_>
     let mut ending = Ending::Complete;
     for (round, policy) in warm_up.chain(timed) {
         let candidate = &plan.candidates[policy];
-        let finished = child::run(candidate.command((round == 0).then_some(report)), round == 0);
-        if let Some(signal) = launch::asked_to_end() {
+        let finished = timed_run::run(candidate.command((round == 0).then_some(report)), round == 0);
+        if let Some(signal) = signals::asked_to_end() {
             ending = Ending::Interrupted(signal);
             break;
         }
@@ -129,49 +122,39 @@ pub fn measure(plan: &Plan, report: &Path, mut progress: impl FnMut(Progress<'_>
 }
 
 fn not_started(candidate: &Candidate, e: &io::Error) -> Ending {
-    let program = candidate.program().to_string_lossy();
-    let exit = match e.kind() {
-        io::ErrorKind::NotFound => exit::EXIT_NOT_FOUND,
-        _ => exit::EXIT_CANNOT_EXECUTE,
-    };
-    Ending::Failed { message: format!("{program} cannot be started under {}: {e}", candidate.name), exit }
+    let program = candidate.program();
+    let message = format!("{} cannot be started under {}: {e}", program.display(), candidate.name);
+    Ending::Failed(Failure { message, ..Failure::of_exec(program, e) })
 }
 
 /// The run, unless it failed.
 fn judged(plan: &Plan, candidate: &Candidate, round: u32, f: Finished) -> Result<Finished, Ending> {
-    let failed = f.status.signal().is_some() || (!plan.any_status && !f.status.success());
-    if !failed {
+    let killed = matches!(f.ended, Ended::Signalled(_));
+    if !killed && (plan.any_status || f.ended == Ended::Exited(0)) {
         return Ok(f);
     }
-    let program = candidate.program().to_string_lossy();
+    let program = candidate.program().display();
     let when = if round == 0 { "in the warm-up".to_owned() } else { format!("in run {round} of {}", plan.runs) };
-    let mut message = format!("{program} {} under {} {when}", ended(f.status), candidate.name);
+    let mut message = format!("{program} {} under {} {when}", f.ended, candidate.name);
     if candidate.name != candidates::FIRST_TOUCH {
         message += ", though not under first-touch";
     }
-    if f.status.signal().is_none() {
+    if !killed {
         message += "; -i compares it nevertheless";
     }
     let errors = String::from_utf8_lossy(&f.errors);
     if !errors.trim().is_empty() {
-        message += &format!(". Its last words:\n{}", errors.trim_end());
+        message += &format!(". The end of its stderr:\n{}", errors.trim_end());
     }
-    Err(Ending::Failed { message, exit: launch::exit_code(f.status) })
+    Err(Ending::Failed(Failure { exit: f.ended.code(), message }))
 }
 
-fn ended(status: ExitStatus) -> String {
-    match status.signal() {
-        Some(signal) => format!("was killed by signal {signal}"),
-        None => format!("exited with status {}", status.code().unwrap_or(-1)),
-    }
-}
-
-/// What a policy did not do in the warm-up: its time would say nothing of the policy.
+/// What the policy did not place in the warm-up: times of such runs say nothing about the policy.
 fn unplaced(candidate: &Candidate, report: &Path) -> Option<String> {
     if !candidate.places() {
         return None;
     }
-    let answer = verify::judge(report, "", "", 0, None);
+    let answer = verify::judge(report, "", "", Ended::Exited(0));
     if let Some(problem) = answer.problem {
         return Some(format!("{}: {problem}", candidate.name));
     }

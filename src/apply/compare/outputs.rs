@@ -3,7 +3,7 @@
 //! Programs that print times or process numbers differ from run to run under any policy; that is told apart by the runs
 //! of one policy.
 
-use super::child::Output;
+use super::timed_run::Output;
 
 /// Characters of a differing line that are shown.
 const SHOWN: usize = 60;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Check, State};
+use crate::report::checks::{Check, State};
 use crate::topology::hardware::Hardware;
 
 /// Optional tools: command, Debian package, what for.

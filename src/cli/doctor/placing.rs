@@ -5,8 +5,9 @@ use std::io;
 use numamma_kernel::sys::{self, PAGE};
 use numamma_kernel::{pages, policy};
 
-use super::{Check, State, line};
+use super::line;
 use crate::launch::library::{self, LIB_ENV};
+use crate::report::checks::{Check, State};
 use crate::topology::Topology;
 
 /// Mappings a process may have, unless changed; every block of a block-cyclic object takes one.

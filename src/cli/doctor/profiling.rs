@@ -8,11 +8,12 @@ use std::process::Command;
 use numamma_channel::reader::Channel;
 use perf_event_open_sys::ioctls;
 
-use super::{Check, State, line};
+use super::line;
 use crate::launch::library::{self, LIB_ENV};
 use crate::profile::perf::decode::{Source, record};
 use crate::profile::perf::ring::{Ring, page_size};
 use crate::profile::perf::{PerfRecord, attr, calibrate};
+use crate::report::checks::{Check, State};
 
 /// The budget that `numamma profile` keeps unless told otherwise.
 const DEFAULT_BUDGET: f64 = 0.03;

@@ -31,9 +31,10 @@ use super::model::{Ending, Header, Record, Stats};
 use super::perf::attr::explain_refusal;
 use super::perf::ring::page_size;
 use super::perf::session::Session;
-use crate::launch::exit::{Failure, say};
-use crate::launch::held::{self, Ended, Held};
-use crate::launch::placed::{forget_child, forward_signals};
+use crate::launch::exit::{Ended, Failure, say};
+use crate::launch::held::{self, Held};
+use crate::launch::invocation::Invocation;
+use crate::launch::signals::{forget_child, forward_signals, survive_file_limit};
 use crate::launch::{library, target::Target};
 use crate::topology::Topology;
 
@@ -101,7 +102,7 @@ pub struct Recorded {
 /// # Errors
 /// When the recording could not start; then the program was not executed.
 pub fn record(options: Options) -> Result<Recorded, Failure> {
-    held::survive_file_limit();
+    survive_file_limit();
     keep_memory();
     let channel = match &options.preload {
         Some(_) => Some(Channel::create(options.follow).map_err(|e| Failure::usage(channel_refused(&e)))?),
@@ -154,11 +155,10 @@ fn channel_refused(e: &std::io::Error) -> String {
 fn hold(options: &Options, channel: Option<&Channel>) -> Result<Held, Failure> {
     let mut env = channel.map(Channel::env).unwrap_or_default();
     if let Some(library) = &options.preload {
-        let more = library::environment(&options.target, library);
-        env.extend(more.into_iter().map(|(key, value)| (key.into(), value)));
+        env.extend(library::environment(&options.target, library));
     }
-    held::hold(&options.target.path, &options.argv, &env)
-        .map_err(|e| Failure::usage(format!("cannot start a process: {e}")))
+    let program = Invocation { path: options.target.path.clone(), argv: options.argv.clone(), env };
+    held::hold(&program).map_err(|e| Failure::usage(format!("cannot start a process: {e}")))
 }
 
 struct Recorder {

@@ -1,27 +1,28 @@
-//! One run of the program: started, its output swallowed, its time taken, its pages counted if that is wanted.
+//! One run of the program: started, its output read and not shown, its time measured, its pages counted if asked for.
 //!
-//! The time is from before fork to the end that the kernel reports, so that what a preload costs at start-up is in it.
+//! The time is from before fork to the end that the kernel reports, so that it includes what a preload costs at start-up.
 //! Reading `numa_maps` stops the program's page faults for as long as it takes: it is only done in runs that are not
-//! timed. Signals are forwarded by [`launch`]; a program that does not end by itself within [`GRACE`] after one is killed.
+//! timed. [`signals`] forwards signals; a program that has not ended within [`GRACE`] after one is killed.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsRawFd;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::residency::Residency;
-use crate::launch::placed as launch;
+use crate::launch::exit::Ended;
+use crate::launch::signals;
 
 /// Time a program has to end after it was asked to, until it is killed.
 const GRACE: Duration = Duration::from_secs(3);
-/// Longest sleep between two looks at signals.
-const LOOK: Duration = Duration::from_millis(100);
-/// First pause between two counts of pages; doubled up to [`LOOK`].
+/// Longest time between two checks for signals.
+const CHECK: Duration = Duration::from_millis(100);
+/// First pause between two counts of pages; doubled up to [`CHECK`].
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
 /// A count that takes long is followed by a pause this many times as long, so that the program is hardly disturbed.
 const PAUSE_PER_COUNT: u32 = 20;
-/// Longest time that what the program left in its pipes is read after its end: something it left behind may write on.
+/// Longest time the pipes are read after the end of the program, as processes that it started may go on writing.
 const LEFT_OVER: Duration = Duration::from_millis(500);
 /// Bytes kept of the beginning of stdout, to show where outputs differ.
 const HEAD: usize = 1 << 18;
@@ -45,8 +46,8 @@ pub struct Finished {
     /// From before the start to the end, seconds.
     pub seconds: f64,
     /// How it ended.
-    pub status: ExitStatus,
-    /// stdout.
+    pub ended: Ended,
+    /// What it printed on stdout.
     pub output: Output,
     /// The last bytes of stderr.
     pub errors: Vec<u8>,
@@ -54,7 +55,7 @@ pub struct Finished {
     pub residency: Result<Residency, String>,
 }
 
-/// Runs `command` to its end. `count`: look at its pages on the way, which disturbs the time.
+/// Runs `command` to its end. `count`: count its pages meanwhile, which disturbs the time.
 ///
 /// # Errors
 /// When it cannot be started or waited for.
@@ -65,11 +66,11 @@ pub fn run(mut command: Command, count: bool) -> io::Result<Finished> {
     command.stdin(stdin()).stdout(out_end).stderr(err_end);
     let started = Instant::now();
     let mut child = command.spawn()?;
-    drop(command); // with our copies of the writing ends
+    drop(command); // and with it this process's copies of the writing ends
     let pid = child.id();
-    launch::forward_signals(pid as i32);
+    signals::forward_signals(pid as i32);
     let mut watch = Watch::new(pid, count);
-    let ended = std::thread::scope(|scope| {
+    let end = std::thread::scope(|scope| {
         let waiter = scope.spawn(move || {
             wait_unreaped(pid);
             let now = Instant::now();
@@ -79,11 +80,11 @@ pub fn run(mut command: Command, count: bool) -> io::Result<Finished> {
         watch.follow([out, err], &done);
         waiter.join().unwrap_or_else(|_| Instant::now())
     });
-    launch::forget_child();
-    let status = child.wait()?;
+    signals::forget_child();
+    let ended = child.wait()?.into();
     let output = Output { digest: watch.hasher.finish(), ..watch.output };
     let residency = watch.residency;
-    Ok(Finished { seconds: (ended - started).as_secs_f64(), status, output, errors: watch.errors, residency })
+    Ok(Finished { seconds: (end - started).as_secs_f64(), ended, output, errors: watch.errors, residency })
 }
 
 /// A redirected file is read from its beginning by every run; a terminal or pipe can be read only once, so it is not.
@@ -93,7 +94,7 @@ fn stdin() -> Stdio {
     file.then(|| std::fs::File::open(path).ok()).flatten().map_or_else(Stdio::null, Stdio::from)
 }
 
-/// Waits until the process has ended and leaves it to be reaped, so that its number stays its own.
+/// Waits until the process has ended and does not reap it, so that its process id stays its own.
 fn wait_unreaped(pid: u32) {
     loop {
         // SAFETY: an all-zero siginfo is valid and only written to; the child is ours.
@@ -107,7 +108,7 @@ fn wait_unreaped(pid: u32) {
     }
 }
 
-/// What is gathered while the program runs.
+/// What is collected while the program runs.
 struct Watch {
     pid: u32,
     count: bool,
@@ -136,8 +137,8 @@ impl Watch {
         }
     }
 
-    /// Reads both pipes until the program has ended and they are empty. What it started and left behind may hold them
-    /// open: that is not waited for.
+    /// Reads both pipes until the program has ended and they are empty. Processes that it started may keep them open:
+    /// they are not waited for.
     fn follow(&mut self, mut pipes: [PipeReader; 2], done: &PipeReader) {
         let mut open = [true; 2];
         let mut ended: Option<Instant> = None;
@@ -149,9 +150,9 @@ impl Watch {
                 events: libc::POLLIN,
                 revents: 0,
             });
-            let wait = if self.count { self.next_count.saturating_duration_since(Instant::now()) } else { LOOK };
+            let wait = if self.count { self.next_count.saturating_duration_since(Instant::now()) } else { CHECK };
             // SAFETY: three initialised pollfds of open files.
-            unsafe { libc::poll(polled.as_mut_ptr(), 3, wait.min(LOOK).as_millis() as i32 + 1) };
+            unsafe { libc::poll(polled.as_mut_ptr(), 3, wait.min(CHECK).as_millis() as i32 + 1) };
             let mut read = false;
             for i in 0..2 {
                 if polled[i].revents != 0 {
@@ -168,7 +169,7 @@ impl Watch {
         }
     }
 
-    /// Reads once from a pipe that has something; false at its end.
+    /// Reads once from a pipe that is readable; false at its end.
     fn take(&mut self, pipe: usize, from: &mut PipeReader) -> bool {
         let mut buffer = [0u8; 1 << 16];
         let got = match from.read(&mut buffer) {
@@ -190,12 +191,12 @@ impl Watch {
     }
 
     fn signals(&mut self) {
-        if launch::asked_to_end().is_none() {
+        if signals::asked_to_end().is_none() {
             return;
         }
         let now = Instant::now();
         if now >= *self.kill_at.get_or_insert(now + GRACE) {
-            // SAFETY: the child is reaped only after the watch, so the number is still its own.
+            // SAFETY: the child is reaped only after the watch, so the process id is still its own.
             unsafe { libc::kill(self.pid as i32, libc::SIGKILL) };
         }
     }
@@ -214,7 +215,7 @@ impl Watch {
             Err(reason) if self.residency.is_err() => self.residency = Err(reason),
             Err(_) => {}
         }
-        self.pause = (2 * self.pause).min(LOOK).max(PAUSE_PER_COUNT * now.elapsed());
+        self.pause = (2 * self.pause).min(CHECK).max(PAUSE_PER_COUNT * now.elapsed());
         self.next_count = Instant::now() + self.pause;
     }
 }
@@ -233,7 +234,7 @@ mod tests {
     fn output_time_and_status_of_a_run() {
         let f = run(sh("echo out; echo err >&2; sleep 0.2; exit 3"), false).unwrap();
         assert_eq!((f.output.head.as_slice(), f.errors.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
-        assert_eq!(f.status.code(), Some(3));
+        assert_eq!(f.ended, Ended::Exited(3));
         assert!((0.2..2.0).contains(&f.seconds), "{}", f.seconds);
         assert!(f.residency.is_err());
         let same = run(sh("echo out"), false).unwrap().output;

@@ -1,0 +1,64 @@
+//! Writing what a command produced, and what the terminal can show.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use crate::launch::exit::Failure;
+
+/// Width of a report that is not written to a terminal.
+const PIPE_WIDTH: usize = 100;
+/// Rows of a matrix that is not written to a terminal.
+const PIPE_ROWS: usize = 24;
+/// Lines of a terminal kept for what stands around a matrix.
+const MATRIX_MARGIN: usize = 16;
+/// Fewest and most rows of a matrix.
+const MATRIX_ROWS: (usize, usize) = (8, 48);
+
+/// Writes data to `path`, or to stdout where there is none.
+///
+/// # Errors
+/// When the file or stdout cannot be written.
+pub fn write(path: Option<&Path>, text: &str) -> Result<(), String> {
+    match path {
+        Some(path) => std::fs::write(path, text).map_err(|e| format!("{}: {e}; nothing was written", path.display())),
+        None => to_stdout(text),
+    }
+}
+
+/// Writes data to stdout.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub fn print(text: &str) -> Result<(), Failure> {
+    to_stdout(text).map_err(Failure::of_work)
+}
+
+fn to_stdout(text: &str) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader that stops early (`| head`) is no error.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("stdout: {e}; the output is incomplete")),
+        _ => Ok(()),
+    }
+}
+
+/// <https://no-color.org>: any value but the empty one asks for no colours.
+pub fn color_is_welcome() -> bool {
+    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
+    io::stdout().is_terminal() && set("NO_COLOR").is_none() && set("TERM").is_some_and(|t| t != "dumb")
+}
+
+/// Columns of the terminal and rows for a matrix; COLUMNS where stdout is none.
+pub fn terminal_size() -> (usize, usize) {
+    // SAFETY: winsize is plain data for which all zeroes is a value.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: TIOCGWINSZ writes one winsize to the pointer, which is valid for the call; on anything but a
+    // terminal it fails and writes nothing.
+    let rc = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
+    if rc == 0 && size.ws_col > 0 {
+        let rows = usize::from(size.ws_row).saturating_sub(MATRIX_MARGIN).clamp(MATRIX_ROWS.0, MATRIX_ROWS.1);
+        return (size.ws_col.into(), rows);
+    }
+    let columns = std::env::var("COLUMNS").ok().and_then(|c| c.trim().parse().ok()).filter(|&c| c > 0);
+    (columns.unwrap_or(PIPE_WIDTH), PIPE_ROWS)
+}

@@ -1,0 +1,106 @@
+//! What `numamma doctor` found, as text and as JSON.
+
+use serde::Serialize;
+
+/// What a check found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Works.
+    Ok,
+    /// Works with a restriction.
+    Limited,
+    /// Does not work, and is needed.
+    Missing,
+    /// A fact, neither good nor bad.
+    Info,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            State::Ok => "ok",
+            State::Limited => "limited",
+            State::Missing => "missing",
+            State::Info => "-",
+        }
+    }
+}
+
+/// One thing that was checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was checked.
+    pub name: &'static str,
+    /// The result.
+    pub state: State,
+    /// What was found, one sentence without a full stop.
+    pub found: String,
+    /// The command that changes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enable: Option<String>,
+}
+
+impl Check {
+    /// A check without a command.
+    pub fn new(name: &'static str, state: State, found: impl Into<String>) -> Check {
+        Check { name, state, found: found.into(), enable: None }
+    }
+
+    /// The same check with the command that changes its result.
+    pub fn enable(mut self, command: impl Into<String>) -> Check {
+        self.enable = Some(command.into());
+        self
+    }
+}
+
+/// Checks under a title.
+#[derive(Debug, Serialize)]
+pub struct Group {
+    /// Heading.
+    pub title: &'static str,
+    /// In the order of the output.
+    pub checks: Vec<Check>,
+}
+
+/// One line per check, and one for the command that changes its result.
+pub fn text(groups: &[Group]) -> String {
+    let width = groups.iter().flat_map(|g| &g.checks).map(|c| c.name.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for group in groups {
+        out += &format!("{}\n", group.title);
+        for check in &group.checks {
+            out += &format!("  {:<width$}  {:<7}  {}\n", check.name, check.state.word(), check.found);
+            if let Some(command) = &check.enable {
+                out += &format!("  {:<width$}  {:<7}  enable: {command}\n", "", "");
+            }
+        }
+    }
+    out
+}
+
+/// The same for scripts.
+///
+/// # Errors
+/// As [`serde_json::to_string_pretty`].
+pub fn json(groups: &[Group]) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(groups).map(|text| text + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_one_line_per_check_and_one_per_command() {
+        let groups = [Group {
+            title: "Profiling",
+            checks: vec![
+                Check::new("timer", State::Ok, "works"),
+                Check::new("page faults", State::Limited, "half").enable("sudo x"),
+            ],
+        }];
+        let expected = "Profiling\n  timer        ok       works\n  page faults  limited  half\n                        enable: sudo x\n";
+        assert_eq!(text(&groups), expected);
+    }
+}

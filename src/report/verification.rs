@@ -1,0 +1,130 @@
+//! The answer of `numamma verify` as a table with the reasons of what is off plan.
+
+use std::io;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use numamma_plan::placement_report::{ObjectReport, PhaseReport};
+use numamma_plan::policy::Size;
+use numamma_plan::reason::Reason;
+
+use crate::apply::verify::{Answer, Verdict};
+
+/// Table, reasons and verdict.
+pub fn text(answer: &Answer) -> String {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["object", "policy", "block", "nodes", "instances", "planned", "present", "on", "off", "verdict"]);
+    for o in &answer.objects {
+        let c = &o.counts;
+        let block = if c.block == 0 { "-".to_owned() } else { Size(c.block).to_string() };
+        table.add_row([
+            c.name.clone(),
+            c.policy.clone(),
+            block,
+            c.nodes.clone(),
+            c.instances.to_string(),
+            c.pages_planned.to_string(),
+            c.pages_present.to_string(),
+            c.pages_on_plan.to_string(),
+            c.pages_off_plan.to_string(),
+            words(o.verdict).to_owned(),
+        ]);
+    }
+    for column in 4..9 {
+        if let Some(c) = table.column_mut(column) {
+            c.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let mut text = String::new();
+    if !answer.objects.is_empty() {
+        text.push_str(&format!("{table}\n"));
+    }
+    for o in &answer.objects {
+        explanations(&o.counts).iter().for_each(|line| text.push_str(&format!("  {}: {line}\n", o.counts.name)));
+    }
+    for phase in &answer.phases {
+        text.push_str(&phase_text(phase));
+    }
+    text.push_str(&summary(answer));
+    text
+}
+
+fn summary(answer: &Answer) -> String {
+    if let Some(problem) = &answer.problem {
+        return format!("numamma: not verified: {problem}");
+    }
+    let count = |v: Verdict| answer.objects.iter().filter(|o| o.verdict == v).count();
+    let off: u64 = answer.objects.iter().map(|o| o.counts.pages_off_plan).sum();
+    let present: u64 = answer.objects.iter().map(|o| o.counts.pages_present).sum();
+    if answer.ok && answer.objects.is_empty() {
+        return "numamma: the policy places no object, so there was nothing to check".to_owned();
+    }
+    if answer.ok {
+        let of = if answer.processes > 1 { format!(" of {} processes", answer.processes) } else { String::new() };
+        return format!("numamma: all {present} present pages{of} are on plan");
+    }
+    let waiting: u64 = answer.objects.iter().map(|o| o.counts.pages_waiting).sum();
+    let waited = match waiting {
+        0 => String::new(),
+        n => format!(", {n} had not been moved yet when the program ended or gave them up"),
+    };
+    format!(
+        "numamma: {off} of {present} present pages are off plan{waited}; {} objects not found, {} not placed",
+        count(Verdict::NotFound),
+        count(Verdict::Unplaced)
+    )
+}
+
+fn words(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::OnPlan => "on plan",
+        Verdict::OffPlan => "OFF PLAN",
+        Verdict::Waiting => "NOT MOVED YET",
+        Verdict::NotFound => "NOT FOUND",
+        Verdict::Left => "left alone",
+        Verdict::Unplaced => "NOT PLACED",
+    }
+}
+
+/// Why pages are off plan and objects not placed, with what to do, a line each.
+fn explanations(object: &ObjectReport) -> Vec<String> {
+    let known =
+        Reason::ALL.iter().filter_map(|r| Some((*object.reasons.get(r.word())?, "page", r.advice().to_owned())));
+    let refused = match i32::try_from(object.error).unwrap_or_default() {
+        libc::ENOSPC => "not populated, for want of memory: leave mode = \"populate\" out".to_owned(),
+        error => format!(
+            "refused by the system ({}): `numamma doctor` says what it allows",
+            io::Error::from_raw_os_error(error)
+        ),
+    };
+    let left = [
+        (object.refused, refused),
+        (object.over_budget, "left alone because of the budget of mappings: use larger blocks".to_owned()),
+        (object.out_of_reach, "read-only, of a file or shared: no policy of this process places that".to_owned()),
+    ];
+    let left = left.into_iter().map(|(count, why)| (count, "object", why));
+    let swapped = (object.pages_swapped, "page", "swapped out, so on no node: free memory and run again".to_owned());
+    let all = known.chain(left).chain([swapped]).filter(|(count, ..)| *count > 0);
+    all.map(|(count, word, why)| format!("{count} {word}{} {why}", if count == 1 { "" } else { "s" })).collect()
+}
+
+/// One line about a phase.
+fn phase_text(phase: &PhaseReport) -> String {
+    let (Some(begun), Some(how)) = (phase.begun, &phase.how) else {
+        return format!("phase {}: never began\n", phase.name);
+    };
+    let often = if phase.times > 1 { format!(", {} times, last", phase.times) } else { ",".to_owned() };
+    let failed = match phase.pages_not_moved {
+        0 => String::new(),
+        n => format!(", {n} could not be moved"),
+    };
+    let end = if phase.finished { "" } else { "; not finished" };
+    format!(
+        "phase {}: began at {begun:.2} s{often} by {how}; {} pages ({:.1} MiB) moved{failed}, {:.3} s of work in {:.3} s{end}\n",
+        phase.name,
+        phase.pages_moved,
+        phase.bytes as f64 / f64::from(1 << 20),
+        phase.worked,
+        phase.took,
+    )
+}
