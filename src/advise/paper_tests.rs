@@ -150,8 +150,7 @@ fn order(summary: &Summary) -> Vec<(String, f64)> {
     let (patterns, target) = (classify_all(summary), amd48("never"));
     let advice = advise(summary, &patterns, &target).unwrap();
     let found = predict(summary, &patterns, &target, &advice, &[]).unwrap();
-    let options = crate::report::predict::Options { width: 80, color: false, objects: false };
-    println!("{}", crate::report::predict::text(&found, &options));
+    println!("{:#?}", found.policies);
     let mut order: Vec<(String, f64)> =
         found.policies.into_iter().filter(|p| p.name != "best possible").map(|p| (p.name, p.time)).collect();
     order.sort_by(|a, b| a.1.total_cmp(&b.1));

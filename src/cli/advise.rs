@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use numamma_plan::policy::Size;
 
 use super::output;
-use super::target::TargetArgs;
+use super::target_options::TargetArgs;
 use crate::advise::{self, Advice};
 use crate::detect;
 use crate::launch::exit::{Failure, say};

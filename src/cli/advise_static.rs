@@ -4,11 +4,11 @@ use std::path::Path;
 
 use numamma_plan::policy::Size;
 
-use super::target::TargetArgs;
+use super::target_options::TargetArgs;
 use crate::advise::Target;
 use crate::advise::unprofiled::{self, StaticAdvice};
+use crate::launch::executable;
 use crate::launch::exit::say;
-use crate::launch::target;
 use crate::profile::space::static_data::StaticData;
 use crate::report::units;
 use crate::topology::{Topology, hardware, last_level_cache};
@@ -42,7 +42,7 @@ pub fn advice(app: &Path, target: &TargetArgs, min_size: Option<Size>) -> Result
 fn program(app: &Path) -> Result<std::path::PathBuf, String> {
     // A bare name is meant as a file here, as every other file on the command line.
     let path = if app.components().count() == 1 && app.exists() { Path::new(".").join(app) } else { app.to_owned() };
-    let found = target::check(path.as_os_str()).map_err(|e| e.message)?;
+    let found = executable::check(path.as_os_str()).map_err(|e| e.message)?;
     if found.elf != found.path {
         return Err(format!(
             "{} is a script run by {}; name the program whose memory is to be placed",

@@ -17,7 +17,7 @@ pub mod predict;
 pub mod profile;
 pub mod report;
 pub mod run;
-pub mod target;
+pub mod target_options;
 pub mod topology;
 pub mod verify;
 

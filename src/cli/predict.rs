@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::output::{color_is_welcome, print, terminal_size};
-use super::target::TargetArgs;
+use super::target_options::TargetArgs;
 use crate::advise::{self, Given};
 use crate::detect;
 use crate::launch::exit::Failure;
-use crate::report::predict as table;
+use crate::report::prediction as table;
 use crate::topology::Topology;
 
 /// Estimate what policies would gain on a machine, from a profile and a model of the machine

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use numamma_plan::output;
 
+use crate::launch::executable::{self, Executable};
 use crate::launch::exit::{Failure, say};
-use crate::launch::{library, target};
+use crate::launch::library;
 use crate::profile::perf::{attr, calibrate};
 use crate::profile::record::{self, Options, Recorded, Sampling};
 
@@ -80,13 +81,13 @@ pub fn run(args: Args) -> Result<u8, Failure> {
 }
 
 fn profile(args: &Args) -> Result<Recorded, Failure> {
-    let target = target::check(&args.command[0])?;
+    let program = executable::check(&args.command[0])?;
     let output = output::expand(&args.output, None);
     if let Some(why) = record::unusable_output(&output) {
         return Err(Failure::usage(why));
     }
     let mut notes = Vec::new();
-    let preload = preload_for(&target, &mut notes)?;
+    let preload = preload_for(&program, &mut notes)?;
     let sampling = sampling(args)?;
     if args.verbose {
         say(format_args!("sampler {}: {}", sampling.name, sampling.reason));
@@ -94,16 +95,17 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
     for note in notes.iter().filter(|_| !args.quiet) {
         say(note);
     }
-    let options = Options { target, argv: args.command.clone(), output, sampling, follow: args.follow, preload, notes };
+    let options =
+        Options { program, argv: args.command.clone(), output, sampling, follow: args.follow, preload, notes };
     record::record(options)
 }
 
 /// The profile preload, where it can be loaded.
-fn preload_for(target: &target::Target, notes: &mut Vec<String>) -> Result<Option<PathBuf>, String> {
-    if target.is_static {
+fn preload_for(program: &Executable, notes: &mut Vec<String>) -> Result<Option<PathBuf>, String> {
+    if program.is_static {
         notes.push(format!(
             "{} is statically linked: globals and mappings are recorded, allocations and their call sites are not",
-            target.elf.display()
+            program.elf.display()
         ));
         return Ok(None);
     }

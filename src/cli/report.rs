@@ -62,13 +62,13 @@ fn render(args: &Args) -> Result<String, String> {
     let patterns = crate::detect::classify_accesses(&summary, args.access);
     let options = options(args);
     let view = View::new(&summary, &patterns, &options);
-    let only = args.object.as_deref().map(|name| report::find::entry(&summary, name)).transpose()?;
+    let only = args.object.as_deref().map(|name| report::find_object::entry(&summary, name)).transpose()?;
     if args.json {
         return report::json::render(&view, only).map_err(|e| format!("the report cannot be written as JSON: {e}"));
     }
     Ok(match only {
-        Some(entry) => report::object::render(&view, entry),
-        None => report::text::render(&view),
+        Some(entry) => report::object_details::render(&view, entry),
+        None => report::overview::render(&view),
     })
 }
 

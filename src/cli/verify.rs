@@ -47,7 +47,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     }
     let dir = ReportDir::new().map_err(|e| Failure::usage(format!("cannot make a directory for the report: {e}")))?;
     let ended = prepared.spawn_and_wait(&dir.file())?;
-    let program = prepared.target.path.to_string_lossy();
+    let program = prepared.executable.path.to_string_lossy();
     let answer = judge(&dir.file(), &program, &args.policy.to_string_lossy(), ended);
     if !args.quiet {
         eprintln!("{}", verification::text(&answer));

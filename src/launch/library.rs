@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::target::Target;
+use super::executable::Executable;
 
 /// Environment variable that names the directory of the preload libraries.
 pub const LIB_ENV: &str = "NUMAMMA_LIB";
@@ -112,10 +112,10 @@ pub fn chain(library: &Path, already: Option<OsString>) -> OsString {
 const ASAN_ENV: &str = "ASAN_OPTIONS";
 const ASAN_ANY_ORDER: &str = "verify_asan_link_order=0";
 
-/// What must be in the environment for `target` to load `library`.
-pub fn environment(target: &Target, library: &Path) -> Vec<(OsString, OsString)> {
+/// What must be in the environment for `program` to load `library`.
+pub fn environment(program: &Executable, library: &Path) -> Vec<(OsString, OsString)> {
     let mut env = vec![("LD_PRELOAD".into(), chain(library, std::env::var_os("LD_PRELOAD")))];
-    if target.needs_asan {
+    if program.needs_asan {
         let mut options = std::env::var_os(ASAN_ENV).filter(|o| !o.is_empty()).unwrap_or_default();
         if !options.is_empty() {
             options.push(":");

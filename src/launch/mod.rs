@@ -2,10 +2,10 @@
 //!
 //! `profile` and `apply` use it alike, and it knows neither.
 
+pub mod executable;
 pub mod exit;
 pub mod held;
 pub mod invocation;
 pub mod library;
 pub mod placed;
 pub mod signals;
-pub mod target;

@@ -1,6 +1,6 @@
 //! Starting a program with the apply library preloaded, after the checks that plain LD_PRELOAD cannot make.
 //!
-//! [`prepare`] reads the policy, checks it against this machine and the target, and finds the library;
+//! [`prepare`] reads the policy, checks it against this machine and the program, and finds the library;
 //! [`Prepared::exec`] then replaces this process, so that what runs is exactly what plain LD_PRELOAD runs;
 //! [`Prepared::spawn_and_wait`] keeps this process as a parent that forwards signals.
 
@@ -14,15 +14,16 @@ use numamma_plan::policy::Policy;
 use numamma_plan::threads::explicit_lists;
 use numamma_plan::{check, nodes, ranks};
 
+use super::executable::Executable;
 use super::exit::{Ended, Failure};
 use super::invocation::Invocation;
-use super::{library, signals, target};
+use super::{executable, library, signals};
 
 /// A program and a policy that fit each other and this machine, ready to be started.
 #[derive(Debug, Clone)]
 pub struct Prepared {
     /// The program.
-    pub target: target::Target,
+    pub executable: Executable,
     /// The policy, valid on this machine.
     pub policy: Policy,
     /// What the user may not expect and does not prevent the run.
@@ -30,25 +31,25 @@ pub struct Prepared {
     invocation: Invocation,
 }
 
-/// Checks policy, target and library. `command` is the program and its arguments.
+/// Checks policy, program and library. `command` is the program and its arguments.
 pub fn prepare(policy_path: &Path, command: &[OsString]) -> Result<Prepared, Failure> {
     let policy = read_policy(policy_path, &Machine::this()).map_err(Failure::usage)?;
     let program = command.first().ok_or_else(|| Failure::usage("no program was given"))?;
-    let target = target::check(program)?;
-    if target.is_static {
+    let executable = executable::check(program)?;
+    if executable.is_static {
         return Err(Failure::cannot_execute(format!(
             "{} is statically linked: no library can be preloaded, so it cannot be placed; link it dynamically. `numamma profile` still works",
-            target.elf.display()
+            executable.elf.display()
         )));
     }
     let library = library::find("apply").map_err(|e| Failure::usage(e.to_string()))?;
     let policy_path =
         policy_path.canonicalize().map_err(|e| Failure::usage(format!("{}: {e}", policy_path.display())))?;
-    let warnings = warnings(&policy, &target);
-    let mut env = library::environment(&target, &library);
+    let warnings = warnings(&policy, &executable);
+    let mut env = library::environment(&executable, &library);
     env.push((POLICY_ENV.into(), policy_path.into_os_string()));
-    let invocation = Invocation { path: target.path.clone(), argv: command.to_vec(), env };
-    Ok(Prepared { target, policy, warnings, invocation })
+    let invocation = Invocation { path: executable.path.clone(), argv: command.to_vec(), env };
+    Ok(Prepared { executable, policy, warnings, invocation })
 }
 
 /// Reads a policy and checks its node lists against `machine`.
@@ -72,10 +73,10 @@ pub fn read_policy(path: &Path, machine: &Machine) -> Result<Policy, String> {
     Ok(policy)
 }
 
-fn warnings(policy: &Policy, target: &target::Target) -> Vec<String> {
+fn warnings(policy: &Policy, executable: &Executable) -> Vec<String> {
     let Some(program) = &policy.program else { return Vec::new() };
-    let elf = target.elf.to_string_lossy();
-    let same_build = program.build_id.is_some() && program.build_id == target.build_id;
+    let elf = executable.elf.to_string_lossy();
+    let same_build = program.build_id.is_some() && program.build_id == executable.build_id;
     if same_build {
         return Vec::new();
     }
@@ -99,7 +100,7 @@ impl Prepared {
         match error {
             // Not from the kernel: an argument that cannot be passed on.
             _ if error.raw_os_error().is_none() => Failure::usage(error.to_string()),
-            _ => Failure::of_exec(&self.target.path, error),
+            _ => Failure::of_exec(&self.executable.path, error),
         }
     }
 

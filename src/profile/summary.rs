@@ -16,7 +16,7 @@ mod identity;
 mod tables;
 mod tally;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod types;
 
 pub use identity::{base_name, demangle};

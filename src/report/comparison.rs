@@ -1,8 +1,8 @@
 //! A comparison of policies as a table and as JSON, with a verdict in words for each.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use serde::Serialize;
 
+use super::table::plain;
 use crate::apply::compare::stats::{self, ALPHA, Interval};
 use crate::apply::compare::{Comparison, Ending, Sample};
 
@@ -155,14 +155,12 @@ fn seconds(s: f64) -> String {
 
 /// The table for people.
 pub fn text(rows: &[Row]) -> String {
-    let mut table = Table::new();
-    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
     let confidence = rows.iter().find_map(|r| r.interval).map_or(stats::CONFIDENCE, |i| i.confidence);
     let level = format!("{:.0} % interval", 100.0 * confidence);
-    table.set_header(["policy", "runs", "median", &level, "speed-up", "busiest node", "verdict"]);
-    for r in rows {
-        let or_dash = |v: Option<String>| v.unwrap_or_else(|| "-".to_owned());
-        table.add_row([
+    let head = ["policy", "runs", "median", &level, "speed-up", "busiest node", "verdict"];
+    let or_dash = |v: Option<String>| v.unwrap_or_else(|| "-".to_owned());
+    let cells = |r: &Row| {
+        vec![
             r.name.clone(),
             r.n.to_string(),
             or_dash(r.time.map(seconds)),
@@ -170,13 +168,9 @@ pub fn text(rows: &[Row]) -> String {
             or_dash(r.speedup.map(|s| format!("{s:.2}x"))),
             or_dash(r.busiest_node_share.map(|s| format!("{:.0} %", 100.0 * s))),
             r.verdict.clone(),
-        ]);
-    }
-    for column in 1..6 {
-        if let Some(c) = table.column_mut(column) {
-            c.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+        ]
+    };
+    let table = plain(&head, rows.iter().map(cells), 1..6);
     table.to_string().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 

@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
-use super::account::Fates;
-use super::text::overhead_share;
+use super::overview::overhead_share;
+use super::sample_account::Fates;
 use super::{View, remote_share};
 use crate::detect::{PatternKind, Segment};
 use crate::profile::model::{Ending, ObjectKind, Thread};

@@ -1,7 +1,7 @@
 //! What a person or a script reads of a profile: terminal text and JSON.
 //!
 //! Everything here is a pure function of a [`Summary`], the detector's verdicts and [`Options`]; nothing reads
-//! the environment or the terminal. [`text`] is the overview, [`object`] one object in detail, [`json`] the same
+//! the environment or the terminal. [`overview`] is the overview, [`object_details`] one object in detail, [`json`] the same
 //! facts for scripts.
 
 use crate::detect::Pattern;
@@ -10,19 +10,19 @@ use crate::profile::summary::{Counters, Entry, Summary};
 
 pub use crate::profile::summary::AccessFilter;
 
-pub mod account;
 pub mod checks;
 pub mod comparison;
-pub mod find;
+pub mod find_object;
 pub mod json;
 pub mod machine;
 pub mod matrix;
-pub mod object;
-pub mod predict;
+pub mod object_details;
+pub mod overview;
+pub mod prediction;
+pub mod sample_account;
 mod style;
 mod table;
-pub mod text;
-mod threads;
+mod thread_table;
 pub mod units;
 pub mod verification;
 

@@ -1,6 +1,8 @@
 //! A table that fits the terminal: columns of least importance are left out, then one column is cut in the
 //! middle. Nothing is wrapped.
 
+use std::ops::Range;
+
 use comfy_table::{Attribute, LineStyle};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, TableStyle};
 
@@ -10,6 +12,19 @@ use super::units::middle;
 const GAP: usize = 2;
 /// Of it, what the table's style puts between columns.
 const JUNCTION: u16 = 1;
+
+/// A table of any width with the columns `right` aligned right.
+pub(super) fn plain(head: &[&str], rows: impl Iterator<Item = Vec<String>>, right: Range<usize>) -> Table {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(head).add_rows(rows);
+    for column in right {
+        if let Some(c) = table.column_mut(column) {
+            c.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
 
 /// One column.
 #[derive(Debug)]

@@ -1,6 +1,27 @@
-//! Figures, names, the account.
+//! Figures and names, and reports of damaged profiles.
 
 use super::units::*;
+use super::{AccessFilter, Options, Sort, View, json, object_details, overview};
+use crate::profile::summary::tests::forged_summaries;
+
+#[test]
+fn reports_of_damaged_profiles_never_panic() {
+    let options = Options {
+        sort: Sort::Cost,
+        top: None,
+        access: AccessFilter::All,
+        width: 80,
+        height: 10,
+        color: false,
+        profile: None,
+    };
+    forged_summaries(|summary| {
+        let view = View::new(summary, &[], &options);
+        assert!(!overview::render(&view).is_empty());
+        assert!(json::render(&view, None).is_ok());
+        summary.entries.iter().for_each(|e| assert!(!object_details::render(&view, e).is_empty()));
+    });
+}
 
 #[test]
 fn figures() {

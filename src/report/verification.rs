@@ -2,39 +2,24 @@
 
 use std::io;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use numamma_plan::placement_report::{ObjectReport, PhaseReport};
 use numamma_plan::policy::Size;
 use numamma_plan::reason::Reason;
 
+use super::table::plain;
 use crate::apply::verify::{Answer, Verdict};
 
 /// Table, reasons and verdict.
 pub fn text(answer: &Answer) -> String {
-    let mut table = Table::new();
-    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["object", "policy", "block", "nodes", "instances", "planned", "present", "on", "off", "verdict"]);
-    for o in &answer.objects {
+    let head = ["object", "policy", "block", "nodes", "instances", "planned", "present", "on", "off", "verdict"];
+    let rows = answer.objects.iter().map(|o| {
         let c = &o.counts;
         let block = if c.block == 0 { "-".to_owned() } else { Size(c.block).to_string() };
-        table.add_row([
-            c.name.clone(),
-            c.policy.clone(),
-            block,
-            c.nodes.clone(),
-            c.instances.to_string(),
-            c.pages_planned.to_string(),
-            c.pages_present.to_string(),
-            c.pages_on_plan.to_string(),
-            c.pages_off_plan.to_string(),
-            words(o.verdict).to_owned(),
-        ]);
-    }
-    for column in 4..9 {
-        if let Some(c) = table.column_mut(column) {
-            c.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+        let pages = [c.pages_planned, c.pages_present, c.pages_on_plan, c.pages_off_plan].map(|n| n.to_string());
+        let words = [c.name.clone(), c.policy.clone(), block, c.nodes.clone(), c.instances.to_string()];
+        words.into_iter().chain(pages).chain([words_of(o.verdict).to_owned()]).collect()
+    });
+    let table = plain(&head, rows, 4..9);
     let mut text = String::new();
     if !answer.objects.is_empty() {
         text.push_str(&format!("{table}\n"));
@@ -75,7 +60,7 @@ fn summary(answer: &Answer) -> String {
     )
 }
 
-fn words(verdict: Verdict) -> &'static str {
+fn words_of(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::OnPlan => "on plan",
         Verdict::OffPlan => "OFF PLAN",

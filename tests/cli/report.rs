@@ -9,8 +9,8 @@ use crate::common::{self, Ran, run, source};
 use numamma::detect::{Pattern, PatternKind};
 use numamma::profile::model::*;
 use numamma::profile::summary::Summary;
-use numamma::report::account::{Account, Row};
-use numamma::report::{AccessFilter, Options, Sort, View, find, json, object, text};
+use numamma::report::sample_account::{Account, Row};
+use numamma::report::{AccessFilter, Options, Sort, View, find_object, json, object_details, overview};
 
 fn golden(name: &str, actual: &str) {
     let path = source("golden").join(name);
@@ -65,7 +65,7 @@ fn overview_at_usual_widths() {
     let patterns = verdicts(&summary);
     for width in [80, 100, 140, 200] {
         let options = options(width);
-        let text = text::render(&View::new(&summary, &patterns, &options));
+        let text = overview::render(&View::new(&summary, &patterns, &options));
         golden(&format!("lu-{width}.txt"), &text);
         let longest = text.lines().map(|l| l.chars().count()).max().unwrap_or(0);
         assert!(longest <= width, "a line of {longest} characters at width {width}:\n{text}");
@@ -91,7 +91,7 @@ fn every_sample_is_in_one_row() {
 fn overview_of_writes_only_and_everything() {
     let summary = load("writes", &lu());
     let options = Options { access: AccessFilter::Write, sort: Sort::Accesses, top: None, ..options(120) };
-    golden("lu-writes.txt", &text::render(&View::new(&summary, &[], &options)));
+    golden("lu-writes.txt", &overview::render(&View::new(&summary, &[], &options)));
 }
 
 #[test]
@@ -101,15 +101,15 @@ fn one_object() {
     let options = options(100);
     let view = View::new(&summary, &patterns, &options);
     for (wanted, file) in [("cvar", "lu-cvar.txt"), ("ssor", "lu-ssor.txt")] {
-        let entry = find::entry(&summary, wanted).expect("it is there once");
-        let text = object::render(&view, entry);
+        let entry = find_object::entry(&summary, wanted).expect("it is there once");
+        let text = object_details::render(&view, entry);
         golden(file, &text);
         assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
     }
     let colored = Options { color: true, ..options.clone() };
     let view = View::new(&summary, &patterns, &colored);
-    let entry = find::entry(&summary, "cvar_").expect("it is there once");
-    golden("lu-cvar-color.txt", &object::render(&view, entry));
+    let entry = find_object::entry(&summary, "cvar_").expect("it is there once");
+    golden("lu-cvar-color.txt", &object_details::render(&view, entry));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn damaged_profile_reports_what_is_there() {
     let path = damaged();
     let summary = Summary::load(&path).expect("the header is there");
     let options = options(100);
-    let text = text::render(&View::new(&summary, &[], &options));
+    let text = overview::render(&View::new(&summary, &[], &options));
     // What follows names the file, whose place differs from machine to machine.
     golden("damaged.txt", text.split("note").next().unwrap_or(""));
     assert!(text.contains("cut short"), "{text}");

@@ -21,10 +21,10 @@ use numamma_plan::machine::Machine;
 use numamma_plan::policy::{ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Program, Size};
 
 use crate::advise::unprofiled;
+use crate::launch::executable::{self, Executable};
 use crate::launch::exit::Failure;
 use crate::launch::invocation::Invocation;
 use crate::launch::placed::{self, Prepared};
-use crate::launch::target;
 use crate::profile::space::static_data::StaticData;
 use crate::topology::last_level_cache;
 
@@ -71,13 +71,13 @@ pub struct Candidates {
 /// The reason and the exit status: a policy that does not exist or does not fit, a program that cannot be run.
 pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Path) -> Result<Candidates, Failure> {
     let program = command.first().ok_or_else(|| Failure::usage("no program was given"))?;
-    let target = target::check(program)?;
+    let executable = executable::check(program)?;
     let asked = checked(asked).map_err(Failure::usage)?;
     let mut out = Candidates { list: Vec::new(), notes: Vec::new() };
     let with = |name: &str, how| Candidate {
         name: name.to_owned(),
         how,
-        bare: Invocation { path: target.path.clone(), argv: command.to_vec(), env: Vec::new() },
+        bare: Invocation { path: executable.path.clone(), argv: command.to_vec(), env: Vec::new() },
     };
     out.list.push(with(FIRST_TOUCH, How::Bare));
     let files: Vec<&String> = asked.iter().filter(|name| !WORDS.contains(&name.as_str())).collect();
@@ -90,7 +90,7 @@ pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Pat
         let made = match name.as_str() {
             FIRST_TOUCH => continue,
             INTERLEAVE => interleave().map(How::Interleave),
-            BLOCK_NAIVE => naive(&target, &policies, &mut out.notes)
+            BLOCK_NAIVE => naive(&executable, &policies, &mut out.notes)
                 .and_then(|policy| write(&policy, dir))
                 .and_then(|path| placed::prepare(&path, command).map_err(|e| e.message))
                 .map(|p| How::Placed(Box::new(p))),
@@ -149,7 +149,7 @@ fn set(policy: &TaskPolicy) -> io::Result<()> {
 }
 
 /// The policy of block-naive.
-fn naive(target: &target::Target, files: &[&Policy], notes: &mut Vec<String>) -> Result<Policy, String> {
+fn naive(executable: &Executable, files: &[&Policy], notes: &mut Vec<String>) -> Result<Policy, String> {
     let mut objects: Vec<ObjectRule> = Vec::new();
     for rule in files.iter().flat_map(|p| &p.objects) {
         let same = |r: &ObjectRule| {
@@ -169,11 +169,11 @@ fn naive(target: &target::Target, files: &[&Policy], notes: &mut Vec<String>) ->
         }
         return Ok(Policy { objects, ..(*first).clone() });
     }
-    if target.is_static {
+    if executable.is_static {
         return Err("the program is statically linked, so nothing can be preloaded to place its variables".to_owned());
     }
     let least = last_level_cache::of_sysfs(Path::new(CPU_DIR)).unwrap_or(last_level_cache::DEFAULT);
-    let data = StaticData::read(&target.elf, least)?;
+    let data = StaticData::read(&executable.elf, least)?;
     let objects = unprofiled::block_naive(&data.objects);
     if objects.is_empty() {
         return Err(format!(

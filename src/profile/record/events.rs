@@ -369,6 +369,6 @@ fn program_of(pid: u32) -> Option<Program> {
     let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     let argv = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let argv = argv.split(|&b| b == 0).filter(|a| !a.is_empty()).map(|a| String::from_utf8_lossy(a).into_owned());
-    let build_id = crate::launch::target::check(path.as_os_str()).ok().and_then(|t| t.build_id);
+    let build_id = crate::launch::executable::check(path.as_os_str()).ok().and_then(|t| t.build_id);
     Some(Program { path: path.to_string_lossy().into_owned(), build_id, argv: argv.collect() })
 }

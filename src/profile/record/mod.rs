@@ -31,11 +31,12 @@ use super::model::{Ending, Header, Record, Stats};
 use super::perf::attr::explain_refusal;
 use super::perf::ring::page_size;
 use super::perf::session::Session;
+use crate::launch::executable::Executable;
 use crate::launch::exit::{Ended, Failure, say};
 use crate::launch::held::{self, Held};
 use crate::launch::invocation::Invocation;
+use crate::launch::library;
 use crate::launch::signals::{forget_child, forward_signals, survive_file_limit};
-use crate::launch::{library, target::Target};
 use crate::topology::Topology;
 
 /// Longest wait between two drains, milliseconds: a ring of the channel then holds 1.6 million events a second.
@@ -67,7 +68,7 @@ pub struct Sampling {
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The checked program.
-    pub target: Target,
+    pub program: Executable,
     /// Its arguments, `argv[0]` first.
     pub argv: Vec<OsString>,
     /// Output file; `%p` becomes the process id.
@@ -128,7 +129,7 @@ pub fn record(options: Options) -> Result<Recorded, Failure> {
     recorder.events.start(recorder.start_ns);
     if let Err(e) = held.release() {
         let _ = std::fs::remove_file(&recorder.path);
-        return Err(Failure::of_exec(&options.target.path, &e));
+        return Err(Failure::of_exec(&options.program.path, &e));
     }
     let ended = recorder.run(&held);
     forget_child();
@@ -155,9 +156,9 @@ fn channel_refused(e: &std::io::Error) -> String {
 fn hold(options: &Options, channel: Option<&Channel>) -> Result<Held, Failure> {
     let mut env = channel.map(Channel::env).unwrap_or_default();
     if let Some(library) = &options.preload {
-        env.extend(library::environment(&options.target, library));
+        env.extend(library::environment(&options.program, library));
     }
-    let program = Invocation { path: options.target.path.clone(), argv: options.argv.clone(), env };
+    let program = Invocation { path: options.program.path.clone(), argv: options.argv.clone(), env };
     held::hold(&program).map_err(|e| Failure::usage(format!("cannot start a process: {e}")))
 }
 
@@ -192,9 +193,9 @@ impl Recorder {
         notes.extend(notes::first_touch(session.as_ref()));
         let header = Header {
             numamma: env!("CARGO_PKG_VERSION").into(),
-            program: options.target.path.to_string_lossy().into_owned(),
+            program: options.program.path.to_string_lossy().into_owned(),
             argv: options.argv.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
-            build_id: options.target.build_id.clone(),
+            build_id: options.program.build_id.clone(),
             host: host_name(),
             started_unix: std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs()),
             pid,

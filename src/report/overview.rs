@@ -1,6 +1,6 @@
 //! The overview: what ran, the objects by cost, where the other samples went, the threads, what to do next.
 
-use super::account::Account;
+use super::sample_account::Account;
 use super::style::{Paint, labelled};
 use super::table::{Column, fit};
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural, ranges};
@@ -21,7 +21,7 @@ pub fn render(view: &View) -> String {
     head(&mut out, view, width);
     objects(&mut out, view, width);
     account(&mut out, view, width);
-    threads::render(&mut out, view, width);
+    thread_table::render(&mut out, view, width);
     next_step(&mut out, view, width);
     out
 }

@@ -1,9 +1,9 @@
 //! One object in detail: its figures, where it comes from, who accesses which pages, when and from which code.
 
 use super::matrix::{Matrix, sparkline};
+use super::overview::indent;
 use super::style::{Paint, labelled};
 use super::table::{Column, fit};
-use super::text::indent;
 use super::units::{bytes, count, duration, middle, percent, plural, ranges};
 use super::{View, kind_word, remote_share};
 use crate::profile::summary::{Entry, TIME_SLOTS, base_name, ratio};
@@ -65,7 +65,7 @@ fn facts(out: &mut String, view: &View, e: &Entry, width: usize) {
         None => line("remote", "unknown: the nodes of its pages were not recorded"),
     }
     if let Some(p) = view.pattern(e) {
-        line("pattern", &super::text::verdict(p));
+        line("pattern", &super::overview::verdict(p));
         line("", &p.evidence);
         p.segments.iter().for_each(|s| line("", &phase(s)));
     }
@@ -77,7 +77,7 @@ fn phase(s: &crate::detect::Segment) -> String {
     let what = if s.initialisation {
         format!("initialisation, {}", s.pattern.evidence)
     } else {
-        super::text::verdict(&s.pattern)
+        super::overview::verdict(&s.pattern)
     };
     format!("{:.2} s to {:.2} s ({}): {what}", s.start_s, s.end_s, percent(s.share))
 }

@@ -1,9 +1,9 @@
 //! The threads of the run.
 
 use super::View;
+use super::overview::{cpu_list, indent};
 use super::style::Paint;
 use super::table::{Column, fit};
-use super::text::{cpu_list, indent};
 use super::units::{count, duration, middle, percent, ranges};
 use crate::profile::model::Thread;
 

@@ -34,7 +34,7 @@ const GLIBC_LOADER: &str = "ld-linux";
 
 /// A program that can be executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct Executable {
     /// What execve will be given.
     pub path: PathBuf,
     /// The ELF file that will run: `path`, or a script's interpreter.
@@ -48,7 +48,7 @@ pub struct Target {
 }
 
 /// Checks `program`, a path or a name to be found in PATH.
-pub fn check(program: &OsStr) -> Result<Target, Failure> {
+pub fn check(program: &OsStr) -> Result<Executable, Failure> {
     let path = resolve(program)?;
     check_file(&path)?;
     let elf = follow_interpreters(&path)?;
@@ -161,7 +161,7 @@ fn shebang(head: &[u8]) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(word.to_vec())))
 }
 
-fn inspect(path: PathBuf, elf: PathBuf) -> Result<Target, Failure> {
+fn inspect(path: PathBuf, elf: PathBuf) -> Result<Executable, Failure> {
     let show = elf.display().to_string();
     let broken = |what: &str| Failure::cannot_execute(format!("{show}: {what}; is the file complete?"));
     let file = File::open(&elf).map_err(|e| Failure::cannot_execute(format!("{show}: cannot open it: {e}")))?;
@@ -194,7 +194,7 @@ fn inspect(path: PathBuf, elf: PathBuf) -> Result<Target, Failure> {
     }
     let build_id = parsed.build_id().ok().flatten().map(hex);
     let needs_asan = needed(&parsed, &data).iter().any(|name| name.starts_with(ASAN_RUNTIME));
-    Ok(Target { path, build_id, is_static: loader.is_none(), needs_asan, elf })
+    Ok(Executable { path, build_id, is_static: loader.is_none(), needs_asan, elf })
 }
 
 /// Names of the libraries a program is linked to; none when its dynamic section cannot be read.
