@@ -38,9 +38,9 @@ pub fn advice(app: &Path, target: &TargetArgs, min_size: Option<Size>) -> Result
     Ok(advice)
 }
 
-/// The file to read; programs that could not be run placed are refused with the words of `numamma run`.
+/// The file to read; programs that could not be run placed are refused with the message of `numamma run`.
 fn program(app: &Path) -> Result<std::path::PathBuf, String> {
-    // A bare name is meant as a file here, as every other file on the command line.
+    // A bare name is a file here and not searched in PATH.
     let path = if app.components().count() == 1 && app.exists() { Path::new(".").join(app) } else { app.to_owned() };
     let found = executable::check(path.as_os_str()).map_err(|e| e.message)?;
     if found.elf != found.path {

@@ -12,7 +12,7 @@ use crate::apply::verify::ReportDir;
 use crate::launch::exit::{Ended, Failure, say};
 use crate::report::comparison::{self, Setting};
 
-/// Run a program under several policies and tell whether one is faster
+/// Run a program under several policies and say whether one is faster
 ///
 /// Each policy gets one warm-up run that is not counted, then N timed runs, in rounds in random
 /// order. Times are of the whole program, from its start to its end.
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
-    /// Words and policy files, separated by commas [default: first-touch,interleave,block-naive]
+    /// Names of policies and policy files, separated by commas [default: first-touch,interleave,block-naive]
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
     policies: Option<Vec<String>>,
     /// Draw the order of runs again as in an earlier comparison [default: another each time; it is printed]
@@ -53,7 +53,7 @@ pub struct Args {
     /// Compare even if the program exits with a status other than 0 (a signal is always a failure)
     #[arg(short, long)]
     ignore_status: bool,
-    /// Say nothing but errors and the result
+    /// Print nothing but errors and the result
     #[arg(short, long)]
     quiet: bool,
     /// Program and its arguments

@@ -9,7 +9,7 @@ use crate::launch::exit::Failure;
 const PIPE_WIDTH: usize = 100;
 /// Rows of a matrix that is not written to a terminal.
 const PIPE_ROWS: usize = 24;
-/// Lines of a terminal kept for what stands around a matrix.
+/// Lines of a terminal left for the text around a matrix.
 const MATRIX_MARGIN: usize = 16;
 /// Fewest and most rows of a matrix.
 const MATRIX_ROWS: (usize, usize) = (8, 48);

@@ -45,11 +45,11 @@ pub struct Args {
     #[arg(long)]
     follow: bool,
 
-    /// Say what was chosen and why
+    /// Print what was chosen and why
     #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
 
-    /// Say nothing unless something went wrong
+    /// Print nothing but errors
     #[arg(short, long)]
     quiet: bool,
 

@@ -8,7 +8,7 @@ use crate::report::{self, AccessFilter, DEFAULT_TOP, Options, Sort, View};
 
 /// Name of a profile when none is given, as `numamma profile` writes it.
 const DEFAULT_PROFILE: &str = "numamma.prof";
-/// Show what a profile holds: hot objects, their pattern, who touched them
+/// Show what a profile holds: hot objects, their pattern, which threads touched them
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Profile to read

@@ -15,7 +15,7 @@ pub struct Args {
     /// Policy file, as `numamma advise` writes it
     #[arg(short, long, value_name = "FILE")]
     policy: PathBuf,
-    /// Say nothing but errors
+    /// Print nothing but errors
     #[arg(short, long)]
     quiet: bool,
     /// Program and its arguments

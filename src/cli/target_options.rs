@@ -8,9 +8,9 @@ use crate::advise::target_machine::huge_pages;
 use crate::topology::model::Model;
 use crate::topology::{NODE_DIR, Topology, hmat, synthetic, xml};
 
-/// Nodes that can be asked for: Linux numbers at most 1,024 (CONFIG_NODES_SHIFT = 10).
+/// Largest value of --nodes: Linux numbers at most 1,024 (CONFIG_NODES_SHIFT = 10).
 const MOST_NODES: i64 = 1024;
-/// Threads that can be asked for: pid_max of a 64-bit kernel.
+/// Largest value of --threads: pid_max of a 64-bit kernel.
 const MOST_THREADS: i64 = 4_194_304;
 /// Largest hwloc file that is read, bytes: lstopo writes about 2 KiB for a CPU, and a machine has at most 8,192.
 const LARGEST_FILE: u64 = 64 << 20;
@@ -32,7 +32,7 @@ pub struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// The machine that was asked for; `here` is this one, `profile_threads` and `thp` are of the recorded run.
+    /// The machine of the options; `here` is this one, `profile_threads` and `thp` are of the recorded run.
     ///
     /// # Errors
     /// A line for the user: what of `--target` cannot be used, and what to write instead.

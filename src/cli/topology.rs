@@ -11,10 +11,10 @@ use crate::topology::measure::measure;
 
 /// Seconds per pair: long enough for several runs of each kind between two disturbances of a busy machine.
 const DEFAULT_SECONDS: &str = "0.5";
-/// Least and most seconds per pair that can be asked for.
+/// Least and most seconds per pair.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.01..=60.0;
 
-/// Seconds from which the user is told how long it will take.
+/// A measurement that takes longer than this is announced with its duration, seconds.
 const LONG: f64 = 10.0;
 
 /// Show NUMA nodes, CPUs, memory, caches and distances; measure latency and bandwidth between nodes

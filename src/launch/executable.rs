@@ -1,8 +1,7 @@
-//! What can be known of a program before it is started.
+//! What the file of a program says before the program is started.
 //!
-//! A library cannot be preloaded into every program; this finds out which and why, so that nobody gets an
-//! unplaced run without a word. Static programs are reported, not refused: `profile` can go on without
-//! the library. Everything the kernel or the loader would refuse is refused here with the reason.
+//! A library cannot be preloaded into every program. [`check`] finds out into which it can, so that a run without placement
+//! never goes unnoticed. Static programs are reported, not refused: `profile` works without the library. Everything the kernel or the loader would refuse is refused here with the reason.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};

@@ -30,7 +30,7 @@ fn pipe() -> io::Result<[libc::c_int; 2]> {
 /// Forks a child that will execute `program`.
 ///
 /// # Errors
-/// When a pipe or a process cannot be had, or an argument holds a NUL byte.
+/// When a pipe or a process cannot be created, or an argument holds a NUL byte.
 pub fn hold(program: &Invocation) -> io::Result<Held> {
     let arguments = program.arguments()?;
     let go = pipe()?;

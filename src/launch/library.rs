@@ -70,7 +70,7 @@ fn search(kind: &str, given: Option<PathBuf>, exe_dir: Option<&Path>) -> Result<
                 return Ok(found);
             }
         }
-        // A wrong NUMAMMA_LIB must not silently give another library than the one asked for.
+        // A wrong NUMAMMA_LIB must not silently give another library than the one in that directory.
         return Err(LibraryError::NotFound(installed, vec![dir]));
     }
     if let Some(dir) = exe_dir {
@@ -141,7 +141,10 @@ mod tests {
         assert!(search("apply", None, Some(&bin)).unwrap().ends_with("lib/libnumamma-apply.so"));
         std::fs::write(bin.join("libnumamma_preload_apply.so"), b"").unwrap();
         assert!(search("apply", None, Some(&bin)).unwrap().ends_with("lib/libnumamma-apply.so"));
-        assert!(search("profile", Some(lib), Some(&bin)).is_err(), "NUMAMMA_LIB is believed");
+        assert!(
+            search("profile", Some(lib), Some(&bin)).is_err(),
+            "no other directory is searched when NUMAMMA_LIB is set"
+        );
         std::fs::remove_dir_all(&root).unwrap();
     }
 

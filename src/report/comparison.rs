@@ -6,8 +6,8 @@ use super::table::plain;
 use crate::apply::compare::stats::{self, ALPHA, Interval};
 use crate::apply::compare::{Comparison, Ending, Sample};
 
-/// The difference whose cost in runs is told when none was seen: what placing is allowed to cost, and about the least
-/// that anybody changes a policy for.
+/// When no difference is seen, the verdict says how many runs would show a difference of this share of the time. It is
+/// also the bound of what placing may cost.
 const DIFFERENCE: f64 = 0.03;
 /// Why there is no share of local accesses.
 const NO_LOCAL: &str = "needs samples of the accesses: `numamma profile` takes them";
@@ -19,7 +19,7 @@ pub struct Setting {
     pub command: Vec<String>,
     /// Nodes with memory of this machine.
     pub memory_nodes: usize,
-    /// Timed runs of each policy that were asked for.
+    /// Timed runs of each policy, as on the command line.
     pub runs: u32,
     /// Seed of the order.
     pub seed: u64,
@@ -28,7 +28,7 @@ pub struct Setting {
 /// One policy. Times in seconds, shares from 0 to 1.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Word or file.
+    /// Name of the policy, or its file.
     pub name: String,
     /// Share of the accesses on the node of the accessing thread; null where it is not measured.
     pub local_share: Option<f64>,
@@ -52,7 +52,7 @@ pub struct Row {
     pub interval: Option<JsonInterval>,
     /// Two-sided Mann-Whitney test against first-touch; null for first-touch itself.
     pub p: Option<f64>,
-    /// In words.
+    /// One sentence about the difference to first-touch.
     pub verdict: String,
 }
 
@@ -88,7 +88,7 @@ pub fn rows(samples: &[Sample], memory_nodes: usize) -> Vec<Row> {
 
 fn row(sample: &Sample, base: Option<&[f64]>, memory_nodes: usize) -> Row {
     let time = stats::median(&sample.times);
-    // With one node there is no other a page could be on.
+    // With one node every page is on it.
     let local_share = (memory_nodes == 1).then_some(1.0);
     let reference = base.map_or(time, stats::median);
     Row {
@@ -107,7 +107,7 @@ fn row(sample: &Sample, base: Option<&[f64]>, memory_nodes: usize) -> Row {
     }
 }
 
-/// What the times say, in words.
+/// One sentence about the difference between the times.
 pub fn verdict(base: &[f64], times: &[f64]) -> String {
     let (Some(before), Some(now), Some(test)) =
         (stats::median(base), stats::median(times), stats::mann_whitney(times, base))
@@ -122,7 +122,7 @@ pub fn verdict(base: &[f64], times: &[f64]) -> String {
     }
     if test.p < ALPHA {
         let change = 100.0 * (now / before - 1.0).abs();
-        // Three significant digits are more than some runs can say.
+        // A few runs do not justify three significant digits.
         let digits = if change < 9.95 { 1 } else { 0 };
         return match now.total_cmp(&before) {
             std::cmp::Ordering::Less => format!("faster: {change:.digits$} % less time ({p})"),
@@ -153,7 +153,7 @@ fn seconds(s: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// The table for people.
+/// The table for the terminal.
 pub fn text(rows: &[Row]) -> String {
     let confidence = rows.iter().find_map(|r| r.interval).map_or(stats::CONFIDENCE, |i| i.confidence);
     let level = format!("{:.0} % interval", 100.0 * confidence);

@@ -49,7 +49,7 @@ fn list(entries: &[&Entry]) -> String {
     out
 }
 
-/// Edit distance of `wanted` to the best matching part of `name`: parts of a name are what people remember.
+/// Edit distance of `wanted` to the best matching part of `name`: users often type only a part of a name.
 fn distance(wanted: &str, name: &str) -> usize {
     let name: Vec<char> = name.chars().collect();
     let mut row = vec![0; name.len() + 1];

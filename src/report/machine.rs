@@ -55,7 +55,7 @@ fn cpus(machine: &Hardware, out: &mut String) {
     }
 }
 
-/// Latency and bandwidth, when somebody knows better than the distances.
+/// Latency and bandwidth, where they were measured or the firmware rates them.
 fn figures(machine: &Hardware, out: &mut String) {
     let figures = &machine.figures;
     let known = |s: Source| matches!(s, Source::Measured | Source::Hmat);

@@ -1,4 +1,4 @@
-//! Pages against threads: who accesses which part of an object.
+//! Pages against threads: which thread accesses which part of an object.
 
 use super::View;
 use super::style::Paint;
@@ -6,7 +6,7 @@ use super::units::bytes;
 use crate::profile::model::ThreadId;
 use crate::profile::summary::{Entry, TIME_SLOTS};
 
-/// Shades from nothing to the most, for terminals of any kind.
+/// Shades from no access to the most accesses, for terminals without colour.
 const ASCII: &[u8] = b" .:-=+*#%@";
 /// The same steps as colours, dark blue to yellow (xterm's 256 colours).
 const COLORS: [u8; 9] = [17, 18, 54, 90, 126, 162, 203, 215, 226];

@@ -1,7 +1,6 @@
-//! What a person or a script reads of a profile: terminal text and JSON.
+//! Everything that is printed of a profile, a prediction, a check or a comparison: terminal text and JSON.
 //!
-//! Everything here is a pure function of a [`Summary`], the detector's verdicts and [`Options`]; nothing reads
-//! the environment or the terminal. [`overview`] is the overview, [`object_details`] one object in detail, [`json`] the same
+//! Every function here is pure: nothing reads the environment or the terminal. [`overview`] is the overview, [`object_details`] one object in detail, [`json`] the same
 //! facts for scripts.
 
 use crate::detect::Pattern;
@@ -51,13 +50,13 @@ pub struct Options {
     pub width: usize,
     /// Rows a matrix may take.
     pub height: usize,
-    /// Escape sequences and block characters are welcome.
+    /// The terminal shows escape sequences and block characters.
     pub color: bool,
     /// File name for the commands that are suggested; none when it is the default one.
     pub profile: Option<String>,
 }
 
-/// Objects shown when nothing else is asked: what fits a screen beside the rest.
+/// Objects shown by default: the whole report then fits on a screen.
 pub const DEFAULT_TOP: usize = 15;
 
 /// A summary with what is derived from it once.
@@ -99,7 +98,7 @@ impl<'a> View<'a> {
         crate::profile::summary::ratio(entry.total.cost_ns, self.total.cost_ns)
     }
 
-    /// Entries that were accessed, in the asked order.
+    /// Entries that were accessed, in the order of [`Options::sort`].
     pub fn ranked(&self) -> Vec<&'a Entry> {
         let mut list: Vec<&Entry> = self.summary.entries.iter().filter(|e| self.accesses(e) > 0).collect();
         if self.options.sort == Sort::Accesses {

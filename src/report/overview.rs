@@ -9,7 +9,7 @@ use crate::detect::{Pattern, PatternKind};
 use crate::profile::model::Ending;
 use crate::profile::summary::Entry;
 
-/// Narrowest name of an object that still tells objects apart.
+/// Narrowest column in which names of objects still differ.
 const MIN_NAME: usize = 18;
 /// Narrowest report; a smaller terminal wraps it.
 const MIN_WIDTH: usize = 60;

@@ -1,4 +1,4 @@
-//! The table of `numamma predict`, for people and as JSON.
+//! The table of `numamma predict`, as text and as JSON.
 
 use super::style::Paint;
 use super::table::{Column, fit};

@@ -7,11 +7,11 @@ use super::table::{Column, fit};
 use super::units::{count, duration, middle, percent, ranges};
 use crate::profile::model::Thread;
 
-/// Threads shown unless all are asked for: two per core of a large node already fill a screen.
+/// Threads shown without --all: two per core of a large node already fill a screen.
 const MAX_THREADS: usize = 32;
 /// Narrowest useful thread name.
 const MIN_NAME: usize = 8;
-/// Widest list of CPUs; a thread that was on more places than fit moved about.
+/// Widest list of CPUs; a longer list is cut, and the thread moved often.
 const MAX_CPUS: usize = 16;
 
 /// Writes the table of threads.

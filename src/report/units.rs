@@ -1,4 +1,4 @@
-//! Figures and names as people read them.
+//! Figures and names formatted for reports.
 
 /// Bytes with a binary unit, three significant digits or so: `558 MiB`, `1.5 KiB`, `12 B`.
 pub fn bytes(n: u64) -> String {
@@ -77,7 +77,7 @@ pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
     out.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Cuts `text` to `width` characters, taking from the middle: both ends of a name tell things apart.
+/// Cuts `text` to `width` characters, taking from the middle: names often differ only at one end.
 pub fn middle(text: &str, width: usize) -> String {
     const GAP: &str = "..";
     let chars: Vec<char> = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();

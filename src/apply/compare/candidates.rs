@@ -48,7 +48,7 @@ enum How {
 /// A policy under which the program can be run.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// The word or file, as typed.
+    /// Name of a policy or of a policy file, as typed.
     pub name: String,
     how: How,
     /// The program without a preload.
@@ -58,7 +58,7 @@ pub struct Candidate {
 /// The candidates, and what the user must know of them.
 #[derive(Debug, Clone)]
 pub struct Candidates {
-    /// first-touch first, then as asked for.
+    /// first-touch first, then in the order of the command line.
     pub list: Vec<Candidate>,
     /// One line each.
     pub notes: Vec<String>,

@@ -1,7 +1,7 @@
 //! In which order the runs are made: every round holds each policy once, shuffled.
 //!
-//! A machine that gets slower or busier while the runs are made hits all policies alike that way; a fully random order
-//! would leave one policy with more of the bad minutes now and then.
+//! When the machine gets slower or busier during the runs, all policies are affected alike. With a fully random order one
+//! policy could have most of its runs in a slow period.
 
 /// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014): the same order for the
 /// same seed on every machine.
@@ -27,7 +27,7 @@ impl Rng {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Uniform in 0..n; 0 for n = 0. The bias of a product of 64 bits is far below anything seen in some runs.
+    /// Uniform in 0..n; 0 for n = 0. The bias of a product of 64 bits is far below what any number of runs can show.
     pub fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.bits()) * n as u128) >> 64) as usize
     }

@@ -1,7 +1,7 @@
 //! Whether the program printed the same under all policies: placement must not change what a program prints.
 //!
-//! Programs that print times or process numbers differ from run to run under any policy; that is told apart by the runs
-//! of one policy.
+//! Programs that print times or process numbers differ from run to run under any policy; the runs of
+//! one policy show that.
 
 use super::timed_run::Output;
 

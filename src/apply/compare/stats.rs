@@ -1,11 +1,11 @@
-//! What a handful of run times can say: median, its confidence interval, the Mann-Whitney U test, and how many runs a
+//! Statistics of a few run times: median, its confidence interval, the Mann-Whitney U test, and how many runs a
 //! small difference would need.
 //!
 //! Pure functions of times in seconds. Every time must be finite; empty samples give no answer instead of a panic.
 
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal};
 
-/// Confidence asked of an interval.
+/// Confidence that an interval must reach.
 pub const CONFIDENCE: f64 = 0.95;
 /// Error of the first kind at which a difference counts as seen (the usual level).
 pub const ALPHA: f64 = 0.05;
@@ -25,8 +25,8 @@ pub struct Interval {
     pub low: f64,
     /// Upper end, seconds.
     pub high: f64,
-    /// Probability, 0 to 1. At least [`CONFIDENCE`] from six values on; with fewer the widest interval there is does
-    /// not reach it.
+    /// Probability, 0 to 1. At least [`CONFIDENCE`] from six values on; with fewer, the widest
+    /// possible interval does not reach it.
     pub confidence: f64,
 }
 
@@ -133,7 +133,7 @@ fn normal(u: f64, n: usize, m: usize, ties: &[usize]) -> f64 {
     2.0 * Normal::standard().sf(z)
 }
 
-/// Smallest p that two samples of `n` values can give: that of one lying wholly above the other, 2 / C(2n, n).
+/// Smallest p that two samples of `n` values can give: when all values of one are above all of the other, 2 / C(2n, n).
 pub fn smallest_p(n: usize) -> f64 {
     let ways = (1..=n).fold(1.0, |c, i| c * (n + i) as f64 / i as f64);
     (2.0 / ways).min(1.0)

@@ -14,7 +14,7 @@ use super::residency::Residency;
 use crate::launch::exit::Ended;
 use crate::launch::signals;
 
-/// Time a program has to end after it was asked to, until it is killed.
+/// Time between a signal that asks the program to end and SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
 /// Longest time between two checks for signals.
 const CHECK: Duration = Duration::from_millis(100);
@@ -97,7 +97,7 @@ fn stdin() -> Stdio {
 /// Waits until the process has ended and does not reap it, so that its process id stays its own.
 fn wait_unreaped(pid: u32) {
     loop {
-        // SAFETY: an all-zero siginfo is valid and only written to; the child is ours.
+        // SAFETY: an all-zero siginfo is valid and only written to; the process is a child of this one.
         let rc = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             libc::waitid(libc::P_PID, pid, &raw mut info, libc::WEXITED | libc::WNOWAIT)

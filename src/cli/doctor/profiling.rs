@@ -15,7 +15,7 @@ use crate::profile::perf::ring::{Ring, page_size};
 use crate::profile::perf::{PerfRecord, attr, calibrate};
 use crate::report::checks::{Check, State};
 
-/// The budget that `numamma profile` keeps unless told otherwise.
+/// Default of `numamma profile --max-overhead`, as a fraction.
 const DEFAULT_BUDGET: f64 = 0.03;
 /// Samplers of other tools need these; `timer` needs none of them.
 const PMUS: [(&str, &[&str]); 3] =
@@ -80,7 +80,7 @@ fn sees_fault(kernel: bool) -> io::Result<bool> {
     let mut ring = Ring::map(&fd, 4)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let (len, prot) = (page_size(), libc::PROT_READ | libc::PROT_WRITE);
-    // SAFETY: a fresh mapping of ours, written once and unmapped; the descriptor is an open event.
+    // SAFETY: a new mapping that is written once and unmapped; the descriptor is an open event.
     let addr = unsafe {
         let page = libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0);
         if page == libc::MAP_FAILED {
@@ -102,7 +102,7 @@ fn sees_fault(kernel: bool) -> io::Result<bool> {
 fn ring_memory() -> Check {
     let per_cpu = line("/proc/sys/kernel/perf_event_mlock_kb").and_then(|l| l.parse::<u64>().ok());
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is ours.
+    // SAFETY: the pointer is valid for a write of one rlimit.
     unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
     let locked = match limit.rlim_cur {
         libc::RLIM_INFINITY => "no limit on locked memory".to_owned(),
@@ -135,7 +135,7 @@ fn allocations() -> Check {
         }
     };
     let show = library.display();
-    // The smallest program there is, with the library as `numamma profile` would load it.
+    // A program that does nothing, with the library as `numamma profile` would load it.
     let run = Command::new("true").envs(channel.env()).env("LD_PRELOAD", &library).status();
     match run {
         Ok(_) if channel.attached() => Check::new(name, State::Ok, format!("{show} attaches to programs")),
