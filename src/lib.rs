@@ -1,7 +1,8 @@
 //! NumaMMA: profile, advise, place and verify the memory of an unmodified parallel program.
 //!
-//! Data flows one way: [`topology`] and [`profile`] to [`detect`] to [`advise`] to [`apply`]; [`cli`] and
-//! [`report`] see everything and nothing sees them.
+//! Data flows one way: [`topology`] and [`profile`] to [`detect`] to [`advise`] to [`apply`]. [`launch`] starts the
+//! programs, [`report`] prints results, [`cli`] is the command line. `tests/architecture/house.rs` lists which room may
+//! import which.
 
 pub mod advise;
 pub mod apply;
