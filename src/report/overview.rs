@@ -4,7 +4,7 @@ use super::sample_account::Account;
 use super::style::{Paint, labelled};
 use super::table::{Column, fit};
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural, ranges};
-use super::{View, kind_word, remote_share, threads};
+use super::{View, kind_word, remote_share, thread_table};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::model::Ending;
 use crate::profile::summary::Entry;
