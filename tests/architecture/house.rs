@@ -9,22 +9,22 @@ const fn room(name: &'static str, folder: &'static str, knows: &'static [&'stati
 /// From the bottom up: a room may import rooms that stand before it, and says which.
 pub const ROOMS: &[Room] = &[
     room("kernel", "crates/kernel/src", &[]),
-    room("plan", "crates/plan/src", &[]),
-    room("channel", "crates/channel/src", &[]),
+    room("plan", "crates/plan/src", &["kernel"]),
+    room("channel", "crates/channel/src", &["kernel"]),
     room("hook", "crates/hook/src", &["kernel"]),
     room("preload-profile", "crates/preload-profile/src", &["channel", "hook"]),
     room("preload-apply", "crates/preload-apply/src", &["kernel", "plan", "hook"]),
-    room("topology", "src/topology", &[]),
+    room("topology", "src/topology", &["kernel"]),
     room("launch", "src/launch", &["plan"]),
-    room("profile", "src/profile", &["channel", "launch", "topology"]),
+    room("profile", "src/profile", &["kernel", "channel", "launch", "topology"]),
     room("detect", "src/detect", &["profile"]),
     room("advise", "src/advise", &["plan", "topology", "profile", "detect"]),
-    room("apply", "src/apply", &["plan", "topology", "launch", "profile", "advise"]),
+    room("apply", "src/apply", &["kernel", "plan", "topology", "launch", "profile", "advise"]),
     room("report", "src/report", &["plan", "topology", "profile", "detect", "advise", "apply"]),
     room(
         "cli",
         "src/cli",
-        &["plan", "channel", "topology", "launch", "profile", "detect", "advise", "apply", "report"],
+        &["kernel", "plan", "channel", "topology", "launch", "profile", "detect", "advise", "apply", "report"],
     ),
     room("main", "src/", &["cli"]),
 ];
