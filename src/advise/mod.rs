@@ -29,7 +29,7 @@ mod tests;
 mod unequal_tests;
 pub mod unprofiled;
 
-use numamma_plan::policy::{Bind, Machine, ObjectRule, PatternNote, Policy, Program, Size, Threads};
+use numamma_plan::policy::{Bind, MachineNote, ObjectRule, PatternNote, Policy, Program, Size, Threads};
 
 use crate::detect::{Pattern, PatternKind, cost_shares, limits::HOT_SHARE, thread_ranks};
 use crate::profile::model::ObjectKind;
@@ -198,7 +198,7 @@ fn policy(summary: &Summary, target: &Target, rules: Vec<ObjectRule>, binding: &
     Policy {
         version: numamma_plan::policy::POLICY_VERSION,
         program: Some(Program { path: summary.header.program.clone(), build_id: summary.header.build_id.clone() }),
-        machine: Some(Machine { topology: target.topology.clone() }),
+        machine: Some(MachineNote { topology: target.topology.clone() }),
         threads: Some(threads),
         phases: Vec::new(),
         objects: rules,

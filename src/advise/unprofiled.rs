@@ -5,7 +5,9 @@
 //! few links). The heuristic uses no information about the program's accesses: its authors measured a loss of 0 to 25 %
 //! against the best manual placement.
 
-use numamma_plan::policy::{Bind, Machine, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Program, Threads};
+use numamma_plan::policy::{
+    Bind, MachineNote, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Program, Threads,
+};
 use serde::Serialize;
 
 use super::Target;
@@ -105,7 +107,7 @@ pub fn advise(data: &StaticData, target: &Target, threads: Option<u32>) -> Stati
     let policy = Policy {
         version: POLICY_VERSION,
         program: Some(Program { path: data.program.clone(), build_id: data.build_id.clone() }),
-        machine: Some(Machine { topology: target.topology.clone() }),
+        machine: Some(MachineNote { topology: target.topology.clone() }),
         threads: Some(threads),
         phases: Vec::new(),
         objects: rules,

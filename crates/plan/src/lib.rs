@@ -27,6 +27,7 @@ pub mod selection;
 pub mod size;
 pub mod source;
 pub mod threads;
+pub mod unreadable;
 
 #[cfg(test)]
 mod fuzz_tests;

@@ -190,7 +190,7 @@ pub fn layout(
 
 /// Block size in bytes, a multiple of 4 KiB: as given (rounded up to 4 KiB), or computed and rounded up to
 /// the page size in use, as the paper did for LU's `cjac` (5 MiB / 8 nodes -> 2 MiB with huge pages).
-pub fn block_bytes(
+fn block_bytes(
     place: &Place,
     pattern: Option<&PatternNote>,
     size: u64,

@@ -1,6 +1,8 @@
 //! The policy file: TOML, version 1.
 //!
-//! Plain data; [`crate::check::parse`] reads and validates a file and locates errors.
+//! Plain data, the schema of the file: `numamma advise` makes values of these types, and
+//! [`crate::check::parse`] reads and validates a file and locates errors. An `Option` that is `None` is left out of the file:
+//! serde reads a missing one as `None`, and TOML has no other notation for it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,13 +22,10 @@ pub struct Policy {
     /// Schema version; [`POLICY_VERSION`].
     pub version: u32,
     /// The program the policy was made for; checked at start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
     /// The machine it was computed for; informative.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine: Option<Machine>,
+    pub machine: Option<MachineNote>,
     /// Thread binding.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<Threads>,
     /// Parts of the run in which objects may be placed differently; in the order of the file.
     #[serde(default, rename = "phase", skip_serializing_if = "Vec::is_empty")]
@@ -45,20 +44,15 @@ pub struct Phase {
     /// What [`ObjectRule::phases`] and `numamma_phase` call it.
     pub name: String,
     /// Begins this many seconds after the program started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<f64>,
     /// Begins at the n-th allocation, from 1, of the call site that `callsite`, `function` or `line` names (as in
     /// [`ObjectRule`]). As for `instances`, a realloc of a placed object that keeps its rule is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<u64>,
     /// See [`ObjectRule::callsite`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callsite: Option<Vec<String>>,
     /// See [`ObjectRule::function`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<Vec<String>>,
     /// See [`ObjectRule::line`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
 }
 
@@ -70,7 +64,6 @@ pub struct Program {
     /// File name (or path; only the file name is compared).
     pub path: String,
     /// Hex GNU build-id; absent when the program has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_id: Option<String>,
 }
 
@@ -78,7 +71,7 @@ pub struct Program {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Machine {
+pub struct MachineNote {
     /// A synthetic topology string such as `numa:4 core:2`.
     pub topology: String,
 }
@@ -92,7 +85,6 @@ pub struct Threads {
     /// or an affinity mask smaller than the machine.
     pub bind: Bind,
     /// Threads the program will create, the main thread included: what `compact` spreads over the nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
 }
 
@@ -154,41 +146,30 @@ impl<'de> Deserialize<'de> for Bind {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ObjectRule {
     /// Linkage name of a global variable, or `.bss`/`.data` for a section's unnamed remainder.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub global: Option<String>,
     /// File name of the module that holds the global; the program itself when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
     /// ELF virtual address of the global in the build the policy was made from: tells two locals of
     /// one name apart. Only believed when the build-id agrees.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
     /// Innermost return addresses of the allocation's call stack, `module+0xvaddr`, innermost first.
     /// A stack matches when it begins with these.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callsite: Option<Vec<String>>,
     /// Functions of the same frames, for another build of the program.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<Vec<String>>,
     /// `file:line` of the call: names the call site when neither `callsite` nor `function` does (the program then needs
     /// debugging information), informative beside them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     /// Which allocations of the call site are meant, counted from 1 among those that fit the rest of the rule: `"3"`,
     /// `"1-4,7"`, `"5-"`. All when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<String>,
     /// Allocations of which sizes are meant, both ends included: `"1MiB-64MiB"`, `"4KiB-"`, `"-2MiB"`, `"640KiB"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<String>,
     /// MPI ranks the rule is for: `"0"`, `"0-1,4"`, `"8-"`. Every process when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<String>,
     /// Bytes of the object (of one instance).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// The pattern that was seen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<PatternNote>,
     /// Where it goes.
     pub place: Place,
@@ -196,7 +177,6 @@ pub struct ObjectRule {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub phases: BTreeMap<String, Place>,
     /// Why, in words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
@@ -281,10 +261,8 @@ pub struct PatternNote {
     /// `private`, `block`, `block-cyclic`, `random`, ...
     pub kind: String,
     /// Period in bytes of a block-cyclic object; what `block = "auto"` divides by the node count.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<Size>,
     /// 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence: Option<f64>,
 }
 
@@ -296,22 +274,16 @@ pub struct Place {
     /// The distribution.
     pub policy: PolicyKind,
     /// Block size of block, block-cyclic, random-block (required there), skew and prime (a page when absent).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<Block>,
     /// Node list as numactl's (`0-3,5`, `all`, `!2`, `+0`); `all`, see [`crate::machine::Machine::own`], when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<String>,
     /// Seed of random and random-block; 0 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Page map of `map`: runs of 4 KiB pages with their node number, `"640x0,128x3"`; starts over after the last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map: Option<String>,
     /// What to do about huge pages.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge: Option<Huge>,
     /// How the kernel is told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 }
 

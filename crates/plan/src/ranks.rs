@@ -2,7 +2,7 @@
 //!
 //! The rank comes from what launchers put in the environment, so it is known before `main` and without linking MPI.
 
-use std::fmt;
+use crate::unreadable::Unreadable;
 
 /// Variables that hold the rank in the whole job, the closest launcher first: Open MPI's mpirun (documented under
 /// "Environment variables set for MPI applications"), MVAPICH2, Hydra of MPICH and Intel MPI (PMI-1), then PMIx.
@@ -27,28 +27,15 @@ fn rank_from(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranks(Vec<(u32, u32)>);
 
-/// The part of a list that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RanksError(String);
-
-impl fmt::Display for RanksError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is not a list of ranks; write numbers and ranges such as \"0-1,4\", or \"8-\" for all from 8",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for RanksError {}
+/// What a list of ranks is.
+const LIST: &str = "a list of ranks; write numbers and ranges such as \"0-1,4\", or \"8-\" for all from 8";
 
 impl Ranks {
     /// Reads `0`, `0-1,4` or `8-`.
     ///
     /// # Errors
     /// The part that is no number and no ascending range.
-    pub fn parse(text: &str) -> Result<Ranks, RanksError> {
+    pub fn parse(text: &str) -> Result<Ranks, Unreadable> {
         let range = |part: &str| {
             let number = |text: &str| text.trim().parse::<u32>().ok();
             let ends = match part.split_once('-') {
@@ -56,7 +43,7 @@ impl Ranks {
                 Some((from, to)) if to.trim().is_empty() => number(from).map(|n| (n, u32::MAX)),
                 Some((from, to)) => number(from).zip(number(to)),
             };
-            ends.filter(|(from, to)| from <= to).ok_or_else(|| RanksError(part.trim().to_owned()))
+            ends.filter(|(from, to)| from <= to).ok_or_else(|| Unreadable::new(part.trim(), LIST))
         };
         text.split(',').map(range).collect::<Result<Vec<_>, _>>().map(Ranks)
     }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::unreadable::Unreadable;
+
 /// Block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
@@ -21,33 +23,43 @@ pub enum Auto {
     Auto,
 }
 
-// By hand: serde's untagged error says only that nothing matched, not which word was wrong.
+/// Reads a size as bytes or as text; the word `auto`, where it may stand, as `None`. By hand: serde's untagged error says
+/// only that nothing matched, not which word was wrong.
+struct Visitor {
+    auto: bool,
+}
+
+impl serde::de::Visitor<'_> for Visitor {
+    type Value = Option<Size>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.auto {
+            true => "a block size such as 4096, \"640KiB\" or \"20MiB\", or \"auto\"",
+            false => "a number of bytes such as 4096, \"640KiB\" or \"20MiB\"",
+        })
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Option<Size>, E> {
+        u64::try_from(v).map(|v| Some(Size(v))).map_err(|_| E::custom("a size cannot be negative"))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, v: u64) -> Result<Option<Size>, E> {
+        Ok(Some(Size(v)))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Option<Size>, E> {
+        let what = match self.auto {
+            true if v == "auto" => return Ok(None),
+            true => "a block size; write \"auto\", or bytes or a binary unit such as \"640KiB\"",
+            false => "a size; write bytes or a binary unit such as \"640KiB\" or \"20MiB\"",
+        };
+        Size::parse(v).map(Some).ok_or_else(|| E::custom(Unreadable::new(v, what)))
+    }
+}
+
 impl<'de> Deserialize<'de> for Block {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Block, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Block;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a block size such as 4096, \"640KiB\" or \"20MiB\", or \"auto\"")
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Block, E> {
-                u64::try_from(v).map(|v| Block::Size(Size(v))).map_err(|_| E::custom("a size cannot be negative"))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Block, E> {
-                if v == "auto" {
-                    return Ok(Block::Auto(Auto::Auto));
-                }
-                Size::parse(v).map(Block::Size).ok_or_else(|| {
-                    E::custom(format!(
-                        "`{v}` is not a block size; write \"auto\", or bytes or a binary unit such as \"640KiB\""
-                    ))
-                })
-            }
-        }
-        d.deserialize_any(Visitor)
+        Ok(d.deserialize_any(Visitor { auto: true })?.map_or(Block::Auto(Auto::Auto), Block::Size))
     }
 }
 
@@ -95,30 +107,7 @@ impl Serialize for Size {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Size, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Size;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a number of bytes such as 4096, \"640KiB\" or \"20MiB\"")
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Size, E> {
-                u64::try_from(v).map(Size).map_err(|_| E::custom("a size cannot be negative"))
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, v: u64) -> Result<Size, E> {
-                Ok(Size(v))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Size, E> {
-                Size::parse(v).ok_or_else(|| {
-                    E::custom(format!(
-                        "`{v}` is not a size; write bytes or a binary unit such as \"640KiB\" or \"20MiB\""
-                    ))
-                })
-            }
-        }
-        d.deserialize_any(Visitor)
+        // `None` stands for `auto`, which this visitor refuses.
+        Ok(d.deserialize_any(Visitor { auto: false })?.unwrap_or_default())
     }
 }

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::unreadable::Unreadable;
+
 /// A file, by the end of its path, and a line in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceLine {
@@ -13,29 +15,16 @@ pub struct SourceLine {
     pub line: u64,
 }
 
-/// A line that could not be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadLine(String);
-
-impl fmt::Display for BadLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is not a line of source code; write file:line, for example \"lu.c:120\" or \"src/lu.c:120\"",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for BadLine {}
+/// What a line of source code is.
+const LINE: &str = "a line of source code; write file:line, for example \"lu.c:120\" or \"src/lu.c:120\"";
 
 impl SourceLine {
     /// Reads `file:line`.
     ///
     /// # Errors
     /// Without a file or a line from 1.
-    pub fn parse(text: &str) -> Result<SourceLine, BadLine> {
-        let bad = || BadLine(text.to_owned());
+    pub fn parse(text: &str) -> Result<SourceLine, Unreadable> {
+        let bad = || Unreadable::new(text, LINE);
         let (file, line) = text.trim().rsplit_once(':').ok_or_else(bad)?;
         let line = line.parse().ok().filter(|n| *n > 0).ok_or_else(bad)?;
         let parts: Vec<&str> = file.split('/').filter(|part| !part.is_empty() && *part != ".").collect();

@@ -5,9 +5,9 @@ use std::fs;
 
 use numamma_kernel::maps;
 
-/// One line of /proc/PID/maps.
+/// A mapping of another process, as the recorder keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Mapping {
+pub struct MappedRange {
     /// First address.
     pub addr: u64,
     /// Bytes.
@@ -23,26 +23,26 @@ pub struct Mapping {
 /// The mappings of the last read, to find the new ones.
 #[derive(Debug, Default)]
 pub struct Maps {
-    seen: HashSet<Mapping>,
+    seen: HashSet<MappedRange>,
 }
 
 impl Maps {
     /// Mappings of `pid` that were not there at the last look.
-    pub fn new_mappings(&mut self, pid: u32) -> Vec<Mapping> {
+    pub fn new_mappings(&mut self, pid: u32) -> Vec<MappedRange> {
         let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let now: HashSet<Mapping> = maps::parse(&text).map(Mapping::of).collect();
-        let mut new: Vec<Mapping> = now.difference(&self.seen).cloned().collect();
+        let now: HashSet<MappedRange> = maps::parse(&text).map(MappedRange::of).collect();
+        let mut new: Vec<MappedRange> = now.difference(&self.seen).cloned().collect();
         new.sort_by_key(|m| m.addr);
         self.seen = now;
         new
     }
 }
 
-impl Mapping {
-    fn of(m: maps::Mapping<'_>) -> Mapping {
+impl MappedRange {
+    fn of(m: maps::Mapping<'_>) -> MappedRange {
         let path = if m.path.is_empty() { "//anon" } else { m.path };
         let (addr, pgoff) = (m.start as u64, m.offset as u64);
-        Mapping { addr, len: (m.end - m.start) as u64, pgoff, prot: m.prot as u32, path: path.to_owned() }
+        MappedRange { addr, len: (m.end - m.start) as u64, pgoff, prot: m.prot as u32, path: path.to_owned() }
     }
 }
 
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn lines_of_proc_maps() {
-        let of = |line| maps::parse_line(line).map(Mapping::of);
+        let of = |line| maps::parse_line(line).map(MappedRange::of);
         let m = of("55d0-75d0 r-xp 00001000 08:01 123                        /bin/a b").expect("a mapping");
         assert_eq!((m.addr, m.len, m.pgoff, m.prot, m.path.as_str()), (0x55d0, 0x2000, 0x1000, 5, "/bin/a b"));
         assert_eq!(of("10-20 rw-p 00000000 00:00 0 ").expect("anonymous").path, "//anon");

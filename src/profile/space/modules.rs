@@ -8,6 +8,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use numamma_kernel::maps;
 use rustc_hash::FxHashMap;
 
 use super::elf::ElfFile;
@@ -190,11 +191,9 @@ fn read_memory(mem: &str, low: u64, high: u64) -> Option<Vec<u8>> {
 }
 
 fn own_vdso() -> Option<Vec<u8>> {
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    let line = maps.lines().find(|l| l.ends_with("[vdso]"))?;
-    let (low, high) = line.split_whitespace().next()?.split_once('-')?;
-    let parse = |s| u64::from_str_radix(s, 16).ok();
-    read_memory("/proc/self/mem", parse(low)?, parse(high)?)
+    let text = maps::read_own();
+    let vdso = maps::parse(&text).find(|m| m.path == "[vdso]")?;
+    read_memory("/proc/self/mem", vdso.start as u64, vdso.end as u64)
 }
 
 #[cfg(test)]
