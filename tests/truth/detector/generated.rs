@@ -23,8 +23,8 @@ const UNSURE_BAR: f64 = 0.05;
 const SURE: f64 = 0.9;
 const SURE_BAR: f64 = 0.99;
 
-/// Traces of the short test of all classes: the bars are shares of each class, so fewer would say little.
-const ALL_CLASSES: u64 = 2000;
+/// Traces of the short test of all classes: the bars are shares of each class, so few traces say little.
+const ALL_CLASSES: u64 = 1000;
 /// Traces of the short test of one class.
 const ONE_CLASS: u64 = 500;
 /// Traces of the long tests unless `NUMAMMA_TRUTH_TRACES` asks for others.
