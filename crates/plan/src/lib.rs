@@ -2,7 +2,7 @@
 //!
 //! One crate for the command line (`advise`, `run`, `verify`) and the apply preload, so that they cannot
 //! disagree: [`policy`] is the TOML schema, [`check`] reads and validates a file, [`plan`] turns one placement
-//! of one object into page runs in an [`order`], [`threads`] maps threads to nodes, [`callsite`] is the identity of an
+//! of one object into page runs in an [`order`], [`home`] answers on which node a page belongs, [`threads`] maps threads to nodes, [`callsite`] is the identity of an
 //! allocation's call site, [`nodes`] reads node lists, [`size`] and [`selection`] sizes and instances, [`source`] lines of source code,
 //! [`reason`] says why a page is off its plan, [`machine`] is what of this machine all of them need, [`ranks`] and
 //! [`output`] tell the processes of an MPI job apart, [`environment`] names the variables the preload reads, [`placement_report`] is what it counted.
@@ -11,6 +11,7 @@ pub mod callsite;
 pub mod check;
 pub mod cpus;
 pub mod environment;
+pub mod home;
 pub mod machine;
 pub mod map;
 pub mod nodes;

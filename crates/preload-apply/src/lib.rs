@@ -11,37 +11,36 @@
 //! stderr. It does not print to stdout, take locks shared by threads, or change `errno` on success. Without
 //! NUMAMMA_POLICY it does nothing.
 
+//! A folder uses folders that stand before it in this list, never one behind it:
+//!
+//! | Folder | What happens there |
+//! | --- | --- |
+//! | `rules/` | the accepted policy: rules, their counters, the budget of mappings |
+//! | `threads/` | binding threads, nodes of threads |
+//! | `place/` | memory policies, populating, moving resident pages of one range |
+//! | `phases/` | which phase holds, requests to the mover and its exclusion |
+//! | `verify/` | pages on plan and off plan, and why |
+//! | `matching/` | symbols, line tables, the rule of an allocation |
+//! | `objects/` | lists of placed variables, heap objects, mappings, small objects |
+//! | `migrate/` | the mover: existing pages follow the current phase |
+//! | `report/` | JSON and messages about the run |
+//! | `resolve.rs`, `hooks/`, `start.rs` | names to addresses, the C functions taken over, start-up |
+
 // Unit tests leave out the constructor, from which everything is reached.
 #![cfg_attr(test, allow(dead_code))]
 
-mod arena;
-mod backing;
-mod binding;
-mod check;
-mod cost;
-mod exits;
-mod gate;
-mod globals;
-mod heap;
-mod hidden;
-mod mapped;
-mod maps;
+mod hooks;
 mod matching;
-mod memory;
 mod migrate;
-mod mover;
-mod observed;
+mod objects;
 mod phases;
 mod place;
-mod populate;
-mod reasons;
 mod report;
-mod shared;
+mod resolve;
+mod rules;
 mod start;
-mod state;
-mod steps;
-mod table;
-mod tell;
+mod threads;
+mod verify;
 
 /// Our data never lies on the program's heap.
 #[global_allocator]
@@ -49,11 +48,11 @@ static PRIVATE: numamma_hook::alloc::Private = numamma_hook::alloc::Private;
 
 extern "C" fn construct() {
     start::start();
-    exits::register();
+    hooks::exit::register();
 }
 
 extern "C" fn destruct() {
-    report::finish();
+    report::json::finish();
 }
 
 // Unit tests link this crate into a program of their own, which must not be placed.

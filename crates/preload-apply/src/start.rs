@@ -3,7 +3,6 @@
 //! Everything that goes wrong here is one line on stderr and an unplaced run; with NUMAMMA_STRICT=1 it ends
 //! the program before `main` instead, which is the only exit this library knows.
 
-use crate::cost;
 use numamma_kernel::policy::Mode;
 use std::env;
 use std::ffi::OsString;
@@ -25,11 +24,18 @@ use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind, Program
 use numamma_plan::threads::explicit_lists;
 use numamma_plan::{check, output, plan, ranks};
 
+use crate::hooks::malloc;
 use crate::matching::elf::Elf;
-use crate::matching::rule_group::Selection;
-use crate::matching::{call_sites, resolve};
-use crate::state::{self, Placing, Rule, State};
-use crate::{arena, binding, heap, mover, phases, place, populate, report, table, tell};
+use crate::matching::{call_sites, pending};
+use crate::objects::heap_table;
+use crate::phases::{begin, mover_thread};
+use crate::place::{cost, populate, refusals};
+use crate::report::{json as report, messages};
+use crate::rules::rule_group::Selection;
+use crate::rules::small_heap;
+use crate::rules::state::{self, Placing, Rule, State};
+use crate::threads::binding;
+use crate::{migrate, resolve};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
 const EXIT_CONFIG: i32 = 78;
@@ -39,7 +45,7 @@ pub fn start() {
     let _errno = errno::Saved::now();
     message::remember_stderr();
     real::resolve();
-    heap::start();
+    malloc::start();
     let policy = env::var_os(POLICY_ENV).filter(|p| !p.is_empty());
     let Some(policy) = policy else {
         call_sites::publish(call_sites::Matcher::default());
@@ -138,11 +144,11 @@ fn load(path: OsString) -> Result<(), String> {
             return Ok(());
         }
     };
-    if policy.objects.len() > table::MAX_RULES {
+    if policy.objects.len() > heap_table::MAX_RULES {
         return Err(format!(
             "{} objects are more than the {} that can be handled",
             policy.objects.len(),
-            table::MAX_RULES
+            heap_table::MAX_RULES
         ));
     }
     for (never, first) in check::shadowed(&policy.objects) {
@@ -193,8 +199,9 @@ fn load(path: OsString) -> Result<(), String> {
         counted_at: AtomicU64::new(0),
     });
     binding::start(state);
-    mover::start();
-    phases::start(state);
+    mover_thread::start(migrate::thread::run);
+    begin::start(state);
+    pending::start(resolve::now);
     place_what_is_there(flag(STRICT_ENV), state.policy.program.is_some())
 }
 
@@ -206,12 +213,12 @@ fn place_what_is_there(strict: bool, names_program: bool) -> Result<(), String> 
         return Err(format!("object {problem}"));
     }
     let problems: Vec<String> = problems.into_iter().map(|(problem, _)| problem).collect();
-    if problems.is_empty() || names_program || tell::is_first() {
+    if problems.is_empty() || names_program || messages::is_first() {
         problems.iter().for_each(|problem| say!("object {problem}"));
     } else {
-        tell::later(problems); // a child of a script may not be the one meant
+        messages::later(problems); // a child of a script may not be the one meant
     }
-    match place::was_refused().filter(|_| strict) {
+    match refusals::was_refused().filter(|_| strict) {
         Some(error) => Err(format!("the system refused to place a global (mbind), error {error}")),
         None => Ok(()),
     }
@@ -265,7 +272,7 @@ fn placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Result<Pla
         PolicyKind::Map => Some(plan::layout(place, None, 0, 0, 0)?),
         _ => None,
     };
-    let homes = arena::homes(place.policy, nodes.len());
+    let homes = small_heap::homes(place.policy, nodes.len());
     let named = match (place.policy == PolicyKind::BindBlock, &place.nodes) {
         (false, _) => Vec::new(),
         (true, Some(list)) => nodes::parse(list, known.available).map_err(plan::PlanError::Nodes)?,

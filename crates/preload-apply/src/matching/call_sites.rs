@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use numamma_hook::entry::Caller;
 use numamma_hook::{stackbounds, unwind};
 
-use crate::matching::rule_group::Selection;
-use crate::phases;
+use crate::phases::begin;
+use crate::rules::rule_group::Selection;
 
 /// Frames a rule may have, and the walk's length.
 const MAX_FRAMES: usize = 16;
@@ -163,7 +163,7 @@ impl Matcher {
     fn rule(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
         let found = self.rule_alone(stack, size, owner);
         if is_new(found, owner) {
-            self.counting(stack).for_each(phases::allocated);
+            self.counting(stack).for_each(begin::allocated);
         }
         found
     }
@@ -249,7 +249,7 @@ fn cache_if_unmatched(ra: usize) -> bool {
 #[cold]
 #[inline(never)]
 pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option<usize> {
-    crate::matching::resolve::catch_up(caller.ra);
+    crate::matching::pending::catch_up(|| !known_module(caller.ra));
     if cache_if_unmatched(caller.ra) {
         return None;
     }

@@ -1,0 +1,96 @@
+//! dlopen and dlclose: objects of libraries that come are placed, those of libraries that go are forgotten.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+use numamma_hook::{errno, real, unwind};
+
+use crate::matching::pending;
+use crate::phases::exclusion;
+use crate::resolve;
+use crate::rules::state;
+
+type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+
+extern "C" fn no_dlopen(_name: *const c_char, _flags: c_int) -> *mut c_void {
+    core::ptr::null_mut()
+}
+
+/// The function that the stub jumps to. The loader searches the RUNPATH of the module that *calls* dlopen, so a
+/// bare name must reach it with the program's return address: then the new objects are placed a little
+/// later. A path is searched nowhere, and its objects are placed before dlopen returns.
+unsafe extern "C" fn choose_dlopen(name: *const c_char, _flags: c_int) -> Dlopen {
+    let Some(real) = real::symbol::dlopen() else { return no_dlopen };
+    if state::get().is_none() || name.is_null() {
+        return real;
+    }
+    // SAFETY: C's contract of dlopen: a C string.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    if name.contains(&b'/') && !name.contains(&b'$') {
+        return dlopen_then_place;
+    }
+    pending::later();
+    real
+}
+
+unsafe extern "C" fn dlopen_then_place(name: *const c_char, flags: c_int) -> *mut c_void {
+    let Some(real) = real::symbol::dlopen() else { return core::ptr::null_mut() };
+    // SAFETY: forwarded unchanged.
+    let handle = unsafe { real(name, flags) };
+    if !handle.is_null() {
+        let _errno = errno::Saved::now();
+        resolve::now();
+    }
+    handle
+}
+
+/// dlopen(3): chooses where to go with the arguments and the return address untouched.
+///
+/// # Safety
+/// C's contract of dlopen.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "endbr64",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8", // the ABI wants rsp aligned to 16 at the call
+        ".cfi_adjust_cfa_offset 8",
+        "call {choose}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "jmp rax",
+        ".cfi_endproc",
+        choose = sym choose_dlopen,
+    )
+}
+
+/// dlclose(3): code and call sites of the library are gone.
+///
+/// # Safety
+/// C's contract of dlclose.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
+    let Some(real) = real::symbol::dlclose() else { return -1 };
+    let active = state::get().is_some();
+    if active {
+        let _errno = errno::Saved::now();
+        exclusion::begin_unloading();
+    }
+    // SAFETY: forwarded unchanged.
+    let rc = unsafe { real(handle) };
+    if active {
+        let _errno = errno::Saved::now();
+        unwind::invalidate();
+        resolve::now();
+        exclusion::end_unloading();
+    }
+    rc
+}

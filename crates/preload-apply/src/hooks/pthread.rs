@@ -1,0 +1,50 @@
+//! pthread_create: new threads are bound to their nodes.
+
+use core::ffi::{c_int, c_void};
+
+use numamma_hook::thread_start;
+use numamma_hook::{errno, real};
+
+use crate::matching::pending;
+use crate::threads::binding;
+
+/// pthread_create(3).
+///
+/// # Safety
+/// C's contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attr: *const libc::pthread_attr_t,
+    routine: real::StartRoutine,
+    arg: *mut c_void,
+) -> c_int {
+    {
+        let _errno = errno::Saved::now();
+        pending::catch_up_now();
+    }
+    // SAFETY: C's contract of the attributes.
+    if !binding::active() || unsafe { binds_itself(attr) } {
+        // SAFETY: forwarded unchanged.
+        return real::symbol::pthread_create().map_or(libc::EAGAIN, |f| unsafe { f(thread, attr, routine, arg) });
+    }
+    let rank = {
+        let _errno = errno::Saved::now();
+        binding::next_rank()
+    };
+    // SAFETY: forwarded unchanged, with a callback that runs before the start routine.
+    unsafe { thread_start::create(thread, attr, routine, arg, u64::from(rank), binding::on_start) }
+}
+
+/// The program asked for CPUs itself (glibc gives all ones when it did not).
+unsafe fn binds_itself(attr: *const libc::pthread_attr_t) -> bool {
+    if attr.is_null() {
+        return false;
+    }
+    // SAFETY: an all-zero set is valid; `attr` is initialised by C's contract.
+    unsafe {
+        let mut set: libc::cpu_set_t = core::mem::zeroed();
+        let rc = libc::pthread_attr_getaffinity_np(attr, size_of::<libc::cpu_set_t>(), &raw mut set);
+        rc == 0 && libc::CPU_COUNT(&set) < 8 * size_of::<libc::cpu_set_t>() as c_int
+    }
+}

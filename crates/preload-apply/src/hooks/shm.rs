@@ -1,0 +1,70 @@
+//! shmat and shmdt: System V shared memory attached at a matched call site is placed like other shared memory.
+
+use core::ffi::{c_int, c_void};
+
+use numamma_hook::entry::Caller;
+use numamma_hook::{errno, real};
+
+use crate::matching::call_sites;
+use crate::objects::backing::Backing;
+use crate::objects::{mapping_list, mappings};
+
+type Ptr = *mut c_void;
+
+/// shmat(2).
+///
+/// # Safety
+/// C's contract; the last three arguments come from the entry stub.
+pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+    // SAFETY: forwarded unchanged.
+    let found = unsafe { real::shmat(id, addr, flags) };
+    if found == libc::MAP_FAILED || call_sites::is_unmatched(ra) {
+        return found;
+    }
+    let _errno = errno::Saved::now();
+    let Some(len) = segment_len(id) else { return found };
+    // SAFETY: the caller as the stub saw it.
+    if let Some(rule) = unsafe { call_sites::find(&Caller { ra, cfa, rbp }, len, None) } {
+        if flags & libc::SHM_REMAP != 0 {
+            mappings::forget_range(found as usize, len);
+        }
+        mappings::place_mapping(rule, found as usize, len, Ok(Backing::of_shmat(found as usize)));
+    }
+    found
+}
+
+/// Bytes of a segment.
+fn segment_len(id: c_int) -> Option<usize> {
+    // SAFETY: an all-zero structure is valid, and the kernel fills it.
+    let (rc, info) = unsafe {
+        let mut info: libc::shmid_ds = core::mem::zeroed();
+        (libc::shmctl(id, libc::IPC_STAT, &raw mut info), info)
+    };
+    (rc == 0 && info.shm_segsz > 0).then_some(info.shm_segsz)
+}
+
+/// shmdt(2).
+///
+/// # Safety
+/// C's contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
+    if !mapping_list::none()
+        && let Some(whole) = mapping_list::at(addr as usize).filter(|m| m.part.first == 0)
+    {
+        mappings::forget_range(whole.object.base, whole.object.size);
+    }
+    // SAFETY: forwarded unchanged.
+    unsafe { real::shmdt(addr) }
+}
+
+/// The exported name.
+mod exported {
+    use super::Ptr;
+    use core::ffi::{c_int, c_void};
+
+    numamma_hook::entry! {
+        /// shmat(2).
+        fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> Ptr => super::shmat;
+    }
+}

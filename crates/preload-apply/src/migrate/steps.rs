@@ -1,0 +1,263 @@
+//! Moving the pages of one object in bounded steps.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use numamma_hook::say;
+use numamma_kernel::pages::{self, BATCH};
+use numamma_kernel::sys::PAGE;
+use numamma_plan::home::{Context, HUGE_ORDER, Home, Interleaving};
+use numamma_plan::machine::Thp;
+use numamma_plan::plan::{HUGE_PAGE, PagePlan};
+use numamma_plan::policy::Huge;
+
+use crate::objects::backing::{Backing, Kind};
+use crate::place::{Part, interleaving, may_take, populate, resident_nodes};
+
+/// Pages looked at and moved in one step: a huge page's. At some 0.8 GB a second (Goglin and Furmento, MTAAP 2009) it
+/// takes 2.5 ms, which is the longest that a munmap has to wait.
+pub const STEP_PAGES: usize = BATCH;
+/// Work after which the mover rests, ns: about a step, so that ranges without pages are gone through at once.
+const WORK_NS: u64 = 2_000_000;
+/// It rests this many times as long as it worked: at most half of a core, at most half of what the memory
+/// controllers could move, and still 0.4 GB a second.
+const REST: u64 = 1;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Pages that came to the node where they should be.
+    pub moved: u64,
+    /// Pages that should have.
+    pub failed: u64,
+}
+
+/// Where the pages of one object belong.
+pub struct Goal<'a> {
+    plan: &'a PagePlan<'a>,
+    base: usize,
+    /// Node of a `local` object.
+    node: u32,
+    interleaving: Interleaving,
+    /// The system has huge pages.
+    huge: bool,
+    /// The object may keep its own.
+    keep: bool,
+    /// Its pages are hugetlb ones of `4 KiB << order`, which only move whole; 0: they are not.
+    order: u32,
+}
+
+impl<'a> Goal<'a> {
+    /// Of the object whose first whole page is at `base`.
+    pub fn new(plan: &'a PagePlan<'a>, base: usize, node: u32, thp: Thp) -> Goal<'a> {
+        let (huge, keep) = (thp != Thp::Never, plan.huge != Huge::Split);
+        Goal { plan, base, node, interleaving: interleaving::of(plan), huge, keep, order: 0 }
+    }
+
+    /// The same for a mapping with `backing`.
+    pub fn of(self, backing: Backing) -> Goal<'a> {
+        let order = if backing.kind == Kind::Huge { backing.shift - PAGE.trailing_zeros() } else { 0 };
+        Goal { order, ..self }
+    }
+
+    /// Node that the page at `address`, as part of one of `4 KiB << order`, must move to; `None`: it belongs where it is.
+    fn node(&self, address: usize, now: u32, order: u32) -> Option<u32> {
+        let context = Context { node: self.node, order, address: Some((self.base, &self.interleaving)) };
+        match self.plan.home(((address - self.base) / PAGE) as u64, &context) {
+            home if home.allows(now) => None,
+            Home::Any => None,
+            Home::One(node) => Some(node),
+            Home::AnyOf(nodes) | Home::InTurn(nodes) => nodes.get(address / PAGE % nodes.len().max(1)).copied(),
+        }
+    }
+
+    /// Moves what exists of `[start, end)`, at most [`STEP_PAGES`] pages that do not cross a boundary of 2 MiB.
+    pub fn step(&self, start: usize, end: usize) -> Done {
+        let count = ((end - start) / PAGE).min(STEP_PAGES);
+        if self.plan.populates() && may_take((count * PAGE) as u64) {
+            let part = Part { first: ((start - self.base) / PAGE) as u64, pages: count as u64 };
+            // What cannot be made is left to first touch.
+            let _ = populate::fill(self.plan, self.base, part);
+        }
+        let (mut pages, mut status) = ([0_usize; BATCH], [0 as c_int; BATCH]);
+        pages.iter_mut().enumerate().for_each(|(i, p)| *p = start + i * PAGE);
+        let Some(pages) = pages.get(..count) else { return Done::default() };
+        let Some(status) = status.get_mut(..count) else { return Done::default() };
+        if let Err(error) = resident_nodes::page_nodes(pages, status) {
+            static SAID: AtomicBool = AtomicBool::new(false);
+            if !SAID.swap(true, Ordering::Relaxed) {
+                say!(
+                    "cannot move pages between phases (move_pages, error {error}); those that exist stay where they are"
+                );
+            }
+            return Done::default();
+        }
+        let whole = count == BATCH && start.is_multiple_of(HUGE_PAGE as usize);
+        let huge = whole && status.first().is_some_and(|first| *first >= 0 && status.iter().all(|s| s == first));
+        let huge = huge && self.huge && self.order == 0;
+        // A part of a huge page cannot go anywhere without the rest, which may be a neighbour's.
+        let split =
+            self.huge && self.order == 0 && if huge { !self.keep || !self.agrees(pages, status) } else { !whole };
+        if split {
+            pages::split_huge_page(start + PAGE.min(end - start - PAGE));
+        }
+        let order = if huge && self.keep { HUGE_ORDER } else { self.order };
+        let first = self.wrong(pages, status, order);
+        let mut left = first;
+        // A page that was busy the first time gets another chance.
+        for _ in 0..2 {
+            if left.count == 0 {
+                break;
+            }
+            pages::move_to(left.pages(), left.nodes());
+            if pages::page_nodes(pages, status).is_err() {
+                break;
+            }
+            left = self.wrong(pages, status, order);
+        }
+        let failed = left.count.min(first.count);
+        Done { moved: (first.count - failed) as u64, failed: failed as u64 }
+    }
+
+    /// All pages belong on one node, so a huge page can stay whole.
+    fn agrees(&self, pages: &[usize], status: &[c_int]) -> bool {
+        let mut wanted = pages.iter().zip(status).map(|(p, s)| match u32::try_from(*s) {
+            Ok(now) => self.node(*p, now, HUGE_ORDER).unwrap_or(now),
+            Err(_) => u32::MAX,
+        });
+        wanted.next().is_none_or(|first| wanted.all(|w| w == first))
+    }
+
+    fn wrong(&self, pages: &[usize], status: &[c_int], order: u32) -> Wrong {
+        let mut wrong = Wrong { count: 0, pages: [0; BATCH], nodes: [0; BATCH] };
+        for (&page, &now) in pages.iter().zip(status) {
+            let Ok(now) = u32::try_from(now) else { continue };
+            if let (Some(node), Some(p), Some(n)) =
+                (self.node(page, now, order), wrong.pages.get_mut(wrong.count), wrong.nodes.get_mut(wrong.count))
+            {
+                *p = page;
+                *n = node as c_int;
+                wrong.count += 1;
+            }
+        }
+        wrong
+    }
+}
+
+/// Pages that are elsewhere than they belong, and where that is.
+#[derive(Clone, Copy)]
+struct Wrong {
+    count: usize,
+    pages: [usize; BATCH],
+    nodes: [c_int; BATCH],
+}
+
+impl Wrong {
+    fn pages(&self) -> &[usize] {
+        self.pages.get(..self.count).unwrap_or_default()
+    }
+
+    fn nodes(&self) -> &[c_int] {
+        self.nodes.get(..self.count).unwrap_or_default()
+    }
+}
+
+/// The end of the step that begins at `at`, in a range that ends at `end`.
+pub fn step_end(at: usize, end: usize) -> usize {
+    (at + 1).next_multiple_of(HUGE_PAGE as usize).min(end)
+}
+
+/// How much the mover has worked since it last rested.
+#[derive(Default)]
+pub struct Pace {
+    worked_ns: u64,
+}
+
+impl Pace {
+    /// Counts `ns` of work; how long to rest now, if at all.
+    pub fn worked(&mut self, ns: u64) -> Option<u64> {
+        self.worked_ns += ns;
+        let due = self.worked_ns >= WORK_NS;
+        due.then(|| core::mem::take(&mut self.worked_ns) * REST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use numamma_plan::plan::Layout;
+    use numamma_plan::policy::Mode;
+
+    use super::*;
+    use numamma_kernel::mappings;
+
+    #[test]
+    fn steps_end_at_huge_pages() {
+        let huge = HUGE_PAGE as usize;
+        assert_eq!(step_end(0x1000, 3 * huge), huge);
+        assert_eq!(step_end(huge, 3 * huge), 2 * huge);
+        assert_eq!(step_end(2 * huge, 2 * huge + PAGE), 2 * huge + PAGE);
+    }
+
+    #[test]
+    fn the_mover_rests_as_long_as_it_works() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.worked(WORK_NS / 2), None);
+        assert_eq!(pace.worked(WORK_NS), Some(WORK_NS * 3 / 2 * REST));
+        assert_eq!(pace.worked(1), None);
+    }
+
+    #[test]
+    fn hugetlb_pages_belong_where_their_head_does() {
+        let turns = [0, 1, 2];
+        let layout = Layout::Interleave;
+        let plan =
+            PagePlan { pages: 1 << 20, nodes: turns.to_vec().into(), layout, huge: Huge::Keep, mode: Mode::Policy };
+        let goal = Goal::new(&plan, 0, 0, Thp::Never);
+        for shift in [21, 30] {
+            let goal = Goal::new(&plan, 0, 0, Thp::Never).of(Backing { kind: Kind::Huge, shift, resident: true });
+            for number in 0..4 {
+                let head = number << shift;
+                let wanted = turns.get(number % 3).copied();
+                assert_eq!([head, head + PAGE, head + (PAGE << 8)].map(|at| goal.node(at, 9, goal.order)), [wanted; 3]);
+            }
+        }
+        assert_eq!([0, PAGE, 2 * PAGE].map(|at| goal.node(at, 9, goal.order)), [Some(0), Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn populating_blocks_makes_their_pages() {
+        let len = 8 * PAGE;
+        let base = mappings::map_aligned(len, PAGE).unwrap();
+        let layout = Layout::Blocks(3, numamma_plan::order::Order::Cyclic);
+        let plan = PagePlan { pages: 8, nodes: vec![0].into(), layout, huge: Huge::Keep, mode: Mode::Populate };
+        Goal::new(&plan, base, 0, Thp::Never).step(base + 2 * PAGE, base + 5 * PAGE);
+        let pages: Vec<usize> = (0..8).map(|page| base + page * PAGE).collect();
+        let mut status = [0; 8];
+        pages::page_nodes(&pages, &mut status).unwrap();
+        assert_eq!(status.map(|s| s == 0), [false, false, true, true, true, false, false, false]);
+    }
+
+    #[test]
+    fn pages_on_plan_stay_and_pages_of_a_missing_node_are_counted() {
+        let len = 8 * PAGE;
+        let base = mappings::map_aligned(len, PAGE).unwrap();
+        for page in 0..5 {
+            // SAFETY: the mapping is ours and writable.
+            unsafe { ((base + page * PAGE) as *mut u8).write(page as u8 + 1) };
+        }
+        let goal = |nodes: Vec<u32>| PagePlan {
+            pages: 8,
+            nodes: nodes.into(),
+            layout: Layout::Bind,
+            huge: Huge::Keep,
+            mode: Mode::Policy,
+        };
+        let here = goal(vec![0]);
+        assert_eq!(Goal::new(&here, base, 0, Thp::Never).step(base, base + len), Done::default());
+        let nowhere = goal(vec![900]);
+        let done = Goal::new(&nowhere, base, 0, Thp::Never).step(base, base + len);
+        assert_eq!(done, Done { moved: 0, failed: 5 });
+        // SAFETY: as above.
+        assert!((0..5).all(|page| unsafe { *((base + page * PAGE) as *const u8) } == page as u8 + 1));
+    }
+}

@@ -1,0 +1,282 @@
+//! Globals: from the symbols that a rule names to placed ranges.
+//!
+//! Only whole pages inside the object are placed, so that neighbours are not dragged along. Objects are kept
+//! in a list that only grows, for the check at the end of the run.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use numamma_kernel::pages;
+use numamma_kernel::pages::Residency;
+
+use numamma_hook::say;
+use numamma_kernel::sys::PAGE;
+use numamma_plan::plan::PagePlan;
+
+use super::backing::Backing;
+use super::object::Object;
+use crate::matching::elf::{Elf, Kind, Symbol};
+use crate::matching::modules::Loaded;
+use crate::phases::mover_thread;
+use crate::place::{Part, apply, cost, mapping_budget, refusals};
+use crate::rules::counters::add;
+use crate::rules::state::{Rule, State};
+use crate::threads::thread_nodes;
+
+/// One placed global.
+pub struct Global {
+    /// The variable as it was placed at first.
+    fixed: Object,
+    /// Its whole pages.
+    pub parts: Vec<Part>,
+    /// It belongs to the program, which is never unloaded.
+    pub program: bool,
+    /// waiting 1 | unloaded 1 | placing 8 | block pages 32 (low); written by the mover and by [`forget`].
+    standing: AtomicU64,
+    next: *mut Global,
+}
+
+const UNLOADED: u64 = 1 << 62;
+const WAITING: u64 = 1 << 63;
+const BLOCK_BITS: u32 = 32;
+
+impl Global {
+    /// The variable as it is placed; `None` once its module was unloaded.
+    pub fn object(&self) -> Option<Object> {
+        let word = self.standing.load(Ordering::Acquire);
+        let (placing, block) = ((word >> BLOCK_BITS & 0xff) as usize, word & ((1 << BLOCK_BITS) - 1));
+        (word & UNLOADED == 0).then_some(Object { placing, waiting: word & WAITING != 0, block, ..self.fixed })
+    }
+
+    /// Stores that the mover has changed it from `before` to `after`.
+    pub fn set(&self, before: &Object, after: &Object) {
+        // Fails when the module was unloaded meanwhile: then its state does not matter.
+        let _ = self.standing.compare_exchange(word(before), word(after), Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// What of an object changes, as one word.
+fn word(object: &Object) -> u64 {
+    let block = if object.block >> BLOCK_BITS == 0 { object.block } else { 0 };
+    (if object.waiting { WAITING } else { 0 }) | (object.placing as u64 & 0xff) << BLOCK_BITS | block
+}
+
+static PLACED: AtomicPtr<Global> = AtomicPtr::new(ptr::null_mut());
+
+/// A global that was found and not placed yet.
+pub struct Found {
+    rule: usize,
+    /// First byte and size in memory.
+    start: usize,
+    size: u64,
+    /// Ranges to place: the whole object, or what is left of a section.
+    ranges: Vec<(usize, usize)>,
+}
+
+/// Picks from the symbols that carry the name of rule `index` those that it means.
+pub fn choose(state: &State, index: usize, mut candidates: Vec<Symbol>, module: &Loaded) -> Vec<Found> {
+    let Some(Rule { rule, .. }) = state.rules.get(index) else { return Vec::new() };
+    candidates.retain(|s| s.kind == Kind::Object);
+    candidates.sort_by_key(|s| s.address);
+    candidates.dedup_by_key(|s| s.address); // aliases of one variable
+    if candidates.len() > 1 {
+        let by_address = |s: &Symbol| state.same_build && Some(s.address) == rule.address;
+        let by_size = |s: &Symbol| Some(s.size) == rule.size;
+        if candidates.iter().any(by_address) {
+            candidates.retain(by_address);
+        } else if candidates.iter().any(by_size) {
+            candidates.retain(by_size);
+        }
+        if candidates.len() > 1 && state.verbose {
+            say!(
+                "{} names {} variables; all of them are placed (address or size tells them apart)",
+                rule.name(),
+                candidates.len()
+            );
+        }
+    }
+    let found = |s: &Symbol| {
+        let start = module.bias.wrapping_add(s.address as usize);
+        Found { rule: index, start, size: s.size, ranges: vec![(start, start.saturating_add(s.size as usize))] }
+    };
+    candidates.iter().map(found).collect()
+}
+
+/// What no variable of the section occupies, for a rule that names `.bss` or `.data`.
+pub fn remainder(index: usize, name: &[u8], elf: &Elf, module: &Loaded) -> Option<Found> {
+    let (address, size) = elf.section(name)?;
+    let end = address.checked_add(size)?;
+    let mut taken = Vec::new();
+    elf.symbols(|s| {
+        if s.kind == Kind::Object && s.address < end && s.address.saturating_add(s.size) > address {
+            taken.push((s.address, s.address.saturating_add(s.size)));
+        }
+    });
+    taken.sort_unstable();
+    let place = |at: u64| module.bias.wrapping_add(at as usize);
+    let (mut ranges, mut at) = (Vec::new(), address);
+    for (from, to) in taken.into_iter().chain([(end, end)]) {
+        if from > at {
+            ranges.push((place(at), place(from)));
+        }
+        at = at.max(to);
+    }
+    Some(Found { rule: index, start: place(address), size, ranges })
+}
+
+/// Places what was found; together within the budget of mappings.
+pub fn place_all(state: &'static State, module: &Loaded, found: Vec<Found>) {
+    let mut placed: Vec<Unplaced> = found.into_iter().filter_map(|f| plan_one(state, module, f)).collect();
+    share_budget(state, &mut placed);
+    placed.sort_by_key(|u| u.object.base); // so that neighbours share what is known of their residency
+    let mut residency = Residency::new();
+    for Unplaced { mut object, mut plan, parts } in placed {
+        let Some(rule) = state.rules.get(object.rule) else { continue };
+        if !mapping_budget::fit(state, object.rule, &mut plan) {
+            add(&rule.counters.over_budget, 1);
+            add(&rule.counters.unplaced, 1);
+            continue;
+        }
+        if let Some(block) = plan.block_pages() {
+            rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
+            object.block = block;
+        }
+        let done = cost::measure(&rule.counters, || {
+            parts.iter().try_for_each(|&part| place_part(module, &plan, object.base, part, &mut residency))
+        });
+        if let Err(error) = done {
+            refusals::report(rule.rule.name(), error);
+            add(&rule.counters.unplaced, 1);
+            continue;
+        }
+        let standing = AtomicU64::new(word(&object));
+        let (program, next) = (module.program, ptr::null_mut());
+        remember(Box::new(Global { fixed: object, parts, program, standing, next }));
+        // A phase that began meanwhile may have passed over the list already.
+        if object.placing != rule.now() {
+            mover_thread::request();
+        }
+    }
+}
+
+/// A variable whose plan is not carried out yet.
+struct Unplaced {
+    object: Object,
+    plan: PagePlan<'static>,
+    parts: Vec<Part>,
+}
+
+fn plan_one(state: &'static State, module: &Loaded, found: Found) -> Option<Unplaced> {
+    let rule = state.rules.get(found.rule)?;
+    add(&rule.counters.instances, 1);
+    add(&rule.counters.bytes, found.size);
+    let base = found.start.next_multiple_of(PAGE);
+    let whole = |&(start, end): &(usize, usize)| {
+        let (first, last) = (start.next_multiple_of(PAGE), end & !(PAGE - 1));
+        (first < last).then(|| Part { first: ((first - base) / PAGE) as u64, pages: ((last - first) / PAGE) as u64 })
+    };
+    let parts: Vec<Part> = found.ranges.iter().filter_map(whole).collect();
+    let pages = parts.last().map_or(0, |p| p.first + p.pages);
+    if pages == 0 {
+        add(&rule.counters.too_small, 1);
+        if state.verbose {
+            say!("{}: less than a whole page, left where it is", rule.rule.name());
+        }
+        return None;
+    }
+    let writable = module.writable.iter().any(|&(start, _, end)| (start..end).contains(&base));
+    if !writable || (module.relro.0..module.relro.1).contains(&base) {
+        say!("{}: read-only data of a file stays in the page cache, where no policy reaches it", rule.rule.name());
+        add(&rule.counters.out_of_reach, 1);
+        add(&rule.counters.unplaced, 1);
+        return None;
+    }
+    let (placing, backing, waiting) = (rule.now(), Backing::PRIVATE, false);
+    let (node, block, size) = (thread_nodes::AHEAD, 0, found.size as usize);
+    let object = Object { rule: found.rule, placing, waiting, node, block, base, size, pages, backing };
+    Some(Unplaced { object, plan: object.plan(state)?, parts })
+}
+
+/// When all globals together want more mappings than there are, each gives up the same share.
+fn share_budget(state: &State, placed: &mut [Unplaced]) {
+    let total: u64 = placed.iter().map(|u| u.plan.run_count()).sum();
+    let budget = state.budget().saturating_sub(state.used_mappings());
+    if total <= budget {
+        return;
+    }
+    for Unplaced { plan, .. } in placed.iter_mut() {
+        // u128: both counts can be as large as the address space has pages.
+        let share = (u128::from(plan.run_count()) * u128::from(budget) / u128::from(total.max(1))) as u64;
+        plan.coarsen(share.max(plan.nodes.len() as u64));
+    }
+    say!(
+        "the policy's blocks need {total} mappings, more than a quarter of vm.max_map_count ({budget} left): using larger blocks"
+    );
+}
+
+/// The file-backed pages of `.data` are there already, at least in the page cache: they get their own copies,
+/// each where the plan wants it. Pages of `.bss` are moved only if something has touched them, because moving
+/// makes the kernel drain every CPU's page lists.
+fn place_part(
+    module: &Loaded,
+    plan: &PagePlan<'_>,
+    base: usize,
+    part: Part,
+    residency: &mut Residency,
+) -> Result<(), i32> {
+    let segment = module.writable.iter().find(|&&(start, _, end)| (start..end).contains(&base));
+    let (file_end, limit) = segment.map_or((0, 0), |&(_, file_end, end)| (file_end.next_multiple_of(PAGE), end));
+    let start = base + part.first as usize * PAGE;
+    let end = start + part.pages as usize * PAGE;
+    let split = file_end.clamp(start, end);
+    let split_page = part.first + ((split - start) / PAGE) as u64;
+    if split > start {
+        let file = Part { first: part.first, pages: split_page - part.first };
+        apply::apply(plan, base, file, 0, true)?;
+        // Without MADV_POPULATE_WRITE (before 5.14) pages that are only read stay in the page cache.
+        pages::populate_write(start, split - start);
+    }
+    let rest = Part { first: split_page, pages: part.first + part.pages - split_page };
+    let touched = split < end && residency.any(split, end, limit);
+    apply::apply(plan, base, rest, 0, touched)
+}
+
+fn remember(global: Box<Global>) {
+    let node = Box::into_raw(global);
+    let mut head = PLACED.load(Ordering::Acquire);
+    loop {
+        // SAFETY: the node is ours until the exchange publishes it.
+        unsafe { (*node).next = head };
+        match PLACED.compare_exchange_weak(head, node, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return,
+            Err(now) => head = now,
+        }
+    }
+}
+
+/// Calls `visit` with every global that was placed.
+pub fn for_each(mut visit: impl FnMut(&'static Global)) {
+    let mut at = PLACED.load(Ordering::Acquire);
+    // SAFETY: nodes are leaked boxes, published with Release.
+    while let Some(global) = unsafe { at.as_ref() } {
+        visit(global);
+        at = global.next;
+    }
+}
+
+/// What lies in `[start, end)` was unloaded.
+pub fn forget(start: usize, end: usize) {
+    for_each(|global| {
+        if (start..end).contains(&global.fixed.base) {
+            global.standing.fetch_or(UNLOADED, Ordering::AcqRel);
+        }
+    });
+}
+
+/// Checks every placed global whose module is still loaded.
+pub fn examine_all(state: &'static State) {
+    for_each(|global| {
+        if let Some(object) = global.object().filter(|o| numamma_hook::modules::find(o.base).is_some()) {
+            global.parts.iter().for_each(|&part| object.examine(state, part, true));
+        }
+    });
+}

@@ -1,0 +1,100 @@
+//! Heap objects of a page and more: each has a mapping of its own, which starts on a page.
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+
+use numamma_hook::errno;
+use numamma_kernel::mappings;
+use numamma_kernel::sys::{self, PAGE};
+use numamma_plan::plan::HUGE_PAGE;
+
+use super::backing::Backing;
+use super::object::Object;
+use super::{heap_table, small_objects};
+use crate::phases::{exclusion, mover_thread};
+use crate::rules::counters::add;
+use crate::rules::small_heap::ALIGN;
+use crate::rules::state::{self, State};
+use crate::threads::thread_nodes;
+
+/// Larger objects do not exist (PTRDIFF_MAX), less what alignment may add.
+pub const MAX_SIZE: usize = isize::MAX as usize - HUGE_PAGE as usize;
+
+/// Address of a new placed object under rule `index`; counted in the rule whether it can be placed or not.
+pub fn place_new(state: &'static State, index: usize, size: usize, align: usize) -> Option<usize> {
+    let rule = state.rules.get(index)?;
+    add(&rule.counters.instances, 1);
+    add(&rule.counters.bytes, size as u64);
+    place_under(state, index, size, align)
+}
+
+/// Address of memory for an object under rule `index`; `None` when it is left to the real allocator.
+pub fn place_under(state: &'static State, index: usize, size: usize, align: usize) -> Option<usize> {
+    let rule = state.rules.get(index)?;
+    if size < PAGE {
+        if align <= ALIGN
+            && let Some(address) = small_objects::allocate(state, index, size)
+        {
+            return Some(address);
+        }
+        if rule.counters.too_small.fetch_add(1, Ordering::Relaxed) == 0 && state.verbose {
+            numamma_hook::say!("{}: allocations of less than a page are left where they are", rule.rule.name());
+        }
+        return None;
+    }
+    let placed = map_new(state, index, size, align);
+    if placed.is_none() {
+        add(&rule.counters.unplaced, 1);
+    }
+    placed
+}
+
+fn map_new(state: &'static State, index: usize, size: usize, align: usize) -> Option<usize> {
+    let rule = state.rules.get(index)?;
+    if size > MAX_SIZE {
+        return None;
+    }
+    let (placing, pages, backing) = (rule.now(), heap_table::pages_of(size), Backing::PRIVATE);
+    let node = thread_nodes::instance_node(state, rule, placing);
+    let mut object = Object { rule: index, placing, waiting: false, node, block: 0, base: 0, size, pages, backing };
+    let plan = object.fit(state)?;
+    let huge = if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE };
+    let Some(address) = mappings::map_aligned(object.bytes(), align.max(huge)) else {
+        state.give_mappings(plan.run_count());
+        return None;
+    };
+    object.base = address;
+    if object.place(state, &plan, false).is_ok() && heap_table::reserve(address) && heap_table::insert(&object) {
+        // A phase that began meanwhile may have passed over the table already.
+        if rule.now() != placing {
+            mover_thread::request();
+        }
+        return Some(address);
+    }
+    state.give_mappings(plan.run_count());
+    // SAFETY: the mapping was made above, and no pointer to it has left this function.
+    unsafe { sys::unmap(address as *mut c_void, object.bytes()) };
+    None
+}
+
+/// Releases an object that was taken out of the table; if the mover is at work on it (`moving`), the mover does so when its
+/// step ends.
+pub fn release(object: &Object, moving: bool) {
+    // The mover belongs to this process or to the one a vforked child shares memory with: a forked child finds no mover.
+    if !(moving && exclusion::has_mover()) {
+        discard(object);
+    }
+}
+
+/// Checks and unmaps an object to which the program has no pointer any more.
+pub fn discard(object: &Object) {
+    let _errno = errno::Saved::now();
+    if let Some(state) = state::get() {
+        if state.reports() {
+            object.examine(state, object.whole(), false);
+        }
+        state.give_mappings(object.mappings(state, object.whole()));
+    }
+    // SAFETY: the program gave the object up, and taking it from the table made this the only release.
+    unsafe { sys::unmap(object.base as *mut c_void, object.bytes()) };
+}

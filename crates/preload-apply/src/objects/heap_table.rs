@@ -1,0 +1,268 @@
+//! The placed heap objects, found by their address without a lock.
+//!
+//! Placed objects start on a page, so the table is a radix tree over page numbers: two levels of nodes that
+//! are mapped when first needed and never unmapped, and slots of two words. A slot is filled before its
+//! address is handed to the program and emptied by whoever frees it; the swap decides between two frees of
+//! one address. Nothing is allocated per object.
+//!
+//! ```text
+//! address bits   47..36        35..24        23..12       11..0
+//!                ROOT index    middle index  leaf slot    0
+//! slot           size: bytes asked for
+//!                meta: used 1 | moving 1 | waiting 1 | placing 7 | node 10 | rule 16 | block pages 28 (low)
+//! ```
+//!
+//! The mover of phases (`migrate/`) works on an object between [`begin_step`] and [`end_step`], which both compare
+//! and exchange its word: whoever frees the object in between finds `moving` in what [`take`] returns and leaves the
+//! unmapping to the mover, whose `end_step` then fails. Neither waits. The address cannot come back meanwhile, because
+//! the mapping is still there.
+
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use numamma_kernel::sys;
+
+use super::backing::Backing;
+use super::object::Object;
+
+const BITS: u32 = 12;
+const WIDTH: usize = 1 << BITS;
+const USED: u64 = 1 << 63;
+const MOVING: u64 = 1 << 62;
+const WAITING: u64 = 1 << 61;
+/// Blocks of a TiB and more are not remembered: nothing coarsens so far.
+const BLOCK_BITS: u32 = 28;
+const RULE_BITS: u32 = 16;
+const NODE_BITS: u32 = 10;
+const PLACING_BITS: u32 = 7;
+const _: () = assert!(BLOCK_BITS + RULE_BITS + NODE_BITS + PLACING_BITS == 61);
+const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
+
+/// Rules a policy may have: what a slot can name.
+pub const MAX_RULES: usize = 1 << RULE_BITS;
+
+struct Slot {
+    size: AtomicU64,
+    meta: AtomicU64,
+}
+
+type Leaf = [Slot; WIDTH];
+type Middle = [AtomicPtr<Leaf>; WIDTH];
+
+fn meta_of(object: &Object) -> u64 {
+    let field = |value: u64, bits: u32| value & ((1 << bits) - 1);
+    let block = if object.block >> BLOCK_BITS == 0 { object.block } else { 0 };
+    USED | if object.waiting { WAITING } else { 0 }
+        | (field(object.placing as u64, PLACING_BITS) << (NODE_BITS + RULE_BITS + BLOCK_BITS))
+        | (field(u64::from(object.node), NODE_BITS) << (RULE_BITS + BLOCK_BITS))
+        | (field(object.rule as u64, RULE_BITS) << BLOCK_BITS)
+        | block
+}
+
+fn object_of(address: usize, slot: &Slot, meta: u64) -> Object {
+    let field = |shift: u32, bits: u32| (meta >> shift) & ((1 << bits) - 1);
+    let size = slot.size.load(Ordering::Relaxed) as usize;
+    Object {
+        rule: field(BLOCK_BITS, RULE_BITS) as usize,
+        placing: field(NODE_BITS + RULE_BITS + BLOCK_BITS, PLACING_BITS) as usize,
+        waiting: meta & WAITING != 0,
+        node: field(RULE_BITS + BLOCK_BITS, NODE_BITS) as u32,
+        block: field(0, BLOCK_BITS),
+        base: address,
+        size,
+        pages: pages_of(size),
+        backing: Backing::PRIVATE,
+    }
+}
+
+/// Pages of the mapping of an object of `size` bytes.
+pub fn pages_of(size: usize) -> u64 {
+    size.max(1).div_ceil(sys::PAGE) as u64
+}
+
+static ROOT: [AtomicPtr<Middle>; WIDTH] = [const { AtomicPtr::new(core::ptr::null_mut()) }; WIDTH];
+
+/// Whether `address` can be a placed object at all: page-aligned, not null, in the user half.
+#[inline(always)]
+pub fn possible(address: usize) -> bool {
+    address & (sys::PAGE - 1) == 0 && address != 0 && address < 1 << (4 * BITS)
+}
+
+fn existing(address: usize) -> Option<&'static Slot> {
+    if !possible(address) {
+        return None;
+    }
+    let index = |level: u32| (address >> (BITS * level)) & (WIDTH - 1);
+    // SAFETY: nodes are zeroed mappings of their type, published with Release and never unmapped.
+    unsafe {
+        let middle = ROOT.get(index(3))?.load(Ordering::Acquire).as_ref()?;
+        let leaf = middle.get(index(2))?.load(Ordering::Acquire).as_ref()?;
+        leaf.get(index(1))
+    }
+}
+
+/// The node behind `link`, mapped now if it is missing.
+fn grow<T>(link: &AtomicPtr<T>) -> Option<&'static T> {
+    let mut node = link.load(Ordering::Acquire);
+    if node.is_null() {
+        let fresh = sys::map_anonymous(size_of::<T>())?;
+        // Release pairs with the Acquire loads: who sees the node sees zeroes. A loser gives its node back.
+        match link.compare_exchange(node, fresh.cast(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => node = fresh.cast(),
+            Err(other) => {
+                // SAFETY: nobody has seen this mapping.
+                unsafe { sys::unmap(fresh, size_of::<T>()) };
+                node = other;
+            }
+        }
+    }
+    // SAFETY: as in `existing`; an all-zero node is a valid array of atomics.
+    unsafe { node.as_ref() }
+}
+
+/// Makes room for an object at `address`; false when memory for the table is short.
+pub fn reserve(address: usize) -> bool {
+    let index = |level: u32| (address >> (BITS * level)) & (WIDTH - 1);
+    possible(address)
+        && ROOT.get(index(3)).and_then(grow).and_then(|middle| middle.get(index(2))).and_then(grow).is_some()
+}
+
+/// Enters an object whose place was [`reserve`]d.
+pub fn insert(object: &Object) -> bool {
+    let Some(slot) = existing(object.base) else { return false };
+    slot.size.store(object.size as u64, Ordering::Relaxed);
+    // Release pairs with the Acquire of `find` and `take`: who sees the slot used sees its size.
+    slot.meta.store(meta_of(object), Ordering::Release);
+    true
+}
+
+/// The placed object that starts at `address`.
+#[inline]
+pub fn find(address: usize) -> Option<Object> {
+    let slot = existing(address)?;
+    let meta = slot.meta.load(Ordering::Acquire);
+    (meta & USED != 0).then(|| object_of(address, slot, meta))
+}
+
+/// Removes and returns the placed object that starts at `address`, and whether the mover is at work on it. Of two callers
+/// one gets it.
+pub fn take(address: usize) -> Option<(Object, bool)> {
+    let slot = existing(address)?;
+    if slot.meta.load(Ordering::Relaxed) & USED == 0 {
+        return None;
+    }
+    let meta = slot.meta.swap(0, Ordering::AcqRel);
+    (meta & USED != 0).then(|| (object_of(address, slot, meta), meta & MOVING != 0))
+}
+
+/// Begins a step of the mover on the object at `address`; `None` when it was released. For one mover at a time; see the top
+/// of this file.
+pub fn begin_step(address: usize) -> Option<Object> {
+    let slot = existing(address)?;
+    let mut meta = slot.meta.load(Ordering::Acquire);
+    while meta & USED != 0 {
+        // Acquire: the size was stored before the word. A word of a forked parent's mover may hold `moving` still.
+        match slot.meta.compare_exchange(meta, meta | MOVING, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return Some(object_of(address, slot, meta)),
+            Err(now) => meta = now,
+        }
+    }
+    None
+}
+
+/// Ends the step on `before` (from [`begin_step`]) and stores `after`. False when the program freed the object meanwhile: then
+/// the mover must unmap its memory.
+#[must_use]
+pub fn end_step(before: &Object, after: &Object) -> bool {
+    // Release pairs with the Acquire of `take`: who frees it afterwards sees the mover's work done.
+    existing(before.base).is_some_and(|slot| {
+        slot.meta
+            .compare_exchange(meta_of(before) | MOVING, meta_of(after), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    })
+}
+
+/// Changes the size of a live object that keeps its address.
+pub fn resize(address: usize, size: usize) {
+    if let Some(slot) = existing(address) {
+        slot.size.store(size as u64, Ordering::Relaxed);
+    }
+}
+
+/// Calls `visit` with every live object and whether a mover is at work on it.
+pub fn for_each(mut visit: impl FnMut(Object, bool)) {
+    for (i, root) in ROOT.iter().enumerate() {
+        // SAFETY: as in `existing`.
+        let Some(middle) = (unsafe { root.load(Ordering::Acquire).as_ref() }) else { continue };
+        for (j, link) in middle.iter().enumerate() {
+            // SAFETY: as in `existing`.
+            let Some(leaf) = (unsafe { link.load(Ordering::Acquire).as_ref() }) else { continue };
+            for (k, slot) in leaf.iter().enumerate() {
+                let meta = slot.meta.load(Ordering::Acquire);
+                if meta & USED != 0 {
+                    let page = ((i * WIDTH) + j) * WIDTH + k;
+                    visit(object_of(page << BITS, slot, meta), meta & MOVING != 0);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_taker_gets_an_object() {
+        let placed = Object {
+            rule: 65_535,
+            placing: 100,
+            waiting: true,
+            node: 1023,
+            block: (1 << 28) - 1,
+            base: 0x7f12_3456_7000,
+            size: 12_345,
+            pages: 4,
+            backing: Backing::PRIVATE,
+        };
+        assert!(find(placed.base).is_none());
+        assert!(reserve(placed.base) && insert(&placed));
+        assert_eq!(find(placed.base), Some(placed));
+        assert!(find(placed.base + 4096).is_none() && find(placed.base + 8).is_none());
+        let mut seen = Vec::new();
+        for_each(|object, moving| seen.push((object, moving)));
+        assert_eq!(seen, [(placed, false)]);
+        let takers: Vec<_> = (0..4).map(|_| std::thread::spawn(move || take(placed.base))).collect();
+        let got = takers.into_iter().filter_map(|t| t.join().unwrap()).collect::<Vec<_>>();
+        assert_eq!(got, [(placed, false)]);
+        assert_eq!(placed.bytes(), 16_384);
+    }
+
+    #[test]
+    fn freeing_an_object_during_a_step_leaves_unmapping_to_the_mover() {
+        let address = 0x7f12_0000_1000;
+        let (base, backing, waiting) = (address, Backing::PRIVATE, false);
+        let placed = Object { rule: 3, placing: 0, waiting, node: 1, block: 7, base, size: 5000, pages: 2, backing };
+        assert!(reserve(address) && begin_step(address).is_none() && insert(&placed));
+        let step = begin_step(address).unwrap();
+        assert_eq!(step, placed);
+        for_each(|object, moving| assert!(object.base != address || moving));
+        assert!(end_step(&step, &Object { placing: 2, waiting: true, block: 1 << 40, ..step }));
+        let step = begin_step(address).unwrap();
+        assert_eq!(
+            (step.placing, step.waiting, step.block),
+            (2, true, 0),
+            "a block of more than 28 bits is computed anew"
+        );
+        assert!(take(address).unwrap().1, "the freeing thread sees that the mover is at work");
+        assert!(!end_step(&step, &step), "and the mover that it was freed");
+        assert!(find(address).is_none());
+    }
+
+    #[test]
+    fn foreign_addresses_are_nobodys() {
+        for address in [0, 8, 4096, 1 << 48, usize::MAX & !4095] {
+            assert!(take(address).is_none());
+        }
+        assert!(!reserve(1 << 48));
+    }
+}

@@ -1,0 +1,280 @@
+//! Placed mappings that the program made with mmap: they can be unmapped in pieces, moved and replaced.
+//!
+//! A fixed array without a lock; what does not fit is placed but not checked. A piece remembers the object
+//! it was cut from, because the plan counts pages from the object's start.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use numamma_kernel::sys::PAGE;
+
+use super::backing::Backing;
+use super::object::Object;
+use crate::place::Part;
+
+/// Placed mappings alive at once that are tracked.
+const CAPACITY: usize = 4096;
+
+/// ```text
+/// state of an entry    version 32 | waiting 1 | placing 7 | what 24 (low): FREE, BUSY, or rule index + FIRST_RULE
+/// words                object | its bytes | start | bytes | node 16, block 48 (low): twice | backing
+/// ```
+/// The version counts what happened to the entry, so that a stale one is noticed. Its lowest bit says which of the two words
+/// of node and block holds: the mover writes the other one and then changes the state, so that an entry is never unreadable
+/// because of it. Entering and removing an entry counts two, which leaves the bit alone.
+const FREE: u64 = 0;
+const BUSY: u64 = 1;
+const FIRST_RULE: u64 = 2;
+const WHAT: u64 = (1 << 24) - 1;
+const PLACING_SHIFT: u32 = 24;
+const WAITING: u64 = 1 << 31;
+const VERSION: u64 = 1 << 32;
+const BLOCK_BITS: u32 = 48;
+/// Passes over the list while another thread changes an entry, which takes a few instructions; more only when that thread is
+/// not running (or is this one, interrupted by a signal).
+const PATIENCE: u32 = 2_000;
+
+/// (A piece of) one placed mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The object as it was mapped.
+    pub object: Object,
+    /// The pages that are still there.
+    pub part: Part,
+}
+
+impl Piece {
+    /// First address.
+    pub fn start(&self) -> usize {
+        self.object.base + self.part.first as usize * PAGE
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.part.pages as usize * PAGE
+    }
+
+    /// Address behind the last byte.
+    pub fn end(&self) -> usize {
+        self.start() + self.len()
+    }
+
+    /// What lies in `[start, end)`, which is inside of it.
+    fn within(&self, start: usize, end: usize) -> Piece {
+        let page = |address: usize| ((address - self.object.base) / PAGE) as u64;
+        Piece { part: Part { first: page(start), pages: page(end) - page(start) }, ..*self }
+    }
+}
+
+/// Where a mapping is entered, valid while the entry is unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    index: usize,
+    state: u64,
+}
+
+struct Entry {
+    state: AtomicU64,
+    words: [AtomicUsize; 7],
+}
+
+static ENTRIES: [Entry; CAPACITY] =
+    [const { Entry { state: AtomicU64::new(FREE), words: [const { AtomicUsize::new(0) }; 7] } }; CAPACITY];
+/// Entries ever used: how far a search looks.
+static HIGH: AtomicUsize = AtomicUsize::new(0);
+/// Entries in use now.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// No placed mapping is alive: the fast path of munmap.
+#[inline(always)]
+pub fn none() -> bool {
+    LIVE.load(Ordering::Relaxed) == 0
+}
+
+fn word(m: &Object, version: u64) -> u64 {
+    let waiting = if m.waiting { WAITING } else { 0 };
+    (version & !(VERSION - 1)) | waiting | (m.placing as u64) << PLACING_SHIFT | (m.rule as u64 + FIRST_RULE)
+}
+
+fn node_and_block(m: &Object) -> usize {
+    // Of a block that does not fit nothing is remembered: it is computed anew.
+    let block = if m.block >> BLOCK_BITS == 0 { m.block as usize } else { 0 };
+    (m.node as usize) << BLOCK_BITS | block
+}
+
+/// Enters a mapping; false when the array is full.
+pub fn insert(piece: &Piece) -> bool {
+    let m = &piece.object;
+    for (index, entry) in ENTRIES.iter().enumerate() {
+        let before = entry.state.load(Ordering::Relaxed);
+        let busy = (before & !(VERSION - 1)).wrapping_add(VERSION) | BUSY;
+        if before & WHAT != FREE
+            || entry.state.compare_exchange(before, busy, Ordering::Acquire, Ordering::Relaxed).is_err()
+        {
+            continue;
+        }
+        let values =
+            [m.base, m.size, piece.start(), piece.len(), node_and_block(m), node_and_block(m), m.backing.pack()];
+        // Release: who reads a new word sees that the version changed.
+        entry.words.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Release));
+        LIVE.fetch_add(1, Ordering::Relaxed);
+        HIGH.fetch_max(index + 1, Ordering::AcqRel);
+        // Release pairs with the Acquire of `read`: who sees the rule sees the words.
+        entry.state.store(word(m, busy), Ordering::Release);
+        return true;
+    }
+    false
+}
+
+fn read(entry: &Entry) -> Option<(u64, Piece)> {
+    let state = entry.state.load(Ordering::Acquire);
+    let rule = (state & WHAT).checked_sub(FIRST_RULE)? as usize;
+    let [object, object_len, start, len, even, odd, backing] = &entry.words;
+    let load = |word: &AtomicUsize| word.load(Ordering::Acquire);
+    let node_and_block = load(if state & VERSION == 0 { even } else { odd });
+    let (base, size) = (load(object), load(object_len));
+    let (first, pages) = ((load(start).wrapping_sub(base) / PAGE) as u64, (load(len) / PAGE) as u64);
+    let object = Object {
+        rule,
+        placing: (state >> PLACING_SHIFT & 0x7f) as usize,
+        waiting: state & WAITING != 0,
+        node: (node_and_block >> BLOCK_BITS) as u32,
+        block: node_and_block as u64 & ((1 << BLOCK_BITS) - 1),
+        base,
+        size,
+        pages: (size / PAGE) as u64,
+        backing: Backing::unpack(load(backing)),
+    };
+    let mapped = Piece { object, part: Part { first, pages } };
+    // The words belong together when the entry was not given to another mapping meanwhile.
+    (entry.state.load(Ordering::Relaxed) == state).then_some((state, mapped))
+}
+
+/// An unmapping met an entry in the middle of a change that did not end: what is listed may be gone.
+static UNSURE: AtomicBool = AtomicBool::new(false);
+
+/// Whether everything that is listed can be relied on to be there.
+pub fn reliable() -> bool {
+    !UNSURE.load(Ordering::Relaxed)
+}
+
+/// Removes everything in `[start, end)` and calls `gone` with each piece that was there; what sticks out stays.
+pub fn remove(start: usize, end: usize, mut gone: impl FnMut(Piece)) {
+    if none() {
+        return;
+    }
+    // Once more when another thread was changing an entry: it may have cut the mapping that we look for.
+    // A child that was forked during a change finds it unfinished for ever, and need not wait for it again each time.
+    for _ in 0..if reliable() { PATIENCE } else { 1 } {
+        if !remove_once(start, end, &mut gone) {
+            return;
+        }
+        core::hint::spin_loop();
+    }
+    UNSURE.store(true, Ordering::Relaxed);
+}
+
+/// One pass; true when an entry was being changed.
+fn remove_once(start: usize, end: usize, gone: &mut impl FnMut(Piece)) -> bool {
+    let mut disturbed = false;
+    for entry in ENTRIES.iter().take(HIGH.load(Ordering::Acquire)) {
+        let Some((state, m)) = read(entry) else {
+            disturbed |= entry.state.load(Ordering::Acquire) & WHAT != FREE;
+            continue;
+        };
+        let (from, to) = (m.start().max(start), m.end().min(end));
+        if from >= to {
+            continue;
+        }
+        let version = state & !(VERSION - 1);
+        if entry.state.compare_exchange(state, version | BUSY, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            disturbed = true;
+            continue;
+        }
+        // What stays is entered before the entry is free: nobody who unmaps that at the same time may miss it.
+        if m.start() < from {
+            insert(&m.within(m.start(), from));
+        }
+        if to < m.end() {
+            insert(&m.within(to, m.end()));
+        }
+        LIVE.fetch_sub(1, Ordering::Relaxed);
+        entry.state.store(version.wrapping_add(VERSION) | FREE, Ordering::Release);
+        gone(m.within(from, to));
+    }
+    disturbed
+}
+
+/// Calls `visit` with every live piece and where it is entered.
+pub fn for_each_entry(mut visit: impl FnMut(Ticket, Piece)) {
+    for (index, entry) in ENTRIES.iter().enumerate().take(HIGH.load(Ordering::Relaxed)) {
+        if let Some((state, m)) = read(entry) {
+            visit(Ticket { index, state }, m);
+        }
+    }
+}
+
+/// Whether nothing has happened to what was entered as `ticket`.
+pub fn still(ticket: Ticket) -> bool {
+    ENTRIES.get(ticket.index).is_some_and(|e| e.state.load(Ordering::Acquire) == ticket.state)
+}
+
+/// Notes placing, waiting, node and block of `m` for what was entered as `ticket`; `None` when it went meanwhile. For one
+/// thread, the mover.
+pub fn change(ticket: Ticket, m: &Object) -> Option<Ticket> {
+    let state = word(m, ticket.state.wrapping_add(VERSION));
+    let entry = ENTRIES.get(ticket.index)?;
+    let [.., even, odd, _] = &entry.words;
+    // Nobody reads this one yet, also when the entry is another's by now: that has the version's lowest bit of the ticket.
+    let next = if state & VERSION == 0 { even } else { odd };
+    next.store(node_and_block(m), Ordering::Release);
+    entry.state.compare_exchange(ticket.state, state, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+    Some(Ticket { state, ..ticket })
+}
+
+/// The placed mapping that begins at `start`.
+pub fn at(start: usize) -> Option<Piece> {
+    let live = ENTRIES.iter().take(HIGH.load(Ordering::Relaxed)).filter_map(read).map(|(_, m)| m);
+    live.into_iter().find(|m| m.start() == start)
+}
+
+/// Calls `visit` with every live piece.
+pub fn for_each(visit: impl FnMut(Piece)) {
+    ENTRIES.iter().take(HIGH.load(Ordering::Relaxed)).filter_map(read).map(|(_, m)| m).for_each(visit);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_leaves_two_pieces_of_one_object() {
+        let object = 0x1000_0000;
+        let (size, pages, backing) = (10 * PAGE, 10, Backing::PRIVATE);
+        let (base, node, block, placing, waiting) = (object, 1, 2, 2, true);
+        let placed = Object { rule: 3, placing, waiting, node, block, base, size, pages, backing };
+        let m = Piece { object: placed, part: placed.whole() };
+        assert!(none() && insert(&m) && !none());
+        let mut gone = Vec::new();
+        remove(object + 4 * PAGE, object + 6 * PAGE, |g| gone.push(g));
+        assert_eq!(gone.iter().map(|g| g.part).collect::<Vec<_>>(), [Part { first: 4, pages: 2 }]);
+        let mut left = Vec::new();
+        for_each(|g| left.push(g.part));
+        left.sort_by_key(|p| p.first);
+        assert_eq!(left, [Part { first: 0, pages: 4 }, Part { first: 6, pages: 4 }]);
+        assert_eq!(at(object), Some(Piece { part: Part { first: 0, pages: 4 }, ..m }));
+        let mut entered = Vec::new();
+        for_each_entry(|ticket, m| entered.push((ticket, m)));
+        let (ticket, m) = entered[0];
+        assert!(still(ticket) && m.object.placing == 2 && m.object.waiting);
+        let (mut later, next) =
+            (Vec::new(), Object { placing: 1, waiting: false, node: 7, block: 1 << 40, ..m.object });
+        let moved = change(ticket, &next).unwrap();
+        for_each(|m| later.push(m.object));
+        assert!(later.contains(&next) && later.len() == 2, "{later:?}");
+        assert!(still(moved) && !still(ticket) && change(ticket, &m.object).is_none(), "one change for each ticket");
+        remove(0, usize::MAX, |_| {});
+        assert!(none() && !still(moved) && reliable());
+        assert!(insert(&m) && !still(moved), "whoever comes next is not taken for it");
+        remove(0, usize::MAX, |_| {});
+    }
+}

@@ -1,0 +1,179 @@
+//! What all placed objects have in common: how each is placed, the plan that follows from it, and its check.
+//!
+//! The lists of this folder store an [`Object`] in the form their concurrency needs, and return it as this one record.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+
+use numamma_kernel::sys::PAGE;
+use numamma_plan::plan::{Layout, PagePlan};
+use numamma_plan::policy::Mode;
+
+use super::backing::{Backing, Kind};
+use crate::place::{Part, apply, cost, mapping_budget, refusals};
+use crate::rules::state::State;
+use crate::threads::thread_nodes;
+use crate::verify;
+
+/// One placed object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Index of the rule.
+    pub rule: usize,
+    /// Index of the rule's placing that its memory policy follows.
+    pub placing: usize,
+    /// Its memory policy follows `placing`, but not all of its pages have been moved yet.
+    pub waiting: bool,
+    /// Node of a `local` object; for `bind-block` which list of nodes holds, see [`thread_nodes`].
+    pub node: u32,
+    /// Pages per block as placed (the budget of mappings may have enlarged it); 0 when the layout has no blocks.
+    pub block: u64,
+    /// Address of the first whole page.
+    pub base: usize,
+    /// Bytes of the object.
+    pub size: usize,
+    /// Whole pages from `base` on.
+    pub pages: u64,
+    /// What its pages are made of.
+    pub backing: Backing,
+}
+
+impl Object {
+    /// All of its pages.
+    pub fn whole(&self) -> Part {
+        Part { first: 0, pages: self.pages }
+    }
+
+    /// Bytes of its pages.
+    pub fn bytes(&self) -> usize {
+        self.pages as usize * PAGE
+    }
+
+    /// The plan that its memory policy follows. Allocates nothing.
+    pub fn plan(&self, state: &'static State) -> Option<PagePlan<'static>> {
+        let (size, unit) = (self.size as u64, self.backing.unit() as u64);
+        let mut plan = match self.backing.kind {
+            Kind::Private | Kind::Reserved => state.plan(self.rule, self.placing, size, self.pages)?,
+            Kind::Shared | Kind::Huge => state.plan_of_pages(self.rule, self.placing, size, self.pages, unit)?,
+        };
+        if self.backing.kind != Kind::Private {
+            // Populating would make shared memory resident for all processes, and reserved address space cannot be populated.
+            plan.mode = Mode::Policy;
+        }
+        if self.backing.kind == Kind::Huge && plan.layout == Layout::Bind {
+            // hugetlb pages are promised to the mapping from all nodes together: where the plan's nodes have none left, a
+            // strict policy would end the program with SIGBUS.
+            plan.layout = Layout::Preferred;
+        }
+        plan.round_blocks(unit / PAGE as u64);
+        thread_nodes::apply(&mut plan, state.rules.get(self.rule)?, self.placing, self.node);
+        plan.set_block_pages(self.block);
+        Some(plan)
+    }
+
+    /// Mappings that `part` takes of the budget.
+    pub fn mappings(&self, state: &'static State, part: Part) -> u64 {
+        self.plan(state).map_or(0, |plan| mappings_of(&plan, part))
+    }
+
+    /// Takes mappings for the whole object out of the budget, with larger blocks where they are short. Returns the plan that
+    /// fits; `None` when not even one round over the nodes does.
+    pub fn fit(&mut self, state: &'static State) -> Option<PagePlan<'static>> {
+        let mut plan = self.plan(state)?;
+        let rule = state.rules.get(self.rule)?;
+        if !mapping_budget::fit(state, self.rule, &mut plan) {
+            rule.counters.over_budget.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        self.block = plan.block_pages().unwrap_or(0);
+        rule.counters.block.store(self.block * PAGE as u64, Ordering::Relaxed);
+        Some(plan)
+    }
+
+    /// Places the whole object by `plan`, counts the cost, and reports a refusal once. `resident`: pages may exist already.
+    ///
+    /// # Errors
+    /// The kernel's error code.
+    pub fn place(&self, state: &State, plan: &PagePlan<'_>, resident: bool) -> Result<(), c_int> {
+        let Some(rule) = state.rules.get(self.rule) else { return Ok(()) };
+        let place = || apply::apply(plan, self.base, self.whole(), self.node, resident);
+        cost::measure(&rule.counters, place).inspect_err(|&error| refusals::report(rule.rule.name(), error))
+    }
+
+    /// Adds the pages of `part` to the counters of the rule. A live object is compared with the place of the current phase,
+    /// one that is being released with the place it was last moved to.
+    pub fn examine(&self, state: &'static State, part: Part, live: bool) {
+        let now = state.rules.get(self.rule).map_or(self.placing, |rule| rule.now());
+        if live && self.placing != now {
+            Object { placing: now, block: 0, waiting: true, ..*self }.count(state, part);
+        } else {
+            self.count(state, part);
+        }
+    }
+
+    /// Adds the pages of `part` to the counters of the rule, by the object's own placing.
+    pub fn count(&self, state: &'static State, part: Part) {
+        if let (Some(rule), Some(plan)) = (state.rules.get(self.rule), self.plan(state)) {
+            verify::pages::examine(&plan, self.base, part, self.node, self.waiting, &rule.counters);
+        }
+    }
+
+    /// The object as placing number `placing` wants it, and its plan.
+    pub fn under(&self, state: &'static State, placing: usize) -> Option<(Object, PagePlan<'static>)> {
+        let node = thread_nodes::moved_node(state.rules.get(self.rule)?, placing, self.node);
+        let next = Object { placing, node, block: 0, ..*self };
+        let plan = next.plan(state)?;
+        Some((Object { node: local_node(&plan, node), waiting: plan.layout != Layout::Default, ..next }, plan))
+    }
+}
+
+/// Node of a `local` object under `plan`: the one it has, if that is among the plan's nodes.
+pub fn local_node(plan: &PagePlan<'_>, node: u32) -> u32 {
+    if plan.layout != Layout::Local || plan.nodes.contains(&node) {
+        node
+    } else {
+        plan.nodes.first().copied().unwrap_or(node)
+    }
+}
+
+/// Mappings that `part` of an object takes under `plan`. Each block counts in the part that has its first page, so that the
+/// parts of an object together take what it took as a whole, however it was cut.
+pub fn mappings_of(plan: &PagePlan<'_>, part: Part) -> u64 {
+    match (plan.block_pages(), plan.run_count()) {
+        (Some(block), 2..) => (part.first + part.pages).div_ceil(block) - part.first.div_ceil(block),
+        (_, whole) if part.first == 0 => whole,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use numamma_plan::order::Order;
+    use numamma_plan::policy::Huge;
+
+    use super::*;
+
+    #[test]
+    fn pieces_take_together_what_the_whole_took() {
+        for (layout, nodes) in [
+            (Layout::Blocks(3, Order::Cyclic), vec![0, 1]),
+            (Layout::Blocks(40, Order::Cyclic), vec![0, 1]),
+            (Layout::Blocks(3, Order::Cyclic), vec![1]),
+            (Layout::Interleave, vec![0, 1]),
+            (Layout::Default, vec![]),
+        ] {
+            for mode in [Mode::Policy, Mode::Populate] {
+                let plan = PagePlan { pages: 20, nodes: nodes.clone().into(), layout, huge: Huge::Keep, mode };
+                let share = |first, end| mappings_of(&plan, Part { first, pages: end - first });
+                assert_eq!(share(0, 20), plan.run_count(), "{layout:?}");
+                for (one, two) in (1..20).flat_map(|one| (one..20).map(move |two| (one, two))) {
+                    assert_eq!(
+                        share(0, one) + share(one, two) + share(two, 20),
+                        share(0, 20),
+                        "{layout:?} {one} {two}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Small objects of matched call sites: linked structures, rows, tables of strings.
+//!
+//! An object of less than a page cannot have pages of its own, so each rule (for `local`, each node of a rule) has a
+//! home of its own for them: extents of 2 MiB, placed like any object before they are touched, cut into slabs of one
+//! object size. Where the plan follows the object's own offsets (block, skew, map ...) there is nothing to follow, and
+//! small objects stay where the real allocator puts them.
+//!
+//! Never waits: an allocation takes one of a few shards by a lock that it only tries, and goes to the real allocator when
+//! all are busy (also for ever, in a child that was forked while a lock was held). Freed objects are pushed on a list
+//! without a lock, by any thread, and taken back all at once by the next allocation of their size: no ABA. The address
+//! alone tells whose an object is, by its slab.
+
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use numamma_kernel::mappings;
+use numamma_kernel::sys::PAGE;
+use numamma_plan::policy::PolicyKind;
+
+use super::backing::Backing;
+use super::object::Object;
+use crate::phases::mover_thread;
+use crate::place::{mapping_budget, refusals};
+use crate::rules::small_heap::{Free, Heap, Held, Home, SHARDS, SIZES, SLAB};
+use crate::rules::state::{Rule, State};
+
+/// Address space set aside, once the first small object is to be placed. Not memory: nothing is readable before it is
+/// handed out. Where that much is refused (`ulimit -v`), small objects are not placed.
+const REGION: usize = 64 << 30;
+/// Placed at a time: a huge page, so that the system may use one.
+const EXTENT: usize = 2 << 20;
+/// Shards tried before the real allocator is asked.
+const TRIES: usize = 3;
+/// Start of the region, and its length once it is there: until then nothing is inside.
+static BASE: AtomicUsize = AtomicUsize::new(0);
+static LENGTH: AtomicUsize = AtomicUsize::new(0);
+/// Nobody asks twice for what was refused.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+static RESERVING: AtomicBool = AtomicBool::new(false);
+/// Bytes of the region handed out.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// For each slab its heap's address and, in the low bits, its size class; 0: not in use. Behind a mapping of its own.
+static SLABS: AtomicPtr<AtomicUsize> = AtomicPtr::new(ptr::null_mut());
+/// For each extent, 0 while not in use: waiting 1 | placing 8 | node 16 | rule index + 1 32 (low). See [`Extent`].
+static EXTENTS: [AtomicU64; REGION / EXTENT] = [const { AtomicU64::new(0) }; REGION / EXTENT];
+
+fn word(object: &Object) -> u64 {
+    (if object.waiting { 1 << 63 } else { 0 })
+        | (object.placing as u64 & 0xff) << 48
+        | u64::from(object.node & 0xffff) << 32
+        | (object.rule as u64 + 1)
+}
+
+/// The extent of this number, which is never unmapped.
+fn extent_of(number: usize, word: u64) -> Option<Object> {
+    let rule = (word as u32 as usize).checked_sub(1)?;
+    let base = BASE.load(Ordering::Relaxed) + number * EXTENT;
+    let (node, placing) = ((word >> 32 & 0xffff) as u32, (word >> 48 & 0xff) as usize);
+    Some(Object { placing, node, waiting: word >> 63 == 1, ..fresh_extent(rule, base) })
+}
+
+fn fresh_extent(rule: usize, base: usize) -> Object {
+    let (pages, backing) = ((EXTENT / PAGE) as u64, Backing::PRIVATE);
+    Object { rule, placing: 0, waiting: false, node: 0, block: 0, base, size: EXTENT, pages, backing }
+}
+
+/// Calls `visit` with every extent and stores what it returns. Only the mover changes extents.
+pub fn for_each(mut visit: impl FnMut(Object) -> Object) {
+    for (number, cell) in EXTENTS.iter().enumerate().take(NEXT.load(Ordering::Acquire).min(REGION) / EXTENT) {
+        if let Some(before) = extent_of(number, cell.load(Ordering::Acquire)) {
+            let after = visit(before);
+            cell.store(word(&after), Ordering::Release);
+        }
+    }
+}
+
+/// Whether `address` is an object (or at least in the region) of ours.
+#[inline(always)]
+pub fn owns(address: usize) -> bool {
+    address.wrapping_sub(BASE.load(Ordering::Relaxed)) < LENGTH.load(Ordering::Relaxed)
+}
+
+/// A small object under rule `index`, aligned to [`ALIGN`]; its contents are whatever they are.
+pub fn allocate(state: &'static State, index: usize, size: usize) -> Option<usize> {
+    let class = SIZES.iter().position(|s| usize::from(*s) >= size)?;
+    let home = home(state, index)?;
+    let first = crate::threads::binding::thread_number();
+    (0..TRIES).find_map(|step| {
+        let heap = &home.shards[(first + step) % SHARDS];
+        let _held = Held::take(heap)?;
+        // SAFETY: the lock is held.
+        unsafe { heap.object(class, || slab_for(heap, class, home, state)) }
+    })
+}
+
+/// Bytes an object can hold.
+pub fn usable(address: usize) -> usize {
+    slab(address).map_or(0, |(_, class)| usize::from(SIZES[class]))
+}
+
+/// Rule of an object.
+pub fn rule_of(address: usize) -> Option<usize> {
+    let number = address.wrapping_sub(BASE.load(Ordering::Relaxed)) / EXTENT;
+    Some(extent_of(number, EXTENTS.get(number)?.load(Ordering::Acquire))?.rule)
+}
+
+/// Takes an object back, from any thread.
+///
+/// # Safety
+/// A live object of ours, which the program gives up.
+pub unsafe fn release(address: usize) {
+    let Some((heap, class)) = slab(address) else { return };
+    let object = address as *mut Free;
+    let list = &heap.returned[class];
+    let mut head = list.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: the object is nobody's any more and at least as large as a pointer.
+        unsafe { object.write(Free { next: head }) };
+        // Release: whoever takes the list sees the link.
+        match list.compare_exchange_weak(head, object, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => head = now,
+        }
+    }
+}
+
+/// Checks the pages of every extent: whole ones, since the system may have put a huge page there. Extents stay in the place
+/// they have, when the one that holds now has none for small objects.
+pub fn examine_all(state: &'static State) {
+    for_each(|extent| {
+        if let Some(rule) = state.rules.get(extent.rule) {
+            let waiting = extent.waiting || (extent.placing != rule.now() && can_follow(rule));
+            Object { waiting, ..extent }.count(state, extent.whole());
+        }
+        extent
+    });
+}
+
+/// Whether extents can go where the rule's place is now: it must have one home for all small objects.
+pub fn can_follow(rule: &Rule) -> bool {
+    rule.placing().is_some_and(|p| p.homes.len() == 1 && p.place.policy != PolicyKind::Local)
+}
+
+/// Heap and size class of the slab at `address`.
+fn slab(address: usize) -> Option<(&'static Heap, usize)> {
+    let offset = address.wrapping_sub(BASE.load(Ordering::Relaxed));
+    let table = SLABS.load(Ordering::Acquire);
+    if table.is_null() || offset >= REGION {
+        return None;
+    }
+    // SAFETY: the table has a word for every slab of the region and is never unmapped.
+    let word = unsafe { (*table.add(offset / SLAB)).load(Ordering::Acquire) };
+    // SAFETY: a word that is not 0 holds the address of a leaked heap, above its low bits.
+    let heap = unsafe { ((word & !63) as *const Heap).as_ref() }?;
+    Some((heap, (word & 63).min(SIZES.len() - 1)))
+}
+
+fn home(state: &'static State, index: usize) -> Option<&'static Home> {
+    let rule: &Rule = state.rules.get(index)?;
+    let now = rule.now();
+    let placing = rule.placings.get(now)?;
+    let (place, node) = match placing.place.policy {
+        PolicyKind::Local => {
+            let node = crate::threads::binding::local_node(state, &placing.nodes);
+            (placing.nodes.iter().position(|n| *n == node)?, node)
+        }
+        _ => (0, 0),
+    };
+    let cell = placing.homes.get(place)?;
+    let found = cell.load(Ordering::Acquire);
+    // SAFETY: null, or a leaked box that was published with Release.
+    if let Some(home) = unsafe { found.as_ref() } {
+        return Some(home);
+    }
+    let fresh = Box::into_raw(Box::new(Home {
+        rule: index,
+        placing: now,
+        node,
+        cursor: AtomicUsize::new(0),
+        shards: [const { Heap::empty() }; SHARDS],
+    }));
+    // The loser of a race leaves a few KiB unused.
+    let home = match cell.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => fresh,
+        Err(first) => first,
+    };
+    // SAFETY: as above.
+    unsafe { home.as_ref() }
+}
+
+/// A fresh slab of size class `class` for `heap` of `home`.
+fn slab_for(heap: &'static Heap, class: usize, home: &Home, state: &'static State) -> Option<usize> {
+    let mut at = home.cursor.load(Ordering::Relaxed);
+    let slab = loop {
+        let (slab, fresh) = match at.is_multiple_of(EXTENT) {
+            true => (new_extent(state, home)?, true),
+            false => (at, false),
+        };
+        match home.cursor.compare_exchange(at, slab + SLAB, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => break slab,
+            // Another shard added an extent at the same time: only this slab of the new extent is used.
+            Err(_) if fresh => break slab,
+            Err(now) => at = now,
+        }
+    };
+    let number = (slab - BASE.load(Ordering::Relaxed)) / SLAB;
+    // SAFETY: the table was mapped before the region was published, with a word for every slab.
+    let word = unsafe { &*SLABS.load(Ordering::Acquire).add(number) };
+    word.store(ptr::from_ref(heap) as usize | class, Ordering::Release);
+    Some(slab)
+}
+
+/// The next extent, readable, writable and placed.
+fn new_extent(state: &'static State, home: &Home) -> Option<usize> {
+    let Home { rule: index, placing, node, .. } = *home;
+    if REFUSED.load(Ordering::Relaxed) || !(LENGTH.load(Ordering::Acquire) > 0 || reserve()) {
+        return None;
+    }
+    let at = NEXT.fetch_add(EXTENT, Ordering::AcqRel);
+    if at + EXTENT > REGION {
+        NEXT.fetch_sub(EXTENT, Ordering::AcqRel);
+        return None;
+    }
+    let start = BASE.load(Ordering::Relaxed) + at;
+    let rule = state.rules.get(index)?;
+    let fresh = Object { placing, node, ..fresh_extent(index, start) };
+    let mut plan = fresh.plan(state)?;
+    let usable = mapping_budget::fit(state, index, &mut plan) && mappings::make_usable(start, EXTENT);
+    if !usable {
+        refusals::report(rule.rule.name(), libc::ENOMEM);
+    }
+    if !usable || fresh.place(state, &plan, false).is_err() {
+        REFUSED.store(true, Ordering::Relaxed);
+        return None;
+    }
+    EXTENTS.get(at / EXTENT)?.store(word(&fresh), Ordering::Release);
+    // A phase that began meanwhile may have passed over the extents already.
+    if state.rules.get(index).is_some_and(|r| r.now() != placing) {
+        mover_thread::request();
+    }
+    Some(start)
+}
+
+/// Sets the region and the table of slabs aside. False while another thread does it, and when it is refused.
+#[cold]
+fn reserve() -> bool {
+    if RESERVING.swap(true, Ordering::AcqRel) {
+        return LENGTH.load(Ordering::Acquire) > 0;
+    }
+    let table = mappings::reserve(REGION / SLAB * size_of::<AtomicUsize>());
+    let (Some(table), Some(region)) = (table, mappings::reserve(REGION + EXTENT)) else {
+        REFUSED.store(true, Ordering::Relaxed);
+        return false;
+    };
+    if !mappings::make_usable(table, REGION / SLAB * size_of::<AtomicUsize>()) {
+        REFUSED.store(true, Ordering::Relaxed);
+        return false;
+    }
+    SLABS.store(table as *mut c_void as *mut AtomicUsize, Ordering::Release);
+    BASE.store(region.next_multiple_of(EXTENT), Ordering::Relaxed);
+    // Release: who sees the length sees base and table.
+    LENGTH.store(REGION, Ordering::Release);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_owned_before_there_is_a_region() {
+        assert!(!owns(0) && !owns(0x1000) && !owns(usize::MAX));
+        assert_eq!(usable(0x1000), 0);
+    }
+}

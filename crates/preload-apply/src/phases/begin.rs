@@ -1,0 +1,236 @@
+//! Which phase of the policy holds, and what begins one: the time, an allocation, or a call from the program.
+//!
+//! A phase begins once for every rule at the same place of one order (its *ticket*), without a lock: also in a signal
+//! handler or in an allocation. From then on allocations go where the rule's place for the phase says; what is
+//! there already is the mover's (`migrate/`). Rules without a place for it stay as they are.
+//!
+//! In a forked child the phase that held goes on; times begin no more there, calls and allocations do.
+
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use numamma_kernel::clock::monotonic_ns;
+
+use numamma_hook::{errno, say, sys};
+use numamma_plan::placement_report::PhaseReport;
+use numamma_plan::policy::Phase;
+
+use super::{exclusion, mover_thread};
+use crate::rules::counters::add;
+use crate::rules::state::{self, State};
+
+/// What began a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Time,
+    Allocation,
+    Call,
+}
+
+impl How {
+    fn word(self) -> &'static str {
+        match self {
+            How::Time => "time",
+            How::Allocation => "allocation",
+            How::Call => "call",
+        }
+    }
+}
+
+/// What happened in one phase.
+#[derive(Default)]
+pub struct Statistics {
+    /// Times it began.
+    begun: AtomicU64,
+    /// Nanoseconds from the program's start to the first time.
+    first_ns: AtomicU64,
+    /// The same for the last time.
+    last_ns: AtomicU64,
+    /// Ticket of the last time.
+    ticket: AtomicU64,
+    /// What began it last: [`How`] as a number.
+    how: AtomicU64,
+    /// Allocations of its call site so far.
+    allocations: AtomicU64,
+    /// Its time has come.
+    due: AtomicBool,
+    /// Objects must be moved, and are not all yet.
+    unfinished: AtomicBool,
+    /// Pages that came to another node, 4 KiB each.
+    pub moved: AtomicU64,
+    /// Pages that should have.
+    pub failed: AtomicU64,
+    /// Time the mover worked for it, ns.
+    pub worked_ns: AtomicU64,
+    /// Time from its beginning until all was moved, ns; the last time that was reached.
+    took_ns: AtomicU64,
+}
+
+/// All phases, in the order of the policy, and when the program started.
+struct Phases {
+    statistics: Vec<Statistics>,
+    start_ns: u64,
+    tickets: AtomicU64,
+}
+
+static PHASES: AtomicPtr<Phases> = AtomicPtr::new(core::ptr::null_mut());
+
+fn phases() -> Option<&'static Phases> {
+    // SAFETY: null or a leaked box, published with Release.
+    unsafe { PHASES.load(Ordering::Acquire).as_ref() }
+}
+
+/// Start-up, before anything is placed: phases that begin at once, and the wait for those that begin by time.
+pub fn start(state: &'static State) {
+    let declared = &state.policy.phases;
+    if declared.is_empty() {
+        return;
+    }
+    let statistics = declared.iter().map(|_| Statistics::default()).collect();
+    let all = Phases { statistics, start_ns: monotonic_ns(), tickets: AtomicU64::new(0) };
+    PHASES.store(Box::into_raw(Box::new(all)), Ordering::Release);
+    let listed = |index| state.rules.iter().any(|r| r.placings.iter().any(|p| p.phase == Some(index)));
+    if !(0..declared.len()).any(listed) {
+        return; // phases that nothing depends on
+    }
+    if !exclusion::start() {
+        say!("phases need Linux 4.14 (MADV_WIPEONFORK): they only concern later allocations, nothing is moved");
+    }
+    begin_due();
+    let timed = declared.iter().enumerate().any(|(i, p)| p.after.is_some_and(|s| s > 0.0) && listed(i));
+    if timed {
+        mover_thread::request();
+    }
+}
+
+fn begin(index: usize, how: How) {
+    let (Some(state), Some(phases)) = (state::get(), phases()) else { return };
+    let Some(found) = phases.statistics.get(index) else { return };
+    let ticket = phases.tickets.fetch_add(1, Ordering::AcqRel) + 1;
+    let now = monotonic_ns().saturating_sub(phases.start_ns);
+    if found.begun.fetch_add(1, Ordering::Relaxed) == 0 {
+        found.first_ns.store(now, Ordering::Relaxed);
+    }
+    found.how.store(how as u64, Ordering::Relaxed);
+    let mut anything = false;
+    for rule in &state.rules {
+        anything |= rule.begin_phase(index, ticket);
+    }
+    if anything {
+        found.last_ns.store(now, Ordering::Relaxed);
+    }
+    found.ticket.fetch_max(ticket, Ordering::AcqRel);
+    if state.verbose && anything {
+        let name = state.policy.phases.get(index).map_or("?", |p| p.name.as_str());
+        say!("phase {name} begins at {:.3} s ({})", now as f64 / 1e9, how.word());
+    }
+    if anything {
+        found.unfinished.store(true, Ordering::Release);
+        mover_thread::request();
+    }
+}
+
+/// Begins the phases whose time has come; nanoseconds until the next one.
+pub fn begin_due() -> Option<u64> {
+    let (state, phases) = (state::get()?, phases()?);
+    let now = monotonic_ns().saturating_sub(phases.start_ns);
+    let mut next: Option<u64> = None;
+    let mut order: Vec<(u64, usize)> = Vec::new();
+    for (index, phase) in state.policy.phases.iter().enumerate() {
+        if let Some(after) = phase.after {
+            // Saturates: a time beyond 580 years never comes.
+            order.push(((after * 1e9) as u64, index));
+        }
+    }
+    order.sort_unstable();
+    for (at, index) in order {
+        let Some(found) = phases.statistics.get(index) else { continue };
+        if at > now {
+            next = next.or(Some(at - now));
+        } else if !found.due.swap(true, Ordering::AcqRel) {
+            begin(index, How::Time);
+        }
+    }
+    next
+}
+
+/// An allocation was made at the call site of phase `index`; the n-th one begins it before it is placed.
+pub fn allocated(index: usize) {
+    let wanted = state::get().and_then(|s| s.policy.phases.get(index)?.allocation);
+    let Some(found) = phases().and_then(|p| p.statistics.get(index)) else { return };
+    let count = found.allocations.fetch_add(1, Ordering::Relaxed) + 1;
+    if wanted == Some(count) {
+        begin(index, How::Allocation);
+    }
+}
+
+/// The program says that phase `name` begins; see `include/numamma.h`. Names that the policy does not know mean nothing.
+///
+/// # Safety
+/// `name` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn numamma_phase(name: *const c_char) {
+    let Some(state) = state::get() else { return };
+    if name.is_null() {
+        return;
+    }
+    let _errno = errno::Saved::now();
+    // SAFETY: not null, so a C string by the contract.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    match state.policy.phases.iter().position(|p| p.name.as_bytes() == name) {
+        Some(index) => begin(index, How::Call),
+        None if state.verbose => {
+            static SAID: AtomicBool = AtomicBool::new(false);
+            if !SAID.swap(true, Ordering::Relaxed) {
+                say!("numamma_phase(\"{}\"): the policy has no phase of that name", String::from_utf8_lossy(name));
+            }
+        }
+        None => {}
+    }
+}
+
+/// Statistics of the phase that brought the place which holds for rule `index`.
+pub fn of_rule(state: &'static State, index: usize) -> Option<&'static Statistics> {
+    phases()?.statistics.get(state.rules.get(index)?.placing()?.phase?)
+}
+
+/// Ticket of the phase that began last.
+pub fn last_ticket() -> u64 {
+    phases().map_or(0, |p| p.tickets.load(Ordering::Acquire))
+}
+
+/// Everything that phases up to `ticket` wanted has been done. Those that have been replaced everywhere stay unfinished.
+pub fn finished(state: &'static State, ticket: u64) {
+    let Some(phases) = phases() else { return };
+    let now = monotonic_ns().saturating_sub(phases.start_ns);
+    for (index, found) in phases.statistics.iter().enumerate() {
+        let holds = || state.rules.iter().any(|r| r.placing().and_then(|p| p.phase) == Some(index));
+        if found.ticket.load(Ordering::Acquire) <= ticket && found.unfinished.load(Ordering::Acquire) && holds() {
+            found.unfinished.store(false, Ordering::Release);
+            add(&found.took_ns, now.saturating_sub(found.last_ns.load(Ordering::Relaxed)));
+        }
+    }
+}
+
+/// The phases, for the report.
+pub fn report(state: &State) -> Vec<PhaseReport> {
+    let statistics = phases().map_or(&[][..], |p| &p.statistics);
+    let phase = |(phase, found): (&Phase, &Statistics)| {
+        let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        let seconds = |ns: &AtomicU64| load(ns) as f64 / 1e9;
+        let begun = load(&found.begun) > 0;
+        let how = [How::Time, How::Allocation, How::Call].into_iter().find(|h| *h as u64 == load(&found.how));
+        PhaseReport {
+            name: phase.name.clone(),
+            times: load(&found.begun),
+            begun: begun.then(|| seconds(&found.first_ns)),
+            how: how.filter(|_| begun).map(|how| how.word().to_owned()),
+            pages_moved: load(&found.moved),
+            pages_not_moved: load(&found.failed),
+            bytes: load(&found.moved) * sys::PAGE as u64,
+            worked: seconds(&found.worked_ns),
+            took: seconds(&found.took_ns),
+            finished: begun && !found.unfinished.load(Ordering::Relaxed),
+        }
+    };
+    state.policy.phases.iter().zip(statistics).map(phase).collect()
+}

@@ -1,0 +1,100 @@
+//! The thread that moves pages: how it is requested, created and woken. What it does is `migrate/`.
+//!
+//! A request takes no lock and may come from any hook, also in a signal handler.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use numamma_hook::{errno, real, say, sys};
+use numamma_kernel::affinity::CpuMask;
+use numamma_kernel::futex;
+
+use super::exclusion::{self, Shared};
+
+/// Stack of the mover, bytes: it needs some 40 KiB, and glibc takes thread-local storage from it.
+const STACK: usize = 256 << 10;
+/// There may be something to move: wakes the mover or creates it. Takes no lock; signals stay blocked while a thread is made.
+pub fn request() {
+    let Some(shared) = exclusion::shared() else { return };
+    shared.requests.fetch_add(1, Ordering::SeqCst);
+    let pid = sys::pid();
+    // A new forked child finds 0; a vforked one finds its parent's number, whose mover looks after the same memory.
+    let owner = shared.pid.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire).unwrap_or_else(|p| p);
+    if (owner != 0 && owner != pid) || exclusion::stopped() {
+        return;
+    }
+    if shared.running.swap(1, Ordering::SeqCst) == 1 {
+        futex::wake_all(&shared.requests);
+    } else if !create() {
+        shared.running.store(0, Ordering::SeqCst);
+        static SAID: AtomicBool = AtomicBool::new(false);
+        if !SAID.swap(true, Ordering::Relaxed) {
+            say!("no thread could be created to move pages between phases: only later allocations follow them");
+        }
+    }
+}
+
+/// CPUs the process started with: the thread that begins a phase may be bound to one, where the mover would be in its way.
+struct AtStart(core::cell::UnsafeCell<Option<CpuMask>>);
+
+// SAFETY: written before the first thread of the mover exists, read by it.
+unsafe impl Sync for AtStart {}
+
+static AT_START: AtStart = AtStart(core::cell::UnsafeCell::new(None));
+
+/// What a mover's thread executes, see [`start`].
+static BODY: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Stores what the thread executes, and the CPUs the process may use; before any phase can begin.
+pub fn start(body: fn(&'static Shared)) {
+    // SAFETY: start-up, see above.
+    unsafe { *AT_START.0.get() = CpuMask::of_thread(0) };
+    BODY.store(body as *mut (), Ordering::Release);
+}
+
+/// Creates the thread, detached, all signals blocked (glibc keeps its own two open, which setuid needs).
+fn create() -> bool {
+    let Some(create) = real::symbol::pthread_create() else { return false };
+    let _errno = errno::Saved::now();
+    // SAFETY: all-zero sets and attributes are initialised before they are read; the thread gets no argument.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = core::mem::zeroed();
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let mut made = false;
+        if libc::pthread_attr_init(&raw mut attributes) == 0 {
+            libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+            // With much thread-local storage the small stack is refused.
+            for size in [STACK, STACK * 32] {
+                libc::pthread_attr_setstacksize(&raw mut attributes, size);
+                let mut thread = 0;
+                made = create(&raw mut thread, &raw const attributes, body, core::ptr::null_mut()) == 0;
+                if made {
+                    break;
+                }
+            }
+            libc::pthread_attr_destroy(&raw mut attributes);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        made
+    }
+}
+
+unsafe extern "C" fn body(_: *mut c_void) -> *mut c_void {
+    // SAFETY: the name is a C string shorter than 16 bytes; the mask was written before this thread existed.
+    let mask = unsafe {
+        libc::prctl(libc::PR_SET_NAME, c"numamma-mover".as_ptr());
+        &*AT_START.0.get()
+    };
+    if let Some(mask) = mask {
+        // A cpuset may have changed since: then the thread runs where its creator does.
+        let _ = mask.apply();
+    }
+    // SAFETY: null becomes None; otherwise `start` stored a function of this type.
+    let work: Option<fn(&'static Shared)> = unsafe { core::mem::transmute(BODY.load(Ordering::Acquire)) };
+    if let (Some(work), Some(shared)) = (work, exclusion::shared()) {
+        work(shared);
+    }
+    core::ptr::null_mut()
+}

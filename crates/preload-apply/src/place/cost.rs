@@ -1,0 +1,67 @@
+//! What placing costs the program, per rule: mbind calls and time, and what the kernel refused.
+//!
+//! Counted where memory is placed, nowhere else: an allocation that no rule names is not slower for it.
+
+use core::cell::Cell;
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+use std::time::Instant;
+
+use numamma_kernel::policy::{self, Mode};
+
+use crate::rules::counters::{Counters, add};
+
+#[repr(C)]
+struct Calls {
+    /// mbind calls of this thread, ever.
+    mbind: Cell<u64>,
+}
+
+numamma_hook::static_tls!(fn calls() -> Calls, "numamma_apply_calls");
+
+/// [`policy::mbind`], counted for [`measure`].
+///
+/// # Errors
+/// As [`policy::mbind`].
+pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bool) -> Result<(), c_int> {
+    note_mbind();
+    policy::mbind(start, len, mode, nodes, move_pages)
+}
+
+fn note_mbind() {
+    let calls = &calls().mbind;
+    calls.set(calls.get() + 1);
+}
+
+/// Places something under a rule: counts what it takes and what the kernel refuses.
+pub fn measure(counters: &Counters, place: impl FnOnce() -> Result<(), c_int>) -> Result<(), c_int> {
+    let (start, before) = (Instant::now(), calls().mbind.get());
+    let done = place();
+    add(&counters.mbind_calls, calls().mbind.get().wrapping_sub(before));
+    add(&counters.place_ns, start.elapsed().as_nanos() as u64);
+    if let Err(error) = done {
+        add(&counters.refused, 1);
+        counters.error.store(u64::from(error.unsigned_abs()), Ordering::Relaxed);
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_time_and_refusals_add_up() {
+        let counters = Counters::default();
+        let twice = || {
+            note_mbind();
+            note_mbind();
+            Ok(())
+        };
+        assert_eq!(measure(&counters, twice), Ok(()));
+        assert_eq!(measure(&counters, || Err(libc::EPERM)), Err(libc::EPERM));
+        let read = |c: &core::sync::atomic::AtomicU64| c.load(Ordering::Relaxed);
+        assert_eq!((read(&counters.mbind_calls), read(&counters.refused), read(&counters.error)), (2, 1, 1));
+        assert!(read(&counters.place_ns) > 0);
+    }
+}

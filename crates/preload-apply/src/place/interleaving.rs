@@ -1,0 +1,65 @@
+//! What the kernel's interleaving depends on in this process: its mappings, the weights, and the kernel's version.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::fs;
+
+use numamma_kernel::maps::{self, Mapping};
+use numamma_kernel::sys::PAGE;
+use numamma_plan::home::{Interleaving, Span, Width, round};
+use numamma_plan::plan::{Layout, PagePlan};
+
+/// The kernel does not support weighted interleaving: weights count as 1 from then on.
+static UNWEIGHTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the system's weights are used.
+pub fn weights_count() -> bool {
+    !UNWEIGHTED.load(Ordering::Relaxed)
+}
+
+/// The kernel refused weighted interleaving; true the first time.
+pub fn ignore_weights() -> bool {
+    !UNWEIGHTED.swap(true, Ordering::Relaxed)
+}
+
+/// What decides on the node of an interleaved page of `plan`; without content for other layouts.
+pub fn of(plan: &PagePlan<'_>) -> Interleaving {
+    if !plan.interleaves() {
+        return Interleaving { spans: Vec::new(), round: Vec::new(), width: Width::Bits64 };
+    }
+    let weighted = plan.layout == Layout::Weighted && weights_count();
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let spans = if plan.nodes.len() > 1 { own_spans() } else { Vec::new() };
+    let round = round(&plan.nodes, |node| if weighted { weight(node) } else { 1 });
+    Interleaving { spans, round, width: Width::of_release(&release) }
+}
+
+/// The system's weight of a node; 1 when none is set, as in the kernel.
+fn weight(node: u32) -> usize {
+    let path = format!("/sys/kernel/mm/mempolicy/weighted_interleave/node{node}");
+    fs::read_to_string(path).ok().and_then(|t| t.trim().parse().ok()).filter(|w| *w > 0).unwrap_or(1)
+}
+
+fn own_spans() -> Vec<Span> {
+    maps::parse(&maps::read_own()).map(|m| span(&m)).collect()
+}
+
+fn span(m: &Mapping<'_>) -> Span {
+    let page_offset = if m.inode == 0 { m.start } else { m.offset } / PAGE;
+    Span { start: m.start, end: m.end, page_offset, bias: if m.shared { m.inode } else { 0 } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_count_from_their_file_or_address() {
+        let of = |line: &str| span(&maps::parse_line(line).unwrap());
+        let file = of("55a0c000-55a0d000 rw-p 00003000 fe:01 1234   /bin/x y");
+        assert_eq!((file.start, file.end, file.page_offset), (0x55a0c000, 0x55a0d000, 3));
+        let heap = of("55a0d000-55a2e000 rw-p 00000000 00:00 0      [heap]");
+        assert_eq!(heap.page_offset, 0x55a0d);
+        let shm = of("7f00-9f00 rw-s 00002000 00:01 77   /dev/shm/a b");
+        assert_eq!((file.bias, heap.bias, shm.bias, shm.page_offset), (0, 0, 77, 2));
+    }
+}

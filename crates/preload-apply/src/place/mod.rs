@@ -1,0 +1,22 @@
+//! Putting the pages of one object where its plan says, within the budgets of mappings and memory.
+
+pub mod apply;
+mod available_memory;
+pub mod cost;
+pub mod interleaving;
+pub mod mapping_budget;
+pub mod populate;
+pub mod refusals;
+mod relocate;
+pub mod resident_nodes;
+
+pub use available_memory::may_take;
+
+/// Pages of an object, counted from its first whole page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// First page.
+    pub first: u64,
+    /// Number of pages.
+    pub pages: u64,
+}

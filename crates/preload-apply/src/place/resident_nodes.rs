@@ -1,0 +1,108 @@
+//! Nodes of resident pages, also of those that automatic NUMA balancing has unmapped for a while.
+//!
+//! To see who uses a page, the kernel takes away access to it until somebody does (change_prot_numa of mm/mempolicy.c); until
+//! then move_pages(2) says that it is not there, and does not move it. That happens to memory without a policy, so to all
+//! that a phase takes over from `default` or from populated blocks. The pagemap knows better, and a byte that the kernel
+//! reads for us brings such a page back.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU8, Ordering};
+use numamma_kernel::pages;
+use numamma_kernel::pages::BATCH;
+use std::fs;
+
+use numamma_kernel::errno;
+use numamma_kernel::sys::PAGE;
+use numamma_plan::plan::HUGE_PAGE;
+
+use numamma_kernel::pagemap::{self, Pagemap};
+
+/// Whether the system can hide pages (what it has hidden stays so when it is told to stop); looked up once, without a lock that
+/// a forked child could find held.
+fn hides() -> bool {
+    const UNKNOWN: u8 = 2;
+    static HIDES: AtomicU8 = AtomicU8::new(UNKNOWN);
+    let known = HIDES.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return known == 1;
+    }
+    let hides = fs::exists("/proc/sys/kernel/numa_balancing").unwrap_or(false);
+    HIDES.store(u8::from(hides), Ordering::Relaxed);
+    hides
+}
+
+/// Node of each page of `pages`, which follow one another, at most [`BATCH`]; a negative errno where there is none. Touches
+/// those that are hidden, nothing else.
+pub fn page_nodes(pages: &[usize], status: &mut [c_int]) -> Result<(), c_int> {
+    pages::page_nodes(pages, status)?;
+    if hides() && status.contains(&-libc::ENOENT) && bring_back(pages, status) {
+        pages::page_nodes(pages, status)?;
+    }
+    Ok(())
+}
+
+/// True when there was something to bring back.
+fn bring_back(pages: &[usize], status: &[c_int]) -> bool {
+    let mut words = [0; BATCH];
+    Pagemap::default().read(pages, &mut words);
+    let (mut remote, mut count) = ([libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; BATCH], 0);
+    for ((&page, &now), &word) in pages.iter().zip(status).zip(&words) {
+        if now == -libc::ENOENT
+            && pagemap::present(word)
+            && let Some(next) = remote.get_mut(count)
+        {
+            *next = libc::iovec { iov_base: page as *mut c_void, iov_len: 1 };
+            count += 1;
+        }
+    }
+    let mut bytes = [0_u8; BATCH];
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: count };
+    let _errno = errno::Saved::now();
+    // SAFETY: `bytes` holds a byte for each of the `count` pages; the kernel checks that these may be read.
+    count > 0
+        && unsafe {
+            libc::process_vm_readv(libc::getpid(), &raw const local, 1, remote.as_ptr(), count as libc::c_ulong, 0) > 0
+        }
+}
+
+/// Calls `visit` with the pages of `[start, end)` and their nodes (negative: not there), never across a
+/// 2 MiB boundary. `wake`: also of those that automatic NUMA balancing has unmapped, which touches them.
+pub fn for_each_batch(start: usize, end: usize, wake: bool, mut visit: impl FnMut(&[usize], &[c_int])) {
+    let mut pages = [0_usize; BATCH];
+    let mut status = [0 as c_int; BATCH];
+    let mut at = start;
+    while at < end {
+        let stop = (at + 1).next_multiple_of(HUGE_PAGE as usize).min(end);
+        let count = (stop - at) / PAGE;
+        for (i, page) in pages.iter_mut().take(count).enumerate() {
+            *page = at + i * PAGE;
+        }
+        let (pages, status) = (&pages[..count.min(BATCH)], &mut status[..count.min(BATCH)]);
+        let nodes_of = if wake { page_nodes } else { pages::page_nodes };
+        if nodes_of(pages, status).is_err() {
+            status.fill(-libc::ENOENT);
+        }
+        visit(pages, status);
+        at = stop;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numamma_kernel::mappings;
+
+    #[test]
+    fn only_pages_that_exist_are_brought_back() {
+        let base = mappings::map_aligned(4 * PAGE, PAGE).unwrap();
+        let pages: Vec<usize> = (0..4).map(|page| base + page * PAGE).collect();
+        // SAFETY: the mapping is ours and writable.
+        unsafe { (pages[1] as *mut u8).write(1) };
+        let gone = -libc::ENOENT;
+        assert!(bring_back(&pages, &[gone; 4]), "as if the second page were hidden");
+        assert!(!bring_back(&pages, &[gone, 0, gone, gone]), "the others are not there");
+        let mut status = [0; 4];
+        page_nodes(&pages, &mut status).unwrap();
+        assert_eq!(status.map(|s| s >= 0), [false, true, false, false], "and were not made");
+    }
+}

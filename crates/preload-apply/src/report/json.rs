@@ -1,0 +1,160 @@
+//! The report of a placed run: counted at the end, written at once or not at all.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use numamma_hook::blocked_signal::BlockedSignal;
+use numamma_hook::{errno, say, sys};
+use numamma_plan::environment::REPORT_ENV;
+use numamma_plan::placement_report::{ObjectReport, PhaseReport, PlacementReport};
+use numamma_plan::reason::Reason;
+use numamma_plan::{nodes, output};
+
+use super::messages;
+use crate::matching::pending;
+use crate::objects::{globals, heap_table, mapping_list, small_objects};
+use crate::phases::{begin, exclusion};
+use crate::rules::state::{self, Rule, State};
+
+static DONE: AtomicBool = AtomicBool::new(false);
+
+/// Checks all live objects and writes the report; once, in the process that was started, not in its forks.
+pub fn finish() {
+    let Some(state) = state::get() else { return };
+    if sys::pid() != state.pid || DONE.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let _errno = errno::Saved::now();
+    pending::catch_up_now();
+    match state.verbose {
+        true => messages::every_rule(state),
+        false => messages::missing_rules(state),
+    }
+    let Some(path) = &state.report else { return };
+    exclusion::stop();
+    globals::examine_all(state);
+    small_objects::examine_all(state);
+    heap_table::for_each(|object, _| object.examine(state, object.whole(), true));
+    mapping_list::for_each(|piece| piece.object.examine(state, piece.part, true));
+    // Every process that inherits the environment and has the program's name reports: the one that has objects
+    // counts.
+    let nothing = state.rules.iter().all(|r| r.counters.instances.load(Ordering::Relaxed) == 0);
+    if nothing && path.exists() {
+        return;
+    }
+    write(path, None, objects(state), begin::report(state));
+}
+
+/// Says at start-up what would otherwise be noticed at the end: the report has no directory.
+pub fn check_directory(path: &Path) {
+    if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty() && !d.exists()) {
+        say!("{REPORT_ENV}: {}: no such directory, no report will be written; create it", dir.display());
+    }
+}
+
+/// Writes a report that says why nothing was placed.
+pub fn problem(path: &Path, why: &str) {
+    write(path, Some(why), Vec::new(), Vec::new());
+}
+
+fn objects(state: &State) -> Vec<ObjectReport> {
+    state.rules.iter().filter_map(object).collect()
+}
+
+/// The counts of one rule, under the place that holds at the end; none without a place.
+fn object(rule: &Rule) -> Option<ObjectReport> {
+    let placing = rule.placing()?;
+    let c = &rule.counters;
+    let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
+    let reasons = Reason::ALL.iter().zip(&c.reasons).map(|(reason, pages)| (reason.word().to_owned(), count(pages)));
+    let nodes = placing.place.nodes.clone();
+    Some(ObjectReport {
+        name: rule.rule.title().into_owned(),
+        policy: placing.place.policy.word().to_owned(),
+        nodes: nodes.unwrap_or_else(|| nodes::format(&messages::ascending(&placing.nodes))),
+        instances: count(&c.instances),
+        too_small: count(&c.too_small),
+        unplaced: count(&c.unplaced),
+        bytes: count(&c.bytes),
+        pages_planned: count(&c.planned),
+        pages_present: count(&c.present),
+        pages_on_plan: count(&c.on_plan),
+        pages_off_plan: count(&c.off_plan),
+        pages_waiting: count(&c.waiting),
+        block: count(&c.block),
+        refused: count(&c.refused),
+        error: count(&c.error),
+        over_budget: count(&c.over_budget),
+        out_of_reach: count(&c.out_of_reach),
+        mbind_calls: count(&c.mbind_calls),
+        place_ns: count(&c.place_ns),
+        pages_swapped: count(&c.swapped),
+        reasons: reasons.filter(|(_, pages)| *pages > 0).collect(),
+    })
+}
+
+/// Temporary file and rename: a reader sees a whole report or none.
+fn write(path: &Path, problem: Option<&str>, objects: Vec<ObjectReport>, phases: Vec<PhaseReport>) {
+    let program = String::from_utf8_lossy(numamma_hook::modules::executable()).into_owned();
+    let report =
+        PlacementReport { pid: sys::pid() as u32, program, problem: problem.map(str::to_owned), objects, phases };
+    let text = report.to_json();
+    if let Err(e) = save(path, &text) {
+        // The directory was there at start-up: a helper that outlives the reader of the report has nobody to tell.
+        if e.kind() == ErrorKind::NotFound {
+            return;
+        }
+        say!("{}: cannot write the report: {e}; check {REPORT_ENV}", path.display());
+    }
+}
+
+/// Files are replaced as a whole. What is no file (a device, a pipe) is written to: a rename would make /dev/null a file for
+/// everybody.
+fn save(path: &Path, text: &str) -> std::io::Result<()> {
+    // Under `ulimit -f`, or without a reader, a write would end the program.
+    let (_size, _pipe) = (BlockedSignal::block(libc::SIGXFSZ), BlockedSignal::block(libc::SIGPIPE));
+    if !output::is_regular(path) {
+        // A pipe that nobody reads must not hold the program up.
+        let mut file = fs::OpenOptions::new().append(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        return file.write_all(text.as_bytes());
+    }
+    // The file behind a link, not the link.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", sys::pid()));
+    let saved = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
+    if saved.is_err() {
+        let _ = fs::remove_file(&temporary); // a part of a report helps nobody
+    }
+    saved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn only_files_are_replaced() {
+        let dir = std::env::temp_dir().join(format!("numamma-report-{}", sys::pid()));
+        fs::create_dir_all(&dir).unwrap();
+        let [file, link, pipe] = ["file", "link", "pipe"].map(|name| dir.join(name));
+        symlink(&file, &link).unwrap();
+        fs::write(&file, "before").unwrap();
+        save(&link, "one").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        save(&file, "two").unwrap();
+        assert_eq!(fs::read_to_string(&link).unwrap(), "two");
+        let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+        // SAFETY: a name that ends in NUL.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert!(save(&pipe, "three").is_err(), "nobody reads, and nobody waits");
+        assert!(!fs::metadata(&pipe).unwrap().is_file());
+        assert!(save(&dir, "four").is_err());
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 3);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

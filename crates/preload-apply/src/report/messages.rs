@@ -1,0 +1,207 @@
+//! What the user is told at the end: with NUMAMMA_VERBOSE=1 a line for every rule, else which rules found nothing.
+//!
+//! A policy without `[program]` is meant for some process of a whole tree, and nobody says for which. So a process
+//! names the rules it missed when it found others; one that found none keeps quiet, unless it can only be the one meant:
+//! it was started first and has started no other.
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+use core::fmt::Write as _;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use numamma_hook::say;
+use numamma_plan::environment::{POLICY_ENV, VERBOSE_ENV};
+use numamma_plan::nodes;
+use numamma_plan::policy::{Mode, PolicyKind, Size};
+
+use crate::place::refusals::NO_MEMORY;
+use crate::rules::state::{Placing, Rule, State};
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+/// Names in the line of rules that found nothing.
+const MAX_NAMES: usize = 8;
+
+/// What is wrong with rules, as far as it is not known whether they mean this process; see [`later`].
+static HELD: OnceLock<Vec<String>> = OnceLock::new();
+
+/// Tells at the end what is wrong with rules, if this process turns out to be one they mean.
+pub fn later(problems: Vec<String>) {
+    let _ = HELD.set(problems);
+}
+
+/// A line for every rule; one for all in a process that the policy is hardly meant for.
+pub fn every_rule(state: &State) {
+    if !is_meant(state) {
+        let program = String::from_utf8_lossy(numamma_hook::modules::executable());
+        say!("{program} (process {}): no rule found anything", state.pid);
+        return;
+    }
+    say_held();
+    for rule in &state.rules {
+        say!("{}: {}", rule.rule.title(), line(rule));
+    }
+}
+
+/// `3 objects, 12.0 MiB; block of 4MiB on nodes 0-3; 12 mbind calls, 0.041 ms; not placed: 1 of less than a page`
+fn line(rule: &Rule) -> String {
+    let c = &rule.counters;
+    let Some(Placing { place, nodes, .. }) = rule.placing() else { return String::new() };
+    let count = read(&c.instances);
+    let mut text = match count {
+        0 => "not found".to_owned(),
+        1 => "1 object, ".to_owned(),
+        n => format!("{n} objects, "),
+    };
+    if count > 0 {
+        text += &size(read(&c.bytes));
+    }
+    // Writing to a String cannot fail.
+    let _ = write!(text, "; {}", place.policy.word());
+    match read(&c.block) {
+        0 => {}
+        block => text += &format!(" of {}", Size(block)),
+    }
+    if place.policy != PolicyKind::Default {
+        let _ = write!(text, " on nodes {}", nodes::format(&ascending(nodes)));
+    }
+    if place.mode == Some(Mode::Populate) {
+        text += ", populated";
+    }
+    let calls = read(&c.mbind_calls);
+    if calls > 0 {
+        let ms = read(&c.place_ns) as f64 / 1e6;
+        let _ = write!(text, "; {calls} mbind call{}, {ms:.3} ms", if calls == 1 { "" } else { "s" });
+    }
+    let refused = match read(&c.error) {
+        0 => "refused by the system".to_owned(),
+        error if error == NO_MEMORY as u64 => "too large to populate".to_owned(),
+        error => format!("refused by the system (error {error})"),
+    };
+    let left = [
+        (&c.too_small, "of less than a page"),
+        (&c.over_budget, "over the budget of mappings"),
+        (&c.out_of_reach, "out of reach (read-only, a file or shared)"),
+        (&c.refused, refused.as_str()),
+    ];
+    let left: Vec<String> =
+        left.iter().filter(|(n, _)| read(n) > 0).map(|(n, why)| format!("{} {why}", read(n))).collect();
+    if !left.is_empty() {
+        let _ = write!(text, "; not placed: {}", left.join(", "));
+    }
+    text
+}
+
+/// The nodes that take part, without the turns a rule may give one several times.
+pub fn ascending(list: &[u32]) -> Vec<u32> {
+    let mut seen = Vec::new();
+    for node in list {
+        if !seen.contains(node) {
+            seen.push(*node);
+        }
+    }
+    seen
+}
+
+fn size(bytes: u64) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes >> shift > 0 {
+            return format!("{:.1} {unit}", bytes as f64 / (1_u64 << shift) as f64);
+        }
+    }
+    format!("{bytes} bytes")
+}
+
+/// Says in one line which rules found nothing.
+pub fn missing_rules(state: &State) {
+    let missing: Vec<_> = state
+        .rules
+        .iter()
+        .filter(|r| r.placings.iter().any(|p| p.place.policy != PolicyKind::Default) && !found(r))
+        .map(|r| r.rule.title())
+        .collect();
+    if !missing.is_empty() && is_meant(state) {
+        say_held();
+        say!("not found, so not placed: {}", listed(&missing));
+    }
+}
+
+/// `a; b; c and 4 more (NUMAMMA_VERBOSE=1 tells all)`
+fn listed(names: &[Cow<'_, str>]) -> String {
+    let (first, rest) = names.split_at(names.len().min(MAX_NAMES));
+    match rest.len() {
+        0 => first.join("; "),
+        more => format!("{} and {more} more ({VERBOSE_ENV}=1 tells all)", first.join("; ")),
+    }
+}
+
+fn say_held() {
+    HELD.get().into_iter().flatten().for_each(|problem| say!("object {problem}"));
+}
+
+fn found(rule: &Rule) -> bool {
+    read(&rule.counters.instances) > 0
+}
+
+/// Whether rules that found nothing here are worth a line.
+fn is_meant(state: &State) -> bool {
+    // SAFETY: an all-zero rusage is valid and filled by the call.
+    let no_child = || unsafe {
+        let mut usage: libc::rusage = core::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage.ru_maxrss == 0
+    };
+    state.policy.program.is_some() || state.rules.iter().any(found) || (no_child() && is_first())
+}
+
+/// Whether this process was started by one without the policy.
+pub fn is_first() -> bool {
+    // SAFETY: asks for a number.
+    let parent = unsafe { libc::getppid() };
+    let environment = std::fs::read(format!("/proc/{parent}/environ")).unwrap_or_default();
+    let is_policy = |v: &[u8]| v.strip_prefix(POLICY_ENV.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+    !environment.split(|&b| b == 0).any(is_policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::counters::add;
+    use numamma_plan::policy::{ObjectRule, Place};
+
+    #[test]
+    fn a_line_tells_what_where_cost_and_what_not() {
+        let place = Place { policy: PolicyKind::Block, ..Place::default() };
+        let (map, homes, phase, named, seen) = Default::default();
+        let own = Placing { place: place.clone(), nodes: vec![0, 1, 0, 1], map, homes, phase, named, seen };
+        let rule = Rule::new(ObjectRule { place, ..ObjectRule::default() }, vec![own]);
+        assert_eq!(line(&rule), "not found; block on nodes 0-1");
+        let c = &rule.counters;
+        let values = [(&c.instances, 3), (&c.bytes, 12 << 20), (&c.block, 4 << 20), (&c.mbind_calls, 2)];
+        let more = [(&c.place_ns, 41_000), (&c.too_small, 1), (&c.refused, 2), (&c.error, 1)];
+        values.iter().chain(&more).for_each(|(counter, value)| add(counter, *value));
+        assert_eq!(
+            line(&rule),
+            "3 objects, 12.0 MiB; block of 4MiB on nodes 0-1; 2 mbind calls, 0.041 ms; not placed: 1 of less than a page, 2 refused by the system (error 1)"
+        );
+    }
+
+    #[test]
+    fn a_thousand_rules_are_one_short_line() {
+        let names: Vec<Cow<'_, str>> = (0..1000).map(|i| format!("f, instances {i}").into()).collect();
+        assert_eq!(listed(&names[..2]), "f, instances 0; f, instances 1");
+        let all = listed(&names);
+        assert!(
+            all.ends_with("; f, instances 7 and 992 more (NUMAMMA_VERBOSE=1 tells all)") && all.len() < 300,
+            "{all}"
+        );
+    }
+
+    #[test]
+    fn sizes_are_readable() {
+        assert_eq!([0, 100, 1536, 5 << 30].map(size), ["0 bytes", "100 bytes", "1.5 KiB", "5.0 GiB"]);
+    }
+}

@@ -1,0 +1,4 @@
+//! What a run placed: as JSON for `numamma verify`, and as lines on stderr.
+
+pub mod json;
+pub mod messages;

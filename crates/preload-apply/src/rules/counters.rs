@@ -1,0 +1,51 @@
+//! What happened under each rule.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use numamma_plan::reason::Reason;
+
+/// What happened under one rule; summed over instances, written by any thread.
+#[derive(Default)]
+pub struct Counters {
+    /// Objects found.
+    pub instances: AtomicU64,
+    /// Of these, without a whole page.
+    pub too_small: AtomicU64,
+    /// Of these, not placed although they have whole pages.
+    pub unplaced: AtomicU64,
+    /// Of these, refused by the kernel.
+    pub refused: AtomicU64,
+    /// The last error it gave.
+    pub error: AtomicU64,
+    /// Of the unplaced, refused by the budget of mappings.
+    pub over_budget: AtomicU64,
+    /// Of the unplaced, memory that no policy reaches: read-only data, files, shared memory.
+    pub out_of_reach: AtomicU64,
+    /// Calls of mbind for this rule.
+    pub mbind_calls: AtomicU64,
+    /// Time spent placing, ns.
+    pub place_ns: AtomicU64,
+    /// Bytes of all instances.
+    pub bytes: AtomicU64,
+    /// Pages that wait to be moved to the place of a phase, or did when they were last looked at.
+    pub waiting: AtomicU64,
+    /// Pages with a planned node.
+    pub planned: AtomicU64,
+    /// Pages that existed when checked.
+    pub present: AtomicU64,
+    /// Of these, on plan.
+    pub on_plan: AtomicU64,
+    /// Of these, off plan.
+    pub off_plan: AtomicU64,
+    /// Those by reason, see [`Reason`].
+    pub reasons: [AtomicU64; Reason::ALL.len()],
+    /// Pages with a planned node that were swapped out when checked.
+    pub swapped: AtomicU64,
+    /// Bytes of the last block size used.
+    pub block: AtomicU64,
+}
+
+/// Adds without ordering anything: totals are read when the program ends.
+pub fn add(counter: &AtomicU64, value: u64) {
+    counter.fetch_add(value, Ordering::Relaxed);
+}

@@ -1,0 +1,4 @@
+//! Threads and nodes: binding threads to nodes, and the nodes that threads are found on.
+
+pub mod binding;
+pub mod thread_nodes;

@@ -1,0 +1,4 @@
+//! Where pages are, against where the plan wants them.
+
+pub mod pages;
+mod reasons;
