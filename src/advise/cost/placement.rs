@@ -1,9 +1,11 @@
 //! On which node a page is under a placement: the formulas of the apply library for what a policy file says, the
 //! recorded first touchers for what it leaves to the kernel, a list of nodes for a page map.
 
-use numamma_plan::order::Order;
-use numamma_plan::plan::{self, HUGE_PAGE, PAGE, PlanError};
-use numamma_plan::policy::{PatternNote, Place};
+use std::borrow::Cow;
+
+use numamma_plan::home::{Context, HUGE_ORDER, Home};
+use numamma_plan::plan::{self, HUGE_PAGE, PAGE, PagePlan, PlanError};
+use numamma_plan::policy::{Huge, Mode, PatternNote, Place};
 
 use super::World;
 use crate::advise::block_layout::extrapolate;
@@ -23,14 +25,16 @@ pub(in crate::advise) struct Placement<'a> {
 }
 
 enum Layout {
-    /// On the node of the first toucher, or on the nearest of these nodes (of the model) to it.
-    Touched(Option<Vec<usize>>),
-    /// On the node of the thread that allocated the instance.
-    Local,
-    /// On each of these nodes in proportion: page by page, where the address decides.
-    Shares(Vec<(usize, f64)>),
-    /// Blocks of so many pages on these nodes in an order; per instance, as their sizes differ.
-    Blocks { nodes: Vec<usize>, pages: Vec<u64>, order: Order },
+    /// A rule's plan for objects of the entry's size, on nodes of the model.
+    Planned {
+        plan: PagePlan<'static>,
+        /// Pages per block of each instance, as their sizes differ; empty for other layouts.
+        blocks: Vec<u64>,
+        /// Size of the pages in use, see [`Context::order`].
+        order: u32,
+        /// Nodes of pages that are interleaved by an address that is not known, with their shares; empty for other layouts.
+        shares: Vec<(usize, f64)>,
+    },
     /// (instance, first page) of a group of pages and its node, ascending.
     Map(Vec<((u32, u32), usize)>),
 }
@@ -43,7 +47,9 @@ impl<'a> Placement<'a> {
 
     /// What the kernel does on its own.
     pub fn first_touch(world: &'a World<'a>, entry: &'a Entry) -> Placement<'a> {
-        Placement::new(world, entry, Layout::Touched(None))
+        let (layout, huge, mode) = (plan::Layout::Default, Huge::default(), Mode::default());
+        let plan = PagePlan { pages: 0, nodes: Vec::new().into(), layout, huge, mode };
+        Placement::new(world, entry, Layout::Planned { plan, blocks: Vec::new(), order: 0, shares: Vec::new() })
     }
 
     /// Groups of pages, ascending by (instance, first page), each with its node of the model.
@@ -70,38 +76,34 @@ impl<'a> Placement<'a> {
         let ids = plan::node_list(place, &world.target.ids, world.target.threads)?;
         let index = |id: &u32| world.target.ids.iter().position(|i| i == id).and_then(|i| world.memory.get(i)).copied();
         let nodes: Vec<usize> = ids.iter().filter_map(index).collect();
-        let sizes: Vec<u64> = match entry.seen.as_slice() {
-            [] => vec![entry.size],
-            seen => seen.iter().map(|i| i.size).collect(),
-        };
         let page = |size: u64| plan::page_size_of(place, size, world.target.thp);
         let layout = |size: u64| plan::layout(place, pattern, size, page(size), nodes.len() as u64);
-        let layout = match layout(entry.size)? {
-            plan::Layout::Default => Layout::Touched(None),
-            plan::Layout::Bind | plan::Layout::Preferred => Layout::Touched(Some(nodes)),
-            plan::Layout::Local => Layout::Local,
-            // The kernel interleaves huge pages as wholes (interleave_nid with the shift of the page's order).
-            plan::Layout::Interleave if page(entry.size) == HUGE_PAGE => {
-                Layout::Blocks { nodes, pages: vec![HUGE_PAGE / PAGE], order: Order::Cyclic }
-            }
-            plan::Layout::Interleave => Layout::Shares(shares(&nodes, |_| 1.0)),
-            // The weights are the administrator's; those by bandwidth are what they are for.
-            plan::Layout::Weighted => Layout::Shares(shares(&nodes, |n| world.model().bandwidth[n][n])),
-            plan::Layout::Blocks(_, order) => {
-                let mut pages = Vec::with_capacity(sizes.len());
-                for size in sizes {
-                    pages.push(if let plan::Layout::Blocks(block, _) = layout(size)? { block.max(1) } else { 1 });
-                }
-                Layout::Blocks { nodes, pages, order }
-            }
+        let plan = PagePlan {
+            pages: entry.size.div_ceil(PAGE),
+            nodes: nodes.iter().map(|n| *n as u32).collect(),
+            layout: layout(entry.size)?,
+            huge: place.huge.unwrap_or_default(),
+            mode: place.mode.unwrap_or_default(),
         };
-        Ok(Placement::new(world, entry, layout))
+        let mut blocks = Vec::new();
+        if plan.block_pages().is_some() {
+            for instance in &entry.seen {
+                blocks.push(if let plan::Layout::Blocks(block, _) = layout(instance.size)? { block } else { 1 });
+            }
+        }
+        // The kernel interleaves huge pages as wholes (interleave_nid with the shift of the page's order).
+        let order = if page(entry.size) == HUGE_PAGE { HUGE_ORDER } else { 0 };
+        // The weights are the administrator's; those by bandwidth are what they are for.
+        let weight = |n: usize| if plan.layout == plan::Layout::Weighted { world.model().bandwidth[n][n] } else { 1.0 };
+        let in_turn = matches!(plan.home(0, &Context { node: 0, order, address: None }), Home::InTurn(_));
+        let shares = if in_turn { shares(&nodes, weight) } else { Vec::new() };
+        Ok(Placement::new(world, entry, Layout::Planned { plan, blocks, order, shares }))
     }
 
     /// The nodes of a page that is on several in proportion, whichever page it is.
     pub fn shares(&self) -> Option<&[(usize, f64)]> {
         match &self.layout {
-            Layout::Shares(shares) => Some(shares),
+            Layout::Planned { shares, .. } if !shares.is_empty() => Some(shares),
             _ => None,
         }
     }
@@ -109,23 +111,28 @@ impl<'a> Placement<'a> {
     /// Node of the model of a page, numbered as in a cell. For pages in proportion the first of their nodes.
     pub fn node(&self, instance: u32, page: u32) -> usize {
         match &self.layout {
-            Layout::Touched(None) => self.touched(instance, page),
-            Layout::Touched(Some(list)) => {
-                let near = self.touched(instance, page);
-                let latency = &self.world.model().latency[near];
-                list.iter().copied().min_by(|a, b| latency[*a].total_cmp(&latency[*b])).unwrap_or(near)
-            }
-            Layout::Local => self.allocated(instance),
-            Layout::Shares(shares) => shares.first().map_or(0, |s| s.0),
-            Layout::Blocks { nodes, pages, order } => {
-                let block = pages.get(instance as usize).or(pages.first()).copied().unwrap_or(1);
-                let index = order.node(self.whole_page(instance, page) / block, nodes.len().max(1) as u64);
-                nodes.get(index as usize).copied().unwrap_or(0)
-            }
+            Layout::Planned { plan, blocks, order, .. } => self.planned(plan, blocks, *order, instance, page),
             Layout::Map(groups) => {
                 let at = groups.partition_point(|(first, _)| *first <= (instance, page));
                 groups.get(at.saturating_sub(1)).map_or(0, |(_, node)| *node)
             }
+        }
+    }
+
+    fn planned(&self, plan: &PagePlan<'_>, blocks: &[u64], order: u32, instance: u32, page: u32) -> usize {
+        let node = if plan.layout == plan::Layout::Local { self.allocated(instance) as u32 } else { 0 };
+        let mut plan = PagePlan { nodes: Cow::Borrowed(&plan.nodes), ..*plan };
+        plan.set_block_pages(blocks.get(instance as usize).copied().unwrap_or(0));
+        match plan.home(self.whole_page(instance, page), &Context { node, order, address: None }) {
+            Home::Any => self.touched(instance, page),
+            Home::One(node) => node as usize,
+            Home::AnyOf(nodes) => {
+                let near = self.touched(instance, page);
+                let latency = &self.world.model().latency[near];
+                let nodes = nodes.iter().map(|n| *n as usize);
+                nodes.min_by(|a, b| latency[*a].total_cmp(&latency[*b])).unwrap_or(near)
+            }
+            Home::InTurn(nodes) => nodes.first().map_or(0, |n| *n as usize),
         }
     }
 
