@@ -1,13 +1,14 @@
 //! From the instructions of a path to accesses, and which of them waited.
 
-use super::ReplayAccess;
 use super::cfg::Decoded;
 use super::eval;
 use super::flags::{self, DF, Flags};
 use super::inst::{Effect, Flow, Inst, Mem, MemKind, NO_REG, RCX, Segment};
 use super::path::{Path, Stop};
 use super::state::State;
-use super::{Certainty, Outcome, Regs};
+use super::types::{Outcome, ReplayAccess};
+use crate::profile::model::Certainty;
+use crate::profile::perf::Regs;
 
 /// Nothing is mapped below (vm.mmap_min_addr's default): an expected address there is the end of a list.
 const NULL_PAGES: u64 = 64 << 10;

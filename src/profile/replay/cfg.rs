@@ -8,9 +8,9 @@ use std::sync::Arc;
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 use rustc_hash::FxHashMap;
 
-use super::Function;
 use super::decode;
 use super::inst::{Flow, Inst, Mem};
+use super::types::Function;
 
 /// Larger functions are refused: decoding costs 25 ms per MiB and the result about 30 bytes per byte of code.
 pub(super) const MAX_FUNCTION_BYTES: usize = 512 << 10;
