@@ -1,65 +1,41 @@
-//! Which rule of a policy file an object of a profile falls under, as the apply library would find it: globals by
-//! linkage name and module, allocations by the innermost frames of their call stack.
+//! Which rule of a policy file an object of a profile falls under: globals by linkage name and module, allocations by
+//! [`numamma_plan::callsite`], as in the apply library, on the frames and names that the profile recorded.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
 
+use numamma_plan::callsite::group::RuleGroup;
+use numamma_plan::callsite::rule::{self, Build, Naming, Passed};
+use numamma_plan::callsite::{self, FunctionName, wrapper};
 use numamma_plan::policy::{ObjectRule, Policy};
-use numamma_plan::selection::{Instances, Sizes};
-use numamma_plan::source::SourceLine;
 
-use crate::profile::model::{CallSite, Frame, ObjectKind};
+use crate::profile::model::{CallSite, ObjectKind};
 use crate::profile::summary::{Entry, Summary, base_name};
 
 /// Index of the rule for each instance of `entry`, in order of birth; one for an entry without instances. The
 /// profile may have seen fewer allocations than the library counts.
 pub(super) fn rules_of(summary: &Summary, entry: &Entry, policy: &Policy) -> Vec<Option<usize>> {
-    let fits = fitting(summary, entry, policy);
-    let mut counts = HashMap::new();
-    let mut rule_of = |size: u64| {
-        let holds = |rule: &ObjectRule| match rule.sizes.as_deref().map(Sizes::parse) {
-            Some(Ok(sizes)) => sizes.hold(size),
-            _ => true,
-        };
-        let mut numbers = HashMap::new();
-        let mut takes = |index: usize| {
-            let rule = &policy.objects[index];
-            let site = (&rule.callsite, &rule.function, &rule.sizes);
-            let number = *numbers.entry(site).or_insert_with(|| {
-                let count = counts.entry(site).or_insert(0_u64);
-                *count += 1;
-                *count
-            });
-            match rule.instances.as_deref().map(Instances::parse) {
-                Some(Ok(list)) => list.hold(number),
-                _ => true,
-            }
-        };
-        // Every rule counts, also those behind the one that takes it.
-        let taking: Vec<usize> =
-            fits.iter().copied().filter(|&i| holds(&policy.objects[i])).filter(|&i| takes(i)).collect();
-        taking.first().copied()
-    };
+    let header = &summary.header;
+    let build = Build::of(policy.program.as_ref(), header.program.as_bytes(), header.build_id.as_deref());
+    let same_build = build == Build::Same;
+    let instances = entry.seen.len().max(1);
+    if matches!(entry.kind, ObjectKind::Global | ObjectKind::Section) {
+        let rule = policy.objects.iter().position(|rule| is_global(summary, entry, rule, same_build));
+        return vec![rule; instances];
+    }
+    let Some(site) = &entry.site else { return vec![None; instances] };
+    let stack = frames_of(summary, site);
+    let groups = RuleGroup::of_all(policy.objects.iter());
+    let fitting = groups.iter().filter_map(|group| {
+        let naming = Naming::of_rule(policy.objects.get(group.first())?, same_build)?;
+        fits(&naming, &stack).then(|| (naming.frames(), group, ()))
+    });
+    let mut fitting: Vec<_> = fitting.collect();
+    fitting.sort_by_key(|(frames, ..)| Reverse(*frames));
+    let rule_of = |size: u64| rule::choose(fitting.iter().copied(), size as usize, None, |()| true);
     match entry.seen.as_slice() {
         [] => vec![rule_of(entry.size)],
         seen => seen.iter().map(|instance| rule_of(instance.size)).collect(),
     }
-}
-
-/// Rules that name `entry`: those with most frames first, then in the order of the file.
-fn fitting(summary: &Summary, entry: &Entry, policy: &Policy) -> Vec<usize> {
-    // Addresses are those of one build.
-    let build = policy.program.as_ref().and_then(|p| p.build_id.as_ref());
-    let same_build = build.is_some() && build == summary.header.build_id.as_ref();
-    let fits = policy.objects.iter().enumerate().filter_map(|(i, rule)| {
-        let frames = match entry.kind {
-            ObjectKind::Global | ObjectKind::Section => usize::from(is_global(summary, entry, rule, same_build)),
-            _ => entry.site.as_ref().map_or(0, |site| frames(summary, site, rule)),
-        };
-        (frames > 0).then_some((frames, i))
-    });
-    let mut fits: Vec<(usize, usize)> = fits.collect();
-    fits.sort_by_key(|(frames, i)| (std::cmp::Reverse(*frames), *i));
-    fits.into_iter().map(|(_, i)| i).collect()
 }
 
 fn is_global(summary: &Summary, entry: &Entry, rule: &ObjectRule, same_build: bool) -> bool {
@@ -74,38 +50,55 @@ fn is_global(summary: &Summary, entry: &Entry, rule: &ObjectRule, same_build: bo
     named && placed && module.is_none_or(|m| m == wanted)
 }
 
-/// Number of frames by which a rule names a call site; 0 when it does not.
-fn frames(summary: &Summary, site: &CallSite, rule: &ObjectRule) -> usize {
-    if let Some(wanted) = &rule.callsite {
-        let same = site.frames.len() >= wanted.len()
-            && site.frames.iter().zip(wanted).all(|(frame, text)| summary.frame_place(*frame) == *text);
-        if same {
-            return wanted.len();
+/// One recorded frame of a call stack.
+struct StackFrame<'a> {
+    address: Option<callsite::Frame>,
+    /// The function that the code is in; inlined ones have no code of their own.
+    function: Option<FunctionName>,
+    /// The source line of the call and its file.
+    line: Option<(&'a str, u64)>,
+    wrapper: bool,
+    library_source: bool,
+}
+
+fn frames_of<'a>(summary: &'a Summary, site: &CallSite) -> Vec<StackFrame<'a>> {
+    let frame = |frame| {
+        let locations = summary.symbols.get(frame).map(Vec::as_slice).unwrap_or_default();
+        let module = summary.modules.get(frame.module as usize).map(|m| base_name(&m.path));
+        let function = locations.last().and_then(|l| l.function.as_deref());
+        let innermost = locations.iter().find(|l| l.file.is_some());
+        let outer_file = locations.iter().rev().find_map(|l| l.file.as_deref());
+        StackFrame {
+            address: module.map(|m| callsite::Frame { module: m.to_owned(), vaddr: frame.offset }),
+            function: function.map(FunctionName::parse),
+            line: innermost.and_then(|l| Some((l.file.as_deref()?, u64::from(l.line?)))),
+            wrapper: module.is_some_and(|m| wrapper::is_library_module(m.as_bytes()))
+                || function.is_some_and(|f| wrapper::of_function(f).is_some()),
+            library_source: outer_file.is_some_and(|file| wrapper::is_library_source(file.as_bytes())),
+        }
+    };
+    site.frames.iter().map(frame).collect()
+}
+
+fn fits(naming: &Naming<'_>, stack: &[StackFrame<'_>]) -> bool {
+    let passed = naming.passed();
+    let is_passed = |at: &StackFrame<'_>| {
+        (passed != Passed::Nothing && at.wrapper) || (passed == Passed::LibrarySources && at.library_source)
+    };
+    match naming {
+        Naming::Addresses(list) => {
+            let frames: Vec<Option<callsite::Frame>> = list.iter().map(|text| text.parse().ok()).collect();
+            rule::fits(&frames, stack, |frame, at| frame.is_some() && *frame == at.address, is_passed)
+        }
+        Naming::Functions(list) => rule::fits(
+            list,
+            stack,
+            |name, at| name.as_ref().is_none_or(|n| at.function.as_ref().is_some_and(|f| n.means(f))),
+            is_passed,
+        ),
+        Naming::Line(line) => {
+            let holds = |at: &StackFrame<'_>| at.line.is_some_and(|(file, n)| line.is(file, n));
+            rule::fits(&[()], stack, |(), at| holds(at), is_passed)
         }
     }
-    if let Some(line) = rule.line_alone() {
-        return usize::from(is_on(summary, site, line));
-    }
-    let Some(wanted) = &rule.function else { return 0 };
-    // Wrappers such as operator new stand inside the user's own function.
-    let starts = 0..=summary.user_frame(site).min(site.frames.len().saturating_sub(1));
-    let called = |frame: &Frame, name: &String| name.is_empty() || function(summary, *frame) == Some(name);
-    let fits = |start: usize| {
-        let rest = site.frames.get(start..).unwrap_or_default();
-        rest.len() >= wanted.len() && rest.iter().zip(wanted).all(|(f, name)| called(f, name))
-    };
-    if starts.into_iter().any(fits) { wanted.len() } else { 0 }
-}
-
-/// Whether the user's own frame of a call site lies on a line.
-fn is_on(summary: &Summary, site: &CallSite, line: &str) -> bool {
-    let frame = site.frames.get(summary.user_frame(site));
-    let location = frame.and_then(|f| summary.symbols.get(f)?.iter().find(|l| l.file.is_some()));
-    let (Some(location), Ok(wanted)) = (location, SourceLine::parse(line)) else { return false };
-    let file = location.file.as_deref().unwrap_or_default();
-    location.line.map(u64::from) == Some(wanted.line) && wanted.is_in(b"", file.as_bytes())
-}
-
-fn function(summary: &Summary, frame: Frame) -> Option<&String> {
-    summary.symbols.get(&frame)?.last()?.function.as_ref()
 }

@@ -4,8 +4,8 @@
 //! run, so such rules are made only where it is reproducible: one thread allocates all instances, the profile contains
 //! all of them, each has one user, and the target has as many threads as the run had.
 
+use numamma_plan::callsite::selection::format_instances;
 use numamma_plan::policy::{ObjectRule, Place, PolicyKind};
-use numamma_plan::selection::format_instances;
 
 use super::Target;
 use super::scene::{Choice, Scene, Simplicity};

@@ -9,14 +9,14 @@ use std::fmt;
 use toml::de::DeTable;
 
 use crate::callsite::Frame;
+use crate::callsite::line::SourceLine;
+use crate::callsite::selection::{Instances, Sizes};
 use crate::cpus;
 use crate::map::PageMap;
 use crate::nodes;
 use crate::plain;
 use crate::policy::{Auto, Bind, Block, Mode, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind};
 use crate::ranks::Ranks;
-use crate::selection::{Instances, Sizes};
-use crate::source::SourceLine;
 
 mod phases;
 pub use phases::MOST_PHASES;

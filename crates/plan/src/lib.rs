@@ -2,8 +2,8 @@
 //!
 //! One crate for the command line (`advise`, `run`, `verify`) and the apply preload, so that they cannot
 //! disagree: [`policy`] is the TOML schema, [`check`] reads and validates a file, [`plan`] turns one placement
-//! of one object into page runs in an [`order`], [`home`] answers on which node a page belongs, [`threads`] maps threads to nodes, [`callsite`] is the identity of an
-//! allocation's call site, [`nodes`] reads node lists, [`size`] and [`selection`] sizes and instances, [`source`] lines of source code,
+//! of one object into page runs in an [`order`], [`home`] answers on which node a page belongs, [`threads`] maps threads
+//! to nodes, [`callsite`] decides which allocations a rule names, [`nodes`] reads node lists, [`size`] sizes,
 //! [`reason`] says why a page is off its plan, [`machine`] is what of this machine all of them need, [`ranks`] and
 //! [`output`] tell the processes of an MPI job apart, [`environment`] names the variables the preload reads, [`placement_report`] is what it counted.
 
@@ -24,9 +24,7 @@ pub mod plan;
 pub mod policy;
 pub mod ranks;
 pub mod reason;
-pub mod selection;
 pub mod size;
-pub mod source;
 pub mod threads;
 pub mod unreadable;
 

@@ -2,15 +2,17 @@
 //! or go.
 
 use numamma_plan::callsite;
-use numamma_plan::policy::Phase;
-use numamma_plan::source::SourceLine;
+use numamma_plan::callsite::line::SourceLine;
+use numamma_plan::callsite::rule::{Naming, Passed};
+use numamma_plan::callsite::search::{Search, linkages};
 
-use crate::matching::call_sites::{self, Frame, Matcher, Site, Target};
-use crate::matching::elf::{Elf, Kind, Symbol};
+use crate::matching::call_sites::{self, Frame, Matcher, Ranges, Site, Target};
+use crate::matching::elf::{Elf, Symbol};
 use crate::matching::modules::{self, Loaded};
-use crate::matching::name_table::Wanted;
+use crate::matching::name_table::{Kind, NameTable};
 use crate::matching::pending;
 use crate::matching::source_lines::{self, Sources};
+use crate::matching::wrappers;
 use crate::objects::globals;
 use crate::rules::state::{self, State};
 
@@ -41,47 +43,26 @@ unsafe impl Sync for Seen {}
 
 static SEEN: Seen = Seen(core::cell::UnsafeCell::new(Vec::new()));
 
-/// How a rule or a phase names its call site.
-struct Named<'a> {
-    callsite: Option<&'a Vec<String>>,
-    function: Option<&'a Vec<String>>,
-}
-
-fn named(state: &State, target: Target) -> Option<Named<'_>> {
-    Some(match target {
-        Target::Rules(selection) => {
-            // Its rules agree on that.
-            let rule = &state.rules.get(selection.first())?.rule;
-            Named { callsite: rule.callsite.as_ref(), function: rule.function.as_ref() }
-        }
-        Target::Phase(index) => {
-            let phase = state.policy.phases.get(index)?;
-            Named { callsite: phase.callsite.as_ref(), function: phase.function.as_ref() }
-        }
-    })
-}
-
-/// The line that names the call site of `target`, where nothing else does.
-fn line(state: &State, target: Target) -> Option<SourceLine> {
-    match target {
-        Target::Rules(selection) => selection.line().cloned(),
-        Target::Phase(index) => {
-            let text = state.policy.phases.get(index)?.line_alone()?;
-            SourceLine::parse(text).ok()
-        }
-    }
-}
-
-/// Everything that names a call site.
-fn targets(state: &'static State) -> impl Iterator<Item = Target> {
-    let counting = |(index, phase): (usize, &Phase)| phase.allocation.map(|_| Target::Phase(index));
-    state.selections.iter().map(Target::Rules).chain(state.policy.phases.iter().enumerate().filter_map(counting))
+/// Every rule group and counting phase with what names its call site.
+fn named_sites(state: &'static State) -> impl Iterator<Item = (Target, Naming<'static>)> {
+    let rules = state.selections.iter().filter_map(|group| {
+        // The rules of a group have the same call site.
+        let rule = &state.rules.get(group.first())?.rule;
+        Some((Target::Rules(group), Naming::of_rule(rule, state.same_build)?))
+    });
+    let phases = state.policy.phases.iter().enumerate().filter(|(_, phase)| phase.allocation.is_some());
+    let phases =
+        phases.filter_map(|(index, phase)| Some((Target::Phase(index), Naming::of_phase(phase, state.same_build)?)));
+    rules.chain(phases)
 }
 
 /// What a name is wanted for.
-enum Purpose<'a> {
+#[derive(Clone, Copy)]
+enum Purpose {
+    /// The index of a rule for a global.
     Global(usize),
-    Function(&'a str),
+    /// The index of a function in a [`Search`].
+    Function(usize),
 }
 
 fn resolve(state: &'static State) -> Vec<(String, bool)> {
@@ -92,41 +73,76 @@ fn resolve(state: &'static State) -> Vec<(String, bool)> {
     for gone in seen.iter().filter(|old| !modules.contains(old)) {
         globals::forget(gone.start, gone.end);
     }
-    let mut functions: Vec<(&str, usize, usize)> = Vec::new();
+    let named: Vec<(Target, Naming<'static>)> = named_sites(state).collect();
+    let functions = Functions::of(&named);
+    let mut code = vec![Ranges::new(); functions.search.names().len()];
     for module in &modules {
         let is_new = !seen.contains(module);
-        look_into(state, module, is_new, &mut functions);
+        look_into(state, module, is_new, &functions, &mut code);
     }
-    let lines: Vec<_> = targets(state).filter_map(|t| line(state, t)).collect();
+    let lines: Vec<SourceLine> = named.iter().filter_map(|(_, naming)| line(naming).cloned()).collect();
     // SAFETY: this thread is between `pending::begin` and `pending::end`.
-    let Sources { calls, wrappers, problems } = unsafe { source_lines::find(&lines, &modules) };
+    let Sources { calls, libraries, problems } = unsafe { source_lines::find(&lines, &modules) };
+    let wrappers = match named.iter().any(|(_, naming)| naming.passed() != Passed::Nothing) {
+        // SAFETY: this thread is between `pending::begin` and `pending::end`.
+        true => unsafe { wrappers::find(&modules) },
+        false => Ranges::new(),
+    };
     let mut calls = calls.into_iter();
-    let sites = targets(state).filter_map(|target| match line(state, target) {
-        Some(_) => Some(Site { target, frames: vec![Frame::In(calls.next()?)], wrapped: true }),
-        None => site(state, target, &modules, &functions),
+    let sites = named.iter().zip(&functions.of_site).map(|((target, naming), own)| {
+        let frames = match naming {
+            Naming::Addresses(list) => list.iter().map(|text| at_address(state, text, &modules)).collect(),
+            Naming::Functions(_) => own.iter().map(|name| in_function(*name, &code)).collect(),
+            Naming::Line(_) => vec![Frame::In(calls.next().unwrap_or_default())],
+        };
+        Site { target: *target, frames, passed: naming.passed() }
     });
     let sites = sites.collect();
     let relay = modules.iter().find(|m| PROFILE_PRELOADS.contains(&m.file_name())).map(|m| (m.start, m.end));
     let places = modules.iter().map(|m| (m.start, m.end)).collect();
-    call_sites::publish(Matcher { sites, modules: places, relay, wrappers, begins: None });
+    call_sites::publish(Matcher { sites, modules: places, relay, wrappers, libraries, begins: None });
     *seen = modules;
     problems
 }
 
-/// One pass over the symbols of `module`: places its globals if it is new, collects wanted functions.
-fn look_into<'a>(state: &'static State, module: &Loaded, is_new: bool, functions: &mut Vec<(&'a str, usize, usize)>)
-where
-    'static: 'a,
-{
-    let mut purposes: Vec<Purpose<'static>> = Vec::new();
-    let mut wanted = Wanted::default();
-    let mut want = |name: &'static str, kind: Kind, purpose: Purpose<'static>| {
-        if wanted.is_empty() {
-            wanted = Wanted::with_capacity(state.rules.len());
-        }
-        wanted.insert(name.as_bytes(), kind, purposes.len());
-        purposes.push(purpose);
-    };
+fn line<'a>(naming: &'a Naming<'_>) -> Option<&'a SourceLine> {
+    match naming {
+        Naming::Line(line) => Some(line),
+        _ => None,
+    }
+}
+
+/// The functions that name call sites.
+struct Functions {
+    search: Search,
+    /// Their linkage names in C and Fortran, with the index in `search`.
+    linkages: Vec<(String, usize)>,
+    /// For each site the indices of its functions; none: any function.
+    of_site: Vec<Vec<Option<usize>>>,
+}
+
+impl Functions {
+    fn of(named: &[(Target, Naming<'static>)]) -> Functions {
+        let mut search = Search::default();
+        let mut indices = |naming: &Naming<'_>| match naming {
+            Naming::Functions(list) => list.iter().map(|name| name.clone().map(|n| search.add(n))).collect(),
+            _ => Vec::new(),
+        };
+        let of_site = named.iter().map(|(_, naming)| indices(naming)).collect();
+        let linkages = |(index, name)| linkages(name).map(move |linkage| (linkage, index));
+        let linkages = search.names().iter().enumerate().flat_map(linkages).collect();
+        Functions { search, linkages, of_site }
+    }
+}
+
+fn in_function(name: Option<usize>, code: &[Ranges]) -> Frame {
+    name.map_or(Frame::Any, |index| Frame::In(code.get(index).cloned().unwrap_or_default()))
+}
+
+/// Reads the symbols of `module`: places its globals if it is new, adds the code of wanted functions to `code`.
+fn look_into(state: &'static State, module: &Loaded, is_new: bool, functions: &Functions, code: &mut [Ranges]) {
+    let mut purposes: Vec<Purpose> = Vec::new();
+    let mut wanted = NameTable::default();
     let mut sections: Vec<(usize, &'static str)> = Vec::new();
     for (index, rule) in state.rules.iter().enumerate() {
         match rule.rule.global.as_deref() {
@@ -134,29 +150,39 @@ where
                 if name.starts_with('.') {
                     sections.push((index, name));
                 } else {
-                    want(name, Kind::Object, Purpose::Global(index));
+                    if wanted.is_empty() {
+                        wanted = NameTable::with_capacity(state.rules.len());
+                    }
+                    wanted.insert(name.as_bytes(), Kind::Object, purposes.len());
+                    purposes.push(Purpose::Global(index));
                 }
             }
             _ => {}
         }
     }
-    for names in targets(state).filter(|t| by_function(state, *t)).filter_map(|t| named(state, t)?.function) {
-        names.iter().filter(|n| !unnamed(n)).for_each(|n| want(n, Kind::Function, Purpose::Function(n)));
+    for (linkage, index) in &functions.linkages {
+        wanted.insert(linkage.as_bytes(), Kind::Function, purposes.len());
+        purposes.push(Purpose::Function(*index));
     }
-    if purposes.is_empty() && sections.is_empty() {
+    let searches = !functions.search.names().is_empty();
+    if purposes.is_empty() && sections.is_empty() && !searches {
         return;
     }
-    let Some(elf) = Elf::open(&module.path) else { return };
+    let Some(elf) = Elf::with_symbols(&module.path) else { return };
     let mut globals: Vec<(usize, Symbol)> = Vec::with_capacity(purposes.len());
+    let mut found = |index: usize, symbol: Symbol| {
+        if let Some(ranges) = code.get_mut(index) {
+            ranges.push(module.return_addresses((symbol.address, symbol.address.saturating_add(symbol.size))));
+        }
+    };
     elf.find(&wanted, |purpose, symbol| match purposes.get(purpose) {
         Some(Purpose::Global(rule)) => globals.push((*rule, symbol)),
-        Some(Purpose::Function(name)) => {
-            // Return addresses lie after the call: the last one may be one past the function's end.
-            let start = module.bias.wrapping_add(symbol.address as usize);
-            functions.push((name, start + 1, start.saturating_add(symbol.size as usize) + 1));
-        }
+        Some(Purpose::Function(index)) => found(*index, symbol),
         None => {}
     });
+    if searches {
+        elf.functions(|linkage, symbol| functions.search.find(linkage, |index| found(index, symbol)));
+    }
     globals.sort_by_key(|&(rule, _)| rule);
     let mut found = Vec::with_capacity(globals.len());
     for same in globals.chunk_by(|a, b| a.0 == b.0) {
@@ -180,36 +206,6 @@ fn belongs(state: &State, wanted: Option<&str>, module: &Loaded) -> bool {
 fn is_module(state: &State, name: &str, module: &Loaded) -> bool {
     let programs_name = || state.policy.program.as_ref().map(|p| callsite::file_name(&p.path));
     module.is_called(name.as_bytes()) || (module.program && programs_name() == Some(name))
-}
-
-/// Addresses of another build mean nothing: then, or without addresses, functions identify the call site.
-fn by_function(state: &State, target: Target) -> bool {
-    named(state, target).is_some_and(|n| n.function.is_some() && (n.callsite.is_none() || !state.same_build))
-}
-
-fn unnamed(function: &str) -> bool {
-    function.is_empty() || function == "?"
-}
-
-/// Where the allocations of `target` are made.
-fn site(state: &State, target: Target, modules: &[Loaded], functions: &[(&str, usize, usize)]) -> Option<Site> {
-    let named = named(state, target)?;
-    let frames = if by_function(state, target) {
-        // Addresses of another build say nothing, and without any name beside them nothing is left of the rule. Functions alone,
-        // none of which has a name, mean every allocation.
-        if named.callsite.is_some() && named.function.into_iter().flatten().all(|name| unnamed(name)) {
-            return None;
-        }
-        let ranges =
-            |name: &String| functions.iter().filter(|(n, ..)| n == name).map(|&(_, low, high)| (low, high)).collect();
-        let frame = |name: &String| if unnamed(name) { Frame::Any } else { Frame::In(ranges(name)) };
-        named.function.into_iter().flatten().map(frame).collect()
-    } else if state.same_build {
-        named.callsite?.iter().map(|text| at_address(state, text, modules)).collect()
-    } else {
-        return None;
-    };
-    Some(Site { target, frames, wrapped: false })
 }
 
 fn at_address(state: &State, text: &str, modules: &[Loaded]) -> Frame {

@@ -16,7 +16,8 @@ use core::sync::atomic::{AtomicI64, AtomicU64};
 use numamma_hook::message;
 use numamma_hook::{errno, modules, real, say};
 use numamma_kernel::sys::{self, PAGE};
-use numamma_plan::callsite::file_name;
+use numamma_plan::callsite::group::RuleGroup;
+use numamma_plan::callsite::rule::Build;
 use numamma_plan::environment::{POLICY_ENV, REPORT_ENV, STRICT_ENV, VERBOSE_ENV};
 use numamma_plan::machine::Machine;
 use numamma_plan::nodes::{self, Available};
@@ -31,7 +32,6 @@ use crate::objects::heap_table;
 use crate::phases::{begin, mover_thread};
 use crate::place::{cost, populate, refusals};
 use crate::report::{json as report, messages};
-use crate::rules::rule_group::Selection;
 use crate::rules::small_heap;
 use crate::rules::state::{self, Placing, Rule, State};
 use crate::threads::binding;
@@ -113,31 +113,20 @@ fn give_up(policy: &OsString, why: &str) {
     }
 }
 
-/// How the running program relates to the one the policy was made for.
-#[derive(Debug, PartialEq, Eq)]
-enum Match {
-    /// The same build, or nothing to tell builds apart by.
-    Same,
-    /// The same file name, another build.
-    OtherBuild,
-    /// Another program.
-    Other,
-}
-
 fn load(path: OsString) -> Result<(), String> {
     let text = fs::read_to_string(&path).map_err(|e| format!("cannot read the policy: {e}"))?;
     let mut policy = check::parse(&text).map_err(|e| e.to_string())?;
     let executable = modules::executable();
-    let same_build = match policy.program.as_ref().map_or(Match::Same, |p| identify(p, executable)) {
-        Match::Same => true,
-        Match::OtherBuild => {
+    let same_build = match policy.program.as_ref().map_or(Build::Same, |p| build(p, executable)) {
+        Build::Same => true,
+        Build::Other => {
             say!(
                 "this is another build of {} than the policy was made for: matching globals and functions by name",
                 String::from_utf8_lossy(executable)
             );
             false
         }
-        Match::Other => {
+        Build::OtherProgram => {
             if flag(VERBOSE_ENV) {
                 say!("{} is not the program of the policy: left alone", String::from_utf8_lossy(executable));
             }
@@ -183,7 +172,7 @@ fn load(path: OsString) -> Result<(), String> {
     if let Some(path) = &report {
         report::check_directory(path);
     }
-    let selections = Selection::of_all(rules.iter().map(|r| &r.rule));
+    let selections = RuleGroup::of_all(rules.iter().map(|r| &r.rule));
     let state = state::publish(State {
         policy,
         machine,
@@ -224,20 +213,11 @@ fn place_what_is_there(strict: bool, names_program: bool) -> Result<(), String> 
     }
 }
 
-fn identify(program: &Program, executable: &[u8]) -> Match {
-    let name = executable.rsplit(|&b| b == b'/').next().unwrap_or(executable);
-    let same_name = file_name(&program.path).as_bytes() == name;
-    let Some(wanted) = &program.build_id else {
-        return if same_name { Match::Same } else { Match::Other };
-    };
-    let elf = Elf::open(executable);
-    let found =
-        elf.as_ref().and_then(Elf::build_id).map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>());
-    match (found.as_deref() == Some(wanted.to_ascii_lowercase().as_str()), same_name) {
-        (true, _) => Match::Same,
-        (false, true) => Match::OtherBuild,
-        (false, false) => Match::Other,
-    }
+fn build(program: &Program, executable: &[u8]) -> Build {
+    // The build-id is only read when the policy has one.
+    let elf = program.build_id.as_ref().and_then(|_| Elf::open(executable));
+    let id = elf.as_ref().and_then(Elf::build_id).map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>());
+    Build::of(Some(program), executable, id.as_deref())
 }
 
 /// Threads that are counted on. A box against the optimiser, which would read a count that is not there before it looks
@@ -336,10 +316,10 @@ mod tests {
         let exe = exe.as_os_str().as_encoded_bytes();
         let name = String::from_utf8_lossy(exe.rsplit(|&b| b == b'/').next().unwrap()).into_owned();
         let id: String = Elf::open(exe).unwrap().build_id().unwrap().iter().map(|b| format!("{b:02X}")).collect();
-        assert_eq!(identify(&program(&name, None), exe), Match::Same);
-        assert_eq!(identify(&program("renamed", Some(&id)), exe), Match::Same);
-        assert_eq!(identify(&program(&name, Some("00")), exe), Match::OtherBuild);
-        assert_eq!(identify(&program("sh", Some("00")), exe), Match::Other);
-        assert_eq!(identify(&program("sh", None), exe), Match::Other);
+        assert_eq!(build(&program(&name, None), exe), Build::Same);
+        assert_eq!(build(&program("renamed", Some(&id)), exe), Build::Same);
+        assert_eq!(build(&program(&name, Some("00")), exe), Build::Other);
+        assert_eq!(build(&program("sh", Some("00")), exe), Build::OtherProgram);
+        assert_eq!(build(&program("sh", None), exe), Build::OtherProgram);
     }
 }

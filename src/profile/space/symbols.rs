@@ -1,8 +1,8 @@
 //! Names of frames: debug information with inlined calls, else the ELF symbol, else none.
 
-use std::borrow::Cow;
-
-use addr2line::{Loader, demangle_auto};
+use addr2line::Loader;
+use numamma_plan::callsite::FunctionName;
+use numamma_plan::callsite::demangle::function_name;
 use object::{Object, ObjectSymbol};
 
 use super::debugfile::supplementary;
@@ -46,17 +46,24 @@ impl Namer {
         Namer { loader: load(debug.unwrap_or(elf)), functions: function_names(elf, debug) }
     }
 
-    /// Innermost first.
+    /// Innermost first. The outermost function is one that the symbol table has, under a name that it has, because
+    /// rules are matched by symbols.
     fn locations(&self, vaddr: u64) -> Vec<Location> {
         let mut out = self.debug_locations(vaddr).unwrap_or_default();
-        let symbol = || self.symbol(vaddr).map(|name| demangle_auto(Cow::from(name), None).into_owned());
+        let Some(symbol) = self.symbol(vaddr).map(|name| function_name(name).into_owned()) else { return out };
+        let alone = |function| Location { function: Some(function), file: None, line: None };
         match out.last_mut() {
-            Some(outermost) => {
-                if outermost.function.is_none() {
-                    outermost.function = symbol();
+            Some(outermost) => match outermost.function.as_deref().map(FunctionName::parse) {
+                None => outermost.function = Some(symbol),
+                // Debug information lacks the linkage name of lambdas and of what is in anonymous name spaces.
+                Some(name) if FunctionName::parse(&symbol).plain().ends_with(&format!("::{}", name.plain())) => {
+                    outermost.function = Some(symbol);
                 }
-            }
-            None => out.extend(symbol().map(|name| Location { function: Some(name), file: None, line: None })),
+                // gfortran's MAIN__ is the program's name in the debug information, which is the better one for people.
+                Some(name) if !self.has_symbol(vaddr, &name) => out.push(alone(symbol)),
+                Some(_) => {}
+            },
+            None => out.push(alone(symbol)),
         }
         out
     }
@@ -66,7 +73,8 @@ impl Namer {
         // Damaged debug information ends the list; the ELF symbol is used then.
         let mut frames = self.loader.as_ref()?.find_frames(vaddr).ok()?;
         while let Ok(Some(frame)) = frames.next() {
-            let function = frame.function.as_ref().and_then(|f| f.demangle().ok()).map(Cow::into_owned);
+            let function =
+                frame.function.as_ref().and_then(|f| f.raw_name().ok()).map(|f| function_name(&f).into_owned());
             let file = frame.location.as_ref().and_then(|l| l.file).map(str::to_string);
             let line = frame.location.as_ref().and_then(|l| l.line);
             if function.is_some() || file.is_some() {
@@ -77,10 +85,19 @@ impl Namer {
     }
 
     fn symbol(&self, vaddr: u64) -> Option<&str> {
+        self.symbols(vaddr).next()
+    }
+
+    /// Symbols of the code at an address, the nearest first.
+    fn symbols(&self, vaddr: u64) -> impl Iterator<Item = &str> {
         let after = self.functions.partition_point(|f| f.0 <= vaddr);
         // Aliases and nested symbols are few: the nearest symbol that contains the address is among the last eight.
         let near = self.functions[..after].iter().rev().take(8);
-        near.into_iter().find(|f| vaddr < f.1).map(|f| f.2.as_str())
+        near.filter(move |f| vaddr < f.1).map(|f| f.2.as_str())
+    }
+
+    fn has_symbol(&self, vaddr: u64, name: &FunctionName) -> bool {
+        self.symbols(vaddr).any(|symbol| FunctionName::parse(symbol).plain() == name.plain())
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{Fault, KeyFault, place_fault, site_fault};
+use crate::callsite::line::SourceLine;
 use crate::policy::{ObjectRule, Phase, Policy};
-use crate::source::SourceLine;
 
 /// Phases a policy may declare: each object remembers in seven bits under which of its rule's places it stands.
 pub const MOST_PHASES: usize = 100;

@@ -1,23 +1,23 @@
-//! Call sites: is this allocation one that the policy names?
+//! The call sites of the policy as addresses, and the cache of return addresses that match none of them.
 //!
-//! Most are not, and pay one load and one compare: a direct-mapped cache remembers return addresses at which
-//! no rule begins. The others are looked up among the innermost frames of all rules, and only when one fits
-//! is the stack walked. Rules are tried longest frames first, then in the order of the file; one that does not fit by
-//! size or instance lets the next one try.
+//! Most allocations match no rule and pay one load and one compare: a direct-mapped cache holds return addresses at which
+//! no rule begins. The others are looked up among the innermost frames of all rules, and only when one fits is the stack
+//! walked. Which rule takes an allocation is decided by [`rule::choose`].
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use numamma_hook::entry::Caller;
 use numamma_hook::{stackbounds, unwind};
+use numamma_plan::callsite::group::RuleGroup;
+use numamma_plan::callsite::rule::{self, Passed};
 
 use crate::phases::begin;
-use crate::rules::rule_group::Selection;
 
 /// Frames a rule may have, and the walk's length.
 const MAX_FRAMES: usize = 16;
-/// Frames that the profile preload's hooks may have between the program and us: the entry stub with its arguments on
-/// the stack, the hook, and what was not inlined into it.
+/// Frames that the profile preload's hooks may have between the program and this library: the entry stub with its
+/// arguments on the stack, the hook, and what was not inlined into it.
 const RELAY_FRAMES: usize = 4;
 /// Entries of the cache: 8 KiB, a quarter of a level 1 cache; programs have tens of hot call sites.
 const CACHE: usize = 1024;
@@ -62,7 +62,7 @@ fn lies_in(ranges: &Ranges, address: usize) -> bool {
 #[derive(Clone, Copy)]
 pub enum Target {
     /// The rules that have these frames and the same sizes place what is allocated there.
-    Rules(&'static Selection),
+    Rules(&'static RuleGroup),
     /// The phase of this index counts the allocations made there.
     Phase(usize),
 }
@@ -73,8 +73,8 @@ pub struct Site {
     pub target: Target,
     /// Frames.
     pub frames: Vec<Frame>,
-    /// The frame is the innermost one that is not of a wrapper around the allocator, instead of the innermost of all.
-    pub wrapped: bool,
+    /// Which inner frames of a stack are passed.
+    pub passed: Passed,
 }
 
 /// What one frame must be.
@@ -105,8 +105,10 @@ pub struct Matcher {
     /// The profile preload, when a placed run is profiled: it stands between the program and us, and its frames are not
     /// the program's.
     pub relay: Option<(usize, usize)>,
-    /// Return addresses in wrappers around the allocator (operator new, standard libraries): disjoint and ascending.
+    /// Return addresses in wrappers around the allocator: disjoint and ascending.
     pub wrappers: Ranges,
+    /// Return addresses in functions from the sources of compilers' libraries: disjoint and ascending.
+    pub libraries: Ranges,
     /// Return addresses at which a site may begin: disjoint and ascending; none: any. Set by [`publish`].
     pub begins: Option<Ranges>,
 }
@@ -116,8 +118,9 @@ impl Matcher {
         self.relay.is_some_and(|(start, end)| (start..end).contains(&ra))
     }
 
-    fn is_wrapper(&self, ra: usize) -> bool {
-        lies_in(&self.wrappers, ra)
+    fn is_passed(&self, passed: Passed, ra: usize) -> bool {
+        (passed != Passed::Nothing && lies_in(&self.wrappers, ra))
+            || (passed == Passed::LibrarySources && lies_in(&self.libraries, ra))
     }
 
     /// Whether an allocation that returns to `ra` may be one of a site.
@@ -134,29 +137,28 @@ impl Matcher {
                 Frame::In(ranges) => all.extend(ranges),
             }
         }
-        if self.sites.iter().any(|s| s.wrapped) {
+        if self.sites.iter().any(|s| s.passed != Passed::Nothing) {
             all.extend(&self.wrappers);
+        }
+        if self.sites.iter().any(|s| s.passed == Passed::LibrarySources) {
+            all.extend(&self.libraries);
         }
         Some(merged(all))
     }
 
     /// Whether the frames of `site` fit a stack, innermost frame first.
     fn fits(&self, site: &Site, stack: &[u64]) -> bool {
-        let stack = match (site.wrapped, site.frames.first()) {
-            (true, Some(frame)) => {
-                let passed = stack.iter().take_while(|&&ra| !frame.holds(ra as usize) && self.is_wrapper(ra as usize));
-                &stack[passed.count()..]
-            }
-            _ => stack,
-        };
-        site.frames.len() <= stack.len() && site.frames.iter().zip(stack).all(|(f, &ra)| f.holds(ra as usize))
+        let holds = |frame: &Frame, ra: &u64| frame.holds(*ra as usize);
+        rule::fits(&site.frames, stack, holds, |&ra| self.is_passed(site.passed, ra as usize))
     }
 
     /// Frames that must be known to decide on an allocation that returns to `ra`.
     fn depth(&self, ra: usize) -> usize {
         let relayed = if self.is_relay(ra) { RELAY_FRAMES } else { 0 };
-        let wrapped = if self.sites.iter().any(|s| s.wrapped) { MAX_FRAMES } else { 1 };
-        self.sites.first().map_or(1, |s| s.frames.len()).max(wrapped).clamp(1, MAX_FRAMES) + relayed
+        // Passed frames come on top of those of a rule.
+        let passed = self.sites.iter().any(|s| self.is_passed(s.passed, ra));
+        let all = if passed || relayed > 0 { MAX_FRAMES } else { 1 };
+        self.sites.first().map_or(1, |s| s.frames.len()).max(all).clamp(1, MAX_FRAMES) + relayed
     }
 
     /// Rule of an allocation of `size` bytes with this stack; see [`find`].
@@ -177,28 +179,11 @@ impl Matcher {
     }
 
     fn rule_alone(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
-        let mut best: Option<(usize, usize)> = None;
-        for site in &self.sites {
-            let length = site.frames.len();
-            let Target::Rules(selection) = site.target else { continue };
-            let better = |rule: usize| best.is_none_or(|(longest, first)| length == longest && rule < first);
-            let matters = better(selection.first()) || selection.counts();
-            if !matters {
-                continue;
-            }
-            let own = owner.filter(|&rule| selection.has(rule));
-            // The size first: many rules may share the frames.
-            if (own.is_none() && !selection.fits(size)) || !self.fits(site, stack) {
-                continue;
-            }
-            if let Some(rule) = own {
-                return Some(rule);
-            }
-            if let Some(rule) = selection.take(size).filter(|&rule| better(rule)) {
-                best = Some((length, rule));
-            }
-        }
-        best.map(|(_, rule)| rule)
+        let candidates = self.sites.iter().filter_map(|site| match site.target {
+            Target::Rules(group) => Some((site.frames.len(), group, site)),
+            Target::Phase(_) => None,
+        });
+        rule::choose(candidates, size, owner, |site| self.fits(site, stack))
     }
 }
 
@@ -224,7 +209,7 @@ fn matcher() -> Option<&'static Matcher> {
     unsafe { MATCHER.load(Ordering::Acquire).as_ref() }
 }
 
-/// Without a policy nothing is ever interesting.
+/// Whether no rule can begin at `ra`, which is then cached as unmatched.
 fn cache_if_unmatched(ra: usize) -> bool {
     match matcher() {
         // Before start-up is complete: decide nothing for later.
@@ -291,9 +276,9 @@ mod tests {
                 ..ObjectRule::default()
             })
             .collect();
-        let selections: &'static [Selection] = Selection::of_all(rules.iter()).leak();
+        let selections: &'static [RuleGroup] = RuleGroup::of_all(rules.iter()).leak();
         assert_eq!(selections.len(), frames.len());
-        let site = |(selection, frames)| Site { target: Target::Rules(selection), frames, wrapped: false };
+        let site = |(selection, frames)| Site { target: Target::Rules(selection), frames, passed: Passed::Nothing };
         selections.iter().zip(frames).map(site).collect()
     }
 
@@ -334,7 +319,7 @@ mod tests {
     #[test]
     fn phases_count_what_rules_count() {
         let mut all = sites(&[("f", "", ""), ("g", "", "")], vec![vec![at(1), at(2)], vec![at(3)]]);
-        let phase = |index, frames| Site { target: Target::Phase(index), frames, wrapped: false };
+        let phase = |index, frames| Site { target: Target::Phase(index), frames, passed: Passed::Nothing };
         all.extend([phase(4, vec![at(1)]), phase(5, vec![at(1), at(2)]), phase(6, vec![at(7)])]);
         let m = matcher(all);
         let counting = |stack: &[u64]| m.counting(stack).collect::<Vec<_>>();
@@ -348,14 +333,14 @@ mod tests {
     #[test]
     fn frames_of_wrappers_are_passed_by_rules_for_lines() {
         let mut line = sites(&[("f", "", "")], vec![vec![at(0x100)]]);
-        line[0].wrapped = true;
+        line[0].passed = Passed::Wrappers;
         let m = Matcher { wrappers: vec![(10, 20), (30, 40)], ..matcher(line) };
         let found = |stack: &[u64]| m.rule(stack, 1, None);
         assert_eq!((found(&[0x100]), found(&[10, 39, 0x100, 7])), (Some(0), Some(0)));
         assert_eq!((found(&[20, 0x100]), found(&[10, 29, 0x100]), found(&[10, 30])), (None, None, None));
         let m = Matcher { begins: m.beginnings(), ..m };
         assert!(m.may_begin(19) && !m.may_begin(20) && m.may_begin(0x100) && !m.may_begin(0x101));
-        assert_eq!(m.depth(0), MAX_FRAMES);
+        assert_eq!((m.depth(10), m.depth(0x100)), (MAX_FRAMES, 1));
     }
 
     #[test]

@@ -9,24 +9,17 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
+use numamma_plan::callsite::debug_file;
 use object::LittleEndian;
 use object::elf;
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
+use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader, Sym};
 
-use crate::matching::name_table::{self, Wanted};
+use crate::matching::name_table::{self, Kind, NameTable};
 
 type Header = elf::FileHeader64<LittleEndian>;
 const LE: LittleEndian = LittleEndian;
-
-/// What a wanted name may stand for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A variable.
-    Object,
-    /// A function.
-    Function,
-}
 
 /// One symbol with a size, addresses as in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,17 +67,30 @@ impl Elf {
         Header::parse(self.data).ok().filter(|h| h.is_little_endian())
     }
 
+    /// Maps the file with the symbols of the module at `path`: its debug file when strip(1) removed its own.
+    pub fn with_symbols(path: &[u8]) -> Option<Elf> {
+        let own = Elf::open(path)?;
+        let separate = if own.has_symbols() { None } else { own.debug_file(path).filter(Elf::has_symbols) };
+        Some(separate.unwrap_or(own))
+    }
+
     /// GNU build-id.
     pub fn build_id(&self) -> Option<&'static [u8]> {
         let header = self.header()?;
-        header.program_headers(LE, self.data).ok()?.iter().find_map(|segment| {
-            let mut notes = segment.notes(LE, self.data).ok()??;
+        let build_id = |mut notes: NoteIterator<'static, Header>| {
             while let Ok(Some(note)) = notes.next() {
                 if note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID {
                     return Some(note.desc());
                 }
             }
             None
+        };
+        let segments = header.program_headers(LE, self.data).ok()?;
+        let of_segment = segments.iter().filter_map(|s| s.notes(LE, self.data).ok()?).find_map(build_id);
+        // The segments of a separate debug file show nothing; its sections do.
+        of_segment.or_else(|| {
+            let sections = header.sections(LE, self.data).ok()?;
+            sections.iter().filter_map(|s| s.notes(LE, self.data).ok()?).find_map(build_id)
         })
     }
 
@@ -127,10 +133,29 @@ impl Elf {
     pub fn functions(&self, mut visit: impl FnMut(&[u8], Symbol)) {
         let Some((symbols, strings)) = self.tables() else { return };
         let is_function = |kind| kind == Kind::Function;
-        Elf::each(symbols, is_function, |at, symbol| {
-            let name = strings.get(at..).and_then(|rest| rest.split(|&b| b == 0).next());
-            visit(name.unwrap_or_default(), symbol);
-        });
+        Elf::each(symbols, is_function, |at, symbol| visit(c_string(strings, at), symbol));
+    }
+
+    /// Whether `.symtab` is there, which strip(1) removes.
+    fn has_symbols(&self) -> bool {
+        let sections = self.header().and_then(|h| h.sections(LE, self.data).ok());
+        sections.is_some_and(|s| s.symbols(LE, self.data, elf::SHT_SYMTAB).is_ok_and(|table| !table.is_empty()))
+    }
+
+    /// The separate debug file of this one, which is the file `path`: by build-id, else by `.gnu_debuglink`.
+    pub fn debug_file(&self, path: &[u8]) -> Option<Elf> {
+        let id = self.build_id();
+        let same = |found: &Elf| id.is_none() || found.build_id() == id;
+        let open = |path: PathBuf| Elf::open(path.as_os_str().as_bytes()).filter(same);
+        if let Some(found) = id.and_then(debug_file::by_build_id).and_then(open) {
+            return Some(found);
+        }
+        let link = self.contents(b".gnu_debuglink").ok()??;
+        let (name, checksum) = (c_string(&link, 0), link.last_chunk::<4>()?);
+        let directory = Path::new(OsStr::from_bytes(path)).parent()?;
+        let mut found = debug_file::by_link(directory, Path::new(OsStr::from_bytes(name))).into_iter().filter_map(open);
+        // With a build-id the checksum of a file of many megabytes is not needed.
+        found.find(|file| id.is_some() || crc32(file.data) == u32::from_le_bytes(*checksum))
     }
 
     /// Address and size of a section.
@@ -168,7 +193,7 @@ impl Elf {
 
     /// Calls `visit` with the caller's index for every symbol whose name is wanted. Functions also match
     /// under their name without the compiler's suffix (`work.constprop.0`).
-    pub fn find(&self, wanted: &Wanted<'_>, mut visit: impl FnMut(usize, Symbol)) {
+    pub fn find(&self, wanted: &NameTable<'_>, mut visit: impl FnMut(usize, Symbol)) {
         let Some((symbols, strings)) = self.tables().filter(|_| !wanted.is_empty()) else { return };
         // All of both will be read: one call costs less than a page fault every 64 KiB.
         pages::populate_read(symbols.as_ptr() as usize, size_of_val(symbols));
@@ -197,6 +222,18 @@ impl Elf {
     }
 }
 
+/// The C string that begins at `start` of a string table.
+fn c_string(strings: &[u8], start: usize) -> &[u8] {
+    strings.get(start..).and_then(|rest| rest.split(|&b| b == 0).next()).unwrap_or_default()
+}
+
+/// CRC-32 of zlib and `.gnu_debuglink`, bit by bit: only for files without a build-id.
+fn crc32(data: &[u8]) -> u32 {
+    let byte =
+        |crc: u32, &b: &u8| (0..8).fold(crc ^ u32::from(b), |c, _| c >> 1 ^ (c & 1).wrapping_neg() & 0xedb8_8320);
+    !data.iter().fold(!0, byte)
+}
+
 impl Drop for Elf {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `open`; results of the methods are not kept beyond it.
@@ -212,12 +249,13 @@ mod tests {
     fn finds_functions_of_this_program() {
         let path = std::env::current_exe().unwrap();
         let elf = Elf::open(path.as_os_str().as_bytes()).unwrap();
-        let mut wanted = Wanted::default();
+        let mut wanted = NameTable::default();
         wanted.insert(b"main", Kind::Function, 7);
         let mut found = Vec::new();
         elf.find(&wanted, |index, symbol| found.push((index, symbol.kind)));
         assert_eq!(found, [(7, Kind::Function)]);
         assert!(elf.section(b".data").is_some());
         assert!(Elf::open(b"/etc/passwd").is_none());
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
     }
 }

@@ -7,35 +7,11 @@
 use std::borrow::Cow;
 
 use gimli::{AttributeValue, DebugLine, DebugLineOffset, EndianSlice, IncompleteLineProgram, LittleEndian};
-use numamma_plan::source::SourceLine;
+use numamma_plan::callsite::line::SourceLine;
+use numamma_plan::callsite::wrapper;
 
 use crate::matching::elf::Elf;
-
-/// Where distributions put debugging information that they cut off.
-const SEPARATE: &str = "/usr/lib/debug/.build-id";
-/// Directories of the sources of compilers' libraries, whose functions in a program are wrappers around the allocator.
-const LIBRARIES: [&[u8]; 6] =
-    [b"/usr/include/", b"/usr/lib/", b"/usr/lib64/", b"/usr/bin/../lib", b"/usr/local/include/", b"/rustc/"];
-/// The same for Rust with its sources installed, anywhere in a path.
-const RUST_LIBRARY: &[u8] = b"/rustlib/src/";
-
-/// Linkage names of the C++ library (operator new, `std::`, `__gnu_cxx::`) and of Rust's in the older mangling.
-const LIBRARY_NAMES: [&[u8]; 12] = [
-    b"_Znw",
-    b"_Zna",
-    b"_ZSt",
-    b"_ZNSt",
-    b"_ZNKSt",
-    b"_ZN9__gnu_cxx",
-    b"_ZNK9__gnu_cxx",
-    b"_ZN3std",
-    b"_ZN4core",
-    b"_ZN5alloc",
-    b"__rust_",
-    b"__rdl_",
-];
-/// Crates of Rust's library.
-const LIBRARY_CRATES: [&[u8]; 4] = [b"alloc", b"core", b"std", b"__rustc"];
+use crate::matching::name_table::Kind;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -56,7 +32,7 @@ pub struct Lines {
     /// One for each wanted line.
     pub found: Vec<Found>,
     /// Functions from the sources of compilers' libraries.
-    pub wrappers: Vec<(u64, u64)>,
+    pub library_functions: Vec<(u64, u64)>,
 }
 
 /// Looks up `wanted` in the module at `path`; `None` when it has no line table.
@@ -68,15 +44,7 @@ pub fn look_up(path: &[u8], wanted: &[SourceLine]) -> Result<Option<Lines>, &'st
     if elf.contents(b".debug_line")?.is_some() {
         return read(&elf, wanted);
     }
-    let separate = elf.build_id().and_then(separate_path).and_then(|path| Elf::open(path.as_bytes()));
-    separate.map_or(Ok(None), |elf| read(&elf, wanted))
-}
-
-/// `/usr/lib/debug/.build-id/xx/yyyy.debug`
-fn separate_path(build_id: &[u8]) -> Option<String> {
-    let (first, rest) = build_id.split_first()?;
-    let rest: String = rest.iter().map(|b| format!("{b:02x}")).collect();
-    Some(format!("{SEPARATE}/{first:02x}/{rest}.debug"))
+    elf.debug_file(path).map_or(Ok(None), |elf| read(&elf, wanted))
 }
 
 fn read(elf: &Elf, wanted: &[SourceLine]) -> Result<Option<Lines>, &'static str> {
@@ -97,32 +65,13 @@ fn read(elf: &Elf, wanted: &[SourceLine]) -> Result<Option<Lines>, &'static str>
         let _ = reading.run(program, &files);
     }
     reading.library.sort_unstable();
-    let mut wrappers = Vec::new();
-    elf.functions(|name, s| {
-        if holds(&reading.library, s.address) || of_a_library(name) {
-            wrappers.push((s.address, s.address.saturating_add(s.size)));
+    let mut library_functions = Vec::new();
+    elf.symbols(|s| {
+        if s.kind == Kind::Function && holds(&reading.library, s.address) {
+            library_functions.push((s.address, s.address.saturating_add(s.size)));
         }
     });
-    Ok(Some(Lines { found: reading.found, wrappers }))
-}
-
-/// Whether a linkage name is one of the C++ or Rust standard library, which may come without lines.
-fn of_a_library(name: &[u8]) -> bool {
-    LIBRARY_NAMES.iter().any(|start| name.starts_with(start))
-        || (name.starts_with(b"_R") && LIBRARY_CRATES.contains(&first_crate(name).unwrap_or_default()))
-}
-
-/// The crate a function of Rust's v0 mangling is defined in: `_RNvMs_NtCsfLf_5alloc7raw_vec..` (rustc book, symbol
-/// mangling: a crate root is C, a disambiguator, the length of its name, the name).
-fn first_crate(name: &[u8]) -> Option<&[u8]> {
-    let root = name.windows(2).position(|two| two == b"Cs")?;
-    let rest = name.get(root + 2..)?;
-    let rest = rest.get(rest.iter().position(|&b| b == b'_')? + 1..)?;
-    let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
-    let length: usize = core::str::from_utf8(rest.get(..digits)?).ok()?.parse().ok()?;
-    // A name that begins with a digit or underscore has an underscore before it.
-    let text = rest.get(digits..)?;
-    text.strip_prefix(b"_").unwrap_or(text).get(..length)
+    Ok(Some(Lines { found: reading.found, library_functions }))
 }
 
 fn holds(ranges: &[(u64, u64)], address: u64) -> bool {
@@ -174,8 +123,7 @@ impl Reading<'_> {
             let directory = directory.as_ref().map_or(&b""[..], |d| strings.get(d));
             let wanted = self.wanted.iter().enumerate().filter(|(_, w)| w.is_in(directory, name)).map(|(i, _)| i);
             let path = if name.starts_with(b"/") { name } else { directory };
-            let library = LIBRARIES.iter().any(|start| path.starts_with(start))
-                || path.windows(RUST_LIBRARY.len()).any(|part| part == RUST_LIBRARY);
+            let library = wrapper::is_library_source(path);
             File { wanted: wanted.collect(), library }
         };
         // Version 5 counts from 0, those before from 1.
@@ -240,21 +188,7 @@ mod tests {
         assert!(first.file && first.code.is_empty() && first.near.0.is_none() && first.near.1 > Some(1));
         assert!(own.file && !own.code.is_empty() && own.code.iter().all(|(start, end)| start < end));
         assert_eq!(missing, &Found::default());
-        assert!(!lines.wrappers.is_empty(), "the standard library is linked in");
-        for (name, library) in [
-            ("_RNvCsfLfy6EI15iL_7___rustc12___rust_alloc", true),
-            ("_RNvMs_NtCsfdfd2bd8_5alloc7raw_vecNtB4_11RawVecInner15try_allocate_in", true),
-            ("_RINvCs1234_5lines3fooNtNtCsfLf_5alloc3vec3VecE", false),
-            ("_ZN5alloc7raw_vec6RawVec", true),
-            ("_Znwm", true),
-            ("_ZN5lines4main17h", false),
-            ("main", false),
-            ("_R", false),
-            ("_RNvCs_", false),
-        ] {
-            assert_eq!(of_a_library(name.as_bytes()), library, "{name}");
-        }
+        assert!(!lines.library_functions.is_empty(), "the standard library is linked in");
         assert!(look_up(b"/etc/passwd", &wanted).unwrap().is_none());
-        assert_eq!(separate_path(&[0xab, 0x01, 0xff]).unwrap(), "/usr/lib/debug/.build-id/ab/01ff.debug");
     }
 }

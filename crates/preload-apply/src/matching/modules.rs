@@ -43,6 +43,13 @@ impl Loaded {
         self.file_name() == name || self.real_name == name
     }
 
+    /// Return addresses of calls from code at these addresses of the file, half-open. A return address lies after its
+    /// call: the last one may be one past the code.
+    pub fn return_addresses(&self, (start, end): (u64, u64)) -> (usize, usize) {
+        let at = |vaddr: u64| self.bias.wrapping_add(vaddr as usize).saturating_add(1);
+        (at(start), at(end))
+    }
+
     /// Looks up `real_name`, or takes it from `before` if the module was loaded then.
     pub fn follow_links(&mut self, before: &[Loaded]) {
         if let Some(known) = before.iter().find(|m| m.start == self.start && m.path == self.path) {

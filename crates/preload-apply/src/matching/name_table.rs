@@ -1,19 +1,26 @@
-//! The names a policy wants from a symbol table, asked a hundred thousand times before `main`.
+//! A hash table of the linkage names that a policy wants; looked up for every symbol of every module before `main`.
 //!
-//! Nearly all names differ from all wanted ones in their first eight bytes already, and are not read any further. The
-//! others are hashed eight bytes at a time while their end is looked for, and only a name with a wanted hash is compared.
-
-use crate::matching::elf::Kind;
+//! Nearly all symbols differ from all wanted names in their first eight bytes and are not read any further. The others
+//! are hashed eight bytes at a time while their end is searched, and only a name with a wanted hash is compared.
 
 /// Slots per name: at this load three of four names that are not wanted meet an empty slot at once.
 const SLOTS_PER_NAME: usize = 4;
-/// Bits of [`Wanted::beginnings`] per slot: of beginnings that are not wanted one in 64 is mistaken for one that is.
+/// Bits of [`NameTable::beginnings`] per slot: of beginnings that are not wanted one in 64 is mistaken for one that is.
 const BITS_PER_SLOT: usize = 16;
 const NONE: u32 = u32::MAX;
 const ONES: u64 = 0x0101_0101_0101_0101;
 const DOTS: u64 = ONES * b'.' as u64;
 /// Multiplier of the FxHash of rustc: odd, with well-mixed high bits, which choose the slot.
 const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
+
+/// What a wanted name may stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A variable.
+    Object,
+    /// A function.
+    Function,
+}
 
 /// A name and its hash.
 #[derive(Clone, Copy, Debug)]
@@ -95,9 +102,9 @@ struct Slot {
     first: u32,
 }
 
-/// Wanted names and the caller's index of each.
+/// NameTable names and the caller's index of each.
 #[derive(Default)]
-pub struct Wanted<'a> {
+pub struct NameTable<'a> {
     entries: Vec<Entry<'a>>,
     slots: Vec<Slot>,
     /// A bit for the beginning of each name, by its hash.
@@ -106,10 +113,10 @@ pub struct Wanted<'a> {
     functions: bool,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> NameTable<'a> {
     /// Room for `names`.
-    pub fn with_capacity(names: usize) -> Wanted<'a> {
-        let mut wanted = Wanted { entries: Vec::with_capacity(names), ..Wanted::default() };
+    pub fn with_capacity(names: usize) -> NameTable<'a> {
+        let mut wanted = NameTable { entries: Vec::with_capacity(names), ..NameTable::default() };
         wanted.rehash(names);
         wanted
     }
@@ -234,7 +241,7 @@ mod tests {
 
     #[test]
     fn beginnings_pass_all_that_may_be_wanted_and_little_else() {
-        let mut wanted = Wanted::default();
+        let mut wanted = NameTable::default();
         assert!(!wanted.may_begin(b"anything at all\0", 0), "nothing is wanted");
         for name in ["work", "exactly8", "make_the_grid", "dotted.7", "a", ""] {
             wanted.insert(name.as_bytes(), Kind::Function, 0);
@@ -251,7 +258,7 @@ mod tests {
     #[test]
     fn every_wanted_name_is_found_under_all_its_indices_and_kinds() {
         let names: Vec<String> = (0..500).map(|i| format!("name_{i}")).collect();
-        let mut wanted = Wanted::default();
+        let mut wanted = NameTable::default();
         assert!(wanted.is_empty() && !wanted.find(&Name::new(b""), Kind::Object, |_| {}));
         for (i, name) in names.iter().enumerate() {
             wanted.insert(name.as_bytes(), Kind::Object, i);

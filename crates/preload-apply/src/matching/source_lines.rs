@@ -1,28 +1,23 @@
 //! Rules that name their call site by a line of source code: the line's code in every loaded module.
 //!
-//! The innermost frame that is not of a wrapper decides: operator new, the C, C++ and Fortran libraries, and functions of
-//! the program that come from the sources of such a library. Tables are read once per module, and only when a rule needs
-//! them.
+//! Tables are read once per module, and only when a rule needs them.
 
 use core::cell::UnsafeCell;
 
-use numamma_plan::source::SourceLine;
+use numamma_plan::callsite::line::SourceLine;
+use numamma_plan::callsite::wrapper;
 
 use crate::matching::call_sites::{Ranges, merged};
 use crate::matching::line_table::{self, Found, Lines};
 use crate::matching::modules::Loaded;
-
-/// Libraries whose frames are passed, by the start of their file name.
-const WRAPPERS: [&[u8]; 7] =
-    [b"libnumamma", b"libc.so", b"libstdc++.so", b"libc++.so", b"libc++abi.so", b"libgfortran.so", b"ld-linux"];
 
 /// Memory addresses of the wanted lines.
 #[derive(Default)]
 pub struct Sources {
     /// Return addresses of calls on each line.
     pub calls: Vec<Ranges>,
-    /// Return addresses in wrappers: disjoint, ascending.
-    pub wrappers: Ranges,
+    /// Return addresses in functions from the sources of compilers' libraries: disjoint, ascending.
+    pub libraries: Ranges,
     /// What to tell about lines that have no code, and whether more than a line is missing: all debugging information.
     pub problems: Vec<(String, bool)>,
 }
@@ -51,8 +46,7 @@ pub unsafe fn find(wanted: &[SourceLine], modules: &[Loaded]) -> Sources {
     let mut said = vec![Found::default(); wanted.len()];
     let (mut tables, mut unreadable) = (false, None);
     for module in modules {
-        if WRAPPERS.iter().any(|start| module.file_name().starts_with(start)) {
-            sources.wrappers.push((module.start, module.end));
+        if wrapper::is_library_module(module.file_name()) {
             continue;
         }
         if !known.iter().any(|(path, _)| *path == module.path) {
@@ -61,12 +55,8 @@ pub unsafe fn find(wanted: &[SourceLine], modules: &[Loaded]) -> Sources {
         match known.iter().find(|(path, _)| *path == module.path).map(|(_, read)| read) {
             Some(Ok(Some(lines))) => {
                 tables = true;
-                let returns = |&(start, end): &(u64, u64)| {
-                    // Return addresses lie after the call: the last one may be one past the line's end.
-                    let at = |vaddr: u64| module.bias.wrapping_add(vaddr as usize).saturating_add(1);
-                    (at(start), at(end))
-                };
-                sources.wrappers.extend(lines.wrappers.iter().map(returns));
+                let returns = |range: &(u64, u64)| module.return_addresses(*range);
+                sources.libraries.extend(lines.library_functions.iter().map(returns));
                 for ((calls, said), found) in sources.calls.iter_mut().zip(&mut said).zip(&lines.found) {
                     calls.extend(found.code.iter().map(returns));
                     said.file |= found.file;
@@ -77,7 +67,7 @@ pub unsafe fn find(wanted: &[SourceLine], modules: &[Loaded]) -> Sources {
             _ => {}
         }
     }
-    sources.wrappers = merged(sources.wrappers);
+    sources.libraries = merged(sources.libraries);
     for ((line, calls), found) in wanted.iter().zip(&sources.calls).zip(&said) {
         if calls.is_empty() {
             sources.problems.push((problem(line, found, tables, unreadable), !tables));

@@ -14,8 +14,9 @@ use numamma_plan::plan::PagePlan;
 
 use super::backing::Backing;
 use super::object::Object;
-use crate::matching::elf::{Elf, Kind, Symbol};
+use crate::matching::elf::{Elf, Symbol};
 use crate::matching::modules::Loaded;
+use crate::matching::name_table::Kind;
 use crate::phases::mover_thread;
 use crate::place::{Part, apply, cost, mapping_budget, refusals};
 use crate::rules::counters::add;

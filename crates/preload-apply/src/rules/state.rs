@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
+use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::machine::Machine;
 use numamma_plan::plan::{self, Layout, PagePlan};
 use numamma_plan::policy::{ObjectRule, Place, Policy, PolicyKind};
 
 use super::counters::Counters;
-use super::rule_group::Selection;
 use super::small_heap::Homes;
 
 /// Share of vm.max_map_count that all placed objects together may use: beyond the limit pthread_create and
@@ -109,7 +109,7 @@ pub struct State {
     /// Rules in the order of the file.
     pub rules: Vec<Rule>,
     /// Which of their allocations the rules for call sites take.
-    pub selections: Vec<Selection>,
+    pub selections: Vec<RuleGroup>,
     /// The build is the one the policy was made from: addresses can be believed.
     pub same_build: bool,
     /// Where to write the report, if anywhere, and the process that writes it.

@@ -39,6 +39,11 @@ impl SourceLine {
         &self.file
     }
 
+    /// Whether this is line `line` of the file `path`.
+    pub fn is(&self, path: &str, line: u64) -> bool {
+        self.line == line && self.is_in(b"", path.as_bytes())
+    }
+
     /// Whether the file `name` of `directory` is the one meant.
     pub fn is_in(&self, directory: &[u8], name: &[u8]) -> bool {
         let parts = |path: &'_ [u8]| {

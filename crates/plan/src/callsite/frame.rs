@@ -55,18 +55,9 @@ pub fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Whether `stack` (innermost first) begins with `rule`; an empty rule matches nothing.
-pub fn matches(rule: &[Frame], stack: &[Frame]) -> bool {
-    !rule.is_empty() && stack.starts_with(rule)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn frames(list: &[&str]) -> Vec<Frame> {
-        list.iter().map(|t| t.parse().unwrap()).collect()
-    }
 
     #[test]
     fn a_module_may_hold_a_plus() {
@@ -86,15 +77,5 @@ mod tests {
             let e = bad.parse::<Frame>().unwrap_err().to_string();
             assert!(e.contains(&format!("`{bad}`")), "{e}");
         }
-    }
-
-    #[test]
-    fn a_rule_is_a_prefix_of_the_stack() {
-        let stack = frames(&["a+0x1", "b+0x2", "c+0x3"]);
-        assert!(matches(&frames(&["a+0x1"]), &stack));
-        assert!(matches(&frames(&["a+0x1", "b+0x2"]), &stack));
-        assert!(!matches(&frames(&["b+0x2"]), &stack));
-        assert!(!matches(&frames(&["a+0x1", "b+0x2", "c+0x3", "d+0x4"]), &stack));
-        assert!(!matches(&[], &stack));
     }
 }

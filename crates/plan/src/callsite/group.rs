@@ -1,13 +1,13 @@
-//! Rules that name the same allocations, by call site and size, and differ in which of them they take.
+//! Rules that name the same allocations, by call site and size, and differ in which instances they take.
 //!
-//! They count together: of two threads that allocate at once one gets number 4 and the other number 5, for all rules
-//! alike. A rule of another call site or size counts for itself, also what another rule takes.
+//! The rules of a group share one counter: of two threads that allocate at once one gets number 4 and the other number
+//! 5, for all these rules. A rule of another call site or size has its own counter, which also counts allocations that
+//! another rule takes.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use numamma_plan::policy::ObjectRule;
-use numamma_plan::selection::{Instances, Sizes};
-use numamma_plan::source::SourceLine;
+use super::selection::{Instances, Sizes};
+use crate::policy::ObjectRule;
 
 /// One rule of several.
 struct Member {
@@ -17,35 +17,32 @@ struct Member {
 }
 
 /// Rules of one call site and one range of sizes, in the order of the file.
-pub struct Selection {
+pub struct RuleGroup {
     members: Vec<Member>,
     sizes: Sizes,
-    /// The line that names the call site, where nothing else does.
-    line: Option<SourceLine>,
-    /// Some member wants numbers.
+    /// At least one member has `instances`.
     numbered: bool,
-    /// Allocations so far.
+    /// Allocations counted so far.
     seen: AtomicU64,
 }
 
-impl Selection {
-    /// One for each call site and range of sizes among `rules`, in the order of the file. Words that cannot be read were
-    /// refused with the file.
-    pub fn of_all<'a>(rules: impl Iterator<Item = &'a ObjectRule>) -> Vec<Selection> {
+impl RuleGroup {
+    /// One for each call site and range of sizes among `rules`, in the order of the file. `sizes` and `instances`
+    /// that do not parse were refused with the file.
+    pub fn of_all<'a>(rules: impl Iterator<Item = &'a ObjectRule>) -> Vec<RuleGroup> {
         let mut known = std::collections::BTreeMap::new();
-        let mut all: Vec<Selection> = Vec::new();
+        let mut all: Vec<RuleGroup> = Vec::new();
         for (index, rule) in rules.enumerate().filter(|(_, r)| r.global.is_none()) {
             let sizes = rule.sizes.as_deref().and_then(|text| Sizes::parse(text).ok()).unwrap_or_default();
             let instances = rule.instances.as_deref().and_then(|text| Instances::parse(text).ok());
             let site = (&rule.callsite, &rule.function, rule.line_alone(), sizes);
             let at = *known.entry(site).or_insert(all.len());
             if at == all.len() {
-                let line = rule.line_alone().and_then(|text| SourceLine::parse(text).ok());
-                all.push(Selection { members: Vec::new(), sizes, line, numbered: false, seen: AtomicU64::new(0) });
+                all.push(RuleGroup { members: Vec::new(), sizes, numbered: false, seen: AtomicU64::new(0) });
             }
-            if let Some(selection) = all.get_mut(at) {
-                selection.numbered |= instances.is_some();
-                selection.members.push(Member { rule: index, instances });
+            if let Some(group) = all.get_mut(at) {
+                group.numbered |= instances.is_some();
+                group.members.push(Member { rule: index, instances });
             }
         }
         all
@@ -54,11 +51,6 @@ impl Selection {
     /// The first of its rules.
     pub fn first(&self) -> usize {
         self.members.first().map_or(usize::MAX, |m| m.rule)
-    }
-
-    /// See [`ObjectRule::line_alone`].
-    pub fn line(&self) -> Option<&SourceLine> {
-        self.line.as_ref()
     }
 
     /// Whether `rule` is one of them.
@@ -110,8 +102,8 @@ mod tests {
             rule("f", Some("1"), Some("10-")),
             ObjectRule { global: Some("x".into()), ..ObjectRule::default() },
         ];
-        let all = Selection::of_all(rules.iter());
-        assert_eq!(all.iter().map(Selection::first).collect::<Vec<_>>(), [0, 1, 3]);
+        let all = RuleGroup::of_all(rules.iter());
+        assert_eq!(all.iter().map(RuleGroup::first).collect::<Vec<_>>(), [0, 1, 3]);
         assert!(all[0].has(2) && !all[0].has(1) && all[0].counts() && !all[1].counts());
         assert_eq!((0..5).map(|_| all[0].take(5)).collect::<Vec<_>>(), [Some(0), Some(0), None, Some(2), Some(2)]);
         assert_eq!((all[1].take(0), all[1].take(usize::MAX)), (Some(1), Some(1)));
@@ -121,7 +113,7 @@ mod tests {
     #[test]
     fn every_number_is_given_once() {
         let rules = [rule("f", Some("1-1000"), None), rule("f", Some("1001-4000"), None)];
-        let all = Selection::of_all(rules.iter());
+        let all = RuleGroup::of_all(rules.iter());
         let counts = std::thread::scope(|scope| {
             let count = || (0..1000).filter(|_| all[0].take(1) == Some(0)).count();
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();

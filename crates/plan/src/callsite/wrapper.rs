@@ -1,0 +1,267 @@
+//! Frames that stand between the caller and the allocator: runtime libraries, standard libraries compiled into the
+//! program, and functions that are named like an allocator (`xmalloc`). They say nothing about an object and are passed.
+//!
+//! One list for naming objects, for `predict` and for the preload. The preload decides on the linkage names of whole
+//! symbol tables ([`of_linkage`]), where demangling every name would take too long; the tests hold that against the
+//! decision on the demangled name ([`of_function`]).
+
+use super::demangle::{function_name, is_legacy_rust, without_suffix};
+use super::function::without_parameters;
+
+/// What kind of a wrapper a function is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrapper {
+    /// Part of a runtime or standard library: which of its functions are on the stack depends on the compiler.
+    Library,
+    /// A function of the program that is named like an allocator.
+    Named,
+}
+
+/// Libraries whose frames are never the user's, by the start of the file name.
+const LIBRARY_MODULES: &[&str] = &[
+    "libc.so",
+    "libc-2.",
+    "ld-linux",
+    "ld-2.",
+    "ld.so",
+    "libm.so",
+    "libmvec.so",
+    "libpthread",
+    "libdl.so",
+    "librt.so",
+    "libgcc_s.so",
+    "libstdc++.so",
+    "libc++.so",
+    "libc++abi.so",
+    "libgfortran.so",
+    "libquadmath.so",
+    "libgomp.so",
+    "libomp.so",
+    "libiomp5.so",
+    "libatomic.so",
+    "libtsan.so",
+    "libasan.so",
+    "libnumamma",
+    "libjemalloc",
+    "libtcmalloc",
+    "libmimalloc",
+    "linux-vdso",
+];
+
+/// Name spaces of the C++ standard library.
+const CPP_SPACES: &[&str] = &["std", "__gnu_cxx", "__cxxabiv1"];
+/// Crates of the Rust standard library.
+const RUST_CRATES: &[&str] = &["std", "core", "alloc", "hashbrown", "__rustc"];
+
+/// Functions of allocators and runtimes that may be linked into the program.
+const LIBRARY_FUNCTIONS: &[&str] = &[
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "free",
+    "memalign",
+    "aligned_alloc",
+    "posix_memalign",
+    "valloc",
+    "pvalloc",
+    "mmap",
+    "mmap64",
+    "mremap",
+    "exchange_malloc",
+];
+
+/// Starts of function names with the same meaning.
+const LIBRARY_PREFIXES: &[&str] = &["__rdl_", "__rg_", "__rust_", "__libc_", "_gfortran_", "GOMP_"];
+
+/// Ends of function names, whatever their case, that programs and libraries give their wrappers around the allocator:
+/// `xmalloc`, `sb_memalign`, `PyMem_RawMalloc`, `av_realloc`. Not plain `alloc`: `grid_alloc` names an object.
+const NAMED_ENDINGS: &[&str] = &["malloc", "calloc", "realloc", "reallocarray", "memalign", "aligned_alloc"];
+
+/// Directories of the sources of compilers' libraries.
+const LIBRARY_SOURCES: &[&str] =
+    &["/usr/include/", "/usr/lib/", "/usr/lib64/", "/usr/bin/../lib", "/usr/local/include/", "/rustc/"];
+/// The same for Rust with its sources installed, anywhere in a path.
+const RUST_SOURCES: &[u8] = b"/rustlib/src/";
+
+/// Whether a module is part of a runtime, by its file name.
+pub fn is_library_module(file_name: &[u8]) -> bool {
+    LIBRARY_MODULES.iter().any(|start| file_name.starts_with(start.as_bytes()))
+}
+
+/// Whether a source file is of a compiler's library, by its path or directory.
+pub fn is_library_source(path: &[u8]) -> bool {
+    LIBRARY_SOURCES.iter().any(|start| path.starts_with(start.as_bytes()))
+        || path.windows(RUST_SOURCES.len()).any(|part| part == RUST_SOURCES)
+}
+
+/// What a function is, by its demangled name.
+pub fn of_function(function: &str) -> Option<Wrapper> {
+    let name = without_parameters(function);
+    // A demangled C++ function has parameters, Rust's and C's have none: a C++ program may have a name space `core`.
+    let is_cpp = function[..].len() > name.len() && function.contains('(');
+    let library = LIBRARY_FUNCTIONS.contains(&name)
+        || LIBRARY_PREFIXES.iter().any(|p| name.starts_with(p))
+        || is_allocating_operator(name)
+        || in_library_space(name, is_cpp);
+    if library { Some(Wrapper::Library) } else { is_named_like_one(name).then_some(Wrapper::Named) }
+}
+
+/// What a function is, by its linkage name: as [`of_function`] says of it demangled, mostly without demangling.
+pub fn of_linkage(linkage: &[u8]) -> Option<Wrapper> {
+    let is_mangled = linkage.starts_with(b"_Z") || linkage.starts_with(b"_R");
+    if is_mangled && is_library_linkage(linkage) {
+        return Some(Wrapper::Library);
+    }
+    // A crate or trait that begins a Rust name is spelled out inside brackets.
+    let may_be_one = if is_mangled { may_be_named(linkage) || holds(linkage, b"$LT$") } else { true };
+    let text = || core::str::from_utf8(linkage).ok();
+    match is_mangled {
+        true if may_be_one => of_function(&function_name(text()?)),
+        true => None,
+        false if may_be_named(linkage) || is_plain_library(linkage) => of_function(without_suffix(text()?)),
+        false => None,
+    }
+}
+
+/// `std::vector<..>::f`, and Rust's `<alloc::vec::Vec<T>>::f` and `<T as alloc::..::SpecFromElem>::f`.
+fn in_library_space(name: &str, is_cpp: bool) -> bool {
+    let spaces = if is_cpp { CPP_SPACES } else { RUST_CRATES };
+    let in_space = |n: &str| n.split_once("::").is_some_and(|(first, _)| spaces.contains(&first) || first == "std");
+    let Some(inner) = name.strip_prefix('<') else { return in_space(name) };
+    match inner.split_once(" as ") {
+        // An implementation belongs to the crate of the type or of the trait: to the standard library when no other crate
+        // is named before the arguments. A builtin or generic type has no crate.
+        Some((of, by)) => in_space(by) && (in_space(of) || !of.contains("::")),
+        None => in_space(inner),
+    }
+}
+
+fn is_allocating_operator(name: &str) -> bool {
+    name.strip_prefix("operator new").is_some_and(|rest| rest.is_empty() || rest == "[]")
+}
+
+fn is_named_like_one(name: &str) -> bool {
+    let ends = |end: &&str| {
+        let tail = name.len().checked_sub(end.len()).and_then(|at| name.as_bytes().get(at..));
+        tail.is_some_and(|tail| tail.eq_ignore_ascii_case(end.as_bytes()))
+    };
+    NAMED_ENDINGS.iter().any(|end| ends(&end))
+}
+
+fn holds(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+/// Whether a linkage name holds one of [`NAMED_ENDINGS`] or may be in [`LIBRARY_FUNCTIONS`]: all but a few do not.
+fn may_be_named(linkage: &[u8]) -> bool {
+    linkage.windows(4).any(|w| {
+        let low = [w[0] | 0x20, w[1] | 0x20, w[2] | 0x20, w[3] | 0x20];
+        low == *b"allo" || low == *b"alig"
+    })
+}
+
+fn is_plain_library(linkage: &[u8]) -> bool {
+    matches!(linkage, b"free" | b"mmap" | b"mmap64" | b"mremap")
+        || LIBRARY_PREFIXES.iter().any(|p| linkage.starts_with(p.as_bytes()))
+}
+
+/// Whether a mangled name begins in a name space or crate of a standard library, or is `operator new`.
+fn is_library_linkage(linkage: &[u8]) -> bool {
+    if let Some(v0) = linkage.strip_prefix(b"_R") {
+        return crate_of(v0).is_some_and(|name| RUST_CRATES.iter().any(|c| c.as_bytes() == name));
+    }
+    let Some(encoding) = linkage.strip_prefix(b"_Z") else { return false };
+    if encoding.starts_with(b"nw") || encoding.starts_with(b"na") {
+        return true;
+    }
+    // Entities inside of functions; the name space is that of the function.
+    let mut name = encoding;
+    while let [b'Z' | b'L', rest @ ..] = name {
+        name = rest;
+    }
+    if let [b'N', rest @ ..] = name {
+        name = rest;
+        // Qualifiers of a member function.
+        while let [b'K' | b'V' | b'r' | b'R' | b'O', rest @ ..] = name {
+            name = rest;
+        }
+    } else if name.first() == Some(&b'S') {
+        // `St` and a name; the other abbreviations are of types.
+        return name.get(1) == Some(&b't');
+    }
+    if let [b'S', kind, ..] = name {
+        return b"tabsiod".contains(kind);
+    }
+    let Some(first) = first_identifier(name) else { return false };
+    let spaces = if core::str::from_utf8(linkage).is_ok_and(is_legacy_rust) { RUST_CRATES } else { CPP_SPACES };
+    // A function of that very name is no name space: only nested names have one.
+    encoding != name && spaces.iter().any(|space| space.as_bytes() == first)
+}
+
+/// The identifier at the start of `<length><identifier>`.
+fn first_identifier(name: &[u8]) -> Option<&[u8]> {
+    let digits = name.iter().take_while(|b| b.is_ascii_digit()).count();
+    let length: usize = core::str::from_utf8(name.get(..digits)?).ok()?.parse().ok()?;
+    name.get(digits..)?.get(..length)
+}
+
+/// The crate that a function of Rust's v0 mangling is defined in: `NvMs_NtCsfLf_5alloc7raw_vec..` (rustc book, symbol
+/// mangling: a crate root is C, a disambiguator, the length of its name, the name).
+fn crate_of(name: &[u8]) -> Option<&[u8]> {
+    let root = name.windows(2).position(|two| two == b"Cs")?;
+    let rest = name.get(root + 2..)?;
+    let rest = rest.get(rest.iter().position(|&b| b == b'_')? + 1..)?;
+    let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+    let length: usize = core::str::from_utf8(rest.get(..digits)?).ok()?.parse().ok()?;
+    // A name that begins with a digit or underscore has an underscore before it.
+    let text = rest.get(digits..)?;
+    text.strip_prefix(b"_").unwrap_or(text).get(..length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linkage_and_demangled_names_are_decided_alike() {
+        use Wrapper::{Library, Named};
+        for (linkage, expected) in [
+            ("malloc", Some(Library)),
+            ("__libc_calloc", Some(Library)),
+            ("mmap64", Some(Library)),
+            ("xmalloc", Some(Named)),
+            ("PyMem_RawMalloc", Some(Named)),
+            ("xmalloc.constprop.0", Some(Named)),
+            ("grid_alloc", None),
+            ("main", None),
+            ("_Znwm", Some(Library)),
+            ("_ZnamSt11align_val_tRKSt9nothrow_t", Some(Library)),
+            ("_ZNSt6vectorIdSaIdEEC1EmRKS0_", Some(Library)),
+            ("_ZNKSt6vectorIdSaIdEE4sizeEv", Some(Library)),
+            ("_ZSt4swapIiEvRT_S1_", Some(Library)),
+            ("_ZNSaIcEC1Ev", Some(Library)),
+            ("_ZN9__gnu_cxx13new_allocatorIdE8allocateEmPKv", Some(Library)),
+            ("_ZN4Grid4fillEi", None),
+            ("_ZN4core4initEv", None), // a C++ name space of the program
+            ("_ZN3lib8xxmallocEm", Some(Named)),
+            ("_Z4coreSt6vectorIiSaIiEE", None),
+            ("_ZN5alloc7raw_vec6RawVec4grow17h0123456789abcdefE", Some(Library)),
+            ("_ZN5lines4main17h0123456789abcdefE", None),
+            ("_ZN56_$LT$alloc..vec..Vec$LT$T$GT$$u20$as$u20$core..Clone$GT$5clone17h0123456789abcdefE", Some(Library)),
+            ("_ZN48_$LT$app..Grid$u20$as$u20$core..clone..Clone$GT$5clone17h0123456789abcdefE", None),
+            ("_RNvCsfLfy6EI15iL_7___rustc12___rust_alloc", Some(Library)),
+            ("_RNvMs_NtCsfdfd2bd8_5alloc7raw_vecNtB4_11RawVecInner15try_allocate_in", Some(Library)),
+            ("_RINvCs1234_5lines3fooNtNtCsfLf_5alloc3vec3VecE", None),
+            ("_R", None),
+            ("_RNvCs_", None),
+        ] {
+            assert_eq!(of_linkage(linkage.as_bytes()), expected, "{linkage}");
+            let demangled = function_name(linkage);
+            assert_eq!(of_function(&demangled), expected, "{linkage}: {demangled}");
+        }
+        assert!(is_library_module(b"libc.so.6") && !is_library_module(b"libcrypto.so"));
+        assert!(is_library_source(b"/usr/include/c++/12") && !is_library_source(b"/home/me/include"));
+        assert!(is_library_source(b"/opt/lib/rustlib/src/rust/library"));
+    }
+}

@@ -1,0 +1,51 @@
+//! Addresses of the wrappers around the allocator in the loaded modules; [`wrapper`] says which functions are ones.
+
+use core::cell::UnsafeCell;
+
+use numamma_plan::callsite::wrapper;
+
+use crate::matching::call_sites::{Ranges, merged};
+use crate::matching::elf::Elf;
+use crate::matching::modules::Loaded;
+
+/// Wrappers of the modules seen so far, by path; addresses as in the file.
+struct Known(UnsafeCell<Vec<(Vec<u8>, Vec<(u64, u64)>)>>);
+
+// SAFETY: only `find` touches it, and its caller lets one thread at a time in.
+unsafe impl Sync for Known {}
+
+static KNOWN: Known = Known(UnsafeCell::new(Vec::new()));
+
+/// Return addresses in wrappers: disjoint, ascending. The symbols of a module are read once.
+///
+/// # Safety
+/// One thread at a time.
+pub unsafe fn find(modules: &[Loaded]) -> Ranges {
+    // SAFETY: the caller's promise.
+    let known = unsafe { &mut *KNOWN.0.get() };
+    let mut out = Ranges::new();
+    for module in modules {
+        if wrapper::is_library_module(module.file_name()) {
+            out.push((module.start, module.end));
+            continue;
+        }
+        if !known.iter().any(|(path, _)| *path == module.path) {
+            known.push((module.path.clone(), in_file(&module.path)));
+        }
+        let own = known.iter().find(|(path, _)| *path == module.path);
+        out.extend(own.iter().flat_map(|(_, list)| list).map(|&range| module.return_addresses(range)));
+    }
+    merged(out)
+}
+
+fn in_file(path: &[u8]) -> Vec<(u64, u64)> {
+    let mut out = Vec::new();
+    if let Some(elf) = Elf::with_symbols(path) {
+        elf.functions(|name, symbol| {
+            if wrapper::of_linkage(name).is_some() {
+                out.push((symbol.address, symbol.address.saturating_add(symbol.size)));
+            }
+        });
+    }
+    out
+}
