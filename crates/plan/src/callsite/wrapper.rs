@@ -146,7 +146,7 @@ fn is_named_like_one(name: &str) -> bool {
         let tail = name.len().checked_sub(end.len()).and_then(|at| name.as_bytes().get(at..));
         tail.is_some_and(|tail| tail.eq_ignore_ascii_case(end.as_bytes()))
     };
-    NAMED_ENDINGS.iter().any(|end| ends(&end))
+    NAMED_ENDINGS.iter().any(ends)
 }
 
 fn holds(text: &[u8], part: &[u8]) -> bool {

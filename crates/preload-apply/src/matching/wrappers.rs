@@ -8,8 +8,11 @@ use crate::matching::call_sites::{Ranges, merged};
 use crate::matching::elf::Elf;
 use crate::matching::modules::Loaded;
 
-/// Wrappers of the modules seen so far, by path; addresses as in the file.
-struct Known(UnsafeCell<Vec<(Vec<u8>, Vec<(u64, u64)>)>>);
+/// Half-open ranges of addresses, as in the file.
+type FileRanges = Vec<(u64, u64)>;
+
+/// Wrappers of the modules seen so far, by path.
+struct Known(UnsafeCell<Vec<(Vec<u8>, FileRanges)>>);
 
 // SAFETY: only `find` touches it, and its caller lets one thread at a time in.
 unsafe impl Sync for Known {}
@@ -38,8 +41,8 @@ pub unsafe fn find(modules: &[Loaded]) -> Ranges {
     merged(out)
 }
 
-fn in_file(path: &[u8]) -> Vec<(u64, u64)> {
-    let mut out = Vec::new();
+fn in_file(path: &[u8]) -> FileRanges {
+    let mut out = FileRanges::new();
     if let Some(elf) = Elf::with_symbols(path) {
         elf.functions(|name, symbol| {
             if wrapper::of_linkage(name).is_some() {
