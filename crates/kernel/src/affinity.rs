@@ -10,7 +10,7 @@ pub const MAX_CPUS: usize = 8192;
 pub struct CpuMask([u64; MAX_CPUS / 64]);
 
 impl CpuMask {
-    /// A mask of `cpus`; larger numbers than a mask can hold are left out.
+    /// A mask of `cpus`; numbers from [`MAX_CPUS`] on are left out.
     pub fn of(cpus: &[u32]) -> CpuMask {
         let mut mask = [0; MAX_CPUS / 64];
         for &cpu in cpus {
@@ -21,7 +21,7 @@ impl CpuMask {
         CpuMask(mask)
     }
 
-    /// The affinity of `thread` (0: the calling thread); `None` when the kernel refuses.
+    /// The affinity of `thread` (a kernel thread id; 0: the calling thread); `None` when the kernel refuses the call.
     pub fn of_thread(thread: i32) -> Option<CpuMask> {
         let mut mask = [0_u64; MAX_CPUS / 64];
         // SAFETY: the mask is writable for the size that is passed.
@@ -34,7 +34,7 @@ impl CpuMask {
         self.0.get(cpu as usize / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
 
-    /// Its CPUs, ascending.
+    /// The CPUs of the mask, ascending.
     pub fn cpus(&self) -> impl Iterator<Item = u32> {
         (0..MAX_CPUS as u32).filter(|cpu| self.contains(*cpu))
     }
@@ -42,18 +42,18 @@ impl CpuMask {
     /// Restricts the calling thread to the CPUs of the mask.
     ///
     /// # Errors
-    /// EINVAL when the cpuset allows none of them.
+    /// EINVAL when the cpuset allows no CPU of the mask.
     pub fn apply(&self) -> Result<(), c_int> {
         // SAFETY: the mask is readable for the size that is passed; only the calling thread is affected.
         crate::result(unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, MAX_CPUS / 8, self.0.as_ptr()) })
     }
 }
 
-/// The CPU the calling thread runs on.
+/// The CPU the calling thread runs on; `None` when the kernel refuses the call.
 pub fn current_cpu() -> Option<u32> {
     let mut cpu = 0_u32;
     let none: *mut u32 = core::ptr::null_mut();
-    // SAFETY: `cpu` is writable; null results are not written.
+    // SAFETY: `cpu` is writable; the kernel does not write through the null pointers.
     (unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, none, none) } == 0).then_some(cpu)
 }
 

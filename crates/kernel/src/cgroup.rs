@@ -1,15 +1,20 @@
-//! Memory the process may still take: limits of its control groups, and the machine's available memory.
+//! Memory the process can still allocate: within the limits of its control groups and the machine's available memory.
 
 use std::path::{Path, PathBuf};
 
 use crate::meminfo;
 
-/// A version of control groups: what marks its line of /proc/self/cgroup, and where and how its memory limits are found.
+/// Names that one version of control groups uses.
 struct Version {
+    /// Text before the group's path in its line of /proc/self/cgroup.
     mark: &'static str,
+    /// Mount point of the memory controller, relative to the root directory.
     mount: &'static str,
+    /// File with the limit, bytes.
     limit: &'static str,
+    /// File with the memory in use, bytes.
     usage: &'static str,
+    /// Key of memory.stat for file pages that the kernel can reclaim, bytes.
     cache: &'static str,
 }
 
@@ -31,13 +36,13 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// Bytes the process can take without swapping and within the limits of its control groups; `None` when the system does
-/// not say.
+/// Bytes the process can allocate without swapping and within the limits of its control groups; `None` when neither
+/// /proc/meminfo nor a limit can be read.
 pub fn available() -> Option<u64> {
     available_in(Path::new("/"), &read)
 }
 
-/// Bytes the process can take within the limits of its control groups; `None` without a limit.
+/// Bytes the process can allocate within the limits of its control groups; `None` without a limit.
 pub fn within_limits() -> Option<u64> {
     within_limits_in(Path::new("/"), &read)
 }
@@ -61,10 +66,10 @@ fn within_limits_in(root: &Path, text: &dyn Fn(PathBuf) -> Option<String>) -> Op
             Some((version, PathBuf::from(path)))
         })
     });
-    let rooms = groups.flat_map(|(version, path)| {
-        // The limits of the groups above count, too. In a container the upper ones are not visible.
+    let remaining = groups.flat_map(|(version, path)| {
+        // The limits of parent groups apply as well. Inside a container they are not visible.
         let parts: Vec<PathBuf> = path.ancestors().map(|p| p.strip_prefix("/").unwrap_or(p).to_owned()).collect();
-        let room = move |part: PathBuf| {
+        let remaining_in = move |part: PathBuf| {
             let dir = root.join(version.mount).join(part);
             let number = |file: &str| text(dir.join(file))?.trim().parse::<u64>().ok();
             let (limit, used) = (number(version.limit)?, number(version.usage)?);
@@ -72,9 +77,9 @@ fn within_limits_in(root: &Path, text: &dyn Fn(PathBuf) -> Option<String>) -> Op
             let cached = stat.lines().find_map(|l| l.strip_prefix(version.cache)?.trim().parse().ok()).unwrap_or(0);
             Some(limit.saturating_sub(used.saturating_sub(cached)))
         };
-        parts.into_iter().filter_map(room)
+        parts.into_iter().filter_map(remaining_in)
     });
-    rooms.min()
+    remaining.min()
 }
 
 #[cfg(test)]
@@ -108,7 +113,7 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "3000\n"),
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "4000\n"),
         ];
-        assert_eq!(of(one), Some(0), "over the limit already");
+        assert_eq!(of(one), Some(0), "usage above the limit");
     }
 
     #[test]

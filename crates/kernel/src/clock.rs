@@ -1,4 +1,4 @@
-//! Time.
+//! The monotonic clock.
 
 /// CLOCK_MONOTONIC in nanoseconds.
 pub fn monotonic_ns() -> u64 {

@@ -1,6 +1,6 @@
-//! `errno` as the program left it.
+//! The calling thread's `errno`, and a guard that restores it.
 
-/// Saves `errno` and puts it back when dropped.
+/// A saved `errno`, which is restored on drop.
 pub struct Saved(i32);
 
 impl Saved {
@@ -21,13 +21,13 @@ impl Drop for Saved {
 /// The calling thread's `errno`.
 #[inline]
 pub fn get() -> i32 {
-    // SAFETY: glibc's accessor always returns this thread's valid errno cell.
+    // SAFETY: glibc's accessor always returns a valid pointer to this thread's errno.
     unsafe { *libc::__errno_location() }
 }
 
 /// Sets the calling thread's `errno`.
 #[inline]
 pub fn set(value: i32) {
-    // SAFETY: as in `get`; the cell belongs to this thread alone.
+    // SAFETY: as in `get`; no other thread accesses this thread's errno.
     unsafe { *libc::__errno_location() = value }
 }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::AtomicU32;
 
-/// Sleeps for at most `ns` nanoseconds while `word` is `value`; may return early for any reason.
+/// Sleeps for at most `ns` nanoseconds if `word` is `value`; may return early, for example on a signal.
 pub fn wait(word: &AtomicU32, value: u32, ns: u64) {
     let limit = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;

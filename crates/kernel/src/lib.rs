@@ -1,19 +1,19 @@
-//! Linux as the other crates use it: NUMA system calls, and the readers of /proc and /sys files.
+//! The kernel interface of the other crates: NUMA system calls, and readers of /proc and /sys files.
 //!
-//! System calls are made directly: libc's own functions (`mmap`, `munmap`) are hooked by the preloads, and C libraries of
-//! older systems lack some of the calls. Failures are `Err(errno)` or `None` and leave the code in `errno`, as in libc; a
-//! preload that must not change `errno` holds an [`errno::Saved`].
+//! System calls go through `syscall`: the preloads hook libc's `mmap` and `munmap`, and C libraries of older systems
+//! lack wrappers for newer calls. A failure is `Err(errno)` or `None` and also sets `errno`, as in libc; a preload
+//! that must not change `errno` holds an [`errno::Saved`].
 //!
-//! Readers of files separate the text from where it comes from: a function takes the text and returns records, so that
-//! tests and other processes' files use the same code.
+//! A reader takes the text of a file and returns records; opening the file is a separate function, so that tests and
+//! the files of other processes use the same parser.
 //!
 //! | Module | Subject |
 //! | --- | --- |
 //! | [`errno`], [`sys`] | error codes; mappings, files and process identifiers |
 //! | [`mappings`] | reserved, aligned and fork-wiped address space |
 //! | [`policy`] | mbind(2), set_mempolicy(2), get_mempolicy(2) |
-//! | [`pages`] | move_pages(2), mincore(2), madvise(2) on resident and future pages |
-//! | [`affinity`], [`futex`], [`clock`] | CPUs of a thread; waiting; time |
+//! | [`pages`] | move_pages(2), mincore(2), madvise(2) |
+//! | [`affinity`], [`futex`], [`clock`] | CPUs of a thread; futex(2); the monotonic clock |
 //! | [`maps`], [`smaps`], [`pagemap`] | /proc/PID/{maps,smaps,pagemap} |
 //! | [`lists`], [`thp`] | lists of CPUs and nodes; the setting of transparent huge pages |
 //! | [`cgroup`], [`meminfo`], [`zoneinfo`] | available memory of the process, the machine and its nodes |

@@ -1,6 +1,7 @@
 //! Lists of CPUs and nodes as the kernel prints them, and the lists in /proc/PID/status.
 
-/// The numbers of `0-3,5`, in the order of the text; a part that is no number or range is left out.
+/// The numbers of a list such as `0-3,5`, in the order of the text; a part that is neither a number nor a range is
+/// skipped.
 pub fn parse_list(text: &str) -> Vec<u32> {
     text.split(',')
         .filter_map(|part| {
@@ -11,12 +12,12 @@ pub fn parse_list(text: &str) -> Vec<u32> {
         .collect()
 }
 
-/// CPUs that the cpuset and the affinity allow, by the text of /proc/PID/status; `None` when it does not list them.
+/// CPUs that the cpuset and the affinity allow, from the text of /proc/PID/status; `None` when that line is missing.
 pub fn allowed_cpus(status: &str) -> Option<Vec<u32>> {
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(parse_list)
 }
 
-/// Nodes that the cpuset allows memory on, by the text of /proc/PID/status; `None` when it does not list them.
+/// Nodes that the cpuset allows memory on, from the text of /proc/PID/status; `None` when that line is missing.
 pub fn allowed_nodes(status: &str) -> Option<Vec<u32>> {
     status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:")).map(parse_list)
 }

@@ -1,26 +1,26 @@
-//! Address space with special properties: aligned, reserved, or emptied in forked children.
+//! Anonymous mappings that are aligned, reserved without memory, or zeroed in forked children.
 
 use core::ffi::c_void;
 
 use crate::sys::{PAGE, map_anonymous, unmap};
 
-/// Since Linux 4.14.
+/// linux/mman.h; since Linux 4.14.
 const MADV_WIPEONFORK: i32 = 18;
 
-/// An anonymous mapping of `len` bytes that reads as zeroes in a forked child, whatever the parent wrote. A vforked child
-/// shares it with its parent. `None` before Linux 4.14.
+/// An anonymous mapping of `len` bytes that is zeroed in a forked child. A vforked child shares the mapping with its
+/// parent. `None` before Linux 4.14 or without memory.
 pub fn map_wiped_on_fork(len: usize) -> Option<*mut c_void> {
     let start = map_anonymous(len)?;
     // SAFETY: the mapping is fresh and belongs to this function.
     let wiped = unsafe { libc::syscall(libc::SYS_madvise, start, len, MADV_WIPEONFORK) } == 0;
     if !wiped {
-        // SAFETY: as above; no pointer to it has left this function.
+        // SAFETY: as above; no pointer to the mapping has left this function.
         unsafe { unmap(start, len) };
     }
     wiped.then_some(start)
 }
 
-/// Anonymous private memory of `len` bytes whose address is a multiple of `align`, a power of two.
+/// Maps `len` bytes of anonymous private memory at a multiple of `align`, a power of two; `None` without memory.
 pub fn map_aligned(len: usize, align: usize) -> Option<usize> {
     if align <= PAGE {
         return map_anonymous(len).map(|p| p as usize);
@@ -40,7 +40,8 @@ pub fn map_aligned(len: usize, align: usize) -> Option<usize> {
     Some(start)
 }
 
-/// Reserves address space of `len` bytes: it cannot be read or written and does not count as memory.
+/// Reserves `len` bytes of address space that cannot be read or written and take no memory; `None` when the kernel
+/// refuses.
 pub fn reserve(len: usize) -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a fresh mapping at an address of the kernel's choice.
@@ -50,6 +51,6 @@ pub fn reserve(len: usize) -> Option<usize> {
 
 /// Makes reserved address space readable and writable; false when the kernel refuses.
 pub fn make_usable(start: usize, len: usize) -> bool {
-    // SAFETY: the access rights of reserved address space change; it holds no data yet.
+    // SAFETY: only the access rights of reserved address space change; the range holds no data yet.
     unsafe { libc::syscall(libc::SYS_mprotect, start, len, libc::PROT_READ | libc::PROT_WRITE) == 0 }
 }

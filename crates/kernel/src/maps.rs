@@ -37,7 +37,7 @@ impl Mapping<'_> {
     }
 }
 
-/// A line of the file; `None` for anything else.
+/// Parses one line of the file; `None` when the text has another form.
 pub fn parse_line(line: &str) -> Option<Mapping<'_>> {
     let mut words = line.splitn(6, ' ');
     let (start, end) = range(words.next()?)?;
@@ -57,18 +57,18 @@ pub(crate) fn range(text: &str) -> Option<(usize, usize)> {
     hex(start).zip(hex(end)).filter(|(start, end)| start <= end)
 }
 
-/// The mappings of the file's text; lines with a path that is no UTF-8 are left out.
+/// The mappings in the text of the file; lines with a path that is not UTF-8 are skipped.
 pub fn parse(text: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
     text.split(|&b| b == b'\n').filter_map(|line| parse_line(core::str::from_utf8(line).ok()?))
 }
 
-/// Text of the file of the calling process; empty when it cannot be read.
+/// Text of /proc/self/maps; empty when the file cannot be read.
 pub fn read_own() -> Vec<u8> {
     fs::read("/proc/self/maps").unwrap_or_default()
 }
 
-/// Start and end of the calling process's mapping that holds `address`, without allocating and without libc's `open` and
-/// `read`; `None` when there is none or the file cannot be read.
+/// Start and end of the calling process's mapping that holds `address`; `None` when no mapping holds `address` or the
+/// file cannot be read. Neither allocates nor calls libc's `open` and `read`.
 pub fn own_range_of(address: usize) -> Option<(usize, usize)> {
     let fd = sys::open(c"/proc/self/maps", libc::O_RDONLY)?;
     let (mut ranges, mut buffer, mut found) = (Ranges::LINE_START, [0_u8; 1024], None);
@@ -83,25 +83,26 @@ pub fn own_range_of(address: usize) -> Option<(usize, usize)> {
     found
 }
 
-/// Reads the first word of each line from a text that comes in pieces.
+/// Parses the address range of each line of a text that is read in chunks.
 struct Ranges {
     word: [u8; Ranges::LONGEST],
     len: usize,
-    /// The word of this line is complete.
-    behind: bool,
+    /// The address range of this line is complete; the rest of the line is skipped.
+    complete: bool,
 }
 
 impl Ranges {
-    /// Two addresses of 16 digits and what is between them.
+    /// Bytes of two addresses of 16 digits with a hyphen between them.
     const LONGEST: usize = 33;
-    const LINE_START: Ranges = Ranges { word: [0; Ranges::LONGEST], len: 0, behind: false };
+    const LINE_START: Ranges = Ranges { word: [0; Ranges::LONGEST], len: 0, complete: false };
 
+    /// Takes the next byte of the text; returns the range that the byte completes.
     fn feed(&mut self, byte: u8) -> Option<(usize, usize)> {
         match byte {
             b'\n' => *self = Ranges::LINE_START,
-            _ if self.behind => {}
+            _ if self.complete => {}
             b' ' => {
-                self.behind = true;
+                self.complete = true;
                 return range(core::str::from_utf8(self.word.get(..self.len)?).ok()?);
             }
             _ => {

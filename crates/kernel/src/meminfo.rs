@@ -2,12 +2,13 @@
 
 use std::fs;
 
-/// Text of /proc/meminfo; empty when it cannot be read.
+/// Text of /proc/meminfo; empty when the file cannot be read.
 pub fn read() -> String {
     fs::read_to_string("/proc/meminfo").unwrap_or_default()
 }
 
-/// The field `name` (with its colon) in bytes, of the machine's text or of a node's, whose lines begin with `Node N `.
+/// The field `name` (with its colon) in bytes, from the text of the machine's file or of a node's file, in which every
+/// line begins with `Node N `.
 pub fn field(text: &str, name: &str) -> Option<u64> {
     let of_machine =
         |line: &'_ str| line.strip_prefix("Node ").and_then(|l| l.split_once(' ')).map_or(0, |(n, _)| n.len() + 6);

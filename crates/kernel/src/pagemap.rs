@@ -6,23 +6,24 @@ use std::os::unix::fs::FileExt;
 use crate::pages::BATCH;
 use crate::sys::PAGE;
 
-/// Mapped by one process only; since Linux 4.2.
+/// The page is mapped by one process only; since Linux 4.2.
 pub const EXCLUSIVE: u64 = 1 << 56;
-/// A page of a file or of shared memory.
+/// The page belongs to a file or to shared memory.
 pub const FILE: u64 = 1 << 61;
-/// Swapped out, when not present.
+/// The page is swapped out, if [`PRESENT`] is not set.
 pub const SWAPPED: u64 = 1 << 62;
-/// In memory.
+/// The page is in memory.
 pub const PRESENT: u64 = 1 << 63;
 
-/// The file of the calling process, opened at the first use.
+/// /proc/self/pagemap, opened at the first read.
 #[derive(Debug, Default)]
 pub struct Pagemap {
     file: Option<Option<File>>,
 }
 
 impl Pagemap {
-    /// Fills `words` with those of `pages`, which follow one another; zeroes where they cannot be read.
+    /// Fills `words` with the words of `pages`, consecutive page addresses; all words are 0 when the file cannot be
+    /// read.
     pub fn read(&mut self, pages: &[usize], words: &mut [u64; BATCH]) {
         words.fill(0);
         let file = self.file.get_or_insert_with(|| File::open("/proc/self/pagemap").ok());
@@ -37,12 +38,12 @@ impl Pagemap {
     }
 }
 
-/// Whether a page is in memory.
+/// Whether the page with this word is in memory.
 pub fn present(word: u64) -> bool {
     word & PRESENT != 0
 }
 
-/// Whether a page is not in memory because it was swapped out.
+/// Whether the page with this word is swapped out.
 pub fn swapped(word: u64) -> bool {
     word & (SWAPPED | PRESENT) == SWAPPED
 }

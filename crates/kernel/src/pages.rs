@@ -1,22 +1,23 @@
-//! Pages of a process: the node each is on, whether it is resident, moving it, and having it made.
+//! Pages of a process: query the node and residency, move pages between nodes, populate ranges, control huge pages.
 
 use core::ffi::c_int;
 
 use crate::result;
 use crate::sys::{self, PAGE};
 
-/// Pages that [`move_to`] accepts in one call: a whole huge page, which takes 6 KiB of stack.
+/// Pages that [`move_to`] accepts in one call: those of one huge page. The arrays of a call take 6 KiB of stack.
 pub const BATCH: usize = 512;
 
 const MPOL_MF_MOVE: u32 = 2;
-/// Since Linux 5.14, like the next one; EINVAL before.
+/// Since Linux 5.14; EINVAL before.
 const MADV_POPULATE_READ: c_int = 22;
+/// Since Linux 5.14; EINVAL before.
 const MADV_POPULATE_WRITE: c_int = 23;
 /// Since Linux 5.4.
 const MADV_COLD: c_int = 20;
 
-/// Writes the node of each page of the calling process to `status`, or a negative errno for a page that is not resident.
-/// `pages` holds base addresses.
+/// Writes the node of each page of the calling process to `status`, or a negative errno for a page that is not
+/// resident. `pages` holds base addresses.
 ///
 /// # Errors
 /// As move_pages(2); EINVAL when `status` is shorter than `pages`.
@@ -24,10 +25,10 @@ pub fn page_nodes(pages: &[usize], status: &mut [c_int]) -> Result<(), c_int> {
     page_nodes_of(0, pages, status)
 }
 
-/// As [`page_nodes`], of process `pid` (0: the calling one).
+/// As [`page_nodes`], for the pages of process `pid` (0: the calling process).
 ///
 /// # Errors
-/// As move_pages(2); EPERM without the right to trace the process.
+/// As move_pages(2); EPERM when the caller may not trace the process.
 pub fn page_nodes_of(pid: u32, pages: &[usize], status: &mut [c_int]) -> Result<(), c_int> {
     if status.len() < pages.len() {
         return Err(libc::EINVAL);
@@ -39,7 +40,8 @@ pub fn page_nodes_of(pid: u32, pages: &[usize], status: &mut [c_int]) -> Result<
     })
 }
 
-/// Moves each page to its node, at most [`BATCH`] pages; those that are not resident or cannot move stay.
+/// Moves each page to its node, at most [`BATCH`] pages; pages that are not resident or cannot be moved stay where
+/// they are.
 pub fn move_to(pages: &[usize], nodes: &[c_int]) {
     let mut status = [0 as c_int; BATCH];
     let count = pages.len().min(nodes.len()).min(BATCH);
@@ -49,8 +51,8 @@ pub fn move_to(pages: &[usize], nodes: &[c_int]) {
     };
 }
 
-/// Which pages of anonymous memory are resident. mincore(2) is called for 16 MiB at a time, so that a thousand small
-/// neighbours cost a handful of system calls.
+/// Which pages of anonymous memory are resident. One mincore(2) call covers 16 MiB, so that queries for many small
+/// neighbouring objects share a system call.
 pub struct Residency {
     start: usize,
     end: usize,
@@ -60,12 +62,13 @@ pub struct Residency {
 impl Residency {
     const PAGES: usize = 4096;
 
-    /// With nothing read yet.
+    /// An empty cache.
     pub fn new() -> Residency {
         Residency { start: 0, end: 0, map: [0; Residency::PAGES] }
     }
 
-    /// Whether any page of `[start, end)` is resident, or unknown; the mapping reaches at least to `limit`.
+    /// Whether any page of `[start, end)` is resident; true when mincore(2) fails. The mapping extends at least to
+    /// `limit`.
     pub fn any(&mut self, start: usize, end: usize, limit: usize) -> bool {
         let mut at = start;
         while at < end {
@@ -84,7 +87,7 @@ impl Residency {
 
     fn read(&mut self, start: usize, limit: usize) -> bool {
         let len = limit.next_multiple_of(PAGE).saturating_sub(start).min(Self::PAGES * PAGE);
-        // SAFETY: the array has a byte for each page of the range; mincore reads page tables only.
+        // SAFETY: the array has a byte for each page of the range; mincore(2) accesses no other memory of the process.
         let known = len > 0 && unsafe { libc::syscall(libc::SYS_mincore, start, len, self.map.as_mut_ptr()) } == 0;
         (self.start, self.end) = if known { (start, start + len) } else { (0, 0) };
         known
@@ -97,29 +100,31 @@ impl Default for Residency {
     }
 }
 
-/// Splits the huge page that `page` is a part of into base pages that keep their place and contents: advice about a part
-/// of a huge page makes the kernel split it (madvise_cold_or_pageout_pte_range of mm/madvise.c). No effect before Linux 5.4.
+/// Splits the huge page that contains `page` into base pages with unchanged addresses, node and contents: MADV_COLD
+/// on a part of a huge page makes the kernel split the huge page (madvise_cold_or_pageout_pte_range of mm/madvise.c).
+/// No effect before Linux 5.4.
 pub fn split_huge_page(page: usize) {
     // SAFETY: the advice changes the order in which pages are reclaimed, not what they hold.
     unsafe { libc::syscall(libc::SYS_madvise, page, PAGE, MADV_COLD) };
 }
 
-/// Maps all pages of a range that will be read, instead of one page fault for each.
+/// Maps all pages of a range for reading with one system call instead of one page fault per page.
 pub fn populate_read(start: usize, len: usize) {
     let first = start & !(PAGE - 1);
     let end = start.saturating_add(len).next_multiple_of(PAGE);
-    // SAFETY: prefaulting for reading changes no contents; a range that is not mapped is refused.
+    // SAFETY: prefaulting for reading changes no contents; the kernel refuses a range that is not mapped.
     unsafe { libc::syscall(libc::SYS_madvise, first, end - first, MADV_POPULATE_READ) };
 }
 
-/// Gives every page of a writable private range its own copy now, on the node of its policy; false when the kernel
-/// refuses (before Linux 5.14, or a range that is not writable).
+/// Faults every page of a writable private range in for writing: each becomes a private page on the node that the
+/// memory policy in effect selects. False when the kernel refuses (before Linux 5.14, or a range that is not
+/// writable).
 pub fn populate_write(start: usize, len: usize) -> bool {
     // SAFETY: prefaulting for writing changes no contents.
     unsafe { libc::syscall(libc::SYS_madvise, start, len, MADV_POPULATE_WRITE) == 0 }
 }
 
-/// Whether the kernel supports [`populate_write`] (5.14).
+/// Whether the kernel supports [`populate_write`] (Linux 5.14).
 pub fn can_populate() -> bool {
     let Some(at) = sys::map_anonymous(PAGE) else { return false };
     let can = populate_write(at as usize, PAGE);
@@ -128,7 +133,7 @@ pub fn can_populate() -> bool {
     can
 }
 
-/// Requests huge pages in a range, or rules them out. A kernel without huge pages refuses, which has no effect.
+/// Requests or forbids transparent huge pages in a range. No effect on a kernel without huge pages.
 pub fn huge_pages(start: usize, len: usize, wanted: bool) {
     let advice = if wanted { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
     // SAFETY: the advice changes how memory is backed, not what it holds.

@@ -18,21 +18,21 @@ const MPOL_MF_MOVE: u32 = 2;
 /// A memory policy of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The thread's own policy, usually first touch; takes no nodes.
+    /// The policy of the faulting thread, usually first touch; the node list is empty.
     Default,
-    /// One node, others when it is full: a full node must not kill the program.
+    /// One node; other nodes when that node is full, so that a full node causes no out-of-memory kill.
     Preferred,
-    /// The nodes of the mask, others when they are full.
+    /// The nodes of the mask; other nodes when these are full.
     PreferredMany,
     /// Only the nodes of the mask.
     Bind,
     /// Page by page over the nodes of the mask.
     Interleave,
-    /// Page by page by the system's weights of the nodes.
+    /// Page by page over the nodes of the mask, in proportion to the system's weights (sysfs, weighted_interleave).
     WeightedInterleave,
 }
 
-/// A node mask with `nodes`; larger numbers than a mask can hold are left out.
+/// A mask of `nodes`; numbers from [`MAX_NODES`] on are left out.
 fn mask_of(nodes: &[u32]) -> [u64; MAX_NODES / 64] {
     let mut mask = [0; MAX_NODES / 64];
     for &node in nodes {
@@ -60,7 +60,7 @@ pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bo
     };
     let flags = if move_pages { MPOL_MF_MOVE } else { 0 };
     // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold.
-    // The kernel uses one bit less than the length it is given.
+    // The kernel reads one bit less than the length that is passed (get_nodes of mm/mempolicy.c).
     crate::result(unsafe { libc::syscall(libc::SYS_mbind, start, len, mode, mask.as_ptr(), MAX_NODES + 1, flags) })
 }
 
@@ -72,7 +72,7 @@ pub struct TaskPolicy {
 }
 
 impl TaskPolicy {
-    /// That of the calling thread; `None` when the kernel refuses to say (a seccomp filter).
+    /// The policy of the calling thread; `None` when the kernel refuses the call (a seccomp filter).
     pub fn now() -> Option<TaskPolicy> {
         let mut now = TaskPolicy { mode: 0, mask: [0; MAX_NODES / 64] };
         // SAFETY: both results are writable for their lengths; no address is passed.
@@ -89,7 +89,8 @@ impl TaskPolicy {
         (rc == 0).then_some(now)
     }
 
-    /// Makes the calling thread prefer `node` for pages it touches in ranges without a policy of their own.
+    /// Makes `node` the preferred node of pages that the calling thread touches in ranges without a policy of their
+    /// own.
     ///
     /// # Errors
     /// As set_mempolicy(2); EINVAL for a node number that no mask can hold.
@@ -100,12 +101,13 @@ impl TaskPolicy {
         TaskPolicy { mode: MPOL_PREFERRED, mask: mask_of(&[node]) }.set()
     }
 
-    /// A policy that takes pages from `nodes` in turn.
+    /// A policy that interleaves pages over `nodes`.
     pub fn interleave(nodes: &[u32]) -> TaskPolicy {
         TaskPolicy { mode: MPOL_INTERLEAVE, mask: mask_of(nodes) }
     }
 
-    /// Makes this the policy of the calling thread. Only a system call, so it may be called between fork and exec.
+    /// Makes this the policy of the calling thread. Makes only a system call, so a child may call it between fork and
+    /// exec.
     ///
     /// # Errors
     /// As set_mempolicy(2).

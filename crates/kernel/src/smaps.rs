@@ -1,22 +1,22 @@
-//! /proc/PID/smaps: how each mapping is backed.
+//! /proc/PID/smaps: the page sizes of each mapping.
 
 use crate::maps::range;
 use crate::meminfo::kib;
 
-/// What smaps says about one mapping.
+/// The page sizes of one mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backing {
     /// First address.
     pub start: usize,
     /// Address behind the last byte.
     pub end: usize,
-    /// Bytes of its pages: a huge page's for hugetlb, else a base page's.
+    /// Page size, bytes: the huge page size for hugetlb, else the base page size.
     pub page_bytes: usize,
-    /// Bytes of transparent huge pages that belong to the process.
+    /// Bytes of anonymous memory in transparent huge pages.
     pub huge_bytes: usize,
 }
 
-/// The mappings of the file's text.
+/// The mappings in the text of the file.
 pub fn parse(text: &[u8]) -> Vec<Backing> {
     let mut found: Vec<Backing> = Vec::new();
     for line in text.split(|&b| b == b'\n').filter_map(|line| core::str::from_utf8(line).ok()) {
@@ -34,7 +34,7 @@ pub fn parse(text: &[u8]) -> Vec<Backing> {
     found
 }
 
-/// Those of the calling process; none when the file cannot be read.
+/// The mappings of the calling process; empty when the file cannot be read.
 pub fn own() -> Vec<Backing> {
     parse(&std::fs::read("/proc/self/smaps").unwrap_or_default())
 }

@@ -1,18 +1,19 @@
-//! System calls made directly: a call to libc's `mmap` from a preload would come back through its own hook.
+//! System calls for memory, files and process identifiers, without libc's wrappers: a preload that called libc's `mmap`
+//! would enter its own hook.
 //!
-//! All of them set `errno` on failure, as libc does.
+//! Every function sets `errno` on failure, as libc does.
 
 use core::ffi::{CStr, c_int, c_long, c_void};
 
 /// Bytes of a base page on x86_64.
 pub const PAGE: usize = 4096;
 
-/// Anonymous private memory, zeroed, or `None`.
+/// Maps `len` bytes of zeroed anonymous private memory; `None` when the kernel refuses.
 pub fn map_anonymous(len: usize) -> Option<*mut c_void> {
     map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
 }
 
-/// Maps `len` bytes of `fd` from `offset`, shared and writable, or `None`.
+/// Maps `len` bytes of `fd` from `offset`, shared and writable; `None` when the kernel refuses.
 pub fn map_shared(fd: c_int, offset: usize, len: usize) -> Option<*mut c_void> {
     map(len, libc::MAP_SHARED, fd, offset)
 }
@@ -36,16 +37,17 @@ fn map(len: usize, flags: c_int, fd: c_int, offset: usize) -> Option<*mut c_void
 /// Unmaps `len` bytes at `addr`.
 ///
 /// # Safety
-/// Nothing may use that range any more.
+/// Nothing uses the range after the call.
 pub unsafe fn unmap(addr: *mut c_void, len: usize) {
-    // SAFETY: the caller gives the range up.
+    // SAFETY: by this function's contract nothing uses the range any more.
     unsafe { libc::syscall(libc::SYS_munmap, addr, len) };
 }
 
-/// Grows or shrinks a mapping, moving it if needed; `None` leaves the old one as it was.
+/// Grows or shrinks a mapping from `old` to `new` bytes, at another address if needed. On `None` the mapping is
+/// unchanged.
 ///
 /// # Safety
-/// `addr` and `old` are a whole mapping of [`map_anonymous`]; old addresses are not used after success.
+/// `addr` and `old` describe a whole mapping of [`map_anonymous`]; the old addresses are not used after success.
 pub unsafe fn remap(addr: *mut c_void, old: usize, new: usize) -> Option<*mut c_void> {
     // SAFETY: the caller owns the mapping.
     let rc = unsafe { libc::syscall(libc::SYS_mremap, addr, old, new, c_long::from(libc::MREMAP_MAYMOVE)) };
@@ -76,7 +78,7 @@ pub fn open(path: &CStr, flags: c_int) -> Option<c_int> {
     (rc >= 0).then_some(rc as c_int)
 }
 
-/// Reads once into `buf`; `None` on failure, `Some(0)` at the end.
+/// Reads once into `buf`, again after EINTR; `None` on failure, `Some(0)` at the end of the file.
 pub fn read(fd: c_int, buf: &mut [u8]) -> Option<usize> {
     loop {
         // SAFETY: `buf` is writable for its length.
@@ -89,13 +91,13 @@ pub fn read(fd: c_int, buf: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// Closes a descriptor this code opened.
+/// Closes a descriptor that the calling code opened and that no other code uses.
 pub fn close(fd: c_int) {
-    // SAFETY: the descriptor is ours; closing it concerns nobody else.
+    // SAFETY: by this function's contract no other code uses the descriptor.
     unsafe { libc::syscall(libc::SYS_close, c_long::from(fd)) };
 }
 
-/// Process id from the kernel (never a cached one: raw clone children exist).
+/// Process id, from the kernel: a libc cache would be wrong in children of a raw clone(2).
 pub fn pid() -> u32 {
     // SAFETY: takes no arguments, cannot fail.
     (unsafe { libc::syscall(libc::SYS_getpid) }) as u32

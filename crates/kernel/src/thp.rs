@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// The setting of this machine: `always`, `madvise` or `never`; `None` for a kernel without them.
+/// The setting of this machine: `always`, `madvise` or `never`; `None` on a kernel without transparent huge pages.
 pub fn setting() -> Option<String> {
     let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?;
     chosen(&text).map(str::to_owned)

@@ -1,19 +1,20 @@
-//! /proc/zoneinfo: free memory of each node against the watermarks of its zones.
+//! /proc/zoneinfo: nodes whose free memory is near the watermarks of their zones.
 
 use std::fs;
 
-/// A node counts as full below this multiple of the pages the kernel holds back: allocations go to other nodes below the
-/// low watermark, and reclaim frees pages up to the high one (mm/page_alloc.c, mm/vmscan.c), so a full node stays near it.
+/// A node counts as full at or below this multiple of its reserved pages (high watermark and lowmem reserve). Below
+/// the low watermark allocations go to other nodes, and reclaim frees pages up to the high watermark
+/// (mm/page_alloc.c, mm/vmscan.c), so the free memory of a full node stays near the high watermark.
 const NEAR_WATERMARK: u64 = 2;
 
-/// Nodes of this machine without free memory to speak of; none when the file cannot be read.
+/// Nodes of this machine with almost no free memory, see [`parse_full_nodes`]; empty when the file cannot be read.
 pub fn full_nodes() -> Vec<u32> {
     parse_full_nodes(&fs::read_to_string("/proc/zoneinfo").unwrap_or_default())
 }
 
-/// The same by the file's text.
+/// Nodes whose free pages are at most twice their reserved pages, from the text of the file.
 pub fn parse_full_nodes(zoneinfo: &str) -> Vec<u32> {
-    // Node, free pages and pages held back; the zones of a node follow one another.
+    // Node, free pages and reserved pages; the zones of a node are consecutive in the file.
     let mut nodes: Vec<(u32, u64, u64)> = Vec::new();
     for line in zoneinfo.lines() {
         let mut words = line.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty());
@@ -25,16 +26,16 @@ pub fn parse_full_nodes(zoneinfo: &str) -> Vec<u32> {
             }
             continue;
         }
-        let Some((_, free, held)) = nodes.last_mut() else { continue };
+        let Some((_, free, reserved)) = nodes.last_mut() else { continue };
         let number = |word: &str| word.parse::<u64>().unwrap_or(0);
         match first {
             "pages" if second == "free" => *free += words.next().map_or(0, number),
-            "high" => *held += number(second),
-            "protection" => *held += words.map(number).chain([number(second)]).max().unwrap_or(0),
+            "high" => *reserved += number(second),
+            "protection" => *reserved += words.map(number).chain([number(second)]).max().unwrap_or(0),
             _ => {}
         }
     }
-    nodes.into_iter().filter(|(_, free, held)| *free <= NEAR_WATERMARK * held).map(|(node, ..)| node).collect()
+    nodes.into_iter().filter(|(_, free, reserved)| *free <= NEAR_WATERMARK * reserved).map(|(node, ..)| node).collect()
 }
 
 #[cfg(test)]
