@@ -9,7 +9,7 @@ use crate::common::{Policy, Scratch, compile, object, source};
 const RULES: [(&str, &str); 6] = [
     ("function = [\"moved\"]", "policy = \"bind\", nodes = \"1\""),
     ("function = [\"shared\"]", "policy = \"bind\", nodes = \"1\""),
-    ("function = [\"gathered\"]", "policy = \"interleave\", nodes = \"0-3\""),
+    ("function = [\"collapsed\"]", "policy = \"interleave\", nodes = \"0-3\""),
     ("function = [\"swapped\"]", "policy = \"block\", nodes = \"0-3\""),
     ("function = [\"full\"]", "policy = \"preferred\", nodes = \"3\""),
     ("global = \"overlaid\"", "policy = \"bind\", nodes = \"1\""),
@@ -31,7 +31,7 @@ fn every_page_off_plan_has_its_reason() {
     assert_eq!(object("moved")["reasons"], json!({"moved": 10}), "{stderr}");
     assert_eq!(object("shared")["reasons"], json!({"shared": 20}), "{stderr}");
     // Of a huge page on one node a quarter of the small ones are where interleaving wants them.
-    assert_eq!(object("gathered")["reasons"], json!({"gathered": 384}), "{stderr}");
+    assert_eq!(object("collapsed")["reasons"], json!({"collapsed": 384}), "{stderr}");
     assert_eq!(own["file"], 3, "the program's file is on the node it ran on");
     assert_eq!(object("overlaid")["reasons"], json!({"file": 3}), "{stderr}");
     assert!(own["full"].as_u64() > Some(0), "{own}");
@@ -42,7 +42,7 @@ fn every_page_off_plan_has_its_reason() {
     for words in [
         "moved: 10 pages elsewhere without a visible reason",
         "shared: 20 pages mapped by more than one process",
-        "gathered: 384 pages inside a huge page",
+        "collapsed: 384 pages inside a huge page",
         "overlaid: 3 pages of a file or of shared memory",
         "full: ",
         "planned on a node with next to no free memory",

@@ -297,7 +297,7 @@ pub enum Mode {
     #[default]
     Policy,
     /// Every page is made to exist at once on its node: costs no mapping, but all of the object's memory, and pages that
-    /// are swapped out, copied on write or gathered into huge pages come back anywhere.
+    /// are swapped out, copied on write or collapsed into huge pages come back anywhere.
     Populate,
 }
 
@@ -341,7 +341,7 @@ pub enum PolicyKind {
     /// One block per thread, on the node where that thread runs: as seen, as the user's OpenMP lists or the binding say, else
     /// as if bound compactly.
     BindBlock,
-    /// Block i on node (i + floor(i / M) + 1) mod M, see [`crate::order::Order`].
+    /// Block i on node (i + floor(i / M) + 1) mod M, see [`crate::block_order::Order`].
     Skew,
     /// Blocks over a prime number of virtual nodes.
     Prime,

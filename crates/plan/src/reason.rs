@@ -8,7 +8,7 @@ pub enum Reason {
     /// More than one process maps it.
     Shared,
     /// It is part of a huge page whose other parts are planned elsewhere.
-    Gathered,
+    Collapsed,
     /// Its node has next to no free memory.
     Full,
     /// None of these.
@@ -17,14 +17,14 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of their numbers (`as usize`).
-    pub const ALL: [Reason; 5] = [Reason::File, Reason::Shared, Reason::Gathered, Reason::Full, Reason::Moved];
+    pub const ALL: [Reason; 5] = [Reason::File, Reason::Shared, Reason::Collapsed, Reason::Full, Reason::Moved];
 
     /// The word of the report.
     pub fn word(self) -> &'static str {
         match self {
             Reason::File => "file",
             Reason::Shared => "shared",
-            Reason::Gathered => "gathered",
+            Reason::Collapsed => "collapsed",
             Reason::Full => "full",
             Reason::Moved => "moved",
         }
@@ -39,7 +39,7 @@ impl Reason {
             Reason::Shared => {
                 "mapped by more than one process: such pages do not move; they do once the other process ends or writes them"
             }
-            Reason::Gathered => {
+            Reason::Collapsed => {
                 "inside a huge page whose other parts belong elsewhere: huge = \"split\" in the rule keeps them apart"
             }
             Reason::Full => {

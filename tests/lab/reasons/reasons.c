@@ -18,7 +18,7 @@ char overlaid[SIZE] __attribute__((aligned(4096)));
 #define SITE __attribute__((noinline, noclone)) static char *
 SITE moved(size_t n) { char *p = malloc(n); __asm__ volatile(""); return p; }
 SITE shared(size_t n) { char *p = malloc(n); __asm__ volatile("nop"); return p; }
-SITE gathered(size_t n) { char *p = malloc(n); __asm__ volatile("nop; nop"); return p; }
+SITE collapsed(size_t n) { char *p = malloc(n); __asm__ volatile("nop; nop"); return p; }
 SITE swapped(size_t n) { char *p = malloc(n); __asm__ volatile("nop; nop; nop"); return p; }
 SITE full(size_t n) { char *p = malloc(n); __asm__ volatile("nop; nop; nop; nop"); return p; }
 
@@ -44,14 +44,14 @@ static void move(char *page, int count, int node) {
 }
 
 /* khugepaged makes one page of the 512 of an interleaved object. */
-static void gather(char *p) {
+static void collapse(char *p) {
     say("/sys/kernel/mm/transparent_hugepage/khugepaged/defrag", "1");
     say("/sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan", "100000");
     say("/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs", "10");
     say("/sys/kernel/mm/transparent_hugepage/enabled", "always");
     madvise(p, HUGE, MADV_HUGEPAGE);
     for (int tries = 0; tries < 1200; tries++) {
-        int same = node_of(p) >= 0; /* none while it is being gathered */
+        int same = node_of(p) >= 0; /* none while it is being collapsed */
         for (int i = 1; i < 8; i++) same &= node_of(p) == node_of(p + i * PAGE);
         if (same) break;
         usleep(50000);
@@ -75,7 +75,7 @@ static void fill(void) {
 }
 
 int main(void) {
-    /* What exists before the fork is shared as long as the child lives, which is as long as we do. */
+    /* What exists before the fork is shared as long as the child lives, which ends with this process. */
     char *b = shared(SIZE);
     memset(b, 1, SIZE);
     move(b, 20, 2);
@@ -83,10 +83,10 @@ int main(void) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;) pause();
     }
-    char *a = moved(SIZE), *c = gathered(HUGE), *d = swapped(SIZE), *e = full(SIZE);
+    char *a = moved(SIZE), *c = collapsed(HUGE), *d = swapped(SIZE), *e = full(SIZE);
     memset(a, 1, SIZE), memset(c, 1, HUGE), memset(d, 1, SIZE), memset(overlaid, 1, SIZE);
     move(a, 10, 2);
-    gather(c);
+    collapse(c);
     madvise(d, 8 * PAGE, 21 /* MADV_PAGEOUT */);
     /* Three pages of a file over the variable. */
     int fd = open("overlay", O_RDWR | O_CREAT, 0600);

@@ -2,7 +2,7 @@
 //! each block. It costs no mapping, but all of the object's memory.
 //!
 //! What the kernel decides later it decides without a plan: pages that were swapped out, copied after fork, given up
-//! with MADV_DONTNEED or gathered by khugepaged come back anywhere, and automatic NUMA balancing moves them. For the
+//! with MADV_DONTNEED or collapsed by khugepaged come back anywhere, and automatic NUMA balancing moves them. For the
 //! last two the object is kept without huge pages unless its blocks are made of whole ones.
 
 use core::ffi::c_int;
@@ -79,7 +79,7 @@ pub fn fill(plan: &PagePlan<'_>, base: usize, part: Part) -> Result<(), c_int> {
 mod tests {
     use super::*;
     use numamma_kernel::mappings;
-    use numamma_plan::order::Order;
+    use numamma_plan::block_order::Order;
     use numamma_plan::plan::Layout;
 
     #[test]

@@ -30,24 +30,24 @@ impl Reasons {
         self.pagemap.read(pages, words);
     }
 
-    /// Why a page is off plan. `word` is its pagemap word, `gathered` the answer of [`Reasons::gathered`] for its batch,
+    /// Why a page is off plan. `word` is its pagemap word, `collapsed` the answer of [`Reasons::collapsed`] for its batch,
     /// `planned` are the nodes where it should be.
-    pub fn of(&mut self, word: u64, gathered: bool, planned: &[u32]) -> Reason {
+    pub fn of(&mut self, word: u64, collapsed: bool, planned: &[u32]) -> Reason {
         if word & FILE != 0 {
             return Reason::File;
         }
         if word & PRESENT != 0 && word & EXCLUSIVE == 0 {
             return Reason::Shared;
         }
-        if gathered {
-            return Reason::Gathered;
+        if collapsed {
+            return Reason::Collapsed;
         }
         let full = self.full.get_or_insert_with(full_nodes);
         if !planned.is_empty() && planned.iter().all(|node| full.contains(node)) { Reason::Full } else { Reason::Moved }
     }
 
     /// Whether pages that lie together in 2 MiB, not all planned on one node, are parts of one huge page.
-    pub fn gathered(&mut self, pages: &[usize], status: &[c_int]) -> bool {
+    pub fn collapsed(&mut self, pages: &[usize], status: &[c_int]) -> bool {
         let (Some(&first), Some(&node)) = (pages.first(), status.first()) else { return false };
         if node < 0 || status.iter().any(|&s| s != node) {
             return false;
@@ -75,9 +75,9 @@ mod tests {
         let found = vec![smaps::Backing { start, end, page_bytes: PAGE, huge_bytes: HUGE_PAGE as usize }];
         let mut reasons = Reasons { huge: Some(found), ..Reasons::default() };
         let pages: Vec<usize> = (0..10).map(|i| 0x7f00_0020_0000 + i * PAGE).collect();
-        assert!(reasons.gathered(&pages, &[1; 10]) && !reasons.gathered(&pages, &[-2; 10]));
-        assert!(!reasons.gathered(&pages, &[1, 1, 1, 1, 0, 1, 1, 1, 1, 1]), "a huge page is on one node");
-        assert!(!reasons.gathered(&[0x7f00_0050_0000], &[1]));
+        assert!(reasons.collapsed(&pages, &[1; 10]) && !reasons.collapsed(&pages, &[-2; 10]));
+        assert!(!reasons.collapsed(&pages, &[1, 1, 1, 1, 0, 1, 1, 1, 1, 1]), "a huge page is on one node");
+        assert!(!reasons.collapsed(&[0x7f00_0050_0000], &[1]));
     }
 
     #[test]
@@ -85,7 +85,7 @@ mod tests {
         let mut reasons = Reasons { full: Some(vec![1, 2]), ..Reasons::default() };
         assert_eq!(reasons.of(PRESENT | FILE, true, &[1]), Reason::File);
         assert_eq!(reasons.of(PRESENT, true, &[1]), Reason::Shared);
-        assert_eq!(reasons.of(PRESENT | EXCLUSIVE, true, &[1]), Reason::Gathered);
+        assert_eq!(reasons.of(PRESENT | EXCLUSIVE, true, &[1]), Reason::Collapsed);
         assert_eq!(reasons.of(PRESENT | EXCLUSIVE, false, &[2, 1]), Reason::Full);
         assert_eq!(reasons.of(0, false, &[1]), Reason::Full, "without a pagemap fewer reasons are known");
         assert_eq!(reasons.of(PRESENT | EXCLUSIVE, false, &[1, 3]), Reason::Moved);
