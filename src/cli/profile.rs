@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use numamma_plan::output;
+use numamma_plan::output_name;
 
 use crate::launch::executable::{self, Executable};
 use crate::launch::exit::{Failure, say};
@@ -82,7 +82,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
 
 fn profile(args: &Args) -> Result<Recorded, Failure> {
     let program = executable::check(&args.command[0])?;
-    let output = output::expand(&args.output, None);
+    let output = output_name::expand(&args.output, None);
     if let Some(why) = record::unusable_output(&output) {
         return Err(Failure::usage(why));
     }

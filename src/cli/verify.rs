@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use numamma_plan::output;
+use numamma_plan::output_name;
 
 use crate::apply::verify::{Answer, ReportDir, judge};
 use crate::launch::exit::{Failure, say};
@@ -59,7 +59,8 @@ pub fn run(args: Args) -> Result<u8, Failure> {
 fn write_json(args: &Args, answer: &Answer) -> Result<(), String> {
     let json = serde_json::to_string_pretty(answer).map_err(|e| format!("cannot write JSON: {e}"))?;
     if let Some(file) = &args.output {
-        let file = file.to_str().map_or_else(|| file.clone(), |f| output::expand(f, Some(std::process::id())).into());
+        let file =
+            file.to_str().map_or_else(|| file.clone(), |f| output_name::expand(f, Some(std::process::id())).into());
         std::fs::write(&file, format!("{json}\n")).map_err(|e| format!("{}: cannot write it: {e}", file.display()))?;
     }
     if args.json {

@@ -12,11 +12,11 @@ use crate::callsite::Frame;
 use crate::callsite::line::SourceLine;
 use crate::callsite::selection::{Instances, Sizes};
 use crate::cpus;
-use crate::map::PageMap;
 use crate::nodes;
-use crate::plain;
+use crate::page_map::PageMap;
 use crate::policy::{Auto, Bind, Block, Mode, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind};
 use crate::ranks::Ranks;
+use crate::toml_subset;
 
 mod phases;
 pub use phases::MOST_PHASES;
@@ -42,7 +42,7 @@ impl std::error::Error for PolicyError {}
 
 /// Reads and validates a policy file.
 pub fn parse(text: &str) -> Result<Policy, PolicyError> {
-    let policy = match plain::read(text) {
+    let policy = match toml_subset::read(text) {
         Some(policy) => policy,
         None => toml::from_str(text).map_err(|e| {
             let offset = e.span().map_or(0, |s| s.start);

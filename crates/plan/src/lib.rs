@@ -1,31 +1,40 @@
-//! The policy file and what it means page by page.
+//! The policy file, and the plan that assigns the pages of an object to nodes.
 //!
-//! One crate for the command line (`advise`, `run`, `verify`) and the apply preload, so that they cannot
-//! disagree: [`policy`] is the TOML schema, [`check`] reads and validates a file, [`plan`] turns one placement
-//! of one object into page runs in an [`order`], [`home`] answers on which node a page belongs, [`threads`] maps threads
-//! to nodes, [`callsite`] decides which allocations a rule names, [`nodes`] reads node lists, [`size`] sizes,
-//! [`reason`] says why a page is off its plan, [`machine`] is what of this machine all of them need, [`ranks`] and
-//! [`output`] tell the processes of an MPI job apart, [`environment`] names the variables the preload reads, [`placement_report`] is what it counted.
+//! The command line (`advise`, `run`, `verify`, `predict`) and the apply preload share this crate, so that both read a
+//! policy in the same way and expect the same node for each page.
+//!
+//! | Module | Subject |
+//! | --- | --- |
+//! | [`policy`], [`size`] | schema of the policy file (TOML), sizes with units |
+//! | [`check`], [`unreadable`] | parsing and validation of a policy file, errors with line and column |
+//! | [`callsite`] | names of a call site, and which of its allocations a rule selects |
+//! | [`nodes`], [`cpus`], [`ranks`] | lists of nodes, CPUs and MPI ranks |
+//! | [`machine`] | nodes, CPUs, huge page setting and mapping limit of this machine |
+//! | [`plan`], [`block_order`], [`page_map`] | page plan of one object: blocks, their order over nodes, page maps |
+//! | [`home_node`] | node on which a page of a planned object belongs |
+//! | [`reason`], [`placement_report`] | reasons of pages off plan; report of a placed run |
+//! | [`threads`], [`openmp_places`] | node of each thread, by the policy or by the user's OpenMP variables |
+//! | [`environment`], [`output_name`] | environment variables of the preload; names of output files |
 
+pub mod block_order;
 pub mod callsite;
 pub mod check;
 pub mod cpus;
 pub mod environment;
-pub mod home;
+pub mod home_node;
 pub mod machine;
-pub mod map;
 pub mod nodes;
-pub mod order;
-pub mod output;
+pub mod openmp_places;
+pub mod output_name;
+pub mod page_map;
 pub mod placement_report;
-pub mod places;
-mod plain;
 pub mod plan;
 pub mod policy;
 pub mod ranks;
 pub mod reason;
 pub mod size;
 pub mod threads;
+mod toml_subset;
 pub mod unreadable;
 
 #[cfg(test)]

@@ -8,10 +8,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::block_order::Order;
 use crate::machine::Thp;
-use crate::map::{MapError, PageMap};
 use crate::nodes::{self, Available, NodesError};
-use crate::order::Order;
+use crate::page_map::{MapError, PageMap};
 use crate::policy::{Auto, Block, Huge, Mode, PatternNote, Place, PolicyKind};
 use crate::threads::thread_node;
 

@@ -23,7 +23,7 @@ use numamma_plan::machine::Machine;
 use numamma_plan::nodes::{self, Available};
 use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind, Program};
 use numamma_plan::threads::explicit_lists;
-use numamma_plan::{check, output, plan, ranks};
+use numamma_plan::{check, output_name, plan, ranks};
 
 use crate::hooks::malloc;
 use crate::matching::elf::Elf;
@@ -75,7 +75,7 @@ fn flag(name: &str) -> bool {
 
 fn report_path() -> Option<PathBuf> {
     let path = env::var_os(REPORT_ENV).filter(|p| !p.is_empty())?;
-    Some(path.to_str().map(|p| output::expand(p, Some(sys::pid())).into()).unwrap_or_else(|| path.into()))
+    Some(path.to_str().map(|p| output_name::expand(p, Some(sys::pid())).into()).unwrap_or_else(|| path.into()))
 }
 
 /// Leaves out the rules for other ranks.

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use numamma_plan::home::{Context, HUGE_ORDER, Home};
+use numamma_plan::home_node::{Context, HUGE_ORDER, Home};
 use numamma_plan::plan::{self, HUGE_PAGE, PAGE, PagePlan, PlanError};
 use numamma_plan::policy::{Huge, Mode, PatternNote, Place};
 

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use numamma_hook::say;
 use numamma_kernel::pages::{self, BATCH};
 use numamma_kernel::sys::PAGE;
-use numamma_plan::home::{Context, HUGE_ORDER, Home, Interleaving};
+use numamma_plan::home_node::{Context, HUGE_ORDER, Home, Interleaving};
 use numamma_plan::machine::Thp;
 use numamma_plan::plan::{HUGE_PAGE, PagePlan};
 use numamma_plan::policy::Huge;
@@ -228,7 +228,7 @@ mod tests {
     fn populating_blocks_makes_their_pages() {
         let len = 8 * PAGE;
         let base = mappings::map_aligned(len, PAGE).unwrap();
-        let layout = Layout::Blocks(3, numamma_plan::order::Order::Cyclic);
+        let layout = Layout::Blocks(3, numamma_plan::block_order::Order::Cyclic);
         let plan = PagePlan { pages: 8, nodes: vec![0].into(), layout, huge: Huge::Keep, mode: Mode::Populate };
         Goal::new(&plan, base, 0, Thp::Never).step(base + 2 * PAGE, base + 5 * PAGE);
         let pages: Vec<usize> = (0..8).map(|page| base + page * PAGE).collect();

@@ -148,7 +148,7 @@ pub fn mappings_of(plan: &PagePlan<'_>, part: Part) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use numamma_plan::order::Order;
+    use numamma_plan::block_order::Order;
     use numamma_plan::policy::Huge;
 
     use super::*;

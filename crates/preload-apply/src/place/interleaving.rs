@@ -5,7 +5,7 @@ use std::fs;
 
 use numamma_kernel::maps::{self, Mapping};
 use numamma_kernel::sys::PAGE;
-use numamma_plan::home::{Interleaving, Span, Width, round};
+use numamma_plan::home_node::{Interleaving, Span, Width, round};
 use numamma_plan::plan::{Layout, PagePlan};
 
 /// The kernel does not support weighted interleaving: weights count as 1 from then on.

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use numamma_kernel::pages::{self, BATCH};
 use numamma_kernel::sys::PAGE;
-use numamma_plan::home::{Context, Home};
+use numamma_plan::home_node::{Context, Home};
 use numamma_plan::plan::PagePlan;
 
 use super::resident_nodes::for_each_batch;

@@ -11,7 +11,7 @@ use numamma_hook::{errno, say, sys};
 use numamma_plan::environment::REPORT_ENV;
 use numamma_plan::placement_report::{ObjectReport, PhaseReport, PlacementReport};
 use numamma_plan::reason::Reason;
-use numamma_plan::{nodes, output};
+use numamma_plan::{nodes, output_name};
 
 use super::messages;
 use crate::matching::pending;
@@ -116,7 +116,7 @@ fn write(path: &Path, problem: Option<&str>, objects: Vec<ObjectReport>, phases:
 fn save(path: &Path, text: &str) -> std::io::Result<()> {
     // Under `ulimit -f`, or without a reader, a write would end the program.
     let (_size, _pipe) = (BlockedSignal::block(libc::SIGXFSZ), BlockedSignal::block(libc::SIGPIPE));
-    if !output::is_regular(path) {
+    if !output_name::is_regular(path) {
         // A pipe that nobody reads must not hold the program up.
         let mut file = fs::OpenOptions::new().append(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         return file.write_all(text.as_bytes());

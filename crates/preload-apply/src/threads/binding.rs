@@ -14,7 +14,7 @@ use numamma_kernel::affinity::CpuMask;
 use numamma_hook::thread_start::Started;
 use numamma_hook::{say, sys};
 use numamma_plan::machine::Machine;
-use numamma_plan::places;
+use numamma_plan::openmp_places;
 use numamma_plan::policy::{Bind, Threads};
 use numamma_plan::threads::{bound_node, node_of_cpus};
 
@@ -63,7 +63,7 @@ fn wanted(threads: Option<&Threads>) -> bool {
 /// Node of each of the first `count` threads, where it is known before they exist: by the user's OpenMP variables, else by the
 /// binding of the policy if it will be used.
 pub fn nodes_ahead(threads: Option<&Threads>, count: u32, machine: &Machine, lists: &[Vec<u32>]) -> Vec<Option<u32>> {
-    let by_user = places::of_threads(count, |name| std::env::var(name).ok());
+    let by_user = openmp_places::of_threads(count, |name| std::env::var(name).ok());
     if let Some(cpus) = by_user {
         return cpus.iter().map(|cpus| node_of_cpus(cpus, machine)).collect();
     }

@@ -8,7 +8,7 @@ use core::ffi::c_int;
 use numamma_kernel::pagemap;
 use numamma_kernel::pages::BATCH;
 use numamma_kernel::sys::PAGE;
-use numamma_plan::home::{Context, HUGE_ORDER, Home, Interleaving, Width};
+use numamma_plan::home_node::{Context, HUGE_ORDER, Home, Interleaving, Width};
 use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
 
 use super::reasons::{Reasons, Tally};
@@ -111,7 +111,7 @@ impl<'a> Checked<'a> {
         let home = |page: &usize| self.home(*page, interleaving, 0);
         let begin = batch.pages.first().map(home);
         let mixed = clipped || batch.pages.iter().any(|page| Some(home(page)) != begin);
-        let gathered = mixed && reasons.gathered(batch.pages, batch.status);
+        let collapsed = mixed && reasons.collapsed(batch.pages, batch.status);
         let mut words = [0; BATCH];
         reasons.words(batch.pages, &mut words);
         for ((&address, &status), &word) in batch.pages.iter().zip(batch.status).zip(&words).skip(first) {
@@ -126,7 +126,7 @@ impl<'a> Checked<'a> {
                 Home::AnyOf(nodes) | Home::InTurn(nodes) => nodes,
             };
             if u32::try_from(status).is_ok_and(|now| !home.allows(now)) {
-                tally[reasons.of(word, gathered, planned) as usize] += 1;
+                tally[reasons.of(word, collapsed, planned) as usize] += 1;
             }
         }
     }

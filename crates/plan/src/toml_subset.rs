@@ -436,5 +436,5 @@ impl<'de> MapAccess<'de> for Inline<'_, 'de> {
 }
 
 #[cfg(test)]
-#[path = "plain_tests.rs"]
+#[path = "toml_subset_tests.rs"]
 mod tests;

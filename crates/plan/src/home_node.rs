@@ -143,7 +143,7 @@ pub fn round(nodes: &[u32], weight: impl Fn(u32) -> usize) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::Order;
+    use crate::block_order::Order;
     use crate::policy::{Huge, Mode};
 
     fn interleaving(spans: &[Span], width: Width) -> Interleaving {
