@@ -40,12 +40,12 @@ fn every_page_off_plan_has_its_reason() {
     assert_eq!((&swapped["pages_swapped"], &swapped["pages_present"]), (&json!(8), &json!(56)), "{stderr}");
     assert_eq!(swapped["reasons"], json!({}), "{stderr}");
     for words in [
-        "moved: 10 pages elsewhere without a visible reason",
+        "moved: 10 pages on another node for an unknown reason",
         "shared: 20 pages mapped by more than one process",
         "collapsed: 384 pages inside a huge page",
         "overlaid: 3 pages of a file or of shared memory",
         "full: ",
-        "planned on a node with next to no free memory",
+        "planned on a node with almost no free memory",
         "swapped: 8 pages swapped out",
     ] {
         assert!(stderr.contains(words), "`{words}` is not in: {stderr}");

@@ -1,10 +1,10 @@
-//! In which order blocks go to nodes: the formulas of MAi (Minas, INRIA RR-7051), with M nodes and block i.
+//! Orders in which blocks are assigned to nodes: the formulas of MAi (Minas, INRIA RR-7051), with M nodes and block i.
 
 /// Constants of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 const MIX: [u64; 2] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb];
 
-/// An order of blocks over the node list.
+/// How the index in the node list follows from the number of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
     /// Block i on node i mod M.
@@ -12,11 +12,11 @@ pub enum Order {
     Cyclic,
     /// Block i on node (i + floor(i / M) + 1) mod M (`skew_mapp`).
     Skew,
-    /// Blocks in turn over P virtual nodes, P the smallest prime >= M; what falls on the virtual nodes >= M is dealt in
-    /// turn over the M real ones (`prime_mapp`).
+    /// Blocks cyclically over P virtual nodes, P the smallest prime >= M; blocks of the virtual nodes >= M are
+    /// distributed cyclically over the M real nodes (`prime_mapp`).
     Prime,
-    /// Any node with the same probability, from this seed: output number i + 1 of SplitMix64, its upper 32 bits times M
-    /// over 2^32.
+    /// Every node with the same probability, from this seed: the upper 32 bits of output number i + 1 of SplitMix64,
+    /// times M, divided by 2^32.
     Random(u64),
 }
 
@@ -26,7 +26,7 @@ impl Order {
         let nodes = nodes.max(1);
         match self {
             Order::Cyclic => i % nodes,
-            // (a + b) mod M of parts below M: no overflow whatever i is.
+            // Both operands are reduced mod M before the addition, so that it cannot overflow.
             Order::Skew => (i % nodes + i / nodes % nodes + 1) % nodes,
             Order::Prime => {
                 let prime = smallest_prime(nodes);
@@ -48,7 +48,7 @@ fn split_mix(seed: u64, i: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The smallest prime that is not below `n`; node counts are at most 1,024, so trial division is enough.
+/// The smallest prime that is at least `n`; by trial division, because node counts are at most 1,024.
 fn smallest_prime(n: u64) -> u64 {
     let is_prime = |p: &u64| (2..).take_while(|d| d * d <= *p).all(|d| !p.is_multiple_of(d));
     (n.max(2)..).find(is_prime).unwrap_or(n.max(1))
@@ -66,7 +66,7 @@ mod tests {
     fn the_formulas_of_the_report() {
         assert_eq!(first(Order::Cyclic, 3, 7), [0, 1, 2, 0, 1, 2, 0]);
         assert_eq!(first(Order::Skew, 4, 9), [1, 2, 3, 0, 2, 3, 0, 1, 3]);
-        // M = 4, P = 5: blocks 4, 9, 14, 19 fall on the virtual node and are dealt to 0, 1, 2, 3.
+        // M = 4, P = 5: blocks 4, 9, 14, 19 are those of the virtual node and go to nodes 0, 1, 2, 3.
         assert_eq!(
             first(Order::Prime, 4, 25),
             [0, 1, 2, 3, 0, 0, 1, 2, 3, 1, 0, 1, 2, 3, 2, 0, 1, 2, 3, 3, 0, 1, 2, 3, 0]

@@ -1,7 +1,7 @@
-//! Reading a policy file: syntax, words, and what the schema alone cannot say.
+//! Parsing and validation of a policy file: syntax, schema, and the rules that a schema cannot express.
 //!
-//! Every error has the line, the column and the offending word; unknown words come with the allowed ones.
-//! Nothing here knows the machine: node numbers are checked where they are used.
+//! Every error has a line, a column and the offending word; the error for an unknown word lists the allowed words.
+//! Validation does not depend on the machine: whether a node exists is checked when a plan is made.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,11 +63,11 @@ impl std::str::FromStr for Policy {
     }
 }
 
-/// A rule broken by a file that has the right shape.
+/// A violated rule in a file that satisfies the schema.
 struct Fault {
     /// Array of tables (`object`, `phase`) and the index in it; `None` for the top of the file.
     table: Option<(&'static str, usize)>,
-    /// Path of keys to the offending value; empty when one is missing.
+    /// Path of keys to the offending value; empty when a key is missing.
     key: Vec<String>,
     message: String,
 }
@@ -88,7 +88,9 @@ fn fault(policy: &Policy) -> Option<Fault> {
         return Some(Fault::top(&["version"], message));
     }
     if policy.threads.as_ref().is_some_and(|t| t.count == Some(0)) {
-        let message = "a program has at least one thread; write count = 8, or leave it out".to_owned();
+        let message =
+            "`count` must be at least 1; write the number of threads, such as count = 8, or leave `count` out"
+                .to_owned();
         return Some(Fault::top(&["threads", "count"], message));
     }
     if let Some(message) = policy.threads.as_ref().and_then(|t| bind_fault(&t.bind)) {
@@ -152,13 +154,13 @@ fn ranks_fault(rule: &ObjectRule) -> Option<KeyFault> {
 fn mode_fault(rule: &ObjectRule) -> Option<KeyFault> {
     let place = &rule.place;
     let message = format!(
-        "mode = \"populate\" is for distributions by blocks, to save a mapping for each; `{}` needs only one",
+        "mode = \"populate\" saves the mapping of each block of a block distribution; `{}` needs only one mapping",
         place.policy.word()
     );
     (place.mode == Some(Mode::Populate) && !place.policy.by_blocks()).then_some((&["place", "mode"], message))
 }
 
-/// What is wrong with the frames or the functions that name a call site, of an object or of a phase.
+/// The first fault in the frames or functions that name the call site of an object or a phase.
 fn site_fault(callsite: Option<&[String]>, function: Option<&[String]>) -> Option<KeyFault> {
     if callsite.is_some_and(<[String]>::is_empty) {
         return Some((&["callsite"], "`callsite` is empty; write at least one frame such as \"app+0x1a2b\"".into()));
@@ -170,7 +172,7 @@ fn site_fault(callsite: Option<&[String]>, function: Option<&[String]>) -> Optio
     nameless.then(|| (&["function"][..], "`function` names no function".into()))
 }
 
-/// What says which allocations of a call site are meant.
+/// The first fault in the keys that select allocations of a call site.
 fn selection_fault(rule: &ObjectRule) -> Option<KeyFault> {
     let filters: [(&'static [&'static str], _); 2] =
         [(&["instances"], rule.instances.is_some()), (&["sizes"], rule.sizes.is_some())];
@@ -190,8 +192,9 @@ fn selection_fault(rule: &ObjectRule) -> Option<KeyFault> {
     None
 }
 
-/// Rules that no allocation can reach, each with the earlier one that takes them all: the same call site, and that one
-/// has nothing to choose by. Not an error: a policy may be put together from parts.
+/// Rules that no allocation can match, each with the index of the earlier rule that matches all of them first: an
+/// earlier rule of the same call site without `instances`, `sizes` and `ranks`. Not an error: a policy may be
+/// assembled from parts.
 pub fn shadowed(rules: &[ObjectRule]) -> Vec<(usize, usize)> {
     let mut first = BTreeMap::new();
     let mut found = Vec::new();
@@ -222,11 +225,17 @@ fn place_fault(rule: &ObjectRule) -> Option<KeyFault> {
         return Some(fault);
     }
     if place.block == Some(Block::Size(crate::policy::Size(0))) {
-        return Some((&["place", "block"], "a block of 0 bytes cannot hold anything".into()));
+        return Some((
+            &["place", "block"],
+            "a block cannot have 0 bytes; write a size such as block = \"2MiB\", or \"auto\"".into(),
+        ));
     }
     let period = rule.pattern.as_ref().and_then(|p| p.period);
     if period.is_some_and(|p| p.0 == 0) {
-        return Some((&["pattern", "period"], "a period of 0 bytes cannot repeat".into()));
+        return Some((
+            &["pattern", "period"],
+            "a period cannot have 0 bytes; write a size such as period = \"160MiB\", or leave it out".into(),
+        ));
     }
     let auto = matches!(place.block, None | Some(Block::Auto(Auto::Auto)));
     if place.policy == PolicyKind::BlockCyclic && auto && period.is_none() {
@@ -243,7 +252,7 @@ fn place_fault(rule: &ObjectRule) -> Option<KeyFault> {
     None
 }
 
-/// The keys that belong to one policy each.
+/// The first fault in the keys that only one kind of policy allows.
 fn extra_fault(place: &Place) -> Option<KeyFault> {
     let random = matches!(place.policy, PolicyKind::Random | PolicyKind::RandomBlock);
     if place.seed.is_some() && !random {
@@ -269,7 +278,7 @@ fn extra_fault(place: &Place) -> Option<KeyFault> {
     None
 }
 
-/// Byte offset of the value a fault is about, or of the innermost thing around it that exists.
+/// Byte offset of the offending value, or of the innermost table around it that exists.
 fn offset_of(text: &str, fault: &Fault) -> usize {
     let Ok(root) = DeTable::parse(text) else { return 0 };
     let Some((array, index)) = fault.table else {
@@ -296,7 +305,7 @@ fn located(text: &str, offset: usize, message: &str) -> PolicyError {
     let before = &text[..offset];
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-    // One line for the user's terminal, whatever the parser says.
+    // Messages of the `toml` crate may have several lines; a `PolicyError` has one.
     PolicyError { line, column, message: message.split('\n').map(str::trim).collect::<Vec<_>>().join("; ") }
 }
 

@@ -1,4 +1,4 @@
-//! Tests of [`super`]: every error is located and names the word.
+//! Tests of [`super`]: every error has a position and names the offending word.
 
 use super::*;
 use crate::policy::{Bind, Size};
@@ -35,7 +35,7 @@ fn the_example_of_the_design_reads_and_writes() {
     assert_eq!(again, policy);
 }
 
-/// `text` must fail at `line`, at the column of `word`, and say all of `says`.
+/// `text` must fail at `line`, at the column of `word`, with a message that contains all of `says`.
 fn fails(text: &str, line: usize, word: &str, says: &[&str]) {
     let e = parse(text).unwrap_err();
     let column = text.lines().nth(line - 1).unwrap().find(word).unwrap() + 1;
@@ -199,6 +199,6 @@ fn a_function_without_a_name_is_no_rule() {
         let text = format!("version = 1\n[[object]]\nfunction = {words}\nplace = {{ policy = \"bind\" }}\n");
         fails(&text, 3, "[", &["`function` names no function"]);
     }
-    // Any function, which is every allocation: somebody wrote that.
+    // `?` matches any function, so the rule matches every allocation; that is allowed.
     assert!(parse("version = 1\n[[object]]\nfunction = [\"?\"]\nplace = { policy = \"bind\" }\n").is_ok());
 }

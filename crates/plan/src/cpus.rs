@@ -1,12 +1,14 @@
-//! CPU lists in numactl's words, for explicit thread binding: `0-3,8`, `all`, `!0`, `+0-3`.
+//! CPU lists in numactl's notation, for explicit thread binding: `0-3,8`, `all`, `!0`, `+0-3`.
 //!
-//! Numbers are the machine's; `all`, `!` and `+` count the CPUs the process may use.
+//! Numbers without `+` are the kernel's CPU numbers; `+n` is the n-th of the CPUs that the process may use, `all`
+//! means all of them and `!list` all of them but the listed ones.
 
 use std::fmt;
 
 use numamma_kernel::affinity::MAX_CPUS;
 
 use crate::nodes;
+use crate::unreadable::Unreadable;
 
 /// Largest CPU number a list may hold.
 pub(crate) const MAX_CPU: u32 = MAX_CPUS as u32 - 1;
@@ -14,37 +16,38 @@ pub(crate) const MAX_CPU: u32 = MAX_CPUS as u32 - 1;
 /// Why a CPU list cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CpusError {
-    /// It does not read as a list.
-    Syntax(String),
-    /// A CPU that is offline or that the process may not use; the usable ones are listed.
+    /// The text is not a CPU list.
+    Syntax(Unreadable),
+    /// A CPU that is offline or that the process may not use, and the CPUs that it may use.
     Unusable(u32, Vec<u32>),
-    /// Nothing is left.
+    /// The list selects no CPU.
     Empty(String),
 }
 
 impl fmt::Display for CpusError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CpusError::Syntax(list) => write!(
-                f,
-                "`{list}` is not a CPU list; write numbers and ranges such as \"0-3,8\", each once, or \"all\", \"!0\" or \"+0-3\""
-            ),
+            CpusError::Syntax(e) => e.fmt(f),
             CpusError::Unusable(cpu, usable) => {
-                write!(f, "CPU {cpu} is not there or not for this process; it may use {}", nodes::format(usable))
+                write!(
+                    f,
+                    "CPU {cpu} is offline or not allowed for this process, which may use CPUs {}",
+                    nodes::format(usable)
+                )
             }
-            CpusError::Empty(list) => write!(f, "`{list}` leaves no CPU"),
+            CpusError::Empty(list) => write!(f, "`{list}` selects no CPU"),
         }
     }
 }
 
 impl std::error::Error for CpusError {}
 
-/// The CPUs that `text` names, ascending; `usable` are those the process may use, ascending.
+/// The CPUs that `text` names, ascending; `usable` are the CPUs that the process may use, ascending.
 ///
 /// # Errors
-/// What is wrong with the list, or which CPU it names that cannot be used.
+/// A text that is not a list, a CPU that the process may not use, or a list that selects no CPU.
 pub fn parse(text: &str, usable: &[u32]) -> Result<Vec<u32>, CpusError> {
-    let (negated, relative, named) = words(text)?;
+    let (negated, relative, named) = words(text).map_err(CpusError::Syntax)?;
     let named = named.unwrap_or_else(|| if relative { (0..usable.len() as u32).collect() } else { usable.to_vec() });
     let of = |n: u32| if relative { usable.get(n as usize).copied() } else { usable.contains(&n).then_some(n) };
     let named = named
@@ -55,23 +58,26 @@ pub fn parse(text: &str, usable: &[u32]) -> Result<Vec<u32>, CpusError> {
     if found.is_empty() { Err(CpusError::Empty(text.to_owned())) } else { Ok(found) }
 }
 
-/// Checks the words of a list without knowing the machine.
+/// Checks the syntax of a list, for any machine.
 ///
 /// # Errors
-/// [`CpusError::Syntax`].
-pub fn check_syntax(text: &str) -> Result<(), CpusError> {
+/// A text that is not a list.
+pub fn check_syntax(text: &str) -> Result<(), Unreadable> {
     words(text).map(|_| ())
 }
 
-/// Whether the list is negated, whether it is relative, and its numbers; none: all.
-fn words(text: &str) -> Result<(bool, bool, Option<Vec<u32>>), CpusError> {
+/// What a CPU list is.
+const LIST: &str = "a CPU list; write numbers and ranges such as \"0-3,8\", each once, or \"all\", \"!0\" or \"+0-3\"";
+
+/// Whether the list begins with `!`, whether its numbers begin with `+`, and the numbers; `None` for `all`.
+fn words(text: &str) -> Result<(bool, bool, Option<Vec<u32>>), Unreadable> {
     let list = text.trim();
     let (negated, list) = list.strip_prefix('!').map_or((false, list), |rest| (true, rest.trim()));
     if list == "all" {
         return Ok((negated, false, None));
     }
     let (relative, list) = list.strip_prefix('+').map_or((false, list), |rest| (true, rest));
-    let numbers = nodes::numbers_up_to(list, MAX_CPU).map_err(|_| CpusError::Syntax(text.to_owned()))?;
+    let numbers = nodes::numbers_up_to(list, MAX_CPU).map_err(|_| Unreadable::new(text, LIST))?;
     Ok((negated, relative, Some(numbers)))
 }
 
@@ -89,7 +95,10 @@ mod tests {
         assert_eq!(named("+0,2").unwrap(), [2, 6]);
         assert_eq!(named("!+0").unwrap(), [3, 6, 7]);
         assert!(
-            named("0-3").unwrap_err().to_string().contains("CPU 0 is not there or not for this process; it may use")
+            named("0-3")
+                .unwrap_err()
+                .to_string()
+                .contains("CPU 0 is offline or not allowed for this process, which may use")
         );
         assert!(named("+4").is_err() && named("!all").is_err() && named("").is_err() && named("3,3").is_err());
         assert!(check_syntax("0-9000").is_err() && check_syntax("8000").is_ok() && check_syntax("0-x").is_err());

@@ -1,7 +1,7 @@
-//! Random policy files: no panic, one answer, errors that can be shown, plans that cover their object.
+//! Random policy files: no panic, the same result from both parsers, printable errors, plans that cover their object.
 //!
-//! `NUMAMMA_FUZZ_SECONDS=600 NUMAMMA_FUZZ_SEED=7 cargo test -p numamma-plan fuzz -- --ignored` goes on for longer.
-//! A file that fails is kept in tests/hostile/fuzz/corpus, where every later run begins.
+//! `NUMAMMA_FUZZ_SECONDS=600 NUMAMMA_FUZZ_SEED=7 cargo test -p numamma-plan fuzz -- --ignored` runs for longer.
+//! A file that fails is kept in tests/hostile/fuzz/corpus; every run tests these files first.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,16 +18,16 @@ use generate::Random;
 const LONG_SECONDS: u64 = 120;
 /// Files of the short test.
 const FILES: usize = 40_000;
-/// Runs of a plan that are looked at.
+/// Runs of a plan that are checked.
 const RUNS: usize = 2000;
-/// Nodes of the machine that plans are made for: the numbers have gaps.
+/// Nodes of the machine that plans are made for, with gaps in the numbers.
 const NODES: [u32; 4] = [0, 1, 4, 7];
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hostile/fuzz/corpus")
 }
 
-/// Policies that people wrote, and files that once failed.
+/// The shipped policies, and files that failed in an earlier run.
 fn seeds() -> Vec<String> {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies");
     let files = [corpus(), shipped].into_iter().flat_map(|dir| std::fs::read_dir(dir).unwrap());
@@ -42,9 +42,9 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// What must hold for any text; true when it is a policy.
+/// Checks the properties that hold for any text; returns whether the text is a valid policy.
 fn examine(text: &str) -> bool {
-    // By what they print, since NaN is not itself.
+    // Policies are compared by their printed form, because NaN is not equal to NaN.
     let show = |p: &Policy| format!("{p:?}");
     let general = toml::from_str::<Policy>(text);
     if let Some(plain) = toml_subset::read::<Policy>(text) {
@@ -65,7 +65,7 @@ fn examine(text: &str) -> bool {
     }
 }
 
-/// Every placement of a rule, over objects of odd sizes.
+/// Plans every placement of a rule for objects of unusual sizes.
 fn plans(rule: &ObjectRule, threads: Option<u32>) {
     for place in rule.phases.values().chain([&rule.place]) {
         for pages in [0, 1, 3, 512, 100_001, 1 << 40] {
@@ -109,7 +109,7 @@ fn fuzz(seed: u64, most: usize, end: Option<Instant>) {
         match std::panic::catch_unwind(|| examine(&text)) {
             Ok(is_policy) => {
                 valid += usize::from(is_policy);
-                // Mutations of mutations: a few accepted ones take part.
+                // A few accepted files are mutated again.
                 if is_policy && pool.len() < 200 && random.once_in(50) {
                     pool.push(text);
                 }
@@ -132,7 +132,7 @@ fn fuzz_policy_files() {
     fuzz(1, FILES, None);
 }
 
-/// `NUMAMMA_FUZZ_SECONDS` and `NUMAMMA_FUZZ_SEED` choose how long, and from where.
+/// `NUMAMMA_FUZZ_SECONDS` and `NUMAMMA_FUZZ_SEED` set the duration and the seed.
 #[test]
 #[ignore = "long: make test-long"]
 fn fuzz_policy_files_for_minutes() {

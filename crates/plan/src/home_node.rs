@@ -1,4 +1,5 @@
-//! Which node a page of a planned object belongs on: the one answer that placing, moving, checking and predicting use.
+//! The node on which a page of a planned object belongs. Placement, migration, verification and prediction all use this
+//! function.
 
 use crate::plan::{Layout, PAGE, PagePlan};
 
@@ -14,7 +15,7 @@ pub enum Home<'a> {
     One(u32),
     /// On any of these nodes; a page on one of them stays.
     AnyOf(&'a [u32]),
-    /// On one of these nodes in turn, by an address that is not known.
+    /// Interleaved over these nodes, by an address that is not known.
     InTurn(&'a [u32]),
 }
 
@@ -30,15 +31,15 @@ impl Home<'_> {
     }
 }
 
-/// What the answer depends on besides the plan.
+/// Inputs of [`PagePlan::home`] besides the plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// Node of a `local` object.
     pub node: u32,
     /// Size of the pages as a number of base pages, log2: interleaving goes by whole pages.
     pub order: u32,
-    /// Address of the object's first whole page, and the addresses interleaving counts from; `None` before the program runs:
-    /// then base pages are [`Home::InTurn`], and huge pages count from the object's start.
+    /// Address of the object's first whole page, and the addresses interleaving counts from; `None` before the
+    /// program runs: then base pages are [`Home::InTurn`], and huge pages count from the object's start.
     pub address: Option<(usize, &'a Interleaving)>,
 }
 
@@ -66,23 +67,25 @@ impl PagePlan<'_> {
         }
     }
 
-    /// Whether the address of a page decides on its node.
+    /// Whether the node of a page depends on its address.
     pub fn interleaves(&self) -> bool {
         matches!(self.layout, Layout::Interleave | Layout::Weighted)
     }
 }
 
-/// Bits of the page number that the kernel divides by the number of nodes.
+/// Width of the page number that the kernel divides by the number of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// Before Linux 6.7 (`offset_il_node` casts to unsigned int), which matters when the number of nodes is no power of two.
+    /// Before Linux 6.7 (`offset_il_node` casts to unsigned int), which matters when the number of nodes is no power
+    /// of two.
     Bits32,
     /// Since 6.7 (`interleave_nid` takes a pgoff_t).
     Bits64,
 }
 
 impl Width {
-    /// That of a kernel by its release (`/proc/sys/kernel/osrelease`); the newer one when that cannot be read.
+    /// The width in the kernel with this release (`/proc/sys/kernel/osrelease`); `Bits64` when the text cannot be
+    /// parsed.
     pub fn of_release(release: &str) -> Width {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
         match (numbers.next(), numbers.next()) {
@@ -92,7 +95,7 @@ impl Width {
     }
 }
 
-/// A mapping as interleaving counts its pages.
+/// A mapping, with the offsets from which the kernel counts its pages for interleaving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// First address.
@@ -105,11 +108,11 @@ pub struct Span {
     pub bias: usize,
 }
 
-/// The kernel's interleaving formula (mm/mempolicy.c): the node number is `(offset in mapping + mapping's page offset) mod M`
-/// in units of the page the kernel allocated. Outside of all spans a page counts by its address.
+/// The kernel's interleaving formula (mm/mempolicy.c): the node number is `(offset in mapping + mapping's page
+/// offset) mod M` in units of the page the kernel allocated. Outside of all spans a page counts by its address.
 #[derive(Clone, Debug)]
 pub struct Interleaving {
-    /// Mappings that the object may lie in.
+    /// Mappings that may contain pages of the object.
     pub spans: Vec<Span>,
     /// Node of each page of one round, see [`round`].
     pub round: Vec<u32>,
@@ -132,8 +135,9 @@ impl Interleaving {
     }
 }
 
-/// Node of each page of one round of interleaving over `nodes`: ascending, because node lists are masks to the kernel. With
-/// weights a node has as many pages in a row as its weight (`weighted_interleave_nid` of mm/mempolicy.c).
+/// Node of each page of one round of interleaving over `nodes`: ascending, because node lists are masks to the
+/// kernel. With weights a node has as many pages in a row as its weight (`weighted_interleave_nid` of
+/// mm/mempolicy.c).
 pub fn round(nodes: &[u32], weight: impl Fn(u32) -> usize) -> Vec<u32> {
     let mut sorted = nodes.to_vec();
     sorted.sort_unstable();

@@ -1,9 +1,9 @@
-//! What placement needs to know of this machine: nodes with memory that this process may use, their CPUs,
-//! the huge page setting and the mapping limit.
+//! Properties of this machine that placement depends on: nodes with memory that this process may use, their CPUs, the
+//! huge page setting and the mapping limit.
 //!
-//! Read from sysfs and procfs; a file that cannot be read gives the value of a machine without the feature
-//! (one node, no huge pages, the kernel's default limit), never an error: the preload runs inside a
-//! stranger's process.
+//! They are read from sysfs and procfs. A file that cannot be read gives the value of a machine without the feature
+//! (one node, no huge pages, the kernel's default limit) instead of an error, because the preload must not stop the
+//! program.
 
 use std::fs;
 use std::path::Path;
@@ -13,49 +13,49 @@ use numamma_kernel::thp;
 
 use crate::nodes::Available;
 
-/// vm.max_map_count when it cannot be read: the kernel's DEFAULT_MAX_MAP_COUNT.
+/// vm.max_map_count when the file cannot be read: the kernel's DEFAULT_MAX_MAP_COUNT.
 const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
 
-/// Transparent huge pages, as `/sys/kernel/mm/transparent_hugepage/enabled` says.
+/// Setting of transparent huge pages: `/sys/kernel/mm/transparent_hugepage/enabled`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Thp {
     /// Every mapping may get huge pages.
     Always,
-    /// Only after madvise.
+    /// Only mappings with MADV_HUGEPAGE get huge pages.
     Madvise,
-    /// None, or a kernel without them.
+    /// No mapping gets huge pages, or the kernel does not support them.
     #[default]
     Never,
 }
 
-/// One node this process may place memory on.
+/// One NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Number.
+    /// Node number.
     pub id: u32,
-    /// Its online CPUs, ascending; empty for memory-only nodes.
+    /// Online CPUs of the node, ascending; empty for memory-only nodes.
     pub cpus: Vec<u32>,
 }
 
-/// This machine.
+/// Nodes, CPUs and memory settings of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// Nodes with memory that the process may use, ascending.
     pub memory_nodes: Vec<Node>,
-    /// Of these, what `all` means, see [`own`].
+    /// Nodes of `memory_nodes` that `all` means in a node list, see [`own`].
     pub own: Vec<u32>,
     /// Nodes with CPUs, ascending.
     pub cpu_nodes: Vec<Node>,
-    /// Online CPUs.
+    /// Online CPUs, ascending.
     pub online: Vec<u32>,
-    /// Huge pages.
+    /// Setting of transparent huge pages.
     pub thp: Thp,
-    /// vm.max_map_count: mappings a process may have.
+    /// vm.max_map_count: most mappings of a process.
     pub max_map_count: u64,
 }
 
 impl Machine {
-    /// Reads this machine.
+    /// Reads the machine that this process runs on.
     pub fn this() -> Machine {
         Machine::read(Path::new("/"))
     }
@@ -74,7 +74,7 @@ impl Machine {
         let allowed = lists::allowed_nodes(&status).unwrap_or_default();
         let mut memory_nodes: Vec<Node> = list(&format!("{dir}/has_memory")).into_iter().map(node).collect();
         if memory_nodes.is_empty() {
-            // A kernel without NUMA support: everything is node 0.
+            // A kernel without NUMA support: all memory is on node 0.
             memory_nodes.push(Node { id: 0, cpus: online.clone() });
         }
         let mut cpu_nodes: Vec<Node> = list(&format!("{dir}/has_cpu")).into_iter().map(node).collect();
@@ -101,12 +101,12 @@ impl Machine {
         }
     }
 
-    /// Numbers of the nodes memory can go to.
+    /// Numbers of `memory_nodes`, ascending.
     pub fn memory_node_ids(&self) -> Vec<u32> {
         self.memory_nodes.iter().map(|n| n.id).collect()
     }
 
-    /// What node lists may name here.
+    /// Nodes that a node list may name on this machine, given the numbers `existing` of `memory_nodes`.
     pub fn available<'a>(&'a self, existing: &'a [u32]) -> Available<'a> {
         Available { existing, own: &self.own }
     }
@@ -117,10 +117,14 @@ impl Machine {
     }
 }
 
-/// The memory nodes that are a process's own when it may run on the CPUs `allowed` (empty: on all): those whose CPUs it may
-/// use, and those without CPUs, or next to CPUs without memory, that are nearest to one of these. A launcher that binds
-/// a rank to a part of the machine (`mpirun --bind-to numa`, taskset) makes its threads run only there, so spreading its
-/// objects over the rest would only make them remote. `distance` is the firmware's, if it has any.
+/// The own nodes of a process that may run on the CPUs `allowed` (empty: on all CPUs). A memory node is an own node if
+/// - the process may use one of its CPUs, or
+/// - it has no CPUs and the nearest node with CPUs is one that the process may use, or
+/// - it is the nearest memory node of a node without memory whose CPUs the process may use.
+///
+/// Threads of a rank that a launcher bound to a part of the machine (`mpirun --bind-to numa`, taskset) run only
+/// there, so objects on other nodes would be remote to all of them. `distance` is the firmware's table; `None`
+/// without one.
 fn own(memory: &[Node], cpu: &[Node], allowed: &[u32], distance: impl Fn(u32, u32) -> Option<u32>) -> Vec<u32> {
     let every = || memory.iter().map(|n| n.id).collect::<Vec<u32>>();
     let usable = |n: &Node| n.cpus.iter().any(|c| allowed.contains(c));
@@ -144,7 +148,7 @@ fn own(memory: &[Node], cpu: &[Node], allowed: &[u32], distance: impl Fn(u32, u3
     if found.is_empty() { every() } else { found }
 }
 
-/// `always [madvise] never`.
+/// Reads the text of the setting, such as `always [madvise] never`.
 fn thp(text: &str) -> Thp {
     match thp::chosen(text) {
         Some("always") => Thp::Always,

@@ -1,8 +1,8 @@
-//! Node lists in numactl's words: `0-3,5`, `all`, `!2`, `+0-1`.
+//! Node lists in numactl's notation: `0-3,5`, `all`, `!2`, `+0-1`.
 //!
-//! The order of a list is kept: `3,1` puts the first block on node 3. The caller says which nodes exist and which are
-//! the process's own ([`Available`]): numbers may name any that exist, `all`, `!` and `+` count the own ones only, so
-//! that one policy serves every rank of an MPI job.
+//! The order of a list is kept: `3,1` puts the first block on node 3. The caller passes the nodes that exist and
+//! those that are the process's own ([`Available`]). Plain numbers may name any existing node; `all`, `!` and `+`
+//! refer to the own nodes only, so that one policy serves every rank of an MPI job.
 
 use std::fmt;
 
@@ -14,15 +14,15 @@ pub const MAX_NODE: u32 = MAX_NODES as u32 - 1;
 /// Why a node list cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodesError {
-    /// The offending part does not read as a number, a range, `all` or `!list`.
+    /// The part that is neither a number, a range, `all` nor `!list`.
     Syntax(String),
     /// A node is listed twice.
     Twice(u32),
-    /// A node that is not among the existing ones (which are listed).
+    /// A node that does not exist, and the existing nodes.
     Unknown(u32, Vec<u32>),
-    /// `+n` beyond the process's own nodes (which are listed).
+    /// The `n` of a `+n` that is not less than the number of own nodes, and the own nodes.
     Relative(u32, Vec<u32>),
-    /// Nothing is left, for example of `!all` or `!0` on a machine with one node.
+    /// A list that selects no node, for example `!all`, or `!0` on a machine with one node, and the own nodes.
     Empty(String, Vec<u32>),
 }
 
@@ -32,18 +32,19 @@ impl fmt::Display for NodesError {
             NodesError::Syntax(part) => {
                 write!(
                     f,
-                    "`{part}` is not a node list; write numbers and ranges such as \"0-3,5\", or \"all\", \"!2\" or \"+0-1\""
+                    "`{part}` is not a node list; write numbers and ranges such as \"0-3,5\", \
+                     or \"all\", \"!2\" or \"+0-1\""
                 )
             }
             NodesError::Twice(node) => write!(f, "node {node} is listed twice"),
             NodesError::Unknown(node, existing) => write!(
                 f,
-                "node {node} does not exist, has no memory or is not allowed here; the nodes are {} (\"all\" means these)",
+                "node {node} does not exist, has no memory or is not allowed for this process; it may use nodes {}",
                 format(existing)
             ),
             NodesError::Relative(index, own) => write!(
                 f,
-                "+{index} is beyond the {} nodes of this process, {}; + counts them from 0",
+                "+{index} is beyond the {} nodes of this process, {}; + counts these nodes from 0",
                 own.len(),
                 format(own)
             ),
@@ -61,7 +62,7 @@ impl std::error::Error for NodesError {}
 pub struct Available<'a> {
     /// Nodes with memory that the process may use.
     pub existing: &'a [u32],
-    /// Of these, the ones next to its CPUs: what `all` means.
+    /// The nodes of `existing` that are close to the process's CPUs; `all` means these.
     pub own: &'a [u32],
 }
 
@@ -72,10 +73,10 @@ impl<'a, T: AsRef<[u32]> + ?Sized> From<&'a T> for Available<'a> {
     }
 }
 
-/// The nodes that `text` names, in its order, all of them available.
+/// The nodes that `text` names, in the order of the text.
 ///
 /// # Errors
-/// What is wrong with the list, or which node it names that is not there.
+/// A text that is not a list, a node that is not available, or a list that selects no node.
 pub fn parse<'a>(text: &str, available: impl Into<Available<'a>>) -> Result<Vec<u32>, NodesError> {
     let Available { existing, own } = available.into();
     let text = text.trim();
@@ -101,19 +102,25 @@ pub fn parse<'a>(text: &str, available: impl Into<Available<'a>>) -> Result<Vec<
     Ok(nodes)
 }
 
-/// Checks the words of a list without knowing the machine.
+/// Checks the syntax of a list, for any machine.
+///
+/// # Errors
+/// A text that is not a list.
 pub fn check_syntax(text: &str) -> Result<(), NodesError> {
     let text = text.trim();
     let list = text.strip_prefix('!').unwrap_or(text).trim();
     if list == "all" { Ok(()) } else { numbers(list.strip_prefix('+').unwrap_or(list)).map(|_| ()) }
 }
 
-/// `0-3,5` as numbers, in the order given.
+/// The numbers of `0-3,5`, in the order of the text.
+///
+/// # Errors
+/// A part that is not a number or an ascending range up to [`MAX_NODE`], or a number that is listed twice.
 pub fn numbers(list: &str) -> Result<Vec<u32>, NodesError> {
     numbers_up_to(list, MAX_NODE)
 }
 
-/// The same for numbers up to `most`.
+/// As [`numbers`], for numbers up to `most`.
 pub(crate) fn numbers_up_to(list: &str, most: u32) -> Result<Vec<u32>, NodesError> {
     let mut found = Vec::new();
     for part in list.split(',') {
@@ -180,7 +187,7 @@ mod tests {
         assert_eq!(named("+1,0").unwrap(), [3, 2]);
         assert_eq!(named("!3").unwrap(), [2]);
         assert_eq!(named("!+0").unwrap(), [3]);
-        assert_eq!(named("0-3").unwrap(), FOUR, "numbers mean what they say");
+        assert_eq!(named("0-3").unwrap(), FOUR, "plain numbers are not relative");
         assert!(named("+2").unwrap_err().to_string().contains("+2 is beyond the 2 nodes of this process, 2-3"));
         assert!(parse("+", &FOUR).is_err() && check_syntax("+1-x").is_err());
         assert!(check_syntax("+0-1").is_ok() && check_syntax("!+0").is_ok());

@@ -1,12 +1,14 @@
-//! Where the OpenMP runtime will bind threads, as far as a user's variables say it in plain lists.
+//! CPUs to which the OpenMP runtime will bind threads, computed from the environment variables of the user.
 //!
-//! A copy of what GNU libgomp does (team.c, env.c): `OMP_PLACES` goes before `GOMP_CPU_AFFINITY`, places in themselves mean
-//! `OMP_PROC_BIND=true`, which is `close`. Whatever would need the runtime to expand it gives no answer.
+//! The rules are those of GNU libgomp (team.c, env.c): `OMP_PLACES` takes precedence over `GOMP_CPU_AFFINITY`; a list
+//! of places without `OMP_PROC_BIND` implies `OMP_PROC_BIND=true`, which means `close`. Values that only the runtime
+//! can expand, such as `cores`, give `None`.
 
 use crate::cpus::MAX_CPU;
 use crate::nodes::numbers_up_to;
 
-/// CPUs of each of `threads` threads by the variables that `variable` looks up; `None` when they do not tell.
+/// CPUs of each of `threads` threads; `variable` returns the value of an environment variable. `None` when the
+/// variables do not determine the CPUs.
 pub fn of_threads(threads: u32, variable: impl Fn(&str) -> Option<String>) -> Option<Vec<Vec<u32>>> {
     let bind = variable("OMP_PROC_BIND").map(|b| b.trim().to_ascii_lowercase());
     let bind = bind.as_deref().unwrap_or("true");
@@ -29,9 +31,8 @@ pub fn of_threads(threads: u32, variable: impl Fn(&str) -> Option<String>) -> Op
     Some(cpus.iter().cycle().take(threads as usize).cloned().collect())
 }
 
-/// The CPUs of each place, where it is a plain list:
-/// `{0,1},{2,3}`, `{0:4},{4:4}` (start:length), `0-3 4-7` or `0 2 4` (GOMP: one CPU for each thread). `None` for
-/// words, strides and multipliers, which only the OpenMP runtime can expand.
+/// The CPUs of each place of `{0,1},{2,3}`, `{0:4},{4:4}` (start:length), `0-3 4-7` or `0 2 4` (GOMP_CPU_AFFINITY:
+/// one CPU per place). `None` for abstract names, strides and multipliers, which only the OpenMP runtime can expand.
 fn places(text: &str) -> Option<Vec<Vec<u32>>> {
     let text = text.trim();
     if text.starts_with('{') {
@@ -46,7 +47,7 @@ fn places(text: &str) -> Option<Vec<Vec<u32>>> {
     (!lists.is_empty()).then_some(lists)
 }
 
-/// The inside of place `i` of a list that was cut at its closing braces: `0,1`, and `,{2,3` for those that follow.
+/// CPUs of place `i`, from the text between two closing braces: `0,1` for the first place, `,{2,3` for the others.
 fn place_of(i: usize, text: &str) -> Option<Vec<u32>> {
     let text = if i == 0 { text } else { text.trim().strip_prefix(',')?.trim().strip_prefix('{')? };
     if let Some((start, len)) = text.split_once(':') {
@@ -73,7 +74,7 @@ mod tests {
         assert_eq!(of(2, &[four, ("OMP_PROC_BIND", "spread")]), lists(&[0, 4]));
         assert_eq!(of(8, &[four, ("OMP_PROC_BIND", "close")]), lists(&[0, 0, 2, 2, 4, 4, 6, 6]));
         assert_eq!(of(2, &[four, ("OMP_PROC_BIND", "master")]), lists(&[0, 0]));
-        assert_eq!(of(6, &[four]), None, "six threads on four places are the runtime's to share out");
+        assert_eq!(of(6, &[four]), None, "only the runtime knows how it distributes six threads over four places");
         assert_eq!(of(4, &[four, ("OMP_PROC_BIND", "FALSE")]), None);
         assert_eq!(of(4, &[("OMP_PLACES", "cores")]), None);
         assert_eq!(of(4, &[("OMP_PROC_BIND", "true")]), None);

@@ -1,22 +1,22 @@
-//! Names of files that a run writes: one pattern, and every process of a job gets a name of its own.
+//! Names of output files, expanded from a pattern so that each process of a job writes a different file.
 //!
-//! `%p` is the process id, `%h` the host, `%r` the MPI rank (0 without one). A process with a rank whose pattern has neither
-//! `%r` nor `%p` puts its rank before the last dot, so that ranks do not overwrite each other: `numamma.prof` becomes
-//! `numamma.3.prof`. Devices and pipes keep their name.
+//! `%p` is the process id, `%h` the host name, `%r` the MPI rank (0 without a rank). If the process has a rank and
+//! the pattern has neither `%r` nor `%p`, the rank is inserted before the last dot, so that ranks do not overwrite
+//! each other's file: `numamma.prof` becomes `numamma.3.prof`. Names of devices and pipes are not changed.
 
 use std::path::Path;
 
 use crate::ranks;
 
-/// The name for this process; without `pid`, `%p` stays for the caller to replace.
+/// The name of this process's file; without `pid`, `%p` remains in the name for the caller to replace.
 pub fn expand(pattern: &str, pid: Option<u32>) -> String {
     let regular = is_regular(Path::new(pattern));
     let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").map_or("host".into(), |h| h.trim().to_owned());
     expand_with(pattern, pid, ranks::this_rank().filter(|_| regular), host)
 }
 
-/// Whether a name stands for a file of its own, there already or not: one that may be replaced. Devices, pipes and what
-/// leads to an open file (/dev/stdout) do not.
+/// Whether `path` is, or would become, a regular file that may be replaced. False for devices, pipes and paths that
+/// lead to an open file (/dev/stdout).
 pub fn is_regular(path: &Path) -> bool {
     let special = ["/dev/", "/proc/"].iter().any(|dir| path.starts_with(dir)) && !path.starts_with("/dev/shm");
     !special && std::fs::metadata(path).map_or(true, |m| m.is_file())

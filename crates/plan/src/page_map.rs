@@ -1,24 +1,24 @@
-//! A page map: which node each page of an object goes to, run by run.
+//! Page maps: the node of each page of an object, as runs of pages.
 //!
-//! Written `"640x0,128x3"`: 640 pages of 4 KiB on node 0, then 128 on node 3, then from the start again until the object
-//! ends. Read as equal pieces (the greatest common divisor of the runs), so that it is a block distribution like any
-//! other.
+//! `"640x0,128x3"` means 640 pages of 4 KiB on node 0, then 128 pages on node 3; the map repeats until the object
+//! ends. A map is divided into pieces of equal length (the greatest common divisor of the runs), so that it is a
+//! block distribution.
 
 use std::fmt;
 
 use crate::nodes::MAX_NODE;
 
-/// Pieces a map may have: with more, it costs more mappings than a process may have.
+/// Most pieces of a map: about the number of mappings that Linux allows a process by default.
 pub const MAX_PIECES: u64 = 65_536;
 
 /// Why a map cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MapError {
-    /// No runs.
+    /// The text is empty.
     Empty,
-    /// The part that is no `PAGESxNODE`.
+    /// The part that is not of the form `PAGESxNODE`.
     Syntax(String),
-    /// The runs have no common length above a page, and so need this many pieces.
+    /// The greatest common divisor of the runs is so small that the map needs this many pieces.
     TooFine(u64),
 }
 
@@ -27,12 +27,12 @@ impl fmt::Display for MapError {
         match self {
             MapError::Empty => f.write_str("a page map needs runs such as map = \"640x0,128x3\" (pages x node)"),
             MapError::Syntax(part) => {
-                write!(f, "`{part}` is no run of a page map; write pages x node, such as \"640x0\"")
+                write!(f, "`{part}` is not a run of a page map; write pages x node, such as \"640x0\"")
             }
             MapError::TooFine(pieces) => write!(
                 f,
-                "the runs of this page map have so small a common length that it takes {pieces} pieces, more than {MAX_PIECES}; \
-                 make the runs multiples of a larger number of pages"
+                "the greatest common divisor of the runs of this page map is so small that it needs {pieces} pieces, \
+                 more than {MAX_PIECES}; make the runs multiples of a larger number of pages"
             ),
         }
     }
@@ -40,17 +40,20 @@ impl fmt::Display for MapError {
 
 impl std::error::Error for MapError {}
 
-/// A map as it was written.
+/// A page map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageMap {
-    /// (pages, node), pages at least 1.
+    /// Number of pages, at least 1, and node of each run.
     pub runs: Vec<(u64, u32)>,
     /// Pages per piece.
     pub piece: u64,
 }
 
 impl PageMap {
-    /// Reads a map.
+    /// Parses a map.
+    ///
+    /// # Errors
+    /// An empty text, a part that is not a run, or more than [`MAX_PIECES`] pieces.
     pub fn parse(text: &str) -> Result<PageMap, MapError> {
         if text.trim().is_empty() {
             return Err(MapError::Empty);
@@ -75,7 +78,7 @@ fn run(part: &str) -> Result<(u64, u32), MapError> {
     Ok((pages, node))
 }
 
-/// Greatest common divisor; that of 0 and n is n.
+/// Greatest common divisor; `common(0, n)` is `n`.
 fn common(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common(b, a % b) }
 }

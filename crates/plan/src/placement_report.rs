@@ -1,8 +1,8 @@
-//! The report of a placed run: what the apply preload counted, per rule and per phase.
+//! The report of a placed run: the counts of the apply preload for each rule and each phase.
 //!
-//! The preload writes it as JSON when the program ends ([`PlacementReport::to_json`]), the command line reads it with
-//! serde. [`record`] makes both from one declaration of the fields, so the preload needs no JSON library: a dozen numbers
-//! per rule do not justify one inside a stranger's process.
+//! The preload writes the report as JSON when the program ends ([`PlacementReport::to_json`]); the command line reads
+//! it with serde. [`record`] makes the writer and the reader from one declaration of the fields, so that the preload
+//! does not link a JSON library.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -37,24 +37,24 @@ macro_rules! record {
 }
 
 record! {
-    /// The report of one process.
+    /// Report of one process.
     PlacementReport {
-        /// Process that wrote it.
+        /// Id of the process.
         pid: u32,
         /// Path of the program that was placed.
         program: String,
-        /// Why nothing was placed, if so.
+        /// Why the preload placed nothing; none when it placed objects.
         problem: Option<String>,
-        /// One per rule of the policy.
+        /// Counts of each rule of the policy, in its order.
         objects: Vec<ObjectReport>,
-        /// One per phase of the policy.
+        /// Counts of each phase of the policy, in its order.
         #[serde(default)]
         phases: Vec<PhaseReport>,
     }
 }
 
 record! {
-    /// The counts of one rule: all its instances together.
+    /// Counts of one rule, summed over its instances.
     ObjectReport {
         /// Title of the rule: [`crate::policy::ObjectRule::title`].
         name: String,
@@ -66,7 +66,7 @@ record! {
         instances: u64,
         /// Instances too small to be placed (less than a whole page).
         too_small: u64,
-        /// Instances that could not be placed and were left to the system.
+        /// Instances that could not be placed; the kernel chose the nodes of their pages.
         unplaced: u64,
         /// Bytes of all instances.
         bytes: u64,
@@ -78,22 +78,22 @@ record! {
         pages_on_plan: u64,
         /// Of the present pages, those on another node.
         pages_off_plan: u64,
-        /// Of the present pages, those that still had to be moved to the place of a phase when the program ended or
-        /// freed them.
+        /// Of the present pages, those that had not been moved to their place in the current phase when the program
+        /// ended or freed them.
         #[serde(default)]
         pages_waiting: u64,
-        /// Block size in use in bytes, 0 when there is none.
+        /// Block size in use, bytes; 0 without blocks.
         block: u64,
         /// Instances that the kernel refused to place.
         #[serde(default)]
         refused: u64,
-        /// The last error (errno) with which the kernel refused one; 0 when it refused none.
+        /// The errno of the last instance that the kernel refused; 0 when it refused none.
         #[serde(default)]
         error: u64,
-        /// Instances for which the budget of mappings was used up.
+        /// Instances that were not placed because the mapping budget was used up.
         #[serde(default)]
         over_budget: u64,
-        /// Instances that no policy reaches: read-only data, files, shared memory.
+        /// Instances that cannot have a memory policy: read-only data, files, shared memory.
         #[serde(default)]
         out_of_reach: u64,
         /// Calls of mbind for the rule.
@@ -105,34 +105,34 @@ record! {
         /// Planned pages that were swapped out.
         #[serde(default)]
         pages_swapped: u64,
-        /// Pages off plan by reason, in the words of [`crate::reason::Reason`]; reasons without a page are left out.
+        /// Pages off plan by [`crate::reason::Reason::word`]; reasons without pages are left out.
         #[serde(default)]
         reasons: BTreeMap<String, u64>,
     }
 }
 
 record! {
-    /// What happened in one phase of the policy, all times it began together.
+    /// Counts of one phase of the policy, summed over the times it began.
     PhaseReport {
         /// Name, as in the policy file.
         name: String,
-        /// How often it began.
+        /// Number of times the phase began.
         times: u64,
-        /// Seconds from the program's start to the first time; none when it never began.
+        /// Seconds from the program's start to the first begin of the phase; none when it never began.
         begun: Option<f64>,
-        /// What began it last: `time`, `allocation` or `call`.
+        /// What began the phase last: `time`, `allocation` or `call`.
         how: Option<String>,
-        /// Pages of 4 KiB that were moved to another node for it.
+        /// Pages of 4 KiB that were moved to another node for the phase.
         pages_moved: u64,
-        /// Pages of 4 KiB that should have been moved and could not be.
+        /// Pages of 4 KiB that the kernel did not move as the phase requires.
         pages_not_moved: u64,
         /// Bytes of the pages that were moved.
         bytes: u64,
-        /// Seconds that the moving thread worked for it.
+        /// Seconds that the moving thread worked for the phase.
         worked: f64,
-        /// Seconds from its beginnings until everything was moved, pauses of the moving thread included.
+        /// Seconds from each begin of the phase until all its pages were moved, including pauses of the moving thread.
         took: f64,
-        /// Whether everything was moved before the program ended or another phase began.
+        /// Whether all pages were moved before the program ended or another phase began.
         finished: bool,
     }
 }
@@ -195,7 +195,7 @@ impl PhaseReport {
     }
 }
 
-// Writing to a String cannot fail, so the results of `write!` below and above are not looked at.
+// Writing to a String cannot fail, so the results of `write!` in this file are ignored.
 
 impl ToJson for u64 {
     fn write(&self, out: &mut String) {
@@ -209,7 +209,7 @@ impl ToJson for u32 {
     }
 }
 
-/// JSON has no infinity and no NaN; seconds computed from nanoseconds are neither.
+/// JSON has neither infinity nor NaN. The fields are seconds computed from nanoseconds, which are always finite.
 impl ToJson for f64 {
     fn write(&self, out: &mut String) {
         let _ = write!(out, "{self}");
@@ -309,7 +309,7 @@ mod tests {
         for report in [full, refused] {
             assert_eq!(serde_json::from_str::<PlacementReport>(&report.to_json()).unwrap(), report);
         }
-        // serde's own writing of the record, as `verify --json` does it, has the same names and values.
+        // `verify --json` writes the record with serde: names and values must be the same.
         let mut text = String::new();
         object.write(&mut text);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), serde_json::to_value(&object).unwrap());

@@ -1,9 +1,9 @@
-//! From one placement of one object to the node of each of its pages.
+//! The page plan of an object: its layout over nodes, computed from a placement of the policy.
 //!
-//! Pages are 4 KiB and count from the object's first whole page: bytes that share a page with a neighbour
-//! are not placed. A *block distribution of N MiB* puts the first N on the first node, the next N on the
-//! second, and starts over after the last node; `block` and `block-cyclic` differ only in how `auto`
-//! computes N. [`PagePlan`] is a formula, not a list: the plan of a terabyte costs nothing.
+//! Pages are 4 KiB, numbered from the object's first whole page: bytes that share a page with a neighbouring object
+//! are not placed. A *block distribution of N MiB* puts the first N MiB on the first node, the next N MiB on the
+//! second, and starts over after the last node; `block` and `block-cyclic` differ only in how `auto` computes N. A
+//! [`PagePlan`] is a formula and not a list of pages, so its size does not depend on the size of the object.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,7 +20,7 @@ pub const PAGE: u64 = 4096;
 /// A transparent huge page of x86_64, bytes.
 pub const HUGE_PAGE: u64 = 2 << 20;
 
-/// Pages of one object that go to one place; page numbers count from the object's first whole page.
+/// Consecutive pages of one object that go to one node; page numbers count from the object's first whole page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     /// First page.
@@ -34,19 +34,19 @@ pub struct Run {
 /// How the pages of an object are spread over its node list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Left to the kernel.
+    /// The kernel chooses the node.
     Default,
     /// Any page on any listed node.
     Bind,
-    /// The same while there is room.
+    /// Any page on any listed node, or on another node when these are full.
     Preferred,
-    /// Page by page in turn, by the kernel's own formula (from the address, not from the object's start).
+    /// Page by page over the listed nodes, by the kernel's formula (from the address, not from the object's start).
     Interleave,
-    /// The same with the kernel's weights.
+    /// As `Interleave`, in proportion to the kernel's weights.
     Weighted,
-    /// Blocks of this many pages in an order.
+    /// Blocks of this many pages, assigned to nodes in this order.
     Blocks(u64, Order),
-    /// All on the node of the thread that allocates the instance.
+    /// All pages on the node of the thread that allocates the instance.
     Local,
 }
 
@@ -55,13 +55,13 @@ pub enum Layout {
 pub struct PagePlan<'a> {
     /// Whole pages of the object.
     pub pages: u64,
-    /// Node numbers, in the policy's order. Borrowed where a plan is made for every allocation.
+    /// Node numbers, in the order of the policy. The preload makes a plan for every allocation and borrows the list.
     pub nodes: Cow<'a, [u32]>,
-    /// Distribution.
+    /// Distribution of the pages.
     pub layout: Layout,
-    /// What to do about huge pages.
+    /// Use of transparent huge pages.
     pub huge: Huge,
-    /// How the kernel is told where blocks go.
+    /// Whether blocks get a memory policy each or are populated.
     pub mode: Mode,
 }
 
@@ -90,13 +90,13 @@ impl fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// Bytes of the pages the kernel will use for an object of `size` bytes: huge ones when it hands them out
-/// unasked and the object can hold one.
+/// Page size in bytes that the kernel uses for an object of `size` bytes: the huge page size if the setting is
+/// `always` and the object can hold a huge page.
 pub fn page_size_in_use(size: u64, thp: Thp) -> u64 {
     if thp == Thp::Always && size >= HUGE_PAGE { HUGE_PAGE } else { PAGE }
 }
 
-/// The same for an object whose placement may ask for huge pages or for none.
+/// As [`page_size_in_use`], for an object whose placement may request or forbid huge pages.
 pub fn page_size_of(place: &Place, size: u64, thp: Thp) -> u64 {
     match place.huge.unwrap_or_default() {
         Huge::Keep => page_size_in_use(size, thp),
@@ -106,8 +106,11 @@ pub fn page_size_of(place: &Place, size: u64, thp: Thp) -> u64 {
     }
 }
 
-/// Plans an object of `size` bytes with `pages` whole pages. `available` are the nodes memory can go to, `threads` how many
-/// threads `bind-block` counts on.
+/// Plans an object of `size` bytes with `pages` whole pages of 4 KiB. `page_size` is the page size in use in bytes,
+/// `available` the nodes that the node list may name, `threads` the number of threads for `bind-block`.
+///
+/// # Errors
+/// A node list that cannot be used, a missing block size or an invalid page map.
 pub fn plan<'a>(
     place: &Place,
     pattern: Option<&PatternNote>,
@@ -128,13 +131,16 @@ pub fn plan<'a>(
     })
 }
 
-/// The nodes of a placement in its order, one entry per block before the list starts over: those it names, for
-/// `bind-block` the node of each thread, for `map` that of each piece of the map.
+/// The node list of a placement, one entry per block before the list repeats: the named nodes, for `bind-block` the
+/// node of each thread, for `map` the node of each piece of the map.
+///
+/// # Errors
+/// A node list that cannot be used, or an invalid page map.
 pub fn node_list<'a>(place: &Place, available: impl Into<Available<'a>>, threads: u32) -> Result<Vec<u32>, PlanError> {
     let available = available.into();
     let nodes = match &place.nodes {
         Some(list) => nodes::parse(list, available).map_err(PlanError::Nodes)?,
-        // A map names nodes by number, like a list of numbers.
+        // A map names nodes by number, and plain numbers may name any existing node.
         None if place.policy == PolicyKind::Map => available.existing.to_vec(),
         None => available.own.to_vec(),
     };
@@ -155,10 +161,13 @@ pub fn node_list<'a>(place: &Place, available: impl Into<Available<'a>>, threads
     }
 }
 
-/// Blocks `bind-block` cuts at most: more threads than any machine has CPUs.
+/// Most blocks of `bind-block`, one per thread: the largest number of CPUs that Linux supports on x86_64.
 pub const MOST_THREADS: u32 = 8192;
 
-/// The layout alone, for an object of `size` bytes on a list of `nodes` nodes. Allocates nothing but for `map`.
+/// The layout of an object of `size` bytes over a list of `nodes` nodes. Allocates only for `map`.
+///
+/// # Errors
+/// A missing block size or an invalid page map.
 pub fn layout(
     place: &Place,
     pattern: Option<&PatternNote>,
@@ -218,7 +227,7 @@ fn round_up(value: u64, unit: u64) -> u64 {
 }
 
 impl PagePlan<'_> {
-    /// Number of mappings the plan costs at most.
+    /// Most mappings that the object has under this plan.
     pub fn run_count(&self) -> u64 {
         match self.layout {
             Layout::Default => 0,
@@ -229,7 +238,7 @@ impl PagePlan<'_> {
         }
     }
 
-    /// Every block has the same node.
+    /// Whether all blocks have the same node.
     fn one_place(&self) -> bool {
         self.nodes.windows(2).all(|pair| pair[0] == pair[1])
     }
@@ -242,14 +251,14 @@ impl PagePlan<'_> {
         }
     }
 
-    /// Restores the block size that [`PagePlan::coarsen`] arrived at; 0 and other layouts change nothing.
+    /// Sets the block size, as computed earlier by [`PagePlan::coarsen`]; no effect for 0 and for other layouts.
     pub fn set_block_pages(&mut self, pages: u64) {
         if let (Layout::Blocks(block, _), 1..) = (&mut self.layout, pages) {
             *block = pages;
         }
     }
 
-    /// Rounds the blocks up to whole units of `pages` pages, for memory that comes in such units. True if it had to.
+    /// Rounds the block size up to a multiple of `pages` pages, for memory in pages of that size. True if it changed.
     pub fn round_blocks(&mut self, pages: u64) -> bool {
         let Layout::Blocks(block, order) = self.layout else { return false };
         let rounded = round_up(block, pages.max(1));
@@ -265,17 +274,17 @@ impl PagePlan<'_> {
         }
     }
 
-    /// Its blocks are populated instead of getting a policy each.
+    /// Whether the blocks are populated instead of getting a memory policy each.
     pub fn populates(&self) -> bool {
         self.mode == Mode::Populate && matches!(self.layout, Layout::Blocks(..))
     }
 
-    /// Runs of a block distribution, in order, each one mapping; nothing for other layouts.
+    /// Runs of a block distribution, ascending, one mapping each; empty for other layouts.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         self.runs_of(0, self.pages)
     }
 
-    /// What of them lies in the `pages` pages from `first` on.
+    /// The runs within the `pages` pages from `first` on.
     pub fn runs_of(&self, first: u64, pages: u64) -> impl Iterator<Item = Run> + '_ {
         let (block, order) = match self.layout {
             Layout::Blocks(..) if self.one_place() => (self.pages.max(1), Order::Cyclic),
@@ -291,7 +300,7 @@ impl PagePlan<'_> {
         })
     }
 
-    /// Enlarges the blocks to the smallest multiple that needs at most `max_runs` mappings. True if it had to.
+    /// Enlarges the block size to its smallest multiple that needs at most `max_runs` mappings. True if it changed.
     pub fn coarsen(&mut self, max_runs: u64) -> bool {
         let Layout::Blocks(block, order) = self.layout else { return false };
         if self.run_count() <= max_runs.max(1) {

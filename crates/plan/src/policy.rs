@@ -1,8 +1,7 @@
-//! The policy file: TOML, version 1.
+//! The schema of the policy file: TOML, version 1.
 //!
-//! Plain data, the schema of the file: `numamma advise` makes values of these types, and
-//! [`crate::check::parse`] reads and validates a file and locates errors. An `Option` that is `None` is left out of the file:
-//! serde reads a missing one as `None`, and TOML has no other notation for it.
+//! `numamma advise` makes values of these types; [`crate::check::parse`] parses and validates a file. An `Option`
+//! that is `None` is left out of the file, and serde reads a missing key as `None`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::size::{Auto, Block, Size};
 
-/// The only schema version so far.
+/// The schema version; there is only one.
 pub const POLICY_VERSION: u32 = 1;
 
 /// A whole policy file.
@@ -23,7 +22,7 @@ pub struct Policy {
     pub version: u32,
     /// The program the policy was made for; checked at start.
     pub program: Option<Program>,
-    /// The machine it was computed for; informative.
+    /// The machine the policy was computed for; informative.
     pub machine: Option<MachineNote>,
     /// Thread binding.
     pub threads: Option<Threads>,
@@ -35,18 +34,18 @@ pub struct Policy {
     pub objects: Vec<ObjectRule>,
 }
 
-/// A part of the run. It begins when the program calls `numamma_phase("name")`, and besides, if given, after a time or at
-/// an allocation; the part before the first one has no name. The latest one to begin holds.
+/// A part of the run. A phase begins when the program calls `numamma_phase("name")` and, if the rule says so, after a
+/// time or at an allocation. It lasts until another phase begins; the part before the first phase has no name.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Phase {
-    /// What [`ObjectRule::phases`] and `numamma_phase` call it.
+    /// Name by which [`ObjectRule::phases`] and `numamma_phase` refer to the phase.
     pub name: String,
     /// Begins this many seconds after the program started.
     pub after: Option<f64>,
     /// Begins at the n-th allocation, from 1, of the call site that `callsite`, `function` or `line` names (as in
-    /// [`ObjectRule`]). As for `instances`, a realloc of a placed object that keeps its rule is none.
+    /// [`ObjectRule`]). As for `instances`, a realloc of a placed object that keeps its rule does not count.
     pub allocation: Option<u64>,
     /// See [`ObjectRule::callsite`].
     pub callsite: Option<Vec<String>>,
@@ -93,7 +92,7 @@ pub struct Threads {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Bind {
-    /// Leave threads alone.
+    /// Threads are not bound.
     #[default]
     None,
     /// Threads in creation order fill node after node, evenly: thread t of T on node floor(t * nodes / T)
@@ -101,12 +100,12 @@ pub enum Bind {
     Compact,
     /// Thread t on node t mod nodes.
     Scatter,
-    /// Thread t on the CPUs of list t mod lists, in numactl's words: `["0-3", "4-7"]`.
+    /// Thread t on the CPUs of list t mod lists, in numactl's notation: `["0-3", "4-7"]`.
     #[serde(untagged)]
     Explicit(Vec<String>),
 }
 
-// By hand: serde's untagged error says only that nothing matched.
+// Written by hand, because serde's error for an untagged enum does not name the wrong word.
 impl<'de> Deserialize<'de> for Bind {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Bind, D::Error> {
         struct Visitor;
@@ -123,7 +122,8 @@ impl<'de> Deserialize<'de> for Bind {
                     "compact" => Ok(Bind::Compact),
                     "scatter" => Ok(Bind::Scatter),
                     _ => Err(E::custom(format!(
-                        "unknown variant `{word}`, expected one of `none`, `compact`, `scatter`, or a list of CPU lists such as [\"0-3\", \"4-7\"]"
+                        "unknown variant `{word}`, expected one of `none`, `compact`, `scatter`, or a list of CPU lists \
+                         such as [\"0-3\", \"4-7\"]"
                     ))),
                 }
             }
@@ -140,7 +140,7 @@ impl<'de> Deserialize<'de> for Bind {
     }
 }
 
-/// One object and where it goes. Exactly one of `global` and `callsite`/`function`/`line` names the object.
+/// The placement of one object. Either `global` or `callsite`/`function`/`line` names the object.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -149,8 +149,8 @@ pub struct ObjectRule {
     pub global: Option<String>,
     /// File name of the module that holds the global; the program itself when absent.
     pub module: Option<String>,
-    /// ELF virtual address of the global in the build the policy was made from: tells two locals of
-    /// one name apart. Only believed when the build-id agrees.
+    /// ELF virtual address of the global in the build the policy was made from: distinguishes two file-local
+    /// variables of the same name. Used only if the build-id is the same.
     pub address: Option<u64>,
     /// Innermost return addresses of the allocation's call stack, `module+0xvaddr`, innermost first.
     /// A stack matches when it begins with these.
@@ -160,28 +160,29 @@ pub struct ObjectRule {
     /// `file:line` of the call: names the call site when neither `callsite` nor `function` does (the program then needs
     /// debugging information), informative beside them.
     pub line: Option<String>,
-    /// Which allocations of the call site are meant, counted from 1 among those that fit the rest of the rule: `"3"`,
+    /// Numbers of the allocations that the rule selects, from 1 among those that match the rest of the rule: `"3"`,
     /// `"1-4,7"`, `"5-"`. All when absent.
     pub instances: Option<String>,
-    /// Allocations of which sizes are meant, both ends included: `"1MiB-64MiB"`, `"4KiB-"`, `"-2MiB"`, `"640KiB"`.
+    /// Sizes of the allocations that the rule selects, both ends included: `"1MiB-64MiB"`, `"4KiB-"`, `"-2MiB"`,
+    /// `"640KiB"`. All when absent.
     pub sizes: Option<String>,
-    /// MPI ranks the rule is for: `"0"`, `"0-1,4"`, `"8-"`. Every process when absent.
+    /// MPI ranks that the rule applies to: `"0"`, `"0-1,4"`, `"8-"`. Every process when absent.
     pub ranks: Option<String>,
     /// Bytes of the object (of one instance).
     pub size: Option<u64>,
-    /// The pattern that was seen.
+    /// The access pattern that the profile showed.
     pub pattern: Option<PatternNote>,
-    /// Where it goes.
+    /// Where the object goes.
     pub place: Place,
-    /// Where it goes once a [`Phase`] has begun, by the phase's name. In phases that are not listed it stays where it is.
+    /// Where the object goes when a [`Phase`] begins, by the name of the phase. Other phases do not move the object.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub phases: BTreeMap<String, Place>,
-    /// Why, in words.
+    /// Reason for the placement, as text for the user.
     pub why: Option<String>,
 }
 
 impl ObjectRule {
-    /// How messages and reports call the object: the global, or the innermost function or frame, or the line.
+    /// The name of the object in messages and reports: the global, or the innermost function or frame, or the line.
     pub fn name(&self) -> &str {
         if let Some(global) = &self.global {
             return global;
@@ -194,7 +195,7 @@ impl ObjectRule {
             .map_or("?", String::as_str)
     }
 
-    /// [`ObjectRule::name`] with what tells rules of one call site apart: `make_grid, instances 1-4`.
+    /// [`ObjectRule::name`] with the keys that distinguish rules of one call site: `make_grid, instances 1-4`.
     pub fn title(&self) -> Cow<'_, str> {
         let filters = [("instances", &self.instances), ("sizes", &self.sizes)];
         filters.into_iter().fold(Cow::Borrowed(self.name()), |title, (word, filter)| match filter {
@@ -240,20 +241,20 @@ impl PolicyKind {
         }
     }
 
-    /// Whether it distributes blocks, each on a node of its own.
+    /// Whether the pages are distributed in blocks, each on one node.
     pub fn by_blocks(self) -> bool {
         use PolicyKind::{BindBlock, Map, Random};
         self.takes_block() || matches!(self, BindBlock | Map | Random)
     }
 
-    /// Whether a block size may be given with it.
+    /// Whether a placement with this policy may have a block size.
     pub fn takes_block(self) -> bool {
         use PolicyKind::{Block, BlockCyclic, Prime, RandomBlock, Skew};
         matches!(self, Block | BlockCyclic | Skew | Prime | RandomBlock)
     }
 }
 
-/// The pattern an object was seen to have.
+/// The access pattern of an object in the profile.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -262,7 +263,7 @@ pub struct PatternNote {
     pub kind: String,
     /// Period in bytes of a block-cyclic object; what `block = "auto"` divides by the node count.
     pub period: Option<Size>,
-    /// 0 to 1.
+    /// Confidence in the pattern, 0 to 1.
     pub confidence: Option<f64>,
 }
 
@@ -283,7 +284,7 @@ pub struct Place {
     pub map: Option<String>,
     /// What to do about huge pages.
     pub huge: Option<Huge>,
-    /// How the kernel is told.
+    /// Whether blocks get a memory policy each or are populated.
     pub mode: Option<Mode>,
 }
 
@@ -292,12 +293,12 @@ pub struct Place {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// A memory policy for each block (mbind): pages come when they are touched, and whatever happens to them later
-    /// follows the policy. Costs one mapping per block.
+    /// A memory policy for each block (mbind): the policy applies whenever the kernel allocates a page, at the first
+    /// touch and later. Costs one mapping per block.
     #[default]
     Policy,
-    /// Every page is made to exist at once on its node: costs no mapping, but all of the object's memory, and pages that
-    /// are swapped out, copied on write or collapsed into huge pages come back anywhere.
+    /// Every page is allocated on its node at once. Costs no additional mapping, but all of the object's memory;
+    /// pages that are swapped out, copied on write or collapsed into huge pages may return on any node.
     Populate,
 }
 
@@ -306,12 +307,12 @@ pub enum Mode {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Huge {
-    /// As the system and the program want it.
+    /// The system and the program decide.
     #[default]
     Keep,
-    /// None: blocks smaller than a huge page are then exact (MADV_NOHUGEPAGE).
+    /// No huge pages (MADV_NOHUGEPAGE), so that blocks smaller than a huge page are exact.
     Split,
-    /// Wherever a block holds one (MADV_HUGEPAGE).
+    /// Huge pages wherever a block can hold one (MADV_HUGEPAGE).
     Want,
 }
 
@@ -320,7 +321,7 @@ pub enum Huge {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyKind {
-    /// Leave it to the kernel (first touch).
+    /// The kernel decides (first touch).
     #[default]
     Default,
     /// Only on the listed nodes (MPOL_BIND).
@@ -331,15 +332,15 @@ pub enum PolicyKind {
     PreferredMany,
     /// Page i on node i mod M (MPOL_INTERLEAVE).
     Interleave,
-    /// The same by the weights in /sys/kernel/mm/mempolicy/weighted_interleave (MPOL_WEIGHTED_INTERLEAVE, Linux 6.9;
-    /// plain interleaving before).
+    /// As `interleave`, by the weights in /sys/kernel/mm/mempolicy/weighted_interleave (MPOL_WEIGHTED_INTERLEAVE,
+    /// Linux 6.9; plain interleaving before).
     WeightedInterleave,
     /// One contiguous slice per node: block = size / nodes, rounded up to pages, unless given.
     Block,
     /// Block i on node i mod M; `auto` is period / nodes.
     BlockCyclic,
-    /// One block per thread, on the node where that thread runs: as seen, as the user's OpenMP lists or the binding say, else
-    /// as if bound compactly.
+    /// One block per thread, on the node where that thread runs: as observed, as the user's OpenMP variables or the
+    /// policy's binding say, else as if bound compactly.
     BindBlock,
     /// Block i on node (i + floor(i / M) + 1) mod M, see [`crate::block_order::Order`].
     Skew,
@@ -349,7 +350,7 @@ pub enum PolicyKind {
     Random,
     /// Each block on a random node.
     RandomBlock,
-    /// As the page map says.
+    /// Nodes from the page map.
     Map,
     /// Each instance on the node of the thread that allocates it.
     Local,

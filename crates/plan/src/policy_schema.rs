@@ -28,7 +28,7 @@ impl JsonSchema for Block {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A block size, or \"auto\": computed at start-up from the pattern, the node count and the page size in use.",
+            "description": "A block size, or \"auto\": computed at start-up from pattern, node count and page size.",
             "anyOf": [generator.subschema_for::<Size>(), { "const": "auto" }]
         })
     }

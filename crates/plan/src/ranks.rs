@@ -1,17 +1,19 @@
 //! MPI ranks: which rank this process is, and lists of ranks such as `0-1,4` or `8-`.
 //!
-//! The rank comes from what launchers put in the environment, so it is known before `main` and without linking MPI.
+//! The rank is read from the environment variables of the launcher, so it is known before `main` and without linking
+//! MPI.
 
 use crate::unreadable::Unreadable;
 
-/// Variables that hold the rank in the whole job, the closest launcher first: Open MPI's mpirun (documented under
-/// "Environment variables set for MPI applications"), MVAPICH2, Hydra of MPICH and Intel MPI (PMI-1), then PMIx.
+/// Variables that hold the rank in the whole job; an inner launcher's variable precedes that of an outer one: Open
+/// MPI's mpirun (documented under "Environment variables set for MPI applications"), MVAPICH2, Hydra of MPICH and
+/// Intel MPI (PMI-1), then PMIx.
 const RANK: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
-/// srun's rank. A batch script has it, too (0), so it counts only in a step with several tasks.
+/// Rank under srun. A batch script has this variable, too (0), so it counts only in a step with several tasks.
 const SLURM_RANK: &str = "SLURM_PROCID";
 const SLURM_TASKS: &str = "SLURM_STEP_NUM_TASKS";
 
-/// The rank of this process in its MPI job; `None` when no launcher gave it one.
+/// The rank of this process in its MPI job; `None` when no launcher set one.
 pub fn this_rank() -> Option<u32> {
     rank_from(|name| std::env::var(name).ok())
 }
@@ -23,7 +25,7 @@ fn rank_from(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
         .or_else(|| number(SLURM_TASKS).filter(|tasks| *tasks > 1).and_then(|_| number(SLURM_RANK)))
 }
 
-/// A list of ranks; the last range may be open.
+/// A list of ranks; a range may have no upper end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranks(Vec<(u32, u32)>);
 
@@ -34,7 +36,7 @@ impl Ranks {
     /// Reads `0`, `0-1,4` or `8-`.
     ///
     /// # Errors
-    /// The part that is no number and no ascending range.
+    /// The part that is neither a number nor an ascending range.
     pub fn parse(text: &str) -> Result<Ranks, Unreadable> {
         let range = |part: &str| {
             let number = |text: &str| text.trim().parse::<u32>().ok();
@@ -54,8 +56,8 @@ impl Ranks {
     }
 }
 
-/// Whether a rule for `ranks` exists in a process of rank `rank`: one without ranks does everywhere, one with ranks nowhere
-/// without a rank.
+/// Whether a rule for `ranks` applies in a process of rank `rank`. A rule without ranks applies in every process; a
+/// rule with ranks does not apply in a process without a rank.
 pub fn applies(ranks: Option<&str>, rank: Option<u32>) -> bool {
     match (ranks.map(Ranks::parse), rank) {
         (None, _) => true,
@@ -95,7 +97,7 @@ mod tests {
         assert_eq!(rank(&[("PMIX_RANK", "7"), ("OMPI_COMM_WORLD_RANK", "3")]), Some(3));
         assert_eq!(rank(&[("PMI_RANK", "2")]), Some(2));
         assert_eq!(rank(&[("MV2_COMM_WORLD_RANK", "x"), ("PMIX_RANK", "1")]), Some(1));
-        // A batch script is no rank, a step of one task neither.
+        // Neither a batch script nor a step of one task has a rank.
         assert_eq!(rank(&[("SLURM_PROCID", "0")]), None);
         assert_eq!(rank(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), None);
         assert_eq!(rank(&[("SLURM_PROCID", "5"), ("SLURM_STEP_NUM_TASKS", "8")]), Some(5));

@@ -1,22 +1,22 @@
-//! Why a page is not where its plan wants it: the words of the report, and what to do about each.
+//! Reasons why a page is not on its planned node, with their words in the report and advice for the user.
 
-/// A reason; the first that applies counts.
+/// A reason; of several that apply the first counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// A page of a file or of shared memory.
+    /// The page belongs to a file or to shared memory.
     File,
-    /// More than one process maps it.
+    /// More than one process maps the page.
     Shared,
-    /// It is part of a huge page whose other parts are planned elsewhere.
+    /// The page is part of a huge page whose other parts are planned on other nodes.
     Collapsed,
-    /// Its node has next to no free memory.
+    /// The planned node has almost no free memory.
     Full,
-    /// None of these.
+    /// None of the reasons above.
     Moved,
 }
 
 impl Reason {
-    /// All of them, in the order of their numbers (`as usize`).
+    /// All reasons, in the order of their numbers (`as usize`).
     pub const ALL: [Reason; 5] = [Reason::File, Reason::Shared, Reason::Collapsed, Reason::Full, Reason::Moved];
 
     /// The word of the report.
@@ -30,23 +30,27 @@ impl Reason {
         }
     }
 
-    /// What it means and what to do, to follow "3 pages".
+    /// Explanation and advice; completes a sentence that begins with "3 pages".
     pub fn advice(self) -> &'static str {
         match self {
             Reason::File => {
-                "of a file or of shared memory, which other processes placed: name an object that is this process's own"
+                "of a file or of shared memory, placed by other processes: \
+                 name an object that belongs to this process alone"
             }
             Reason::Shared => {
-                "mapped by more than one process: such pages do not move; they do once the other process ends or writes them"
+                "mapped by more than one process: the kernel moves such pages \
+                 only after the other process ends or writes to them"
             }
             Reason::Collapsed => {
-                "inside a huge page whose other parts belong elsewhere: huge = \"split\" in the rule keeps them apart"
+                "inside a huge page whose other parts belong on other nodes: \
+                 write huge = \"split\" in the rule to prevent this"
             }
             Reason::Full => {
-                "planned on a node with next to no free memory (numastat -m): use more nodes or place less there"
+                "planned on a node with almost no free memory (numastat -m): use more nodes or place less on that node"
             }
             Reason::Moved => {
-                "elsewhere without a visible reason: moved since (kernel.numa_balancing, migratepages) or placed before us"
+                "on another node for an unknown reason: moved later (kernel.numa_balancing, \
+                 migratepages) or touched before placement"
             }
         }
     }

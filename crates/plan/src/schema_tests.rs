@@ -1,5 +1,5 @@
 //! The JSON schema of the policy file, for editors: generated from the types, shipped as policies/policy.schema.json.
-//! `NUMAMMA_BLESS=1 cargo test -p numamma-plan schema` writes it anew.
+//! `NUMAMMA_BLESS=1 cargo test -p numamma-plan schema` regenerates the file.
 
 use std::path::{Path, PathBuf};
 
@@ -12,14 +12,14 @@ fn policies() -> PathBuf {
 }
 
 fn generated() -> Value {
-    // What an editor checks is what is read; what is written is part of that.
+    // The schema describes the files that the parser accepts, which include those that `advise` writes.
     let mut schema = schemars::schema_for!(Policy).to_value();
     plain_words(&mut schema);
     schema["title"] = "NumaMMA placement policy, version 1".into();
     schema
 }
 
-/// The docstrings' links mean nothing to an editor.
+/// Removes the Rust links from the docstrings, which an editor would show as text.
 fn plain_words(value: &mut Value) {
     match value {
         Value::Object(inner) => {
@@ -44,7 +44,7 @@ fn schema_is_up_to_date() {
     assert!(shipped == text, "{} is out of date: NUMAMMA_BLESS=1 cargo test -p numamma-plan schema", path.display());
 }
 
-/// The keywords that the generator uses, no more: an unknown one fails the test instead of passing for true.
+/// Checks `value` against the keywords that the generator uses; an unknown keyword fails the test.
 fn allows(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     let Some(schema) = schema.as_object() else { return Ok(()) };
     let fault = |why: &str| Err(format!("{value}: {why}"));
@@ -95,7 +95,7 @@ fn allows(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
                     allows(root, rule, inner)?;
                 }
             }
-            // Not looked at: words for people, and what the types above imply.
+            // Not checked: descriptions, and keywords that the types above imply.
             "anyOf" | "oneOf" | "enum" | "const" | "minimum" | "maximum" | "required" | "description" | "title"
             | "default" | "$defs" | "$schema" | "format" | "pattern" => {}
             other => panic!("the schema uses `{other}`, which this test does not know"),
@@ -129,7 +129,7 @@ fn schema_allows_the_shipped_policies_and_no_misspelling() {
     }
 }
 
-/// The fuzzer must use every word that there is.
+/// The fuzzer must use every word of the schema.
 #[test]
 fn schema_words_are_known_to_the_fuzzer() {
     fn words(value: &Value, found: &mut Vec<String>) {

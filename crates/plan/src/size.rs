@@ -1,4 +1,4 @@
-//! Sizes in a policy file: bytes as an integer or with a binary unit, and block sizes.
+//! Sizes in a policy file: bytes as an integer, or text with a binary unit; and block sizes, which may also be `auto`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::unreadable::Unreadable;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Block {
-    /// Fixed.
+    /// A fixed size.
     Size(Size),
     /// Computed at start-up from the pattern, the node count and the page size in use.
     Auto(Auto),
@@ -23,8 +23,8 @@ pub enum Auto {
     Auto,
 }
 
-/// Reads a size as bytes or as text; the word `auto`, where it may stand, as `None`. By hand: serde's untagged error says
-/// only that nothing matched, not which word was wrong.
+/// Reads a size as bytes or as text, and `auto` as `None` if `auto` is allowed. Written by hand, because serde's
+/// error for an untagged enum does not name the wrong word.
 struct Visitor {
     auto: bool,
 }

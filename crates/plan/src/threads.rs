@@ -1,23 +1,23 @@
-//! Which node the n-th thread of a program belongs to.
+//! The node to which the n-th thread of a program is bound.
 //!
-//! `advise` prices placements with this mapping and the preload binds with it, so that a policy made for
-//! a binding meets that binding.
+//! `advise` predicts costs with this mapping and the preload binds threads by it, so that the prediction holds for the
+//! binding in the run.
 
 use crate::cpus::{self, CpusError};
 use crate::machine::Machine;
 use crate::policy::{Bind, Threads};
 
 /// Index (into `nodes` nodes) of the node of thread `rank` of `threads` when they are spread evenly in order:
-/// floor(rank * nodes / threads). Ranks beyond `threads` start over.
+/// floor(rank * nodes / threads). Ranks from `threads` on repeat the assignment.
 pub fn thread_node(rank: u32, threads: u32, nodes: u32) -> u32 {
     let (threads, nodes) = (threads.max(1), nodes.max(1));
     (u64::from(rank % threads) * u64::from(nodes) / u64::from(threads)) as u32
 }
 
-/// Index of the node of thread `rank` of `threads` when they are spread evenly over the CPUs, counted node after node;
-/// `cpus` are the numbers of CPUs of the nodes. With as many CPUs on each node this is [`thread_node`]. Ranks beyond
-/// `threads` start over.
-// Runs at the start of every thread inside the program: allocates nothing.
+/// Index of the node of thread `rank` of `threads` when the threads are spread evenly over the CPUs in node order;
+/// `cpus` gives the number of CPUs of each node. Equal to [`thread_node`] if all nodes have the same number of CPUs.
+/// Ranks from `threads` on repeat the assignment. Does not allocate, because the preload calls this function at the
+/// start of every thread.
 pub fn thread_node_of(rank: u32, threads: u32, cpus: impl Iterator<Item = usize> + Clone) -> usize {
     let threads = u64::from(threads.max(1));
     let total: u64 = cpus.clone().map(|n| n as u64).sum();
@@ -31,8 +31,8 @@ pub fn thread_node_of(rank: u32, threads: u32, cpus: impl Iterator<Item = usize>
     0
 }
 
-/// Number of the node that thread `rank` (0 is the main thread) is bound to; `None` when threads are left alone, or bound
-/// to CPUs by explicit lists.
+/// Number of the node that thread `rank` (0 is the main thread) is bound to; `None` when the policy binds no threads,
+/// or binds them by CPU lists.
 pub fn bound_node(threads: &Threads, rank: u32, machine: &Machine) -> Option<u32> {
     let nodes = &machine.cpu_nodes;
     let cpus = nodes.iter().map(|n| n.cpus.len());
@@ -47,16 +47,16 @@ pub fn bound_node(threads: &Threads, rank: u32, machine: &Machine) -> Option<u32
     nodes.get(index).map(|n| n.id)
 }
 
-/// CPUs of each list of an explicit binding, see [`Bind::Explicit`].
+/// CPUs of each list of an explicit binding, see [`Bind::Explicit`]; empty for other bindings.
 ///
 /// # Errors
-/// A list that cannot be read, or names a CPU that cannot be used here.
+/// A list that cannot be parsed, or that names a CPU that is not online.
 pub fn explicit_lists(bind: &Bind, machine: &Machine) -> Result<Vec<Vec<u32>>, CpusError> {
     let Bind::Explicit(lists) = bind else { return Ok(Vec::new()) };
     lists.iter().map(|list| cpus::parse(list, &machine.online)).collect()
 }
 
-/// The one node that holds all of `cpus`; `None` when they are of several.
+/// The node that has all of `cpus`; `None` when the CPUs belong to several nodes or the list is empty.
 pub fn node_of_cpus(cpus: &[u32], machine: &Machine) -> Option<u32> {
     let node = machine.node_of_cpu(*cpus.first()?)?;
     cpus.iter().all(|&c| machine.node_of_cpu(c) == Some(node)).then_some(node)

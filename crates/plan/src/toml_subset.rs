@@ -1,12 +1,13 @@
-//! A streaming serde `Deserializer` for plain TOML: what `advise` writes, and most of what people write.
+//! A streaming serde `Deserializer` for a subset of TOML: all that `advise` writes, and most policies written by hand.
 //!
-//! It repeats nothing of the schema: it feeds the `Deserialize` of [`crate::policy`] straight from the text. It accepts a
-//! strict subset of TOML (tables, arrays of tables in one piece, bare keys, one-line strings without escapes, numbers,
-//! arrays, inline tables, comments) and refuses everything else, invalid files included, without a reason; the caller
-//! ([`crate::check::parse`]) then asks the `toml` crate, which also words the errors.
+//! The reader feeds the `Deserialize` implementations of [`crate::policy`] from the text, so it does not repeat the
+//! schema. It accepts a strict subset of TOML (tables, arrays of tables in consecutive tables, bare keys, one-line
+//! strings without escapes, numbers, arrays, inline tables, comments) and refuses everything else, including invalid
+//! files, without a reason. The caller ([`crate::check::parse`]) then parses the text with the `toml` crate, which
+//! also gives the errors.
 //!
-//! It exists because the preload reads the policy before `main`, where 1,000 rules have 10 ms in all. Least time of 41
-//! reads on one core of a Xeon at 2.5 GHz, ms:
+//! The reader exists because the preload reads the policy before `main`, and all start-up work for 1,000 rules must
+//! take less than 10 ms. Least time of 41 reads on one core of a Xeon at 2.5 GHz, ms:
 //!
 //! | 1,000 rules | bytes | this reader | `toml::from_str` | `toml_parser`, events alone |
 //! | --- | --- | --- | --- | --- |
@@ -14,8 +15,9 @@
 //! | globals, `block-cyclic` with a pattern | 167,933 | 0.9 | 7.1 | 1.5 |
 //! | call sites with functions, line, pattern and `why`, as `advise` writes them | 397,828 | 1.8 | 12.3 | 2.2 |
 //!
-//! The crate builds a table with spans of every key and value before serde sees one. A reader on the events of its lexer
-//! (`toml_parser`) would be shorter, but the events alone cost more than this reader with the schema.
+//! The `toml` crate builds a table with the span of every key and value before serde reads the first one. A reader on
+//! the events of its lexer (`toml_parser`) would be shorter, but the events alone take longer than this reader with
+//! the schema.
 
 use std::fmt;
 
@@ -23,17 +25,18 @@ use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// Longest decimal and hexadecimal numbers that fit an i64 whatever their digits.
+/// Every decimal number with at most this many digits fits an i64.
 const DECIMAL_DIGITS: usize = 18;
+/// Every hexadecimal number with at most this many digits fits an i64.
 const HEX_DIGITS: usize = 15;
 
-/// Not plain, or not the schema's.
+/// The text is not in the subset, or violates the schema.
 #[derive(Debug)]
 pub(crate) struct Refused;
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not plain TOML")
+        f.write_str("not in the subset of TOML that this reader accepts")
     }
 }
 
@@ -47,7 +50,7 @@ impl de::Error for Refused {
 
 type Result<T> = std::result::Result<T, Refused>;
 
-/// Reads a whole file; `None` when the general parser must look at it.
+/// Reads a whole file; `None` when the file must be parsed with the `toml` crate.
 pub(crate) fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Option<T> {
     let mut cursor = Cursor { text, at: 0 };
     T::deserialize(Document(&mut cursor)).ok()
@@ -84,7 +87,7 @@ impl<'de> Cursor<'de> {
         if self.take(wanted) { Ok(()) } else { Err(Refused) }
     }
 
-    /// The text while `inside` holds.
+    /// Consumes and returns the bytes up to the first for which `inside` is false.
     fn span(&mut self, inside: impl Fn(u8) -> bool) -> &'de str {
         let rest = self.rest();
         let len = rest.iter().position(|&b| !inside(b)).unwrap_or(rest.len());
@@ -97,7 +100,7 @@ impl<'de> Cursor<'de> {
         self.span(|b| b == b' ' || b == b'\t');
     }
 
-    /// Spaces and a comment, if there is one, up to the end of the line.
+    /// Skips spaces and an optional comment at the end of a line.
     fn trailing(&mut self) {
         self.spaces();
         if self.peek() == Some(b'#') {
@@ -123,7 +126,7 @@ impl<'de> Cursor<'de> {
         if key.is_empty() { Err(Refused) } else { Ok(key) }
     }
 
-    /// `key = `
+    /// Reads `key = `.
     fn key(&mut self) -> Result<&'de str> {
         let key = self.bare_key()?;
         self.spaces();
@@ -132,7 +135,7 @@ impl<'de> Cursor<'de> {
         Ok(key)
     }
 
-    /// A string on one line without escapes, in either kind of quotes.
+    /// Reads a string on one line without escapes, in single or double quotes.
     fn string(&mut self) -> Result<&'de str> {
         let quote = self.peek().filter(|b| b"\"'".contains(b)).ok_or(Refused)?;
         if self.rest().starts_with(&[quote; 3]) {
@@ -163,7 +166,7 @@ impl<'de> Cursor<'de> {
     }
 }
 
-/// The top of the file: keys, then `[table]` and `[[array of tables]]`.
+/// The root table of the file: keys, then `[table]` and `[[array of tables]]`.
 struct Document<'c, 'de>(&'c mut Cursor<'de>);
 
 impl<'de> Deserializer<'de> for Document<'_, 'de> {
@@ -231,7 +234,7 @@ impl<'de> MapAccess<'de> for Top<'_, 'de> {
     }
 }
 
-/// The lines below one header.
+/// The keys below one header.
 struct Table<'c, 'de>(&'c mut Cursor<'de>);
 
 impl<'de> Deserializer<'de> for Table<'_, 'de> {
@@ -269,11 +272,11 @@ impl<'de> MapAccess<'de> for Table<'_, 'de> {
     }
 }
 
-/// Consecutive tables of one array. When it goes on further down, the schema sees its key twice and refuses.
+/// Consecutive tables of one array. If the array continues after another table, serde refuses its key as a duplicate.
 struct Tables<'c, 'de> {
     cursor: &'c mut Cursor<'de>,
     name: &'de str,
-    /// The header of the first one has been read.
+    /// The header of the first table has been read, but not the table.
     first: bool,
 }
 
@@ -284,7 +287,7 @@ impl<'de> Deserializer<'de> for Tables<'_, 'de> {
         visitor.visit_seq(self)
     }
 
-    /// A struct could be read from a list: whether it may is not for this reader to say.
+    /// Serde would read a struct from a list; the general parser decides whether that is valid.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -311,7 +314,7 @@ impl<'de> SeqAccess<'de> for Tables<'_, 'de> {
         if !std::mem::take(&mut self.first) {
             let before = self.cursor.at;
             if !(self.cursor.take(b"[[") && self.cursor.bare_key()? == self.name) {
-                self.cursor.at = before; // the end, or a header that the top of the file reads
+                self.cursor.at = before; // the end of the file, or a header that `Top` reads
                 return Ok(None);
             }
             self.cursor.need(b"]]")?;
@@ -320,7 +323,7 @@ impl<'de> SeqAccess<'de> for Tables<'_, 'de> {
         seed.deserialize(Table(self.cursor)).map(Some)
     }
 
-    /// Saves a thousand rules from being copied at each doubling of their vector.
+    /// Lets serde reserve the vector of all rules at once, instead of copying them each time the vector doubles.
     fn size_hint(&self) -> Option<usize> {
         let more = self.cursor.text.get(self.cursor.at..).unwrap_or_default();
         Some(usize::from(self.first) + more.matches("\n[[").count())
@@ -360,7 +363,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// As for [`Tables`].
+    /// Refuses a list, as [`Tables`] does.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -380,14 +383,14 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
     }
 }
 
-/// `[a, b]`, over several lines if need be.
+/// `[a, b]`, on one line or several.
 struct Items<'c, 'de> {
     cursor: &'c mut Cursor<'de>,
     first: bool,
 }
 
 impl Items<'_, '_> {
-    /// The list's end, which the visitor may have seen or not.
+    /// Consumes the closing bracket; refuses a list with items that the visitor did not read.
     fn close(self) -> Result<()> {
         self.cursor.need(b"]")
     }

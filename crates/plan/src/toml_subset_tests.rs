@@ -1,4 +1,4 @@
-//! Tests of [`super`]: what it reads is what the general parser reads, and what it does not, it refuses.
+//! Tests of [`super`]: it either reads the same policy as the `toml` crate or refuses the text.
 
 use super::*;
 use crate::policy::Policy;
@@ -58,7 +58,7 @@ fn the_rest_is_left_to_the_general_parser() {
     }
 }
 
-/// Files with pieces cut out, doubled and exchanged: whatever is read must be what the general parser reads.
+/// Files with pieces cut out, doubled and exchanged: the reader refuses them or agrees with the `toml` crate.
 #[test]
 fn never_another_answer_than_the_general_parser() {
     const PIECES: [&str; 20] = [

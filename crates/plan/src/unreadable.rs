@@ -1,13 +1,13 @@
-//! The error of the readers of small notations: the text that was refused, and what belongs there.
+//! The error of parsers of short notations such as lists and sizes: the invalid text, and the expected form.
 
 use std::fmt;
 
-/// A text that is not what it should be.
+/// A text that does not have the expected form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// The text, or the part of it that cannot be read.
+    /// The text, or the invalid part of it.
     text: String,
-    /// What it should be and how that is written, to follow "is not".
+    /// The expected form and how to write it; completes the sentence "`text` is not".
     expected: &'static str,
 }
 

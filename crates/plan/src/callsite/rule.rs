@@ -74,7 +74,8 @@ impl<'a> Naming<'a> {
     ) -> Option<Naming<'a>> {
         match (callsite, function, line) {
             (Some(frames), ..) if same_build => Some(Naming::Addresses(frames)),
-            // Functions without a name stand for any. Beside addresses of another build they would mean every allocation.
+            // Functions without a name stand for any. Beside addresses of another build they would mean every
+            // allocation.
             (Some(_), Some(list), _) if list.iter().all(|name| is_unnamed(name)) => None,
             (_, Some(list), _) => Some(Naming::Functions(functions(list))),
             (None, None, Some(line)) => SourceLine::parse(line).ok().map(Naming::Line),
@@ -133,9 +134,9 @@ pub fn fits<F, S>(frames: &[F], stack: &[S], holds: impl Fn(&F, &S) -> bool, is_
     false
 }
 
-/// The rule that takes an allocation of `size` bytes: of the rules whose call site `fits`, one with the most frames, then
-/// the first in the file. Every group that fits counts the allocation, also when another one takes it. `owner` is the
-/// rule of an object that is given another size; it keeps the object where it still fits, and counts nothing.
+/// The rule that takes an allocation of `size` bytes: of the rules whose call site `fits`, one with the most frames,
+/// then the first in the file. Every group that fits counts the allocation, also when another one takes it. `owner`
+/// is the rule of an object that is given another size; it keeps the object where it still fits, and counts nothing.
 ///
 /// `candidates` are number of frames, rules, and what `fits` is asked about; most frames first.
 pub fn choose<'a, C>(

@@ -1,7 +1,7 @@
 //! The functions that rules name, searched in symbol tables.
 //!
-//! C functions and Fortran procedures have one linkage name each ([`linkages`]), which a hash table finds. Mangled names
-//! must be demangled; [`Search::find`] does that only with those that spell out an identifier of a wanted name.
+//! C functions and Fortran procedures have one linkage name each ([`linkages`]), which a hash table finds. Mangled
+//! names must be demangled; [`Search::find`] does that only with those that spell out an identifier of a wanted name.
 
 use std::collections::{HashMap, HashSet};
 

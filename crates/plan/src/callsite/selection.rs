@@ -1,45 +1,20 @@
-//! Which allocations of a call site a rule means: the words of `sizes` and `instances`.
+//! Selection among the allocations of a call site: the values of `sizes` and `instances` in a rule.
 //!
-//! `sizes = "1MiB-64MiB"` is one range of bytes with both ends included, `instances = "1-4,7"` a list of numbers, counted
-//! from 1 among the allocations that fit the rest of the rule. Asked for every matched allocation: no answer allocates.
-
-use std::fmt;
+//! `sizes = "1MiB-64MiB"` is one range of bytes with both ends included, `instances = "1-4,7"` a list of numbers,
+//! counted from 1 among the allocations that match the rest of the rule. `hold` is called for every matched
+//! allocation and does not allocate.
 
 use crate::policy::Size;
+use crate::unreadable::Unreadable;
 
-/// Words that do not read as a selection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SelectionError {
-    /// Not a range of sizes.
-    Sizes(String),
-    /// A range of sizes whose end lies before its beginning.
-    NoSize(String),
-    /// The part of a list that is not a number or range.
-    Instances(String),
-    /// Numbers that go down or come twice.
-    Order(String),
-}
-
-impl fmt::Display for SelectionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SelectionError::Sizes(text) => write!(
-                f,
-                "`{text}` is not a range of sizes; write \"1MiB-64MiB\", \"4KiB-\", \"-2MiB\" or one size such as \"640KiB\""
-            ),
-            SelectionError::NoSize(text) => write!(f, "no size fits `{text}`; write the smaller one first"),
-            SelectionError::Instances(part) => write!(
-                f,
-                "`{part}` is not a list of instances; write numbers from 1 and ranges such as \"3\", \"1-4,7\" or \"5-\""
-            ),
-            SelectionError::Order(part) => {
-                write!(f, "`{part}` does not lie after the numbers before it; write a list in ascending order")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SelectionError {}
+/// What a range of sizes is.
+const SIZES: &str = "a range of sizes; write \"1MiB-64MiB\", \"4KiB-\", \"-2MiB\" or one size such as \"640KiB\"";
+/// What the ends of a range of sizes are.
+const ASCENDING_SIZES: &str = "an ascending range of sizes; write the smaller size first";
+/// What a list of instances is.
+const INSTANCES: &str = "a list of instances; write numbers from 1 and ranges such as \"3\", \"1-4,7\" or \"5-\"";
+/// What each part of a list of instances is.
+const ASCENDING: &str = "greater than the numbers before it; write the list in ascending order";
 
 /// Sizes in bytes, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +24,7 @@ pub struct Sizes {
 }
 
 impl Default for Sizes {
-    /// All.
+    /// All sizes.
     fn default() -> Sizes {
         Sizes { low: 0, high: u64::MAX }
     }
@@ -59,9 +34,9 @@ impl Sizes {
     /// Reads `1MiB-64MiB`, `4KiB-`, `-2MiB`, `640KiB`.
     ///
     /// # Errors
-    /// When it reads as none of these, or no size fits.
-    pub fn parse(text: &str) -> Result<Sizes, SelectionError> {
-        let bad = || SelectionError::Sizes(text.trim().to_owned());
+    /// A text of another form, or a range whose end is below its start.
+    pub fn parse(text: &str) -> Result<Sizes, Unreadable> {
+        let bad = || Unreadable::new(text.trim(), SIZES);
         let bytes = |word: &str| Size::parse(word).map(|size| size.0).ok_or_else(bad);
         let found = match text.split_once('-') {
             None => bytes(text).map(|size| Sizes { low: size, high: size })?,
@@ -69,10 +44,10 @@ impl Sizes {
             Some((low, high)) if high.trim().is_empty() => Sizes { low: bytes(low)?, high: u64::MAX },
             Some((low, high)) => Sizes { low: bytes(low)?, high: bytes(high)? },
         };
-        if found.low > found.high { Err(SelectionError::NoSize(text.trim().to_owned())) } else { Ok(found) }
+        if found.low > found.high { Err(Unreadable::new(text.trim(), ASCENDING_SIZES)) } else { Ok(found) }
     }
 
-    /// Whether an allocation of `size` bytes is meant.
+    /// Whether the range contains `size`, in bytes.
     #[inline]
     pub fn hold(&self, size: u64) -> bool {
         (self.low..=self.high).contains(&size)
@@ -87,26 +62,26 @@ impl Instances {
     /// Reads `3`, `1-4,7`, `5-`.
     ///
     /// # Errors
-    /// When a part reads as none of these, or does not lie after the one before it.
-    pub fn parse(text: &str) -> Result<Instances, SelectionError> {
+    /// A part of another form, or one that is not greater than the part before it.
+    pub fn parse(text: &str) -> Result<Instances, Unreadable> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for part in text.split(',').map(str::trim) {
-            let bad = || SelectionError::Instances(part.to_owned());
-            // Digits only: a number may not have a sign.
+            let bad = || Unreadable::new(part, INSTANCES);
+            // `u64::from_str` would accept a plus sign.
             let plain = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
             let number = |word: &str| word.trim().parse::<u64>().ok().filter(|n| *n > 0 && plain(word.trim()));
             let (low, high) = part.split_once('-').unwrap_or((part, part));
             let low = number(low).ok_or_else(bad)?;
             let high = if high.trim().is_empty() { u64::MAX } else { number(high).ok_or_else(bad)? };
             if high < low || ranges.last().is_some_and(|&(_, before)| before >= low) {
-                return Err(SelectionError::Order(part.to_owned()));
+                return Err(Unreadable::new(part, ASCENDING));
             }
             ranges.push((low, high));
         }
         Ok(Instances(ranges))
     }
 
-    /// Whether the `number`-th allocation is meant.
+    /// Whether the list contains `number`.
     #[inline]
     pub fn hold(&self, number: u64) -> bool {
         let after = self.0.partition_point(|&(low, _)| low <= number);
@@ -114,7 +89,7 @@ impl Instances {
     }
 }
 
-/// `[1, 2, 3, 7]`, ascending, as the policy spells it: `1-3,7`.
+/// Writes ascending numbers such as `[1, 2, 3, 7]` in the policy's notation: `1-3,7`.
 pub fn format_instances(numbers: &[u64]) -> String {
     let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
     let words = runs.filter_map(|run| match (run.first(), run.last()) {
@@ -160,7 +135,7 @@ mod tests {
             let e = Sizes::parse(bad).unwrap_err().to_string();
             assert!(e.contains(&format!("`{bad}`")) && e.contains("4KiB-"), "{bad}: {e}");
         }
-        assert!(Sizes::parse("2MiB-1MiB").unwrap_err().to_string().contains("no size fits `2MiB-1MiB`"));
+        assert!(Sizes::parse("2MiB-1MiB").unwrap_err().to_string().contains("`2MiB-1MiB` is not an ascending range"));
         for bad in ["", "0", "x", "1,", "-3", "1;2", "+1", "99999999999999999999"] {
             assert!(Instances::parse(bad).unwrap_err().to_string().contains("is not a list of instances"), "{bad}");
         }

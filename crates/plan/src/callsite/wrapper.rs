@@ -1,5 +1,6 @@
 //! Frames that stand between the caller and the allocator: runtime libraries, standard libraries compiled into the
-//! program, and functions that are named like an allocator (`xmalloc`). They say nothing about an object and are passed.
+//! program, and functions that are named like an allocator (`xmalloc`). They say nothing about an object and are
+//! passed.
 //!
 //! One list for naming objects, for `predict` and for the preload. The preload decides on the linkage names of whole
 //! symbol tables ([`of_linkage`]), where demangling every name would take too long; the tests hold that against the
@@ -130,8 +131,8 @@ fn in_library_space(name: &str, is_cpp: bool) -> bool {
     let in_space = |n: &str| n.split_once("::").is_some_and(|(first, _)| spaces.contains(&first) || first == "std");
     let Some(inner) = name.strip_prefix('<') else { return in_space(name) };
     match inner.split_once(" as ") {
-        // An implementation belongs to the crate of the type or of the trait: to the standard library when no other crate
-        // is named before the arguments. A builtin or generic type has no crate.
+        // An implementation belongs to the crate of the type or of the trait: to the standard library when no other
+        // crate is named before the arguments. A builtin or generic type has no crate.
         Some((of, by)) => in_space(by) && (in_space(of) || !of.contains("::")),
         None => in_space(inner),
     }

@@ -1,4 +1,4 @@
-//! The phases of a policy and the places that name them.
+//! Validation of the phases of a policy and of the places that rules give for them.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use super::{Fault, KeyFault, place_fault, site_fault};
 use crate::callsite::line::SourceLine;
 use crate::policy::{ObjectRule, Phase, Policy};
 
-/// Phases a policy may declare: each object remembers in seven bits under which of its rule's places it stands.
+/// Most phases that a policy may declare: the preload stores in seven bits per object which place of its rule applies.
 pub const MOST_PHASES: usize = 100;
 
-/// The first thing wrong with the phases of `policy`.
+/// The first fault in the phases of `policy`.
 pub(super) fn phase_fault(policy: &Policy) -> Option<Fault> {
     let mut names = BTreeSet::new();
     for (index, phase) in policy.phases.iter().enumerate() {
@@ -20,12 +20,12 @@ pub(super) fn phase_fault(policy: &Policy) -> Option<Fault> {
         if !names.insert(phase.name.as_str()) {
             return Some(of((
                 &["name"],
-                format!("two phases are called `{}`; give each a name of its own", phase.name),
+                format!("two phases have the name `{}`; give each phase a different name", phase.name),
             )));
         }
     }
     if let Some(index) = (policy.phases.len() > MOST_PHASES).then_some(MOST_PHASES) {
-        let message = format!("{} phases are more than the {MOST_PHASES} that can be handled", policy.phases.len());
+        let message = format!("{} phases exceed the limit of {MOST_PHASES}", policy.phases.len());
         return Some(Fault::at("phase", index, &[], message));
     }
     policy.objects.iter().enumerate().find_map(|(index, rule)| {
@@ -37,7 +37,7 @@ pub(super) fn phase_fault(policy: &Policy) -> Option<Fault> {
 
 fn declaration_fault(phase: &Phase) -> Option<KeyFault> {
     if phase.name.is_empty() {
-        return Some((&["name"], "a phase needs a name, which objects and numamma_phase() call it by".into()));
+        return Some((&["name"], "a phase needs a name, to which rules and numamma_phase() refer".into()));
     }
     if phase.after.is_some_and(|s| !s.is_finite() || s < 0.0) {
         return Some((&["after"], "`after` is seconds since the program started, such as after = 12.5".into()));
@@ -53,7 +53,10 @@ fn declaration_fault(phase: &Phase) -> Option<KeyFault> {
             return Some((&["allocation"], message.into()));
         }
         (None, true) => {
-            return Some((&[], "which allocation of the call site begins the phase? write allocation = 1".into()));
+            return Some((
+                &[],
+                "the phase names a call site, but not which of its allocations begins it; write allocation = 1".into(),
+            ));
         }
         _ => {}
     }
@@ -66,7 +69,7 @@ fn declaration_fault(phase: &Phase) -> Option<KeyFault> {
     None
 }
 
-/// What is wrong with the place of `rule` in phase `name`: the name, the keys below it, and the words.
+/// The first fault in the place of `rule` for phase `name`: the name of the phase, the keys below it, and the message.
 fn object_fault<'a>(
     rule: &ObjectRule,
     name: &'a str,
@@ -74,12 +77,12 @@ fn object_fault<'a>(
 ) -> Option<(&'a str, &'static [&'static str], String)> {
     if !declared.contains(name) {
         let known: Vec<&str> = declared.iter().copied().collect();
-        let known = if known.is_empty() { "none is".to_owned() } else { format!("known: {}", known.join(", ")) };
+        let known = if known.is_empty() { "no phase is".to_owned() } else { format!("declared: {}", known.join(", ")) };
         let message = format!("phase `{name}` is not declared ({known}); write [[phase]] with name = \"{name}\"");
         return Some((name, &[], message));
     }
     let place = rule.phases.get(name)?.clone();
     let (key, message) = place_fault(&ObjectRule { place, ..rule.clone() })?;
-    // The key begins with `place`; what is wrong with the pattern was found with the rule itself.
+    // The key begins with `place`: faults in the pattern were found when the rule itself was checked.
     Some((name, key.get(1..).unwrap_or_default(), message))
 }
