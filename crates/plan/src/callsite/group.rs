@@ -63,7 +63,7 @@ impl RuleGroup {
         self.numbered
     }
 
-    /// Whether allocations of `size` bytes are meant.
+    /// Whether the rule selects allocations of `size` bytes.
     pub fn fits(&self, size: usize) -> bool {
         self.sizes.hold(size as u64)
     }

@@ -1,6 +1,7 @@
 //! A line of source code as a policy names it: `lu.c:120`, `src/lu.c:120`.
 //!
-//! Compilers write paths as they were called; a policy names the end of one, whole directories at a time.
+//! Debug information contains paths in the form in which the compiler was called. A policy gives the last components of
+//! a path, and only whole components are compared.
 
 use std::fmt;
 
@@ -9,9 +10,9 @@ use crate::unreadable::Unreadable;
 /// A file, by the end of its path, and a line in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceLine {
-    /// One or more parts of a path, without what makes it relative.
+    /// The last components of a path, without empty components and `.`.
     file: String,
-    /// From 1.
+    /// Line number, from 1.
     pub line: u64,
 }
 
@@ -22,7 +23,7 @@ impl SourceLine {
     /// Reads `file:line`.
     ///
     /// # Errors
-    /// Without a file or a line from 1.
+    /// A text without a file name, or without a line number from 1.
     pub fn parse(text: &str) -> Result<SourceLine, Unreadable> {
         let bad = || Unreadable::new(text, LINE);
         let (file, line) = text.trim().rsplit_once(':').ok_or_else(bad)?;
@@ -34,7 +35,7 @@ impl SourceLine {
         Ok(SourceLine { file: parts.join("/"), line })
     }
 
-    /// The file as it is looked for.
+    /// The last components of the path, separated by `/`.
     pub fn file(&self) -> &str {
         &self.file
     }
@@ -44,7 +45,7 @@ impl SourceLine {
         self.line == line && self.is_in(b"", path.as_bytes())
     }
 
-    /// Whether the file `name` of `directory` is the one meant.
+    /// Whether the path of the file `name` in `directory` ends with these components.
     pub fn is_in(&self, directory: &[u8], name: &[u8]) -> bool {
         let parts = |path: &'_ [u8]| {
             path.split(|&b| b == b'/')

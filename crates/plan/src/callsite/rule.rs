@@ -74,8 +74,8 @@ impl<'a> Naming<'a> {
     ) -> Option<Naming<'a>> {
         match (callsite, function, line) {
             (Some(frames), ..) if same_build => Some(Naming::Addresses(frames)),
-            // Functions without a name stand for any. Beside addresses of another build they would mean every
-            // allocation.
+            // An unnamed function matches any function. When the addresses belong to another build, a list of only
+            // unnamed functions would match every allocation.
             (Some(_), Some(list), _) if list.iter().all(|name| is_unnamed(name)) => None,
             (_, Some(list), _) => Some(Naming::Functions(functions(list))),
             (None, None, Some(line)) => SourceLine::parse(line).ok().map(Naming::Line),
@@ -106,8 +106,8 @@ fn is_unnamed(function: &str) -> bool {
     function.is_empty() || function == "?"
 }
 
-/// The functions of a rule. Those of standard libraries that come first are left out when others follow: which of them
-/// are on the stack depends on the compiler and its flags, and they are passed.
+/// The functions of a rule, without leading functions of standard libraries if other functions follow: which library
+/// functions are on the stack depends on the compiler and its flags, so matching skips them.
 fn functions(list: &[String]) -> Vec<Option<FunctionName>> {
     let is_library = |name: &String| {
         let name = if name.starts_with('_') { super::demangle::function_name(name) } else { name.into() };

@@ -1,6 +1,6 @@
-//! Frames that stand between the caller and the allocator: runtime libraries, standard libraries compiled into the
-//! program, and functions that are named like an allocator (`xmalloc`). They say nothing about an object and are
-//! passed.
+//! Frames between the caller and the allocator: runtime libraries, standard libraries compiled into the program, and
+//! functions that are named like an allocator (`xmalloc`). These frames do not identify an object, so matching skips
+//! them.
 //!
 //! One list for naming objects, for `predict` and for the preload. The preload decides on the linkage names of whole
 //! symbol tables ([`of_linkage`]), where demangling every name would take too long; the tests hold that against the
@@ -108,7 +108,7 @@ pub fn of_function(function: &str) -> Option<Wrapper> {
     if library { Some(Wrapper::Library) } else { is_named_like_one(name).then_some(Wrapper::Named) }
 }
 
-/// What a function is, by its linkage name: as [`of_function`] says of it demangled, mostly without demangling.
+/// The result of [`of_function`] for a linkage name, in most cases without demangling the name.
 pub fn of_linkage(linkage: &[u8]) -> Option<Wrapper> {
     let is_mangled = linkage.starts_with(b"_Z") || linkage.starts_with(b"_R");
     if is_mangled && is_library_linkage(linkage) {
