@@ -4,6 +4,10 @@
 //! caller's stack pointer after the call (the CFA) and rbp as three more arguments and jumps, so that no
 //! frame is added. Functions of more than three arguments get them through the stack and a real call.
 
+use core::ffi::{c_int, c_void};
+
+use crate::real;
+
 /// The caller of a hook, as the stubs see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
@@ -58,6 +62,92 @@ macro_rules! entry {
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name($($arg: $ty),+) $(-> $ret)? {
             core::arch::naked_asm!(".cfi_startproc", "endbr64", $($line,)+ ".cfi_endproc", imp = sym $imp)
+        }
+    };
+}
+
+/// Defines the exported malloc functions that need their caller; `$imp` is a module with a function of the same name,
+/// as [`entry!`] wants it, for each.
+#[macro_export]
+macro_rules! malloc_entries {
+    ($imp:ident) => {
+        $crate::entry! {
+            /// malloc(3).
+            fn malloc(size: usize) -> *mut ::core::ffi::c_void => $imp::malloc;
+            /// calloc(3).
+            fn calloc(count: usize, size: usize) -> *mut ::core::ffi::c_void => $imp::calloc;
+            /// realloc(3).
+            fn realloc(ptr: *mut ::core::ffi::c_void, size: usize) -> *mut ::core::ffi::c_void => $imp::realloc;
+            /// memalign(3).
+            fn memalign(align: usize, size: usize) -> *mut ::core::ffi::c_void => $imp::memalign;
+            /// aligned_alloc(3).
+            fn aligned_alloc(align: usize, size: usize) -> *mut ::core::ffi::c_void => $imp::aligned_alloc;
+            /// valloc(3).
+            fn valloc(size: usize) -> *mut ::core::ffi::c_void => $imp::valloc;
+            /// pvalloc(3).
+            fn pvalloc(size: usize) -> *mut ::core::ffi::c_void => $imp::pvalloc;
+            /// reallocarray(3).
+            fn reallocarray(ptr: *mut ::core::ffi::c_void, count: usize, size: usize) -> *mut ::core::ffi::c_void
+                => $imp::reallocarray;
+            /// posix_memalign(3).
+            fn posix_memalign(out: *mut *mut ::core::ffi::c_void, align: usize, size: usize) -> ::core::ffi::c_int
+                => $imp::posix_memalign;
+        }
+    };
+}
+
+/// The arguments of mmap(2).
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the names of the manual page
+pub struct MmapArguments {
+    pub addr: *mut c_void,
+    pub len: usize,
+    pub prot: c_int,
+    pub flags: c_int,
+    pub fd: c_int,
+    pub offset: i64,
+}
+
+impl MmapArguments {
+    /// Calls the real mmap.
+    ///
+    /// # Safety
+    /// C's contract of mmap.
+    pub unsafe fn forward(&self) -> *mut c_void {
+        // SAFETY: forwarded unchanged.
+        unsafe { real::mmap(self.addr, self.len, self.prot, self.flags, self.fd, self.offset) }
+    }
+}
+
+/// Defines the exported mmap and mmap64, which are the same function on x86_64. `$hook` is an
+/// `unsafe fn(&MmapArguments, &Caller) -> *mut c_void`.
+#[macro_export]
+macro_rules! mmap_entries {
+    ($hook:path) => {
+        $crate::entry! {
+            /// mmap(2).
+            fn mmap(addr: *mut ::core::ffi::c_void, len: usize, prot: ::core::ffi::c_int, flags: ::core::ffi::c_int,
+                    fd: ::core::ffi::c_int, offset: i64) -> *mut ::core::ffi::c_void => mmap_with_caller;
+            /// mmap(2) with 64-bit offsets.
+            fn mmap64(addr: *mut ::core::ffi::c_void, len: usize, prot: ::core::ffi::c_int, flags: ::core::ffi::c_int,
+                      fd: ::core::ffi::c_int, offset: i64) -> *mut ::core::ffi::c_void => mmap_with_caller;
+        }
+
+        #[allow(clippy::too_many_arguments)] // the six of mmap and the caller
+        unsafe extern "C" fn mmap_with_caller(
+            addr: *mut ::core::ffi::c_void,
+            len: usize,
+            prot: ::core::ffi::c_int,
+            flags: ::core::ffi::c_int,
+            fd: ::core::ffi::c_int,
+            offset: i64,
+            ra: usize,
+            cfa: usize,
+            rbp: usize,
+        ) -> *mut ::core::ffi::c_void {
+            let arguments = $crate::entry::MmapArguments { addr, len, prot, flags, fd, offset };
+            // SAFETY: C's contract of mmap; the caller as the stub saw it.
+            unsafe { $hook(&arguments, &$crate::entry::Caller { ra, cfa, rbp }) }
         }
     };
 }

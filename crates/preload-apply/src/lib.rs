@@ -7,11 +7,11 @@
 //! NUMAMMA_REPORT=file compare every page with the plan at the end, and write the counts as JSON
 //! ```
 //!
-//! It never makes a program that runs fail: whatever cannot be placed is left to the system, with one line on
-//! stderr. It does not print to stdout, take locks shared by threads, or change `errno` on success. Without
-//! NUMAMMA_POLICY it does nothing.
+//! A program that runs without this library also runs with it: memory that cannot be placed is left to the system, with
+//! one line on stderr. The library does not print to stdout, take locks shared by threads, or change `errno` on
+//! success. Without NUMAMMA_POLICY it does nothing.
 
-//! A folder uses folders that stand before it in this list, never one behind it:
+//! A folder uses only folders that stand before it in this list:
 //!
 //! | Folder | What happens there |
 //! | --- | --- |
@@ -26,7 +26,7 @@
 //! | `report/` | JSON and messages about the run |
 //! | `resolve.rs`, `hooks/`, `start.rs` | names to addresses, the C functions taken over, start-up |
 
-// Unit tests leave out the constructor, from which everything is reached.
+// Unit tests leave out the constructor, which reaches all other code.
 #![cfg_attr(test, allow(dead_code))]
 
 mod hooks;
@@ -42,7 +42,7 @@ mod start;
 mod threads;
 mod verify;
 
-/// Our data never lies on the program's heap.
+/// Data of this library never lies on the heap of the program.
 #[global_allocator]
 static PRIVATE: numamma_hook::alloc::Private = numamma_hook::alloc::Private;
 

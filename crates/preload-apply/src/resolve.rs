@@ -1,5 +1,5 @@
-//! From names in the policy to addresses in the loaded modules: at start-up, and again when libraries come
-//! or go.
+//! Resolves the names of the policy to addresses in the loaded modules: at start-up and whenever a library is loaded or
+//! unloaded.
 
 use numamma_plan::callsite;
 use numamma_plan::callsite::line::SourceLine;
@@ -19,33 +19,33 @@ use crate::rules::state::{self, State};
 /// File names of the profile preload: installed, and in a cargo target directory.
 const PROFILE_PRELOADS: [&[u8]; 2] = [b"libnumamma-profile.so", b"libnumamma_preload_profile.so"];
 
-/// Looks at all modules; places the globals of those that are new, and finds the call sites anew.
-pub fn now() {
-    at_start();
+/// Places the globals of modules that are new and recomputes the addresses of all call sites.
+pub fn resolve_modules() {
+    resolve_at_start();
 }
 
-/// The same, with what to tell about lines that have no code; see [`Sources::problems`].
-pub fn at_start() -> Vec<(String, bool)> {
+/// As [`resolve_modules`]; returns the problems of lines that have no code, see [`Sources::problems`].
+pub fn resolve_at_start() -> Vec<(String, bool)> {
     let Some(state) = state::get() else { return Vec::new() };
-    if !pending::begin() {
+    if !pending::begin_resolving() {
         return Vec::new();
     }
-    let problems = resolve(state);
-    pending::end();
+    let problems = resolve_for(state);
+    pending::end_resolving();
     problems
 }
 
-/// Modules whose globals have been placed, by path and bias, guarded by [`pending::begin`].
+/// Modules whose globals have been placed, by path and bias, guarded by [`pending::begin_resolving`].
 struct Seen(core::cell::UnsafeCell<Vec<Loaded>>);
 
-// SAFETY: only `resolve` touches it, and `pending::begin` lets one thread at a time in.
+// SAFETY: only `resolve_for` touches it, and `pending::begin_resolving` lets one thread at a time in.
 unsafe impl Sync for Seen {}
 
 static SEEN: Seen = Seen(core::cell::UnsafeCell::new(Vec::new()));
 
-/// Every rule group and counting phase with what names its call site.
+/// Every rule group and every phase that counts allocations, with what names its call site.
 fn named_sites(state: &'static State) -> impl Iterator<Item = (Target, Naming<'static>)> {
-    let rules = state.selections.iter().filter_map(|group| {
+    let rules = state.groups.iter().filter_map(|group| {
         // The rules of a group have the same call site.
         let rule = &state.rules.get(group.first())?.rule;
         Some((Target::Rules(group), Naming::of_rule(rule, state.same_build)?))
@@ -56,7 +56,7 @@ fn named_sites(state: &'static State) -> impl Iterator<Item = (Target, Naming<'s
     rules.chain(phases)
 }
 
-/// What a name is wanted for.
+/// Why a symbol is looked for.
 #[derive(Clone, Copy)]
 enum Purpose {
     /// The index of a rule for a global.
@@ -65,9 +65,9 @@ enum Purpose {
     Function(usize),
 }
 
-fn resolve(state: &'static State) -> Vec<(String, bool)> {
+fn resolve_for(state: &'static State) -> Vec<(String, bool)> {
     let mut modules = modules::all();
-    // SAFETY: this thread is between `pending::begin` and `pending::end`.
+    // SAFETY: this thread is between `pending::begin_resolving` and `pending::end_resolving`.
     let seen = unsafe { &mut *SEEN.0.get() };
     modules.iter_mut().for_each(|m| m.follow_links(seen));
     for gone in seen.iter().filter(|old| !modules.contains(old)) {
@@ -78,13 +78,13 @@ fn resolve(state: &'static State) -> Vec<(String, bool)> {
     let mut code = vec![Ranges::new(); functions.search.names().len()];
     for module in &modules {
         let is_new = !seen.contains(module);
-        look_into(state, module, is_new, &functions, &mut code);
+        read_symbols(state, module, is_new, &functions, &mut code);
     }
     let lines: Vec<SourceLine> = named.iter().filter_map(|(_, naming)| line(naming).cloned()).collect();
-    // SAFETY: this thread is between `pending::begin` and `pending::end`.
+    // SAFETY: this thread is between `pending::begin_resolving` and `pending::end_resolving`.
     let Sources { calls, libraries, problems } = unsafe { source_lines::find(&lines, &modules) };
     let wrappers = match named.iter().any(|(_, naming)| naming.passed() != Passed::Nothing) {
-        // SAFETY: this thread is between `pending::begin` and `pending::end`.
+        // SAFETY: this thread is between `pending::begin_resolving` and `pending::end_resolving`.
         true => unsafe { wrappers::find(&modules) },
         false => Ranges::new(),
     };
@@ -98,9 +98,9 @@ fn resolve(state: &'static State) -> Vec<(String, bool)> {
         Site { target: *target, frames, passed: naming.passed() }
     });
     let sites = sites.collect();
-    let relay = modules.iter().find(|m| PROFILE_PRELOADS.contains(&m.file_name())).map(|m| (m.start, m.end));
+    let profiler = modules.iter().find(|m| PROFILE_PRELOADS.contains(&m.file_name())).map(|m| (m.start, m.end));
     let places = modules.iter().map(|m| (m.start, m.end)).collect();
-    call_sites::publish(Matcher { sites, modules: places, relay, wrappers, libraries, begins: None });
+    call_sites::publish(Matcher { sites, modules: places, profiler, wrappers, libraries, begins: None });
     *seen = modules;
     problems
 }
@@ -117,7 +117,7 @@ struct Functions {
     search: Search,
     /// Their linkage names in C and Fortran, with the index in `search`.
     linkages: Vec<(String, usize)>,
-    /// For each site the indices of its functions; none: any function.
+    /// For each site the indices of its functions; `None` stands for any function.
     of_site: Vec<Vec<Option<usize>>>,
 }
 
@@ -140,13 +140,13 @@ fn in_function(name: Option<usize>, code: &[Ranges]) -> Frame {
 }
 
 /// Reads the symbols of `module`: places its globals if it is new, adds the code of wanted functions to `code`.
-fn look_into(state: &'static State, module: &Loaded, is_new: bool, functions: &Functions, code: &mut [Ranges]) {
+fn read_symbols(state: &'static State, module: &Loaded, is_new: bool, functions: &Functions, code: &mut [Ranges]) {
     let mut purposes: Vec<Purpose> = Vec::new();
     let mut wanted = NameTable::default();
     let mut sections: Vec<(usize, &'static str)> = Vec::new();
     for (index, rule) in state.rules.iter().enumerate() {
         match rule.rule.global.as_deref() {
-            Some(name) if is_new && belongs(state, rule.rule.module.as_deref(), module) => {
+            Some(name) if is_new && module_matches(state, rule.rule.module.as_deref(), module) => {
                 if name.starts_with('.') {
                     sections.push((index, name));
                 } else {
@@ -190,19 +190,19 @@ fn look_into(state: &'static State, module: &Loaded, is_new: bool, functions: &F
         let candidates = same.iter().map(|&(_, symbol)| symbol).collect();
         found.extend(globals::choose(state, rule, candidates, module));
     }
-    found.extend(sections.iter().filter_map(|&(rule, name)| globals::remainder(rule, name.as_bytes(), &elf, module)));
+    found.extend(sections.iter().filter_map(|&(rule, name)| globals::unoccupied(rule, name.as_bytes(), &elf, module)));
     globals::place_all(state, module, found);
 }
 
-/// Whether a rule for `wanted` (a file name; the program when absent) means `module`.
-fn belongs(state: &State, wanted: Option<&str>, module: &Loaded) -> bool {
+/// Whether a rule with this module name means `module`; without a name the rule means the program.
+fn module_matches(state: &State, wanted: Option<&str>, module: &Loaded) -> bool {
     match wanted {
         None => module.program,
         Some(name) => is_module(state, callsite::file_name(name), module),
     }
 }
 
-/// The program may have been renamed since the policy was made: it also answers to the policy's name for it.
+/// The program may have been renamed since the policy was made, so the name in the policy also means the program.
 fn is_module(state: &State, name: &str, module: &Loaded) -> bool {
     let programs_name = || state.policy.program.as_ref().map(|p| callsite::file_name(&p.path));
     module.is_called(name.as_bytes()) || (module.program && programs_name() == Some(name))

@@ -1,7 +1,8 @@
-//! Start-up: read the policy, decide whether this program is meant, place the globals, let the hooks know.
+//! Start-up: reads the policy, checks that it is meant for this program, places the globals and publishes the rules to
+//! the hooks.
 //!
-//! Everything that goes wrong here is one line on stderr and an unplaced run; with NUMAMMA_STRICT=1 it ends
-//! the program before `main` instead, which is the only exit this library knows.
+//! Every failure prints one line on stderr and the program runs unplaced. With NUMAMMA_STRICT=1 the process ends before
+//! `main` instead; this library ends it nowhere else.
 
 use numamma_kernel::policy::Mode;
 use std::env;
@@ -52,8 +53,8 @@ pub fn start() {
         return;
     };
     let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {})); // its text would be several lines
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| load(policy.clone())));
+    panic::set_hook(Box::new(|_| {})); // the default hook prints several lines
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| apply_policy(policy.clone())));
     panic::set_hook(hook);
     let problem = match outcome {
         Ok(Ok(())) => None,
@@ -61,15 +62,15 @@ pub fn start() {
         Err(_) => Some("an error of NumaMMA itself while reading the policy; please report it".to_owned()),
     };
     if let Some(why) = problem {
-        give_up(&policy, &why);
+        report_failure(&policy, &why);
     }
     if state::get().is_none() {
-        // Nothing will ever match: every call site may be cached as unmatched.
+        // Without rules every call site may be cached as unmatched.
         call_sites::publish(call_sites::Matcher::default());
     }
 }
 
-fn flag(name: &str) -> bool {
+fn is_set(name: &str) -> bool {
     env::var_os(name).is_some_and(|v| !v.is_empty() && v != "0")
 }
 
@@ -78,13 +79,13 @@ fn report_path() -> Option<PathBuf> {
     Some(path.to_str().map(|p| output_name::expand(p, Some(sys::pid())).into()).unwrap_or_else(|| path.into()))
 }
 
-/// Leaves out the rules for other ranks.
-fn keep_ranks(objects: &mut Vec<ObjectRule>) {
+/// Removes the rules for other ranks.
+fn remove_other_ranks(objects: &mut Vec<ObjectRule>) {
     if objects.iter().all(|r| r.ranks.is_none()) {
         return;
     }
     let rank = ranks::this_rank();
-    let verbose = flag(VERBOSE_ENV);
+    let verbose = is_set(VERBOSE_ENV);
     objects.retain(|rule| {
         let applies = ranks::applies(rule.ranks.as_deref(), rank);
         if verbose && !applies {
@@ -98,8 +99,8 @@ fn keep_ranks(objects: &mut Vec<ObjectRule>) {
     });
 }
 
-fn give_up(policy: &OsString, why: &str) {
-    let strict = flag(STRICT_ENV);
+fn report_failure(policy: &OsString, why: &str) {
+    let strict = is_set(STRICT_ENV);
     match strict {
         true => say!("{}: {why}; {STRICT_ENV} is set, so the program is not started", policy.display()),
         false => say!("{}: {why}; running unplaced", policy.display()),
@@ -113,11 +114,11 @@ fn give_up(policy: &OsString, why: &str) {
     }
 }
 
-fn load(path: OsString) -> Result<(), String> {
+fn apply_policy(path: OsString) -> Result<(), String> {
     let text = fs::read_to_string(&path).map_err(|e| format!("cannot read the policy: {e}"))?;
     let mut policy = check::parse(&text).map_err(|e| e.to_string())?;
     let executable = modules::executable();
-    let same_build = match policy.program.as_ref().map_or(Build::Same, |p| build(p, executable)) {
+    let same_build = match policy.program.as_ref().map_or(Build::Same, |p| compare_build(p, executable)) {
         Build::Same => true,
         Build::Other => {
             say!(
@@ -127,7 +128,7 @@ fn load(path: OsString) -> Result<(), String> {
             false
         }
         Build::OtherProgram => {
-            if flag(VERBOSE_ENV) {
+            if is_set(VERBOSE_ENV) {
                 say!("{} is not the program of the policy: left alone", String::from_utf8_lossy(executable));
             }
             return Ok(());
@@ -143,7 +144,8 @@ fn load(path: OsString) -> Result<(), String> {
     for (never, first) in check::shadowed(&policy.objects) {
         let title = |index: usize| policy.objects.get(index).map_or("?".into(), ObjectRule::title);
         say!(
-            "object {} ({}) can take no allocation: object {} takes all of the same call site; give that one `instances` or `sizes`, or leave one out",
+            "object {} ({}) can take no allocation: object {} takes all of the same call site; \
+             give that one `instances` or `sizes`, or leave one out",
             never + 1,
             title(never),
             first + 1
@@ -152,52 +154,52 @@ fn load(path: OsString) -> Result<(), String> {
     let machine = Machine::this();
     let existing = machine.memory_node_ids();
     let available = machine.available(&existing);
-    if flag(VERBOSE_ENV) && machine.own != existing {
+    if is_set(VERBOSE_ENV) && machine.own != existing {
         let (own, every) = (nodes::format(&machine.own), nodes::format(&existing));
         say!("`all` means nodes {own} of {every}: this process may only use the CPUs there");
     }
     let mut objects = std::mem::take(&mut policy.objects);
-    keep_ranks(&mut objects);
-    populate::start(&mut objects);
+    remove_other_ranks(&mut objects);
+    populate::check_support(&mut objects);
     let threads = thread_count(&policy, &machine);
     let cpu_lists = match &policy.threads {
         Some(t) => explicit_lists(&t.bind, &machine).map_err(|e| format!("threads: bind: {e}"))?,
         None => Vec::new(),
     };
-    let ahead = binding::nodes_ahead(policy.threads.as_ref(), threads, &machine, &cpu_lists);
-    let ready = |r| rule(r, &policy.phases, &Known { available, threads, ahead: &ahead });
-    let rules = objects.into_iter().map(ready).collect::<Result<Vec<Rule>, String>>()?;
-    probe(&rules)?;
+    let expected = binding::expected_nodes(policy.threads.as_ref(), threads, &machine, &cpu_lists);
+    let prepared = |r| build_rule(r, &policy.phases, &Known { available, threads, expected: &expected });
+    let rules = objects.into_iter().map(prepared).collect::<Result<Vec<Rule>, String>>()?;
+    check_mbind(&rules)?;
     let report = report_path();
     if let Some(path) = &report {
         report::check_directory(path);
     }
-    let selections = RuleGroup::of_all(rules.iter().map(|r| &r.rule));
+    let groups = RuleGroup::of_all(rules.iter().map(|r| &r.rule));
     let state = state::publish(State {
         policy,
         machine,
         cpu_lists,
         rules,
-        selections,
+        groups,
         same_build,
         report,
         pid: sys::pid(),
-        verbose: flag(VERBOSE_ENV),
+        verbose: is_set(VERBOSE_ENV),
         mappings: AtomicI64::new(0),
-        others: AtomicU64::new(numamma_kernel::maps::count_own()),
+        own_mappings: AtomicU64::new(numamma_kernel::maps::count_own()),
         counted_at: AtomicU64::new(0),
     });
     binding::start(state);
     mover_thread::start(migrate::thread::run);
     begin::start(state);
-    pending::start(resolve::now);
-    place_what_is_there(flag(STRICT_ENV), state.policy.program.is_some())
+    pending::start(resolve::resolve_modules);
+    place_globals(is_set(STRICT_ENV), state.policy.program.is_some())
 }
 
-/// Places the globals and finds the call sites. Where that fails in part the rest is placed; strictly, nothing runs.
-/// Problems are said at once when the policy names its program.
-fn place_what_is_there(strict: bool, names_program: bool) -> Result<(), String> {
-    let problems = resolve::at_start();
+/// Places the globals and finds the call sites. A name that is not found does not keep the others from being placed,
+/// unless NUMAMMA_STRICT is set. Problems are printed at once when the policy names its program.
+fn place_globals(strict: bool, names_program: bool) -> Result<(), String> {
+    let problems = resolve::resolve_at_start();
     if let Some((problem, _)) = problems.iter().find(|(_, no_information)| strict && *no_information) {
         return Err(format!("object {problem}"));
     }
@@ -205,7 +207,7 @@ fn place_what_is_there(strict: bool, names_program: bool) -> Result<(), String> 
     if problems.is_empty() || names_program || messages::is_first() {
         problems.iter().for_each(|problem| say!("object {problem}"));
     } else {
-        messages::later(problems); // a child of a script may not be the one meant
+        messages::hold_until_exit(problems); // the policy may be meant for another process of the tree
     }
     match refusals::was_refused().filter(|_| strict) {
         Some(error) => Err(format!("the system refused to place a global (mbind), error {error}")),
@@ -213,68 +215,69 @@ fn place_what_is_there(strict: bool, names_program: bool) -> Result<(), String> 
     }
 }
 
-fn build(program: &Program, executable: &[u8]) -> Build {
+fn compare_build(program: &Program, executable: &[u8]) -> Build {
     // The build-id is only read when the policy has one.
     let elf = program.build_id.as_ref().and_then(|_| Elf::open(executable));
     let id = elf.as_ref().and_then(Elf::build_id).map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>());
     Build::of(Some(program), executable, id.as_deref())
 }
 
-/// Threads that are counted on. A box against the optimiser, which would read a count that is not there before it looks
-/// whether there is one: harmless, but valgrind tells the user.
+/// The number of threads that the policy plans for. `black_box` keeps the optimiser from reading `count` before the
+/// test for `None`, which is harmless, but valgrind reports the read as uninitialised.
 fn thread_count(policy: &Policy, machine: &Machine) -> u32 {
     let count = core::hint::black_box(policy.threads.as_ref()).and_then(|t| t.count);
     count.unwrap_or(machine.online.len() as u32).min(plan::MOST_THREADS)
 }
 
-/// What is known of nodes and threads before the program runs.
+/// Nodes and threads as known before the program runs.
 struct Known<'a> {
     available: Available<'a>,
-    /// Threads that are counted on.
+    /// Threads that the policy plans for.
     threads: u32,
-    /// Node of each, see [`binding::nodes_ahead`].
-    ahead: &'a [Option<u32>],
+    /// Node of each thread, see [`binding::expected_nodes`].
+    expected: &'a [Option<u32>],
 }
 
-/// A rule with all its places ready; `phases` are those of the policy.
-fn rule(rule: ObjectRule, phases: &[Phase], known: &Known<'_>) -> Result<Rule, String> {
+/// Prepares a rule for all of its places; `phases` are those of the policy.
+fn build_rule(rule: ObjectRule, phases: &[Phase], known: &Known<'_>) -> Result<Rule, String> {
     let of_phase = |(index, phase): (usize, &Phase)| Some((rule.phases.get(&phase.name)?, Some(index)));
     let places = iter::once((&rule.place, None)).chain(phases.iter().enumerate().filter_map(of_phase));
     let placings: Result<Vec<Placing>, plan::PlanError> =
-        places.map(|(place, phase)| placing(place, phase, known)).collect();
+        places.map(|(place, phase)| build_placing(place, phase, known)).collect();
     let placings = placings.map_err(|e| format!("object {}: {e}", rule.name()))?;
     Ok(Rule::new(rule, placings))
 }
 
-fn placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Result<Placing, plan::PlanError> {
+fn build_placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Result<Placing, plan::PlanError> {
     let nodes = plan::node_list(place, known.available, known.threads)?;
     let map = match place.policy {
         PolicyKind::Map => Some(plan::layout(place, None, 0, 0, 0)?),
         _ => None,
     };
     let homes = small_heap::homes(place.policy, nodes.len());
-    let named = match (place.policy == PolicyKind::BindBlock, &place.nodes) {
+    let allowed_nodes = match (place.policy == PolicyKind::BindBlock, &place.nodes) {
         (false, _) => Vec::new(),
         (true, Some(list)) => nodes::parse(list, known.available).map_err(plan::PlanError::Nodes)?,
         (true, None) => known.available.own.to_vec(),
     };
-    let mut placing = Placing { place: place.clone(), nodes, map, homes, phase, named, seen: Default::default() };
-    let ahead = known.ahead.iter().chain(iter::repeat(&None));
+    let mut placing =
+        Placing { place: place.clone(), nodes, map, homes, phase, allowed_nodes, observed_nodes: Default::default() };
+    let expected = known.expected.iter().chain(iter::repeat(&None));
     placing.nodes =
-        placing.nodes.iter().zip(ahead).map(|(&n, on)| on.map_or(n, |on| placing.or_ahead(on, n))).collect();
+        placing.nodes.iter().zip(expected).map(|(&n, on)| on.map_or(n, |on| placing.allowed_or(on, n))).collect();
     Ok(placing)
 }
 
-/// Tries the one call that everything needs, so that a container that refuses it is named once and early.
-fn probe(rules: &[Rule]) -> Result<(), String> {
+/// Tries mbind once, so that a container that refuses it is reported once, before anything is placed.
+fn check_mbind(rules: &[Rule]) -> Result<(), String> {
     let Some(node) = rules.iter().flat_map(|r| &r.placings).find_map(|p| p.nodes.first()) else { return Ok(()) };
     let Some(page) = sys::map_anonymous(PAGE) else { return Ok(()) };
-    let tried = cost::mbind(page as usize, PAGE, Mode::Preferred, &[*node], false);
-    let known = if flag(STRICT_ENV) { know_words(rules, page as usize) } else { Ok(()) };
-    // SAFETY: the page is ours.
+    let outcome = cost::mbind(page as usize, PAGE, Mode::Preferred, &[*node], false);
+    let known = if is_set(STRICT_ENV) { check_modes(rules, page as usize) } else { Ok(()) };
+    // SAFETY: the page was mapped above, and nothing else refers to it.
     unsafe { sys::unmap(page, PAGE) };
     known?;
-    tried.map_err(|error| {
+    outcome.map_err(|error| {
         let why = match error {
             libc::EPERM | libc::EACCES => {
                 "not permitted (a container's seccomp filter? allow mbind or add CAP_SYS_NICE)"
@@ -286,13 +289,13 @@ fn probe(rules: &[Rule]) -> Result<(), String> {
     })
 }
 
-/// Tries the policies on `page` that older kernels do not know, and that are then replaced by others.
-fn know_words(rules: &[Rule], page: usize) -> Result<(), String> {
-    let words = [
+/// Tries on `page` the policies that older kernels do not support; without NUMAMMA_STRICT others replace them.
+fn check_modes(rules: &[Rule], page: usize) -> Result<(), String> {
+    let newer_modes = [
         (PolicyKind::WeightedInterleave, Mode::WeightedInterleave, "6.9"),
         (PolicyKind::PreferredMany, Mode::PreferredMany, "5.15"),
     ];
-    for (kind, mode, since) in words {
+    for (kind, mode, since) in newer_modes {
         let mut places = rules.iter().flat_map(|r| r.placings.iter().map(move |p| (r, p)));
         let Some((rule, placing)) = places.find(|(_, p)| p.place.policy == kind) else { continue };
         if cost::mbind(page, PAGE, mode, &placing.nodes, false) == Err(libc::EINVAL) {
@@ -316,10 +319,10 @@ mod tests {
         let exe = exe.as_os_str().as_encoded_bytes();
         let name = String::from_utf8_lossy(exe.rsplit(|&b| b == b'/').next().unwrap()).into_owned();
         let id: String = Elf::open(exe).unwrap().build_id().unwrap().iter().map(|b| format!("{b:02X}")).collect();
-        assert_eq!(build(&program(&name, None), exe), Build::Same);
-        assert_eq!(build(&program("renamed", Some(&id)), exe), Build::Same);
-        assert_eq!(build(&program(&name, Some("00")), exe), Build::Other);
-        assert_eq!(build(&program("sh", Some("00")), exe), Build::OtherProgram);
-        assert_eq!(build(&program("sh", None), exe), Build::OtherProgram);
+        assert_eq!(compare_build(&program(&name, None), exe), Build::Same);
+        assert_eq!(compare_build(&program("renamed", Some(&id)), exe), Build::Same);
+        assert_eq!(compare_build(&program(&name, Some("00")), exe), Build::Other);
+        assert_eq!(compare_build(&program("sh", Some("00")), exe), Build::OtherProgram);
+        assert_eq!(compare_build(&program("sh", None), exe), Build::OtherProgram);
     }
 }

@@ -7,7 +7,7 @@
 use core::ffi::{c_int, c_void};
 
 use numamma_channel::layout::{ALLOC_HEAP, ALLOC_MMAP, FREE_HEAP, FREE_MMAP, SMALL, kept};
-use numamma_hook::entry::Caller;
+use numamma_hook::entry::{Caller, MmapArguments};
 use numamma_hook::real::StartRoutine;
 use numamma_hook::{real, sys, thread_start, unwind};
 
@@ -15,29 +15,10 @@ use crate::{fast_path, recording};
 
 type Ptr = *mut c_void;
 
+numamma_hook::malloc_entries!(imp);
+numamma_hook::mmap_entries!(imp::mmap);
+
 numamma_hook::entry! {
-    /// malloc(3).
-    fn malloc(size: usize) -> Ptr => imp::malloc;
-    /// calloc(3).
-    fn calloc(count: usize, size: usize) -> Ptr => imp::calloc;
-    /// realloc(3).
-    fn realloc(ptr: Ptr, size: usize) -> Ptr => imp::realloc;
-    /// reallocarray(3).
-    fn reallocarray(ptr: Ptr, count: usize, size: usize) -> Ptr => imp::reallocarray;
-    /// memalign(3).
-    fn memalign(align: usize, size: usize) -> Ptr => imp::memalign;
-    /// aligned_alloc(3).
-    fn aligned_alloc(align: usize, size: usize) -> Ptr => imp::aligned_alloc;
-    /// posix_memalign(3).
-    fn posix_memalign(out: *mut Ptr, align: usize, size: usize) -> c_int => imp::posix_memalign;
-    /// valloc(3).
-    fn valloc(size: usize) -> Ptr => imp::valloc;
-    /// pvalloc(3).
-    fn pvalloc(size: usize) -> Ptr => imp::pvalloc;
-    /// mmap(2).
-    fn mmap(addr: Ptr, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Ptr => imp::mmap;
-    /// mmap64: on x86_64 the same.
-    fn mmap64(addr: Ptr, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Ptr => imp::mmap;
     /// mremap(2): four arguments, a fifth with some flags.
     fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int, target: Ptr, unused: usize) -> Ptr => imp::mremap;
 }
@@ -271,28 +252,17 @@ mod imp {
         found
     }
 
-    #[allow(clippy::too_many_arguments)] // the six of mmap and the caller
-    pub unsafe extern "C" fn mmap(
-        addr: Ptr,
-        len: usize,
-        prot: c_int,
-        flags: c_int,
-        fd: c_int,
-        offset: i64,
-        ra: usize,
-        cfa: usize,
-        rbp: usize,
-    ) -> Ptr {
+    pub unsafe fn mmap(arguments: &MmapArguments, caller: &Caller) -> Ptr {
         let recording = recording::enter();
         // SAFETY: forwarded unchanged.
-        let found = unsafe { real::mmap(addr, len, prot, flags, fd, offset) };
+        let found = unsafe { arguments.forward() };
         if let Some(recording) = recording.filter(|_| found != libc::MAP_FAILED) {
-            recording.alloc(ALLOC_MMAP, found as usize, pages(len), &Caller { ra, cfa, rbp });
+            recording.alloc(ALLOC_MMAP, found as usize, pages(arguments.len), caller);
         }
         found
     }
 
-    #[allow(clippy::too_many_arguments)] // as mmap
+    #[allow(clippy::too_many_arguments)] // five of mremap, one unused, and the caller
     pub unsafe extern "C" fn mremap(
         addr: Ptr,
         old: usize,

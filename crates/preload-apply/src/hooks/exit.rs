@@ -1,7 +1,7 @@
-//! The ways out of a program.
+//! The functions that end a process: each writes the report.
 //!
-//! The report is written by whichever comes first: the destructor of this library (exit, return from main),
-//! `_exit`, `_Exit` or quick_exit. A program killed by a signal or leaving by exec writes none.
+//! Whichever runs first writes the report: the destructor of this library (exit, return from main), `_exit`, `_Exit` or
+//! quick_exit. A process that ends by a signal or calls exec writes none.
 
 use core::ffi::{c_int, c_void};
 
@@ -17,7 +17,8 @@ extern "C" fn at_quick_exit(_argument: *mut c_void) {
     report::finish();
 }
 
-/// Registers for quick_exit; the first one registered runs last, after the program's own.
+/// Registers the report for quick_exit. Handlers run in reverse order, so the report comes after all handlers of the
+/// program.
 pub fn register() {
     if state::get().is_some() {
         // SAFETY: the function lives as long as the process: preloaded libraries are not unloaded.
@@ -25,8 +26,8 @@ pub fn register() {
     }
 }
 
-fn leave(status: c_int) -> ! {
-    // In a vfork child the process id differs, and nothing of the parent's is touched.
+fn exit_group(status: c_int) -> ! {
+    // A vfork child shares memory with its parent but has another process id, so `finish` does nothing there.
     report::finish();
     loop {
         // SAFETY: what glibc's _exit does; it does not return.
@@ -37,12 +38,12 @@ fn leave(status: c_int) -> ! {
 /// _exit(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
-    leave(status)
+    exit_group(status)
 }
 
 /// _Exit(3).
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 pub extern "C" fn _Exit(status: c_int) -> ! {
-    leave(status)
+    exit_group(status)
 }

@@ -1,4 +1,4 @@
-//! dlopen and dlclose: objects of libraries that come are placed, those of libraries that go are forgotten.
+//! dlopen and dlclose: globals of a loaded library are placed, globals of an unloaded library are forgotten.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
@@ -15,9 +15,9 @@ extern "C" fn no_dlopen(_name: *const c_char, _flags: c_int) -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// The function that the stub jumps to. The loader searches the RUNPATH of the module that *calls* dlopen, so a
-/// bare name must reach it with the program's return address: then the new objects are placed a little
-/// later. A path is searched nowhere, and its objects are placed before dlopen returns.
+/// Returns the function that the stub jumps to. The loader searches the RUNPATH of the module that *calls* dlopen, so a
+/// name without a slash must reach the loader with the return address of the program. The globals of such a library are
+/// placed at a later hook. A name with a slash is not searched for, so its globals are placed before dlopen returns.
 unsafe extern "C" fn choose_dlopen(name: *const c_char, _flags: c_int) -> Dlopen {
     let Some(real) = real::symbol::dlopen() else { return no_dlopen };
     if state::get().is_none() || name.is_null() {
@@ -28,7 +28,7 @@ unsafe extern "C" fn choose_dlopen(name: *const c_char, _flags: c_int) -> Dlopen
     if name.contains(&b'/') && !name.contains(&b'$') {
         return dlopen_then_place;
     }
-    pending::later();
+    pending::mark();
     real
 }
 
@@ -38,12 +38,12 @@ unsafe extern "C" fn dlopen_then_place(name: *const c_char, flags: c_int) -> *mu
     let handle = unsafe { real(name, flags) };
     if !handle.is_null() {
         let _errno = errno::Saved::now();
-        resolve::now();
+        resolve::resolve_modules();
     }
     handle
 }
 
-/// dlopen(3): chooses where to go with the arguments and the return address untouched.
+/// dlopen(3): jumps to the function that [`choose_dlopen`] returns, with arguments and return address unchanged.
 ///
 /// # Safety
 /// C's contract of dlopen.
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_voi
     )
 }
 
-/// dlclose(3): code and call sites of the library are gone.
+/// dlclose(3): drops the unwinding rules, call sites and globals of the library.
 ///
 /// # Safety
 /// C's contract of dlclose.
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     if active {
         let _errno = errno::Saved::now();
         unwind::invalidate();
-        resolve::now();
+        resolve::resolve_modules();
         exclusion::end_unloading();
     }
     rc

@@ -1,8 +1,8 @@
-//! The malloc family: matched allocations get a placed mapping of their own, all others go straight on.
+//! The malloc family: matched allocations get a placed mapping of their own, all others are forwarded.
 //!
-//! Rules of this file: an unmatched call costs one cache lookup and jumps to the real function; a placed
-//! object starts on a page, so a pointer with low bits set is never looked up; whatever cannot be placed is
-//! forwarded; `errno` changes only where C says so.
+//! An unmatched call costs one cache lookup and a jump to the real function. A placed object of a page or more starts
+//! on a page boundary, so a pointer with low bits set is never looked up in the table. An allocation that cannot be
+//! placed is forwarded. `errno` changes only where C says so.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -27,22 +27,23 @@ type Ptr = *mut c_void;
 #[inline(never)]
 unsafe fn place_matched(size: usize, align: usize, caller: &Caller) -> Option<Ptr> {
     if size > heap::MAX_SIZE {
-        return None; // no object: the real allocator will say so
+        return None; // the real allocator reports the error
     }
     let _errno = errno::Saved::now();
-    // What the C library allocates for us goes straight on: a rule for it would ask for it again and again.
+    // Allocations that the C library makes inside this call are forwarded: matching them would recurse.
     let _inside = ReentryGuard::enter()?;
     // SAFETY: the caller's promise.
     let rule = unsafe { call_sites::find(caller, size, None) }?;
     heap::place_new(state::get()?, rule, size, align).map(|address| address as Ptr)
 }
 
-/// A placed object in the stead of one under rule `owner` that is given another size. It keeps its rule and is no new
-/// instance, unless a rule of another call site claims it. None when it is better left to the real allocator.
+/// A placed object that replaces one under rule `owner` when realloc changes the size. The object keeps its rule and is
+/// not counted as a new instance, unless a rule of another call site claims it. `None` when the real allocator must
+/// provide the memory.
 ///
 /// # Safety
 /// As [`place_matched`].
-unsafe fn place_again(owner: usize, size: usize, caller: &Caller) -> Option<Ptr> {
+unsafe fn place_resized(owner: usize, size: usize, caller: &Caller) -> Option<Ptr> {
     let _errno = errno::Saved::now();
     // SAFETY: the caller's promise.
     let found = unsafe { call_sites::find(caller, size, Some(owner)) };
@@ -54,15 +55,15 @@ unsafe fn place_again(owner: usize, size: usize, caller: &Caller) -> Option<Ptr>
     placed.map(|address| address as Ptr)
 }
 
-/// The real malloc and free for the fast paths, null until start-up is complete: one load and a jump, without
-/// the look-up code that the general way needs a stack frame for.
+/// The real malloc and free for the fast paths; null until start-up is complete. The fast path is one load and a jump;
+/// the code of [`real`] that looks functions up would add a stack frame.
 static NEXT_MALLOC: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static NEXT_FREE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 type Malloc = unsafe extern "C" fn(usize) -> Ptr;
 type Free = unsafe extern "C" fn(Ptr);
 
-/// Opens the fast paths.
+/// Stores the real functions for the fast paths.
 pub fn start() {
     let malloc = real::symbol::malloc().map_or(core::ptr::null_mut(), |f| f as *mut c_void);
     let free = real::symbol::free().map_or(core::ptr::null_mut(), |f| f as *mut c_void);
@@ -176,7 +177,8 @@ pub unsafe extern "C" fn posix_memalign(
     }
 }
 
-/// A placed object with the alignment asked for; wrong alignments are the real function's to refuse.
+/// A placed object with the alignment asked for. An invalid alignment is forwarded: the real function reports the
+/// error.
 #[inline(always)]
 unsafe fn aligned(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Option<Ptr> {
     if call_sites::is_unmatched(ra) || !align.is_power_of_two() {
@@ -233,8 +235,8 @@ pub unsafe extern "C" fn reallocarray(ptr: Ptr, count: usize, size: usize, ra: u
     }
 }
 
-/// Gives a placed object another size: in place within its last page, else by allocating, placing, copying.
-/// mremap is no way: growing over several mappings is EFAULT.
+/// Changes the size of a placed object: in place if the number of pages stays, else by allocating and copying. mremap
+/// cannot serve: on a range of several mappings it fails with EFAULT.
 #[cold]
 #[inline(never)]
 unsafe fn realloc_placed(old: &Object, size: usize, caller: &Caller) -> Ptr {
@@ -250,7 +252,7 @@ unsafe fn realloc_placed(old: &Object, size: usize, caller: &Caller) -> Ptr {
     }
     // SAFETY: the caller as the stub saw it; plain allocation; the copy stays inside both blocks, which cannot overlap.
     unsafe {
-        let fresh = place_again(old.rule, size, caller).unwrap_or_else(|| real::malloc(size));
+        let fresh = place_resized(old.rule, size, caller).unwrap_or_else(|| real::malloc(size));
         if fresh.is_null() {
             return fresh;
         }
@@ -262,7 +264,7 @@ unsafe fn realloc_placed(old: &Object, size: usize, caller: &Caller) -> Ptr {
     }
 }
 
-/// Gives a small placed object another size.
+/// Changes the size of a small placed object.
 #[cold]
 #[inline(never)]
 unsafe fn realloc_small(old: Ptr, size: usize, caller: &Caller) -> Ptr {
@@ -273,11 +275,11 @@ unsafe fn realloc_small(old: Ptr, size: usize, caller: &Caller) -> Ptr {
             small_objects::release(old as usize);
             return core::ptr::null_mut();
         }
-        // Not much larger than it must be: it may stay.
+        // The object stays unless more than half of it would be unused.
         if size <= known && size > known / 2 {
             return old;
         }
-        let placed = small_objects::rule_of(old as usize).and_then(|rule| place_again(rule, size, caller));
+        let placed = small_objects::rule_of(old as usize).and_then(|rule| place_resized(rule, size, caller));
         let fresh = placed.unwrap_or_else(|| real::malloc(size));
         if !fresh.is_null() {
             core::ptr::copy_nonoverlapping(old.cast::<u8>(), fresh.cast(), size.min(known));
@@ -304,7 +306,7 @@ pub unsafe extern "C" fn free(ptr: Ptr) {
             // SAFETY: neither a placed object nor a bootstrap block, so forwarded unchanged.
             unsafe { next(ptr) }
         }
-        // SAFETY: as C says.
+        // SAFETY: C's contract of free.
         _ => unsafe { free_slow(ptr) },
     }
 }
@@ -312,7 +314,7 @@ pub unsafe extern "C" fn free(ptr: Ptr) {
 #[inline(never)]
 unsafe extern "C" fn free_slow(ptr: Ptr) {
     if small_objects::owns(ptr as usize) {
-        // SAFETY: as C says.
+        // SAFETY: C's contract of free.
         return unsafe { small_objects::release(ptr as usize) };
     }
     if heap_table::possible(ptr as usize)
@@ -320,7 +322,7 @@ unsafe extern "C" fn free_slow(ptr: Ptr) {
     {
         return heap::release(&object, moving);
     }
-    // SAFETY: not ours, so forwarded unchanged.
+    // SAFETY: no placed object, so forwarded unchanged.
     unsafe { real::free(ptr) }
 }
 
@@ -338,33 +340,11 @@ pub unsafe extern "C" fn malloc_usable_size(ptr: Ptr) -> usize {
     {
         return object.bytes();
     }
-    // SAFETY: not ours, so forwarded unchanged.
+    // SAFETY: no placed object, so forwarded unchanged.
     unsafe { real::malloc_usable_size(ptr) }
 }
 
-/// The exported names; in a module of their own because the stubs carry C's names.
+/// The exported names, in a module of their own because the stubs have the names of the C functions.
 mod exported {
-    use super::Ptr;
-    use core::ffi::c_int;
-
-    numamma_hook::entry! {
-        /// malloc(3).
-        fn malloc(size: usize) -> Ptr => super::malloc;
-        /// calloc(3).
-        fn calloc(count: usize, size: usize) -> Ptr => super::calloc;
-        /// realloc(3).
-        fn realloc(ptr: Ptr, size: usize) -> Ptr => super::realloc;
-        /// reallocarray(3).
-        fn reallocarray(ptr: Ptr, count: usize, size: usize) -> Ptr => super::reallocarray;
-        /// memalign(3).
-        fn memalign(align: usize, size: usize) -> Ptr => super::memalign;
-        /// aligned_alloc(3).
-        fn aligned_alloc(align: usize, size: usize) -> Ptr => super::aligned_alloc;
-        /// valloc(3).
-        fn valloc(size: usize) -> Ptr => super::valloc;
-        /// pvalloc(3).
-        fn pvalloc(size: usize) -> Ptr => super::pvalloc;
-        /// posix_memalign(3).
-        fn posix_memalign(out: *mut Ptr, align: usize, size: usize) -> c_int => super::posix_memalign;
-    }
+    numamma_hook::malloc_entries!(super);
 }

@@ -1,11 +1,10 @@
-//! mmap, munmap and mremap: mappings from a matched call site are placed where what is behind them takes a policy.
+//! mmap, munmap and mremap: mappings from a matched call site are placed if their kind of memory takes a policy.
 //!
-//! The program keeps full control of its mappings: pieces may be unmapped, replaced or moved, and the list of
-//! placed ones follows.
+//! The program may unmap, replace or move parts of a placed mapping at any time; the list of placed mappings follows.
 
 use core::ffi::{c_int, c_void};
 
-use numamma_hook::entry::Caller;
+use numamma_hook::entry::{Caller, MmapArguments};
 use numamma_hook::{errno, real};
 use numamma_kernel::sys::PAGE;
 
@@ -19,37 +18,26 @@ use crate::rules::state;
 
 type Ptr = *mut c_void;
 
-const FAILED: Ptr = libc::MAP_FAILED;
+numamma_hook::mmap_entries!(place_mmap);
 
-/// mmap(2).
+/// mmap(2) and mmap64.
 ///
 /// # Safety
-/// C's contract; the last three arguments come from the entry stub.
-#[allow(clippy::too_many_arguments)]
-pub unsafe extern "C" fn mmap(
-    addr: Ptr,
-    len: usize,
-    prot: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: i64,
-    ra: usize,
-    cfa: usize,
-    rbp: usize,
-) -> Ptr {
-    // SAFETY: forwarded unchanged.
-    let forward = || unsafe { real::mmap(addr, len, prot, flags, fd, offset) };
-    if flags & libc::MAP_FIXED != 0 && len > 0 && !mapping_list::none() {
-        // Before it is replaced: from then on the range is somebody else's.
+/// C's contract; `caller` comes from the entry stub.
+unsafe fn place_mmap(arguments: &MmapArguments, caller: &Caller) -> Ptr {
+    let MmapArguments { addr, len, prot, flags, fd, .. } = *arguments;
+    if flags & libc::MAP_FIXED != 0 && len > 0 && !mapping_list::is_empty() {
+        // The range is forgotten before the call, because afterwards it belongs to the new mapping.
         forget_range(addr as usize, len);
     }
-    let found = forward();
-    if found == FAILED || call_sites::is_unmatched(ra) {
+    // SAFETY: forwarded unchanged.
+    let found = unsafe { arguments.forward() };
+    if found == libc::MAP_FAILED || call_sites::is_unmatched(caller.ra) {
         return found;
     }
     let _errno = errno::Saved::now();
     // SAFETY: the caller as the stub saw it.
-    if let Some(rule) = unsafe { call_sites::find(&Caller { ra, cfa, rbp }, len, None) } {
+    if let Some(rule) = unsafe { call_sites::find(caller, len, None) } {
         mappings::place_mapping(rule, found as usize, len, Backing::of_mmap(prot, flags, fd));
     }
     found
@@ -61,7 +49,7 @@ pub unsafe extern "C" fn mmap(
 /// C's contract.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(addr: Ptr, len: usize) -> c_int {
-    if !mapping_list::none() && len > 0 && (addr as usize).is_multiple_of(PAGE) {
+    if !mapping_list::is_empty() && len > 0 && (addr as usize).is_multiple_of(PAGE) {
         forget_range(addr as usize, len);
     }
     // SAFETY: forwarded unchanged.
@@ -76,10 +64,10 @@ pub unsafe extern "C" fn munmap(addr: Ptr, len: usize) -> c_int {
 pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int, new_addr: Ptr) -> Ptr {
     // SAFETY: forwarded unchanged.
     let forward = || unsafe { real::mremap(addr, old, new, flags, new_addr) };
-    if mapping_list::none() {
+    if mapping_list::is_empty() {
         return forward();
     }
-    let whole = mapping_list::at(addr as usize).filter(|m| m.len() == old.next_multiple_of(PAGE) && old > 0);
+    let whole = mapping_list::piece_at(addr as usize).filter(|m| m.len() == old.next_multiple_of(PAGE) && old > 0);
     let Some(m) = whole else {
         if new < old {
             forget_range((addr as usize).saturating_add(new.next_multiple_of(PAGE)), old - new);
@@ -94,7 +82,7 @@ pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int,
         || flags & libc::MREMAP_MAYMOVE == 0
         || flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0
     {
-        // Not ours to imitate: the kernel decides, and the object is no longer followed.
+        // Only the kernel can do this; the moved object is no longer tracked.
         forget_range(addr as usize, old);
         return forward();
     }
@@ -105,8 +93,8 @@ pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int,
     })
 }
 
-/// Moves a placed mapping by copying: the kernel refuses to grow a range of several mappings (EFAULT), which
-/// the program could not foresee. Memory that is not readable and writable is left to the kernel.
+/// Moves a placed mapping by copying: the kernel refuses to grow a range of several mappings (EFAULT), and only the
+/// placement made it several. If the memory is not readable and writable, the kernel decides.
 ///
 /// # Safety
 /// `m` is a live private anonymous mapping of `old` bytes.
@@ -125,11 +113,11 @@ unsafe fn grow(m: &Piece, old: usize, new: usize) -> Option<Ptr> {
             -1,
             0,
         );
-        if found == FAILED {
+        if found == libc::MAP_FAILED {
             return None;
         }
         let len = new.next_multiple_of(PAGE);
-        let placing = state.rules.get(m.object.rule).map_or(0, |r| r.now());
+        let placing = state.rules.get(m.object.rule).map_or(0, |r| r.current_index());
         let (base, pages) = (found as usize, (len / PAGE) as u64);
         let fresh = Object { base, size: len, pages, block: 0, placing, waiting: false, ..m.object };
         let placed = mappings::place_whole(state, fresh);
@@ -147,7 +135,7 @@ unsafe fn grow(m: &Piece, old: usize, new: usize) -> Option<Ptr> {
     }
 }
 
-/// Copies through process_vm_readv, which reports unreadable memory instead of killing the program.
+/// Copies with process_vm_readv, which fails on unreadable memory where memcpy would end the program with SIGSEGV.
 unsafe fn copy_by_kernel(from: usize, to: usize, len: usize) -> bool {
     let mut done = 0;
     while done < len {
@@ -161,17 +149,4 @@ unsafe fn copy_by_kernel(from: usize, to: usize, len: usize) -> bool {
         }
     }
     true
-}
-
-/// The exported names; `mmap64` is the same function on x86_64.
-mod exported {
-    use super::Ptr;
-    use core::ffi::c_int;
-
-    numamma_hook::entry! {
-        /// mmap(2).
-        fn mmap(addr: Ptr, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Ptr => super::mmap;
-        /// mmap(2) with 64-bit offsets.
-        fn mmap64(addr: Ptr, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Ptr => super::mmap;
-    }
 }

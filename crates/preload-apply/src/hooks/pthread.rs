@@ -21,10 +21,10 @@ pub unsafe extern "C" fn pthread_create(
 ) -> c_int {
     {
         let _errno = errno::Saved::now();
-        pending::catch_up_now();
+        pending::resolve_pending();
     }
     // SAFETY: C's contract of the attributes.
-    if !binding::active() || unsafe { binds_itself(attr) } {
+    if !binding::active() || unsafe { sets_affinity(attr) } {
         // SAFETY: forwarded unchanged.
         return real::symbol::pthread_create().map_or(libc::EAGAIN, |f| unsafe { f(thread, attr, routine, arg) });
     }
@@ -36,8 +36,8 @@ pub unsafe extern "C" fn pthread_create(
     unsafe { thread_start::create(thread, attr, routine, arg, u64::from(rank), binding::on_start) }
 }
 
-/// The program asked for CPUs itself (glibc gives all ones when it did not).
-unsafe fn binds_itself(attr: *const libc::pthread_attr_t) -> bool {
+/// Whether the program set CPUs in the attributes: glibc returns a set of all ones when it did not.
+unsafe fn sets_affinity(attr: *const libc::pthread_attr_t) -> bool {
     if attr.is_null() {
         return false;
     }

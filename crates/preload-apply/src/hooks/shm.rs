@@ -33,7 +33,7 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int, ra:
     found
 }
 
-/// Bytes of a segment.
+/// Bytes of the segment `id`.
 fn segment_len(id: c_int) -> Option<usize> {
     // SAFETY: an all-zero structure is valid, and the kernel fills it.
     let (rc, info) = unsafe {
@@ -49,8 +49,8 @@ fn segment_len(id: c_int) -> Option<usize> {
 /// C's contract.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
-    if !mapping_list::none()
-        && let Some(whole) = mapping_list::at(addr as usize).filter(|m| m.part.first == 0)
+    if !mapping_list::is_empty()
+        && let Some(whole) = mapping_list::piece_at(addr as usize).filter(|m| m.part.first == 0)
     {
         mappings::forget_range(whole.object.base, whole.object.size);
     }
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
     unsafe { real::shmdt(addr) }
 }
 
-/// The exported name.
+/// The exported name, in a module of its own because the stub has the name of the C function.
 mod exported {
     use super::Ptr;
     use core::ffi::{c_int, c_void};

@@ -1,8 +1,8 @@
 //! The call sites of the policy as addresses, and the cache of return addresses that match none of them.
 //!
-//! Most allocations match no rule and pay one load and one compare: a direct-mapped cache holds return addresses at which
-//! no rule begins. The others are looked up among the innermost frames of all rules, and only when one fits is the stack
-//! walked. Which rule takes an allocation is decided by [`rule::choose`].
+//! Most allocations match no rule and cost one load and one compare: a direct-mapped cache holds return addresses at
+//! which no rule begins. Other return addresses are looked up among the innermost frames of all rules, and the stack is
+//! walked only if one fits. [`rule::choose`] decides which rule takes an allocation.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -14,29 +14,30 @@ use numamma_plan::callsite::rule::{self, Passed};
 
 use crate::phases::begin;
 
-/// Frames a rule may have, and the walk's length.
+/// Frames that a rule may have, and the most that a walk returns.
 const MAX_FRAMES: usize = 16;
-/// Frames that the profile preload's hooks may have between the program and this library: the entry stub with its
-/// arguments on the stack, the hook, and what was not inlined into it.
-const RELAY_FRAMES: usize = 4;
-/// Entries of the cache: 8 KiB, a quarter of a level 1 cache; programs have tens of hot call sites.
-const CACHE: usize = 1024;
+/// Frames that the profile preload may have between the program and this library: the entry stub with its arguments on
+/// the stack, the hook, and functions that were not inlined into the hook.
+const PROFILER_FRAMES: usize = 4;
+/// Entries of the cache of unmatched return addresses: 8 KiB, a quarter of a level 1 cache. Programs have tens of hot
+/// call sites.
+const CACHE_ENTRIES: usize = 1024;
 
-static UNMATCHED: [AtomicUsize; CACHE] = [const { AtomicUsize::new(0) }; CACHE];
+static UNMATCHED: [AtomicUsize; CACHE_ENTRIES] = [const { AtomicUsize::new(0) }; CACHE_ENTRIES];
 
 #[inline(always)]
 fn slot(ra: usize) -> &'static AtomicUsize {
-    // Low bits differ within a function, higher ones between modules.
-    &UNMATCHED[(ra ^ (ra >> 10)) % CACHE]
+    // Low bits differ within a function, higher bits between modules.
+    &UNMATCHED[(ra ^ (ra >> 10)) % CACHE_ENTRIES]
 }
 
-/// No rule begins at return address `ra`: the fast path of every hook.
+/// Whether `ra` is cached as a return address at which no rule begins: the fast path of every hook.
 #[inline(always)]
 pub fn is_unmatched(ra: usize) -> bool {
     slot(ra).load(Ordering::Relaxed) == ra
 }
 
-/// Return addresses a frame of a rule stands for: half-open ranges; an empty list matches any.
+/// Return addresses that a frame of a rule stands for, as half-open ranges.
 pub type Ranges = Vec<(usize, usize)>;
 
 /// The same addresses as disjoint ascending ranges.
@@ -53,7 +54,7 @@ pub fn merged(mut ranges: Ranges) -> Ranges {
 }
 
 /// Whether disjoint ascending ranges hold an address.
-fn lies_in(ranges: &Ranges, address: usize) -> bool {
+fn contains_address(ranges: &Ranges, address: usize) -> bool {
     let after = ranges.partition_point(|&(start, _)| start <= address);
     after.checked_sub(1).and_then(|i| ranges.get(i)).is_some_and(|&(_, end)| address < end)
 }
@@ -69,11 +70,11 @@ pub enum Target {
 
 /// The frames of rules or of a phase, innermost first.
 pub struct Site {
-    /// What it stands for.
+    /// Rules or phase that the frames belong to.
     pub target: Target,
-    /// Frames.
+    /// The frames to match.
     pub frames: Vec<Frame>,
-    /// Which inner frames of a stack are passed.
+    /// Which inner frames of a stack are skipped before the first frame is compared.
     pub passed: Passed,
 }
 
@@ -82,7 +83,7 @@ pub struct Site {
 pub enum Frame {
     /// Any return address (an unnamed function in the policy).
     Any,
-    /// One in these ranges; none at all while its module is not loaded.
+    /// A return address in these ranges; no ranges while the module is not loaded.
     In(Ranges),
 }
 
@@ -95,40 +96,40 @@ impl Frame {
     }
 }
 
-/// All sites, and where loaded modules lie.
+/// All sites, and the addresses of the loaded modules.
 #[derive(Default)]
 pub struct Matcher {
-    /// Longest frames first.
+    /// The site with the most frames first.
     pub sites: Vec<Site>,
-    /// Loaded modules.
+    /// Start and end of the loaded modules.
     pub modules: Vec<(usize, usize)>,
-    /// The profile preload, when a placed run is profiled: it stands between the program and us, and its frames are not
-    /// the program's.
-    pub relay: Option<(usize, usize)>,
+    /// Start and end of the profile preload, when a placed run is profiled: its hooks call this library, and their
+    /// frames are skipped.
+    pub profiler: Option<(usize, usize)>,
     /// Return addresses in wrappers around the allocator: disjoint and ascending.
     pub wrappers: Ranges,
     /// Return addresses in functions from the sources of compilers' libraries: disjoint and ascending.
     pub libraries: Ranges,
-    /// Return addresses at which a site may begin: disjoint and ascending; none: any. Set by [`publish`].
+    /// Return addresses at which a site may begin: disjoint and ascending; `None`: any. Set by [`publish`].
     pub begins: Option<Ranges>,
 }
 
 impl Matcher {
-    fn is_relay(&self, ra: usize) -> bool {
-        self.relay.is_some_and(|(start, end)| (start..end).contains(&ra))
+    fn in_profiler(&self, ra: usize) -> bool {
+        self.profiler.is_some_and(|(start, end)| (start..end).contains(&ra))
     }
 
     fn is_passed(&self, passed: Passed, ra: usize) -> bool {
-        (passed != Passed::Nothing && lies_in(&self.wrappers, ra))
-            || (passed == Passed::LibrarySources && lies_in(&self.libraries, ra))
+        (passed != Passed::Nothing && contains_address(&self.wrappers, ra))
+            || (passed == Passed::LibrarySources && contains_address(&self.libraries, ra))
     }
 
     /// Whether an allocation that returns to `ra` may be one of a site.
     fn may_begin(&self, ra: usize) -> bool {
-        self.begins.as_ref().is_none_or(|ranges| lies_in(ranges, ra))
+        self.begins.as_ref().is_none_or(|ranges| contains_address(ranges, ra))
     }
 
-    /// Where sites begin, for [`Matcher::begins`].
+    /// Computes [`Matcher::begins`].
     fn beginnings(&self) -> Option<Ranges> {
         let mut all = Ranges::new();
         for site in &self.sites {
@@ -154,31 +155,31 @@ impl Matcher {
 
     /// Frames that must be known to decide on an allocation that returns to `ra`.
     fn depth(&self, ra: usize) -> usize {
-        let relayed = if self.is_relay(ra) { RELAY_FRAMES } else { 0 };
-        // Passed frames come on top of those of a rule.
+        let profiler_frames = if self.in_profiler(ra) { PROFILER_FRAMES } else { 0 };
+        // Skipped frames come in addition to those of a rule.
         let passed = self.sites.iter().any(|s| self.is_passed(s.passed, ra));
-        let all = if passed || relayed > 0 { MAX_FRAMES } else { 1 };
-        self.sites.first().map_or(1, |s| s.frames.len()).max(all).clamp(1, MAX_FRAMES) + relayed
+        let all = if passed || profiler_frames > 0 { MAX_FRAMES } else { 1 };
+        self.sites.first().map_or(1, |s| s.frames.len()).max(all).clamp(1, MAX_FRAMES) + profiler_frames
     }
 
     /// Rule of an allocation of `size` bytes with this stack; see [`find`].
-    fn rule(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
-        let found = self.rule_alone(stack, size, owner);
+    fn choose_and_count(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
+        let found = self.choose_rule(stack, size, owner);
         if is_new(found, owner) {
-            self.counting(stack).for_each(begin::allocated);
+            self.counting_phases(stack).for_each(begin::allocated);
         }
         found
     }
 
     /// Phases that count an allocation with this stack.
-    fn counting(&self, stack: &[u64]) -> impl Iterator<Item = usize> {
+    fn counting_phases(&self, stack: &[u64]) -> impl Iterator<Item = usize> {
         self.sites.iter().filter_map(move |site| match site.target {
             Target::Phase(index) if self.fits(site, stack) => Some(index),
             _ => None,
         })
     }
 
-    fn rule_alone(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
+    fn choose_rule(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
         let candidates = self.sites.iter().filter_map(|site| match site.target {
             Target::Rules(group) => Some((site.frames.len(), group, site)),
             Target::Phase(_) => None,
@@ -187,20 +188,21 @@ impl Matcher {
     }
 }
 
-/// An object of rule `owner` that keeps it (also where no rule is `found`) is no new allocation, neither for rules nor for phases.
+/// Whether an object counts as a new allocation: an object that realloc changes and that keeps its rule `owner` does
+/// not, neither for rules nor for phases.
 fn is_new(found: Option<usize>, owner: Option<usize>) -> bool {
     owner.is_none() || found.is_some_and(|rule| Some(rule) != owner)
 }
 
 static MATCHER: AtomicPtr<Matcher> = AtomicPtr::new(ptr::null_mut());
 
-/// Makes new sites valid. The old ones are leaked: another thread may be reading them.
+/// Replaces the sites. The old ones are leaked because another thread may be reading them.
 pub fn publish(mut matcher: Matcher) {
     matcher.sites.retain(|s| !s.frames.is_empty() && s.frames.len() <= MAX_FRAMES);
     matcher.sites.sort_by_key(|s| core::cmp::Reverse(s.frames.len()));
     matcher.begins = matcher.beginnings();
     MATCHER.store(Box::into_raw(Box::new(matcher)), Ordering::Release);
-    // An unmatched return address may begin a rule now.
+    // A rule may now begin at a return address that was cached as unmatched.
     UNMATCHED.iter().for_each(|s| s.store(0, Ordering::Relaxed));
 }
 
@@ -209,12 +211,12 @@ fn matcher() -> Option<&'static Matcher> {
     unsafe { MATCHER.load(Ordering::Acquire).as_ref() }
 }
 
-/// Whether no rule can begin at `ra`, which is then cached as unmatched.
+/// Whether no rule can begin at `ra`; caches the return address if so.
 fn cache_if_unmatched(ra: usize) -> bool {
     match matcher() {
-        // Before start-up is complete: decide nothing for later.
+        // Start-up is not complete, so the result must not be cached.
         None => true,
-        Some(m) if m.is_relay(ra) => m.sites.is_empty(),
+        Some(m) if m.in_profiler(ra) => m.sites.is_empty(),
         Some(m) => {
             let begins = m.may_begin(ra);
             if !begins {
@@ -225,32 +227,32 @@ fn cache_if_unmatched(ra: usize) -> bool {
     }
 }
 
-/// Rule that the allocation of `size` bytes by `caller` matches; phases that count its call site have counted it. `owner`
-/// is the rule of an object that is given another size: it stays, and neither rules nor phases count it, unless a rule of
-/// another call site claims the object: then it is counted as if it were new.
+/// The rule that the allocation of `size` bytes by `caller` matches; phases that count its call site have counted the
+/// allocation. `owner` is the rule of an object that realloc changes: the object keeps that rule, and neither rules nor
+/// phases count it, unless a rule of another call site claims the object, which then counts as new.
 ///
 /// # Safety
 /// `caller` comes from an entry stub of a hook that has not returned yet.
 #[cold]
 #[inline(never)]
 pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option<usize> {
-    crate::matching::pending::catch_up(|| !known_module(caller.ra));
+    crate::matching::pending::resolve_pending_if(|| !in_known_module(caller.ra));
     if cache_if_unmatched(caller.ra) {
         return None;
     }
     let matcher = matcher()?;
-    let mut stack = [0_u64; MAX_FRAMES + RELAY_FRAMES];
+    let mut stack = [0_u64; MAX_FRAMES + PROFILER_FRAMES];
     let wanted = matcher.depth(caller.ra);
     let high = if wanted > 1 { stackbounds::high_for(caller.cfa) } else { 0 };
     // SAFETY: the caller's frame is live, and `high` bounds its stack.
     let depth = unsafe { unwind::walk(caller, high, &mut stack[..wanted]) };
     let stack = &stack[..depth];
-    let own = stack.iter().take_while(|&&ra| matcher.is_relay(ra as usize)).count();
-    matcher.rule(&stack[own..], size, owner)
+    let own = stack.iter().take_while(|&&ra| matcher.in_profiler(ra as usize)).count();
+    matcher.choose_and_count(&stack[own..], size, owner)
 }
 
 /// Whether `address` lies in a module that was loaded when the sites were last computed.
-pub fn known_module(address: usize) -> bool {
+pub fn in_known_module(address: usize) -> bool {
     matcher().is_none_or(|m| m.modules.iter().any(|&(start, end)| (start..end).contains(&address)))
 }
 
@@ -264,7 +266,7 @@ mod tests {
         Frame::In(vec![(ra, ra + 1)])
     }
 
-    /// A site for each selection among rules that are told apart by (function, instances, sizes).
+    /// A site for each group of rules with the given (function, instances, sizes).
     fn sites(rules: &[(&str, &str, &str)], frames: Vec<Vec<Frame>>) -> Vec<Site> {
         let some = |text: &str| Some(text.to_owned()).filter(|t| !t.is_empty());
         let rules: Vec<ObjectRule> = rules
@@ -298,7 +300,7 @@ mod tests {
         let rules = [("f", "2", ""), ("g", "", "100-"), ("f", "4-", ""), ("h", "", ""), ("i", "", "-50")];
         let frames = vec![vec![at(1)], vec![at(1), at(2)], vec![at(1)], vec![at(1)]];
         let m = matcher(sites(&rules, frames));
-        let found = |stack: &[u64], size| m.rule(stack, size, None);
+        let found = |stack: &[u64], size| m.choose_and_count(stack, size, None);
         assert_eq!(found(&[1, 2, 3], 100), Some(1), "longest frames first; it is number 1 of the others, too");
         assert_eq!(found(&[1, 2, 3], 99), Some(0), "number 2");
         assert_eq!(found(&[1, 3], 10), Some(3), "number 3 is nobody's, so the next in the file takes it");
@@ -309,11 +311,11 @@ mod tests {
     #[test]
     fn a_realloc_keeps_its_rule_and_is_no_new_instance() {
         let m = matcher(sites(&[("f", "1", ""), ("f", "2", ""), ("g", "", "")], vec![vec![at(1)], vec![at(2)]]));
-        assert_eq!(m.rule(&[1], 10, None), Some(0));
-        assert_eq!(m.rule(&[1], 20, Some(0)), Some(0));
-        assert_eq!(m.rule(&[1], 10, None), Some(1), "the realloc was not counted");
-        assert_eq!(m.rule(&[2], 10, Some(0)), Some(2), "a rule of its own call site claims the object");
-        assert_eq!(m.rule(&[3], 10, Some(0)), None);
+        assert_eq!(m.choose_and_count(&[1], 10, None), Some(0));
+        assert_eq!(m.choose_and_count(&[1], 20, Some(0)), Some(0));
+        assert_eq!(m.choose_and_count(&[1], 10, None), Some(1), "the realloc was not counted");
+        assert_eq!(m.choose_and_count(&[2], 10, Some(0)), Some(2), "a rule of its own call site claims the object");
+        assert_eq!(m.choose_and_count(&[3], 10, Some(0)), None);
     }
 
     #[test]
@@ -322,12 +324,15 @@ mod tests {
         let phase = |index, frames| Site { target: Target::Phase(index), frames, passed: Passed::Nothing };
         all.extend([phase(4, vec![at(1)]), phase(5, vec![at(1), at(2)]), phase(6, vec![at(7)])]);
         let m = matcher(all);
-        let counting = |stack: &[u64]| m.counting(stack).collect::<Vec<_>>();
-        assert_eq!((counting(&[1, 2]), counting(&[1, 3]), counting(&[2])), (vec![5, 4], vec![4], vec![]));
-        assert!(is_new(m.rule_alone(&[1, 2], 9, None), None) && is_new(None, None));
-        assert!(!is_new(m.rule_alone(&[1, 2], 9, Some(0)), Some(0)), "a realloc at its own call site");
-        assert!(!is_new(m.rule_alone(&[7], 9, Some(0)), Some(0)), "and at one that only a phase names");
-        assert!(is_new(m.rule_alone(&[3], 9, Some(0)), Some(0)), "at one of another rule it is that rule's");
+        let counting_phases = |stack: &[u64]| m.counting_phases(stack).collect::<Vec<_>>();
+        assert_eq!(
+            (counting_phases(&[1, 2]), counting_phases(&[1, 3]), counting_phases(&[2])),
+            (vec![5, 4], vec![4], vec![])
+        );
+        assert!(is_new(m.choose_rule(&[1, 2], 9, None), None) && is_new(None, None));
+        assert!(!is_new(m.choose_rule(&[1, 2], 9, Some(0)), Some(0)), "a realloc at its own call site");
+        assert!(!is_new(m.choose_rule(&[7], 9, Some(0)), Some(0)), "and at one that only a phase names");
+        assert!(is_new(m.choose_rule(&[3], 9, Some(0)), Some(0)), "at one of another rule it is that rule's");
     }
 
     #[test]
@@ -335,7 +340,7 @@ mod tests {
         let mut line = sites(&[("f", "", "")], vec![vec![at(0x100)]]);
         line[0].passed = Passed::Wrappers;
         let m = Matcher { wrappers: vec![(10, 20), (30, 40)], ..matcher(line) };
-        let found = |stack: &[u64]| m.rule(stack, 1, None);
+        let found = |stack: &[u64]| m.choose_and_count(stack, 1, None);
         assert_eq!((found(&[0x100]), found(&[10, 39, 0x100, 7])), (Some(0), Some(0)));
         assert_eq!((found(&[20, 0x100]), found(&[10, 29, 0x100]), found(&[10, 30])), (None, None, None));
         let m = Matcher { begins: m.beginnings(), ..m };
@@ -349,8 +354,8 @@ mod tests {
             &[("a", "", ""), ("b", "", ""), ("c", "", "")],
             vec![vec![at(0x10_0000)], vec![at(0x20_0000), Frame::Any], vec![]],
         );
-        let (modules, relay) = (vec![(0x10_0000, 0x30_0000)], Some((0x40_0000, 0x50_0000)));
-        publish(Matcher { sites, modules, relay, ..Matcher::default() });
+        let (modules, profiler) = (vec![(0x10_0000, 0x30_0000)], Some((0x40_0000, 0x50_0000)));
+        publish(Matcher { sites, modules, profiler, ..Matcher::default() });
         let find = |ra: usize| {
             // SAFETY: with no readable stack the walk ends after the first frame.
             unsafe { super::find(&Caller { ra, cfa: 0, rbp: 0 }, 1, None) }
@@ -361,6 +366,6 @@ mod tests {
         assert_eq!(find(0x40_0000), None, "the program's frame cannot be seen");
         assert!(is_unmatched(0x30_0000) && !is_unmatched(0x10_0000) && !is_unmatched(0x20_0000));
         assert!(!is_unmatched(0x40_0000), "a caller in the profile preload is never cached as unmatched");
-        assert!(known_module(0x20_0000) && !known_module(0x30_0000));
+        assert!(in_known_module(0x20_0000) && !in_known_module(0x30_0000));
     }
 }

@@ -1,7 +1,7 @@
 //! Symbols of an ELF file on disk, read in place.
 //!
-//! The loader maps only what a program needs to run; names of locals and the symbol table are in the file
-//! alone. One pass over the symbols serves all wanted names. A file that cannot be read has no symbols.
+//! The loader maps only the segments that a program needs to run; the symbol table and names of local symbols are only
+//! in the file. One pass over the symbols looks up all wanted names. A file that cannot be read has no symbols.
 
 use numamma_kernel::pages;
 use std::borrow::Cow;
@@ -32,13 +32,14 @@ pub struct Symbol {
     pub kind: Kind,
 }
 
-/// Largest section that is decompressed: the line tables of the largest browsers are a tenth of it.
+/// Largest section that is decompressed, bytes: ten times the line tables of the largest browsers.
 const MAX_UNPACKED: usize = 1 << 30;
 
-/// Names whose beginning may be looked at in vain before it is given up: where all begin alike (one namespace) it is a waste.
-const CREDIT: i32 = 1000;
-/// What a name that was rejected by its beginning earns: reading it whole costs about this many looks at beginnings.
-const REJECTED: i32 = 4;
+/// Names whose first bytes may be compared without rejecting any before that comparison is dropped: where all names
+/// begin alike (one namespace) it rejects none.
+const PREFIX_CREDIT: i32 = 1000;
+/// Credit for a name that its first bytes reject: reading a whole name costs about as much as this many comparisons.
+const REJECTION_CREDIT: i32 = 4;
 
 /// A file mapped for reading; unmapped when dropped.
 pub struct Elf {
@@ -58,7 +59,7 @@ impl Elf {
             return None;
         }
         // SAFETY: the mapping has `len` readable bytes and lives until `drop`; program files that run are not
-        // truncated (ETXTBSY), libraries only by those who break running programs anyway.
+        // truncated (ETXTBSY); truncating a loaded library breaks the running program without this mapping, too.
         let mapped = Elf { data: unsafe { core::slice::from_raw_parts(at as *const u8, len) } };
         mapped.header().is_some().then_some(mapped)
     }
@@ -87,7 +88,7 @@ impl Elf {
         };
         let segments = header.program_headers(LE, self.data).ok()?;
         let of_segment = segments.iter().filter_map(|s| s.notes(LE, self.data).ok()?).find_map(build_id);
-        // The segments of a separate debug file show nothing; its sections do.
+        // The segments of a separate debug file have no contents; its sections do.
         of_segment.or_else(|| {
             let sections = header.sections(LE, self.data).ok()?;
             sections.iter().filter_map(|s| s.notes(LE, self.data).ok()?).find_map(build_id)
@@ -103,8 +104,8 @@ impl Elf {
         Some((table.symbols(), strings))
     }
 
-    /// Calls `visit` with every sized variable and function and where its name begins in the strings.
-    fn each(
+    /// Calls `visit` with every sized symbol of `kinds` and the offset of its name in the strings.
+    fn for_each_symbol(
         symbols: &'static [elf::Sym64<LittleEndian>],
         kinds: impl Fn(Kind) -> bool,
         mut visit: impl FnMut(usize, Symbol),
@@ -125,7 +126,7 @@ impl Elf {
     /// Calls `visit` with every sized variable and function.
     pub fn symbols(&self, mut visit: impl FnMut(Symbol)) {
         if let Some((symbols, _)) = self.tables() {
-            Elf::each(symbols, |_| true, |_, symbol| visit(symbol));
+            Elf::for_each_symbol(symbols, |_| true, |_, symbol| visit(symbol));
         }
     }
 
@@ -133,7 +134,7 @@ impl Elf {
     pub fn functions(&self, mut visit: impl FnMut(&[u8], Symbol)) {
         let Some((symbols, strings)) = self.tables() else { return };
         let is_function = |kind| kind == Kind::Function;
-        Elf::each(symbols, is_function, |at, symbol| visit(c_string(strings, at), symbol));
+        Elf::for_each_symbol(symbols, is_function, |at, symbol| visit(c_string(strings, at), symbol));
     }
 
     /// Whether `.symtab` is there, which strip(1) removes.
@@ -142,7 +143,7 @@ impl Elf {
         sections.is_some_and(|s| s.symbols(LE, self.data, elf::SHT_SYMTAB).is_ok_and(|table| !table.is_empty()))
     }
 
-    /// The separate debug file of this one, which is the file `path`: by build-id, else by `.gnu_debuglink`.
+    /// The separate debug file of this file, whose path is `path`: by build-id, else by `.gnu_debuglink`.
     pub fn debug_file(&self, path: &[u8]) -> Option<Elf> {
         let id = self.build_id();
         let same = |found: &Elf| id.is_none() || found.build_id() == id;
@@ -154,7 +155,7 @@ impl Elf {
         let (name, checksum) = (c_string(&link, 0), link.last_chunk::<4>()?);
         let directory = Path::new(OsStr::from_bytes(path)).parent()?;
         let mut found = debug_file::by_link(directory, Path::new(OsStr::from_bytes(name))).into_iter().filter_map(open);
-        // With a build-id the checksum of a file of many megabytes is not needed.
+        // The build-id was compared already, which saves reading many megabytes for the checksum.
         found.find(|file| id.is_some() || crc32(file.data) == u32::from_le_bytes(*checksum))
     }
 
@@ -168,13 +169,13 @@ impl Elf {
     /// Contents of a section, decompressed if need be; `None` when it is missing or empty.
     ///
     /// # Errors
-    /// When it cannot be read, with the reason.
+    /// The reason why the section cannot be read.
     pub fn contents(&self, name: &[u8]) -> Result<Option<Cow<'_, [u8]>>, &'static str> {
         let damaged = "is damaged";
         let sections = self.header().ok_or(damaged)?.sections(LE, self.data).map_err(|_| damaged)?;
         let Some((_, section)) = sections.section_by_name(LE, name) else { return Ok(None) };
         if section.sh_type(LE) == elf::SHT_NOBITS {
-            return Ok(None); // what `strip --only-keep-debug` leaves of the rest
+            return Ok(None); // `strip --only-keep-debug` leaves such sections
         }
         let data = match section.compression(LE, self.data).map_err(|_| damaged)? {
             None => Cow::Borrowed(section.data(LE, self.data).map_err(|_| damaged)?),
@@ -191,21 +192,21 @@ impl Elf {
         Ok(Some(data).filter(|d| !d.is_empty()))
     }
 
-    /// Calls `visit` with the caller's index for every symbol whose name is wanted. Functions also match
-    /// under their name without the compiler's suffix (`work.constprop.0`).
+    /// Calls `visit` with the index in `wanted` for every symbol whose name is wanted. A function also matches by its
+    /// name without the suffix of the compiler (`work.constprop.0`).
     pub fn find(&self, wanted: &NameTable<'_>, mut visit: impl FnMut(usize, Symbol)) {
         let Some((symbols, strings)) = self.tables().filter(|_| !wanted.is_empty()) else { return };
-        // All of both will be read: one call costs less than a page fault every 64 KiB.
+        // Both are read completely: one system call costs less than a page fault every 64 KiB.
         pages::populate_read(symbols.as_ptr() as usize, size_of_val(symbols));
         pages::populate_read(strings.as_ptr() as usize, strings.len());
-        let mut credit = CREDIT;
-        Elf::each(
+        let mut credit = PREFIX_CREDIT;
+        Elf::for_each_symbol(
             symbols,
             |kind| wanted.holds(kind),
             |at, symbol| {
                 if credit > 0 {
-                    let gain = if wanted.may_begin(strings, at) { -1 } else { REJECTED };
-                    credit = (credit + gain).min(CREDIT);
+                    let gain = if wanted.may_begin(strings, at) { -1 } else { REJECTION_CREDIT };
+                    credit = (credit + gain).min(PREFIX_CREDIT);
                     if gain > 0 {
                         return;
                     }

@@ -1,8 +1,8 @@
 //! The code of source lines in one module, from its DWARF line table (versions 2 to 5).
 //!
-//! A policy may name an allocation by the line of its call. The table says which addresses came from which line; units
-//! follow one another in it, so nothing else of the debugging information is read. It is in the module itself or in a
-//! separate file found by build-id. Addresses here are those of the file.
+//! A policy may name an allocation by the line of its call. The line table maps addresses to lines, and its units
+//! follow one another, so no other debugging information is read. The table is in the module or in its separate debug
+//! file. Addresses here are those of the file.
 
 use std::borrow::Cow;
 
@@ -20,9 +20,9 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 pub struct Found {
     /// Addresses of its code.
     pub code: Vec<(u64, u64)>,
-    /// Some code comes from its file.
+    /// Whether any code comes from the file of the line.
     pub file: bool,
-    /// The nearest lines of the file that have code, before and after.
+    /// The nearest lines of the file that have code: below and above the wanted line.
     pub near: (Option<u64>, Option<u64>),
 }
 
@@ -38,7 +38,7 @@ pub struct Lines {
 /// Looks up `wanted` in the module at `path`; `None` when it has no line table.
 ///
 /// # Errors
-/// When the table cannot be read, with the reason.
+/// The reason why the table cannot be read.
 pub fn look_up(path: &[u8], wanted: &[SourceLine]) -> Result<Option<Lines>, &'static str> {
     let Some(elf) = Elf::open(path) else { return Ok(None) };
     if elf.contents(b".debug_line")?.is_some() {
@@ -61,7 +61,7 @@ fn read(elf: &Elf, wanted: &[SourceLine]) -> Result<Option<Lines>, &'static str>
         let header = program.header();
         at = at.saturating_add(header.unit_length()).saturating_add(usize::from(header.format().initial_length_size()));
         let files = reading.files(&program, &strings);
-        // A unit that cannot be run to its end has told what it could.
+        // Rows before the damaged part of a unit are kept.
         let _ = reading.run(program, &files);
     }
     reading.library.sort_unstable();
@@ -79,7 +79,7 @@ fn holds(ranges: &[(u64, u64)], address: u64) -> bool {
     after.checked_sub(1).and_then(|i| ranges.get(i)).is_some_and(|&(_, end)| address < end)
 }
 
-/// Sections that names are in.
+/// The sections that hold names of files and directories.
 struct Strings<'a> {
     line: Cow<'a, [u8]>,
     other: Cow<'a, [u8]>,
@@ -97,7 +97,7 @@ impl Strings<'_> {
     }
 }
 
-/// What a source file is to us.
+/// What is looked for in one source file.
 #[derive(Default)]
 struct File {
     /// Indices of wanted lines in it.
@@ -130,7 +130,7 @@ impl Reading<'_> {
         (0..=header.file_names().len() as u64).map(file).collect()
     }
 
-    /// Runs the program of a unit: every row holds until the address of the next.
+    /// Runs the line program of a unit. A row holds up to the address of the next row.
     fn run(&mut self, program: IncompleteLineProgram<Slice<'_>>, files: &[File]) -> gimli::Result<()> {
         if files.iter().all(|f| f.wanted.is_empty() && !f.library) {
             return Ok(());
@@ -144,7 +144,7 @@ impl Reading<'_> {
             {
                 self.note(file, line, start, row.address());
             }
-            // What the linker left out lies at 0 or 1.
+            // Code that the linker removed has address 0 or 1.
             let counts = !row.end_sequence() && row.address() > 1;
             before = counts.then(|| (row.address(), row.file_index(), row.line().map_or(0, |n| n.get())));
         }

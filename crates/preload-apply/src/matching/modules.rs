@@ -1,4 +1,4 @@
-//! The modules that are loaded now.
+//! The ELF files that are loaded.
 
 use core::ffi::{CStr, c_int, c_void};
 use std::ffi::{OsStr, OsString};
@@ -7,24 +7,24 @@ use std::path::Path;
 
 use numamma_hook::modules;
 
-/// Links that are followed to a library's file; the kernel follows 40, packages use one to three.
+/// Symbolic links that are followed to the file of a library; the kernel follows 40, packages use one to three.
 const MAX_LINKS: usize = 8;
 
 /// One loaded ELF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// Path; for the program what /proc/self/exe says.
+    /// Path; for the program the target of /proc/self/exe.
     pub path: Vec<u8>,
-    /// File name that the path's links lead to: a profile knows libz.so.1 by its mapping, as libz.so.1.2.13. Empty until
-    /// [`Loaded::follow_links`] and when it is the same name.
+    /// File name at the end of the links of the path: a profile names libz.so.1 by its mapped file, libz.so.1.2.13.
+    /// Empty before [`Loaded::follow_links`], and when both names are equal.
     pub real_name: Vec<u8>,
-    /// Added to addresses of the file.
+    /// Difference between addresses in memory and in the file.
     pub bias: usize,
     /// Lowest and one past the highest address of its segments.
     pub start: usize,
     /// See `start`.
     pub end: usize,
-    /// It is the program itself.
+    /// The module is the program.
     pub program: bool,
     /// Writable segments: start, end of the file-backed part, end.
     pub writable: Vec<(usize, usize, usize)>,
@@ -38,19 +38,19 @@ impl Loaded {
         last_part(&self.path)
     }
 
-    /// Whether a policy that says `name` means this file: as the loader names it or as the file is really called.
+    /// Whether `name` in a policy means this module: the name that the loader uses or the real name of the file.
     pub fn is_called(&self, name: &[u8]) -> bool {
         self.file_name() == name || self.real_name == name
     }
 
-    /// Return addresses of calls from code at these addresses of the file, half-open. A return address lies after its
-    /// call: the last one may be one past the code.
+    /// Return addresses of calls from the code at these addresses of the file. A return address lies behind its call,
+    /// so the range is shifted by one byte.
     pub fn return_addresses(&self, (start, end): (u64, u64)) -> (usize, usize) {
         let at = |vaddr: u64| self.bias.wrapping_add(vaddr as usize).saturating_add(1);
         (at(start), at(end))
     }
 
-    /// Looks up `real_name`, or takes it from `before` if the module was loaded then.
+    /// Sets `real_name`, from `before` if the module was loaded then.
     pub fn follow_links(&mut self, before: &[Loaded]) {
         if let Some(known) = before.iter().find(|m| m.start == self.start && m.path == self.path) {
             self.real_name.clone_from(&known.real_name);
@@ -64,8 +64,8 @@ fn last_part(path: &[u8]) -> &[u8] {
     path.rsplit(|&b| b == b'/').next().unwrap_or(path)
 }
 
-/// File name at the end of a chain of symbolic links; none when `path` is no link. Not realpath(3): that one allocates
-/// with the program's malloc, which may be what we are called from.
+/// File name at the end of a chain of symbolic links; `None` when `path` is no link. realpath(3) would allocate with
+/// the malloc of the program, from which this function may be called.
 fn linked_name(path: &[u8]) -> Option<Vec<u8>> {
     let mut at = Path::new(OsStr::from_bytes(path)).to_owned();
     for _ in 0..MAX_LINKS {
@@ -76,8 +76,8 @@ fn linked_name(path: &[u8]) -> Option<Vec<u8>> {
     (name != last_part(path)).then_some(name)
 }
 
-/// All modules, the program first. Takes the loader's lock: never call it while the loader runs on this thread
-/// except from constructors.
+/// All modules, the program first. Takes the lock of the loader: to be called only where the loader is not running on
+/// this thread, or in constructors.
 pub fn all() -> Vec<Loaded> {
     let mut list: Vec<Loaded> = Vec::new();
     // SAFETY: the callback follows dl_iterate_phdr's contract and the list outlives the call.

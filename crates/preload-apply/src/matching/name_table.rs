@@ -1,11 +1,12 @@
-//! A hash table of the linkage names that a policy wants; looked up for every symbol of every module before `main`.
+//! A hash table of the linkage names that a policy wants. Every symbol of every module is looked up before `main`.
 //!
-//! Nearly all symbols differ from all wanted names in their first eight bytes and are not read any further. The others
-//! are hashed eight bytes at a time while their end is searched, and only a name with a wanted hash is compared.
+//! Nearly all symbols differ from all wanted names in their first eight bytes, and the rest of such a name is not read.
+//! Other names are hashed eight bytes at a time while their end is searched for, and compared only if the hash is
+//! wanted.
 
-/// Slots per name: at this load three of four names that are not wanted meet an empty slot at once.
+/// Slots per name: at this load three of four unwanted names meet an empty slot at once.
 const SLOTS_PER_NAME: usize = 4;
-/// Bits of [`NameTable::beginnings`] per slot: of beginnings that are not wanted one in 64 is mistaken for one that is.
+/// Bits of [`NameTable::beginnings`] per slot: one in 64 unwanted beginnings is taken for a wanted one.
 const BITS_PER_SLOT: usize = 16;
 const NONE: u32 = u32::MAX;
 const ONES: u64 = 0x0101_0101_0101_0101;
@@ -31,11 +32,11 @@ pub struct Name<'a> {
 
 /// The highest bit of the lowest zero byte of `word`; zero if none is zero.
 fn zero_mark(word: u64) -> u64 {
-    // Borrows only spoil bytes above a true zero, so the lowest mark is right.
+    // A borrow makes only marks above a true zero wrong, so the lowest mark is right.
     word.wrapping_sub(ONES) & !word & (ONES << 7)
 }
 
-/// The first bytes of a name up to its end or its first dot, of its first eight.
+/// The first eight bytes of a name, cut at its end or its first dot.
 fn beginning(word: u64) -> u64 {
     let mark = zero_mark(word) | zero_mark(word ^ DOTS);
     let lowest = mark & mark.wrapping_neg();
@@ -47,7 +48,7 @@ fn mix(hash: u64, word: u64) -> u64 {
 }
 
 impl<'a> Name<'a> {
-    /// The C string that begins at `start` of a string table; `None` if it does not end there.
+    /// The C string that begins at `start` of a string table; `None` if the table has no zero byte after it.
     #[inline(always)]
     pub fn read(strings: &'a [u8], start: usize) -> Option<Name<'a>> {
         let whole = strings.get(start..)?;
@@ -62,7 +63,7 @@ impl<'a> Name<'a> {
             }
             (rest, hash) = (after, mix(hash, word));
         }
-        // The end of the table: the zero must be its own, not the filling.
+        // At the end of the table the zero byte must be part of the table, not of the padding.
         let end = rest.iter().position(|&b| b == 0)?;
         let bytes = whole.get(..whole.len() - rest.len() + end)?;
         Some(Name { bytes, hash: mix(hash, last_word(rest.get(..end)?)) })
@@ -83,7 +84,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Up to eight bytes, filled up with zeroes.
+/// Up to eight bytes, padded with zeroes.
 fn last_word(bytes: &[u8]) -> u64 {
     bytes.iter().take(8).rev().fold(0, |word, &b| word << 8 | u64::from(b))
 }
@@ -102,7 +103,7 @@ struct Slot {
     first: u32,
 }
 
-/// NameTable names and the caller's index of each.
+/// Wanted names, each with an index that the caller chose.
 #[derive(Default)]
 pub struct NameTable<'a> {
     entries: Vec<Entry<'a>>,
@@ -114,14 +115,14 @@ pub struct NameTable<'a> {
 }
 
 impl<'a> NameTable<'a> {
-    /// Room for `names`.
+    /// An empty table with room for `names` names.
     pub fn with_capacity(names: usize) -> NameTable<'a> {
         let mut wanted = NameTable { entries: Vec::with_capacity(names), ..NameTable::default() };
         wanted.rehash(names);
         wanted
     }
 
-    /// No name is wanted.
+    /// Whether no name is wanted.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -135,7 +136,7 @@ impl<'a> NameTable<'a> {
         }
     }
 
-    /// Wants `name`; one name may be wanted several times.
+    /// Adds a wanted name; a name may be added several times.
     pub fn insert(&mut self, name: &'a [u8], kind: Kind, index: usize) {
         self.entries.push(Entry { name, kind, index, next: NONE });
         match kind {
@@ -156,7 +157,7 @@ impl<'a> NameTable<'a> {
         (0..self.entries.len()).for_each(|i| self.link(i));
     }
 
-    /// Where the bit of a beginning is: its word and its number there.
+    /// Index of the word in `beginnings`, and number of the bit in that word.
     #[inline(always)]
     fn bit(&self, beginning: u64) -> (usize, u64) {
         let hash = mix(0, beginning) >> 32;
@@ -171,7 +172,7 @@ impl<'a> NameTable<'a> {
         self.beginnings.get(word).is_some_and(|bits| bits >> bit & 1 == 1)
     }
 
-    /// Slot of `hash`, or the empty one where it belongs. There always is one: slots outnumber names.
+    /// Slot of `hash`, or the empty slot where it belongs. An empty slot exists because slots outnumber names.
     #[inline(always)]
     fn slot(&self, hash: u64) -> usize {
         let mask = self.slots.len().wrapping_sub(1); // an empty table has no slot to find

@@ -1,33 +1,34 @@
-//! Libraries that were loaded or unloaded and not yet resolved.
+//! The mark that a library was loaded or unloaded and its names are not resolved yet.
 //!
-//! Resolving places variables, which is above this folder: start-up stores the function to call.
+//! Resolving places globals (`objects/`), which this folder must not use, so start-up stores the function to call.
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// A library was loaded and its objects are not placed yet.
 static PENDING: AtomicBool = AtomicBool::new(false);
-/// One thread resolves at a time; another one that comes meanwhile goes on without waiting.
+/// One thread resolves at a time; a second one sets the mark and does not wait.
 static BUSY: AtomicBool = AtomicBool::new(false);
 
-/// Notes that a library was loaded where its objects could not be placed at once.
-pub fn later() {
+/// Marks that a library was loaded whose globals could not be placed at once.
+pub fn mark() {
     PENDING.store(true, Ordering::Relaxed);
 }
 
-/// Whether a library was loaded or unloaded that has not been looked at yet.
-pub fn pending() -> bool {
+/// Whether a library was loaded or unloaded that is not resolved yet.
+pub fn is_pending() -> bool {
     PENDING.load(Ordering::Acquire) || BUSY.load(Ordering::Acquire)
 }
 
-/// Resolves now if a library was loaded and `runs` says that its code is executed (so the loader has finished with it).
-pub fn catch_up(runs: impl FnOnce() -> bool) {
+/// Resolves if a library was loaded and `runs` says that code of a new library is being executed, so that the loader
+/// has finished with it.
+pub fn resolve_pending_if(runs: impl FnOnce() -> bool) {
     if PENDING.load(Ordering::Relaxed) && runs() {
         resolve_now();
     }
 }
 
-/// Resolves now if a library was loaded; for places where the loader cannot be at work on this thread.
-pub fn catch_up_now() {
+/// Resolves if a library was loaded. To be called only where the loader cannot be running on this thread.
+pub fn resolve_pending() {
     if PENDING.load(Ordering::Relaxed) {
         resolve_now();
     }
@@ -49,8 +50,8 @@ fn resolve_now() {
     }
 }
 
-/// Begins to resolve; false when another thread is at it, which leaves a library pending.
-pub fn begin() -> bool {
+/// Begins to resolve; false when another thread is resolving, which leaves the mark set.
+pub fn begin_resolving() -> bool {
     if BUSY.swap(true, Ordering::Acquire) {
         PENDING.store(true, Ordering::Relaxed);
         return false;
@@ -59,7 +60,7 @@ pub fn begin() -> bool {
     true
 }
 
-/// Ends what [`begin`] began.
-pub fn end() {
+/// Ends what [`begin_resolving`] began.
+pub fn end_resolving() {
     BUSY.store(false, Ordering::Release);
 }

@@ -1,6 +1,6 @@
-//! Rules that name their call site by a line of source code: the line's code in every loaded module.
+//! Finds the code of rules that name their call site by a line of source code, in every loaded module.
 //!
-//! Tables are read once per module, and only when a rule needs them.
+//! The table of a module is read once, and only when a rule needs it.
 
 use core::cell::UnsafeCell;
 
@@ -18,21 +18,21 @@ pub struct Sources {
     pub calls: Vec<Ranges>,
     /// Return addresses in functions from the sources of compilers' libraries: disjoint, ascending.
     pub libraries: Ranges,
-    /// What to tell about lines that have no code, and whether more than a line is missing: all debugging information.
+    /// Messages about lines that have no code; true when no module has debugging information at all.
     pub problems: Vec<(String, bool)>,
 }
 
 type Read = Result<Option<Lines>, &'static str>;
 
-/// What is known of the modules seen so far, by path.
+/// Line tables of the modules looked at so far, by path.
 struct Known(UnsafeCell<Vec<(Vec<u8>, Read)>>);
 
-// SAFETY: only `find` touches it, and its caller lets one thread at a time in.
+// SAFETY: only `find` accesses it, which one thread at a time may call.
 unsafe impl Sync for Known {}
 
 static KNOWN: Known = Known(UnsafeCell::new(Vec::new()));
 
-/// Looks for `wanted` (always the same lines) in `modules`.
+/// Looks for `wanted` in `modules`; every call must pass the same lines.
 ///
 /// # Safety
 /// One thread at a time.
@@ -76,7 +76,7 @@ pub unsafe fn find(wanted: &[SourceLine], modules: &[Loaded]) -> Sources {
     sources
 }
 
-/// Why a line has no code, and what to do.
+/// Why a line has no code, and how to change that.
 fn problem(line: &SourceLine, found: &Found, tables: bool, unreadable: Option<(&Loaded, &str)>) -> String {
     match (unreadable, found.near) {
         (Some((module, why)), (None, None)) => format!(
@@ -84,7 +84,8 @@ fn problem(line: &SourceLine, found: &Found, tables: bool, unreadable: Option<(&
             String::from_utf8_lossy(&module.path)
         ),
         _ if !tables => format!(
-            "{line}: neither the program nor its libraries have lines; compile with -g, install its debug package, or name the call by `function`"
+            "{line}: neither the program nor its libraries have lines; \
+             compile with -g, install its debug package, or name the call by `function`"
         ),
         (_, (None, None)) if !found.file => format!(
             "{line}: no loaded module has code of {}; compile that file with -g (its library may be loaded later)",

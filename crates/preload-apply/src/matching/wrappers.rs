@@ -1,4 +1,5 @@
-//! Addresses of the wrappers around the allocator in the loaded modules; [`wrapper`] says which functions are ones.
+//! Addresses of the wrappers around the allocator in the loaded modules; [`wrapper`] decides which functions are
+//! wrappers.
 
 use core::cell::UnsafeCell;
 
@@ -14,7 +15,7 @@ type FileRanges = Vec<(u64, u64)>;
 /// Wrappers of the modules seen so far, by path.
 struct Known(UnsafeCell<Vec<(Vec<u8>, FileRanges)>>);
 
-// SAFETY: only `find` touches it, and its caller lets one thread at a time in.
+// SAFETY: only `find` accesses it, which one thread at a time may call.
 unsafe impl Sync for Known {}
 
 static KNOWN: Known = Known(UnsafeCell::new(Vec::new()));

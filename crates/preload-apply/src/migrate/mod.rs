@@ -1,4 +1,4 @@
-//! Moving what is placed to the place of the current phase, in the background.
+//! Moves placed objects to their place in the current phase, in the background.
 
 mod pass;
 mod steps;

@@ -1,9 +1,9 @@
-//! One pass of the mover over everything that is placed.
+//! One pass of the mover over all placed objects.
 //!
-//! First every object gets its new memory policy, so that pages that are touched from then on are placed by it; then
-//! resident pages are moved in bounded steps ([`super::steps`]). A pass does not follow phases but the difference between an
-//! object's placing and the current one of its rule: a phase that begins during a pass makes it start over. What the mover
-//! may touch and when: [`crate::phases::exclusion`].
+//! First every object gets its new memory policy, so that pages touched later are allocated by it; then resident pages
+//! are moved in bounded steps ([`super::steps`]). A pass compares the placing of each object with the current one of
+//! its rule: a phase that begins during a pass makes the mover start another. [`crate::phases::exclusion`] describes
+//! what the mover may touch and when.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -25,30 +25,30 @@ use crate::place::{Part, apply, cost, mapping_budget, populate, refusals};
 use crate::rules::counters::add;
 use crate::rules::state::State;
 
-/// Blocks that one step gives their policy, 1.5 to 3.3 us each: less than a step of moving pages.
+/// Blocks whose policy one step sets, 1.5 to 3.3 us each: shorter than a step that moves pages.
 const STEP_BLOCKS: u64 = 256;
-/// Longest sleep between two looks whether the program still runs, ns.
-pub const LOOK_NS: u64 = 500_000_000;
+/// Longest time between two checks whether the program still runs, ns.
+pub const END_CHECK_NS: u64 = 500_000_000;
 
-/// One pass over everything that is placed.
+/// One pass over all placed objects.
 pub struct Mover {
-    /// What is placed.
+    /// The rules and the machine.
     pub state: &'static State,
-    /// Where requests are counted.
+    /// The state shared with the hooks, which counts requests.
     pub shared: &'static Shared,
-    /// Requests when it began.
+    /// Number of requests when the pass began.
     pub seen: u32,
-    /// Work and rest.
+    /// Decides when to rest.
     pub pace: Pace,
-    /// When it last looked whether the program still runs.
-    pub looked_ns: u64,
-    /// Something could not be touched for the moment.
-    pub again: Cell<bool>,
-    /// The program does not.
-    pub ended: bool,
+    /// Time of the last check whether the program still runs.
+    pub end_checked_ns: u64,
+    /// An object could not be touched for the moment, so the pass must be repeated.
+    pub retry: Cell<bool>,
+    /// The program has ended.
+    pub program_has_ended: bool,
 }
 
-/// The list an object comes from, and how to know that it is still there once a step is published.
+/// The list that an object is in, with what is needed to check that it is still there once a step is published.
 #[derive(Clone, Copy)]
 enum Owner {
     Heap,
@@ -68,7 +68,7 @@ impl Owner {
         }
     }
 
-    /// Pages whose mappings the object has taken out of the budget.
+    /// Pages whose mappings the object has taken from the budget.
     fn counted(self, object: &Object) -> Part {
         match self {
             Owner::Mapped(_, part) => part,
@@ -80,38 +80,39 @@ impl Owner {
 impl Mover {
     /// Whether a newer request or the end of the program ends this pass.
     pub fn interrupted(&self) -> bool {
-        self.ended || self.shared.requests.load(Ordering::Relaxed) != self.seen || exclusion::stopped()
+        self.program_has_ended || self.shared.requests.load(Ordering::Relaxed) != self.seen || exclusion::stopped()
     }
 
-    /// Does `work` on `[start, end)` of `object` if that still belongs to `owner`; false when it does not.
+    /// Runs `work` on `[start, end)` of `object` if that still belongs to `owner`; false when it does not.
     fn step(&self, owner: Owner, object: &Object, start: usize, end: usize, work: impl FnOnce()) -> bool {
         let Some(step) = Step::begin(start, end) else { return false };
         match owner {
             Owner::Extent => work(),
-            Owner::Mapped(ticket, _) if mapping_list::reliable() && mapping_list::still(ticket) => work(),
+            Owner::Mapped(ticket, _) if mapping_list::reliable() && mapping_list::is_unchanged(ticket) => work(),
             Owner::Global(global) if may_touch(global, &step) => work(),
             Owner::Heap => return heap_step(object, None, work),
             Owner::Global(global) => {
-                self.again.set(self.again.get() || global.object().is_some());
+                self.retry.set(self.retry.get() || global.object().is_some());
                 return false;
             }
             Owner::Mapped(..) => {
-                self.try_pieces_again();
+                self.retry_pieces();
                 return false;
             }
         }
         true
     }
 
-    /// A mapping was unmapped or cut: its remaining pieces are entered anew, perhaps where this pass has been already.
-    fn try_pieces_again(&self) {
-        self.again.set(self.again.get() || mapping_list::reliable());
+    /// Requests another pass because a mapping was unmapped or cut: its remaining pieces may be at entries that this
+    /// pass has visited.
+    fn retry_pieces(&self) {
+        self.retry.set(self.retry.get() || mapping_list::reliable());
     }
 
     /// Stores that the object of `owner` changed from `before` to `after`; false when it was released meanwhile.
     fn store(&self, owner: Owner, before: &Object, after: &Object) -> bool {
         match owner {
-            Owner::Extent => true, // stored by the caller
+            Owner::Extent => true, // `for_each` stores it
             Owner::Global(global) => {
                 global.set(before, after);
                 true
@@ -119,7 +120,7 @@ impl Mover {
             Owner::Mapped(ticket, _) => {
                 let stored = mapping_list::change(ticket, after).is_some();
                 if !stored {
-                    self.try_pieces_again();
+                    self.retry_pieces();
                 }
                 stored
             }
@@ -130,7 +131,7 @@ impl Mover {
         }
     }
 
-    /// Calls `visit` with every placed object; what it returns is stored for extents.
+    /// Calls `visit` with every placed object; the result is stored only for extents.
     fn for_each(&mut self, mut visit: impl FnMut(&mut Mover, Owner, Object) -> Object) {
         globals::for_each(|global| {
             if let Some(object) = global.object() {
@@ -144,25 +145,25 @@ impl Mover {
         small_objects::for_each(|extent| visit(self, Owner::Extent, extent));
     }
 
-    /// Gives every object whose placing is not the current one of its rule the policy of that one.
-    pub fn policies(&mut self) {
+    /// Sets the current policy for every object whose placing is not the current one of its rule.
+    pub fn set_policies(&mut self) {
         self.for_each(|mover, owner, object| mover.set_policy(owner, object).unwrap_or(object));
     }
 
-    /// The current placing of `object`'s rule, if the object is to follow it and does not yet.
-    fn newer(&self, owner: Owner, object: &Object) -> Option<usize> {
+    /// The current placing of the rule, if the object must change to it.
+    fn newer_placing(&self, owner: Owner, object: &Object) -> Option<usize> {
         let rule = self.state.rules.get(object.rule)?;
         let follows = !matches!(owner, Owner::Extent) || small_objects::can_follow(rule);
-        (rule.now() != object.placing && follows && !self.interrupted()).then(|| rule.now())
+        (rule.current_index() != object.placing && follows && !self.interrupted()).then(|| rule.current_index())
     }
 
-    /// Gives one object the policy of the current placing; the changed object if that was done.
+    /// Sets the policy of the current placing for one object; returns the changed object if that succeeded.
     fn set_policy(&self, owner: Owner, before: Object) -> Option<Object> {
-        let now = self.newer(owner, &before)?;
+        let now = self.newer_placing(owner, &before)?;
         let rule = self.state.rules.get(before.rule)?;
         let (mut after, mut plan) = before.under(self.state, now)?;
         let old = before.mappings(self.state, owner.counted(&before));
-        if !mapping_budget::fit_instead(self.state, before.rule, &mut plan, old) {
+        if !mapping_budget::fit_replacing(self.state, before.rule, &mut plan, old) {
             return None;
         }
         after.block = plan.block_pages().unwrap_or(0);
@@ -173,12 +174,12 @@ impl Mover {
             rule.counters.block.store(after.block * PAGE as u64, Ordering::Relaxed);
             return Some(after);
         }
-        // If the object was released meanwhile, the releasing thread gave back what it had before.
+        // If the object was released meanwhile, the releasing thread returned its `old` mappings to the budget.
         self.state.mappings.fetch_add(old as i64 - plan.run_count() as i64, Ordering::Relaxed);
         None
     }
 
-    /// Gives `part` of an object the policy of `plan` in bounded steps; false when that was not finished.
+    /// Sets the policy of `plan` for `part` of an object in bounded steps; false when that was not finished.
     fn set_policy_of(&self, owner: Owner, before: &Object, after: &Object, plan: &PagePlan<'_>, part: Part) -> bool {
         let chunk = plan.block_pages().map_or(part.pages, |block| block.saturating_mul(STEP_BLOCKS)).max(1);
         let (mut first, end) = (part.first, part.first + part.pages);
@@ -187,7 +188,7 @@ impl Mover {
             let at = after.base + first as usize * PAGE;
             let mut done = Ok(());
             let there = self.step(owner, before, at, at + part.pages as usize * PAGE, || {
-                done = policy(plan, after.base, part, after.node);
+                done = set_range_policy(plan, after.base, part, after.node);
             });
             if let (Err(error), Some(rule)) = (done, self.state.rules.get(after.rule)) {
                 refusals::report(rule.rule.name(), error);
@@ -201,19 +202,19 @@ impl Mover {
     }
 
     /// Moves the resident pages of every object whose policy is new.
-    pub fn pages(&mut self) {
+    pub fn move_all_pages(&mut self) {
         self.for_each(|mover, owner, object| mover.move_pages(owner, object).unwrap_or(object));
     }
 
-    /// Moves the resident pages of one object; the changed object when all are where they belong.
+    /// Moves the resident pages of one object; returns the changed object when all are where they belong.
     fn move_pages(&mut self, owner: Owner, before: Object) -> Option<Object> {
         if !before.waiting || self.interrupted() {
             return None;
         }
         let plan = before.plan(self.state)?;
         let goal = Goal::new(&plan, before.base, local_node(&plan, before.node), self.state.machine.thp);
-        let goal = goal.of(before.backing);
-        if !owner.parts(&before).iter().all(|part| self.range(owner, &before, &goal, *part)) {
+        let goal = goal.with_backing(before.backing);
+        if !owner.parts(&before).iter().all(|part| self.move_range(owner, &before, &goal, *part)) {
             return None;
         }
         let after = Object { waiting: false, ..before };
@@ -221,7 +222,7 @@ impl Mover {
     }
 
     /// Moves the pages of `part` of `object`, step by step with rests; false when that was not finished.
-    fn range(&mut self, owner: Owner, object: &Object, goal: &Goal<'_>, part: Part) -> bool {
+    fn move_range(&mut self, owner: Owner, object: &Object, goal: &Goal<'_>, part: Part) -> bool {
         let statistics = begin::of_rule(self.state, object.rule);
         let mut at = object.base + part.first as usize * PAGE;
         let end = at + part.pages as usize * PAGE;
@@ -248,7 +249,7 @@ impl Mover {
         true
     }
 
-    /// Rests after enough work; phases whose time has come begin meanwhile, and interrupt.
+    /// Rests if enough work was done. Phases whose time has passed begin meanwhile and interrupt the pass.
     fn rest(&mut self, worked_ns: u64) {
         let Some(ns) = self.pace.worked(worked_ns) else { return };
         futex::wait(&self.shared.requests, self.seen, ns);
@@ -256,20 +257,20 @@ impl Mover {
             begin::begin_due();
         }
         let now = clock::monotonic_ns();
-        if now.saturating_sub(self.looked_ns) > LOOK_NS {
-            self.looked_ns = now;
-            self.ended = program_ended();
+        if now.saturating_sub(self.end_checked_ns) > END_CHECK_NS {
+            self.end_checked_ns = now;
+            self.program_has_ended = program_ended();
         }
     }
 }
 
-/// Gives `part` of the object at `base` its memory policy; resident pages stay where they are.
-fn policy(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Result<(), i32> {
+/// Sets the memory policy of `part` of the object at `base`; resident pages are not moved.
+fn set_range_policy(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Result<(), i32> {
     let (start, len) = (base + part.first as usize * PAGE, part.pages as usize * PAGE);
     let populates = plan.populates();
     if populates {
-        // Blocks without a policy each come from moving the pages that exist, see [`Goal::step`].
-        populate::keep_apart(plan, base, start, len);
+        // Populated blocks have no policies; [`Goal::step`] allocates and moves their pages.
+        populate::disallow_huge_pages(plan, base, start, len);
     }
     if plan.layout == Layout::Default || populates {
         return cost::mbind(start, len, Mode::Default, &[], false);
@@ -277,38 +278,40 @@ fn policy(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Result<(),
     apply::apply(plan, base, part, node, false)
 }
 
-/// Whether a global is there and stays while `step` lasts.
+/// Whether a global is loaded and cannot be unloaded while `step` lasts.
 fn may_touch(global: &Global, step: &Step) -> bool {
-    global.program || (step.nothing_unloads() && !pending::pending() && global.object().is_some())
+    global.program || (step.no_library_unloads() && !pending::is_pending() && global.object().is_some())
 }
 
-/// Whether the object at one address is the one it was, in the state it had.
+/// Whether the object now at an address is the one seen before, in the same state.
 fn is_same(now: &Object, before: &Object) -> bool {
     (now.rule, now.placing, now.waiting, now.pages) == (before.rule, before.placing, before.waiting, before.pages)
 }
 
-/// A step on a heap object that was `seen` when it was looked up; stores `after` if it is still there.
+/// Runs `work` on a heap object that was `seen` when it was looked up, and stores `after` if it is still there.
 fn heap_step(seen: &Object, after: Option<&Object>, work: impl FnOnce()) -> bool {
     let Some(before) = heap_table::begin_step(seen.base) else { return false };
     let same = is_same(&before, seen);
     if same {
         work();
     }
-    // Within its last page an object may have been given another size meanwhile.
+    // realloc may have changed the size within the last page meanwhile.
     let changed = after.filter(|_| same).map(|after| Object { size: before.size, ..*after });
     let after = changed.unwrap_or(before);
     if !heap_table::end_step(&before, &after) {
-        // The program freed it meanwhile. A change counts as made: its share of the budget is given back here.
+        // The program freed the object meanwhile. A change counts as made, so `discard` returns the new share of the
+        // budget.
         heap::discard(&after);
         return changed.is_some();
     }
     same
 }
 
-/// Main thread and all others have ended by pthread_exit: the process ends with this thread.
+/// Whether the main thread and all other threads have ended by pthread_exit, so that the process ends with this thread.
 pub fn program_ended() -> bool {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in parentheses may hold anything; the state follows, and as the 18th field the number of threads.
+    // The name in parentheses may contain any character. The state follows it, and 17 fields later the number of
+    // threads.
     let mut fields = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
     let zombie = fields.next() == Some("Z");
     let threads = fields.nth(16).and_then(|n| n.parse::<u32>().ok());

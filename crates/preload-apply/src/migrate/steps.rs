@@ -1,4 +1,4 @@
-//! Moving the pages of one object in bounded steps.
+//! Moves the pages of one object in bounded steps.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -14,25 +14,25 @@ use numamma_plan::policy::Huge;
 use crate::objects::backing::{Backing, Kind};
 use crate::place::{Part, interleaving, may_take, populate, resident_nodes};
 
-/// Pages looked at and moved in one step: a huge page's. At some 0.8 GB a second (Goglin and Furmento, MTAAP 2009) it
-/// takes 2.5 ms, which is the longest that a munmap has to wait.
+/// Pages of one step, those of a huge page. At about 0.8 GB a second (Goglin and Furmento, MTAAP 2009) a step takes 2.5
+/// ms, which is the longest that a munmap has to wait.
 pub const STEP_PAGES: usize = BATCH;
-/// Work after which the mover rests, ns: about a step, so that ranges without pages are gone through at once.
+/// Work after which the mover rests, ns: about one step, so that ranges without pages are passed without rest.
 const WORK_NS: u64 = 2_000_000;
-/// It rests this many times as long as it worked: at most half of a core, at most half of what the memory
-/// controllers could move, and still 0.4 GB a second.
+/// Rest as a multiple of the work before it. With 1 the mover takes at most half of a core and half of what the memory
+/// controllers can move, and still moves 0.4 GB a second.
 const REST: u64 = 1;
 
-/// What a step did.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Pages that came to the node where they should be.
+    /// Pages that were moved to their node.
     pub moved: u64,
-    /// Pages that should have.
+    /// Pages that could not be moved.
     pub failed: u64,
 }
 
-/// Where the pages of one object belong.
+/// The nodes on which the pages of one object belong.
 pub struct Goal<'a> {
     plan: &'a PagePlan<'a>,
     base: usize,
@@ -41,26 +41,26 @@ pub struct Goal<'a> {
     interleaving: Interleaving,
     /// The system has huge pages.
     huge: bool,
-    /// The object may keep its own.
+    /// The object may keep its huge pages.
     keep: bool,
-    /// Its pages are hugetlb ones of `4 KiB << order`, which only move whole; 0: they are not.
+    /// Pages of the object are hugetlb pages of `4 KiB << order`, which move only as a whole; 0: they are not.
     order: u32,
 }
 
 impl<'a> Goal<'a> {
-    /// Of the object whose first whole page is at `base`.
+    /// The goal for the object whose first whole page is at `base`.
     pub fn new(plan: &'a PagePlan<'a>, base: usize, node: u32, thp: Thp) -> Goal<'a> {
         let (huge, keep) = (thp != Thp::Never, plan.huge != Huge::Split);
         Goal { plan, base, node, interleaving: interleaving::of(plan), huge, keep, order: 0 }
     }
 
-    /// The same for a mapping with `backing`.
-    pub fn of(self, backing: Backing) -> Goal<'a> {
+    /// The goal for a mapping with `backing`.
+    pub fn with_backing(self, backing: Backing) -> Goal<'a> {
         let order = if backing.kind == Kind::Huge { backing.shift - PAGE.trailing_zeros() } else { 0 };
         Goal { order, ..self }
     }
 
-    /// Node that the page at `address`, as part of one of `4 KiB << order`, must move to; `None`: it belongs where it is.
+    /// Node that the page at `address`, as part of a page of `4 KiB << order`, must move to; `None` if it may stay.
     fn node(&self, address: usize, now: u32, order: u32) -> Option<u32> {
         let context = Context { node: self.node, order, address: Some((self.base, &self.interleaving)) };
         match self.plan.home(((address - self.base) / PAGE) as u64, &context) {
@@ -71,21 +71,22 @@ impl<'a> Goal<'a> {
         }
     }
 
-    /// Moves what exists of `[start, end)`, at most [`STEP_PAGES`] pages that do not cross a boundary of 2 MiB.
+    /// Moves the existing pages of `[start, end)`: at most [`STEP_PAGES`] pages, which do not cross a boundary of 2
+    /// MiB.
     pub fn step(&self, start: usize, end: usize) -> Done {
         let count = ((end - start) / PAGE).min(STEP_PAGES);
         if self.plan.populates() && may_take((count * PAGE) as u64) {
             let part = Part { first: ((start - self.base) / PAGE) as u64, pages: count as u64 };
-            // What cannot be made is left to first touch.
-            let _ = populate::fill(self.plan, self.base, part);
+            // Pages that cannot be allocated are left to first touch.
+            let _ = populate::populate_missing(self.plan, self.base, part);
         }
         let (mut pages, mut status) = ([0_usize; BATCH], [0 as c_int; BATCH]);
         pages.iter_mut().enumerate().for_each(|(i, p)| *p = start + i * PAGE);
         let Some(pages) = pages.get(..count) else { return Done::default() };
         let Some(status) = status.get_mut(..count) else { return Done::default() };
         if let Err(error) = resident_nodes::page_nodes(pages, status) {
-            static SAID: AtomicBool = AtomicBool::new(false);
-            if !SAID.swap(true, Ordering::Relaxed) {
+            static REPORTED: AtomicBool = AtomicBool::new(false);
+            if !REPORTED.swap(true, Ordering::Relaxed) {
                 say!(
                     "cannot move pages between phases (move_pages, error {error}); those that exist stay where they are"
                 );
@@ -95,16 +96,17 @@ impl<'a> Goal<'a> {
         let whole = count == BATCH && start.is_multiple_of(HUGE_PAGE as usize);
         let huge = whole && status.first().is_some_and(|first| *first >= 0 && status.iter().all(|s| s == first));
         let huge = huge && self.huge && self.order == 0;
-        // A part of a huge page cannot go anywhere without the rest, which may be a neighbour's.
-        let split =
-            self.huge && self.order == 0 && if huge { !self.keep || !self.agrees(pages, status) } else { !whole };
+        // A huge page moves only as a whole, and the rest of it may belong to another object.
+        let split = self.huge
+            && self.order == 0
+            && if huge { !self.keep || !self.have_one_node(pages, status) } else { !whole };
         if split {
             pages::split_huge_page(start + PAGE.min(end - start - PAGE));
         }
         let order = if huge && self.keep { HUGE_ORDER } else { self.order };
-        let first = self.wrong(pages, status, order);
+        let first = self.misplaced(pages, status, order);
         let mut left = first;
-        // A page that was busy the first time gets another chance.
+        // A page that was busy is tried a second time.
         for _ in 0..2 {
             if left.count == 0 {
                 break;
@@ -113,14 +115,14 @@ impl<'a> Goal<'a> {
             if pages::page_nodes(pages, status).is_err() {
                 break;
             }
-            left = self.wrong(pages, status, order);
+            left = self.misplaced(pages, status, order);
         }
         let failed = left.count.min(first.count);
         Done { moved: (first.count - failed) as u64, failed: failed as u64 }
     }
 
-    /// All pages belong on one node, so a huge page can stay whole.
-    fn agrees(&self, pages: &[usize], status: &[c_int]) -> bool {
+    /// Whether all pages belong on one node, so that a huge page can stay whole.
+    fn have_one_node(&self, pages: &[usize], status: &[c_int]) -> bool {
         let mut wanted = pages.iter().zip(status).map(|(p, s)| match u32::try_from(*s) {
             Ok(now) => self.node(*p, now, HUGE_ORDER).unwrap_or(now),
             Err(_) => u32::MAX,
@@ -128,8 +130,8 @@ impl<'a> Goal<'a> {
         wanted.next().is_none_or(|first| wanted.all(|w| w == first))
     }
 
-    fn wrong(&self, pages: &[usize], status: &[c_int], order: u32) -> Wrong {
-        let mut wrong = Wrong { count: 0, pages: [0; BATCH], nodes: [0; BATCH] };
+    fn misplaced(&self, pages: &[usize], status: &[c_int], order: u32) -> Misplaced {
+        let mut wrong = Misplaced { count: 0, pages: [0; BATCH], nodes: [0; BATCH] };
         for (&page, &now) in pages.iter().zip(status) {
             let Ok(now) = u32::try_from(now) else { continue };
             if let (Some(node), Some(p), Some(n)) =
@@ -144,15 +146,15 @@ impl<'a> Goal<'a> {
     }
 }
 
-/// Pages that are elsewhere than they belong, and where that is.
+/// Pages that are on a wrong node, and the node of each where it belongs.
 #[derive(Clone, Copy)]
-struct Wrong {
+struct Misplaced {
     count: usize,
     pages: [usize; BATCH],
     nodes: [c_int; BATCH],
 }
 
-impl Wrong {
+impl Misplaced {
     fn pages(&self) -> &[usize] {
         self.pages.get(..self.count).unwrap_or_default()
     }
@@ -174,7 +176,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Counts `ns` of work; how long to rest now, if at all.
+    /// Counts `ns` of work; returns how long to rest now, if at all.
     pub fn worked(&mut self, ns: u64) -> Option<u64> {
         self.worked_ns += ns;
         let due = self.worked_ns >= WORK_NS;
@@ -214,7 +216,8 @@ mod tests {
             PagePlan { pages: 1 << 20, nodes: turns.to_vec().into(), layout, huge: Huge::Keep, mode: Mode::Policy };
         let goal = Goal::new(&plan, 0, 0, Thp::Never);
         for shift in [21, 30] {
-            let goal = Goal::new(&plan, 0, 0, Thp::Never).of(Backing { kind: Kind::Huge, shift, resident: true });
+            let goal =
+                Goal::new(&plan, 0, 0, Thp::Never).with_backing(Backing { kind: Kind::Huge, shift, resident: true });
             for number in 0..4 {
                 let head = number << shift;
                 let wanted = turns.get(number % 3).copied();
@@ -242,7 +245,7 @@ mod tests {
         let len = 8 * PAGE;
         let base = mappings::map_aligned(len, PAGE).unwrap();
         for page in 0..5 {
-            // SAFETY: the mapping is ours and writable.
+            // SAFETY: the test made this writable mapping.
             unsafe { ((base + page * PAGE) as *mut u8).write(page as u8 + 1) };
         }
         let goal = |nodes: Vec<u32>| PagePlan {

@@ -1,7 +1,8 @@
-//! The thread of the mover: made when there is something to move or a time to wait for, ended when there is not.
+//! The thread of the mover: created when pages are to be moved or a phase begins at a time, ended when there is
+//! neither.
 //!
-//! A thread that slept for ever would keep a program alive whose threads all ended by pthread_exit. What it does when it is awake:
-//! [`super::pass`].
+//! A sleeping thread would keep a process alive whose other threads all ended by pthread_exit. [`super::pass`] is what
+//! the thread executes when it is awake.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -9,7 +10,7 @@ use core::sync::atomic::Ordering;
 use numamma_hook::sys;
 use numamma_kernel::{clock, futex};
 
-use super::pass::{LOOK_NS, Mover, program_ended};
+use super::pass::{END_CHECK_NS, Mover, program_ended};
 use super::steps::Pace;
 use crate::matching::pending;
 use crate::objects::{heap, heap_table};
@@ -17,9 +18,9 @@ use crate::phases::begin;
 use crate::phases::exclusion::{self, Shared};
 use crate::rules::state::{self, State};
 
-/// Sleep before variables of libraries are tried again that could not be touched because a library was being unloaded, ns.
+/// Sleep before globals are tried again that could not be touched because a library was being unloaded, ns.
 const RETRY_NS: u64 = 10_000_000;
-/// How often that is tried: for a second.
+/// Number of such tries: for a second.
 const TRIES: u32 = 100;
 
 /// What the mover's thread executes.
@@ -39,48 +40,48 @@ pub fn run(shared: &'static Shared) {
     }
     let (mut pace, mut tries) = (Pace::default(), 0);
     loop {
-        // Not inside a step, so that nobody who holds the loader's lock waits for this thread.
-        pending::catch_up_now();
+        // Outside a step, so that a thread with the lock of the loader never waits for this thread.
+        pending::resolve_pending();
         let seen = shared.requests.load(Ordering::SeqCst);
         let ticket = begin::last_ticket();
-        let (looked_ns, again) = (clock::monotonic_ns(), Cell::new(false));
-        let mut mover = Mover { state, shared, seen, pace, looked_ns, again, ended: false };
-        mover.policies();
-        mover.pages();
-        let (interrupted, again) = (mover.interrupted(), mover.again.get());
+        let (end_checked_ns, retry) = (clock::monotonic_ns(), Cell::new(false));
+        let mut mover = Mover { state, shared, seen, pace, end_checked_ns, retry, program_has_ended: false };
+        mover.set_policies();
+        mover.move_all_pages();
+        let (interrupted, retry) = (mover.interrupted(), mover.retry.get());
         pace = mover.pace;
-        if again && !interrupted && tries < TRIES {
+        if retry && !interrupted && tries < TRIES {
             tries += 1;
             futex::wait(&shared.requests, seen, RETRY_NS);
             continue;
         }
         tries = 0;
-        if !interrupted && !again {
-            begin::finished(state, ticket);
+        if !interrupted && !retry {
+            begin::mark_finished(state, ticket);
         }
-        if !another(shared, state, seen) {
+        if !wait_for_request(shared, state, seen) {
             return;
         }
     }
 }
 
 /// Waits for the next request after `seen`; false when the thread shall end.
-fn another(shared: &Shared, state: &State, seen: u32) -> bool {
+fn wait_for_request(shared: &Shared, state: &State, seen: u32) -> bool {
     loop {
         if exclusion::stopped() {
             return false;
         }
-        // A forked child has the times of its parent behind it.
+        // In a forked child times begin no phases.
         let next = if sys::pid() == state.pid { begin::begin_due() } else { None };
         if shared.requests.load(Ordering::SeqCst) != seen {
             return true;
         }
         if let Some(ns) = next.filter(|_| !program_ended()) {
-            futex::wait(&shared.requests, seen, ns.min(LOOK_NS));
+            futex::wait(&shared.requests, seen, ns.min(END_CHECK_NS));
             continue;
         }
         shared.running.store(0, Ordering::SeqCst);
-        // Who asked before that relied on this thread; who asks after it makes another.
+        // A request before the store relied on this thread; a request after it creates another.
         let late = shared.requests.load(Ordering::SeqCst) != seen;
         return late && shared.running.swap(1, Ordering::SeqCst) == 0;
     }

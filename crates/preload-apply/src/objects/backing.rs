@@ -1,4 +1,4 @@
-//! What is behind a mapping, and so whether and in which units it can be placed.
+//! The kind of memory that a mapping has, which decides whether and in which units it can be placed.
 //!
 //! Private anonymous memory takes the policy of its range. Shared memory (tmpfs: shared anonymous mappings, shm_open,
 //! memfd_create, shmat) takes the policy of the object, which holds for every process that maps it. hugetlb pages come
@@ -32,7 +32,7 @@ pub enum Kind {
     Reserved,
 }
 
-/// What is behind a mapping.
+/// The kind of memory of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backing {
     /// Kind.
@@ -44,7 +44,7 @@ pub struct Backing {
 }
 
 impl Backing {
-    /// Private anonymous memory that nobody has touched.
+    /// Private anonymous memory without any page yet.
     pub const PRIVATE: Backing = Backing { kind: Kind::Private, shift: PAGE.trailing_zeros(), resident: false };
 
     /// Bytes of a page.
@@ -52,7 +52,7 @@ impl Backing {
         1 << self.shift
     }
 
-    /// What a mapping made with these arguments of mmap(2) has, or why it cannot be placed.
+    /// The backing of a mapping made with these arguments of mmap(2); the error says why it cannot be placed.
     pub fn of_mmap(prot: c_int, flags: c_int, fd: c_int) -> Result<Backing, &'static str> {
         if flags & libc::MAP_GROWSDOWN != 0 {
             return Err("a mapping that grows down is left alone");
@@ -102,14 +102,14 @@ impl Backing {
         }
     }
 
-    /// System V shared memory attached at `address`; its pages may be huge, which only smaps tells.
+    /// System V shared memory attached at `address`. Its pages may be huge, which only smaps shows.
     pub fn of_shmat(address: usize) -> Backing {
         let shift = kernel_page(address).unwrap_or(PAGE).trailing_zeros();
         let kind = if shift > Backing::PRIVATE.shift { Kind::Huge } else { Kind::Shared };
         Backing { kind, shift, resident: true }
     }
 
-    /// As one word, and back.
+    /// The backing as one word for [`Backing::unpack`].
     pub fn pack(self) -> usize {
         (self.shift as usize) << 4 | usize::from(self.resident) << 2 | self.kind as usize
     }
@@ -151,7 +151,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn what_is_behind_a_mapping() {
+    fn kinds_of_memory_by_arguments_of_mmap() {
         let of_mmap = |flags, fd| Backing::of_mmap(libc::PROT_READ | libc::PROT_WRITE, flags, fd);
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         assert_eq!(of_mmap(anonymous, -1), Ok(Backing::PRIVATE));
@@ -165,7 +165,7 @@ mod tests {
         let fd = unsafe { libc::memfd_create(c"numamma-test".as_ptr(), 0) };
         assert_eq!(of_mmap(libc::MAP_SHARED, fd).map(|b| b.kind), Ok(Kind::Shared));
         assert!(of_mmap(libc::MAP_PRIVATE, fd).is_err());
-        // SAFETY: our own descriptor.
+        // SAFETY: the descriptor was opened above.
         unsafe { libc::close(fd) };
         let zero = std::fs::File::open("/dev/zero").unwrap();
         assert!(of_mmap(libc::MAP_SHARED, zero.as_raw_fd()).unwrap_err().contains("device"));

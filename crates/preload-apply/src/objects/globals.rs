@@ -1,7 +1,7 @@
-//! Globals: from the symbols that a rule names to placed ranges.
+//! Places globals: from the symbols that a rule names to placed ranges.
 //!
-//! Only whole pages inside the object are placed, so that neighbours are not dragged along. Objects are kept
-//! in a list that only grows, for the check at the end of the run.
+//! Only whole pages inside the object are placed, so that neighbouring variables keep their place. Objects are kept in
+//! a list that only grows, for the check at exit.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -25,14 +25,14 @@ use crate::threads::thread_nodes;
 
 /// One placed global.
 pub struct Global {
-    /// The variable as it was placed at first.
+    /// The variable as first placed.
     fixed: Object,
     /// Its whole pages.
     pub parts: Vec<Part>,
-    /// It belongs to the program, which is never unloaded.
+    /// The variable belongs to the program, which is never unloaded.
     pub program: bool,
     /// waiting 1 | unloaded 1 | placing 8 | block pages 32 (low); written by the mover and by [`forget`].
-    standing: AtomicU64,
+    state_word: AtomicU64,
     next: *mut Global,
 }
 
@@ -41,39 +41,44 @@ const WAITING: u64 = 1 << 63;
 const BLOCK_BITS: u32 = 32;
 
 impl Global {
-    /// The variable as it is placed; `None` once its module was unloaded.
+    /// The variable in its current state; `None` once its module was unloaded.
     pub fn object(&self) -> Option<Object> {
-        let word = self.standing.load(Ordering::Acquire);
+        let word = self.state_word.load(Ordering::Acquire);
         let (placing, block) = ((word >> BLOCK_BITS & 0xff) as usize, word & ((1 << BLOCK_BITS) - 1));
         (word & UNLOADED == 0).then_some(Object { placing, waiting: word & WAITING != 0, block, ..self.fixed })
     }
 
-    /// Stores that the mover has changed it from `before` to `after`.
+    /// Stores that the mover has changed the variable from `before` to `after`.
     pub fn set(&self, before: &Object, after: &Object) {
-        // Fails when the module was unloaded meanwhile: then its state does not matter.
-        let _ = self.standing.compare_exchange(word(before), word(after), Ordering::AcqRel, Ordering::Relaxed);
+        // Fails when the module was unloaded meanwhile; its state is not needed any more.
+        let _ = self.state_word.compare_exchange(
+            pack_state(before),
+            pack_state(after),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
     }
 }
 
-/// What of an object changes, as one word.
-fn word(object: &Object) -> u64 {
+/// The fields that change, as one word.
+fn pack_state(object: &Object) -> u64 {
     let block = if object.block >> BLOCK_BITS == 0 { object.block } else { 0 };
     (if object.waiting { WAITING } else { 0 }) | (object.placing as u64 & 0xff) << BLOCK_BITS | block
 }
 
 static PLACED: AtomicPtr<Global> = AtomicPtr::new(ptr::null_mut());
 
-/// A global that was found and not placed yet.
+/// A global that was found and is not placed yet.
 pub struct Found {
     rule: usize,
     /// First byte and size in memory.
     start: usize,
     size: u64,
-    /// Ranges to place: the whole object, or what is left of a section.
+    /// Ranges to place: the whole object, or the unoccupied ranges of a section.
     ranges: Vec<(usize, usize)>,
 }
 
-/// Picks from the symbols that carry the name of rule `index` those that it means.
+/// Chooses from the symbols with the name of rule `index` those that the rule means.
 pub fn choose(state: &State, index: usize, mut candidates: Vec<Symbol>, module: &Loaded) -> Vec<Found> {
     let Some(Rule { rule, .. }) = state.rules.get(index) else { return Vec::new() };
     candidates.retain(|s| s.kind == Kind::Object);
@@ -102,8 +107,8 @@ pub fn choose(state: &State, index: usize, mut candidates: Vec<Symbol>, module: 
     candidates.iter().map(found).collect()
 }
 
-/// What no variable of the section occupies, for a rule that names `.bss` or `.data`.
-pub fn remainder(index: usize, name: &[u8], elf: &Elf, module: &Loaded) -> Option<Found> {
+/// The ranges of a section that no variable occupies, for a rule that names `.bss` or `.data`.
+pub fn unoccupied(index: usize, name: &[u8], elf: &Elf, module: &Loaded) -> Option<Found> {
     let (address, size) = elf.section(name)?;
     let end = address.checked_add(size)?;
     let mut taken = Vec::new();
@@ -124,11 +129,11 @@ pub fn remainder(index: usize, name: &[u8], elf: &Elf, module: &Loaded) -> Optio
     Some(Found { rule: index, start: place(address), size, ranges })
 }
 
-/// Places what was found; together within the budget of mappings.
+/// Places globals; all of them together stay within the budget of mappings.
 pub fn place_all(state: &'static State, module: &Loaded, found: Vec<Found>) {
-    let mut placed: Vec<Unplaced> = found.into_iter().filter_map(|f| plan_one(state, module, f)).collect();
+    let mut placed: Vec<Unplaced> = found.into_iter().filter_map(|f| plan_global(state, module, f)).collect();
     share_budget(state, &mut placed);
-    placed.sort_by_key(|u| u.object.base); // so that neighbours share what is known of their residency
+    placed.sort_by_key(|u| u.object.base); // neighbours share one query of residency
     let mut residency = Residency::new();
     for Unplaced { mut object, mut plan, parts } in placed {
         let Some(rule) = state.rules.get(object.rule) else { continue };
@@ -149,24 +154,24 @@ pub fn place_all(state: &'static State, module: &Loaded, found: Vec<Found>) {
             add(&rule.counters.unplaced, 1);
             continue;
         }
-        let standing = AtomicU64::new(word(&object));
+        let state_word = AtomicU64::new(pack_state(&object));
         let (program, next) = (module.program, ptr::null_mut());
-        remember(Box::new(Global { fixed: object, parts, program, standing, next }));
-        // A phase that began meanwhile may have passed over the list already.
-        if object.placing != rule.now() {
+        push_placed(Box::new(Global { fixed: object, parts, program, state_word, next }));
+        // The pass of a phase that began meanwhile may have missed this variable.
+        if object.placing != rule.current_index() {
             mover_thread::request();
         }
     }
 }
 
-/// A variable whose plan is not carried out yet.
+/// A variable with a plan that is not applied yet.
 struct Unplaced {
     object: Object,
     plan: PagePlan<'static>,
     parts: Vec<Part>,
 }
 
-fn plan_one(state: &'static State, module: &Loaded, found: Found) -> Option<Unplaced> {
+fn plan_global(state: &'static State, module: &Loaded, found: Found) -> Option<Unplaced> {
     let rule = state.rules.get(found.rule)?;
     add(&rule.counters.instances, 1);
     add(&rule.counters.bytes, found.size);
@@ -191,13 +196,13 @@ fn plan_one(state: &'static State, module: &Loaded, found: Found) -> Option<Unpl
         add(&rule.counters.unplaced, 1);
         return None;
     }
-    let (placing, backing, waiting) = (rule.now(), Backing::PRIVATE, false);
-    let (node, block, size) = (thread_nodes::AHEAD, 0, found.size as usize);
+    let (placing, backing, waiting) = (rule.current_index(), Backing::PRIVATE, false);
+    let (node, block, size) = (thread_nodes::EXPECTED, 0, found.size as usize);
     let object = Object { rule: found.rule, placing, waiting, node, block, base, size, pages, backing };
     Some(Unplaced { object, plan: object.plan(state)?, parts })
 }
 
-/// When all globals together want more mappings than there are, each gives up the same share.
+/// If all globals together need more mappings than the budget has, each gets the same share of what it needs.
 fn share_budget(state: &State, placed: &mut [Unplaced]) {
     let total: u64 = placed.iter().map(|u| u.plan.run_count()).sum();
     let budget = state.budget().saturating_sub(state.used_mappings());
@@ -210,13 +215,14 @@ fn share_budget(state: &State, placed: &mut [Unplaced]) {
         plan.coarsen(share.max(plan.nodes.len() as u64));
     }
     say!(
-        "the policy's blocks need {total} mappings, more than a quarter of vm.max_map_count ({budget} left): using larger blocks"
+        "the policy's blocks need {total} mappings, more than a quarter of vm.max_map_count ({budget} left): \
+         using larger blocks"
     );
 }
 
-/// The file-backed pages of `.data` are there already, at least in the page cache: they get their own copies,
-/// each where the plan wants it. Pages of `.bss` are moved only if something has touched them, because moving
-/// makes the kernel drain every CPU's page lists.
+/// File-backed pages of `.data` exist already, at least in the page cache: each gets a private copy on its planned
+/// node. Pages of `.bss` are moved only if one has been touched, because moving makes the kernel drain the page lists
+/// of every CPU.
 fn place_part(
     module: &Loaded,
     plan: &PagePlan<'_>,
@@ -241,11 +247,11 @@ fn place_part(
     apply::apply(plan, base, rest, 0, touched)
 }
 
-fn remember(global: Box<Global>) {
+fn push_placed(global: Box<Global>) {
     let node = Box::into_raw(global);
     let mut head = PLACED.load(Ordering::Acquire);
     loop {
-        // SAFETY: the node is ours until the exchange publishes it.
+        // SAFETY: no other thread has the node until the exchange publishes it.
         unsafe { (*node).next = head };
         match PLACED.compare_exchange_weak(head, node, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return,
@@ -264,11 +270,11 @@ pub fn for_each(mut visit: impl FnMut(&'static Global)) {
     }
 }
 
-/// What lies in `[start, end)` was unloaded.
+/// Marks globals in `[start, end)` as unloaded.
 pub fn forget(start: usize, end: usize) {
     for_each(|global| {
         if (start..end).contains(&global.fixed.base) {
-            global.standing.fetch_or(UNLOADED, Ordering::AcqRel);
+            global.state_word.fetch_or(UNLOADED, Ordering::AcqRel);
         }
     });
 }

@@ -17,10 +17,10 @@ use crate::rules::small_heap::ALIGN;
 use crate::rules::state::{self, State};
 use crate::threads::thread_nodes;
 
-/// Larger objects do not exist (PTRDIFF_MAX), less what alignment may add.
+/// Largest object: PTRDIFF_MAX, less what alignment may add.
 pub const MAX_SIZE: usize = isize::MAX as usize - HUGE_PAGE as usize;
 
-/// Address of a new placed object under rule `index`; counted in the rule whether it can be placed or not.
+/// Address of a new placed object under rule `index`; counted for the rule whether it can be placed or not.
 pub fn place_new(state: &'static State, index: usize, size: usize, align: usize) -> Option<usize> {
     let rule = state.rules.get(index)?;
     add(&rule.counters.instances, 1);
@@ -28,7 +28,7 @@ pub fn place_new(state: &'static State, index: usize, size: usize, align: usize)
     place_under(state, index, size, align)
 }
 
-/// Address of memory for an object under rule `index`; `None` when it is left to the real allocator.
+/// Address of placed memory for an object under rule `index`; `None` when the real allocator must provide it.
 pub fn place_under(state: &'static State, index: usize, size: usize, align: usize) -> Option<usize> {
     let rule = state.rules.get(index)?;
     if size < PAGE {
@@ -54,7 +54,7 @@ fn map_new(state: &'static State, index: usize, size: usize, align: usize) -> Op
     if size > MAX_SIZE {
         return None;
     }
-    let (placing, pages, backing) = (rule.now(), heap_table::pages_of(size), Backing::PRIVATE);
+    let (placing, pages, backing) = (rule.current_index(), heap_table::pages_of(size), Backing::PRIVATE);
     let node = thread_nodes::instance_node(state, rule, placing);
     let mut object = Object { rule: index, placing, waiting: false, node, block: 0, base: 0, size, pages, backing };
     let plan = object.fit(state)?;
@@ -65,8 +65,8 @@ fn map_new(state: &'static State, index: usize, size: usize, align: usize) -> Op
     };
     object.base = address;
     if object.place(state, &plan, false).is_ok() && heap_table::reserve(address) && heap_table::insert(&object) {
-        // A phase that began meanwhile may have passed over the table already.
-        if rule.now() != placing {
+        // The pass of a phase that began meanwhile may have missed this object.
+        if rule.current_index() != placing {
             mover_thread::request();
         }
         return Some(address);
@@ -77,16 +77,17 @@ fn map_new(state: &'static State, index: usize, size: usize, align: usize) -> Op
     None
 }
 
-/// Releases an object that was taken out of the table; if the mover is at work on it (`moving`), the mover does so when its
-/// step ends.
+/// Releases an object that was taken out of the table. If the mover is working on it (`moving`), the mover releases it
+/// when its step ends.
 pub fn release(object: &Object, moving: bool) {
-    // The mover belongs to this process or to the one a vforked child shares memory with: a forked child finds no mover.
+    // The mover belongs to this process or to the parent that a vforked child shares memory with; a forked child has no
+    // mover.
     if !(moving && exclusion::has_mover()) {
         discard(object);
     }
 }
 
-/// Checks and unmaps an object to which the program has no pointer any more.
+/// Checks and unmaps an object that the program has released.
 pub fn discard(object: &Object) {
     let _errno = errno::Saved::now();
     if let Some(state) = state::get() {

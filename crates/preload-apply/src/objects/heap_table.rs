@@ -1,9 +1,9 @@
-//! The placed heap objects, found by their address without a lock.
+//! Finds placed heap objects by their address, without a lock.
 //!
-//! Placed objects start on a page, so the table is a radix tree over page numbers: two levels of nodes that
-//! are mapped when first needed and never unmapped, and slots of two words. A slot is filled before its
-//! address is handed to the program and emptied by whoever frees it; the swap decides between two frees of
-//! one address. Nothing is allocated per object.
+//! Placed objects start on a page boundary, so the table is a radix tree over page numbers: two levels of nodes that
+//! are mapped when first needed and never unmapped, and slots of two words. A slot is filled before its address is
+//! returned to the program and emptied by the thread that frees the object; the swap makes one of two frees of an
+//! address fail. Nothing is allocated per object.
 //!
 //! ```text
 //! address bits   47..36        35..24        23..12       11..0
@@ -12,10 +12,10 @@
 //!                meta: used 1 | moving 1 | waiting 1 | placing 7 | node 10 | rule 16 | block pages 28 (low)
 //! ```
 //!
-//! The mover of phases (`migrate/`) works on an object between [`begin_step`] and [`end_step`], which both compare
-//! and exchange its word: whoever frees the object in between finds `moving` in what [`take`] returns and leaves the
-//! unmapping to the mover, whose `end_step` then fails. Neither waits. The address cannot come back meanwhile, because
-//! the mapping is still there.
+//! The mover (`migrate/`) works on an object between [`begin_step`] and [`end_step`], which both compare and exchange
+//! its word. A thread that frees the object in between finds `moving` in the result of [`take`] and leaves the
+//! unmapping to the mover, whose `end_step` then fails. Neither waits. The address cannot be reused meanwhile, because
+//! the mapping still exists.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -29,7 +29,7 @@ const WIDTH: usize = 1 << BITS;
 const USED: u64 = 1 << 63;
 const MOVING: u64 = 1 << 62;
 const WAITING: u64 = 1 << 61;
-/// Blocks of a TiB and more are not remembered: nothing coarsens so far.
+/// Blocks of a TiB and more are not stored; no block is enlarged that far.
 const BLOCK_BITS: u32 = 28;
 const RULE_BITS: u32 = 16;
 const NODE_BITS: u32 = 10;
@@ -37,7 +37,7 @@ const PLACING_BITS: u32 = 7;
 const _: () = assert!(BLOCK_BITS + RULE_BITS + NODE_BITS + PLACING_BITS == 61);
 const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
 
-/// Rules a policy may have: what a slot can name.
+/// Most rules of a policy: as many as a slot can number.
 pub const MAX_RULES: usize = 1 << RULE_BITS;
 
 struct Slot {
@@ -81,7 +81,7 @@ pub fn pages_of(size: usize) -> u64 {
 
 static ROOT: [AtomicPtr<Middle>; WIDTH] = [const { AtomicPtr::new(core::ptr::null_mut()) }; WIDTH];
 
-/// Whether `address` can be a placed object at all: page-aligned, not null, in the user half.
+/// Whether `address` can be that of a placed object: page-aligned, not null, in the user half.
 #[inline(always)]
 pub fn possible(address: usize) -> bool {
     address & (sys::PAGE - 1) == 0 && address != 0 && address < 1 << (4 * BITS)
@@ -100,16 +100,17 @@ fn existing(address: usize) -> Option<&'static Slot> {
     }
 }
 
-/// The node behind `link`, mapped now if it is missing.
+/// The node that `link` points to, mapped now if it is missing.
 fn grow<T>(link: &AtomicPtr<T>) -> Option<&'static T> {
     let mut node = link.load(Ordering::Acquire);
     if node.is_null() {
         let fresh = sys::map_anonymous(size_of::<T>())?;
-        // Release pairs with the Acquire loads: who sees the node sees zeroes. A loser gives its node back.
+        // Release pairs with the Acquire loads: a thread that sees the node sees zeroes. The thread that loses the
+        // exchange unmaps its node.
         match link.compare_exchange(node, fresh.cast(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => node = fresh.cast(),
             Err(other) => {
-                // SAFETY: nobody has seen this mapping.
+                // SAFETY: no other thread has this address.
                 unsafe { sys::unmap(fresh, size_of::<T>()) };
                 node = other;
             }
@@ -119,18 +120,18 @@ fn grow<T>(link: &AtomicPtr<T>) -> Option<&'static T> {
     unsafe { node.as_ref() }
 }
 
-/// Makes room for an object at `address`; false when memory for the table is short.
+/// Maps the nodes for `address`; false when memory for the table is short.
 pub fn reserve(address: usize) -> bool {
     let index = |level: u32| (address >> (BITS * level)) & (WIDTH - 1);
     possible(address)
         && ROOT.get(index(3)).and_then(grow).and_then(|middle| middle.get(index(2))).and_then(grow).is_some()
 }
 
-/// Enters an object whose place was [`reserve`]d.
+/// Enters an object whose address was [`reserve`]d.
 pub fn insert(object: &Object) -> bool {
     let Some(slot) = existing(object.base) else { return false };
     slot.size.store(object.size as u64, Ordering::Relaxed);
-    // Release pairs with the Acquire of `find` and `take`: who sees the slot used sees its size.
+    // Release pairs with the Acquire of `find` and `take`: a thread that sees the slot used sees its size.
     slot.meta.store(meta_of(object), Ordering::Release);
     true
 }
@@ -143,8 +144,8 @@ pub fn find(address: usize) -> Option<Object> {
     (meta & USED != 0).then(|| object_of(address, slot, meta))
 }
 
-/// Removes and returns the placed object that starts at `address`, and whether the mover is at work on it. Of two callers
-/// one gets it.
+/// Removes and returns the placed object that starts at `address`, and whether the mover is working on it. Only one of
+/// two concurrent callers gets the object.
 pub fn take(address: usize) -> Option<(Object, bool)> {
     let slot = existing(address)?;
     if slot.meta.load(Ordering::Relaxed) & USED == 0 {
@@ -154,13 +155,14 @@ pub fn take(address: usize) -> Option<(Object, bool)> {
     (meta & USED != 0).then(|| (object_of(address, slot, meta), meta & MOVING != 0))
 }
 
-/// Begins a step of the mover on the object at `address`; `None` when it was released. For one mover at a time; see the top
-/// of this file.
+/// Begins a step of the mover on the object at `address`; `None` when it was released. For one mover at a time; see the
+/// top of this file.
 pub fn begin_step(address: usize) -> Option<Object> {
     let slot = existing(address)?;
     let mut meta = slot.meta.load(Ordering::Acquire);
     while meta & USED != 0 {
-        // Acquire: the size was stored before the word. A word of a forked parent's mover may hold `moving` still.
+        // Acquire: the size was stored before the word. In a forked child the word may still hold `moving` of the
+        // parent.
         match slot.meta.compare_exchange(meta, meta | MOVING, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return Some(object_of(address, slot, meta)),
             Err(now) => meta = now,
@@ -169,11 +171,11 @@ pub fn begin_step(address: usize) -> Option<Object> {
     None
 }
 
-/// Ends the step on `before` (from [`begin_step`]) and stores `after`. False when the program freed the object meanwhile: then
-/// the mover must unmap its memory.
+/// Ends the step on `before` (from [`begin_step`]) and stores `after`. False when the program freed the object
+/// meanwhile: then the mover must unmap its memory.
 #[must_use]
 pub fn end_step(before: &Object, after: &Object) -> bool {
-    // Release pairs with the Acquire of `take`: who frees it afterwards sees the mover's work done.
+    // Release pairs with the Acquire of `take`: a thread that frees the object later sees the work of the mover.
     existing(before.base).is_some_and(|slot| {
         slot.meta
             .compare_exchange(meta_of(before) | MOVING, meta_of(after), Ordering::AcqRel, Ordering::Relaxed)
@@ -188,7 +190,7 @@ pub fn resize(address: usize, size: usize) {
     }
 }
 
-/// Calls `visit` with every live object and whether a mover is at work on it.
+/// Calls `visit` with every live object and whether a mover is working on it.
 pub fn for_each(mut visit: impl FnMut(Object, bool)) {
     for (i, root) in ROOT.iter().enumerate() {
         // SAFETY: as in `existing`.

@@ -1,7 +1,7 @@
-//! Placed mappings that the program made with mmap: they can be unmapped in pieces, moved and replaced.
+//! Lists placed mappings that the program made with mmap, which it may unmap in pieces, move and replace.
 //!
-//! A fixed array without a lock; what does not fit is placed but not checked. A piece remembers the object
-//! it was cut from, because the plan counts pages from the object's start.
+//! A fixed array without a lock; a mapping for which there is no entry is placed but not checked. A piece stores the
+//! object it was cut from, because the plan counts pages from the start of the object.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -11,16 +11,12 @@ use super::backing::Backing;
 use super::object::Object;
 use crate::place::Part;
 
-/// Placed mappings alive at once that are tracked.
+/// Most placed mappings that are tracked at once.
 const CAPACITY: usize = 4096;
 
-/// ```text
-/// state of an entry    version 32 | waiting 1 | placing 7 | what 24 (low): FREE, BUSY, or rule index + FIRST_RULE
-/// words                object | its bytes | start | bytes | node 16, block 48 (low): twice | backing
-/// ```
-/// The version counts what happened to the entry, so that a stale one is noticed. Its lowest bit says which of the two words
-/// of node and block holds: the mover writes the other one and then changes the state, so that an entry is never unreadable
-/// because of it. Entering and removing an entry counts two, which leaves the bit alone.
+/// The version counts changes of the entry, so that a stale ticket is noticed. Its lowest bit selects the valid one of
+/// the two words of node and block: the mover writes the other word and then changes the state, so that the entry stays
+/// readable. Entering and removing an entry adds two, which keeps the bit.
 const FREE: u64 = 0;
 const BUSY: u64 = 1;
 const FIRST_RULE: u64 = 2;
@@ -29,16 +25,16 @@ const PLACING_SHIFT: u32 = 24;
 const WAITING: u64 = 1 << 31;
 const VERSION: u64 = 1 << 32;
 const BLOCK_BITS: u32 = 48;
-/// Passes over the list while another thread changes an entry, which takes a few instructions; more only when that thread is
-/// not running (or is this one, interrupted by a signal).
-const PATIENCE: u32 = 2_000;
+/// Passes over the list while another thread changes an entry, which takes a few instructions. More are needed only
+/// when that thread is not running (or is this one, interrupted by a signal).
+const MAX_PASSES: u32 = 2_000;
 
-/// (A piece of) one placed mapping.
+/// A piece of a placed mapping, or all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The object as it was mapped.
     pub object: Object,
-    /// The pages that are still there.
+    /// The pages of the object that the piece has.
     pub part: Part,
 }
 
@@ -58,14 +54,14 @@ impl Piece {
         self.start() + self.len()
     }
 
-    /// What lies in `[start, end)`, which is inside of it.
+    /// The part of the piece in `[start, end)`, which the piece contains.
     fn within(&self, start: usize, end: usize) -> Piece {
         let page = |address: usize| ((address - self.object.base) / PAGE) as u64;
         Piece { part: Part { first: page(start), pages: page(end) - page(start) }, ..*self }
     }
 }
 
-/// Where a mapping is entered, valid while the entry is unchanged.
+/// Entry of a mapping, valid while the entry is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     index: usize,
@@ -79,24 +75,24 @@ struct Entry {
 
 static ENTRIES: [Entry; CAPACITY] =
     [const { Entry { state: AtomicU64::new(FREE), words: [const { AtomicUsize::new(0) }; 7] } }; CAPACITY];
-/// Entries ever used: how far a search looks.
+/// Number of entries ever used, which bounds a search.
 static HIGH: AtomicUsize = AtomicUsize::new(0);
 /// Entries in use now.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// No placed mapping is alive: the fast path of munmap.
+/// Whether no placed mapping is alive: the fast path of munmap.
 #[inline(always)]
-pub fn none() -> bool {
+pub fn is_empty() -> bool {
     LIVE.load(Ordering::Relaxed) == 0
 }
 
-fn word(m: &Object, version: u64) -> u64 {
+fn pack_state(m: &Object, version: u64) -> u64 {
     let waiting = if m.waiting { WAITING } else { 0 };
     (version & !(VERSION - 1)) | waiting | (m.placing as u64) << PLACING_SHIFT | (m.rule as u64 + FIRST_RULE)
 }
 
 fn node_and_block(m: &Object) -> usize {
-    // Of a block that does not fit nothing is remembered: it is computed anew.
+    // A block that does not fit is not stored; it is computed again.
     let block = if m.block >> BLOCK_BITS == 0 { m.block as usize } else { 0 };
     (m.node as usize) << BLOCK_BITS | block
 }
@@ -114,12 +110,12 @@ pub fn insert(piece: &Piece) -> bool {
         }
         let values =
             [m.base, m.size, piece.start(), piece.len(), node_and_block(m), node_and_block(m), m.backing.pack()];
-        // Release: who reads a new word sees that the version changed.
+        // Release: a thread that reads a new word sees that the version changed.
         entry.words.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Release));
         LIVE.fetch_add(1, Ordering::Relaxed);
         HIGH.fetch_max(index + 1, Ordering::AcqRel);
-        // Release pairs with the Acquire of `read`: who sees the rule sees the words.
-        entry.state.store(word(m, busy), Ordering::Release);
+        // Release pairs with the Acquire of `read`: a thread that sees the rule sees the words.
+        entry.state.store(pack_state(m, busy), Ordering::Release);
         return true;
     }
     false
@@ -145,32 +141,32 @@ fn read(entry: &Entry) -> Option<(u64, Piece)> {
         backing: Backing::unpack(load(backing)),
     };
     let mapped = Piece { object, part: Part { first, pages } };
-    // The words belong together when the entry was not given to another mapping meanwhile.
+    // The words belong together if the entry was not reused meanwhile.
     (entry.state.load(Ordering::Relaxed) == state).then_some((state, mapped))
 }
 
-/// An unmapping met an entry in the middle of a change that did not end: what is listed may be gone.
-static UNSURE: AtomicBool = AtomicBool::new(false);
+/// Set when an unmapping met an entry whose change never ended: listed mappings may be gone.
+static UNRELIABLE: AtomicBool = AtomicBool::new(false);
 
-/// Whether everything that is listed can be relied on to be there.
+/// Whether every listed mapping certainly exists.
 pub fn reliable() -> bool {
-    !UNSURE.load(Ordering::Relaxed)
+    !UNRELIABLE.load(Ordering::Relaxed)
 }
 
-/// Removes everything in `[start, end)` and calls `gone` with each piece that was there; what sticks out stays.
+/// Removes the pieces in `[start, end)` and calls `gone` with each; parts outside the range stay.
 pub fn remove(start: usize, end: usize, mut gone: impl FnMut(Piece)) {
-    if none() {
+    if is_empty() {
         return;
     }
-    // Once more when another thread was changing an entry: it may have cut the mapping that we look for.
-    // A child that was forked during a change finds it unfinished for ever, and need not wait for it again each time.
-    for _ in 0..if reliable() { PATIENCE } else { 1 } {
+    // Repeated when another thread was changing an entry, which may have cut the mapping searched for. A child that was
+    // forked during a change finds the change unfinished for ever, so only its first call waits.
+    for _ in 0..if reliable() { MAX_PASSES } else { 1 } {
         if !remove_once(start, end, &mut gone) {
             return;
         }
         core::hint::spin_loop();
     }
-    UNSURE.store(true, Ordering::Relaxed);
+    UNRELIABLE.store(true, Ordering::Relaxed);
 }
 
 /// One pass; true when an entry was being changed.
@@ -190,7 +186,7 @@ fn remove_once(start: usize, end: usize, gone: &mut impl FnMut(Piece)) -> bool {
             disturbed = true;
             continue;
         }
-        // What stays is entered before the entry is free: nobody who unmaps that at the same time may miss it.
+        // The remaining parts are entered before the entry is freed, so that a concurrent unmapping finds them.
         if m.start() < from {
             insert(&m.within(m.start(), from));
         }
@@ -204,7 +200,7 @@ fn remove_once(start: usize, end: usize, gone: &mut impl FnMut(Piece)) -> bool {
     disturbed
 }
 
-/// Calls `visit` with every live piece and where it is entered.
+/// Calls `visit` with every live piece and its entry.
 pub fn for_each_entry(mut visit: impl FnMut(Ticket, Piece)) {
     for (index, entry) in ENTRIES.iter().enumerate().take(HIGH.load(Ordering::Relaxed)) {
         if let Some((state, m)) = read(entry) {
@@ -213,18 +209,19 @@ pub fn for_each_entry(mut visit: impl FnMut(Ticket, Piece)) {
     }
 }
 
-/// Whether nothing has happened to what was entered as `ticket`.
-pub fn still(ticket: Ticket) -> bool {
+/// Whether the entry of `ticket` is unchanged.
+pub fn is_unchanged(ticket: Ticket) -> bool {
     ENTRIES.get(ticket.index).is_some_and(|e| e.state.load(Ordering::Acquire) == ticket.state)
 }
 
-/// Notes placing, waiting, node and block of `m` for what was entered as `ticket`; `None` when it went meanwhile. For one
-/// thread, the mover.
+/// Stores placing, waiting, node and block of `m` in the entry of `ticket`; `None` when the entry changed meanwhile.
+/// Only the mover may call this.
 pub fn change(ticket: Ticket, m: &Object) -> Option<Ticket> {
-    let state = word(m, ticket.state.wrapping_add(VERSION));
+    let state = pack_state(m, ticket.state.wrapping_add(VERSION));
     let entry = ENTRIES.get(ticket.index)?;
     let [.., even, odd, _] = &entry.words;
-    // Nobody reads this one yet, also when the entry is another's by now: that has the version's lowest bit of the ticket.
+    // No thread reads this word, not even if the entry was reused: the version of a reused entry has the lowest bit of
+    // the ticket.
     let next = if state & VERSION == 0 { even } else { odd };
     next.store(node_and_block(m), Ordering::Release);
     entry.state.compare_exchange(ticket.state, state, Ordering::AcqRel, Ordering::Relaxed).ok()?;
@@ -232,7 +229,7 @@ pub fn change(ticket: Ticket, m: &Object) -> Option<Ticket> {
 }
 
 /// The placed mapping that begins at `start`.
-pub fn at(start: usize) -> Option<Piece> {
+pub fn piece_at(start: usize) -> Option<Piece> {
     let live = ENTRIES.iter().take(HIGH.load(Ordering::Relaxed)).filter_map(read).map(|(_, m)| m);
     live.into_iter().find(|m| m.start() == start)
 }
@@ -253,7 +250,7 @@ mod tests {
         let (base, node, block, placing, waiting) = (object, 1, 2, 2, true);
         let placed = Object { rule: 3, placing, waiting, node, block, base, size, pages, backing };
         let m = Piece { object: placed, part: placed.whole() };
-        assert!(none() && insert(&m) && !none());
+        assert!(is_empty() && insert(&m) && !is_empty());
         let mut gone = Vec::new();
         remove(object + 4 * PAGE, object + 6 * PAGE, |g| gone.push(g));
         assert_eq!(gone.iter().map(|g| g.part).collect::<Vec<_>>(), [Part { first: 4, pages: 2 }]);
@@ -261,20 +258,23 @@ mod tests {
         for_each(|g| left.push(g.part));
         left.sort_by_key(|p| p.first);
         assert_eq!(left, [Part { first: 0, pages: 4 }, Part { first: 6, pages: 4 }]);
-        assert_eq!(at(object), Some(Piece { part: Part { first: 0, pages: 4 }, ..m }));
+        assert_eq!(piece_at(object), Some(Piece { part: Part { first: 0, pages: 4 }, ..m }));
         let mut entered = Vec::new();
         for_each_entry(|ticket, m| entered.push((ticket, m)));
         let (ticket, m) = entered[0];
-        assert!(still(ticket) && m.object.placing == 2 && m.object.waiting);
+        assert!(is_unchanged(ticket) && m.object.placing == 2 && m.object.waiting);
         let (mut later, next) =
             (Vec::new(), Object { placing: 1, waiting: false, node: 7, block: 1 << 40, ..m.object });
         let moved = change(ticket, &next).unwrap();
         for_each(|m| later.push(m.object));
         assert!(later.contains(&next) && later.len() == 2, "{later:?}");
-        assert!(still(moved) && !still(ticket) && change(ticket, &m.object).is_none(), "one change for each ticket");
+        assert!(
+            is_unchanged(moved) && !is_unchanged(ticket) && change(ticket, &m.object).is_none(),
+            "one change for each ticket"
+        );
         remove(0, usize::MAX, |_| {});
-        assert!(none() && !still(moved) && reliable());
-        assert!(insert(&m) && !still(moved), "whoever comes next is not taken for it");
+        assert!(is_empty() && !is_unchanged(moved) && reliable());
+        assert!(insert(&m) && !is_unchanged(moved), "whoever comes next is not taken for it");
         remove(0, usize::MAX, |_| {});
     }
 }

@@ -1,4 +1,4 @@
-//! Mappings of the program: placing them where their [`Backing`] takes a policy, and forgetting them.
+//! Places mappings of the program if their [`Backing`] takes a policy, and forgets them.
 
 use core::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::rules::counters::add;
 use crate::rules::state::{self, Rule, State};
 use crate::threads::thread_nodes;
 
-/// Counts and places one new mapping, or says why it cannot be placed.
+/// Counts and places one new mapping, or prints why it cannot be placed.
 pub fn place_mapping(index: usize, start: usize, len: usize, backing: Result<Backing, &'static str>) {
     let Some((state, rule)) = state::get().and_then(|s| Some((s, s.rules.get(index)?))) else { return };
     add(&rule.counters.instances, 1);
@@ -23,7 +23,7 @@ pub fn place_mapping(index: usize, start: usize, len: usize, backing: Result<Bac
     }
     let placed = backing.map_err(Some).and_then(|backing| {
         let size = len.next_multiple_of(backing.unit());
-        let placing = rule.now();
+        let placing = rule.current_index();
         let node = thread_nodes::instance_node(state, rule, placing);
         let (pages, base, block, waiting) = ((size / PAGE) as u64, start, 0, false);
         let object = Object { rule: index, placing, waiting, node, block, base, size, pages, backing };
@@ -45,18 +45,18 @@ pub fn place_whole(state: &'static State, mut object: Object) -> bool {
     }
     let Some(plan) = object.fit(state) else { return false };
     let placed = object.place(state, &plan, object.backing.resident).is_ok();
-    // A mapping that is not in the list could never be given back.
+    // The mappings of a piece that is not in the list could never be returned to the budget.
     if !placed || !mapping_list::insert(&Piece { object, part: object.whole() }) {
         state.give_mappings(plan.run_count());
     }
-    // A phase that began meanwhile may have passed over the list already.
-    if rule.now() != object.placing {
+    // The pass of a phase that began meanwhile may have missed this mapping.
+    if rule.current_index() != object.placing {
         mover_thread::request();
     }
     placed
 }
 
-/// Says once for each rule that huge pages make its blocks larger.
+/// Prints once for each rule that huge pages make its blocks larger.
 fn say_rounded(state: &State, rule: &Rule, m: &Object) {
     let unplaced = state.plan_of_pages(m.rule, m.placing, m.size as u64, 1, m.backing.unit() as u64);
     let Some(mut plan) = unplaced else { return };
@@ -70,8 +70,8 @@ fn say_rounded(state: &State, rule: &Rule, m: &Object) {
     }
 }
 
-/// Checks and forgets the placed mappings in a range that is about to be unmapped or replaced, and waits until the mover
-/// does not touch it any more: at most for one bounded step, after which the mover finds the range forgotten.
+/// Checks and forgets the placed mappings in a range that is about to be unmapped or replaced. Then waits until the
+/// mover does not touch the range: at most for one bounded step, since later steps find the range forgotten.
 pub fn forget_range(start: usize, len: usize) {
     let _errno = errno::Saved::now();
     let end = start.saturating_add(len.next_multiple_of(PAGE));

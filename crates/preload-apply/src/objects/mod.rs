@@ -1,6 +1,6 @@
-//! Everything that is placed: variables, heap objects, mappings of the program, and extents of small heap objects.
+//! All placed objects: globals, heap objects, mappings of the program, and extents of small heap objects.
 //!
-//! Each kind has a list of its own, which hooks change without waiting; [`object`] is what all of them have in common.
+//! Each kind has a list of its own, which hooks change without waiting; [`object`] is the record common to all of them.
 
 pub mod backing;
 pub mod globals;

@@ -1,4 +1,4 @@
-//! What all placed objects have in common: how each is placed, the plan that follows from it, and its check.
+//! The record of a placed object: its place, the plan that follows from it, and its check.
 //!
 //! The lists of this folder store an [`Object`] in the form their concurrency needs, and return it as this one record.
 
@@ -22,9 +22,9 @@ pub struct Object {
     pub rule: usize,
     /// Index of the rule's placing that its memory policy follows.
     pub placing: usize,
-    /// Its memory policy follows `placing`, but not all of its pages have been moved yet.
+    /// The memory policy follows `placing`, but not all pages have been moved yet.
     pub waiting: bool,
-    /// Node of a `local` object; for `bind-block` which list of nodes holds, see [`thread_nodes`].
+    /// Node of a `local` object; for `bind-block` which list of nodes it uses, see [`thread_nodes`].
     pub node: u32,
     /// Pages per block as placed (the budget of mappings may have enlarged it); 0 when the layout has no blocks.
     pub block: u64,
@@ -34,7 +34,7 @@ pub struct Object {
     pub size: usize,
     /// Whole pages from `base` on.
     pub pages: u64,
-    /// What its pages are made of.
+    /// Kind of memory and size of its pages.
     pub backing: Backing,
 }
 
@@ -57,12 +57,13 @@ impl Object {
             Kind::Shared | Kind::Huge => state.plan_of_pages(self.rule, self.placing, size, self.pages, unit)?,
         };
         if self.backing.kind != Kind::Private {
-            // Populating would make shared memory resident for all processes, and reserved address space cannot be populated.
+            // Populating would make shared memory resident for all processes, and reserved address space cannot be
+            // populated.
             plan.mode = Mode::Policy;
         }
         if self.backing.kind == Kind::Huge && plan.layout == Layout::Bind {
-            // hugetlb pages are promised to the mapping from all nodes together: where the plan's nodes have none left, a
-            // strict policy would end the program with SIGBUS.
+            // hugetlb pages are reserved for the mapping on all nodes together: if the nodes of the plan have none
+            // left, a strict policy would end the program with SIGBUS.
             plan.layout = Layout::Preferred;
         }
         plan.round_blocks(unit / PAGE as u64);
@@ -76,8 +77,8 @@ impl Object {
         self.plan(state).map_or(0, |plan| mappings_of(&plan, part))
     }
 
-    /// Takes mappings for the whole object out of the budget, with larger blocks where they are short. Returns the plan that
-    /// fits; `None` when not even one round over the nodes does.
+    /// Takes mappings for the whole object from the budget, with larger blocks if they are short. Returns the plan that
+    /// fits; `None` when not even one block on each node does.
     pub fn fit(&mut self, state: &'static State) -> Option<PagePlan<'static>> {
         let mut plan = self.plan(state)?;
         let rule = state.rules.get(self.rule)?;
@@ -90,7 +91,8 @@ impl Object {
         Some(plan)
     }
 
-    /// Places the whole object by `plan`, counts the cost, and reports a refusal once. `resident`: pages may exist already.
+    /// Places the whole object by `plan`, counts the cost, and reports a refusal once. `resident`: pages may exist
+    /// already.
     ///
     /// # Errors
     /// The kernel's error code.
@@ -100,10 +102,10 @@ impl Object {
         cost::measure(&rule.counters, place).inspect_err(|&error| refusals::report(rule.rule.name(), error))
     }
 
-    /// Adds the pages of `part` to the counters of the rule. A live object is compared with the place of the current phase,
-    /// one that is being released with the place it was last moved to.
+    /// Adds the pages of `part` to the counters of the rule. A live object is compared with the place of the current
+    /// phase, one that is being released with the place it was last moved to.
     pub fn examine(&self, state: &'static State, part: Part, live: bool) {
-        let now = state.rules.get(self.rule).map_or(self.placing, |rule| rule.now());
+        let now = state.rules.get(self.rule).map_or(self.placing, |rule| rule.current_index());
         if live && self.placing != now {
             Object { placing: now, block: 0, waiting: true, ..*self }.count(state, part);
         } else {
@@ -118,7 +120,7 @@ impl Object {
         }
     }
 
-    /// The object as placing number `placing` wants it, and its plan.
+    /// The object under its placing number `placing`, and its plan.
     pub fn under(&self, state: &'static State, placing: usize) -> Option<(Object, PagePlan<'static>)> {
         let node = thread_nodes::moved_node(state.rules.get(self.rule)?, placing, self.node);
         let next = Object { placing, node, block: 0, ..*self };
@@ -127,7 +129,7 @@ impl Object {
     }
 }
 
-/// Node of a `local` object under `plan`: the one it has, if that is among the plan's nodes.
+/// Node of a `local` object under `plan`: its present node if the plan has that, else the first of the plan.
 pub fn local_node(plan: &PagePlan<'_>, node: u32) -> u32 {
     if plan.layout != Layout::Local || plan.nodes.contains(&node) {
         node
@@ -136,8 +138,8 @@ pub fn local_node(plan: &PagePlan<'_>, node: u32) -> u32 {
     }
 }
 
-/// Mappings that `part` of an object takes under `plan`. Each block counts in the part that has its first page, so that the
-/// parts of an object together take what it took as a whole, however it was cut.
+/// Mappings that `part` of an object takes under `plan`. Each block counts for the part that has its first page, so
+/// that the parts of an object together take as many as the whole, however it was cut.
 pub fn mappings_of(plan: &PagePlan<'_>, part: Part) -> u64 {
     match (plan.block_pages(), plan.run_count()) {
         (Some(block), 2..) => (part.first + part.pages).div_ceil(block) - part.first.div_ceil(block),

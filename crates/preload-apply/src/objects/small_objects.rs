@@ -1,14 +1,14 @@
-//! Small objects of matched call sites: linked structures, rows, tables of strings.
+//! Places small objects of matched call sites: linked structures, rows, tables of strings.
 //!
-//! An object of less than a page cannot have pages of its own, so each rule (for `local`, each node of a rule) has a
-//! home of its own for them: extents of 2 MiB, placed like any object before they are touched, cut into slabs of one
-//! object size. Where the plan follows the object's own offsets (block, skew, map ...) there is nothing to follow, and
-//! small objects stay where the real allocator puts them.
+//! An object of less than a page shares its page, so each rule (for `local`, each node of a rule) has a home for small
+//! objects: extents of 2 MiB, placed before they are touched and cut into slabs of one object size. Policies that place
+//! the pages of one object on several nodes by offset (block, skew, map ...) do not apply, and such small objects come
+//! from the real allocator.
 //!
-//! Never waits: an allocation takes one of a few shards by a lock that it only tries, and goes to the real allocator when
-//! all are busy (also for ever, in a child that was forked while a lock was held). Freed objects are pushed on a list
-//! without a lock, by any thread, and taken back all at once by the next allocation of their size: no ABA. The address
-//! alone tells whose an object is, by its slab.
+//! Never waits: an allocation tries the locks of a few shards and goes to the real allocator when all are held (for
+//! ever, in a child that was forked while a lock was held). Any thread pushes freed objects on a list without a lock,
+//! and the next allocation of that size takes the whole list, so there is no ABA. The slab, found by the address, tells
+//! which heap an object belongs to.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -25,35 +25,36 @@ use crate::place::{mapping_budget, refusals};
 use crate::rules::small_heap::{Free, Heap, Held, Home, SHARDS, SIZES, SLAB};
 use crate::rules::state::{Rule, State};
 
-/// Address space set aside, once the first small object is to be placed. Not memory: nothing is readable before it is
-/// handed out. Where that much is refused (`ulimit -v`), small objects are not placed.
+/// Reserved address space, once the first small object is to be placed. It takes no memory and is not readable before
+/// it is handed out. Where so much is refused (`ulimit -v`), small objects are not placed.
 const REGION: usize = 64 << 30;
-/// Placed at a time: a huge page, so that the system may use one.
+/// Bytes placed at a time: a huge page, so that the system may use one.
 const EXTENT: usize = 2 << 20;
-/// Shards tried before the real allocator is asked.
+/// Shards tried before the real allocator is called.
 const TRIES: usize = 3;
-/// Start of the region, and its length once it is there: until then nothing is inside.
+/// Start and length of the region. The length is 0 until the region exists, so that no address is inside.
 static BASE: AtomicUsize = AtomicUsize::new(0);
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
-/// Nobody asks twice for what was refused.
+/// A request to the kernel was refused; none is repeated.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 static RESERVING: AtomicBool = AtomicBool::new(false);
 /// Bytes of the region handed out.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
-/// For each slab its heap's address and, in the low bits, its size class; 0: not in use. Behind a mapping of its own.
+/// For each slab the address of its heap and, in the low bits, its size class; 0: not in use. Points to a mapping of
+/// its own.
 static SLABS: AtomicPtr<AtomicUsize> = AtomicPtr::new(ptr::null_mut());
 /// For each extent, 0 while not in use: waiting 1 | placing 8 | node 16 | rule index + 1 32 (low). See [`Extent`].
 static EXTENTS: [AtomicU64; REGION / EXTENT] = [const { AtomicU64::new(0) }; REGION / EXTENT];
 
-fn word(object: &Object) -> u64 {
+fn pack_extent(object: &Object) -> u64 {
     (if object.waiting { 1 << 63 } else { 0 })
         | (object.placing as u64 & 0xff) << 48
         | u64::from(object.node & 0xffff) << 32
         | (object.rule as u64 + 1)
 }
 
-/// The extent of this number, which is never unmapped.
-fn extent_of(number: usize, word: u64) -> Option<Object> {
+/// The extent number `number` with its stored word. Extents are never unmapped.
+fn unpack_extent(number: usize, word: u64) -> Option<Object> {
     let rule = (word as u32 as usize).checked_sub(1)?;
     let base = BASE.load(Ordering::Relaxed) + number * EXTENT;
     let (node, placing) = ((word >> 32 & 0xffff) as u32, (word >> 48 & 0xff) as usize);
@@ -68,20 +69,20 @@ fn fresh_extent(rule: usize, base: usize) -> Object {
 /// Calls `visit` with every extent and stores what it returns. Only the mover changes extents.
 pub fn for_each(mut visit: impl FnMut(Object) -> Object) {
     for (number, cell) in EXTENTS.iter().enumerate().take(NEXT.load(Ordering::Acquire).min(REGION) / EXTENT) {
-        if let Some(before) = extent_of(number, cell.load(Ordering::Acquire)) {
+        if let Some(before) = unpack_extent(number, cell.load(Ordering::Acquire)) {
             let after = visit(before);
-            cell.store(word(&after), Ordering::Release);
+            cell.store(pack_extent(&after), Ordering::Release);
         }
     }
 }
 
-/// Whether `address` is an object (or at least in the region) of ours.
+/// Whether `address` lies in the region of small objects.
 #[inline(always)]
 pub fn owns(address: usize) -> bool {
     address.wrapping_sub(BASE.load(Ordering::Relaxed)) < LENGTH.load(Ordering::Relaxed)
 }
 
-/// A small object under rule `index`, aligned to [`ALIGN`]; its contents are whatever they are.
+/// A small object under rule `index`, aligned to [`ALIGN`]; its contents are undefined.
 pub fn allocate(state: &'static State, index: usize, size: usize) -> Option<usize> {
     let class = SIZES.iter().position(|s| usize::from(*s) >= size)?;
     let home = home(state, index)?;
@@ -102,22 +103,22 @@ pub fn usable(address: usize) -> usize {
 /// Rule of an object.
 pub fn rule_of(address: usize) -> Option<usize> {
     let number = address.wrapping_sub(BASE.load(Ordering::Relaxed)) / EXTENT;
-    Some(extent_of(number, EXTENTS.get(number)?.load(Ordering::Acquire))?.rule)
+    Some(unpack_extent(number, EXTENTS.get(number)?.load(Ordering::Acquire))?.rule)
 }
 
-/// Takes an object back, from any thread.
+/// Releases an object, from any thread.
 ///
 /// # Safety
-/// A live object of ours, which the program gives up.
+/// `address` is a live small object that the program gives up.
 pub unsafe fn release(address: usize) {
     let Some((heap, class)) = slab(address) else { return };
     let object = address as *mut Free;
     let list = &heap.returned[class];
     let mut head = list.load(Ordering::Relaxed);
     loop {
-        // SAFETY: the object is nobody's any more and at least as large as a pointer.
+        // SAFETY: the object is not used any more and at least as large as a pointer.
         unsafe { object.write(Free { next: head }) };
-        // Release: whoever takes the list sees the link.
+        // Release: the thread that takes the list sees the link.
         match list.compare_exchange_weak(head, object, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => return,
             Err(now) => head = now,
@@ -125,21 +126,21 @@ pub unsafe fn release(address: usize) {
     }
 }
 
-/// Checks the pages of every extent: whole ones, since the system may have put a huge page there. Extents stay in the place
-/// they have, when the one that holds now has none for small objects.
+/// Checks the pages of every extent, whole extents since the system may have used a huge page. Extents keep their place
+/// when the current one has none for small objects.
 pub fn examine_all(state: &'static State) {
     for_each(|extent| {
         if let Some(rule) = state.rules.get(extent.rule) {
-            let waiting = extent.waiting || (extent.placing != rule.now() && can_follow(rule));
+            let waiting = extent.waiting || (extent.placing != rule.current_index() && can_follow(rule));
             Object { waiting, ..extent }.count(state, extent.whole());
         }
         extent
     });
 }
 
-/// Whether extents can go where the rule's place is now: it must have one home for all small objects.
+/// Whether extents can be moved to the current place of the rule, which must have one home for all small objects.
 pub fn can_follow(rule: &Rule) -> bool {
-    rule.placing().is_some_and(|p| p.homes.len() == 1 && p.place.policy != PolicyKind::Local)
+    rule.current_placing().is_some_and(|p| p.homes.len() == 1 && p.place.policy != PolicyKind::Local)
 }
 
 /// Heap and size class of the slab at `address`.
@@ -158,7 +159,7 @@ fn slab(address: usize) -> Option<(&'static Heap, usize)> {
 
 fn home(state: &'static State, index: usize) -> Option<&'static Home> {
     let rule: &Rule = state.rules.get(index)?;
-    let now = rule.now();
+    let now = rule.current_index();
     let placing = rule.placings.get(now)?;
     let (place, node) = match placing.place.policy {
         PolicyKind::Local => {
@@ -180,7 +181,7 @@ fn home(state: &'static State, index: usize) -> Option<&'static Home> {
         cursor: AtomicUsize::new(0),
         shards: [const { Heap::empty() }; SHARDS],
     }));
-    // The loser of a race leaves a few KiB unused.
+    // The thread that loses the race leaves a few KiB unused.
     let home = match cell.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => fresh,
         Err(first) => first,
@@ -234,15 +235,15 @@ fn new_extent(state: &'static State, home: &Home) -> Option<usize> {
         REFUSED.store(true, Ordering::Relaxed);
         return None;
     }
-    EXTENTS.get(at / EXTENT)?.store(word(&fresh), Ordering::Release);
-    // A phase that began meanwhile may have passed over the extents already.
-    if state.rules.get(index).is_some_and(|r| r.now() != placing) {
+    EXTENTS.get(at / EXTENT)?.store(pack_extent(&fresh), Ordering::Release);
+    // The pass of a phase that began meanwhile may have missed this extent.
+    if state.rules.get(index).is_some_and(|r| r.current_index() != placing) {
         mover_thread::request();
     }
     Some(start)
 }
 
-/// Sets the region and the table of slabs aside. False while another thread does it, and when it is refused.
+/// Reserves the region and the table of slabs. False while another thread does so, and when the kernel refuses.
 #[cold]
 fn reserve() -> bool {
     if RESERVING.swap(true, Ordering::AcqRel) {
@@ -259,7 +260,7 @@ fn reserve() -> bool {
     }
     SLABS.store(table as *mut c_void as *mut AtomicUsize, Ordering::Release);
     BASE.store(region.next_multiple_of(EXTENT), Ordering::Relaxed);
-    // Release: who sees the length sees base and table.
+    // Release: a thread that sees the length sees base and table.
     LENGTH.store(REGION, Ordering::Release);
     true
 }

@@ -1,10 +1,11 @@
-//! Which phase of the policy holds, and what begins one: the time, an allocation, or a call from the program.
+//! Tracks which phase of the policy holds, and begins phases: at a time, at an allocation, or by a call from the
+//! program.
 //!
-//! A phase begins once for every rule at the same place of one order (its *ticket*), without a lock: also in a signal
-//! handler or in an allocation. From then on allocations go where the rule's place for the phase says; what is
-//! there already is the mover's (`migrate/`). Rules without a place for it stay as they are.
+//! Beginnings of phases are numbered (*tickets*), so that every rule sees them in one order without a lock, also from a
+//! signal handler or inside an allocation. From its beginning on, allocations go to the place that their rule has for
+//! the phase; the mover (`migrate/`) moves existing objects. Rules without a place for the phase keep their place.
 //!
-//! In a forked child the phase that held goes on; times begin no more there, calls and allocations do.
+//! In a forked child the current phase goes on. Times begin no phases there; calls and allocations do.
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -20,48 +21,48 @@ use crate::rules::state::{self, State};
 
 /// What began a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum Trigger {
     Time,
     Allocation,
     Call,
 }
 
-impl How {
+impl Trigger {
     fn word(self) -> &'static str {
         match self {
-            How::Time => "time",
-            How::Allocation => "allocation",
-            How::Call => "call",
+            Trigger::Time => "time",
+            Trigger::Allocation => "allocation",
+            Trigger::Call => "call",
         }
     }
 }
 
-/// What happened in one phase.
+/// Statistics of one phase.
 #[derive(Default)]
 pub struct Statistics {
-    /// Times it began.
+    /// Number of times the phase began.
     begun: AtomicU64,
-    /// Nanoseconds from the program's start to the first time.
+    /// Nanoseconds from the start of the program to the first beginning.
     first_ns: AtomicU64,
-    /// The same for the last time.
+    /// Nanoseconds from the start of the program to the last beginning.
     last_ns: AtomicU64,
-    /// Ticket of the last time.
+    /// Ticket of the last beginning.
     ticket: AtomicU64,
-    /// What began it last: [`How`] as a number.
+    /// What began the phase last: [`Trigger`] as a number.
     how: AtomicU64,
-    /// Allocations of its call site so far.
+    /// Allocations of the call site of the phase so far.
     allocations: AtomicU64,
-    /// Its time has come.
+    /// The time of the phase has passed.
     due: AtomicBool,
-    /// Objects must be moved, and are not all yet.
+    /// Objects of the phase are still to be moved.
     unfinished: AtomicBool,
-    /// Pages that came to another node, 4 KiB each.
+    /// Pages that were moved to another node, 4 KiB each.
     pub moved: AtomicU64,
-    /// Pages that should have.
+    /// Pages that could not be moved, 4 KiB each.
     pub failed: AtomicU64,
-    /// Time the mover worked for it, ns.
+    /// Time that the mover worked for the phase, ns.
     pub worked_ns: AtomicU64,
-    /// Time from its beginning until all was moved, ns; the last time that was reached.
+    /// Time from the last finished beginning until all pages were moved, ns.
     took_ns: AtomicU64,
 }
 
@@ -79,7 +80,8 @@ fn phases() -> Option<&'static Phases> {
     unsafe { PHASES.load(Ordering::Acquire).as_ref() }
 }
 
-/// Start-up, before anything is placed: phases that begin at once, and the wait for those that begin by time.
+/// Called at start-up before anything is placed: begins the phases without a condition, and requests the mover for
+/// phases that begin by time.
 pub fn start(state: &'static State) {
     let declared = &state.policy.phases;
     if declared.is_empty() {
@@ -90,7 +92,7 @@ pub fn start(state: &'static State) {
     PHASES.store(Box::into_raw(Box::new(all)), Ordering::Release);
     let listed = |index| state.rules.iter().any(|r| r.placings.iter().any(|p| p.phase == Some(index)));
     if !(0..declared.len()).any(listed) {
-        return; // phases that nothing depends on
+        return; // no rule has a place for a phase
     }
     if !exclusion::start() {
         say!("phases need Linux 4.14 (MADV_WIPEONFORK): they only concern later allocations, nothing is moved");
@@ -102,7 +104,7 @@ pub fn start(state: &'static State) {
     }
 }
 
-fn begin(index: usize, how: How) {
+fn begin(index: usize, how: Trigger) {
     let (Some(state), Some(phases)) = (state::get(), phases()) else { return };
     let Some(found) = phases.statistics.get(index) else { return };
     let ticket = phases.tickets.fetch_add(1, Ordering::AcqRel) + 1;
@@ -111,25 +113,25 @@ fn begin(index: usize, how: How) {
         found.first_ns.store(now, Ordering::Relaxed);
     }
     found.how.store(how as u64, Ordering::Relaxed);
-    let mut anything = false;
+    let mut any_rule = false;
     for rule in &state.rules {
-        anything |= rule.begin_phase(index, ticket);
+        any_rule |= rule.begin_phase(index, ticket);
     }
-    if anything {
+    if any_rule {
         found.last_ns.store(now, Ordering::Relaxed);
     }
     found.ticket.fetch_max(ticket, Ordering::AcqRel);
-    if state.verbose && anything {
+    if state.verbose && any_rule {
         let name = state.policy.phases.get(index).map_or("?", |p| p.name.as_str());
         say!("phase {name} begins at {:.3} s ({})", now as f64 / 1e9, how.word());
     }
-    if anything {
+    if any_rule {
         found.unfinished.store(true, Ordering::Release);
         mover_thread::request();
     }
 }
 
-/// Begins the phases whose time has come; nanoseconds until the next one.
+/// Begins the phases whose time has passed; returns the nanoseconds until the next one.
 pub fn begin_due() -> Option<u64> {
     let (state, phases) = (state::get()?, phases()?);
     let now = monotonic_ns().saturating_sub(phases.start_ns);
@@ -147,23 +149,24 @@ pub fn begin_due() -> Option<u64> {
         if at > now {
             next = next.or(Some(at - now));
         } else if !found.due.swap(true, Ordering::AcqRel) {
-            begin(index, How::Time);
+            begin(index, Trigger::Time);
         }
     }
     next
 }
 
-/// An allocation was made at the call site of phase `index`; the n-th one begins it before it is placed.
+/// Counts an allocation at the call site of phase `index`. The allocation with the number in the policy begins the
+/// phase before it is placed.
 pub fn allocated(index: usize) {
     let wanted = state::get().and_then(|s| s.policy.phases.get(index)?.allocation);
     let Some(found) = phases().and_then(|p| p.statistics.get(index)) else { return };
     let count = found.allocations.fetch_add(1, Ordering::Relaxed) + 1;
     if wanted == Some(count) {
-        begin(index, How::Allocation);
+        begin(index, Trigger::Allocation);
     }
 }
 
-/// The program says that phase `name` begins; see `include/numamma.h`. Names that the policy does not know mean nothing.
+/// Called by the program to begin phase `name`; see `include/numamma.h`. Names that are not in the policy are ignored.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -177,10 +180,10 @@ pub unsafe extern "C" fn numamma_phase(name: *const c_char) {
     // SAFETY: not null, so a C string by the contract.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     match state.policy.phases.iter().position(|p| p.name.as_bytes() == name) {
-        Some(index) => begin(index, How::Call),
+        Some(index) => begin(index, Trigger::Call),
         None if state.verbose => {
-            static SAID: AtomicBool = AtomicBool::new(false);
-            if !SAID.swap(true, Ordering::Relaxed) {
+            static REPORTED: AtomicBool = AtomicBool::new(false);
+            if !REPORTED.swap(true, Ordering::Relaxed) {
                 say!("numamma_phase(\"{}\"): the policy has no phase of that name", String::from_utf8_lossy(name));
             }
         }
@@ -188,22 +191,22 @@ pub unsafe extern "C" fn numamma_phase(name: *const c_char) {
     }
 }
 
-/// Statistics of the phase that brought the place which holds for rule `index`.
+/// Statistics of the phase that brought the current place of rule `index`.
 pub fn of_rule(state: &'static State, index: usize) -> Option<&'static Statistics> {
-    phases()?.statistics.get(state.rules.get(index)?.placing()?.phase?)
+    phases()?.statistics.get(state.rules.get(index)?.current_placing()?.phase?)
 }
 
-/// Ticket of the phase that began last.
+/// Ticket of the last beginning of a phase.
 pub fn last_ticket() -> u64 {
     phases().map_or(0, |p| p.tickets.load(Ordering::Acquire))
 }
 
-/// Everything that phases up to `ticket` wanted has been done. Those that have been replaced everywhere stay unfinished.
-pub fn finished(state: &'static State, ticket: u64) {
+/// Marks phases up to `ticket` as finished. A phase that holds for no rule any more stays unfinished.
+pub fn mark_finished(state: &'static State, ticket: u64) {
     let Some(phases) = phases() else { return };
     let now = monotonic_ns().saturating_sub(phases.start_ns);
     for (index, found) in phases.statistics.iter().enumerate() {
-        let holds = || state.rules.iter().any(|r| r.placing().and_then(|p| p.phase) == Some(index));
+        let holds = || state.rules.iter().any(|r| r.current_placing().and_then(|p| p.phase) == Some(index));
         if found.ticket.load(Ordering::Acquire) <= ticket && found.unfinished.load(Ordering::Acquire) && holds() {
             found.unfinished.store(false, Ordering::Release);
             add(&found.took_ns, now.saturating_sub(found.last_ns.load(Ordering::Relaxed)));
@@ -218,7 +221,8 @@ pub fn report(state: &State) -> Vec<PhaseReport> {
         let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let seconds = |ns: &AtomicU64| load(ns) as f64 / 1e9;
         let begun = load(&found.begun) > 0;
-        let how = [How::Time, How::Allocation, How::Call].into_iter().find(|h| *h as u64 == load(&found.how));
+        let how =
+            [Trigger::Time, Trigger::Allocation, Trigger::Call].into_iter().find(|h| *h as u64 == load(&found.how));
         PhaseReport {
             name: phase.name.clone(),
             times: load(&found.begun),

@@ -1,55 +1,59 @@
-//! Keeps the mover of pages and those who take memory away out of each other's way.
+//! Keeps the mover (`migrate/`) from touching memory that the program has released.
 //!
-//! The mover (`migrate/`) must never touch a range that may belong to somebody else. Why it does not:
+//! The mover must never touch a range that may belong to another object by now:
 //!
-//! - *Heap objects* are unmapped by this library alone. The mover works on one between two compare-and-exchanges of its
-//!   table word; who frees it meanwhile leaves the unmapping to the mover (`objects/heap_table.rs`). Nobody waits.
-//! - *Mappings of the program* go when munmap, mremap or mmap(MAP_FIXED) return, so these must be synchronous. The mover
-//!   publishes the range of its step here and *then* looks whether the piece is still listed; they take the piece off the
-//!   list and *then* look here. Both sides have a sequentially consistent fence in between, so at least one sees the other:
-//!   either the mover leaves the piece alone, or the program waits until that step is over: `STEP_PAGES` (512) pages at most.
-//! - *Variables of libraries* go with dlclose, which counts itself in here before it starts; the mover publishes, then looks
-//!   at the count. What was unloaded is forgotten before the count goes down. The program's own variables never go.
+//! - *Heap objects* are unmapped by this library only. The mover works on one between two compare-and-exchanges of its
+//!   table word; a thread that frees the object in between leaves the unmapping to the mover (`objects/heap_table.rs`).
+//!   Neither waits.
+//! - *Mappings of the program* are gone when munmap, mremap or mmap(MAP_FIXED) return, so these hooks must wait. The
+//!   mover publishes the range of its step here and *then* checks whether the piece is still listed; the hooks take the
+//!   piece off the list and *then* check the published range. Both sides have a sequentially consistent fence in
+//!   between, so at least one sees the other: either the mover leaves the piece alone, or the program waits until that
+//!   step is over: `STEP_PAGES` (512) pages at most.
+//! - *Globals of libraries* are gone after dlclose, which increments a counter here before it starts; the mover
+//!   publishes its range, then reads the counter. Unloaded globals are forgotten before the counter is decremented.
+//!   Globals of the program itself are never unmapped.
 //! - *Extents of small objects* are never unmapped.
 //!
-//! What the program unmaps by raw system calls is not seen; then a page of another mapping may come to another node, which
-//! no program can notice but by its speed: neither mbind nor move_pages changes contents or addresses.
+//! Unmapping by raw system calls is not seen. Then a page of another mapping may be moved to another node, which
+//! changes its speed only: neither mbind nor move_pages changes contents or addresses.
 //!
-//! All of it lies in a page that a *forked* child finds empty (MADV_WIPEONFORK): no mover, no step, nobody unloading,
-//! whatever its parent's threads were doing. A *vforked* child shares memory and sees the parent's mover, which goes on
-//! running. The mover takes no lock that a thread of the program could hold while it waits here, and those sleep, so that a
-//! program thread of real-time priority lets the mover finish. A *signal handler* may unmap or free: the mover blocks all
-//! signals, so that it is never its own thread it waits for. *exec* and *exit_group* end the mover with the process.
+//! All of this state lies in a page that a *forked* child finds zeroed (MADV_WIPEONFORK): no mover, no step, no
+//! dlclose, whatever the threads of its parent were doing. A *vforked* child shares memory and sees the mover of its
+//! parent, which goes on running. The mover takes no lock that a thread of the program could hold while it waits here,
+//! and waiting threads sleep, so that a thread of real-time priority lets the mover finish. A *signal handler* may
+//! unmap or free: the mover blocks all signals, so a handler never waits for the thread it interrupted. *exec* and
+//! *exit_group* end the mover with the process.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 use numamma_kernel::{futex, mappings};
 
 use numamma_hook::{say, sys};
 
-/// Sleep between two looks at a step that is in the way, ns: a part of the millisecond or two that a step takes.
-const LOOK_NS: u64 = 50_000;
-/// Time after which a step counts as dead, ns: its thread was stopped for good (a vforked child that was killed). Then
-/// nothing is moved any more.
-const DEAD_NS: u64 = 2_000_000_000;
+/// Sleep between two checks whether a step has ended, ns: a small part of the millisecond or two that a step takes.
+const POLL_NS: u64 = 50_000;
+/// Time after which a step counts as dead, ns: its thread was stopped for good (a vforked child that was killed).
+/// Afterwards no page is moved.
+const STEP_TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// What lies in the page.
+/// The state of the mover, on a page that is wiped on fork.
 pub struct Shared {
-    /// The process whose threads are counted here; 0 in a new child.
+    /// Process of the mover; 0 in a new child.
     pub pid: AtomicU32,
-    /// A mover's thread exists or is being created.
+    /// 1 while the thread of the mover exists or is being created.
     pub running: AtomicU32,
-    /// Counts requests to the mover; it sleeps on it.
+    /// Number of requests to the mover, which sleeps on this word.
     pub requests: AtomicU32,
-    /// A mover has run in this process: `moving` in the table means what it says.
+    /// 1 once a mover has run in this process, so that `moving` in the heap table is valid.
     pub mover: AtomicU32,
-    /// No more steps.
+    /// 1 when no step may begin any more.
     stopped: AtomicU32,
     /// Odd during a step.
     step: AtomicU32,
     /// Range of the step; written while `step` is even.
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Calls of dlclose under way.
+    /// Number of dlclose calls in progress.
     unloading: AtomicU32,
 }
 
@@ -57,10 +61,9 @@ const _: () = assert!(size_of::<Shared>() <= sys::PAGE);
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Makes the page, before the first phase can begin; false when the kernel cannot.
+/// Maps the page; called before the first phase can begin. False when the kernel cannot wipe it on fork.
 pub fn start() -> bool {
     let Some(page) = mappings::map_wiped_on_fork(sys::PAGE) else { return false };
-    // All zero is a valid state: nothing is going on.
     SHARED.store(page.cast(), Ordering::Release);
     if let Some(shared) = shared() {
         shared.pid.store(sys::pid(), Ordering::Relaxed);
@@ -75,21 +78,21 @@ pub fn shared() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// A mover has run in this process, and what the table says of it holds.
+/// Whether a mover has run in this process, so that `moving` in the heap table is valid.
 pub fn has_mover() -> bool {
     shared().is_some_and(|s| s.mover.load(Ordering::Acquire) != 0)
 }
 
-/// A step of the mover, while it lives. The range is published; whether it may be touched is for the caller to look up now.
+/// A step of the mover; ends on drop. Its range is published before the caller checks whether the range may be touched.
 pub struct Step(&'static Shared);
 
 impl Step {
-    /// Publishes a step on `[start, end)`; `None` when there shall be no more.
+    /// Publishes a step on `[start, end)`; `None` when no step may begin any more.
     pub fn begin(start: usize, end: usize) -> Option<Step> {
         let shared = shared()?;
         shared.start.store(start, Ordering::Relaxed);
         shared.end.store(end, Ordering::Relaxed);
-        // Release: who sees the odd number sees the range.
+        // Release: a thread that sees the odd number sees the range.
         shared.step.fetch_add(1, Ordering::Release);
         let step = Step(shared);
         // Pairs with the fences of `wait`, `begin_unloading` and `stop`: see the top of this file.
@@ -97,20 +100,21 @@ impl Step {
         (shared.stopped.load(Ordering::Relaxed) == 0).then_some(step)
     }
 
-    /// No library is being unloaded.
-    pub fn nothing_unloads(&self) -> bool {
+    /// Whether no library is being unloaded.
+    pub fn no_library_unloads(&self) -> bool {
         self.0.unloading.load(Ordering::Acquire) == 0
     }
 }
 
 impl Drop for Step {
     fn drop(&mut self) {
-        // Release: who sees the even number finds the step's work done.
+        // Release: a thread that sees the even number sees what the step did.
         self.0.step.fetch_add(1, Ordering::Release);
     }
 }
 
-/// Waits until no step that began before is at work in `[start, end)`; the caller has seen to it that no later one will be.
+/// Waits until no step that began earlier is working in `[start, end)`. The caller has made sure that no later step
+/// will.
 pub fn wait(start: usize, end: usize) {
     let Some(shared) = shared() else { return };
     fence(Ordering::SeqCst);
@@ -119,18 +123,18 @@ pub fn wait(start: usize, end: usize) {
         return;
     }
     let (from, to) = (shared.start.load(Ordering::Relaxed), shared.end.load(Ordering::Relaxed));
-    // Should the range be a later step's, this one is over, and the loop ends at once.
+    // If the range is that of a later step, this one is over and the loop ends at once.
     if from < end && start < to {
-        over(shared, step);
+        wait_for_step(shared, step);
     }
 }
 
-fn over(shared: &Shared, step: u32) {
+fn wait_for_step(shared: &Shared, step: u32) {
     let mut waited = 0;
     while shared.step.load(Ordering::Acquire) == step {
-        futex::wait(&shared.step, step, LOOK_NS);
-        waited += LOOK_NS;
-        if waited > DEAD_NS {
+        futex::wait(&shared.step, step, POLL_NS);
+        waited += POLL_NS;
+        if waited > STEP_TIMEOUT_NS {
             if shared.stopped.swap(1, Ordering::AcqRel) == 0 {
                 say!("the thread that moves pages between phases does not go on; nothing is moved any more");
             }
@@ -139,7 +143,7 @@ fn over(shared: &Shared, step: u32) {
     }
 }
 
-/// A library may be unloaded until [`end_unloading`]: waits for the step at work.
+/// Announces that a library is unloaded until [`end_unloading`], and waits for the current step.
 pub fn begin_unloading() {
     let Some(shared) = shared() else { return };
     shared.unloading.fetch_add(1, Ordering::AcqRel);
@@ -149,18 +153,18 @@ pub fn begin_unloading() {
 /// See [`begin_unloading`].
 pub fn end_unloading() {
     let Some(shared) = shared() else { return };
-    // A child that was forked by a destructor finds 0.
+    // A child that a destructor forked finds 0.
     let _ = shared.unloading.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| n.checked_sub(1));
 }
 
-/// Ends all moving: for the check at the program's end.
+/// Prevents further steps and waits for the current one, before the pages are checked at exit.
 pub fn stop() {
     let Some(shared) = shared() else { return };
     shared.stopped.store(1, Ordering::Release);
     wait(0, usize::MAX);
 }
 
-/// Whether there shall be no more steps.
+/// Whether no step may begin any more.
 pub fn stopped() -> bool {
     shared().is_none_or(|s| s.stopped.load(Ordering::Acquire) != 0)
 }

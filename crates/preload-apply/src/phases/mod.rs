@@ -1,4 +1,4 @@
-//! Phases of the policy: which one holds, and how the thread that moves pages is told and kept away from memory in use.
+//! Phases of the policy: which one holds, how the mover is requested, and how it is kept away from released memory.
 
 pub mod begin;
 pub mod exclusion;

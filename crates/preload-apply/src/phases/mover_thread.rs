@@ -1,4 +1,4 @@
-//! The thread that moves pages: how it is requested, created and woken. What it does is `migrate/`.
+//! Requests, creates and wakes the mover, the thread that moves pages. `migrate/` is what it executes.
 //!
 //! A request takes no lock and may come from any hook, also in a signal handler.
 
@@ -13,12 +13,13 @@ use super::exclusion::{self, Shared};
 
 /// Stack of the mover, bytes: it needs some 40 KiB, and glibc takes thread-local storage from it.
 const STACK: usize = 256 << 10;
-/// There may be something to move: wakes the mover or creates it. Takes no lock; signals stay blocked while a thread is made.
+
+/// Wakes the mover or creates its thread. Takes no lock; signals stay blocked while a thread is created.
 pub fn request() {
     let Some(shared) = exclusion::shared() else { return };
     shared.requests.fetch_add(1, Ordering::SeqCst);
     let pid = sys::pid();
-    // A new forked child finds 0; a vforked one finds its parent's number, whose mover looks after the same memory.
+    // A new forked child finds 0. A vforked child finds the number of its parent, whose mover works on the same memory.
     let owner = shared.pid.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire).unwrap_or_else(|p| p);
     if (owner != 0 && owner != pid) || exclusion::stopped() {
         return;
@@ -27,28 +28,29 @@ pub fn request() {
         futex::wake_all(&shared.requests);
     } else if !create() {
         shared.running.store(0, Ordering::SeqCst);
-        static SAID: AtomicBool = AtomicBool::new(false);
-        if !SAID.swap(true, Ordering::Relaxed) {
+        static REPORTED: AtomicBool = AtomicBool::new(false);
+        if !REPORTED.swap(true, Ordering::Relaxed) {
             say!("no thread could be created to move pages between phases: only later allocations follow them");
         }
     }
 }
 
-/// CPUs the process started with: the thread that begins a phase may be bound to one, where the mover would be in its way.
-struct AtStart(core::cell::UnsafeCell<Option<CpuMask>>);
+/// CPUs the process started with. The thread that begins a phase may be bound to one CPU, and the mover would compete
+/// with it there.
+struct InitialCpus(core::cell::UnsafeCell<Option<CpuMask>>);
 
 // SAFETY: written before the first thread of the mover exists, read by it.
-unsafe impl Sync for AtStart {}
+unsafe impl Sync for InitialCpus {}
 
-static AT_START: AtStart = AtStart(core::cell::UnsafeCell::new(None));
+static INITIAL_CPUS: InitialCpus = InitialCpus(core::cell::UnsafeCell::new(None));
 
-/// What a mover's thread executes, see [`start`].
+/// The function that the thread executes, see [`start`].
 static BODY: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Stores what the thread executes, and the CPUs the process may use; before any phase can begin.
+/// Stores the function that the thread executes and the CPUs the process may use. Called before any phase can begin.
 pub fn start(body: fn(&'static Shared)) {
     // SAFETY: start-up, see above.
-    unsafe { *AT_START.0.get() = CpuMask::of_thread(0) };
+    unsafe { *INITIAL_CPUS.0.get() = CpuMask::of_thread(0) };
     BODY.store(body as *mut (), Ordering::Release);
 }
 
@@ -85,10 +87,10 @@ unsafe extern "C" fn body(_: *mut c_void) -> *mut c_void {
     // SAFETY: the name is a C string shorter than 16 bytes; the mask was written before this thread existed.
     let mask = unsafe {
         libc::prctl(libc::PR_SET_NAME, c"numamma-mover".as_ptr());
-        &*AT_START.0.get()
+        &*INITIAL_CPUS.0.get()
     };
     if let Some(mask) = mask {
-        // A cpuset may have changed since: then the thread runs where its creator does.
+        // If the cpuset has changed, this fails and the thread keeps the CPUs of its creator.
         let _ = mask.apply();
     }
     // SAFETY: null becomes None; otherwise `start` stored a function of this type.

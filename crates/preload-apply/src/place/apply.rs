@@ -1,4 +1,4 @@
-//! Placing one range: its memory policy, huge page advice, and the pages that exist already.
+//! Places one range: its memory policy, huge page advice, and the pages that exist already.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -33,12 +33,12 @@ pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: 
         Layout::Interleave | Layout::Weighted => {
             interleave(plan.layout, start, len, &plan.nodes, resident)?;
             if resident {
-                // The kernel leaves resident pages that are on any node of the mask.
+                // mbind does not move resident pages that are on any node of the mask.
                 relocate::move_resident(plan, base, part);
             }
             Ok(())
         }
-        Layout::Blocks(..) if plan.populates() => populate::blocks(plan, base, part),
+        Layout::Blocks(..) if plan.populates() => populate::populate_blocks(plan, base, part),
         Layout::Blocks(..) => plan.runs_of(part.first, part.pages).try_for_each(|run| {
             let Some(&node) = plan.nodes.get(run.node as usize) else { return Ok(()) };
             cost::mbind(at(run.first), run.pages as usize * PAGE, Mode::Preferred, &[node], resident)
@@ -46,20 +46,20 @@ pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: 
     }
 }
 
-/// One node as every kernel knows it; several since 5.15, before that the first of them.
+/// Prefers one node, which every kernel supports; several nodes since Linux 5.15, before that the first of them.
 fn prefer(start: usize, len: usize, nodes: &[u32], resident: bool) -> Result<(), c_int> {
     let (Some(first), several) = (nodes.first(), nodes.len() > 1) else { return Ok(()) };
     if several {
         match cost::mbind(start, len, Mode::PreferredMany, nodes, resident) {
             Err(libc::EINVAL) => {
-                static SAID: AtomicBool = AtomicBool::new(false);
-                if !SAID.swap(true, Ordering::Relaxed) {
+                static REPORTED: AtomicBool = AtomicBool::new(false);
+                if !REPORTED.swap(true, Ordering::Relaxed) {
                     say!(
                         "preferred-many needs Linux 5.15: only the first node of each list, here {first}, is preferred"
                     );
                 }
             }
-            done => return done,
+            outcome => return outcome,
         }
     }
     cost::mbind(start, len, Mode::Preferred, &[*first], resident)
@@ -73,7 +73,7 @@ fn interleave(layout: Layout, start: usize, len: usize, nodes: &[u32], resident:
                     say!("weighted-interleave needs Linux 6.9: pages are interleaved without weights");
                 }
             }
-            done => return done,
+            outcome => return outcome,
         }
     }
     cost::mbind(start, len, Mode::Interleave, nodes, resident)

@@ -1,20 +1,20 @@
 //! Memory that populating may still take from the process.
 //!
-//! Populating takes memory that the program may never touch, and a process that takes more than its limit is killed. So
-//! the available memory is read first; one reading serves until an eighth of it is taken.
+//! Populating allocates memory that the program may never touch, and the kernel kills a process that exceeds its limit.
+//! So the available memory is read first, and again when an eighth of it has been taken.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use numamma_kernel::cgroup;
 
-/// Share of the available memory that stays free, and that may be taken before it is read again: the numbers are
-/// estimates, and other processes take memory, too.
+/// Share (1/8) of the available memory that stays free, and that may be taken before the memory is read again: the
+/// numbers are estimates, and other processes allocate, too.
 const MARGIN: u64 = 8;
 
 /// Bytes that may be taken before the available memory is read again.
 static LEFT: AtomicU64 = AtomicU64::new(0);
 
-/// Whether `bytes` more can be taken. Reads a few files now and then, takes no lock.
+/// Whether `bytes` more can be taken; counts them as taken. Sometimes reads a few files; takes no lock.
 pub fn may_take(bytes: u64) -> bool {
     let less = |left: u64| left.checked_sub(bytes);
     if LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {

@@ -1,6 +1,6 @@
-//! What placing costs the program, per rule: mbind calls and time, and what the kernel refused.
+//! Measures what placing costs the program, per rule: mbind calls, time, and refusals by the kernel.
 //!
-//! Counted where memory is placed, nowhere else: an allocation that no rule names is not slower for it.
+//! Costs are counted only where memory is placed, so that an allocation that matches no rule is not slower.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -24,26 +24,26 @@ numamma_hook::static_tls!(fn calls() -> Calls, "numamma_apply_calls");
 /// # Errors
 /// As [`policy::mbind`].
 pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bool) -> Result<(), c_int> {
-    note_mbind();
+    count_mbind();
     policy::mbind(start, len, mode, nodes, move_pages)
 }
 
-fn note_mbind() {
+fn count_mbind() {
     let calls = &calls().mbind;
     calls.set(calls.get() + 1);
 }
 
-/// Places something under a rule: counts what it takes and what the kernel refuses.
+/// Runs `place` and adds its mbind calls, its time and a refusal by the kernel to `counters`.
 pub fn measure(counters: &Counters, place: impl FnOnce() -> Result<(), c_int>) -> Result<(), c_int> {
     let (start, before) = (Instant::now(), calls().mbind.get());
-    let done = place();
+    let outcome = place();
     add(&counters.mbind_calls, calls().mbind.get().wrapping_sub(before));
     add(&counters.place_ns, start.elapsed().as_nanos() as u64);
-    if let Err(error) = done {
+    if let Err(error) = outcome {
         add(&counters.refused, 1);
         counters.error.store(u64::from(error.unsigned_abs()), Ordering::Relaxed);
     }
-    done
+    outcome
 }
 
 #[cfg(test)]
@@ -54,8 +54,8 @@ mod tests {
     fn calls_time_and_refusals_add_up() {
         let counters = Counters::default();
         let twice = || {
-            note_mbind();
-            note_mbind();
+            count_mbind();
+            count_mbind();
             Ok(())
         };
         assert_eq!(measure(&counters, twice), Ok(()));

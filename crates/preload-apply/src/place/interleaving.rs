@@ -1,4 +1,5 @@
-//! What the kernel's interleaving depends on in this process: its mappings, the weights, and the kernel's version.
+//! Reads what decides where the kernel puts interleaved pages of this process: its mappings, the weights, and the
+//! version of the kernel.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::fs;
@@ -8,7 +9,7 @@ use numamma_kernel::sys::PAGE;
 use numamma_plan::home_node::{Interleaving, Span, Width, round};
 use numamma_plan::plan::{Layout, PagePlan};
 
-/// The kernel does not support weighted interleaving: weights count as 1 from then on.
+/// Set when the kernel refused weighted interleaving: weights count as 1 from then on.
 static UNWEIGHTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the system's weights are used.
@@ -16,12 +17,12 @@ pub fn weights_count() -> bool {
     !UNWEIGHTED.load(Ordering::Relaxed)
 }
 
-/// The kernel refused weighted interleaving; true the first time.
+/// Stores that the kernel refused weighted interleaving; true the first time.
 pub fn ignore_weights() -> bool {
     !UNWEIGHTED.swap(true, Ordering::Relaxed)
 }
 
-/// What decides on the node of an interleaved page of `plan`; without content for other layouts.
+/// What decides the node of an interleaved page of `plan`; empty for other layouts.
 pub fn of(plan: &PagePlan<'_>) -> Interleaving {
     if !plan.interleaves() {
         return Interleaving { spans: Vec::new(), round: Vec::new(), width: Width::Bits64 };

@@ -1,4 +1,4 @@
-//! Putting the pages of one object where its plan says, within the budgets of mappings and memory.
+//! Puts the pages of one object where its plan wants them, within the budgets of mappings and memory.
 
 pub mod apply;
 mod available_memory;

@@ -1,9 +1,10 @@
-//! `mode = "populate"`: blocks are put on their nodes at once, under a policy of the calling thread, instead of a policy for
-//! each block. It costs no mapping, but all of the object's memory.
+//! `mode = "populate"`: allocates the pages of each block on its node at once, under a memory policy of the calling
+//! thread. The blocks then need no policies, hence no mappings, of their own, but all of the object becomes resident.
 //!
-//! What the kernel decides later it decides without a plan: pages that were swapped out, copied after fork, given up
-//! with MADV_DONTNEED or collapsed by khugepaged come back anywhere, and automatic NUMA balancing moves them. For the
-//! last two the object is kept without huge pages unless its blocks are made of whole ones.
+//! The kernel does not know the plan afterwards: pages that are swapped in again, copied after fork, touched again
+//! after MADV_DONTNEED or collapsed by khugepaged may be allocated on any node, and automatic NUMA balancing moves
+//! pages. The object is kept without huge pages unless
+//! its blocks consist of whole ones, so that khugepaged and NUMA balancing do not move several blocks at once.
 
 use core::ffi::c_int;
 use numamma_kernel::pages;
@@ -17,8 +18,8 @@ use numamma_plan::policy::{Huge, Mode, ObjectRule};
 use super::refusals::{self, NO_MEMORY};
 use super::{Part, may_take, relocate};
 
-/// Turns the mode off, with a line, where the kernel cannot do it.
-pub fn start(objects: &mut [ObjectRule]) {
+/// Replaces the mode by `policy` in all places, with a message, if the kernel does not support it.
+pub fn check_support(objects: &mut [ObjectRule]) {
     if !objects
         .iter()
         .any(|r| core::iter::once(&r.place).chain(r.phases.values()).any(|p| p.mode == Some(Mode::Populate)))
@@ -37,42 +38,42 @@ pub fn start(objects: &mut [ObjectRule]) {
     places.filter(|p| p.mode == Some(Mode::Populate)).for_each(|p| p.mode = Some(Mode::Policy));
 }
 
-/// Makes every page of `part` exist on its node. Pages that exist already are moved. [`NO_MEMORY`] when there is not memory
-/// enough: the program may never touch all of it, and must not be killed for it.
-pub fn blocks(plan: &PagePlan<'_>, base: usize, part: Part) -> Result<(), c_int> {
+/// Allocates every page of `part` on its node and moves pages that exist already. [`NO_MEMORY`] when the available
+/// memory is too small: the program might never touch all of the object and must not be killed for it.
+pub fn populate_blocks(plan: &PagePlan<'_>, base: usize, part: Part) -> Result<(), c_int> {
     let (start, len) = (base + part.first as usize * PAGE, part.pages as usize * PAGE);
     if !may_take(len as u64) {
         return Err(NO_MEMORY);
     }
-    keep_apart(plan, base, start, len);
-    fill(plan, base, part)?;
+    disallow_huge_pages(plan, base, start, len);
+    populate_missing(plan, base, part)?;
     relocate::move_resident(plan, base, part);
     Ok(())
 }
 
-/// Keeps `[start, start + len)` of the object at `base` without huge pages, unless its blocks are made of whole ones: a huge
-/// page would take its neighbours' blocks along.
-pub fn keep_apart(plan: &PagePlan<'_>, base: usize, start: usize, len: usize) {
+/// Disallows huge pages in `[start, start + len)` of the object at `base`, unless its blocks consist of whole ones: a
+/// huge page would put parts of several blocks on one node.
+pub fn disallow_huge_pages(plan: &PagePlan<'_>, base: usize, start: usize, len: usize) {
     let whole = plan.block_pages().is_some_and(|b| (b * PAGE as u64).is_multiple_of(HUGE_PAGE));
     if !(whole && (base as u64).is_multiple_of(HUGE_PAGE)) && plan.huge != Huge::Split {
         pages::huge_pages(start, len, false);
     }
 }
 
-/// Makes the pages of `part` that do not exist yet, each on its node.
-pub fn fill(plan: &PagePlan<'_>, base: usize, part: Part) -> Result<(), c_int> {
+/// Allocates the missing pages of `part`, each on its node.
+pub fn populate_missing(plan: &PagePlan<'_>, base: usize, part: Part) -> Result<(), c_int> {
     let before = TaskPolicy::now().ok_or(libc::ENOSYS)?;
-    let done: Result<(), c_int> = plan.runs_of(part.first, part.pages).try_for_each(|run| {
+    let outcome: Result<(), c_int> = plan.runs_of(part.first, part.pages).try_for_each(|run| {
         let Some(&node) = plan.nodes.get(run.node as usize) else { return Ok(()) };
         TaskPolicy::prefer(node)?;
-        // Short memory, or a range that is not writable: the object is left to first touch from here on.
-        let done = pages::populate_write(base + run.first as usize * PAGE, run.pages as usize * PAGE);
-        if done { Ok(()) } else { Err(errno::get()) }
+        // Memory is short or the range is not writable: the rest of the object is left to first touch.
+        let outcome = pages::populate_write(base + run.first as usize * PAGE, run.pages as usize * PAGE);
+        if outcome { Ok(()) } else { Err(errno::get()) }
     });
     if let Err(error) = before.set() {
         refusals::report("the thread's own memory policy again", error);
     }
-    done
+    outcome
 }
 
 #[cfg(test)]
@@ -91,17 +92,17 @@ mod tests {
         TaskPolicy::prefer(0).unwrap();
         let before = TaskPolicy::now();
         assert_ne!(before, Some(TaskPolicy::default()));
-        assert_eq!(blocks(&plan, base, Part { first: 0, pages: 64 }), Ok(()));
+        assert_eq!(populate_blocks(&plan, base, Part { first: 0, pages: 64 }), Ok(()));
         let pages: Vec<usize> = (0..64).map(|i| base + i * PAGE).collect();
         let mut status = [-1; 64];
         pages::page_nodes(&pages, &mut status).unwrap();
         assert_eq!(status, [0; 64]);
         assert_eq!(TaskPolicy::now(), before);
         let all = PagePlan { pages: 1 << 40, ..plan };
-        assert_eq!(blocks(&all, base, Part { first: 0, pages: 1 << 40 }), Err(NO_MEMORY));
+        assert_eq!(populate_blocks(&all, base, Part { first: 0, pages: 1 << 40 }), Err(NO_MEMORY));
         let beyond = PagePlan { pages: 128, ..all };
         let (past, pages) = (mappings::reserve(len).unwrap(), 64);
-        assert!(blocks(&beyond, past, Part { first: 0, pages }).is_err(), "not writable");
+        assert!(populate_blocks(&beyond, past, Part { first: 0, pages }).is_err(), "not writable");
         assert_eq!(TaskPolicy::now(), before);
         TaskPolicy::default().set().unwrap();
     }

@@ -1,22 +1,23 @@
-//! Placement that the kernel refuses: remembered and reported once.
+//! Remembers the first refusal of the kernel to place memory, and reports it once.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use numamma_hook::say;
 
-/// The error when populating an object would take more memory than there is; the kernel's own is ENOMEM.
+/// Error of this library when populating an object would take more memory than is available; the kernel itself reports
+/// ENOMEM.
 pub const NO_MEMORY: c_int = libc::ENOSPC;
 
-/// The first error that the kernel refused placement with; 0: none yet.
+/// The first error with which the kernel refused placement; 0: none yet.
 static REFUSED: AtomicI32 = AtomicI32::new(0);
 
-/// The error that the kernel refused placement with, if it has.
+/// The first error with which the kernel refused placement.
 pub fn was_refused() -> Option<c_int> {
     Some(REFUSED.load(Ordering::Relaxed)).filter(|error| *error != 0)
 }
 
-/// Says once that the kernel refuses placement, with the reason.
+/// Prints the first refusal, with its reason.
 pub fn report(what: &str, error: c_int) {
     if REFUSED.compare_exchange(0, error, Ordering::Relaxed, Ordering::Relaxed).is_err() {
         return;

@@ -1,4 +1,4 @@
-//! Moving the resident pages of a range to where its plan wants them.
+//! Moves the resident pages of a range to where its plan wants them.
 
 use core::ffi::c_int;
 
@@ -10,8 +10,8 @@ use numamma_plan::plan::PagePlan;
 use super::resident_nodes::for_each_batch;
 use super::{Part, interleaving};
 
-/// Moves the resident pages of `part` of the object at `base` to the nodes where a fresh page fault would have put them.
-/// Pages that belong on any of several nodes stay.
+/// Moves the resident pages of `part` of the object at `base` to the nodes on which a new page fault would allocate
+/// them. Pages that may be on any of several nodes stay.
 pub fn move_resident(plan: &PagePlan<'_>, base: usize, part: Part) {
     if plan.interleaves() && plan.nodes.len() < 2 {
         return;

@@ -1,9 +1,10 @@
-//! Nodes of resident pages, also of those that automatic NUMA balancing has unmapped for a while.
+//! Finds the nodes of resident pages, including pages that automatic NUMA balancing has made inaccessible for a while.
 //!
-//! To see who uses a page, the kernel takes away access to it until somebody does (change_prot_numa of mm/mempolicy.c); until
-//! then move_pages(2) says that it is not there, and does not move it. That happens to memory without a policy, so to all
-//! that a phase takes over from `default` or from populated blocks. The pagemap knows better, and a byte that the kernel
-//! reads for us brings such a page back.
+//! To learn which CPU uses a page, the kernel removes access to it until the next page fault (change_prot_numa of
+//! mm/mempolicy.c). Until then move_pages(2) reports ENOENT for the page and does not move it. Only memory without a
+//! policy is affected, so all memory that a phase takes over from `default` or from populated blocks.
+//! /proc/self/pagemap still shows such a page as present, and reading a byte of it with process_vm_readv makes it
+//! accessible again.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -17,32 +18,32 @@ use numamma_plan::plan::HUGE_PAGE;
 
 use numamma_kernel::pagemap::{self, Pagemap};
 
-/// Whether the system can hide pages (what it has hidden stays so when it is told to stop); looked up once, without a lock that
-/// a forked child could find held.
-fn hides() -> bool {
+/// Whether the kernel can make pages inaccessible for NUMA balancing (pages stay so when balancing is switched off).
+/// Looked up once, without a lock, which a forked child could find held.
+fn may_hide_pages() -> bool {
     const UNKNOWN: u8 = 2;
-    static HIDES: AtomicU8 = AtomicU8::new(UNKNOWN);
-    let known = HIDES.load(Ordering::Relaxed);
+    static MAY_HIDE: AtomicU8 = AtomicU8::new(UNKNOWN);
+    let known = MAY_HIDE.load(Ordering::Relaxed);
     if known != UNKNOWN {
         return known == 1;
     }
-    let hides = fs::exists("/proc/sys/kernel/numa_balancing").unwrap_or(false);
-    HIDES.store(u8::from(hides), Ordering::Relaxed);
-    hides
+    let may_hide_pages = fs::exists("/proc/sys/kernel/numa_balancing").unwrap_or(false);
+    MAY_HIDE.store(u8::from(may_hide_pages), Ordering::Relaxed);
+    may_hide_pages
 }
 
-/// Node of each page of `pages`, which follow one another, at most [`BATCH`]; a negative errno where there is none. Touches
-/// those that are hidden, nothing else.
+/// Node of each of `pages`, which are consecutive and at most [`BATCH`]; a negative errno for a page that does not
+/// exist. Reads a byte of each inaccessible page and touches no other page.
 pub fn page_nodes(pages: &[usize], status: &mut [c_int]) -> Result<(), c_int> {
     pages::page_nodes(pages, status)?;
-    if hides() && status.contains(&-libc::ENOENT) && bring_back(pages, status) {
+    if may_hide_pages() && status.contains(&-libc::ENOENT) && make_accessible(pages, status) {
         pages::page_nodes(pages, status)?;
     }
     Ok(())
 }
 
-/// True when there was something to bring back.
-fn bring_back(pages: &[usize], status: &[c_int]) -> bool {
+/// Reads a byte of each page that is present but has no node; true if there was one.
+fn make_accessible(pages: &[usize], status: &[c_int]) -> bool {
     let mut words = [0; BATCH];
     Pagemap::default().read(pages, &mut words);
     let (mut remote, mut count) = ([libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; BATCH], 0);
@@ -65,9 +66,9 @@ fn bring_back(pages: &[usize], status: &[c_int]) -> bool {
         }
 }
 
-/// Calls `visit` with the pages of `[start, end)` and their nodes (negative: not there), never across a
-/// 2 MiB boundary. `wake`: also of those that automatic NUMA balancing has unmapped, which touches them.
-pub fn for_each_batch(start: usize, end: usize, wake: bool, mut visit: impl FnMut(&[usize], &[c_int])) {
+/// Calls `visit` with the pages of `[start, end)` and their nodes (negative: no page), never across a 2 MiB boundary.
+/// `read_hidden`: also finds pages that automatic NUMA balancing made inaccessible, by reading them.
+pub fn for_each_batch(start: usize, end: usize, read_hidden: bool, mut visit: impl FnMut(&[usize], &[c_int])) {
     let mut pages = [0_usize; BATCH];
     let mut status = [0 as c_int; BATCH];
     let mut at = start;
@@ -78,7 +79,7 @@ pub fn for_each_batch(start: usize, end: usize, wake: bool, mut visit: impl FnMu
             *page = at + i * PAGE;
         }
         let (pages, status) = (&pages[..count.min(BATCH)], &mut status[..count.min(BATCH)]);
-        let nodes_of = if wake { page_nodes } else { pages::page_nodes };
+        let nodes_of = if read_hidden { page_nodes } else { pages::page_nodes };
         if nodes_of(pages, status).is_err() {
             status.fill(-libc::ENOENT);
         }
@@ -96,11 +97,11 @@ mod tests {
     fn only_pages_that_exist_are_brought_back() {
         let base = mappings::map_aligned(4 * PAGE, PAGE).unwrap();
         let pages: Vec<usize> = (0..4).map(|page| base + page * PAGE).collect();
-        // SAFETY: the mapping is ours and writable.
+        // SAFETY: the test made this writable mapping.
         unsafe { (pages[1] as *mut u8).write(1) };
         let gone = -libc::ENOENT;
-        assert!(bring_back(&pages, &[gone; 4]), "as if the second page were hidden");
-        assert!(!bring_back(&pages, &[gone, 0, gone, gone]), "the others are not there");
+        assert!(make_accessible(&pages, &[gone; 4]), "as if the second page were hidden");
+        assert!(!make_accessible(&pages, &[gone, 0, gone, gone]), "the others are not there");
         let mut status = [0; 4];
         page_nodes(&pages, &mut status).unwrap();
         assert_eq!(status.map(|s| s >= 0), [false, true, false, false], "and were not made");

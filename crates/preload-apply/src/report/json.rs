@@ -1,4 +1,4 @@
-//! The report of a placed run: counted at the end, written at once or not at all.
+//! Writes the report of a placed run, when the program ends.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fs;
@@ -21,14 +21,14 @@ use crate::rules::state::{self, Rule, State};
 
 static DONE: AtomicBool = AtomicBool::new(false);
 
-/// Checks all live objects and writes the report; once, in the process that was started, not in its forks.
+/// Checks all live objects and writes the report once, in the process that was started and not in its forks.
 pub fn finish() {
     let Some(state) = state::get() else { return };
     if sys::pid() != state.pid || DONE.swap(true, Ordering::AcqRel) {
         return;
     }
     let _errno = errno::Saved::now();
-    pending::catch_up_now();
+    pending::resolve_pending();
     match state.verbose {
         true => messages::every_rule(state),
         false => messages::missing_rules(state),
@@ -39,16 +39,16 @@ pub fn finish() {
     small_objects::examine_all(state);
     heap_table::for_each(|object, _| object.examine(state, object.whole(), true));
     mapping_list::for_each(|piece| piece.object.examine(state, piece.part, true));
-    // Every process that inherits the environment and has the program's name reports: the one that has objects
-    // counts.
+    // Every process that inherits the environment and has the name of the program writes a report; one without objects
+    // does not overwrite that of another.
     let nothing = state.rules.iter().all(|r| r.counters.instances.load(Ordering::Relaxed) == 0);
     if nothing && path.exists() {
         return;
     }
-    write(path, None, objects(state), begin::report(state));
+    write(path, None, object_reports(state), begin::report(state));
 }
 
-/// Says at start-up what would otherwise be noticed at the end: the report has no directory.
+/// Warns at start-up that the directory of the report does not exist.
 pub fn check_directory(path: &Path) {
     if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty() && !d.exists()) {
         say!("{REPORT_ENV}: {}: no such directory, no report will be written; create it", dir.display());
@@ -60,13 +60,13 @@ pub fn problem(path: &Path, why: &str) {
     write(path, Some(why), Vec::new(), Vec::new());
 }
 
-fn objects(state: &State) -> Vec<ObjectReport> {
-    state.rules.iter().filter_map(object).collect()
+fn object_reports(state: &State) -> Vec<ObjectReport> {
+    state.rules.iter().filter_map(object_report).collect()
 }
 
-/// The counts of one rule, under the place that holds at the end; none without a place.
-fn object(rule: &Rule) -> Option<ObjectReport> {
-    let placing = rule.placing()?;
+/// The counts of one rule, with its current place.
+fn object_report(rule: &Rule) -> Option<ObjectReport> {
+    let placing = rule.current_placing()?;
     let c = &rule.counters;
     let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
     let reasons = Reason::ALL.iter().zip(&c.reasons).map(|(reason, pages)| (reason.word().to_owned(), count(pages)));
@@ -74,7 +74,7 @@ fn object(rule: &Rule) -> Option<ObjectReport> {
     Some(ObjectReport {
         name: rule.rule.title().into_owned(),
         policy: placing.place.policy.word().to_owned(),
-        nodes: nodes.unwrap_or_else(|| nodes::format(&messages::ascending(&placing.nodes))),
+        nodes: nodes.unwrap_or_else(|| nodes::format(&messages::distinct(&placing.nodes))),
         instances: count(&c.instances),
         too_small: count(&c.too_small),
         unplaced: count(&c.unplaced),
@@ -96,14 +96,15 @@ fn object(rule: &Rule) -> Option<ObjectReport> {
     })
 }
 
-/// Temporary file and rename: a reader sees a whole report or none.
+/// Writes a temporary file and renames it, so that a reader sees a whole report or none.
 fn write(path: &Path, problem: Option<&str>, objects: Vec<ObjectReport>, phases: Vec<PhaseReport>) {
     let program = String::from_utf8_lossy(numamma_hook::modules::executable()).into_owned();
     let report =
         PlacementReport { pid: sys::pid() as u32, program, problem: problem.map(str::to_owned), objects, phases };
     let text = report.to_json();
     if let Err(e) = save(path, &text) {
-        // The directory was there at start-up: a helper that outlives the reader of the report has nobody to tell.
+        // The directory existed at start-up: it was removed while a child process outlived the reader of the report, so
+        // no message is printed.
         if e.kind() == ErrorKind::NotFound {
             return;
         }
@@ -111,23 +112,23 @@ fn write(path: &Path, problem: Option<&str>, objects: Vec<ObjectReport>, phases:
     }
 }
 
-/// Files are replaced as a whole. What is no file (a device, a pipe) is written to: a rename would make /dev/null a file for
-/// everybody.
+/// Replaces a regular file as a whole. A device or a pipe is written to: a rename would replace /dev/null for all
+/// processes.
 fn save(path: &Path, text: &str) -> std::io::Result<()> {
     // Under `ulimit -f`, or without a reader, a write would end the program.
     let (_size, _pipe) = (BlockedSignal::block(libc::SIGXFSZ), BlockedSignal::block(libc::SIGPIPE));
     if !output_name::is_regular(path) {
-        // A pipe that nobody reads must not hold the program up.
+        // A pipe without a reader must not block the program.
         let mut file = fs::OpenOptions::new().append(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         return file.write_all(text.as_bytes());
     }
-    // The file behind a link, not the link.
+    // Replaces the target of a link, not the link.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", sys::pid()));
     let saved = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
     if saved.is_err() {
-        let _ = fs::remove_file(&temporary); // a part of a report helps nobody
+        let _ = fs::remove_file(&temporary);
     }
     saved
 }

@@ -1,8 +1,8 @@
-//! What the user is told at the end: with NUMAMMA_VERBOSE=1 a line for every rule, else which rules found nothing.
+//! Messages at exit: with NUMAMMA_VERBOSE=1 a line for every rule, else the rules that matched nothing.
 //!
-//! A policy without `[program]` is meant for some process of a whole tree, and nobody says for which. So a process
-//! names the rules it missed when it found others; one that found none keeps quiet, unless it can only be the one meant:
-//! it was started first and has started no other.
+//! A policy without `[program]` is meant for one process of a process tree, and the policy does not say which. So a
+//! process that matched rules names those that matched nothing. A process that matched none prints nothing, unless it
+//! is the only candidate: the first process with the policy, and without children.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -22,25 +22,25 @@ fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// Names in the line of rules that found nothing.
+/// Most names in the message about rules that matched nothing.
 const MAX_NAMES: usize = 8;
 
-/// What is wrong with rules, as far as it is not known whether they mean this process; see [`later`].
-static HELD: OnceLock<Vec<String>> = OnceLock::new();
+/// Problems of rules that may be meant for another process; see [`hold_until_exit`].
+static HELD_PROBLEMS: OnceLock<Vec<String>> = OnceLock::new();
 
-/// Tells at the end what is wrong with rules, if this process turns out to be one they mean.
-pub fn later(problems: Vec<String>) {
-    let _ = HELD.set(problems);
+/// Keeps problems of rules until exit, when it is known whether the rules are meant for this process.
+pub fn hold_until_exit(problems: Vec<String>) {
+    let _ = HELD_PROBLEMS.set(problems);
 }
 
-/// A line for every rule; one for all in a process that the policy is hardly meant for.
+/// Prints a line for every rule, or a single line in a process that the policy is probably not meant for.
 pub fn every_rule(state: &State) {
     if !is_meant(state) {
         let program = String::from_utf8_lossy(numamma_hook::modules::executable());
         say!("{program} (process {}): no rule found anything", state.pid);
         return;
     }
-    say_held();
+    print_held_problems();
     for rule in &state.rules {
         say!("{}: {}", rule.rule.title(), line(rule));
     }
@@ -49,7 +49,7 @@ pub fn every_rule(state: &State) {
 /// `3 objects, 12.0 MiB; block of 4MiB on nodes 0-3; 12 mbind calls, 0.041 ms; not placed: 1 of less than a page`
 fn line(rule: &Rule) -> String {
     let c = &rule.counters;
-    let Some(Placing { place, nodes, .. }) = rule.placing() else { return String::new() };
+    let Some(Placing { place, nodes, .. }) = rule.current_placing() else { return String::new() };
     let count = read(&c.instances);
     let mut text = match count {
         0 => "not found".to_owned(),
@@ -66,7 +66,7 @@ fn line(rule: &Rule) -> String {
         block => text += &format!(" of {}", Size(block)),
     }
     if place.policy != PolicyKind::Default {
-        let _ = write!(text, " on nodes {}", nodes::format(&ascending(nodes)));
+        let _ = write!(text, " on nodes {}", nodes::format(&distinct(nodes)));
     }
     if place.mode == Some(Mode::Populate) {
         text += ", populated";
@@ -95,8 +95,8 @@ fn line(rule: &Rule) -> String {
     text
 }
 
-/// The nodes that take part, without the turns a rule may give one several times.
-pub fn ascending(list: &[u32]) -> Vec<u32> {
+/// The nodes of `list` without repetitions, in the order of their first occurrence.
+pub fn distinct(list: &[u32]) -> Vec<u32> {
     let mut seen = Vec::new();
     for node in list {
         if !seen.contains(node) {
@@ -115,16 +115,16 @@ fn size(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
-/// Says in one line which rules found nothing.
+/// Prints in one line which rules matched nothing.
 pub fn missing_rules(state: &State) {
     let missing: Vec<_> = state
         .rules
         .iter()
-        .filter(|r| r.placings.iter().any(|p| p.place.policy != PolicyKind::Default) && !found(r))
+        .filter(|r| r.placings.iter().any(|p| p.place.policy != PolicyKind::Default) && !has_instances(r))
         .map(|r| r.rule.title())
         .collect();
     if !missing.is_empty() && is_meant(state) {
-        say_held();
+        print_held_problems();
         say!("not found, so not placed: {}", listed(&missing));
     }
 }
@@ -138,15 +138,15 @@ fn listed(names: &[Cow<'_, str>]) -> String {
     }
 }
 
-fn say_held() {
-    HELD.get().into_iter().flatten().for_each(|problem| say!("object {problem}"));
+fn print_held_problems() {
+    HELD_PROBLEMS.get().into_iter().flatten().for_each(|problem| say!("object {problem}"));
 }
 
-fn found(rule: &Rule) -> bool {
+fn has_instances(rule: &Rule) -> bool {
     read(&rule.counters.instances) > 0
 }
 
-/// Whether rules that found nothing here are worth a line.
+/// Whether the policy is meant for this process, so that rules that matched nothing are reported.
 fn is_meant(state: &State) -> bool {
     // SAFETY: an all-zero rusage is valid and filled by the call.
     let no_child = || unsafe {
@@ -154,10 +154,10 @@ fn is_meant(state: &State) -> bool {
         libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
         usage.ru_maxrss == 0
     };
-    state.policy.program.is_some() || state.rules.iter().any(found) || (no_child() && is_first())
+    state.policy.program.is_some() || state.rules.iter().any(has_instances) || (no_child() && is_first())
 }
 
-/// Whether this process was started by one without the policy.
+/// Whether the parent of this process runs without the policy.
 pub fn is_first() -> bool {
     // SAFETY: asks for a number.
     let parent = unsafe { libc::getppid() };
@@ -175,8 +175,9 @@ mod tests {
     #[test]
     fn a_line_tells_what_where_cost_and_what_not() {
         let place = Place { policy: PolicyKind::Block, ..Place::default() };
-        let (map, homes, phase, named, seen) = Default::default();
-        let own = Placing { place: place.clone(), nodes: vec![0, 1, 0, 1], map, homes, phase, named, seen };
+        let (map, homes, phase, allowed_nodes, observed_nodes) = Default::default();
+        let own =
+            Placing { place: place.clone(), nodes: vec![0, 1, 0, 1], map, homes, phase, allowed_nodes, observed_nodes };
         let rule = Rule::new(ObjectRule { place, ..ObjectRule::default() }, vec![own]);
         assert_eq!(line(&rule), "not found; block on nodes 0-1");
         let c = &rule.counters;
@@ -185,7 +186,8 @@ mod tests {
         values.iter().chain(&more).for_each(|(counter, value)| add(counter, *value));
         assert_eq!(
             line(&rule),
-            "3 objects, 12.0 MiB; block of 4MiB on nodes 0-1; 2 mbind calls, 0.041 ms; not placed: 1 of less than a page, 2 refused by the system (error 1)"
+            "3 objects, 12.0 MiB; block of 4MiB on nodes 0-1; 2 mbind calls, 0.041 ms; \
+             not placed: 1 of less than a page, 2 refused by the system (error 1)"
         );
     }
 

@@ -1,10 +1,10 @@
-//! What happened under each rule.
+//! Counters of each rule.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use numamma_plan::reason::Reason;
 
-/// What happened under one rule; summed over instances, written by any thread.
+/// Counters of one rule, summed over its objects; any thread may add.
 #[derive(Default)]
 pub struct Counters {
     /// Objects found.
@@ -15,7 +15,7 @@ pub struct Counters {
     pub unplaced: AtomicU64,
     /// Of these, refused by the kernel.
     pub refused: AtomicU64,
-    /// The last error it gave.
+    /// The last error of the kernel.
     pub error: AtomicU64,
     /// Of the unplaced, refused by the budget of mappings.
     pub over_budget: AtomicU64,
@@ -27,7 +27,7 @@ pub struct Counters {
     pub place_ns: AtomicU64,
     /// Bytes of all instances.
     pub bytes: AtomicU64,
-    /// Pages that wait to be moved to the place of a phase, or did when they were last looked at.
+    /// Pages that were waiting to be moved to the place of a phase when last checked.
     pub waiting: AtomicU64,
     /// Pages with a planned node.
     pub planned: AtomicU64,
@@ -37,7 +37,7 @@ pub struct Counters {
     pub on_plan: AtomicU64,
     /// Of these, off plan.
     pub off_plan: AtomicU64,
-    /// Those by reason, see [`Reason`].
+    /// Pages off plan by reason, see [`Reason`].
     pub reasons: [AtomicU64; Reason::ALL.len()],
     /// Pages with a planned node that were swapped out when checked.
     pub swapped: AtomicU64,
@@ -45,7 +45,7 @@ pub struct Counters {
     pub block: AtomicU64,
 }
 
-/// Adds without ordering anything: totals are read when the program ends.
+/// Relaxed, because totals are read only at exit.
 pub fn add(counter: &AtomicU64, value: u64) {
     counter.fetch_add(value, Ordering::Relaxed);
 }

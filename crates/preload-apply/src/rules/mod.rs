@@ -1,4 +1,4 @@
-//! The accepted policy at work: its rules, what each has placed, and the machine it runs on.
+//! The accepted policy: its rules, their counters, and the budget of mappings.
 
 pub mod counters;
 pub mod small_heap;

@@ -1,6 +1,6 @@
 //! Free lists and slabs of small objects, without the memory behind them: see [`crate::objects::small_objects`].
 //!
-//! The structures stand below the rules, because each placing of a rule has homes of its own.
+//! These structures are in this folder because each placing of a rule owns homes.
 
 use core::cell::UnsafeCell;
 use core::ptr;
@@ -8,13 +8,13 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use numamma_plan::policy::PolicyKind;
 
-/// Holds objects of one size.
+/// Bytes of a slab, which holds objects of one size.
 pub const SLAB: usize = 64 << 10;
-/// Parts of a home with a lock each.
+/// Number of heaps of a home, each with a lock.
 pub const SHARDS: usize = 8;
-/// Alignment of every object, that of malloc on x86_64.
+/// Alignment of every object, as malloc guarantees on x86_64.
 pub const ALIGN: usize = 16;
-/// Object sizes: steps of 16 to 256, then four to each doubling, up to a page.
+/// Object sizes: multiples of 16 up to 256, then four sizes to each doubling, up to a page.
 pub const SIZES: [u16; 32] = [
     16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256, 320, 384, 448, 512, 640, 768, 896, 1024,
     1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096,
@@ -28,7 +28,7 @@ pub struct Free {
     pub next: *mut Free,
 }
 
-/// Objects of one size: what was taken back, and the rest of the current slab.
+/// Objects of one size: the freed ones, and the unused rest of the current slab.
 #[derive(Clone, Copy)]
 struct Class {
     free: *mut Free,
@@ -45,27 +45,27 @@ pub struct Heap {
     pub returned: [AtomicPtr<Free>; SIZES.len()],
 }
 
-// SAFETY: `classes` is only touched by whoever holds `busy`.
+// SAFETY: `classes` is only touched by the thread that holds `busy`.
 unsafe impl Sync for Heap {}
 
-/// Where the small objects of one placing of a rule go (for `local`: those of one node).
+/// Memory for the small objects of one placing of a rule; for `local`, of one node of the placing.
 pub struct Home {
     /// Index of the rule.
     pub rule: usize,
     /// Index of the rule's placing.
     pub placing: usize,
-    /// Node of a `local` one.
+    /// Node of a `local` placing.
     pub node: u32,
-    /// Next slab of the current extent; a multiple of the extent's size: none is left.
+    /// Address of the next slab in the current extent; a multiple of the size of an extent when none is left.
     pub cursor: AtomicUsize,
-    /// Parts with a lock each.
+    /// Heaps with a lock each.
     pub shards: [Heap; SHARDS],
 }
 
 /// Homes of a rule: one, or one for each node of its list.
 pub type Homes = Vec<AtomicPtr<Home>>;
 
-/// As many homes as a rule may need; they are built when first used.
+/// Null pointers for the homes that a placing may need; a home is built when it is first used.
 pub fn homes(policy: PolicyKind, nodes: usize) -> Homes {
     let count = match policy {
         PolicyKind::Local => nodes,
@@ -87,7 +87,7 @@ impl<'a> Held<'a> {
     pub fn take(heap: &'a Heap) -> Option<Held<'a>> {
         // The load keeps the cache line shared while another thread holds the lock.
         let free = !heap.busy.load(Ordering::Relaxed) && !heap.busy.swap(true, Ordering::Acquire);
-        // Not then_some: it would make a Held and drop it, which unlocks.
+        // then_some would make a Held and drop it, which unlocks.
         free.then(|| Held(heap))
     }
 }
@@ -99,7 +99,7 @@ impl Drop for Held<'_> {
 }
 
 impl Heap {
-    /// Without objects.
+    /// A heap without objects.
     pub const fn empty() -> Heap {
         Heap {
             busy: AtomicBool::new(false),
@@ -108,7 +108,7 @@ impl Heap {
         }
     }
 
-    /// An object of size class `class`: one that was freed, or the next of the current slab; `fresh` provides a new slab.
+    /// An object of size class `class`: a freed one, or the next of the current slab. `fresh` provides a new slab.
     ///
     /// # Safety
     /// The caller holds the lock.

@@ -1,4 +1,4 @@
-//! What the whole library shares once the policy is accepted: set once before `main`, read by the hooks.
+//! The state that the whole library shares once the policy is accepted: written once before `main`, read by the hooks.
 
 use std::borrow::Cow;
 
@@ -12,95 +12,97 @@ use numamma_plan::policy::{ObjectRule, Place, Policy, PolicyKind};
 use super::counters::Counters;
 use super::small_heap::Homes;
 
-/// Share of vm.max_map_count that all placed objects together may use: beyond the limit pthread_create and
-/// malloc of the program fail, so most of it must stay the program's.
+/// Share (1/4) of vm.max_map_count that all placed objects together may use. Beyond the limit pthread_create and malloc
+/// of the program fail, so most of the limit is left to the program.
 const BUDGET_DIVISOR: u64 = 4;
-/// Share that must stay free when the program's own mappings are many.
+/// Share (1/4) that must stay free when the program itself has many mappings.
 const FREE_DIVISOR: u64 = 4;
-/// Mappings that placed objects take before the program's own are counted again: that costs milliseconds when they are many.
-const RECOUNT: u64 = 1024;
+/// Mappings that placed objects may take before the program's own are counted again, which takes milliseconds when they
+/// are many.
+const RECOUNT_AFTER: u64 = 1024;
 
-/// One of the places of a rule: its own, or that of a phase.
+/// One place of a rule, prepared for use: its own, or that of a phase.
 pub struct Placing {
     /// As in the file.
     pub place: Place,
-    /// Node of each block in turn, see [`plan::node_list`].
+    /// Node of each block, repeated cyclically; see [`plan::node_list`].
     pub nodes: Vec<u32>,
-    /// Layout of a page map, which only depends on the place: plans of allocations must not allocate.
+    /// Layout of a page map, computed in advance because making a plan must not allocate.
     pub map: Option<Layout>,
-    /// Where small objects go; none when they cannot be placed under this policy.
+    /// Homes of small objects; empty when small objects cannot be placed under this policy.
     pub homes: Homes,
     /// Index of the phase; none for the rule's own place.
     pub phase: Option<usize>,
-    /// Nodes that `bind-block` may name.
-    pub named: Vec<u32>,
-    /// Nodes of the blocks of `bind-block` by where its threads were seen; null until then, leaked afterwards.
-    pub seen: AtomicPtr<Vec<u32>>,
+    /// Nodes that `bind-block` may use.
+    pub allowed_nodes: Vec<u32>,
+    /// Nodes of the blocks of `bind-block` as its threads were observed; null until then, leaked afterwards.
+    pub observed_nodes: AtomicPtr<Vec<u32>>,
 }
 
 impl Placing {
-    /// Node of a block of `bind-block` whose thread is known to be on node `on`: that one if the rule may use it.
-    pub fn or_ahead(&self, on: u32, ahead: u32) -> u32 {
-        if self.named.contains(&on) { on } else { ahead }
+    /// Node of a block of `bind-block` whose thread is on node `on`: that node if the rule may use it, else `expected`.
+    pub fn allowed_or(&self, on: u32, expected: u32) -> u32 {
+        if self.allowed_nodes.contains(&on) { on } else { expected }
     }
 }
 
-/// One rule of the policy at work.
+/// One rule of the policy, prepared for use.
 pub struct Rule {
     /// As in the file.
     pub rule: ObjectRule,
     /// Its own place, then those of its phases.
     pub placings: Vec<Placing>,
-    /// Which of them holds, with the ticket of the phase that brought it: see [`Rule::begin_phase`].
-    now: AtomicU64,
+    /// Index of the current placing, with the ticket of the phase that set it: see [`Rule::begin_phase`].
+    current: AtomicU64,
     /// Totals.
     pub counters: Counters,
-    /// It was said that its blocks are larger than asked for.
-    pub said_coarse: AtomicBool,
+    /// A message said that the blocks are larger than asked for.
+    pub said_enlarged: AtomicBool,
 }
 
-/// Bits of `Rule::now` that hold the index of the placing; the ticket is above.
+/// Bits of `Rule::current` that hold the index of the placing; the ticket is above.
 const PLACING_BITS: u32 = 8;
 const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
 
 impl Rule {
-    /// A rule in its own place; `placings` is not empty.
+    /// A rule that holds its own place; `placings` is not empty.
     pub fn new(rule: ObjectRule, placings: Vec<Placing>) -> Rule {
-        let (now, counters, said_coarse) = Default::default();
-        Rule { rule, placings, now, counters, said_coarse }
+        let (current, counters, said_enlarged) = Default::default();
+        Rule { rule, placings, current, counters, said_enlarged }
     }
 
-    /// Index of the placing that holds now.
+    /// Index of the current placing.
     #[inline]
-    pub fn now(&self) -> usize {
-        // Acquire pairs with `begin_phase`: nothing else is read through it, but the plan must not be older than the phase.
-        (self.now.load(Ordering::Acquire) & ((1 << PLACING_BITS) - 1)) as usize
+    pub fn current_index(&self) -> usize {
+        // Acquire pairs with `begin_phase`: the plan must not be older than the phase.
+        (self.current.load(Ordering::Acquire) & ((1 << PLACING_BITS) - 1)) as usize
     }
 
-    /// The placing that holds now.
-    pub fn placing(&self) -> Option<&Placing> {
-        self.placings.get(self.now())
+    /// The current placing.
+    pub fn current_placing(&self) -> Option<&Placing> {
+        self.placings.get(self.current_index())
     }
 
-    /// Nodes among which an allocation remembers the one it is local to: those of the place that is `local`, if any is.
+    /// Nodes among which an allocation chooses its local node: those of the place that is `local`, else of the first
+    /// place.
     pub fn local_nodes(&self) -> &[u32] {
         let local = self.placings.iter().find(|p| p.place.policy == PolicyKind::Local);
         local.or_else(|| self.placings.first()).map_or(&[], |p| &p.nodes)
     }
 
-    /// Phase `phase` begins as the `ticket`-th to begin. Of two that begin at once the later ticket holds, for every rule
-    /// alike. True if the rule has another place from now on.
+    /// Begins phase `phase` with number `ticket`. Of two phases that begin at the same time the later ticket wins, for
+    /// every rule alike. True if the place of the rule changes.
     pub fn begin_phase(&self, phase: usize, ticket: u64) -> bool {
         let Some(index) = self.placings.iter().position(|p| p.phase == Some(phase)) else { return false };
         let wanted = ticket << PLACING_BITS | index as u64;
-        let before = self.now.fetch_max(wanted, Ordering::AcqRel);
+        let before = self.current.fetch_max(wanted, Ordering::AcqRel);
         before < wanted && before & ((1 << PLACING_BITS) - 1) != index as u64
     }
 }
 
-/// The accepted policy and the machine it meets.
+/// The accepted policy and the machine.
 pub struct State {
-    /// As in the file, without its objects: these are in `rules`.
+    /// The policy without its objects, which are in `rules`.
     pub policy: Policy,
     /// This machine.
     pub machine: Machine,
@@ -108,21 +110,22 @@ pub struct State {
     pub cpu_lists: Vec<Vec<u32>>,
     /// Rules in the order of the file.
     pub rules: Vec<Rule>,
-    /// Which of their allocations the rules for call sites take.
-    pub selections: Vec<RuleGroup>,
-    /// The build is the one the policy was made from: addresses can be believed.
+    /// The rules for call sites, grouped by call site.
+    pub groups: Vec<RuleGroup>,
+    /// The program is the build that the policy was made from, so addresses are valid.
     pub same_build: bool,
-    /// Where to write the report, if anywhere, and the process that writes it.
+    /// Path of the report, if any.
     pub report: Option<std::path::PathBuf>,
-    /// Process that owns the report: forked children keep quiet.
+    /// Process that writes the report; forked children do not.
     pub pid: u32,
     /// NUMAMMA_VERBOSE=1.
     pub verbose: bool,
-    /// Mappings in use by placed objects; less than nothing for a moment, when one goes while the mover exchanges its policy.
+    /// Mappings in use by placed objects. Negative for a moment when an object is released while the mover changes its
+    /// policy.
     pub mappings: AtomicI64,
-    /// Mappings of the program itself, when they were last counted.
-    pub others: AtomicU64,
-    /// What `mappings` was then.
+    /// Mappings of the program itself at the last count.
+    pub own_mappings: AtomicU64,
+    /// Value of `mappings` at that count.
     pub counted_at: AtomicU64,
 }
 
@@ -143,33 +146,34 @@ pub fn publish(state: State) -> &'static State {
 }
 
 impl State {
-    /// Mappings all placed objects may use: a quarter of the limit, less when the program's own would leave less than
-    /// another quarter free.
+    /// Mappings that all placed objects together may use: a quarter of the limit, less when the program's own mappings
+    /// would leave less than another quarter free.
     pub fn budget(&self) -> u64 {
         let limit = self.machine.max_map_count;
-        let room = (limit - limit / FREE_DIVISOR).saturating_sub(self.others.load(Ordering::Relaxed));
+        let room = (limit - limit / FREE_DIVISOR).saturating_sub(self.own_mappings.load(Ordering::Relaxed));
         room.min(limit / BUDGET_DIVISOR)
     }
 
-    /// Counts the program's own mappings, by the lines of /proc/self/maps, if much was placed since.
+    /// Counts the program's own mappings in /proc/self/maps if [`RECOUNT_AFTER`] mappings were placed since the last
+    /// count.
     fn recount(&self, wanted: u64) {
         let used = self.used_mappings();
-        if used.saturating_add(wanted).saturating_sub(self.counted_at.load(Ordering::Relaxed)) < RECOUNT {
+        if used.saturating_add(wanted).saturating_sub(self.counted_at.load(Ordering::Relaxed)) < RECOUNT_AFTER {
             return;
         }
         self.counted_at.store(used.saturating_add(wanted), Ordering::Relaxed);
-        self.others.store(numamma_kernel::maps::count_own().saturating_sub(used), Ordering::Relaxed);
+        self.own_mappings.store(numamma_kernel::maps::count_own().saturating_sub(used), Ordering::Relaxed);
     }
 
-    /// Plan of an object of rule `index` in its place number `placing`. Allocates nothing: it is made for every placed
-    /// allocation.
+    /// Plan of an object of rule `index` in its placing number `placing`. Does not allocate: every placed allocation
+    /// makes a plan.
     pub fn plan(&self, index: usize, placing: usize, size: u64, pages: u64) -> Option<PagePlan<'_>> {
         let rule = self.rules.get(index)?;
         let page_size = plan::page_size_of(&rule.placings.get(placing)?.place, size, self.machine.thp);
         self.plan_of_pages(index, placing, size, pages, page_size)
     }
 
-    /// The same for memory whose page size is known.
+    /// As [`State::plan`], for memory whose page size is known.
     pub fn plan_of_pages(
         &self,
         index: usize,
@@ -187,12 +191,13 @@ impl State {
         Some(PagePlan { pages, nodes: Cow::Borrowed(nodes), layout, huge, mode })
     }
 
-    /// This process writes the report (a forked child has another pid and keeps quiet).
+    /// Whether this process writes the report; a forked child has another pid.
     pub fn reports(&self) -> bool {
         self.report.is_some() && numamma_kernel::sys::pid() == self.pid
     }
 
-    /// Takes `wanted` mappings out of the budget instead of `old` ones; what would be left when that is too much.
+    /// Takes `wanted` mappings from the budget in place of `old` ones; the error is the number left when that is too
+    /// few.
     pub fn take_mappings(&self, wanted: u64, old: u64) -> Result<(), u64> {
         self.recount(wanted.saturating_sub(old));
         let budget = self.budget() as i64;
@@ -211,7 +216,7 @@ impl State {
         }
     }
 
-    /// Gives mappings back.
+    /// Returns mappings to the budget.
     pub fn give_mappings(&self, count: u64) {
         self.mappings.fetch_sub(count as i64, Ordering::Relaxed);
     }

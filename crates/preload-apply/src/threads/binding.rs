@@ -1,10 +1,10 @@
-//! Binding threads to nodes in creation order, and the node a thread is local to.
+//! Binds threads to nodes in creation order, and knows the node a thread is local to.
 //!
-//! A thread is bound to all CPUs of its node, not to one: the scheduler can still balance within the node. Explicit lists
+//! A thread is bound to all CPUs of its node, so that the scheduler can still balance within the node. Explicit lists
 //! give each thread the CPUs of its list.
-//! Whoever binds threads already (OpenMP variables, taskset, the program's own attributes) is not overridden.
-//! The main thread is bound when the first other thread is created, not before `main`: OpenMP runtimes
-//! count the CPUs the process may use at start-up and would start too few threads.
+//! A binding made otherwise (OpenMP variables, taskset, thread attributes of the program) is not overridden.
+//! The main thread is bound when the first other thread is created, not before `main`: OpenMP runtimes count the CPUs
+//! the process may use at start-up and would start too few threads.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -36,9 +36,9 @@ struct Block {
 
 numamma_hook::static_tls!(fn block() -> Block, "numamma_apply_binding");
 
-/// A number that tells threads apart well enough to spread them.
+/// A number that differs between most threads, to spread them over shards.
 pub fn thread_number() -> usize {
-    // Thread-local storage of threads lies a stack apart.
+    // Thread-local blocks of two threads are at least a stack apart.
     let at = core::ptr::from_ref(block()) as usize;
     (at >> 12) ^ (at >> 17) ^ (at >> 23)
 }
@@ -48,8 +48,8 @@ pub fn start(state: &State) {
     if !wanted(state.policy.threads.as_ref()) {
         return;
     }
-    let why_not = why_not(&state.machine);
-    match &why_not {
+    let reason_not_to_bind = reason_not_to_bind(&state.machine);
+    match &reason_not_to_bind {
         None => ACTIVE.store(true, Ordering::Relaxed),
         Some(why) if state.verbose => say!("threads are left where they are: {why}"),
         Some(_) => {}
@@ -60,14 +60,21 @@ fn wanted(threads: Option<&Threads>) -> bool {
     threads.is_some_and(|t| t.bind != Bind::None)
 }
 
-/// Node of each of the first `count` threads, where it is known before they exist: by the user's OpenMP variables, else by the
-/// binding of the policy if it will be used.
-pub fn nodes_ahead(threads: Option<&Threads>, count: u32, machine: &Machine, lists: &[Vec<u32>]) -> Vec<Option<u32>> {
+/// Node of each of the first `count` threads, as far as it is known before they exist: by the OpenMP variables, else by
+/// the binding of the policy if it will be used.
+pub fn expected_nodes(
+    threads: Option<&Threads>,
+    count: u32,
+    machine: &Machine,
+    lists: &[Vec<u32>],
+) -> Vec<Option<u32>> {
     let by_user = openmp_places::of_threads(count, |name| std::env::var(name).ok());
     if let Some(cpus) = by_user {
         return cpus.iter().map(|cpus| node_of_cpus(cpus, machine)).collect();
     }
-    let Some(threads) = threads.filter(|t| wanted(Some(t)) && why_not(machine).is_none()) else { return Vec::new() };
+    let Some(threads) = threads.filter(|t| wanted(Some(t)) && reason_not_to_bind(machine).is_none()) else {
+        return Vec::new();
+    };
     let node = |t: u32| match lists.get(t as usize % lists.len().max(1)) {
         Some(cpus) => node_of_cpus(cpus, machine),
         None => bound_node(threads, t, machine),
@@ -75,13 +82,13 @@ pub fn nodes_ahead(threads: Option<&Threads>, count: u32, machine: &Machine, lis
     (0..count).map(node).collect()
 }
 
-fn why_not(machine: &Machine) -> Option<String> {
+fn reason_not_to_bind(machine: &Machine) -> Option<String> {
     if let Some(name) = BINDERS.iter().find(|name| std::env::var_os(name).is_some()) {
         return Some(format!("{name} is set"));
     }
     let allowed = CpuMask::of_thread(0)?;
     let missing = machine.online.iter().find(|&&cpu| !allowed.contains(cpu));
-    missing.map(|cpu| format!("the process may not use CPU {cpu}, so somebody bound it already"))
+    missing.map(|cpu| format!("the process may not use CPU {cpu}, so it is bound already"))
 }
 
 /// Whether threads are bound.
@@ -89,7 +96,7 @@ pub fn active() -> bool {
     ACTIVE.load(Ordering::Relaxed)
 }
 
-/// Rank of a thread that is about to be created. The first call by the main thread binds that.
+/// Rank of a thread that is about to be created. The first call on the main thread also binds the main thread.
 pub fn next_rank() -> u32 {
     if sys::pid() == sys::tid() && !MAIN_BOUND.swap(true, Ordering::Relaxed) {
         bind(0);
@@ -120,8 +127,8 @@ pub fn on_start(started: &Started) {
     bind(started.token as u32);
 }
 
-/// Node that memory of the calling thread is local to, among `nodes`: its binding's, else its CPU's; the first
-/// of the list when it runs on none of them.
+/// Node of `nodes` that memory of the calling thread is local to: the node it is bound to, else that of its CPU; the
+/// first of `nodes` if neither is listed.
 pub fn local_node(state: &State, nodes: &[u32]) -> u32 {
     let bound = block().node.get().checked_sub(1);
     let node = bound.or_else(|| affinity::current_cpu().and_then(|cpu| state.machine.node_of_cpu(cpu)));

@@ -1,4 +1,4 @@
-//! Where pages are, against where the plan wants them.
+//! Compares where pages are with where the plan wants them.
 
 pub mod pages;
 mod reasons;

@@ -1,7 +1,7 @@
-//! Counting pages that are on plan, off plan (and why), swapped out and waiting to be moved.
+//! Counts pages that are on plan, off plan (and why), swapped out, or waiting to be moved.
 //!
-//! [`PagePlan::home`] says where a page belongs. Kernels before 6.7 interleave by fewer bits of the page number; a kernel may
-//! have the change without the version, so an object is judged by both formulas and the better fit counts.
+//! [`PagePlan::home`] computes where a page belongs. Kernels before 6.7 interleave by fewer bits of the page number. A
+//! kernel may have the change without the version, so an object is compared by both formulas and the better fit counts.
 
 use core::ffi::c_int;
 
@@ -29,8 +29,8 @@ pub struct Found {
     pub swapped: u64,
 }
 
-/// Checks `part` of the object at `base` and adds to `counters`. When pages may still be `waiting` to be moved, those that
-/// are not on plan count as such.
+/// Checks `part` of the object at `base` and adds to `counters`. If pages of the object are still `waiting` to be
+/// moved, pages that are not on plan count as waiting.
 pub fn examine(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, waiting: bool, counters: &Counters) {
     if plan.layout == Layout::Default || part.pages == 0 {
         return;
@@ -132,7 +132,7 @@ impl<'a> Checked<'a> {
     }
 }
 
-/// Pages that lie together in 2 MiB, with their nodes (negative: not there).
+/// Pages of one 2 MiB range, with their nodes (negative: no page).
 struct Batch<'a> {
     pages: &'a [usize],
     status: &'a [c_int],
@@ -147,7 +147,8 @@ fn count(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Found {
     let checked = Checked { plan, base, node };
     let (mut wide, mut narrow) = (Found::default(), Found::default());
     let mut reasons = Reasons::default();
-    // Memory without a policy could be moved by being touched.
+    // Reading a hidden page could make NUMA balancing move it when its memory has no policy, so hidden pages of
+    // populated blocks are not read.
     for_each_batch(start, end, !plan.populates(), |pages, status| {
         let batch = Batch { pages, status };
         checked.judge(&batch, &new_formula, &mut reasons, &mut wide);
@@ -157,8 +158,8 @@ fn count(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Found {
         if status.iter().any(|s| *s < 0) {
             let mut words = [0; BATCH];
             reasons.words(pages, &mut words);
-            let away = words.iter().zip(status).filter(|(word, now)| **now < 0 && pagemap::swapped(**word));
-            wide.swapped += away.count() as u64;
+            let swapped = words.iter().zip(status).filter(|(word, now)| **now < 0 && pagemap::swapped(**word));
+            wide.swapped += swapped.count() as u64;
         }
     });
     if narrow.on_plan > wide.on_plan { Found { swapped: wide.swapped, ..narrow } } else { wide }
@@ -175,7 +176,7 @@ mod tests {
         let len = 64 * PAGE;
         let base = mappings::map_aligned(len, PAGE).unwrap();
         for page in 0..10 {
-            // SAFETY: the mapping is ours and writable.
+            // SAFETY: the test made this writable mapping.
             unsafe { ((base + page * PAGE) as *mut u8).write(1) };
         }
         let (nodes, mode) = (vec![0].into(), Mode::Policy);

@@ -1,8 +1,9 @@
-//! Why a page is not where its plan wants it, as far as the kernel tells a process without privileges.
+//! Finds why a page is not on its planned node, as far as the kernel shows it to an unprivileged process.
 //!
 //! /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst) has a word per page: bit 56 exclusively mapped (since
-//! 4.2), 61 a file's or shared, 62 swapped, 63 present. Which pages are parts of huge ones only root may ask, so that is
-//! concluded from /proc/self/smaps. What cannot be read gives fewer reasons. Nothing is read before a page is off plan.
+//! 4.2), 61 a file or shared, 62 swapped, 63 present. Only root may ask which pages are parts of huge ones, so that is
+//! concluded from /proc/self/smaps. A file that cannot be read yields fewer reasons. No file is read before a page is
+//! off plan.
 
 use core::ffi::c_int;
 
@@ -16,7 +17,7 @@ use numamma_plan::reason::Reason;
 /// Counts by reason.
 pub type Tally = [u64; Reason::ALL.len()];
 
-/// Answers for one object; reads what it needs, once.
+/// Finds the reasons for one object; reads each file at most once.
 #[derive(Default)]
 pub struct Reasons {
     pagemap: Pagemap,
@@ -25,13 +26,13 @@ pub struct Reasons {
 }
 
 impl Reasons {
-    /// The pagemap words of `pages`, which follow one another; zeroes where they cannot be read.
+    /// The pagemap words of consecutive `pages`; zeroes if they cannot be read.
     pub fn words(&mut self, pages: &[usize], words: &mut [u64; BATCH]) {
         self.pagemap.read(pages, words);
     }
 
-    /// Why a page is off plan. `word` is its pagemap word, `collapsed` the answer of [`Reasons::collapsed`] for its batch,
-    /// `planned` are the nodes where it should be.
+    /// Why a page is off plan. `word` is its pagemap word, `collapsed` the answer of [`Reasons::collapsed`] for its
+    /// batch, `planned` are the nodes where it should be.
     pub fn of(&mut self, word: u64, collapsed: bool, planned: &[u32]) -> Reason {
         if word & FILE != 0 {
             return Reason::File;
@@ -46,7 +47,7 @@ impl Reasons {
         if !planned.is_empty() && planned.iter().all(|node| full.contains(node)) { Reason::Full } else { Reason::Moved }
     }
 
-    /// Whether pages that lie together in 2 MiB, not all planned on one node, are parts of one huge page.
+    /// Whether pages of one 2 MiB range, which are not all planned on one node, are parts of one huge page.
     pub fn collapsed(&mut self, pages: &[usize], status: &[c_int]) -> bool {
         let (Some(&first), Some(&node)) = (pages.first(), status.first()) else { return false };
         if node < 0 || status.iter().any(|&s| s != node) {
