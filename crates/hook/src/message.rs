@@ -23,6 +23,17 @@ macro_rules! say {
     ($($arg:tt)*) => { $crate::message::line(core::format_args!($($arg)*)) };
 }
 
+/// As [`say!`], the first time that the calling line is reached.
+#[macro_export]
+macro_rules! say_once {
+    ($($arg:tt)*) => {{
+        static SAID: ::core::sync::atomic::AtomicBool = ::core::sync::atomic::AtomicBool::new(false);
+        if !SAID.swap(true, ::core::sync::atomic::Ordering::Relaxed) {
+            $crate::say!($($arg)*);
+        }
+    }};
+}
+
 struct Buffer {
     bytes: [u8; MAX],
     len: usize,

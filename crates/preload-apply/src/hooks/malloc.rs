@@ -241,9 +241,7 @@ pub unsafe extern "C" fn reallocarray(ptr: Ptr, count: usize, size: usize, ra: u
 #[inline(never)]
 unsafe fn realloc_placed(old: &Object, size: usize, caller: &Caller) -> Ptr {
     if size == 0 {
-        if let Some((object, moving)) = heap_table::take(old.base) {
-            heap::release(&object, moving);
-        }
+        heap::free(old.base);
         return core::ptr::null_mut();
     }
     if size >= PAGE && heap_table::pages_of(size) == old.pages {
@@ -257,9 +255,7 @@ unsafe fn realloc_placed(old: &Object, size: usize, caller: &Caller) -> Ptr {
             return fresh;
         }
         core::ptr::copy_nonoverlapping(old.base as *const u8, fresh.cast(), size.min(old.bytes()));
-        if let Some((object, moving)) = heap_table::take(old.base) {
-            heap::release(&object, moving);
-        }
+        heap::free(old.base);
         fresh
     }
 }
@@ -317,10 +313,8 @@ unsafe extern "C" fn free_slow(ptr: Ptr) {
         // SAFETY: C's contract of free.
         return unsafe { small_objects::release(ptr as usize) };
     }
-    if heap_table::possible(ptr as usize)
-        && let Some((object, moving)) = heap_table::take(ptr as usize)
-    {
-        return heap::release(&object, moving);
+    if heap::free(ptr as usize) {
+        return;
     }
     // SAFETY: no placed object, so forwarded unchanged.
     unsafe { real::free(ptr) }

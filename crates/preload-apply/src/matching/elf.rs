@@ -28,7 +28,6 @@ pub struct Symbol {
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// Variable or function.
     pub kind: Kind,
 }
 

@@ -22,7 +22,6 @@ pub struct Loaded {
     pub bias: usize,
     /// Lowest and one past the highest address of its segments.
     pub start: usize,
-    /// See `start`.
     pub end: usize,
     /// The module is the program.
     pub program: bool,

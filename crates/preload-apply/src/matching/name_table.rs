@@ -17,9 +17,7 @@ const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
 /// What a wanted name may stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A variable.
     Object,
-    /// A function.
     Function,
 }
 

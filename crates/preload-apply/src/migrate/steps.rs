@@ -1,9 +1,8 @@
 //! Moves the pages of one object in bounded steps.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering};
 
-use numamma_hook::say;
+use numamma_hook::say_once;
 use numamma_kernel::pages::{self, BATCH};
 use numamma_kernel::sys::PAGE;
 use numamma_plan::home_node::{Context, HUGE_ORDER, Home, Interleaving};
@@ -85,12 +84,9 @@ impl<'a> Goal<'a> {
         let Some(pages) = pages.get(..count) else { return Done::default() };
         let Some(status) = status.get_mut(..count) else { return Done::default() };
         if let Err(error) = resident_nodes::page_nodes(pages, status) {
-            static REPORTED: AtomicBool = AtomicBool::new(false);
-            if !REPORTED.swap(true, Ordering::Relaxed) {
-                say!(
-                    "cannot move pages between phases (move_pages, error {error}); those that exist stay where they are"
-                );
-            }
+            say_once!(
+                "cannot move pages between phases (move_pages, error {error}); those that exist stay where they are"
+            );
             return Done::default();
         }
         let whole = count == BATCH && start.is_multiple_of(HUGE_PAGE as usize);

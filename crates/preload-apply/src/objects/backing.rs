@@ -35,7 +35,6 @@ pub enum Kind {
 /// The kind of memory of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backing {
-    /// Kind.
     pub kind: Kind,
     /// Logarithm of the page size in bytes.
     pub shift: u32,

@@ -157,10 +157,7 @@ pub fn place_all(state: &'static State, module: &Loaded, found: Vec<Found>) {
         let state_word = AtomicU64::new(pack_state(&object));
         let (program, next) = (module.program, ptr::null_mut());
         push_placed(Box::new(Global { fixed: object, parts, program, state_word, next }));
-        // The pass of a phase that began meanwhile may have missed this variable.
-        if object.placing != rule.current_index() {
-            mover_thread::request();
-        }
+        mover_thread::request_if_outdated(rule, object.placing);
     }
 }
 

@@ -65,10 +65,7 @@ fn map_new(state: &'static State, index: usize, size: usize, align: usize) -> Op
     };
     object.base = address;
     if object.place(state, &plan, false).is_ok() && heap_table::reserve(address) && heap_table::insert(&object) {
-        // The pass of a phase that began meanwhile may have missed this object.
-        if rule.current_index() != placing {
-            mover_thread::request();
-        }
+        mover_thread::request_if_outdated(rule, placing);
         return Some(address);
     }
     state.give_mappings(plan.run_count());
@@ -77,14 +74,16 @@ fn map_new(state: &'static State, index: usize, size: usize, align: usize) -> Op
     None
 }
 
-/// Releases an object that was taken out of the table. If the mover is working on it (`moving`), the mover releases it
-/// when its step ends.
-pub fn release(object: &Object, moving: bool) {
+/// Releases the placed object that starts at `address`; false when there is none. If the mover is working on the object,
+/// the mover releases it when its step ends.
+pub fn free(address: usize) -> bool {
+    let Some((object, moving)) = heap_table::take(address) else { return false };
     // The mover belongs to this process or to the parent that a vforked child shares memory with; a forked child has no
     // mover.
     if !(moving && exclusion::has_mover()) {
-        discard(object);
+        discard(&object);
     }
+    true
 }
 
 /// Checks and unmaps an object that the program has released.

@@ -49,10 +49,7 @@ pub fn place_whole(state: &'static State, mut object: Object) -> bool {
     if !placed || !mapping_list::insert(&Piece { object, part: object.whole() }) {
         state.give_mappings(plan.run_count());
     }
-    // The pass of a phase that began meanwhile may have missed this mapping.
-    if rule.current_index() != object.placing {
-        mover_thread::request();
-    }
+    mover_thread::request_if_outdated(rule, object.placing);
     placed
 }
 

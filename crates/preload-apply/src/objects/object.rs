@@ -18,7 +18,6 @@ use crate::verify;
 /// One placed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Index of the rule.
     pub rule: usize,
     /// Index of the rule's placing that its memory policy follows.
     pub placing: usize,

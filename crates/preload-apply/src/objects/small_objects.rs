@@ -236,10 +236,7 @@ fn new_extent(state: &'static State, home: &Home) -> Option<usize> {
         return None;
     }
     EXTENTS.get(at / EXTENT)?.store(pack_extent(&fresh), Ordering::Release);
-    // The pass of a phase that began meanwhile may have missed this extent.
-    if state.rules.get(index).is_some_and(|r| r.current_index() != placing) {
-        mover_thread::request();
-    }
+    mover_thread::request_if_outdated(rule, placing);
     Some(start)
 }
 

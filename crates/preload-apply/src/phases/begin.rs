@@ -11,7 +11,7 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use numamma_kernel::clock::monotonic_ns;
 
-use numamma_hook::{errno, say, sys};
+use numamma_hook::{errno, say, say_once, sys};
 use numamma_plan::placement_report::PhaseReport;
 use numamma_plan::policy::Phase;
 
@@ -182,10 +182,7 @@ pub unsafe extern "C" fn numamma_phase(name: *const c_char) {
     match state.policy.phases.iter().position(|p| p.name.as_bytes() == name) {
         Some(index) => begin(index, Trigger::Call),
         None if state.verbose => {
-            static REPORTED: AtomicBool = AtomicBool::new(false);
-            if !REPORTED.swap(true, Ordering::Relaxed) {
-                say!("numamma_phase(\"{}\"): the policy has no phase of that name", String::from_utf8_lossy(name));
-            }
+            say_once!("numamma_phase(\"{}\"): the policy has no phase of that name", String::from_utf8_lossy(name));
         }
         None => {}
     }

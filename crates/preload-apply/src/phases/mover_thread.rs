@@ -3,13 +3,14 @@
 //! A request takes no lock and may come from any hook, also in a signal handler.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
-use numamma_hook::{errno, real, say, sys};
+use numamma_hook::{errno, real, say_once, sys};
 use numamma_kernel::affinity::CpuMask;
 use numamma_kernel::futex;
 
 use super::exclusion::{self, Shared};
+use crate::rules::state::Rule;
 
 /// Stack of the mover, bytes: it needs some 40 KiB, and glibc takes thread-local storage from it.
 const STACK: usize = 256 << 10;
@@ -28,10 +29,15 @@ pub fn request() {
         futex::wake_all(&shared.requests);
     } else if !create() {
         shared.running.store(0, Ordering::SeqCst);
-        static REPORTED: AtomicBool = AtomicBool::new(false);
-        if !REPORTED.swap(true, Ordering::Relaxed) {
-            say!("no thread could be created to move pages between phases: only later allocations follow them");
-        }
+        say_once!("no thread could be created to move pages between phases: only later allocations follow them");
+    }
+}
+
+/// Requests the mover if `placing` is not the current one of `rule` any more: the pass of a phase that began while an
+/// object was being placed may have missed the object.
+pub fn request_if_outdated(rule: &Rule, placing: usize) {
+    if rule.current_index() != placing {
+        request();
     }
 }
 

@@ -1,9 +1,8 @@
 //! Places one range: its memory policy, huge page advice, and the pages that exist already.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering};
 
-use numamma_hook::say;
+use numamma_hook::{say, say_once};
 use numamma_kernel::pages;
 use numamma_kernel::policy::Mode;
 use numamma_kernel::sys::PAGE;
@@ -52,12 +51,9 @@ fn prefer(start: usize, len: usize, nodes: &[u32], resident: bool) -> Result<(),
     if several {
         match cost::mbind(start, len, Mode::PreferredMany, nodes, resident) {
             Err(libc::EINVAL) => {
-                static REPORTED: AtomicBool = AtomicBool::new(false);
-                if !REPORTED.swap(true, Ordering::Relaxed) {
-                    say!(
-                        "preferred-many needs Linux 5.15: only the first node of each list, here {first}, is preferred"
-                    );
-                }
+                say_once!(
+                    "preferred-many needs Linux 5.15: only the first node of each list, here {first}, is preferred"
+                );
             }
             outcome => return outcome,
         }

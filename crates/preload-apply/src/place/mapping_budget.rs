@@ -1,8 +1,8 @@
 //! Keeps placed objects within their share of vm.max_map_count by enlarging blocks.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 
-use numamma_hook::say;
+use numamma_hook::{say, say_once};
 use numamma_plan::plan::{Layout, PagePlan};
 use numamma_plan::policy::Mode;
 
@@ -25,15 +25,12 @@ pub fn fit_replacing(state: &State, rule: usize, plan: &mut PagePlan<'_>, old: u
         let wanted = plan.run_count();
         let Err(left) = state.take_mappings(wanted, old) else { break };
         if left < smallest {
-            static REPORTED: AtomicBool = AtomicBool::new(false);
-            if !REPORTED.swap(true, Ordering::Relaxed) {
-                say!(
-                    "{}: placed objects use all {} mappings they may (see vm.max_map_count); further ones are left to \
+            say_once!(
+                "{}: placed objects use all {} mappings they may (see vm.max_map_count); further ones are left to \
                      first touch; use larger blocks or mode = \"populate\", or raise vm.max_map_count",
-                    name(),
-                    state.budget()
-                );
-            }
+                name(),
+                state.budget()
+            );
             return false;
         }
         left_for_blocks = Some(left);

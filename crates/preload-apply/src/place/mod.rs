@@ -15,8 +15,6 @@ pub use available_memory::may_take;
 /// Pages of an object, counted from its first whole page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// First page.
     pub first: u64,
-    /// Number of pages.
     pub pages: u64,
 }

@@ -58,7 +58,6 @@ pub struct Home {
     pub node: u32,
     /// Address of the next slab in the current extent; a multiple of the size of an extent when none is left.
     pub cursor: AtomicUsize,
-    /// Heaps with a lock each.
     pub shards: [Heap; SHARDS],
 }
 

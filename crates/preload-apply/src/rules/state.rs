@@ -54,7 +54,6 @@ pub struct Rule {
     pub placings: Vec<Placing>,
     /// Index of the current placing, with the ticket of the phase that set it: see [`Rule::begin_phase`].
     current: AtomicU64,
-    /// Totals.
     pub counters: Counters,
     /// A message said that the blocks are larger than asked for.
     pub said_enlarged: AtomicBool,
@@ -104,7 +103,6 @@ impl Rule {
 pub struct State {
     /// The policy without its objects, which are in `rules`.
     pub policy: Policy,
-    /// This machine.
     pub machine: Machine,
     /// CPUs of each list of an explicit binding.
     pub cpu_lists: Vec<Vec<u32>>,
