@@ -48,8 +48,8 @@ fn taken(program: &Path, policy: &Path) -> Vec<(u64, u64)> {
     objects.iter().map(|o| (number(o, "instances"), number(o, "bytes") >> 20)).collect()
 }
 
-/// Runs `program` once for each (list of functions, MiB) and checks that a rule with these functions takes one object of
-/// this size; 0 MiB: that it takes none.
+/// Runs `program` once for each (list of functions, MiB) and checks that a rule with these functions takes one object
+/// of this size; 0 MiB: that it takes none.
 fn assert_named(program: &Path, table: &[(&str, u64)]) {
     for (functions, size) in table {
         let policy = scratch().join(format!("{}.toml", program.file_name().unwrap().to_str().unwrap()));

@@ -1,5 +1,5 @@
-//! What a compile job pays for a library that it inherits: gcc on a large file, under a policy for another program and under
-//! one for the compiler proper, which allocates millions of times. Bar: <= 1 %, paired.
+//! What a compile job pays for a library that it inherits: gcc on a large file, under a policy for another program and
+//! under one for the compiler proper, which allocates millions of times. Bar: <= 1 %, paired.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

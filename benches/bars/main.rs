@@ -25,8 +25,8 @@ pub fn release_dir() -> PathBuf {
     dir
 }
 
-/// A library of ours, as it was built with this program: cargo leaves those of dependencies beside it, and only `cargo build`
-/// renews the ones in the directory above.
+/// A library of ours, as it was built with this program: cargo leaves those of dependencies beside it, and only `cargo
+/// build` renews the ones in the directory above.
 pub fn preload(name: &str) -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name(format!("libnumamma_preload_{name}.so"))
 }

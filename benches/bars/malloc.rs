@@ -1,11 +1,11 @@
 //! What the preloads add to a malloc and free pair, in CPU time of the thread, beside heaptrack.
 //!
-//! Bars: apply with a policy that does not match <= 2 ns; recording costs at most half of heaptrack's extra with
-//! a stack of one frame and a fifth with twenty, with one stack and with many, and per thread no more with two
-//! threads than with one. The profile preload is recorded by a channel that this process drains every
-//! millisecond, the program pauses between bursts, and the share of lost events is printed: a recorder that
-//! falls behind makes recording look cheap. heaptrack writes to /dev/null instead of its interpreter's pipe, and
-//! waiting for its lock is no CPU time: both are in its favour. `inert` is a child of a recorded program: loaded, not recorded.
+//! Bars: apply with a policy that does not match <= 2 ns; recording costs at most half of heaptrack's extra with a
+//! stack of one frame and a fifth with twenty, with one stack and with many, and per thread no more with two threads
+//! than with one. The profile preload is recorded by a channel that this process drains every millisecond, the program
+//! pauses between bursts, and the share of lost events is printed: a recorder that falls behind makes recording look
+//! cheap. heaptrack writes to /dev/null instead of its interpreter's pipe, and waiting for its lock is no CPU time:
+//! both are in its favour. `inert` is a child of a recorded program: loaded, not recorded.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! A matched allocation against the system calls that placing it takes. Bar: 1 MiB costs at most its mbind (with the mmap
-//! and munmap that give it pages of its own) plus 1 us.
+//! A matched allocation against the system calls that placing it takes. Bar: 1 MiB costs at most its mbind (with the
+//! mmap and munmap that give it pages of its own) plus 1 us.
 
 use std::process::{Command, Stdio};
 

@@ -1,5 +1,5 @@
-//! Profiling overhead at defaults over the test programs: bar median <= 3 %, worst <= 5 %. Run time pair by pair, and the
-//! CPU time of the program, which other guests of the machine disturb less.
+//! Profiling overhead at defaults over the test programs: bar median <= 3 %, worst <= 5 %. Run time pair by pair, and
+//! the CPU time of the program, which other guests of the machine disturb less.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

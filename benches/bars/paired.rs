@@ -16,7 +16,8 @@ impl Spread {
         figures.sort_by(f64::total_cmp);
         let n = figures.len();
         let median = if n % 2 == 1 { figures[n / 2] } else { (figures[n / 2 - 1] + figures[n / 2]) / 2.0 };
-        // Ranks n/2 -+ 0.98 sqrt(n): the normal approximation of the binomial (Conover, Practical Nonparametric Statistics, 3.2).
+        // Ranks n/2 -+ 0.98 sqrt(n): the normal approximation of the binomial (Conover, Practical Nonparametric
+        // Statistics, 3.2).
         let reach = 0.98 * (n as f64).sqrt();
         let low = ((n as f64 / 2.0 - reach).floor().max(0.0)) as usize;
         let high = ((n as f64 / 2.0 + reach).ceil() as usize).clamp(1, n) - 1;

@@ -1,5 +1,5 @@
-//! The reports that the apply preload writes at the end of a placed run, one per process: where they are, and how those of
-//! all MPI ranks are added up.
+//! The reports that the apply preload writes at the end of a placed run, one per process: where they are, and how those
+//! of all MPI ranks are added up.
 
 use std::fs;
 use std::io;
@@ -38,8 +38,8 @@ pub(super) fn take_reports(report: &Path) -> Vec<String> {
     files.into_iter().filter_map(take).collect()
 }
 
-/// Adds the objects of one process to those of the others: two rules are the same if name, policy and nodes are. The n-th
-/// of several such rules is the n-th in each process.
+/// Adds the objects of one process to those of the others: two rules are the same if name, policy and nodes are. The
+/// n-th of several such rules is the n-th in each process.
 pub(super) fn merge(all: &mut Vec<ObjectReport>, of_one: Vec<ObjectReport>) {
     let before = all.len();
     let mut used = vec![false; before];

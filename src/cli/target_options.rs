@@ -18,8 +18,8 @@ const LARGEST_FILE: u64 = 64 << 20;
 /// The machine the program will run on.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct TargetArgs {
-    /// Machine to make it for: an hwloc file (`lstopo m.xml`, `numamma topology --xml`) or a synthetic description such as
-    /// "pack:4 numa:2 core:6" [default: this machine]
+    /// Machine to make it for: an hwloc file (`lstopo m.xml`, `numamma topology --xml`) or a synthetic description such
+    /// as "pack:4 numa:2 core:6" [default: this machine]
     #[arg(long, value_name = "SPEC", conflicts_with = "nodes")]
     pub target: Option<String>,
     /// Make it for a machine with N equal nodes [default: this machine]

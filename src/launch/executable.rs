@@ -1,7 +1,8 @@
 //! What the file of a program says before the program is started.
 //!
-//! A library cannot be preloaded into every program. [`check`] finds out into which it can, so that a run without placement
-//! never goes unnoticed. Static programs are reported, not refused: `profile` works without the library. Everything the kernel or the loader would refuse is refused here with the reason.
+//! A library cannot be preloaded into every program. [`check`] finds out into which it can, so that a run without
+//! placement never goes unnoticed. Static programs are reported, not refused: `profile` works without the library.
+//! Everything the kernel or the loader would refuse is refused here with the reason.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
@@ -164,7 +165,8 @@ fn inspect(path: PathBuf, elf: PathBuf) -> Result<Executable, Failure> {
     let show = elf.display().to_string();
     let broken = |what: &str| Failure::cannot_execute(format!("{show}: {what}; is the file complete?"));
     let file = File::open(&elf).map_err(|e| Failure::cannot_execute(format!("{show}: cannot open it: {e}")))?;
-    // SAFETY: the mapping is private and read-only; a program file that is truncated meanwhile could fault, as in every ELF reader.
+    // SAFETY: the mapping is private and read-only; a program file that is truncated meanwhile could fault, as in every
+    // ELF reader.
     let data = unsafe { memmap2::Mmap::map(&file) }
         .map_err(|e| Failure::cannot_execute(format!("{show}: cannot map it: {e}")))?;
     if data.get(4) != Some(&ELF_CLASS_64) {

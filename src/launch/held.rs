@@ -1,7 +1,7 @@
 //! A child process that is held before `exec` until the kernel's events are open on it.
 //!
-//! The events and the channel then see the program from its first instruction, and the program starts with the terminal,
-//! files, signals and environment that the user gave it.
+//! The events and the channel then see the program from its first instruction, and the program starts with the
+//! terminal, files, signals and environment that the user gave it.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -35,7 +35,8 @@ pub fn hold(program: &Invocation) -> io::Result<Held> {
     let arguments = program.arguments()?;
     let go = pipe()?;
     let failure = pipe()?;
-    // SAFETY: this process has no other thread that could hold a lock; the child calls only async-signal-safe functions.
+    // SAFETY: this process has no other thread that could hold a lock; the child calls only async-signal-safe
+    // functions.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => wait_and_exec(&arguments, go, failure),
@@ -68,8 +69,8 @@ impl Held {
     /// The error of execve.
     pub fn release(&mut self) -> io::Result<()> {
         let mut error = 0i32;
-        // SAFETY: both descriptors are this process's ends of the pipes; `error` has room for what the child writes. The read ends when exec closes the
-        // child's end.
+        // SAFETY: both descriptors are this process's ends of the pipes; `error` has room for what the child writes.
+        // The read ends when exec closes the child's end.
         let got = unsafe {
             libc::write(self.go, [1u8].as_ptr().cast(), 1);
             loop {
@@ -119,7 +120,8 @@ impl Held {
                 Ended::Exited(libc::WEXITSTATUS(status))
             });
         }
-        // SIGCHLD is ignored, as the parent of this process set it: the kernel reaped the child, and its status is lost.
+        // SIGCHLD is ignored, as the parent of this process set it: the kernel reaped the child, and its status is
+        // lost.
         let gone = got < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD);
         gone.then_some(Ended::Exited(0))
     }
@@ -127,7 +129,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // SAFETY: this process's ends of the pipes, not used again; a child that still waits reads end of file and exits.
+        // SAFETY: this process's ends of the pipes, not used again; a child that still waits reads end of file and
+        // exits.
         unsafe { (libc::close(self.go), libc::close(self.failure)) };
     }
 }

@@ -108,7 +108,8 @@ pub fn chain(library: &Path, already: Option<OsString>) -> OsString {
 }
 
 /// Options of AddressSanitizer's runtime, and the one that lets another library be loaded before it: with the check a
-/// program built with gcc's -fsanitize=address would not start (sanitizer_common_flags.inc, AddressSanitizerFlags wiki).
+/// program built with gcc's -fsanitize=address would not start (sanitizer_common_flags.inc, AddressSanitizerFlags
+/// wiki).
 const ASAN_ENV: &str = "ASAN_OPTIONS";
 const ASAN_ANY_ORDER: &str = "verify_asan_link_order=0";
 

@@ -70,8 +70,8 @@ pub fn survive_file_limit() {
     }
 }
 
-/// Gives back the actions that the user's shell set: Rust's start-up ignores SIGPIPE, and [`survive_file_limit`] SIGXFSZ.
-/// To be called directly before execve; async-signal-safe.
+/// Gives back the actions that the user's shell set: Rust's start-up ignores SIGPIPE, and [`survive_file_limit`]
+/// SIGXFSZ. To be called directly before execve; async-signal-safe.
 pub fn restore_for_program() {
     let file_limit = FILE_LIMIT_ACTION.load(Ordering::Relaxed);
     // SAFETY: SIG_DFL, or the action that the kernel returned for the same signal.

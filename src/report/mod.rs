@@ -1,7 +1,7 @@
 //! Everything that is printed of a profile, a prediction, a check or a comparison: terminal text and JSON.
 //!
-//! Every function here is pure: nothing reads the environment or the terminal. [`overview`] is the overview, [`object_details`] one object in detail, [`json`] the same
-//! facts for scripts.
+//! Every function here is pure: nothing reads the environment or the terminal. [`overview`] is the overview,
+//! [`object_details`] one object in detail, [`json`] the same facts for scripts.
 
 use crate::detect::Pattern;
 use crate::profile::model::ObjectKind;

@@ -1,4 +1,5 @@
-//! One object in detail: its figures, where it was allocated, which threads access which pages, when and from which code.
+//! One object in detail: its figures, where it was allocated, which threads access which pages, when and from which
+//! code.
 
 use super::matrix::{Matrix, sparkline};
 use super::overview::indent;

@@ -32,7 +32,8 @@ enum Layout {
         blocks: Vec<u64>,
         /// Size of the pages in use, see [`Context::order`].
         order: u32,
-        /// Nodes of pages that are interleaved by an address that is not known, with their shares; empty for other layouts.
+        /// Nodes of pages that are interleaved by an address that is not known, with their shares; empty for other
+        /// layouts.
         shares: Vec<(usize, f64)>,
     },
     /// (instance, first page) of a group of pages and its node, ascending.

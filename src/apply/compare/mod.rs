@@ -1,8 +1,8 @@
 //! Comparing policies by running the unmodified program under each of them.
 //!
-//! Each policy first has one warm-up run, which is not timed: it fills the page cache, tells whether the program works under
-//! the policy, counts the pages by node and, with a policy file, what was placed. Rounds follow in which each policy has
-//! one timed run, in random order. Only a thread that waits for the end runs beside the program.
+//! Each policy first has one warm-up run, which is not timed: it fills the page cache, tells whether the program works
+//! under the policy, counts the pages by node and, with a policy file, what was placed. Rounds follow in which each
+//! policy has one timed run, in random order. Only a thread that waits for the end runs beside the program.
 
 pub mod candidates;
 pub mod order;

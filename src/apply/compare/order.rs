@@ -1,7 +1,7 @@
 //! In which order the runs are made: every round holds each policy once, shuffled.
 //!
-//! When the machine gets slower or busier during the runs, all policies are affected alike. With a fully random order one
-//! policy could have most of its runs in a slow period.
+//! When the machine gets slower or busier during the runs, all policies are affected alike. With a fully random order
+//! one policy could have most of its runs in a slow period.
 
 /// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014): the same order for the
 /// same seed on every machine.

@@ -1,7 +1,7 @@
 //! On which nodes the pages of a running program are, from `/proc/PID/numa_maps` (Documentation/filesystems/proc.rst).
 //!
-//! Counted is the memory a placement can reach: anonymous pages, private copies of file pages, and shared memory. Pages of
-//! program files in the page cache are not.
+//! Counted is the memory a placement can reach: anonymous pages, private copies of file pages, and shared memory. Pages
+//! of program files in the page cache are not.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -45,9 +45,9 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(if v.len() % 2 == 1 { upper } else { f64::midpoint(v[middle - 1], upper) })
 }
 
-/// The narrowest interval between the k-th smallest and k-th largest value that covers the median of whatever continuous
-/// distribution the values come from with at least [`CONFIDENCE`] (David and Nagaraja, Order Statistics, 2003, section
-/// 7.1: the coverage is 1 - 2 P(Bin(n, 1/2) < k)). With fewer than six values: smallest to largest.
+/// The narrowest interval between the k-th smallest and k-th largest value that covers the median of whatever
+/// continuous distribution the values come from with at least [`CONFIDENCE`] (David and Nagaraja, Order Statistics,
+/// 2003, section 7.1: the coverage is 1 - 2 P(Bin(n, 1/2) < k)). With fewer than six values: smallest to largest.
 pub fn median_interval(values: &[f64]) -> Option<Interval> {
     let v = sorted(values);
     let n = v.len();

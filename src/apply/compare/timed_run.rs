@@ -1,8 +1,8 @@
 //! One run of the program: started, its output read and not shown, its time measured, its pages counted if asked for.
 //!
-//! The time is from before fork to the end that the kernel reports, so that it includes what a preload costs at start-up.
-//! Reading `numa_maps` stops the program's page faults for as long as it takes: it is only done in runs that are not
-//! timed. [`signals`] forwards signals; a program that has not ended within [`GRACE`] after one is killed.
+//! The time is from before fork to the end that the kernel reports, so that it includes what a preload costs at
+//! start-up. Reading `numa_maps` stops the program's page faults for as long as it takes: it is only done in runs that
+//! are not timed. [`signals`] forwards signals; a program that has not ended within [`GRACE`] after one is killed.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, PipeReader, Read};

@@ -1,7 +1,7 @@
 //! The names of call sites: the innermost frame of the user's own code, and how it is displayed.
 //!
-//! Frames of runtimes and of allocators stand between the user's line and `malloc`; [`wrapper`] recognises them by module
-//! and function name.
+//! Frames of runtimes and of allocators stand between the user's line and `malloc`; [`wrapper`] recognises them by
+//! module and function name.
 
 use std::collections::HashMap;
 

@@ -74,8 +74,8 @@ fn map_new(state: &'static State, index: usize, size: usize, align: usize) -> Op
     None
 }
 
-/// Releases the placed object that starts at `address`; false when there is none. If the mover is working on the object,
-/// the mover releases it when its step ends.
+/// Releases the placed object that starts at `address`; false when there is none. If the mover is working on the
+/// object, the mover releases it when its step ends.
 pub fn free(address: usize) -> bool {
     let Some((object, moving)) = heap_table::take(address) else { return false };
     // The mover belongs to this process or to the parent that a vforked child shares memory with; a forked child has no
