@@ -28,6 +28,9 @@ int main(void) {
     stack_t alternate = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
     sigaltstack(&alternate, NULL);
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    /* One handler must not interrupt malloc in the other. */
+    sigaddset(&action.sa_mask, SIGALRM);
+    sigaddset(&action.sa_mask, SIGVTALRM);
     sigaction(SIGALRM, &action, NULL);
     action.sa_flags |= SA_ONSTACK;
     sigaction(SIGVTALRM, &action, NULL);
