@@ -1,8 +1,10 @@
-//! Reading the profile that a command line names.
+//! The profile, or the policy and the program, that a command line names.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
-use crate::launch::exit::say;
+use crate::launch::exit::{Failure, say};
+use crate::launch::placed::{self, Prepared};
 use crate::profile::summary::Summary;
 
 /// Reads a profile and prints its notes unless `quiet`. When only profiles of MPI ranks exist, the message names one.
@@ -21,4 +23,29 @@ pub fn load(path: &Path, quiet: bool) -> Result<Summary, String> {
         summary.notes.iter().for_each(say);
     }
     Ok(summary)
+}
+
+/// A program and the policy to run it under.
+#[derive(Debug, clap::Args)]
+pub struct PlacedProgram {
+    /// Policy file, as `numamma advise` writes it
+    #[arg(short, long, value_name = "FILE")]
+    pub policy: PathBuf,
+    /// Program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM [ARGS]")]
+    command: Vec<OsString>,
+}
+
+impl PlacedProgram {
+    /// Checks both and prints the warnings unless `quiet`.
+    ///
+    /// # Errors
+    /// When the policy, the program or the apply library cannot be used.
+    pub fn prepare(&self, quiet: bool) -> Result<Prepared, Failure> {
+        let prepared = placed::prepare(&self.policy, &self.command)?;
+        if !quiet {
+            prepared.warnings.iter().for_each(say);
+        }
+        Ok(prepared)
+    }
 }

@@ -1,10 +1,7 @@
 //! `numamma run`: run a program placed.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-
-use crate::launch::exit::{Failure, say};
-use crate::launch::placed;
+use crate::cli::input::PlacedProgram;
+use crate::launch::exit::Failure;
 
 /// Run a program under a policy, with checks first
 ///
@@ -12,15 +9,11 @@ use crate::launch::placed;
 /// against this machine and the program. The exit status is the program's own.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Policy file, as `numamma advise` writes it
-    #[arg(short, long, value_name = "FILE")]
-    policy: PathBuf,
     /// Print nothing but errors
     #[arg(short, long)]
     quiet: bool,
-    /// Program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM [ARGS]")]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    placed: PlacedProgram,
 }
 
 /// Replaces this process by the placed program.
@@ -28,9 +21,5 @@ pub struct Args {
 /// # Errors
 /// When the policy, the program or the library cannot be used, or the program not be executed.
 pub fn run(args: Args) -> Result<u8, Failure> {
-    let prepared = placed::prepare(&args.policy, &args.command)?;
-    if !args.quiet {
-        prepared.warnings.iter().for_each(say);
-    }
-    Err(prepared.exec())
+    Err(args.placed.prepare(args.quiet)?.exec())
 }

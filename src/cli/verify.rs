@@ -1,13 +1,12 @@
 //! `numamma verify`: run placed, then check every page.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use numamma_plan::output_name;
 
 use crate::apply::verify::{Answer, ReportDir, judge};
-use crate::launch::exit::{Failure, say};
-use crate::launch::placed;
+use crate::cli::input::PlacedProgram;
+use crate::launch::exit::Failure;
 use crate::report::verification;
 
 /// Exit status when a page is off plan, an object was not found, or the run could not be checked.
@@ -19,9 +18,6 @@ const EXIT_OFF_PLAN: u8 = 1;
 /// it could be checked; otherwise the program's own.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Policy file, as `numamma advise` writes it
-    #[arg(short, long, value_name = "FILE")]
-    policy: PathBuf,
     /// Print the counts as JSON on stdout, after the program's own output
     #[arg(long)]
     json: bool,
@@ -31,9 +27,8 @@ pub struct Args {
     /// Print no table
     #[arg(short, long)]
     quiet: bool,
-    /// Program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM [ARGS]")]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    placed: PlacedProgram,
 }
 
 /// Runs the command.
@@ -41,14 +36,11 @@ pub struct Args {
 /// # Errors
 /// When the program could not be run placed, or the answer not be written.
 pub fn run(args: Args) -> Result<u8, Failure> {
-    let prepared = placed::prepare(&args.policy, &args.command)?;
-    if !args.quiet {
-        prepared.warnings.iter().for_each(say);
-    }
+    let prepared = args.placed.prepare(args.quiet)?;
     let dir = ReportDir::new().map_err(|e| Failure::usage(format!("cannot make a directory for the report: {e}")))?;
     let ended = prepared.spawn_and_wait(&dir.file())?;
     let program = prepared.executable.path.to_string_lossy();
-    let answer = judge(&dir.file(), &program, &args.policy.to_string_lossy(), ended);
+    let answer = judge(&dir.file(), &program, &args.placed.policy.to_string_lossy(), ended);
     if !args.quiet {
         eprintln!("{}", verification::text(&answer));
     }

@@ -28,19 +28,8 @@ pub(super) fn undo(inst: &Inst, pre: &mut State, post: &State) -> Result<(), Con
             let (Some(v), Some(s)) = (post.narrow(dst, width), operand(pre, src, imm, width)) else { return Ok(()) };
             pre.set(dst, v ^ s)
         }
-        Effect::Exchange { a, b } => {
-            if let Some(v) = post.full(a) {
-                pre.set(b, v)?;
-            }
-            if let Some(v) = post.full(b) {
-                pre.set(a, v)?;
-            }
-            Ok(())
-        }
-        Effect::Bswap { dst, width } => match post.narrow(dst, width) {
-            Some(v) => pre.set(dst, swap(v, width)),
-            None => Ok(()),
-        },
+        Effect::Exchange { a, b } => exchange(post, pre, a, b),
+        Effect::Bswap { dst, width } => swap_bytes(post, pre, dst, width),
         Effect::Extend { dst, to, src, from, signed } => {
             let Some(v) = post.narrow(dst, to) else { return Ok(()) };
             let extended = if signed { sign_extend(v, from) & mask(to) } else { v & mask(from) };
@@ -73,19 +62,8 @@ pub(super) fn forward(inst: &Inst, pre: &State, post: &mut State, rflags: u64) -
             let (Some(a), Some(s)) = (pre.narrow(dst, width), operand(pre, src, imm, width)) else { return Ok(()) };
             post.set(dst, a ^ s)
         }
-        Effect::Exchange { a, b } => {
-            if let Some(v) = pre.full(a) {
-                post.set(b, v)?;
-            }
-            if let Some(v) = pre.full(b) {
-                post.set(a, v)?;
-            }
-            Ok(())
-        }
-        Effect::Bswap { dst, width } => match pre.narrow(dst, width) {
-            Some(v) => post.set(dst, swap(v, width)),
-            None => Ok(()),
-        },
+        Effect::Exchange { a, b } => exchange(pre, post, a, b),
+        Effect::Bswap { dst, width } => swap_bytes(pre, post, dst, width),
         Effect::Extend { dst, to, src, from, signed } => {
             let Some(v) = pre.narrow(src, from) else { return Ok(()) };
             let v = if signed { sign_extend(v, from) } else { v };
@@ -146,6 +124,17 @@ struct Linear {
 }
 
 /// Solves `post[dst] = base + index * scale + disp` for the operand that is not known.
+/// An exchange is its own inverse: `to` is the state on the other side of the instruction.
+fn exchange(from: &State, to: &mut State, a: Reg, b: Reg) -> Result<(), Contradiction> {
+    from.full(a).map_or(Ok(()), |v| to.set(b, v))?;
+    from.full(b).map_or(Ok(()), |v| to.set(a, v))
+}
+
+/// As [`exchange`], for bswap.
+fn swap_bytes(from: &State, to: &mut State, dst: Reg, width: u8) -> Result<(), Contradiction> {
+    from.narrow(dst, width).map_or(Ok(()), |v| to.set(dst, swap(v, width)))
+}
+
 fn undo_linear(pre: &mut State, post: &State, l: Linear) -> Result<(), Contradiction> {
     let Some(v) = post.narrow(l.dst, l.width) else { return Ok(()) };
     let rest = v.wrapping_sub(l.disp as u64);

@@ -132,15 +132,16 @@ impl Resolver<'_> {
         Some(id)
     }
 
+    /// The range that was found; in both cases the answer holds for the bounds of the range or gap only.
+    fn narrowed_to<V>(&mut self, found: Result<Span<V>, (u64, u64)>) -> Option<Span<V>> {
+        let (low, high) = found.as_ref().map_or_else(|gap| *gap, |span| (span.low, span.high));
+        self.range.narrow(low, high);
+        found.ok()
+    }
+
     pub fn global(&mut self) -> Option<ObjectId> {
-        let span = match self.p.loaded.locate(self.addr) {
-            Ok(span) => span,
-            Err((low, high)) => {
-                self.range.narrow(low, high);
-                return None;
-            }
-        };
-        self.range.narrow(span.low, span.high);
+        let found = self.p.loaded.locate(self.addr);
+        let span = self.narrowed_to(found)?;
         let Instance { module, bias } = self.modules.get(span.value);
         let globals = self.modules.file(module).globals();
         let piece = match globals.locate(self.addr.wrapping_sub(bias)) {
@@ -174,14 +175,8 @@ impl Resolver<'_> {
     }
 
     pub fn hooked(&mut self) -> Option<ObjectId> {
-        let span = match self.p.hooked.locate(self.addr) {
-            Ok(span) => span,
-            Err((low, high)) => {
-                self.range.narrow(low, high);
-                return None;
-            }
-        };
-        self.range.narrow(span.low, span.high);
+        let found = self.p.hooked.locate(self.addr);
+        let span = self.narrowed_to(found)?;
         let known = self.p.hooks[span.value].object;
         let id = self.object(known, |at| {
             let hook = &at.p.hooks[span.value];
