@@ -41,6 +41,9 @@ fn explicit_lists_bind_threads_in_turn_and_users_go_first() {
     let out = run_placed(&program, &missing, &[]);
     assert!(out.status.success());
     let said = out.stderr;
-    assert!(said.contains("threads: bind: CPU 8000 is offline or not allowed") && said.contains("running unplaced"), "{said}");
+    assert!(
+        said.contains("threads: bind: CPU 8000 is offline or not allowed") && said.contains("running unplaced"),
+        "{said}"
+    );
     run(numamma(&["run", "--policy"]).arg(&missing).args(["--", "true"])).ended(2);
 }
