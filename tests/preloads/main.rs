@@ -6,6 +6,8 @@ mod common;
 mod apply;
 mod apply_phases;
 mod bound;
+mod call_sites;
 mod matching;
 mod mpi;
+mod policies;
 mod preload_profile;

@@ -3,7 +3,6 @@
 //! `numamma advise` makes values of these types; [`crate::check::parse`] parses and validates a file. An `Option`
 //! that is `None` is left out of the file, and serde reads a missing key as `None`.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -182,28 +181,6 @@ pub struct ObjectRule {
 }
 
 impl ObjectRule {
-    /// The name of the object in messages and reports: the global, or the innermost function or frame, or the line.
-    pub fn name(&self) -> &str {
-        if let Some(global) = &self.global {
-            return global;
-        }
-        self.function
-            .as_ref()
-            .and_then(|l| l.iter().find(|n| !n.is_empty()))
-            .or_else(|| self.callsite.as_ref()?.first())
-            .or(self.line.as_ref())
-            .map_or("?", String::as_str)
-    }
-
-    /// [`ObjectRule::name`] with the keys that distinguish rules of one call site: `make_grid, instances 1-4`.
-    pub fn title(&self) -> Cow<'_, str> {
-        let filters = [("instances", &self.instances), ("sizes", &self.sizes)];
-        filters.into_iter().fold(Cow::Borrowed(self.name()), |title, (word, filter)| match filter {
-            Some(filter) => Cow::Owned(format!("{title}, {word} {filter}")),
-            None => title,
-        })
-    }
-
     /// The line that names the call site because nothing else does.
     pub fn line_alone(&self) -> Option<&str> {
         let otherwise = self.global.is_some() || self.callsite.is_some() || self.function.is_some();

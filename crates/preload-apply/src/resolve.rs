@@ -100,7 +100,7 @@ fn resolve_for(state: &'static State) -> Vec<(String, bool)> {
     let sites = sites.collect();
     let profiler = modules.iter().find(|m| PROFILE_PRELOADS.contains(&m.file_name())).map(|m| (m.start, m.end));
     let places = modules.iter().map(|m| (m.start, m.end)).collect();
-    call_sites::publish(Matcher { sites, modules: places, profiler, wrappers, libraries, begins: None });
+    call_sites::publish(Matcher { sites, modules: places, profiler, wrappers, libraries, ..Matcher::default() });
     *seen = modules;
     problems
 }

@@ -73,6 +73,12 @@ pub unsafe fn walk_traced(caller: &Caller, high: usize, out: &mut [u64], trace: 
     out.len()
 }
 
+/// Bytes from the stack pointer at the return address `ra` to that of its caller, for code that a walk has passed and
+/// whose unwind data need no other register.
+pub fn frame_size(ra: usize) -> Option<usize> {
+    cache::get(ra).filter(|rule| rule.base == Base::Rsp).map(|rule| rule.offset as usize)
+}
+
 /// The rule of a return address, from the cache or derived.
 #[inline(always)]
 fn rule_of(ra: usize) -> Rule {

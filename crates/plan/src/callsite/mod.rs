@@ -9,7 +9,7 @@
 //!   [`demangle`]: demangling of linkage names.
 //! - [`wrapper`]: frames between the caller and the allocator, which matching skips.
 //! - [`frame`]: `module+0xaddress`; [`line`]: `file:line`; [`selection`]: `sizes` and `instances`; [`group`]: rules
-//!   that count their instances together; [`debug_file`]: paths of separate debug files.
+//!   that count their instances together; [`debug_file`]: paths of separate debug files; `title`: names in messages.
 
 pub mod debug_file;
 pub mod demangle;
@@ -20,6 +20,7 @@ pub mod line;
 pub mod rule;
 pub mod search;
 pub mod selection;
+mod title;
 pub mod wrapper;
 
 pub use frame::{Frame, file_name};

@@ -109,11 +109,7 @@ fn is_unnamed(function: &str) -> bool {
 /// The functions of a rule, without leading functions of standard libraries if other functions follow: which library
 /// functions are on the stack depends on the compiler and its flags, so matching skips them.
 fn functions(list: &[String]) -> Vec<Option<FunctionName>> {
-    let is_library = |name: &String| {
-        let name = if name.starts_with('_') { super::demangle::function_name(name) } else { name.into() };
-        wrapper::of_function(&name) == Some(Wrapper::Library)
-    };
-    let library = list.iter().take_while(|name| is_library(name)).count();
+    let library = list.iter().take_while(|name| wrapper::of_written(name) == Some(Wrapper::Library)).count();
     let own = if library < list.len() { &list[library..] } else { list };
     own.iter().map(|name| (!is_unnamed(name)).then(|| FunctionName::parse(name))).collect()
 }

@@ -108,6 +108,11 @@ pub fn of_function(function: &str) -> Option<Wrapper> {
     if library { Some(Wrapper::Library) } else { is_named_like_one(name).then_some(Wrapper::Named) }
 }
 
+/// What a function is, by its name in a rule: demangled or the linkage name.
+pub fn of_written(function: &str) -> Option<Wrapper> {
+    if function.starts_with('_') { of_function(&function_name(function)) } else { of_function(function) }
+}
+
 /// The result of [`of_function`] for a linkage name, in most cases without demangling the name.
 pub fn of_linkage(linkage: &[u8]) -> Option<Wrapper> {
     let is_mangled = linkage.starts_with(b"_Z") || linkage.starts_with(b"_R");

@@ -79,8 +79,8 @@ pub unsafe extern "C" fn malloc(size: usize, ra: usize, cfa: usize, rbp: usize) 
     // SAFETY: null becomes None; otherwise `start` stored a function of this prototype.
     let next: Option<Malloc> = unsafe { core::mem::transmute(NEXT_MALLOC.load(Ordering::Relaxed)) };
     match next {
-        // SAFETY: forwarded unchanged.
-        Some(next) if call_sites::is_unmatched(ra) => unsafe { next(size) },
+        // SAFETY: the caller as the stub saw it; forwarded unchanged.
+        Some(next) if unsafe { call_sites::is_unmatched(ra, cfa) } => unsafe { next(size) },
         // SAFETY: the caller as the stub saw it.
         _ => unsafe { malloc_slow(size, ra, cfa, rbp) },
     }
@@ -100,7 +100,7 @@ unsafe extern "C" fn malloc_slow(size: usize, ra: usize, cfa: usize, rbp: usize)
 pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
     unsafe {
-        if call_sites::is_unmatched(ra) {
+        if call_sites::is_unmatched(ra, cfa) {
             return real::calloc(count, size);
         }
         let bytes = count.checked_mul(size);
@@ -181,7 +181,8 @@ pub unsafe extern "C" fn posix_memalign(
 /// error.
 #[inline(always)]
 unsafe fn aligned(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Option<Ptr> {
-    if call_sites::is_unmatched(ra) || !align.is_power_of_two() {
+    // SAFETY: the caller as the stub saw it.
+    if unsafe { call_sites::is_unmatched(ra, cfa) } || !align.is_power_of_two() {
         return None;
     }
     // SAFETY: the caller as the stub saw it.
@@ -203,7 +204,7 @@ pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, r
         {
             return realloc_placed(&old, size, &Caller { ra, cfa, rbp });
         }
-        if call_sites::is_unmatched(ra) || (size == 0 && !ptr.is_null()) {
+        if call_sites::is_unmatched(ra, cfa) || (size == 0 && !ptr.is_null()) {
             return real::realloc(ptr, size);
         }
         match place_matched(size, 1, &Caller { ra, cfa, rbp }) {

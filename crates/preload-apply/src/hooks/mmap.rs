@@ -32,7 +32,8 @@ unsafe fn place_mmap(arguments: &MmapArguments, caller: &Caller) -> Ptr {
     }
     // SAFETY: forwarded unchanged.
     let found = unsafe { arguments.forward() };
-    if found == libc::MAP_FAILED || call_sites::is_unmatched(caller.ra) {
+    // SAFETY: the caller as the stub saw it.
+    if found == libc::MAP_FAILED || unsafe { call_sites::is_unmatched(caller.ra, caller.cfa) } {
         return found;
     }
     let _errno = errno::Saved::now();

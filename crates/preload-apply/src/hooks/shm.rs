@@ -18,7 +18,8 @@ type Ptr = *mut c_void;
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: forwarded unchanged.
     let found = unsafe { real::shmat(id, addr, flags) };
-    if found == libc::MAP_FAILED || call_sites::is_unmatched(ra) {
+    // SAFETY: the caller as the stub saw it.
+    if found == libc::MAP_FAILED || unsafe { call_sites::is_unmatched(ra, cfa) } {
         return found;
     }
     let _errno = errno::Saved::now();

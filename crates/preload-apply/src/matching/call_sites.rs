@@ -1,8 +1,10 @@
 //! The call sites of the policy as addresses, and the cache of return addresses that match none of them.
 //!
 //! Most allocations match no rule and cost one load and one compare: a direct-mapped cache holds return addresses at
-//! which no rule begins. Other return addresses are looked up among the innermost frames of all rules, and the stack is
-//! walked only if one fits. [`rule::choose`] decides which rule takes an allocation.
+//! which no rule begins. Behind a wrapper around the allocator such as `operator new`, whose frame size is cached as
+//! well, the return address of the wrapper's caller is looked up. Other return addresses are looked up among the
+//! innermost frames of all rules, and the stack is walked only if one fits. [`rule::choose`] decides which rule takes an
+//! allocation.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -25,16 +27,59 @@ const CACHE_ENTRIES: usize = 1024;
 
 static UNMATCHED: [AtomicUsize; CACHE_ENTRIES] = [const { AtomicUsize::new(0) }; CACHE_ENTRIES];
 
+/// Entries of the cache of wrappers: 2 KiB.
+const WRAPPERS: usize = 256;
+/// Bits of an entry for the size of the wrapper's frame; the return address of its call to the allocator is above them.
+const SIZE_BITS: u32 = 16;
+/// Frames that are walked first where a wrapper is the innermost one.
+const INNER: usize = NESTED + 1;
+/// Wrappers around each other that are looked through without a walk: `operator new`, `std::vector::push_back`.
+const NESTED: usize = 3;
+
+/// Return addresses in wrappers at which no rule begins but by passing them, with the bytes that the frame takes.
+static PASSED_FRAMES: [AtomicUsize; WRAPPERS] = [const { AtomicUsize::new(0) }; WRAPPERS];
+
+#[inline(always)]
+fn passed_frame(ra: usize) -> &'static AtomicUsize {
+    &PASSED_FRAMES[(ra ^ (ra >> 8)) % WRAPPERS]
+}
+
 #[inline(always)]
 fn slot(ra: usize) -> &'static AtomicUsize {
     // Low bits differ within a function, higher bits between modules.
     &UNMATCHED[(ra ^ (ra >> 10)) % CACHE_ENTRIES]
 }
 
-/// Whether `ra` is cached as a return address at which no rule begins: the fast path of every hook.
+/// Whether the cache says that no rule takes an allocation which returns to `ra`: the fast path of every hook.
+///
+/// # Safety
+/// `ra` and `cfa` come from an entry stub of a hook that has not returned yet.
 #[inline(always)]
-pub fn is_unmatched(ra: usize) -> bool {
-    slot(ra).load(Ordering::Relaxed) == ra
+pub unsafe fn is_unmatched(ra: usize, cfa: usize) -> bool {
+    // SAFETY: the caller's promise.
+    slot(ra).load(Ordering::Relaxed) == ra || unsafe { is_unmatched_behind(ra, cfa) }
+}
+
+/// The same for a return address in a wrapper.
+///
+/// # Safety
+/// See [`is_unmatched`].
+#[inline]
+unsafe fn is_unmatched_behind(mut ra: usize, mut sp: usize) -> bool {
+    for _ in 0..NESTED {
+        let word = passed_frame(ra).load(Ordering::Relaxed);
+        if word >> SIZE_BITS != ra {
+            return false;
+        }
+        sp += word & ((1 << SIZE_BITS) - 1);
+        // SAFETY: the code at `ra` is running with this stack pointer. Its unwind data say that its frame has this
+        // size whatever the other registers hold, and that a return address ends the frame: the word is on the stack.
+        ra = unsafe { ((sp - 8) as *const usize).read() };
+        if slot(ra).load(Ordering::Relaxed) == ra {
+            return true;
+        }
+    }
+    false
 }
 
 /// Return addresses that a frame of a rule stands for, as half-open ranges.
@@ -110,8 +155,11 @@ pub struct Matcher {
     pub wrappers: Ranges,
     /// Return addresses in functions from the sources of compilers' libraries: disjoint and ascending.
     pub libraries: Ranges,
-    /// Return addresses at which a site may begin: disjoint and ascending; `None`: any. Set by [`publish`].
+    /// Return addresses at which a site may begin, including those of passed frames: disjoint and ascending; `None`:
+    /// any. Set by [`publish`].
     pub begins: Option<Ranges>,
+    /// Return addresses that are the innermost frame of a site: disjoint and ascending. Set by [`publish`].
+    pub innermost: Ranges,
 }
 
 impl Matcher {
@@ -129,8 +177,33 @@ impl Matcher {
         self.begins.as_ref().is_none_or(|ranges| contains_address(ranges, ra))
     }
 
-    /// Computes [`Matcher::begins`].
-    fn beginnings(&self) -> Option<Ranges> {
+    /// Whether no site fits a stack whose innermost frames are `stack`: the first one that is not passed begins none.
+    fn is_unmatched(&self, stack: &[u64]) -> bool {
+        let innermost = |ra: &u64| contains_address(&self.innermost, *ra as usize);
+        let passed = stack.iter().take_while(|ra| self.may_begin(**ra as usize)).count();
+        passed < stack.len() && !stack.iter().take(passed).any(innermost)
+    }
+
+    /// Caches what [`is_unmatched`] needs to decide on a stack without a walk.
+    fn cache_unmatched(&self, stack: &[u64]) {
+        for ra in stack.iter().map(|&ra| ra as usize) {
+            if !in_known_module(ra) || self.in_profiler(ra) {
+                return;
+            }
+            if !self.may_begin(ra) {
+                return slot(ra).store(ra, Ordering::Relaxed);
+            }
+            match unwind::frame_size(ra) {
+                Some(size) if size < 1 << SIZE_BITS => {
+                    passed_frame(ra).store(ra << SIZE_BITS | size, Ordering::Relaxed);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// Computes [`Matcher::innermost`]; `None`: any return address.
+    fn innermost(&self) -> Option<Ranges> {
         let mut all = Ranges::new();
         for site in &self.sites {
             match site.frames.first()? {
@@ -138,6 +211,12 @@ impl Matcher {
                 Frame::In(ranges) => all.extend(ranges),
             }
         }
+        Some(merged(all))
+    }
+
+    /// Computes [`Matcher::begins`].
+    fn beginnings(&self) -> Option<Ranges> {
+        let mut all = self.innermost()?;
         if self.sites.iter().any(|s| s.passed != Passed::Nothing) {
             all.extend(&self.wrappers);
         }
@@ -201,9 +280,10 @@ pub fn publish(mut matcher: Matcher) {
     matcher.sites.retain(|s| !s.frames.is_empty() && s.frames.len() <= MAX_FRAMES);
     matcher.sites.sort_by_key(|s| core::cmp::Reverse(s.frames.len()));
     matcher.begins = matcher.beginnings();
+    matcher.innermost = matcher.innermost().unwrap_or_default();
     MATCHER.store(Box::into_raw(Box::new(matcher)), Ordering::Release);
     // A rule may now begin at a return address that was cached as unmatched.
-    UNMATCHED.iter().for_each(|s| s.store(0, Ordering::Relaxed));
+    UNMATCHED.iter().chain(&PASSED_FRAMES).for_each(|s| s.store(0, Ordering::Relaxed));
 }
 
 fn matcher() -> Option<&'static Matcher> {
@@ -245,7 +325,15 @@ pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option
     let wanted = matcher.depth(caller.ra);
     let high = if wanted > 1 { stackbounds::high_for(caller.cfa) } else { 0 };
     // SAFETY: the caller's frame is live, and `high` bounds its stack.
-    let depth = unsafe { unwind::walk(caller, high, &mut stack[..wanted]) };
+    let walk = |stack: &mut [u64]| unsafe { unwind::walk(caller, high, stack) };
+    if wanted > INNER && !matcher.in_profiler(caller.ra) {
+        let inner = walk(&mut stack[..INNER]);
+        if matcher.is_unmatched(&stack[..inner]) {
+            matcher.cache_unmatched(&stack[..inner]);
+            return None;
+        }
+    }
+    let depth = walk(&mut stack[..wanted]);
     let stack = &stack[..depth];
     let own = stack.iter().take_while(|&&ra| matcher.in_profiler(ra as usize)).count();
     matcher.choose_and_count(&stack[own..], size, owner)
@@ -349,6 +437,18 @@ mod tests {
     }
 
     #[test]
+    fn a_stack_is_unmatched_when_its_first_frame_that_is_not_passed_begins_no_rule() {
+        let mut rules = sites(&[("f", "", ""), ("g", "", "")], vec![vec![at(0x100), at(10)], vec![at(35)]]);
+        rules.iter_mut().for_each(|site| site.passed = Passed::Wrappers);
+        let m = Matcher { wrappers: vec![(10, 20), (30, 40)], ..matcher(rules) };
+        let m = Matcher { begins: m.beginnings(), innermost: m.innermost().unwrap(), ..m };
+        assert!(m.is_unmatched(&[10, 31, 0x200]) && m.is_unmatched(&[0x200]));
+        assert!(!m.is_unmatched(&[10, 31]), "a frame further out may begin a rule");
+        assert!(!m.is_unmatched(&[10, 0x100]) && !m.is_unmatched(&[35, 0x200]) && !m.is_unmatched(&[10, 35, 0x200]));
+        assert!(!Matcher { begins: None, ..m }.is_unmatched(&[0x200]));
+    }
+
+    #[test]
     fn the_longest_rule_wins_and_the_rest_is_cached_as_unmatched() {
         let sites = sites(
             &[("a", "", ""), ("b", "", ""), ("c", "", "")],
@@ -364,6 +464,8 @@ mod tests {
         assert_eq!(find(0x20_0000), None, "its second frame cannot be seen");
         assert_eq!(find(0x30_0000), None);
         assert_eq!(find(0x40_0000), None, "the program's frame cannot be seen");
+        // SAFETY: nothing is passed, so no stack is read.
+        let is_unmatched = |ra: usize| unsafe { super::is_unmatched(ra, 0) };
         assert!(is_unmatched(0x30_0000) && !is_unmatched(0x10_0000) && !is_unmatched(0x20_0000));
         assert!(!is_unmatched(0x40_0000), "a caller in the profile preload is never cached as unmatched");
         assert!(in_known_module(0x20_0000) && !in_known_module(0x30_0000));

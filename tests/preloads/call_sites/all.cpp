@@ -1,26 +1,32 @@
-// Call sites of C++, one function each; n MiB are allocated by the n-th.
-#ifndef ROUNDS
-#define ROUNDS 1
-#endif
+// Call sites of C++, one function each; the n-th allocates n MiB.
+//
+// all [reads and writes per object]: four threads share each object after the main thread initialised it.
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <vector>
 
 #define SITE __attribute__((noinline, noclone))
 typedef double Real;
 
+enum { MIB = 1 << 20 };
+
+static size_t accesses;
 static volatile Real sum;
 
-// Reads and writes what was allocated often enough to be sampled.
+#ifdef PADDING
+SITE void padding() { sum = sum * 3 + accesses; }
+#endif
+
 SITE static void use(void *p, size_t bytes) {
     volatile Real *a = static_cast<volatile Real *>(p);
-    for (int round = 0; round < ROUNDS; round++)
-        for (size_t i = 0; i < bytes / sizeof(Real); i += 8) a[i] = a[i] * 0.5 + 1;
+    size_t words = bytes / sizeof(Real);
+    for (size_t i = 0; i < words; i += 8) a[i] = 1;
+    for (size_t done = 0; done < accesses; done += words / 8) {
+#pragma omp parallel for schedule(static)
+        for (size_t i = 0; i < words; i += 8) a[i] = a[i] * 0.5 + 1;
+    }
     sum = a[0];
 }
-
-enum { MIB = 1 << 20 };
 
 SITE void *overload(int n) { void *p = malloc(n * MIB); asm volatile("" ::: "memory"); return p; }
 SITE void *overload(double n) { void *p = malloc(size_t(n) * MIB); asm volatile("nop" ::: "memory"); return p; }
@@ -44,7 +50,17 @@ SITE void *hidden(size_t n) { void *p = malloc(n); asm volatile("" ::: "memory")
 static inline __attribute__((always_inline)) void *inlined(size_t n) { return malloc(n); }
 SITE void *outer(size_t n) { void *p = inlined(n); asm volatile("nop; nop" ::: "memory"); return p; }
 
-int main() {
+SITE std::vector<Real> columns(size_t n) {
+    std::vector<Real> v(n / sizeof(Real));
+    asm volatile("" : : "r"(v.data()) : "memory");
+    return v;
+}
+
+int main(int argc, char **argv) {
+    accesses = argc > 1 ? strtoul(argv[1], nullptr, 10) : 0;
+#ifdef PADDING
+    padding();
+#endif
     auto lambda = [](size_t n) __attribute__((noinline)) { void *p = malloc(n); asm volatile("" ::: "memory"); return p; };
     use(overload(1), 1 * MIB);
     use(overload(2.0), 2 * MIB);
@@ -56,5 +72,7 @@ int main() {
     use(hidden(7 * MIB), 7 * MIB);
     use(outer(8 * MIB), 8 * MIB);
     use(lambda(9 * MIB), 9 * MIB);
+    std::vector<Real> v = columns(10 * MIB);
+    use(v.data(), 10 * MIB);
     std::puts("ok");
 }

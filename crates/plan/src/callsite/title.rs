@@ -1,0 +1,54 @@
+//! What messages and reports call the object of a rule.
+
+use std::borrow::Cow;
+
+use super::wrapper;
+use crate::policy::ObjectRule;
+
+impl ObjectRule {
+    /// The name of the object in messages and reports: the global, or the innermost function that is no wrapper around
+    /// the allocator, or the innermost function or frame, or the line.
+    pub fn name(&self) -> &str {
+        if let Some(global) = &self.global {
+            return global;
+        }
+        let functions = || self.function.iter().flatten().filter(|name| !name.is_empty());
+        functions()
+            .find(|name| wrapper::of_written(name).is_none())
+            .or_else(|| functions().next())
+            .or_else(|| self.callsite.as_ref()?.first())
+            .or(self.line.as_ref())
+            .map_or("?", String::as_str)
+    }
+
+    /// [`ObjectRule::name`] with the keys that distinguish rules of one call site: `make_grid, instances 1-4`.
+    pub fn title(&self) -> Cow<'_, str> {
+        let filters = [("instances", &self.instances), ("sizes", &self.sizes)];
+        filters.into_iter().fold(Cow::Borrowed(self.name()), |title, (word, filter)| match filter {
+            Some(filter) => Cow::Owned(format!("{title}, {word} {filter}")),
+            None => title,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_called_by_its_first_function_that_is_no_wrapper() {
+        let name = |functions: &[&str]| {
+            let function = Some(functions.iter().map(|&f| f.to_owned()).collect());
+            ObjectRule { function, callsite: Some(vec!["app+0x1".into()]), ..ObjectRule::default() }.name().to_owned()
+        };
+        assert_eq!(
+            name(&["operator new[](unsigned long)", "std::f()", "solver::grid(unsigned long)"]),
+            "solver::grid(unsigned long)"
+        );
+        assert_eq!(name(&["_Znwm", "xmalloc", "", "table", "main"]), "table");
+        assert_eq!(
+            (name(&["", "xmalloc"]), name(&["_Znwm"]), name(&[""])),
+            ("xmalloc".into(), "_Znwm".into(), "app+0x1".into())
+        );
+    }
+}
