@@ -1,10 +1,10 @@
 //! Resolves the names of the policy to addresses in the loaded modules: at start-up and whenever a library is loaded or
 //! unloaded.
 
-use numamma_plan::callsite;
 use numamma_plan::callsite::line::SourceLine;
 use numamma_plan::callsite::rule::{Naming, Passed};
 use numamma_plan::callsite::search::{Search, linkages};
+use numamma_plan::callsite::{self, wrapper};
 
 use crate::matching::call_sites::{self, Frame, Matcher, Ranges, Site, Target};
 use crate::matching::elf::{Elf, Symbol};
@@ -115,6 +115,10 @@ fn line<'a>(naming: &'a Naming<'_>) -> Option<&'a SourceLine> {
 /// The functions that name call sites.
 struct Functions {
     search: Search,
+    /// There is something to search for.
+    searches: bool,
+    /// One of them may be in a runtime library.
+    names_library: bool,
     /// Their linkage names in C and Fortran, with the index in `search`.
     linkages: Vec<(String, usize)>,
     /// For each site the indices of its functions; `None` stands for any function.
@@ -131,7 +135,8 @@ impl Functions {
         let of_site = named.iter().map(|(_, naming)| indices(naming)).collect();
         let linkages = |(index, name)| linkages(name).map(move |linkage| (linkage, index));
         let linkages = search.names().iter().enumerate().flat_map(linkages).collect();
-        Functions { search, linkages, of_site }
+        let (searches, names_library) = (!search.names().is_empty(), search.names_library());
+        Functions { search, searches, names_library, linkages, of_site }
     }
 }
 
@@ -164,11 +169,14 @@ fn read_symbols(state: &'static State, module: &Loaded, is_new: bool, functions:
         wanted.insert(linkage.as_bytes(), Kind::Function, purposes.len());
         purposes.push(Purpose::Function(*index));
     }
-    let searches = !functions.search.names().is_empty();
+    let is_library = wrapper::is_library_module(module.file_name());
+    let searches = functions.searches && (!is_library || functions.names_library);
     if purposes.is_empty() && sections.is_empty() && !searches {
         return;
     }
-    let Some(elf) = Elf::with_symbols(&module.path) else { return };
+    // The debug files of runtime libraries have many symbols, and no function that a rule would name.
+    let elf = if is_library { Elf::open(&module.path) } else { Elf::with_symbols(&module.path) };
+    let Some(elf) = elf else { return };
     let mut globals: Vec<(usize, Symbol)> = Vec::with_capacity(purposes.len());
     let mut found = |index: usize, symbol: Symbol| {
         if let Some(ranges) = code.get_mut(index) {

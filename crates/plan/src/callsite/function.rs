@@ -33,7 +33,10 @@ impl FunctionName {
     /// Reads a linkage name or a demangled one. Every text is a name: one without structure stands for itself.
     pub fn parse(text: &str) -> FunctionName {
         let text = text.trim();
-        let spelled = if text.contains([' ', '(', '<', ':']) { Cow::Borrowed(text) } else { function_name(text) };
+        let spelled = if has_structure(text) { Cow::Borrowed(text) } else { function_name(text) };
+        if !has_structure(&spelled) {
+            return FunctionName { plain: spelled.into_owned(), ..FunctionName::default() };
+        }
         let clone = spelled.find(" [clone ").unwrap_or(spelled.len());
         let mut reader = Reader::new(&spelled[..clone], 0);
         let parameters = reader.read();
@@ -90,8 +93,16 @@ impl FunctionName {
     }
 }
 
+/// Whether a name has more parts than one identifier: name spaces, template arguments, parameters or a return type.
+fn has_structure(name: &str) -> bool {
+    name.bytes().any(|b| matches!(b, b' ' | b'(' | b'<' | b':'))
+}
+
 /// The beginning of a demangled name up to its parameters and without its return type, as it is written.
 pub fn without_parameters(function: &str) -> &str {
+    if !has_structure(function) {
+        return function;
+    }
     let mut reader = Reader::new(function, 0);
     let (start, end) = reader.bounds();
     function.get(start..end).unwrap_or(function)

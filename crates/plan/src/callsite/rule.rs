@@ -109,8 +109,9 @@ fn is_unnamed(function: &str) -> bool {
 /// The functions of a rule, without leading functions of standard libraries if other functions follow: which library
 /// functions are on the stack depends on the compiler and its flags, so matching skips them.
 fn functions(list: &[String]) -> Vec<Option<FunctionName>> {
-    let library = list.iter().take_while(|name| wrapper::of_written(name) == Some(Wrapper::Library)).count();
-    let own = if library < list.len() { &list[library..] } else { list };
+    let is_library = |name: &String| wrapper::of_written(name) == Some(Wrapper::Library);
+    let first_own = if list.len() > 1 { list.iter().position(|name| !is_library(name)) } else { None };
+    let own = &list[first_own.unwrap_or(0)..];
     own.iter().map(|name| (!is_unnamed(name)).then(|| FunctionName::parse(name))).collect()
 }
 

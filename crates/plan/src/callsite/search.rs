@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::demangle::MAX_LINKAGE;
 use super::function::FunctionName;
+use super::wrapper;
 
 /// Bits of the filter of identifiers: with 1,000 names one in 64 other identifiers passes it.
 const FILTER_BITS: usize = 1 << 16;
@@ -56,6 +57,12 @@ impl Search {
     /// Wanted names by index.
     pub fn names(&self) -> &[FunctionName] {
         &self.names
+    }
+
+    /// Whether a wanted function may be in a runtime library.
+    pub fn names_library(&self) -> bool {
+        self.without_identifier
+            || self.names.iter().any(|name| wrapper::of_plain(name.plain(), name.has_parameters()).is_some())
     }
 
     /// Calls `visit` with the index of every wanted name that means the function of this mangled linkage name.

@@ -13,8 +13,9 @@ impl ObjectRule {
             return global;
         }
         let functions = || self.function.iter().flatten().filter(|name| !name.is_empty());
+        let several = functions().nth(1).is_some();
         functions()
-            .find(|name| wrapper::of_written(name).is_none())
+            .find(|name| !several || wrapper::of_written(name).is_none())
             .or_else(|| functions().next())
             .or_else(|| self.callsite.as_ref()?.first())
             .or(self.line.as_ref())

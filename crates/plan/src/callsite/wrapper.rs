@@ -100,7 +100,11 @@ pub fn is_library_source(path: &[u8]) -> bool {
 pub fn of_function(function: &str) -> Option<Wrapper> {
     let name = without_parameters(function);
     // A demangled C++ function has parameters, Rust's and C's have none: a C++ program may have a name space `core`.
-    let is_cpp = function[..].len() > name.len() && function.contains('(');
+    of_plain(name, function.len() > name.len() && function.contains('('))
+}
+
+/// What a function is, by its demangled name without parameters.
+pub fn of_plain(name: &str, is_cpp: bool) -> Option<Wrapper> {
     let library = LIBRARY_FUNCTIONS.contains(&name)
         || LIBRARY_PREFIXES.iter().any(|p| name.starts_with(p))
         || is_allocating_operator(name)
