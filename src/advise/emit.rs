@@ -102,11 +102,12 @@ pub(super) fn comment(out: &mut String, text: &str) {
     out.push('\n');
 }
 
+/// Any advice as JSON, whatever it says of each object.
 #[derive(Serialize)]
-struct JsonAdvice<'a> {
-    remarks: &'a [String],
-    objects: Vec<JsonItem<'a>>,
-    policy: &'a Policy,
+pub(super) struct JsonAdvice<'a, T> {
+    pub(super) remarks: &'a [String],
+    pub(super) objects: Vec<T>,
+    pub(super) policy: &'a Policy,
 }
 
 #[derive(Serialize)]

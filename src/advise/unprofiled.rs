@@ -234,13 +234,6 @@ pub fn toml(advice: &StaticAdvice) -> Result<String, toml::ser::Error> {
 }
 
 #[derive(Serialize)]
-struct Json<'a> {
-    remarks: &'a [String],
-    objects: Vec<JsonObject<'a>>,
-    policy: &'a Policy,
-}
-
-#[derive(Serialize)]
 struct JsonObject<'a> {
     name: &'a str,
     module: Option<&'a str>,
@@ -257,7 +250,7 @@ struct JsonObject<'a> {
 /// As [`serde_json::to_string_pretty`].
 pub fn json(advice: &StaticAdvice) -> serde_json::Result<String> {
     let objects = advice.verdicts.iter().map(json_object).collect();
-    serde_json::to_string_pretty(&Json { remarks: &advice.remarks, objects, policy: &advice.policy })
+    serde_json::to_string_pretty(&super::emit::JsonAdvice { remarks: &advice.remarks, objects, policy: &advice.policy })
 }
 
 fn json_object(v: &Verdict) -> JsonObject<'_> {

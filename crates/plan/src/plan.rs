@@ -177,7 +177,7 @@ pub fn layout(
 ) -> Result<Layout, PlanError> {
     let blocks = |bytes: u64, order| Layout::Blocks((bytes / PAGE).max(1), order);
     let random = Order::Random(place.seed.unwrap_or(0));
-    let block = || block_bytes(place, pattern, size, page_size, nodes);
+    let block = || block_bytes(place, pattern.and_then(|p| p.period).map(|p| p.0), size, page_size, nodes);
     Ok(match place.policy {
         PolicyKind::Default => Layout::Default,
         PolicyKind::Bind => Layout::Bind,
@@ -199,19 +199,13 @@ pub fn layout(
 
 /// Block size in bytes, a multiple of 4 KiB: as given (rounded up to 4 KiB), or computed and rounded up to
 /// the page size in use, as the paper did for LU's `cjac` (5 MiB / 8 nodes -> 2 MiB with huge pages).
-fn block_bytes(
-    place: &Place,
-    pattern: Option<&PatternNote>,
-    size: u64,
-    page_size: u64,
-    nodes: u64,
-) -> Result<u64, PlanError> {
+fn block_bytes(place: &Place, period: Option<u64>, size: u64, page_size: u64, nodes: u64) -> Result<u64, PlanError> {
     let nodes = nodes.max(1);
     match place.block {
         Some(Block::Size(given)) => Ok(round_up(given.0.max(1), PAGE)),
         None | Some(Block::Auto(Auto::Auto)) => {
             let whole = match place.policy {
-                PolicyKind::BlockCyclic => pattern.and_then(|p| p.period).ok_or(PlanError::NoBlock)?.0,
+                PolicyKind::BlockCyclic => period.ok_or(PlanError::NoBlock)?,
                 // Page by page unless a size is given.
                 PolicyKind::Skew | PolicyKind::Prime => return Ok(page_size),
                 PolicyKind::RandomBlock => return Err(PlanError::NoBlock),
@@ -324,17 +318,12 @@ mod tests {
         Place { policy, block, ..Place::default() }
     }
 
-    fn cyclic(period: u64) -> PatternNote {
-        PatternNote { kind: "block-cyclic".into(), period: Some(Size(period)), confidence: None }
-    }
-
     #[test]
     fn cjac_of_the_paper() {
         let p = place(PolicyKind::BlockCyclic, Some(Block::Auto(Auto::Auto)));
-        let period = cyclic(5 * MIB);
-        assert_eq!(block_bytes(&p, Some(&period), 20 * MIB, HUGE_PAGE, 8).unwrap(), 2 * MIB);
-        assert_eq!(block_bytes(&p, Some(&period), 20 * MIB, PAGE, 8).unwrap(), 640 << 10);
-        assert_eq!(block_bytes(&p, Some(&cyclic(160 * MIB)), 558 * MIB, HUGE_PAGE, 8).unwrap(), 20 * MIB);
+        assert_eq!(block_bytes(&p, Some(5 * MIB), 20 * MIB, HUGE_PAGE, 8).unwrap(), 2 * MIB);
+        assert_eq!(block_bytes(&p, Some(5 * MIB), 20 * MIB, PAGE, 8).unwrap(), 640 << 10);
+        assert_eq!(block_bytes(&p, Some(160 * MIB), 558 * MIB, HUGE_PAGE, 8).unwrap(), 20 * MIB);
         assert_eq!(block_bytes(&p, None, 20 * MIB, PAGE, 8), Err(PlanError::NoBlock));
     }
 
