@@ -65,6 +65,7 @@ fn frames_of<'a>(summary: &'a Summary, site: &CallSite) -> Vec<StackFrame<'a>> {
     let frame = |frame| {
         let locations = summary.symbols.get(frame).map(Vec::as_slice).unwrap_or_default();
         let module = summary.modules.get(frame.module as usize).map(|m| base_name(&m.path));
+        let in_library = module.is_some_and(|m| wrapper::is_library_module(m.as_bytes()));
         let function = locations.last().and_then(|l| l.function.as_deref());
         let innermost = locations.iter().find(|l| l.file.is_some());
         let outer_file = locations.iter().rev().find_map(|l| l.file.as_deref());
@@ -72,9 +73,8 @@ fn frames_of<'a>(summary: &'a Summary, site: &CallSite) -> Vec<StackFrame<'a>> {
             address: module.map(|m| callsite::Frame { module: m.to_owned(), vaddr: frame.offset }),
             function: function.map(FunctionName::parse),
             line: innermost.and_then(|l| Some((l.file.as_deref()?, u64::from(l.line?)))),
-            wrapper: module.is_some_and(|m| wrapper::is_library_module(m.as_bytes()))
-                || function.is_some_and(|f| wrapper::of_function(f).is_some()),
-            library_source: outer_file.is_some_and(|file| wrapper::is_library_source(file.as_bytes())),
+            wrapper: function.is_some_and(|f| wrapper::is_passed(in_library, f)),
+            library_source: in_library || outer_file.is_some_and(|file| wrapper::is_library_source(file.as_bytes())),
         }
     };
     site.frames.iter().map(frame).collect()

@@ -8,7 +8,7 @@
 //! - [`function`]: comparison of function names in all spellings; [`search`]: functions of rules in symbol tables;
 //!   [`demangle`]: demangling of linkage names.
 //! - [`wrapper`]: frames between the caller and the allocator, which matching skips.
-//! - [`frame`]: `module+0xaddress`; [`line`]: `file:line`; [`selection`]: `sizes` and `instances`; [`group`]: rules
+//! - [`frame`]: `module+0xaddress`; [`mod@line`]: `file:line`; [`selection`]: `sizes` and `instances`; [`group`]: rules
 //!   that count their instances together; [`debug_file`]: paths of separate debug files; `title`: names in messages.
 
 pub mod debug_file;

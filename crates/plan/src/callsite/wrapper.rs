@@ -134,6 +134,26 @@ pub fn of_linkage(linkage: &[u8]) -> Option<Wrapper> {
     }
 }
 
+/// Whether a rule for functions skips a frame of `function`. In the modules of runtime libraries it skips only the
+/// allocator's own functions: other memory that a library allocates (stdio, streams, OpenMP teams) is not an object of
+/// the program.
+pub fn is_passed(in_library_module: bool, function: &str) -> bool {
+    if in_library_module { is_allocator(without_parameters(function)) } else { of_function(function).is_some() }
+}
+
+/// The same for a linkage name.
+pub fn is_passed_linkage(in_library_module: bool, linkage: &[u8]) -> bool {
+    if !in_library_module {
+        return of_linkage(linkage).is_some();
+    }
+    let is_operator_new = linkage.starts_with(b"_Znw") || linkage.starts_with(b"_Zna");
+    is_operator_new || core::str::from_utf8(linkage).is_ok_and(is_allocator)
+}
+
+fn is_allocator(name: &str) -> bool {
+    LIBRARY_FUNCTIONS.contains(&name) || name.starts_with("__libc_") || is_allocating_operator(name)
+}
+
 /// `std::vector<..>::f`, and Rust's `<alloc::vec::Vec<T>>::f` and `<T as alloc::..::SpecFromElem>::f`.
 fn in_library_space(name: &str, is_cpp: bool) -> bool {
     let spaces = if is_cpp { CPP_SPACES } else { RUST_CRATES };
@@ -232,6 +252,21 @@ fn crate_of(name: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn in_runtime_libraries_only_the_allocator_is_passed() {
+        for (linkage, function, passed) in [
+            ("_Znwm", "operator new(unsigned long)", true),
+            ("__libc_calloc", "__libc_calloc", true),
+            ("_IO_file_doallocate", "_IO_file_doallocate", false),
+            ("gomp_malloc", "gomp_malloc", false),
+            ("_ZNSs6_Rep9_S_createEmmRKSaIcE", "std::string::_Rep::_S_create(unsigned long)", false),
+        ] {
+            assert_eq!(is_passed(true, function), passed, "{function}");
+            assert_eq!(is_passed_linkage(true, linkage.as_bytes()), passed, "{linkage}");
+        }
+        assert!(is_passed(false, "std::vector<int>::reserve(unsigned long)") && is_passed(false, "xmalloc"));
+    }
 
     #[test]
     fn linkage_and_demangled_names_are_decided_alike() {

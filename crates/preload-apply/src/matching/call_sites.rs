@@ -7,7 +7,7 @@
 //! allocation.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
 
 use numamma_hook::entry::Caller;
 use numamma_hook::{stackbounds, unwind};
@@ -184,18 +184,33 @@ impl Matcher {
         passed < stack.len() && !stack.iter().take(passed).any(innermost)
     }
 
+    /// Whether `address` lies in a module that was loaded when these sites were computed.
+    fn knows_module_of(&self, address: usize) -> bool {
+        self.modules.iter().any(|&(start, end)| (start..end).contains(&address))
+    }
+
+    /// Stores `word` in `entry` of a cache, unless other sites have been published since.
+    fn cache(&self, entry: &AtomicUsize, word: usize) {
+        entry.store(word, Ordering::Relaxed);
+        // Pairs with the fence in `publish`: either `publish` clears this entry, or the new matcher is seen here.
+        fence(Ordering::SeqCst);
+        if !matcher().is_some_and(|now| ptr::eq(now, self)) {
+            entry.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Caches what [`is_unmatched`] needs to decide on a stack without a walk.
     fn cache_unmatched(&self, stack: &[u64]) {
         for ra in stack.iter().map(|&ra| ra as usize) {
-            if !in_known_module(ra) || self.in_profiler(ra) {
+            if !self.knows_module_of(ra) || self.in_profiler(ra) {
                 return;
             }
             if !self.may_begin(ra) {
-                return slot(ra).store(ra, Ordering::Relaxed);
+                return self.cache(slot(ra), ra);
             }
             match unwind::frame_size(ra) {
                 Some(size) if size < 1 << SIZE_BITS => {
-                    passed_frame(ra).store(ra << SIZE_BITS | size, Ordering::Relaxed);
+                    self.cache(passed_frame(ra), ra << SIZE_BITS | size);
                 }
                 _ => return,
             }
@@ -282,6 +297,7 @@ pub fn publish(mut matcher: Matcher) {
     matcher.begins = matcher.beginnings();
     matcher.innermost = matcher.innermost().unwrap_or_default();
     MATCHER.store(Box::into_raw(Box::new(matcher)), Ordering::Release);
+    fence(Ordering::SeqCst);
     // A rule may now begin at a return address that was cached as unmatched.
     UNMATCHED.iter().chain(&PASSED_FRAMES).for_each(|s| s.store(0, Ordering::Relaxed));
 }
@@ -300,7 +316,7 @@ fn cache_if_unmatched(ra: usize) -> bool {
         Some(m) => {
             let begins = m.may_begin(ra);
             if !begins {
-                slot(ra).store(ra, Ordering::Relaxed);
+                m.cache(slot(ra), ra);
             }
             !begins
         }
@@ -341,7 +357,7 @@ pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option
 
 /// Whether `address` lies in a module that was loaded when the sites were last computed.
 pub fn in_known_module(address: usize) -> bool {
-    matcher().is_none_or(|m| m.modules.iter().any(|&(start, end)| (start..end).contains(&address)))
+    matcher().is_none_or(|m| m.knows_module_of(address))
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ pub unsafe fn find(wanted: &[SourceLine], modules: &[Loaded]) -> Sources {
     let (mut tables, mut unreadable) = (false, None);
     for module in modules {
         if wrapper::is_library_module(module.file_name()) {
+            sources.libraries.push((module.start, module.end));
             continue;
         }
         if !known.iter().any(|(path, _)| *path == module.path) {

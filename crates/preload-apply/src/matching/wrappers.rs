@@ -29,12 +29,8 @@ pub unsafe fn find(modules: &[Loaded]) -> Ranges {
     let known = unsafe { &mut *KNOWN.0.get() };
     let mut out = Ranges::new();
     for module in modules {
-        if wrapper::is_library_module(module.file_name()) {
-            out.push((module.start, module.end));
-            continue;
-        }
         if !known.iter().any(|(path, _)| *path == module.path) {
-            known.push((module.path.clone(), in_file(&module.path)));
+            known.push((module.path.clone(), in_file(module)));
         }
         let own = known.iter().find(|(path, _)| *path == module.path);
         out.extend(own.iter().flat_map(|(_, list)| list).map(|&range| module.return_addresses(range)));
@@ -42,11 +38,14 @@ pub unsafe fn find(modules: &[Loaded]) -> Ranges {
     merged(out)
 }
 
-fn in_file(path: &[u8]) -> FileRanges {
+fn in_file(module: &Loaded) -> FileRanges {
     let mut out = FileRanges::new();
-    if let Some(elf) = Elf::with_symbols(path) {
+    let in_library = wrapper::is_library_module(module.file_name());
+    // The allocator's functions are exported: the debug files of runtime libraries would only cost time.
+    let elf = if in_library { Elf::open(&module.path) } else { Elf::with_symbols(&module.path) };
+    if let Some(elf) = elf {
         elf.functions(|name, symbol| {
-            if wrapper::of_linkage(name).is_some() {
+            if wrapper::is_passed_linkage(in_library, name) {
                 out.push((symbol.address, symbol.address.saturating_add(symbol.size)));
             }
         });

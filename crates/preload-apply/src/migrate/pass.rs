@@ -193,7 +193,8 @@ impl Mover {
             if let (Err(error), Some(rule)) = (done, self.state.rules.get(after.rule)) {
                 refusals::report(rule.rule.name(), error);
             }
-            if !there || done.is_err() || self.interrupted() {
+            // A newer request does not stop it: an object between two placings would keep the number of the old one.
+            if !there || done.is_err() || self.program_has_ended || exclusion::stopped() {
                 return false;
             }
             first += part.pages;

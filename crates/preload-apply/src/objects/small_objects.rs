@@ -43,7 +43,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// For each slab the address of its heap and, in the low bits, its size class; 0: not in use. Points to a mapping of
 /// its own.
 static SLABS: AtomicPtr<AtomicUsize> = AtomicPtr::new(ptr::null_mut());
-/// For each extent, 0 while not in use: waiting 1 | placing 8 | node 16 | rule index + 1 32 (low). See [`Extent`].
+/// For each extent, 0 while not in use: waiting 1 | placing 8 | node 16 | rule index + 1 32 (low).
 static EXTENTS: [AtomicU64; REGION / EXTENT] = [const { AtomicU64::new(0) }; REGION / EXTENT];
 
 fn pack_extent(object: &Object) -> u64 {
@@ -82,7 +82,7 @@ pub fn owns(address: usize) -> bool {
     address.wrapping_sub(BASE.load(Ordering::Relaxed)) < LENGTH.load(Ordering::Relaxed)
 }
 
-/// A small object under rule `index`, aligned to [`ALIGN`]; its contents are undefined.
+/// A small object under rule `index`, aligned to 16 bytes; its contents are undefined.
 pub fn allocate(state: &'static State, index: usize, size: usize) -> Option<usize> {
     let class = SIZES.iter().position(|s| usize::from(*s) >= size)?;
     let home = home(state, index)?;
