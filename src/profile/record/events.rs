@@ -353,6 +353,10 @@ impl Events {
             records.push(Record::Threads(threads));
         }
         if !self.accesses.is_empty() {
+            // On a loaded machine a sample may arrive after later ones of another CPU were processed.
+            if !self.accesses.is_sorted_by_key(|a| a.time_ns) {
+                self.accesses.sort_by_key(|a| a.time_ns);
+            }
             records.push(Record::Accesses(std::mem::take(&mut self.accesses)));
             self.unplaced = 0;
         }
