@@ -36,7 +36,6 @@ doc: ## the documentation of the code (target/doc)
 
 test: ## setup, build, check and every test but the long ones, the NUMA lab included
 	@scripts/setup build tests
-	$(CARGO) build --release --workspace
 	$(MAKE) programs
 	$(MAKE) check
 	$(CARGO) test --workspace --no-fail-fast
@@ -45,7 +44,6 @@ test: ## setup, build, check and every test but the long ones, the NUMA lab incl
 # Tests marked #[ignore = "long: make test-long"]: each has a short form that `make test` runs.
 test-long: ## the long tests: all machines of the NUMA lab, long random calls, fuzzing, many traces
 	@scripts/setup build tests
-	$(CARGO) build --release --workspace
 	$(MAKE) programs
 	$(CARGO) test --workspace --tests --no-fail-fast -- --ignored
 

@@ -3,11 +3,18 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Ran, needs, run, source};
+use super::{NUMAMMA, Ran, needs, run, source};
 
-/// The lab script, to be given options and a command. It installs what `make build` made.
+/// Names the build that the lab script installs.
+const PREFIX: &str = "NUMAMMA_LAB_PREFIX";
+
+/// The lab script, to be given options and a command. It installs this build, unless the environment names another.
 pub fn command() -> Command {
-    Command::new(source("lab/lab"))
+    let mut lab = Command::new(source("lab/lab"));
+    if std::env::var_os(PREFIX).is_none() {
+        lab.env(PREFIX, Path::new(NUMAMMA).parent().expect("an absolute path"));
+    }
+    lab
 }
 
 /// Whether the lab can run; in CI its absence is a failure, elsewhere the test says that it is skipped.

@@ -62,7 +62,7 @@ lab_base() {
 
 # NumaMMA as `make install` leaves it.
 lab_install() {
-    local root=$1 prefix=${NUMAMMA_LAB_PREFIX:-${CARGO_TARGET_DIR:-$REPO_DIR/target}/release} name
+    local root=$1 prefix=${NUMAMMA_LAB_PREFIX:-${CARGO_TARGET_DIR:-$REPO_DIR/target}/release} name library
     if [[ -n ${NUMAMMA_LAB_PREFIX:-} && ! -d $prefix ]]; then
         say "NUMAMMA_LAB_PREFIX=$prefix: no such directory" && return 1
     fi
@@ -74,9 +74,10 @@ lab_install() {
     elif [[ -e $prefix/numamma ]]; then
         lab_copy_as "$root" "$prefix/numamma" /usr/local/bin/numamma
         for name in apply profile; do
-            # Cargo's names: a crate's name cannot hold a hyphen.
-            lab_copy_as "$root" "$prefix/libnumamma_preload_$name.so" "/usr/local/lib/libnumamma-$name.so" && continue
-            say "$prefix has numamma and no libnumamma_preload_$name.so: build the whole workspace (make build)"
+            # Cargo's names: a crate's name cannot hold a hyphen. `cargo test` makes libraries in deps/ only.
+            library=deps/libnumamma_preload_$name.so
+            lab_copy_as "$root" "$prefix/$library" "/usr/local/lib/libnumamma-$name.so" && continue
+            say "$prefix has numamma and no $library: build the whole workspace (make build)"
             return 1
         done
     elif [[ ${command[0]##*/} == numamma || ${command[*]} == *libnumamma-* ]]; then
