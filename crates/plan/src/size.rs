@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for Block {
 pub struct Size(pub u64);
 
 #[cfg(test)]
-#[path = "policy_schema.rs"]
+#[path = "size_schema_tests.rs"]
 mod schema;
 
 impl Size {
