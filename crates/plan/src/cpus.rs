@@ -3,66 +3,36 @@
 //! Numbers without `+` are the kernel's CPU numbers; `+n` is the n-th of the CPUs that the process may use, `all`
 //! means all of them and `!list` all of them but the listed ones.
 
-use std::fmt;
-
 use numamma_kernel::affinity::MAX_CPUS;
 
 use crate::nodes;
-use crate::unreadable::Unreadable;
+use crate::unusable::Unusable;
 
 /// Largest CPU number a list may hold.
 pub(crate) const MAX_CPU: u32 = MAX_CPUS as u32 - 1;
-
-/// Why a CPU list cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CpusError {
-    /// The text is not a CPU list.
-    Syntax(Unreadable),
-    /// A CPU that is offline or that the process may not use, and the CPUs that it may use.
-    Unusable(u32, Vec<u32>),
-    /// The list selects no CPU.
-    Empty(String),
-}
-
-impl fmt::Display for CpusError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CpusError::Syntax(e) => e.fmt(f),
-            CpusError::Unusable(cpu, usable) => {
-                write!(
-                    f,
-                    "CPU {cpu} is offline or not allowed for this process, which may use CPUs {}",
-                    nodes::format(usable)
-                )
-            }
-            CpusError::Empty(list) => write!(f, "`{list}` selects no CPU"),
-        }
-    }
-}
-
-impl std::error::Error for CpusError {}
 
 /// The CPUs that `text` names, ascending; `usable` are the CPUs that the process may use, ascending.
 ///
 /// # Errors
 /// A text that is not a list, a CPU that the process may not use, or a list that selects no CPU.
-pub fn parse(text: &str, usable: &[u32]) -> Result<Vec<u32>, CpusError> {
-    let (negated, relative, named) = words(text).map_err(CpusError::Syntax)?;
+pub fn parse(text: &str, usable: &[u32]) -> Result<Vec<u32>, Unusable> {
+    let (negated, relative, named) = words(text)?;
     let named = named.unwrap_or_else(|| if relative { (0..usable.len() as u32).collect() } else { usable.to_vec() });
     let of = |n: u32| if relative { usable.get(n as usize).copied() } else { usable.contains(&n).then_some(n) };
-    let named = named
-        .into_iter()
-        .map(|n| of(n).ok_or_else(|| CpusError::Unusable(n, usable.to_vec())))
-        .collect::<Result<Vec<_>, _>>()?;
+    let unusable = |cpu: u32| {
+        let usable = nodes::format(usable);
+        format!("CPU {cpu} is offline or not allowed for this process, which may use CPUs {usable}")
+    };
+    let named = named.into_iter().map(|n| of(n).ok_or_else(|| unusable(n))).collect::<Result<Vec<_>, _>>()?;
     let found: Vec<u32> = usable.iter().copied().filter(|c| named.contains(c) != negated).collect();
-    if found.is_empty() { Err(CpusError::Empty(text.to_owned())) } else { Ok(found) }
+    if found.is_empty() { Err(format!("`{text}` selects no CPU").into()) } else { Ok(found) }
 }
 
 /// Checks the syntax of a list, for any machine.
 ///
 /// # Errors
 /// A text that is not a list.
-pub fn check_syntax(text: &str) -> Result<(), Unreadable> {
+pub fn check_syntax(text: &str) -> Result<(), Unusable> {
     words(text).map(|_| ())
 }
 
@@ -70,14 +40,14 @@ pub fn check_syntax(text: &str) -> Result<(), Unreadable> {
 const LIST: &str = "a CPU list; write numbers and ranges such as \"0-3,8\", each once, or \"all\", \"!0\" or \"+0-3\"";
 
 /// Whether the list begins with `!`, whether its numbers begin with `+`, and the numbers; `None` for `all`.
-fn words(text: &str) -> Result<(bool, bool, Option<Vec<u32>>), Unreadable> {
+fn words(text: &str) -> Result<(bool, bool, Option<Vec<u32>>), Unusable> {
     let list = text.trim();
     let (negated, list) = list.strip_prefix('!').map_or((false, list), |rest| (true, rest.trim()));
     if list == "all" {
         return Ok((negated, false, None));
     }
     let (relative, list) = list.strip_prefix('+').map_or((false, list), |rest| (true, rest));
-    let numbers = nodes::numbers_up_to(list, MAX_CPU).map_err(|_| Unreadable::new(text, LIST))?;
+    let numbers = nodes::numbers_up_to(list, MAX_CPU).map_err(|_| Unusable::form(text, LIST))?;
     Ok((negated, relative, Some(numbers)))
 }
 

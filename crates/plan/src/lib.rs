@@ -6,7 +6,7 @@
 //! | Module | Subject |
 //! | --- | --- |
 //! | [`policy`], [`size`] | schema of the policy file (TOML), sizes with units |
-//! | [`check`], [`unreadable`] | parsing and validation of a policy file, errors with line and column |
+//! | [`check`], [`unusable`] | parsing and validation of a policy file; errors |
 //! | [`callsite`] | names of a call site, and which of its allocations a rule selects |
 //! | [`nodes`], [`cpus`], [`ranks`] | lists of nodes, CPUs and MPI ranks |
 //! | [`machine`] | nodes, CPUs, huge page setting and mapping limit of this machine |
@@ -35,7 +35,7 @@ pub mod reason;
 pub mod size;
 pub mod threads;
 mod toml_subset;
-pub mod unreadable;
+pub mod unusable;
 
 #[cfg(test)]
 mod fuzz_tests;

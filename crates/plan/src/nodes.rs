@@ -4,58 +4,15 @@
 //! those that are the process's own ([`Available`]). Plain numbers may name any existing node; `all`, `!` and `+`
 //! refer to the own nodes only, so that one policy serves every rank of an MPI job.
 
-use std::fmt;
-
 use numamma_kernel::policy::MAX_NODES;
+
+use crate::unusable::Unusable;
 
 /// Largest node number a list may hold.
 pub const MAX_NODE: u32 = MAX_NODES as u32 - 1;
 
-/// Why a node list cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NodesError {
-    /// The part that is neither a number, a range, `all` nor `!list`.
-    Syntax(String),
-    /// A node is listed twice.
-    Twice(u32),
-    /// A node that does not exist, and the existing nodes.
-    Unknown(u32, Vec<u32>),
-    /// The `n` of a `+n` that is not less than the number of own nodes, and the own nodes.
-    Relative(u32, Vec<u32>),
-    /// A list that selects no node, for example `!all`, or `!0` on a machine with one node, and the own nodes.
-    Empty(String, Vec<u32>),
-}
-
-impl fmt::Display for NodesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NodesError::Syntax(part) => {
-                write!(
-                    f,
-                    "`{part}` is not a node list; write numbers and ranges such as \"0-3,5\", \
-                     or \"all\", \"!2\" or \"+0-1\""
-                )
-            }
-            NodesError::Twice(node) => write!(f, "node {node} is listed twice"),
-            NodesError::Unknown(node, existing) => write!(
-                f,
-                "node {node} does not exist, has no memory or is not allowed for this process; it may use nodes {}",
-                format(existing)
-            ),
-            NodesError::Relative(index, own) => write!(
-                f,
-                "+{index} is beyond the {} nodes of this process, {}; + counts these nodes from 0",
-                own.len(),
-                format(own)
-            ),
-            NodesError::Empty(list, existing) => {
-                write!(f, "`{list}` leaves no node; the nodes are {}", format(existing))
-            }
-        }
-    }
-}
-
-impl std::error::Error for NodesError {}
+/// What a node list is.
+const LIST: &str = "a node list; write numbers and ranges such as \"0-3,5\", or \"all\", \"!2\" or \"+0-1\"";
 
 /// The nodes a list may name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +34,7 @@ impl<'a, T: AsRef<[u32]> + ?Sized> From<&'a T> for Available<'a> {
 ///
 /// # Errors
 /// A text that is not a list, a node that is not available, or a list that selects no node.
-pub fn parse<'a>(text: &str, available: impl Into<Available<'a>>) -> Result<Vec<u32>, NodesError> {
+pub fn parse<'a>(text: &str, available: impl Into<Available<'a>>) -> Result<Vec<u32>, Unusable> {
     let Available { existing, own } = available.into();
     let text = text.trim();
     let (negated, list) = match text.strip_prefix('!') {
@@ -88,25 +45,39 @@ pub fn parse<'a>(text: &str, available: impl Into<Available<'a>>) -> Result<Vec<
         _ if list == "all" => own.to_vec(),
         None => numbers(list)?,
         Some(relative) => {
-            let node = |i: u32| own.get(i as usize).copied().ok_or_else(|| NodesError::Relative(i, own.to_vec()));
+            let beyond = |i: u32| {
+                let (count, own) = (own.len(), format(own));
+                format!("+{i} is beyond the {count} nodes of this process, {own}; + counts these nodes from 0")
+            };
+            let node = |i: u32| own.get(i as usize).copied().ok_or_else(|| Unusable::from(beyond(i)));
             numbers(relative)?.into_iter().map(node).collect::<Result<_, _>>()?
         }
     };
-    if let Some(&unknown) = named.iter().find(|n| !existing.contains(n)) {
-        return Err(NodesError::Unknown(unknown, existing.to_vec()));
-    }
+    check_existing(named.iter().copied(), existing)?;
     let nodes: Vec<u32> = if negated { own.iter().copied().filter(|n| !named.contains(n)).collect() } else { named };
     if nodes.is_empty() {
-        return Err(NodesError::Empty(text.to_owned(), own.to_vec()));
+        return Err(format!("`{text}` leaves no node; the nodes are {}", format(own)).into());
     }
     Ok(nodes)
+}
+
+/// Checks that all nodes of a placement are among those that the process may use.
+///
+/// # Errors
+/// The first node that is not.
+pub(crate) fn check_existing(mut nodes: impl Iterator<Item = u32>, existing: &[u32]) -> Result<(), Unusable> {
+    let Some(node) = nodes.find(|n| !existing.contains(n)) else { return Ok(()) };
+    Err(Unusable::from(format!(
+        "node {node} does not exist, has no memory or is not allowed for this process; it may use nodes {}",
+        format(existing)
+    )))
 }
 
 /// Checks the syntax of a list, for any machine.
 ///
 /// # Errors
 /// A text that is not a list.
-pub fn check_syntax(text: &str) -> Result<(), NodesError> {
+pub fn check_syntax(text: &str) -> Result<(), Unusable> {
     let text = text.trim();
     let list = text.strip_prefix('!').unwrap_or(text).trim();
     if list == "all" { Ok(()) } else { numbers(list.strip_prefix('+').unwrap_or(list)).map(|_| ()) }
@@ -116,15 +87,15 @@ pub fn check_syntax(text: &str) -> Result<(), NodesError> {
 ///
 /// # Errors
 /// A part that is not a number or an ascending range up to [`MAX_NODE`], or a number that is listed twice.
-pub fn numbers(list: &str) -> Result<Vec<u32>, NodesError> {
+pub fn numbers(list: &str) -> Result<Vec<u32>, Unusable> {
     numbers_up_to(list, MAX_NODE)
 }
 
 /// As [`numbers`], for numbers up to `most`.
-pub(crate) fn numbers_up_to(list: &str, most: u32) -> Result<Vec<u32>, NodesError> {
+pub(crate) fn numbers_up_to(list: &str, most: u32) -> Result<Vec<u32>, Unusable> {
     let mut found = Vec::new();
     for part in list.split(',') {
-        let bad = || NodesError::Syntax(part.trim().to_owned());
+        let bad = || Unusable::form(part.trim(), LIST);
         let (a, b) = part.split_once('-').unwrap_or((part, part));
         let a: u32 = a.trim().parse().map_err(|_| bad())?;
         let b: u32 = b.trim().parse().map_err(|_| bad())?;
@@ -133,7 +104,7 @@ pub(crate) fn numbers_up_to(list: &str, most: u32) -> Result<Vec<u32>, NodesErro
         }
         for node in a..=b {
             if found.contains(&node) {
-                return Err(NodesError::Twice(node));
+                return Err(format!("node {node} is listed twice").into());
             }
             found.push(node);
         }

@@ -4,41 +4,14 @@
 //! ends. A map is divided into pieces of equal length (the greatest common divisor of the runs), so that it is a
 //! block distribution.
 
-use std::fmt;
-
 use crate::nodes::MAX_NODE;
+use crate::unusable::Unusable;
 
 /// Most pieces of a map: about the number of mappings that Linux allows a process by default.
 pub const MAX_PIECES: u64 = 65_536;
 
-/// Why a map cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MapError {
-    /// The text is empty.
-    Empty,
-    /// The part that is not of the form `PAGESxNODE`.
-    Syntax(String),
-    /// The greatest common divisor of the runs is so small that the map needs this many pieces.
-    TooFine(u64),
-}
-
-impl fmt::Display for MapError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MapError::Empty => f.write_str("a page map needs runs such as map = \"640x0,128x3\" (pages x node)"),
-            MapError::Syntax(part) => {
-                write!(f, "`{part}` is not a run of a page map; write pages x node, such as \"640x0\"")
-            }
-            MapError::TooFine(pieces) => write!(
-                f,
-                "the greatest common divisor of the runs of this page map is so small that it needs {pieces} pieces, \
-                 more than {MAX_PIECES}; make the runs multiples of a larger number of pages"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for MapError {}
+/// What the parts of a map are.
+const RUN: &str = "a run of a page map; write pages x node, such as \"640x0\"";
 
 /// A page map.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,14 +27,20 @@ impl PageMap {
     ///
     /// # Errors
     /// An empty text, a part that is not a run, or more than [`MAX_PIECES`] pieces.
-    pub fn parse(text: &str) -> Result<PageMap, MapError> {
+    pub fn parse(text: &str) -> Result<PageMap, Unusable> {
         if text.trim().is_empty() {
-            return Err(MapError::Empty);
+            return Err("a page map needs runs such as map = \"640x0,128x3\" (pages x node)".to_owned().into());
         }
-        let runs = text.split(',').map(run).collect::<Result<Vec<_>, MapError>>()?;
+        let runs = text.split(',').map(run).collect::<Result<Vec<_>, Unusable>>()?;
         let piece = runs.iter().fold(0, |all, run| common(all, run.0));
         let pieces = runs.iter().fold(0_u64, |all, run| all.saturating_add(run.0 / piece.max(1)));
-        if pieces > MAX_PIECES { Err(MapError::TooFine(pieces)) } else { Ok(PageMap { runs, piece }) }
+        if pieces > MAX_PIECES {
+            return Err(Unusable::from(format!(
+                "the greatest common divisor of the runs of this page map is so small that it needs {pieces} pieces, \
+                 more than {MAX_PIECES}; make the runs multiples of a larger number of pages"
+            )));
+        }
+        Ok(PageMap { runs, piece })
     }
 
     /// Node of each piece.
@@ -70,8 +49,8 @@ impl PageMap {
     }
 }
 
-fn run(part: &str) -> Result<(u64, u32), MapError> {
-    let bad = || MapError::Syntax(part.trim().to_owned());
+fn run(part: &str) -> Result<(u64, u32), Unusable> {
+    let bad = || Unusable::form(part.trim(), RUN);
     let (pages, node) = part.trim().split_once('x').ok_or_else(bad)?;
     let pages = pages.trim().parse().ok().filter(|p| *p > 0).ok_or_else(bad)?;
     let node = node.trim().parse().ok().filter(|n| *n <= MAX_NODE).ok_or_else(bad)?;
@@ -96,11 +75,12 @@ mod tests {
 
     #[test]
     fn what_is_no_map_is_named() {
-        assert_eq!(PageMap::parse(" "), Err(MapError::Empty));
+        let says = |text: &str, wanted: &str| PageMap::parse(text).unwrap_err().to_string().contains(wanted);
+        assert!(says(" ", "a page map needs runs"));
         for bad in ["x", "3", "3x", "x3", "0x1", "3x9999", "3x1,,", "-1x2", "99999999999999999999x1"] {
-            assert!(matches!(PageMap::parse(bad), Err(MapError::Syntax(_))), "{bad}");
+            assert!(says(bad, "is not a run of a page map"), "{bad}");
         }
-        assert!(matches!(PageMap::parse("1000000x0,1x1"), Err(MapError::TooFine(1_000_001))));
+        assert!(says("1000000x0,1x1", "needs 1000001 pieces"));
         assert!(PageMap::parse(&format!("{}x0,{}x1", u64::MAX, u64::MAX)).is_ok());
     }
 }

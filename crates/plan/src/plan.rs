@@ -6,14 +6,14 @@
 //! [`PagePlan`] is a formula and not a list of pages, so its size does not depend on the size of the object.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use crate::block_order::Order;
 use crate::machine::Thp;
-use crate::nodes::{self, Available, NodesError};
-use crate::page_map::{MapError, PageMap};
+use crate::nodes::{self, Available};
+use crate::page_map::PageMap;
 use crate::policy::{Auto, Block, Huge, Mode, PatternNote, Place, PolicyKind};
 use crate::threads::thread_node;
+use crate::unusable::Unusable;
 
 /// The base page of x86_64, bytes; also the unit of every plan.
 pub const PAGE: u64 = 4096;
@@ -65,31 +65,6 @@ pub struct PagePlan<'a> {
     pub mode: Mode,
 }
 
-/// Why a placement cannot be planned.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PlanError {
-    /// The node list cannot be used on this machine.
-    Nodes(NodesError),
-    /// `block-cyclic` with neither a block size nor a period, `random-block` without a block size.
-    NoBlock,
-    /// The page map cannot be read.
-    Map(MapError),
-}
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PlanError::Nodes(e) => e.fmt(f),
-            PlanError::NoBlock => {
-                f.write_str("block-cyclic needs `block = \"20MiB\"`, or a `pattern.period` to compute it from")
-            }
-            PlanError::Map(e) => e.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for PlanError {}
-
 /// Page size in bytes that the kernel uses for an object of `size` bytes: the huge page size if the setting is
 /// `always` and the object can hold a huge page.
 pub fn page_size_in_use(size: u64, thp: Thp) -> u64 {
@@ -119,7 +94,7 @@ pub fn plan<'a>(
     page_size: u64,
     available: impl Into<Available<'a>>,
     threads: u32,
-) -> Result<PagePlan<'static>, PlanError> {
+) -> Result<PagePlan<'static>, Unusable> {
     let nodes = node_list(place, available, threads)?;
     let layout = layout(place, pattern, size, page_size, nodes.len() as u64)?;
     Ok(PagePlan {
@@ -136,10 +111,10 @@ pub fn plan<'a>(
 ///
 /// # Errors
 /// A node list that cannot be used, or an invalid page map.
-pub fn node_list<'a>(place: &Place, available: impl Into<Available<'a>>, threads: u32) -> Result<Vec<u32>, PlanError> {
+pub fn node_list<'a>(place: &Place, available: impl Into<Available<'a>>, threads: u32) -> Result<Vec<u32>, Unusable> {
     let available = available.into();
     let nodes = match &place.nodes {
-        Some(list) => nodes::parse(list, available).map_err(PlanError::Nodes)?,
+        Some(list) => nodes::parse(list, available)?,
         // A map names nodes by number, and plain numbers may name any existing node.
         None if place.policy == PolicyKind::Map => available.existing.to_vec(),
         None => available.own.to_vec(),
@@ -151,11 +126,9 @@ pub fn node_list<'a>(place: &Place, available: impl Into<Available<'a>>, threads
             Ok((0..threads.clamp(1, MOST_THREADS)).map(node).collect())
         }
         PolicyKind::Map => {
-            let map = PageMap::parse(place.map.as_deref().unwrap_or_default()).map_err(PlanError::Map)?;
-            match map.runs.iter().find(|run| !nodes.contains(&run.1)) {
-                Some(run) => Err(PlanError::Nodes(NodesError::Unknown(run.1, nodes))),
-                None => Ok(map.pieces()),
-            }
+            let map = PageMap::parse(place.map.as_deref().unwrap_or_default())?;
+            nodes::check_existing(map.runs.iter().map(|run| run.1), &nodes)?;
+            Ok(map.pieces())
         }
         _ => Ok(nodes),
     }
@@ -174,7 +147,7 @@ pub fn layout(
     size: u64,
     page_size: u64,
     nodes: u64,
-) -> Result<Layout, PlanError> {
+) -> Result<Layout, Unusable> {
     let blocks = |bytes: u64, order| Layout::Blocks((bytes / PAGE).max(1), order);
     let random = Order::Random(place.seed.unwrap_or(0));
     let block = || block_bytes(place, pattern.and_then(|p| p.period).map(|p| p.0), size, page_size, nodes);
@@ -191,7 +164,7 @@ pub fn layout(
         PolicyKind::RandomBlock => blocks(block()?, random),
         PolicyKind::Random => blocks(page_size, random),
         PolicyKind::Map => {
-            let map = PageMap::parse(place.map.as_deref().unwrap_or_default()).map_err(PlanError::Map)?;
+            let map = PageMap::parse(place.map.as_deref().unwrap_or_default())?;
             Layout::Blocks(map.piece, Order::Cyclic)
         }
     })
@@ -199,16 +172,18 @@ pub fn layout(
 
 /// Block size in bytes, a multiple of 4 KiB: as given (rounded up to 4 KiB), or computed and rounded up to
 /// the page size in use, as the paper did for LU's `cjac` (5 MiB / 8 nodes -> 2 MiB with huge pages).
-fn block_bytes(place: &Place, period: Option<u64>, size: u64, page_size: u64, nodes: u64) -> Result<u64, PlanError> {
+fn block_bytes(place: &Place, period: Option<u64>, size: u64, page_size: u64, nodes: u64) -> Result<u64, Unusable> {
     let nodes = nodes.max(1);
     match place.block {
         Some(Block::Size(given)) => Ok(round_up(given.0.max(1), PAGE)),
         None | Some(Block::Auto(Auto::Auto)) => {
+            let no_block =
+                || "block-cyclic needs `block = \"20MiB\"`, or a `pattern.period` to compute it from".to_owned();
             let whole = match place.policy {
-                PolicyKind::BlockCyclic => period.ok_or(PlanError::NoBlock)?,
+                PolicyKind::BlockCyclic => period.ok_or_else(no_block)?,
                 // Page by page unless a size is given.
                 PolicyKind::Skew | PolicyKind::Prime => return Ok(page_size),
-                PolicyKind::RandomBlock => return Err(PlanError::NoBlock),
+                PolicyKind::RandomBlock => return Err(no_block().into()),
                 _ => size,
             };
             Ok(round_up(whole.div_ceil(nodes).max(1), page_size))
@@ -324,7 +299,7 @@ mod tests {
         assert_eq!(block_bytes(&p, Some(5 * MIB), 20 * MIB, HUGE_PAGE, 8).unwrap(), 2 * MIB);
         assert_eq!(block_bytes(&p, Some(5 * MIB), 20 * MIB, PAGE, 8).unwrap(), 640 << 10);
         assert_eq!(block_bytes(&p, Some(160 * MIB), 558 * MIB, HUGE_PAGE, 8).unwrap(), 20 * MIB);
-        assert_eq!(block_bytes(&p, None, 20 * MIB, PAGE, 8), Err(PlanError::NoBlock));
+        assert!(block_bytes(&p, None, 20 * MIB, PAGE, 8).unwrap_err().to_string().contains("`pattern.period`"));
     }
 
     #[test]

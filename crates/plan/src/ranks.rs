@@ -3,7 +3,7 @@
 //! The rank is read from the environment variables of the launcher, so it is known before `main` and without linking
 //! MPI.
 
-use crate::unreadable::Unreadable;
+use crate::unusable::Unusable;
 
 /// Variables that hold the rank in the whole job; an inner launcher's variable precedes that of an outer one: Open
 /// MPI's mpirun (documented under "Environment variables set for MPI applications"), MVAPICH2, Hydra of MPICH and
@@ -37,7 +37,7 @@ impl Ranks {
     ///
     /// # Errors
     /// The part that is neither a number nor an ascending range.
-    pub fn parse(text: &str) -> Result<Ranks, Unreadable> {
+    pub fn parse(text: &str) -> Result<Ranks, Unusable> {
         let range = |part: &str| {
             let number = |text: &str| text.trim().parse::<u32>().ok();
             let ends = match part.split_once('-') {
@@ -45,7 +45,7 @@ impl Ranks {
                 Some((from, to)) if to.trim().is_empty() => number(from).map(|n| (n, u32::MAX)),
                 Some((from, to)) => number(from).zip(number(to)),
             };
-            ends.filter(|(from, to)| from <= to).ok_or_else(|| Unreadable::new(part.trim(), LIST))
+            ends.filter(|(from, to)| from <= to).ok_or_else(|| Unusable::form(part.trim(), LIST))
         };
         text.split(',').map(range).collect::<Result<Vec<_>, _>>().map(Ranks)
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::unreadable::Unreadable;
+use crate::unusable::Unusable;
 
 /// Block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -53,7 +53,7 @@ impl serde::de::Visitor<'_> for Visitor {
             true => "a block size; write \"auto\", or bytes or a binary unit such as \"640KiB\"",
             false => "a size; write bytes or a binary unit such as \"640KiB\" or \"20MiB\"",
         };
-        Size::parse(v).map(Some).ok_or_else(|| E::custom(Unreadable::new(v, what)))
+        Size::parse(v).map(Some).ok_or_else(|| E::custom(Unusable::form(v, what)))
     }
 }
 

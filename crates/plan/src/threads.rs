@@ -3,9 +3,10 @@
 //! `advise` predicts costs with this mapping and the preload binds threads by it, so that the prediction holds for the
 //! binding in the run.
 
-use crate::cpus::{self, CpusError};
+use crate::cpus;
 use crate::machine::Machine;
 use crate::policy::{Bind, Threads};
+use crate::unusable::Unusable;
 
 /// Index (into `nodes` nodes) of the node of thread `rank` of `threads` when they are spread evenly in order:
 /// floor(rank * nodes / threads). Ranks from `threads` on repeat the assignment.
@@ -51,7 +52,7 @@ pub fn bound_node(threads: &Threads, rank: u32, machine: &Machine) -> Option<u32
 ///
 /// # Errors
 /// A list that cannot be parsed, or that names a CPU that is not online.
-pub fn explicit_lists(bind: &Bind, machine: &Machine) -> Result<Vec<Vec<u32>>, CpusError> {
+pub fn explicit_lists(bind: &Bind, machine: &Machine) -> Result<Vec<Vec<u32>>, Unusable> {
     let Bind::Explicit(lists) = bind else { return Ok(Vec::new()) };
     lists.iter().map(|list| cpus::parse(list, &machine.online)).collect()
 }

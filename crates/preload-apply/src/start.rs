@@ -24,6 +24,7 @@ use numamma_plan::machine::Machine;
 use numamma_plan::nodes::{self, Available};
 use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind, Program};
 use numamma_plan::threads::explicit_lists;
+use numamma_plan::unusable::Unusable;
 use numamma_plan::{check, output_name, plan, ranks};
 
 use crate::hooks::malloc;
@@ -242,13 +243,13 @@ struct Known<'a> {
 fn build_rule(rule: ObjectRule, phases: &[Phase], known: &Known<'_>) -> Result<Rule, String> {
     let of_phase = |(index, phase): (usize, &Phase)| Some((rule.phases.get(&phase.name)?, Some(index)));
     let places = iter::once((&rule.place, None)).chain(phases.iter().enumerate().filter_map(of_phase));
-    let placings: Result<Vec<Placing>, plan::PlanError> =
+    let placings: Result<Vec<Placing>, Unusable> =
         places.map(|(place, phase)| build_placing(place, phase, known)).collect();
     let placings = placings.map_err(|e| format!("object {}: {e}", rule.name()))?;
     Ok(Rule::new(rule, placings))
 }
 
-fn build_placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Result<Placing, plan::PlanError> {
+fn build_placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Result<Placing, Unusable> {
     let nodes = plan::node_list(place, known.available, known.threads)?;
     let map = match place.policy {
         PolicyKind::Map => Some(plan::layout(place, None, 0, 0, 0)?),
@@ -257,7 +258,7 @@ fn build_placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Resu
     let homes = small_heap::homes(place.policy, nodes.len());
     let allowed_nodes = match (place.policy == PolicyKind::BindBlock, &place.nodes) {
         (false, _) => Vec::new(),
-        (true, Some(list)) => nodes::parse(list, known.available).map_err(plan::PlanError::Nodes)?,
+        (true, Some(list)) => nodes::parse(list, known.available)?,
         (true, None) => known.available.own.to_vec(),
     };
     let mut placing =

@@ -4,8 +4,9 @@
 use std::borrow::Cow;
 
 use numamma_plan::home_node::{Context, HUGE_ORDER, Home};
-use numamma_plan::plan::{self, HUGE_PAGE, PAGE, PagePlan, PlanError};
+use numamma_plan::plan::{self, HUGE_PAGE, PAGE, PagePlan};
 use numamma_plan::policy::{Huge, Mode, PatternNote, Place};
+use numamma_plan::unusable::Unusable;
 
 use super::World;
 use crate::advise::block_layout::extrapolate;
@@ -73,7 +74,7 @@ impl<'a> Placement<'a> {
         entry: &'a Entry,
         place: &Place,
         pattern: Option<&PatternNote>,
-    ) -> Result<Placement<'a>, PlanError> {
+    ) -> Result<Placement<'a>, Unusable> {
         let ids = plan::node_list(place, &world.target.ids, world.target.threads)?;
         let index = |id: &u32| world.target.ids.iter().position(|i| i == id).and_then(|i| world.memory.get(i)).copied();
         let nodes: Vec<usize> = ids.iter().filter_map(index).collect();

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::unusable::Unusable;
+
 /// One return address of a call stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Frame {
@@ -22,23 +24,14 @@ impl fmt::Display for Frame {
     }
 }
 
-/// A frame that could not be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadFrame(String);
-
-impl fmt::Display for BadFrame {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a call-site frame; write module+0xaddress, for example \"lu.C.x+0x1a2b\"", self.0)
-    }
-}
-
-impl std::error::Error for BadFrame {}
+/// What a frame is.
+const FRAME: &str = "a call-site frame; write module+0xaddress, for example \"lu.C.x+0x1a2b\"";
 
 impl FromStr for Frame {
-    type Err = BadFrame;
+    type Err = Unusable;
 
-    fn from_str(text: &str) -> Result<Frame, BadFrame> {
-        let bad = || BadFrame(text.to_owned());
+    fn from_str(text: &str) -> Result<Frame, Unusable> {
+        let bad = || Unusable::form(text, FRAME);
         // From the right: module names may hold a plus (libstdc++.so.6).
         let (module, address) = text.trim().rsplit_once("+0x").ok_or_else(bad)?;
         let vaddr = u64::from_str_radix(address, 16).map_err(|_| bad())?;

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::unreadable::Unreadable;
+use crate::unusable::Unusable;
 
 /// A file, by the end of its path, and a line in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,8 +24,8 @@ impl SourceLine {
     ///
     /// # Errors
     /// A text without a file name, or without a line number from 1.
-    pub fn parse(text: &str) -> Result<SourceLine, Unreadable> {
-        let bad = || Unreadable::new(text, LINE);
+    pub fn parse(text: &str) -> Result<SourceLine, Unusable> {
+        let bad = || Unusable::form(text, LINE);
         let (file, line) = text.trim().rsplit_once(':').ok_or_else(bad)?;
         let line = line.parse().ok().filter(|n| *n > 0).ok_or_else(bad)?;
         let parts: Vec<&str> = file.split('/').filter(|part| !part.is_empty() && *part != ".").collect();

@@ -5,7 +5,7 @@
 //! allocation and does not allocate.
 
 use crate::policy::Size;
-use crate::unreadable::Unreadable;
+use crate::unusable::Unusable;
 
 /// What a range of sizes is.
 const SIZES: &str = "a range of sizes; write \"1MiB-64MiB\", \"4KiB-\", \"-2MiB\" or one size such as \"640KiB\"";
@@ -35,8 +35,8 @@ impl Sizes {
     ///
     /// # Errors
     /// A text of another form, or a range whose end is below its start.
-    pub fn parse(text: &str) -> Result<Sizes, Unreadable> {
-        let bad = || Unreadable::new(text.trim(), SIZES);
+    pub fn parse(text: &str) -> Result<Sizes, Unusable> {
+        let bad = || Unusable::form(text.trim(), SIZES);
         let bytes = |word: &str| Size::parse(word).map(|size| size.0).ok_or_else(bad);
         let found = match text.split_once('-') {
             None => bytes(text).map(|size| Sizes { low: size, high: size })?,
@@ -44,7 +44,7 @@ impl Sizes {
             Some((low, high)) if high.trim().is_empty() => Sizes { low: bytes(low)?, high: u64::MAX },
             Some((low, high)) => Sizes { low: bytes(low)?, high: bytes(high)? },
         };
-        if found.low > found.high { Err(Unreadable::new(text.trim(), ASCENDING_SIZES)) } else { Ok(found) }
+        if found.low > found.high { Err(Unusable::form(text.trim(), ASCENDING_SIZES)) } else { Ok(found) }
     }
 
     /// Whether the range contains `size`, in bytes.
@@ -63,10 +63,10 @@ impl Instances {
     ///
     /// # Errors
     /// A part of another form, or one that is not greater than the part before it.
-    pub fn parse(text: &str) -> Result<Instances, Unreadable> {
+    pub fn parse(text: &str) -> Result<Instances, Unusable> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for part in text.split(',').map(str::trim) {
-            let bad = || Unreadable::new(part, INSTANCES);
+            let bad = || Unusable::form(part, INSTANCES);
             // `u64::from_str` would accept a plus sign.
             let plain = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
             let number = |word: &str| word.trim().parse::<u64>().ok().filter(|n| *n > 0 && plain(word.trim()));
@@ -74,7 +74,7 @@ impl Instances {
             let low = number(low).ok_or_else(bad)?;
             let high = if high.trim().is_empty() { u64::MAX } else { number(high).ok_or_else(bad)? };
             if high < low || ranges.last().is_some_and(|&(_, before)| before >= low) {
-                return Err(Unreadable::new(part, ASCENDING));
+                return Err(Unusable::form(part, ASCENDING));
             }
             ranges.push((low, high));
         }
