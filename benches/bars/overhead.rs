@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use numamma::profile::file::Reader;
-use numamma::profile::model::Record;
+use numamma::profile::records::Record;
 
 use crate::paired::{Spread, pairs, verdict, within};
 

@@ -11,7 +11,7 @@ use numamma_plan::policy::{ObjectRule, PolicyKind};
 
 use super::scene::Scene;
 use crate::detect::{Pattern, PatternKind};
-use crate::profile::model::Thread;
+use crate::profile::records::Thread;
 use crate::profile::summary::Entry;
 
 /// Share of the run's cost that was remote in memory first touched by the same thread from which threads are bound: on

@@ -12,7 +12,7 @@ use super::block_layout::{Layout, SlicedObject};
 use super::numbered;
 use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::{Pattern, PatternKind};
-use crate::profile::model::ObjectKind;
+use crate::profile::records::ObjectKind;
 use crate::profile::summary::Entry;
 
 /// Local share from which slices suggest a block distribution: half way between interleaved and perfectly local would

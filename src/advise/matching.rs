@@ -8,7 +8,7 @@ use numamma_plan::callsite::rule::{self, Build, Naming, Passed};
 use numamma_plan::callsite::{self, FunctionName, wrapper};
 use numamma_plan::policy::{ObjectRule, Policy};
 
-use crate::profile::model::{CallSite, ObjectKind};
+use crate::profile::records::{CallSite, ObjectKind};
 use crate::profile::summary::{Entry, Summary, base_name};
 
 /// Index of the rule for each instance of `entry`, in order of birth; one for an entry without instances. The

@@ -32,7 +32,7 @@ pub mod unprofiled;
 use numamma_plan::policy::{Bind, MachineNote, ObjectRule, PatternNote, Policy, Program, Size, Threads};
 
 use crate::detect::{Pattern, PatternKind, cost_shares, limits::HOT_SHARE, thread_ranks};
-use crate::profile::model::ObjectKind;
+use crate::profile::records::ObjectKind;
 use crate::profile::summary::Summary;
 
 pub use emit::{json, summary_lines, toml};

@@ -4,7 +4,7 @@
 use numamma_plan::policy::ObjectRule;
 
 use super::Draft;
-use crate::profile::model::{CallSite, Frame, NO_MODULE, ObjectKind};
+use crate::profile::records::{CallSite, Frame, NO_MODULE, ObjectKind};
 use crate::profile::summary::{Entry, Summary, base_name};
 
 /// A rule with only its name filled in, or why the object cannot be named.

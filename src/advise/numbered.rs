@@ -10,7 +10,7 @@ use numamma_plan::policy::{ObjectRule, Place, PolicyKind};
 use super::Target;
 use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::Pattern;
-use crate::profile::model::ObjectKind;
+use crate::profile::records::ObjectKind;
 use crate::profile::summary::{Entry, Summary};
 
 /// Largest number of ranges in a list of instances, so that the list stays readable. Users that alternate give one

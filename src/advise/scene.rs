@@ -7,7 +7,7 @@ use numamma_plan::policy::{Place, PolicyKind};
 use super::Target;
 use super::block_layout::extrapolate;
 use super::cost::World;
-use crate::profile::model::ThreadId;
+use crate::profile::records::ThreadId;
 use crate::profile::summary::Summary;
 
 /// The input that all placements of one advice share.

@@ -6,7 +6,7 @@ use numamma_plan::policy::{Auto, Bind, Block, ObjectRule, PolicyKind, Size};
 
 use super::*;
 use crate::detect::classify_all;
-use crate::profile::model::{CallSite, Frame, Header, Location, Module, Stats, Thread};
+use crate::profile::records::{CallSite, Frame, Header, Location, Module, Stats, Thread};
 use crate::profile::summary::{Cell, Counters, Details, Entry, Instance, TouchRun};
 use crate::topology::Topology;
 
@@ -72,7 +72,7 @@ pub(super) fn profile(threads: u32, thp: &str, entries: Vec<Entry>) -> Summary {
         symbols: HashMap::new(),
         entries,
         stats: Stats::default(),
-        ending: Some(crate::profile::model::Ending::Exited(0)),
+        ending: Some(crate::profile::records::Ending::Exited(0)),
         notes: vec![],
     }
 }

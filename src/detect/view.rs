@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::profile::model::ThreadId;
+use crate::profile::records::ThreadId;
 use crate::profile::summary::{AccessFilter, Entry, Summary};
 
 use super::limits::HOT_SHARE;

@@ -9,7 +9,7 @@
 //! 0       4     magic "CHNK"
 //! 4       4     n, bytes of payload, little endian
 //! 8       4     CRC-32 of the payload
-//! 12      n     payload: LZ4 block with its size in front, of one postcard-encoded `model::Record`
+//! 12      n     payload: LZ4 block with its size in front, of one postcard-encoded `records::Record`
 //! ```
 //!
 //! A chunk is written with one `write`; if the recorder is killed, the file holds whole chunks and at most one
@@ -19,7 +19,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::model::Record;
+use super::records::Record;
 
 /// First bytes of every profile.
 pub const MAGIC: [u8; 8] = *b"NUMAMMA\x01";

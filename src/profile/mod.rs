@@ -2,15 +2,15 @@
 //!
 //! Data flow: [`perf`] (kernel events) and the channel (allocation events) meet in [`record`], time-ordered;
 //! [`replay`] turns register samples into accesses, [`space`] gives every address its object, and
-//! [`mod@file`] keeps the result in the terms of [`model`]. [`summary`] folds a profile for detection and reports.
+//! [`mod@file`] keeps the result as the records of [`records`]. [`summary`] folds a profile for detection and reports.
 //!
 //! A folder imports only those to its left:
-//! `model`, `perf` < `file`, `replay` < `space`, `summary` < `record`.
+//! `perf`, `records` < `file`, `replay` < `space`, `summary` < `record`.
 
 pub mod file;
-pub mod model;
 pub mod perf;
 pub mod record;
+pub mod records;
 pub mod replay;
 pub mod space;
 pub mod summary;

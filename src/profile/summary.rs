@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use super::file::FileError;
-use super::model::{CallSite, Frame};
+use super::records::{CallSite, Frame};
 
 mod entries;
 mod fold;

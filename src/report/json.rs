@@ -7,7 +7,7 @@ use super::overview::overhead_share;
 use super::sample_account::Fates;
 use super::{View, remote_share};
 use crate::detect::{PatternKind, Segment};
-use crate::profile::model::{Ending, ObjectKind, Thread};
+use crate::profile::records::{Ending, ObjectKind, Thread};
 use crate::profile::summary::{Entry, ratio};
 
 #[derive(Serialize)]

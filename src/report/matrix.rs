@@ -3,7 +3,7 @@
 use super::View;
 use super::style::Paint;
 use super::units::bytes;
-use crate::profile::model::ThreadId;
+use crate::profile::records::ThreadId;
 use crate::profile::summary::{Entry, TIME_SLOTS};
 
 /// Shades from no access to the most accesses, for terminals without colour.
@@ -102,7 +102,7 @@ fn pages_of(view: &View, entry: &Entry) -> Option<u64> {
     let seen = entry.cells.iter().map(|c| u64::from(c.page) + 1).max()?;
     let sized = entry.seen.iter().map(|i| (i.base % page_size).saturating_add(i.size).div_ceil(page_size)).max();
     // Objects without a size of their own (grouped small ones, stacks, unknown) are as large as what was seen.
-    let by_size = if entry.kind == crate::profile::model::ObjectKind::SmallHeap { 0 } else { sized.unwrap_or(0) };
+    let by_size = if entry.kind == crate::profile::records::ObjectKind::SmallHeap { 0 } else { sized.unwrap_or(0) };
     Some(seen.max(by_size))
 }
 

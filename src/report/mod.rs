@@ -4,7 +4,7 @@
 //! [`object_details`] one object in detail, [`json`] the same facts for scripts.
 
 use crate::detect::Pattern;
-use crate::profile::model::ObjectKind;
+use crate::profile::records::ObjectKind;
 use crate::profile::summary::{Counters, Entry, Summary};
 
 pub use crate::profile::summary::AccessFilter;

@@ -34,7 +34,7 @@ fn facts(out: &mut String, view: &View, e: &Entry, width: usize) {
     let mut line = |label: &str, text: &str| labelled(out, label, text, width);
     line("kind", &kind(view, e));
     let plurality = if e.instances > 1 {
-        let each = if e.kind == crate::profile::model::ObjectKind::SmallHeap { "at most alive" } else { "largest" };
+        let each = if e.kind == crate::profile::records::ObjectKind::SmallHeap { "at most alive" } else { "largest" };
         format!("{} ({each}), {}, {} seen", bytes(e.size), plural(e.instances, "instance"), count(e.seen.len() as u64))
     } else {
         bytes(e.size)
@@ -186,7 +186,7 @@ fn code(out: &mut String, view: &View, e: &Entry, width: usize) {
     }
     out.push_str(&format!("\n{}\n", Paint(view.options.color).bold("Code that accesses it")));
     let total = e.total;
-    type Row = (crate::profile::model::Frame, crate::profile::summary::Counters);
+    type Row = (crate::profile::records::Frame, crate::profile::summary::Counters);
     let cells = |f: &dyn Fn(&Row) -> String| code.iter().map(f).collect::<Vec<_>>();
     let columns = vec![
         Column::new("function and line", false, 0, cells(&|(ip, _)| view.summary.frame_name(*ip))),

@@ -6,7 +6,7 @@ use super::table::{Column, fit};
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural, ranges};
 use super::{View, kind_word, remote_share, thread_table};
 use crate::detect::{Pattern, PatternKind};
-use crate::profile::model::Ending;
+use crate::profile::records::Ending;
 use crate::profile::summary::Entry;
 
 /// Narrowest column in which names of objects still differ.

@@ -1,7 +1,7 @@
 //! Where the samples went: every sample taken or lost is in exactly one row, so that shares add up.
 
 use super::View;
-use crate::profile::model::{ObjectKind, SMALL_OBJECT};
+use crate::profile::records::{ObjectKind, SMALL_OBJECT};
 
 /// One row of the account.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,7 +5,7 @@ use super::overview::{cpu_list, indent};
 use super::style::Paint;
 use super::table::{Column, fit};
 use super::units::{count, duration, middle, percent, ranges};
-use crate::profile::model::Thread;
+use crate::profile::records::Thread;
 
 /// Threads shown without --all: two per core of a large node already fill a screen.
 const MAX_THREADS: usize = 32;

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use numamma::profile::model::*;
+use numamma::profile::records::*;
 
 use crate::common::{numamma, run};
 

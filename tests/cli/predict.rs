@@ -76,7 +76,7 @@ fn what_cannot_be_used_is_refused_with_the_reason() {
         &["cvar_", "node 5", "--target", "numamma advise"],
     );
     let mut empty = lu();
-    empty.retain(|r| !matches!(r, numamma::profile::model::Record::Accesses(_)));
+    empty.retain(|r| !matches!(r, numamma::profile::records::Record::Accesses(_)));
     let empty = write("predict-empty", &empty);
     let out = numamma(&["predict", "--nodes", "4"], &[&empty]);
     assert_eq!(out.code(), Some(2));

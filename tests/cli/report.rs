@@ -7,7 +7,7 @@ use std::process::Stdio;
 use super::synthetic::*;
 use crate::common::{self, Ran, run, source};
 use numamma::detect::{Pattern, PatternKind};
-use numamma::profile::model::*;
+use numamma::profile::records::*;
 use numamma::profile::summary::Summary;
 use numamma::report::sample_account::{Account, Row};
 use numamma::report::{AccessFilter, Options, Sort, View, find_object, json, object_details, overview};

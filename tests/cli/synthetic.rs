@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use numamma::profile::file::Writer;
-use numamma::profile::model::*;
+use numamma::profile::records::*;
 use numamma::topology::Topology;
 
 pub const PAGE: u64 = 4096;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use self::step::{Trace, TrueAccess};
-use numamma::profile::model::Certainty;
+use numamma::profile::records::Certainty;
 use numamma::profile::replay::{CodeSource, Outcome, ReplayAccess, Replayer};
 
 use crate::common::{Scratch, beside_others, compile};

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use rustc_hash::FxHashMap;
 
 use super::WINDOWS;
-use crate::profile::model::ThreadId;
+use crate::profile::records::ThreadId;
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
 /// Accesses per node in each window of a slice: the share of a node is then known to 10 % (one standard deviation of a

@@ -30,7 +30,7 @@ pub(super) mod tests;
 use std::collections::HashMap;
 
 use super::Target;
-use crate::profile::model::{ObjectKind, ThreadId};
+use crate::profile::records::{ObjectKind, ThreadId};
 use crate::profile::summary::{Entry, Summary};
 use crate::topology::model::Model;
 

@@ -10,7 +10,7 @@ use numamma_plan::unusable::Unusable;
 
 use super::World;
 use crate::advise::block_layout::extrapolate;
-use crate::profile::model::ThreadId;
+use crate::profile::records::ThreadId;
 use crate::profile::summary::{Entry, TouchRun};
 
 /// Most pages looked at to find how much of an object goes to each node.

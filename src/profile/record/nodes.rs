@@ -3,7 +3,7 @@
 use numamma_kernel::pages;
 use rustc_hash::FxHashMap;
 
-use crate::profile::model::{Access, NODE_UNKNOWN};
+use crate::profile::records::{Access, NODE_UNKNOWN};
 use crate::topology::Topology;
 
 /// Nanoseconds for which an answer is reused: pages move seldom (numa_balancing scans once a second at most).

@@ -1,8 +1,8 @@
 //! The notes of a recording: what is missing in it, why, and what to do about that.
 
-use crate::profile::model::Stats;
 use crate::profile::perf::ring::page_size;
 use crate::profile::perf::session::{FAULT_PAGES, Session};
+use crate::profile::records::Stats;
 
 /// Share of the samples in children that are not followed from which a note says so: with a shell or a launcher around
 /// the real program nearly all samples fall there, with a `system("date")` nearly none.

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::profile::model::{Frame, Thread, ThreadId};
+use crate::profile::records::{Frame, Thread, ThreadId};
 
 /// All threads seen, and the living one of each kernel thread id.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::profile::model::{ObjectId, ThreadId, Touch};
+use crate::profile::records::{ObjectId, ThreadId, Touch};
 
 /// Pages remembered together: one bit each.
 const BLOCK_PAGES: u64 = 512;

@@ -7,8 +7,8 @@ use super::inst::{Effect, Flow, Inst, Mem, MemKind, NO_REG, RCX, Segment};
 use super::path::{Path, Stop};
 use super::state::State;
 use super::types::{Outcome, ReplayAccess};
-use crate::profile::model::Certainty;
 use crate::profile::perf::Regs;
+use crate::profile::records::Certainty;
 
 /// Nothing is mapped below (vm.mmap_min_addr's default): an expected address there is the end of a list.
 const NULL_PAGES: u64 = 64 << 10;

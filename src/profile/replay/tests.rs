@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use super::*;
-use crate::profile::model::Certainty;
+use crate::profile::records::Certainty;
 
 const START: u64 = 0x40_0000;
 const RAX: usize = 0;

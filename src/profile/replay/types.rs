@@ -1,6 +1,6 @@
 //! What the caller provides to a replay, and what it returns.
 
-use crate::profile::model::Certainty;
+use crate::profile::records::Certainty;
 
 /// Code bytes and function bounds of the sampled process.
 pub trait CodeSource {

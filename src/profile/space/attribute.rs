@@ -3,7 +3,7 @@
 use super::process::is_anonymous;
 use super::processes::{Space, process_in};
 use super::resolve::{MAX_TLS, Resolver, SameAnswer, plain_object};
-use crate::profile::model::{ObjectId, ObjectKind, ThreadId};
+use crate::profile::records::{ObjectId, ObjectKind, ThreadId};
 
 impl Space {
     /// The object at `addr` when `thread` of process `pid`, whose stack pointer is `sp` (0 when not known), accesses

@@ -3,7 +3,7 @@
 //! An entry holds a range inside which one object answers, clipped to the page or region of its slot: a change
 //! of an address range therefore only has to visit the slots of that range. Large changes bump an epoch instead.
 
-use crate::profile::model::ObjectId;
+use crate::profile::records::ObjectId;
 
 const PAGE_SHIFT: u32 = 12;
 const REGION_SHIFT: u32 = 21;

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use self::page::{Bits, Page, SLOTS};
-use crate::profile::model::{ObjectId, SMALL_OBJECT, SiteId, ThreadId};
+use crate::profile::records::{ObjectId, SMALL_OBJECT, SiteId, ThreadId};
 
 const GRANULE_SHIFT: u32 = 3;
 const PAGE_SHIFT: u32 = 12;

@@ -40,7 +40,7 @@ use self::modules::{Instance, MappedFile, Modules};
 use self::objects::{Objects, Sites};
 use self::process::Process;
 use self::processes::{Slot, process_in};
-use super::model::{Frame, NO_MODULE, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId};
+use super::records::{Frame, NO_MODULE, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId};
 
 pub use self::code::Code;
 pub use self::processes::Space;
@@ -224,7 +224,7 @@ impl Space {
     }
 
     /// Path of a module that [`Space::frame`] returned.
-    pub fn module_path(&self, module: crate::profile::model::ModuleId) -> Option<&str> {
+    pub fn module_path(&self, module: crate::profile::records::ModuleId) -> Option<&str> {
         self.modules.path(module)
     }
 

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::elf::ElfFile;
 use super::module_file::ModuleFile;
-use crate::profile::model::{Module, ModuleId};
+use crate::profile::records::{Module, ModuleId};
 
 /// The vdso is a few pages; anything larger is not one.
 const MAX_VDSO: u64 = 1 << 20;

@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::profile::model::{CallSite, Frame, Object, ObjectId, Record, SiteCount, SiteId, ThreadId};
+use crate::profile::records::{CallSite, Frame, Object, ObjectId, Record, SiteCount, SiteId, ThreadId};
 
 /// Emitted objects.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::heap::{Heap, NO_OBJECT};
 use super::objects::{Objects, Sites};
 use super::ranges::{Ranges, Span, leftovers};
-use crate::profile::model::{ObjectId, SiteId, ThreadId};
+use crate::profile::records::{ObjectId, SiteId, ThreadId};
 
 /// A piece of a kernel mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

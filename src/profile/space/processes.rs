@@ -7,7 +7,7 @@ use super::modules::Modules;
 use super::objects::{Objects, Sites};
 use super::process::Process;
 use super::thread_stacks::ThreadStacks;
-use crate::profile::model::{Frame, ObjectId};
+use crate::profile::records::{Frame, ObjectId};
 
 #[derive(Debug)]
 pub(super) enum Slot {

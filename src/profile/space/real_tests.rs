@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use super::*;
-use crate::profile::model::{Module, Object, ObjectKind};
+use crate::profile::records::{Module, Object, ObjectKind};
 use crate::profile::replay::CodeSource;
 
 const PROGRAM: &str = r#"

@@ -6,7 +6,7 @@ use super::objects::{Objects, Sites};
 use super::process::{MappingPiece, Process};
 use super::ranges::Span;
 use super::thread_stacks::ThreadStacks;
-use crate::profile::model::{Object, ObjectId, ObjectKind};
+use crate::profile::records::{Object, ObjectId, ObjectKind};
 
 /// A pthread's static TLS and descriptor: 2.3 KiB of `struct pthread` plus the TLS of libraries, which glibc
 /// keeps to a few KiB. A larger range above a stack is not TLS.

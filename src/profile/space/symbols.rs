@@ -9,7 +9,7 @@ use super::debugfile::supplementary;
 use super::elf::ElfFile;
 use super::functions::is_code;
 use super::modules::Modules;
-use crate::profile::model::{Frame, Location, Symbol};
+use crate::profile::records::{Frame, Location, Symbol};
 
 /// Names `frames`, which are sorted; the flag marks a return address, whose call is the instruction before it.
 /// Frames that have no name are left out.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::profile::model::{CallSite, Object, ObjectKind, SiteCount};
+use crate::profile::records::{CallSite, Object, ObjectKind, SiteCount};
 
 const PID: u32 = 0x7fff_fff0; // above every pid_max: no such process
 const KB: u64 = 1 << 10;

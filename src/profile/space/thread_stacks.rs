@@ -1,6 +1,6 @@
 //! Names of the threads, and the part of memory that holds the stack pointer of each.
 
-use crate::profile::model::{ObjectId, ThreadId};
+use crate::profile::records::{ObjectId, ThreadId};
 
 /// Bound of the table: thread ids are dense, so a larger id is damage and must not cost memory.
 const MAX_THREADS: usize = 1 << 22;

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use super::identity::{base_name, demangle, frame_name, user_frame};
 use super::tables::{Seen, Tables};
 use super::types::{Counters, Details, Entry, Instance};
-use crate::profile::model::*;
+use crate::profile::records::*;
 
 /// Objects with the same key are one entry.
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -10,7 +10,7 @@ use super::tables::{MAX_ID_GAP, Tables};
 use super::tally::Tally;
 use super::types::{Cell, Counters, Entry, MAX_CODE, Summary, TIME_SLOTS, TouchRun};
 use crate::profile::file::{FileError, Reader};
-use crate::profile::model::*;
+use crate::profile::records::*;
 use crate::topology::Topology;
 
 /// (entry, instruction) pairs counted; programs have few hot instructions, and memory must stay bounded.

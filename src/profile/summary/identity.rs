@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use numamma_plan::callsite::function::without_parameters;
 use numamma_plan::callsite::wrapper;
 
-use crate::profile::model::{Frame, Location, Module, NO_MODULE};
+use crate::profile::records::{Frame, Location, Module, NO_MODULE};
 
 /// The name of the user's function in a frame: the innermost location (inlined ones included) that is not
 /// the runtime's. None when the whole frame is the runtime's.

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustc_hash::FxHashMap;
 
 use crate::profile::file::{FileError, Reader};
-use crate::profile::model::*;
+use crate::profile::records::*;
 
 /// Thread and module ids are dense; an id this far past the end of its table is damage. Large enough for
 /// records out of order, small enough not to cost memory.

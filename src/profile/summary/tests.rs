@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::profile::file::Writer;
-use crate::profile::model::*;
+use crate::profile::records::*;
 use crate::topology::Topology;
 
 const PAGE: u64 = 4096;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::profile::model::{
+use crate::profile::records::{
     CallSite, Ending, Frame, Header, Location, Module, ModuleId, ObjectKind, Stats, Thread, ThreadId,
 };
 

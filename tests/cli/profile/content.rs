@@ -1,6 +1,6 @@
 //! What the profile says about programs whose behaviour is known.
 
-use numamma::profile::model::*;
+use numamma::profile::records::*;
 
 use super::harness::*;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use numamma::profile::model::Ending;
+use numamma::profile::records::Ending;
 
 use super::harness::*;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use numamma::profile::model::*;
+use numamma::profile::records::*;
 
 use super::harness::*;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use numamma::profile::file::Reader;
-use numamma::profile::model::*;
+use numamma::profile::records::*;
 
 use crate::common;
 pub use crate::common::{NUMAMMA, Ran, Scratch, numamma, plain, run, text, wait};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use numamma::profile::file::Writer;
-use numamma::profile::model::{
+use numamma::profile::records::{
     Access, Certainty, Ending, Frame, Header, Module, Object, ObjectKind, Record, Stats, Thread,
 };
 use numamma::topology::Topology;
