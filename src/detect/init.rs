@@ -131,6 +131,13 @@ impl Serial {
         (0..self.dropped.len()).map(|s| begins && end.is_none_or(|e| s < e)).collect()
     }
 
+    /// The dropped slots at the end of the object's use: results are collected, or the memory is released.
+    pub fn last(&self) -> Vec<bool> {
+        let counts = |s: &usize| !self.dropped[*s] && self.weights[*s] > 0.0;
+        let end = (0..self.dropped.len()).rfind(counts).map_or(0, |s| s + 1);
+        (0..self.dropped.len()).map(|s| s >= end).collect()
+    }
+
     /// Whether the thread uses the object alone again after initialisation, long enough for a phase.
     pub fn is_phase_later(&self) -> bool {
         let initial = self.initial();

@@ -47,8 +47,11 @@ pub fn classify(view: &ObjectView) -> Pattern {
         None => Cow::Borrowed(&all),
     };
     let later = serial.as_ref().filter(|s| s.is_phase_later()).map(init::Serial::initial);
-    let timed = later.map(|initial| all.only(|a| !initial[usize::from(a.slot)]));
-    let mut pattern = in_time(view, &all, &voting, timed.as_ref().unwrap_or(&voting));
+    let timed = later.as_ref().map(|initial| all.only(|a| !initial[usize::from(a.slot)]));
+    let release = serial.as_ref().filter(|_| later.is_none()).map(init::Serial::last);
+    let used = release.map_or(Cow::Borrowed(&all), |last| Cow::Owned(all.only(|a| !last[usize::from(a.slot)])));
+    let written = if view.filter == AccessFilter::All { read_shared::written_first(&used) } else { None };
+    let mut pattern = in_time(view, &all, &voting, timed.as_ref().unwrap_or(&voting), written);
     if let Some(s) = serial.filter(|s| s.share >= INIT_SHOWN) {
         pattern.evidence += &format!(
             "; {:.0} % of the accesses, by thread {} alone, look like initialisation and do not count",
@@ -67,9 +70,14 @@ const INIT_SHOWN: f64 = 0.005;
 
 /// The pattern of the samples that count (`voting`), including the patterns in time: read-shared and phased. Phases are
 /// searched for in `timed`.
-fn in_time(view: &ObjectView, all: &Samples, voting: &Samples, timed: &Samples) -> Pattern {
+fn in_time(
+    view: &ObjectView,
+    all: &Samples,
+    voting: &Samples,
+    timed: &Samples,
+    written: Option<read_shared::Written>,
+) -> Pattern {
     let mut whole = judge(view, voting);
-    let written = if view.filter == AccessFilter::All { read_shared::written_first(all) } else { None };
     let mut from = 0;
     if let Some(written) = written {
         // Threads that write the object together in slices must not hide that the reads afterwards have no structure.

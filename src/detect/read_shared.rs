@@ -22,7 +22,7 @@ pub(crate) struct Written {
 }
 
 /// The last part of the run in which the object is only read, when it has at least [`READ_ONLY_SHARE`] of the samples
-/// and at least [`READ_ONLY_SAMPLES`]. `all` includes initialisation.
+/// and at least [`READ_ONLY_SAMPLES`]. `all` includes initialisation, but not the release of the object by one thread.
 pub(crate) fn written_first(all: &Samples) -> Option<Written> {
     let mut slots: Vec<(f64, f64)> = Vec::new();
     for s in &all.list {

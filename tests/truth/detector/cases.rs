@@ -87,6 +87,21 @@ fn chunks_handed_out_dynamically_are_not_slices() {
     assert!(matches!(got.kind, PatternKind::Random | PatternKind::Unsure), "{:?} {}", got.kind, got.evidence);
 }
 
+/// A tree that one thread builds, all threads search, and one thread frees: the allocator writes into the blocks that
+/// are freed, which does not make the tree a written object.
+#[test]
+fn a_table_released_at_the_end_is_read_shared() {
+    let mut view = traced(20_000, 8, 3000, |r, seen| seen.push((r.below(20_000) as u32, r.below(8) as u32)));
+    let (first, last) = (SLOTS as u16 / 10, SLOTS as u16 - 3);
+    for (i, a) in view.accesses.iter_mut().enumerate() {
+        let (alone, written) = (a.slot < first || a.slot >= last, a.slot < first || (a.slot >= last && i % 4 == 0));
+        (a.reads, a.writes) = if written { (0.0, 1.0) } else { (1.0, 0.0) };
+        a.thread = if alone { 0 } else { a.thread };
+    }
+    let got = classify(&view);
+    assert_eq!(got.kind, PatternKind::ReadShared, "{}", got.evidence);
+}
+
 /// Hot pages common to all threads, at a period of their own, are no slices.
 #[test]
 fn periodic_hot_pages_are_random() {
