@@ -37,7 +37,7 @@ fn a_small_factor_or_many_links_spread_and_the_others_make_blocks() {
     let rows: Vec<Vec<u32>> = (0..6).map(row).collect();
     let rows: Vec<&[u32]> = rows.iter().map(Vec::as_slice).collect();
     assert_eq!(choice(&machine(&rows)), PolicyKind::Interleave);
-    // Of eight assumed nodes nobody knows the links.
+    // The links between eight assumed nodes are not known.
     assert_eq!(choice(&Target::of(Model::uniform(8, 48), 48, Thp::Never)), PolicyKind::Block);
 }
 

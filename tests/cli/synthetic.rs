@@ -120,7 +120,7 @@ impl Dice {
 
 /// A run like the paper's LU on four nodes with 8 threads: `cvar_` in slices per thread that repeat every
 /// 16 MiB, all of it first touched by the main thread; workspaces from one call site, one per thread; small
-/// nodes of a map; stacks, TLS and addresses nobody knows.
+/// nodes of a map; stacks, TLS and addresses of no known object.
 pub fn lu() -> Vec<Record> {
     let mut objects = vec![
         object(0, ObjectKind::Global, "cvar_", 0x4000_0000, 160 * MIB),

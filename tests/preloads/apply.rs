@@ -157,14 +157,14 @@ fn threads_share_placed_objects() {
 #[test]
 fn libraries_opened_later_are_placed_too() {
     let library = compile("plugin", "libplugin.so", &["-shared", "-fPIC"]);
-    // Found by the program's own RUNPATH, which the loader looks up by who calls dlopen.
+    // Found by the program's own RUNPATH, which the loader takes from the module that calls dlopen.
     let runpath = format!("-Wl,--enable-new-dtags,-rpath,{}", scratch().display());
     let program = compile("opens", "opens", &["-ldl", &runpath]);
     let policy = Policy::of("opens")
         .rule("global = \"plugin_state\"\nmodule = \"libplugin.so\"", "policy = \"block\"")
         .rule("function = [\"plugin_make\"]", "policy = \"bind\"")
         .write(scratch(), "opens.toml");
-    // By path: placed before dlopen returns. By bare name: the loader must still see who calls.
+    // By path: placed before dlopen returns. By bare name: the loader must still see the caller.
     for name in [library.to_str().unwrap(), "libplugin.so"] {
         let out = under("verify", &policy, &[], &program, &[name]);
         assert_eq!(out.code(), Some(0), "{name}: {}", out.stderr);

@@ -63,8 +63,8 @@ fn rules_take_allocations_by_size_and_number() {
     let (out, objects) = report(placed(&program, &policy));
     assert_eq!((out.stdout.as_str(), out.stderr.as_str()), ("ok\n", ""));
     // make: 16, 24, 32 KiB | numbers 1, 7 and 8: 8, 56 and 64 KiB | 80 KiB | 640 KiB from outer | number 9: 72 KiB,
-    // while 10 and 11 are taken by others. grow: the one that grows is number 1 for good, so the other one is number
-    // 2.
+    // while 10 and 11 are taken by others. grow: the one that grows stays number 1, so the other one is
+    // number 2.
     assert_eq!(taken(&objects), [(3, 72), (3, 128), (1, 80), (1, 640), (1, 72), (1, 40), (1, 100)]);
     assert_eq!(objects[1]["name"], "make, instances 1,7-8");
     assert!(objects.iter().all(|o| number(o, "pages_off_plan") == 0 && number(o, "pages_planned") > 0), "{objects:?}");

@@ -1,5 +1,5 @@
 // Prints the node of every page of its objects, so that a placement can be compared with its formula by
-// somebody else than the library that made it.
+// other code than the library that made it.
 // stdout: one line per object: name, address of the first byte, size, then the node of each whole page
 // ("-" when it does not exist).   usage: placed [threads]
 #define _GNU_SOURCE

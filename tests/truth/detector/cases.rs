@@ -77,7 +77,7 @@ fn a_gathered_array_is_random() {
 }
 
 /// Dynamic scheduling: chunks of 16 pages, each time by another thread; neighbours agree for a while, but no part
-/// belongs to anyone.
+/// belongs to one thread.
 #[test]
 fn chunks_handed_out_dynamically_are_not_slices() {
     let got = classify(&traced(16_384, 8, 3000, |r, seen| {
