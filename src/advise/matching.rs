@@ -15,7 +15,7 @@ use crate::profile::summary::{Entry, Summary, base_name};
 /// profile may have seen fewer allocations than the library counts.
 pub(super) fn rules_of(summary: &Summary, entry: &Entry, policy: &Policy) -> Vec<Option<usize>> {
     let header = &summary.header;
-    let build = Build::of(policy.program.as_ref(), header.program.as_bytes(), header.build_id.as_deref());
+    let build = Build::of(policy.program.as_ref(), header.program.path.as_bytes(), header.program.build_id.as_deref());
     let same_build = build == Build::Same;
     let instances = entry.seen.len().max(1);
     if matches!(entry.kind, ObjectKind::Global | ObjectKind::Section) {
@@ -45,7 +45,7 @@ fn is_global(summary: &Summary, entry: &Entry, rule: &ObjectRule, same_build: bo
         _ => *global == entry.linkage || (entry.linkage.is_empty() && *global == entry.name),
     };
     let module = entry.module.and_then(|m| summary.modules.get(m as usize)).map(|m| base_name(&m.path));
-    let wanted = rule.module.as_deref().unwrap_or_else(|| base_name(&summary.header.program));
+    let wanted = rule.module.as_deref().unwrap_or_else(|| base_name(&summary.header.program.path));
     let placed = !same_build || rule.address.is_none_or(|a| a == entry.vaddr);
     named && placed && module.is_none_or(|m| m == wanted)
 }

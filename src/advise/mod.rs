@@ -197,7 +197,10 @@ fn policy(summary: &Summary, target: &Target, rules: Vec<ObjectRule>, binding: &
     };
     Policy {
         version: numamma_plan::policy::POLICY_VERSION,
-        program: Some(Program { path: summary.header.program.clone(), build_id: summary.header.build_id.clone() }),
+        program: Some(Program {
+            path: summary.header.program.path.clone(),
+            build_id: summary.header.program.build_id.clone(),
+        }),
         machine: Some(MachineNote { topology: target.topology.clone() }),
         threads: Some(threads),
         phases: Vec::new(),

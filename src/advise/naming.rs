@@ -43,7 +43,7 @@ fn global(summary: &Summary, entry: &Entry) -> ObjectRule {
     let module = entry.module.and_then(|m| summary.modules.get(m as usize)).map(|m| base_name(&m.path).to_owned());
     ObjectRule {
         global: Some(name.to_owned()),
-        module: module.filter(|m| m != base_name(&summary.header.program)),
+        module: module.filter(|m| m != base_name(&summary.header.program.path)),
         address: (entry.vaddr != 0).then_some(entry.vaddr),
         ..ObjectRule::default()
     }

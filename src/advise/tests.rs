@@ -6,8 +6,8 @@ use numamma_plan::policy::{Auto, Bind, Block, ObjectRule, PolicyKind, Size};
 
 use super::*;
 use crate::detect::classify_all;
-use crate::profile::records::{CallSite, Frame, Header, Location, Module, Stats, Thread};
-use crate::profile::summary::{Cell, Counters, Details, Entry, Instance, TouchRun};
+use crate::profile::records::{self, CallSite, Frame, Header, Instance, Location, Module, Stats, Thread};
+use crate::profile::summary::{Cell, Counters, Details, Entry, TouchRun};
 use crate::topology::Topology;
 
 const MIB: u64 = 1 << 20;
@@ -30,17 +30,21 @@ impl Random {
 fn header(thp: &str) -> Header {
     Header {
         numamma: "0.1.0".into(),
-        program: "/opt/npb/lu.C.x".into(),
-        argv: vec!["lu.C.x".into()],
-        build_id: Some("5f1c".into()),
+        program: records::Program {
+            path: "/opt/npb/lu.C.x".into(),
+            argv: vec!["lu.C.x".into()],
+            build_id: Some("5f1c".into()),
+        },
         host: "here".into(),
         started_unix: 0,
         pid: 1,
-        sampler: "timer".into(),
-        sampler_reason: "no PMU".into(),
-        period_ns: 4_000_000,
-        sample_cost_ns: 0,
-        max_overhead: 0.03,
+        sampling: records::Sampling {
+            sampler: "timer".into(),
+            reason: "no PMU".into(),
+            period_ns: 4_000_000,
+            cost_ns: 0,
+            max_overhead: 0.03,
+        },
         page_size: PAGE,
         thp: thp.into(),
         topology: Topology::uniform(2, 32),
@@ -72,7 +76,7 @@ pub(super) fn profile(threads: u32, thp: &str, entries: Vec<Entry>) -> Summary {
         symbols: HashMap::new(),
         entries,
         stats: Stats::default(),
-        ending: Some(crate::profile::records::Ending::Exited(0)),
+        ending: Some(crate::profile::records::Ended::Exited(0)),
         notes: vec![],
     }
 }

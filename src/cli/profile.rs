@@ -9,7 +9,8 @@ use crate::launch::executable::{self, Executable};
 use crate::launch::exit::{Failure, say};
 use crate::launch::library;
 use crate::profile::perf::{attr, calibrate};
-use crate::profile::record::{self, Options, Recorded, Sampling};
+use crate::profile::record::{self, Options, Recorded};
+use crate::profile::records::Sampling;
 
 const NANOSECONDS: f64 = 1e9;
 
@@ -90,7 +91,7 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
     let preload = preload_for(&program, &mut notes)?;
     let sampling = sampling(args)?;
     if args.verbose {
-        say(format_args!("sampler {}: {}", sampling.name, sampling.reason));
+        say(format_args!("sampler {}: {}", sampling.sampler, sampling.reason));
     }
     for note in notes.iter().filter(|_| !args.quiet) {
         say(note);
@@ -119,7 +120,7 @@ fn sampling(args: &Args) -> Result<Sampling, String> {
     let max_overhead = args.max_overhead / 100.0;
     if args.sampler == Sampler::None {
         let reason = "no samples were asked for".into();
-        return Ok(Sampling { name: "none", reason, period_ns: None, cost_ns: 0, max_overhead });
+        return Ok(Sampling { sampler: "none".into(), reason, period_ns: 0, cost_ns: 0, max_overhead });
     }
     let given = args.frequency.or(args.count.map(|ns| NANOSECONDS / ns.max(1) as f64));
     let (rate, cost_ns, why) = match given {
@@ -137,7 +138,8 @@ fn sampling(args: &Args) -> Result<Sampling, String> {
         }
     };
     let reason = format!("CPU clock with registers, {rate:.0} samples a second and thread; {why}");
-    Ok(Sampling { name: "timer", reason, period_ns: Some((NANOSECONDS / rate) as u64), cost_ns, max_overhead })
+    let period_ns = (NANOSECONDS / rate) as u64;
+    Ok(Sampling { sampler: "timer".into(), reason, period_ns, cost_ns, max_overhead })
 }
 
 fn summarise(recorded: &Recorded) {

@@ -136,11 +136,11 @@ pub(crate) fn view_with(
             })
         })
         .collect();
-    let row = |i: &crate::profile::summary::Instance| Row {
+    let row = |i: &crate::profile::records::Instance| Row {
         size: i.size,
         allocator: i.thread.and_then(|t| ranks.get(&t)).copied(),
     };
-    let period_ns = summary.header.period_ns;
+    let period_ns = summary.header.sampling.period_ns;
     ObjectView {
         size: entry.size,
         skew: entry.seen.first().map_or(entry.vaddr, |i| i.base) % page_size,

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::{fmt, io};
 
+use serde::{Deserialize, Serialize};
+
 /// Exit status of a command that could not do its work.
 pub const EXIT_FAILURE: u8 = 1;
 /// Exit status of a command line or input that cannot be used.
@@ -17,8 +19,8 @@ pub const EXIT_NOT_FOUND: u8 = 127;
 /// Added to the number of a signal in an exit status, as shells do.
 const SIGNAL_STATUS: i32 = 128;
 
-/// How a program ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a program ended; also a record of the profile file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ended {
     /// exit(code)
     Exited(i32),

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::launch::exit::Ended;
 use crate::topology::Topology;
 
 /// Index of a [`Module`].
@@ -19,33 +20,47 @@ pub type ObjectId = u32;
 /// Node number of a page whose node is not known.
 pub const NODE_UNKNOWN: u8 = u8::MAX;
 
+/// A program and its arguments.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Program {
+    /// Path as resolved.
+    pub path: String,
+    /// Arguments, `argv[0]` first.
+    pub argv: Vec<String>,
+    /// Hex GNU build-id.
+    pub build_id: Option<String>,
+}
+
+/// How a run is sampled.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Sampling {
+    /// `timer` or `none`.
+    pub sampler: String,
+    /// Why this sampler, one sentence.
+    pub reason: String,
+    /// Sampling period per thread, nanoseconds of CPU time; 0: no samples.
+    pub period_ns: u64,
+    /// Measured lower bound of the cost of one sample, nanoseconds; 0 when not calibrated.
+    pub cost_ns: u64,
+    /// Requested bound of the overhead, a fraction.
+    pub max_overhead: f64,
+}
+
 /// First record of a file: what ran, where and how it was sampled.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Header {
     /// Version of numamma that recorded it.
     pub numamma: String,
-    /// Path of the program as resolved.
-    pub program: String,
-    /// Its arguments, `argv[0]` first.
-    pub argv: Vec<String>,
-    /// Hex GNU build-id of the program.
-    pub build_id: Option<String>,
+    /// What ran.
+    pub program: Program,
     /// Host name.
     pub host: String,
     /// Seconds since 1970 at the start.
     pub started_unix: u64,
     /// Process id of the program.
     pub pid: u32,
-    /// Sampler name (`timer`).
-    pub sampler: String,
-    /// Why this sampler, one sentence.
-    pub sampler_reason: String,
-    /// Sampling period per thread, nanoseconds of CPU time.
-    pub period_ns: u64,
-    /// Measured lower bound of the cost of one sample, nanoseconds; 0 when not calibrated.
-    pub sample_cost_ns: u64,
-    /// Requested bound of the overhead, a fraction.
-    pub max_overhead: f64,
+    /// How it was sampled.
+    pub sampling: Sampling,
     /// Base page size, bytes.
     pub page_size: u64,
     /// `always`, `madvise`, `never` or `unknown` (/sys/kernel/mm/transparent_hugepage/enabled).
@@ -57,7 +72,7 @@ pub struct Header {
 }
 
 /// An ELF file that was mapped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Module {
     /// Id.
     pub id: ModuleId,
@@ -82,7 +97,7 @@ pub struct Frame {
 pub const NO_MODULE: ModuleId = u32::MAX;
 
 /// A thread of the program.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Thread {
     /// Id; ids follow creation order, so within one process they are the thread ranks.
     pub id: ThreadId,
@@ -131,7 +146,7 @@ pub struct SiteCount {
 }
 
 /// Kind of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ObjectKind {
     /// A named variable of an ELF file.
@@ -149,14 +164,30 @@ pub enum ObjectKind {
     /// Static TLS of a thread, where it can be distinguished from the stack.
     Tls,
     /// Memory of which nothing is known at that address and time.
+    #[default]
     Unknown,
 }
 
 /// Allocations below this are grouped by call site: one page, the unit of placement.
 pub const SMALL_OBJECT: u64 = 4096;
 
+/// Where memory lies and how long it exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Instance {
+    /// First byte; 0 for [`ObjectKind::SmallHeap`].
+    pub base: u64,
+    /// Bytes; for [`ObjectKind::SmallHeap`] see the site's counts.
+    pub size: u64,
+    /// Start of its lifetime.
+    pub born_ns: u64,
+    /// End of its lifetime; none while it exists.
+    pub died_ns: Option<u64>,
+    /// Thread that allocated it; for stacks, its owner.
+    pub thread: Option<ThreadId>,
+}
+
 /// A range of memory with one identity: a variable, an allocation, a mapping, a stack.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Object {
     /// Id.
     pub id: ObjectId,
@@ -172,16 +203,8 @@ pub struct Object {
     pub site: Option<SiteId>,
     /// Process.
     pub pid: u32,
-    /// First byte; 0 for [`ObjectKind::SmallHeap`].
-    pub base: u64,
-    /// Bytes; for [`ObjectKind::SmallHeap`] see the site's counts.
-    pub size: u64,
-    /// Start of its lifetime.
-    pub born_ns: u64,
-    /// End of its lifetime; none while it exists.
-    pub died_ns: Option<u64>,
-    /// Thread that allocated it; for stacks, its owner.
-    pub thread: Option<ThreadId>,
+    /// Its memory.
+    pub instance: Instance,
 }
 
 /// How an access was found.
@@ -297,15 +320,6 @@ pub struct Stats {
     pub achieved: f64,
 }
 
-/// How the run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ending {
-    /// exit(code)
-    Exited(i32),
-    /// Killed by a signal.
-    Signalled(i32),
-}
-
 /// One record of a profile file; a chunk holds one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Record {
@@ -330,7 +344,7 @@ pub enum Record {
     /// Counters.
     Stats(Stats),
     /// Always last of a complete file.
-    End(Ending),
+    End(Ended),
     /// Notes for the user about this recording, one sentence each.
     Notes(Vec<String>),
 }

@@ -7,7 +7,7 @@ use super::overview::overhead_share;
 use super::sample_account::Fates;
 use super::{View, remote_share};
 use crate::detect::{PatternKind, Segment};
-use crate::profile::records::{Ending, ObjectKind, Thread};
+use crate::profile::records::{Ended, ObjectKind, Thread};
 use crate::profile::summary::{Entry, ratio};
 
 #[derive(Serialize)]
@@ -160,8 +160,8 @@ fn seconds(ns: u64) -> f64 {
 pub fn render(view: &View, only: Option<&Entry>) -> Result<String, serde_json::Error> {
     let (h, stats) = (&view.summary.header, &view.summary.stats);
     let (exit_status, signal) = match view.summary.ending {
-        Some(Ending::Exited(code)) => (Some(code), None),
-        Some(Ending::Signalled(signal)) => (None, Some(signal)),
+        Some(Ended::Exited(code)) => (Some(code), None),
+        Some(Ended::Signalled(signal)) => (None, Some(signal)),
         None => (None, None),
     };
     let listed = view.ranked().into_iter().take(view.options.top.unwrap_or(usize::MAX));
@@ -170,14 +170,14 @@ pub fn render(view: &View, only: Option<&Entry>) -> Result<String, serde_json::E
         None => listed.map(|e| object(view, e)).collect(),
     };
     let mut text = serde_json::to_string_pretty(&Report {
-        program: &h.program,
-        argv: &h.argv,
-        build_id: h.build_id.as_deref(),
+        program: &h.program.path,
+        argv: &h.program.argv,
+        build_id: h.program.build_id.as_deref(),
         host: &h.host,
         started_unix: h.started_unix,
-        sampler: &h.sampler,
-        sampler_reason: &h.sampler_reason,
-        period_s: seconds(h.period_ns),
+        sampler: &h.sampling.sampler,
+        sampler_reason: &h.sampling.reason,
+        period_s: seconds(h.sampling.period_ns),
         duration_s: seconds(stats.duration_ns),
         cpu_s: seconds(stats.cpu_ns),
         overhead: overhead_share(view),

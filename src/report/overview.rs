@@ -6,7 +6,7 @@ use super::table::{Column, fit};
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural, ranges};
 use super::{View, kind_word, remote_share, thread_table};
 use crate::detect::{Pattern, PatternKind};
-use crate::profile::records::Ending;
+use crate::profile::records::Ended;
 use crate::profile::summary::Entry;
 
 /// Narrowest column in which names of objects still differ.
@@ -30,14 +30,14 @@ pub fn render(view: &View) -> String {
 pub(super) fn head(out: &mut String, view: &View, width: usize) {
     let paint = Paint(view.options.color);
     let (h, stats) = (&view.summary.header, &view.summary.stats);
-    out.push_str(&paint.bold(&middle(&h.program, width)));
+    out.push_str(&paint.bold(&middle(&h.program.path, width)));
     out.push('\n');
-    if h.argv.len() > 1 {
-        labelled(out, "arguments", &h.argv[1..].join(" "), width);
+    if h.program.argv.len() > 1 {
+        labelled(out, "arguments", &h.program.argv[1..].join(" "), width);
     }
     let ended = match view.summary.ending {
-        Some(Ending::Exited(code)) => format!("exit status {code}"),
-        Some(Ending::Signalled(signal)) => format!("killed by signal {signal}"),
+        Some(Ended::Exited(code)) => format!("exit status {code}"),
+        Some(Ended::Signalled(signal)) => format!("killed by signal {signal}"),
         None => "its end is not recorded".into(),
     };
     let run = format!("{} on {}, {}, {ended}", date(h.started_unix), h.host, duration(stats.duration_ns));
@@ -66,12 +66,12 @@ fn machine(view: &View) -> String {
 
 fn sampler(view: &View) -> String {
     let h = &view.summary.header;
-    let rate = match h.period_ns {
+    let rate = match h.sampling.period_ns {
         0 => String::new(),
         period => format!(", {:.0} Hz (every {} of CPU time of each thread)", 1e9 / period as f64, duration(period)),
     };
-    let reason = if h.sampler_reason.is_empty() { String::new() } else { format!("; {}", h.sampler_reason) };
-    format!("{}{rate}{reason}", h.sampler)
+    let reason = if h.sampling.reason.is_empty() { String::new() } else { format!("; {}", h.sampling.reason) };
+    format!("{}{rate}{reason}", h.sampling.sampler)
 }
 
 fn samples(view: &View) -> String {
@@ -99,8 +99,8 @@ fn samples(view: &View) -> String {
 /// Share of the program's CPU time that sampling cost; none when the cost of a sample was not measured.
 pub(super) fn overhead_share(view: &View) -> Option<f64> {
     let (h, s) = (&view.summary.header, &view.summary.stats);
-    let known = h.sample_cost_ns > 0 && s.cpu_ns > 0;
-    known.then(|| s.samples as f64 * h.sample_cost_ns as f64 / s.cpu_ns as f64)
+    let known = h.sampling.cost_ns > 0 && s.cpu_ns > 0;
+    known.then(|| s.samples as f64 * h.sampling.cost_ns as f64 / s.cpu_ns as f64)
 }
 
 fn overhead(view: &View) -> String {
@@ -108,8 +108,8 @@ fn overhead(view: &View) -> String {
         Some(share) => format!(
             "at least {} of the program's CPU time ({} per sample; allowed {})",
             percent(share),
-            duration(view.summary.header.sample_cost_ns),
-            percent(view.summary.header.max_overhead)
+            duration(view.summary.header.sampling.cost_ns),
+            percent(view.summary.header.sampling.max_overhead)
         ),
         None => "not measured (the cost of a sample was not calibrated)".into(),
     }
@@ -252,7 +252,7 @@ pub(super) fn indent(out: &mut String, block: &str) {
 fn next_step(out: &mut String, view: &View, width: usize) {
     let profile = view.options.profile.as_ref().map_or(String::new(), |p| format!(" {p}"));
     let Some(hot) = view.shown().first().copied() else {
-        let program = &view.summary.header.program;
+        let program = &view.summary.header.program.path;
         let text =
             format!("Next: run longer or sample faster (numamma profile -F 1000 -- {program}), then report again");
         out.push('\n');

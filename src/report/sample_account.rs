@@ -46,7 +46,7 @@ impl Fates {
     /// Counts a profile's samples from the cost of its entries.
     pub fn of(view: &View) -> Fates {
         let stats = &view.summary.stats;
-        let period = view.summary.header.period_ns;
+        let period = view.summary.header.sampling.period_ns;
         // Without a period each resolved sample still stands for an equal part of the cost.
         let charged = if period > 0 { view.total.cost_ns as f64 / period as f64 } else { stats.resolved as f64 };
         let of_kind = |kind: ObjectKind| {

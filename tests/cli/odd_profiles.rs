@@ -75,7 +75,7 @@ fn sliced(threads: u32, pages: u64, samples: u64) -> Vec<Record> {
             achieved: 1.0,
             ..Stats::default()
         }),
-        Record::End(Ending::Exited(0)),
+        Record::End(Ended::Exited(0)),
     ]
 }
 
@@ -106,7 +106,7 @@ fn no_duration_and_absurd_numbers() {
     let mut absurd = sliced(4, 1000, 2000);
     if let Record::Objects(list) = &mut absurd[3] {
         // Sizes from 4 TiB on are another matter: the detector's spectrum is as long as the object has pages.
-        (list[0].base, list[0].size) = (u64::MAX - 10, 64 << 30);
+        (list[0].instance.base, list[0].instance.size) = (u64::MAX - 10, 64 << 30);
     }
     if let Record::Accesses(list) = &mut absurd[4] {
         for (i, a) in list.iter_mut().enumerate() {
@@ -117,7 +117,12 @@ fn no_duration_and_absurd_numbers() {
     absurd[5] = Record::Stats(Stats { duration_ns: u64::MAX, achieved: f64::NAN, ..Stats::default() });
     survives("absurd", &write("absurd", &absurd));
     let mut empty_machine = sliced(4, 1000, 2000);
-    let bare = Header { topology: numamma::topology::Topology::default(), page_size: 0, period_ns: 0, ..header() };
+    let bare = Header {
+        topology: numamma::topology::Topology::default(),
+        page_size: 0,
+        sampling: Sampling { period_ns: 0, ..header().sampling },
+        ..header()
+    };
     empty_machine[0] = Record::Header(bare);
     survives("a machine without nodes", &write("no-nodes", &empty_machine));
     let mut nowhere = sliced(4, 1000, 2000);

@@ -30,17 +30,21 @@ pub fn header() -> Header {
     topology.nodes.iter_mut().for_each(|n| n.memory = 32 << 30);
     Header {
         numamma: "0.1.0".into(),
-        program: "/opt/npb/bin/lu.C.x".into(),
-        argv: vec!["./lu.C.x".into(), "--itmax".into(), "50".into()],
-        build_id: Some("5f1c0de5".into()),
+        program: Program {
+            path: "/opt/npb/bin/lu.C.x".into(),
+            argv: vec!["./lu.C.x".into(), "--itmax".into(), "50".into()],
+            build_id: Some("5f1c0de5".into()),
+        },
         host: "lab1".into(),
         started_unix: 1_795_248_240,
         pid: 4000,
-        sampler: "timer".into(),
-        sampler_reason: "no hardware sampling here".into(),
-        period_ns: PERIOD_NS,
-        sample_cost_ns: 20_000,
-        max_overhead: 0.03,
+        sampling: Sampling {
+            sampler: "timer".into(),
+            reason: "no hardware sampling here".into(),
+            period_ns: PERIOD_NS,
+            cost_ns: 20_000,
+            max_overhead: 0.03,
+        },
         page_size: PAGE,
         thp: "madvise".into(),
         topology,
@@ -72,11 +76,7 @@ pub fn object(id: ObjectId, kind: ObjectKind, name: &str, base: u64, size: u64) 
         vaddr: 0,
         site: None,
         pid: 4000,
-        base,
-        size,
-        born_ns: u64::from(id),
-        died_ns: None,
-        thread: None,
+        instance: Instance { base, size, born_ns: u64::from(id), died_ns: None, thread: None },
     }
 }
 
@@ -143,8 +143,8 @@ pub fn lu() -> Vec<Record> {
         let mut o = object(8 + t, ObjectKind::Heap, "", base, 2 * MIB);
         // Reached on two ways through the runtime: one call site to the user.
         o.site = Some(t % 2);
-        o.thread = Some(t);
-        o.died_ns = Some(19_000_000_000);
+        o.instance.thread = Some(t);
+        o.instance.died_ns = Some(19_000_000_000);
         objects.push(o);
     }
     let mut records = vec![Record::Header(header()), Record::Modules(modules()), Record::Sites(sites())];
@@ -162,7 +162,7 @@ pub fn lu() -> Vec<Record> {
     records.push(Record::Symbols(symbols()));
     records.push(Record::Notes(vec!["8 short-lived threads were never sampled".into()]));
     records.push(Record::Stats(lu_stats()));
-    records.push(Record::End(Ending::Exited(0)));
+    records.push(Record::End(Ended::Exited(0)));
     records
 }
 

@@ -26,8 +26,8 @@ const PAGES: [(usize, usize); 6] = [(64, FAULT_PAGES), (32, 64), (16, 32), (8, 1
 /// The events to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Request {
-    /// Period of the timer, ns; none records mappings, threads and page faults only.
-    period_ns: Option<u64>,
+    /// Period of the timer, ns; 0 records mappings, threads and page faults only.
+    period_ns: u64,
     /// Whether forked processes are recorded too.
     follow: bool,
     /// Whether faults inside system calls are recorded.
@@ -69,12 +69,12 @@ pub struct Session {
 
 impl Session {
     /// Opens the events on `pid`, which must not have executed the program yet: they start with its exec. `period_ns`
-    /// is the timer's; none records mappings, threads and page faults only. `follow`: forked processes are recorded
+    /// is the timer's; 0 records mappings, threads and page faults only. `follow`: forked processes are recorded
     /// too.
     ///
     /// # Errors
     /// The kernel's error; [`attr::explain_refusal`] gives the message for the user.
-    pub fn open(pid: libc::pid_t, period_ns: Option<u64>, follow: bool) -> io::Result<Session> {
+    pub fn open(pid: libc::pid_t, period_ns: u64, follow: bool) -> io::Result<Session> {
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_else(|_| "0".into());
         let online = parse_list(online.trim());
         let Some(&first) = online.first() else {
@@ -197,7 +197,7 @@ impl PerCpu {
         };
         let sideband = open(attr::sideband())?;
         let samples = Ring::map_exactly(&sideband, pages.0).map_err(OpenError::Buffer)?;
-        let timer = request.period_ns.map(|period| open(attr::timer(period))).transpose()?;
+        let timer = if request.period_ns > 0 { Some(open(attr::timer(request.period_ns))?) } else { None };
         if let Some(timer) = &timer {
             // SAFETY: both descriptors are open events.
             if unsafe { ioctls::SET_OUTPUT(timer.as_raw_fd(), sideband.as_raw_fd()) } != 0 {

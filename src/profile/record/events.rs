@@ -10,7 +10,7 @@ use super::threads::Threads;
 use super::touches::Touches;
 use crate::profile::perf::ring::page_size;
 use crate::profile::perf::{PerfRecord, RegSample};
-use crate::profile::records::{Access, ModuleId, Record, Stats, ThreadId};
+use crate::profile::records::{Access, ModuleId, Program, Record, Stats, ThreadId};
 use crate::profile::replay::{Outcome, ReplayAccess, Replayer};
 use crate::profile::space::Space;
 use crate::topology::Topology;
@@ -20,17 +20,6 @@ const RSP: usize = 4;
 
 /// File names of the profile preload, installed and in a build tree.
 const PRELOAD_NAMES: [&str; 2] = ["libnumamma-profile.so", "libnumamma_preload_profile.so"];
-
-/// A program that was executed after the first one, in the same process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
-    /// Its file.
-    pub path: String,
-    /// Hex GNU build-id.
-    pub build_id: Option<String>,
-    /// Its arguments.
-    pub argv: Vec<String>,
-}
 
 /// The state between drains.
 pub struct Events {
@@ -65,6 +54,7 @@ pub struct Events {
     keys: Vec<Key>,
     maps: Maps,
     execs: u32,
+    /// A program that was executed after the first one, in the same process.
     new_program: Option<Program>,
     /// Samples of children that are not followed.
     child_samples: u64,

@@ -30,7 +30,7 @@ use super::file::Writer;
 use super::perf::attr::explain_refusal;
 use super::perf::ring::page_size;
 use super::perf::session::Session;
-use super::records::{Ending, Header, Record, Stats};
+use super::records::{Header, Program, Record, Sampling, Stats};
 use crate::launch::executable::Executable;
 use crate::launch::exit::{Ended, Failure, say};
 use crate::launch::held::{self, Held};
@@ -49,20 +49,6 @@ const SETTLE_NS: u64 = 5_000_000;
 const FLUSH: Duration = Duration::from_secs(1);
 /// Accesses and touches waiting to be written at which they are written early.
 const FLUSH_ACCESSES: usize = 1 << 17;
-/// How to sample.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Sampling {
-    /// `timer` or `none`.
-    pub name: &'static str,
-    /// Why this sampler, one sentence.
-    pub reason: String,
-    /// Period, nanoseconds of CPU time per thread; none: no samples.
-    pub period_ns: Option<u64>,
-    /// Measured cost of one sample, ns; 0 when not measured.
-    pub cost_ns: u64,
-    /// Requested bound of the overhead, a fraction.
-    pub max_overhead: f64,
-}
 
 /// What to record.
 #[derive(Debug, Clone)]
@@ -113,18 +99,18 @@ pub fn record(options: Options) -> Result<Recorded, Failure> {
     if let Some(channel) = &channel {
         channel.set_target(held.pid as u32);
     }
-    let sampling = &options.sampling;
-    let session = match Session::open(held.pid, sampling.period_ns, options.follow) {
+    let period_ns = options.sampling.period_ns;
+    let session = match Session::open(held.pid, period_ns, options.follow) {
         Ok(session) => Some(session),
         // Without samples the recording goes on: mappings can be read from /proc, first touches cannot.
-        Err(_) if sampling.period_ns.is_none() => None,
+        Err(_) if period_ns == 0 => None,
         Err(e) => return Err(Failure::usage(explain_refusal(&e))),
     };
     let path = PathBuf::from(options.output.replace("%p", &held.pid.to_string()));
     let writer = Writer::create(&path).map_err(|e| Failure::usage(format!("cannot write {}: {e}", path.display())))?;
     let mut recorder = Recorder::new(&options, path, writer, session, channel, held.pid as u32);
     forward_signals(held.pid);
-    recorder.append(|header, _| vec![Record::Header(header.clone())]);
+    recorder.append_header();
     recorder.start_ns = monotonic_ns();
     recorder.events.start(recorder.start_ns);
     if let Err(e) = held.release() {
@@ -187,30 +173,27 @@ impl Recorder {
         channel: Option<Channel>,
         pid: u32,
     ) -> Recorder {
-        let sampling = &options.sampling;
         let topology = Topology::this_machine();
         let mut notes = options.notes.clone();
         notes.extend(notes::first_touch(session.as_ref()));
         let header = Header {
             numamma: env!("CARGO_PKG_VERSION").into(),
-            program: options.program.path.to_string_lossy().into_owned(),
-            argv: options.argv.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
-            build_id: options.program.build_id.clone(),
+            program: Program {
+                path: options.program.path.to_string_lossy().into_owned(),
+                argv: options.argv.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+                build_id: options.program.build_id.clone(),
+            },
             host: host_name(),
             started_unix: std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs()),
             pid,
-            sampler: sampling.name.into(),
-            sampler_reason: sampling.reason.clone(),
-            period_ns: sampling.period_ns.unwrap_or(0),
-            sample_cost_ns: sampling.cost_ns,
-            max_overhead: sampling.max_overhead,
+            sampling: options.sampling.clone(),
             page_size: page_size() as u64,
             thp: thp::setting().unwrap_or_else(|| "unknown".into()),
             topology: topology.clone(),
             allocations: channel.is_some(),
         };
         let huge_pages = header.thp != "never";
-        let events = Events::new(pid, options.follow, header.period_ns, &topology, huge_pages);
+        let events = Events::new(pid, options.follow, header.sampling.period_ns, &topology, huge_pages);
         Recorder {
             path,
             writer: Some(writer),
@@ -218,7 +201,7 @@ impl Recorder {
             session,
             channel,
             events,
-            thinning: Thinning::new(sampling.max_overhead),
+            thinning: Thinning::new(options.sampling.max_overhead),
             notes,
             start_ns: 0,
             own_cpu_ns: cpu_time(libc::RUSAGE_SELF).total(),
@@ -290,16 +273,13 @@ impl Recorder {
 
     fn flush(&mut self) {
         if let Some(program) = self.events.new_program() {
-            self.header.program = program.path;
-            self.header.build_id = program.build_id;
-            if !program.argv.is_empty() {
-                self.header.argv = program.argv;
-            }
-            self.append(|header, _| vec![Record::Header(header.clone())]);
+            let argv = if program.argv.is_empty() { &self.header.program.argv } else { &program.argv };
+            self.header.program = Program { argv: argv.clone(), ..program };
+            self.append_header();
         }
-        let stats = self.stats();
-        self.append(|_, events| events.take_records());
-        self.append(|_, _| vec![Record::Stats(stats)]);
+        let mut records = self.events.take_records();
+        records.push(Record::Stats(self.stats()));
+        self.append(&records);
     }
 
     fn stats(&self) -> Stats {
@@ -316,9 +296,9 @@ impl Recorder {
         }
         stats.alloc_lost = self.channel.as_ref().map_or(0, Channel::lost);
         // The timer does not sample the kernel.
-        let expected = program.user as f64 / self.header.period_ns.max(1) as f64;
+        let expected = program.user as f64 / self.header.sampling.period_ns.max(1) as f64;
         stats.achieved =
-            if self.header.period_ns > 0 && expected >= 1.0 { stats.samples as f64 / expected } else { 0.0 };
+            if self.header.sampling.period_ns > 0 && expected >= 1.0 { stats.samples as f64 / expected } else { 0.0 };
         stats
     }
 
@@ -330,9 +310,12 @@ impl Recorder {
         if waited.total() > 0 && self.events.not_followed == 0 { waited } else { self.program_cpu }
     }
 
+    fn append_header(&mut self) {
+        self.append(&[Record::Header(self.header.clone())]);
+    }
+
     /// Appends records; after a failure (disk full) no more records are written and the program goes on.
-    fn append(&mut self, make: impl FnOnce(&Header, &mut Events) -> Vec<Record>) {
-        let records = make(&self.header, &mut self.events);
+    fn append(&mut self, records: &[Record]) {
         let Some(writer) = &mut self.writer else { return };
         if let Err(e) = records.iter().try_for_each(|r| writer.append(r)) {
             say(format_args!(
@@ -358,22 +341,16 @@ impl Recorder {
         {
             self.notes.push(notes::NOT_PRELOADED.into());
             self.header.allocations = false;
-            self.append(|header, _| vec![Record::Header(header.clone())]);
+            self.append_header();
         }
         self.closing_notes();
         self.flush();
-        let notes = self.notes.clone();
-        self.append(|_, events| {
-            let mut records = vec![Record::Symbols(events.space.symbols())];
-            if !notes.is_empty() {
-                records.push(Record::Notes(notes));
-            }
-            records.push(Record::End(match ended {
-                Ended::Exited(code) => Ending::Exited(code),
-                Ended::Signalled(signal) => Ending::Signalled(signal),
-            }));
-            records
-        });
+        let mut records = vec![Record::Symbols(self.events.space.symbols())];
+        if !self.notes.is_empty() {
+            records.push(Record::Notes(self.notes.clone()));
+        }
+        records.push(Record::End(ended));
+        self.append(&records);
         let stats = self.stats();
         Recorded { path: self.path, ended, stats, notes: self.notes, complete: self.writer.is_some() }
     }

@@ -27,18 +27,7 @@ impl Threads {
     pub fn start(&mut self, pid: u32, tid: u32, now_ns: u64, name: String) -> ThreadId {
         self.end(pid, tid, now_ns);
         let id = self.all.len() as ThreadId;
-        self.all.push(Thread {
-            id,
-            pid,
-            tid,
-            name,
-            start_routine: None,
-            start_ns: now_ns,
-            end_ns: None,
-            cpus: Vec::new(),
-            migrations: 0,
-            samples: 0,
-        });
+        self.all.push(Thread { id, pid, tid, name, start_ns: now_ns, ..Thread::default() });
         self.dirty.push(false);
         self.last_cpu.push(None);
         self.living.insert((pid, tid), id);

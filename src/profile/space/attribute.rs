@@ -2,8 +2,8 @@
 
 use super::process::is_anonymous;
 use super::processes::{Space, process_in};
-use super::resolve::{MAX_TLS, Resolver, SameAnswer, plain_object};
-use crate::profile::records::{ObjectId, ObjectKind, ThreadId};
+use super::resolve::{MAX_TLS, Resolver, SameAnswer};
+use crate::profile::records::{Object, ObjectId, ObjectKind, ThreadId};
 
 impl Space {
     /// The object at `addr` when `thread` of process `pid`, whose stack pointer is `sp` (0 when not known), accesses
@@ -26,7 +26,8 @@ impl Space {
 
     fn unfollowed_object(&mut self, pid: u32) -> ObjectId {
         let objects = &mut self.objects;
-        *self.unfollowed.entry(pid).or_insert_with(|| objects.add(0, plain_object(pid, ObjectKind::Unknown, 0, 0)))
+        let unknown = || Object { kind: ObjectKind::Unknown, pid, ..Object::default() };
+        *self.unfollowed.entry(pid).or_insert_with(|| objects.add(0, unknown()))
     }
 
     pub(super) fn set_stack_bounds(
@@ -67,7 +68,7 @@ impl Space {
             range = (span.low, span.high);
         } else if let Some(span) = p.kernel.get(sp) {
             range = (span.low, span.high);
-            let path = &*p.mappings[span.value.mapping].path;
+            let path = p.mappings[span.value.mapping].path.as_deref().unwrap_or_default();
             // Memory with heap blocks in it belongs to an allocator.
             let blocks = p.heap.at_or_before(span.high - 1).is_some_and(|f| f.high > span.low);
             own = path == "[stack]" || is_anonymous(path) && !blocks;

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use rustc_hash::FxHasher;
 
 use super::elf::PAGE;
-use super::modules::Instance;
+use super::modules::LoadedModule;
 use super::processes::{Space, process_in};
 use crate::profile::replay::{CodeSource, Function};
 
@@ -31,11 +31,11 @@ impl<'a> Code<'a> {
         Code { space, pid, window: Vec::new() }
     }
 
-    /// Instance and function bounds (virtual addresses) of code in an ELF file.
+    /// LoadedModule and function bounds (virtual addresses) of code in an ELF file.
     fn in_module(&mut self, ip: u64) -> Option<(u32, u64, u64)> {
         let slot = self.space.find(self.pid)?;
         let span = process_in(&mut self.space.slots, slot).loaded.get(ip)?;
-        let Instance { module, bias } = self.space.modules.get(span.value);
+        let LoadedModule { module, bias } = self.space.modules.get(span.value);
         let (low, high) = self.space.modules.file(module).functions().at(ip.wrapping_sub(bias))?;
         Some((span.value, low, high))
     }
@@ -66,7 +66,7 @@ impl<'a> Code<'a> {
 impl CodeSource for Code<'_> {
     fn function_at(&mut self, ip: u64) -> Option<Function<'_>> {
         let Some((instance, low, high)) = self.in_module(ip) else { return self.read_memory(ip) };
-        let Instance { module, bias } = self.space.modules.get(instance);
+        let LoadedModule { module, bias } = self.space.modules.get(instance);
         let code = self.space.modules.file(module).elf.bytes_at(low, high)?;
         let start = low.wrapping_add(bias);
         (ip - start < code.len() as u64).then_some(Function { key: u64::from(instance), start, code })

@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use self::page::{Bits, Page, SLOTS};
+use super::ranges::Span;
+use super::table::Table;
 use crate::profile::records::{ObjectId, SMALL_OBJECT, SiteId, ThreadId};
 
 const GRANULE_SHIFT: u32 = 3;
@@ -62,17 +64,6 @@ pub enum Block {
     Large(u32),
 }
 
-/// A block and its bounds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlacedBlock {
-    /// First byte.
-    pub low: u64,
-    /// One past the last byte; a block of size 0 occupies one byte.
-    pub high: u64,
-    /// Kind of block, and its data.
-    pub block: Block,
-}
-
 #[derive(Debug, Clone)]
 struct Chunk {
     number: u64,
@@ -82,34 +73,15 @@ struct Chunk {
 }
 
 /// The live blocks of one process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Heap {
     index: FxHashMap<u64, u32>,
     order: BTreeMap<u64, u32>,
-    chunks: Vec<Chunk>,
-    free_chunks: Vec<u32>,
-    pages: Vec<Page>,
-    free_pages: Vec<u32>,
-    large: Vec<LargeBlock>,
-    free_large: Vec<u32>,
+    chunks: Table<Chunk>,
+    pages: Table<Page>,
+    large: Table<LargeBlock>,
     /// Chunk used last (number, index): consecutive events are mostly neighbours.
-    last: (u64, u32),
-}
-
-impl Default for Heap {
-    fn default() -> Self {
-        Heap {
-            index: FxHashMap::default(),
-            order: BTreeMap::new(),
-            chunks: Vec::new(),
-            free_chunks: Vec::new(),
-            pages: Vec::new(),
-            free_pages: Vec::new(),
-            large: Vec::new(),
-            free_large: Vec::new(),
-            last: (u64::MAX, NONE),
-        }
-    }
+    last: Option<(u64, u32)>,
 }
 
 fn page_slot(addr: u64) -> usize {
@@ -123,31 +95,34 @@ fn granule(addr: u64) -> usize {
 impl Heap {
     fn chunk(&mut self, addr: u64) -> Option<u32> {
         let number = addr >> CHUNK_SHIFT;
-        if self.last.0 == number {
-            return Some(self.last.1);
+        if let Some((last, index)) = self.last
+            && last == number
+        {
+            return Some(index);
         }
         let index = *self.index.get(&number)?;
-        self.last = (number, index);
+        self.last = Some((number, index));
         Some(index)
     }
 
-    fn found(&self, page: &Page, low: u64) -> PlacedBlock {
+    /// The block that starts at `low`; one of size 0 occupies one byte.
+    fn found(&self, page: &Page, low: u64) -> Span<Block> {
         let entry = page.blocks[page.rank(granule(low))];
         let block = unpack(entry);
         let size = match block {
             Block::Small { size, .. } => u64::from(size),
-            Block::Large(i) => self.large[i as usize].size,
+            Block::Large(i) => self.large[i].size,
         };
-        PlacedBlock { low, high: low.saturating_add(size.max(1)), block }
+        Span { low, high: low.saturating_add(size.max(1)), value: block }
     }
 
     /// The block with the highest start at or below `addr`, whether or not it reaches `addr`.
-    pub fn at_or_before(&mut self, addr: u64) -> Option<PlacedBlock> {
+    pub fn at_or_before(&mut self, addr: u64) -> Option<Span<Block>> {
         if let Some(c) = self.chunk(addr) {
-            let chunk = &self.chunks[c as usize];
+            let chunk = &self.chunks[c];
             let slot = page_slot(addr);
             if chunk.used.has(slot) {
-                let page = &self.pages[chunk.pages[slot] as usize];
+                let page = &self.pages[chunk.pages[slot]];
                 if let Some(g) = page.starts.at_or_below(granule(addr)) {
                     return Some(self.found(page, start_of(chunk.number, slot, g)));
                 }
@@ -157,17 +132,17 @@ impl Heap {
             }
         }
         let (_, &c) = self.order.range(..addr >> CHUNK_SHIFT).next_back()?;
-        let chunk = &self.chunks[c as usize];
+        let chunk = &self.chunks[c];
         self.last_of_page(chunk, chunk.used.last()?)
     }
 
-    fn last_of_page(&self, chunk: &Chunk, slot: usize) -> Option<PlacedBlock> {
-        let page = &self.pages[chunk.pages[slot] as usize];
+    fn last_of_page(&self, chunk: &Chunk, slot: usize) -> Option<Span<Block>> {
+        let page = &self.pages[chunk.pages[slot]];
         Some(self.found(page, start_of(chunk.number, slot, page.starts.last()?)))
     }
 
     /// The block that holds `addr`, or bounds around `addr` without any block (not necessarily the widest).
-    pub fn lookup(&mut self, addr: u64) -> Result<PlacedBlock, (u64, u64)> {
+    pub fn lookup(&mut self, addr: u64) -> Result<Span<Block>, (u64, u64)> {
         let before = self.at_or_before(addr);
         if let Some(found) = before
             && addr < found.high
@@ -180,13 +155,10 @@ impl Heap {
             return Err((floor.max(low), low.saturating_add(1 << CHUNK_SHIFT)));
         };
         let low = addr >> PAGE_SHIFT << PAGE_SHIFT;
-        let chunk = &self.chunks[c as usize];
+        let chunk = &self.chunks[c];
         let slot = page_slot(addr);
-        let next = if chunk.used.has(slot) {
-            self.pages[chunk.pages[slot] as usize].starts.at_or_above(granule(addr))
-        } else {
-            None
-        };
+        let next =
+            if chunk.used.has(slot) { self.pages[chunk.pages[slot]].starts.at_or_above(granule(addr)) } else { None };
         let high = next.map_or(low.saturating_add(1 << PAGE_SHIFT), |g| low + ((g as u64) << GRANULE_SHIFT));
         Err((floor.max(low), high.max(addr.saturating_add(1))))
     }
@@ -199,74 +171,54 @@ impl Heap {
 
     /// Adds a block of at least [`SMALL_OBJECT`] bytes at a free place.
     pub fn insert_large(&mut self, addr: u64, block: LargeBlock) {
-        let index = match self.free_large.pop() {
-            Some(i) => {
-                self.large[i as usize] = block;
-                i
-            }
-            None => {
-                self.large.push(block);
-                (self.large.len() - 1) as u32
-            }
-        };
+        let index = self.large.add(block);
         self.insert(addr, LARGE | u64::from(index));
     }
 
     fn insert(&mut self, addr: u64, entry: u64) {
         let c = self.chunk(addr).unwrap_or_else(|| self.new_chunk(addr >> CHUNK_SHIFT));
         let slot = page_slot(addr);
-        let chunk = &mut self.chunks[c as usize];
+        let chunk = &mut self.chunks[c];
         if !chunk.used.has(slot) {
             chunk.used.flip(slot);
             chunk.count += 1;
-            chunk.pages[slot] = self.free_pages.pop().unwrap_or_else(|| {
-                self.pages.push(Page::default());
-                (self.pages.len() - 1) as u32
-            });
+            chunk.pages[slot] = self.pages.reuse(Page::default);
         }
-        self.pages[chunk.pages[slot] as usize].insert(granule(addr), entry);
+        self.pages[chunk.pages[slot]].insert(granule(addr), entry);
     }
 
     fn new_chunk(&mut self, number: u64) -> u32 {
-        let c = match self.free_chunks.pop() {
-            Some(c) => {
-                self.chunks[c as usize].number = number;
-                c
-            }
-            None => {
-                self.chunks.push(Chunk { number, used: Bits::default(), pages: [NONE; SLOTS], count: 0 });
-                (self.chunks.len() - 1) as u32
-            }
-        };
+        let c = self.chunks.reuse(|| Chunk { number, used: Bits::default(), pages: [NONE; SLOTS], count: 0 });
+        self.chunks[c].number = number;
         self.index.insert(number, c);
         self.order.insert(number, c);
-        self.last = (number, c);
+        self.last = Some((number, c));
         c
     }
 
     /// Removes the block that starts at `addr`. Returns it, with the details of a large block.
-    pub fn remove(&mut self, addr: u64) -> Option<(PlacedBlock, Option<LargeBlock>)> {
+    pub fn remove(&mut self, addr: u64) -> Option<(Span<Block>, Option<LargeBlock>)> {
         let c = self.chunk(addr)?;
         let slot = page_slot(addr);
-        let chunk = &self.chunks[c as usize];
+        let chunk = &self.chunks[c];
         if !chunk.used.has(slot) {
             return None;
         }
         let p = chunk.pages[slot];
-        let page = &self.pages[p as usize];
+        let page = &self.pages[p];
         if !page.starts.has(granule(addr)) {
             return None;
         }
         let found = self.found(page, addr);
-        let page = &mut self.pages[p as usize];
+        let page = &mut self.pages[p];
         page.remove(granule(addr));
         if page.blocks.is_empty() {
             self.release_page(c, slot);
         }
-        let large = match found.block {
+        let large = match found.value {
             Block::Large(i) => {
-                self.free_large.push(i);
-                Some(self.large[i as usize])
+                self.large.release(i);
+                Some(self.large[i])
             }
             Block::Small { .. } => None,
         };
@@ -274,29 +226,27 @@ impl Heap {
     }
 
     fn release_page(&mut self, c: u32, slot: usize) {
-        let chunk = &mut self.chunks[c as usize];
-        self.free_pages.push(chunk.pages[slot]);
+        let chunk = &mut self.chunks[c];
+        self.pages.release(chunk.pages[slot]);
         chunk.used.flip(slot);
         chunk.count -= 1;
         if chunk.count == 0 {
             self.index.remove(&chunk.number);
             self.order.remove(&chunk.number);
-            self.free_chunks.push(c);
-            self.last = (u64::MAX, NONE);
+            self.chunks.release(c);
+            self.last = None;
         }
     }
 
     /// Details of a large block.
     pub fn large(&mut self, index: u32) -> &mut LargeBlock {
-        &mut self.large[index as usize]
+        &mut self.large[index]
     }
 
     /// Every page with blocks, in address order: number of its chunk, its place in the chunk, its blocks.
     fn pages(&self) -> impl Iterator<Item = (u64, usize, &Page)> + '_ {
-        let chunks = self.order.values().map(|&c| &self.chunks[c as usize]);
-        chunks.flat_map(|chunk| {
-            chunk.used.iter().map(|slot| (chunk.number, slot, &self.pages[chunk.pages[slot] as usize]))
-        })
+        let chunks = self.order.values().map(|&c| &self.chunks[c]);
+        chunks.flat_map(|chunk| chunk.used.iter().map(|slot| (chunk.number, slot, &self.pages[chunk.pages[slot]])))
     }
 
     /// Starts of the live small blocks, in address order.
@@ -314,7 +264,7 @@ impl Heap {
         for &entry in self.pages().flat_map(|(_, _, page)| &page.blocks) {
             match unpack(entry) {
                 Block::Small { site, size } => f(site, u64::from(size)),
-                Block::Large(i) => f(self.large[i as usize].site, self.large[i as usize].size),
+                Block::Large(i) => f(self.large[i].site, self.large[i].size),
             }
         }
     }

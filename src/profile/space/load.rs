@@ -1,6 +1,6 @@
 //! Loading and unloading of modules in a process.
 
-use super::modules::{Instance, MappedFile, strip_deleted};
+use super::modules::{LoadedModule, MappedFile, strip_deleted};
 use super::process;
 use super::processes::{Space, process_in};
 
@@ -11,7 +11,7 @@ impl Space {
         let file = &self.modules.file(module).elf;
         let Some((bias, (low, high))) = file.bias(mapped.low, pgoff, executable).zip(file.extent()) else { return };
         let (low, high) = (low.wrapping_add(bias), high.wrapping_add(bias));
-        let instance = self.modules.instance(Instance { module, bias });
+        let instance = self.modules.instance(LoadedModule { module, bias });
         let p = process_in(&mut self.slots, slot);
         if low >= high || p.loaded.get(mapped.low).is_some_and(|s| s.value == instance) {
             return;
@@ -30,7 +30,7 @@ impl Space {
         let p = process_in(&mut self.slots, slot);
         let spans: Vec<_> = p.loaded.overlapping(low, high).collect();
         for span in spans {
-            let Instance { module, bias } = self.modules.get(span.value);
+            let LoadedModule { module, bias } = self.modules.get(span.value);
             let file = &self.modules.file(module).elf;
             let same_file = file.path == strip_deleted(path);
             let bss = file.bss_start().map_or(span.high, |v| v.wrapping_add(bias));

@@ -28,6 +28,7 @@ mod real_tests;
 mod resolve;
 pub mod static_data;
 mod symbols;
+mod table;
 #[cfg(test)]
 mod tests;
 mod thread_stacks;
@@ -35,11 +36,12 @@ mod thread_stacks;
 use numamma_channel::Origin;
 
 use self::cache::Cache;
-use self::heap::{Block, LargeBlock, NO_OBJECT, PlacedBlock};
-use self::modules::{Instance, MappedFile, Modules};
+use self::heap::{Block, LargeBlock, NO_OBJECT};
+use self::modules::{LoadedModule, MappedFile, Modules};
 use self::objects::{Objects, Sites};
 use self::process::Process;
 use self::processes::{Slot, process_in};
+use self::ranges::Span;
 use super::records::{Frame, NO_MODULE, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId};
 
 pub use self::code::Code;
@@ -123,7 +125,7 @@ impl Space {
         }
         // The frees of blocks inside the stack were lost; a block that holds the stack is live.
         let p = process_in(&mut self.slots, slot);
-        let dead = |f: &PlacedBlock| f.low >= low && !(f.low == low && f.high >= high);
+        let dead = |f: &Span<Block>| f.low >= low && !(f.low == low && f.high >= high);
         while let Some(found) = p.heap.at_or_before(high - 1).filter(dead) {
             free_block(p, found.low, time_ns, &mut self.objects, &mut self.sites, &mut self.cache);
         }
@@ -270,7 +272,7 @@ impl Space {
 fn frame_in(p: &Process, modules: &Modules, inside: u64, ip: u64) -> Frame {
     match p.loaded.get(inside) {
         Some(span) => {
-            let Instance { module, bias } = modules.get(span.value);
+            let LoadedModule { module, bias } = modules.get(span.value);
             Frame { module, offset: ip.wrapping_sub(bias) }
         }
         None => Frame { module: NO_MODULE, offset: ip },
@@ -278,7 +280,7 @@ fn frame_in(p: &Process, modules: &Modules, inside: u64, ip: u64) -> Frame {
 }
 
 fn free_block(p: &mut Process, addr: u64, time_ns: u64, objects: &mut Objects, sites: &mut Sites, cache: &mut Cache) {
-    let Some((PlacedBlock { low, high, block }, large)) = p.heap.remove(addr) else { return };
+    let Some((Span { low, high, value: block }, large)) = p.heap.remove(addr) else { return };
     match (block, large) {
         (Block::Small { site, size }, _) => {
             sites.sub(site, u64::from(size));

@@ -20,7 +20,7 @@ const MAX_VDSO: u64 = 1 << 20;
 
 /// A module at a load bias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Instance {
+pub struct LoadedModule {
     /// Module.
     pub module: ModuleId,
     /// Runtime address minus virtual address, modulo 2^64.
@@ -33,8 +33,8 @@ pub struct Modules {
     files: Vec<ModuleFile>,
     /// Module of each (path, device, inode); none when the file is refused.
     by_inode: FxHashMap<(String, u64, u64), Option<ModuleId>>,
-    instances: Vec<Instance>,
-    by_instance: FxHashMap<Instance, u32>,
+    instances: Vec<LoadedModule>,
+    by_instance: FxHashMap<LoadedModule, u32>,
     reported: usize,
 }
 
@@ -114,7 +114,7 @@ impl Modules {
     }
 
     /// Index of a module at a load bias.
-    pub fn instance(&mut self, instance: Instance) -> u32 {
+    pub fn instance(&mut self, instance: LoadedModule) -> u32 {
         *self.by_instance.entry(instance).or_insert_with(|| {
             self.instances.push(instance);
             (self.instances.len() - 1) as u32
@@ -122,7 +122,7 @@ impl Modules {
     }
 
     /// The instance of an index.
-    pub fn get(&self, instance: u32) -> Instance {
+    pub fn get(&self, instance: u32) -> LoadedModule {
         self.instances[instance as usize]
     }
 

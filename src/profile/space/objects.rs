@@ -54,8 +54,8 @@ impl Objects {
 
     /// Sets the end time of an object of that address space that has none yet.
     pub fn end(&mut self, id: ObjectId, serial: u32, time_ns: u64) {
-        if self.table.get(id as usize).is_some_and(|e| e.object.died_ns.is_none()) {
-            self.update(id, serial, |o| o.died_ns = Some(time_ns));
+        if self.table.get(id as usize).is_some_and(|e| e.object.instance.died_ns.is_none()) {
+            self.update(id, serial, |o| o.instance.died_ns = Some(time_ns));
         }
     }
 
@@ -210,6 +210,6 @@ mod tests {
         assert!(o.take_changed().is_empty());
         o.end(id, 1, 9);
         o.end(id, 1, 10);
-        assert_eq!(o.take_changed()[0].died_ns, Some(9));
+        assert_eq!(o.take_changed()[0].instance.died_ns, Some(9));
     }
 }

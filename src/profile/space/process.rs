@@ -10,7 +10,8 @@ use rustc_hash::FxHashMap;
 use super::heap::{Heap, NO_OBJECT};
 use super::objects::{Objects, Sites};
 use super::ranges::{Ranges, Span, leftovers};
-use crate::profile::records::{ObjectId, SiteId, ThreadId};
+use super::table::Table;
+use crate::profile::records::{Instance, ObjectId, SiteId, ThreadId};
 
 /// A piece of a kernel mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,37 +22,15 @@ pub struct MappingPiece {
     pub mapping: u32,
 }
 
-/// A mapping the kernel reported.
+/// A mapping that the kernel reported, or that was made through a hooked mmap or mremap.
 #[derive(Debug, Clone)]
-pub struct KernelMapping {
-    /// `//anon`, `[heap]`, a file, ...
-    pub path: Arc<str>,
-    /// First report.
-    pub born_ns: u64,
-    /// Lowest address it had.
-    pub low: u64,
-    /// Highest address it had.
-    pub high: u64,
-    /// Its object, or [`NO_OBJECT`].
-    pub object: ObjectId,
-    pieces: u32,
-}
-
-/// A mapping made through a hooked mmap or mremap.
-#[derive(Debug, Clone)]
-pub struct HookedMapping {
-    /// First byte as mapped.
-    pub low: u64,
-    /// One past the last byte as mapped.
-    pub high: u64,
-    /// File, or none when anonymous.
+pub struct Mapping {
+    /// `//anon`, `[heap]`, a file, ...; none of a hooked one that is anonymous.
     pub path: Option<Arc<str>>,
-    /// When it was mapped.
-    pub born_ns: u64,
-    /// Call site.
-    pub site: SiteId,
-    /// Thread that mapped it.
-    pub thread: ThreadId,
+    /// Call site of a hooked one.
+    pub site: Option<SiteId>,
+    /// Bounds: of a hooked one as mapped, of others the lowest and the highest address it had.
+    pub instance: Instance,
     /// Its object, or [`NO_OBJECT`].
     pub object: ObjectId,
     pieces: u32,
@@ -74,7 +53,7 @@ pub struct Stack {
 }
 
 /// One address space. `serial` is its identity; a new program in the same process (exec) gets a new one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Process {
     /// Process id.
     pub pid: u32,
@@ -83,11 +62,9 @@ pub struct Process {
     /// Kernel mappings: the layer below all others.
     pub kernel: Ranges<MappingPiece>,
     /// Described by [`MappingPiece::mapping`].
-    pub mappings: Table<KernelMapping>,
-    /// Mappings that the program made through a hook.
+    pub mappings: Table<Mapping>,
+    /// Mappings that the program made through a hook, by index into `mappings`.
     pub hooked: Ranges<u32>,
-    /// Described by the values of `hooked`.
-    pub hooks: Table<HookedMapping>,
     /// Loaded modules, by instance index of [`super::modules::Modules`].
     pub loaded: Ranges<u32>,
     /// When each instance was loaded.
@@ -114,72 +91,10 @@ pub struct Process {
     pub pending_forks: Vec<u32>,
 }
 
-/// A table with reused slots.
-#[derive(Debug, Clone)]
-pub struct Table<T> {
-    slots: Vec<T>,
-    free: Vec<u32>,
-}
-
-impl<T> Default for Table<T> {
-    fn default() -> Self {
-        Table { slots: Vec::new(), free: Vec::new() }
-    }
-}
-
-impl<T> Table<T> {
-    /// Adds `value`.
-    pub fn add(&mut self, value: T) -> u32 {
-        if let Some(i) = self.free.pop() {
-            self.slots[i as usize] = value;
-            return i;
-        }
-        self.slots.push(value);
-        (self.slots.len() - 1) as u32
-    }
-
-    /// Frees a slot; its value stays readable until the slot is used again.
-    pub fn release(&mut self, i: u32) {
-        self.free.push(i);
-    }
-}
-
-impl<T> std::ops::Index<u32> for Table<T> {
-    type Output = T;
-    fn index(&self, i: u32) -> &T {
-        &self.slots[i as usize]
-    }
-}
-
-impl<T> std::ops::IndexMut<u32> for Table<T> {
-    fn index_mut(&mut self, i: u32) -> &mut T {
-        &mut self.slots[i as usize]
-    }
-}
-
 impl Process {
     /// An empty address space.
     pub fn new(pid: u32, serial: u32) -> Process {
-        Process {
-            pid,
-            serial,
-            kernel: Ranges::default(),
-            mappings: Table::default(),
-            hooked: Ranges::default(),
-            hooks: Table::default(),
-            loaded: Ranges::default(),
-            loaded_ns: FxHashMap::default(),
-            main_stack: (0, 0),
-            heap: Heap::default(),
-            stacks: Ranges::default(),
-            stack_info: Table::default(),
-            globals: FxHashMap::default(),
-            small: FxHashMap::default(),
-            sites: FxHashMap::default(),
-            unknown: None,
-            emitted: Vec::new(),
-            pending_forks: Vec::new(),
-        }
+        Process { pid, serial, ..Process::default() }
     }
 
     /// The copy for a forked child. Objects still belong to the parent: their ids have its serial.
@@ -204,28 +119,31 @@ impl Process {
     pub fn each_live(&self, mut f: impl FnMut(SiteId, u64)) {
         self.heap.for_each(&mut f);
         for span in self.hooked.iter() {
-            f(self.hooks[span.value].site, span.high - span.low);
+            if let Some(site) = self.mappings[span.value].site {
+                f(site, span.high - span.low);
+            }
         }
     }
 
     /// Applies a kernel report that `low..high` now maps `path` with `prot`: a new mapping, or the growth, merging or
     /// re-protection of known ones, which keep their identity.
     pub fn map(&mut self, time_ns: u64, low: u64, high: u64, prot: u32, path: &str, objects: &mut Objects) {
-        let same = |s: &Span<MappingPiece>| *self.mappings[s.value.mapping].path == *path;
+        let same = |s: &Span<MappingPiece>| self.mappings[s.value.mapping].path.as_deref() == Some(path);
         let kept = self.kernel.overlapping(low, high).filter(same).find(|s| continues(s, low, high, prot, path));
         let mapping = match kept {
             Some(span) => span.value.mapping,
             None => {
-                let path = Arc::from(path);
-                self.mappings.add(KernelMapping { path, born_ns: time_ns, low, high, object: NO_OBJECT, pieces: 0 })
+                let instance = Instance { base: low, size: high - low, born_ns: time_ns, ..Instance::default() };
+                let path = Some(Arc::from(path));
+                self.mappings.add(Mapping { path, site: None, instance, object: NO_OBJECT, pieces: 0 })
             }
         };
         let entry = &mut self.mappings[mapping];
         entry.pieces += 1;
-        if low < entry.low || high > entry.high {
-            (entry.low, entry.high) = (entry.low.min(low), entry.high.max(high));
-            let (base, size) = (entry.low, entry.high - entry.low);
-            objects.update(entry.object, self.serial, |o| (o.base, o.size) = (base, size));
+        let (base, end) = (entry.instance.base.min(low), (entry.instance.base + entry.instance.size).max(high));
+        if (base, end - base) != (entry.instance.base, entry.instance.size) {
+            (entry.instance.base, entry.instance.size) = (base, end - base);
+            objects.update(entry.object, self.serial, |o| (o.instance.base, o.instance.size) = (base, end - base));
         }
         self.unmap_kernel(time_ns, low, high, objects);
         self.kernel.insert(low, high, MappingPiece { prot, mapping });
@@ -234,35 +152,36 @@ impl Process {
     /// Removes `low..high` from the kernel mappings.
     pub fn unmap_kernel(&mut self, time_ns: u64, low: u64, high: u64, objects: &mut Objects) {
         for span in self.kernel.cut(low, high) {
-            let index = span.value.mapping;
-            let entry = &mut self.mappings[index];
-            entry.pieces = entry.pieces + leftovers(&span, low, high) - 1;
-            if entry.pieces == 0 {
-                objects.end(entry.object, self.serial, time_ns);
-                self.mappings.release(index);
-            }
+            self.cut_piece(span.value.mapping, leftovers(&span, low, high), time_ns, objects);
         }
     }
 
     /// Removes `low..high` from the hooked mappings.
     pub fn unmap_hooked(&mut self, time_ns: u64, low: u64, high: u64, objects: &mut Objects, sites: &mut Sites) {
         for span in self.hooked.cut(low, high) {
-            let entry = &mut self.hooks[span.value];
-            sites.sub(entry.site, span.high.min(high) - span.low.max(low));
-            entry.pieces = entry.pieces + leftovers(&span, low, high) - 1;
-            if entry.pieces == 0 {
-                objects.end(entry.object, self.serial, time_ns);
-                self.hooks.release(span.value);
+            if let Some(site) = self.mappings[span.value].site {
+                sites.sub(site, span.high.min(high) - span.low.max(low));
             }
+            self.cut_piece(span.value, leftovers(&span, low, high), time_ns, objects);
+        }
+    }
+
+    /// Of one piece of a mapping, `left` pieces are left. A mapping ends with its last piece.
+    fn cut_piece(&mut self, mapping: u32, left: u32, time_ns: u64, objects: &mut Objects) {
+        let entry = &mut self.mappings[mapping];
+        entry.pieces = entry.pieces + left - 1;
+        if entry.pieces == 0 {
+            objects.end(entry.object, self.serial, time_ns);
+            self.mappings.release(mapping);
         }
     }
 
     /// Adds a hooked mapping; no other one may overlap `low..high`.
     pub fn map_hooked(&mut self, time_ns: u64, low: u64, high: u64, site: SiteId, thread: ThreadId) {
-        let kernel = self.kernel.get(low).map(|s| self.mappings[s.value.mapping].path.clone());
+        let kernel = self.kernel.get(low).and_then(|s| self.mappings[s.value.mapping].path.clone());
         let path = kernel.filter(|p| !is_anonymous(p));
-        let entry = HookedMapping { low, high, path, born_ns: time_ns, site, thread, object: NO_OBJECT, pieces: 1 };
-        let index = self.hooks.add(entry);
+        let instance = Instance { base: low, size: high - low, born_ns: time_ns, died_ns: None, thread: Some(thread) };
+        let index = self.mappings.add(Mapping { path, site: Some(site), instance, object: NO_OBJECT, pieces: 1 });
         self.hooked.insert(low, high, index);
     }
 
@@ -271,12 +190,16 @@ impl Process {
     pub fn end_stacks(&mut self, time_ns: u64, low: u64, high: u64, objects: &mut Objects) -> Vec<Span<u32>> {
         let gone = self.stacks.remove_overlapping(low, high);
         for span in &gone {
-            let stack = &self.stack_info[span.value];
-            objects.end(stack.object, self.serial, time_ns);
-            objects.end(stack.tls, self.serial, time_ns);
-            self.stack_info.release(span.value);
+            self.end_stack(span.value, time_ns, objects);
         }
         gone
+    }
+
+    fn end_stack(&mut self, index: u32, time_ns: u64, objects: &mut Objects) {
+        let stack = &self.stack_info[index];
+        objects.end(stack.object, self.serial, time_ns);
+        objects.end(stack.tls, self.serial, time_ns);
+        self.stack_info.release(index);
     }
 
     /// Sets the bounds of a thread's stack. A stack that the thread already has there keeps its identity; others there
@@ -292,20 +215,17 @@ impl Process {
     ) {
         let mut kept = None;
         for span in self.stacks.remove_overlapping(low, high) {
-            let stack = &self.stack_info[span.value];
-            if kept.is_none() && stack.thread == thread {
+            if kept.is_none() && self.stack_info[span.value].thread == thread {
                 kept = Some(span.value);
             } else {
-                objects.end(stack.object, self.serial, time_ns);
-                objects.end(stack.tls, self.serial, time_ns);
-                self.stack_info.release(span.value);
+                self.end_stack(span.value, time_ns, objects);
             }
         }
         let index = match kept {
             Some(index) => {
                 let stack = &mut self.stack_info[index];
                 stack.guessed = guessed;
-                objects.update(stack.object, self.serial, |o| (o.base, o.size) = (low, high - low));
+                objects.update(stack.object, self.serial, |o| (o.instance.base, o.instance.size) = (low, high - low));
                 index
             }
             None => {
@@ -370,7 +290,7 @@ mod tests {
         let (mut p, mut o) = (Process::new(1, 1), Objects::default());
         p.map(1, 0, MB, RW, "//anon", &mut o);
         let mut object = super::super::tests::any_object();
-        object.died_ns = None;
+        object.instance.died_ns = None;
         let id = o.add(1, object);
         let index = p.kernel.get(0).unwrap().value.mapping;
         p.mappings[index].object = id;
@@ -379,7 +299,7 @@ mod tests {
         assert!(o.take_changed().is_empty());
         p.map(3, 0, MB / 2, 1, "//anon", &mut o);
         p.map(4, MB / 2, MB, RW, "//anon", &mut o);
-        assert_eq!(o.take_changed()[0].died_ns, Some(4));
+        assert_eq!(o.take_changed()[0].instance.died_ns, Some(4));
     }
 
     #[test]

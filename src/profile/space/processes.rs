@@ -22,7 +22,7 @@ pub(super) enum Slot {
 }
 
 /// The model of every followed process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Space {
     pub(super) root: u32,
     pub(super) follow: bool,
@@ -47,23 +47,7 @@ pub struct Space {
 impl Space {
     /// The model of process `root_pid`, and of its children when `follow`.
     pub fn new(root_pid: u32, follow: bool) -> Space {
-        Space {
-            root: root_pid,
-            follow,
-            slots: Vec::new(),
-            by_pid: FxHashMap::default(),
-            last: None,
-            serials: 0,
-            now_ns: 0,
-            modules: Modules::default(),
-            objects: Objects::default(),
-            sites: Sites::default(),
-            cache: Cache::default(),
-            threads: ThreadStacks::default(),
-            unfollowed: FxHashMap::default(),
-            frames: FxHashMap::default(),
-            named: FxHashSet::default(),
-        }
+        Space { root: root_pid, follow, ..Space::default() }
     }
 
     /// Empties a slot and, with a time in `died`, ends the objects of its address space.

@@ -199,7 +199,7 @@ fn expect(run: &Running, space: &mut Space, expected: &[(&str, u64, ObjectKind, 
         let got = known.what(space, run.child.id(), run.at(at) + offset);
         assert_eq!((got.0, got.1.as_str(), got.2.as_str()), (kind, name, module), "{at} + {offset}");
         if kind == ObjectKind::Global {
-            assert_eq!(got.3.base, run.at(at), "base of {name}");
+            assert_eq!(got.3.instance.base, run.at(at), "base of {name}");
         }
     }
 }
@@ -409,7 +409,7 @@ fn libraries_come_and_go() {
     let at = elf.address("lib_data") + 100;
     load(&mut s, 1, BASE);
     let first = known.what(&mut s, PID, BASE + at);
-    assert_eq!((first.0, first.1.as_str(), first.3.born_ns), (Global, "lib_data", 1));
+    assert_eq!((first.0, first.1.as_str(), first.3.instance.born_ns), (Global, "lib_data", 1));
     assert_eq!(s.frame(PID, BASE + code.vaddr + 8), Frame { module: 0, offset: code.vaddr + 8 });
     // Its text is remapped to huge pages: still the module. Then something else takes the place.
     s.mmap(2, PID, BASE + code.vaddr, code.memory_size, 0, 7, "//anon");
@@ -417,7 +417,7 @@ fn libraries_come_and_go() {
     s.mmap(3, PID, BASE, end, 0, 3, "//anon");
     let gone = known.what(&mut s, PID, BASE + at);
     assert_eq!((gone.0, gone.1.as_str()), (Mapping, "//anon"));
-    assert_eq!(known.objects.iter().find(|o| o.id == first.3.id).unwrap().died_ns, Some(3));
+    assert_eq!(known.objects.iter().find(|o| o.id == first.3.id).unwrap().instance.died_ns, Some(3));
     load(&mut s, 4, BASE + (1 << 30));
     let moved = s.attribute(5, PID, 0, 0, BASE + (1 << 30) + at);
     assert_ne!(moved, first.3.id);

@@ -1,12 +1,12 @@
 //! Searches the layers of an address space for one address, when the cache has no answer.
 
-use super::heap::{Block, NO_OBJECT, PlacedBlock};
-use super::modules::{Instance, Modules};
+use super::heap::{Block, NO_OBJECT};
+use super::modules::{LoadedModule, Modules};
 use super::objects::{Objects, Sites};
-use super::process::{MappingPiece, Process};
+use super::process::{Mapping, Process};
 use super::ranges::Span;
 use super::thread_stacks::ThreadStacks;
-use crate::profile::records::{Object, ObjectId, ObjectKind};
+use crate::profile::records::{Instance, Object, ObjectId, ObjectKind, ThreadId};
 
 /// A pthread's static TLS and descriptor: 2.3 KiB of `struct pthread` plus the TLS of libraries, which glibc
 /// keeps to a few KiB. A larger range above a stack is not TLS.
@@ -14,6 +14,7 @@ pub(super) const MAX_TLS: u64 = 64 << 10;
 /// Bytes below the known end of a stack in which an access counts as its growth: the distance that the x86 kernel
 /// allowed below the stack pointer until 4.20 (arch/x86/mm/fault.c).
 const STACK_GROWTH: u64 = (64 << 10) + 256;
+
 /// A range around an address, narrowed to where the same answer holds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SameAnswer {
@@ -46,26 +47,23 @@ impl Resolver<'_> {
         if known != NO_OBJECT && self.objects.belongs(known, self.p.serial) {
             return known;
         }
-        let object = make(self);
+        let object = Object { pid: self.p.pid, ..make(self) };
         let id = self.objects.add(self.p.serial, object);
         self.p.emitted.push(id);
         id
     }
 
-    fn plain_object(&self, kind: ObjectKind, low: u64, high: u64) -> Object {
-        plain_object(self.p.pid, kind, low, high)
+    /// The range that was found; in both cases the answer holds for the bounds of the range or gap only.
+    fn narrowed_to<V>(&mut self, found: Result<Span<V>, (u64, u64)>) -> Result<Span<V>, (u64, u64)> {
+        let (low, high) = found.as_ref().map_or_else(|gap| *gap, |span| (span.low, span.high));
+        self.range.narrow(low, high);
+        found
     }
 
     /// The stack that holds the address, else the end of the nearest stack below it.
     pub fn stack(&mut self) -> Result<ObjectId, u64> {
-        let span = match self.p.stacks.locate(self.addr) {
-            Ok(span) => span,
-            Err((low, high)) => {
-                self.range.narrow(low, high);
-                return Err(low);
-            }
-        };
-        self.range.narrow(span.low, span.high);
+        let found = self.p.stacks.locate(self.addr);
+        let span = self.narrowed_to(found).map_err(|(low, _)| low)?;
         Ok(self.stack_object(span))
     }
 
@@ -74,8 +72,8 @@ impl Resolver<'_> {
         let known = stack.object;
         let id = self.object(known, |at| {
             let name = at.threads.stack_name(stack.thread);
-            let base = at.plain_object(ObjectKind::Stack, span.low, span.high);
-            Object { name, born_ns: stack.born_ns, thread: Some(stack.thread), ..base }
+            let instance = instance(span.low, span.high, stack.born_ns, Some(stack.thread));
+            Object { kind: ObjectKind::Stack, name, instance, ..Object::default() }
         });
         if id != known {
             self.p.stack_info[span.value].object = id;
@@ -93,25 +91,20 @@ impl Resolver<'_> {
     }
 
     /// The heap block that holds the address.
-    fn block(&mut self) -> Option<PlacedBlock> {
-        match self.p.heap.lookup(self.addr) {
-            Ok(found) => Some(found),
-            Err((low, high)) => {
-                self.range.narrow(low, high);
-                None
-            }
-        }
+    fn block(&mut self) -> Option<Span<Block>> {
+        let found = self.p.heap.lookup(self.addr);
+        self.narrowed_to(found).ok()
     }
 
     /// Searched before the stacks: no stack fits into a small block, and no stack is reported over a live one.
     pub fn small_block(&mut self) -> Option<ObjectId> {
         let found = self.block()?;
-        let Block::Small { site, .. } = found.block else { return None };
-        self.range.narrow(found.low, found.high);
+        let Block::Small { site, .. } = found.value else { return None };
         let known = self.p.small.get(&site).copied().unwrap_or(NO_OBJECT);
         let id = self.object(known, |at| {
             let (born_ns, thread) = at.sites.first(site);
-            Object { site: Some(site), born_ns, thread, ..at.plain_object(ObjectKind::SmallHeap, 0, 0) }
+            let instance = instance(0, 0, born_ns, thread);
+            Object { kind: ObjectKind::SmallHeap, site: Some(site), instance, ..Object::default() }
         });
         if id != known {
             self.p.small.insert(site, id);
@@ -121,28 +114,23 @@ impl Resolver<'_> {
 
     pub fn large_block(&mut self) -> Option<ObjectId> {
         let found = self.block()?;
-        let Block::Large(index) = found.block else { return None };
-        self.range.narrow(found.low, found.high);
+        let Block::Large(index) = found.value else { return None };
         let block = *self.p.heap.large(index);
-        let id = self.object(block.object, |at| {
-            let base = at.plain_object(ObjectKind::Heap, found.low, found.low.saturating_add(block.size));
-            Object { site: Some(block.site), born_ns: block.born_ns, thread: Some(block.thread), ..base }
+        let end = found.low.saturating_add(block.size);
+        let id = self.object(block.object, |_| Object {
+            kind: ObjectKind::Heap,
+            site: Some(block.site),
+            instance: instance(found.low, end, block.born_ns, Some(block.thread)),
+            ..Object::default()
         });
         self.p.heap.large(index).object = id;
         Some(id)
     }
 
-    /// The range that was found; in both cases the answer holds for the bounds of the range or gap only.
-    fn narrowed_to<V>(&mut self, found: Result<Span<V>, (u64, u64)>) -> Option<Span<V>> {
-        let (low, high) = found.as_ref().map_or_else(|gap| *gap, |span| (span.low, span.high));
-        self.range.narrow(low, high);
-        found.ok()
-    }
-
     pub fn global(&mut self) -> Option<ObjectId> {
         let found = self.p.loaded.locate(self.addr);
-        let span = self.narrowed_to(found)?;
-        let Instance { module, bias } = self.modules.get(span.value);
+        let span = self.narrowed_to(found).ok()?;
+        let LoadedModule { module, bias } = self.modules.get(span.value);
         let globals = self.modules.file(module).globals();
         let piece = match globals.locate(self.addr.wrapping_sub(bias)) {
             Ok(piece) => piece,
@@ -163,33 +151,41 @@ impl Resolver<'_> {
         let kind = if data.section { ObjectKind::Section } else { ObjectKind::Global };
         let base = data.vaddr.wrapping_add(bias);
         let born_ns = self.p.loaded_ns.get(&span.value).copied().unwrap_or(0);
-        let id = self.object(NO_OBJECT, |at| Object {
+        let id = self.object(NO_OBJECT, |_| Object {
+            kind,
             name: data.name,
             module: Some(module),
             vaddr: data.vaddr,
-            born_ns,
-            ..at.plain_object(kind, base, base.wrapping_add(data.size))
+            instance: instance(base, base.wrapping_add(data.size), born_ns, None),
+            ..Object::default()
         });
         self.p.globals.insert(key, id);
         Some(id)
     }
 
+    /// A mapping that the program made through a hook.
     pub fn hooked(&mut self) -> Option<ObjectId> {
         let found = self.p.hooked.locate(self.addr);
-        let span = self.narrowed_to(found)?;
-        let known = self.p.hooks[span.value].object;
+        let span = self.narrowed_to(found).ok()?;
+        Some(self.mapping_object(span.value))
+    }
+
+    /// A mapping that the kernel reported.
+    pub fn kernel(&mut self) -> Option<ObjectId> {
+        let found = self.p.kernel.locate(self.addr);
+        let span = self.narrowed_to(found).ok()?;
+        Some(self.mapping_object(span.value.mapping))
+    }
+
+    fn mapping_object(&mut self, index: u32) -> ObjectId {
+        let known = self.p.mappings[index].object;
         let id = self.object(known, |at| {
-            let hook = &at.p.hooks[span.value];
-            Object {
-                name: hook.path.as_deref().unwrap_or_default().to_string(),
-                site: Some(hook.site),
-                born_ns: hook.born_ns,
-                thread: Some(hook.thread),
-                ..at.plain_object(ObjectKind::Mapping, hook.low, hook.high)
-            }
+            let Mapping { path, site, instance, .. } = &at.p.mappings[index];
+            let name = path.as_deref().unwrap_or_default().to_string();
+            Object { kind: ObjectKind::Mapping, name, site: *site, instance: *instance, ..Object::default() }
         });
-        self.p.hooks[span.value].object = id;
-        Some(id)
+        self.p.mappings[index].object = id;
+        id
     }
 
     /// Static TLS lies above a reported stack, in the same mapping, and ends with the mapping.
@@ -206,56 +202,22 @@ impl Resolver<'_> {
         let id = self.object(known, |at| {
             let stack = &at.p.stack_info[value];
             let name = at.threads.stack_name(stack.thread).replacen("stack", "TLS", 1);
-            let base = at.plain_object(ObjectKind::Tls, stack_end, segment.high);
-            Object { name, born_ns: stack.born_ns, thread: Some(stack.thread), ..base }
+            let instance = instance(stack_end, segment.high, stack.born_ns, Some(stack.thread));
+            Object { kind: ObjectKind::Tls, name, instance, ..Object::default() }
         });
         self.p.stack_info[value].tls = id;
         Some(id)
     }
 
-    pub fn kernel(&mut self) -> Option<ObjectId> {
-        let span: Span<MappingPiece> = match self.p.kernel.locate(self.addr) {
-            Ok(span) => span,
-            Err((low, high)) => {
-                self.range.narrow(low, high);
-                return None;
-            }
-        };
-        self.range.narrow(span.low, span.high);
-        let index = span.value.mapping;
-        let known = self.p.mappings[index].object;
-        let id = self.object(known, |at| {
-            let mapping = &at.p.mappings[index];
-            let base = at.plain_object(ObjectKind::Mapping, mapping.low, mapping.high);
-            Object { name: mapping.path.to_string(), born_ns: mapping.born_ns, ..base }
-        });
-        self.p.mappings[index].object = id;
-        Some(id)
-    }
-
     pub fn unknown(&mut self) -> ObjectId {
         let known = self.p.unknown.unwrap_or(NO_OBJECT);
-        let time_ns = self.time_ns;
-        let id = self.object(known, |at| Object { born_ns: time_ns, ..at.plain_object(ObjectKind::Unknown, 0, 0) });
+        let instance = instance(0, 0, self.time_ns, None);
+        let id = self.object(known, |_| Object { kind: ObjectKind::Unknown, instance, ..Object::default() });
         self.p.unknown = Some(id);
         id
     }
 }
 
-/// An object of which only kind and bounds are set.
-pub(super) fn plain_object(pid: u32, kind: ObjectKind, low: u64, high: u64) -> Object {
-    Object {
-        id: NO_OBJECT,
-        kind,
-        name: String::new(),
-        module: None,
-        vaddr: 0,
-        site: None,
-        pid,
-        base: low,
-        size: high.wrapping_sub(low),
-        born_ns: 0,
-        died_ns: None,
-        thread: None,
-    }
+fn instance(low: u64, high: u64, born_ns: u64, thread: Option<ThreadId>) -> Instance {
+    Instance { base: low, size: high.wrapping_sub(low), born_ns, died_ns: None, thread }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::profile::records::{CallSite, Object, ObjectKind, SiteCount};
+use crate::profile::records::{CallSite, Instance, Object, ObjectKind, SiteCount};
 
 const PID: u32 = 0x7fff_fff0; // above every pid_max: no such process
 const KB: u64 = 1 << 10;
@@ -16,11 +16,7 @@ pub fn any_object() -> Object {
         vaddr: 0,
         site: None,
         pid: 1,
-        base: 0,
-        size: 1,
-        born_ns: 0,
-        died_ns: None,
-        thread: None,
+        instance: Instance { base: 0, size: 1, born_ns: 0, died_ns: None, thread: None },
     }
 }
 
@@ -85,10 +81,10 @@ fn a_reused_address_belongs_to_the_object_alive() {
     s.alloc(5, PID, 1, 0x10_0010, 8 * KB, &[0x2000], HEAP);
     let second = s.attribute(6, PID, 0, 0, 0x10_0010);
     seen.take(&mut s);
-    let life = |id: ObjectId| (seen.objects[id as usize].born_ns, seen.objects[id as usize].died_ns);
+    let life = |id: ObjectId| (seen.objects[id as usize].instance.born_ns, seen.objects[id as usize].instance.died_ns);
     assert_eq!(life(first), (1, Some(3)));
     assert_eq!(life(second), (5, None));
-    assert_eq!(seen.objects[second as usize].thread, Some(1));
+    assert_eq!(seen.objects[second as usize].instance.thread, Some(1));
     assert_eq!(seen.kind(between), (ObjectKind::Mapping, "//anon"));
 }
 
@@ -130,7 +126,7 @@ fn objects_cost_records_only_when_attributed() {
         s.free(3000 + i, PID, 0x10_0000 + i * 16 * KB, 0, HEAP);
     }
     seen.take(&mut s);
-    assert_eq!((seen.objects.len(), seen.objects[0].died_ns), (1, Some(3500)));
+    assert_eq!((seen.objects.len(), seen.objects[0].instance.died_ns), (1, Some(3500)));
 }
 
 #[test]
@@ -143,7 +139,7 @@ fn a_lost_free_is_made_up_for() {
     let hole = s.attribute(4, PID, 0, 0, 0x10_8000);
     let mut seen = Seen::default();
     seen.take(&mut s);
-    assert_eq!(seen.objects[old as usize].died_ns, Some(3));
+    assert_eq!(seen.objects[old as usize].instance.died_ns, Some(3));
     assert_eq!(seen.kind(new).0, ObjectKind::SmallHeap);
     assert_eq!(seen.kind(hole).0, ObjectKind::Unknown);
 }
@@ -163,11 +159,11 @@ fn stacks_lie_over_heap_and_heap_over_mappings() {
     seen.take(&mut s);
     assert_eq!(seen.kind(heap).0, ObjectKind::Heap);
     assert_eq!(seen.kind(stack), (ObjectKind::Stack, "stack of solver"));
-    assert_eq!(seen.objects[stack as usize].thread, Some(4));
+    assert_eq!(seen.objects[stack as usize].instance.thread, Some(4));
     // The same memory becomes the stack of the next thread.
     s.thread_stack(9, PID, 5, 0x13_0000, 0x14_0000, "next");
     assert_ne!(s.attribute(9, PID, 5, 0x13_8000, 0x13_0000), stack);
-    assert_eq!(seen.take(&mut s).objects[stack as usize].died_ns, Some(9));
+    assert_eq!(seen.take(&mut s).objects[stack as usize].instance.died_ns, Some(9));
 }
 
 #[test]
@@ -184,8 +180,8 @@ fn what_is_allocated_over_a_stack_ends_it() {
     let rest = s.attribute(5, PID, 0, 0, 0x10_f000);
     let mut seen = Seen::default();
     seen.take(&mut s);
-    assert_eq!((seen.kind(stack).0, seen.objects[stack as usize].died_ns), (ObjectKind::Stack, Some(4)));
-    assert_eq!((seen.kind(tls).0, seen.objects[tls as usize].died_ns), (ObjectKind::Tls, Some(4)));
+    assert_eq!((seen.kind(stack).0, seen.objects[stack as usize].instance.died_ns), (ObjectKind::Stack, Some(4)));
+    assert_eq!((seen.kind(tls).0, seen.objects[tls as usize].instance.died_ns), (ObjectKind::Tls, Some(4)));
     assert_eq!((seen.kind(block).0, seen.kind(rest).0), (ObjectKind::Heap, ObjectKind::Mapping));
 }
 
@@ -221,7 +217,10 @@ fn without_announcement_the_stack_pointer_finds_the_stack() {
     let mut seen = Seen::default();
     seen.take(&mut s);
     assert_eq!(seen.kind(main), (ObjectKind::Stack, "stack of thread 0"));
-    assert_eq!((seen.objects[main as usize].base, seen.objects[main as usize].size), (0x7fe0_0000, 0x12_0000));
+    assert_eq!(
+        (seen.objects[main as usize].instance.base, seen.objects[main as usize].instance.size),
+        (0x7fe0_0000, 0x12_0000)
+    );
     assert_eq!(seen.kind(worker), (ObjectKind::Stack, "stack of thread 1"));
     // When the preload announces it after all, it stays the same object under its name.
     s.thread_stack(6, PID, 0, 0x7f80_0000, 0x7ff2_0000, "app");
@@ -262,7 +261,7 @@ fn hooked_mappings_carry_their_call_site_and_split() {
     assert!(seen.objects[file as usize].site.is_some() && seen.objects[memory as usize].site.is_some());
     assert_eq!(seen.kind(hole).0, ObjectKind::Unknown);
     s.free(8, PID, 0x1f0_0000, 4 * MB, Origin::Mmap);
-    assert_eq!(seen.take(&mut s).objects[memory as usize].died_ns, Some(8));
+    assert_eq!(seen.take(&mut s).objects[memory as usize].instance.died_ns, Some(8));
     // A heap block in a hooked mapping (an allocator over mmap) wins.
     s.alloc(9, PID, 0, 0x100_1000, 8 * KB, &[9], HEAP);
     let block = s.attribute(10, PID, 0, 0, 0x100_1000);
@@ -284,7 +283,7 @@ fn the_kernels_names_are_kept_for_what_nobody_hooked() {
     let heap = s.attribute(3, PID, 0, 0, 0x1000_0000);
     s.mmap(4, PID, 0x1000_0000, 2 * MB, 0, RW, "[heap]");
     assert_eq!(s.attribute(5, PID, 0, 0, 0x1000_0000 + 2 * MB - 1), heap);
-    assert_eq!(seen.take(&mut s).objects[heap as usize].size, 2 * MB);
+    assert_eq!(seen.take(&mut s).objects[heap as usize].instance.size, 2 * MB);
 }
 
 #[test]
@@ -299,8 +298,8 @@ fn exec_ends_everything_of_the_process() {
     let mut seen = Seen::default();
     seen.take(&mut s);
     assert_eq!(seen.kind(after).0, ObjectKind::Unknown);
-    assert_eq!(seen.objects[heap as usize].died_ns, Some(3));
-    assert_eq!(seen.objects[anon_object as usize].died_ns, Some(3));
+    assert_eq!(seen.objects[heap as usize].instance.died_ns, Some(3));
+    assert_eq!(seen.objects[anon_object as usize].instance.died_ns, Some(3));
 }
 
 #[test]
@@ -325,10 +324,13 @@ fn children_inherit_the_map_and_change_it_alone() {
     let mut seen = Seen::default();
     seen.take(&mut s);
     let object = |id: ObjectId| &seen.objects[id as usize];
-    assert_eq!((object(parents).pid, object(parents).died_ns), (PID, Some(4)));
-    assert_eq!((object(childs).pid, object(childs).died_ns), (CHILD, Some(8)));
-    assert_eq!((object(small).kind, object(small).pid, object(small).died_ns), (ObjectKind::SmallHeap, CHILD, Some(8)));
-    assert_eq!((object(stack).kind, object(stack).thread), (ObjectKind::Stack, Some(1)));
+    assert_eq!((object(parents).pid, object(parents).instance.died_ns), (PID, Some(4)));
+    assert_eq!((object(childs).pid, object(childs).instance.died_ns), (CHILD, Some(8)));
+    assert_eq!(
+        (object(small).kind, object(small).pid, object(small).instance.died_ns),
+        (ObjectKind::SmallHeap, CHILD, Some(8))
+    );
+    assert_eq!((object(stack).kind, object(stack).instance.thread), (ObjectKind::Stack, Some(1)));
     assert_eq!(object(parents_now).kind, ObjectKind::Mapping);
     // Inherited bytes count as alive while the child lives: block 1 twice, then once more in the child.
     let count = seen.counts.iter().find(|c| c.site == object(parents).site.unwrap()).unwrap();
@@ -424,7 +426,9 @@ fn cached_answers_equal_fresh_ones() {
 }
 
 fn describe(s: &Space, id: ObjectId) -> Object {
-    Object { id: 0, died_ns: None, born_ns: 0, ..s.objects.get(id).clone() }
+    let object = s.objects.get(id).clone();
+    let instance = Instance { died_ns: None, born_ns: 0, ..object.instance };
+    Object { id: 0, instance, ..object }
 }
 
 fn apply(s: &mut Space, time: u64, [what, addr, len, by]: [u64; 4]) {

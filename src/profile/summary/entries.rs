@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::identity::{base_name, demangle, frame_name, user_frame};
 use super::tables::{Seen, Tables};
-use super::types::{Counters, Details, Entry, Instance};
+use super::types::{Details, Entry};
 use crate::profile::records::*;
 
 /// Objects with the same key are one entry.
@@ -34,7 +34,7 @@ pub(super) struct Place {
 }
 
 /// The entries, still without counters, and the place of every object.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Layout {
     pub entries: Vec<Entry>,
     /// Of every object that was seen.
@@ -51,8 +51,7 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn build(tables: &mut Tables) -> Layout {
-        let modules =
-            tables.modules.filled(|id| Module { id, path: format!("module {id}"), build_id: None, read_only: vec![] });
+        let modules = tables.modules.filled(|id| Module { id, path: format!("module {id}"), ..Module::default() });
         let threads = tables.threads.filled(missing_thread);
         let page_size = if tables.header.page_size.is_power_of_two() { tables.header.page_size } else { 4096 };
         tables.header.page_size = page_size;
@@ -67,15 +66,8 @@ impl Layout {
         let owner = build.group();
         build.describe();
         let entries = build.entries;
-        let mut layout = Layout {
-            entries,
-            places: FxHashMap::default(),
-            first_instance: Vec::new(),
-            pages_before: Vec::new(),
-            modules,
-            threads,
-            page_shift: page_size.trailing_zeros(),
-        };
+        let page_shift = page_size.trailing_zeros();
+        let mut layout = Layout { entries, modules, threads, page_shift, ..Layout::default() };
         layout.number(tables, &owner);
         layout
     }
@@ -113,17 +105,11 @@ impl Layout {
 
 fn instance_of(object: Option<&Object>, what: Seen, page_shift: u32) -> Instance {
     let lowest = (what.lowest >> page_shift) << page_shift;
-    match object {
+    match object.map(|o| o.instance) {
+        Some(known) if (1..=what.lowest).contains(&known.base) => known,
         // An address below the base cannot be counted from it; the recorder saw the object grow downwards.
-        Some(o) if o.base != 0 => Instance {
-            base: if what.lowest < o.base { lowest } else { o.base },
-            size: o.size,
-            thread: o.thread,
-            born_ns: o.born_ns,
-            died_ns: o.died_ns,
-        },
-        Some(o) => Instance { base: lowest, size: o.size, thread: o.thread, born_ns: o.born_ns, died_ns: o.died_ns },
-        None => Instance { base: lowest, size: 0, thread: None, born_ns: what.first_ns, died_ns: None },
+        Some(known) => Instance { base: lowest, ..known },
+        None => Instance { base: lowest, born_ns: what.first_ns, ..Instance::default() },
     }
 }
 
@@ -156,7 +142,7 @@ impl Build<'_> {
                 *self.sites[entry as usize].entry(site).or_default() += 1;
             }
             let size = &mut self.entries[entry as usize].size;
-            *size = (*size).max(object.size);
+            *size = (*size).max(object.instance.size);
             owner.insert(id, entry);
         }
         owner
@@ -197,20 +183,13 @@ impl Build<'_> {
         };
         let linkage = object.filter(|o| o.kind == ObjectKind::Global).map_or(String::new(), |o| o.name.clone());
         self.entries.push(Entry {
-            id: 0,
             kind,
             name,
             linkage,
             module: of_static.and_then(|o| o.module),
             vaddr: of_static.map_or(0, |o| o.vaddr),
-            site: None,
-            size: 0,
-            instances: 0,
-            seen: Vec::new(),
-            total: Counters::default(),
-            cells: Vec::new(),
-            touches: Vec::new(),
             details: Details { backing: object.and_then(backing), ..Details::default() },
+            ..Entry::default()
         });
         self.sites.push(FxHashMap::default());
         let entry = self.entries.len() as u32 - 1;
@@ -287,16 +266,5 @@ fn kind_name(kind: ObjectKind, name: &str) -> String {
 
 /// Replaces the record of a thread that was lost with the end of the file.
 pub(super) fn missing_thread(id: ThreadId) -> Thread {
-    Thread {
-        id,
-        pid: 0,
-        tid: 0,
-        name: "?".into(),
-        start_routine: None,
-        start_ns: 0,
-        end_ns: None,
-        cpus: Vec::new(),
-        migrations: 0,
-        samples: 0,
-    }
+    Thread { id, name: "?".into(), ..Thread::default() }
 }

@@ -14,16 +14,10 @@ use crate::profile::records::*;
 pub(super) const MAX_ID_GAP: usize = 1 << 16;
 
 /// Records with dense ids; the last record of an id counts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Table<T> {
     rows: Vec<Option<T>>,
     refused: u64,
-}
-
-impl<T> Default for Table<T> {
-    fn default() -> Self {
-        Table { rows: Vec::new(), refused: 0 }
-    }
 }
 
 impl<T> Table<T> {
@@ -58,7 +52,7 @@ pub(super) struct Seen {
 }
 
 /// All records of a profile but its accesses.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Tables {
     pub header: Header,
     pub modules: Table<Module>,
@@ -70,7 +64,7 @@ pub(super) struct Tables {
     pub touches: Vec<Touch>,
     pub symbols: HashMap<Frame, Vec<Location>>,
     pub stats: Stats,
-    pub ending: Option<Ending>,
+    pub ending: Option<Ended>,
     pub notes: Vec<String>,
     /// Good records in the file: the second pass reads no more, so that the file may still grow.
     pub records: usize,
@@ -80,7 +74,7 @@ impl Tables {
     pub(super) fn read(path: &Path) -> Result<Tables, FileError> {
         let mut reader = Reader::open(path)?;
         let mut header = None;
-        let mut tables = Tables::empty();
+        let mut tables = Tables::default();
         let mut last_ns = 0;
         for record in reader.by_ref() {
             tables.records += 1;
@@ -105,41 +99,6 @@ impl Tables {
         tables.stats.duration_ns = tables.stats.duration_ns.max(last_ns);
         tables.note_damage(reader.damage);
         Ok(tables)
-    }
-
-    fn empty() -> Tables {
-        Tables {
-            header: Header {
-                numamma: String::new(),
-                program: String::new(),
-                argv: Vec::new(),
-                build_id: None,
-                host: String::new(),
-                started_unix: 0,
-                pid: 0,
-                sampler: String::new(),
-                sampler_reason: String::new(),
-                period_ns: 0,
-                sample_cost_ns: 0,
-                max_overhead: 0.0,
-                page_size: 0,
-                thp: String::new(),
-                topology: Default::default(),
-                allocations: false,
-            },
-            modules: Table::default(),
-            threads: Table::default(),
-            sites: FxHashMap::default(),
-            counts: FxHashMap::default(),
-            objects: FxHashMap::default(),
-            seen: FxHashMap::default(),
-            touches: Vec::new(),
-            symbols: HashMap::new(),
-            stats: Stats::default(),
-            ending: None,
-            notes: Vec::new(),
-            records: 0,
-        }
     }
 
     fn take(&mut self, record: Record) {

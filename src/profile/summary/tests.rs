@@ -34,17 +34,17 @@ fn load(records: &[Record]) -> Summary {
 fn header() -> Record {
     Record::Header(Header {
         numamma: "0".into(),
-        program: "/bin/app".into(),
-        argv: Vec::new(),
-        build_id: None,
+        program: Program { path: "/bin/app".into(), argv: Vec::new(), build_id: None },
         host: String::new(),
         started_unix: 0,
         pid: 1,
-        sampler: "timer".into(),
-        sampler_reason: String::new(),
-        period_ns: 1000,
-        sample_cost_ns: 0,
-        max_overhead: 0.0,
+        sampling: Sampling {
+            sampler: "timer".into(),
+            reason: String::new(),
+            period_ns: 1000,
+            cost_ns: 0,
+            max_overhead: 0.0,
+        },
         page_size: PAGE,
         thp: String::new(),
         topology: Topology::uniform(2, 4),
@@ -61,11 +61,7 @@ fn object(id: ObjectId, kind: ObjectKind, name: &str, base: u64, size: u64) -> O
         vaddr: base,
         site: None,
         pid: 1,
-        base,
-        size,
-        born_ns: 0,
-        died_ns: None,
-        thread: None,
+        instance: Instance { base, size, born_ns: 0, died_ns: None, thread: None },
     }
 }
 
@@ -90,7 +86,7 @@ fn stats(duration_ns: u64) -> Record {
 }
 
 fn end() -> Record {
-    Record::End(Ending::Exited(0))
+    Record::End(Ended::Exited(0))
 }
 
 /// `n` accesses of 8 threads in bursts of 4, to 64 objects of 1024 pages.
@@ -221,7 +217,7 @@ fn stacks_through_different_runtime_frames_are_one_entry() {
         let objects = (0..3u32).map(|i| {
             let mut o = object(i, ObjectKind::Heap, "", 0x10_0000 * u64::from(i + 1), 8192 + u64::from(i));
             o.site = Some(i);
-            o.born_ns = 100 - u64::from(i);
+            o.instance.born_ns = 100 - u64::from(i);
             o
         });
         records.push(Record::Objects(objects.collect()));

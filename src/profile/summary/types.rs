@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::profile::records::{
-    CallSite, Ending, Frame, Header, Location, Module, ModuleId, ObjectKind, Stats, Thread, ThreadId,
+    CallSite, Ended, Frame, Header, Instance, Location, Module, ModuleId, ObjectKind, Stats, Thread, ThreadId,
 };
 
 /// Number of equal time slots the run is cut into.
@@ -25,13 +25,13 @@ pub struct Summary {
     /// Counters of the recorder.
     pub stats: Stats,
     /// How the run ended; none when the recording was cut off.
-    pub ending: Option<Ending>,
+    pub ending: Option<Ended>,
     /// Recorder's notes and the reader's (damage), for the user.
     pub notes: Vec<String>,
 }
 
 /// Objects reported as one: a global, all instances of a call site, a mapping, a stack.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Entry {
     /// Stable within this profile, 0 is the highest cost.
     pub id: u32,
@@ -51,7 +51,8 @@ pub struct Entry {
     pub size: u64,
     /// Number of instances (1 for a global).
     pub instances: u64,
-    /// Instances that were sampled or touched, in order of birth.
+    /// Instances that were sampled or touched, in order of birth. The base of grouped small objects is the lowest page
+    /// seen.
     pub seen: Vec<Instance>,
     /// Counters summed.
     pub total: Counters,
@@ -127,21 +128,6 @@ impl Entry {
     pub fn placeable(&self) -> bool {
         !matches!(self.kind, ObjectKind::Stack | ObjectKind::Tls | ObjectKind::Unknown)
     }
-}
-
-/// One object behind an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Instance {
-    /// First byte; for grouped small objects the lowest page seen.
-    pub base: u64,
-    /// Bytes.
-    pub size: u64,
-    /// Thread that allocated it.
-    pub thread: Option<ThreadId>,
-    /// Start of its lifetime, ns.
-    pub born_ns: u64,
-    /// End of its lifetime, ns; none while it exists.
-    pub died_ns: Option<u64>,
 }
 
 /// Counters.

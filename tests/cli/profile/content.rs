@@ -14,7 +14,7 @@ fn threads_globals_heap_and_first_touch() {
     let out = run(profile(&dir, &[], &[program.to_str().unwrap(), "0.7"]));
     assert!(out.status.success(), "{}", out.stderr);
     let p = Profile::read(&dir.join("t.prof"));
-    assert_eq!((p.ending, &p.damage), (Some(Ending::Exited(0)), &None));
+    assert_eq!((p.ending, &p.damage), (Some(Ended::Exited(0)), &None));
     p.check_sums();
     assert_eq!(p.threads.len(), 4, "main and three: {:?}", p.threads);
     assert!(p.threads.iter().all(|t| t.end_ns.is_some_and(|end| end >= t.start_ns)), "all have ended: {:?}", p.threads);
@@ -31,12 +31,12 @@ fn threads_globals_heap_and_first_touch() {
         assert!(all.len() > 50, "{name}: {} accesses", all.len());
         // memset of `left` by main may be sampled once or twice.
         assert!(own as f64 >= MOSTLY * all.len() as f64, "{name}: {own} of {} by its thread", all.len());
-        let (low, high) = (objects[0].base, objects[0].base + objects[0].size);
+        let (low, high) = (objects[0].instance.base, objects[0].instance.base + objects[0].instance.size);
         assert!(all.iter().all(|a| (low..high).contains(&a.addr)), "addresses are inside the object");
         assert!(all.iter().any(|a| a.write) && all.iter().any(|a| !a.write), "{name} is read and written");
         assert!(all.iter().all(|a| a.node != NODE_UNKNOWN), "{name}: the node of every page is known");
     }
-    assert_eq!(heap[0].thread, Some(p.thread("on-heap").id), "the allocating thread");
+    assert_eq!(heap[0].instance.thread, Some(p.thread("on-heap").id), "the allocating thread");
     let functions = p.functions(heap[0].site.expect("a call site"));
     assert!(functions.starts_with(&["buffer_for".into(), "worker".into()]), "{functions:?}");
 
@@ -132,7 +132,7 @@ fn no_sampler_still_gives_allocations_and_first_touch() {
     assert!(out.status.success(), "{}", out.stderr);
     let p = Profile::read(&dir.join("t.prof"));
     assert_eq!((p.stats.samples, p.accesses.len()), (0, 0));
-    assert_eq!(p.header().sampler, "none");
+    assert_eq!(p.header().sampling.sampler, "none");
     assert!(p.stats.alloc_events > 0);
     assert_eq!(p.touched(&p.heap(4_096_000), None), 1001);
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use numamma::profile::records::Ending;
+use numamma::profile::records::Ended;
 
 use super::harness::*;
 
@@ -91,13 +91,13 @@ fn exit_status_is_the_programs_own() {
     let program = compile(&dir, "behave", &[]);
     let program = program.to_str().unwrap();
     for (words, status, ending) in [
-        (["exit", "0"], 0, Ending::Exited(0)),
-        (["exit", "1"], 1, Ending::Exited(1)),
-        (["exit", "255"], 255, Ending::Exited(255)),
-        (["kill", "6"], 134, Ending::Signalled(6)),
-        (["kill", "9"], 137, Ending::Signalled(9)),
-        (["kill", "11"], 139, Ending::Signalled(11)),
-        (["kill", "15"], 143, Ending::Signalled(15)),
+        (["exit", "0"], 0, Ended::Exited(0)),
+        (["exit", "1"], 1, Ended::Exited(1)),
+        (["exit", "255"], 255, Ended::Exited(255)),
+        (["kill", "6"], 134, Ended::Signalled(6)),
+        (["kill", "9"], 137, Ended::Signalled(9)),
+        (["kill", "11"], 139, Ended::Signalled(11)),
+        (["kill", "15"], 143, Ended::Signalled(15)),
     ] {
         let out = run(profile(&dir, &[], &[&[program], &words[..]].concat()));
         assert_eq!(out.code(), Some(status), "{words:?}: {}", out.stderr);
@@ -132,7 +132,7 @@ fn a_killed_program_leaves_a_complete_profile() {
     let out = wait(child);
     assert_eq!(out.code(), Some(137));
     let p = Profile::read(&dir.join("t.prof"));
-    assert_eq!((p.ending, &p.damage), (Some(Ending::Signalled(9)), &None));
+    assert_eq!((p.ending, &p.damage), (Some(Ended::Signalled(9)), &None));
     p.check_sums();
     assert!(p.accesses_to(&p.global("cells")).count() > 50, "{:?}", p.stats);
 }
@@ -170,7 +170,7 @@ fn signals_sent_to_the_recorder_reach_the_program() {
         let out = wait(child);
         assert_eq!(out.code(), Some(5), "signal {number}: {}", out.stderr);
         assert_eq!(out.stdout, format!("readycaught {number:02}\n"));
-        assert_eq!(Profile::read(&dir.join("t.prof")).ending, Some(Ending::Exited(5)));
+        assert_eq!(Profile::read(&dir.join("t.prof")).ending, Some(Ended::Exited(5)));
     }
 }
 
@@ -189,7 +189,7 @@ fn an_interrupt_from_the_terminal_ends_the_program_and_not_the_profile() {
     let out = wait(child);
     assert_eq!(out.code(), Some(130), "{}", out.stderr);
     let p = Profile::read(&dir.join("t.prof"));
-    assert_eq!((p.ending, &p.damage), (Some(Ending::Signalled(2)), &None));
+    assert_eq!((p.ending, &p.damage), (Some(Ended::Signalled(2)), &None));
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_file_size_limit_stops_the_file_and_not_the_program() {
     assert_eq!(text.matches("File too large").count(), 1, "said once: {text}");
     let p = Profile::read(&dir.join("t.prof"));
     assert_eq!(p.ending, None);
-    assert!(p.header().program.ends_with("shared"));
+    assert!(p.header().program.path.ends_with("shared"));
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn a_small_file_system_keeps_what_fits() {
     assert!(text.contains("incomplete"), "{text}");
     let p = read.expect("what fits is readable");
     assert_eq!(p.ending, None);
-    assert_eq!(p.header().argv.last().map(String::as_str), Some("2.5"));
+    assert_eq!(p.header().program.argv.last().map(String::as_str), Some("2.5"));
 }
 
 #[test]
@@ -261,6 +261,6 @@ fn an_older_profile_is_kept() {
     for status in ["1", "2"] {
         run(profile(&dir, &[], &[program.to_str().unwrap(), "exit", status]));
     }
-    assert_eq!(Profile::read(&dir.join("t.prof")).ending, Some(Ending::Exited(2)));
-    assert_eq!(Profile::read(&dir.join("t.prof.old")).ending, Some(Ending::Exited(1)));
+    assert_eq!(Profile::read(&dir.join("t.prof")).ending, Some(Ended::Exited(2)));
+    assert_eq!(Profile::read(&dir.join("t.prof.old")).ending, Some(Ended::Exited(1)));
 }

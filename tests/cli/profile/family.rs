@@ -13,8 +13,8 @@ fn script(dir: &Scratch, name: &str, text: &str) -> String {
 /// The profile is about `family work`, wherever it came from.
 fn is_about_work(p: &Profile, program: &Path) {
     p.check_sums();
-    assert_eq!(p.header().program, program.to_str().unwrap());
-    assert_eq!(p.header().argv[1..], ["work"]);
+    assert_eq!(p.header().program.path, program.to_str().unwrap());
+    assert_eq!(p.header().program.argv[1..], ["work"]);
     let heap = p.heap(6 << 20);
     assert_eq!(heap.len(), 1, "one block");
     assert!(p.accesses_to(&heap).count() > 50, "{:?}", p.stats);
@@ -43,7 +43,7 @@ fn the_program_executed_last_is_the_one_recorded() {
         let p = Profile::read(&dir.join("t.prof"));
         is_about_work(&p, &program);
         assert_eq!(p.threads.len(), 1, "{command:?}: {:?}", p.threads);
-        assert!(p.header().build_id.is_some());
+        assert!(p.header().program.build_id.is_some());
     }
 }
 

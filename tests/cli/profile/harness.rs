@@ -46,7 +46,7 @@ pub struct Profile {
     pub symbols: Vec<Symbol>,
     pub notes: Vec<String>,
     pub stats: Stats,
-    pub ending: Option<Ending>,
+    pub ending: Option<Ended>,
     pub damage: Option<String>,
 }
 
@@ -141,7 +141,7 @@ impl Profile {
 
     /// Heap objects of exactly `size` bytes.
     pub fn heap(&self, size: u64) -> Vec<&Object> {
-        self.objects.iter().filter(|o| o.kind == ObjectKind::Heap && o.size == size).collect()
+        self.objects.iter().filter(|o| o.kind == ObjectKind::Heap && o.instance.size == size).collect()
     }
 
     /// Every complete profile: the counters of samples add up and agree with the threads'.
@@ -151,6 +151,9 @@ impl Profile {
         assert_eq!(s.samples, parts, "every sample is in one class: {s:?}");
         assert_eq!(s.samples, self.threads.iter().map(|t| t.samples).sum::<u64>(), "threads have all samples");
         let cost: u64 = self.accesses.iter().map(|a| u64::from(a.cost_ns)).sum();
-        assert!(cost >= s.resolved * self.header().period_ns.min(u64::from(u32::MAX)), "resolved samples carry cost");
+        assert!(
+            cost >= s.resolved * self.header().sampling.period_ns.min(u64::from(u32::MAX)),
+            "resolved samples carry cost"
+        );
     }
 }

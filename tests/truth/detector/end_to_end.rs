@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use numamma::profile::file::Writer;
 use numamma::profile::records::{
-    Access, Certainty, Ending, Frame, Header, Module, Object, ObjectKind, Record, Stats, Thread,
+    Access, Certainty, Ended, Frame, Header, Instance, Module, Object, ObjectKind, Program, Record, Sampling, Stats,
+    Thread,
 };
 use numamma::topology::Topology;
 use numamma_plan::policy::{Block, PolicyKind, Size};
@@ -20,17 +21,17 @@ const BASE: u64 = 0x60_0000;
 fn header() -> Header {
     Header {
         numamma: "0.1.0".into(),
-        program: "/opt/app".into(),
-        argv: vec!["app".into()],
-        build_id: Some("5f1c".into()),
+        program: Program { path: "/opt/app".into(), argv: vec!["app".into()], build_id: Some("5f1c".into()) },
         host: "here".into(),
         started_unix: 0,
         pid: 1,
-        sampler: "timer".into(),
-        sampler_reason: "no PMU".into(),
-        period_ns: 4_000_000,
-        sample_cost_ns: 0,
-        max_overhead: 0.03,
+        sampling: Sampling {
+            sampler: "timer".into(),
+            reason: "no PMU".into(),
+            period_ns: 4_000_000,
+            cost_ns: 0,
+            max_overhead: 0.03,
+        },
         page_size: PAGE,
         thp: "never".into(),
         topology: Topology::uniform(1, 2),
@@ -70,11 +71,7 @@ fn record_with(dir: &Path, samples: u64, user: impl Fn(u64, f64) -> u32) -> Path
         vaddr: BASE,
         site: None,
         pid: 1,
-        base: BASE,
-        size: 20 * PERIOD,
-        born_ns: 0,
-        died_ns: None,
-        thread: None,
+        instance: Instance { base: BASE, size: 20 * PERIOD, born_ns: 0, died_ns: None, thread: None },
     };
     let mut r = Random::new(7);
     let access = |i: u64, r: &mut Random| {
@@ -102,7 +99,7 @@ fn record_with(dir: &Path, samples: u64, user: impl Fn(u64, f64) -> u32) -> Path
         Record::Objects(vec![object]),
         Record::Accesses(accesses),
         Record::Stats(stats),
-        Record::End(Ending::Exited(0)),
+        Record::End(Ended::Exited(0)),
     ] {
         writer.append(&record).unwrap();
     }

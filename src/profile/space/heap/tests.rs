@@ -24,7 +24,7 @@ fn interior_addresses_find_small_and_large_blocks() {
 fn an_empty_block_occupies_one_byte() {
     let mut h = Heap::default();
     h.insert_small(0x2000, 0, 4);
-    assert_eq!(h.lookup(0x2000).unwrap().block, Block::Small { site: 4, size: 0 });
+    assert_eq!(h.lookup(0x2000).unwrap().value, Block::Small { site: 4, size: 0 });
     assert!(h.lookup(0x2001).is_err());
 }
 
