@@ -52,8 +52,7 @@ type Result<T> = std::result::Result<T, Refused>;
 
 /// Reads a whole file; `None` when the file must be parsed with the `toml` crate.
 pub(crate) fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Option<T> {
-    let mut cursor = Cursor { text, at: 0 };
-    T::deserialize(Document(&mut cursor)).ok()
+    T::deserialize(Reader::of(&mut Cursor { text, at: 0 }, Part::Document)).ok()
 }
 
 struct Cursor<'de> {
@@ -135,6 +134,19 @@ impl<'de> Cursor<'de> {
         Ok(key)
     }
 
+    /// Reads the line `[name]` or `[[name]]`: the name, and what follows.
+    fn header(&mut self) -> Result<(&'de str, Part<'de>)> {
+        self.need(b"[")?;
+        let is_array = self.take(b"[");
+        let name = self.bare_key()?;
+        self.need(b"]")?;
+        if is_array {
+            self.need(b"]")?;
+        }
+        self.line_end()?;
+        Ok((name, if is_array { Part::Tables(name) } else { Part::Table }))
+    }
+
     /// Reads a string on one line without escapes, in single or double quotes.
     fn string(&mut self) -> Result<&'de str> {
         let quote = self.peek().filter(|b| b"\"'".contains(b)).ok_or(Refused)?;
@@ -166,190 +178,68 @@ impl<'de> Cursor<'de> {
     }
 }
 
-/// The root table of the file: keys, then `[table]` and `[[array of tables]]`.
-struct Document<'c, 'de>(&'c mut Cursor<'de>);
-
-impl<'de> Deserializer<'de> for Document<'_, 'de> {
-    type Error = Refused;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
-        visitor.visit_map(Top { cursor: self.0, next: Next::Value })
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
-    }
-}
-
-/// What follows the key that was read last.
-enum Next<'de> {
-    Value,
+/// What is read next.
+#[derive(Clone, Copy, PartialEq)]
+enum Part<'de> {
+    /// The whole file: keys, then `[table]` and `[[array of tables]]`.
+    Document,
+    /// The keys below one header.
     Table,
+    /// Consecutive tables of the array of this name, behind the header of the first one. If the array continues after
+    /// another table, serde refuses its key as a duplicate.
     Tables(&'de str),
+    /// A value on the right of `=`, or inside another value.
+    Value,
+    /// `[a, b]`, on one line or several, behind the opening bracket.
+    List,
+    /// `{ a = 1, b = 2 }` on one line, behind the opening brace.
+    Inline,
 }
 
-struct Top<'c, 'de> {
+/// Gives one part of the text to serde: first as a value, then as the sequence of its keys or items.
+struct Reader<'c, 'de> {
     cursor: &'c mut Cursor<'de>,
-    next: Next<'de>,
-}
-
-impl<'de> MapAccess<'de> for Top<'_, 'de> {
-    type Error = Refused;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>> {
-        let cursor = &mut *self.cursor;
-        cursor.blank();
-        let key = if cursor.peek().is_none() {
-            return Ok(None);
-        } else if cursor.take(b"[[") {
-            let key = cursor.bare_key()?;
-            cursor.need(b"]]")?;
-            cursor.line_end()?;
-            self.next = Next::Tables(key);
-            key
-        } else if cursor.take(b"[") {
-            let key = cursor.bare_key()?;
-            cursor.need(b"]")?;
-            cursor.line_end()?;
-            self.next = Next::Table;
-            key
-        } else {
-            self.next = Next::Value;
-            cursor.key()?
-        };
-        seed.deserialize(BorrowedStrDeserializer::new(key)).map(Some)
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value> {
-        match self.next {
-            Next::Value => {
-                let value = seed.deserialize(Value(self.cursor))?;
-                self.cursor.line_end()?;
-                Ok(value)
-            }
-            Next::Table => seed.deserialize(Table(self.cursor)),
-            Next::Tables(name) => seed.deserialize(Tables { cursor: self.cursor, name, first: true }),
-        }
-    }
-}
-
-/// The keys below one header.
-struct Table<'c, 'de>(&'c mut Cursor<'de>);
-
-impl<'de> Deserializer<'de> for Table<'_, 'de> {
-    type Error = Refused;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
-        visitor.visit_map(self)
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
-        visitor.visit_some(self)
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct
-        seq tuple tuple_struct map struct enum identifier ignored_any
-    }
-}
-
-impl<'de> MapAccess<'de> for Table<'_, 'de> {
-    type Error = Refused;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>> {
-        self.0.blank();
-        if matches!(self.0.peek(), None | Some(b'[')) {
-            return Ok(None);
-        }
-        seed.deserialize(BorrowedStrDeserializer::new(self.0.key()?)).map(Some)
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value> {
-        let value = seed.deserialize(Value(self.0))?;
-        self.0.line_end()?;
-        Ok(value)
-    }
-}
-
-/// Consecutive tables of one array. If the array continues after another table, serde refuses its key as a duplicate.
-struct Tables<'c, 'de> {
-    cursor: &'c mut Cursor<'de>,
-    name: &'de str,
-    /// The header of the first table has been read, but not the table.
+    part: Part<'de>,
+    /// What follows the key that was read last.
+    next: Part<'de>,
+    /// No key or item has been read.
     first: bool,
 }
 
-impl<'de> Deserializer<'de> for Tables<'_, 'de> {
-    type Error = Refused;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
-        visitor.visit_seq(self)
+impl<'c, 'de> Reader<'c, 'de> {
+    fn of(cursor: &'c mut Cursor<'de>, part: Part<'de>) -> Reader<'c, 'de> {
+        Reader { cursor, part, next: Part::Value, first: true }
     }
 
-    /// Serde would read a struct from a list; the general parser decides whether that is valid.
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        _: &'static [&'static str],
-        _: V,
-    ) -> Result<V::Value> {
-        Err(Refused)
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
-        visitor.visit_some(self)
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct
-        seq tuple tuple_struct map enum identifier ignored_any
-    }
-}
-
-impl<'de> SeqAccess<'de> for Tables<'_, 'de> {
-    type Error = Refused;
-
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>> {
-        if !std::mem::take(&mut self.first) {
-            let before = self.cursor.at;
-            if !(self.cursor.take(b"[[") && self.cursor.bare_key()? == self.name) {
-                self.cursor.at = before; // the end of the file, or a header that `Top` reads
-                return Ok(None);
-            }
-            self.cursor.need(b"]]")?;
-            self.cursor.line_end()?;
+    fn is_table(&self) -> bool {
+        match self.part {
+            Part::Value => self.cursor.peek() == Some(b'{'),
+            part => matches!(part, Part::Document | Part::Table),
         }
-        seed.deserialize(Table(self.cursor)).map(Some)
-    }
-
-    /// Lets serde reserve the vector of all rules at once, instead of copying them each time the vector doubles.
-    fn size_hint(&self) -> Option<usize> {
-        let more = self.cursor.text.get(self.cursor.at..).unwrap_or_default();
-        Some(usize::from(self.first) + more.matches("\n[[").count())
     }
 }
 
-/// A value on the right of `=`, or inside another value.
-struct Value<'c, 'de>(&'c mut Cursor<'de>);
-
-impl<'de> Deserializer<'de> for Value<'_, 'de> {
+impl<'de> Deserializer<'de> for Reader<'_, 'de> {
     type Error = Refused;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
-        match self.0.peek() {
-            Some(b'"' | b'\'') => visitor.visit_borrowed_str(self.0.string()?),
-            Some(b'0'..=b'9') => self.0.number(visitor),
-            Some(b'[') => {
-                self.0.at += 1;
-                let mut items = Items { cursor: self.0, first: true };
-                let value = visitor.visit_seq(&mut items)?;
-                items.close()?;
+    fn deserialize_any<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value> {
+        match (self.part, self.cursor.peek()) {
+            (Part::Document | Part::Table, _) => visitor.visit_map(self),
+            (Part::Tables(_), _) => visitor.visit_seq(&mut self),
+            (_, Some(b'"' | b'\'')) => visitor.visit_borrowed_str(self.cursor.string()?),
+            (_, Some(b'0'..=b'9')) => self.cursor.number(visitor),
+            (_, Some(b'[')) => {
+                self.cursor.at += 1;
+                self.part = Part::List;
+                let value = visitor.visit_seq(&mut self)?;
+                // Refuses a list with items that the visitor did not read.
+                self.cursor.need(b"]")?;
                 Ok(value)
             }
-            Some(b'{') => {
-                self.0.at += 1;
-                visitor.visit_map(Inline { cursor: self.0, first: true })
+            (_, Some(b'{')) => {
+                self.cursor.at += 1;
+                self.part = Part::Inline;
+                visitor.visit_map(self)
             }
             _ => Err(Refused),
         }
@@ -363,18 +253,18 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// Refuses a list, as [`Tables`] does.
+    /// Serde would read a struct from a list; the general parser decides whether that is valid.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
         v: V,
     ) -> Result<V::Value> {
-        if self.0.peek() == Some(b'{') { self.deserialize_any(v) } else { Err(Refused) }
+        if self.is_table() { self.deserialize_any(v) } else { Err(Refused) }
     }
 
     fn deserialize_enum<V: Visitor<'de>>(self, _: &'static str, _: &'static [&'static str], v: V) -> Result<V::Value> {
-        v.visit_enum(BorrowedStrDeserializer::new(self.0.string()?))
+        v.visit_enum(BorrowedStrDeserializer::new(self.cursor.string()?))
     }
 
     forward_to_deserialize_any! {
@@ -383,58 +273,69 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
     }
 }
 
-/// `[a, b]`, on one line or several.
-struct Items<'c, 'de> {
-    cursor: &'c mut Cursor<'de>,
-    first: bool,
-}
+impl<'de> MapAccess<'de> for Reader<'_, 'de> {
+    type Error = Refused;
 
-impl Items<'_, '_> {
-    /// Consumes the closing bracket; refuses a list with items that the visitor did not read.
-    fn close(self) -> Result<()> {
-        self.cursor.need(b"]")
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>> {
+        if self.part == Part::Inline {
+            self.cursor.spaces();
+            if self.cursor.take(b"}") {
+                return Ok(None);
+            }
+            if !std::mem::take(&mut self.first) {
+                self.cursor.need(b",")?;
+                self.cursor.spaces();
+            }
+        } else {
+            self.cursor.blank();
+        }
+        let (key, next) = match (self.part, self.cursor.peek()) {
+            (Part::Table, None | Some(b'[')) | (Part::Document, None) => return Ok(None),
+            (Part::Document, Some(b'[')) => self.cursor.header()?,
+            _ => (self.cursor.key()?, Part::Value),
+        };
+        self.next = next;
+        seed.deserialize(BorrowedStrDeserializer::new(key)).map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value> {
+        let value = seed.deserialize(Reader::of(self.cursor, self.next))?;
+        if self.part != Part::Inline && self.next == Part::Value {
+            self.cursor.line_end()?;
+        }
+        Ok(value)
     }
 }
 
-impl<'de> SeqAccess<'de> for &mut Items<'_, 'de> {
+impl<'de> SeqAccess<'de> for &mut Reader<'_, 'de> {
     type Error = Refused;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>> {
+        let first = std::mem::take(&mut self.first);
+        if let Part::Tables(_) = self.part {
+            let before = self.cursor.at;
+            if !first && self.cursor.header().ok().is_none_or(|(_, next)| next != self.part) {
+                self.cursor.at = before; // the end of the file, or a header that the document reads
+                return Ok(None);
+            }
+            return seed.deserialize(Reader::of(self.cursor, Part::Table)).map(Some);
+        }
         self.cursor.blank();
-        if !std::mem::take(&mut self.first) && self.cursor.peek() != Some(b']') {
+        if !first && self.cursor.peek() != Some(b']') {
             self.cursor.need(b",")?;
             self.cursor.blank();
         }
         if self.cursor.peek() == Some(b']') {
             return Ok(None);
         }
-        seed.deserialize(Value(self.cursor)).map(Some)
-    }
-}
-
-/// `{ a = 1, b = 2 }` on one line.
-struct Inline<'c, 'de> {
-    cursor: &'c mut Cursor<'de>,
-    first: bool,
-}
-
-impl<'de> MapAccess<'de> for Inline<'_, 'de> {
-    type Error = Refused;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>> {
-        self.cursor.spaces();
-        if self.cursor.take(b"}") {
-            return Ok(None);
-        }
-        if !std::mem::take(&mut self.first) {
-            self.cursor.need(b",")?;
-            self.cursor.spaces();
-        }
-        seed.deserialize(BorrowedStrDeserializer::new(self.cursor.key()?)).map(Some)
+        seed.deserialize(Reader::of(self.cursor, Part::Value)).map(Some)
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value> {
-        seed.deserialize(Value(self.cursor))
+    /// Lets serde reserve the vector of all rules at once, instead of copying them each time the vector doubles.
+    fn size_hint(&self) -> Option<usize> {
+        let Part::Tables(_) = self.part else { return None };
+        let more = self.cursor.text.get(self.cursor.at..).unwrap_or_default();
+        Some(usize::from(self.first) + more.matches("\n[[").count())
     }
 }
 
