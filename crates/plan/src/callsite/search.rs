@@ -3,14 +3,13 @@
 //! C functions and Fortran procedures have one linkage name each ([`linkages`]), which a hash table finds. Mangled
 //! names must be demangled; [`Search::find`] does that only with those that spell out an identifier of a wanted name.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+
+use rustc_hash::FxHashSet;
 
 use super::demangle::MAX_LINKAGE;
 use super::function::FunctionName;
 use super::wrapper;
-
-/// Bits of the filter of identifiers: with 1,000 names one in 64 other identifiers passes it.
-const FILTER_BITS: usize = 1 << 16;
 
 /// Wanted functions; their indices count from 0 in the order of [`Search::add`].
 #[derive(Debug, Default)]
@@ -18,10 +17,9 @@ pub struct Search {
     names: Vec<FunctionName>,
     /// Indices of the names with these name spaces and name.
     by_plain: HashMap<String, Vec<usize>>,
-    identifiers: HashSet<Box<[u8]>>,
+    identifiers: FxHashSet<Box<[u8]>>,
     /// A bit for each length of identifiers; the last one for all longer ones.
     lengths: u64,
-    filter: Vec<u64>,
     /// A name has no identifier: every mangled name is demangled that may be a global operator or of the library.
     without_identifier: bool,
 }
@@ -42,10 +40,7 @@ impl Search {
         same.push(self.names.len());
         match name.identifier().map(str::as_bytes) {
             Some(identifier) => {
-                self.filter.resize(FILTER_BITS / 64, 0);
                 self.lengths |= 1 << identifier.len().min(63);
-                let bit = bit(identifier);
-                self.filter[bit / 64] |= 1 << (bit % 64);
                 self.identifiers.insert(identifier.into());
             }
             None => self.without_identifier = true,
@@ -104,21 +99,9 @@ impl Search {
     fn begins_wanted(&self, rest: &[u8], length: usize) -> bool {
         // Rust's v0 mangling writes an underscore before an identifier that begins with one or with a digit.
         let after_underscore = rest.strip_prefix(b"_").unwrap_or_default();
-        [rest, after_underscore].iter().filter_map(|rest| rest.get(..length)).any(|identifier| {
-            let bit = bit(identifier);
-            self.filter.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1)
-                && self.identifiers.contains(identifier)
-        })
+        let mut identifiers = [rest, after_underscore].into_iter().filter_map(|rest| rest.get(..length));
+        identifiers.any(|identifier| self.identifiers.contains(identifier))
     }
-}
-
-/// Place of an identifier in the filter: by its first and last eight bytes and its length, with FxHash's multiplier.
-fn bit(identifier: &[u8]) -> usize {
-    let word = |bytes: &[u8]| bytes.iter().take(8).fold(0_u64, |word, &b| word << 8 | u64::from(b));
-    let tail = identifier.get(identifier.len().saturating_sub(8)..).unwrap_or_default();
-    let mix =
-        (word(identifier).rotate_left(5) ^ word(tail) ^ identifier.len() as u64).wrapping_mul(0x517c_c1b7_2722_0a95);
-    (mix >> 48) as usize % FILTER_BITS
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! them.
 //!
 //! One list for naming objects, for `predict` and for the preload. The preload decides on the linkage names of whole
-//! symbol tables ([`of_linkage`]), where demangling every name would take too long; the tests hold that against the
+//! symbol tables ([`is_passed_linkage`]), where demangling every name would take too long; the tests hold that against the
 //! decision on the demangled name ([`of_function`]).
 
 use super::demangle::{function_name, is_legacy_rust, without_suffix};
@@ -117,21 +117,17 @@ pub fn of_written(function: &str) -> Option<Wrapper> {
     if function.starts_with('_') { of_function(&function_name(function)) } else { of_function(function) }
 }
 
-/// The result of [`of_function`] for a linkage name, in most cases without demangling the name.
-pub fn of_linkage(linkage: &[u8]) -> Option<Wrapper> {
+/// Whether [`of_function`] recognises a linkage name, in most cases without demangling the name.
+fn is_wrapper_linkage(linkage: &[u8]) -> bool {
     let is_mangled = linkage.starts_with(b"_Z") || linkage.starts_with(b"_R");
     if is_mangled && is_library_linkage(linkage) {
-        return Some(Wrapper::Library);
+        return true;
     }
     // A crate or trait that begins a Rust name is spelled out inside brackets.
-    let may_be_one = if is_mangled { may_be_named(linkage) || holds(linkage, b"$LT$") } else { true };
-    let text = || core::str::from_utf8(linkage).ok();
-    match is_mangled {
-        true if may_be_one => of_function(&function_name(text()?)),
-        true => None,
-        false if may_be_named(linkage) || is_plain_library(linkage) => of_function(without_suffix(text()?)),
-        false => None,
-    }
+    let may_be_one =
+        may_be_named(linkage) || if is_mangled { holds(linkage, b"$LT$") } else { is_plain_library(linkage) };
+    let Some(linkage) = core::str::from_utf8(linkage).ok().filter(|_| may_be_one) else { return false };
+    of_function(&if is_mangled { function_name(linkage) } else { without_suffix(linkage).into() }).is_some()
 }
 
 /// Whether a rule for functions skips a frame of `function`. In the modules of runtime libraries it skips only the
@@ -144,7 +140,7 @@ pub fn is_passed(in_library_module: bool, function: &str) -> bool {
 /// The same for a linkage name.
 pub fn is_passed_linkage(in_library_module: bool, linkage: &[u8]) -> bool {
     if !in_library_module {
-        return of_linkage(linkage).is_some();
+        return is_wrapper_linkage(linkage);
     }
     let is_operator_new = linkage.starts_with(b"_Znw") || linkage.starts_with(b"_Zna");
     is_operator_new || core::str::from_utf8(linkage).is_ok_and(is_allocator)
@@ -223,30 +219,28 @@ fn is_library_linkage(linkage: &[u8]) -> bool {
     if let [b'S', kind, ..] = name {
         return b"tabsiod".contains(kind);
     }
-    let Some(first) = first_identifier(name) else { return false };
+    let Some(first) = first_identifier(name, b"") else { return false };
     let spaces = if core::str::from_utf8(linkage).is_ok_and(is_legacy_rust) { RUST_CRATES } else { CPP_SPACES };
     // A function of that very name is no name space: only nested names have one.
     encoding != name && spaces.iter().any(|space| space.as_bytes() == first)
 }
 
-/// The identifier at the start of `<length><identifier>`.
-fn first_identifier(name: &[u8]) -> Option<&[u8]> {
+/// The identifier at the start of `<length><identifier>`, or of `<length><separator><identifier>`.
+fn first_identifier<'a>(name: &'a [u8], separator: &[u8]) -> Option<&'a [u8]> {
     let digits = name.iter().take_while(|b| b.is_ascii_digit()).count();
-    let length: usize = core::str::from_utf8(name.get(..digits)?).ok()?.parse().ok()?;
-    name.get(digits..)?.get(..length)
+    let (length, identifier) = name.split_at(digits);
+    let length: usize = core::str::from_utf8(length).ok()?.parse().ok()?;
+    identifier.strip_prefix(separator).unwrap_or(identifier).get(..length)
 }
 
 /// The crate that a function of Rust's v0 mangling is defined in: `NvMs_NtCsfLf_5alloc7raw_vec..` (rustc book, symbol
 /// mangling: a crate root is C, a disambiguator, the length of its name, the name).
 fn crate_of(name: &[u8]) -> Option<&[u8]> {
     let root = name.windows(2).position(|two| two == b"Cs")?;
-    let rest = name.get(root + 2..)?;
-    let rest = rest.get(rest.iter().position(|&b| b == b'_')? + 1..)?;
-    let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
-    let length: usize = core::str::from_utf8(rest.get(..digits)?).ok()?.parse().ok()?;
+    let disambiguator = name.get(root + 2..)?;
+    let end = disambiguator.iter().position(|&b| b == b'_')?;
     // A name that begins with a digit or underscore has an underscore before it.
-    let text = rest.get(digits..)?;
-    text.strip_prefix(b"_").unwrap_or(text).get(..length)
+    first_identifier(&disambiguator[end + 1..], b"_")
 }
 
 #[cfg(test)]
@@ -301,7 +295,7 @@ mod tests {
             ("_R", None),
             ("_RNvCs_", None),
         ] {
-            assert_eq!(of_linkage(linkage.as_bytes()), expected, "{linkage}");
+            assert_eq!(is_wrapper_linkage(linkage.as_bytes()), expected.is_some(), "{linkage}");
             let demangled = function_name(linkage);
             assert_eq!(of_function(&demangled), expected, "{linkage}: {demangled}");
         }
