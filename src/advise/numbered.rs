@@ -4,7 +4,7 @@
 //! run, so such rules are made only where it is reproducible: one thread allocates all instances, the profile contains
 //! all of them, each has one user, and the target has as many threads as the run had.
 
-use numamma_plan::callsite::selection::format_instances;
+use numamma_plan::nodes::format_runs;
 use numamma_plan::policy::{ObjectRule, Place, PolicyKind};
 
 use super::Target;
@@ -79,7 +79,7 @@ fn groups(nodes: &[u32], target: &Target) -> Vec<(String, u32)> {
     });
     let of = |node: &u32| {
         let numbers: Vec<u64> = (1..).zip(nodes).filter(|(_, n)| *n == node).map(|(i, _)| i).collect();
-        (format_instances(&numbers), target.ids.get(*node as usize).copied().unwrap_or(0))
+        (format_runs(&numbers), target.ids.get(*node as usize).copied().unwrap_or(0))
     };
     order.iter().map(of).collect()
 }

@@ -5,7 +5,7 @@
 
 use numamma_kernel::affinity::MAX_CPUS;
 
-use crate::nodes;
+use crate::nodes::{self, Words};
 use crate::unusable::Unusable;
 
 /// Largest CPU number a list may hold.
@@ -16,14 +16,15 @@ pub(crate) const MAX_CPU: u32 = MAX_CPUS as u32 - 1;
 /// # Errors
 /// A text that is not a list, a CPU that the process may not use, or a list that selects no CPU.
 pub fn parse(text: &str, usable: &[u32]) -> Result<Vec<u32>, Unusable> {
-    let (negated, relative, named) = words(text)?;
-    let named = named.unwrap_or_else(|| if relative { (0..usable.len() as u32).collect() } else { usable.to_vec() });
+    let Words { negated, relative, numbers } = words(text)?;
+    let numbers =
+        numbers.unwrap_or_else(|| if relative { (0..usable.len() as u32).collect() } else { usable.to_vec() });
     let of = |n: u32| if relative { usable.get(n as usize).copied() } else { usable.contains(&n).then_some(n) };
     let unusable = |cpu: u32| {
         let usable = nodes::format(usable);
         format!("CPU {cpu} is offline or not allowed for this process, which may use CPUs {usable}")
     };
-    let named = named.into_iter().map(|n| of(n).ok_or_else(|| unusable(n))).collect::<Result<Vec<_>, _>>()?;
+    let named = numbers.into_iter().map(|n| of(n).ok_or_else(|| unusable(n))).collect::<Result<Vec<_>, _>>()?;
     let found: Vec<u32> = usable.iter().copied().filter(|c| named.contains(c) != negated).collect();
     if found.is_empty() { Err(format!("`{text}` selects no CPU").into()) } else { Ok(found) }
 }
@@ -33,22 +34,14 @@ pub fn parse(text: &str, usable: &[u32]) -> Result<Vec<u32>, Unusable> {
 /// # Errors
 /// A text that is not a list.
 pub fn check_syntax(text: &str) -> Result<(), Unusable> {
-    words(text).map(|_| ())
+    words(text).map(drop)
 }
 
 /// What a CPU list is.
 const LIST: &str = "a CPU list; write numbers and ranges such as \"0-3,8\", each once, or \"all\", \"!0\" or \"+0-3\"";
 
-/// Whether the list begins with `!`, whether its numbers begin with `+`, and the numbers; `None` for `all`.
-fn words(text: &str) -> Result<(bool, bool, Option<Vec<u32>>), Unusable> {
-    let list = text.trim();
-    let (negated, list) = list.strip_prefix('!').map_or((false, list), |rest| (true, rest.trim()));
-    if list == "all" {
-        return Ok((negated, false, None));
-    }
-    let (relative, list) = list.strip_prefix('+').map_or((false, list), |rest| (true, rest));
-    let numbers = nodes::numbers_up_to(list, MAX_CPU).map_err(|_| Unusable::form(text, LIST))?;
-    Ok((negated, relative, Some(numbers)))
+fn words(text: &str) -> Result<Words, Unusable> {
+    nodes::words(text, MAX_CPU).map_err(|_| Unusable::form(text, LIST))
 }
 
 #[cfg(test)]

@@ -70,17 +70,14 @@ impl Machine {
             cpus => cpus,
         };
         let node = |id: u32| Node { id, cpus: list(&format!("{dir}/node{id}/cpulist")) };
+        let nodes_with = |what: &str| match list(&format!("{dir}/{what}")) {
+            // A kernel without NUMA support: all CPUs and memory are on node 0.
+            none if none.is_empty() => vec![Node { id: 0, cpus: online.clone() }],
+            ids => ids.into_iter().map(node).collect::<Vec<Node>>(),
+        };
+        let (mut memory_nodes, cpu_nodes) = (nodes_with("has_memory"), nodes_with("has_cpu"));
         let status = text("proc/self/status");
         let allowed = lists::allowed_nodes(&status).unwrap_or_default();
-        let mut memory_nodes: Vec<Node> = list(&format!("{dir}/has_memory")).into_iter().map(node).collect();
-        if memory_nodes.is_empty() {
-            // A kernel without NUMA support: all memory is on node 0.
-            memory_nodes.push(Node { id: 0, cpus: online.clone() });
-        }
-        let mut cpu_nodes: Vec<Node> = list(&format!("{dir}/has_cpu")).into_iter().map(node).collect();
-        if cpu_nodes.is_empty() {
-            cpu_nodes.push(Node { id: 0, cpus: online.clone() });
-        }
         if memory_nodes.iter().any(|n| allowed.contains(&n.id)) {
             memory_nodes.retain(|n| allowed.contains(&n.id));
         }

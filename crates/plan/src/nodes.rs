@@ -36,27 +36,23 @@ impl<'a, T: AsRef<[u32]> + ?Sized> From<&'a T> for Available<'a> {
 /// A text that is not a list, a node that is not available, or a list that selects no node.
 pub fn parse<'a>(text: &str, available: impl Into<Available<'a>>) -> Result<Vec<u32>, Unusable> {
     let Available { existing, own } = available.into();
-    let text = text.trim();
-    let (negated, list) = match text.strip_prefix('!') {
-        Some(rest) => (true, rest.trim()),
-        None => (false, text),
+    let Words { negated, relative, numbers } = words(text, MAX_NODE)?;
+    let beyond = |i: u32| {
+        let (count, own) = (own.len(), format(own));
+        format!("+{i} is beyond the {count} nodes of this process, {own}; + counts these nodes from 0")
     };
-    let named = match list.strip_prefix('+') {
-        _ if list == "all" => own.to_vec(),
-        None => numbers(list)?,
-        Some(relative) => {
-            let beyond = |i: u32| {
-                let (count, own) = (own.len(), format(own));
-                format!("+{i} is beyond the {count} nodes of this process, {own}; + counts these nodes from 0")
-            };
-            let node = |i: u32| own.get(i as usize).copied().ok_or_else(|| Unusable::from(beyond(i)));
-            numbers(relative)?.into_iter().map(node).collect::<Result<_, _>>()?
+    let named = match numbers {
+        None => own.to_vec(),
+        Some(numbers) if !relative => numbers,
+        Some(numbers) => {
+            let node = |i: u32| own.get(i as usize).copied().ok_or_else(|| beyond(i));
+            numbers.into_iter().map(node).collect::<Result<_, _>>()?
         }
     };
     check_existing(named.iter().copied(), existing)?;
     let nodes: Vec<u32> = if negated { own.iter().copied().filter(|n| !named.contains(n)).collect() } else { named };
     if nodes.is_empty() {
-        return Err(format!("`{text}` leaves no node; the nodes are {}", format(own)).into());
+        return Err(format!("`{}` leaves no node; the nodes are {}", text.trim(), format(own)).into());
     }
     Ok(nodes)
 }
@@ -78,9 +74,28 @@ pub(crate) fn check_existing(mut nodes: impl Iterator<Item = u32>, existing: &[u
 /// # Errors
 /// A text that is not a list.
 pub fn check_syntax(text: &str) -> Result<(), Unusable> {
+    words(text, MAX_NODE).map(drop)
+}
+
+/// A list as it is written.
+pub(crate) struct Words {
+    /// It begins with `!`.
+    pub negated: bool,
+    /// The numbers begin with `+`.
+    pub relative: bool,
+    /// `None` for `all`.
+    pub numbers: Option<Vec<u32>>,
+}
+
+/// Reads a list with numbers up to `most`.
+pub(crate) fn words(text: &str, most: u32) -> Result<Words, Unusable> {
     let text = text.trim();
-    let list = text.strip_prefix('!').unwrap_or(text).trim();
-    if list == "all" { Ok(()) } else { numbers(list.strip_prefix('+').unwrap_or(list)).map(|_| ()) }
+    let (negated, list) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest.trim()));
+    if list == "all" {
+        return Ok(Words { negated, relative: false, numbers: None });
+    }
+    let (relative, list) = list.strip_prefix('+').map_or((false, list), |rest| (true, rest));
+    Ok(Words { negated, relative, numbers: Some(numbers_up_to(list, most)?) })
 }
 
 /// The numbers of `0-3,5`, in the order of the text.
@@ -114,23 +129,15 @@ pub(crate) fn numbers_up_to(list: &str, most: u32) -> Result<Vec<u32>, Unusable>
 
 /// `[0, 1, 2, 5]` as `0-2,5`; the order is kept.
 pub fn format(nodes: &[u32]) -> String {
-    let mut out = String::new();
-    let mut at = 0;
-    while at < nodes.len() {
-        let mut end = at;
-        while end + 1 < nodes.len() && nodes[end].checked_add(1) == Some(nodes[end + 1]) {
-            end += 1;
-        }
-        if !out.is_empty() {
-            out.push(',');
-        }
-        out.push_str(&nodes[at].to_string());
-        if end > at {
-            out.push_str(&format!("-{}", nodes[end]));
-        }
-        at = end + 1;
-    }
-    if out.is_empty() { "none".to_owned() } else { out }
+    if nodes.is_empty() { "none".to_owned() } else { format_runs(nodes) }
+}
+
+/// `[0, 1, 2, 5]` as `0-2,5`, for numbers of any width.
+pub fn format_runs<T: Copy + Into<u64>>(numbers: &[T]) -> String {
+    let runs = numbers.chunk_by(|&a, &b| a.into().checked_add(1) == Some(b.into()));
+    let ends = runs.filter_map(|run| Some(((*run.first()?).into(), (*run.last()?).into())));
+    let words = ends.map(|(first, last)| if first < last { format!("{first}-{last}") } else { first.to_string() });
+    words.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -180,6 +187,8 @@ mod tests {
 
     #[test]
     fn lists_print_as_they_are_read() {
+        assert_eq!(format_runs(&[1_u64, 2, 3, 7, 9, 10]), "1-3,7,9-10");
+        assert_eq!((format_runs::<u64>(&[]), format(&[])), (String::new(), "none".to_owned()));
         for text in ["0-3", "0,2,5-7", "3,1", "0"] {
             assert_eq!(format(&numbers(text).unwrap()), text);
         }

@@ -89,17 +89,6 @@ impl Instances {
     }
 }
 
-/// Writes ascending numbers such as `[1, 2, 3, 7]` in the policy's notation: `1-3,7`.
-pub fn format_instances(numbers: &[u64]) -> String {
-    let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
-    let words = runs.filter_map(|run| match (run.first(), run.last()) {
-        (Some(a), Some(b)) if a < b => Some(format!("{a}-{b}")),
-        (Some(a), _) => Some(a.to_string()),
-        _ => None,
-    });
-    words.collect::<Vec<_>>().join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,8 +114,6 @@ mod tests {
         assert_eq!(which("1-4,7"), [1, 2, 3, 4, 7]);
         assert_eq!(which(" 2 , 5 - 6, 9-"), [2, 5, 6, 9, 10, 11]);
         assert!(Instances::parse("5-").unwrap().hold(u64::MAX));
-        assert_eq!(format_instances(&[1, 2, 3, 7, 9, 10]), "1-3,7,9-10");
-        assert_eq!(format_instances(&[]), "");
     }
 
     #[test]
