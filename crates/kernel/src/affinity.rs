@@ -12,13 +12,7 @@ pub struct CpuMask([u64; MAX_CPUS / 64]);
 impl CpuMask {
     /// A mask of `cpus`; numbers from [`MAX_CPUS`] on are left out.
     pub fn of(cpus: &[u32]) -> CpuMask {
-        let mut mask = [0; MAX_CPUS / 64];
-        for &cpu in cpus {
-            if let Some(word) = mask.get_mut(cpu as usize / 64) {
-                *word |= 1 << (cpu % 64);
-            }
-        }
-        CpuMask(mask)
+        CpuMask(crate::mask_of(cpus))
     }
 
     /// The affinity of `thread` (a kernel thread id; 0: the calling thread); `None` when the kernel refuses the call.

@@ -35,6 +35,17 @@ pub mod sys;
 pub mod thp;
 pub mod zoneinfo;
 
+/// A mask with the bits of `numbers`; numbers that the mask cannot hold are left out.
+fn mask_of<const WORDS: usize>(numbers: &[u32]) -> [u64; WORDS] {
+    let mut mask = [0; WORDS];
+    for &number in numbers {
+        if let Some(word) = mask.get_mut(number as usize / 64) {
+            *word |= 1 << (number % 64);
+        }
+    }
+    mask
+}
+
 /// The result of a system call that returns 0 on success: `Err(errno)` otherwise.
 fn result(rc: i64) -> Result<(), core::ffi::c_int> {
     if rc == 0 { Ok(()) } else { Err(errno::get()) }

@@ -2,45 +2,30 @@
 
 use core::ffi::{c_int, c_void};
 
+use crate::mask_of;
+
 /// Largest node number + 1 a mask can hold (CONFIG_NODES_SHIFT is at most 10).
 pub const MAX_NODES: usize = 1024;
 
-const MPOL_DEFAULT: c_int = 0;
-const MPOL_PREFERRED: c_int = 1;
-const MPOL_BIND: c_int = 2;
-const MPOL_INTERLEAVE: c_int = 3;
-/// Since Linux 5.15; EINVAL before.
-const MPOL_PREFERRED_MANY: c_int = 5;
-/// Since Linux 6.9; EINVAL before.
-const MPOL_WEIGHTED_INTERLEAVE: c_int = 6;
 const MPOL_MF_MOVE: u32 = 2;
 
-/// A memory policy of a range.
+/// A memory policy of a range, with the kernel's number of the mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
 pub enum Mode {
     /// The policy of the faulting thread, usually first touch; the node list is empty.
-    Default,
+    Default = 0,
     /// One node; other nodes when that node is full, so that a full node causes no out-of-memory kill.
-    Preferred,
-    /// The nodes of the mask; other nodes when these are full.
-    PreferredMany,
+    Preferred = 1,
     /// Only the nodes of the mask.
-    Bind,
+    Bind = 2,
     /// Page by page over the nodes of the mask.
-    Interleave,
+    Interleave = 3,
+    /// The nodes of the mask; other nodes when these are full. Since Linux 5.15; EINVAL before.
+    PreferredMany = 5,
     /// Page by page over the nodes of the mask, in proportion to the system's weights (sysfs, weighted_interleave).
-    WeightedInterleave,
-}
-
-/// A mask of `nodes`; numbers from [`MAX_NODES`] on are left out.
-fn mask_of(nodes: &[u32]) -> [u64; MAX_NODES / 64] {
-    let mut mask = [0; MAX_NODES / 64];
-    for &node in nodes {
-        if let Some(word) = mask.get_mut(node as usize / 64) {
-            *word |= 1 << (node % 64);
-        }
-    }
-    mask
+    /// Since Linux 6.9; EINVAL before.
+    WeightedInterleave = 6,
 }
 
 /// mbind(2) over `[start, start + len)`, both multiples of the page size. `move_pages` also moves pages that are
@@ -49,15 +34,8 @@ fn mask_of(nodes: &[u32]) -> [u64; MAX_NODES / 64] {
 /// # Errors
 /// As mbind(2); EPERM and ENOSYS where a container refuses the call.
 pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bool) -> Result<(), c_int> {
-    let mask = mask_of(nodes);
-    let mode = match mode {
-        Mode::Default => MPOL_DEFAULT,
-        Mode::Preferred => MPOL_PREFERRED,
-        Mode::PreferredMany => MPOL_PREFERRED_MANY,
-        Mode::Bind => MPOL_BIND,
-        Mode::Interleave => MPOL_INTERLEAVE,
-        Mode::WeightedInterleave => MPOL_WEIGHTED_INTERLEAVE,
-    };
+    let mask: [u64; MAX_NODES / 64] = mask_of(nodes);
+    let mode = mode as c_int;
     let flags = if move_pages { MPOL_MF_MOVE } else { 0 };
     // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold.
     // The kernel reads one bit less than the length that is passed (get_nodes of mm/mempolicy.c).
@@ -98,12 +76,12 @@ impl TaskPolicy {
         if node as usize >= MAX_NODES {
             return Err(libc::EINVAL);
         }
-        TaskPolicy { mode: MPOL_PREFERRED, mask: mask_of(&[node]) }.set()
+        TaskPolicy { mode: Mode::Preferred as c_int, mask: mask_of(&[node]) }.set()
     }
 
     /// A policy that interleaves pages over `nodes`.
     pub fn interleave(nodes: &[u32]) -> TaskPolicy {
-        TaskPolicy { mode: MPOL_INTERLEAVE, mask: mask_of(nodes) }
+        TaskPolicy { mode: Mode::Interleave as c_int, mask: mask_of(nodes) }
     }
 
     /// Makes this the policy of the calling thread. Makes only a system call, so a child may call it between fork and
