@@ -147,7 +147,7 @@ pub fn summary_lines(advice: &Advice) -> Vec<String> {
             let kind = i.pattern.as_ref().map_or("-", |p| p.kind.as_str()).to_owned();
             let place = match (&i.rule, i.more.is_empty()) {
                 (Ok(rule), true) => placement(rule),
-                (Ok(rule), false) => format!("{} by number", rule.place.policy.word()),
+                (Ok(rule), false) => format!("{} by number", rule.place.policy),
                 (Err(_), _) => "not placed".to_owned(),
             };
             let name: String = i.name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
@@ -161,12 +161,11 @@ pub fn summary_lines(advice: &Advice) -> Vec<String> {
 
 fn placement(rule: &ObjectRule) -> String {
     use numamma_plan::policy::Block;
-    let word = rule.place.policy.word();
     let block = match rule.place.block {
         Some(Block::Size(size)) => format!(" of {size}"),
         Some(Block::Auto(_)) => " of auto".into(),
         None => String::new(),
     };
     let nodes = rule.place.nodes.as_deref().filter(|n| *n != "all").map(|n| format!(" on {n}")).unwrap_or_default();
-    format!("{word}{block}{nodes}")
+    format!("{}{block}{nodes}", rule.place.policy)
 }

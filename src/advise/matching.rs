@@ -26,7 +26,7 @@ pub(super) fn rules_of(summary: &Summary, entry: &Entry, policy: &Policy) -> Vec
     let stack = frames_of(summary, site);
     let groups = RuleGroup::of_all(policy.objects.iter());
     let fitting = groups.iter().filter_map(|group| {
-        let naming = Naming::of_rule(policy.objects.get(group.first())?, same_build)?;
+        let naming = Naming::of(policy.objects.get(group.first())?.site(), same_build)?;
         fits(&naming, &stack).then(|| (naming.frames(), group, ()))
     });
     let mut fitting: Vec<_> = fitting.collect();

@@ -82,8 +82,8 @@ pub fn summarise(advice: &StaticAdvice) {
     say(format!("{} placed by Minas' heuristic, without a run", units::plural(placed, "object")));
     for v in &advice.verdicts {
         let what = match &v.rule {
-            Ok(rule) => rule.place.policy.word(),
-            Err(_) => "not placed",
+            Ok(rule) => rule.place.policy.to_string(),
+            Err(_) => "not placed".to_owned(),
         };
         let module = v.object.module.as_deref().map(|m| format!(" of {m}")).unwrap_or_default();
         let name: String = v.object.name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();

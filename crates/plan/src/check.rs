@@ -14,9 +14,10 @@ use crate::callsite::selection::{Instances, Sizes};
 use crate::cpus;
 use crate::nodes;
 use crate::page_map::PageMap;
-use crate::policy::{Auto, Bind, Block, Mode, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind};
+use crate::policy::{Auto, Bind, Block, Mode, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Site, Size};
 use crate::ranks::Ranks;
 use crate::toml_subset;
+use crate::unusable::Unusable;
 
 mod phases;
 pub use phases::MOST_PHASES;
@@ -49,9 +50,9 @@ pub fn parse(text: &str) -> Result<Policy, PolicyError> {
             located(text, offset, e.message())
         })?,
     };
-    match fault(&policy) {
-        None => Ok(policy),
-        Some(fault) => Err(located(text, offset_of(text, &fault), &fault.message)),
+    match check(&policy) {
+        Ok(()) => Ok(policy),
+        Err(fault) => Err(located(text, offset_of(text, &fault), &fault.message)),
     }
 }
 
@@ -73,123 +74,106 @@ struct Fault {
 }
 
 impl Fault {
-    fn at(array: &'static str, index: usize, key: &[&str], message: String) -> Fault {
-        Fault { table: Some((array, index)), key: key.iter().map(|k| (*k).to_owned()).collect(), message }
-    }
-
-    fn top(key: &[&str], message: String) -> Fault {
-        Fault { table: None, key: key.iter().map(|k| (*k).to_owned()).collect(), message }
+    fn in_table(array: &'static str, index: usize, (key, message): KeyFault) -> Fault {
+        Fault { table: Some((array, index)), key: keys(key), message }
     }
 }
 
-fn fault(policy: &Policy) -> Option<Fault> {
+/// A violated rule: the path of keys, separated by dots, and the message.
+type KeyFault = (&'static str, String);
+
+fn keys(path: &str) -> Vec<String> {
+    path.split('.').filter(|key| !key.is_empty()).map(str::to_owned).collect()
+}
+
+fn refuse(key: &'static str, message: impl Into<String>) -> Result<(), KeyFault> {
+    Err((key, message.into()))
+}
+
+/// Refuses the value of `key` when it could not be read.
+fn readable<T>(key: &'static str, value: Option<Result<T, Unusable>>) -> Result<(), KeyFault> {
+    value.transpose().map(drop).map_err(|e| (key, e.to_string()))
+}
+
+fn check(policy: &Policy) -> Result<(), Fault> {
+    check_top(policy).map_err(|(key, message)| Fault { table: None, key: keys(key), message })?;
+    for (index, rule) in policy.objects.iter().enumerate() {
+        check_rule(rule).map_err(|fault| Fault::in_table("object", index, fault))?;
+    }
+    phases::check(policy)
+}
+
+fn check_top(policy: &Policy) -> Result<(), KeyFault> {
     if policy.version != POLICY_VERSION {
         let message = format!("version {} is not known; this program reads version {POLICY_VERSION}", policy.version);
-        return Some(Fault::top(&["version"], message));
+        return refuse("version", message);
     }
-    if policy.threads.as_ref().is_some_and(|t| t.count == Some(0)) {
+    let Some(threads) = &policy.threads else { return Ok(()) };
+    if threads.count == Some(0) {
         let message =
-            "`count` must be at least 1; write the number of threads, such as count = 8, or leave `count` out"
-                .to_owned();
-        return Some(Fault::top(&["threads", "count"], message));
+            "`count` must be at least 1; write the number of threads, such as count = 8, or leave `count` out";
+        return refuse("threads.count", message);
     }
-    if let Some(message) = policy.threads.as_ref().and_then(|t| bind_fault(&t.bind)) {
-        return Some(Fault::top(&["threads", "bind"], message));
-    }
-    let object = policy.objects.iter().enumerate().find_map(|(index, rule)| {
-        let (key, message) = rule_fault(rule)?;
-        Some(Fault::at("object", index, key, message))
-    });
-    object.or_else(|| phases::phase_fault(policy))
-}
-
-fn bind_fault(bind: &Bind) -> Option<String> {
-    let Bind::Explicit(lists) = bind else { return None };
+    let Bind::Explicit(lists) = &threads.bind else { return Ok(()) };
     if lists.is_empty() {
-        return Some("`bind` lists no CPUs; write one list for each thread, such as [\"0-3\", \"4-7\"]".to_owned());
+        let message = "`bind` lists no CPUs; write one list for each thread, such as [\"0-3\", \"4-7\"]";
+        return refuse("threads.bind", message);
     }
-    lists.iter().find_map(|list| cpus::check_syntax(list).err()).map(|e| e.to_string())
+    readable("threads.bind", lists.iter().map(|list| cpus::check_syntax(list)).find(Result::is_err))
 }
 
-type KeyFault = (&'static [&'static str], String);
-
-fn rule_fault(rule: &ObjectRule) -> Option<KeyFault> {
-    name_fault(rule).or_else(|| selection_fault(rule)).or_else(|| place_fault(rule)).or_else(|| ranks_fault(rule))
+fn check_rule(rule: &ObjectRule) -> Result<(), KeyFault> {
+    check_name(rule)?;
+    check_selection(rule)?;
+    check_place(rule)?;
+    readable("ranks", rule.ranks.as_deref().map(Ranks::parse))
 }
 
-fn name_fault(rule: &ObjectRule) -> Option<KeyFault> {
-    let by_line = rule.line_alone().is_some();
-    let by_site = rule.callsite.is_some() || rule.function.is_some() || by_line;
-    match (&rule.global, by_site) {
-        (Some(_), true) => {
-            return Some((&["global"], "name the object by `global` or by `callsite`/`function`, not by both".into()));
+fn check_name(rule: &ObjectRule) -> Result<(), KeyFault> {
+    let by_site = rule.site().is_named();
+    match &rule.global {
+        Some(_) if by_site => {
+            return refuse("global", "name the object by `global` or by `callsite`/`function`, not by both");
         }
-        (None, false) => {
-            return Some((
-                &[],
-                "this object has no name: write global = \"...\", callsite = [...], function = [...] or line = \"...\""
-                    .into(),
-            ));
+        None if !by_site => {
+            let message =
+                "this object has no name: write global = \"...\", callsite = [...], function = [...] or line = \"...\"";
+            return refuse("", message);
         }
-        (Some(name), false) if name.is_empty() => return Some((&["global"], "`global` is empty".into())),
+        Some(name) if name.is_empty() => return refuse("global", "`global` is empty"),
         _ => {}
     }
     if by_site && rule.module.is_some() {
-        return Some((&["module"], "`module` belongs to `global`; call-site frames name their module".into()));
+        return refuse("module", "`module` belongs to `global`; call-site frames name their module");
     }
     if by_site && rule.address.is_some() {
-        return Some((&["address"], "`address` belongs to `global`".into()));
+        return refuse("address", "`address` belongs to `global`");
     }
-    if let Some(fault) = site_fault(rule.callsite.as_deref(), rule.function.as_deref()) {
-        return Some(fault);
-    }
-    None
+    check_site(rule.site())
 }
 
-fn ranks_fault(rule: &ObjectRule) -> Option<KeyFault> {
-    let fault = rule.ranks.as_deref().map(Ranks::parse)?.err()?;
-    Some((&["ranks"], fault.to_string()))
+/// Checks what names the call site of an object or a phase.
+fn check_site(site: Site<'_>) -> Result<(), KeyFault> {
+    if site.callsite.is_some_and(<[String]>::is_empty) {
+        return refuse("callsite", "`callsite` is empty; write at least one frame such as \"app+0x1a2b\"");
+    }
+    let frames = site.callsite.unwrap_or_default();
+    readable("callsite", frames.iter().map(|frame| frame.parse::<Frame>()).find(Result::is_err))?;
+    if site.function.is_some_and(|list| list.iter().all(String::is_empty)) {
+        return refuse("function", "`function` names no function");
+    }
+    readable("line", site.line.map(SourceLine::parse))
 }
 
-fn mode_fault(rule: &ObjectRule) -> Option<KeyFault> {
-    let place = &rule.place;
-    let message = format!(
-        "mode = \"populate\" saves the mapping of each block of a block distribution; `{}` needs only one mapping",
-        place.policy.word()
-    );
-    (place.mode == Some(Mode::Populate) && !place.policy.by_blocks()).then_some((&["place", "mode"], message))
-}
-
-/// The first fault in the frames or functions that name the call site of an object or a phase.
-fn site_fault(callsite: Option<&[String]>, function: Option<&[String]>) -> Option<KeyFault> {
-    if callsite.is_some_and(<[String]>::is_empty) {
-        return Some((&["callsite"], "`callsite` is empty; write at least one frame such as \"app+0x1a2b\"".into()));
+/// Checks the keys that select allocations of a call site.
+fn check_selection(rule: &ObjectRule) -> Result<(), KeyFault> {
+    for (key, value) in [("instances", &rule.instances), ("sizes", &rule.sizes)] {
+        if rule.global.is_some() && value.is_some() {
+            return refuse(key, format!("`{key}` is for allocations: a global exists once and has one size"));
+        }
     }
-    if let Some(Err(e)) = callsite.into_iter().flatten().map(|f| f.parse::<Frame>()).find(Result::is_err) {
-        return Some((&["callsite"], e.to_string()));
-    }
-    let nameless = function.is_some_and(|f| f.iter().all(String::is_empty));
-    nameless.then(|| (&["function"][..], "`function` names no function".into()))
-}
-
-/// The first fault in the keys that select allocations of a call site.
-fn selection_fault(rule: &ObjectRule) -> Option<KeyFault> {
-    let filters: [(&'static [&'static str], _); 2] =
-        [(&["instances"], rule.instances.is_some()), (&["sizes"], rule.sizes.is_some())];
-    if let (Some(_), Some((key, _))) = (&rule.global, filters.iter().find(|f| f.1)) {
-        let message = format!("`{}` is for allocations: a global exists once and has one size", key[0]);
-        return Some((key, message));
-    }
-    if let Some(Err(e)) = rule.instances.as_deref().map(Instances::parse) {
-        return Some((&["instances"], e.to_string()));
-    }
-    if let Some(Err(e)) = rule.sizes.as_deref().map(Sizes::parse) {
-        return Some((&["sizes"], e.to_string()));
-    }
-    if let Some(Err(e)) = rule.line_alone().map(SourceLine::parse) {
-        return Some((&["line"], e.to_string()));
-    }
-    None
+    readable("instances", rule.instances.as_deref().map(Instances::parse))?;
+    readable("sizes", rule.sizes.as_deref().map(Sizes::parse))
 }
 
 /// Rules that no allocation can match, each with the index of the earlier rule that matches all of them first: an
@@ -199,11 +183,10 @@ pub fn shadowed(rules: &[ObjectRule]) -> Vec<(usize, usize)> {
     let mut first = BTreeMap::new();
     let mut found = Vec::new();
     for (index, rule) in rules.iter().enumerate().filter(|(_, r)| r.global.is_none()) {
-        let site = (&rule.callsite, &rule.function, rule.line_alone());
-        match first.get(&site) {
+        match first.get(&rule.site()) {
             Some(&before) => found.push((index, before)),
             None if rule.instances.is_none() && rule.sizes.is_none() && rule.ranks.is_none() => {
-                first.insert(site, index);
+                first.insert(rule.site(), index);
             }
             None => {}
         }
@@ -211,71 +194,62 @@ pub fn shadowed(rules: &[ObjectRule]) -> Vec<(usize, usize)> {
     found
 }
 
-fn place_fault(rule: &ObjectRule) -> Option<KeyFault> {
+fn check_place(rule: &ObjectRule) -> Result<(), KeyFault> {
     let place = &rule.place;
     if place.block.is_some() && !place.policy.takes_block() {
-        let message =
-            "`block` needs policy = \"block\", \"block-cyclic\", \"random-block\", \"skew\" or \"prime\"".to_owned();
-        return Some((&["place", "block"], message));
+        let message = "`block` needs policy = \"block\", \"block-cyclic\", \"random-block\", \"skew\" or \"prime\"";
+        return refuse("place.block", message);
     }
-    if let Some(fault) = mode_fault(rule) {
-        return Some(fault);
+    if place.mode == Some(Mode::Populate) && !place.policy.by_blocks() {
+        let message = format!(
+            "mode = \"populate\" saves the mapping of each block of a block distribution; `{}` needs only one mapping",
+            place.policy
+        );
+        return refuse("place.mode", message);
     }
-    if let Some(fault) = extra_fault(place) {
-        return Some(fault);
-    }
-    if place.block == Some(Block::Size(crate::policy::Size(0))) {
-        return Some((
-            &["place", "block"],
-            "a block cannot have 0 bytes; write a size such as block = \"2MiB\", or \"auto\"".into(),
-        ));
+    check_keys_of_policy(place)?;
+    if place.block == Some(Block::Size(Size(0))) {
+        let message = "a block cannot have 0 bytes; write a size such as block = \"2MiB\", or \"auto\"";
+        return refuse("place.block", message);
     }
     let period = rule.pattern.as_ref().and_then(|p| p.period);
-    if period.is_some_and(|p| p.0 == 0) {
-        return Some((
-            &["pattern", "period"],
-            "a period cannot have 0 bytes; write a size such as period = \"160MiB\", or leave it out".into(),
-        ));
+    if period == Some(Size(0)) {
+        let message = "a period cannot have 0 bytes; write a size such as period = \"160MiB\", or leave it out";
+        return refuse("pattern.period", message);
     }
     let auto = matches!(place.block, None | Some(Block::Auto(Auto::Auto)));
     if place.policy == PolicyKind::BlockCyclic && auto && period.is_none() {
-        let message = "block-cyclic needs block = \"20MiB\", or pattern.period for block = \"auto\"".to_owned();
-        return Some((&["place"], message));
+        return refuse("place", "block-cyclic needs block = \"20MiB\", or pattern.period for block = \"auto\"");
     }
     if place.policy == PolicyKind::Local && rule.global.is_some() {
-        let message = "`local` is for allocations: a global exists once and has no allocating thread".to_owned();
-        return Some((&["place", "policy"], message));
+        let message = "`local` is for allocations: a global exists once and has no allocating thread";
+        return refuse("place.policy", message);
     }
-    if let Some(Err(e)) = place.nodes.as_deref().map(nodes::check_syntax) {
-        return Some((&["place", "nodes"], e.to_string()));
-    }
-    None
+    readable("place.nodes", place.nodes.as_deref().map(nodes::check_syntax))
 }
 
-/// The first fault in the keys that only one kind of policy allows.
-fn extra_fault(place: &Place) -> Option<KeyFault> {
+/// Checks the keys that only one kind of policy allows or requires.
+fn check_keys_of_policy(place: &Place) -> Result<(), KeyFault> {
     let random = matches!(place.policy, PolicyKind::Random | PolicyKind::RandomBlock);
     if place.seed.is_some() && !random {
-        return Some((&["place", "seed"], "`seed` needs policy = \"random\" or \"random-block\"".into()));
+        return refuse("place.seed", "`seed` needs policy = \"random\" or \"random-block\"");
     }
     if place.policy == PolicyKind::RandomBlock && !matches!(place.block, Some(Block::Size(_))) {
-        return Some((&["place"], "random-block needs a block size such as block = \"2MiB\"".into()));
+        return refuse("place", "random-block needs a block size such as block = \"2MiB\"");
     }
-    match (&place.map, place.policy == PolicyKind::Map) {
-        (Some(_), false) => return Some((&["place", "map"], "`map` needs policy = \"map\"".into())),
-        (map, true) => {
-            if let Err(e) = PageMap::parse(map.as_deref().unwrap_or_default()) {
-                return Some((if map.is_some() { &["place", "map"] } else { &["place"] }, e.to_string()));
-            }
-        }
-        (None, false) => {}
+    let map = place.map.as_deref();
+    if place.policy == PolicyKind::Map {
+        let key = if map.is_some() { "place.map" } else { "place" };
+        readable(key, Some(PageMap::parse(map.unwrap_or_default())))?;
+    } else if map.is_some() {
+        return refuse("place.map", "`map` needs policy = \"map\"");
     }
-    if place.policy == PolicyKind::Preferred && place.nodes.as_deref().is_none_or(|n| n.trim().parse::<u32>().is_err())
-    {
-        let message = "`preferred` needs one node, such as nodes = \"0\"; for several write preferred-many".to_owned();
-        return Some((if place.nodes.is_some() { &["place", "nodes"] } else { &["place"] }, message));
+    let nodes = place.nodes.as_deref();
+    if place.policy == PolicyKind::Preferred && nodes.is_none_or(|n| n.trim().parse::<u32>().is_err()) {
+        let message = "`preferred` needs one node, such as nodes = \"0\"; for several write preferred-many";
+        return refuse(if nodes.is_some() { "place.nodes" } else { "place" }, message);
     }
-    None
+    Ok(())
 }
 
 /// Byte offset of the offending value, or of the innermost table around it that exists.

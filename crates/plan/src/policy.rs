@@ -4,7 +4,9 @@
 //! that is `None` is left out of the file, and serde reads a missing key as `None`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::de::value::SeqAccessDeserializer;
 use serde::{Deserialize, Serialize};
 
 pub use crate::size::{Auto, Block, Size};
@@ -111,7 +113,7 @@ impl<'de> Deserialize<'de> for Bind {
         impl<'de> serde::de::Visitor<'de> for Visitor {
             type Value = Bind;
 
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("\"none\", \"compact\", \"scatter\", or a list of CPU lists such as [\"0-3\", \"4-7\"]")
             }
 
@@ -127,12 +129,8 @@ impl<'de> Deserialize<'de> for Bind {
                 }
             }
 
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<Bind, A::Error> {
-                let mut lists = Vec::new();
-                while let Some(list) = items.next_element()? {
-                    lists.push(list);
-                }
-                Ok(Bind::Explicit(lists))
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, items: A) -> Result<Bind, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(items)).map(Bind::Explicit)
             }
         }
         d.deserialize_any(Visitor)
@@ -180,44 +178,51 @@ pub struct ObjectRule {
     pub why: Option<String>,
 }
 
+/// By what an object or a phase names its call site. Nothing names that of a global.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Site<'a> {
+    /// See [`ObjectRule::callsite`].
+    pub callsite: Option<&'a [String]>,
+    /// See [`ObjectRule::function`].
+    pub function: Option<&'a [String]>,
+    /// See [`ObjectRule::line`]; only where nothing else names the call site.
+    pub line: Option<&'a str>,
+}
+
+impl<'a> Site<'a> {
+    fn new(callsite: Option<&'a [String]>, function: Option<&'a [String]>, line: Option<&'a str>) -> Site<'a> {
+        Site { callsite, function, line: line.filter(|_| callsite.is_none() && function.is_none()) }
+    }
+
+    /// Whether anything names the call site.
+    pub fn is_named(self) -> bool {
+        self.callsite.is_some() || self.function.is_some() || self.line.is_some()
+    }
+}
+
 impl ObjectRule {
-    /// The line that names the call site because nothing else does.
-    pub fn line_alone(&self) -> Option<&str> {
-        let otherwise = self.global.is_some() || self.callsite.is_some() || self.function.is_some();
-        self.line.as_deref().filter(|_| !otherwise)
+    /// By what the rule names its call site.
+    pub fn site(&self) -> Site<'_> {
+        let line = self.line.as_deref().filter(|_| self.global.is_none());
+        Site::new(self.callsite.as_deref(), self.function.as_deref(), line)
     }
 }
 
 impl Phase {
-    /// The line that names the call site because nothing else does.
-    pub fn line_alone(&self) -> Option<&str> {
-        let otherwise = self.callsite.is_some() || self.function.is_some();
-        self.line.as_deref().filter(|_| !otherwise)
+    /// By what the phase names its call site.
+    pub fn site(&self) -> Site<'_> {
+        Site::new(self.callsite.as_deref(), self.function.as_deref(), self.line.as_deref())
+    }
+}
+
+/// The word of the policy file.
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
 impl PolicyKind {
-    /// The word of the policy file.
-    pub fn word(self) -> &'static str {
-        match self {
-            PolicyKind::Default => "default",
-            PolicyKind::Bind => "bind",
-            PolicyKind::Preferred => "preferred",
-            PolicyKind::PreferredMany => "preferred-many",
-            PolicyKind::Interleave => "interleave",
-            PolicyKind::WeightedInterleave => "weighted-interleave",
-            PolicyKind::Block => "block",
-            PolicyKind::BlockCyclic => "block-cyclic",
-            PolicyKind::BindBlock => "bind-block",
-            PolicyKind::Skew => "skew",
-            PolicyKind::Prime => "prime",
-            PolicyKind::Random => "random",
-            PolicyKind::RandomBlock => "random-block",
-            PolicyKind::Map => "map",
-            PolicyKind::Local => "local",
-        }
-    }
-
     /// Whether the pages are distributed in blocks, each on one node.
     pub fn by_blocks(self) -> bool {
         use PolicyKind::{BindBlock, Map, Random};

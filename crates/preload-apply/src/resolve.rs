@@ -48,11 +48,11 @@ fn named_sites(state: &'static State) -> impl Iterator<Item = (Target, Naming<'s
     let rules = state.groups.iter().filter_map(|group| {
         // The rules of a group have the same call site.
         let rule = &state.rules.get(group.first())?.rule;
-        Some((Target::Rules(group), Naming::of_rule(rule, state.same_build)?))
+        Some((Target::Rules(group), Naming::of(rule.site(), state.same_build)?))
     });
     let phases = state.policy.phases.iter().enumerate().filter(|(_, phase)| phase.allocation.is_some());
     let phases =
-        phases.filter_map(|(index, phase)| Some((Target::Phase(index), Naming::of_phase(phase, state.same_build)?)));
+        phases.filter_map(|(index, phase)| Some((Target::Phase(index), Naming::of(phase.site(), state.same_build)?)));
     rules.chain(phases)
 }
 

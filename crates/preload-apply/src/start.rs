@@ -300,7 +300,7 @@ fn check_modes(rules: &[Rule], page: usize) -> Result<(), String> {
         let mut places = rules.iter().flat_map(|r| r.placings.iter().map(move |p| (r, p)));
         let Some((rule, placing)) = places.find(|(_, p)| p.place.policy == kind) else { continue };
         if cost::mbind(page, PAGE, mode, &placing.nodes, false) == Err(libc::EINVAL) {
-            return Err(format!("object {}: {} needs Linux {since}", rule.rule.name(), kind.word()));
+            return Err(format!("object {}: {} needs Linux {since}", rule.rule.name(), kind));
         }
     }
     Ok(())

@@ -35,8 +35,7 @@ impl RuleGroup {
         for (index, rule) in rules.enumerate().filter(|(_, r)| r.global.is_none()) {
             let sizes = rule.sizes.as_deref().and_then(|text| Sizes::parse(text).ok()).unwrap_or_default();
             let instances = rule.instances.as_deref().and_then(|text| Instances::parse(text).ok());
-            let site = (&rule.callsite, &rule.function, rule.line_alone(), sizes);
-            let at = *known.entry(site).or_insert(all.len());
+            let at = *known.entry((rule.site(), sizes)).or_insert(all.len());
             if at == all.len() {
                 all.push(RuleGroup { members: Vec::new(), sizes, numbered: false, seen: AtomicU64::new(0) });
             }

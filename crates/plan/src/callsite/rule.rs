@@ -5,7 +5,7 @@ use super::function::FunctionName;
 use super::group::RuleGroup;
 use super::line::SourceLine;
 use super::wrapper::{self, Wrapper};
-use crate::policy::{ObjectRule, Phase, Program};
+use crate::policy::{Program, Site};
 
 /// How the program that runs relates to the one a policy was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,23 +56,9 @@ pub enum Passed {
 }
 
 impl<'a> Naming<'a> {
-    /// How `rule` names its call site; none for a global, and where nothing is left of it in another build.
-    pub fn of_rule(rule: &'a ObjectRule, same_build: bool) -> Option<Naming<'a>> {
-        Naming::of(rule.callsite.as_deref(), rule.function.as_deref(), rule.line_alone(), same_build)
-    }
-
-    /// The same for a phase that counts allocations.
-    pub fn of_phase(phase: &'a Phase, same_build: bool) -> Option<Naming<'a>> {
-        Naming::of(phase.callsite.as_deref(), phase.function.as_deref(), phase.line_alone(), same_build)
-    }
-
-    fn of(
-        callsite: Option<&'a [String]>,
-        function: Option<&[String]>,
-        line: Option<&str>,
-        same_build: bool,
-    ) -> Option<Naming<'a>> {
-        match (callsite, function, line) {
+    /// How a rule or a phase names this call site; none for a global, and where nothing is left of it in another build.
+    pub fn of(site: Site<'a>, same_build: bool) -> Option<Naming<'a>> {
+        match (site.callsite, site.function, site.line) {
             (Some(frames), ..) if same_build => Some(Naming::Addresses(frames)),
             // An unnamed function matches any function. When the addresses belong to another build, a list of only
             // unnamed functions would match every allocation.
@@ -166,6 +152,7 @@ pub fn choose<'a, C>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::ObjectRule;
 
     fn words(list: &[&str]) -> Option<Vec<String>> {
         Some(list.iter().map(|&s| s.to_owned()).collect())
@@ -173,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_rule_is_named_by_addresses_then_functions_then_line() {
-        let naming = |rule: &ObjectRule, same| Naming::of_rule(rule, same).map(|n| (n.frames(), n.passed()));
+        let naming = |rule: &ObjectRule, same| Naming::of(rule.site(), same).map(|n| (n.frames(), n.passed()));
         let mut rule = ObjectRule { line: Some("a.c:1".into()), ..ObjectRule::default() };
         assert_eq!(naming(&rule, false), Some((1, Passed::LibrarySources)));
         rule.callsite = words(&["a+0x1", "a+0x2"]);

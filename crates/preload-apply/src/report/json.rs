@@ -73,7 +73,7 @@ fn object_report(rule: &Rule) -> Option<ObjectReport> {
     let nodes = placing.place.nodes.clone();
     Some(ObjectReport {
         name: rule.rule.title().into_owned(),
-        policy: placing.place.policy.word().to_owned(),
+        policy: placing.place.policy.to_string(),
         nodes: nodes.unwrap_or_else(|| nodes::format(&messages::distinct(&placing.nodes))),
         instances: count(&c.instances),
         too_small: count(&c.too_small),

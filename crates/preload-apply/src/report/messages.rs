@@ -60,7 +60,7 @@ fn line(rule: &Rule) -> String {
         text += &size(read(&c.bytes));
     }
     // Writing to a String cannot fail.
-    let _ = write!(text, "; {}", place.policy.word());
+    let _ = write!(text, "; {}", place.policy);
     match read(&c.block) {
         0 => {}
         block => text += &format!(" of {}", Size(block)),
