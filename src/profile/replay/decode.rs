@@ -6,7 +6,8 @@ use iced_x86::{CodeSize, FlowControl, Instruction, InstructionInfoFactory, Mnemo
 
 use super::flags;
 use super::inst::{
-    Binary, Effect, FlagKind, FlagOp, Flow, Inst, Mem, MemKind, NO_REG, RAX, RBP, RCX, RSP, Reg, Segment,
+    Binary, Effect, FlagKind, FlagOp, FlagOperation, Flow, Inst, Mem, MemKind, NO_REG, RAX, RBP, RCX, RSP, Reg,
+    Segment, Source,
 };
 
 /// Number of a general-purpose register, whatever its width; None for others.
@@ -19,17 +20,11 @@ fn low_gpr(r: Register) -> Option<Reg> {
     if matches!(r, Register::AH | Register::BH | Register::CH | Register::DH) { None } else { gpr(r) }
 }
 
-/// Second operand: a register or a constant.
-enum Src {
-    Reg(Reg),
-    Imm(i64),
-}
-
-fn source(i: &Instruction, op: u32) -> Option<Src> {
+fn source(i: &Instruction, op: u32) -> Option<Source> {
     match i.op_kind(op) {
-        OpKind::Register => low_gpr(i.op_register(op)).map(Src::Reg),
+        OpKind::Register => low_gpr(i.op_register(op)).map(Source::Reg),
         OpKind::Memory => None,
-        _ => i.try_immediate(op).ok().map(|v| Src::Imm(v as i64)),
+        _ => i.try_immediate(op).ok().map(|v| Source::Imm(v as i64)),
     }
 }
 
@@ -177,7 +172,7 @@ fn effect(i: &Instruction) -> Effect {
         M::Lea => return lea(i, dst, width),
         M::Imul if i.op_count() == 3 => {
             return match (source(i, 1), i.try_immediate(2)) {
-                (Some(Src::Reg(r)), Ok(k)) if width >= 4 => {
+                (Some(Source::Reg(r)), Ok(k)) if width >= 4 => {
                     Effect::Linear { dst, width, base: NO_REG, index: r, scale: k as i64, disp: 0 }
                 }
                 _ => Effect::Opaque,
@@ -187,35 +182,30 @@ fn effect(i: &Instruction) -> Effect {
         _ => {}
     }
     let Some(src) = source(i, 1) else { return Effect::Opaque };
-    if width < 4 && !matches!((i.mnemonic(), &src), (M::Add | M::Sub, Src::Imm(_))) {
+    if width < 4 && !matches!((i.mnemonic(), &src), (M::Add | M::Sub, Source::Imm(_))) {
         return Effect::Opaque;
     }
     match (i.mnemonic(), src) {
-        (M::Mov, Src::Imm(k)) => constant(k),
-        (M::Mov, Src::Reg(r)) => Effect::Linear { dst, width, base: NO_REG, index: r, scale: 1, disp: 0 },
-        (M::Add, Src::Imm(k)) => own(1, k),
-        (M::Sub, Src::Imm(k)) => own(1, k.wrapping_neg()),
-        (M::Add, Src::Reg(r)) if r == dst => own(2, 0),
-        (M::Add, Src::Reg(r)) => Effect::Linear { dst, width, base: dst, index: r, scale: 1, disp: 0 },
-        (M::Sub | M::Xor, Src::Reg(r)) if r == dst => constant(0),
-        (M::Sub, Src::Reg(r)) => Effect::Linear { dst, width, base: dst, index: r, scale: -1, disp: 0 },
-        (M::Xor, Src::Reg(r)) => Effect::Xor { dst, src: r, imm: 0, width },
-        (M::Xor, Src::Imm(k)) => Effect::Xor { dst, src: NO_REG, imm: k, width },
-        (M::Or, Src::Imm(-1)) => constant(-1),
-        (M::Shl | M::Sal, Src::Imm(k)) if (k as u8) & 63 < 8 * width => own(1i64 << (k & 63), 0),
-        (M::Xchg, Src::Reg(r)) if width == 8 => Effect::Exchange { a: dst, b: r },
-        (M::Movsx | M::Movsxd | M::Movzx, Src::Reg(src)) => {
+        (M::Mov, Source::Imm(k)) => constant(k),
+        (M::Mov, Source::Reg(r)) => Effect::Linear { dst, width, base: NO_REG, index: r, scale: 1, disp: 0 },
+        (M::Add, Source::Imm(k)) => own(1, k),
+        (M::Sub, Source::Imm(k)) => own(1, k.wrapping_neg()),
+        (M::Add, Source::Reg(r)) if r == dst => own(2, 0),
+        (M::Add, Source::Reg(r)) => Effect::Linear { dst, width, base: dst, index: r, scale: 1, disp: 0 },
+        (M::Sub | M::Xor, Source::Reg(r)) if r == dst => constant(0),
+        (M::Sub, Source::Reg(r)) => Effect::Linear { dst, width, base: dst, index: r, scale: -1, disp: 0 },
+        (M::Xor, src) => Effect::Xor { dst, src, width },
+        (M::Or, Source::Imm(-1)) => constant(-1),
+        (M::Shl | M::Sal, Source::Imm(k)) if (k as u8) & 63 < 8 * width => own(1i64 << (k & 63), 0),
+        (M::Xchg, Source::Reg(r)) if width == 8 => Effect::Exchange { a: dst, b: r },
+        (M::Movsx | M::Movsxd | M::Movzx, Source::Reg(src)) => {
             Effect::Extend { dst, to: width, src, from: source_size(i), signed: i.mnemonic() != M::Movzx }
         }
         (m, src) => binary(m, dst, width, src),
     }
 }
 
-fn binary(m: Mnemonic, dst: Reg, width: u8, src: Src) -> Effect {
-    let (src, imm) = match src {
-        Src::Reg(r) => (r, 0),
-        Src::Imm(k) => (NO_REG, k),
-    };
+fn binary(m: Mnemonic, dst: Reg, width: u8, src: Source) -> Effect {
     let op = match m {
         Mnemonic::And => Binary::And,
         Mnemonic::Or => Binary::Or,
@@ -225,10 +215,10 @@ fn binary(m: Mnemonic, dst: Reg, width: u8, src: Src) -> Effect {
         _ => return Effect::Opaque,
     };
     // A shift by cl is not evaluated: shifts have constant sources here.
-    if matches!(op, Binary::Shr | Binary::Sar) && src != NO_REG {
+    if matches!(op, Binary::Shr | Binary::Sar) && matches!(src, Source::Reg(_)) {
         return Effect::Opaque;
     }
-    Effect::Binary { op, dst, src, imm, width }
+    Effect::Binary { op, dst, src, width }
 }
 
 /// Instructions with implicit register operands.
@@ -275,17 +265,16 @@ fn lea(i: &Instruction, dst: Reg, width: u8) -> Effect {
 }
 
 fn flag_op(i: &Instruction) -> FlagOp {
-    let mut op = FlagOp {
+    FlagOp {
         modified: flags::from_iced(i.rflags_modified()),
         undefined: flags::from_iced(i.rflags_undefined()),
         cleared: flags::from_iced(i.rflags_cleared()),
         set: flags::from_iced(i.rflags_set()),
-        kind: FlagKind::Unknown,
-        a: NO_REG,
-        b: NO_REG,
-        imm: 0,
-        width: 0,
-    };
+        operation: flag_operation(i),
+    }
+}
+
+fn flag_operation(i: &Instruction) -> Option<FlagOperation> {
     use Mnemonic as M;
     let kind = match i.mnemonic() {
         M::Add => FlagKind::Add,
@@ -296,18 +285,9 @@ fn flag_op(i: &Instruction) -> FlagOp {
         M::Inc => FlagKind::Inc,
         M::Dec => FlagKind::Dec,
         M::Neg => FlagKind::Neg,
-        _ => return op,
+        _ => return None,
     };
-    let Some((a, width)) = destination(i) else { return op };
-    op.a = a;
-    op.width = width;
-    if i.op_count() == 2 {
-        match source(i, 1) {
-            Some(Src::Reg(r)) => op.b = r,
-            Some(Src::Imm(k)) => op.imm = k,
-            None => return op,
-        }
-    }
-    op.kind = kind;
-    op
+    let (a, width) = destination(i)?;
+    let b = if i.op_count() == 2 { source(i, 1)? } else { Source::Imm(0) };
+    Some(FlagOperation { kind, a, b, width })
 }

@@ -24,12 +24,7 @@ pub(super) fn undo(inst: &Inst, pre: &mut State, post: &State) -> Result<(), Con
         Effect::Linear { dst, width, base, index, scale, disp } => {
             undo_linear(pre, post, Linear { dst, width, base, index, scale, disp })
         }
-        Effect::Xor { dst, src, imm, width } => {
-            let (Some(v), Some(s)) = (post.narrow(dst, width), operand(pre, src, imm, width)) else { return Ok(()) };
-            pre.set(dst, v ^ s)
-        }
-        Effect::Exchange { a, b } => exchange(post, pre, a, b),
-        Effect::Bswap { dst, width } => swap_bytes(post, pre, dst, width),
+        effect @ (Effect::Xor { .. } | Effect::Exchange { .. } | Effect::Bswap { .. }) => invert(effect, post, pre),
         Effect::Extend { dst, to, src, from, signed } => {
             let Some(v) = post.narrow(dst, to) else { return Ok(()) };
             let extended = if signed { sign_extend(v, from) & mask(to) } else { v & mask(from) };
@@ -52,25 +47,20 @@ pub(super) fn forward(inst: &Inst, pre: &State, post: &mut State, rflags: u64) -
     match inst.effect {
         Effect::Opaque => Ok(()),
         Effect::Linear { dst, width, base, index, scale, disp } => {
-            let (Some(b), Some(x)) = (operand(pre, base, 0, width), operand(pre, index, 0, width)) else {
+            let (Some(b), Some(x)) = (term(pre, base, width), term(pre, index, width)) else {
                 return Ok(());
             };
             let v = b.wrapping_add(x.wrapping_mul(scale as u64)).wrapping_add(disp as u64);
             post.set_result(dst, v, width, pre.full(dst))
         }
-        Effect::Xor { dst, src, imm, width } => {
-            let (Some(a), Some(s)) = (pre.narrow(dst, width), operand(pre, src, imm, width)) else { return Ok(()) };
-            post.set(dst, a ^ s)
-        }
-        Effect::Exchange { a, b } => exchange(pre, post, a, b),
-        Effect::Bswap { dst, width } => swap_bytes(pre, post, dst, width),
+        effect @ (Effect::Xor { .. } | Effect::Exchange { .. } | Effect::Bswap { .. }) => invert(effect, pre, post),
         Effect::Extend { dst, to, src, from, signed } => {
             let Some(v) = pre.narrow(src, from) else { return Ok(()) };
             let v = if signed { sign_extend(v, from) } else { v };
             post.set_result(dst, v, to, pre.full(dst))
         }
-        Effect::Binary { op, dst, src, imm, width } => {
-            let (Some(a), Some(s)) = (pre.narrow(dst, width), operand(pre, src, imm, width)) else { return Ok(()) };
+        Effect::Binary { op, dst, src, width } => {
+            let (Some(a), Some(s)) = (pre.narrow(dst, width), pre.operand(src, width)) else { return Ok(()) };
             post.set(dst, binary(op, a, s, width) & mask(width))
         }
         Effect::Sign { width } => match pre.narrow(RAX, width) {
@@ -91,8 +81,9 @@ pub(super) fn forward(inst: &Inst, pre: &State, post: &mut State, rflags: u64) -
     }
 }
 
-fn operand(s: &State, r: Reg, imm: i64, width: u8) -> Option<u64> {
-    if r == NO_REG { Some(imm as u64 & mask(width)) } else { s.narrow(r, width) }
+/// A register of a sum; 0 where there is none.
+fn term(s: &State, r: Reg, width: u8) -> Option<u64> {
+    if r == NO_REG { Some(0) } else { s.narrow(r, width) }
 }
 
 fn swap(v: u64, width: u8) -> u64 {
@@ -123,22 +114,28 @@ struct Linear {
     disp: i64,
 }
 
+/// Effects that are their own inverse: `to` is the state on the other side of the instruction and knows already what
+/// `from` knows of the registers that are not written.
+fn invert(effect: Effect, from: &State, to: &mut State) -> Result<(), Contradiction> {
+    match effect {
+        Effect::Xor { dst, src, width } => match (from.narrow(dst, width), to.operand(src, width)) {
+            (Some(v), Some(s)) => to.set(dst, v ^ s),
+            _ => Ok(()),
+        },
+        Effect::Exchange { a, b } => {
+            from.full(a).map_or(Ok(()), |v| to.set(b, v))?;
+            from.full(b).map_or(Ok(()), |v| to.set(a, v))
+        }
+        Effect::Bswap { dst, width } => from.narrow(dst, width).map_or(Ok(()), |v| to.set(dst, swap(v, width))),
+        _ => Ok(()),
+    }
+}
+
 /// Solves `post[dst] = base + index * scale + disp` for the operand that is not known.
-/// An exchange is its own inverse: `to` is the state on the other side of the instruction.
-fn exchange(from: &State, to: &mut State, a: Reg, b: Reg) -> Result<(), Contradiction> {
-    from.full(a).map_or(Ok(()), |v| to.set(b, v))?;
-    from.full(b).map_or(Ok(()), |v| to.set(a, v))
-}
-
-/// As [`exchange`], for bswap.
-fn swap_bytes(from: &State, to: &mut State, dst: Reg, width: u8) -> Result<(), Contradiction> {
-    from.narrow(dst, width).map_or(Ok(()), |v| to.set(dst, swap(v, width)))
-}
-
 fn undo_linear(pre: &mut State, post: &State, l: Linear) -> Result<(), Contradiction> {
     let Some(v) = post.narrow(l.dst, l.width) else { return Ok(()) };
     let rest = v.wrapping_sub(l.disp as u64);
-    let (unknown, value) = match (operand(pre, l.base, 0, l.width), operand(pre, l.index, 0, l.width)) {
+    let (unknown, value) = match (term(pre, l.base, l.width), term(pre, l.index, l.width)) {
         (Some(b), Some(x)) => {
             let expect = b.wrapping_add(x.wrapping_mul(l.scale as u64));
             return if (rest ^ expect) & mask(l.width) == 0 { Ok(()) } else { Err(Contradiction) };

@@ -5,7 +5,7 @@
 
 use iced_x86::RflagsBits;
 
-use super::inst::{FlagKind, FlagOp, NO_REG};
+use super::inst::{FlagKind, FlagOp, FlagOperation, Source};
 use super::state::State;
 
 pub(super) const CF: u16 = 1 << 0;
@@ -48,22 +48,13 @@ impl FlagOp {
             return Flags::default();
         }
         let constant = Flags { value: self.set, known: self.set | self.cleared };
-        if self.kind == FlagKind::Unknown {
-            return constant;
-        }
+        let Some(FlagOperation { kind, a, b, width }) = self.operation else { return constant };
         // xor r,r and sub r,r give the same flags whatever the register holds.
-        let same = self.a == self.b && matches!(self.kind, FlagKind::Xor | FlagKind::Sub);
-        let a = if same { Some(0) } else { pre.narrow(self.a, self.width) };
-        let b = if same {
-            Some(0)
-        } else if self.b == NO_REG {
-            Some(self.imm as u64)
-        } else {
-            pre.narrow(self.b, self.width)
-        };
-        let (Some(a), Some(b)) = (a, b) else { return constant };
+        let same = b == Source::Reg(a) && matches!(kind, FlagKind::Xor | FlagKind::Sub);
+        let operands = if same { Some((0, 0)) } else { pre.narrow(a, width).zip(pre.operand(b, width)) };
+        let Some((a, b)) = operands else { return constant };
         let known = self.modified & !self.undefined;
-        Flags { value: compute(self.kind, a, b, self.width) & known, known }
+        Flags { value: compute(kind, a, b, width) & known, known }
     }
 
     /// The flags after it, given those before.
@@ -96,7 +87,6 @@ fn compute(kind: FlagKind, a: u64, b: u64, width: u8) -> u16 {
         FlagKind::And => (a & b, false, false),
         FlagKind::Or => (a | b, false, false),
         FlagKind::Xor => (a ^ b, false, false),
-        FlagKind::Unknown => return 0,
     };
     let bit = |on: bool, flag: u16| if on { flag } else { 0 };
     bit(carry, CF)

@@ -5,20 +5,27 @@
 //! an unlisted instruction loses knowledge and never invents any.
 
 /// General-purpose register number as in [`crate::profile::perf::Regs::gpr`].
-pub(super) type Reg = u8;
+pub type Reg = u8;
 /// "No register here".
-pub(super) const NO_REG: Reg = 0xff;
-pub(super) const RAX: Reg = 0;
-pub(super) const RCX: Reg = 1;
-pub(super) const RDX: Reg = 2;
-pub(super) const RSP: Reg = 4;
-pub(super) const RBP: Reg = 5;
-pub(super) const RSI: Reg = 6;
-pub(super) const RDI: Reg = 7;
+pub const NO_REG: Reg = 0xff;
+pub const RAX: Reg = 0;
+pub const RCX: Reg = 1;
+pub const RDX: Reg = 2;
+pub const RSP: Reg = 4;
+pub const RBP: Reg = 5;
+pub const RSI: Reg = 6;
+pub const RDI: Reg = 7;
+
+/// A second operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    Reg(Reg),
+    Imm(i64),
+}
 
 /// Where control goes after the instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flow {
+pub enum Flow {
     /// The next instruction.
     Next,
     /// The target: an instruction index, or None when it leaves the function.
@@ -34,14 +41,14 @@ pub(super) enum Flow {
 
 /// What happens to registers, where it can be evaluated or undone. Widths are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
+pub enum Effect {
     /// Unknown, except for [`Inst::written`].
     Opaque,
     /// `dst = base + index * scale + disp`, cut to the width: mov, lea, add, sub, inc, dec, neg, not, push,
     /// pop, leave, shl and imul by a constant. `base` is used only when there are two different registers.
     Linear { dst: Reg, width: u8, base: Reg, index: Reg, scale: i64, disp: i64 },
-    /// `dst ^= src` or `dst ^= imm`.
-    Xor { dst: Reg, src: Reg, imm: i64, width: u8 },
+    /// `dst ^= src`.
+    Xor { dst: Reg, src: Source, width: u8 },
     /// Two 64-bit registers swap.
     Exchange { a: Reg, b: Reg },
     /// Byte order is reversed.
@@ -49,7 +56,7 @@ pub(super) enum Effect {
     /// movsx, movzx, movsxd, cdqe, cwde: `dst` of `to` bytes from the low `from` bytes of `src`.
     Extend { dst: Reg, to: u8, src: Reg, from: u8, signed: bool },
     /// Evaluated forward only: the operands cannot be recovered from the result.
-    Binary { op: Binary, dst: Reg, src: Reg, imm: i64, width: u8 },
+    Binary { op: Binary, dst: Reg, src: Source, width: u8 },
     /// cdq, cqo: rdx becomes the sign of rax.
     Sign { width: u8 },
     /// movs, stos, lods: the pointers advance by `elem` for each of the `rep` count (1 without).
@@ -58,7 +65,7 @@ pub(super) enum Effect {
 
 /// Operators of [`Effect::Binary`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Binary {
+pub enum Binary {
     And,
     Or,
     Shr,
@@ -68,7 +75,7 @@ pub(super) enum Binary {
 
 /// How a memory operand's address is formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MemKind {
+pub enum MemKind {
     /// An operand written in the instruction.
     Explicit,
     /// The stack slot of push, pop, call, ret, enter or leave.
@@ -82,24 +89,24 @@ pub(super) enum MemKind {
 
 /// One memory operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mem {
-    pub(super) base: Reg,
-    pub(super) index: Reg,
-    pub(super) scale: u8,
+pub struct Mem {
+    pub base: Reg,
+    pub index: Reg,
+    pub scale: u8,
     /// Bytes accessed, at most 255; for strings one element.
-    pub(super) size: u8,
-    pub(super) disp: u64,
-    pub(super) kind: MemKind,
-    pub(super) segment: Segment,
+    pub size: u8,
+    pub disp: u64,
+    pub kind: MemKind,
+    pub segment: Segment,
     /// 32-bit address size.
-    pub(super) addr32: bool,
-    pub(super) read: bool,
-    pub(super) write: bool,
+    pub addr32: bool,
+    pub read: bool,
+    pub write: bool,
 }
 
 /// Segments with a base of their own in 64-bit mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Segment {
+pub enum Segment {
     Flat,
     Fs,
     Gs,
@@ -107,27 +114,26 @@ pub(super) enum Segment {
 
 /// One decoded instruction.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Inst {
+pub struct Inst {
     /// Offset in the function.
-    pub(super) off: u32,
-    pub(super) flow: Flow,
-    pub(super) effect: Effect,
+    pub off: u32,
+    pub flow: Flow,
+    pub effect: Effect,
     /// General-purpose registers written, those of `effect` included.
-    pub(super) written: u16,
+    pub written: u16,
     /// Register written whole by a narrow operation, and how many low bits of it can be set.
-    pub(super) bounded: Option<(Reg, u8)>,
-    pub(super) flags: FlagOp,
+    pub bounded: Option<(Reg, u8)>,
+    pub flags: FlagOp,
     /// First of its operands in the function's operand table.
-    pub(super) mem_first: u32,
-    pub(super) mem_count: u8,
+    pub mem_first: u32,
+    pub mem_count: u8,
     /// A branch target or the instruction after a branch: control may come from elsewhere.
-    pub(super) leader: bool,
+    pub leader: bool,
 }
 
 /// Operation whose flags can be computed from its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FlagKind {
-    Unknown,
+pub enum FlagKind {
     Add,
     Sub,
     And,
@@ -140,14 +146,20 @@ pub(super) enum FlagKind {
 
 /// What an instruction does to the flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FlagOp {
-    pub(super) modified: u16,
-    pub(super) undefined: u16,
-    pub(super) cleared: u16,
-    pub(super) set: u16,
-    pub(super) kind: FlagKind,
-    pub(super) a: Reg,
-    pub(super) b: Reg,
-    pub(super) imm: i64,
-    pub(super) width: u8,
+pub struct FlagOp {
+    pub modified: u16,
+    pub undefined: u16,
+    pub cleared: u16,
+    pub set: u16,
+    /// What the flags follow from, where that can be computed.
+    pub operation: Option<FlagOperation>,
+}
+
+/// An operation on a register of `width` bytes; those with one operand do not use `b`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlagOperation {
+    pub kind: FlagKind,
+    pub a: Reg,
+    pub b: Source,
+    pub width: u8,
 }

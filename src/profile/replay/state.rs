@@ -5,7 +5,7 @@
 //! path. A value that differs from a known one means that the instruction was not executed before the sample:
 //! [`Contradiction`].
 
-use super::inst::Reg;
+use super::inst::{Reg, Source};
 
 /// The path assumed is not the one taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +50,14 @@ impl State {
     pub(super) fn narrow(&self, r: Reg, width: u8) -> Option<u64> {
         let known = if width > 4 { self.full } else { self.low };
         (r < 16 && known & (1 << r) != 0).then(|| self.val[r as usize] & mask(width))
+    }
+
+    /// The low `width` bytes of an operand, when known.
+    pub(super) fn operand(&self, source: Source, width: u8) -> Option<u64> {
+        match source {
+            Source::Reg(r) => self.narrow(r, width),
+            Source::Imm(k) => Some(k as u64 & mask(width)),
+        }
     }
 
     /// The whole register as part of an address, when known or soft.
