@@ -25,7 +25,11 @@ use super::records::Record;
 pub const MAGIC: [u8; 8] = *b"NUMAMMA\x01";
 /// Version of the format this build writes and reads.
 pub const VERSION: u32 = 1;
+/// Bytes before the first chunk.
+const HEADER: usize = 16;
 const CHUNK_MAGIC: [u8; 4] = *b"CHNK";
+/// Bytes of a chunk before its payload.
+const CHUNK_HEADER: usize = 12;
 /// Bytes that no chunk of the recorder exceeds; a larger length means a damaged or foreign file.
 const MAX_CHUNK: u32 = 256 << 20;
 
@@ -89,7 +93,7 @@ impl Writer {
             std::fs::rename(path, PathBuf::from(old))?;
         }
         let mut file = File::create(path)?;
-        let mut head = [0u8; 16];
+        let mut head = [0u8; HEADER];
         head[..8].copy_from_slice(&MAGIC);
         head[8..12].copy_from_slice(&VERSION.to_le_bytes());
         file.write_all(&head)?;
@@ -101,7 +105,7 @@ impl Writer {
     pub fn append(&mut self, record: &Record) -> io::Result<()> {
         let plain = postcard::to_stdvec(record).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
         let payload = lz4_flex::compress_prepend_size(&plain);
-        let mut chunk = Vec::with_capacity(payload.len() + 12);
+        let mut chunk = Vec::with_capacity(payload.len() + CHUNK_HEADER);
         chunk.extend_from_slice(&CHUNK_MAGIC);
         chunk.extend_from_slice(&(payload.len() as u32).to_le_bytes());
         chunk.extend_from_slice(&crc32fast::hash(&payload).to_le_bytes());
@@ -125,15 +129,14 @@ impl Reader {
     pub fn open(path: &Path) -> Result<Reader, FileError> {
         let file = File::open(path).map_err(|e| FileError::Io(path.into(), e))?;
         let mut input = BufReader::with_capacity(1 << 20, file);
-        let mut head = [0u8; 16];
-        let got = read_up_to(&mut input, &mut head).map_err(|e| FileError::Io(path.into(), e))?;
-        if got < MAGIC.len() || head[..8] != MAGIC {
-            return Err(if got == 0 { FileError::Empty(path.into()) } else { FileError::Foreign(path.into()) });
+        let head = read_up_to(&mut input, HEADER).map_err(|e| FileError::Io(path.into(), e))?;
+        if !head.starts_with(&MAGIC) {
+            return Err(if head.is_empty() { FileError::Empty(path.into()) } else { FileError::Foreign(path.into()) });
         }
-        let version = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
-        if got < head.len() {
+        if head.len() < HEADER {
             return Err(FileError::Empty(path.into()));
         }
+        let version = u32_at(&head, 8);
         if version != VERSION {
             return Err(FileError::Version(path.into(), version));
         }
@@ -141,29 +144,28 @@ impl Reader {
     }
 
     fn next_record(&mut self) -> Result<Option<Record>, String> {
-        let mut head = [0u8; 12];
-        let got = read_up_to(&mut self.input, &mut head).map_err(|e| e.to_string())?;
-        if got == 0 {
+        let head = read_up_to(&mut self.input, CHUNK_HEADER).map_err(|e| e.to_string())?;
+        if head.is_empty() {
             return Ok(None);
         }
-        if got < head.len() {
+        if head.len() < CHUNK_HEADER {
             return Err("the last chunk is cut short".into());
         }
         if head[..4] != CHUNK_MAGIC {
             return Err("a chunk does not begin with its magic".into());
         }
-        let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        let len = u32_at(&head, 4);
         if len > MAX_CHUNK {
             return Err(format!("a chunk claims {len} bytes"));
         }
-        let mut payload = vec![0u8; len as usize];
-        if read_up_to(&mut self.input, &mut payload).map_err(|e| e.to_string())? < payload.len() {
+        let payload = read_up_to(&mut self.input, len as usize).map_err(|e| e.to_string())?;
+        if payload.len() < len as usize {
             return Err("the last chunk is cut short".into());
         }
-        if crc32fast::hash(&payload) != u32::from_le_bytes([head[8], head[9], head[10], head[11]]) {
+        if crc32fast::hash(&payload) != u32_at(&head, 8) {
             return Err("a chunk fails its checksum".into());
         }
-        let size = payload.get(..4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let size = u32_at(&payload, 0);
         if size > MAX_CHUNK.saturating_mul(4) {
             return Err(format!("a chunk claims {size} bytes unpacked"));
         }
@@ -196,17 +198,16 @@ impl Iterator for Reader {
     }
 }
 
-fn read_up_to(input: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
-    let mut got = 0;
-    while got < buf.len() {
-        match input.read(&mut buf[got..]) {
-            Ok(0) => break,
-            Ok(n) => got += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(got)
+/// The next `len` bytes; fewer at the end of the file.
+fn read_up_to(input: &mut impl Read, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(len);
+    input.take(len as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The little-endian number at an offset; 0 where `bytes` is too short.
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    bytes.get(offset..).and_then(<[u8]>::first_chunk).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
 #[cfg(test)]
