@@ -46,7 +46,7 @@ impl Space {
         p.set_stack(time_ns, low, high, thread, guessed, &mut self.objects);
         self.cache.forget(p.serial, low, high.saturating_add(MAX_TLS));
         if let Some(t) = self.threads.get(thread) {
-            (t.serial, t.low, t.high) = (p.serial, low, high);
+            (t.serial, t.range) = (p.serial, low..high);
             t.announced |= !guessed;
         }
     }
@@ -77,7 +77,7 @@ impl Space {
         // A new program (exec) in the thread: the bounds reported before are void.
         t.announced &= t.serial == p.serial;
         let announced = t.announced;
-        (t.serial, t.low, t.high) = (p.serial, range.0, range.1);
+        (t.serial, t.range) = (p.serial, range.0..range.1);
         if own && !announced {
             self.set_stack_bounds(slot, time_ns, thread, range, true);
         }

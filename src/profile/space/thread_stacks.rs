@@ -1,5 +1,7 @@
 //! Names of the threads, and the part of memory that holds the stack pointer of each.
 
+use std::ops::Range;
+
 use crate::profile::records::{ObjectId, ThreadId};
 
 /// Bound of the table: thread ids are dense, so a larger id is damage and must not cost memory.
@@ -13,10 +15,9 @@ pub(super) struct ThreadStacks {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct ThreadStack {
-    /// Address space of `low..high`.
+    /// Address space of `range`.
     pub(super) serial: u32,
-    pub(super) low: u64,
-    pub(super) high: u64,
+    pub(super) range: Range<u64>,
     /// The thread's stack bounds were reported by the preload.
     pub(super) announced: bool,
     name: Option<String>,
@@ -37,7 +38,7 @@ impl ThreadStacks {
     }
 
     pub(super) fn is_on_known_stack(&self, thread: ThreadId, serial: u32, sp: u64) -> bool {
-        self.table.get(thread as usize).is_some_and(|t| t.low <= sp && sp < t.high && t.serial == serial)
+        self.table.get(thread as usize).is_some_and(|t| t.range.contains(&sp) && t.serial == serial)
     }
 
     /// Sets the name; returns the stack objects to rename.
