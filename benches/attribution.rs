@@ -7,6 +7,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use numamma::profile::perf::Mapping;
 use numamma::profile::space::Space;
 use numamma_channel::Origin;
 
@@ -45,20 +46,25 @@ fn array(i: u64) -> (u64, u64) {
     (ARRAYS_BASE + i * 65 * MB + 16, (64 * KB) << (i % 11))
 }
 
+/// A readable and writable mapping.
+fn mapped(addr: u64, len: u64, path: &str) -> Mapping {
+    Mapping { addr, len, pgoff: 0, prot: 3, path: path.into() }
+}
+
 /// A parallel program in the middle of its run.
 fn program() -> Space {
     let mut s = Space::new(PID, false);
     map_own_modules(&mut s);
-    s.mmap(1, PID, SMALL_BASE, SMALL_BLOCKS * 64, 0, 3, "[heap]");
+    s.mmap(1, PID, &mapped(SMALL_BASE, SMALL_BLOCKS * 64, "[heap]"));
     for i in 0..THREADS {
         let low = STACKS_BASE + i * (STACK + 4096);
-        s.mmap(1, PID, low, STACK, 0, 3, "//anon");
+        s.mmap(1, PID, &mapped(low, STACK, "//anon"));
         s.thread_stack(1, PID, i as u32, low, low + STACK, "worker");
     }
     s.alloc(2, PID, 0, BIG_BASE, BIG, &[0x40_1000, 0x40_2000], Origin::Heap);
     for i in 0..ARRAYS {
         let (base, size) = array(i);
-        s.mmap(2, PID, base - 16, size + 4096, 0, 3, "//anon");
+        s.mmap(2, PID, &mapped(base - 16, size + 4096, "//anon"));
         s.alloc(3, PID, (i % THREADS) as u32, base, size, &[0x40_1000 + i % 37, 0x40_2000], Origin::Heap);
     }
     for i in 0..SMALL_BLOCKS {
@@ -72,7 +78,8 @@ fn map_own_modules(s: &mut Space) {
     let text = numamma_kernel::maps::read_own();
     for m in numamma_kernel::maps::parse(&text).filter(|m| m.path.starts_with('/')) {
         let prot = if m.prot & libc::PROT_EXEC != 0 { 5 } else { 3 };
-        s.mmap(0, PID, m.start as u64, (m.end - m.start) as u64, m.offset as u64, prot, m.path);
+        let whole = mapped(m.start as u64, (m.end - m.start) as u64, m.path);
+        s.mmap(0, PID, &Mapping { pgoff: m.offset as u64, prot, ..whole });
     }
 }
 

@@ -5,12 +5,16 @@
 //! [`mod@file`] keeps the result as the records of [`records`]. [`summary`] folds a profile for detection and reports.
 //!
 //! A folder imports only those to its left:
-//! `perf`, `records` < `file`, `replay` < `space`, `summary` < `record`.
+//! `perf`, `ranges`, `records` < `file`, `replay` < `space`, `summary` < `record`.
 
 pub mod file;
 pub mod perf;
+mod ranges;
 pub mod record;
 pub mod records;
 pub mod replay;
 pub mod space;
 pub mod summary;
+
+/// Base page size of x86-64, bytes.
+pub const PAGE: u64 = numamma_kernel::sys::PAGE as u64;

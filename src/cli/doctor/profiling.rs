@@ -6,13 +6,14 @@ use std::path::Path;
 use std::process::Command;
 
 use numamma_channel::reader::Channel;
+use numamma_kernel::sys::PAGE;
 use perf_event_open_sys::ioctls;
 
 use super::line;
 use crate::launch::library::{self, LIB_ENV};
 use crate::profile::perf::decode::{Source, record};
-use crate::profile::perf::ring::{Ring, page_size};
-use crate::profile::perf::{PerfRecord, attr, calibrate};
+use crate::profile::perf::ring::Ring;
+use crate::profile::perf::{PerfEvent, PerfRecord, attr, calibrate};
 use crate::report::checks::{Check, State};
 
 /// Default of `numamma profile --max-overhead`, as a fraction.
@@ -79,7 +80,7 @@ fn sees_fault(kernel: bool) -> io::Result<bool> {
     let fd = attr::open(&mut event, 0, -1)?;
     let mut ring = Ring::map(&fd, 4)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let (len, prot) = (page_size(), libc::PROT_READ | libc::PROT_WRITE);
+    let (len, prot) = (PAGE, libc::PROT_READ | libc::PROT_WRITE);
     // SAFETY: a new mapping that is written once and unmapped; the descriptor is an open event.
     let addr = unsafe {
         let page = libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0);
@@ -94,7 +95,8 @@ fn sees_fault(kernel: bool) -> io::Result<bool> {
     };
     let mut seen = false;
     ring.drain(|bytes| {
-        seen |= matches!(record(bytes, Source::Faults), Some(PerfRecord::Fault { addr: a, .. }) if a == addr);
+        seen |=
+            matches!(record(bytes, Source::Faults), Some(PerfRecord { event: PerfEvent::Fault(a), .. }) if a == addr);
     });
     Ok(seen)
 }

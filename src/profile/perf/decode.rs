@@ -11,7 +11,7 @@ use perf_event_open_sys::bindings as abi;
 
 use super::attr::REGS_COUNT;
 use super::ring::HEADER;
-use super::{PerfRecord, RegSample, Regs};
+use super::{Mapping, PerfEvent, PerfRecord, Regs};
 
 /// Bytes behind every record that is not a sample.
 const TRAILER: usize = 24;
@@ -57,56 +57,40 @@ pub fn record(bytes: &[u8], source: Source) -> Option<PerfRecord> {
         abi::PERF_RECORD_SAMPLE => fault(body),
         abi::PERF_RECORD_MMAP2 => mmap(body),
         abi::PERF_RECORD_COMM => comm(body, misc & MISC_COMM_EXEC != 0),
-        abi::PERF_RECORD_FORK => {
-            let (pid, ppid, tid, ptid, time_ns) = task(body)?;
-            Some(PerfRecord::Fork { time_ns, pid, tid, parent_pid: ppid, parent_tid: ptid })
-        }
-        abi::PERF_RECORD_EXIT => {
-            let (pid, _, tid, _, time_ns) = task(body)?;
-            Some(PerfRecord::Exit { time_ns, pid, tid })
-        }
-        abi::PERF_RECORD_LOST => {
-            let mut f = Fields(body);
-            f.u64()?;
-            Some(PerfRecord::Lost { count: f.u64()? })
-        }
+        abi::PERF_RECORD_FORK => task(body, |parent_pid, parent_tid| PerfEvent::Fork { parent_pid, parent_tid }),
+        abi::PERF_RECORD_EXIT => task(body, |_, _| PerfEvent::Exit),
+        abi::PERF_RECORD_LOST => lost(body),
         _ => None,
     }
 }
 
 fn sample(body: &[u8]) -> Option<PerfRecord> {
     let mut f = Fields(body);
-    let ip = f.u64()?;
+    f.u64()?; // the instruction pointer, which is among the user registers too
     let (pid, tid, time_ns, cpu) = (f.u32()?, f.u32()?, f.u64()?, f.u32()?);
     f.u32()?;
     let regs = match f.u64()? {
         // A 32-bit program, whose registers the replay does not interpret.
         0 | 1 => None,
-        _ => Some(registers(&mut f, ip)?),
+        _ => Some(registers(&mut f)?),
     };
-    Some(PerfRecord::Sample(RegSample { time_ns, pid, tid, cpu: cpu as u16, regs }))
+    Some(PerfRecord { time_ns, pid, tid, event: PerfEvent::Sample { cpu: cpu as u16, regs } })
 }
 
 /// Registers arrive in the order of `enum perf_event_x86_regs`: AX BX CX DX SI DI BP SP IP FLAGS R8..R15.
-fn registers(f: &mut Fields<'_>, ip: u64) -> Option<Regs> {
+fn registers(f: &mut Fields<'_>) -> Option<Regs> {
     let mut r = [0u64; REGS_COUNT];
     for slot in &mut r {
         *slot = f.u64()?;
     }
-    let [ax, bx, cx, dx, si, di, bp, sp, user_ip, flags, r8, r9, r10, r11, r12, r13, r14, r15] = r;
-    let _ = ip; // the user registers' own ip is the one they belong to
-    Some(Regs {
-        gpr: [ax, cx, dx, bx, sp, bp, si, di, r8, r9, r10, r11, r12, r13, r14, r15],
-        ip: user_ip,
-        flags,
-        fs_base: 0,
-    })
+    let [ax, bx, cx, dx, si, di, bp, sp, ip, flags, r8, r9, r10, r11, r12, r13, r14, r15] = r;
+    Some(Regs { gpr: [ax, cx, dx, bx, sp, bp, si, di, r8, r9, r10, r11, r12, r13, r14, r15], ip, flags, fs_base: 0 })
 }
 
 fn fault(body: &[u8]) -> Option<PerfRecord> {
     let mut f = Fields(body);
-    let (pid, tid, time_ns, addr, cpu) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?, f.u32()?);
-    Some(PerfRecord::Fault { time_ns, pid, tid, cpu: cpu as u16, addr })
+    let (pid, tid, time_ns, addr) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?);
+    Some(PerfRecord { time_ns, pid, tid, event: PerfEvent::Fault(addr) })
 }
 
 /// Time of a record that is not a sample, from its trailer, and the record without the trailer.
@@ -124,19 +108,27 @@ fn mmap(body: &[u8]) -> Option<PerfRecord> {
     f.take::<24>()?; // device, inode and generation, or the build-id
     let prot = f.u32()?;
     f.u32()?; // MAP_* flags
-    Some(PerfRecord::Mmap { time_ns, pid, tid, addr, len, pgoff, prot, path: text(f.0) })
+    let mapping = Mapping { addr, len, pgoff, prot, path: text(f.0) };
+    Some(PerfRecord { time_ns, pid, tid, event: PerfEvent::Mmap(mapping) })
 }
 
 fn comm(body: &[u8], exec: bool) -> Option<PerfRecord> {
     let (time_ns, rest) = trailer(body)?;
     let mut f = Fields(rest);
-    Some(PerfRecord::Comm { time_ns, pid: f.u32()?, tid: f.u32()?, name: text(f.0), exec })
+    Some(PerfRecord { time_ns, pid: f.u32()?, tid: f.u32()?, event: PerfEvent::Comm { name: text(f.0), exec } })
 }
 
-/// pid, parent's pid, tid, parent's tid, time.
-fn task(body: &[u8]) -> Option<(u32, u32, u32, u32, u64)> {
+/// A FORK or EXIT; `event` gets the parent's process and thread.
+fn task(body: &[u8], event: impl FnOnce(u32, u32) -> PerfEvent) -> Option<PerfRecord> {
     let mut f = Fields(body);
-    Some((f.u32()?, f.u32()?, f.u32()?, f.u32()?, f.u64()?))
+    let (pid, parent_pid, tid, parent_tid, time_ns) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?, f.u64()?);
+    Some(PerfRecord { time_ns, pid, tid, event: event(parent_pid, parent_tid) })
+}
+
+fn lost(body: &[u8]) -> Option<PerfRecord> {
+    let mut f = Fields(body);
+    f.u64()?; // the event's id
+    Some(PerfRecord { time_ns: 0, pid: 0, tid: 0, event: PerfEvent::Lost(f.u64()?) })
 }
 
 /// A text padded with zeros.
@@ -170,11 +162,11 @@ mod tests {
         let mut body = words(&[0x1000, pair(7, 8), 99, pair(3, 0), 2]);
         // AX BX CX DX SI DI BP SP IP FLAGS R8..R15 numbered 100, 101, ...
         body.extend(words(&(100..100 + REGS_COUNT as u64).collect::<Vec<_>>()));
-        let Some(PerfRecord::Sample(s)) = record(&bytes(abi::PERF_RECORD_SAMPLE, 0, &body), Source::Timer) else {
-            panic!("not a sample")
+        let s = record(&bytes(abi::PERF_RECORD_SAMPLE, 0, &body), Source::Timer).expect("a whole record");
+        let PerfEvent::Sample { cpu, regs: Some(r) } = s.event else {
+            panic!("no sample with 64-bit registers: {s:?}")
         };
-        assert_eq!((s.pid, s.tid, s.time_ns, s.cpu), (7, 8, 99, 3));
-        let r = s.regs.expect("64-bit registers");
+        assert_eq!((s.pid, s.tid, s.time_ns, cpu), (7, 8, 99, 3));
         // encoding order: ax cx dx bx sp bp si di r8..r15
         assert_eq!(&r.gpr[..8], &[100, 102, 103, 101, 107, 106, 104, 105]);
         assert_eq!((r.ip, r.flags, r.gpr[8], r.gpr[15]), (108, 109, 110, 117));
@@ -186,16 +178,8 @@ mod tests {
         body.extend(b"/bin/x\0\0");
         body.extend(words(&[pair(7, 8), 1234, 0]));
         let got = record(&bytes(abi::PERF_RECORD_MMAP2, 0, &body), Source::Timer);
-        let want = PerfRecord::Mmap {
-            time_ns: 1234,
-            pid: 7,
-            tid: 8,
-            addr: 0x1000,
-            len: 0x2000,
-            pgoff: 0x3000,
-            prot: 5,
-            path: "/bin/x".into(),
-        };
+        let mapping = Mapping { addr: 0x1000, len: 0x2000, pgoff: 0x3000, prot: 5, path: "/bin/x".into() };
+        let want = PerfRecord { time_ns: 1234, pid: 7, tid: 8, event: PerfEvent::Mmap(mapping) };
         assert_eq!(got, Some(want));
     }
 

@@ -24,111 +24,64 @@ pub struct Regs {
     pub fs_base: u64,
 }
 
-/// A timer sample with the user registers. Times are CLOCK_MONOTONIC nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RegSample {
-    /// Time, ns.
+/// A decoded record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PerfRecord {
+    /// CLOCK_MONOTONIC, ns.
     pub time_ns: u64,
     /// Process.
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// CPU.
-    pub cpu: u16,
-    /// User registers; none when the sample hit the kernel without user context.
-    pub regs: Option<Regs>,
+    /// What happened.
+    pub event: PerfEvent,
 }
 
-/// A decoded record.
+/// What a record reports of its thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PerfRecord {
+pub enum PerfEvent {
     /// Timer sample.
-    Sample(RegSample),
-    /// Page fault: `addr` was touched for the first time (or again after the kernel took the page away).
-    Fault {
-        /// Time, ns.
-        time_ns: u64,
-        /// Process.
-        pid: u32,
-        /// Thread.
-        tid: u32,
+    Sample {
         /// CPU.
         cpu: u16,
-        /// Address.
-        addr: u64,
+        /// User registers; none of a 32-bit program or without user context.
+        regs: Option<Regs>,
     },
-    /// New mapping (PERF_RECORD_MMAP2, also data mappings). `path` is `//anon`, `[heap]`, a file, ...
-    Mmap {
-        /// Time, ns.
-        time_ns: u64,
-        /// Process.
-        pid: u32,
-        /// Thread.
-        tid: u32,
-        /// Address.
-        addr: u64,
-        /// Bytes.
-        len: u64,
-        /// Offset in the file, bytes.
-        pgoff: u64,
-        /// PROT_* bits.
-        prot: u32,
-        /// File, `[heap]`, `//anon`, ...
-        path: String,
-    },
+    /// Page fault: this address was touched for the first time (or again after the kernel took the page away).
+    Fault(u64),
+    /// New mapping (PERF_RECORD_MMAP2, also data mappings).
+    Mmap(Mapping),
     /// Name change, or exec when `exec`.
     Comm {
-        /// Time, ns.
-        time_ns: u64,
-        /// Process.
-        pid: u32,
-        /// Thread.
-        tid: u32,
         /// New name.
         name: String,
         /// Whether exec changed the name.
         exec: bool,
     },
-    /// New thread (pid == parent_pid) or process.
+    /// The thread is new, and its process too unless `parent_pid` is the same.
     Fork {
-        /// Time, ns.
-        time_ns: u64,
-        /// Process.
-        pid: u32,
-        /// Thread.
-        tid: u32,
         /// Process that created it.
         parent_pid: u32,
         /// Thread that created it.
         parent_tid: u32,
     },
-    /// A thread ended.
-    Exit {
-        /// Time, ns.
-        time_ns: u64,
-        /// Process.
-        pid: u32,
-        /// Thread.
-        tid: u32,
-    },
-    /// The kernel dropped records because a buffer was full.
-    Lost {
-        /// Number of records.
-        count: u64,
-    },
+    /// The thread ended.
+    Exit,
+    /// The kernel dropped this many records because a buffer was full.
+    Lost(u64),
 }
 
-impl PerfRecord {
-    /// Time of the record; 0 for [`PerfRecord::Lost`].
-    pub fn time_ns(&self) -> u64 {
-        match self {
-            PerfRecord::Sample(s) => s.time_ns,
-            PerfRecord::Fault { time_ns, .. }
-            | PerfRecord::Mmap { time_ns, .. }
-            | PerfRecord::Comm { time_ns, .. }
-            | PerfRecord::Fork { time_ns, .. }
-            | PerfRecord::Exit { time_ns, .. } => *time_ns,
-            PerfRecord::Lost { .. } => 0,
-        }
-    }
+/// A mapping of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Mapping {
+    /// First address.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Offset in the file, bytes.
+    pub pgoff: u64,
+    /// PROT_* bits.
+    pub prot: u32,
+    /// File, `[heap]`, `//anon`, ...
+    pub path: String,
 }

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use numamma_kernel::sys::PAGE;
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 
 /// Bytes of a record header: type u32, misc u16, size u16.
@@ -19,7 +20,6 @@ pub struct Ring {
     base: *mut perf_event_mmap_page,
     /// Data bytes, a power of two.
     size: usize,
-    page: usize,
     /// A record that wraps around the end is put together here.
     joined: Vec<u8>,
 }
@@ -45,15 +45,14 @@ impl Ring {
     /// # Errors
     /// [`over_limit`] is true of the error when a smaller buffer may work.
     pub fn map_exactly(fd: &OwnedFd, pages: usize) -> io::Result<Ring> {
-        let page = page_size();
-        let len = page * (pages + 1);
+        let len = PAGE * (pages + 1);
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new shared mapping at an address of the kernel's choice; the result is checked.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, prot, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Ring { base: base.cast(), size: page * pages, page, joined: Vec::new() })
+        Ok(Ring { base: base.cast(), size: PAGE * pages, joined: Vec::new() })
     }
 
     /// Data bytes.
@@ -86,7 +85,7 @@ impl Ring {
         let offset = (at as usize) & (self.size - 1);
         // SAFETY: the data pages follow the control page; [offset, offset + len) is below data_head and above
         // data_tail, so the kernel does not write it now, and is cut at the end of the mapping.
-        let data = unsafe { std::slice::from_raw_parts(self.base.cast::<u8>().add(self.page), self.size) };
+        let data = unsafe { std::slice::from_raw_parts(self.base.cast::<u8>().add(PAGE), self.size) };
         if offset + len <= self.size {
             return &data[offset..offset + len];
         }
@@ -106,13 +105,6 @@ pub fn over_limit(error: &io::Error) -> bool {
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: `map_exactly` mapped this length, and no reference into it outlives `self`.
-        unsafe { libc::munmap(self.base.cast(), self.size + self.page) };
+        unsafe { libc::munmap(self.base.cast(), self.size + PAGE) };
     }
-}
-
-/// Base page size, bytes.
-pub fn page_size() -> usize {
-    // SAFETY: sysconf has no preconditions.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(size).unwrap_or(4096)
 }

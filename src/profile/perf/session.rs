@@ -10,10 +10,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use numamma_kernel::lists::parse_list;
 use perf_event_open_sys::ioctls;
 
-use super::PerfRecord;
 use super::attr::{self, Abilities};
 use super::decode::{self, Source};
 use super::ring::{Ring, over_limit};
+use super::{PerfEvent, PerfRecord};
 
 /// Data pages of a faults buffer where memory may be locked freely.
 pub const FAULT_PAGES: usize = 512;
@@ -159,7 +159,7 @@ fn poll_fd(fd: BorrowedFd<'_>) -> libc::pollfd {
 
 fn drain_ring(ring: &mut Ring, source: Source, lost: &mut u64, out: &mut Vec<PerfRecord>) {
     ring.drain(|bytes| match decode::record(bytes, source) {
-        Some(PerfRecord::Lost { count }) => *lost += count,
+        Some(PerfRecord { event: PerfEvent::Lost(count), .. }) => *lost += count,
         Some(record) => out.push(record),
         None => {}
     });

@@ -8,8 +8,7 @@ use super::maps::Maps;
 use super::nodes::Nodes;
 use super::threads::Threads;
 use super::touches::Touches;
-use crate::profile::perf::ring::page_size;
-use crate::profile::perf::{PerfRecord, RegSample};
+use crate::profile::perf::{PerfEvent, PerfRecord, Regs};
 use crate::profile::records::{Access, ModuleId, Program, Record, Stats, ThreadId};
 use crate::profile::replay::{Outcome, ReplayAccess, Replayer};
 use crate::profile::space::Space;
@@ -22,6 +21,7 @@ const RSP: usize = 4;
 const PRELOAD_NAMES: [&str; 2] = ["libnumamma-profile.so", "libnumamma_preload_profile.so"];
 
 /// The state between drains.
+#[derive(Default)]
 pub struct Events {
     /// Kernel records not yet processed.
     pub perf: Vec<PerfRecord>,
@@ -71,32 +71,14 @@ struct Key {
 impl Events {
     /// For the process `target`.
     pub fn new(target: u32, follow: bool, period_ns: u64, topology: &Topology, huge_pages: bool) -> Events {
-        let page = page_size() as u64;
         Events {
-            perf: Vec::new(),
-            allocs: Vec::new(),
             space: Space::new(target, follow),
-            stats: Stats::default(),
-            ended_ns: None,
-            not_followed: 0,
             target,
             follow,
             period_ns,
-            origin_ns: 0,
-            threads: Threads::default(),
-            touches: Touches::new(page, huge_pages),
-            nodes: Nodes::new(page, topology),
-            replayer: Replayer::new(),
-            preload_modules: FxHashMap::default(),
-            replayed: Vec::new(),
-            accesses: Vec::new(),
-            pids: Vec::new(),
-            unplaced: 0,
-            keys: Vec::new(),
-            maps: Maps::default(),
-            execs: 0,
-            new_program: None,
-            child_samples: 0,
+            touches: Touches::new(huge_pages),
+            nodes: Nodes::new(topology),
+            ..Events::default()
         }
     }
 
@@ -112,11 +94,7 @@ impl Events {
         let allocs = std::mem::take(&mut self.allocs);
         let mut keys = std::mem::take(&mut self.keys);
         keys.clear();
-        keys.extend(perf.iter().enumerate().map(|(i, r)| Key {
-            time_ns: r.time_ns(),
-            channel: false,
-            index: i as u32,
-        }));
+        keys.extend(perf.iter().enumerate().map(|(i, r)| Key { time_ns: r.time_ns, channel: false, index: i as u32 }));
         keys.extend(allocs.iter().enumerate().map(|(i, e)| Key { time_ns: e.time_ns, channel: true, index: i as u32 }));
         keys.sort(); // merges runs that are sorted already, one per buffer
         let now = keys.partition_point(|k| k.time_ns <= until_ns);
@@ -192,20 +170,25 @@ impl Events {
     }
 
     fn kernel_event(&mut self, record: PerfRecord, channel: Option<&mut Channel>) {
-        let time = self.relative(record.time_ns());
-        match record {
-            PerfRecord::Sample(sample) if self.wanted(sample.pid) => self.sample(&sample, time),
-            PerfRecord::Sample(_) => self.child_samples += 1,
-            PerfRecord::Fault { pid, tid, addr, .. } if self.wanted(pid) => self.fault(pid, tid, addr, time),
-            PerfRecord::Mmap { pid, addr, len, pgoff, prot, path, .. } if self.wanted(pid) => {
-                self.touches.forget(pid, addr, len);
-                self.space.mmap(time, pid, addr, len, pgoff, prot, &path);
+        let PerfRecord { time_ns, pid, tid, event } = record;
+        if !self.wanted(pid) {
+            match event {
+                PerfEvent::Sample { .. } => self.child_samples += 1,
+                PerfEvent::Fork { parent_pid, .. } => self.not_followed += u64::from(parent_pid == self.target),
+                _ => {}
             }
-            PerfRecord::Comm { pid, tid, name, exec, .. } if self.wanted(pid) => self.comm(pid, tid, name, exec, time),
-            PerfRecord::Fork { pid, parent_pid, .. } if !self.wanted(pid) => {
-                self.not_followed += u64::from(parent_pid == self.target);
+            return;
+        }
+        let time = self.relative(time_ns);
+        match event {
+            PerfEvent::Sample { cpu, regs } => self.sample(pid, tid, cpu, regs, time),
+            PerfEvent::Fault(addr) => self.fault(pid, tid, addr, time),
+            PerfEvent::Mmap(mapping) => {
+                self.touches.forget(pid, mapping.addr, mapping.len);
+                self.space.mmap(time, pid, &mapping);
             }
-            PerfRecord::Fork { pid, tid, parent_pid, parent_tid, .. } => {
+            PerfEvent::Comm { name, exec } => self.comm(pid, tid, name, exec, time),
+            PerfEvent::Fork { parent_pid, parent_tid } => {
                 if pid != parent_pid {
                     self.space.fork_process(time, parent_pid, pid);
                 }
@@ -213,7 +196,7 @@ impl Events {
                 let name = self.threads.name(parent).to_owned();
                 self.threads.start(pid, tid, time, name);
             }
-            PerfRecord::Exit { time_ns, pid, tid } if self.wanted(pid) => {
+            PerfEvent::Exit => {
                 self.threads.end(pid, tid, time);
                 if let Some(channel) = channel {
                     channel.thread_gone(pid, tid);
@@ -227,7 +210,7 @@ impl Events {
                     self.touches.forget_process(pid);
                 }
             }
-            _ => {}
+            PerfEvent::Lost(_) => {}
         }
     }
 
@@ -249,12 +232,11 @@ impl Events {
         self.threads.rename(thread, name);
     }
 
-    fn sample(&mut self, sample: &RegSample, time: u64) {
-        let RegSample { pid, tid, cpu, .. } = *sample;
+    fn sample(&mut self, pid: u32, tid: u32, cpu: u16, regs: Option<Regs>, time: u64) {
         let thread = self.threads.get(pid, tid, time);
         self.threads.sampled(thread, cpu);
         self.stats.samples += 1;
-        let Some(regs) = &sample.regs else {
+        let Some(regs) = &regs else {
             self.stats.undecoded += 1;
             return;
         };
@@ -321,7 +303,7 @@ impl Events {
     pub fn read_maps(&mut self, pid: u32, now_ns: u64) {
         let time = self.relative(now_ns);
         for m in self.maps.new_mappings(pid) {
-            self.space.mmap(time, pid, m.addr, m.len, m.pgoff, m.prot, &m.path);
+            self.space.mmap(time, pid, &m);
         }
     }
 

@@ -5,45 +5,30 @@ use std::fs;
 
 use numamma_kernel::maps;
 
-/// A mapping of another process, as the recorder keeps it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct MappedRange {
-    /// First address.
-    pub addr: u64,
-    /// Bytes.
-    pub len: u64,
-    /// Offset in the file.
-    pub pgoff: u64,
-    /// PROT_* bits.
-    pub prot: u32,
-    /// File, `[heap]`, ..., or `//anon`.
-    pub path: String,
-}
+use crate::profile::perf::Mapping;
 
 /// The mappings of the last read, to find the new ones.
 #[derive(Debug, Default)]
 pub struct Maps {
-    seen: HashSet<MappedRange>,
+    seen: HashSet<Mapping>,
 }
 
 impl Maps {
     /// Mappings of `pid` that were not there at the last look.
-    pub fn new_mappings(&mut self, pid: u32) -> Vec<MappedRange> {
+    pub fn new_mappings(&mut self, pid: u32) -> Vec<Mapping> {
         let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let now: HashSet<MappedRange> = maps::parse(&text).map(MappedRange::of).collect();
-        let mut new: Vec<MappedRange> = now.difference(&self.seen).cloned().collect();
+        let now: HashSet<Mapping> = maps::parse(&text).map(mapping_of).collect();
+        let mut new: Vec<Mapping> = now.difference(&self.seen).cloned().collect();
         new.sort_by_key(|m| m.addr);
         self.seen = now;
         new
     }
 }
 
-impl MappedRange {
-    fn of(m: maps::Mapping<'_>) -> MappedRange {
-        let path = if m.path.is_empty() { "//anon" } else { m.path };
-        let (addr, pgoff) = (m.start as u64, m.offset as u64);
-        MappedRange { addr, len: (m.end - m.start) as u64, pgoff, prot: m.prot as u32, path: path.to_owned() }
-    }
+fn mapping_of(m: maps::Mapping<'_>) -> Mapping {
+    let path = if m.path.is_empty() { "//anon" } else { m.path };
+    let (addr, pgoff) = (m.start as u64, m.offset as u64);
+    Mapping { addr, len: (m.end - m.start) as u64, pgoff, prot: m.prot as u32, path: path.to_owned() }
 }
 
 #[cfg(test)]
@@ -52,7 +37,7 @@ mod tests {
 
     #[test]
     fn lines_of_proc_maps() {
-        let of = |line| maps::parse_line(line).map(MappedRange::of);
+        let of = |line| maps::parse_line(line).map(mapping_of);
         let m = of("55d0-75d0 r-xp 00001000 08:01 123                        /bin/a b").expect("a mapping");
         assert_eq!((m.addr, m.len, m.pgoff, m.prot, m.path.as_str()), (0x55d0, 0x2000, 0x1000, 5, "/bin/a b"));
         assert_eq!(of("10-20 rw-p 00000000 00:00 0 ").expect("anonymous").path, "//anon");

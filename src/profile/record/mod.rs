@@ -26,9 +26,9 @@ use numamma_kernel::thp;
 use self::events::Events;
 use self::process::{CpuTime, cpu_time, host_name};
 use self::thinning::Thinning;
+use super::PAGE;
 use super::file::Writer;
 use super::perf::attr::explain_refusal;
-use super::perf::ring::page_size;
 use super::perf::session::Session;
 use super::records::{Header, Program, Record, Sampling, Stats};
 use crate::launch::executable::Executable;
@@ -187,7 +187,7 @@ impl Recorder {
             started_unix: std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs()),
             pid,
             sampling: options.sampling.clone(),
-            page_size: page_size() as u64,
+            page_size: PAGE,
             thp: thp::setting().unwrap_or_else(|| "unknown".into()),
             topology: topology.clone(),
             allocations: channel.is_some(),

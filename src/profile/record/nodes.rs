@@ -3,6 +3,7 @@
 use numamma_kernel::pages;
 use rustc_hash::FxHashMap;
 
+use crate::profile::PAGE;
 use crate::profile::records::{Access, NODE_UNKNOWN};
 use crate::topology::Topology;
 
@@ -14,9 +15,8 @@ const BATCH: usize = 4096;
 const MAX_PAGES: usize = 1 << 20;
 
 /// Answers so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Nodes {
-    page_size: u64,
     known: FxHashMap<(u32, u64), (u8, u64)>,
     /// The node of a machine that has only one: then the kernel is not asked.
     only: Option<u8>,
@@ -25,12 +25,12 @@ pub struct Nodes {
 
 impl Nodes {
     /// For this machine.
-    pub fn new(page_size: u64, topology: &Topology) -> Nodes {
+    pub fn new(topology: &Topology) -> Nodes {
         let only = match topology.nodes.as_slice() {
             [node] => u8::try_from(node.id).ok(),
             _ => None,
         };
-        Nodes { page_size, known: FxHashMap::default(), only, refused: false }
+        Nodes { only, ..Nodes::default() }
     }
 
     /// Fills in the node of each access; `pids` has the process of each.
@@ -41,7 +41,7 @@ impl Nodes {
         }
         let mut ask: FxHashMap<u32, Vec<u64>> = FxHashMap::default();
         for (access, &pid) in accesses.iter().zip(pids) {
-            let page = access.addr / self.page_size;
+            let page = access.addr / PAGE;
             let stale = self.known.get(&(pid, page)).is_none_or(|(_, at)| now_ns.saturating_sub(*at) > FRESH_NS);
             if stale {
                 ask.entry(pid).or_default().push(page);
@@ -56,13 +56,13 @@ impl Nodes {
             pages.chunks(BATCH).for_each(|batch| self.ask(pid, batch, now_ns));
         }
         for (access, &pid) in accesses.iter_mut().zip(pids) {
-            let page = access.addr / self.page_size;
+            let page = access.addr / PAGE;
             access.node = self.known.get(&(pid, page)).map_or(NODE_UNKNOWN, |(node, _)| *node);
         }
     }
 
     fn ask(&mut self, pid: u32, pages: &[u64], now_ns: u64) {
-        let addresses: Vec<u64> = pages.iter().map(|p| p * self.page_size).collect();
+        let addresses: Vec<u64> = pages.iter().map(|p| p * PAGE).collect();
         let Some(status) = self.query(pid, &addresses) else { return };
         for (&page, &node) in pages.iter().zip(&status) {
             // Negative: the page is not present any more.

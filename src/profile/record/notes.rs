@@ -1,6 +1,7 @@
 //! The notes of a recording: what is missing in it, why, and what to do about that.
 
-use crate::profile::perf::ring::page_size;
+use numamma_kernel::sys::PAGE;
+
 use crate::profile::perf::session::{FAULT_PAGES, Session};
 use crate::profile::records::Stats;
 
@@ -31,7 +32,7 @@ pub fn first_touch(session: Option<&Session>) -> Option<String> {
 pub fn lost(stats: &Stats, session: Option<&Session>) -> Vec<String> {
     let mut notes = Vec::new();
     if stats.faults_lost > 0 {
-        let small = session.map_or(0, Session::fault_buffer) < FAULT_PAGES * page_size();
+        let small = session.map_or(0, Session::fault_buffer) < FAULT_PAGES * PAGE;
         let what_to_do = if small {
             "the buffer is small because of the locked-memory limit: raise `ulimit -l` or kernel.perf_event_mlock_kb"
         } else {

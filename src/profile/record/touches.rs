@@ -6,6 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::profile::PAGE;
 use crate::profile::records::{ObjectId, ThreadId, Touch};
 
 /// Pages remembered together: one bit each.
@@ -30,9 +31,8 @@ pub struct Candidate {
 }
 
 /// Which pages were touched, and the runs not yet written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Touches {
-    page_size: u64,
     touched: FxHashMap<(u32, u64), Block>,
     /// Where in `runs` a thread's last run is.
     last: FxHashMap<ThreadId, usize>,
@@ -45,22 +45,14 @@ pub struct Touches {
 }
 
 impl Touches {
-    /// For pages of `page_size` bytes; `huge_pages`: the kernel may use transparent huge pages.
-    pub fn new(page_size: u64, huge_pages: bool) -> Touches {
-        Touches {
-            page_size,
-            touched: FxHashMap::default(),
-            last: FxHashMap::default(),
-            runs: Vec::new(),
-            this_round: Vec::new(),
-            last_round: Vec::new(),
-            huge_pages,
-        }
+    /// `huge_pages`: the kernel may use transparent huge pages.
+    pub fn new(huge_pages: bool) -> Touches {
+        Touches { huge_pages, ..Touches::default() }
     }
 
     /// Marks the page at `addr` as touched; true when it was not marked before.
     pub fn mark_touched(&mut self, pid: u32, addr: u64) -> bool {
-        let page = addr / self.page_size;
+        let page = addr / PAGE;
         let block = self.touched.entry((pid, page / BLOCK_PAGES)).or_default();
         let (word, bit) = ((page % BLOCK_PAGES / 64) as usize, 1u64 << (page % 64));
         let first = block[word] & bit == 0;
@@ -70,7 +62,7 @@ impl Touches {
 
     /// Marks the pages of a new mapping as untouched.
     pub fn forget(&mut self, pid: u32, addr: u64, len: u64) {
-        let (first, last) = (addr / self.page_size, addr.saturating_add(len).div_ceil(self.page_size));
+        let (first, last) = (addr / PAGE, addr.saturating_add(len).div_ceil(PAGE));
         let (low, high) = (first / BLOCK_PAGES, last.div_ceil(BLOCK_PAGES));
         if high - low > self.touched.len() as u64 {
             self.touched.retain(|(p, b), _| *p != pid || *b < low || *b >= high);
@@ -91,15 +83,15 @@ impl Touches {
 
     /// Adds a first touch of the page at `addr`.
     pub fn add(&mut self, pid: u32, object: ObjectId, addr: u64, thread: ThreadId, time_ns: u64) {
-        let addr = addr / self.page_size * self.page_size;
-        let block = addr / self.page_size / BLOCK_PAGES;
+        let addr = addr / PAGE * PAGE;
+        let block = addr / PAGE / BLOCK_PAGES;
         if self.huge_pages && self.faults_in(pid, block) == 1 {
-            let addr = block * BLOCK_PAGES * self.page_size;
+            let addr = block * BLOCK_PAGES * PAGE;
             self.this_round.push(Candidate { pid, addr, object, thread, time_ns });
         }
         if let Some(run) = self.last.get(&thread).and_then(|&i| self.runs.get_mut(i))
             && run.object == object
-            && run.addr + run.pages * self.page_size == addr
+            && run.addr + run.pages * PAGE == addr
         {
             run.pages += 1;
             return;
@@ -111,7 +103,7 @@ impl Touches {
     /// The object of the thread's latest run, if that has pages of the block at `addr`.
     pub fn last_in(&self, thread: ThreadId, addr: u64, size: u64) -> Option<ObjectId> {
         let run = self.last.get(&thread).and_then(|&i| self.runs.get(i))?;
-        let end = run.addr + run.pages * self.page_size;
+        let end = run.addr + run.pages * PAGE;
         (addr < end && addr.saturating_add(size) > run.addr).then_some(run.object)
     }
 
@@ -119,18 +111,17 @@ impl Touches {
     pub fn reassign(&mut self, thread: ThreadId, addr: u64, size: u64, object: ObjectId) {
         let Some(&index) = self.last.get(&thread) else { return };
         let Some(&run) = self.runs.get(index) else { return };
-        let end = run.addr + run.pages * self.page_size;
-        let low = (addr / self.page_size * self.page_size).clamp(run.addr, end);
-        let high = (addr.saturating_add(size).div_ceil(self.page_size) * self.page_size).clamp(low, end);
+        let end = run.addr + run.pages * PAGE;
+        let low = (addr / PAGE * PAGE).clamp(run.addr, end);
+        let high = (addr.saturating_add(size).div_ceil(PAGE) * PAGE).clamp(low, end);
         for c in self.this_round.iter_mut().chain(&mut self.last_round) {
             // The address of the fault inside a huge page is not kept; the run's first page is used instead.
-            let block = c.addr..c.addr + BLOCK_PAGES * self.page_size;
+            let block = c.addr..c.addr + BLOCK_PAGES * PAGE;
             if c.thread == thread && c.object == run.object && block.contains(&low) {
                 c.object = object;
             }
         }
-        let part =
-            |from: u64, to: u64, object| Touch { addr: from, pages: (to - from) / self.page_size, object, ..run };
+        let part = |from: u64, to: u64, object| Touch { addr: from, pages: (to - from) / PAGE, object, ..run };
         let parts = [part(run.addr, low, run.object), part(high, end, run.object), part(low, high, object)];
         let mut parts = parts.into_iter().filter(|p| p.pages > 0);
         if let Some(first) = parts.next() {
@@ -150,20 +141,17 @@ impl Touches {
     /// them.
     pub fn take_candidates(&mut self) -> Vec<Candidate> {
         let waited = std::mem::replace(&mut self.last_round, std::mem::take(&mut self.this_round));
-        waited
-            .into_iter()
-            .filter(|c| self.faults_in(c.pid, c.addr / self.page_size / BLOCK_PAGES) <= FEW_FAULTS)
-            .collect()
+        waited.into_iter().filter(|c| self.faults_in(c.pid, c.addr / PAGE / BLOCK_PAGES) <= FEW_FAULTS).collect()
     }
 
     /// Addresses of the pages of a candidate.
     pub fn pages(&self, candidate: &Candidate) -> Vec<u64> {
-        (0..BLOCK_PAGES).map(|page| candidate.addr + page * self.page_size).collect()
+        (0..BLOCK_PAGES).map(|page| candidate.addr + page * PAGE).collect()
     }
 
     /// Marks all pages of the candidate, a huge page, as first touched by the thread that touched it first.
     pub fn touch_whole_block(&mut self, candidate: &Candidate) {
-        let block = candidate.addr / self.page_size / BLOCK_PAGES;
+        let block = candidate.addr / PAGE / BLOCK_PAGES;
         let Some(bits) = self.touched.insert((candidate.pid, block), [u64::MAX; (BLOCK_PAGES / 64) as usize]) else {
             return;
         };
@@ -173,11 +161,7 @@ impl Touches {
                 continue;
             }
             match self.runs.last_mut() {
-                Some(run)
-                    if run.object == object
-                        && run.thread == thread
-                        && run.addr + run.pages * self.page_size == addr =>
-                {
+                Some(run) if run.object == object && run.thread == thread && run.addr + run.pages * PAGE == addr => {
                     run.pages += 1;
                 }
                 _ => self.runs.push(Touch { object, addr, pages: 1, thread, time_ns }),
@@ -203,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_huge_page_is_touched_by_its_first_toucher() {
-        let mut t = Touches::new(4096, true);
+        let mut t = Touches::new(true);
         let block = BLOCK_PAGES * 4096;
         assert!(t.mark_touched(1, block + 5 * 4096));
         t.add(1, 7, block + 5 * 4096, 3, 10);
@@ -221,7 +205,7 @@ mod tests {
     #[test]
     fn pages_touched_by_the_allocator_go_to_the_block() {
         let runs = |addr: u64, size: u64| {
-            let mut t = Touches::new(4096, false);
+            let mut t = Touches::new(false);
             (10..14u64).for_each(|page| t.add(1, 5, page * 4096, 2, 0));
             if t.last_in(2, addr, size).is_some() {
                 t.reassign(2, addr, size, 9);
@@ -238,7 +222,7 @@ mod tests {
 
     #[test]
     fn runs_grow_per_thread_and_pages_count_once() {
-        let mut t = Touches::new(4096, true);
+        let mut t = Touches::new(true);
         for page in 0..4u64 {
             for thread in 0..2u32 {
                 let addr = (u64::from(thread) * 100 + page) * 4096 + 8;

@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::hash::Hasher;
-use std::os::unix::fs::FileExt;
+use std::io::{Read, Seek, SeekFrom};
 
 use rustc_hash::FxHasher;
 
-use super::elf::PAGE;
 use super::modules::LoadedModule;
 use super::processes::{Space, process_in};
+use crate::profile::PAGE;
 use crate::profile::replay::{CodeSource, Function};
 
 /// Set in the key of code that was read from memory.
@@ -42,20 +42,15 @@ impl<'a> Code<'a> {
 
     fn read_memory(&mut self, ip: u64) -> Option<Function<'_>> {
         let start = ip & !(PAGE - 1);
-        let memory = File::open(format!("/proc/{}/mem", self.pid)).ok()?;
-        self.window.resize((WINDOW_PAGES * PAGE) as usize, 0);
-        // A read that reaches an unmapped page returns the bytes before it.
-        let mut got = 0;
-        while got < self.window.len() {
-            match memory.read_at(&mut self.window[got..], start + got as u64) {
-                Ok(n) if n > 0 => got += n,
-                _ => break,
-            }
-        }
-        if start + got as u64 <= ip {
+        let mut memory = File::open(format!("/proc/{}/mem", self.pid)).ok()?;
+        memory.seek(SeekFrom::Start(start)).ok()?;
+        self.window.clear();
+        self.window.reserve((WINDOW_PAGES * PAGE) as usize);
+        // An unmapped page ends the read with an error; the bytes before it are kept.
+        let _ = memory.take(WINDOW_PAGES * PAGE).read_to_end(&mut self.window);
+        if ip - start >= self.window.len() as u64 {
             return None;
         }
-        self.window.truncate(got);
         let mut hasher = FxHasher::default();
         hasher.write_u32(self.pid);
         hasher.write(&self.window);

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 use object::{Object, ObjectSection, ObjectSegment, SectionFlags, SectionKind, SegmentFlags, elf};
 
-/// Base page size of x86-64.
-pub const PAGE: u64 = 4096;
+use crate::profile::PAGE;
 
 /// A PT_LOAD segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

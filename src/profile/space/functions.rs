@@ -6,7 +6,8 @@
 use addr2line::gimli::{self, UnwindSection};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolFlags, elf};
 
-use super::elf::{ElfFile, PAGE, Section};
+use super::elf::{ElfFile, Section};
+use crate::profile::PAGE;
 
 /// Bounds of all functions of one file.
 #[derive(Debug, Default)]

@@ -6,6 +6,7 @@
 use object::{Object, ObjectSymbol, SymbolFlags, elf};
 
 use super::elf::{ElfFile, Section};
+use crate::profile::ranges::Ranges;
 
 /// A variable or section.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,24 +21,13 @@ pub struct DataObject {
     pub section: bool,
 }
 
-/// A range that belongs to one [`DataObject`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
-    /// First virtual address.
-    pub low: u64,
-    /// One past the last.
-    pub high: u64,
-    /// Index into [`Globals::objects`].
-    pub object: u32,
-}
-
 /// All data of one file.
 #[derive(Debug, Default)]
 pub struct Globals {
     /// Variables and sections.
     pub objects: Vec<DataObject>,
-    /// Ascending and disjoint.
-    pieces: Vec<Piece>,
+    /// The bytes of each, by index into `objects`.
+    pub pieces: Ranges<u32>,
 }
 
 /// A symbol before overlaps are resolved.
@@ -78,65 +68,22 @@ impl Globals {
             (a.rank, size(b), a.low, &a.name).cmp(&(b.rank, size(a), b.low, &b.name))
         });
         let mut out = Globals::default();
-        let mut taken = std::collections::BTreeMap::new();
         for c in candidates {
-            let index = out.objects.len() as u32;
-            if claim(&mut taken, c.low, c.high, index) {
-                out.objects.push(DataObject { name: c.name, vaddr: c.low, size: c.high - c.low, section: false });
-            }
+            out.add(DataObject { name: c.name, vaddr: c.low, size: c.high - c.low, section: false });
         }
         for s in sections {
-            let index = out.objects.len() as u32;
-            if claim(&mut taken, s.low, s.high, index) {
-                let (name, size) = (s.name.clone(), s.high - s.low);
-                out.objects.push(DataObject { name, vaddr: s.low, size, section: true });
-            }
+            out.add(DataObject { name: s.name.clone(), vaddr: s.low, size: s.high - s.low, section: true });
         }
-        out.pieces = taken.into_iter().map(|(low, (high, object))| Piece { low, high, object }).collect();
         out
     }
 
-    /// All pieces, ascending.
-    pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
-        self.pieces.iter().copied()
-    }
-
-    /// The piece that holds `vaddr`, or the bounds of the gap it lies in.
-    pub fn locate(&self, vaddr: u64) -> Result<Piece, (u64, u64)> {
-        let after = self.pieces.partition_point(|p| p.low <= vaddr);
-        let before = after.checked_sub(1).map(|i| self.pieces[i]);
-        match before {
-            Some(p) if vaddr < p.high => Ok(p),
-            _ => Err((before.map_or(0, |p| p.high), self.pieces.get(after).map_or(u64::MAX, |p| p.low))),
+    /// Adds an object with those of its bytes that belong to no other one, if there are any.
+    fn add(&mut self, object: DataObject) {
+        let index = self.objects.len() as u32;
+        if !self.pieces.fill(object.vaddr, object.vaddr + object.size, index).is_empty() {
+            self.objects.push(object);
         }
     }
-}
-
-/// Assigns the bytes of `low..high` that have no owner to `index`; false when there are none.
-fn claim(taken: &mut std::collections::BTreeMap<u64, (u64, u32)>, low: u64, high: u64, index: u32) -> bool {
-    let mut at = low;
-    if let Some((_, &(end, _))) = taken.range(..=low).next_back() {
-        at = at.max(end);
-    }
-    let mut free = Vec::new();
-    while at < high {
-        match taken.range(at..high).next() {
-            Some((&next, &(end, _))) => {
-                if at < next {
-                    free.push((at, next));
-                }
-                at = end;
-            }
-            None => {
-                free.push((at, high));
-                break;
-            }
-        }
-    }
-    for &(low, high) in &free {
-        taken.insert(low, (high, index));
-    }
-    !free.is_empty()
 }
 
 /// A symbol that names data: STT_OBJECT, STT_COMMON, or untyped with a size (assembly), inside a data section.
@@ -171,7 +118,7 @@ mod tests {
     }
 
     fn at(g: &Globals, vaddr: u64) -> &str {
-        g.locate(vaddr).map_or("-", |p| g.objects[p.object as usize].name.as_str())
+        g.pieces.get(vaddr).map_or("-", |p| g.objects[p.value as usize].name.as_str())
     }
 
     #[test]
@@ -190,7 +137,7 @@ mod tests {
             assert_eq!([at(g, 0x150), at(g, 0x17f), at(g, 0x190), at(g, 0x1ff)], [".bss"; 4]);
             assert_eq!(at(g, 0x188), "weak");
             assert_eq!(at(g, 0x200), "-");
-            assert_eq!(g.locate(0x200), Err((0x200, u64::MAX)));
+            assert_eq!(g.pieces.locate(0x200), Err((0x200, u64::MAX)));
         };
         check(&Globals::build(symbols.clone(), std::slice::from_ref(&section)));
         symbols.reverse();

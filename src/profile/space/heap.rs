@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use self::page::{Bits, Page, SLOTS};
-use super::ranges::Span;
 use super::table::Table;
+use crate::profile::ranges::Span;
 use crate::profile::records::{ObjectId, SMALL_OBJECT, SiteId, ThreadId};
 
 const GRANULE_SHIFT: u32 = 3;

@@ -22,7 +22,6 @@ mod modules;
 mod objects;
 mod process;
 mod processes;
-mod ranges;
 #[cfg(test)]
 mod real_tests;
 mod resolve;
@@ -41,16 +40,17 @@ use self::modules::{LoadedModule, MappedFile, Modules};
 use self::objects::{Objects, Sites};
 use self::process::Process;
 use self::processes::{Slot, process_in};
-use self::ranges::Span;
+use super::perf::Mapping;
+use super::ranges::Span;
 use super::records::{Frame, NO_MODULE, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId};
 
 pub use self::code::Code;
 pub use self::processes::Space;
 
 impl Space {
-    /// A PERF_RECORD_MMAP2: `len` bytes at `addr` now map `path` from byte `pgoff` on, with PROT_* bits `prot`.
-    #[allow(clippy::too_many_arguments)] // the fields of the kernel's record
-    pub fn mmap(&mut self, time_ns: u64, pid: u32, addr: u64, len: u64, pgoff: u64, prot: u32, path: &str) {
+    /// The kernel reported a mapping.
+    pub fn mmap(&mut self, time_ns: u64, pid: u32, mapping: &Mapping) {
+        let Mapping { addr, len, pgoff, prot, ref path } = *mapping;
         let (Some(high), Some(slot)) = (addr.checked_add(len).filter(|h| *h > addr), self.find_to_change(time_ns, pid))
         else {
             return;

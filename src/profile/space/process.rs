@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 
 use super::heap::{Heap, NO_OBJECT};
 use super::objects::{Objects, Sites};
-use super::ranges::{Ranges, Span, leftovers};
 use super::table::Table;
+use crate::profile::ranges::{Ranges, Span, leftovers};
 use crate::profile::records::{Instance, ObjectId, SiteId, ThreadId};
 
 /// A piece of a kernel mapping.

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
+use super::tests::mapped;
 use super::*;
 use crate::profile::records::{Module, Object, ObjectKind};
 use crate::profile::replay::CodeSource;
@@ -152,7 +153,7 @@ impl Running {
             let offset = hex(next());
             let path = [next(), next(), next()][2].trim();
             let path = if path.is_empty() { "//anon" } else { path };
-            space.mmap(1, pid, hex(low), hex(high) - hex(low), offset, prot, path);
+            space.mmap(1, pid, &mapped(hex(low), hex(high) - hex(low), offset, prot, path));
         }
         space
     }
@@ -399,10 +400,10 @@ fn libraries_come_and_go() {
     let code = *file.segments.iter().find(|s| s.executable).unwrap();
     let (_, end) = file.extent().unwrap();
     let load = |s: &mut Space, time: u64, base: u64| {
-        s.mmap(time, PID, base, end, 0, 1, path);
-        s.mmap(time, PID, base + code.vaddr, code.memory_size, code.offset, 5, path);
+        s.mmap(time, PID, &mapped(base, end, 0, 1, path));
+        s.mmap(time, PID, &mapped(base + code.vaddr, code.memory_size, code.offset, 5, path));
         let bss = file.bss_start().unwrap();
-        s.mmap(time, PID, base + bss, end - bss, 0, 3, "//anon");
+        s.mmap(time, PID, &mapped(base + bss, end - bss, 0, 3, "//anon"));
     };
     let mut s = Space::new(PID, false);
     let mut known = Known::default();
@@ -412,9 +413,9 @@ fn libraries_come_and_go() {
     assert_eq!((first.0, first.1.as_str(), first.3.instance.born_ns), (Global, "lib_data", 1));
     assert_eq!(s.frame(PID, BASE + code.vaddr + 8), Frame { module: 0, offset: code.vaddr + 8 });
     // Its text is remapped to huge pages: still the module. Then something else takes the place.
-    s.mmap(2, PID, BASE + code.vaddr, code.memory_size, 0, 7, "//anon");
+    s.mmap(2, PID, &mapped(BASE + code.vaddr, code.memory_size, 0, 7, "//anon"));
     assert_eq!(known.what(&mut s, PID, BASE + at).3.id, first.3.id);
-    s.mmap(3, PID, BASE, end, 0, 3, "//anon");
+    s.mmap(3, PID, &mapped(BASE, end, 0, 3, "//anon"));
     let gone = known.what(&mut s, PID, BASE + at);
     assert_eq!((gone.0, gone.1.as_str()), (Mapping, "//anon"));
     assert_eq!(known.objects.iter().find(|o| o.id == first.3.id).unwrap().instance.died_ns, Some(3));

@@ -4,8 +4,8 @@ use super::heap::{Block, NO_OBJECT};
 use super::modules::{LoadedModule, Modules};
 use super::objects::{Objects, Sites};
 use super::process::{Mapping, Process};
-use super::ranges::Span;
 use super::thread_stacks::ThreadStacks;
+use crate::profile::ranges::Span;
 use crate::profile::records::{Instance, Object, ObjectId, ObjectKind, ThreadId};
 
 /// A pthread's static TLS and descriptor: 2.3 KiB of `struct pthread` plus the TLS of libraries, which glibc
@@ -132,7 +132,7 @@ impl Resolver<'_> {
         let span = self.narrowed_to(found).ok()?;
         let LoadedModule { module, bias } = self.modules.get(span.value);
         let globals = self.modules.file(module).globals();
-        let piece = match globals.locate(self.addr.wrapping_sub(bias)) {
+        let piece = match globals.pieces.locate(self.addr.wrapping_sub(bias)) {
             Ok(piece) => piece,
             Err((low, high)) => {
                 // Bounds that wrapped with the bias lie outside the module, whose own bounds already apply.
@@ -143,11 +143,11 @@ impl Resolver<'_> {
             }
         };
         self.range.narrow(piece.low.wrapping_add(bias), piece.high.wrapping_add(bias));
-        let key = (span.value, piece.object);
+        let key = (span.value, piece.value);
         if let Some(&id) = self.p.globals.get(&key) {
             return Some(id);
         }
-        let data = globals.objects[piece.object as usize].clone();
+        let data = globals.objects[piece.value as usize].clone();
         let kind = if data.section { ObjectKind::Section } else { ObjectKind::Global };
         let base = data.vaddr.wrapping_add(bias);
         let born_ns = self.p.loaded_ns.get(&span.value).copied().unwrap_or(0);

@@ -86,7 +86,7 @@ impl StaticData {
         fixed.extend(relro(&file.elf));
         let globals = file.globals();
         let mut sizes = vec![0u64; globals.objects.len()];
-        globals.pieces().for_each(|p| sizes[p.object as usize] += p.high - p.low);
+        globals.pieces.iter().for_each(|p| sizes[p.value as usize] += p.high - p.low);
         let large = globals.objects.iter().zip(sizes).filter_map(|(o, own)| {
             let size = if o.section { own } else { o.size };
             let within = |(low, high): &(u64, u64)| (*low..*high).contains(&o.vaddr);

@@ -65,8 +65,12 @@ fn space() -> Space {
     Space::new(PID, false)
 }
 
+pub fn mapped(addr: u64, len: u64, pgoff: u64, prot: u32, path: &str) -> Mapping {
+    Mapping { addr, len, pgoff, prot, path: path.into() }
+}
+
 fn anon(s: &mut Space, time: u64, low: u64, len: u64) {
-    s.mmap(time, PID, low, len, 0, RW, "//anon");
+    s.mmap(time, PID, &mapped(low, len, 0, RW, "//anon"));
 }
 
 #[test]
@@ -203,7 +207,7 @@ fn tls_above_a_stack_is_told_from_it_and_from_other_mappings() {
 #[test]
 fn without_announcement_the_stack_pointer_finds_the_stack() {
     let mut s = space();
-    s.mmap(0, PID, 0x7ff0_0000, 128 * KB, 0, RW, "[stack]");
+    s.mmap(0, PID, &mapped(0x7ff0_0000, 128 * KB, 0, RW, "[stack]"));
     anon(&mut s, 0, 0x10_0000, 8 * MB);
     let main = s.attribute(1, PID, 0, 0x7ff1_0000, 0x7ff1_0008);
     let worker = s.attribute(1, PID, 1, 0x20_0000, 0x20_0010);
@@ -212,7 +216,7 @@ fn without_announcement_the_stack_pointer_finds_the_stack() {
     assert_eq!(s.attribute(2, PID, 0, 0, 0x7ff1_f000), main);
     // Growth: reported, and not reported yet.
     assert_eq!(s.attribute(3, PID, 0, 0x7ff1_0000, 0x7fef_f000), main);
-    s.mmap(4, PID, 0x7fe0_0000, 0x12_0000, 0, RW, "[stack]");
+    s.mmap(4, PID, &mapped(0x7fe0_0000, 0x12_0000, 0, RW, "[stack]"));
     assert_eq!(s.attribute(5, PID, 0, 0x7fe1_0000, 0x7fe0_0000), main);
     let mut seen = Seen::default();
     seen.take(&mut s);
@@ -244,7 +248,7 @@ fn a_stack_pointer_in_the_programs_own_memory_makes_no_stack() {
 fn hooked_mappings_carry_their_call_site_and_split() {
     let mut s = space();
     let mut seen = Seen::default();
-    s.mmap(1, PID, 0x100_0000, MB, 0, RW, "/data/input");
+    s.mmap(1, PID, &mapped(0x100_0000, MB, 0, RW, "/data/input"));
     s.alloc(2, PID, 0, 0x100_0000, MB, &[7], Origin::Mmap);
     anon(&mut s, 3, 0x200_0000, MB);
     s.alloc(4, PID, 0, 0x200_0000, MB, &[8], Origin::Mmap);
@@ -275,13 +279,13 @@ fn the_kernels_names_are_kept_for_what_nobody_hooked() {
     let mut seen = Seen::default();
     for (i, name) in names.iter().enumerate() {
         let base = 0x1000_0000 * (i as u64 + 1);
-        s.mmap(1, PID, base, MB, 0, RW, name);
+        s.mmap(1, PID, &mapped(base, MB, 0, RW, name));
         let id = s.attribute(2, PID, 0, 0, base + 5);
         assert_eq!(seen.take(&mut s).kind(id), (ObjectKind::Mapping, *name));
     }
     // brk: the same object, larger.
     let heap = s.attribute(3, PID, 0, 0, 0x1000_0000);
-    s.mmap(4, PID, 0x1000_0000, 2 * MB, 0, RW, "[heap]");
+    s.mmap(4, PID, &mapped(0x1000_0000, 2 * MB, 0, RW, "[heap]"));
     assert_eq!(s.attribute(5, PID, 0, 0, 0x1000_0000 + 2 * MB - 1), heap);
     assert_eq!(seen.take(&mut s).objects[heap as usize].instance.size, 2 * MB);
 }
@@ -356,7 +360,7 @@ fn children_that_exec_at_once_cost_no_copy() {
 #[test]
 fn processes_that_are_not_followed_are_strangers() {
     let mut s = space();
-    s.mmap(0, PID + 1, 0x10_0000, MB, 0, RW, "//anon");
+    s.mmap(0, PID + 1, &mapped(0x10_0000, MB, 0, RW, "//anon"));
     s.fork_process(0, PID, PID + 2);
     let id = s.attribute(1, PID + 1, 9, 0, 0x10_0000);
     assert_eq!(s.attribute(1, PID + 1, 9, 0, 0x99), id);
@@ -368,8 +372,8 @@ fn processes_that_are_not_followed_are_strangers() {
 #[test]
 fn nonsense_is_ignored() {
     let mut s = space();
-    s.mmap(0, PID, u64::MAX - 10, 100, 0, RW, "//anon");
-    s.mmap(0, PID, 0x1000, 0, 0, RW, "//anon");
+    s.mmap(0, PID, &mapped(u64::MAX - 10, 100, 0, RW, "//anon"));
+    s.mmap(0, PID, &mapped(0x1000, 0, 0, RW, "//anon"));
     s.alloc(0, PID, 0, 0, 100, &[1], HEAP);
     s.alloc(0, PID, 0, u64::MAX - 10, 100, &[1], HEAP);
     s.alloc(0, PID, 0, 0x1000, u64::MAX, &[], Origin::Mmap);
@@ -437,7 +441,7 @@ fn apply(s: &mut Space, time: u64, [what, addr, len, by]: [u64; 4]) {
     match what {
         0 | 1 => s.alloc(time, PID, by as u32, addr, len, &[by], HEAP),
         2 => s.free(time, PID, addr, 0, HEAP),
-        3 => s.mmap(time, PID, page, (len + 4096) & !0xfff, 0, RW, ["//anon", "/f"][by as usize % 2]),
+        3 => s.mmap(time, PID, &mapped(page, (len + 4096) & !0xfff, 0, RW, ["//anon", "/f"][by as usize % 2])),
         4 => s.alloc(time, PID, by as u32, page, (len + 4096) & !0xfff, &[by + 10], Origin::Mmap),
         _ if by == 0 => s.thread_stack(time, PID, by as u32, page, page + 64 * KB, "t"),
         _ => s.free(time, PID, page, len, Origin::Mmap),

@@ -1,6 +1,5 @@
 //! Second pass over a profile: adds every access to its cell.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
@@ -10,6 +9,7 @@ use super::tables::{MAX_ID_GAP, Tables};
 use super::tally::Tally;
 use super::types::{Cell, Counters, Entry, MAX_CODE, Summary, TIME_SLOTS, TouchRun};
 use crate::profile::file::{FileError, Reader};
+use crate::profile::ranges::Ranges;
 use crate::profile::records::*;
 use crate::topology::Topology;
 
@@ -263,25 +263,13 @@ fn merged(runs: Vec<TouchRun>) -> Vec<TouchRun> {
 fn earliest(mut runs: Vec<TouchRun>) -> Vec<TouchRun> {
     runs.retain(|r| r.pages > 0);
     runs.sort_unstable_by_key(|r| (r.time_ns, r.instance, r.page, r.thread));
-    // Disjoint runs by (instance, first page), each with its end.
-    let mut covered: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+    // Pages of all instances, each with its instance in the upper half.
+    let mut covered = Ranges::default();
     let mut out = Vec::with_capacity(runs.len());
     for run in runs {
-        let (mut page, end) = (run.page, run.page + run.pages);
-        if let Some((_, &before)) =
-            covered.range(..=(run.instance, page)).next_back().filter(|(k, _)| k.0 == run.instance)
-        {
-            page = page.max(before);
-        }
-        while page < end {
-            let next = covered.range((run.instance, page)..(run.instance, end)).next().map(|(k, &e)| (k.1, e));
-            let (stop, resume) = next.unwrap_or((end, end));
-            if page < stop {
-                out.push(TouchRun { page, pages: stop - page, ..run });
-                covered.insert((run.instance, page), stop);
-            }
-            page = resume;
-        }
+        let first = u64::from(run.instance) << 32 | u64::from(run.page);
+        let new = covered.fill(first, first + u64::from(run.pages), ());
+        out.extend(new.into_iter().map(|(low, high)| TouchRun { page: low as u32, pages: (high - low) as u32, ..run }));
     }
     out
 }

@@ -1,4 +1,4 @@
-//! Disjoint address ranges with a value each: every layer of an address space is one such set.
+//! Disjoint ranges with a value each: the layers of an address space, the variables of a file, the pages touched.
 //!
 //! The caller removes overlapping ranges ([`Ranges::cut`] or [`Ranges::remove_overlapping`]) before it inserts one;
 //! ranges are half-open and never empty.
@@ -85,6 +85,23 @@ impl<V: Copy> Ranges<V> {
         self.map.insert(low, (high, value));
     }
 
+    /// Gives those parts of `low..high` that are in no range the value, and returns their bounds.
+    pub fn fill(&mut self, low: u64, high: u64, value: V) -> Vec<(u64, u64)> {
+        let mut free = Vec::new();
+        let mut at = low;
+        for span in self.overlapping(low, high) {
+            if at < span.low {
+                free.push((at, span.low));
+            }
+            at = span.high;
+        }
+        if at < high {
+            free.push((at, high));
+        }
+        self.map.extend(free.iter().map(|&(low, high)| (low, (high, value))));
+        free
+    }
+
     /// All ranges, ascending.
     pub fn iter(&self) -> impl Iterator<Item = Span<V>> + '_ {
         self.map.iter().map(|(&low, &(high, value))| Span { low, high, value })
@@ -129,6 +146,17 @@ mod tests {
         assert_eq!(r.locate(40), Err((40, u64::MAX)));
         assert_eq!(r.get(39).map(|s| s.low), Some(30));
         assert_eq!(r.get(29), None);
+    }
+
+    #[test]
+    fn filling_leaves_the_ranges_that_are_there() {
+        let mut r = Ranges::default();
+        r.insert(10, 20, 1);
+        r.insert(30, 40, 2);
+        assert_eq!(r.fill(15, 35, 3), [(20, 30)]);
+        assert_eq!(r.fill(0, 50, 4), [(0, 10), (40, 50)]);
+        assert_eq!(r.fill(5, 45, 5), []);
+        assert_eq!(spans(&r), [(0, 10, 4), (10, 20, 1), (20, 30, 3), (30, 40, 2), (40, 50, 4)]);
     }
 
     #[test]
