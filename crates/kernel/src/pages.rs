@@ -62,11 +62,6 @@ pub struct Residency {
 impl Residency {
     const PAGES: usize = 4096;
 
-    /// An empty cache.
-    pub fn new() -> Residency {
-        Residency { start: 0, end: 0, map: [0; Residency::PAGES] }
-    }
-
     /// Whether any page of `[start, end)` is resident; true when mincore(2) fails. The mapping extends at least to
     /// `limit`.
     pub fn any(&mut self, start: usize, end: usize, limit: usize) -> bool {
@@ -95,8 +90,9 @@ impl Residency {
 }
 
 impl Default for Residency {
+    /// An empty cache.
     fn default() -> Residency {
-        Residency::new()
+        Residency { start: 0, end: 0, map: [0; Residency::PAGES] }
     }
 }
 

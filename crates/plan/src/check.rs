@@ -56,14 +56,6 @@ pub fn parse(text: &str) -> Result<Policy, PolicyError> {
     }
 }
 
-impl std::str::FromStr for Policy {
-    type Err = PolicyError;
-
-    fn from_str(text: &str) -> Result<Policy, PolicyError> {
-        parse(text)
-    }
-}
-
 /// A violated rule in a file that satisfies the schema.
 struct Fault {
     /// Array of tables (`object`, `phase`) and the index in it; `None` for the top of the file.

@@ -47,23 +47,15 @@ impl SourceLine {
 
     /// Whether the path of the file `name` in `directory` ends with these components.
     pub fn is_in(&self, directory: &[u8], name: &[u8]) -> bool {
-        let parts = |path: &'_ [u8]| {
-            path.split(|&b| b == b'/')
-                .filter(|p| !p.is_empty() && *p != b".")
-                .rev()
-                .map(<[u8]>::to_vec)
-                .collect::<Vec<_>>()
-        };
-        // Most files differ in their own name: nothing is put together for them.
-        let last = |path: &[u8]| path.rsplit(|&b| b == b'/').next().map(<[u8]>::len);
-        let wanted = self.file.as_bytes();
-        if last(wanted) != last(name) || !name.ends_with(&wanted[wanted.len() - last(wanted).unwrap_or(0)..]) {
-            return false;
-        }
-        let have: Vec<_> =
-            parts(name).into_iter().chain(parts(if name.starts_with(b"/") { b"" } else { directory })).collect();
-        have.starts_with(&parts(wanted))
+        let directory = if name.starts_with(b"/") { b"" } else { directory };
+        let mut have = from_its_end(name).chain(from_its_end(directory));
+        from_its_end(self.file.as_bytes()).all(|component| have.next() == Some(component))
     }
+}
+
+/// Components of a path without empty ones and `.`, the last one first.
+fn from_its_end(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.rsplit(|&b| b == b'/').filter(|component| !component.is_empty() && *component != b".")
 }
 
 impl fmt::Display for SourceLine {

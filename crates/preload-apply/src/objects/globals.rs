@@ -134,7 +134,7 @@ pub fn place_all(state: &'static State, module: &Loaded, found: Vec<Found>) {
     let mut placed: Vec<Unplaced> = found.into_iter().filter_map(|f| plan_global(state, module, f)).collect();
     share_budget(state, &mut placed);
     placed.sort_by_key(|u| u.object.base); // neighbours share one query of residency
-    let mut residency = Residency::new();
+    let mut residency = Residency::default();
     for Unplaced { mut object, mut plan, parts } in placed {
         let Some(rule) = state.rules.get(object.rule) else { continue };
         if !mapping_budget::fit(state, object.rule, &mut plan) {
