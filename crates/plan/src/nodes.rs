@@ -95,19 +95,14 @@ pub(crate) fn words(text: &str, most: u32) -> Result<Words, Unusable> {
         return Ok(Words { negated, relative: false, numbers: None });
     }
     let (relative, list) = list.strip_prefix('+').map_or((false, list), |rest| (true, rest));
-    Ok(Words { negated, relative, numbers: Some(numbers_up_to(list, most)?) })
+    Ok(Words { negated, relative, numbers: Some(numbers(list, most)?) })
 }
 
 /// The numbers of `0-3,5`, in the order of the text.
 ///
 /// # Errors
-/// A part that is not a number or an ascending range up to [`MAX_NODE`], or a number that is listed twice.
-pub fn numbers(list: &str) -> Result<Vec<u32>, Unusable> {
-    numbers_up_to(list, MAX_NODE)
-}
-
-/// As [`numbers`], for numbers up to `most`.
-pub(crate) fn numbers_up_to(list: &str, most: u32) -> Result<Vec<u32>, Unusable> {
+/// A part that is not a number or an ascending range up to `most`, or a number that is listed twice.
+pub(crate) fn numbers(list: &str, most: u32) -> Result<Vec<u32>, Unusable> {
     let mut found = Vec::new();
     for part in list.split(',') {
         let bad = || Unusable::form(part.trim(), LIST);
@@ -190,7 +185,7 @@ mod tests {
         assert_eq!(format_runs(&[1_u64, 2, 3, 7, 9, 10]), "1-3,7,9-10");
         assert_eq!((format_runs::<u64>(&[]), format(&[])), (String::new(), "none".to_owned()));
         for text in ["0-3", "0,2,5-7", "3,1", "0"] {
-            assert_eq!(format(&numbers(text).unwrap()), text);
+            assert_eq!(format(&numbers(text, MAX_NODE).unwrap()), text);
         }
     }
 }

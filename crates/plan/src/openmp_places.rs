@@ -5,7 +5,7 @@
 //! can expand, such as `cores`, give `None`.
 
 use crate::cpus::MAX_CPU;
-use crate::nodes::numbers_up_to;
+use crate::nodes::numbers;
 
 /// CPUs of each of `threads` threads; `variable` returns the value of an environment variable. `None` when the
 /// variables do not determine the CPUs.
@@ -41,7 +41,7 @@ fn places(text: &str) -> Option<Vec<Vec<u32>>> {
     }
     let mut lists = Vec::new();
     for word in text.split([' ', ',']).filter(|w| !w.is_empty()) {
-        let cpus = numbers_up_to(word, MAX_CPU).ok()?;
+        let cpus = numbers(word, MAX_CPU).ok()?;
         lists.extend(cpus.into_iter().map(|c| vec![c]));
     }
     (!lists.is_empty()).then_some(lists)

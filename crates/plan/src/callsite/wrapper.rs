@@ -264,37 +264,37 @@ mod tests {
 
     #[test]
     fn linkage_and_demangled_names_are_decided_alike() {
-        use Wrapper::{Library, Named};
-        for (linkage, expected) in [
-            ("malloc", Some(Library)),
-            ("__libc_calloc", Some(Library)),
-            ("mmap64", Some(Library)),
-            ("xmalloc", Some(Named)),
-            ("PyMem_RawMalloc", Some(Named)),
-            ("xmalloc.constprop.0", Some(Named)),
-            ("grid_alloc", None),
-            ("main", None),
-            ("_Znwm", Some(Library)),
-            ("_ZnamSt11align_val_tRKSt9nothrow_t", Some(Library)),
-            ("_ZNSt6vectorIdSaIdEEC1EmRKS0_", Some(Library)),
-            ("_ZNKSt6vectorIdSaIdEE4sizeEv", Some(Library)),
-            ("_ZSt4swapIiEvRT_S1_", Some(Library)),
-            ("_ZNSaIcEC1Ev", Some(Library)),
-            ("_ZN9__gnu_cxx13new_allocatorIdE8allocateEmPKv", Some(Library)),
-            ("_ZN4Grid4fillEi", None),
-            ("_ZN4core4initEv", None), // a C++ name space of the program
-            ("_ZN3lib8xxmallocEm", Some(Named)),
-            ("_Z4coreSt6vectorIiSaIiEE", None),
-            ("_ZN5alloc7raw_vec6RawVec4grow17h0123456789abcdefE", Some(Library)),
-            ("_ZN5lines4main17h0123456789abcdefE", None),
-            ("_ZN56_$LT$alloc..vec..Vec$LT$T$GT$$u20$as$u20$core..Clone$GT$5clone17h0123456789abcdefE", Some(Library)),
-            ("_ZN48_$LT$app..Grid$u20$as$u20$core..clone..Clone$GT$5clone17h0123456789abcdefE", None),
-            ("_RNvCsfLfy6EI15iL_7___rustc12___rust_alloc", Some(Library)),
-            ("_RNvMs_NtCsfdfd2bd8_5alloc7raw_vecNtB4_11RawVecInner15try_allocate_in", Some(Library)),
-            ("_RINvCs1234_5lines3fooNtNtCsfLf_5alloc3vec3VecE", None),
-            ("_R", None),
-            ("_RNvCs_", None),
-        ] {
+        let library = [
+            "malloc",
+            "__libc_calloc",
+            "mmap64",
+            "_Znwm",
+            "_ZnamSt11align_val_tRKSt9nothrow_t",
+            "_ZNSt6vectorIdSaIdEEC1EmRKS0_",
+            "_ZNKSt6vectorIdSaIdEE4sizeEv",
+            "_ZSt4swapIiEvRT_S1_",
+            "_ZNSaIcEC1Ev",
+            "_ZN9__gnu_cxx13new_allocatorIdE8allocateEmPKv",
+            "_ZN5alloc7raw_vec6RawVec4grow17h0123456789abcdefE",
+            "_ZN56_$LT$alloc..vec..Vec$LT$T$GT$$u20$as$u20$core..Clone$GT$5clone17h0123456789abcdefE",
+            "_RNvCsfLfy6EI15iL_7___rustc12___rust_alloc",
+            "_RNvMs_NtCsfdfd2bd8_5alloc7raw_vecNtB4_11RawVecInner15try_allocate_in",
+        ];
+        let named = ["xmalloc", "PyMem_RawMalloc", "xmalloc.constprop.0", "_ZN3lib8xxmallocEm"];
+        let neither = [
+            "grid_alloc",
+            "main",
+            "_ZN4Grid4fillEi",
+            "_ZN4core4initEv", // a C++ name space of the program
+            "_Z4coreSt6vectorIiSaIiEE",
+            "_ZN5lines4main17h0123456789abcdefE",
+            "_ZN48_$LT$app..Grid$u20$as$u20$core..clone..Clone$GT$5clone17h0123456789abcdefE",
+            "_RINvCs1234_5lines3fooNtNtCsfLf_5alloc3vec3VecE",
+            "_R",
+            "_RNvCs_",
+        ];
+        let cases = [(Some(Wrapper::Library), &library[..]), (Some(Wrapper::Named), &named), (None, &neither)];
+        for (expected, linkage) in cases.iter().flat_map(|(expected, list)| list.iter().map(move |l| (*expected, *l))) {
             assert_eq!(is_wrapper_linkage(linkage.as_bytes()), expected.is_some(), "{linkage}");
             let demangled = function_name(linkage);
             assert_eq!(of_function(&demangled), expected, "{linkage}: {demangled}");
