@@ -44,7 +44,7 @@ impl PlacedProgram {
     pub fn prepare(&self, quiet: bool) -> Result<Prepared, Failure> {
         let prepared = placed::prepare(&self.policy, &self.command)?;
         if !quiet {
-            prepared.warnings.iter().for_each(say);
+            prepared.warning.iter().for_each(say);
         }
         Ok(prepared)
     }

@@ -17,8 +17,8 @@ const NANOSECONDS: f64 = 1e9;
 /// Record one run of a program in numamma.prof
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The exit status is the program's own (128 + signal), 2 when nothing could be recorded, 126 or 127 when the \
-                        program cannot be executed."
+    after_help = "The exit status is the program's own (128 + signal), 2 when nothing could be recorded, 126 or 127 \
+                  when the program cannot be executed."
 )]
 pub struct Args {
     /// Output file: %p process id, %h host, %r MPI rank; an older one is kept as FILE.old. An MPI rank puts its number
@@ -110,7 +110,7 @@ fn preload_for(program: &Executable, notes: &mut Vec<String>) -> Result<Option<P
         ));
         return Ok(None);
     }
-    library::find("profile").map(Some).map_err(|e| e.to_string())
+    library::find("profile").map(Some)
 }
 
 fn sampling(args: &Args) -> Result<Sampling, String> {
@@ -126,7 +126,8 @@ fn sampling(args: &Args) -> Result<Sampling, String> {
     let (rate, cost_ns, why) = match given {
         Some(rate) if !(1.0..=calibrate::MAX_RATE).contains(&rate) => {
             return Err(format!(
-                "{rate:.0} samples a second are out of range: 1 to {:.0} (faster timers have locked up virtual machines)",
+                "{rate:.0} samples a second are out of range: 1 to {:.0} (faster timers have locked up virtual \
+                 machines)",
                 calibrate::MAX_RATE
             ));
         }

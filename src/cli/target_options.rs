@@ -64,7 +64,8 @@ fn described(spec: &str) -> Result<Model, String> {
     }
     let wrong = |e: String| {
         format!(
-            "--target \"{spec}\": {e}. Write an hwloc file (as from `lstopo m.xml`) or levels like \"pack:4 numa:2 core:6\""
+            "--target \"{spec}\": {e}. Write an hwloc file (as from `lstopo m.xml`) or levels like \"pack:4 numa:2 \
+             core:6\""
         )
     };
     synthetic::parse(spec).and_then(|shape| shape.model()).map_err(wrong)

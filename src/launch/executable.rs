@@ -21,12 +21,6 @@ use super::exit::Failure;
 const MAX_INTERPRETERS: usize = 5;
 /// Bytes of a `#!` line the kernel reads (BINPRM_BUF_SIZE).
 const SHEBANG_BYTES: usize = 256;
-/// `e_ident[EI_CLASS]` of 64-bit files.
-const ELF_CLASS_64: u8 = 2;
-/// `e_ident[EI_DATA]` of little-endian files.
-const ELF_LITTLE_ENDIAN: u8 = 1;
-/// `e_machine` of x86_64, as bytes of the file.
-const ELF_MACHINE_X86_64: [u8; 2] = [62, 0];
 /// What the names of AddressSanitizer's shared runtimes begin with (gcc; clang's is linked statically by default).
 const ASAN_RUNTIME: &[u8] = b"libasan.so";
 /// File names of the loaders that a glibc library can be preloaded by.
@@ -111,7 +105,8 @@ fn privileges(path: &Path, meta: &fs::Metadata) -> Result<(), Failure> {
         _ => "is setgid",
     };
     Err(Failure::cannot_execute(format!(
-        "{} {kind}: the loader ignores LD_PRELOAD for privileged programs; run an unprivileged copy (cp {0} /tmp) instead (file owner {})",
+        "{} {kind}: the loader ignores LD_PRELOAD for privileged programs; run an unprivileged copy (cp {0} /tmp) \
+         instead (file owner {})",
         path.display(),
         meta.uid()
     )))
@@ -142,7 +137,8 @@ fn follow_interpreters(path: &Path) -> Result<PathBuf, Failure> {
         }
         let Some(interpreter) = shebang(&head) else {
             return Err(Failure::cannot_execute(format!(
-                "{}: neither an ELF program nor a script with a #! line, so the kernel cannot execute it; add #!/bin/sh as its first line or run it as: sh {0}",
+                "{}: neither an ELF program nor a script with a #! line, so the kernel cannot execute it; add \
+                 #!/bin/sh as its first line or run it as: sh {0}",
                 current.display()
             )));
         };
@@ -169,15 +165,16 @@ fn inspect(path: PathBuf, elf: PathBuf) -> Result<Executable, Failure> {
     // ELF reader.
     let data = unsafe { memmap2::Mmap::map(&file) }
         .map_err(|e| Failure::cannot_execute(format!("{show}: cannot map it: {e}")))?;
-    if data.get(4) != Some(&ELF_CLASS_64) {
+    // The class, the byte order and the machine are where the ELF specification puts them in files of every class.
+    if data.get(4) != Some(&elf::ELFCLASS64.0) {
         return Err(Failure::cannot_execute(format!(
             "{show} is a 32-bit program; this build of numamma runs 64-bit x86_64 programs"
         )));
     }
-    if data.get(5) != Some(&ELF_LITTLE_ENDIAN) || data.get(18..20) != Some(&ELF_MACHINE_X86_64[..]) {
+    let machine = data.get(18..20).map_or(0, |m| u16::from_le_bytes([m[0], m[1]]));
+    if data.get(5) != Some(&elf::ELFDATA2LSB.0) || machine != elf::EM_X86_64.0 {
         return Err(Failure::cannot_execute(format!(
-            "{show} is for another architecture (ELF machine {}); this build of numamma runs x86_64 programs",
-            data.get(18..20).map_or(0, |m| u16::from_le_bytes([m[0], m[1]]))
+            "{show} is for another architecture (ELF machine {machine}); this build of numamma runs x86_64 programs"
         )));
     }
     let parsed = ElfFile64::<Endianness>::parse(&*data).map_err(|_| broken("its ELF header cannot be read"))?;
@@ -212,7 +209,8 @@ fn check_loader(show: &str, loader: &Path) -> Result<(), Failure> {
     let name = loader.file_name().unwrap_or_default().to_string_lossy();
     if !name.starts_with(GLIBC_LOADER) {
         return Err(Failure::cannot_execute(format!(
-            "{show} is loaded by {}, not by glibc's loader, and cannot take a library made for glibc; build it against glibc",
+            "{show} is loaded by {}, not by glibc's loader, and cannot take a library made for glibc; build it \
+             against glibc",
             loader.display()
         )));
     }

@@ -4,7 +4,6 @@
 //! the lib directories of its prefix, and where cargo leaves them in a build tree.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -19,50 +18,30 @@ const INSTALLED: [&str; 4] = [".", "../lib", "../lib64", "../lib/x86_64-linux-gn
 /// Where cargo leaves a cdylib, relative to the executable's directory.
 const BUILD_TREE: [&str; 3] = [".", "deps", ".."];
 
-/// Why a library cannot be preloaded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LibraryError {
-    /// Nowhere; the directories that were searched.
-    NotFound(String, Vec<PathBuf>),
-    /// The path holds a space or colon, which LD_PRELOAD takes as separators.
-    Separator(PathBuf),
-}
-
-impl fmt::Display for LibraryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LibraryError::NotFound(name, searched) => {
-                let searched: Vec<String> = searched.iter().map(|p| p.display().to_string()).collect();
-                write!(
-                    f,
-                    "{name} is not installed (looked in {}); install it or set {LIB_ENV} to its directory",
-                    searched.join(", ")
-                )
-            }
-            LibraryError::Separator(path) => write!(
-                f,
-                "cannot preload {}: LD_PRELOAD takes spaces and colons as separators; move the library or set {LIB_ENV}",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for LibraryError {}
-
 /// Absolute path of `libnumamma-<kind>.so`; `kind` is `apply` or `profile`.
-pub fn find(kind: &str) -> Result<PathBuf, LibraryError> {
+///
+/// # Errors
+/// Where it was looked for, or why it cannot be preloaded from where it is, with what to do.
+pub fn find(kind: &str) -> Result<PathBuf, String> {
     let exe_dir = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
     let path = search(kind, std::env::var_os(LIB_ENV).map(PathBuf::from), exe_dir.as_deref())?;
     if path.as_os_str().as_bytes().iter().any(|b| b" :\t\n".contains(b)) {
-        return Err(LibraryError::Separator(path));
+        return Err(format!(
+            "cannot preload {}: LD_PRELOAD takes spaces and colons as separators; move the library or set {LIB_ENV}",
+            path.display()
+        ));
     }
     Ok(path)
 }
 
-fn search(kind: &str, given: Option<PathBuf>, exe_dir: Option<&Path>) -> Result<PathBuf, LibraryError> {
+fn search(kind: &str, given: Option<PathBuf>, exe_dir: Option<&Path>) -> Result<PathBuf, String> {
     let installed = format!("libnumamma-{kind}.so");
     let built = format!("libnumamma_preload_{kind}.so");
+    let not_found = |searched: &[PathBuf]| {
+        let searched: Vec<String> = searched.iter().map(|p| p.display().to_string()).collect();
+        let searched = searched.join(", ");
+        format!("{installed} is not installed (looked in {searched}); install it or set {LIB_ENV} to its directory")
+    };
     let mut searched = Vec::new();
     if let Some(dir) = given {
         for name in [&installed, &built] {
@@ -71,7 +50,7 @@ fn search(kind: &str, given: Option<PathBuf>, exe_dir: Option<&Path>) -> Result<
             }
         }
         // A wrong NUMAMMA_LIB must not silently give another library than the one in that directory.
-        return Err(LibraryError::NotFound(installed, vec![dir]));
+        return Err(not_found(&[dir]));
     }
     if let Some(dir) = exe_dir {
         for sub in INSTALLED {
@@ -86,7 +65,7 @@ fn search(kind: &str, given: Option<PathBuf>, exe_dir: Option<&Path>) -> Result<
             return Ok(youngest);
         }
     }
-    Err(LibraryError::NotFound(installed, searched))
+    Err(not_found(&searched))
 }
 
 fn existing(path: &Path) -> Option<PathBuf> {
@@ -137,7 +116,7 @@ mod tests {
         let (bin, lib) = (root.join("bin"), root.join("lib"));
         std::fs::create_dir_all(&bin).unwrap();
         std::fs::create_dir_all(&lib).unwrap();
-        assert!(matches!(search("apply", None, Some(&bin)), Err(LibraryError::NotFound(..))));
+        assert!(search("apply", None, Some(&bin)).unwrap_err().contains("not installed (looked in "));
         std::fs::write(lib.join("libnumamma-apply.so"), b"").unwrap();
         assert!(search("apply", None, Some(&bin)).unwrap().ends_with("lib/libnumamma-apply.so"));
         std::fs::write(bin.join("libnumamma_preload_apply.so"), b"").unwrap();

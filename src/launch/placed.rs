@@ -27,8 +27,9 @@ pub struct Prepared {
     /// The policy, valid on this machine.
     pub policy: Policy,
     /// What the user may not expect and does not prevent the run.
-    pub warnings: Vec<String>,
-    invocation: Invocation,
+    pub warning: Option<String>,
+    /// How the placed program is started.
+    pub invocation: Invocation,
 }
 
 /// Checks policy, program and library. `command` is the program and its arguments.
@@ -38,18 +39,19 @@ pub fn prepare(policy_path: &Path, command: &[OsString]) -> Result<Prepared, Fai
     let executable = executable::check(program)?;
     if executable.is_static {
         return Err(Failure::cannot_execute(format!(
-            "{} is statically linked: no library can be preloaded, so it cannot be placed; link it dynamically. `numamma profile` still works",
+            "{} is statically linked: no library can be preloaded, so it cannot be placed; link it dynamically. \
+             `numamma profile` still works",
             executable.elf.display()
         )));
     }
-    let library = library::find("apply").map_err(|e| Failure::usage(e.to_string()))?;
+    let library = library::find("apply")?;
     let policy_path =
         policy_path.canonicalize().map_err(|e| Failure::usage(format!("{}: {e}", policy_path.display())))?;
-    let warnings = warnings(&policy, &executable);
+    let warning = warning(&policy, &executable);
     let mut env = library::environment(&executable, &library);
     env.push((POLICY_ENV.into(), policy_path.into_os_string()));
     let invocation = Invocation { path: executable.path.clone(), argv: command.to_vec(), env };
-    Ok(Prepared { executable, policy, warnings, invocation })
+    Ok(Prepared { executable, policy, warning, invocation })
 }
 
 /// Reads a policy and checks its node lists against `machine`.
@@ -73,21 +75,15 @@ pub fn read_policy(path: &Path, machine: &Machine) -> Result<Policy, String> {
     Ok(policy)
 }
 
-fn warnings(policy: &Policy, executable: &Executable) -> Vec<String> {
-    let Some(program) = &policy.program else { return Vec::new() };
-    let elf = executable.elf.to_string_lossy();
+fn warning(policy: &Policy, executable: &Executable) -> Option<String> {
+    let program = policy.program.as_ref()?;
+    let (name, elf) = (file_name(&program.path), executable.elf.to_string_lossy());
     let same_build = program.build_id.is_some() && program.build_id == executable.build_id;
-    if same_build {
-        return Vec::new();
-    }
-    if file_name(&program.path) != file_name(&elf) {
-        return vec![format!(
-            "the policy is for {}, this is {elf}: only processes named {} that it starts will be placed",
-            program.path,
-            file_name(&program.path)
-        )];
-    }
-    Vec::new() // another build of the same program: the library itself says so when it loads
+    // Of another build of the same program the library itself warns when it loads.
+    (!same_build && name != file_name(&elf)).then(|| {
+        let path = &program.path;
+        format!("the policy is for {path}, this is {elf}: only processes named {name} that it starts will be placed")
+    })
 }
 
 impl Prepared {
@@ -102,11 +98,6 @@ impl Prepared {
             _ if error.raw_os_error().is_none() => Failure::usage(error.to_string()),
             _ => Failure::of_exec(&self.executable.path, error),
         }
-    }
-
-    /// How the placed program is started.
-    pub fn invocation(&self) -> &Invocation {
-        &self.invocation
     }
 
     /// Starts the placed program with a report file, forwards signals to it and waits until it has ended.
