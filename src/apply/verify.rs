@@ -10,14 +10,22 @@ use super::rank_reports::{merge, merge_phases, take_reports};
 use crate::launch::exit::Ended;
 
 /// The whole answer, as `--json` prints it.
-#[derive(Debug, Clone, Serialize)]
-pub struct Answer {
+#[derive(Debug, Serialize)]
+pub struct Answer<'a> {
     /// Program, as given.
-    pub program: String,
+    pub program: &'a str,
     /// Policy file, as given.
-    pub policy: String,
+    pub policy: &'a str,
     /// The program's exit status (128 + signal).
     pub exit_status: u8,
+    /// What the processes reported.
+    #[serde(flatten)]
+    pub outcome: &'a Outcome,
+}
+
+/// What the processes of a placed run reported, judged together.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
     /// Processes of the program that reported: the ranks of an MPI job, else one.
     pub processes: usize,
     /// Everything was found and is on plan.
@@ -59,7 +67,7 @@ pub struct CheckedObject {
 }
 
 /// Reads the reports written under the name [`ReportDir::file`], removes them, and judges them together.
-pub fn judge(report: &Path, program: &str, policy: &str, ended: Ended) -> Answer {
+pub fn judge(report: &Path, ended: Ended) -> Outcome {
     let mut found: Vec<ObjectReport> = Vec::new();
     let mut phases: Vec<PhaseReport> = Vec::new();
     let mut problem = None;
@@ -80,8 +88,7 @@ pub fn judge(report: &Path, program: &str, policy: &str, ended: Ended) -> Answer
     let objects: Vec<CheckedObject> =
         found.into_iter().map(|counts| CheckedObject { verdict: verdict(&counts), counts }).collect();
     let ok = problem.is_none() && objects.iter().all(|o| matches!(o.verdict, Verdict::OnPlan | Verdict::Left));
-    let (program, policy) = (program.to_owned(), policy.to_owned());
-    Answer { program, policy, exit_status: ended.code(), processes: texts.len(), ok, problem, objects, phases }
+    Outcome { processes: texts.len(), ok, problem, objects, phases }
 }
 
 /// Outcome for one object.

@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use numamma_plan::machine::Machine;
 
-use super::output::print;
+use super::output::{self, print};
 use crate::apply::compare::candidates::{self, Candidates, WORDS};
-use crate::apply::compare::{self, Comparison, Ending, Plan, Progress};
+use crate::apply::compare::{self, Comparison, Ending, Plan};
 use crate::apply::verify::ReportDir;
 use crate::launch::exit::{Ended, Failure, say};
 use crate::report::comparison::{self, Setting};
@@ -84,9 +84,10 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         say(format!("{} policies, a warm-up and {} runs each, --seed {seed}", list.len(), args.runs));
     }
     let plan = Plan { candidates: list, runs: args.runs, seed, any_status: args.ignore_status };
-    let mut measured = compare::measure(&plan, &report, |p| {
+    let mut measured = compare::measure(&plan, &report, |round, policy, seconds| {
         if !args.quiet {
-            show(p, args.runs);
+            let round = if round == 0 { "warm-up".to_owned() } else { format!("run {round} of {}", args.runs) };
+            say(format!("{round}: {policy} {seconds:.3} s"));
         }
     });
     if !args.quiet {
@@ -101,8 +102,8 @@ fn machine_notes(setting: &Setting) -> Vec<String> {
     let mut notes = Vec::new();
     if setting.memory_nodes == 1 {
         notes.push(
-            "this machine has one node with memory, so all policies place alike here: a difference can only come from binding, \
-             start-up or chance"
+            "this machine has one node with memory, so all policies place alike here: a difference can only come from \
+             binding, start-up or chance"
                 .to_owned(),
         );
     }
@@ -116,11 +117,6 @@ fn machine_notes(setting: &Setting) -> Vec<String> {
     notes
 }
 
-fn show(p: Progress<'_>, runs: u32) {
-    let round = if p.round == 0 { "warm-up".to_owned() } else { format!("run {} of {runs}", p.round) };
-    say(format!("{round}: {} {:.3} s", p.name, p.seconds));
-}
-
 fn clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs())
 }
@@ -129,8 +125,9 @@ fn conclude(args: &Args, setting: &Setting, measured: &Comparison) -> Result<u8,
     let rows = comparison::rows(&measured.samples, setting.memory_nodes);
     let some = rows.iter().any(|r| r.n > 0);
     if args.json {
-        let text = comparison::json(setting, measured, rows).map_err(|e| format!("cannot write JSON: {e}"))?;
-        print(&(text + "\n"))?;
+        let complete = measured.ending == Ending::Complete;
+        let report = comparison::Report { setting, complete, notes: &measured.notes, policies: &rows };
+        print(&output::json("the comparison", &report)?)?;
     } else if some {
         print(&comparison::text(&rows))?;
     }

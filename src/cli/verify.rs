@@ -6,6 +6,7 @@ use numamma_plan::output_name;
 
 use crate::apply::verify::{Answer, ReportDir, judge};
 use crate::cli::input::PlacedProgram;
+use crate::cli::output;
 use crate::launch::exit::Failure;
 use crate::report::verification;
 
@@ -39,26 +40,27 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let prepared = args.placed.prepare(args.quiet)?;
     let dir = ReportDir::new().map_err(|e| Failure::usage(format!("cannot make a directory for the report: {e}")))?;
     let ended = prepared.spawn_and_wait(&dir.file())?;
-    let program = prepared.executable.path.to_string_lossy();
-    let answer = judge(&dir.file(), &program, &args.placed.policy.to_string_lossy(), ended);
+    let outcome = judge(&dir.file(), ended);
     if !args.quiet {
-        eprintln!("{}", verification::text(&answer));
+        eprintln!("{}", verification::text(&outcome));
     }
-    write_json(&args, &answer)?;
-    Ok(if answer.ok { ended.code() } else { EXIT_OFF_PLAN })
+    let (program, policy) = (prepared.executable.path.to_string_lossy(), args.placed.policy.to_string_lossy());
+    let exit_status = ended.code();
+    write_json(&args, &Answer { program: &program, policy: &policy, exit_status, outcome: &outcome })?;
+    Ok(if outcome.ok { exit_status } else { EXIT_OFF_PLAN })
 }
 
-fn write_json(args: &Args, answer: &Answer) -> Result<(), String> {
-    let json = serde_json::to_string_pretty(answer).map_err(|e| format!("cannot write JSON: {e}"))?;
+fn write_json(args: &Args, answer: &Answer<'_>) -> Result<(), String> {
+    let json = output::json("the answer", answer)?;
     if let Some(file) = &args.output {
         let file =
             file.to_str().map_or_else(|| file.clone(), |f| output_name::expand(f, Some(std::process::id())).into());
-        std::fs::write(&file, format!("{json}\n")).map_err(|e| format!("{}: cannot write it: {e}", file.display()))?;
+        std::fs::write(&file, &json).map_err(|e| format!("{}: cannot write it: {e}", file.display()))?;
     }
     if args.json {
         use std::io::Write;
         // A reader that stops early (`| head`) is no error.
-        let _ = writeln!(std::io::stdout(), "{json}");
+        let _ = write!(std::io::stdout(), "{json}");
     }
     Ok(())
 }

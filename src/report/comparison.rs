@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::table::plain;
+use crate::apply::compare::Sample;
 use crate::apply::compare::stats::{self, ALPHA, Interval};
-use crate::apply::compare::{Comparison, Ending, Sample};
 
 /// When no difference is seen, the verdict says how many runs would show a difference of this share of the time. It is
 /// also the bound of what placing may cost.
@@ -49,35 +49,25 @@ pub struct Row {
     /// Every time, in order.
     pub times: Vec<f64>,
     /// Confidence interval of the median.
-    pub interval: Option<JsonInterval>,
+    pub interval: Option<Interval>,
     /// Two-sided Mann-Whitney test against first-touch; null for first-touch itself.
     pub p: Option<f64>,
     /// One sentence about the difference to first-touch.
     pub verdict: String,
 }
 
-/// See [`Interval`].
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct JsonInterval {
-    low: f64,
-    high: f64,
-    confidence: f64,
-}
-
-impl From<Interval> for JsonInterval {
-    fn from(i: Interval) -> JsonInterval {
-        JsonInterval { low: i.low, high: i.high, confidence: i.confidence }
-    }
-}
-
-#[derive(Serialize)]
-struct Json<'a> {
+/// A comparison for scripts.
+#[derive(Debug, Serialize)]
+pub struct Report<'a> {
+    /// What does not depend on the runs.
     #[serde(flatten)]
-    setting: &'a Setting,
+    pub setting: &'a Setting,
     /// All runs were made.
-    complete: bool,
-    notes: &'a [String],
-    policies: Vec<Row>,
+    pub complete: bool,
+    /// What the reader must know, a line each.
+    pub notes: &'a [String],
+    /// A row for each.
+    pub policies: &'a [Row],
 }
 
 /// A row per policy; the first sample is what the others are compared with.
@@ -101,7 +91,7 @@ fn row(sample: &Sample, base: Option<&[f64]>, memory_nodes: usize) -> Row {
         speedup: reference.zip(time).filter(|(_, t)| *t > 0.0).map(|(b, t)| b / t),
         n: sample.times.len(),
         times: sample.times.clone(),
-        interval: stats::median_interval(&sample.times).map(JsonInterval::from),
+        interval: stats::median_interval(&sample.times),
         p: base.and_then(|b| stats::mann_whitney(&sample.times, b)).map(|t| t.p),
         verdict: base.map_or_else(|| "what the others are compared with".to_owned(), |b| verdict(b, &sample.times)),
     }
@@ -172,15 +162,6 @@ pub fn text(rows: &[Row]) -> String {
     };
     let table = plain(&head, rows.iter().map(cells), 1..6);
     table.to_string().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
-}
-
-/// The same for scripts.
-///
-/// # Errors
-/// As [`serde_json::to_string_pretty`].
-pub fn json(setting: &Setting, comparison: &Comparison, rows: Vec<Row>) -> serde_json::Result<String> {
-    let complete = comparison.ending == Ending::Complete;
-    serde_json::to_string_pretty(&Json { setting, complete, notes: &comparison.notes, policies: rows })
 }
 
 #[cfg(test)]

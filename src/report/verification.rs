@@ -7,12 +7,12 @@ use numamma_plan::policy::Size;
 use numamma_plan::reason::Reason;
 
 use super::table::plain;
-use crate::apply::verify::{Answer, Verdict};
+use crate::apply::verify::{Outcome, Verdict};
 
 /// Table, reasons and verdict.
-pub fn text(answer: &Answer) -> String {
+pub fn text(outcome: &Outcome) -> String {
     let head = ["object", "policy", "block", "nodes", "instances", "planned", "present", "on", "off", "verdict"];
-    let rows = answer.objects.iter().map(|o| {
+    let rows = outcome.objects.iter().map(|o| {
         let c = &o.counts;
         let block = if c.block == 0 { "-".to_owned() } else { Size(c.block).to_string() };
         let pages = [c.pages_planned, c.pages_present, c.pages_on_plan, c.pages_off_plan].map(|n| n.to_string());
@@ -21,34 +21,34 @@ pub fn text(answer: &Answer) -> String {
     });
     let table = plain(&head, rows, 4..9);
     let mut text = String::new();
-    if !answer.objects.is_empty() {
+    if !outcome.objects.is_empty() {
         text.push_str(&format!("{table}\n"));
     }
-    for o in &answer.objects {
+    for o in &outcome.objects {
         explanations(&o.counts).iter().for_each(|line| text.push_str(&format!("  {}: {line}\n", o.counts.name)));
     }
-    for phase in &answer.phases {
+    for phase in &outcome.phases {
         text.push_str(&phase_text(phase));
     }
-    text.push_str(&summary(answer));
+    text.push_str(&summary(outcome));
     text
 }
 
-fn summary(answer: &Answer) -> String {
-    if let Some(problem) = &answer.problem {
+fn summary(outcome: &Outcome) -> String {
+    if let Some(problem) = &outcome.problem {
         return format!("numamma: not verified: {problem}");
     }
-    let count = |v: Verdict| answer.objects.iter().filter(|o| o.verdict == v).count();
-    let off: u64 = answer.objects.iter().map(|o| o.counts.pages_off_plan).sum();
-    let present: u64 = answer.objects.iter().map(|o| o.counts.pages_present).sum();
-    if answer.ok && answer.objects.is_empty() {
+    let count = |v: Verdict| outcome.objects.iter().filter(|o| o.verdict == v).count();
+    let off: u64 = outcome.objects.iter().map(|o| o.counts.pages_off_plan).sum();
+    let present: u64 = outcome.objects.iter().map(|o| o.counts.pages_present).sum();
+    if outcome.ok && outcome.objects.is_empty() {
         return "numamma: the policy places no object, so there was nothing to check".to_owned();
     }
-    if answer.ok {
-        let of = if answer.processes > 1 { format!(" of {} processes", answer.processes) } else { String::new() };
+    if outcome.ok {
+        let of = if outcome.processes > 1 { format!(" of {} processes", outcome.processes) } else { String::new() };
         return format!("numamma: all {present} present pages{of} are on plan");
     }
-    let waiting: u64 = answer.objects.iter().map(|o| o.counts.pages_waiting).sum();
+    let waiting: u64 = outcome.objects.iter().map(|o| o.counts.pages_waiting).sum();
     let waited = match waiting {
         0 => String::new(),
         n => format!(", {n} had not been moved yet when the program ended or gave them up"),
@@ -105,7 +105,8 @@ fn phase_text(phase: &PhaseReport) -> String {
     };
     let end = if phase.finished { "" } else { "; not finished" };
     format!(
-        "phase {}: began at {begun:.2} s{often} by {how}; {} pages ({:.1} MiB) moved{failed}, {:.3} s of work in {:.3} s{end}\n",
+        "phase {}: began at {begun:.2} s{often} by {how}; {} pages ({:.1} MiB) moved{failed}, {:.3} s of work in \
+         {:.3} s{end}\n",
         phase.name,
         phase.pages_moved,
         phase.bytes as f64 / f64::from(1 << 20),

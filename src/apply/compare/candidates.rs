@@ -9,7 +9,6 @@
 //! - a policy file: as `numamma run` starts it.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -34,25 +33,18 @@ pub const WORDS: [&str; 3] = [FIRST_TOUCH, INTERLEAVE, BLOCK_NAIVE];
 pub const FIRST_TOUCH: &str = "first-touch";
 const INTERLEAVE: &str = "interleave";
 const BLOCK_NAIVE: &str = "block-naive";
-/// Where this machine's CPUs and caches are listed.
-const CPU_DIR: &str = "/sys/devices/system/cpu";
-
-/// How the program is started.
-#[derive(Debug, Clone)]
-enum How {
-    Bare,
-    Interleave(TaskPolicy),
-    Placed(Box<Prepared>),
-}
 
 /// A policy under which the program can be run.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     /// Name of a policy or of a policy file, as typed.
     pub name: String,
-    how: How,
-    /// The program without a preload.
-    bare: Invocation,
+    /// Whether the apply library is preloaded.
+    pub places: bool,
+    /// The program, with the apply library for a policy file.
+    invocation: Invocation,
+    /// The memory policy that the process starts with.
+    memory_policy: Option<TaskPolicy>,
 }
 
 /// The candidates, and what the user must know of them.
@@ -74,33 +66,31 @@ pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Pat
     let executable = executable::check(program)?;
     let asked = checked(asked).map_err(Failure::usage)?;
     let mut out = Candidates { list: Vec::new(), notes: Vec::new() };
-    let with = |name: &str, how| Candidate {
-        name: name.to_owned(),
-        how,
-        bare: Invocation { path: executable.path.clone(), argv: command.to_vec(), env: Vec::new() },
-    };
-    out.list.push(with(FIRST_TOUCH, How::Bare));
+    let invocation = Invocation { path: executable.path.clone(), argv: command.to_vec(), env: Vec::new() };
+    let bare = Candidate { name: FIRST_TOUCH.to_owned(), places: false, invocation, memory_policy: None };
+    let placed = |p: Prepared| Candidate { places: true, invocation: p.invocation, ..bare.clone() };
+    out.list.push(bare.clone());
     let files: Vec<&String> = asked.iter().filter(|name| !WORDS.contains(&name.as_str())).collect();
     let prepared = files.iter().map(|f| placed::prepare(Path::new(f), command)).collect::<Result<Vec<_>, _>>()?;
     for (file, p) in files.iter().zip(&prepared) {
-        out.notes.extend(p.warnings.iter().map(|w| format!("{file}: {w}")));
+        out.notes.extend(p.warning.iter().map(|w| format!("{file}: {w}")));
     }
     let policies: Vec<&Policy> = prepared.iter().map(|p| &p.policy).collect();
     for name in &asked {
         let made = match name.as_str() {
             FIRST_TOUCH => continue,
-            INTERLEAVE => interleave().map(How::Interleave),
+            INTERLEAVE => interleave().map(|policy| Candidate { memory_policy: Some(policy), ..bare.clone() }),
             BLOCK_NAIVE => naive(&executable, &policies, &mut out.notes)
                 .and_then(|policy| write(&policy, dir))
                 .and_then(|path| placed::prepare(&path, command).map_err(|e| e.message))
-                .map(|p| How::Placed(Box::new(p))),
+                .map(placed),
             _ => {
                 let found = files.iter().position(|f| *f == name).and_then(|i| prepared.get(i)).cloned();
-                found.map(|p| How::Placed(Box::new(p))).ok_or_else(|| format!("{name}: not prepared"))
+                found.map(placed).ok_or_else(|| format!("{name}: not prepared"))
             }
         };
         match made {
-            Ok(how) => out.list.push(with(name, how)),
+            Ok(candidate) => out.list.push(Candidate { name: name.clone(), ..candidate }),
             Err(reason) if explicit => return Err(Failure::usage(format!("{name}: {reason}"))),
             Err(reason) => out.notes.push(format!("{name} is left out: {reason}")),
         }
@@ -117,7 +107,8 @@ fn checked(asked: &[String]) -> Result<Vec<String>, String> {
         }
         if !WORDS.contains(&name) && !Path::new(name).exists() {
             return Err(format!(
-                "--policies: there is no policy file {name}; `numamma advise -o {name}` writes one, and the words are {}",
+                "--policies: there is no policy file {name}; `numamma advise -o {name}` writes one, and the words are \
+                 {}",
                 WORDS.join(", ")
             ));
         }
@@ -137,7 +128,8 @@ fn interleave() -> Result<TaskPolicy, String> {
     match tried {
         Ok(Ok(())) => Ok(policy),
         Ok(Err(e)) => Err(format!(
-            "the kernel refuses set_mempolicy: {e}; in a container try docker run --cap-add SYS_NICE (`numamma doctor` says more)"
+            "the kernel refuses set_mempolicy: {e}; in a container try docker run --cap-add SYS_NICE (`numamma doctor` \
+             says more)"
         )),
         Err(_) => Err("the kernel could not be asked for set_mempolicy".to_owned()),
     }
@@ -172,19 +164,19 @@ fn naive(executable: &Executable, files: &[&Policy], notes: &mut Vec<String>) ->
     if executable.is_static {
         return Err("the program is statically linked, so nothing can be preloaded to place its variables".to_owned());
     }
-    let least = last_level_cache::of_sysfs(Path::new(CPU_DIR)).unwrap_or(last_level_cache::DEFAULT);
+    let least = last_level_cache::of_this_machine().unwrap_or(last_level_cache::DEFAULT);
     let data = StaticData::read(&executable.elf, least)?;
     let objects = unprofiled::block_naive(&data.objects);
     if objects.is_empty() {
         return Err(format!(
-            "{} has no variable of at least {} (the last-level cache) to cut into blocks; name a policy file, whose objects it takes",
+            "{} has no variable of at least {} (the last-level cache) to cut into blocks; name a policy file, whose \
+             objects it takes",
             data.program,
             Size(least)
         ));
     }
-    let mut names = String::new();
-    objects.iter().for_each(|o| write!(names, " {}", o.name()).unwrap_or_default());
-    notes.push(format!("block-naive cuts these large variables into a block per node:{names}"));
+    let names: Vec<&str> = objects.iter().map(ObjectRule::name).collect();
+    notes.push(format!("block-naive cuts these large variables into a block per node: {}", names.join(" ")));
     let program = Some(Program { path: data.program, build_id: data.build_id });
     Ok(Policy { version: POLICY_VERSION, program, machine: None, threads: None, phases: Vec::new(), objects })
 }
@@ -199,33 +191,24 @@ fn write(policy: &Policy, dir: &Path) -> Result<PathBuf, String> {
 impl Candidate {
     /// The program, to be spawned under the policy. `report`: the file that the apply library writes.
     pub fn command(&self, report: Option<&Path>) -> Command {
-        let mut command = match &self.how {
-            How::Placed(prepared) => prepared.invocation().command(),
-            How::Bare | How::Interleave(_) => {
-                let mut command = self.bare.command();
-                // An apply library that the user preloads must not place anything here.
-                command.env_remove(POLICY_ENV);
-                command
-            }
-        };
+        let mut command = self.invocation.command();
+        if !self.places {
+            // An apply library that the user preloads must not place anything here.
+            command.env_remove(POLICY_ENV);
+        }
         match report {
-            Some(path) if self.places() => command.env(REPORT_ENV, path),
+            Some(path) if self.places => command.env(REPORT_ENV, path),
             _ => command.env_remove(REPORT_ENV),
         };
-        let policy = if let How::Interleave(policy) = self.how { Some(policy) } else { None };
+        let policy = self.memory_policy;
         // All candidates have a closure: std starts a process with one in another way, which takes another time.
         // SAFETY: `set` makes one system call and allocates nothing; the closure owns the policy.
         unsafe { command.pre_exec(move || policy.as_ref().map_or(Ok(()), set)) };
         command
     }
 
-    /// Whether the apply library is preloaded.
-    pub fn places(&self) -> bool {
-        matches!(self.how, How::Placed(_))
-    }
-
     /// The file that execve is given.
     pub fn program(&self) -> &Path {
-        &self.bare.path
+        &self.invocation.path
     }
 }

@@ -67,19 +67,9 @@ pub struct Comparison {
     pub ending: Ending,
 }
 
-/// The run that has just ended.
-#[derive(Debug, Clone, Copy)]
-pub struct Progress<'a> {
-    /// 0 for the warm-up.
-    pub round: u32,
-    /// Policy of the run.
-    pub name: &'a str,
-    /// Its time.
-    pub seconds: f64,
-}
-
-/// Makes the runs. `report` names a file that the apply library writes.
-pub fn measure(plan: &Plan, report: &Path, mut progress: impl FnMut(Progress<'_>)) -> Comparison {
+/// Makes the runs. `report` names a file that the apply library writes. `progress` is called after each run with the
+/// number of the round (0: warm-up), the name of the policy and the time in seconds.
+pub fn measure(plan: &Plan, report: &Path, mut progress: impl FnMut(u32, &str, f64)) -> Comparison {
     signals::forward_signals(0);
     let not_yet = || Err("not run".to_owned());
     let mut samples: Vec<Sample> = plan
@@ -107,7 +97,7 @@ pub fn measure(plan: &Plan, report: &Path, mut progress: impl FnMut(Progress<'_>
                 break;
             }
         };
-        progress(Progress { round, name: &candidate.name, seconds: f.seconds });
+        progress(round, &candidate.name, f.seconds);
         outputs.add(policy, &f.output);
         if round == 0 {
             samples[policy].busiest = f.residency.map(|r| r.busiest_share());
@@ -151,24 +141,21 @@ fn judged(plan: &Plan, candidate: &Candidate, round: u32, f: Finished) -> Result
 
 /// What the policy did not place in the warm-up: times of such runs say nothing about the policy.
 fn unplaced(candidate: &Candidate, report: &Path) -> Option<String> {
-    if !candidate.places() {
+    if !candidate.places {
         return None;
     }
-    let answer = verify::judge(report, "", "", Ended::Exited(0));
-    if let Some(problem) = answer.problem {
+    let outcome = verify::judge(report, Ended::Exited(0));
+    if let Some(problem) = outcome.problem {
         return Some(format!("{}: {problem}", candidate.name));
     }
-    let with = |v: Verdict| answer.objects.iter().filter(|o| o.verdict == v).count();
-    let all = answer.objects.len();
-    let parts: Vec<String> = [
-        (Verdict::NotFound, "not found"),
-        (Verdict::Unplaced, "could not be placed"),
-        (Verdict::OffPlan, "have pages off plan"),
-    ]
-    .into_iter()
-    .filter(|(v, _)| with(*v) > 0)
-    .map(|(v, words)| format!("{} {words}", with(v)))
-    .collect();
+    let with = |v: Verdict| outcome.objects.iter().filter(|o| o.verdict == v).count();
+    let all = outcome.objects.len();
+    let problems = [
+        (with(Verdict::NotFound), "not found"),
+        (with(Verdict::Unplaced), "could not be placed"),
+        (with(Verdict::OffPlan), "have pages off plan"),
+    ];
+    let parts: Vec<String> = problems.iter().filter(|(n, _)| *n > 0).map(|(n, words)| format!("{n} {words}")).collect();
     (!parts.is_empty()).then(|| {
         let name = &candidate.name;
         format!("{name}: of {all} objects {}; `numamma verify --policy {name}` shows which", parts.join(", "))

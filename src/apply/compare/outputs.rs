@@ -56,8 +56,8 @@ impl Outputs {
         differing
             .map(|(seen, name)| {
                 format!(
-                    "the output under {name} is not that of {} in {} of {} runs ({}): if it is no time or address, compare by \
-                     hand, as placement must not change what a program prints",
+                    "the output under {name} is not that of {} in {} of {} runs ({}): if it is no time or address, \
+                     compare by hand, as placement must not change what a program prints",
                     names.first().unwrap_or(&""),
                     seen.other,
                     seen.runs,

@@ -3,6 +3,7 @@
 //!
 //! Pure functions of times in seconds. Every time must be finite; empty samples give no answer instead of a panic.
 
+use serde::Serialize;
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal};
 
 /// Confidence that an interval must reach.
@@ -19,7 +20,7 @@ const EXACT_UP_TO: usize = 60;
 const SAME: f64 = 1e-9;
 
 /// An interval with its probability of covering the median.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
     /// Lower end, seconds.
     pub low: f64,
