@@ -35,7 +35,7 @@ use crate::detect::{Pattern, PatternKind, cost_shares, limits::HOT_SHARE, thread
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::Summary;
 
-pub use emit::{json, summary_lines, toml};
+pub use emit::{Advised, json, toml};
 pub use predict::{Given, ObjectPrice, PolicyPrice, PredictError, Prediction, predict};
 pub use target_machine::Target;
 
@@ -61,13 +61,14 @@ impl Item {
     }
 }
 
-/// The advice for one profile.
+/// The advice for one program. From a profile: every object with at least [`HOT_SHARE`] of the cost, highest first, then
+/// the other objects in groups.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Advice {
+pub struct Advice<T = Item> {
     /// The policy; its objects are the rules of `items`, in order.
     pub policy: Policy,
-    /// Every object with at least [`HOT_SHARE`] of the cost, highest first, then the other objects in groups.
-    pub items: Vec<Item>,
+    /// Every object with its rules or the reason why it has none.
+    pub items: Vec<T>,
     /// Remarks for the top of the file.
     pub remarks: Vec<String>,
 }

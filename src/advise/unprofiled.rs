@@ -8,9 +8,10 @@
 use numamma_plan::policy::{
     Bind, MachineNote, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Program, Threads,
 };
-use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::Target;
+use super::emit::{self, Advised};
+use super::{Advice, Target};
 use crate::profile::space::static_data::{StaticData, StaticObject};
 use crate::topology::model::{Model, Source};
 
@@ -32,16 +33,8 @@ pub struct Verdict {
     pub rule: Result<ObjectRule, String>,
 }
 
-/// The advice for one program.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StaticAdvice {
-    /// The policy; its objects are the rules of `verdicts`, in order.
-    pub policy: Policy,
-    /// Every object that is large enough, largest first.
-    pub verdicts: Vec<Verdict>,
-    /// For the top of the file.
-    pub remarks: Vec<String>,
-}
+/// Advice on every object that is large enough, largest first.
+pub type StaticAdvice = Advice<Verdict>;
 
 /// The properties of a machine that the heuristic uses.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -98,9 +91,9 @@ impl NumaFacts {
 /// Places the objects of `data` on `target`. `threads` is what the program will run with, if that is known.
 pub fn advise(data: &StaticData, target: &Target, threads: Option<u32>) -> StaticAdvice {
     let facts = NumaFacts::of(&target.model);
-    let verdicts: Vec<Verdict> =
+    let items: Vec<Verdict> =
         data.objects.iter().map(|o| Verdict { object: o.clone(), rule: rule(o, target, facts) }).collect();
-    let rules: Vec<ObjectRule> = verdicts.iter().filter_map(|v| v.rule.as_ref().ok().cloned()).collect();
+    let rules: Vec<ObjectRule> = items.iter().filter_map(|v| v.rule.as_ref().ok().cloned()).collect();
     let blocks = rules.iter().any(|r| r.place.policy == PolicyKind::Block);
     let remarks = remarks(data, target, threads, &rules, blocks);
     let threads = Threads { bind: if blocks { Bind::Compact } else { Bind::None }, count: threads.filter(|_| blocks) };
@@ -112,7 +105,7 @@ pub fn advise(data: &StaticData, target: &Target, threads: Option<u32>) -> Stati
         phases: Vec::new(),
         objects: rules,
     };
-    StaticAdvice { policy, verdicts, remarks }
+    Advice { policy, items, remarks }
 }
 
 fn rule(object: &StaticObject, target: &Target, facts: NumaFacts) -> Result<ObjectRule, String> {
@@ -210,57 +203,25 @@ fn remarks(
     remarks
 }
 
-/// The policy file.
-///
-/// # Errors
-/// When a value cannot be written as TOML (integers beyond 63 bits).
-pub fn toml(advice: &StaticAdvice) -> Result<String, toml::ser::Error> {
-    let head = Policy { objects: Vec::new(), ..advice.policy.clone() };
-    let mut out = String::new();
-    advice.remarks.iter().for_each(|remark| super::emit::comment(&mut out, remark));
-    out.push('\n');
-    out += &toml::to_string(&head)?;
-    for verdict in &advice.verdicts {
-        out.push('\n');
-        match &verdict.rule {
-            Ok(rule) => out += &super::emit::object(rule)?,
-            Err(reason) => {
-                let o = &verdict.object;
-                super::emit::comment(&mut out, &format!("{}, {} bytes, not placed: {reason}", o.name, o.size));
-            }
+impl Advised for Verdict {
+    fn toml(&self) -> Result<String, toml::ser::Error> {
+        let o = &self.object;
+        match &self.rule {
+            Ok(rule) => emit::object(rule),
+            Err(reason) => Ok(emit::comment(&format!("{}, {} bytes, not placed: {reason}", o.name, o.size))),
         }
     }
-    Ok(out)
-}
 
-#[derive(Serialize)]
-struct JsonObject<'a> {
-    name: &'a str,
-    module: Option<&'a str>,
-    size: u64,
-    /// Always null: the share of the cost is unknown without a run.
-    share: Option<f64>,
-    place: Option<&'a Place>,
-    reason: Option<&'a str>,
-}
-
-/// The advice as JSON.
-///
-/// # Errors
-/// As [`serde_json::to_string_pretty`].
-pub fn json(advice: &StaticAdvice) -> serde_json::Result<String> {
-    let objects = advice.verdicts.iter().map(json_object).collect();
-    serde_json::to_string_pretty(&super::emit::JsonAdvice { remarks: &advice.remarks, objects, policy: &advice.policy })
-}
-
-fn json_object(v: &Verdict) -> JsonObject<'_> {
-    JsonObject {
-        name: &v.object.name,
-        module: v.object.module.as_deref(),
-        size: v.object.size,
-        share: None,
-        place: v.rule.as_ref().ok().map(|r| &r.place),
-        reason: v.rule.as_ref().err().map(String::as_str),
+    fn json(&self) -> Value {
+        json!({
+            "name": self.object.name,
+            "module": self.object.module,
+            "size": self.object.size,
+            // The share of the cost is unknown without a run.
+            "share": null,
+            "place": self.rule.as_ref().ok().map(|r| &r.place),
+            "reason": self.rule.as_ref().err(),
+        })
     }
 }
 

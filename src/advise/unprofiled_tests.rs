@@ -50,7 +50,7 @@ fn blocks_bind_threads_and_say_so() {
     assert_eq!((threads.bind, threads.count), (Bind::Compact, Some(8)));
     assert_eq!(advice.policy.objects[1].place.policy, PolicyKind::Interleave, "nameless bytes are not cut into slices");
     assert_eq!(advice.policy.objects[1].address, None);
-    let text = toml(&advice).unwrap();
+    let text = emit::toml(&advice).unwrap();
     assert_eq!(numamma_plan::check::parse(&text).unwrap(), advice.policy, "{text}");
     assert!(text.contains("NUMA factor 2.10"), "{text}");
 }
@@ -61,10 +61,10 @@ fn what_cannot_be_placed_is_a_comment_with_its_reason() {
     let advice = advise(&data(vec![fixed]), &machine(&[&[10, 21], &[21, 10]]), None);
     assert_eq!(advice.policy.objects.len(), 0);
     assert_eq!(advice.policy.threads.clone().unwrap().bind, Bind::None);
-    assert!(toml(&advice).unwrap().contains("# table, 67108864 bytes, not placed: it is read-only"));
+    assert!(emit::toml(&advice).unwrap().contains("# table, 67108864 bytes, not placed: it is read-only"));
     let one = advise(&data(vec![object("a", 1 << 26)]), &machine(&[&[10]]), None);
-    assert!(one.verdicts[0].rule.as_ref().unwrap_err().contains("one node"));
-    let value: serde_json::Value = serde_json::from_str(&json(&one).unwrap()).unwrap();
+    assert!(one.items[0].rule.as_ref().unwrap_err().contains("one node"));
+    let value = emit::json(&one);
     assert_eq!(value["objects"][0]["size"], 1 << 26);
     assert!(value["objects"][0]["share"].is_null());
 }

@@ -1,15 +1,16 @@
 //! `numamma advise`: from a profile to a policy.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use numamma_plan::policy::Size;
 
 use super::output;
 use super::target_options::TargetArgs;
-use crate::advise::{self, Advice};
+use crate::advise::{self, Advice, Advised};
 use crate::detect;
 use crate::launch::exit::{Failure, say};
 use crate::profile::summary::AccessFilter;
+use crate::report::advice as summary;
 use crate::topology::Topology;
 
 /// Classify the hot objects of a profile and print a placement policy (TOML)
@@ -46,8 +47,11 @@ pub struct Args {
 /// When an input cannot be used or the policy not be written.
 pub fn run(args: Args) -> Result<u8, Failure> {
     match &args.program {
-        Some(program) => unprofiled(&args, program)?,
-        None => profiled(&args)?,
+        Some(program) => {
+            let advice = super::advise_static::advice(program, &args.target, args.min_size)?;
+            write(&args, &advice, summary::unprofiled)?;
+        }
+        None => write(&args, &profiled(&args)?, summary::profiled)?,
     }
     Ok(0)
 }
@@ -58,44 +62,31 @@ fn size(text: &str) -> Result<Size, String> {
     size.ok_or_else(|| "write bytes or a binary unit such as 640KiB or 8MiB, at least 1".to_owned())
 }
 
-fn unprofiled(args: &Args, program: &Path) -> Result<(), String> {
-    let advice = super::advise_static::advice(program, &args.target, args.min_size)?;
-    let text = if args.json {
-        advise::unprofiled::json(&advice).map_err(|e| format!("the advice cannot be written as JSON: {e}"))? + "\n"
-    } else {
-        advise::unprofiled::toml(&advice).map_err(|e| format!("the policy cannot be written as TOML: {e}"))?
-    };
-    output::write(args.output.as_deref(), &text)?;
-    if !args.quiet {
-        super::advise_static::summarise(&advice);
-    }
-    Ok(())
-}
-
-fn profiled(args: &Args) -> Result<(), String> {
+fn profiled(args: &Args) -> Result<Advice, String> {
     let summary = super::input::load(&args.profile, args.quiet)?;
     let threads = detect::thread_ranks(&summary).len() as u32;
     let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
     let patterns = detect::classify_accesses(&summary, args.access);
-    let advice =
-        advise::advise(&summary, &patterns, &target).map_err(|e| format!("{}: {e}", args.profile.display()))?;
+    advise::advise(&summary, &patterns, &target).map_err(|e| format!("{}: {e}", args.profile.display()))
+}
+
+/// Writes the advice, and on stderr its title and lines as `summary` gives them, with the remarks.
+fn write<T: Advised>(
+    args: &Args,
+    advice: &Advice<T>,
+    summary: impl Fn(&Advice<T>) -> (String, Vec<String>),
+) -> Result<(), String> {
     let text = if args.json {
-        advise::json(&advice).map_err(|e| format!("the advice cannot be written as JSON: {e}"))? + "\n"
+        output::json("the advice", &advise::json(advice))?
     } else {
-        advise::toml(&advice).map_err(|e| format!("the policy cannot be written as TOML: {e}"))?
+        advise::toml(advice).map_err(|e| format!("the policy cannot be written as TOML: {e}"))?
     };
     output::write(args.output.as_deref(), &text)?;
     if !args.quiet {
-        summarise(&advice);
+        let (title, lines) = summary(advice);
+        say(title);
+        lines.iter().for_each(|line| eprintln!("  {line}"));
+        advice.remarks.iter().for_each(say);
     }
     Ok(())
-}
-
-fn summarise(advice: &Advice) {
-    let placed = advice.policy.objects.len();
-    // A fold from 0.0: the sum of no floats is -0.0, which would be printed with its sign.
-    let share = advice.items.iter().filter(|i| i.rule.is_ok()).fold(0.0, |sum, i| sum + i.share);
-    say(format!("{placed} object{} placed, {:.0} % of the cost", if placed == 1 { "" } else { "s" }, 100.0 * share));
-    advise::summary_lines(advice).iter().for_each(|line| eprintln!("  {line}"));
-    advice.remarks.iter().for_each(say);
 }

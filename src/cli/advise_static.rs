@@ -8,13 +8,9 @@ use super::target_options::TargetArgs;
 use crate::advise::Target;
 use crate::advise::unprofiled::{self, StaticAdvice};
 use crate::launch::executable;
-use crate::launch::exit::say;
 use crate::profile::space::static_data::StaticData;
 use crate::report::units;
 use crate::topology::{Topology, hardware, last_level_cache};
-
-/// Where this machine's CPUs and caches are listed.
-const CPU_DIR: &str = "/sys/devices/system/cpu";
 
 /// The advice for `app`; objects count from `min_size` on, or from the size of the last-level cache.
 ///
@@ -52,7 +48,8 @@ fn program(app: &Path) -> Result<std::path::PathBuf, String> {
     }
     if found.is_static {
         return Err(format!(
-            "{} is statically linked: no library can be preloaded, so a policy could not be applied; link it dynamically",
+            "{} is statically linked: no library can be preloaded, so a policy could not be applied; link it \
+             dynamically",
             found.elf.display()
         ));
     }
@@ -69,25 +66,9 @@ fn threshold(args: &TargetArgs, machine: &Target, min_size: Option<Size>) -> (u6
         return (size, "the last-level cache of the target".into());
     }
     let elsewhere = args.target.is_some() || args.nodes.is_some() || machine.portable;
-    match last_level_cache::of_sysfs(Path::new(CPU_DIR)) {
+    match last_level_cache::of_this_machine() {
         Some(size) if elsewhere => (size, "the last-level cache of this machine, as the target's is not known".into()),
         Some(size) => (size, "the last-level cache".into()),
         None => (last_level_cache::DEFAULT, "a usual last-level cache, as this machine does not show its own".into()),
     }
-}
-
-/// Lines for the terminal.
-pub fn summarise(advice: &StaticAdvice) {
-    let placed = advice.policy.objects.len() as u64;
-    say(format!("{} placed by Minas' heuristic, without a run", units::plural(placed, "object")));
-    for v in &advice.verdicts {
-        let what = match &v.rule {
-            Ok(rule) => rule.place.policy.to_string(),
-            Err(_) => "not placed".to_owned(),
-        };
-        let module = v.object.module.as_deref().map(|m| format!(" of {m}")).unwrap_or_default();
-        let name: String = v.object.name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        eprintln!("  {:>9}  {what:10}  {name}{module}", units::bytes(v.object.size));
-    }
-    advice.remarks.iter().for_each(say);
 }

@@ -9,9 +9,14 @@ use super::cpus::cache_size;
 /// Software Optimization Guide for Family 19h). Intel's servers have 1.5 to 2 MiB per core.
 pub const DEFAULT: u64 = 32 << 20;
 
+/// [`of_sysfs`] on this machine.
+pub fn of_this_machine() -> Option<u64> {
+    of_sysfs(Path::new("/sys/devices/system/cpu"))
+}
+
 /// Bytes of the largest cache of the highest level below `cpu_dir`, laid out as `/sys/devices/system/cpu`. None where
 /// the kernel lists no caches (virtual machines without cache information, arm64 without ACPI PPTT).
-pub fn of_sysfs(cpu_dir: &Path) -> Option<u64> {
+fn of_sysfs(cpu_dir: &Path) -> Option<u64> {
     let read = |p: &Path| fs::read_to_string(p).ok();
     let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().filter_map(|e| Some(e.ok()?.path()));
     let caches = entries(cpu_dir).flat_map(|cpu| entries(&cpu.join("cache")).collect::<Vec<_>>());
@@ -63,10 +68,12 @@ mod tests {
 
     #[test]
     fn sizes_of_hwloc_files() {
-        let two = r#"<topology><object type="Machine"><object type="L3Cache" gp_index="3" cache_size="33554432" depth="3">
+        let two = r#"<topology><object type="Machine">
+            <object type="L3Cache" gp_index="3" cache_size="33554432" depth="3">
             <object type="L2Cache" cache_size="1048576" depth="2"><object type="L1iCache" cache_size="32768" depth="1"/>"#;
         assert_eq!(of_hwloc_xml(two), Some(32 << 20));
-        let one = r#"<object type="Cache" cache_size="6291456" depth="3"/><object type="Cache" cache_size="65536" depth="1"/>"#;
+        let one = r#"<object type="Cache" cache_size="6291456" depth="3"/>
+            <object type="Cache" cache_size="65536" depth="1"/>"#;
         assert_eq!(of_hwloc_xml(one), Some(6 << 20));
         assert_eq!(of_hwloc_xml("<object type=\"Machine\"/>"), None);
     }
