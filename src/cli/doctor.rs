@@ -1,6 +1,6 @@
 //! `numamma doctor`: what works on this machine, found by trying it, and the command that enables the rest.
 
-use super::output::print;
+use super::output::{self, print};
 use crate::launch::exit::{EXIT_FAILURE, Failure};
 use crate::report::checks::{self, Group, State};
 
@@ -29,13 +29,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         Group { title: "Placing", checks: placing::checks() },
         Group { title: "Machine", checks: machine::checks() },
     ];
-    let text = match args.json {
-        true => {
-            checks::json(&groups).map_err(|e| Failure::of_work(format!("doctor: cannot be written as JSON: {e}")))?
-        }
-        false => checks::text(&groups),
-    };
-    print(&text)?;
+    print(&if args.json { output::json("what was found", &groups)? } else { checks::text(&groups) })?;
     let broken = groups.iter().flat_map(|g| &g.checks).any(|c| c.state == State::Missing);
     Ok(if broken { EXIT_FAILURE } else { 0 })
 }

@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
+use serde::Serialize;
+
 use crate::launch::exit::Failure;
 
 /// Width of a report that is not written to a terminal.
@@ -23,6 +25,15 @@ pub fn write(path: Option<&Path>, text: &str) -> Result<(), String> {
         Some(path) => std::fs::write(path, text).map_err(|e| format!("{}: {e}; nothing was written", path.display())),
         None => to_stdout(text),
     }
+}
+
+/// `what`, which the message of an error names, as JSON for scripts.
+///
+/// # Errors
+/// Those of serde_json; the types that are written cause none.
+pub fn json(what: &str, value: &impl Serialize) -> Result<String, String> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| format!("{what} cannot be written as JSON: {e}"))?;
+    Ok(text + "\n")
 }
 
 /// Writes data to stdout.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::output::{color_is_welcome, print, terminal_size};
+use super::output::{self, color_is_welcome, print, terminal_size};
 use super::target_options::TargetArgs;
 use crate::advise::{self, Given};
 use crate::detect;
@@ -72,7 +72,7 @@ fn render(args: &Args) -> Result<String, String> {
         rule => rule.to_string(),
     })?;
     if args.json {
-        return table::json(&prediction).map_err(|e| format!("the prediction cannot be written as JSON: {e}"));
+        return output::json("the prediction", &prediction);
     }
     let color = color_is_welcome();
     let (width, _) = terminal_size();

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::output::{color_is_welcome, print, terminal_size};
+use super::output::{self, color_is_welcome, print, terminal_size};
 use crate::launch::exit::Failure;
 use crate::report::{self, AccessFilter, DEFAULT_TOP, Options, Sort, View};
 
@@ -64,7 +64,7 @@ fn render(args: &Args) -> Result<String, String> {
     let view = View::new(&summary, &patterns, &options);
     let only = args.object.as_deref().map(|name| report::find_object::entry(&summary, name)).transpose()?;
     if args.json {
-        return report::json::render(&view, only).map_err(|e| format!("the report cannot be written as JSON: {e}"));
+        return output::json("the report", &report::json::render(&view, only));
     }
     Ok(match only {
         Some(entry) => report::object_details::render(&view, entry),

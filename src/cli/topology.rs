@@ -81,7 +81,7 @@ fn text(args: &Args) -> Result<String, String> {
         return Ok(machine.xml());
     }
     if args.json {
-        return machine.json().map_err(|e| format!("cannot be written as JSON: {e}"));
+        return output::json("this machine", &machine);
     }
     Ok(crate::report::machine::render(&machine))
 }

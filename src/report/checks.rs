@@ -1,4 +1,4 @@
-//! What `numamma doctor` found, as text and as JSON.
+//! What `numamma doctor` found: the fields are those of its JSON, and [`text`] writes them for a terminal.
 
 use serde::Serialize;
 
@@ -79,14 +79,6 @@ pub fn text(groups: &[Group]) -> String {
     out
 }
 
-/// The same for scripts.
-///
-/// # Errors
-/// As [`serde_json::to_string_pretty`].
-pub fn json(groups: &[Group]) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(groups).map(|text| text + "\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,7 +92,8 @@ mod tests {
                 Check::new("page faults", State::Limited, "half").enable("sudo x"),
             ],
         }];
-        let expected = "Profiling\n  timer        ok       works\n  page faults  limited  half\n                        enable: sudo x\n";
+        let expected = "Profiling\n  timer        ok       works\n  page faults  limited  half\n\
+                        \x20                       enable: sudo x\n";
         assert_eq!(text(&groups), expected);
     }
 }

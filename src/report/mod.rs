@@ -9,6 +9,7 @@ use crate::profile::summary::{Counters, Entry, Summary};
 
 pub use crate::profile::summary::AccessFilter;
 
+pub mod advice;
 pub mod checks;
 pub mod comparison;
 pub mod find_object;
@@ -96,6 +97,13 @@ impl<'a> View<'a> {
     /// Share of all charged CPU time.
     pub fn cost_share(&self, entry: &Entry) -> f64 {
         crate::profile::summary::ratio(entry.total.cost_ns, self.total.cost_ns)
+    }
+
+    /// Share of the program's CPU time that sampling cost; none when the cost of a sample was not measured.
+    pub fn overhead_share(&self) -> Option<f64> {
+        let (h, s) = (&self.summary.header, &self.summary.stats);
+        let known = h.sampling.cost_ns > 0 && s.cpu_ns > 0;
+        known.then(|| s.samples as f64 * h.sampling.cost_ns as f64 / s.cpu_ns as f64)
     }
 
     /// Entries that were accessed, in the order of [`Options::sort`].

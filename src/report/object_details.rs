@@ -2,8 +2,7 @@
 //! code.
 
 use super::matrix::{Matrix, sparkline};
-use super::overview::indent;
-use super::style::{Paint, labelled};
+use super::style::{Paint, heading, indent, labelled};
 use super::table::{Column, fit};
 use super::units::{bytes, count, duration, middle, percent, plural, ranges};
 use super::{View, kind_word, remote_share};
@@ -24,7 +23,7 @@ pub fn render(view: &View, entry: &Entry) -> String {
     facts(&mut out, view, entry, width);
     stack(&mut out, view, entry, width);
     matrix(&mut out, view, entry, width);
-    time(&mut out, view, entry);
+    time(&mut out, view, entry, width);
     threads(&mut out, view, entry, width);
     code(&mut out, view, entry, width);
     out
@@ -112,10 +111,7 @@ fn touched_by(e: &Entry) -> String {
 
 fn stack(out: &mut String, view: &View, e: &Entry, width: usize) {
     let Some(site) = &e.site else { return };
-    out.push_str(&format!(
-        "\n{}\n",
-        Paint(view.options.color).bold("Allocated by (innermost first; > is the line that names it)")
-    ));
+    heading(out, view, width, "Allocated by (innermost first; > is the line that names it)");
     let user = view.summary.user_frame(site);
     for (i, &frame) in site.frames.iter().enumerate() {
         let mark = if i == user { ">" } else { " " };
@@ -136,16 +132,15 @@ fn matrix(out: &mut String, view: &View, e: &Entry, width: usize) {
         bytes(page_size),
         matrix.counts.len()
     );
-    out.push_str(&format!("\n{}\n", Paint(view.options.color).bold(&middle(&title, width))));
+    heading(out, view, width, &title);
     let lines = matrix.draw(page_size, view.options.color);
     lines.iter().for_each(|line| out.push_str(&format!("{}\n", line.trim_end())));
 }
 
-fn time(out: &mut String, view: &View, e: &Entry) {
+fn time(out: &mut String, view: &View, e: &Entry, width: usize) {
     let duration_ns = view.summary.duration_ns();
     let slot = duration(duration_ns / u64::from(TIME_SLOTS));
-    let heading = format!("Accesses over the run (each character {slot})");
-    out.push_str(&format!("\n{}\n", Paint(view.options.color).bold(&heading)));
+    heading(out, view, width, &format!("Accesses over the run (each character {slot})"));
     out.push_str(&format!("  0 |{}| {}\n", sparkline(view, e), duration(duration_ns)));
 }
 
@@ -154,8 +149,7 @@ fn threads(out: &mut String, view: &View, e: &Entry, width: usize) {
     if threads.is_empty() {
         return;
     }
-    let title = format!("Threads ({} of {})", threads.len(), view.summary.threads.len());
-    out.push_str(&format!("\n{}\n", Paint(view.options.color).bold(&title)));
+    heading(out, view, width, &format!("Threads ({} of {})", threads.len(), view.summary.threads.len()));
     let shown = &threads[..threads.len().min(MAX_SHOWN_THREADS)];
     let cells =
         |f: &dyn Fn(&(u32, crate::profile::summary::Counters)) -> String| shown.iter().map(f).collect::<Vec<_>>();
@@ -184,7 +178,7 @@ fn code(out: &mut String, view: &View, e: &Entry, width: usize) {
     if code.is_empty() {
         return;
     }
-    out.push_str(&format!("\n{}\n", Paint(view.options.color).bold("Code that accesses it")));
+    heading(out, view, width, "Code that accesses it");
     let total = e.total;
     type Row = (crate::profile::records::Frame, crate::profile::summary::Counters);
     let cells = |f: &dyn Fn(&Row) -> String| code.iter().map(f).collect::<Vec<_>>();

@@ -1,10 +1,9 @@
 //! The overview: what ran, the objects by cost, where the other samples went, the threads, what to do next.
 
-use super::sample_account::Account;
-use super::style::{Paint, labelled};
+use super::style::{Paint, heading, indent, labelled};
 use super::table::{Column, fit};
-use super::units::{bytes, count, date, duration, middle, percent, percents, plural, ranges};
-use super::{View, kind_word, remote_share, thread_table};
+use super::units::{bytes, count, date, duration, middle, percent, percents, plural};
+use super::{View, kind_word, remote_share, sample_account, thread_table};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::records::Ended;
 use crate::profile::summary::Entry;
@@ -96,15 +95,8 @@ fn samples(view: &View) -> String {
     text
 }
 
-/// Share of the program's CPU time that sampling cost; none when the cost of a sample was not measured.
-pub(super) fn overhead_share(view: &View) -> Option<f64> {
-    let (h, s) = (&view.summary.header, &view.summary.stats);
-    let known = h.sampling.cost_ns > 0 && s.cpu_ns > 0;
-    known.then(|| s.samples as f64 * h.sampling.cost_ns as f64 / s.cpu_ns as f64)
-}
-
 fn overhead(view: &View) -> String {
-    match overhead_share(view) {
+    match view.overhead_share() {
         Some(share) => format!(
             "at least {} of the program's CPU time ({} per sample; allowed {})",
             percent(share),
@@ -117,15 +109,12 @@ fn overhead(view: &View) -> String {
 
 /// The table of objects.
 fn objects(out: &mut String, view: &View, width: usize) {
-    let paint = Paint(view.options.color);
     let shown = view.shown();
-    out.push('\n');
     let order = match view.options.sort {
         super::Sort::Cost => "CPU time spent waiting for them (cost)",
         super::Sort::Accesses => "accesses seen",
     };
-    out.push_str(&paint.bold(&middle(&format!("Objects by {order}"), width)));
-    out.push('\n');
+    heading(out, view, width, &format!("Objects by {order}"));
     if shown.is_empty() {
         labelled(out, "none", "no sample was charged to an object; see below where the samples went", width);
         return;
@@ -134,6 +123,7 @@ fn objects(out: &mut String, view: &View, width: usize) {
     indent(out, &table);
     if !hidden.is_empty() {
         let text = format!("no room for: {} (widen the terminal, or --json)", hidden.join(", "));
+        let paint = Paint(view.options.color);
         super::units::wrap(&text, width - 2).iter().for_each(|l| out.push_str(&format!("  {}\n", paint.dim(l))));
     }
 }
@@ -195,8 +185,7 @@ fn first_touch(e: &Entry) -> String {
 
 /// `block-cyclic 160 MiB`: the pattern with its period.
 fn pattern(p: &Pattern) -> String {
-    let name = pattern_name(p.kind);
-    p.period.map_or(name.clone(), |period| format!("{name} {}", bytes(period)))
+    p.period.map_or(p.kind.to_string(), |period| format!("{} {}", p.kind, bytes(period)))
 }
 
 /// Confidence of a verdict; of those that are none, nothing.
@@ -215,38 +204,21 @@ pub(super) fn verdict(p: &Pattern) -> String {
     }
 }
 
-/// The name the policy file uses, so that both read alike.
-fn pattern_name(kind: PatternKind) -> String {
-    match serde_json::to_value(kind) {
-        Ok(serde_json::Value::String(name)) => name,
-        _ => format!("{kind:?}").to_lowercase(),
-    }
-}
-
 /// Where all samples went.
 fn account(out: &mut String, view: &View, width: usize) {
-    let paint = Paint(view.options.color);
-    let account = Account::of(view);
-    out.push('\n');
-    let taken = format!("Where the samples went (100% = {} taken or lost)", count(account.total));
-    out.push_str(&paint.bold(&middle(&taken, width)));
-    out.push('\n');
-    let costs: Vec<f64> = account.rows.iter().filter_map(|r| r.cost).collect();
+    let (total, rows) = sample_account::of(view);
+    heading(out, view, width, &format!("Where the samples went (100% = {} taken or lost)", count(total)));
+    let costs: Vec<f64> = rows.iter().filter_map(|r| r.cost).collect();
     let mut cost = percents(&costs);
     // Rows without a cost follow those with one.
-    cost.resize(account.rows.len(), String::new());
-    let samples: Vec<f64> = account.rows.iter().map(|r| r.samples).collect();
+    cost.resize(rows.len(), String::new());
+    let samples: Vec<f64> = rows.iter().map(|r| r.samples).collect();
     let columns = vec![
-        Column::new("charged to", false, 0, account.rows.iter().map(|r| r.label.clone()).collect()),
+        Column::new("charged to", false, 0, rows.iter().map(|r| r.label.clone()).collect()),
         Column::new("cost", true, 0, cost),
         Column::new("samples", true, 0, percents(&samples)),
     ];
     indent(out, &fit(columns, width.saturating_sub(2), MIN_NAME, view.options.color).0);
-}
-
-/// Two spaces in front of every line: blocks stand under their heading.
-pub(super) fn indent(out: &mut String, block: &str) {
-    block.lines().for_each(|line| out.push_str(&format!("  {line}\n")));
 }
 
 fn next_step(out: &mut String, view: &View, width: usize) {
@@ -263,10 +235,4 @@ fn next_step(out: &mut String, view: &View, width: usize) {
     let name = if hot.linkage.is_empty() { hot.name.as_str() } else { hot.linkage.as_str() };
     out.push_str(&format!("\nNext: numamma advise{profile} > policy.toml\n"));
     out.push_str(&format!("  or: numamma report{profile} --object '{name}'\n"));
-}
-
-/// CPUs as ranges.
-pub(super) fn cpu_list(cpus: &[u16]) -> String {
-    let text = ranges(cpus.iter().map(|&c| u32::from(c)));
-    if text.is_empty() { "?".into() } else { text }
 }

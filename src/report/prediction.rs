@@ -1,8 +1,8 @@
-//! The table of `numamma predict`, as text and as JSON.
+//! The table of `numamma predict` as text.
 
 use super::style::Paint;
 use super::table::{Column, fit};
-use super::units::{percent, wrap};
+use super::units::{percent, printable, wrap};
 use crate::advise::{PolicyPrice, Prediction};
 
 /// Least width of the name column.
@@ -27,8 +27,7 @@ pub fn text(prediction: &Prediction, options: &Options) -> String {
     if options.objects {
         for object in &prediction.objects {
             let title = format!("{}  {} of the cost, {}", object.name, percent(object.share), object.pattern);
-            let title: String = title.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-            out += &format!("\n{}\n", paint.bold(&title));
+            out += &format!("\n{}\n", paint.bold(&printable(&title)));
             out += &policies("policy (this object's waiting)", &object.policies, options);
         }
     }
@@ -55,12 +54,4 @@ fn policies(head: &'static str, rows: &[PolicyPrice], options: &Options) -> Stri
         Column::new("speed-up", true, 0, column(&|p| format!("{:.2}x", p.speedup))),
     ];
     fit(columns, options.width, NAME_WIDTH, options.color).0
-}
-
-/// For scripts: shares 0 to 1, times over first touch's.
-///
-/// # Errors
-/// As [`serde_json::to_string_pretty`].
-pub fn json(prediction: &Prediction) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(prediction).map(|text| text + "\n")
 }

@@ -4,7 +4,7 @@ use super::View;
 use crate::profile::records::{ObjectKind, SMALL_OBJECT};
 
 /// One row of the account.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub struct Row {
     /// What it is and why it is left out.
     pub label: String,
@@ -14,18 +14,9 @@ pub struct Row {
     pub samples: f64,
 }
 
-/// The whole account.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Account {
-    /// Samples taken and lost: 100 %.
-    pub total: u64,
-    /// Rows that add up to it, those of objects first.
-    pub rows: Vec<Row>,
-}
-
 /// Samples by what became of them, in samples.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Fates {
+#[derive(Debug)]
+pub(super) struct Fates {
     /// Charged to an access of any entry.
     pub charged: f64,
     /// Of those, to thread stacks.
@@ -68,35 +59,33 @@ impl Fates {
     }
 }
 
-impl Account {
-    /// Draws up the account.
-    pub fn of(view: &View) -> Account {
-        let stats = &view.summary.stats;
-        let fates = Fates::of(view);
-        let named = [
-            ("no memory access on the path to the sample", stats.no_access as f64),
-            ("unresolved: the address was overwritten before the sample", stats.unresolved as f64),
-            ("vector gathers and scatters that name no object", fates.gather_only),
-            ("thread-local variables, address not resolved", fates.tls_only),
-            ("numamma's own tracking of allocations", stats.own as f64),
-            ("code that could not be read or decoded", stats.undecoded as f64),
-        ];
-        let known = fates.charged + named.iter().map(|(_, n)| n).sum::<f64>();
-        let taken = (stats.samples as f64).max(known);
-        let total = taken + stats.lost as f64;
-        let share = |n: f64| if total > 0.0 { n / total } else { 0.0 };
-        let mut rows = charged_rows(view, share(fates.charged));
-        let mut other = |label: &str, n: f64| {
-            // Half a sample is rounding of the cost, not a fate.
-            if n >= 0.5 {
-                rows.push(Row { label: label.into(), cost: None, samples: share(n) });
-            }
-        };
-        named.iter().for_each(|(label, n)| other(label, *n));
-        other("in the kernel, or not accounted for by the sampler", taken - known);
-        other("lost in full buffers", stats.lost as f64);
-        Account { total: total.round() as u64, rows }
-    }
+/// Samples taken and lost, which are 100 %, and the rows that add up to them, those of objects first.
+pub fn of(view: &View) -> (u64, Vec<Row>) {
+    let stats = &view.summary.stats;
+    let fates = Fates::of(view);
+    let named = [
+        ("no memory access on the path to the sample", stats.no_access as f64),
+        ("unresolved: the address was overwritten before the sample", stats.unresolved as f64),
+        ("vector gathers and scatters that name no object", fates.gather_only),
+        ("thread-local variables, address not resolved", fates.tls_only),
+        ("numamma's own tracking of allocations", stats.own as f64),
+        ("code that could not be read or decoded", stats.undecoded as f64),
+    ];
+    let known = fates.charged + named.iter().map(|(_, n)| n).sum::<f64>();
+    let taken = (stats.samples as f64).max(known);
+    let total = taken + stats.lost as f64;
+    let share = |n: f64| if total > 0.0 { n / total } else { 0.0 };
+    let mut rows = charged_rows(view, share(fates.charged));
+    let mut other = |label: &str, n: f64| {
+        // Half a sample is rounding of the cost, not a fate.
+        if n >= 0.5 {
+            rows.push(Row { label: label.into(), cost: None, samples: share(n) });
+        }
+    };
+    named.iter().for_each(|(label, n)| other(label, *n));
+    other("in the kernel, or not accounted for by the sampler", taken - known);
+    other("lost in full buffers", stats.lost as f64);
+    (total.round() as u64, rows)
 }
 
 /// Rows of the samples that were charged to an access.

@@ -1,4 +1,7 @@
-//! Colours, or none.
+//! Colours, or none; headings and the blocks under them.
+
+use super::View;
+use super::units::{middle, wrap};
 
 /// Wraps text in escape sequences when colours are on.
 #[derive(Debug, Clone, Copy)]
@@ -28,8 +31,18 @@ impl Paint {
 /// Lines of a block: `label   text`, the text wrapped under itself.
 pub(super) fn labelled(out: &mut String, label: &str, text: &str, width: usize) {
     const LABEL: usize = 12;
-    for (i, line) in super::units::wrap(text, width.saturating_sub(LABEL + 2)).iter().enumerate() {
+    for (i, line) in wrap(text, width.saturating_sub(LABEL + 2)).iter().enumerate() {
         out.push_str(format!("  {:<LABEL$}{line}", if i == 0 { label } else { "" }).trim_end());
         out.push('\n');
     }
+}
+
+/// A bold line after an empty one.
+pub(super) fn heading(out: &mut String, view: &View, width: usize, text: &str) {
+    out.push_str(&format!("\n{}\n", Paint(view.options.color).bold(&middle(text, width))));
+}
+
+/// Two spaces in front of every line: blocks stand under their heading.
+pub(super) fn indent(out: &mut String, block: &str) {
+    block.lines().for_each(|line| out.push_str(&format!("  {line}\n")));
 }

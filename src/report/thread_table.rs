@@ -1,8 +1,7 @@
 //! The threads of the run.
 
 use super::View;
-use super::overview::{cpu_list, indent};
-use super::style::Paint;
+use super::style::{heading, indent};
 use super::table::{Column, fit};
 use super::units::{count, duration, middle, percent, ranges};
 use crate::profile::records::Thread;
@@ -26,9 +25,7 @@ pub(super) fn render(out: &mut String, view: &View, width: usize) {
         0 => String::new(),
         n => format!(" (first {} of {}; --all shows the other {n})", shown.len(), threads.len()),
     };
-    out.push('\n');
-    out.push_str(&Paint(view.options.color).bold(&middle(&format!("Threads, in order of creation{more}"), width)));
-    out.push('\n');
+    heading(out, view, width, &format!("Threads, in order of creation{more}"));
     indent(out, &fit(columns(view, &shown), width.saturating_sub(2), MIN_NAME, view.options.color).0);
 }
 
@@ -48,8 +45,7 @@ fn columns(view: &View, shown: &[&Thread]) -> Vec<Column> {
         let topology = &view.summary.header.topology;
         let mut nodes: Vec<u32> = t.cpus.iter().filter_map(|&c| topology.node_of_cpu(u32::from(c))).collect();
         nodes.sort_unstable();
-        let text = ranges(nodes);
-        if text.is_empty() { "?".into() } else { text }
+        known_ranges(nodes)
     };
     let mut columns = vec![
         Column::new("name", false, 0, cells(&|t| t.name.clone())),
@@ -58,7 +54,7 @@ fn columns(view: &View, shown: &[&Thread]) -> Vec<Column> {
         Column::new("alive", true, 2, cells(&life)),
         Column::new("samples", true, 0, cells(&|t| count(t.samples))),
         Column::new("share", true, 4, cells(&|t| percent(crate::profile::summary::ratio(t.samples, total)))),
-        Column::new("CPUs", true, 0, cells(&|t| middle(&cpu_list(&t.cpus), MAX_CPUS))),
+        Column::new("CPUs", true, 0, cells(&|t| middle(&known_ranges(t.cpus.iter().map(|&c| u32::from(c))), MAX_CPUS))),
     ];
     if view.summary.header.topology.nodes.len() > 1 {
         columns.push(Column::new("nodes", true, 0, cells(&node_list)));
@@ -68,4 +64,9 @@ fn columns(view: &View, shown: &[&Thread]) -> Vec<Column> {
         columns.push(Column::new("pid", true, 1, cells(&|t| t.pid.to_string())));
     }
     columns
+}
+
+fn known_ranges(numbers: impl IntoIterator<Item = u32>) -> String {
+    let text = ranges(numbers);
+    if text.is_empty() { "?".into() } else { text }
 }

@@ -65,22 +65,20 @@ pub fn plural(n: u64, word: &str) -> String {
 
 /// Ascending numbers as numactl writes them: `0-3,5`.
 pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
-    let mut out: Vec<(u32, u32)> = Vec::new();
-    for n in numbers {
-        match out.last_mut() {
-            Some((_, end)) if n == end.wrapping_add(1) => *end = n,
-            Some((_, end)) if n == *end => {}
-            _ => out.push((n, n)),
-        }
-    }
-    let text = |&(a, b): &(u32, u32)| if a == b { a.to_string() } else { format!("{a}-{b}") };
-    out.iter().map(text).collect::<Vec<_>>().join(",")
+    let mut numbers: Vec<u32> = numbers.into_iter().collect();
+    numbers.dedup();
+    numamma_plan::nodes::format_runs(&numbers)
+}
+
+/// `text` with `?` for control characters: names come from files, and none may change the terminal.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Cuts `text` to `width` characters, taking from the middle: names often differ only at one end.
 pub fn middle(text: &str, width: usize) -> String {
     const GAP: &str = "..";
-    let chars: Vec<char> = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let chars: Vec<char> = printable(text).chars().collect();
     if chars.len() <= width {
         return chars.into_iter().collect();
     }
@@ -98,7 +96,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(8);
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
-        let mut rest: Vec<char> = word.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let mut rest: Vec<char> = printable(word).chars().collect();
         let mut last = lines.pop().unwrap_or_default();
         let used = last.chars().count();
         if used > 0 && used + 1 + rest.len() <= width {

@@ -29,7 +29,7 @@ pub struct HugePages {
     pub free: u64,
 }
 
-/// The facts about one machine.
+/// The facts about one machine, as `numamma topology --json` writes them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Hardware {
     /// Nodes that are online.
@@ -183,15 +183,6 @@ impl Hardware {
     /// The machine as an hwloc XML file, with the measured latencies and bandwidths or those of HMAT.
     pub fn xml(&self) -> String {
         xml::write(&self.topology, &self.cpus, Some(&self.sourced.0), Some(&self.sourced.1))
-    }
-
-    /// The facts as JSON: `nodes[{id,cpus,memory,distances}]`, `numa_factor`, page sizes, `packages`, `caches`,
-    /// `links`, `latency_ns[][]`, `bandwidth[][]` and `sources`.
-    ///
-    /// # Errors
-    /// The errors of serde_json; these types cause none.
-    pub fn json(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
 }
 

@@ -138,8 +138,8 @@ impl Out<'_> {
             let cpus = bitmap::format(&object.cpus);
             let memory = if node.memory > 0 { format!(" local_memory=\"{}\"", node.memory) } else { String::new() };
             let text = format!(
-                "<object type=\"NUMANode\" os_index=\"{}\" cpuset=\"{cpus}\" complete_cpuset=\"{cpus}\" nodeset=\"{set}\" \
-                 complete_nodeset=\"{set}\" gp_index=\"{}\"{memory}/>",
+                "<object type=\"NUMANode\" os_index=\"{}\" cpuset=\"{cpus}\" complete_cpuset=\"{cpus}\" \
+                 nodeset=\"{set}\" complete_nodeset=\"{set}\" gp_index=\"{}\"{memory}/>",
                 node.id,
                 index + 1
             );
