@@ -61,8 +61,8 @@ impl Item {
     }
 }
 
-/// The advice for one program. From a profile: every object with at least [`HOT_SHARE`] of the cost, highest first, then
-/// the other objects in groups.
+/// The advice for one program. From a profile: every object with at least [`HOT_SHARE`] of the cost, highest first,
+/// then the other objects in groups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice<T = Item> {
     /// The policy; its objects are the rules of `items`, in order.

@@ -83,5 +83,5 @@ fn text(args: &Args) -> Result<String, String> {
     if args.json {
         return output::json("this machine", &machine);
     }
-    Ok(crate::report::machine::render(&machine))
+    Ok(crate::report::hardware::render(&machine))
 }

@@ -70,7 +70,8 @@ mod tests {
     fn sizes_of_hwloc_files() {
         let two = r#"<topology><object type="Machine">
             <object type="L3Cache" gp_index="3" cache_size="33554432" depth="3">
-            <object type="L2Cache" cache_size="1048576" depth="2"><object type="L1iCache" cache_size="32768" depth="1"/>"#;
+            <object type="L2Cache" cache_size="1048576" depth="2">
+            <object type="L1iCache" cache_size="32768" depth="1"/>"#;
         assert_eq!(of_hwloc_xml(two), Some(32 << 20));
         let one = r#"<object type="Cache" cache_size="6291456" depth="3"/>
             <object type="Cache" cache_size="65536" depth="1"/>"#;

@@ -68,7 +68,7 @@ fn reads_nodes_with_gaps() {
 
 #[test]
 fn text_names_what_is_special() {
-    let text = crate::report::machine::render(&Hardware::from_sysfs(&four_nodes("text"), 4096));
+    let text = crate::report::hardware::render(&Hardware::from_sysfs(&four_nodes("text"), 4096));
     let expected = "\
 4 NUMA nodes, 13 CPUs, 256 GiB
   node 0       64 GiB   8 CPUs: 0-3,16-19
@@ -151,7 +151,7 @@ fn firmware_latencies_caches_and_packages() {
     assert_eq!((latency[0][2], latency[3][0]), (None, None), "node 4 has no memory, node 6 no CPUs");
     assert_eq!(machine.figures.sources.latency, Source::Hmat);
     assert_eq!((machine.offline_cpus.as_slice(), machine.cores), (&[20][..], 4));
-    let text = crate::report::machine::render(&machine);
+    let text = crate::report::hardware::render(&machine);
     for wanted in [
         "offline CPUs: 20\n",
         "packages                 1\n",
@@ -178,6 +178,6 @@ fn missing_files_leave_facts_unknown() {
     assert_eq!((machine.thp.as_str(), machine.numa_factor), ("unknown", 1.0));
     let root = four_nodes("missing");
     fs::remove_file(root.join("devices/system/node/node1/distance")).expect("it was written");
-    let text = crate::report::machine::render(&Hardware::from_sysfs(&root, 4096));
+    let text = crate::report::hardware::render(&Hardware::from_sysfs(&root, 4096));
     assert!(text.contains("        1    ?    ?    ?    ?\n"), "{text}");
 }
