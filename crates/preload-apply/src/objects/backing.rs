@@ -10,12 +10,6 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use numamma_kernel::sys::PAGE;
 use numamma_kernel::{meminfo, smaps};
 
-/// TMPFS_MAGIC and HUGETLBFS_MAGIC of linux/magic.h.
-const TMPFS: i64 = 0x0102_1994;
-const HUGETLBFS: i64 = 0x9584_58f6;
-/// Where mmap's flags hold the logarithm of the huge page size (MAP_HUGE_SHIFT, MAP_HUGE_MASK).
-const HUGE_SHIFT: c_int = 26;
-const HUGE_MASK: c_int = 0x3f;
 /// The default huge page of x86_64, when /proc/meminfo does not say.
 const DEFAULT_HUGE: usize = 2 << 20;
 
@@ -62,7 +56,7 @@ impl Backing {
             return Backing::of_file(fd, shared, filled);
         }
         if flags & libc::MAP_HUGETLB != 0 {
-            let shift = match (flags >> HUGE_SHIFT) & HUGE_MASK {
+            let shift = match (flags >> libc::MAP_HUGE_SHIFT) & libc::MAP_HUGE_MASK {
                 0 => default_huge().trailing_zeros(),
                 shift => shift as u32,
             };
@@ -92,11 +86,11 @@ impl Backing {
         }
         let resident = filled || stat.st_blocks > 0;
         match fs.f_type {
-            HUGETLBFS if (fs.f_bsize as u64).is_power_of_two() => {
+            libc::HUGETLBFS_MAGIC if (fs.f_bsize as u64).is_power_of_two() => {
                 Ok(Backing { kind: Kind::Huge, shift: (fs.f_bsize as u64).trailing_zeros(), resident })
             }
-            TMPFS if shared => Ok(Backing { kind: Kind::Shared, resident, ..Backing::PRIVATE }),
-            TMPFS => Err("a private mapping of shared memory is left alone"),
+            libc::TMPFS_MAGIC if shared => Ok(Backing { kind: Kind::Shared, resident, ..Backing::PRIVATE }),
+            libc::TMPFS_MAGIC => Err("a private mapping of shared memory is left alone"),
             _ => Err("a mapping of a file on disk stays in the page cache, where no policy reaches it"),
         }
     }
@@ -157,7 +151,7 @@ mod tests {
         assert_eq!(Backing::of_mmap(libc::PROT_NONE, anonymous, -1).map(|b| b.kind), Ok(Kind::Reserved));
         let shared = of_mmap(libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1).unwrap();
         assert_eq!((shared.kind, shared.unit(), shared.resident), (Kind::Shared, PAGE, false));
-        let huge = of_mmap(anonymous | libc::MAP_HUGETLB | 30 << HUGE_SHIFT, -1).unwrap();
+        let huge = of_mmap(anonymous | libc::MAP_HUGETLB | 30 << libc::MAP_HUGE_SHIFT, -1).unwrap();
         assert_eq!((huge.kind, huge.unit()), (Kind::Huge, 1 << 30));
         assert_eq!(of_mmap(anonymous | libc::MAP_HUGETLB, -1).unwrap().unit(), default_huge());
         // SAFETY: a name that ends in NUL.
