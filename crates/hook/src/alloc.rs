@@ -70,16 +70,12 @@ fn reuse(size: usize) -> Option<*mut u8> {
 /// # Safety
 /// The blocks belong to the caller.
 unsafe fn give_back(list: &AtomicPtr<Free>, first: *mut Free, last: *mut Free) {
-    let mut head = list.load(Ordering::Relaxed);
-    loop {
+    // Release: a thread that takes the list sees the links. The closure never refuses, so the result is not needed.
+    let _ = list.fetch_update(Ordering::Release, Ordering::Relaxed, |head| {
         // SAFETY: the caller's promise.
         unsafe { (*last).next = head };
-        // Release: a thread that takes the list sees the links.
-        match list.compare_exchange_weak(head, first, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return,
-            Err(now) => head = now,
-        }
-    }
+        Some(first)
+    });
 }
 
 /// Declared by each cdylib: `#[global_allocator] static PRIVATE: Private = Private;`

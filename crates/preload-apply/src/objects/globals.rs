@@ -246,15 +246,12 @@ fn place_part(
 
 fn push_placed(global: Box<Global>) {
     let node = Box::into_raw(global);
-    let mut head = PLACED.load(Ordering::Acquire);
-    loop {
+    // The closure never refuses, so the result is not needed.
+    let _ = PLACED.fetch_update(Ordering::AcqRel, Ordering::Acquire, |head| {
         // SAFETY: no other thread has the node until the exchange publishes it.
         unsafe { (*node).next = head };
-        match PLACED.compare_exchange_weak(head, node, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => return,
-            Err(now) => head = now,
-        }
-    }
+        Some(node)
+    });
 }
 
 /// Calls `visit` with every global that was placed.
