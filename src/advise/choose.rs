@@ -20,8 +20,77 @@ struct Priced {
     spills: bool,
 }
 
-/// The placement to advise, with the price in its remark, or the reason to leave the object to first touch. `taken`
-/// as in [`Scene::rule`].
+/// The accesses of an object, of the whole run or of one phase, and all else that a price depends on but the placement.
+pub(super) struct Subject<'a> {
+    scene: &'a Scene<'a>,
+    entry: &'a Entry,
+    pub demands: Demands,
+    note: Option<&'a PatternNote>,
+    taken: &'a [f64],
+}
+
+impl<'a> Subject<'a> {
+    /// `note` is the pattern from which the blocks of a rule are computed, `taken` as in [`Scene::rule`].
+    pub fn new(
+        scene: &'a Scene<'_>,
+        entry: &'a Entry,
+        pattern: &Pattern,
+        note: Option<&'a PatternNote>,
+        taken: &'a [f64],
+    ) -> Subject<'a> {
+        Subject { scene, entry, demands: Demands::of(scene.world, entry, Some(pattern)), note, taken }
+    }
+
+    /// The price of a placement, the bytes it puts on each node, and whether a node is too small for its part.
+    pub fn price(&self, placement: &Placement<'_>) -> (Outcome, Vec<f64>, bool) {
+        let bytes = placement.bytes();
+        let spill = Spill::of(self.scene.world, &bytes, self.taken);
+        let mut load = Load::new(self.scene.world);
+        load.add(&self.demands, placement, &spill);
+        (load.outcome(), bytes, spill.any)
+    }
+
+    /// Prices the candidates that can be planned. The second value is the node of a candidate that is too small for the
+    /// object.
+    fn price_all(&self, choices: Vec<Choice>) -> (Vec<Priced>, Option<String>) {
+        let world = self.scene.world;
+        let mut priced: Vec<Priced> = Vec::new();
+        let mut too_big = None;
+        for choice in choices {
+            // The apply library refuses placements that cannot be planned, too.
+            let placement = match &choice.numbered {
+                Some(nodes) => Ok(Placement::of_instances(world, self.entry, nodes)),
+                None => Placement::of(world, self.entry, &choice.place, self.note),
+            };
+            let Ok(placement) = placement else { continue };
+            let (outcome, bytes, spills) = self.price(&placement);
+            if spills && choice.place.policy == PolicyKind::Bind {
+                // The kernel kills a program whose bound node is full.
+                too_big = choice.place.nodes;
+                continue;
+            }
+            priced.push(Priced { choice, outcome, bytes, spills });
+        }
+        (priced, too_big)
+    }
+
+    /// The time of the cheapest of `priced`, of the best page map and of `first`, ns.
+    fn best_ns(&self, priced: &[Priced], first: Option<Outcome>) -> f64 {
+        let map = PageMap::best(self.scene.world, self.entry, &self.demands, self.taken).map(|m| m.outcome);
+        priced.iter().map(|p| p.outcome).chain(map).chain(first).map(|o| o.time_ns).fold(f64::MAX, f64::min)
+    }
+
+    /// The simplest of `choices` within [`NEAR`] of the best page map, as in [`choose`], and its time, ns. For a phase
+    /// of the run, in which first touch is over and so no candidate.
+    pub fn cheapest(&self, choices: Vec<Choice>) -> Option<(Choice, f64)> {
+        let (priced, _) = self.price_all(choices);
+        let best = self.best_ns(&priced, None);
+        simplest(priced, best).map(|p| (p.choice, p.outcome.time_ns))
+    }
+}
+
+/// The placement to advise, with the price in its remark, or the reason to leave the object to first touch. `note` and
+/// `taken` as in [`Subject::new`].
 pub(super) fn choose(
     scene: &Scene<'_>,
     entry: &Entry,
@@ -30,12 +99,10 @@ pub(super) fn choose(
     note: Option<&PatternNote>,
     taken: &mut [f64],
 ) -> Result<Choice, String> {
-    let world = scene.world;
-    let demands = Demands::of(world, entry, Some(pattern));
-    let (first, first_bytes, _) = price(scene, &demands, &Placement::first_touch(world, entry), taken);
-    let (priced, too_big) = price_all(scene, entry, &demands, choices, note, taken);
-    let map = PageMap::best(world, entry, &demands, taken).map(|m| m.outcome);
-    let best = priced.iter().map(|p| p.outcome).chain(map).chain([first]).map(|o| o.time_ns).fold(f64::MAX, f64::min);
+    let subject = Subject::new(scene, entry, pattern, note, taken);
+    let (first, first_bytes, _) = subject.price(&Placement::first_touch(scene.world, entry));
+    let (priced, too_big) = subject.price_all(choices);
+    let best = subject.best_ns(&priced, Some(first));
     let Some(chosen) = simplest(priced, best) else {
         let node = too_big.unwrap_or_default();
         return Err(format!(
@@ -54,66 +121,6 @@ pub(super) fn choose(
     let words = [chosen.choice.remark, too_big, full, Some(price)];
     let remark = words.into_iter().flatten().collect::<Vec<_>>().join("; ");
     Ok(Choice { remark: Some(remark), ..chosen.choice })
-}
-
-/// Prices the candidates that can be planned. The second value is the node of a candidate that is too small for the
-/// object.
-fn price_all(
-    scene: &Scene<'_>,
-    entry: &Entry,
-    demands: &Demands,
-    choices: Vec<Choice>,
-    note: Option<&PatternNote>,
-    taken: &[f64],
-) -> (Vec<Priced>, Option<String>) {
-    let mut priced: Vec<Priced> = Vec::new();
-    let mut too_big = None;
-    for choice in choices {
-        // The apply library refuses placements that cannot be planned, too.
-        let placement = match &choice.numbered {
-            Some(nodes) => Ok(Placement::of_instances(scene.world, entry, nodes)),
-            None => Placement::of(scene.world, entry, &choice.place, note),
-        };
-        let Ok(placement) = placement else { continue };
-        let (outcome, bytes, spills) = price(scene, demands, &placement, taken);
-        if spills && choice.place.policy == PolicyKind::Bind {
-            // The kernel kills a program whose bound node is full.
-            too_big = choice.place.nodes;
-            continue;
-        }
-        priced.push(Priced { choice, outcome, bytes, spills });
-    }
-    (priced, too_big)
-}
-
-/// The simplest of `choices` within [`NEAR`] of the best page map, as in [`choose`], and its time, ns. For a phase of
-/// the run, in which first touch is over and so no candidate.
-pub(super) fn cheapest(
-    scene: &Scene<'_>,
-    entry: &Entry,
-    pattern: &Pattern,
-    choices: Vec<Choice>,
-    note: Option<&PatternNote>,
-    taken: &[f64],
-) -> Option<(Choice, f64)> {
-    let demands = Demands::of(scene.world, entry, Some(pattern));
-    let (priced, _) = price_all(scene, entry, &demands, choices, note, taken);
-    let map = PageMap::best(scene.world, entry, &demands, taken).map(|m| m.outcome.time_ns);
-    let best = priced.iter().map(|p| p.outcome.time_ns).chain(map).fold(f64::MAX, f64::min);
-    simplest(priced, best).map(|p| (p.choice, p.outcome.time_ns))
-}
-
-pub(super) fn price(
-    scene: &Scene<'_>,
-    demands: &Demands,
-    placement: &Placement<'_>,
-    taken: &[f64],
-) -> (Outcome, Vec<f64>, bool) {
-    let bytes = placement.bytes();
-    let spill = Spill::of(scene.world, &bytes, taken);
-    let mut load = Load::new(scene.world);
-    load.add(demands, placement, &spill);
-    (load.outcome(), bytes, spill.any)
 }
 
 /// The simplest within [`NEAR`] of the best, else the simplest within [`NEAR`] of the cheapest.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use numamma_plan::policy::{Block, ObjectRule, PatternNote, Phase, Place, Policy, PolicyKind};
 
-use super::choose::{self, WORTH, price};
+use super::choose::{Subject, WORTH};
 use super::cost::{Demands, Placement};
 use super::scene::{Choice, Scene};
 use crate::detect::{Pattern, Segment};
@@ -52,18 +52,16 @@ pub(super) fn weigh(
     let mut before: Option<Nodes> = None;
     for segment in &computed {
         let part = part_of(entry, segment.first_slot..segment.end_slot);
-        let demands = Demands::of(scene.world, &part, Some(&segment.pattern));
+        let subject = Subject::new(scene, &part, &segment.pattern, note, taken);
         let of = |place: &Place| Placement::of(scene.world, &part, place, note).ok();
         let kept = place.map_or_else(|| Some(Placement::first_touch(scene.world, &part)), of)?;
-        let kept_ns = price(scene, &demands, &kept, taken).0.time_ns;
+        let kept_ns = subject.price(&kept).0.time_ns;
         let choices = scene.candidates(&part, &segment.pattern).unwrap_or_default();
         let choices = choices.into_iter().filter(|c| stands_alone(c, place)).collect();
-        let Some((chosen, time_ns)) = choose::cheapest(scene, &part, &segment.pattern, choices, note, taken) else {
-            continue;
-        };
+        let Some((chosen, time_ns)) = subject.cheapest(choices) else { continue };
         saved += kept_ns - time_ns;
         let placement = of(&chosen.place)?;
-        let nodes = nodes_of(&demands, &placement);
+        let nodes = nodes_of(&subject.demands, &placement);
         if places.last().is_none_or(|(_, last)| *last != chosen.place) {
             // All pages whose node changes are moved; of interleaved pages, all but one in the number of nodes.
             moved +=
