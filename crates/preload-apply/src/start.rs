@@ -35,7 +35,7 @@ use crate::phases::{begin, mover_thread};
 use crate::place::{cost, populate, refusals};
 use crate::report::{json as report, messages};
 use crate::rules::small_heap;
-use crate::rules::state::{self, Placing, Rule, State};
+use crate::rules::state::{self, Placing, Rule, State, ThreadNodes};
 use crate::threads::binding;
 use crate::{migrate, resolve};
 
@@ -256,17 +256,15 @@ fn build_placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Resu
         _ => None,
     };
     let homes = small_heap::homes(place.policy, nodes.len());
-    let allowed_nodes = match (place.policy == PolicyKind::BindBlock, &place.nodes) {
+    let allowed = match (place.policy == PolicyKind::BindBlock, &place.nodes) {
         (false, _) => Vec::new(),
         (true, Some(list)) => nodes::parse(list, known.available)?,
         (true, None) => known.available.own.to_vec(),
     };
-    let mut placing =
-        Placing { place: place.clone(), nodes, map, homes, phase, allowed_nodes, observed_nodes: Default::default() };
+    let thread_nodes = ThreadNodes { allowed, ..ThreadNodes::default() };
     let expected = known.expected.iter().chain(iter::repeat(&None));
-    placing.nodes =
-        placing.nodes.iter().zip(expected).map(|(&n, on)| on.map_or(n, |on| placing.allowed_or(on, n))).collect();
-    Ok(placing)
+    let nodes = nodes.iter().zip(expected).map(|(&n, on)| on.map_or(n, |on| thread_nodes.allowed_or(on, n))).collect();
+    Ok(Placing { place: place.clone(), nodes, map, homes, phase, thread_nodes })
 }
 
 /// Tries mbind once, so that a container that refuses it is reported once, before anything is placed.

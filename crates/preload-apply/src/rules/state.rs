@@ -33,16 +33,23 @@ pub struct Placing {
     pub homes: Homes,
     /// Index of the phase; none for the rule's own place.
     pub phase: Option<usize>,
-    /// Nodes that `bind-block` may use.
-    pub allowed_nodes: Vec<u32>,
-    /// Nodes of the blocks of `bind-block` as its threads were observed; null until then, leaked afterwards.
-    pub observed_nodes: AtomicPtr<Vec<u32>>,
+    /// Of `bind-block`.
+    pub thread_nodes: ThreadNodes,
 }
 
-impl Placing {
-    /// Node of a block of `bind-block` whose thread is on node `on`: that node if the rule may use it, else `expected`.
+/// Where `bind-block` may put the blocks of threads, and where the threads are.
+#[derive(Default)]
+pub struct ThreadNodes {
+    /// Nodes that the rule may use.
+    pub allowed: Vec<u32>,
+    /// Nodes of the blocks as the threads were observed; null until then, leaked afterwards.
+    pub observed: AtomicPtr<Vec<u32>>,
+}
+
+impl ThreadNodes {
+    /// Node of a block whose thread is on node `on`: that node if the rule may use it, else `expected`.
     pub fn allowed_or(&self, on: u32, expected: u32) -> u32 {
-        if self.allowed_nodes.contains(&on) { on } else { expected }
+        if self.allowed.contains(&on) { on } else { expected }
     }
 }
 

@@ -51,18 +51,19 @@ pub fn apply(plan: &mut PagePlan<'static>, rule: &'static Rule, placing: usize, 
 
 fn observed_nodes(placing: &Placing) -> Option<&Vec<u32>> {
     // SAFETY: null or a leaked vector; Acquire pairs with the Release of `observe`.
-    unsafe { placing.observed_nodes.load(Ordering::Acquire).as_ref() }
+    unsafe { placing.thread_nodes.observed.load(Ordering::Acquire).as_ref() }
 }
 
 /// Observes the nodes of the threads. False when fewer threads exist, or one is not restricted to a node.
 fn observe(state: &State, placing: &Placing) -> bool {
     let Some(on) = nodes_of_threads(state, placing.nodes.len()) else { return false };
     let nodes: Vec<u32> =
-        on.iter().zip(&placing.nodes).map(|(&on, &expected)| placing.allowed_or(on, expected)).collect();
+        on.iter().zip(&placing.nodes).map(|(&on, &expected)| placing.thread_nodes.allowed_or(on, expected)).collect();
     let fresh = Box::into_raw(Box::new(nodes));
     // Release: a thread that sees the pointer sees the list.
     if placing
-        .observed_nodes
+        .thread_nodes
+        .observed
         .compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire)
         .is_err()
     {
