@@ -166,7 +166,7 @@ impl Folder {
         // The edges of k slices among n places and a permutation of the owners cost about k ln n.
         let price = edges.ln();
         self.gains.clear();
-        self.gains.extend(points.shares.iter().map(|&s| (1.0 + (1.0 - noise) / (noise * s.max(1e-9))).ln()));
+        self.gains.extend(points.threads.iter().map(|t| (1.0 + (1.0 - noise) / (noise * t.share.max(1e-9))).ln()));
         self.links.clear();
         self.states.clear();
         self.states.resize(points.threads(), State { score: f64::NEG_INFINITY, link: NONE, last: 0 });
@@ -177,7 +177,7 @@ impl Folder {
         let mut bin = 0;
         // Largest possible increase of the score by the remaining points, and the score below which `least` is out of
         // reach.
-        let mut left: f64 = gains.iter().zip(&points.weights).map(|(gain, weight)| gain * weight).sum();
+        let mut left: f64 = gains.iter().zip(&points.threads).map(|(gain, thread)| gain * thread.weight).sum();
         let hopeless = least - points.samples * noise.ln() - description_saved(points.threads() as f64);
         for chunk in list.chunks(CHECKED) {
             left -= chunk.iter().map(|p| gains[usize::from(p.thread)] * f64::from(p.weight)).sum::<f64>();
@@ -222,7 +222,7 @@ impl Folder {
         let gain = likelihood - description(cuts.len() as f64, edges, points.threads() as f64);
         let inside: f64 = cuts.iter().map(|c| c.matched).sum();
         // Chance level: the owner's part of a slice whose accesses are drawn by the shares alone.
-        let chance: f64 = points.shares.iter().map(|s| s * s).sum();
+        let chance: f64 = points.threads.iter().map(|t| t.share * t.share).sum();
         let structure = ((inside / points.samples.max(1e-9) - chance) / (1.0 - chance).max(1e-9)).clamp(0.0, 1.0);
         Fit { period, likelihood, gain, structure, cuts }
     }

@@ -15,6 +15,17 @@ pub(crate) struct Point {
     pub weight: f32,
 }
 
+/// A thread that takes part.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Participant {
+    /// Its rank.
+    pub rank: u32,
+    /// Independent samples of it behind the points.
+    pub weight: f64,
+    /// Its share of all of them.
+    pub share: f64,
+}
+
 /// All points of one object, ascending by (page, thread), one per pair.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Points {
@@ -22,12 +33,8 @@ pub(crate) struct Points {
     pub pages: u32,
     /// The points.
     pub list: Vec<Point>,
-    /// Ranks of the threads that take part, ascending.
-    pub ranks: Vec<u32>,
-    /// Share of each taking-part thread.
-    pub shares: Vec<f64>,
-    /// Independent samples of each of them behind the points.
-    pub weights: Vec<f64>,
+    /// Ascending by rank.
+    pub threads: Vec<Participant>,
     /// Independent samples behind the points.
     pub samples: f64,
 }
@@ -35,7 +42,7 @@ pub(crate) struct Points {
 impl Points {
     /// Threads that take part.
     pub fn threads(&self) -> usize {
-        self.ranks.len()
+        self.threads.len()
     }
 
     /// About `most` points, drawn at random, for searches that only rank candidates. A fixed stride could coincide with
@@ -47,11 +54,11 @@ impl Points {
         let keep = most as f64 / self.list.len() as f64;
         let mut state = 0x9E37_79B9_7F4A_7C15u64;
         let list: Vec<Point> = self.list.iter().copied().filter(|_| uniform(&mut state) < keep).collect();
-        let mut weights = vec![0.0; self.threads()];
-        list.iter().for_each(|p| weights[usize::from(p.thread)] += f64::from(p.weight));
-        let samples = weights.iter().sum();
-        let (ranks, shares) = (self.ranks.clone(), self.shares.clone());
-        std::borrow::Cow::Owned(Points { pages: self.pages, list, ranks, shares, weights, samples })
+        let mut threads = self.threads.clone();
+        threads.iter_mut().for_each(|t| t.weight = 0.0);
+        list.iter().for_each(|p| threads[usize::from(p.thread)].weight += f64::from(p.weight));
+        let samples = threads.iter().map(|t| t.weight).sum();
+        std::borrow::Cow::Owned(Points { pages: self.pages, list, threads, samples })
     }
 }
 
@@ -76,20 +83,20 @@ pub(crate) fn gather(pages: u32, samples: &Samples, raw: impl Iterator<Item = (u
     if !raw.is_sorted_by_key(key) {
         raw.sort_unstable_by_key(key);
     }
-    let ranks: Vec<u32> = samples.ranks.iter().zip(&index).filter(|(_, i)| i.is_some()).map(|(r, _)| *r).collect();
+    let ranks = samples.ranks.iter().zip(&index).filter(|(_, i)| i.is_some()).map(|(rank, _)| *rank);
+    let mut threads: Vec<_> = ranks.map(|rank| Participant { rank, ..Participant::default() }).collect();
     let mut list: Vec<Point> = Vec::with_capacity(raw.len());
-    let mut weights = vec![0.0; ranks.len()];
     for (page, thread, weight) in raw {
         let Some(thread) = index[usize::from(thread)] else { continue };
-        weights[usize::from(thread)] += f64::from(weight);
+        threads[usize::from(thread)].weight += f64::from(weight);
         match list.last_mut() {
             Some(last) if last.page == page && last.thread == thread => last.weight += weight,
             _ => list.push(Point { page, thread, weight }),
         }
     }
-    let samples: f64 = weights.iter().sum();
-    let shares = weights.iter().map(|w| if samples > 0.0 { w / samples } else { 0.0 }).collect();
-    Points { pages, list, ranks, shares, weights, samples }
+    let samples: f64 = threads.iter().map(|t| t.weight).sum();
+    threads.iter_mut().filter(|_| samples > 0.0).for_each(|t| t.share = t.weight / samples);
+    Points { pages, list, threads, samples }
 }
 
 /// New index of every thread that takes part.

@@ -87,7 +87,7 @@ fn padded(pages: u32) -> usize {
 pub(crate) fn rank_lines(points: &Points) -> Vec<Line> {
     let threads = points.threads() as f64;
     let unit = |t: u16| Complex::from_polar(1.0, std::f64::consts::TAU * (f64::from(t) + 0.5) / threads);
-    let mean: Complex<f64> = points.shares.iter().enumerate().map(|(t, &s)| unit(t as u16) * s).sum();
+    let mean: Complex<f64> = points.threads.iter().enumerate().map(|(i, t)| unit(i as u16) * t.share).sum();
     let shift = grain(points, RANK_BINS);
     let bins = (points.pages >> shift) + 1;
     let mut buffer = vec![Complex::<f32>::default(); padded(bins)];

@@ -236,7 +236,11 @@ impl Trial {
         };
         cuts.iter()
             .enumerate()
-            .map(|(i, c)| Slice { start: edge(i), end: edge(i + 1), thread: self.points.ranks[usize::from(c.thread)] })
+            .map(|(i, c)| Slice {
+                start: edge(i),
+                end: edge(i + 1),
+                thread: self.points.threads[usize::from(c.thread)].rank,
+            })
             .collect()
     }
 }
