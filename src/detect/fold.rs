@@ -14,7 +14,7 @@ use super::points::{Point, Points};
 /// One slice of the folded object.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Cut {
-    /// Owner, index into [`Points::ranks`].
+    /// Owner, index into [`Points::threads`].
     pub thread: u16,
     /// First folded page of the owner.
     pub first: u32,

@@ -9,7 +9,7 @@ use super::samples::{Sample, Samples};
 pub(crate) struct Point {
     /// Page.
     pub page: u32,
-    /// Index into [`Points::ranks`].
+    /// Index into [`Points::threads`].
     pub thread: u16,
     /// Independent samples.
     pub weight: f32,
