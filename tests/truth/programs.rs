@@ -60,7 +60,7 @@ fn check(name: &str, threads: &[u32], args: impl Fn(u32) -> Vec<String>, truths:
                 })
                 .unwrap_or_else(|| panic!("{name}: no {} of {} bytes in {report:#}", truth.name, truth.size));
             let pattern = &found["pattern"];
-            let right = pattern["kind"] == truth.kind
+            let right = *kind(pattern) == truth.kind
                 && truth.period.is_none_or(|period| near(pattern["period"].as_u64(), period));
             if !right {
                 wrong.push(format!("{name} with {threads} threads, {}: {pattern:#}", truth.name));
@@ -70,6 +70,14 @@ fn check(name: &str, threads: &[u32], args: impl Fn(u32) -> Vec<String>, truths:
         assert!((share - 1.0).abs() < 1e-6, "{name}: cost shares add up to {share}");
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The class of an object. Where others use the CPUs as well, one thread of a program without barriers may finish much
+/// later than the rest. That is a phase of this thread alone, and the whole run is what the source says.
+fn kind(pattern: &Value) -> &Value {
+    let last = pattern["phases"].as_array().and_then(|phases| phases.last());
+    let finishes_alone = last.is_some_and(|phase| phase["kind"] == "private" && phase["initialisation"] == false);
+    if finishes_alone { &pattern["overall"] } else { &pattern["kind"] }
 }
 
 /// Within 1 %: a short run of 16 threads does not always tell a period from one a page longer, and says so ("+- 1
