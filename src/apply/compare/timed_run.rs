@@ -20,8 +20,9 @@ const GRACE: Duration = Duration::from_secs(3);
 const CHECK: Duration = Duration::from_millis(100);
 /// First pause between two counts of pages; doubled up to [`CHECK`].
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
-/// A count that takes long is followed by a pause this many times as long, so that the program is hardly disturbed.
-const PAUSE_PER_COUNT: u32 = 20;
+/// A count that takes long is followed by a pause this many times as long: the program may take page faults most of the
+/// time, and what it had before its end is still seen where counts are slow (large programs, loaded machines).
+const PAUSE_PER_COUNT: u32 = 5;
 /// Longest time the pipes are read after the end of the program, as processes that it started may go on writing.
 const LEFT_OVER: Duration = Duration::from_millis(500);
 /// Bytes kept of the beginning of stdout, to show where outputs differ.

@@ -18,7 +18,7 @@ int main(void) {
     CPU_SET(0, &first);
     sched_setaffinity(0, sizeof first, &first);
     memset(state, 1, sizeof state);
-    usleep(300000);
+    sleep(1); // longer than the pause between two counts of its pages, on a loaded machine, too
     puts(interleaved ? "interleaved" : "default");
     return state[12345] != 1;
 }
