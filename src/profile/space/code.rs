@@ -31,7 +31,7 @@ impl<'a> Code<'a> {
         Code { space, pid, window: Vec::new() }
     }
 
-    /// LoadedModule and function bounds (virtual addresses) of code in an ELF file.
+    /// The loaded module and the bounds of the function (virtual addresses) of code in an ELF file.
     fn in_module(&mut self, ip: u64) -> Option<(u32, u64, u64)> {
         let slot = self.space.find(self.pid)?;
         let span = process_in(&mut self.space.slots, slot).loaded.get(ip)?;

@@ -12,7 +12,7 @@ use numamma_hook::reentry::ReentryGuard;
 use numamma_hook::{bootstrap_arena, errno, real};
 use numamma_kernel::sys::PAGE;
 
-use crate::matching::call_sites;
+use crate::matching::{call_sites, unmatched};
 use crate::objects::object::Object;
 use crate::objects::{heap, heap_table, small_objects};
 use crate::rules::state;
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn malloc(size: usize, ra: usize, cfa: usize, rbp: usize) 
     let next: Option<Malloc> = unsafe { core::mem::transmute(NEXT_MALLOC.load(Ordering::Relaxed)) };
     match next {
         // SAFETY: the caller as the stub saw it; forwarded unchanged.
-        Some(next) if unsafe { call_sites::is_unmatched(ra, cfa) } => unsafe { next(size) },
+        Some(next) if unsafe { unmatched::is_unmatched(ra, cfa) } => unsafe { next(size) },
         // SAFETY: the caller as the stub saw it.
         _ => unsafe { malloc_slow(size, ra, cfa, rbp) },
     }
@@ -100,7 +100,7 @@ unsafe extern "C" fn malloc_slow(size: usize, ra: usize, cfa: usize, rbp: usize)
 pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
     unsafe {
-        if call_sites::is_unmatched(ra, cfa) {
+        if unmatched::is_unmatched(ra, cfa) {
             return real::calloc(count, size);
         }
         let bytes = count.checked_mul(size);
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn posix_memalign(
 #[inline(always)]
 unsafe fn aligned(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Option<Ptr> {
     // SAFETY: the caller as the stub saw it.
-    if unsafe { call_sites::is_unmatched(ra, cfa) } || !align.is_power_of_two() {
+    if unsafe { unmatched::is_unmatched(ra, cfa) } || !align.is_power_of_two() {
         return None;
     }
     // SAFETY: the caller as the stub saw it.
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, r
         {
             return realloc_placed(&old, size, &Caller { ra, cfa, rbp });
         }
-        if call_sites::is_unmatched(ra, cfa) || (size == 0 && !ptr.is_null()) {
+        if unmatched::is_unmatched(ra, cfa) || (size == 0 && !ptr.is_null()) {
             return real::realloc(ptr, size);
         }
         match place_matched(size, 1, &Caller { ra, cfa, rbp }) {

@@ -8,7 +8,7 @@ use numamma_hook::entry::{Caller, MmapArguments};
 use numamma_hook::{errno, real};
 use numamma_kernel::sys::PAGE;
 
-use crate::matching::call_sites;
+use crate::matching::{call_sites, unmatched};
 use crate::objects::backing::{Backing, Kind};
 use crate::objects::mapping_list::{self, Piece};
 use crate::objects::mappings::{self, forget_range};
@@ -33,7 +33,7 @@ unsafe fn place_mmap(arguments: &MmapArguments, caller: &Caller) -> Ptr {
     // SAFETY: forwarded unchanged.
     let found = unsafe { arguments.forward() };
     // SAFETY: the caller as the stub saw it.
-    if found == libc::MAP_FAILED || unsafe { call_sites::is_unmatched(caller.ra, caller.cfa) } {
+    if found == libc::MAP_FAILED || unsafe { unmatched::is_unmatched(caller.ra, caller.cfa) } {
         return found;
     }
     let _errno = errno::Saved::now();

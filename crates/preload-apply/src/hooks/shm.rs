@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void};
 use numamma_hook::entry::Caller;
 use numamma_hook::{errno, real};
 
-use crate::matching::call_sites;
+use crate::matching::{call_sites, unmatched};
 use crate::objects::backing::Backing;
 use crate::objects::{mapping_list, mappings};
 
@@ -19,7 +19,7 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int, ra:
     // SAFETY: forwarded unchanged.
     let found = unsafe { real::shmat(id, addr, flags) };
     // SAFETY: the caller as the stub saw it.
-    if found == libc::MAP_FAILED || unsafe { call_sites::is_unmatched(ra, cfa) } {
+    if found == libc::MAP_FAILED || unsafe { unmatched::is_unmatched(ra, cfa) } {
         return found;
     }
     let _errno = errno::Saved::now();

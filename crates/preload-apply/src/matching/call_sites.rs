@@ -1,19 +1,18 @@
-//! The call sites of the policy as addresses, and the cache of return addresses that match none of them.
+//! The call sites of the policy as addresses, and the rule of an allocation.
 //!
-//! Most allocations match no rule and cost one load and one compare: a direct-mapped cache holds return addresses at
-//! which no rule begins. Behind a wrapper around the allocator such as `operator new`, whose frame size is cached as
-//! well, the return address of the wrapper's caller is looked up. Other return addresses are looked up among the
+//! Allocations that the cache [`unmatched`] does not answer come here. Their return address is looked up among the
 //! innermost frames of all rules, and the stack is walked only if one fits. [`rule::choose`] decides which rule takes an
 //! allocation.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, Ordering, fence};
 
 use numamma_hook::entry::Caller;
 use numamma_hook::{stackbounds, unwind};
 use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule::{self, Passed};
 
+use crate::matching::unmatched::{self, Fact};
 use crate::phases::begin;
 
 /// Frames that a rule may have, and the most that a walk returns.
@@ -21,66 +20,8 @@ const MAX_FRAMES: usize = 16;
 /// Frames that the profile preload may have between the program and this library: the entry stub with its arguments on
 /// the stack, the hook, and functions that were not inlined into the hook.
 const PROFILER_FRAMES: usize = 4;
-/// Entries of the cache of unmatched return addresses: 8 KiB, a quarter of a level 1 cache. Programs have tens of hot
-/// call sites.
-const CACHE_ENTRIES: usize = 1024;
-
-static UNMATCHED: [AtomicUsize; CACHE_ENTRIES] = [const { AtomicUsize::new(0) }; CACHE_ENTRIES];
-
-/// Entries of the cache of wrappers: 2 KiB.
-const WRAPPERS: usize = 256;
-/// Bits of an entry for the size of the wrapper's frame; the return address of its call to the allocator is above them.
-const SIZE_BITS: u32 = 16;
 /// Frames that are walked first where a wrapper is the innermost one.
-const INNER: usize = NESTED + 1;
-/// Wrappers around each other that are looked through without a walk: `operator new`, `std::vector::push_back`.
-const NESTED: usize = 3;
-
-/// Return addresses in wrappers at which no rule begins but by passing them, with the bytes that the frame takes.
-static PASSED_FRAMES: [AtomicUsize; WRAPPERS] = [const { AtomicUsize::new(0) }; WRAPPERS];
-
-#[inline(always)]
-fn passed_frame(ra: usize) -> &'static AtomicUsize {
-    &PASSED_FRAMES[(ra ^ (ra >> 8)) % WRAPPERS]
-}
-
-#[inline(always)]
-fn slot(ra: usize) -> &'static AtomicUsize {
-    // Low bits differ within a function, higher bits between modules.
-    &UNMATCHED[(ra ^ (ra >> 10)) % CACHE_ENTRIES]
-}
-
-/// Whether the cache says that no rule takes an allocation which returns to `ra`: the fast path of every hook.
-///
-/// # Safety
-/// `ra` and `cfa` come from an entry stub of a hook that has not returned yet.
-#[inline(always)]
-pub unsafe fn is_unmatched(ra: usize, cfa: usize) -> bool {
-    // SAFETY: the caller's promise.
-    slot(ra).load(Ordering::Relaxed) == ra || unsafe { is_unmatched_behind(ra, cfa) }
-}
-
-/// The same for a return address in a wrapper.
-///
-/// # Safety
-/// See [`is_unmatched`].
-#[inline]
-unsafe fn is_unmatched_behind(mut ra: usize, mut sp: usize) -> bool {
-    for _ in 0..NESTED {
-        let word = passed_frame(ra).load(Ordering::Relaxed);
-        if word >> SIZE_BITS != ra {
-            return false;
-        }
-        sp += word & ((1 << SIZE_BITS) - 1);
-        // SAFETY: the code at `ra` is running with this stack pointer. Its unwind data say that its frame has this
-        // size whatever the other registers hold, and that a return address ends the frame: the word is on the stack.
-        ra = unsafe { ((sp - 8) as *const usize).read() };
-        if slot(ra).load(Ordering::Relaxed) == ra {
-            return true;
-        }
-    }
-    false
-}
+const INNER: usize = unmatched::NESTED + 1;
 
 /// Return addresses that a frame of a rule stands for, as half-open ranges.
 pub type Ranges = Vec<(usize, usize)>;
@@ -189,30 +130,28 @@ impl Matcher {
         self.modules.iter().any(|&(start, end)| (start..end).contains(&address))
     }
 
-    /// Stores `word` in `entry` of a cache, unless other sites have been published since.
-    fn cache(&self, entry: &AtomicUsize, word: usize) {
-        entry.store(word, Ordering::Relaxed);
+    /// Caches a fact, unless other sites have been published since.
+    fn cache(&self, fact: Fact) {
+        fact.store();
         // Pairs with the fence in `publish`: either `publish` clears this entry, or the new matcher is seen here.
         fence(Ordering::SeqCst);
         if !matcher().is_some_and(|now| ptr::eq(now, self)) {
-            entry.store(0, Ordering::Relaxed);
+            fact.remove();
         }
     }
 
-    /// Caches what [`is_unmatched`] needs to decide on a stack without a walk.
+    /// Caches what [`unmatched::is_unmatched`] needs to decide on a stack without a walk.
     fn cache_unmatched(&self, stack: &[u64]) {
         for ra in stack.iter().map(|&ra| ra as usize) {
             if !self.knows_module_of(ra) || self.in_profiler(ra) {
                 return;
             }
             if !self.may_begin(ra) {
-                return self.cache(slot(ra), ra);
+                return self.cache(Fact::no_rule_begins_at(ra));
             }
-            match unwind::frame_size(ra) {
-                Some(size) if size < 1 << SIZE_BITS => {
-                    self.cache(passed_frame(ra), ra << SIZE_BITS | size);
-                }
-                _ => return,
+            match unwind::frame_size(ra).and_then(|size| Fact::frame_size(ra, size)) {
+                Some(fact) => self.cache(fact),
+                None => return,
             }
         }
     }
@@ -299,7 +238,7 @@ pub fn publish(mut matcher: Matcher) {
     MATCHER.store(Box::into_raw(Box::new(matcher)), Ordering::Release);
     fence(Ordering::SeqCst);
     // A rule may now begin at a return address that was cached as unmatched.
-    UNMATCHED.iter().chain(&PASSED_FRAMES).for_each(|s| s.store(0, Ordering::Relaxed));
+    unmatched::clear();
 }
 
 fn matcher() -> Option<&'static Matcher> {
@@ -316,7 +255,7 @@ fn cache_if_unmatched(ra: usize) -> bool {
         Some(m) => {
             let begins = m.may_begin(ra);
             if !begins {
-                m.cache(slot(ra), ra);
+                m.cache(Fact::no_rule_begins_at(ra));
             }
             !begins
         }
@@ -481,7 +420,7 @@ mod tests {
         assert_eq!(find(0x30_0000), None);
         assert_eq!(find(0x40_0000), None, "the program's frame cannot be seen");
         // SAFETY: nothing is passed, so no stack is read.
-        let is_unmatched = |ra: usize| unsafe { super::is_unmatched(ra, 0) };
+        let is_unmatched = |ra: usize| unsafe { unmatched::is_unmatched(ra, 0) };
         assert!(is_unmatched(0x30_0000) && !is_unmatched(0x10_0000) && !is_unmatched(0x20_0000));
         assert!(!is_unmatched(0x40_0000), "a caller in the profile preload is never cached as unmatched");
         assert!(in_known_module(0x20_0000) && !in_known_module(0x30_0000));
