@@ -79,11 +79,18 @@ pub unsafe extern "C" fn malloc(size: usize, ra: usize, cfa: usize, rbp: usize) 
     // SAFETY: null becomes None; otherwise `start` stored a function of this prototype.
     let next: Option<Malloc> = unsafe { core::mem::transmute(NEXT_MALLOC.load(Ordering::Relaxed)) };
     match next {
-        // SAFETY: the caller as the stub saw it; forwarded unchanged.
-        Some(next) if unsafe { unmatched::is_unmatched(ra, cfa) } => unsafe { next(size) },
+        // SAFETY: forwarded unchanged.
+        Some(next) if unmatched::begins_no_rule(ra) => unsafe { next(size) },
         // SAFETY: the caller as the stub saw it.
-        _ => unsafe { malloc_slow(size, ra, cfa, rbp) },
+        _ => unsafe { malloc_behind_wrapper(size, ra, cfa, rbp) },
     }
+}
+
+/// Not part of [`malloc`]: the registers that this look-up needs would be saved there, too.
+#[inline(never)]
+unsafe extern "C" fn malloc_behind_wrapper(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+    // SAFETY: the caller as the stub saw it, or forwarded unchanged.
+    unsafe { if unmatched::is_unmatched(ra, cfa) { real::malloc(size) } else { malloc_slow(size, ra, cfa, rbp) } }
 }
 
 #[cold]

@@ -29,22 +29,22 @@ fn frame_size_entry(ra: usize) -> &'static AtomicUsize {
     &FRAME_SIZES[(ra ^ (ra >> 8)) % WRAPPERS]
 }
 
-/// Whether the cache says that no rule takes an allocation which returns to `ra`: the fast path of every hook.
+/// Whether the cache says that no rule begins at `ra`: the fast path of malloc.
+#[inline(always)]
+pub fn begins_no_rule(ra: usize) -> bool {
+    unmatched_entry(ra).load(Ordering::Relaxed) == ra
+}
+
+/// Whether the cache says that no rule takes an allocation which returns to `ra`, possibly in a wrapper.
 ///
 /// # Safety
 /// `ra` and `cfa` come from an entry stub of a hook that has not returned yet.
 #[inline(always)]
-pub unsafe fn is_unmatched(ra: usize, cfa: usize) -> bool {
-    // SAFETY: the caller's promise.
-    unmatched_entry(ra).load(Ordering::Relaxed) == ra || unsafe { is_unmatched_behind(ra, cfa) }
-}
-
-/// The same for a return address in a wrapper.
-///
-/// # Safety
-/// See [`is_unmatched`].
-#[inline]
-unsafe fn is_unmatched_behind(mut ra: usize, mut sp: usize) -> bool {
+pub unsafe fn is_unmatched(mut ra: usize, cfa: usize) -> bool {
+    if begins_no_rule(ra) {
+        return true;
+    }
+    let mut sp = cfa;
     for _ in 0..NESTED {
         let word = frame_size_entry(ra).load(Ordering::Relaxed);
         if word >> SIZE_BITS != ra {
@@ -54,7 +54,7 @@ unsafe fn is_unmatched_behind(mut ra: usize, mut sp: usize) -> bool {
         // SAFETY: the code at `ra` is running with this stack pointer. Its unwind data say that its frame has this
         // size whatever the other registers hold, and that a return address ends the frame: the word is on the stack.
         ra = unsafe { ((sp - 8) as *const usize).read() };
-        if unmatched_entry(ra).load(Ordering::Relaxed) == ra {
+        if begins_no_rule(ra) {
             return true;
         }
     }
