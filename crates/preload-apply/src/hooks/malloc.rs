@@ -76,28 +76,43 @@ pub fn start() {
 /// # Safety
 /// C's contract; `ra`, `cfa` and `rbp` come from the entry stub. The same holds for all hooks here.
 pub unsafe extern "C" fn malloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
-    // SAFETY: null becomes None; otherwise `start` stored a function of this prototype.
-    let next: Option<Malloc> = unsafe { core::mem::transmute(NEXT_MALLOC.load(Ordering::Relaxed)) };
-    match next {
+    match next_malloc() {
         // SAFETY: forwarded unchanged.
         Some(next) if unmatched::begins_no_rule(ra) => unsafe { next(size) },
         // SAFETY: the caller as the stub saw it.
-        _ => unsafe { malloc_behind_wrapper(size, ra, cfa, rbp) },
+        _ => unsafe { malloc_in_wrapper(size, ra, cfa, rbp) },
     }
 }
 
-/// Not part of [`malloc`]: the registers that this look-up needs would be saved there, too.
+#[inline(always)]
+fn next_malloc() -> Option<Malloc> {
+    // SAFETY: null becomes None; otherwise `start` stored a function of this prototype.
+    unsafe { core::mem::transmute(NEXT_MALLOC.load(Ordering::Relaxed)) }
+}
+
+/// The fast path of `operator new` and other wrappers. Neither this function nor [`malloc`] needs registers that they
+/// would have to save; together they would.
 #[inline(never)]
-unsafe extern "C" fn malloc_behind_wrapper(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
-    // SAFETY: the caller as the stub saw it, or forwarded unchanged.
-    unsafe { if unmatched::is_unmatched(ra, cfa) { real::malloc(size) } else { malloc_slow(size, ra, cfa, rbp) } }
+unsafe extern "C" fn malloc_in_wrapper(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+    // SAFETY: the caller as the stub saw it.
+    match (next_malloc(), unsafe { unmatched::caller_of_wrapper(ra, cfa) }) {
+        // SAFETY: forwarded unchanged.
+        (Some(next), Some((outer, _))) if unmatched::begins_no_rule(outer) => unsafe { next(size) },
+        // SAFETY: the caller as the stub saw it.
+        _ => unsafe { malloc_slow(size, ra, cfa, rbp) },
+    }
 }
 
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn malloc_slow(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: the caller as the stub saw it, or forwarded unchanged.
-    unsafe { place_matched(size, 1, &Caller { ra, cfa, rbp }).unwrap_or_else(|| real::malloc(size)) }
+    unsafe {
+        if unmatched::is_unmatched(ra, cfa) {
+            return real::malloc(size);
+        }
+        place_matched(size, 1, &Caller { ra, cfa, rbp }).unwrap_or_else(|| real::malloc(size))
+    }
 }
 
 /// calloc(3). Fresh mappings are zero.

@@ -231,7 +231,8 @@ static MATCHER: AtomicPtr<Matcher> = AtomicPtr::new(ptr::null_mut());
 
 /// Replaces the sites. The old ones are leaked because another thread may be reading them.
 pub fn publish(mut matcher: Matcher) {
-    matcher.sites.retain(|s| !s.frames.is_empty() && s.frames.len() <= MAX_FRAMES);
+    let can_fit = |frame: &Frame| !matches!(frame, Frame::In(ranges) if ranges.is_empty());
+    matcher.sites.retain(|s| (1..=MAX_FRAMES).contains(&s.frames.len()) && s.frames.iter().all(can_fit));
     matcher.sites.sort_by_key(|s| core::cmp::Reverse(s.frames.len()));
     matcher.begins = matcher.beginnings();
     matcher.innermost = matcher.innermost().unwrap_or_default();

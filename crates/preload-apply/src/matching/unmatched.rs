@@ -2,7 +2,7 @@
 //!
 //! Most allocations match no rule and cost one load and one compare: a direct-mapped table holds the return addresses
 //! at which no rule begins. Behind a wrapper around the allocator such as `operator new`, a second table holds the size
-//! of the wrapper's frame, and the return address of the wrapper's caller is looked up in the first one.
+//! of the wrapper's frame, and the return address of the wrapper's caller is looked up in the first table.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -40,25 +40,35 @@ pub fn begins_no_rule(ra: usize) -> bool {
 /// # Safety
 /// `ra` and `cfa` come from an entry stub of a hook that has not returned yet.
 #[inline(always)]
-pub unsafe fn is_unmatched(mut ra: usize, cfa: usize) -> bool {
-    if begins_no_rule(ra) {
-        return true;
-    }
-    let mut sp = cfa;
+pub unsafe fn is_unmatched(mut ra: usize, mut cfa: usize) -> bool {
     for _ in 0..NESTED {
-        let word = frame_size_entry(ra).load(Ordering::Relaxed);
-        if word >> SIZE_BITS != ra {
-            return false;
-        }
-        sp += word & ((1 << SIZE_BITS) - 1);
-        // SAFETY: the code at `ra` is running with this stack pointer. Its unwind data say that its frame has this
-        // size whatever the other registers hold, and that a return address ends the frame: the word is on the stack.
-        ra = unsafe { ((sp - 8) as *const usize).read() };
         if begins_no_rule(ra) {
             return true;
         }
+        // SAFETY: the caller's promise, which holds for the frame of the wrapper's caller, too.
+        match unsafe { caller_of_wrapper(ra, cfa) } {
+            Some(outer) => (ra, cfa) = outer,
+            None => return false,
+        }
     }
-    false
+    begins_no_rule(ra)
+}
+
+/// Return address and canonical frame address of the caller of the wrapper in which `ra` lies, if the cache knows the
+/// size of its frame.
+///
+/// # Safety
+/// See [`is_unmatched`].
+#[inline(always)]
+pub unsafe fn caller_of_wrapper(ra: usize, cfa: usize) -> Option<(usize, usize)> {
+    let word = frame_size_entry(ra).load(Ordering::Relaxed);
+    if word >> SIZE_BITS != ra {
+        return None;
+    }
+    let outer = cfa + (word & ((1 << SIZE_BITS) - 1));
+    // SAFETY: the code at `ra` is running with the stack pointer `cfa`. Its unwind data say that its frame has this size
+    // whatever the other registers hold, and that a return address ends the frame: the word is on the stack.
+    Some((unsafe { ((outer - 8) as *const usize).read() }, outer))
 }
 
 /// Something about a return address that the cache can hold.
