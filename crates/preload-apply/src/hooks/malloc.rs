@@ -55,20 +55,44 @@ unsafe fn place_resized(owner: usize, size: usize, caller: &Caller) -> Option<Pt
     placed.map(|address| address as Ptr)
 }
 
-/// The real malloc and free for the fast paths; null until start-up is complete. The fast path is one load and a jump;
-/// the code of [`real`] that looks functions up would add a stack frame.
-static NEXT_MALLOC: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-static NEXT_FREE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-
 type Malloc = unsafe extern "C" fn(usize) -> Ptr;
 type Free = unsafe extern "C" fn(Ptr);
 
+/// The real malloc and free for the fast paths, each one load and a jump: the code of [`real`] that looks functions up
+/// would add a stack frame. Until start-up is complete they are functions that do look up.
+static NEXT_MALLOC: AtomicPtr<c_void> = AtomicPtr::new(malloc_before_start as *mut c_void);
+static NEXT_FREE: AtomicPtr<c_void> = AtomicPtr::new(free_before_start as *mut c_void);
+
+unsafe extern "C" fn malloc_before_start(size: usize) -> Ptr {
+    // SAFETY: forwarded unchanged.
+    unsafe { real::malloc(size) }
+}
+
+unsafe extern "C" fn free_before_start(ptr: Ptr) {
+    // SAFETY: forwarded unchanged.
+    unsafe { real::free(ptr) }
+}
+
+#[inline(always)]
+fn next_malloc() -> Malloc {
+    // SAFETY: only functions of this prototype are stored.
+    unsafe { core::mem::transmute(NEXT_MALLOC.load(Ordering::Relaxed)) }
+}
+
+#[inline(always)]
+fn next_free() -> Free {
+    // SAFETY: only functions of this prototype are stored.
+    unsafe { core::mem::transmute(NEXT_FREE.load(Ordering::Relaxed)) }
+}
+
 /// Stores the real functions for the fast paths.
 pub fn start() {
-    let malloc = real::symbol::malloc().map_or(core::ptr::null_mut(), |f| f as *mut c_void);
-    let free = real::symbol::free().map_or(core::ptr::null_mut(), |f| f as *mut c_void);
-    NEXT_MALLOC.store(malloc, Ordering::Relaxed);
-    NEXT_FREE.store(free, Ordering::Relaxed);
+    if let Some(malloc) = real::symbol::malloc() {
+        NEXT_MALLOC.store(malloc as *mut c_void, Ordering::Relaxed);
+    }
+    if let Some(free) = real::symbol::free() {
+        NEXT_FREE.store(free as *mut c_void, Ordering::Relaxed);
+    }
 }
 
 /// malloc(3).
@@ -76,18 +100,12 @@ pub fn start() {
 /// # Safety
 /// C's contract; `ra`, `cfa` and `rbp` come from the entry stub. The same holds for all hooks here.
 pub unsafe extern "C" fn malloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
-    match next_malloc() {
+    if unmatched::begins_no_rule(ra) {
         // SAFETY: forwarded unchanged.
-        Some(next) if unmatched::begins_no_rule(ra) => unsafe { next(size) },
-        // SAFETY: the caller as the stub saw it.
-        _ => unsafe { malloc_in_wrapper(size, ra, cfa, rbp) },
+        return unsafe { next_malloc()(size) };
     }
-}
-
-#[inline(always)]
-fn next_malloc() -> Option<Malloc> {
-    // SAFETY: null becomes None; otherwise `start` stored a function of this prototype.
-    unsafe { core::mem::transmute(NEXT_MALLOC.load(Ordering::Relaxed)) }
+    // SAFETY: the caller as the stub saw it.
+    unsafe { malloc_in_wrapper(size, ra, cfa, rbp) }
 }
 
 /// The fast path of `operator new` and other wrappers. Neither this function nor [`malloc`] needs registers that they
@@ -95,9 +113,9 @@ fn next_malloc() -> Option<Malloc> {
 #[inline(never)]
 unsafe extern "C" fn malloc_in_wrapper(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: the caller as the stub saw it.
-    match (next_malloc(), unsafe { unmatched::caller_of_wrapper(ra, cfa) }) {
+    match unsafe { unmatched::caller_of_wrapper(ra, cfa) } {
         // SAFETY: forwarded unchanged.
-        (Some(next), Some((outer, _))) if unmatched::begins_no_rule(outer) => unsafe { next(size) },
+        Some((outer, _)) if unmatched::begins_no_rule(outer) => unsafe { next_malloc()(size) },
         // SAFETY: the caller as the stub saw it.
         _ => unsafe { malloc_slow(size, ra, cfa, rbp) },
     }
@@ -314,19 +332,13 @@ unsafe fn realloc_small(old: Ptr, size: usize, caller: &Caller) -> Ptr {
 /// C's contract.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(ptr: Ptr) {
-    // SAFETY: null becomes None; otherwise `start` stored a function of this prototype.
-    let next: Option<Free> = unsafe { core::mem::transmute(NEXT_FREE.load(Ordering::Relaxed)) };
-    match next {
-        Some(next)
-            if !heap_table::possible(ptr as usize)
-                && !small_objects::owns(ptr as usize)
-                && !bootstrap_arena::owns(ptr) =>
-        {
-            // SAFETY: neither a placed object nor a bootstrap block, so forwarded unchanged.
-            unsafe { next(ptr) }
-        }
+    let address = ptr as usize;
+    if heap_table::possible(address) || small_objects::owns(address) || bootstrap_arena::owns(ptr) {
         // SAFETY: C's contract of free.
-        _ => unsafe { free_slow(ptr) },
+        unsafe { free_slow(ptr) }
+    } else {
+        // SAFETY: neither a placed object nor a bootstrap block, so forwarded unchanged.
+        unsafe { next_free()(ptr) }
     }
 }
 

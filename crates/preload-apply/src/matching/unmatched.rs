@@ -20,13 +20,12 @@ static FRAME_SIZES: [AtomicUsize; WRAPPERS] = [const { AtomicUsize::new(0) }; WR
 
 #[inline(always)]
 fn unmatched_entry(ra: usize) -> &'static AtomicUsize {
-    // Low bits differ within a function, higher bits between modules.
-    &UNMATCHED[(ra ^ (ra >> 10)) % CALLERS]
+    &UNMATCHED[ra % CALLERS]
 }
 
 #[inline(always)]
 fn frame_size_entry(ra: usize) -> &'static AtomicUsize {
-    &FRAME_SIZES[(ra ^ (ra >> 8)) % WRAPPERS]
+    &FRAME_SIZES[ra % WRAPPERS]
 }
 
 /// Whether the cache says that no rule begins at `ra`: the fast path of malloc.
