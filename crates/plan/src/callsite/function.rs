@@ -18,6 +18,9 @@ use std::borrow::Cow;
 
 use super::demangle::{self, function_name};
 
+/// Classes of the C++ library that are abbreviated in mangled names, with the typedefs that demanglers write for them.
+const ABBREVIATED: [&str; 6] = ["allocator", "basic_string", "string", "istream", "ostream", "iostream"];
+
 /// A function name taken apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FunctionName {
@@ -72,18 +75,17 @@ impl FunctionName {
     }
 
     /// The last part of the name that every mangling spells out, as `<length><identifier>`; none when there is no such
-    /// part (a global operator).
+    /// part: global operators, the C++ library's name space and the oldest of its classes, which are abbreviated.
     pub fn identifier(&self) -> Option<&str> {
         let is_identifier = |part: &&str| {
             !part.is_empty()
                 && !part.starts_with("operator")
                 && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         };
-        let parts = self.plain.rsplit("::").map(|part| part.trim_start_matches('~').trim_matches(['<', '>']));
-        // `std` and its oldest classes are abbreviated in C++.
-        parts.take_while(|part| *part != "std").find(is_identifier).filter(|name| {
-            !["std", "allocator", "basic_string", "string", "istream", "ostream", "iostream"].contains(name)
-        })
+        let in_library = self.plain.strip_prefix("std::");
+        let parts = in_library.unwrap_or(&self.plain).rsplit("::");
+        let found = parts.map(|part| part.trim_start_matches('~').trim_matches(['<', '>'])).find(is_identifier);
+        found.filter(|name| in_library.is_none() || !ABBREVIATED.contains(name))
     }
 
     /// gfortran's linkage name, where this can be a procedure of a module.
@@ -116,6 +118,8 @@ struct Reader<'a> {
     full: String,
     /// Rust types around this part of the name.
     depth: u32,
+    /// The name stands inside its return type: `int (*f(int))(char)`.
+    inside_type: bool,
 }
 
 /// Rust types inside one another that are read; deeper ones stay as they are written, since every level is a call.
@@ -123,7 +127,7 @@ const MAX_DEPTH: u32 = 8;
 
 impl<'a> Reader<'a> {
     fn new(text: &'a str, depth: u32) -> Reader<'a> {
-        Reader { text, at: 0, plain: String::new(), full: String::new(), depth }
+        Reader { text, at: 0, plain: String::new(), full: String::new(), depth, inside_type: false }
     }
 
     fn rest(&self) -> &'a str {
@@ -149,7 +153,8 @@ impl<'a> Reader<'a> {
     /// Reads to the end; the parameters, if there are any.
     fn read(&mut self) -> Option<String> {
         self.bounds();
-        let parameters = self.rest();
+        let rest = self.rest();
+        let parameters = if self.inside_type { &rest[..balanced(rest)] } else { rest };
         (!parameters.is_empty()).then(|| squeezed(parameters))
     }
 
@@ -162,6 +167,10 @@ impl<'a> Reader<'a> {
                 'o' if self.begins_part() && operator(rest) > 0 => {
                     let token: String = self.take(operator(rest)).split_whitespace().collect::<Vec<_>>().join(" ");
                     self.push(&token);
+                    // `operator<< <int>`
+                    if self.rest().starts_with(" <") {
+                        self.take(1);
+                    }
                 }
                 '<' => {
                     let arguments = self.take(balanced(rest));
@@ -171,9 +180,19 @@ impl<'a> Reader<'a> {
                     let space = self.take("(anonymous namespace)".len());
                     self.push(space);
                 }
+                '(' if self.full.is_empty() && (rest.starts_with("(*") || rest.starts_with("(&")) => {
+                    self.take(2);
+                    start = self.at;
+                    self.inside_type = true;
+                }
                 '(' => {
                     let end = balanced(rest);
                     let after = rest.get(end..).unwrap_or_default();
+                    // `decltype (a+b) f(int)`
+                    if matches!(self.full.as_str(), "" | "decltype") && after.starts_with(' ') {
+                        self.take(end);
+                        continue;
+                    }
                     // Parameters of an enclosing function: `main(int)::Local::work()`.
                     let qualifier = after.len() - after.trim_start_matches(" const").len();
                     if !after.get(qualifier..).unwrap_or_default().starts_with("::") {
@@ -232,7 +251,11 @@ impl<'a> Reader<'a> {
                 name.truncate(name.len() - 2);
             }
         }
-        self.full.push_str(&squeezed(arguments));
+        let arguments = squeezed(arguments);
+        // An empty pack.
+        if arguments != "<>" {
+            self.full.push_str(&arguments);
+        }
     }
 }
 
@@ -249,15 +272,21 @@ fn split_as(inner: &str) -> Option<(&str, &str)> {
     None
 }
 
+/// Operators of C++; one that another one begins with comes after it.
+const SYMBOLS: [&str; 40] = [
+    "()", "[]", "->*", "->", "<=>", "<<=", ">>=", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "++", "--", "+=",
+    "-=", "*=", "/=", "%=", "&=", "|=", "^=", "+", "-", "*", "/", "%", "&", "|", "^", "~", "!", "=", "<", ">", ",",
+    "co_await",
+];
+
 /// Length of the operator that `text` begins with, 0 when it begins with none: `operator()`, `operator<<`,
 /// `operator new[]`, `operator unsigned long`.
 fn operator(text: &str) -> usize {
     const WORD: &str = "operator";
     let Some(rest) = text.strip_prefix(WORD) else { return 0 };
-    let symbol = |c: char| "+-*/%^&|~!=<>,".contains(c);
+    let symbol = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol));
     let token = match rest.chars().next() {
-        Some('(') if rest.starts_with("()") => 2,
-        Some('[') if rest.starts_with("[]") => 2,
+        _ if symbol.is_some() => symbol.map_or(0, |s| s.len()),
         Some('"') => rest.find('(').unwrap_or(rest.len()),
         Some(' ') => {
             // `operator new`, or a conversion, whose type ends at the parameters.
@@ -267,7 +296,6 @@ fn operator(text: &str) -> usize {
             }
             at
         }
-        Some(c) if symbol(c) => rest.len() - rest.trim_start_matches(symbol).len(),
         _ => return 0,
     };
     WORD.len() + token
@@ -294,7 +322,7 @@ fn balanced(text: &str) -> usize {
     text.len()
 }
 
-/// `text` without spaces, but for those between two words.
+/// `text` without spaces, but for those between two words, and with constants and empty packs in one spelling.
 fn squeezed(text: &str) -> String {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let mut out = String::with_capacity(text.len());
@@ -304,7 +332,38 @@ fn squeezed(text: &str) -> String {
         }
         out.push_str(piece);
     }
-    out
+    let out = without_casts(&out);
+    // An empty pack at the end of a list.
+    if out.contains(",>") || out.contains(",)") { out.replace(",>", ">").replace(",)", ")") } else { out }
+}
+
+/// Constants of demanglers without their type: `8ul` and `(unsigned long)8` are `8`, `(bool)1` is `true`.
+fn without_casts(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    // Behind these a template argument begins.
+    while let Some(at) = rest.find(['<', ',']).map(|at| at + 1) {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let cast = if rest.starts_with('(') { balanced(rest) } else { 0 };
+        let value = &rest[cast..];
+        let digits = value.trim_start_matches('-').bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 0 {
+            continue;
+        }
+        let number = &value[..value.len() - value.trim_start_matches('-').len() + digits];
+        let after = value[number.len()..].trim_start_matches(['u', 'l']);
+        if !after.starts_with([',', '>']) {
+            continue;
+        }
+        out.push_str(match (&rest[..cast], number) {
+            ("(bool)", "0") => "false",
+            ("(bool)", "1") => "true",
+            _ => number,
+        });
+        rest = after;
+    }
+    out + rest
 }
 
 #[cfg(test)]
@@ -366,6 +425,44 @@ mod tests {
         assert!(means("_ZN3app4make17h0123456789abcdefE", "_ZN3app4make17hfedcba9876543210E"));
     }
 
+    /// What nm -C writes, which is GNU's demangler, for linkage names whose demangled form differs between demanglers.
+    #[test]
+    fn names_of_other_demanglers_mean_the_same() {
+        for (linkage, gnu, short) in [
+            // cpp_demangle loses the references of the parameters of a pack: `(int&, long)`.
+            ("_Z2fwIJRilEEvDpOT_.isra.0", "fw<int&, long>", "fw"),
+            ("_Z2mkILm8EEvv", "void mk<8ul>()", "mk<8ul>"),
+            ("_Z2mkILin5EEvv", "void mk<-5>()", "mk<-5>"),
+            ("_Z3arrRSt5arrayIdLm8EE", "arr(std::array<double, 8ul>&)", "arr"),
+            ("_Z4flagILb1EEvv", "void flag<true>()", "flag<true>"),
+            ("_Z5packfIJEEv4PackIJiDpT_EE", "void packf<>(Pack<int>)", "packf"),
+            ("_ZN4GridIdLm3EE4fillEv", "Grid<double, 3ul>::fill()", "Grid<double, 3ul>::fill"),
+            ("_Z4rowsILi128EEPAT__di", "double (*rows<128>(int)) [128]", "rows<128>"),
+            ("_Z5getfpIiEPFiiET_", "int (*getfp<int>(int))(int)", "getfp"),
+            (
+                "_Z7addgridIidEDTplfp_fp0_ET_T0_",
+                "decltype ({parm#1}+{parm#2}) addgrid<int, double>(int, double)",
+                "addgrid",
+            ),
+            ("_ZN1V4dedtIiEEDcT_", "decltype(auto) V::dedt<int>(int)", "V::dedt"),
+            ("_ZN1VcvPT_IdEEv", "V::operator double*<double>()", "V::operator double*<double>"),
+            ("_ZN1VgtEi", "V::operator>(int)", "V::operator>"),
+            ("_ZN1VixEi", "V::operator[](int)", "V::operator[]"),
+            ("_ZlsIiE1MRKS0_T_", "M operator<< <int>(M const&, int)", "operator<<"),
+            ("_ZmlIdE1MT_RKS0_", "M operator*<double>(double, M const&)", "operator*"),
+            ("_ZplRK1MS1_", "operator+(M const&, M const&)", "operator+"),
+        ] {
+            let function = FunctionName::parse(linkage);
+            for name in [gnu, short] {
+                assert!(
+                    FunctionName::parse(name).means(&function),
+                    "{name}\n{:?}\n{function:?}",
+                    FunctionName::parse(name)
+                );
+            }
+        }
+    }
+
     #[test]
     fn every_mangling_spells_out_the_identifier() {
         let identifier = |text: &str| FunctionName::parse(text).identifier().map(str::to_owned);
@@ -375,10 +472,14 @@ mod tests {
             ("main::{lambda(int)#1}::operator()(int) const", "main"),
             ("app::main::{{closure}}", "main"),
             ("<app::Grid as app::Fill>::fill", "fill"),
+            ("mem::allocator(unsigned long)", "allocator"),
+            ("app::std", "std"),
         ] {
             assert_eq!(identifier(text).as_deref(), Some(expected), "{text}");
         }
-        assert_eq!((identifier("operator new(unsigned long)"), identifier("std::operator<<")), (None, None));
+        for none in ["operator new(unsigned long)", "std::operator<<", "std::string::string"] {
+            assert_eq!(identifier(none), None, "{none}");
+        }
         assert_eq!(FunctionName::parse("m::p").fortran_linkage().as_deref(), Some("__m_MOD_p"));
     }
 
