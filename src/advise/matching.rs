@@ -24,7 +24,7 @@ pub(super) fn rules_of(summary: &Summary, entry: &Entry, policy: &Policy) -> Vec
     }
     let Some(site) = &entry.site else { return vec![None; instances] };
     let stack = frames_of(summary, site);
-    let groups = RuleGroup::of_all(policy.objects.iter());
+    let groups = RuleGroup::of_all(policy.objects.iter(), same_build);
     let fitting = groups.iter().filter_map(|group| {
         let naming = Naming::of(policy.objects.get(group.first())?.site(), same_build)?;
         fits(&naming, &stack).then(|| (naming.frames(), group, ()))

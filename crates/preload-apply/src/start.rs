@@ -31,8 +31,8 @@ use crate::hooks::malloc;
 use crate::matching::elf::Elf;
 use crate::matching::{call_sites, pending};
 use crate::objects::heap_table;
-use crate::phases::{begin, mover_thread};
-use crate::place::{cost, populate, refusals};
+use crate::phases::{begin, mover_request};
+use crate::place::{counted_calls, populate, refusals};
 use crate::report::{json as report, messages};
 use crate::rules::small_heap;
 use crate::rules::state::{self, Placing, Rule, State, ThreadNodes};
@@ -175,7 +175,7 @@ fn apply_policy(path: OsString) -> Result<(), String> {
     if let Some(path) = &report {
         report::check_directory(path);
     }
-    let groups = RuleGroup::of_all(rules.iter().map(|r| &r.rule));
+    let groups = RuleGroup::of_all(rules.iter().map(|r| &r.rule), same_build);
     let state = state::publish(State {
         policy,
         machine,
@@ -191,7 +191,7 @@ fn apply_policy(path: OsString) -> Result<(), String> {
         counted_at: AtomicU64::new(0),
     });
     binding::start(state);
-    mover_thread::start(migrate::thread::run);
+    mover_request::start(migrate::thread::run);
     begin::start(state);
     pending::start(resolve::resolve_modules);
     place_globals(is_set(STRICT_ENV), state.policy.program.is_some())
@@ -271,7 +271,7 @@ fn build_placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Resu
 fn check_mbind(rules: &[Rule]) -> Result<(), String> {
     let Some(node) = rules.iter().flat_map(|r| &r.placings).find_map(|p| p.nodes.first()) else { return Ok(()) };
     let Some(page) = sys::map_anonymous(PAGE) else { return Ok(()) };
-    let outcome = cost::mbind(page as usize, PAGE, Mode::Preferred, &[*node], false);
+    let outcome = counted_calls::mbind(page as usize, PAGE, Mode::Preferred, &[*node], false);
     let known = if is_set(STRICT_ENV) { check_modes(rules, page as usize) } else { Ok(()) };
     // SAFETY: the page was mapped above, and nothing else refers to it.
     unsafe { sys::unmap(page, PAGE) };
@@ -297,7 +297,7 @@ fn check_modes(rules: &[Rule], page: usize) -> Result<(), String> {
     for (kind, mode, since) in newer_modes {
         let mut places = rules.iter().flat_map(|r| r.placings.iter().map(move |p| (r, p)));
         let Some((rule, placing)) = places.find(|(_, p)| p.place.policy == kind) else { continue };
-        if cost::mbind(page, PAGE, mode, &placing.nodes, false) == Err(libc::EINVAL) {
+        if counted_calls::mbind(page, PAGE, mode, &placing.nodes, false) == Err(libc::EINVAL) {
             return Err(format!("object {}: {} needs Linux {since}", rule.rule.name(), kind));
         }
     }

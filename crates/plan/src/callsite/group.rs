@@ -5,6 +5,7 @@
 //! another rule takes.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
 
 use super::selection::{Instances, Sizes};
 use crate::policy::ObjectRule;
@@ -29,12 +30,27 @@ pub struct RuleGroup {
 impl RuleGroup {
     /// One for each call site and range of sizes among `rules`, in the order of the file. `sizes` and `instances`
     /// that do not parse were refused with the file.
-    pub fn of_all<'a>(rules: impl Iterator<Item = &'a ObjectRule>) -> Vec<RuleGroup> {
-        let mut known = std::collections::BTreeMap::new();
+    ///
+    /// In another build (not `same_build`) rules that only their addresses tell apart are told apart by the recorded
+    /// size of their objects. Where the sizes are equal, too, and the places differ, no rule takes the allocations.
+    pub fn of_all<'a>(rules: impl Iterator<Item = &'a ObjectRule> + Clone, same_build: bool) -> Vec<RuleGroup> {
+        let mut by_name: BTreeMap<_, Vec<&ObjectRule>> = BTreeMap::new();
+        for rule in rules.clone().filter(|r| !same_build && r.function.is_some()) {
+            by_name.entry((&rule.function, &rule.sizes)).or_default().push(rule);
+        }
+        let mut known = BTreeMap::new();
         let mut all: Vec<RuleGroup> = Vec::new();
-        for (index, rule) in rules.enumerate().filter(|(_, r)| r.global.is_none()) {
-            let sizes = rule.sizes.as_deref().and_then(|text| Sizes::parse(text).ok()).unwrap_or_default();
+        for (index, rule) in rules.clone().enumerate().filter(|(_, r)| r.global.is_none()) {
             let instances = rule.instances.as_deref().and_then(|text| Instances::parse(text).ok());
+            let mut sizes = rule.sizes.as_deref().and_then(|text| Sizes::parse(text).ok()).unwrap_or_default();
+            let same_name = by_name.get(&(&rule.function, &rule.sizes)).map_or(&[][..], Vec::as_slice);
+            let mut others = same_name.iter().filter(|other| other.callsite != rule.callsite).peekable();
+            if others.peek().is_some() {
+                if others.any(|other| other.size == rule.size && other.place != rule.place) {
+                    continue;
+                }
+                sizes = rule.size.map_or(sizes, Sizes::exactly);
+            }
             let at = *known.entry((rule.site(), sizes)).or_insert(all.len());
             if at == all.len() {
                 all.push(RuleGroup { members: Vec::new(), sizes, numbered: false, seen: AtomicU64::new(0) });
@@ -81,6 +97,7 @@ impl RuleGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Place;
 
     fn rule(function: &str, instances: Option<&str>, sizes: Option<&str>) -> ObjectRule {
         let own = |text: Option<&str>| text.map(str::to_owned);
@@ -101,7 +118,7 @@ mod tests {
             rule("f", Some("1"), Some("10-")),
             ObjectRule { global: Some("x".into()), ..ObjectRule::default() },
         ];
-        let all = RuleGroup::of_all(rules.iter());
+        let all = RuleGroup::of_all(rules.iter(), true);
         assert_eq!(all.iter().map(RuleGroup::first).collect::<Vec<_>>(), [0, 1, 3]);
         assert!(all[0].has(2) && !all[0].has(1) && all[0].counts() && !all[1].counts());
         assert_eq!((0..5).map(|_| all[0].take(5)).collect::<Vec<_>>(), [Some(0), Some(0), None, Some(2), Some(2)]);
@@ -112,12 +129,35 @@ mod tests {
     #[test]
     fn every_number_is_given_once() {
         let rules = [rule("f", Some("1-1000"), None), rule("f", Some("1001-4000"), None)];
-        let all = RuleGroup::of_all(rules.iter());
+        let all = RuleGroup::of_all(rules.iter(), true);
         let counts = std::thread::scope(|scope| {
             let count = || (0..1000).filter(|_| all[0].take(1) == Some(0)).count();
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
             threads.into_iter().map(|t| t.join().unwrap()).sum::<usize>()
         });
         assert_eq!(counts, 1000);
+    }
+
+    #[test]
+    fn in_another_build_the_size_tells_rules_apart_that_only_addresses_did() {
+        let at = |address: &str, size, nodes: &str| ObjectRule {
+            callsite: Some(vec![address.into()]),
+            size: Some(size),
+            place: Place { nodes: Some(nodes.into()), ..Place::default() },
+            ..rule("main", None, None)
+        };
+        let takers = |rules: &[ObjectRule], same_build, size| -> Vec<usize> {
+            RuleGroup::of_all(rules.iter(), same_build).iter().filter_map(|group| group.take(size)).collect()
+        };
+        let rules = [at("a+0x1", 100, "0"), at("a+0x2", 200, "1"), rule("f", None, None)];
+        assert_eq!(takers(&rules, true, 100), [0, 1, 2], "addresses tell them apart");
+        assert_eq!([100, 200, 300].map(|size| takers(&rules, false, size)), [vec![0, 2], vec![1, 2], vec![2]]);
+        let equal = [at("a+0x1", 100, "0"), at("a+0x2", 100, "1")];
+        assert_eq!(takers(&equal, false, 100), [0_usize; 0], "nobody knows which is which");
+        let alike = [at("a+0x1", 100, "0"), at("a+0x2", 100, "0")];
+        assert_eq!(takers(&alike, false, 100), [0, 1], "it does not matter which");
+        let numbered = [("1", "0"), ("2", "1")]
+            .map(|(number, nodes)| ObjectRule { instances: Some(number.into()), ..at("a+0x1", 100, nodes) });
+        assert_eq!(takers(&numbered, false, 300), [0], "of one call site");
     }
 }

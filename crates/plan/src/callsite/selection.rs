@@ -39,12 +39,17 @@ impl Sizes {
         let bad = || Unusable::form(text.trim(), SIZES);
         let bytes = |word: &str| Size::parse(word).map(|size| size.0).ok_or_else(bad);
         let found = match text.split_once('-') {
-            None => bytes(text).map(|size| Sizes { low: size, high: size })?,
+            None => bytes(text).map(Sizes::exactly)?,
             Some((low, high)) if low.trim().is_empty() => Sizes { low: 0, high: bytes(high)? },
             Some((low, high)) if high.trim().is_empty() => Sizes { low: bytes(low)?, high: u64::MAX },
             Some((low, high)) => Sizes { low: bytes(low)?, high: bytes(high)? },
         };
         if found.low > found.high { Err(Unusable::form(text.trim(), ASCENDING_SIZES)) } else { Ok(found) }
+    }
+
+    /// The range of one size, in bytes.
+    pub fn exactly(size: u64) -> Sizes {
+        Sizes { low: size, high: size }
     }
 
     /// Whether the range contains `size`, in bytes.

@@ -322,7 +322,7 @@ mod tests {
                 ..ObjectRule::default()
             })
             .collect();
-        let selections: &'static [RuleGroup] = RuleGroup::of_all(rules.iter()).leak();
+        let selections: &'static [RuleGroup] = RuleGroup::of_all(rules.iter(), true).leak();
         assert_eq!(selections.len(), frames.len());
         let site = |(selection, frames)| Site { target: Target::Rules(selection), frames, passed: Passed::Nothing };
         selections.iter().zip(frames).map(site).collect()

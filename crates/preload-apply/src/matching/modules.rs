@@ -3,6 +3,7 @@
 use core::ffi::{CStr, c_int, c_void};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use numamma_hook::modules;
@@ -121,6 +122,42 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *m
     }
     list.push(module);
     0
+}
+
+/// What tells a file apart from another one that is later found at its path: device, inode, bytes, time of the last
+/// change. `None` where the path leads to no file (the vdso).
+type FileIdentity = Option<(u64, u64, u64, i64, i64)>;
+
+fn identity(path: &[u8]) -> FileIdentity {
+    let file = std::fs::metadata(OsStr::from_bytes(path)).ok()?;
+    Some((file.dev(), file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
+}
+
+/// What has been read from the files of loaded modules.
+pub struct FileCache<T>(Vec<(Vec<u8>, FileIdentity, T)>);
+
+impl<T> FileCache<T> {
+    /// An empty one.
+    pub const fn new() -> FileCache<T> {
+        FileCache(Vec::new())
+    }
+
+    /// What the file of `module` says, by `read` if that is not known yet.
+    pub fn of(&mut self, module: &Loaded, read: impl FnOnce() -> T) -> &T {
+        let now = identity(&module.path);
+        let is_known = |(path, file, _): &(Vec<u8>, FileIdentity, T)| *path == module.path && *file == now;
+        let at = self.0.iter().position(is_known).unwrap_or_else(|| {
+            self.0.retain(|(path, ..)| *path != module.path);
+            self.0.push((module.path.clone(), now, read()));
+            self.0.len() - 1
+        });
+        &self.0[at].2
+    }
+
+    /// Forgets the files of modules that are not loaded.
+    pub fn keep(&mut self, modules: &[Loaded]) {
+        self.0.retain(|(path, ..)| modules.iter().any(|m| m.path == *path));
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Finds the code of rules that name their call site by a line of source code, in every loaded module.
 //!
-//! The table of a module is read once, and only when a rule needs it.
+//! The table of a file is read once, and only when a rule needs it.
 
 use core::cell::UnsafeCell;
 
@@ -9,7 +9,7 @@ use numamma_plan::callsite::wrapper;
 
 use crate::matching::call_sites::{Ranges, merged};
 use crate::matching::line_table::{self, Found, Lines};
-use crate::matching::modules::Loaded;
+use crate::matching::modules::{FileCache, Loaded};
 
 /// Memory addresses of the wanted lines.
 #[derive(Default)]
@@ -24,13 +24,13 @@ pub struct Sources {
 
 type Read = Result<Option<Lines>, &'static str>;
 
-/// Line tables of the modules looked at so far, by path.
-struct Known(UnsafeCell<Vec<(Vec<u8>, Read)>>);
+/// Line tables of the loaded modules.
+struct Known(UnsafeCell<FileCache<Read>>);
 
 // SAFETY: only `find` accesses it, which one thread at a time may call.
 unsafe impl Sync for Known {}
 
-static KNOWN: Known = Known(UnsafeCell::new(Vec::new()));
+static KNOWN: Known = Known(UnsafeCell::new(FileCache::new()));
 
 /// Looks for `wanted` in `modules`; every call must pass the same lines.
 ///
@@ -50,11 +50,8 @@ pub unsafe fn find(wanted: &[SourceLine], modules: &[Loaded]) -> Sources {
             sources.libraries.push((module.start, module.end));
             continue;
         }
-        if !known.iter().any(|(path, _)| *path == module.path) {
-            known.push((module.path.clone(), line_table::look_up(&module.path, wanted)));
-        }
-        match known.iter().find(|(path, _)| *path == module.path).map(|(_, read)| read) {
-            Some(Ok(Some(lines))) => {
+        match known.of(module, || line_table::look_up(&module.path, wanted)) {
+            Ok(Some(lines)) => {
                 tables = true;
                 let returns = |range: &(u64, u64)| module.return_addresses(*range);
                 sources.libraries.extend(lines.library_functions.iter().map(returns));
@@ -64,10 +61,11 @@ pub unsafe fn find(wanted: &[SourceLine], modules: &[Loaded]) -> Sources {
                     said.near = (said.near.0.or(found.near.0), said.near.1.or(found.near.1));
                 }
             }
-            Some(Err(why)) => unreadable = Some((module, *why)),
-            _ => {}
+            Err(why) => unreadable = Some((module, *why)),
+            Ok(None) => {}
         }
     }
+    known.keep(modules);
     sources.libraries = merged(sources.libraries);
     for ((line, calls), found) in wanted.iter().zip(&sources.calls).zip(&said) {
         if calls.is_empty() {

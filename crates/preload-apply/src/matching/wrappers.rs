@@ -7,20 +7,20 @@ use numamma_plan::callsite::wrapper;
 
 use crate::matching::call_sites::{Ranges, merged};
 use crate::matching::elf::Elf;
-use crate::matching::modules::Loaded;
+use crate::matching::modules::{FileCache, Loaded};
 
 /// Half-open ranges of addresses, as in the file.
 type FileRanges = Vec<(u64, u64)>;
 
-/// Wrappers of the modules seen so far, by path.
-struct Known(UnsafeCell<Vec<(Vec<u8>, FileRanges)>>);
+/// Wrappers of the loaded modules.
+struct Known(UnsafeCell<FileCache<FileRanges>>);
 
 // SAFETY: only `find` accesses it, which one thread at a time may call.
 unsafe impl Sync for Known {}
 
-static KNOWN: Known = Known(UnsafeCell::new(Vec::new()));
+static KNOWN: Known = Known(UnsafeCell::new(FileCache::new()));
 
-/// Return addresses in wrappers: disjoint, ascending. The symbols of a module are read once.
+/// Return addresses in wrappers: disjoint, ascending. The symbols of a file are read once.
 ///
 /// # Safety
 /// One thread at a time.
@@ -29,12 +29,10 @@ pub unsafe fn find(modules: &[Loaded]) -> Ranges {
     let known = unsafe { &mut *KNOWN.0.get() };
     let mut out = Ranges::new();
     for module in modules {
-        if !known.iter().any(|(path, _)| *path == module.path) {
-            known.push((module.path.clone(), in_file(module)));
-        }
-        let own = known.iter().find(|(path, _)| *path == module.path);
-        out.extend(own.iter().flat_map(|(_, list)| list).map(|&range| module.return_addresses(range)));
+        let own = known.of(module, || in_file(module));
+        out.extend(own.iter().map(|&range| module.return_addresses(range)));
     }
+    known.keep(modules);
     merged(out)
 }
 

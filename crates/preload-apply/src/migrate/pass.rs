@@ -21,7 +21,7 @@ use crate::objects::object::{Object, local_node, mappings_of};
 use crate::objects::{heap, heap_table, small_objects};
 use crate::phases::begin;
 use crate::phases::exclusion::{self, Shared, Step};
-use crate::place::{Part, apply, cost, mapping_budget, populate, refusals};
+use crate::place::{Part, apply, counted_calls, mapping_budget, populate, refusals};
 use crate::rules::counters::add;
 use crate::rules::state::State;
 
@@ -274,7 +274,7 @@ fn set_range_policy(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> 
         populate::disallow_huge_pages(plan, base, start, len);
     }
     if plan.layout == Layout::Default || populates {
-        return cost::mbind(start, len, Mode::Default, &[], false);
+        return counted_calls::mbind(start, len, Mode::Default, &[], false);
     }
     apply::apply(plan, base, part, node, false)
 }

@@ -17,8 +17,8 @@ use super::object::Object;
 use crate::matching::elf::{Elf, Symbol};
 use crate::matching::modules::Loaded;
 use crate::matching::name_table::Kind;
-use crate::phases::mover_thread;
-use crate::place::{Part, apply, cost, mapping_budget, refusals};
+use crate::phases::mover_request;
+use crate::place::{Part, apply, counted_calls, mapping_budget, refusals};
 use crate::rules::counters::add;
 use crate::rules::state::{Rule, State};
 use crate::threads::thread_nodes;
@@ -146,7 +146,7 @@ pub fn place_all(state: &'static State, module: &Loaded, found: Vec<Found>) {
             rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
             object.block = block;
         }
-        let done = cost::measure(&rule.counters, || {
+        let done = counted_calls::measure(&rule.counters, || {
             parts.iter().try_for_each(|&part| place_part(module, &plan, object.base, part, &mut residency))
         });
         if let Err(error) = done {
@@ -157,7 +157,7 @@ pub fn place_all(state: &'static State, module: &Loaded, found: Vec<Found>) {
         let state_word = AtomicU64::new(pack_state(&object));
         let (program, next) = (module.program, ptr::null_mut());
         push_placed(Box::new(Global { fixed: object, parts, program, state_word, next }));
-        mover_thread::request_if_outdated(rule, object.placing);
+        mover_request::request_if_outdated(rule, object.placing);
     }
 }
 

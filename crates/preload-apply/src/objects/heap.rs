@@ -11,7 +11,7 @@ use numamma_plan::plan::HUGE_PAGE;
 use super::backing::Backing;
 use super::object::Object;
 use super::{heap_table, small_objects};
-use crate::phases::{exclusion, mover_thread};
+use crate::phases::{exclusion, mover_request};
 use crate::rules::counters::add;
 use crate::rules::small_heap::ALIGN;
 use crate::rules::state::{self, State};
@@ -65,7 +65,7 @@ fn map_new(state: &'static State, index: usize, size: usize, align: usize) -> Op
     };
     object.base = address;
     if object.place(state, &plan, false).is_ok() && heap_table::reserve(address) && heap_table::insert(&object) {
-        mover_thread::request_if_outdated(rule, placing);
+        mover_request::request_if_outdated(rule, placing);
         return Some(address);
     }
     state.give_mappings(plan.run_count());

@@ -8,7 +8,7 @@ use numamma_kernel::sys::PAGE;
 use super::backing::{Backing, Kind};
 use super::mapping_list::{self, Piece};
 use super::object::Object;
-use crate::phases::{exclusion, mover_thread};
+use crate::phases::{exclusion, mover_request};
 use crate::rules::counters::add;
 use crate::rules::state::{self, Rule, State};
 use crate::threads::thread_nodes;
@@ -49,7 +49,7 @@ pub fn place_whole(state: &'static State, mut object: Object) -> bool {
     if !placed || !mapping_list::insert(&Piece { object, part: object.whole() }) {
         state.give_mappings(plan.run_count());
     }
-    mover_thread::request_if_outdated(rule, object.placing);
+    mover_request::request_if_outdated(rule, object.placing);
     placed
 }
 

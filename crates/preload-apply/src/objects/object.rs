@@ -10,7 +10,7 @@ use numamma_plan::plan::{Layout, PagePlan};
 use numamma_plan::policy::Mode;
 
 use super::backing::{Backing, Kind};
-use crate::place::{Part, apply, cost, mapping_budget, refusals};
+use crate::place::{Part, apply, counted_calls, mapping_budget, refusals};
 use crate::rules::state::State;
 use crate::threads::thread_nodes;
 use crate::verify;
@@ -98,7 +98,7 @@ impl Object {
     pub fn place(&self, state: &State, plan: &PagePlan<'_>, resident: bool) -> Result<(), c_int> {
         let Some(rule) = state.rules.get(self.rule) else { return Ok(()) };
         let place = || apply::apply(plan, self.base, self.whole(), self.node, resident);
-        cost::measure(&rule.counters, place).inspect_err(|&error| refusals::report(rule.rule.name(), error))
+        counted_calls::measure(&rule.counters, place).inspect_err(|&error| refusals::report(rule.rule.name(), error))
     }
 
     /// Adds the pages of `part` to the counters of the rule. A live object is compared with the place of the current

@@ -20,7 +20,7 @@ use numamma_plan::policy::PolicyKind;
 
 use super::backing::Backing;
 use super::object::Object;
-use crate::phases::mover_thread;
+use crate::phases::mover_request;
 use crate::place::{mapping_budget, refusals};
 use crate::rules::small_heap::{Free, Heap, Held, Home, SHARDS, SIZES, SLAB};
 use crate::rules::state::{Rule, State};
@@ -236,7 +236,7 @@ fn new_extent(state: &'static State, home: &Home) -> Option<usize> {
         return None;
     }
     EXTENTS.get(at / EXTENT)?.store(pack_extent(&fresh), Ordering::Release);
-    mover_thread::request_if_outdated(rule, placing);
+    mover_request::request_if_outdated(rule, placing);
     Some(start)
 }
 

@@ -1,11 +1,11 @@
 //! Tracks which phase of the policy holds, and begins phases: at a time, at an allocation, or by a call from the
 //! program.
 //!
-//! Beginnings of phases are numbered (*tickets*), so that every rule sees them in one order without a lock, also from a
+//! Each beginning of a phase has a number (*ticket*), so that every rule sees them in one order without a lock, also from a
 //! signal handler or inside an allocation. From its beginning on, allocations go to the place that their rule has for
 //! the phase; the mover (`migrate/`) moves existing objects. Rules without a place for the phase keep their place.
 //!
-//! In a forked child the current phase goes on. Times begin no phases there; calls and allocations do.
+//! In a forked child the current phase goes on, and further phases begin by calls and allocations, not by times.
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use numamma_hook::{errno, say, say_once, sys};
 use numamma_plan::placement_report::PhaseReport;
 use numamma_plan::policy::Phase;
 
-use super::{exclusion, mover_thread};
+use super::{exclusion, mover_request};
 use crate::rules::counters::add;
 use crate::rules::state::{self, State};
 
@@ -62,7 +62,7 @@ pub struct Statistics {
     pub failed: AtomicU64,
     /// Time that the mover worked for the phase, ns.
     pub worked_ns: AtomicU64,
-    /// Time from the last finished beginning until all pages were moved, ns.
+    /// Time from the beginning of the phase, the last one that was finished, until all pages were moved, ns.
     took_ns: AtomicU64,
 }
 
@@ -100,7 +100,7 @@ pub fn start(state: &'static State) {
     begin_due();
     let timed = declared.iter().enumerate().any(|(i, p)| p.after.is_some_and(|s| s > 0.0) && listed(i));
     if timed {
-        mover_thread::request();
+        mover_request::request();
     }
 }
 
@@ -127,7 +127,7 @@ fn begin(index: usize, how: Trigger) {
     }
     if any_rule {
         found.unfinished.store(true, Ordering::Release);
-        mover_thread::request();
+        mover_request::request();
     }
 }
 

@@ -2,4 +2,4 @@
 
 pub mod begin;
 pub mod exclusion;
-pub mod mover_thread;
+pub mod mover_request;

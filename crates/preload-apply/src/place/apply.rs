@@ -9,7 +9,7 @@ use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::{Layout, PagePlan};
 use numamma_plan::policy::Huge;
 
-use super::{Part, cost, interleaving, populate, relocate};
+use super::{Part, counted_calls, interleaving, populate, relocate};
 
 /// Places `part` of the object whose first whole page is at `base`. `resident`: pages may exist already.
 /// `node` is the node of a `local` object.
@@ -26,9 +26,9 @@ pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: 
     }
     match plan.layout {
         Layout::Default => Ok(()),
-        Layout::Bind => cost::mbind(start, len, Mode::Bind, &plan.nodes, resident),
+        Layout::Bind => counted_calls::mbind(start, len, Mode::Bind, &plan.nodes, resident),
         Layout::Preferred => prefer(start, len, &plan.nodes, resident),
-        Layout::Local => cost::mbind(start, len, Mode::Preferred, &[node], resident),
+        Layout::Local => counted_calls::mbind(start, len, Mode::Preferred, &[node], resident),
         Layout::Interleave | Layout::Weighted => {
             interleave(plan.layout, start, len, &plan.nodes, resident)?;
             if resident {
@@ -40,7 +40,7 @@ pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: 
         Layout::Blocks(..) if plan.populates() => populate::populate_blocks(plan, base, part),
         Layout::Blocks(..) => plan.runs_of(part.first, part.pages).try_for_each(|run| {
             let Some(&node) = plan.nodes.get(run.node as usize) else { return Ok(()) };
-            cost::mbind(at(run.first), run.pages as usize * PAGE, Mode::Preferred, &[node], resident)
+            counted_calls::mbind(at(run.first), run.pages as usize * PAGE, Mode::Preferred, &[node], resident)
         }),
     }
 }
@@ -49,7 +49,7 @@ pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: 
 fn prefer(start: usize, len: usize, nodes: &[u32], resident: bool) -> Result<(), c_int> {
     let (Some(first), several) = (nodes.first(), nodes.len() > 1) else { return Ok(()) };
     if several {
-        match cost::mbind(start, len, Mode::PreferredMany, nodes, resident) {
+        match counted_calls::mbind(start, len, Mode::PreferredMany, nodes, resident) {
             Err(libc::EINVAL) => {
                 say_once!(
                     "preferred-many needs Linux 5.15: only the first node of each list, here {first}, is preferred"
@@ -58,12 +58,12 @@ fn prefer(start: usize, len: usize, nodes: &[u32], resident: bool) -> Result<(),
             outcome => return outcome,
         }
     }
-    cost::mbind(start, len, Mode::Preferred, &[*first], resident)
+    counted_calls::mbind(start, len, Mode::Preferred, &[*first], resident)
 }
 
 fn interleave(layout: Layout, start: usize, len: usize, nodes: &[u32], resident: bool) -> Result<(), c_int> {
     if layout == Layout::Weighted && interleaving::weights_count() {
-        match cost::mbind(start, len, Mode::WeightedInterleave, nodes, resident) {
+        match counted_calls::mbind(start, len, Mode::WeightedInterleave, nodes, resident) {
             Err(libc::EINVAL) => {
                 if interleaving::ignore_weights() {
                     say!("weighted-interleave needs Linux 6.9: pages are interleaved without weights");
@@ -72,5 +72,5 @@ fn interleave(layout: Layout, start: usize, len: usize, nodes: &[u32], resident:
             outcome => return outcome,
         }
     }
-    cost::mbind(start, len, Mode::Interleave, nodes, resident)
+    counted_calls::mbind(start, len, Mode::Interleave, nodes, resident)
 }

@@ -2,7 +2,7 @@
 
 pub mod apply;
 mod available_memory;
-pub mod cost;
+pub mod counted_calls;
 pub mod interleaving;
 pub mod mapping_budget;
 pub mod populate;

@@ -1,4 +1,4 @@
-//! Measures what placing costs the program, per rule: mbind calls, time, and refusals by the kernel.
+//! mbind calls that are counted: what placing costs the program, per rule, in calls, time, and refusals by the kernel.
 //!
 //! Costs are counted only where memory is placed, so that an allocation that matches no rule is not slower.
 
