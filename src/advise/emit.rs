@@ -2,7 +2,6 @@
 
 use numamma_plan::policy::{ObjectRule, Policy};
 use serde::Serialize;
-use serde::ser::Error as _;
 use serde_json::{Value, json};
 use toml::ser::{Error, ValueSerializer};
 
@@ -41,7 +40,7 @@ pub fn toml<T: Advised>(advice: &Advice<T>) -> Result<String, Error> {
 /// The advice as JSON: the remarks, every object, and the policy.
 pub fn json<T: Advised>(advice: &Advice<T>) -> Value {
     let objects: Vec<Value> = advice.items.iter().map(T::json).collect();
-    json!({ "remarks": advice.remarks, "objects": objects, "policy": advice.policy })
+    json!({ "remarks": advice.remarks, "objects": objects, "policy": without_nulls(&advice.policy) })
 }
 
 impl Advised for Item {
@@ -59,7 +58,7 @@ impl Advised for Item {
             "name": self.name,
             "share": self.share,
             "pattern": self.pattern,
-            "place": self.rule.as_ref().ok().map(|r| &r.place),
+            "place": self.rule.as_ref().ok().map(|r| without_nulls(&r.place)),
             "reason": self.rule.as_ref().err(),
         })
     }
@@ -68,8 +67,7 @@ impl Advised for Item {
 /// An `[[object]]` with inline tables, which keep a rule in few lines. The keys are in the order of the schema: JSON
 /// objects keep it, while the tables of the crate `toml` are sorted.
 pub(super) fn object(rule: &ObjectRule) -> Result<String, Error> {
-    let mut fields = serde_json::to_value(rule).map_err(Error::custom)?;
-    remove_nulls(&mut fields);
+    let fields = without_nulls(rule);
     let mut out = String::from("[[object]]\n");
     for (key, value) in fields.as_object().into_iter().flatten() {
         out += &format!("{key} = ");
@@ -79,12 +77,22 @@ pub(super) fn object(rule: &ObjectRule) -> Result<String, Error> {
     Ok(out)
 }
 
-/// TOML has no null: a key without a value is left out.
-fn remove_nulls(value: &mut Value) {
-    if let Value::Object(fields) = value {
-        fields.retain(|_, value| !value.is_null());
-        fields.values_mut().for_each(remove_nulls);
+/// A part of a policy without the keys that have no value: TOML has no null.
+pub(super) fn without_nulls(part: &impl Serialize) -> Value {
+    fn remove(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.retain(|_, value| !value.is_null());
+                fields.values_mut().for_each(remove);
+            }
+            Value::Array(items) => items.iter_mut().for_each(remove),
+            _ => {}
+        }
     }
+    // The types of a policy can all be written as JSON.
+    let mut value = serde_json::to_value(part).unwrap_or_default();
+    remove(&mut value);
+    value
 }
 
 /// One comment line. Control characters are replaced, because a line break in a program's name would end the comment.

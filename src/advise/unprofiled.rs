@@ -219,7 +219,7 @@ impl Advised for Verdict {
             "size": self.object.size,
             // The share of the cost is unknown without a run.
             "share": null,
-            "place": self.rule.as_ref().ok().map(|r| &r.place),
+            "place": self.rule.as_ref().ok().map(|r| emit::without_nulls(&r.place)),
             "reason": self.rule.as_ref().err(),
         })
     }
