@@ -229,7 +229,7 @@ fn remarks(
     if threads == 1 {
         remarks.push("The program has one thread: all its memory is private, and first touch places it.".into());
     } else if rules.is_empty() {
-        remarks.push("No object was found that a placement would help; the reasons follow.".into());
+        remarks.push("No object was found that a placement would help; the policy says why for each.".into());
     }
     remarks.extend(binding.remark.clone());
     if summary.ending.is_none() {

@@ -79,8 +79,8 @@ const HOPELESS: f64 = 0.5 * STRUCTURE_MIN;
 
 /// Slices per owner above which a refined period is dropped without the final search; 1.5 are accepted in the end.
 const TOO_MANY: usize = 4;
-/// Samples per page from which [`TOO_MANY`] does not apply: on dense data, chance majorities of single pages make many
-/// slices until the period is exact.
+/// Samples per page from which [`TOO_MANY`] does not apply: with many samples per page, pages get a
+/// wrong owner by chance, which makes many slices, until the period is exact.
 const DENSE: f64 = 4.0;
 
 /// Part of the best candidate's gain that another candidate must reach in the scan to be compared with it: the scan
@@ -118,7 +118,7 @@ fn fundamental(points: &Points, folder: &mut Folder, found: Fit) -> Fit {
     let most = if block::order(&best.cuts, true) == block::Order::Mixed { RELATIVES } else { 1 };
     for j in 2..=most {
         let period = start * f64::from(j);
-        // A period too long to be seen repeating has an empty scan.
+        // `scan` finds nothing for a period that is too long to repeat inside the object.
         if let Some(fit) = scan(points, folder, period, 0.1, rival(Some(&best))).filter(|f| f.gain > best.gain) {
             best = fit;
         }
@@ -150,7 +150,7 @@ fn repeats(points: &Points, period: f64) -> f64 {
 }
 
 /// Best fit at periods whose frequency is within `reach` resolution bins (1 / pages) of the candidate's, in steps
-/// that shift the last repeat by half of a slice: at most a quarter of one is then misfolded.
+/// that shift the last repeat by half of a slice: at most a quarter of a slice is then folded onto a wrong place.
 fn scan(points: &Points, folder: &mut Folder, period: f64, reach: f64, least: f64) -> Option<Fit> {
     let repeats = repeats(points, period);
     let width = period * reach / repeats;
@@ -280,8 +280,8 @@ fn choose(points: &Points, fits: &[Fit], best: Fit) -> (Fit, f64) {
 
 /// Pages by which a period can be wrong before it misplaces [`MISPLACED`] samples: an error of one page shifts the
 /// edges of the last repeat by `repeats` pages and those between by half as much on average, and half of the samples
-/// there still find their owner. The likelihood alone claims more: its best period is the best of many that fit by
-/// chance.
+/// there still find their owner. The likelihood alone would give a smaller error than the true one, because its
+/// best period is the best of many that fit by chance.
 fn resolution(points: &Points, fit: &Fit) -> f64 {
     let edge_samples = points.samples * fit.structure * fit.owners() as f64;
     MISPLACED * 4.0 * fit.period / (edge_samples * repeats(points, fit.period)).max(1.0)

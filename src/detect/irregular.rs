@@ -46,10 +46,10 @@ pub(crate) fn irregular(samples: &Samples, end: u64, skew: u64) -> Option<Patter
     if owners.len() < 2 {
         return None;
     }
-    let place = if level.shift == 0 { "page has its".into() } else { format!("{} pages have their", 1 << level.shift) };
+    let place = if level.shift == 0 { "page has a".into() } else { format!("{} pages have a", 1 << level.shift) };
     let evidence = format!(
-        "each {place} own main thread all the time ({:.0} % of {total:.0} samples beyond chance, {:.0} sigma between \
-         the halves of the run), but no block or period fits: {} runs of pages of {} threads",
+        "each {place} main thread that stays the same ({:.0} % of {total:.0} samples beyond chance; the halves of the run agree \
+         by {:.0} sigma), but no block or period fits: {} runs of pages of {} threads",
         100.0 * level.share,
         level.sigma,
         slices.len(),

@@ -7,6 +7,7 @@ use numamma_plan::policy::Size;
 use numamma_plan::reason::Reason;
 
 use super::table::plain;
+use super::units::plural;
 use crate::apply::verify::{Outcome, Verdict};
 
 /// Table, reasons and verdict.
@@ -54,8 +55,8 @@ fn summary(outcome: &Outcome) -> String {
         n => format!(", {n} had not been moved yet when the program ended or gave them up"),
     };
     format!(
-        "numamma: {off} of {present} present pages are off plan{waited}; {} objects not found, {} not placed",
-        count(Verdict::NotFound),
+        "numamma: {off} of {present} present pages are off plan{waited}; {} not found, {} not placed",
+        plural(count(Verdict::NotFound) as u64, "object"),
         count(Verdict::Unplaced)
     )
 }

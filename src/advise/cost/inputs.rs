@@ -45,8 +45,8 @@ impl World<'_> {
             ),
             format!(
                 "assumed: {:.0} % of the CPU time charged to an object waits for memory, {LINES_IN_FLIGHT:.0} cache \
-                 lines are fetched while one access waits; time slices are priced half as evenly mixed, half as swept \
-                 in concert",
+                 lines are fetched while one access waits; time slices are priced twice, with \
+                 accesses mixed evenly and with all threads going through their parts at one pace, and the prices averaged",
                 100.0 * MEMORY_PART
             ),
         ];

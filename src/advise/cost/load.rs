@@ -3,7 +3,7 @@
 use super::demand::{Demand, Demands, bin, bins};
 use super::{IN_CONCERT, LINE_BYTES, LINES_IN_FLIGHT, MOST_LINKED, Placement, Spill, WINDOWS, World};
 
-/// Part of an equal share of the accesses below which a node's threads are ignored for the pace.
+/// The threads of a node with fewer accesses than this part of an equal share do not count as the slowest.
 const SETS_PACE: f64 = 0.05;
 
 /// Accesses of one or more objects under their placements.

@@ -10,7 +10,7 @@
 //! The time of a slice is `compute + max(latency, controller, link)`:
 //! - *compute*: CPU time that does not wait for memory (1 - [`MEMORY_PART`], and all of stacks, thread-local data,
 //!   objects under a page and unknown addresses), over the threads that run at a time;
-//! - *latency*: accesses x latency over the threads that run at a time, times the pace of the worst-served node: when
+//! - *latency*: accesses x latency over the threads that run at a time, times the slowdown of the slowest node: when
 //!   the threads of one node wait longer per access than the mean, the others wait for them at the end;
 //! - *controller*, *link*: bytes that come from one node's memory, or from it to one other node, over their bandwidth.
 //!

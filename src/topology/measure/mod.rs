@@ -20,7 +20,7 @@ use kernel::Memory;
 
 /// Bytes assumed for the last-level cache where the kernel does not list it (virtual machines); larger than most.
 const USUAL_CACHE: u64 = 32 << 20;
-/// Buffer size over the size of a CPU's last-level cache: one random access in so many hits this cache.
+/// Buffer size over the size of a CPU's last-level cache: one random access in four hits this cache.
 const OVER_CACHE: u64 = 4;
 /// Buffer size over the sum of a node's last-level caches, as all CPUs of a node read the buffer together.
 const OVER_ALL_CACHES: u64 = 2;

@@ -2,7 +2,7 @@
 //!
 //! The module is a file name without directories, so that a policy survives a move of the program; the
 //! address is the return address minus the module's load bias, so that it survives ASLR. Two builds of a
-//! module have different addresses: the caller checks the build-id before it believes frames.
+//! module have different addresses: the caller checks the build-id before it compares frames.
 
 use std::fmt;
 use std::str::FromStr;

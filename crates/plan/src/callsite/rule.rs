@@ -1,4 +1,5 @@
-//! By what a rule or phase names its call site, when that fits a call stack, and which of several rules takes it.
+//! How a rule or a phase names its call site, when the name fits a call stack, and which of several rules then takes
+//! the allocation.
 
 use super::frame::file_name;
 use super::function::FunctionName;
