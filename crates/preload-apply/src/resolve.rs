@@ -8,7 +8,7 @@ use numamma_plan::callsite::{self, wrapper};
 
 use crate::matching::call_sites::{self, Frame, Matcher, Ranges, Site, Target};
 use crate::matching::elf::{Elf, Symbol};
-use crate::matching::modules::{self, Loaded};
+use crate::matching::modules::{self, FileCache, Loaded};
 use crate::matching::name_table::{Kind, NameTable};
 use crate::matching::pending;
 use crate::matching::source_lines::{self, Sources};
@@ -35,13 +35,24 @@ pub fn resolve_at_start() -> Vec<(String, bool)> {
     problems
 }
 
-/// Modules whose globals have been placed, by path and bias, guarded by [`pending::begin_resolving`].
-struct Seen(core::cell::UnsafeCell<Vec<Loaded>>);
+/// What is known of the loaded modules.
+struct Known {
+    /// Modules whose globals have been placed.
+    seen: Vec<Loaded>,
+    wrappers: FileCache<wrappers::FileRanges>,
+    lines: FileCache<source_lines::Read>,
+}
+
+struct Guarded(core::cell::UnsafeCell<Known>);
 
 // SAFETY: only `resolve_for` touches it, and `pending::begin_resolving` lets one thread at a time in.
-unsafe impl Sync for Seen {}
+unsafe impl Sync for Guarded {}
 
-static SEEN: Seen = Seen(core::cell::UnsafeCell::new(Vec::new()));
+static KNOWN: Guarded = Guarded(core::cell::UnsafeCell::new(Known {
+    seen: Vec::new(),
+    wrappers: FileCache::new(),
+    lines: FileCache::new(),
+}));
 
 /// Every rule group and every phase that counts allocations, with what names its call site.
 fn named_sites(state: &'static State) -> impl Iterator<Item = (Target, Naming<'static>)> {
@@ -68,7 +79,7 @@ enum Purpose {
 fn resolve_for(state: &'static State) -> Vec<(String, bool)> {
     let mut modules = modules::all();
     // SAFETY: this thread is between `pending::begin_resolving` and `pending::end_resolving`.
-    let seen = unsafe { &mut *SEEN.0.get() };
+    let Known { seen, wrappers, lines } = unsafe { &mut *KNOWN.0.get() };
     modules.iter_mut().for_each(|m| m.follow_links(seen));
     for gone in seen.iter().filter(|old| !modules.contains(old)) {
         globals::forget(gone.start, gone.end);
@@ -80,12 +91,10 @@ fn resolve_for(state: &'static State) -> Vec<(String, bool)> {
         let is_new = !seen.contains(module);
         read_symbols(state, module, is_new, &functions, &mut code);
     }
-    let lines: Vec<SourceLine> = named.iter().filter_map(|(_, naming)| line(naming).cloned()).collect();
-    // SAFETY: this thread is between `pending::begin_resolving` and `pending::end_resolving`.
-    let Sources { calls, libraries, problems } = unsafe { source_lines::find(&lines, &modules) };
+    let wanted: Vec<SourceLine> = named.iter().filter_map(|(_, naming)| line(naming).cloned()).collect();
+    let Sources { calls, libraries, problems } = source_lines::find(lines, &wanted, &modules);
     let wrappers = match named.iter().any(|(_, naming)| naming.passed() != Passed::Nothing) {
-        // SAFETY: this thread is between `pending::begin_resolving` and `pending::end_resolving`.
-        true => unsafe { wrappers::find(&modules) },
+        true => wrappers::find(wrappers, &modules),
         false => Ranges::new(),
     };
     let mut calls = calls.into_iter();

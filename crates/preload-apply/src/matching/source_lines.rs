@@ -2,8 +2,6 @@
 //!
 //! The table of a file is read once, and only when a rule needs it.
 
-use core::cell::UnsafeCell;
-
 use numamma_plan::callsite::line::SourceLine;
 use numamma_plan::callsite::wrapper;
 
@@ -22,27 +20,15 @@ pub struct Sources {
     pub problems: Vec<(String, bool)>,
 }
 
-type Read = Result<Option<Lines>, &'static str>;
+/// The wanted lines in the line table of a file, or why that cannot be read.
+pub type Read = Result<Option<Lines>, &'static str>;
 
-/// Line tables of the loaded modules.
-struct Known(UnsafeCell<FileCache<Read>>);
-
-// SAFETY: only `find` accesses it, which one thread at a time may call.
-unsafe impl Sync for Known {}
-
-static KNOWN: Known = Known(UnsafeCell::new(FileCache::new()));
-
-/// Looks for `wanted` in `modules`; every call must pass the same lines.
-///
-/// # Safety
-/// One thread at a time.
-pub unsafe fn find(wanted: &[SourceLine], modules: &[Loaded]) -> Sources {
+/// Looks for `wanted` in `modules`; every call with the same cache must pass the same lines.
+pub fn find(known: &mut FileCache<Read>, wanted: &[SourceLine], modules: &[Loaded]) -> Sources {
     let mut sources = Sources { calls: vec![Ranges::new(); wanted.len()], ..Sources::default() };
     if wanted.is_empty() {
         return sources;
     }
-    // SAFETY: the caller's promise.
-    let known = unsafe { &mut *KNOWN.0.get() };
     let mut said = vec![Found::default(); wanted.len()];
     let (mut tables, mut unreadable) = (false, None);
     for module in modules {

@@ -1,8 +1,6 @@
 //! Addresses of the wrappers around the allocator in the loaded modules; [`wrapper`] decides which functions are
 //! wrappers.
 
-use core::cell::UnsafeCell;
-
 use numamma_plan::callsite::wrapper;
 
 use crate::matching::call_sites::{Ranges, merged};
@@ -10,23 +8,10 @@ use crate::matching::elf::Elf;
 use crate::matching::modules::{FileCache, Loaded};
 
 /// Half-open ranges of addresses, as in the file.
-type FileRanges = Vec<(u64, u64)>;
-
-/// Wrappers of the loaded modules.
-struct Known(UnsafeCell<FileCache<FileRanges>>);
-
-// SAFETY: only `find` accesses it, which one thread at a time may call.
-unsafe impl Sync for Known {}
-
-static KNOWN: Known = Known(UnsafeCell::new(FileCache::new()));
+pub type FileRanges = Vec<(u64, u64)>;
 
 /// Return addresses in wrappers: disjoint, ascending. The symbols of a file are read once.
-///
-/// # Safety
-/// One thread at a time.
-pub unsafe fn find(modules: &[Loaded]) -> Ranges {
-    // SAFETY: the caller's promise.
-    let known = unsafe { &mut *KNOWN.0.get() };
+pub fn find(known: &mut FileCache<FileRanges>, modules: &[Loaded]) -> Ranges {
     let mut out = Ranges::new();
     for module in modules {
         let own = known.of(module, || in_file(module));
