@@ -74,13 +74,19 @@ pub struct Advice<T = Item> {
 }
 
 /// Why there is no advice.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdviceError {
     /// The recorder saw no memory access.
+    #[error(
+        "the profile holds no memory accesses; let the program run longer or raise the rate with \
+         `numamma profile -F 1000 -- ./app` (`numamma doctor` says whether sampling works here)"
+    )]
     NoSamples,
     /// The profile names no thread.
+    #[error("the profile names no thread; record it again with `numamma profile -- ./app`")]
     NoThreads,
     /// Profile and patterns do not belong together (a mistake of the caller).
+    #[error("{patterns} patterns were given for {entries} objects")]
     Patterns {
         /// Entries in the profile.
         entries: usize,
@@ -88,25 +94,6 @@ pub enum AdviceError {
         patterns: usize,
     },
 }
-
-impl std::fmt::Display for AdviceError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            AdviceError::NoSamples => f.write_str(
-                "the profile holds no memory accesses; let the program run longer or raise the rate with \
-                 `numamma profile -F 1000 -- ./app` (`numamma doctor` says whether sampling works here)",
-            ),
-            AdviceError::NoThreads => {
-                f.write_str("the profile names no thread; record it again with `numamma profile -- ./app`")
-            }
-            AdviceError::Patterns { entries, patterns } => {
-                write!(f, "{patterns} patterns were given for {entries} objects")
-            }
-        }
-    }
-}
-
-impl std::error::Error for AdviceError {}
 
 /// Maps each hot object's pattern to the simplest placement whose price on `target` (latencies, controllers and
 /// links, see the cost model) is within 2 % of the best page map's, or the cheapest when none is. `patterns` come

@@ -69,11 +69,16 @@ pub struct Prediction {
 }
 
 /// Why there is no table.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PredictError {
     /// The profile cannot be used.
+    #[error(transparent)]
     Profile(AdviceError),
     /// A rule of a given policy cannot be applied on the target.
+    #[error(
+        "{policy}: object {object}: {reason}; the target of the prediction lacks what the policy names: \
+         change --target (or --nodes), or make the policy anew with `numamma advise` and the same target"
+    )]
     Rule {
         /// The policy.
         policy: String,
@@ -83,21 +88,6 @@ pub enum PredictError {
         reason: String,
     },
 }
-
-impl std::fmt::Display for PredictError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            PredictError::Profile(e) => e.fmt(f),
-            PredictError::Rule { policy, object, reason } => write!(
-                f,
-                "{policy}: object {object}: {reason}; the target of the prediction lacks what the policy names: \
-                 change --target (or --nodes), or make the policy anew with `numamma advise` and the same target"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for PredictError {}
 
 /// The policies that are priced besides the best page map, in the order of the table.
 enum Column<'a> {

@@ -55,7 +55,8 @@ impl fmt::Display for Ended {
 }
 
 /// A command that failed: the diagnostic and the exit status.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct Failure {
     /// Exit status of this process: [`EXIT_FAILURE`], [`EXIT_USAGE`], [`EXIT_CANNOT_EXECUTE`] or [`EXIT_NOT_FOUND`].
     pub exit: u8,
@@ -97,14 +98,6 @@ impl From<String> for Failure {
         Failure::usage(message)
     }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// Prints one diagnostic on stderr.
 pub fn say(message: impl fmt::Display) {

@@ -34,44 +34,27 @@ const CHUNK_HEADER: usize = 12;
 const MAX_CHUNK: u32 = 256 << 20;
 
 /// Why a profile could not be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum FileError {
+    /// There is no such file.
+    #[error("{}: no such profile; record one with `numamma profile -- ./app`, or name the file", .0.display())]
+    Missing(PathBuf),
     /// Opening or reading failed.
+    #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, io::Error),
     /// The file does not begin with the magic.
+    #[error("{}: not a numamma profile (expected the magic NUMAMMA at its start)", .0.display())]
     Foreign(PathBuf),
     /// Written by another version of the format.
+    #[error(
+        "{}: profile format {}, this numamma reads format {VERSION}; use the numamma that recorded it or record again",
+        .0.display(), .1
+    )]
     Version(PathBuf, u32),
     /// Too short to hold even the header.
+    #[error("{}: the profile holds no header; the recording stopped before it began", .0.display())]
     Empty(PathBuf),
 }
-
-impl std::fmt::Display for FileError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            FileError::Io(p, e) if e.kind() == io::ErrorKind::NotFound => write!(
-                f,
-                "{}: no such profile; record one with `numamma profile -- ./app`, or name the file",
-                p.display()
-            ),
-            FileError::Io(p, e) => write!(f, "{}: {e}", p.display()),
-            FileError::Foreign(p) => {
-                write!(f, "{}: not a numamma profile (expected the magic NUMAMMA at its start)", p.display())
-            }
-            FileError::Version(p, v) => write!(
-                f,
-                "{}: profile format {v}, this numamma reads format {VERSION}; use the numamma that recorded it or record \
-                 again",
-                p.display()
-            ),
-            FileError::Empty(p) => {
-                write!(f, "{}: the profile holds no header; the recording stopped before it began", p.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for FileError {}
 
 /// Appends records to a profile.
 #[derive(Debug)]
@@ -127,7 +110,10 @@ pub struct Reader {
 impl Reader {
     /// Opens a profile and checks magic and version.
     pub fn open(path: &Path) -> Result<Reader, FileError> {
-        let file = File::open(path).map_err(|e| FileError::Io(path.into(), e))?;
+        let file = File::open(path).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => FileError::Missing(path.into()),
+            _ => FileError::Io(path.into(), e),
+        })?;
         let mut input = BufReader::with_capacity(1 << 20, file);
         let head = read_up_to(&mut input, HEADER).map_err(|e| FileError::Io(path.into(), e))?;
         if !head.starts_with(&MAGIC) {
