@@ -14,8 +14,15 @@ use numamma::launch::library;
 pub const NUMAMMA: &str = env!("CARGO_BIN_EXE_numamma");
 
 /// Variables that place or preload, which a test must not inherit.
-const INHERITED: [&str; 6] =
-    ["LD_PRELOAD", "NUMAMMA_POLICY", "NUMAMMA_REPORT", "NUMAMMA_STRICT", "NUMAMMA_VERBOSE", "NUMAMMA_LIB"];
+const INHERITED: [&str; 7] = [
+    "LD_PRELOAD",
+    "NUMAMMA_POLICY",
+    "NUMAMMA_REPORT",
+    "NUMAMMA_STRICT",
+    "NUMAMMA_VERBOSE",
+    "NUMAMMA_GIVEN",
+    "NUMAMMA_LIB",
+];
 
 /// Time between two looks at a process that runs with a time limit.
 const POLL: Duration = Duration::from_micros(500);

@@ -15,6 +15,11 @@ impl CpuMask {
         CpuMask(crate::mask_of(cpus))
     }
 
+    /// A mask of the words that the kernel wrote.
+    pub fn of_words(words: [u64; MAX_CPUS / 64]) -> CpuMask {
+        CpuMask(words)
+    }
+
     /// The affinity of `thread` (a kernel thread id; 0: the calling thread); `None` when the kernel refuses the call.
     pub fn of_thread(thread: i32) -> Option<CpuMask> {
         let mut mask = [0_u64; MAX_CPUS / 64];

@@ -8,6 +8,10 @@ use crate::mask_of;
 pub const MAX_NODES: usize = 1024;
 
 const MPOL_MF_MOVE: u32 = 2;
+/// Flags that get_mempolicy(2) returns with the mode.
+const MPOL_F_STATIC_NODES: c_int = 1 << 15;
+const MPOL_F_RELATIVE_NODES: c_int = 1 << 14;
+const MPOL_F_NUMA_BALANCING: c_int = 1 << 13;
 
 /// A memory policy of a range, with the kernel's number of the mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +71,29 @@ impl TaskPolicy {
         (rc == 0).then_some(now)
     }
 
+    /// A policy of the mode and the words that the kernel wrote.
+    pub fn of_words(mode: c_int, mask: [u64; MAX_NODES / 64]) -> TaskPolicy {
+        TaskPolicy { mode, mask }
+    }
+
+    /// The nodes to which the policy restricts all memory (MPOL_BIND, `numactl --membind`), ascending; `None` when it
+    /// restricts none. `allowed` are the nodes of the cpuset, which relative numbers (MPOL_F_RELATIVE_NODES) count.
+    pub fn bound_nodes(&self, allowed: &[u32]) -> Option<Vec<u32>> {
+        let flags = MPOL_F_STATIC_NODES | MPOL_F_RELATIVE_NODES | MPOL_F_NUMA_BALANCING;
+        if self.mode & !flags != Mode::Bind as c_int {
+            return None;
+        }
+        let listed = (0..MAX_NODES).filter(|n| self.mask[n / 64] >> (n % 64) & 1 == 1);
+        let mut nodes: Vec<u32> = match self.mode & MPOL_F_RELATIVE_NODES {
+            0 => listed.map(|n| n as u32).filter(|n| allowed.contains(n)).collect(),
+            // Numbers beyond the last node begin again with the first (mpol_relative_nodemask of mm/mempolicy.c).
+            _ => listed.filter_map(|n| allowed.get(n.checked_rem(allowed.len())?).copied()).collect(),
+        };
+        nodes.sort_unstable();
+        nodes.dedup();
+        Some(nodes)
+    }
+
     /// Makes `node` the preferred node of pages that the calling thread touches in ranges without a policy of their
     /// own.
     ///
@@ -92,5 +119,21 @@ impl TaskPolicy {
     pub fn set(&self) -> Result<(), c_int> {
         // SAFETY: the mask is readable for its length; a policy changes where pages go, not what they hold.
         crate::result(unsafe { libc::syscall(libc::SYS_set_mempolicy, self.mode, self.mask.as_ptr(), MAX_NODES + 1) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_bind_restricts_memory() {
+        let of = |mode: c_int, listed: &[u32]| TaskPolicy::of_words(mode, mask_of(listed)).bound_nodes(&[1, 2, 5]);
+        assert_eq!(of(0, &[]), None);
+        assert_eq!(of(Mode::Preferred as c_int, &[1]), None);
+        assert_eq!(of(Mode::Interleave as c_int, &[1]), None);
+        assert_eq!(of(2, &[2, 3, 5]), Some(vec![2, 5]));
+        assert_eq!(of(2 | MPOL_F_STATIC_NODES | MPOL_F_NUMA_BALANCING, &[2]), Some(vec![2]));
+        assert_eq!(of(2 | MPOL_F_RELATIVE_NODES, &[0, 2, 3]), Some(vec![1, 5]), "0 and 3 are the first node");
     }
 }

@@ -9,3 +9,5 @@ pub const REPORT_ENV: &str = "NUMAMMA_REPORT";
 pub const VERBOSE_ENV: &str = "NUMAMMA_VERBOSE";
 /// If set and neither empty nor 0, a program that cannot be placed as the policy says does not start.
 pub const STRICT_ENV: &str = "NUMAMMA_STRICT";
+/// What the process that started this one was given: written and read by the preload only.
+pub const GIVEN_ENV: &str = "NUMAMMA_GIVEN";

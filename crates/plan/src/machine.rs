@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use numamma_kernel::lists::{self, parse_list};
+use numamma_kernel::policy::TaskPolicy;
 use numamma_kernel::thp;
 
 use crate::nodes::Available;
@@ -37,6 +38,27 @@ pub struct Node {
     pub cpus: Vec<u32>,
 }
 
+/// What a process was given when it started, before a runtime library bound its threads.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Given {
+    /// CPUs; empty: all.
+    pub cpus: Vec<u32>,
+    /// Nodes to which the inherited memory policy restricts its memory (`numactl --membind`); empty: not restricted.
+    pub bound_memory: Vec<u32>,
+    /// The process started on fewer CPUs, which it inherited from a thread that a runtime library had bound.
+    pub inherited: bool,
+}
+
+impl Given {
+    /// What the calling thread may use now.
+    pub fn now() -> Given {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let allowed = lists::allowed_nodes(&status).unwrap_or_default();
+        let bound_memory = TaskPolicy::now().and_then(|policy| policy.bound_nodes(&allowed)).unwrap_or_default();
+        Given { cpus: lists::allowed_cpus(&status).unwrap_or_default(), bound_memory, inherited: false }
+    }
+}
+
 /// Nodes, CPUs and memory settings of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
@@ -55,13 +77,18 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads the machine that this process runs on.
+    /// Reads the machine that this process runs on; its own nodes are those that it may use now.
     pub fn this() -> Machine {
-        Machine::read(Path::new("/"))
+        Machine::given(&Given::now())
+    }
+
+    /// Reads the machine that this process runs on; its own nodes are those of what it was given.
+    pub fn given(given: &Given) -> Machine {
+        Machine::read(Path::new("/"), given)
     }
 
     /// Reads a machine whose `/sys` and `/proc` are under `root`.
-    pub fn read(root: &Path) -> Machine {
+    pub fn read(root: &Path, given: &Given) -> Machine {
         let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
         let list = |path: &str| parse_list(&text(path));
         let dir = "sys/devices/system/node";
@@ -87,7 +114,7 @@ impl Machine {
             let column = numbers.iter().position(|n| *n == to)?;
             row.split_ascii_whitespace().nth(column)?.parse().ok()
         };
-        let own = own(&memory_nodes, &cpu_nodes, &lists::allowed_cpus(&status).unwrap_or_default(), distance);
+        let own = own(&memory_nodes, &cpu_nodes, given, distance);
         Machine {
             memory_nodes,
             own,
@@ -114,15 +141,26 @@ impl Machine {
     }
 }
 
-/// The own nodes of a process that may run on the CPUs `allowed` (empty: on all CPUs). A memory node is an own node if
+/// The own nodes of a process. A memory node is an own node if
 /// - the process may use one of its CPUs, or
 /// - it has no CPUs and the nearest node with CPUs is one that the process may use, or
 /// - it is the nearest memory node of a node without memory whose CPUs the process may use.
 ///
+/// Of these, a strict memory policy of the process leaves the nodes that it names, or all that it names when none of
+/// these is near: it is about memory.
+///
 /// Threads of a rank that a launcher bound to a part of the machine (`mpirun --bind-to numa`, taskset) run only
 /// there, so objects on other nodes would be remote to all of them. `distance` is the firmware's table; `None`
 /// without one.
-fn own(memory: &[Node], cpu: &[Node], allowed: &[u32], distance: impl Fn(u32, u32) -> Option<u32>) -> Vec<u32> {
+fn own(memory: &[Node], cpu: &[Node], given: &Given, distance: impl Fn(u32, u32) -> Option<u32>) -> Vec<u32> {
+    let near = near(memory, cpu, &given.cpus, distance);
+    let bound = |nodes: &[u32]| nodes.iter().copied().filter(|n| given.bound_memory.contains(n)).collect::<Vec<u32>>();
+    let every: Vec<u32> = memory.iter().map(|n| n.id).collect();
+    [bound(&near), bound(&every), near].into_iter().find(|nodes| !nodes.is_empty()).unwrap_or_default()
+}
+
+/// The memory nodes near to the CPUs `allowed` (empty: all), see [`own`].
+fn near(memory: &[Node], cpu: &[Node], allowed: &[u32], distance: impl Fn(u32, u32) -> Option<u32>) -> Vec<u32> {
     let every = || memory.iter().map(|n| n.id).collect::<Vec<u32>>();
     let usable = |n: &Node| n.cpus.iter().any(|c| allowed.contains(c));
     if allowed.is_empty() || cpu.iter().all(|n| n.cpus.is_empty() || usable(n)) {
@@ -167,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_kernel_without_numa_is_one_node() {
-        let m = Machine::read(Path::new("/nonexistent"));
+        let m = Machine::read(Path::new("/nonexistent"), &Given::default());
         assert_eq!(m.memory_node_ids(), [0]);
         assert_eq!((m.thp, m.max_map_count), (Thp::Never, DEFAULT_MAX_MAP_COUNT));
     }
@@ -179,15 +217,26 @@ mod tests {
         let memory = [node(0, &[0, 1]), node(1, &[2, 3]), node(2, &[]), node(3, &[])];
         let rows = [[10, 20, 13, 23], [20, 10, 23, 13], [13, 23, 10, 23], [23, 13, 23, 10]];
         let distance = |a: u32, b: u32| rows.get(a as usize)?.get(b as usize).copied();
-        let of = |allowed: &[u32]| own(&memory, &memory[..2], allowed, distance);
+        let given = |cpus: &[u32], bound_memory: &[u32]| Given {
+            cpus: cpus.to_vec(),
+            bound_memory: bound_memory.to_vec(),
+            inherited: false,
+        };
+        let of = |allowed: &[u32]| own(&memory, &memory[..2], &given(allowed, &[]), distance);
         assert_eq!(of(&[]), [0, 1, 2, 3]);
         assert_eq!(of(&[0, 2]), [0, 1, 2, 3], "every node's CPUs, if not all of them");
         assert_eq!(of(&[2, 3]), [1, 3]);
         assert_eq!(of(&[0]), [0, 2]);
         // CPUs without memory take the nearest memory; a machine without distances takes all such.
-        let no_memory = own(&memory[..1], &memory[..2], &[3], distance);
+        let no_memory = own(&memory[..1], &memory[..2], &given(&[3], &[]), distance);
         assert_eq!(no_memory, [0]);
-        assert_eq!(own(&memory, &memory[..2], &[0], |_, _| None), [0, 2, 3]);
+        assert_eq!(own(&memory, &memory[..2], &given(&[0], &[]), |_, _| None), [0, 2, 3]);
+        // A strict memory policy: what it leaves of the near nodes; its own nodes where none of them is near.
+        let bound = |allowed: &[u32], bound: &[u32]| own(&memory, &memory[..2], &given(allowed, bound), distance);
+        assert_eq!(bound(&[], &[1, 3]), [1, 3]);
+        assert_eq!(bound(&[0], &[1, 2]), [2]);
+        assert_eq!(bound(&[0], &[1]), [1]);
+        assert_eq!(bound(&[0], &[9]), [0, 2]);
     }
 
     #[test]

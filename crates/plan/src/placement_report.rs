@@ -45,6 +45,15 @@ record! {
         program: String,
         /// Why the preload placed nothing; none when it placed objects.
         problem: Option<String>,
+        /// Nodes that `all` means in a node list of this process: `0-3`.
+        #[serde(default)]
+        all: String,
+        /// CPUs that the process was given when it started.
+        #[serde(default)]
+        cpus: String,
+        /// Nodes to which the process's memory was restricted when it started; empty when it was not.
+        #[serde(default)]
+        bound_memory: String,
         /// Counts of each rule of the policy, in its order.
         objects: Vec<ObjectReport>,
         /// Counts of each phase of the policy, in its order.
@@ -302,6 +311,9 @@ mod tests {
             pid: 7,
             program: "/bin/true".into(),
             problem: None,
+            all: "0-3".into(),
+            cpus: "0-7".into(),
+            bound_memory: String::new(),
             objects: vec![object.clone(), ObjectReport::default()],
             phases: vec![phase, PhaseReport::default()],
         };

@@ -17,6 +17,7 @@
 //! | --- | --- |
 //! | `rules/` | the accepted policy: rules, their counters, the budget of mappings |
 //! | `threads/` | binding threads, nodes of threads |
+//! | `given/` | the CPUs and memory that the process was given at exec |
 //! | `place/` | memory policies, populating, moving resident pages of one range |
 //! | `phases/` | which phase holds, requests to the mover and its exclusion |
 //! | `verify/` | pages on plan and off plan, and why |
@@ -29,6 +30,7 @@
 // Unit tests leave out the constructor, which reaches all other code.
 #![cfg_attr(test, allow(dead_code))]
 
+mod given;
 mod hooks;
 mod matching;
 mod migrate;

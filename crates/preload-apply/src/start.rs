@@ -20,7 +20,7 @@ use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule::Build;
 use numamma_plan::environment::{POLICY_ENV, REPORT_ENV, STRICT_ENV, VERBOSE_ENV};
-use numamma_plan::machine::Machine;
+use numamma_plan::machine::{Given, Machine};
 use numamma_plan::nodes::{self, Available};
 use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind, Program};
 use numamma_plan::threads::explicit_lists;
@@ -37,7 +37,7 @@ use crate::report::{json as report, messages};
 use crate::rules::small_heap;
 use crate::rules::state::{self, Placing, Rule, State, ThreadNodes};
 use crate::threads::binding;
-use crate::{migrate, resolve};
+use crate::{given, migrate, resolve};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
 const EXIT_CONFIG: i32 = 78;
@@ -116,6 +116,8 @@ fn report_failure(policy: &OsString, why: &str) {
 }
 
 fn apply_policy(path: OsString) -> Result<(), String> {
+    let given = given::now();
+    given::hand_on(&given);
     let text = fs::read_to_string(&path).map_err(|e| format!("cannot read the policy: {e}"))?;
     let mut policy = check::parse(&text).map_err(|e| e.to_string())?;
     let executable = modules::executable();
@@ -152,12 +154,12 @@ fn apply_policy(path: OsString) -> Result<(), String> {
             first + 1
         );
     }
-    let machine = Machine::this();
+    let machine = Machine::given(&given);
     let existing = machine.memory_node_ids();
     let available = machine.available(&existing);
     if is_set(VERBOSE_ENV) && machine.own != existing {
         let (own, every) = (nodes::format(&machine.own), nodes::format(&existing));
-        say!("`all` means nodes {own} of {every}: this process may only use the CPUs there");
+        say!("`all` means nodes {own} of {every}: {}", why_fewer(&given));
     }
     let mut objects = std::mem::take(&mut policy.objects);
     remove_other_ranks(&mut objects);
@@ -178,6 +180,7 @@ fn apply_policy(path: OsString) -> Result<(), String> {
     let groups = RuleGroup::of_all(rules.iter().map(|r| &r.rule), same_build);
     let state = state::publish(State {
         policy,
+        given,
         machine,
         cpu_lists,
         rules,
@@ -195,6 +198,17 @@ fn apply_policy(path: OsString) -> Result<(), String> {
     begin::start(state);
     pending::start(resolve::resolve_modules);
     place_globals(is_set(STRICT_ENV), state.policy.program.is_some())
+}
+
+/// Why `all` is fewer nodes than the process may use.
+fn why_fewer(given: &Given) -> String {
+    let cpus = nodes::format(&given.cpus);
+    match nodes::format(&given.bound_memory) {
+        memory if !given.bound_memory.is_empty() => {
+            format!("this process was started on CPUs {cpus}, with its memory bound to nodes {memory}")
+        }
+        _ => format!("this process was started on CPUs {cpus}"),
+    }
 }
 
 /// Places the globals and finds the call sites. A name that is not found does not keep the others from being placed,

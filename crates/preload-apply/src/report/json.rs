@@ -99,8 +99,18 @@ fn object_report(rule: &Rule) -> Option<ObjectReport> {
 /// Writes a temporary file and renames it, so that a reader sees a whole report or none.
 fn write(path: &Path, problem: Option<&str>, objects: Vec<ObjectReport>, phases: Vec<PhaseReport>) {
     let program = String::from_utf8_lossy(numamma_hook::modules::executable()).into_owned();
-    let report =
-        PlacementReport { pid: sys::pid() as u32, program, problem: problem.map(str::to_owned), objects, phases };
+    let state = state::get();
+    let list = |of: fn(&State) -> &Vec<u32>| state.map_or_else(String::new, |state| nodes::format_runs(of(state)));
+    let report = PlacementReport {
+        pid: sys::pid() as u32,
+        program,
+        problem: problem.map(str::to_owned),
+        all: list(|state| &state.machine.own),
+        cpus: list(|state| &state.given.cpus),
+        bound_memory: list(|state| &state.given.bound_memory),
+        objects,
+        phases,
+    };
     let text = report.to_json();
     if let Err(e) = save(path, &text) {
         // The directory existed at start-up: it was removed while a child process outlived the reader of the report, so

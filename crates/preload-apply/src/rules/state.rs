@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use numamma_plan::callsite::group::RuleGroup;
-use numamma_plan::machine::Machine;
+use numamma_plan::machine::{Given, Machine};
 use numamma_plan::plan::{self, Layout, PagePlan};
 use numamma_plan::policy::{ObjectRule, Place, Policy, PolicyKind};
 
@@ -110,6 +110,8 @@ impl Rule {
 pub struct State {
     /// The policy without its objects, which are in `rules`.
     pub policy: Policy,
+    /// What the process was given when it started.
+    pub given: Given,
     pub machine: Machine,
     /// CPUs of each list of an explicit binding.
     pub cpu_lists: Vec<Vec<u32>>,

@@ -82,6 +82,11 @@ pub fn expected_nodes(
     (0..count).map(node).collect()
 }
 
+/// Whether the user asks an OpenMP runtime to bind threads.
+pub fn is_asked_of_openmp() -> bool {
+    BINDERS.iter().any(|name| std::env::var_os(name).is_some())
+}
+
 fn reason_not_to_bind(machine: &Machine) -> Option<String> {
     if let Some(name) = BINDERS.iter().find(|name| std::env::var_os(name).is_some()) {
         return Some(format!("{name} is set"));
