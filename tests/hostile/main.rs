@@ -5,4 +5,5 @@ mod common;
 
 mod bystanders;
 mod fuzz;
+mod shortage;
 mod stress;

@@ -4,11 +4,15 @@
 //! Block sizes are powers of two, and each size has a list of freed blocks: the preloads allocate most at start-up, but
 //! they may start and end a thousand threads of their own. Blocks of [`LARGE`] bytes and more have a mapping each,
 //! which is unmapped when they are freed.
+//!
+//! Where there is no memory, the work that asks for it is abandoned (see [`own_stack`]). A block is therefore only asked
+//! for on a stack of the library: elsewhere Rust would end the program.
 
 use core::alloc::{GlobalAlloc, Layout};
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use crate::sys;
+use crate::{own_stack, sys};
 
 /// Bytes mapped at a time.
 const CHUNK: usize = 1 << 20;
@@ -119,9 +123,26 @@ unsafe fn claim(chunk: *mut Chunk, layout: &Layout) -> Option<*mut u8> {
     }
 }
 
-/// Maps a chunk and publishes it unless another thread replaced `old` first.
+/// A chunk for the time when no other can be mapped; null when it is in use.
+static RESERVE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Maps the chunk that is used when no other can be mapped: address space, which takes no memory before that.
+pub fn reserve() {
+    let _errno = crate::errno::Saved::now();
+    if RESERVE.load(Ordering::Relaxed).is_null()
+        && let Some(fresh) = sys::map_anonymous(CHUNK)
+        && RESERVE.compare_exchange(core::ptr::null_mut(), fresh, Ordering::Release, Ordering::Relaxed).is_err()
+    {
+        // SAFETY: no other thread has the address of this mapping.
+        unsafe { sys::unmap(fresh, CHUNK) };
+    }
+}
+
+/// Maps a chunk, or takes the reserve, and publishes it unless another thread replaced `old` first.
 fn next_chunk(old: *mut Chunk) -> bool {
-    let Some(fresh) = sys::map_anonymous(CHUNK) else { return false };
+    let take_reserve =
+        || Some(RESERVE.swap(core::ptr::null_mut(), Ordering::Acquire)).filter(|reserve| !reserve.is_null());
+    let Some(fresh) = sys::map_anonymous(CHUNK).or_else(take_reserve) else { return false };
     let chunk = fresh.cast::<Chunk>();
     // SAFETY: the mapping is new and large enough for the header.
     unsafe { chunk.write(Chunk { cursor: AtomicUsize::new(chunk as usize + size_of::<Chunk>()) }) };
@@ -133,32 +154,42 @@ fn next_chunk(old: *mut Chunk) -> bool {
     true
 }
 
+/// A block for `layout`; null without memory.
+fn obtain(layout: Layout) -> *mut u8 {
+    let _errno = crate::errno::Saved::now();
+    if own_mapping(&layout) {
+        return sys::map_anonymous(layout.size()).map_or(core::ptr::null_mut(), |p| p.cast());
+    }
+    if layout.align() <= SMALLEST
+        && let Some(block) = reuse(layout.size())
+    {
+        return block;
+    }
+    if rounded(layout.size()) + layout.align() > CHUNK - size_of::<Chunk>() {
+        return core::ptr::null_mut(); // no preload asks for an alignment near the size of a chunk
+    }
+    loop {
+        let chunk = CURRENT.load(Ordering::Acquire);
+        // SAFETY: a non-null CURRENT is a live chunk.
+        if let Some(block) = (!chunk.is_null()).then(|| unsafe { claim(chunk, &layout) }).flatten() {
+            return block;
+        }
+        if !next_chunk(chunk) {
+            return core::ptr::null_mut();
+        }
+    }
+}
+
 // SAFETY: blocks never overlap (each is claimed by one successful exchange), have the alignment asked for,
 // and stay mapped until deallocated.
 unsafe impl GlobalAlloc for Private {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _errno = crate::errno::Saved::now();
-        if own_mapping(&layout) {
-            return sys::map_anonymous(layout.size()).map_or(core::ptr::null_mut(), |p| p.cast());
+        let found = if exhaustion::reached() { core::ptr::null_mut() } else { obtain(layout) };
+        if found.is_null() {
+            // Rust ends a process that has no memory. So all work that allocates runs where it can be abandoned.
+            own_stack::abandon();
         }
-        if layout.align() <= SMALLEST
-            && let Some(block) = reuse(layout.size())
-        {
-            return block;
-        }
-        if rounded(layout.size()) + layout.align() > CHUNK - size_of::<Chunk>() {
-            return core::ptr::null_mut(); // no preload asks for an alignment near the size of a chunk
-        }
-        loop {
-            let chunk = CURRENT.load(Ordering::Acquire);
-            // SAFETY: a non-null CURRENT is a live chunk.
-            if let Some(block) = (!chunk.is_null()).then(|| unsafe { claim(chunk, &layout) }).flatten() {
-                return block;
-            }
-            if !next_chunk(chunk) {
-                return core::ptr::null_mut();
-            }
-        }
+        found
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -183,8 +214,14 @@ unsafe impl GlobalAlloc for Private {
         // SAFETY: the new layout is valid by the contract of realloc.
         let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
         if own_mapping(&layout) && own_mapping(&new_layout) {
-            // SAFETY: the block is a whole mapping made by `alloc`.
-            let moved = unsafe { sys::remap(block.cast(), layout.size(), new_size) };
+            let moved = (!exhaustion::reached()).then(|| {
+                // SAFETY: the block is a whole mapping made by `alloc`.
+                unsafe { sys::remap(block.cast(), layout.size(), new_size) }
+            });
+            let moved = moved.flatten();
+            if moved.is_none() {
+                own_stack::abandon();
+            }
             return moved.map_or(core::ptr::null_mut(), |p| p.cast());
         }
         // SAFETY: the block is the caller's; the end moves only if nothing follows it.
@@ -226,6 +263,46 @@ unsafe fn move_end(block: *mut u8, old: usize, new: usize) -> bool {
 
 fn end_of_or_zero(chunk: *mut Chunk) -> usize {
     if chunk.is_null() { 0 } else { end_of(chunk) }
+}
+
+/// The end of all memory after a number of allocations, which tests of a debug build ask for.
+pub mod exhaustion {
+    #[cfg(debug_assertions)]
+    use core::sync::atomic::{AtomicU64, Ordering};
+
+    /// Variable with the number of allocations that succeed. With `+` behind the number only one fails, the next.
+    #[cfg(debug_assertions)]
+    const VARIABLE: &str = "NUMAMMA_TEST_ALLOCATIONS";
+
+    #[cfg(debug_assertions)]
+    static LEFT: AtomicU64 = AtomicU64::new(u64::MAX);
+    #[cfg(debug_assertions)]
+    static ONE: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
+
+    /// Reads the variable. Does nothing in a release build.
+    pub fn start() {
+        #[cfg(debug_assertions)]
+        if let Some(text) = crate::environment::value(VARIABLE).and_then(|v| core::str::from_utf8(v).ok()) {
+            ONE.store(text.ends_with('+'), Ordering::Relaxed);
+            LEFT.store(text.trim_end_matches('+').parse().unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether this allocation is to fail. Always false in a release build.
+    #[inline(always)]
+    pub(super) fn reached() -> bool {
+        #[cfg(debug_assertions)]
+        {
+            let take = |left: u64| (left != u64::MAX).then(|| left.saturating_sub(1));
+            let failed = LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) == Ok(0);
+            if failed && ONE.load(Ordering::Relaxed) {
+                LEFT.store(u64::MAX, Ordering::Relaxed);
+            }
+            failed
+        }
+        #[cfg(not(debug_assertions))]
+        false
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::blocked_signal::BlockedSignal;
+use crate::own_stack;
 
 /// Bytes of the longest line, prefix and newline included; the rest is cut.
 const MAX: usize = 512;
@@ -68,6 +69,11 @@ fn identity() -> u64 {
 
 /// Writes `numamma: <text>\n` to stderr. Preserves `errno`.
 pub fn line(text: fmt::Arguments<'_>) {
+    // The stack of the program may have no room for the buffer.
+    own_stack::run(|| write(text)).unwrap_or_else(|| write(text));
+}
+
+fn write(text: fmt::Arguments<'_>) {
     let _errno = crate::errno::Saved::now();
     remember_stderr();
     let started_with = STDERR.load(Ordering::Relaxed);

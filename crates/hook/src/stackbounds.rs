@@ -8,6 +8,8 @@ use core::cell::Cell;
 
 use numamma_kernel::{maps, sys};
 
+use crate::own_stack;
+
 /// The stack of one thread, addresses in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -70,7 +72,8 @@ pub fn thread_pointer() -> usize {
 #[inline(never)]
 fn look_up(sp: usize) {
     let _errno = crate::errno::Saved::now();
-    let found = maps::own_range_of(sp).map(|(low, high)| {
+    let Some(range) = own_stack::run(|| maps::own_range_of(sp)) else { return };
+    let found = range.map(|(low, high)| {
         if sys::pid() == sys::tid() {
             return Bounds { low: high.saturating_sub(main_stack_limit()).min(low), high };
         }

@@ -1,6 +1,7 @@
 //! Resolves the names of the policy to addresses in the loaded modules: at start-up and whenever a library is loaded or
 //! unloaded.
 
+use numamma_hook::{own_stack, say_once};
 use numamma_plan::callsite::line::SourceLine;
 use numamma_plan::callsite::rule::{Naming, Passed};
 use numamma_plan::callsite::search::{Search, linkages};
@@ -30,9 +31,14 @@ pub fn resolve_at_start() -> Vec<(String, bool)> {
     if !pending::begin_resolving() {
         return Vec::new();
     }
-    let problems = resolve_for(state);
+    let problems = own_stack::run(|| resolve_for(state));
+    if problems.is_none() {
+        // The sites may be those of an unloaded library.
+        call_sites::publish_none();
+        say_once!("memory is short: the loaded libraries cannot be read, so nothing more is placed");
+    }
     pending::end_resolving();
-    problems
+    problems.unwrap_or_default()
 }
 
 /// What is known of the loaded modules.

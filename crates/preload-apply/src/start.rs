@@ -6,16 +6,16 @@
 
 use numamma_kernel::policy::Mode;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::fs;
 use std::iter;
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 
 use core::sync::atomic::{AtomicI64, AtomicU64};
 
-use numamma_hook::message;
-use numamma_hook::{errno, modules, real, say};
+use numamma_hook::{alloc, environment, errno, message, modules, own_stack, real, say};
 use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule::Build;
@@ -48,31 +48,51 @@ pub fn start() {
     message::remember_stderr();
     real::resolve();
     malloc::start();
-    let policy = env::var_os(POLICY_ENV).filter(|p| !p.is_empty());
-    let Some(policy) = policy else {
-        call_sites::publish(call_sites::Matcher::default());
+    let Some(policy) = environment::value(POLICY_ENV).filter(|p| !p.is_empty()) else {
+        call_sites::publish_none();
         return;
     };
-    let hook = panic::take_hook();
+    own_stack::start();
+    alloc::exhaustion::start();
+    alloc::reserve();
     panic::set_hook(Box::new(|_| {})); // the default hook prints several lines
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| apply_policy(policy.clone())));
-    panic::set_hook(hook);
-    let problem = match outcome {
+    if own_stack::run(|| read_policy(OsStr::from_bytes(policy))).is_none() {
+        call_sites::publish_none();
+        pending::end_resolving();
+        match is_set(STRICT_ENV) {
+            true => say!("memory is short, and {STRICT_ENV} is set, so the program is not started"),
+            false => say!("memory is short: running unplaced"),
+        }
+        end_if_strict();
+    }
+}
+
+/// Applies the policy in the file `policy`, or reports why that is not possible.
+fn read_policy(policy: &OsStr) {
+    let problem = match panic::catch_unwind(AssertUnwindSafe(|| apply_policy(policy))) {
         Ok(Ok(())) => None,
         Ok(Err(why)) => Some(why),
         Err(_) => Some("an error of NumaMMA itself while reading the policy; please report it".to_owned()),
     };
     if let Some(why) = problem {
-        report_failure(&policy, &why);
+        report_failure(policy, &why);
     }
     if state::get().is_none() {
         // Without rules every call site may be cached as unmatched.
-        call_sites::publish(call_sites::Matcher::default());
+        call_sites::publish_none();
     }
 }
 
 fn is_set(name: &str) -> bool {
-    env::var_os(name).is_some_and(|v| !v.is_empty() && v != "0")
+    environment::value(name).is_some_and(|v| !v.is_empty() && v != b"0")
+}
+
+/// With NUMAMMA_STRICT=1 the process ends here.
+fn end_if_strict() {
+    if is_set(STRICT_ENV) {
+        // SAFETY: ends the process before main; nothing of the program has run.
+        unsafe { libc::syscall(libc::SYS_exit_group, EXIT_CONFIG) };
+    }
 }
 
 fn report_path() -> Option<PathBuf> {
@@ -100,7 +120,7 @@ fn remove_other_ranks(objects: &mut Vec<ObjectRule>) {
     });
 }
 
-fn report_failure(policy: &OsString, why: &str) {
+fn report_failure(policy: &OsStr, why: &str) {
     let strict = is_set(STRICT_ENV);
     match strict {
         true => say!("{}: {why}; {STRICT_ENV} is set, so the program is not started", policy.display()),
@@ -109,16 +129,13 @@ fn report_failure(policy: &OsString, why: &str) {
     if let Some(path) = report_path() {
         report::problem(&path, why);
     }
-    if strict {
-        // SAFETY: ends the process before main; nothing of the program has run.
-        unsafe { libc::syscall(libc::SYS_exit_group, EXIT_CONFIG) };
-    }
+    end_if_strict();
 }
 
-fn apply_policy(path: OsString) -> Result<(), String> {
+fn apply_policy(path: &OsStr) -> Result<(), String> {
     let given = given::now();
     given::hand_on(&given);
-    let text = fs::read_to_string(&path).map_err(|e| format!("cannot read the policy: {e}"))?;
+    let text = fs::read_to_string(path).map_err(|e| format!("cannot read the policy: {e}"))?;
     let mut policy = check::parse(&text).map_err(|e| e.to_string())?;
     let executable = modules::executable();
     let same_build = match policy.program.as_ref().map_or(Build::Same, |p| compare_build(p, executable)) {

@@ -16,6 +16,7 @@ pub mod memo;
 pub mod rule;
 
 use crate::entry::Caller;
+use crate::own_stack;
 use rule::{Base, Rule, SavedRbp};
 
 /// Lowest address that can be code; a smaller "return address" ends the walk.
@@ -92,7 +93,8 @@ fn rule_of(ra: usize) -> Rule {
 #[inline(never)]
 fn derive(ra: usize) -> Rule {
     let generation = cache::generation();
-    let rule = cfi::rule_for(ra).unwrap_or(Rule::STOP);
+    // Evaluating unwind data takes 8 KiB of stack.
+    let Some(rule) = own_stack::run(|| cfi::rule_for(ra).unwrap_or(Rule::STOP)) else { return Rule::STOP };
     cache::put(ra, rule, generation);
     rule
 }

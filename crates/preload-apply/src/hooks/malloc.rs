@@ -12,6 +12,7 @@ use numamma_hook::reentry::ReentryGuard;
 use numamma_hook::{bootstrap_arena, errno, real};
 use numamma_kernel::sys::PAGE;
 
+use super::contained;
 use crate::matching::{call_sites, unmatched};
 use crate::objects::object::Object;
 use crate::objects::{heap, heap_table, small_objects};
@@ -32,9 +33,11 @@ unsafe fn place_matched(size: usize, align: usize, caller: &Caller) -> Option<Pt
     let _errno = errno::Saved::now();
     // Allocations that the C library makes inside this call are forwarded: matching them would recurse.
     let _inside = ReentryGuard::enter()?;
-    // SAFETY: the caller's promise.
-    let rule = unsafe { call_sites::find(caller, size, None) }?;
-    heap::place_new(state::get()?, rule, size, align).map(|address| address as Ptr)
+    contained(|| {
+        // SAFETY: the caller's promise.
+        let rule = unsafe { call_sites::find(caller, size, None) }?;
+        heap::place_new(state::get()?, rule, size, align).map(|address| address as Ptr)
+    })
 }
 
 /// A placed object that replaces one under rule `owner` when realloc changes the size. The object keeps its rule and is
@@ -45,14 +48,16 @@ unsafe fn place_matched(size: usize, align: usize, caller: &Caller) -> Option<Pt
 /// As [`place_matched`].
 unsafe fn place_resized(owner: usize, size: usize, caller: &Caller) -> Option<Ptr> {
     let _errno = errno::Saved::now();
-    // SAFETY: the caller's promise.
-    let found = unsafe { call_sites::find(caller, size, Some(owner)) };
-    let state = state::get()?;
-    let placed = match found.filter(|&rule| rule != owner) {
-        Some(rule) => heap::place_new(state, rule, size, 1),
-        None => heap::place_under(state, owner, size, 1),
-    };
-    placed.map(|address| address as Ptr)
+    contained(|| {
+        // SAFETY: the caller's promise.
+        let found = unsafe { call_sites::find(caller, size, Some(owner)) };
+        let state = state::get()?;
+        let placed = match found.filter(|&rule| rule != owner) {
+            Some(rule) => heap::place_new(state, rule, size, 1),
+            None => heap::place_under(state, owner, size, 1),
+        };
+        placed.map(|address| address as Ptr)
+    })
 }
 
 type Malloc = unsafe extern "C" fn(usize) -> Ptr;

@@ -8,6 +8,7 @@ use numamma_hook::entry::{Caller, MmapArguments};
 use numamma_hook::{errno, real};
 use numamma_kernel::sys::PAGE;
 
+use super::contained;
 use crate::matching::{call_sites, unmatched};
 use crate::objects::backing::{Backing, Kind};
 use crate::objects::mapping_list::{self, Piece};
@@ -37,10 +38,12 @@ unsafe fn place_mmap(arguments: &MmapArguments, caller: &Caller) -> Ptr {
         return found;
     }
     let _errno = errno::Saved::now();
-    // SAFETY: the caller as the stub saw it.
-    if let Some(rule) = unsafe { call_sites::find(caller, len, None) } {
+    contained(|| {
+        // SAFETY: the caller as the stub saw it.
+        let rule = unsafe { call_sites::find(caller, len, None) }?;
         mappings::place_mapping(rule, found as usize, len, Backing::of_mmap(prot, flags, fd));
-    }
+        Some(())
+    });
     found
 }
 

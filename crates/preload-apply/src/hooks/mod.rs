@@ -6,3 +6,8 @@ pub mod malloc;
 pub mod mmap;
 pub mod pthread;
 pub mod shm;
+
+/// Runs `place`; `None` if it panics, which must not unwind into the program.
+fn contained<T>(place: impl FnOnce() -> Option<T>) -> Option<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(place)).unwrap_or(None)
+}

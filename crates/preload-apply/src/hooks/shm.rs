@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_void};
 use numamma_hook::entry::Caller;
 use numamma_hook::{errno, real};
 
+use super::contained;
 use crate::matching::{call_sites, unmatched};
 use crate::objects::backing::Backing;
 use crate::objects::{mapping_list, mappings};
@@ -24,13 +25,15 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int, ra:
     }
     let _errno = errno::Saved::now();
     let Some(len) = segment_len(id) else { return found };
-    // SAFETY: the caller as the stub saw it.
-    if let Some(rule) = unsafe { call_sites::find(&Caller { ra, cfa, rbp }, len, None) } {
+    contained(|| {
+        // SAFETY: the caller as the stub saw it.
+        let rule = unsafe { call_sites::find(&Caller { ra, cfa, rbp }, len, None) }?;
         if flags & libc::SHM_REMAP != 0 {
             mappings::forget_range(found as usize, len);
         }
         mappings::place_mapping(rule, found as usize, len, Ok(Backing::of_shmat(found as usize)));
-    }
+        Some(())
+    });
     found
 }
 

@@ -7,6 +7,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use numamma_hook::own_stack;
 use numamma_kernel::sys::PAGE;
 use numamma_kernel::{meminfo, smaps};
 
@@ -126,7 +127,8 @@ fn default_huge() -> usize {
     if known != 0 {
         return known;
     }
-    let found = meminfo::field(&meminfo::read(), "Hugepagesize:").map(|bytes| bytes as usize);
+    let read = || meminfo::field(&meminfo::read(), "Hugepagesize:").map(|bytes| bytes as usize);
+    let Some(found) = own_stack::run(read) else { return DEFAULT_HUGE };
     let found = found.filter(|b| b.is_power_of_two()).unwrap_or(DEFAULT_HUGE);
     KNOWN.store(found, Ordering::Relaxed);
     found
@@ -134,8 +136,8 @@ fn default_huge() -> usize {
 
 /// Bytes of the pages of the mapping that holds `address`, by /proc/self/smaps.
 fn kernel_page(address: usize) -> Option<usize> {
-    let found = smaps::own().into_iter().find(|m| (m.start..m.end).contains(&address));
-    found.map(|m| m.page_bytes).filter(|bytes| bytes.is_power_of_two())
+    let find = || smaps::own().into_iter().find(|m| (m.start..m.end).contains(&address));
+    own_stack::run(find).flatten().map(|m| m.page_bytes).filter(|bytes| bytes.is_power_of_two())
 }
 
 #[cfg(test)]

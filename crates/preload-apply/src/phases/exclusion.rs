@@ -164,6 +164,18 @@ pub fn stop() {
     wait(0, usize::MAX);
 }
 
+/// Ends moving for good, in the thread of the mover, which could not go on for lack of memory and may be inside a step.
+pub fn give_up() {
+    let Some(shared) = shared() else { return };
+    shared.stopped.store(1, Ordering::Release);
+    // Objects that the program frees from now on are not left to the mover.
+    shared.mover.store(0, Ordering::Release);
+    if shared.step.load(Ordering::Relaxed) & 1 == 1 {
+        shared.step.fetch_add(1, Ordering::Release);
+    }
+    say!("memory is short: no page is moved between phases any more");
+}
+
 /// Whether no step may begin any more.
 pub fn stopped() -> bool {
     shared().is_none_or(|s| s.stopped.load(Ordering::Acquire) != 0)

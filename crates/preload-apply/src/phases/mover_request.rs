@@ -5,15 +5,16 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use numamma_hook::{errno, real, say_once, sys};
+use numamma_hook::{errno, own_stack, real, say_once, sys};
 use numamma_kernel::affinity::CpuMask;
 use numamma_kernel::futex;
 
 use super::exclusion::{self, Shared};
 use crate::rules::state::Rule;
 
-/// Stack of the mover, bytes: it needs some 40 KiB, and glibc takes thread-local storage from it.
-const STACK: usize = 256 << 10;
+/// Stack of the mover's thread, bytes: glibc takes thread-local storage from it. The work is done on a stack of the
+/// library.
+const STACK: usize = 128 << 10;
 
 /// Wakes the mover or creates its thread. Takes no lock; signals stay blocked while a thread is created.
 pub fn request() {
@@ -101,8 +102,10 @@ unsafe extern "C" fn body(_: *mut c_void) -> *mut c_void {
     }
     // SAFETY: null becomes None; otherwise `start` stored a function of this type.
     let work: Option<fn(&'static Shared)> = unsafe { core::mem::transmute(BODY.load(Ordering::Acquire)) };
-    if let (Some(work), Some(shared)) = (work, exclusion::shared()) {
-        work(shared);
+    if let (Some(work), Some(shared)) = (work, exclusion::shared())
+        && own_stack::run(|| work(shared)).is_none()
+    {
+        exclusion::give_up();
     }
     core::ptr::null_mut()
 }

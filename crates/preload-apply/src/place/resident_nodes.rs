@@ -12,6 +12,7 @@ use numamma_kernel::pages;
 use numamma_kernel::pages::BATCH;
 use std::fs;
 
+use numamma_hook::own_stack;
 use numamma_kernel::errno;
 use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::HUGE_PAGE;
@@ -85,6 +86,7 @@ pub fn for_each_batch(start: usize, end: usize, read_hidden: bool, mut visit: im
         }
         visit(pages, status);
         at = stop;
+        own_stack::breathe();
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use numamma_hook::blocked_signal::BlockedSignal;
-use numamma_hook::{errno, say, sys};
+use numamma_hook::{errno, own_stack, say, sys};
 use numamma_plan::environment::REPORT_ENV;
 use numamma_plan::placement_report::{ObjectReport, PhaseReport, PlacementReport};
 use numamma_plan::reason::Reason;
@@ -29,6 +29,12 @@ pub fn finish() {
     }
     let _errno = errno::Saved::now();
     pending::resolve_pending();
+    if own_stack::run(|| finish_for(state)).is_none() {
+        say!("memory is short: the report of this run could not be written");
+    }
+}
+
+fn finish_for(state: &'static State) {
     match state.verbose {
         true => messages::every_rule(state),
         false => messages::missing_rules(state),

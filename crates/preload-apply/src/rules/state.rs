@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
+use numamma_hook::own_stack;
 use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::machine::{Given, Machine};
 use numamma_plan::plan::{self, Layout, PagePlan};
@@ -169,7 +170,9 @@ impl State {
             return;
         }
         self.counted_at.store(used.saturating_add(wanted), Ordering::Relaxed);
-        self.own_mappings.store(numamma_kernel::maps::count_own().saturating_sub(used), Ordering::Relaxed);
+        if let Some(all) = own_stack::run(numamma_kernel::maps::count_own) {
+            self.own_mappings.store(all.saturating_sub(used), Ordering::Relaxed);
+        }
     }
 
     /// Plan of an object of rule `index` in its placing number `placing`. Does not allocate: every placed allocation

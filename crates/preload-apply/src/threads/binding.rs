@@ -12,7 +12,7 @@ use numamma_kernel::affinity;
 use numamma_kernel::affinity::CpuMask;
 
 use numamma_hook::thread_start::Started;
-use numamma_hook::{say, sys};
+use numamma_hook::{own_stack, say, sys};
 use numamma_plan::machine::Machine;
 use numamma_plan::openmp_places;
 use numamma_plan::policy::{Bind, Threads};
@@ -122,7 +122,8 @@ fn bind(rank: u32) {
         }
         (None, None) => return,
     };
-    if CpuMask::of(cpus).apply().is_ok() {
+    // A mask has 1 KiB, and a thread may have a small stack.
+    if own_stack::run(|| CpuMask::of(cpus).apply().is_ok()) == Some(true) {
         block().node.set(node.map_or(0, |n| n + 1));
     }
 }

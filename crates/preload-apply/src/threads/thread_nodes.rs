@@ -7,6 +7,7 @@
 use core::sync::atomic::Ordering;
 use std::borrow::Cow;
 
+use numamma_hook::own_stack;
 use numamma_kernel::affinity::CpuMask;
 use numamma_plan::plan::PagePlan;
 use numamma_plan::policy::PolicyKind;
@@ -23,7 +24,7 @@ const OBSERVED: u32 = 1;
 /// of nodes it uses.
 pub fn instance_node(state: &State, rule: &Rule, placing: usize) -> u32 {
     match rule.placings.get(placing).filter(|p| p.place.policy == PolicyKind::BindBlock) {
-        Some(placing) if observed_nodes(placing).is_some() || observe(state, placing) => OBSERVED,
+        Some(placing) if observed_nodes(placing).is_some() || try_observe(state, placing) => OBSERVED,
         Some(_) => EXPECTED,
         None => binding::local_node(state, rule.local_nodes()),
     }
@@ -52,6 +53,11 @@ pub fn apply(plan: &mut PagePlan<'static>, rule: &'static Rule, placing: usize, 
 fn observed_nodes(placing: &Placing) -> Option<&Vec<u32>> {
     // SAFETY: null or a leaked vector; Acquire pairs with the Release of `observe`.
     unsafe { placing.thread_nodes.observed.load(Ordering::Acquire).as_ref() }
+}
+
+/// [`observe`], or false without memory for it.
+fn try_observe(state: &State, placing: &Placing) -> bool {
+    own_stack::run(|| observe(state, placing)).unwrap_or(false)
 }
 
 /// Observes the nodes of the threads. False when fewer threads exist, or one is not restricted to a node.

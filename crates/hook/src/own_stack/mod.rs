@@ -1,0 +1,222 @@
+//! Runs code on a stack of this library, for what needs more of a stack than a hook may take, or memory.
+//!
+//! A program may call malloc, free or _exit with a few KiB of stack left: in a thread with a small stack, a coroutine,
+//! a handler on an alternate signal stack. A hook takes at most 2 KiB there; what needs more is given to [`run`].
+//!
+//! Code on such a stack may also be given up at any call, which is how the lack of memory is survived: the
+//! [allocator](crate::alloc) does not return there but resumes the caller of [`run`], which gets `None`. What the code
+//! held by then (memory, files) is lost. So a guard that must be dropped, for example a mark that other threads wait
+//! for, is held by the caller of [`run`], never by the code on the stack.
+//!
+//! While the code runs, signals are blocked, because a handler of the program may need more stack than there is here,
+//! or never return; those that an instruction or a system call raises are not, since the kernel would end the program
+//! instead. Code that takes long calls [`breathe`] between two steps, so that pending signals are delivered on the
+//! program's own stack. Cancellation of the thread waits, too: the C library cancels threads in calls such as `open`,
+//! and no program expects that of malloc and free.
+//!
+//! Taking a stack needs no lock and never waits. The unwinder is not affected, since it starts from the registers of
+//! the hook's caller. Changing the stack pointer would be an error in a process with a hardware shadow stack, which
+//! glibc does not enable if a library is not built for it, and this one is not.
+
+mod pool;
+mod switch;
+
+use core::cell::Cell;
+use core::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::errno;
+use crate::reentry::ReentryGuard;
+use pool::Stack;
+
+pub use pool::{BYTES, start};
+
+/// What the code on a stack wants of the thread that runs it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    /// The code has returned.
+    End,
+    /// The code is to be resumed after pending signals have been delivered.
+    Breathe,
+    /// The code is not to be resumed.
+    Abandon,
+}
+
+/// The innermost stack of this thread: the one it is on, or was on when a signal interrupted it while it breathed.
+#[repr(C)]
+struct Block {
+    stack: Cell<*const Stack>,
+}
+
+crate::static_tls!(fn block() -> Block, "numamma_hook_own_stack");
+
+/// The stack this thread is on, if it is one of this library.
+fn inside() -> Option<&'static Stack> {
+    // SAFETY: null, or a stack, which is never unmapped.
+    let stack = unsafe { block().stack.get().as_ref() }?;
+    let here = 0_u8;
+    stack.holds(&raw const here as usize).then_some(stack)
+}
+
+/// Runs `work` on a stack of this library, directly if the thread is on one already. `None` if there is no stack, or if
+/// the work was abandoned for lack of memory or by a panic.
+pub fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
+    if inside().is_some() {
+        return Some(work());
+    }
+    let mut job = Job { work: Some(work), result: None };
+    // SAFETY: `perform` gets the job that it is made for, which outlives the call.
+    unsafe { run_job(perform(&job), (&raw mut job).cast()) };
+    job.result
+}
+
+/// The work of one call and what it returned.
+struct Job<F, T> {
+    work: Option<F>,
+    result: Option<T>,
+}
+
+type Perform = unsafe fn(*mut c_void);
+
+/// The function that performs jobs of the type of `job`.
+fn perform<F: FnOnce() -> T, T>(_job: &Job<F, T>) -> Perform {
+    /// # Safety
+    /// `job` is a live `Job<F, T>` that no other code uses meanwhile.
+    unsafe fn perform<F: FnOnce() -> T, T>(job: *mut c_void) {
+        // SAFETY: the caller's promise.
+        let job = unsafe { &mut *job.cast::<Job<F, T>>() };
+        if let Some(work) = job.work.take() {
+            job.result = catch_unwind(AssertUnwindSafe(work)).ok();
+        }
+    }
+    perform::<F, T>
+}
+
+/// Calls `perform(job)` on a stack of the pool, if there is one.
+///
+/// # Safety
+/// That call is sound.
+#[inline(never)]
+unsafe fn run_job(perform: Perform, job: *mut c_void) {
+    let _errno = errno::Saved::now();
+    // Allocations by the C library on the way are not the program's. `None` inside a hook that holds the guard.
+    let _inside = ReentryGuard::enter();
+    let mut quiet = Quiet::begin();
+    let outer = block().stack.get();
+    if let Some(stack) = pool::take(outer) {
+        stack.prepare(perform, job);
+        loop {
+            block().stack.set(stack);
+            // SAFETY: the stack was prepared above, or its code is waiting in `leave` to be resumed.
+            unsafe { switch::switch(stack.caller_sp.as_ptr(), stack.own_sp.get()) };
+            if stack.wish.get() != Wish::Breathe {
+                break;
+            }
+            drop(quiet);
+            quiet = Quiet::begin();
+        }
+        block().stack.set(outer);
+        pool::give(stack);
+    }
+    drop(quiet);
+}
+
+/// First code on a stack.
+unsafe extern "C" fn begin(stack: &'static Stack) -> ! {
+    // SAFETY: the promise of `run_job`.
+    unsafe { (stack.perform.get())(stack.job.get()) };
+    leave(stack, Wish::End);
+    unreachable_end()
+}
+
+/// Continues in [`run_job`]; returns when that resumes the stack.
+fn leave(stack: &'static Stack, wish: Wish) {
+    stack.wish.set(wish);
+    // SAFETY: this thread is on `stack`, and `run_job` saved its registers below `caller_sp` before it came here.
+    unsafe { switch::switch(stack.own_sp.as_ptr(), stack.caller_sp.get()) };
+}
+
+/// Where a stack ends that is never resumed.
+fn unreachable_end() -> ! {
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+/// Delivers pending signals if this thread is on a stack of this library. Long work calls it between two steps, holding
+/// nothing that the program could wait for.
+pub fn breathe() {
+    if let Some(stack) = inside() {
+        leave(stack, Wish::Breathe);
+    }
+}
+
+/// Gives up the work that this thread is doing on a stack of this library: its [`run`] returns `None`. Returns if the
+/// thread is on no such stack.
+pub fn abandon() {
+    if let Some(stack) = inside() {
+        leave(stack, Wish::Abandon);
+        unreachable_end();
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// pthread.h: the thread is not cancelled.
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// Kernel's size of a signal set in bytes.
+const SIGSET: usize = 8;
+
+/// Signals that are not blocked: raised by an instruction or a system call (the kernel ends the program if such a signal
+/// is blocked), and the two of the C library's own, whose handlers are short.
+const RAISED_HERE: [c_int; 8] =
+    [libc::SIGILL, libc::SIGTRAP, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV, libc::SIGSYS, 32, 33];
+
+/// All other signals, as the kernel's set.
+const BLOCKED: u64 = {
+    let (mut set, mut i) = (u64::MAX, 0);
+    while i < RAISED_HERE.len() {
+        set &= !(1 << (RAISED_HERE[i] - 1));
+        i += 1;
+    }
+    set
+};
+
+/// Blocks signals and cancellation of this thread until dropped.
+struct Quiet {
+    mask: u64,
+    cancel: c_int,
+}
+
+impl Quiet {
+    fn begin() -> Quiet {
+        let mut quiet = Quiet { mask: 0, cancel: 0 };
+        // SAFETY: all pointers are to live values of the sizes that the kernel and the C library are told.
+        unsafe {
+            let (set, before) = (&raw const BLOCKED_SET, &raw mut quiet.mask);
+            libc::syscall(libc::SYS_rt_sigprocmask, i64::from(libc::SIG_BLOCK), set, before, SIGSET);
+            pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut quiet.cancel);
+        }
+        quiet
+    }
+}
+
+static BLOCKED_SET: u64 = BLOCKED;
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let (mut now, none) = (0, core::ptr::null_mut::<u64>());
+        // SAFETY: as above; both restore what they found.
+        unsafe {
+            pthread_setcancelstate(self.cancel, &raw mut now);
+            let mask = &raw const self.mask;
+            libc::syscall(libc::SYS_rt_sigprocmask, i64::from(libc::SIG_SETMASK), mask, none, SIGSET);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Programs that have little stack or memory left, under policies that place all they allocate: what runs bare runs
+//! placed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{self, Policy, Ran, Scratch, numamma, placed, plain, run, source};
+
+/// Bytes of stack that a hook may take beyond the real call.
+const STACK: usize = 2048;
+
+const FLAGS: [&str; 6] = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
+
+fn compile(dir: &Path, source: &str, name: &str, flags: &[&str]) {
+    common::compile("cc", &format!("hostile/stress/{source}"), dir.join(name), &[&FLAGS, flags].concat());
+}
+
+/// Without lazy binding, which takes 3 KiB of stack at the first call of each function.
+fn bound(command: &mut Command) -> &mut Command {
+    command.env("LD_BIND_NOW", "1")
+}
+
+/// The lines `name bytes` of a run.
+fn bytes(ran: &Ran) -> BTreeMap<String, usize> {
+    let line = |line: &str| line.split_once(' ').and_then(|(name, n)| Some((name.to_owned(), n.parse().ok()?)));
+    ran.stdout.lines().filter_map(line).collect()
+}
+
+/// Policies with a placement for each code path: name, lines, identity of the call sites, place.
+fn stack_policies(dir: &Scratch) -> Vec<std::path::PathBuf> {
+    let text = std::fs::read_to_string(source("hostile/stress/stack_use.c")).expect("it was compiled");
+    let line = text.lines().position(|l| l.starts_with("CALL(malloc_page")).expect("a call") + 1;
+    let (any, line) = ("function = [\"?\"]".to_owned(), format!("line = \"stack_use.c:{line}\""));
+    let threads = "[threads]\nbind = \"compact\"";
+    let list = [
+        ("interleave", "", &any, "policy = \"interleave\""),
+        ("weighted", "", &any, "policy = \"weighted-interleave\""),
+        ("cyclic", "", &any, "policy = \"block-cyclic\", block = \"8KiB\""),
+        ("populate", "", &any, "policy = \"block-cyclic\", block = \"8KiB\", mode = \"populate\""),
+        ("local", threads, &any, "policy = \"local\""),
+        ("bound", threads, &any, "policy = \"bind-block\""),
+        ("line", "", &line, "policy = \"interleave\""),
+        ("deep", "", &"function = [\"?\", \"used\"]".to_owned(), "policy = \"interleave\""),
+    ];
+    let write = |(name, lines, site, place): (&str, &str, &String, &str)| {
+        Policy::new().lines(lines).rule(site, place).write(dir, &format!("{name}.toml"))
+    };
+    list.into_iter().map(write).collect()
+}
+
+#[test]
+fn hooks_take_little_stack() {
+    let dir = Scratch::new("stack-use");
+    compile(&dir, "stack_use.c", "stack_use", &[]);
+    compile(&dir, "plugin.c", "plugin.so", &["-shared", "-fPIC"]);
+    let program = dir.join("stack_use");
+    let plugin = dir.join("plugin.so");
+    let bare = bytes(&run(bound(plain(&program).arg(&plugin))).success());
+    assert!(bare.len() > 100, "{bare:?}");
+    let within = |ran: &Ran, what: &str| {
+        let seen = bytes(ran);
+        assert_eq!(seen.len(), bare.len(), "{what}: {ran:?}");
+        for (call, n) in seen {
+            assert!(n <= bare[&call] + STACK, "{what}: {call} takes {n} bytes of stack, bare {}", bare[&call]);
+        }
+    };
+    for policy in stack_policies(&dir) {
+        for report in ["", "report.json"] {
+            let mut command = placed(&program, &policy);
+            command.current_dir(&dir).arg(&plugin).env("NUMAMMA_REPORT", report).env("NUMAMMA_VERBOSE", "1");
+            within(&run(bound(&mut command)).success(), &format!("{} {report}", policy.display()));
+        }
+    }
+    let mut profiled = numamma(&["profile", "-q", "-o"]);
+    profiled.arg(dir.join("x.prof")).arg("--").arg(&program).arg(&plugin);
+    within(&run(bound(&mut profiled)).success(), "profiled");
+}
+
+#[test]
+fn a_process_leaves_with_little_stack() {
+    let dir = Scratch::new("stack-leave");
+    compile(&dir, "stack_use.c", "stack_use", &[]);
+    let program = dir.join("stack_use");
+    let policy = Policy::new().rule("function = [\"?\"]", "policy = \"interleave\"").write(&dir, "policy.toml");
+    for how in ["_exit", "_Exit", "quick_exit", "exit", "crash"] {
+        let ended = |mut command: Command, room: usize| {
+            run(bound(command.args(["leave", how, &room.to_string()])).current_dir(&dir)).code() == Some(7)
+        };
+        let needed = (0..).map(|step| step * 64).find(|&room| ended(plain(&program), room)).expect("it fits at last");
+        let report = dir.join(format!("{how}.json"));
+        let mut command = placed(&program, &policy);
+        command.env("NUMAMMA_REPORT", &report);
+        assert!(ended(command, needed + STACK), "{how} with {needed} bytes and {STACK} more");
+        assert!(report.exists(), "{how} writes the report");
+    }
+}
+
+/// 200 call sites of `exhausted.c` with a rule each, and as many rules that match nothing.
+fn many_rules(dir: &Scratch) -> std::path::PathBuf {
+    let places = ["policy = \"interleave\"", "policy = \"block\"", "policy = \"local\""];
+    let rule = |policy: Policy, n: usize, name: &str| {
+        policy.rule(&format!("function = [\"{name}_{n}\"]"), places[n % places.len()])
+    };
+    let sites = (100..300).fold(Policy::new(), |policy, n| rule(policy, n, "site"));
+    (0..200).fold(sites, |policy, n| rule(policy, n, "other")).write(dir, "many.toml")
+}
+
+fn exhausted(name: &str) -> Scratch {
+    let dir = Scratch::new(name);
+    compile(&dir, "exhausted.c", "exhausted", &[]);
+    compile(&dir, "plugin.c", "plugin.so", &["-shared", "-fPIC"]);
+    dir
+}
+
+/// Runs `exhausted` under `policy` as it runs bare; `change` sets the environment of the placed run.
+fn as_bare(dir: &Scratch, mode: &str, policy: &Path, change: impl FnOnce(&mut Command)) -> Ran {
+    let start = |mut command: Command| {
+        command.current_dir(dir).args([mode, "./plugin.so"]);
+        command
+    };
+    let bare = run(start(plain(dir.join("exhausted"))));
+    assert!(bare.stdout.ends_with("sites 200 damaged 0\n"), "{bare:?}");
+    let mut command = start(placed(dir.join("exhausted"), policy));
+    change(&mut command);
+    let seen = run(command);
+    assert_eq!((&seen.stdout, seen.status), (&bare.stdout, bare.status), "{seen:?}");
+    assert!(seen.messages().0.len() <= 4 && seen.messages().1.is_empty(), "{}", seen.stderr);
+    seen
+}
+
+#[test]
+fn programs_without_address_space_left_run_as_bare() {
+    let dir = exhausted("address-space");
+    let any = "function = [\"?\"]";
+    let block = Policy::new().rule(any, "policy = \"block-cyclic\", block = \"8KiB\"").write(&dir, "block.toml");
+    let interleave = Policy::new().rule(any, "policy = \"interleave\"").write(&dir, "interleave.toml");
+    for policy in [&many_rules(&dir), &block, &interleave] {
+        for report in ["", "report.json"] {
+            as_bare(&dir, "fill", policy, |c| _ = c.env("NUMAMMA_REPORT", report));
+        }
+    }
+    let mut profiled = numamma(&["profile", "-q", "-o", "x.prof", "--", "./exhausted", "fill", "./plugin.so"]);
+    let ran = run(profiled.current_dir(&dir));
+    assert!(ran.stdout.ends_with("sites 200 damaged 0\n"), "{ran:?}");
+}
+
+/// Lets the memory of the library end after a number of its allocations, and lets a single allocation fail: at `samples`
+/// numbers from 0 to what the run needs.
+fn memory_ends(samples: u64) {
+    let dir = exhausted(&format!("memory-ends-{samples}"));
+    let policy = Policy::new().lines("[threads]\nbind = \"compact\"\n[[phase]]\nname = \"late\"\nafter = 0.001");
+    let place = "policy = \"interleave\" }\nphases = { late = { policy = \"block\" }";
+    let policies = [many_rules(&dir), policy.rule("function = [\"?\"]", place).write(&dir, "phases.toml")];
+    for policy in &policies {
+        let after = |allocations: String| {
+            as_bare(&dir, "all", policy, |command| {
+                command.env("NUMAMMA_REPORT", "report.json").env("NUMAMMA_TEST_ALLOCATIONS", allocations);
+            })
+        };
+        let is_short = |n: u64| after(n.to_string()).stderr.contains("memory is short");
+        let needed = (4..40).map(|bits| 1 << bits).find(|&n| !is_short(n)).expect("the allocations end");
+        assert!(needed > 1 << 6, "{}: no allocation failed", policy.display());
+        for sample in 0..samples {
+            let n = needed * sample / samples + sample % 7;
+            after(n.to_string());
+            after(format!("{n}+"));
+        }
+    }
+}
+
+#[test]
+fn memory_ends_at_some_allocations() {
+    memory_ends(24);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn memory_ends_at_many_allocations() {
+    memory_ends(1500);
+}
