@@ -65,7 +65,7 @@ impl<'a> Subject<'a> {
             let Ok(placement) = placement else { continue };
             let (outcome, bytes, spills) = self.price(&placement);
             if spills && choice.place.policy == PolicyKind::Bind {
-                // The kernel kills a program whose bound node is full.
+                // The pages that do not fit would be on other nodes, in the order of their first touch.
                 too_big = choice.place.nodes;
                 continue;
             }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use numamma_plan::placement_report::{ObjectReport, PhaseReport, PlacementReport};
+use numamma_plan::reason::Reason;
 use serde::Serialize;
 
 pub use super::rank_reports::ReportDir;
@@ -28,7 +29,7 @@ pub struct Answer<'a> {
 pub struct Outcome {
     /// Processes of the program that reported: the ranks of an MPI job, else one.
     pub processes: usize,
-    /// Everything was found and is on plan.
+    /// Everything was found, and is on plan except pages that spilled from a full node.
     pub ok: bool,
     /// Why the run could not be checked, if so.
     pub problem: Option<String>,
@@ -44,8 +45,11 @@ pub struct Outcome {
 pub enum Verdict {
     /// Every present page is where the plan says.
     OnPlan,
-    /// At least one page is elsewhere.
+    /// At least one page is elsewhere, for another reason than that its planned node was full.
     OffPlan,
+    /// At least one page is elsewhere, all of them because their planned nodes were full. The placement did what the
+    /// policy asks: a preference.
+    Spilled,
     /// At least one page was not moved to the place of a phase in time, none is elsewhere.
     Waiting,
     /// Nothing of that name, or no allocation from that call site.
@@ -87,13 +91,26 @@ pub fn judge(report: &Path, ended: Ended) -> Outcome {
     }
     let objects: Vec<CheckedObject> =
         found.into_iter().map(|counts| CheckedObject { verdict: verdict(&counts), counts }).collect();
-    let ok = problem.is_none() && objects.iter().all(|o| matches!(o.verdict, Verdict::OnPlan | Verdict::Left));
+    let ok = problem.is_none() && objects.iter().all(|o| o.verdict.is_ok());
     Outcome { processes: texts.len(), ok, problem, objects, phases }
+}
+
+impl Verdict {
+    /// Whether the placement did what the policy asks.
+    fn is_ok(self) -> bool {
+        matches!(self, Verdict::OnPlan | Verdict::Spilled | Verdict::Left)
+    }
+}
+
+/// Pages that are not on their planned node because that was full.
+pub fn spilled(object: &ObjectReport) -> u64 {
+    object.reasons.get(Reason::Spilled.word()).copied().unwrap_or(0)
 }
 
 /// Outcome for one object.
 fn verdict(object: &ObjectReport) -> Verdict {
-    if object.pages_off_plan > 0 {
+    let spilled = spilled(object);
+    if object.pages_off_plan > spilled {
         Verdict::OffPlan
     } else if object.pages_waiting > 0 {
         Verdict::Waiting
@@ -101,6 +118,8 @@ fn verdict(object: &ObjectReport) -> Verdict {
         Verdict::NotFound
     } else if object.unplaced > 0 {
         Verdict::Unplaced
+    } else if spilled > 0 {
+        Verdict::Spilled
     } else if object.pages_planned == 0 {
         Verdict::Left
     } else {
@@ -116,5 +135,23 @@ fn no_report(ended: Ended) -> String {
                              exit system call or by exec"
                 .to_owned()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pages_that_did_not_spill_are_an_error() {
+        let of = |off, spilled, unplaced| {
+            let reasons = [(Reason::Spilled.word().to_owned(), spilled)].into();
+            let counts =
+                ObjectReport { instances: 1, pages_planned: 9, pages_off_plan: off, ..ObjectReport::default() };
+            verdict(&ObjectReport { reasons, unplaced, ..counts })
+        };
+        assert_eq!([of(0, 0, 0), of(5, 5, 0), of(5, 4, 0)], [Verdict::OnPlan, Verdict::Spilled, Verdict::OffPlan]);
+        assert_eq!(of(5, 5, 1), Verdict::Unplaced);
+        assert!(of(5, 5, 0).is_ok() && !of(5, 4, 0).is_ok() && !of(5, 5, 1).is_ok());
     }
 }

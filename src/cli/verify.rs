@@ -16,7 +16,8 @@ const EXIT_OFF_PLAN: u8 = 1;
 /// Run a program under a policy and check every page against the plan
 ///
 /// Exit status: 1 if a page is off plan, an object of the policy was not found or the program died before
-/// it could be checked; otherwise the program's own.
+/// it could be checked; otherwise the program's own. Pages that spilled to another node because theirs was full are
+/// counted and named, but do not change the exit status.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print the counts as JSON on stdout, after the program's own output

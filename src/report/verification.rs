@@ -8,7 +8,7 @@ use numamma_plan::reason::Reason;
 
 use super::table::plain;
 use super::units::plural;
-use crate::apply::verify::{Outcome, Verdict};
+use crate::apply::verify::{Outcome, Verdict, spilled};
 
 /// Table, reasons and verdict.
 pub fn text(outcome: &Outcome) -> String {
@@ -45,17 +45,28 @@ fn summary(outcome: &Outcome) -> String {
     if outcome.ok && outcome.objects.is_empty() {
         return "numamma: the policy places no object, so there was nothing to check".to_owned();
     }
+    let of = if outcome.processes > 1 { format!(" of {} processes", outcome.processes) } else { String::new() };
+    if outcome.ok && off > 0 {
+        let on = present - off;
+        return format!(
+            "numamma: {on} of {present} present pages{of} are on plan, {off} spilled to other nodes because theirs \
+             were full"
+        );
+    }
     if outcome.ok {
-        let of = if outcome.processes > 1 { format!(" of {} processes", outcome.processes) } else { String::new() };
         return format!("numamma: all {present} present pages{of} are on plan");
     }
+    let spilled = match outcome.objects.iter().map(|o| spilled(&o.counts)).sum::<u64>() {
+        0 => String::new(),
+        n => format!(" ({n} spilled from full nodes)"),
+    };
     let waiting: u64 = outcome.objects.iter().map(|o| o.counts.pages_waiting).sum();
     let waited = match waiting {
         0 => String::new(),
         n => format!(", {n} had not been moved yet when the program ended or gave them up"),
     };
     format!(
-        "numamma: {off} of {present} present pages are off plan{waited}; {} not found, {} not placed",
+        "numamma: {off} of {present} present pages are off plan{spilled}{waited}; {} not found, {} not placed",
         plural(count(Verdict::NotFound) as u64, "object"),
         count(Verdict::Unplaced)
     )
@@ -65,6 +76,7 @@ fn words_of(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::OnPlan => "on plan",
         Verdict::OffPlan => "OFF PLAN",
+        Verdict::Spilled => "spilled",
         Verdict::Waiting => "NOT MOVED YET",
         Verdict::NotFound => "NOT FOUND",
         Verdict::Left => "left alone",
@@ -74,8 +86,11 @@ fn words_of(verdict: Verdict) -> &'static str {
 
 /// Why pages are off plan and objects not placed, with what to do, a line each.
 fn explanations(object: &ObjectReport) -> Vec<String> {
-    let known =
-        Reason::ALL.iter().filter_map(|r| Some((*object.reasons.get(r.word())?, "page", r.advice().to_owned())));
+    let advice = |reason: Reason| match reason {
+        Reason::Spilled => format!("spilled ({}): {}", were_full(&object.full_nodes), reason.advice()),
+        _ => reason.advice().to_owned(),
+    };
+    let known = Reason::ALL.iter().filter_map(|r| Some((*object.reasons.get(r.word())?, "page", advice(*r))));
     let refused = match i32::try_from(object.error).unwrap_or_default() {
         libc::ENOSPC => "not populated, for want of memory: leave mode = \"populate\" out".to_owned(),
         error => format!(
@@ -92,6 +107,14 @@ fn explanations(object: &ObjectReport) -> Vec<String> {
     let swapped = (object.pages_swapped, "page", "swapped out, so on no node: free memory and run again".to_owned());
     let all = known.chain(left).chain([swapped]).filter(|(count, ..)| *count > 0);
     all.map(|(count, word, why)| format!("{count} {word}{} {why}", if count == 1 { "" } else { "s" })).collect()
+}
+
+/// `node 3 was full`, `nodes 2-3 were full`.
+fn were_full(nodes: &str) -> String {
+    match nodes.parse::<u32>() {
+        Ok(node) => format!("node {node} was full"),
+        Err(_) => format!("nodes {nodes} were full"),
+    }
 }
 
 /// One line about a phase.

@@ -5,6 +5,7 @@ mod common;
 
 mod bound;
 mod compare;
+mod full;
 mod given;
 mod mappings;
 mod path;

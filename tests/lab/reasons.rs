@@ -35,7 +35,8 @@ fn every_page_off_plan_has_its_reason() {
     assert_eq!(own["file"], 3, "the program's file is on the node it ran on");
     assert_eq!(object("overlaid")["reasons"], json!({"file": 3}), "{stderr}");
     assert!(own["full"].as_u64() > Some(0), "{own}");
-    assert_eq!(object("full")["reasons"], json!({"full": own["full"]}), "{stderr}");
+    assert_eq!(object("full")["reasons"], json!({"spilled": own["full"]}), "{stderr}");
+    assert_eq!(object("full")["full_nodes"], "3", "{stderr}");
     let swapped = object("swapped");
     assert_eq!((&swapped["pages_swapped"], &swapped["pages_present"]), (&json!(8), &json!(56)), "{stderr}");
     assert_eq!(swapped["reasons"], json!({}), "{stderr}");
@@ -45,7 +46,7 @@ fn every_page_off_plan_has_its_reason() {
         "collapsed: 384 pages inside a huge page",
         "overlaid: 3 pages of a file or of shared memory",
         "full: ",
-        "planned on a node with almost no free memory",
+        "spilled (node 3 was full)",
         "swapped: 8 pages swapped out",
     ] {
         assert!(stderr.contains(words), "`{words}` is not in: {stderr}");

@@ -236,6 +236,9 @@ fn check_keys_of_policy(place: &Place) -> Result<(), KeyFault> {
     } else if map.is_some() {
         return refuse("place.map", "`map` needs policy = \"map\"");
     }
+    if place.strict.is_some() && place.policy != PolicyKind::Bind {
+        return refuse("place.strict", "`strict` needs policy = \"bind\": every other policy is a preference");
+    }
     let nodes = place.nodes.as_deref();
     if place.policy == PolicyKind::Preferred && nodes.is_none_or(|n| n.trim().parse::<u32>().is_err()) {
         let message = "`preferred` needs one node, such as nodes = \"0\"; for several write preferred-many";

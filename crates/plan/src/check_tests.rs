@@ -66,6 +66,8 @@ fn keys_belong_to_their_policies() {
     fails(&place("{ policy = \"map\" }"), 4, "{ policy", &["640x0,128x3"]);
     fails(&place("{ policy = \"random-block\" }"), 4, "{ policy", &["block size"]);
     fails(&place("{ policy = \"preferred\", nodes = \"0-1\" }"), 4, "\"0-1\"", &["one node", "preferred-many"]);
+    fails(&place("{ policy = \"block\", strict = true }"), 4, "true", &["`strict` needs", "bind"]);
+    fails(&place("{ policy = \"bind\", strict = \"yes\" }"), 4, "\"yes\"", &["boolean"]);
     fails(&place("{ policy = \"bind\", huge = \"always\" }"), 4, "\"always\"", &["`keep`", "`split`", "`want`"]);
 }
 

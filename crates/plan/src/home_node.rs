@@ -50,7 +50,7 @@ impl PagePlan<'_> {
         let one = |node: Option<u32>| node.map_or(Home::Any, Home::One);
         match self.layout {
             Layout::Default => Home::Any,
-            Layout::Bind | Layout::Preferred => Home::AnyOf(&self.nodes),
+            Layout::Strict | Layout::Preferred => Home::AnyOf(&self.nodes),
             Layout::Local => Home::One(context.node),
             Layout::Blocks(..) => one(self.block_node(page).and_then(|i| self.nodes.get(i as usize)).copied()),
             Layout::Interleave | Layout::Weighted => match context.address {
@@ -188,7 +188,7 @@ mod tests {
         let context = Context { node: 7, order: 0, address: Some((0x20_0000, &run)) };
         let before = Context { address: None, ..context };
         assert_eq!(plan(Layout::Default).home(1, &context), Home::Any);
-        assert_eq!(plan(Layout::Bind).home(1, &context), Home::AnyOf(&[2, 0]));
+        assert_eq!(plan(Layout::Strict).home(1, &context), Home::AnyOf(&[2, 0]));
         assert_eq!(plan(Layout::Local).home(1, &context), Home::One(7));
         assert_eq!(plan(Layout::Blocks(4, Order::Cyclic)).home(5, &before), Home::One(0));
         assert_eq!(plan(Layout::Interleave).home(1, &context), Home::One(513 % 3));

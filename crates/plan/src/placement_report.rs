@@ -7,7 +7,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use numamma_kernel::policy::MAX_NODES;
 use serde::{Deserialize, Serialize};
+
+use crate::nodes;
 
 /// A value that can be written as JSON.
 trait ToJson {
@@ -117,6 +120,9 @@ record! {
         /// Pages off plan by [`crate::reason::Reason::word`]; reasons without pages are left out.
         #[serde(default)]
         reasons: BTreeMap<String, u64>,
+        /// Nodes that were full when pages planned there spilled to other nodes, as a node list.
+        #[serde(default)]
+        full_nodes: String,
     }
 }
 
@@ -181,9 +187,19 @@ impl ObjectReport {
         for (reason, pages) in &other.reasons {
             *self.reasons.entry(reason.clone()).or_default() += pages;
         }
+        self.full_nodes = either(&self.full_nodes, &other.full_nodes);
         self.error = if other.error == 0 { self.error } else { other.error };
         self.block = self.block.max(other.block);
     }
+}
+
+/// The node list of all nodes of two lists of numbers.
+fn either(one: &str, other: &str) -> String {
+    let numbers = |list: &str| nodes::numbers(list, MAX_NODES as u32).unwrap_or_default();
+    let mut both = [numbers(one), numbers(other)].concat();
+    both.sort_unstable();
+    both.dedup();
+    nodes::format_runs(&both)
 }
 
 impl PhaseReport {
@@ -325,6 +341,16 @@ mod tests {
         let mut text = String::new();
         object.write(&mut text);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), serde_json::to_value(&object).unwrap());
+    }
+
+    #[test]
+    fn full_nodes_of_two_processes_are_those_of_both() {
+        let of = |full_nodes: &str| ObjectReport { full_nodes: full_nodes.into(), ..ObjectReport::default() };
+        let mut sum = ObjectReport::default();
+        for (more, all) in [("", ""), ("3", "3"), ("", "3"), ("1-2,5", "1-3,5"), ("3", "1-3,5")] {
+            sum.add(&of(more));
+            assert_eq!(sum.full_nodes, all);
+        }
     }
 
     #[test]

@@ -36,8 +36,8 @@ pub struct Run {
 pub enum Layout {
     /// The kernel chooses the node.
     Default,
-    /// Any page on any listed node.
-    Bind,
+    /// Any page on any listed node, never on another one: the kernel kills a process when these are full.
+    Strict,
     /// Any page on any listed node, or on another node when these are full.
     Preferred,
     /// Page by page over the listed nodes, by the kernel's formula (from the address, not from the object's start).
@@ -153,8 +153,8 @@ pub fn layout(
     let block = || block_bytes(place, pattern.and_then(|p| p.period).map(|p| p.0), size, page_size, nodes);
     Ok(match place.policy {
         PolicyKind::Default => Layout::Default,
-        PolicyKind::Bind => Layout::Bind,
-        PolicyKind::Preferred | PolicyKind::PreferredMany => Layout::Preferred,
+        PolicyKind::Bind if place.strict == Some(true) => Layout::Strict,
+        PolicyKind::Bind | PolicyKind::Preferred | PolicyKind::PreferredMany => Layout::Preferred,
         PolicyKind::Interleave => Layout::Interleave,
         PolicyKind::WeightedInterleave => Layout::Weighted,
         PolicyKind::Local => Layout::Local,
@@ -334,6 +334,16 @@ mod tests {
             assert!((run.first..run.first + run.pages).all(|i| plan.block_node(i) == Some(run.node)));
         }
         assert_eq!(plan.runs().map(|r| r.pages).sum::<u64>(), 9);
+    }
+
+    #[test]
+    fn bind_is_a_preference_unless_strict() {
+        let layout_of = |strict| {
+            let place = Place { policy: PolicyKind::Bind, strict, ..Place::default() };
+            layout(&place, None, PAGE, PAGE, 2).unwrap()
+        };
+        assert_eq!([None, Some(false)].map(layout_of), [Layout::Preferred; 2]);
+        assert_eq!(layout_of(Some(true)), Layout::Strict);
     }
 
     #[test]

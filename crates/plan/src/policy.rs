@@ -268,6 +268,9 @@ pub struct Place {
     pub huge: Option<Huge>,
     /// Whether blocks get a memory policy each or are populated.
     pub mode: Option<Mode>,
+    /// Of `bind`: whether the nodes are a limit (MPOL_BIND) and not a preference. When the nodes of a limit are full,
+    /// the kernel kills a process, even if other nodes have free memory. False when absent.
+    pub strict: Option<bool>,
 }
 
 /// How pages come to their nodes.
@@ -306,7 +309,8 @@ pub enum PolicyKind {
     /// The kernel decides (first touch).
     #[default]
     Default,
-    /// Only on the listed nodes (MPOL_BIND).
+    /// On the listed nodes, elsewhere only when they are full: on one node as `preferred`, on several as
+    /// `preferred-many`. Never elsewhere with `strict = true` (MPOL_BIND).
     Bind,
     /// On the one listed node, elsewhere when it is full (MPOL_PREFERRED).
     Preferred,

@@ -9,7 +9,10 @@ pub enum Reason {
     Shared,
     /// The page is part of a huge page whose other parts are planned on other nodes.
     Collapsed,
-    /// The planned node has almost no free memory.
+    /// The plan is a preference, and the planned node had no free memory: the kernel took the page elsewhere, as it
+    /// should. Not an error of the placement.
+    Spilled,
+    /// The plan is strict, and the planned node has almost no free memory: the page existed before it was placed.
     Full,
     /// None of the reasons above.
     Moved,
@@ -17,7 +20,8 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in the order of their numbers (`as usize`).
-    pub const ALL: [Reason; 5] = [Reason::File, Reason::Shared, Reason::Collapsed, Reason::Full, Reason::Moved];
+    pub const ALL: [Reason; 6] =
+        [Reason::File, Reason::Shared, Reason::Collapsed, Reason::Spilled, Reason::Full, Reason::Moved];
 
     /// The word of the report.
     pub fn word(self) -> &'static str {
@@ -25,6 +29,7 @@ impl Reason {
             Reason::File => "file",
             Reason::Shared => "shared",
             Reason::Collapsed => "collapsed",
+            Reason::Spilled => "spilled",
             Reason::Full => "full",
             Reason::Moved => "moved",
         }
@@ -44,6 +49,10 @@ impl Reason {
             Reason::Collapsed => {
                 "inside a huge page whose other parts belong on other nodes: \
                  write huge = \"split\" in the rule to prevent this"
+            }
+            Reason::Spilled => {
+                "allocated elsewhere, which a placement that is a preference allows: use more nodes or place less \
+                 there (numastat -m)"
             }
             Reason::Full => {
                 "planned on a node with almost no free memory (numastat -m): use more nodes or place less on that node"

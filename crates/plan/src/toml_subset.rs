@@ -2,8 +2,8 @@
 //!
 //! The reader feeds the `Deserialize` implementations of [`crate::policy`] from the text, so it does not repeat the
 //! schema. It accepts a strict subset of TOML (tables, arrays of tables in consecutive tables, bare keys, one-line
-//! strings without escapes, numbers, arrays, inline tables, comments) and refuses everything else, including invalid
-//! files, without a reason. The caller ([`crate::check::parse`]) then parses the text with the `toml` crate, which
+//! strings without escapes, numbers, booleans, arrays, inline tables, comments) and refuses everything else, including
+//! invalid files, without a reason. The caller ([`crate::check::parse`]) then parses the text with the `toml` crate, which
 //! also gives the errors.
 //!
 //! The reader exists because the preload reads the policy before `main`, and all start-up work for 1,000 rules must
@@ -159,6 +159,14 @@ impl<'de> Cursor<'de> {
         Ok(text)
     }
 
+    fn boolean(&mut self) -> Result<bool> {
+        match self.span(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(Refused),
+        }
+    }
+
     fn number<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value> {
         let word = self.span(|b| !b" \t\n,]}#".contains(&b));
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -228,6 +236,7 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
             (Part::Tables(_), _) => visitor.visit_seq(&mut self),
             (_, Some(b'"' | b'\'')) => visitor.visit_borrowed_str(self.cursor.string()?),
             (_, Some(b'0'..=b'9')) => self.cursor.number(visitor),
+            (_, Some(b't' | b'f')) => visitor.visit_bool(self.cursor.boolean()?),
             (_, Some(b'[')) => {
                 self.cursor.at += 1;
                 self.part = Part::List;

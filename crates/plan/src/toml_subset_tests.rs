@@ -26,9 +26,11 @@ fn what_the_writer_writes_is_plain() {
     let policy: Policy = toml::from_str(FILES[2]).unwrap();
     let head = Policy { objects: Vec::new(), ..policy };
     assert_eq!(plain(&toml::to_string(&head).unwrap()), Some(head));
-    let text = "version = 1\n[[object]]\nglobal = 'operator\"\"_x'\nplace = {policy=\"bind\"}#c\n";
-    assert_eq!(plain(text), toml::from_str(text).ok());
-    assert!(plain(text).is_some());
+    for place in ["policy=\"bind\"", "policy = \"bind\", strict = true", "strict = false,policy = \"bind\""] {
+        let text = format!("version = 1\n[[object]]\nglobal = 'operator\"\"_x'\nplace = {{{place}}}#c\n");
+        assert_eq!(plain(&text), toml::from_str(&text).ok());
+        assert!(plain(&text).is_some());
+    }
 }
 
 #[test]

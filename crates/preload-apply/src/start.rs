@@ -37,6 +37,7 @@ use crate::report::{json as report, messages};
 use crate::rules::small_heap;
 use crate::rules::state::{self, Placing, Rule, State, ThreadNodes};
 use crate::threads::binding;
+use crate::verify::reasons;
 use crate::{given, migrate, resolve};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
@@ -193,6 +194,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
     let report = report_path();
     if let Some(path) = &report {
         report::check_directory(path);
+        reasons::start();
     }
     let groups = RuleGroup::of_all(rules.iter().map(|r| &r.rule), same_build);
     let state = state::publish(State {
@@ -319,6 +321,13 @@ fn check_mbind(rules: &[Rule]) -> Result<(), String> {
     })
 }
 
+/// Whether a placing becomes the kernel's policy of `kind`: `bind` on several nodes is `preferred-many`, unless strict.
+fn needs(placing: &Placing, kind: PolicyKind) -> bool {
+    let place = &placing.place;
+    let is_preference = place.policy == PolicyKind::Bind && place.strict != Some(true);
+    place.policy == kind || kind == PolicyKind::PreferredMany && is_preference && placing.nodes.len() > 1
+}
+
 /// Tries on `page` the policies that older kernels do not support; without NUMAMMA_STRICT others replace them.
 fn check_modes(rules: &[Rule], page: usize) -> Result<(), String> {
     let newer_modes = [
@@ -327,9 +336,10 @@ fn check_modes(rules: &[Rule], page: usize) -> Result<(), String> {
     ];
     for (kind, mode, since) in newer_modes {
         let mut places = rules.iter().flat_map(|r| r.placings.iter().map(move |p| (r, p)));
-        let Some((rule, placing)) = places.find(|(_, p)| p.place.policy == kind) else { continue };
+        let Some((rule, placing)) = places.find(|(_, p)| needs(p, kind)) else { continue };
         if counted_calls::mbind(page, PAGE, mode, &placing.nodes, false) == Err(libc::EINVAL) {
-            return Err(format!("object {}: {} needs Linux {since}", rule.rule.name(), kind));
+            let policy = placing.place.policy;
+            return Err(format!("object {}: {policy} on these nodes needs Linux {since}", rule.rule.name()));
         }
     }
     Ok(())

@@ -118,7 +118,7 @@ const LINES: &[&str] =
     &["\"tiny.c:12\"", "\"tiny.c:9\"", "\"/a/b/tiny.c:99999999999999999999\"", "\":\"", "\"x:0\"", "\"\"", "7"];
 const WORDS: &[&str] =
     &["\"because\"", "'it is \"so\"'", "\"\"", "\"\\u00e9\\t\"", "\"\"\"a\nb\"\"\"", "\"\u{1f600}\""];
-const PLACES: &[&str] = &["policy", "block", "nodes", "seed", "map", "huge", "mode"];
+const PLACES: &[&str] = &["policy", "block", "nodes", "seed", "map", "huge", "mode", "strict"];
 
 const PLACE: Keys = &[
     (
@@ -175,6 +175,7 @@ const PLACE: Keys = &[
     ),
     ("huge", &["\"keep\"", "\"split\"", "\"want\"", "\"Want\"", "true"]),
     ("mode", &["\"policy\"", "\"populate\"", "\"\"", "1"]),
+    ("strict", &["true", "false", "\"true\"", "tru"]),
 ];
 const OBJECT: Keys = &[
     ("callsite", FRAMES),
@@ -271,6 +272,8 @@ pub fn place(r: &mut Random) -> String {
             "map" => (policy == "\"map\"", 60),
             "nodes" => (policy == "\"preferred\"", 5),
             "seed" => (policy.contains("random"), 60),
+            "strict" if policy == "\"bind\"" => (false, 2),
+            "strict" => (false, 60),
             _ => (false, 6),
         };
         if r.once_in(if belongs { 1 } else { often }) {

@@ -247,7 +247,7 @@ mod tests {
         let goal = |nodes: Vec<u32>| PagePlan {
             pages: 8,
             nodes: nodes.into(),
-            layout: Layout::Bind,
+            layout: Layout::Strict,
             huge: Huge::Keep,
             mode: Mode::Policy,
         };

@@ -61,7 +61,7 @@ impl Object {
             // populated.
             plan.mode = Mode::Policy;
         }
-        if self.backing.kind == Kind::Huge && plan.layout == Layout::Bind {
+        if self.backing.kind == Kind::Huge && plan.layout == Layout::Strict {
             // hugetlb pages are reserved for the mapping on all nodes together: if the nodes of the plan have none
             // left, a strict policy would end the program with SIGBUS.
             plan.layout = Layout::Preferred;

@@ -26,7 +26,7 @@ pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: 
     }
     match plan.layout {
         Layout::Default => Ok(()),
-        Layout::Bind => counted_calls::mbind(start, len, Mode::Bind, &plan.nodes, resident),
+        Layout::Strict => counted_calls::mbind(start, len, Mode::Bind, &plan.nodes, resident),
         Layout::Preferred => prefer(start, len, &plan.nodes, resident),
         Layout::Local => counted_calls::mbind(start, len, Mode::Preferred, &[node], resident),
         Layout::Interleave | Layout::Weighted => {
@@ -52,7 +52,8 @@ fn prefer(start: usize, len: usize, nodes: &[u32], resident: bool) -> Result<(),
         match counted_calls::mbind(start, len, Mode::PreferredMany, nodes, resident) {
             Err(libc::EINVAL) => {
                 say_once!(
-                    "preferred-many needs Linux 5.15: only the first node of each list, here {first}, is preferred"
+                    "preferred-many, and bind on several nodes, need Linux 5.15: only the first node of each list, \
+                     here {first}, is preferred"
                 );
             }
             outcome => return outcome,

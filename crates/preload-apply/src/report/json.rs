@@ -99,7 +99,15 @@ fn object_report(rule: &Rule) -> Option<ObjectReport> {
         place_ns: count(&c.place_ns),
         pages_swapped: count(&c.swapped),
         reasons: reasons.filter(|(_, pages)| *pages > 0).collect(),
+        full_nodes: nodes::format_runs(&numbers_of(c.full_nodes.iter().map(count))),
     })
+}
+
+/// The numbers of the bits that are set in `words`.
+fn numbers_of(words: impl Iterator<Item = u64>) -> Vec<u32> {
+    let bits =
+        words.zip(0..).flat_map(|(word, i)| (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |b| (i, b)));
+    bits.map(|(i, bit)| i * 64 + bit).collect()
 }
 
 /// Writes a temporary file and renames it, so that a reader sees a whole report or none.
@@ -153,6 +161,11 @@ fn save(path: &Path, text: &str) -> std::io::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn bits_are_numbers() {
+        assert_eq!(numbers_of([0b101, 0, 1 << 63].into_iter()), [0, 2, 191]);
+    }
 
     #[test]
     fn only_files_are_replaced() {

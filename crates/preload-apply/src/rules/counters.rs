@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use numamma_kernel::policy::MAX_NODES;
 use numamma_plan::reason::Reason;
 
 /// Counters of one rule, summed over its objects; any thread may add.
@@ -39,6 +40,8 @@ pub struct Counters {
     pub off_plan: AtomicU64,
     /// Pages off plan by reason, see [`Reason`].
     pub reasons: [AtomicU64; Reason::ALL.len()],
+    /// A bit for each node that was full when pages planned there were allocated, see [`Reason::Spilled`].
+    pub full_nodes: [AtomicU64; MAX_NODES / 64],
     /// Pages with a planned node that were swapped out when checked.
     pub swapped: AtomicU64,
     /// Bytes of the last block size used.

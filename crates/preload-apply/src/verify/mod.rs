@@ -1,4 +1,4 @@
 //! Compares where pages are with where the plan wants them.
 
 pub mod pages;
-mod reasons;
+pub mod reasons;

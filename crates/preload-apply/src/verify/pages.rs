@@ -4,12 +4,15 @@
 //! kernel may have the change without the version, so an object is compared by both formulas and the better fit counts.
 
 use core::ffi::c_int;
+use core::sync::atomic::Ordering;
 
 use numamma_kernel::pagemap;
 use numamma_kernel::pages::BATCH;
+use numamma_kernel::policy::MAX_NODES;
 use numamma_kernel::sys::PAGE;
 use numamma_plan::home_node::{Context, HUGE_ORDER, Home, Interleaving, Width};
 use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
+use numamma_plan::reason::Reason;
 
 use super::reasons::{Reasons, Tally};
 use crate::place::resident_nodes::for_each_batch;
@@ -25,8 +28,19 @@ pub struct Found {
     pub on_plan: u64,
     /// Why the others are elsewhere.
     pub reasons: Tally,
+    /// A bit for each node from which pages spilled.
+    pub full_nodes: [u64; MAX_NODES / 64],
     /// Pages that do not exist because they were swapped out.
     pub swapped: u64,
+}
+
+impl Found {
+    /// Stores that pages spilled from `node`.
+    fn full(&mut self, node: u32) {
+        if let Some(word) = self.full_nodes.get_mut(node as usize / 64) {
+            *word |= 1 << (node % 64);
+        }
+    }
 }
 
 /// Checks `part` of the object at `base` and adds to `counters`. If pages of the object are still `waiting` to be
@@ -46,6 +60,9 @@ pub fn examine(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, waiting:
     } else {
         add(&counters.off_plan, elsewhere);
         counters.reasons.iter().zip(found.reasons).for_each(|(counter, pages)| add(counter, pages));
+        for (all, nodes) in counters.full_nodes.iter().zip(found.full_nodes).filter(|(_, nodes)| *nodes != 0) {
+            all.fetch_or(nodes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -93,7 +110,7 @@ impl<'a> Checked<'a> {
             }
         }
         if let Some(first) = first_off {
-            self.explain(batch, first, interleaving, reasons, &mut found.reasons);
+            self.explain(batch, first, interleaving, reasons, found);
         }
     }
 
@@ -105,7 +122,7 @@ impl<'a> Checked<'a> {
         first: usize,
         interleaving: &Interleaving,
         reasons: &mut Reasons,
-        tally: &mut Tally,
+        found: &mut Found,
     ) {
         let clipped = batch.pages.len() < BATCH;
         let home = |page: &usize| self.home(*page, interleaving, 0);
@@ -126,7 +143,11 @@ impl<'a> Checked<'a> {
                 Home::AnyOf(nodes) | Home::InTurn(nodes) => nodes,
             };
             if u32::try_from(status).is_ok_and(|now| !home.allows(now)) {
-                tally[reasons.of(word, collapsed, planned) as usize] += 1;
+                let reason = reasons.of(word, collapsed, planned, self.plan.layout);
+                found.reasons[reason as usize] += 1;
+                if reason == Reason::Spilled {
+                    planned.iter().for_each(|&node| found.full(node));
+                }
             }
         }
     }
@@ -180,7 +201,7 @@ mod tests {
             unsafe { ((base + page * PAGE) as *mut u8).write(1) };
         }
         let (nodes, mode) = (vec![0].into(), Mode::Policy);
-        let plan = PagePlan { pages: 64, nodes, layout: Layout::Bind, huge: Huge::Keep, mode };
+        let plan = PagePlan { pages: 64, nodes, layout: Layout::Strict, huge: Huge::Keep, mode };
         let counters = Counters::default();
         examine(&plan, base, Part { first: 0, pages: 64 }, 0, false, &counters);
         let read = |c: &core::sync::atomic::AtomicU64| c.load(core::sync::atomic::Ordering::Relaxed);

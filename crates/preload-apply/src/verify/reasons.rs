@@ -3,15 +3,17 @@
 //! /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst) has a word per page: bit 56 exclusively mapped (since
 //! 4.2), 61 a file or shared, 62 swapped, 63 present. Only root may ask which pages are parts of huge ones, so that is
 //! concluded from /proc/self/smaps. A file that cannot be read yields fewer reasons. No file is read before a page is
-//! off plan.
+//! off plan, except /proc/zoneinfo at the start of a program that is checked: a node may be full when a page is
+//! allocated and have free memory when the page is checked, which the kernel's counts of refused allocations show.
 
 use core::ffi::c_int;
+use std::sync::OnceLock;
 
 use numamma_kernel::pagemap::{EXCLUSIVE, FILE, PRESENT, Pagemap};
 use numamma_kernel::pages::BATCH;
 use numamma_kernel::smaps;
-use numamma_kernel::zoneinfo::full_nodes;
-use numamma_plan::plan::HUGE_PAGE;
+use numamma_kernel::zoneinfo::{self, NodeMemory};
+use numamma_plan::plan::{HUGE_PAGE, Layout};
 use numamma_plan::reason::Reason;
 
 /// Counts by reason.
@@ -25,6 +27,24 @@ pub struct Reasons {
     full: Option<Vec<u32>>,
 }
 
+/// Memory of the nodes when the program started.
+static AT_START: OnceLock<Vec<NodeMemory>> = OnceLock::new();
+
+/// Reads what later checks compare with. Called once, before `main`.
+pub fn start() {
+    AT_START.get_or_init(zoneinfo::nodes);
+}
+
+/// Nodes that are full now, or refused an allocation since the program started.
+fn full_nodes() -> Vec<u32> {
+    full_since(AT_START.get().map_or(&[], Vec::as_slice), &zoneinfo::nodes())
+}
+
+fn full_since(start: &[NodeMemory], now: &[NodeMemory]) -> Vec<u32> {
+    let refused = |n: &NodeMemory| start.iter().any(|before| before.node == n.node && before.foreign < n.foreign);
+    now.iter().filter(|n| n.is_full() || refused(n)).map(|n| n.node).collect()
+}
+
 impl Reasons {
     /// The pagemap words of consecutive `pages`; zeroes if they cannot be read.
     pub fn words(&mut self, pages: &[usize], words: &mut [u64; BATCH]) {
@@ -32,8 +52,8 @@ impl Reasons {
     }
 
     /// Why a page is off plan. `word` is its pagemap word, `collapsed` the answer of [`Reasons::collapsed`] for its
-    /// batch, `planned` are the nodes where it should be.
-    pub fn of(&mut self, word: u64, collapsed: bool, planned: &[u32]) -> Reason {
+    /// batch, `planned` are the nodes where it should be under `layout`.
+    pub fn of(&mut self, word: u64, collapsed: bool, planned: &[u32], layout: Layout) -> Reason {
         if word & FILE != 0 {
             return Reason::File;
         }
@@ -44,7 +64,11 @@ impl Reasons {
             return Reason::Collapsed;
         }
         let full = self.full.get_or_insert_with(full_nodes);
-        if !planned.is_empty() && planned.iter().all(|node| full.contains(node)) { Reason::Full } else { Reason::Moved }
+        match layout {
+            _ if planned.is_empty() || !planned.iter().all(|node| full.contains(node)) => Reason::Moved,
+            Layout::Strict => Reason::Full,
+            _ => Reason::Spilled,
+        }
     }
 
     /// Whether pages of one 2 MiB range, which are not all planned on one node, are parts of one huge page.
@@ -84,11 +108,22 @@ mod tests {
     #[test]
     fn reasons_come_in_their_order() {
         let mut reasons = Reasons { full: Some(vec![1, 2]), ..Reasons::default() };
-        assert_eq!(reasons.of(PRESENT | FILE, true, &[1]), Reason::File);
-        assert_eq!(reasons.of(PRESENT, true, &[1]), Reason::Shared);
-        assert_eq!(reasons.of(PRESENT | EXCLUSIVE, true, &[1]), Reason::Collapsed);
-        assert_eq!(reasons.of(PRESENT | EXCLUSIVE, false, &[2, 1]), Reason::Full);
-        assert_eq!(reasons.of(0, false, &[1]), Reason::Full, "without a pagemap fewer reasons are known");
-        assert_eq!(reasons.of(PRESENT | EXCLUSIVE, false, &[1, 3]), Reason::Moved);
+        let mut of = |word, collapsed, planned: &[u32]| reasons.of(word, collapsed, planned, Layout::Preferred);
+        assert_eq!(of(PRESENT | FILE, true, &[1]), Reason::File);
+        assert_eq!(of(PRESENT, true, &[1]), Reason::Shared);
+        assert_eq!(of(PRESENT | EXCLUSIVE, true, &[1]), Reason::Collapsed);
+        assert_eq!(of(PRESENT | EXCLUSIVE, false, &[2, 1]), Reason::Spilled);
+        assert_eq!(of(0, false, &[1]), Reason::Spilled, "without a pagemap fewer reasons are known");
+        assert_eq!(of(PRESENT | EXCLUSIVE, false, &[1, 3]), Reason::Moved);
+        assert_eq!(reasons.of(PRESENT | EXCLUSIVE, false, &[1], Layout::Strict), Reason::Full, "nothing spills");
+    }
+
+    #[test]
+    fn a_node_that_was_full_in_between_counts_as_full() {
+        let memory = |node, free, foreign| NodeMemory { node, free, reserved: 100, foreign };
+        let start = [memory(0, 1000, 5), memory(1, 1000, 5)];
+        let now = [memory(0, 1000, 5), memory(1, 1000, 6), memory(2, 150, 0), memory(3, 1000, 7)];
+        assert_eq!(full_since(&start, &now), [1, 2], "node 3 is new, so nothing is known of it");
+        assert_eq!(full_since(&[], &now), [2]);
     }
 }
