@@ -42,6 +42,10 @@ pub struct Args {
     #[arg(short, long, value_name = "NS")]
     count: Option<u64>,
 
+    /// Memory that the recording may take, with K, M or G; beyond it allocations are thinned and counted
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = memory)]
+    max_memory: u64,
+
     /// Record the program's children, too
     #[arg(long)]
     follow: bool,
@@ -96,8 +100,8 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
     for note in notes.iter().filter(|_| !args.quiet) {
         say(note);
     }
-    let options =
-        Options { program, argv: args.command.clone(), output, sampling, follow: args.follow, preload, notes };
+    let (argv, max_memory) = (args.command.clone(), args.max_memory);
+    let options = Options { program, argv, output, sampling, follow: args.follow, preload, notes, max_memory };
     record::record(options)
 }
 
@@ -111,6 +115,20 @@ fn preload_for(program: &Executable, notes: &mut Vec<String>) -> Result<Option<P
         return Ok(None);
     }
     library::find("profile").map(Some)
+}
+
+/// Bytes of a size such as 512M.
+fn memory(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.char_indices().next_back() {
+        Some((at, 'K' | 'k')) => (&text[..at], 10),
+        Some((at, 'M' | 'm')) => (&text[..at], 20),
+        Some((at, 'G' | 'g')) => (&text[..at], 30),
+        _ => (text, 0),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    let bytes = bytes.ok_or("give a size such as 512M")?;
+    let least = record::LEAST_MEMORY;
+    if bytes < least { Err(format!("give at least {}M", least >> 20)) } else { Ok(bytes) }
 }
 
 fn sampling(args: &Args) -> Result<Sampling, String> {
@@ -143,14 +161,27 @@ fn sampling(args: &Args) -> Result<Sampling, String> {
     Ok(Sampling { sampler: "timer".into(), reason, period_ns, cost_ns, max_overhead })
 }
 
+/// The part of the samples that fell into the tracking of allocations, when the program was slowed down by it.
+fn tracking(recorded: &Recorded) -> String {
+    let share = recorded.stats.own as f64 / recorded.stats.samples.max(1) as f64;
+    if share < recorded.max_overhead {
+        return String::new();
+    }
+    format!(
+        ", of which {:.0} % fell into the tracking of allocations: alone the program is that much faster",
+        100.0 * share
+    )
+}
+
 fn summarise(recorded: &Recorded) {
     let s = &recorded.stats;
     let kinds = [(s.lost, "samples"), (s.faults_lost, "first touches"), (s.alloc_lost, "allocation events")];
     let lost: String = kinds.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what} lost")).collect();
     say(format_args!(
-        "{} samples in {:.1} s{lost}; wrote {}{}",
+        "{} samples in {:.1} s{lost}{}; wrote {}{}",
         s.samples,
         s.duration_ns as f64 / NANOSECONDS,
+        tracking(recorded),
         recorded.path.display(),
         if recorded.complete { "" } else { " (incomplete)" }
     ));

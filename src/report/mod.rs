@@ -99,11 +99,25 @@ impl<'a> View<'a> {
         crate::profile::summary::ratio(entry.total.cost_ns, self.total.cost_ns)
     }
 
-    /// Share of the program's CPU time that sampling cost; none when the cost of a sample was not measured.
-    pub fn overhead_share(&self) -> Option<f64> {
+    /// What the recording cost the program, as a share of the CPU time that it would have used alone: of the samples,
+    /// and of the tracking of allocations, by the samples that fell into it. None when the cost of a sample was not
+    /// measured.
+    pub fn overhead_shares(&self) -> Option<(f64, f64)> {
         let (h, s) = (&self.summary.header, &self.summary.stats);
-        let known = h.sampling.cost_ns > 0 && s.cpu_ns > 0;
-        known.then(|| s.samples as f64 * h.sampling.cost_ns as f64 / s.cpu_ns as f64)
+        if h.sampling.cost_ns == 0 || s.cpu_ns == 0 {
+            return None;
+        }
+        // Samples that did not come would have fallen into the tracking as often as the others.
+        let period =
+            h.sampling.period_ns as f64 / if s.achieved > 0.0 { s.achieved.clamp(LEAST_ACHIEVED, 1.0) } else { 1.0 };
+        let (samples, tracking) = (s.samples as f64 * h.sampling.cost_ns as f64, s.own as f64 * period);
+        let alone = (s.cpu_ns as f64 - samples - tracking).max(s.cpu_ns as f64 * LEAST_ALONE);
+        Some((samples / alone, tracking / alone))
+    }
+
+    /// Both parts of [`View::overhead_shares`].
+    pub fn overhead_share(&self) -> Option<f64> {
+        self.overhead_shares().map(|(samples, tracking)| samples + tracking)
     }
 
     /// Entries that were accessed, in the order of [`Options::sort`].
@@ -121,6 +135,11 @@ impl<'a> View<'a> {
         objects.take(self.options.top.unwrap_or(usize::MAX)).collect()
     }
 }
+
+/// Least part of the expected samples, and of the program's own CPU time, that the figures of the overhead assume.
+const LEAST_ACHIEVED: f64 = 0.1;
+/// See [`LEAST_ACHIEVED`].
+const LEAST_ALONE: f64 = 0.01;
 
 /// Remote share of what was seen with a known node.
 pub fn remote_share(c: &Counters) -> Option<f64> {

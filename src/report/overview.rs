@@ -96,12 +96,19 @@ fn samples(view: &View) -> String {
 }
 
 fn overhead(view: &View) -> String {
-    match view.overhead_share() {
-        Some(share) => format!(
-            "at least {} of the program's CPU time ({} per sample; allowed {})",
-            percent(share),
-            duration(view.summary.header.sampling.cost_ns),
-            percent(view.summary.header.sampling.max_overhead)
+    let sampling = &view.summary.header.sampling;
+    let (each, allowed) = (duration(sampling.cost_ns), percent(sampling.max_overhead));
+    match view.overhead_shares() {
+        Some((samples, 0.0)) => {
+            format!("at least {} of the program's CPU time ({each} per sample; allowed {allowed})", percent(samples))
+        }
+        Some((samples, tracking)) => format!(
+            "at least {} of the program's CPU time (samples {}, {each} each; tracking of allocations {}; allowed \
+             {allowed}); besides, the recorder used {}",
+            percent(samples + tracking),
+            percent(samples),
+            percent(tracking),
+            duration(view.summary.stats.recorder_cpu_ns)
         ),
         None => "not measured (the cost of a sample was not calibrated)".into(),
     }

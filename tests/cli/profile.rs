@@ -6,4 +6,5 @@ mod harness;
 mod content;
 mod endings;
 mod family;
+mod limits;
 mod refusals;

@@ -5,7 +5,7 @@
 
 mod harness;
 
-use self::harness::{Build, Run, run, run_with};
+use self::harness::{Build, Run, run, run_prepared, run_with};
 use numamma_channel::{Event, EventKind, Origin};
 
 use crate::common::{Scratch, plain, preload, run as run_command, source};
@@ -182,14 +182,136 @@ fn followed_children_record_under_their_own_pid() {
 }
 
 #[test]
-fn an_overrun_ring_is_counted_exactly() {
+fn a_full_channel_is_counted_exactly() {
     let program = Build::new("flood.c").build();
-    let run = run_with(&program, &["100000"], false, harness::Gone::DrainAtEnd);
-    assert!(run.lost > 100_000, "{}", run.lost);
+    let run = run_with(&program, &["400000"], false, harness::Gone::DrainAtEnd);
+    assert!(run.lost > 400_000, "{}", run.lost);
     let quiet = run_with(&program, &["1"], false, harness::Gone::DrainAtEnd);
     assert_eq!(quiet.lost, 0);
-    let expected = quiet.events.len() as u64 + 2 * 99_999;
+    // The array, too.
+    let expected = quiet.events.len() as u64 + 2 * 399_999 + 2;
     assert_eq!(run.events.len() as u64 + run.lost, expected);
+}
+
+#[test]
+fn many_threads_at_once_share_the_memory_of_the_channel() {
+    let program = Build::new("crowd.c").build();
+    // Nothing is read before the end: 34,000 events of each of 300 threads.
+    let run = run_with(&program, &["300", "17000"], false, harness::Gone::DrainAtEnd);
+    assert!(run.memory < 100 << 20, "{} MiB", run.memory >> 20);
+    assert_eq!(run.thread_starts().len(), 301, "no thread is crowded out");
+    assert!(run.lost > 1_000_000);
+    // Five thousand that do little, read all the time.
+    let run = run_with(&program, &["5000", "20"], false, harness::Gone::Keep);
+    assert_eq!((run.thread_starts().len(), run.lost), (5001, 0));
+    assert!(run.memory < 100 << 20, "{} MiB", run.memory >> 20);
+}
+
+#[test]
+fn large_allocations_and_mappings_beyond_their_quota_are_left_out_and_counted() {
+    let program = Build::new("flood.c").build();
+    for size in [5_000, 100_000] {
+        let thin = |channel: &numamma_channel::reader::Channel| {
+            channel.set_quota(8);
+            channel.set_thin(0xfff);
+        };
+        let run = run_prepared(&program, &["300000", &size.to_string()], false, harness::Gone::Keep, thin);
+        assert!(run.events.len() < 1000, "{} events", run.events.len());
+        assert!((300_000 - 2048..300_000).contains(&run.skipped), "{}", run.skipped);
+        // What is rare is recorded, and what is recorded ends.
+        allocation(&run, 1_000_001);
+        assert_paired(&run, 5_000..1_000_002);
+        assert_eq!(run.lost, 0);
+    }
+}
+
+#[test]
+fn whatever_else_lies_behind_the_path_is_left_alone() {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+    let dir = Scratch::new("preload-profile-stranger");
+    let channel = numamma_channel::reader::Channel::create(true).unwrap();
+    let name = channel.env()[0].1.to_str().unwrap().to_owned();
+    let (path, identity) = name.split_once(':').unwrap();
+    let (inode, nonce) = identity.split_once(':').unwrap();
+    // A file with the bytes and the size of the channel, which is not sealed; and an empty one.
+    let copy =
+        std::fs::File::options().read(true).write(true).create(true).truncate(true).open(dir.join("copy")).unwrap();
+    copy.set_len(std::fs::metadata(path).unwrap().len()).unwrap();
+    let mut start = vec![0; 4096];
+    std::os::unix::fs::FileExt::read_exact_at(&std::fs::File::open(path).unwrap(), &mut start, 0).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&copy, &start, 0).unwrap();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    std::io::Write::write_all(&mut writer, &start[..100]).unwrap();
+    let me = format!("/proc/{}/fd", std::process::id());
+    let copied = copy.metadata().unwrap().ino();
+    let (pipe, copy_fd) = (reader.as_raw_fd(), copy.as_raw_fd());
+    for stale in [
+        format!("{me}/{pipe}"),
+        format!("{me}/{pipe}:{inode}:{nonce}"),
+        format!("{me}/{copy_fd}"),
+        format!("{me}/{copy_fd}:{identity}"),
+        format!("{me}/{copy_fd}:{copied}:{nonce}"),
+        format!("{path}:{inode}:1:2"),
+        format!("{path}:1:{nonce}"),
+        path.to_owned(),
+    ] {
+        let mut child = plain("/bin/true");
+        child.env("LD_PRELOAD", preload("profile")).env(numamma_channel::CHANNEL_ENV, &stale);
+        let mut child = child.spawn().unwrap();
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let status = loop {
+            match child.try_wait().unwrap() {
+                Some(status) => break Some(status),
+                None if std::time::Instant::now() > end => break None,
+                None => std::thread::sleep(std::time::Duration::from_millis(5)),
+            }
+        };
+        if status.is_none() {
+            child.kill().unwrap();
+        }
+        assert!(status.is_some_and(|s| s.success()), "{stale}: {status:?}");
+        assert!(!channel.attached(), "{stale}");
+        let mut now = vec![0; 4096];
+        std::os::unix::fs::FileExt::read_exact_at(&copy, &mut now, 0).unwrap();
+        assert!(now == start, "{stale}: somebody's file was changed");
+    }
+    // SAFETY: a query about the bytes in a pipe, whose answer is a live local.
+    let waiting = unsafe {
+        let mut waiting: libc::c_int = 0;
+        assert_eq!(libc::ioctl(pipe, libc::FIONREAD, &raw mut waiting), 0);
+        waiting
+    };
+    assert_eq!(waiting, 100, "bytes were taken from somebody's pipe");
+    // And the right name works.
+    let mut right = plain("/bin/true");
+    right.env("LD_PRELOAD", preload("profile")).env(numamma_channel::CHANNEL_ENV, &name);
+    run_command(right);
+    assert!(channel.attached());
+}
+
+#[test]
+fn a_process_in_another_namespace_is_known_by_the_recorders_pid() {
+    let unshare = std::path::Path::new("/usr/bin/unshare");
+    let allowed = plain(unshare).args(["-pf", "true"]).status().is_ok_and(|s| s.success());
+    if !allowed {
+        eprintln!("not root: no process namespace can be made, nothing was tested");
+        return;
+    }
+    let program = Build::new("crowd.c").build();
+    let line = [program.to_str().unwrap(), "4", "2"];
+    // The command is the second process of its namespace: its own pid there is a small number.
+    let script = format!("true; {}; true", line.join(" "));
+    let run = run_with(unshare, &["-pf", "sh", "-c", &script], true, harness::Gone::Keep);
+    let starts = run.thread_starts();
+    let pids: std::collections::BTreeSet<u32> = run.events.iter().map(|e| e.pid).collect();
+    assert!(pids.len() >= 3 && pids.iter().all(|pid| *pid >= run.pid), "{pids:?} of {}", run.pid);
+    let crowd = starts.iter().find(|s| s.1 != 0).unwrap().0.pid;
+    let tids: std::collections::BTreeSet<u32> = starts.iter().filter(|s| s.0.pid == crowd).map(|s| s.0.tid).collect();
+    assert!(tids.len() == 5 && tids.contains(&crowd), "{tids:?} of {crowd}");
+    // Without --follow it is not recorded, whatever pid it has.
+    let run = run_with(unshare, &["-pf", "sh", "-c", &script], false, harness::Gone::Keep);
+    assert!(run.events.iter().all(|e| e.pid == run.pid));
 }
 
 #[test]

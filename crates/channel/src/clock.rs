@@ -17,6 +17,9 @@ const INVARIANT_TSC: u32 = 1 << 8;
 /// The kernel removes `tsc` from this list when the counters of the CPUs differ.
 const CLOCKSOURCES: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
 
+/// Pairs kept: a minute of a recorder that drains a hundred times a second.
+const MAX_PAIRS: usize = 8192;
+
 /// Readings per measured pair; the one with the shortest interval is used.
 const TRIES: usize = 5;
 
@@ -79,6 +82,14 @@ impl Converter {
         // The clock of a virtual machine may go back; the pairs must not.
         if self.pairs.last().is_none_or(|last| pair.ticks > last.ticks && pair.ns >= last.ns) {
             self.pairs.push(pair);
+        }
+        if self.pairs.len() > MAX_PAIRS {
+            // Old stamps have been converted; a few of their pairs are kept for stamps that arrive late.
+            let (mut index, half) = (0, MAX_PAIRS / 2);
+            self.pairs.retain(|_| {
+                index += 1;
+                index > half || index % 2 == 1
+            });
         }
     }
 

@@ -4,24 +4,32 @@
 //! offset                size                  what
 //! 0                     4096                  Header
 //! SLOTS_AT              SLOTS * 128           SlotHead of every slot
+//! LINKS_AT              MAX_CHUNKS * 4        for every chunk, 1 + the chunk that follows it; 0 none
 //! TABLE_AT              TABLE * 8             hash table of call stacks: hash << 32 | stack id, 0 empty
 //! STACKS_AT             STACKS * 128          frames of every stack, innermost first, ended by 0; id 0 unused
-//! RINGS_AT              SLOTS * 1 MiB         ring of every slot: 32768 records of 32 bytes
-//! TOTAL (about 4.04 GiB, sparse: only what is written takes memory)
+//! POOL_AT               chunks * 4096         chunks of 128 records of 32 bytes
+//! the size of the file never changes (seals), and decides the number of chunks
 //!
 //! Record                Alloc           Free            ThreadStart
 //!  0  u64 ticks         time stamp      time stamp      time stamp
 //!  8  u64 address       address         address         start routine
 //! 16  u64 size          size            size            lowest address of the stack
 //! 24  u32 stack         stack id        0               (high - low) / 16
-//! 28  u32 kind          kind and origin: see Kind
+//! 28  u32 kind          kind and origin (see Kind), and in the upper 24 bits of an Alloc the allocations that were
+//!                       left out and that this record stands for besides its own
 //! ```
 //!
+//! The recorder allocates the memory of chunks and stacks before it grants them to the program (`granted`,
+//! `stacks_granted`), so that a store of the program never allocates a page of the file: where that fails, the kernel
+//! sends SIGBUS.
+//!
 //! A slot is claimed by exchanging `owner` from 0, written by that thread only, and freed (owner = 0) by the
-//! recorder only, when the thread is gone and its ring is empty. `head` and `tail` count records and never
-//! go back; record n lies at n mod 32768.
+//! recorder only, when the thread is gone and its records are read. The records of a slot lie in a list of chunks that
+//! begins at `first`. The thread takes a chunk from the stack of free chunks when its last one is full; the recorder
+//! puts a chunk back when it has read it. `head` and `tail` count records of one owner.
 
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::MAX_FRAMES;
@@ -29,13 +37,16 @@ use crate::MAX_FRAMES;
 /// First eight bytes of the channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NMMACHAN");
 /// Changes with every change of this layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Threads that can be recorded at once.
-pub const SLOTS: usize = 4096;
-/// Records a ring holds: three milliseconds of a thread that makes ten million events a second, about the maximum,
-/// and a third of a second at the more usual hundred thousand.
-pub const RING: usize = 32768;
+pub const SLOTS: usize = 1 << 14;
+/// Records of a chunk.
+pub const CHUNK: usize = 128;
+/// Bytes of a chunk: one page, which is what a thread of few events takes.
+pub const CHUNK_BYTES: usize = CHUNK * size_of::<Record>();
+/// Most chunks of a channel: 1 GiB.
+pub const MAX_CHUNKS: usize = 1 << 18;
 /// Distinct call stacks of one run; real programs have a few thousand.
 pub const STACKS: usize = 1 << 18;
 /// Entries of the hash table; at most half are ever used.
@@ -56,13 +67,20 @@ pub fn kept(address: u64, mask: u32) -> bool {
 /// Offsets of the parts.
 pub const SLOTS_AT: usize = size_of::<Header>();
 /// See [`SLOTS_AT`].
-pub const TABLE_AT: usize = SLOTS_AT + SLOTS * size_of::<SlotHead>();
+pub const LINKS_AT: usize = SLOTS_AT + SLOTS * size_of::<SlotHead>();
+/// See [`SLOTS_AT`].
+pub const TABLE_AT: usize = LINKS_AT + MAX_CHUNKS * size_of::<AtomicU32>();
 /// See [`SLOTS_AT`].
 pub const STACKS_AT: usize = TABLE_AT + TABLE * size_of::<AtomicU64>();
 /// See [`SLOTS_AT`].
-pub const RINGS_AT: usize = STACKS_AT + STACKS * size_of::<Frames>();
-/// Bytes of the whole channel.
-pub const TOTAL: usize = RINGS_AT + SLOTS * Ring::BYTES;
+pub const POOL_AT: usize = STACKS_AT + STACKS * size_of::<Frames>();
+
+/// Chunks of a channel of `bytes` bytes; `None` when no channel has that size.
+pub fn chunks_in(bytes: u64) -> Option<usize> {
+    let pool = usize::try_from(bytes).ok()?.checked_sub(POOL_AT)?;
+    let chunks = pool / CHUNK_BYTES;
+    (pool.is_multiple_of(CHUNK_BYTES) && (1..=MAX_CHUNKS).contains(&chunks)).then_some(chunks)
+}
 
 /// Time stamps are the processor's time stamp counter.
 pub const CLOCK_TSC: u32 = 0;
@@ -86,16 +104,39 @@ pub struct Header {
     pub target_pid: AtomicU32,
     /// Process images that attached so far.
     pub attached: AtomicU32,
+    /// A random number that is in the environment of the program, too: by it a process knows this channel.
+    pub nonce: [u64; 2],
     /// Claims of slots so far: a later claim has a larger number.
     pub claims: AtomicU64,
     /// One more than the highest slot ever claimed.
     pub high_water: AtomicU32,
+    /// Where the search for a free slot begins.
+    pub free_slot: AtomicU32,
     /// Next free stack id.
     pub next_stack: AtomicU32,
+    /// Chunks that have memory; written by the recorder.
+    pub granted: AtomicU32,
+    /// Stack ids from here on have no memory yet; written by the recorder.
+    pub stacks_granted: AtomicU32,
     /// Events dropped for lack of a slot.
     pub lost: AtomicU64,
     /// Thinning of small allocations, see [`kept`]; written by the recorder, only ever grows.
     pub thin: AtomicU32,
+    /// Large allocations that a call site may have recorded in each [`Header::epoch`]; 0: all. Written by the recorder.
+    pub quota: AtomicU32,
+    /// A number that the recorder changes now and then.
+    pub epoch: AtomicU32,
+    /// What threads change when they take a chunk.
+    pub free: Free,
+}
+
+/// The free chunks.
+#[repr(C, align(128))]
+pub struct Free {
+    /// Number of changes << 32 | 1 + the chunk on top of the stack of free chunks; 0 in the lower half: none.
+    pub top: AtomicU64,
+    /// Chunks on the stack.
+    pub count: AtomicU32,
 }
 
 /// One slot: two cache lines, so that writer and recorder do not share one.
@@ -105,12 +146,16 @@ pub struct SlotHead {
     pub owner: AtomicU64,
     /// Number of the claim; `u64::MAX` while free and until the new owner has set it.
     pub claim: AtomicU64,
-    /// Records written.
+    /// Records written by this owner.
     pub head: AtomicU64,
-    /// Records dropped because the ring was full.
+    /// Records dropped because there was no chunk for them.
     pub lost: AtomicU64,
+    /// Allocations that were left out at the recorder's request.
+    pub skipped: AtomicU64,
     /// 1: its process image is gone (exec), so it has no writer any more.
     pub abandoned: AtomicU32,
+    /// 1 + the chunk with this owner's first record; 0 none.
+    pub first: AtomicU32,
     /// Records read; written by the recorder.
     pub tail: Tail,
 }
@@ -148,6 +193,8 @@ pub const FREE_HEAP: u32 = 3;
 pub const FREE_MMAP: u32 = 4;
 /// See [`ALLOC_HEAP`].
 pub const THREAD_START: u32 = 5;
+/// Bits of `kind` that hold one of the constants above; those above count allocations.
+pub const KIND_BITS: u32 = 8;
 /// Unit of the stack size in a ThreadStart record.
 pub const STACK_UNIT: u64 = 16;
 
@@ -156,13 +203,14 @@ const _: () = {
     assert!(size_of::<SlotHead>() == 128);
     assert!(size_of::<Record>() == 32);
     assert!(size_of::<Frames>() == 128);
-    assert!(RING.is_power_of_two() && TABLE.is_power_of_two());
-    assert!(TABLE_AT.is_multiple_of(4096) && STACKS_AT.is_multiple_of(4096) && RINGS_AT.is_multiple_of(4096));
+    assert!(CHUNK_BYTES == 4096 && TABLE.is_power_of_two());
+    assert!(LINKS_AT.is_multiple_of(4096) && TABLE_AT.is_multiple_of(4096));
+    assert!(STACKS_AT.is_multiple_of(4096) && POOL_AT.is_multiple_of(4096));
     assert!(core::mem::offset_of!(SlotHead, tail) == 64);
 };
 
-/// The mapped channel up to its rings ([`RINGS_AT`] bytes). The rings are mapped separately, because 4 GiB of
-/// address space in the program could be refused by `ulimit -v` and would be filled by mlockall(2).
+/// The mapped channel up to its pool ([`POOL_AT`] bytes). The pool is mapped in parts as it is needed, because its
+/// address space could be refused by `ulimit -v`.
 #[derive(Clone, Copy)]
 pub struct Map(*const u8);
 
@@ -173,7 +221,7 @@ unsafe impl Sync for Map {}
 
 impl Map {
     /// # Safety
-    /// `base` is a shared mapping of the first [`RINGS_AT`] bytes of a channel that lives as long as every copy
+    /// `base` is a shared mapping of the first [`POOL_AT`] bytes of a channel that lives as long as every copy
     /// of the result.
     pub unsafe fn new(base: *const u8) -> Map {
         Map(base)
@@ -200,33 +248,66 @@ impl Map {
         unsafe { &*self.0.add(TABLE_AT).cast::<AtomicU64>().add(index % TABLE) }
     }
 
+    /// What follows a chunk; the index is reduced to the largest pool.
+    #[inline(always)]
+    pub fn link(&self, chunk: u32) -> &AtomicU32 {
+        // SAFETY: the index is reduced to the links.
+        unsafe { &*self.0.add(LINKS_AT).cast::<AtomicU32>().add(chunk as usize % MAX_CHUNKS) }
+    }
+
     /// Frames of a stack; the id is reduced to the table.
     #[inline(always)]
     pub fn frames(&self, id: u32) -> &Frames {
         // SAFETY: the index is reduced to the table.
         unsafe { &*self.0.add(STACKS_AT).cast::<Frames>().add(id as usize % STACKS) }
     }
+
+    /// Takes a free chunk; `None` when there is none.
+    pub fn take_chunk(&self) -> Option<u32> {
+        let free = &self.header().free;
+        // Acquire pairs with the Release of `put_chunk`: the link of the chunk on top is set.
+        let mut top = free.top.load(Acquire);
+        loop {
+            let chunk = (top as u32).checked_sub(1)?;
+            let next = self.link(chunk).load(Relaxed);
+            match free.top.compare_exchange_weak(top, changed(top, next), AcqRel, Acquire) {
+                Ok(_) => {
+                    free.count.fetch_sub(1, Relaxed);
+                    return Some(chunk);
+                }
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    /// Puts a chunk on the stack of free chunks. Gives up when other threads change the stack all the time, which only
+    /// a program does that scribbles over the channel.
+    pub fn put_chunk(&self, chunk: u32) {
+        let free = &self.header().free;
+        let mut top = free.top.load(Relaxed);
+        for _ in 0..PUT_TRIES {
+            self.link(chunk).store(top as u32, Relaxed);
+            match free.top.compare_exchange_weak(top, changed(top, chunk + 1), AcqRel, Relaxed) {
+                Ok(_) => {
+                    free.count.fetch_add(1, Relaxed);
+                    return;
+                }
+                Err(now) => top = now,
+            }
+        }
+    }
 }
 
-/// One slot's ring. Never null, so all zero bytes are `None` of an `Option<Ring>`.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct Ring(NonNull<Record>);
+/// Tries to put a chunk back: threads that take chunks collide with the recorder once in a while.
+const PUT_TRIES: usize = 10_000;
 
-impl Ring {
-    /// Bytes of a ring.
-    pub const BYTES: usize = RING * size_of::<Record>();
+/// The word of [`Free::top`] after another change.
+fn changed(top: u64, chunk_plus_1: u32) -> u64 {
+    ((top >> 32).wrapping_add(1) << 32) | u64::from(chunk_plus_1)
+}
 
-    /// # Safety
-    /// `base` is a shared mapping of a slot's [`Ring::BYTES`] that lives as long as every copy of the result.
-    pub unsafe fn new(base: NonNull<u8>) -> Ring {
-        Ring(base.cast())
-    }
-
-    /// Cell of record number `n`.
-    #[inline(always)]
-    pub fn cell(self, n: u64) -> *mut Record {
-        // SAFETY: the index is reduced to the ring.
-        unsafe { self.0.as_ptr().add(n as usize % RING) }
-    }
+/// The records of all chunks, wherever the process has them mapped.
+pub trait Pool: Copy {
+    /// First record of a chunk; `None` when the chunk is out of range or cannot be mapped.
+    fn chunk(self, index: u32) -> Option<NonNull<Record>>;
 }

@@ -1,22 +1,27 @@
 //! Shared-memory channel from the profile preload (inside the program) to the recorder (`numamma profile`).
 //!
-//! The recorder creates a memfd, lays it out and names it in `NUMAMMA_CHANNEL` as `/proc/<pid>/fd/<n>`; the
-//! preload opens that path, maps it shared and closes the descriptor. Each thread of the program claims a
-//! slot, a single-producer ring that it alone writes and the recorder alone drains, so threads share no
-//! lock, and a crash of the program loses nothing that was written. A full ring drops the event and
-//! counts it: the program never waits for the recorder.
+//! The recorder creates a sealed memfd and names it in `NUMAMMA_CHANNEL` as `/proc/<pid>/fd/<n>`, with its inode and a
+//! random number. The preload opens that path without touching what lies behind it, and maps it only when all of size,
+//! inode, seals, magic, version and number are right: a program may inherit the variable long after the recorder is
+//! gone, and then the path may lead anywhere ([`attach`]). Each thread of the program claims a slot, to which it alone
+//! writes records and which the recorder alone drains, so threads share no lock, and a crash of the program loses
+//! nothing that was written. When the memory of the channel is full the event is dropped and counted: the program never
+//! waits for the recorder.
 //!
 //! Nothing here allocates, prints or exits on the writing side.
 //!
 //! [`layout`] is the shared memory as a table, [`writer`] the preload's side, [`reader`] the recorder's, and
 //! [`clock`] turns the time stamps into CLOCK_MONOTONIC.
 
+pub mod attach;
 pub mod clock;
 pub mod layout;
+mod memory;
 pub mod reader;
 pub mod writer;
 
-/// Environment variable that names the channel: `/proc/<recorder pid>/fd/<fd>`.
+/// Environment variable that names the channel: `/proc/<recorder pid>/fd/<fd>:<inode>:<nonce>:<nonce>`, the inode in
+/// decimal, the nonce in hexadecimal digits.
 pub const CHANNEL_ENV: &str = "NUMAMMA_CHANNEL";
 /// Environment variable set to `1` when children are followed.
 pub const FOLLOW_ENV: &str = "NUMAMMA_FOLLOW";
@@ -59,6 +64,8 @@ pub enum EventKind {
         stack: u32,
         /// Which hook.
         origin: Origin,
+        /// Allocations from the same place that were left out and that this one stands for, too.
+        left_out: u32,
     },
     /// The block at `addr` was freed, or `size` bytes from `addr` were unmapped.
     Free {

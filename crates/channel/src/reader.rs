@@ -1,70 +1,107 @@
-//! The recorder's side: create the channel, drain the rings, convert the times.
+//! The recorder's side: create the channel, drain it, convert the times.
 //!
-//! Call [`Channel::drain`] often (every few milliseconds: a ring holds 32768 events), and [`Channel::thread_gone`] for
-//! every thread that exited, or slots run out. Data written by the program is not trusted: positions, kinds and ids out
-//! of range are skipped and counted as lost.
+//! Call [`Channel::drain`] often (every few milliseconds), and [`Channel::thread_gone`] for every thread that exited, or
+//! slots run out. Data written by the program is not trusted: positions, chunks, kinds, times and addresses out of range
+//! are skipped and counted as lost, and no drain brings more events than fit into the pool.
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ops::Deref;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::clock::{self, Converter};
-use crate::layout::{self, Map, RING, RINGS_AT, Record, Ring, SLOTS, SlotHead, TOTAL};
+use numamma_kernel::clock::monotonic_ns;
+
+use crate::clock::Converter;
+use crate::layout::{self, CHUNK, KIND_BITS, Map, Pool, Record, SLOTS};
+use crate::memory::{Mapped, Memory};
 use crate::{CHANNEL_ENV, Event, EventKind, FOLLOW_ENV, MAX_FRAMES, Origin};
+
+/// Bytes of the pool when the caller gives no limit: two million events.
+pub const POOL_BYTES: usize = 64 << 20;
+/// Every allocator aligns to this; the recorder's tables rely on it.
+const HEAP_ALIGN: u64 = 8;
 
 /// The reading side.
 pub struct Channel {
-    fd: OwnedFd,
-    base: *mut libc::c_void,
+    memory: Memory,
     map: Map,
+    pool: Mapped,
     follow: bool,
     clock: Converter,
+    /// Where the reading of each slot is.
+    cursors: Vec<Cursor>,
     /// Threads reported as gone whose slot could not be freed yet.
     gone: Vec<(u32, u32)>,
     /// Records with values out of range.
     invalid: u64,
+    /// Losses and skipped events of slots that were freed.
+    ended: Counts,
     /// Head of each slot at the start of a drain.
     heads: Vec<u64>,
 }
 
-// SAFETY: the mapping is this object's until it is dropped; no field belongs to a thread.
-unsafe impl Send for Channel {}
+/// What has been read of a slot.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cursor {
+    /// Records read.
+    tail: u64,
+    /// 1 + the chunk of the next record; 0 before the first.
+    chunk: u32,
+    /// Records read of that chunk.
+    at: usize,
+    /// The list of chunks is not one that the preload writes: nothing more is read from this owner.
+    broken: bool,
+}
+
+/// Events that did not arrive.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    lost: u64,
+    skipped: u64,
+}
 
 impl Channel {
-    /// Creates the channel. `follow`: children of the target are recorded too.
+    /// Creates a channel with [`POOL_BYTES`]. `follow`: children of the target are recorded too.
     ///
     /// # Errors
-    /// When the kernel has no memfd or no address space for it (4 GiB, sparse); the message says which.
+    /// When the kernel has no memfd or no memory for it; the message says which.
     pub fn create(follow: bool) -> io::Result<Channel> {
-        let fd = create_memfd()?;
-        let base = map_memfd(&fd)?;
-        // SAFETY: the mapping has TOTAL bytes and lives until drop, as does `map`.
-        let map = unsafe { Map::new(base.cast()) };
-        let clock = clock::choose();
-        let header = base.cast::<layout::Header>();
-        // SAFETY: no other process has opened the channel yet; the first page is writable.
-        unsafe {
-            (*header).magic = layout::MAGIC;
-            (*header).version = layout::VERSION;
-            (*header).clock = clock;
-            (*header).follow = u32::from(follow);
-            (*header).recorder_pid = std::process::id();
-        }
-        map.header().next_stack.store(1, Release); // id 0 means "not recorded"
-        for slot in 0..SLOTS {
-            map.slot(slot).claim.store(u64::MAX, Relaxed);
-        }
-        let clock = Converter::new(clock);
-        Ok(Channel { fd, base, map, follow, clock, gone: Vec::new(), invalid: 0, heads: Vec::new() })
+        Channel::with_pool(follow, POOL_BYTES)
+    }
+
+    /// Creates a channel whose records take at most `pool` bytes of memory.
+    ///
+    /// # Errors
+    /// As [`Channel::create`].
+    pub fn with_pool(follow: bool, pool: usize) -> io::Result<Channel> {
+        let clock = crate::clock::choose();
+        let mut memory = Memory::create(pool, clock, follow)?;
+        memory.top_up(0);
+        let (map, pool) = (memory.map(), memory.pool());
+        let cursors = vec![Cursor::default(); SLOTS];
+        Ok(Channel {
+            memory,
+            map,
+            pool,
+            follow,
+            clock: Converter::new(clock),
+            cursors,
+            gone: Vec::new(),
+            invalid: 0,
+            ended: Counts::default(),
+            heads: Vec::new(),
+        })
     }
 
     /// Variables to set for the program, besides `LD_PRELOAD`.
     pub fn env(&self) -> Vec<(OsString, OsString)> {
-        let path = format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd());
+        let path = format!("/proc/{}/fd/{}", std::process::id(), self.memory.fd().as_raw_fd());
+        let [low, high] = self.map.header().nonce;
+        let name = format!("{path}:{}:{low:x}:{high:x}", self.memory.inode());
         let follow = if self.follow { "1" } else { "0" };
-        vec![(CHANNEL_ENV.into(), path.into()), (FOLLOW_ENV.into(), follow.into())]
+        vec![(CHANNEL_ENV.into(), name.into()), (FOLLOW_ENV.into(), follow.into())]
     }
 
     /// Sets the process to record. Should be called before it executes the program; until then the preload records any
@@ -76,6 +113,21 @@ impl Channel {
     /// Asks the program to record only one in `2^k` small allocations, `mask` = 2^k - 1.
     pub fn set_thin(&self, mask: u32) {
         self.map.header().thin.store(mask, Relaxed);
+    }
+
+    /// Asks the program to record only so many large allocations of a call site until the next [`Channel::new_epoch`].
+    pub fn set_quota(&self, quota: u32) {
+        self.map.header().quota.store(quota, Relaxed);
+    }
+
+    /// Begins a new count of the large allocations of each call site.
+    pub fn new_epoch(&self) {
+        self.map.header().epoch.fetch_add(1, Relaxed);
+    }
+
+    /// Bytes of memory that the channel takes.
+    pub fn memory(&self) -> u64 {
+        self.memory.bytes()
     }
 
     /// Whether the preload has attached: if not, the program is static, setuid or refused the library.
@@ -90,61 +142,90 @@ impl Channel {
 
     /// Appends all events written so far: those of one thread in order, threads one after the other.
     pub fn drain(&mut self, out: &mut Vec<Event>) {
-        let high = (self.map.header().high_water.load(Acquire) as usize).min(SLOTS);
+        let high = self.high_water();
+        let free = self.map.header().free.count.load(Relaxed);
         self.heads.clear();
         // Acquire pairs with the writer's Release: records below the head are complete.
         self.heads.extend((0..high).map(|slot| self.map.slot(slot).head.load(Acquire)));
         self.clock.measure(); // after the newest record, so every stamp lies between two pairs
+        let now_ns = monotonic_ns();
+        let room = out.len().saturating_add(self.memory.granted() as usize * CHUNK);
         for slot in 0..high {
-            self.drain_slot(slot, self.heads[slot], out);
+            self.drain_slot(slot, self.heads[slot], now_ns, room, out);
         }
         self.free_abandoned(high);
         let gone = std::mem::take(&mut self.gone);
         for (pid, tid) in gone {
             self.thread_gone(pid, tid);
         }
+        self.memory.top_up(free);
     }
 
-    fn drain_slot(&mut self, index: usize, head: u64, out: &mut Vec<Event>) {
+    fn high_water(&self) -> usize {
+        (self.map.header().high_water.load(Acquire) as usize).min(SLOTS)
+    }
+
+    fn drain_slot(&mut self, index: usize, head: u64, now_ns: u64, room: usize, out: &mut Vec<Event>) {
         let map = self.map;
         let slot = map.slot(index);
-        let tail = slot.tail.0.load(Relaxed);
+        let mut cursor = self.cursors[index];
         let owner = slot.owner.load(Acquire);
-        let waiting = head.wrapping_sub(tail);
-        if waiting == 0 || owner == 0 {
+        if head == cursor.tail || owner == 0 || cursor.broken {
             return;
         }
-        if waiting > RING as u64 {
-            // The program overwrote its channel: no record of this ring can be trusted.
-            self.invalid += 1;
-            slot.tail.0.store(head, Release);
-            return;
-        }
-        let Some(ring) = self.ring(index) else { return };
-        out.reserve(waiting as usize);
-        for n in tail..head {
-            // SAFETY: cells in [tail, head) are complete and not written again until tail passes them.
-            let record = unsafe { ring.cell(n).read() };
-            match self.event(&record, owner) {
-                Some(event) => out.push(event),
-                None => self.invalid += 1,
+        // More records than the pool holds: the program overwrote its channel, and no record of this slot can be
+        // trusted.
+        cursor.broken = head.wrapping_sub(cursor.tail) > u64::from(self.memory.granted()) * CHUNK as u64;
+        while !cursor.broken && cursor.tail != head && out.len() < room {
+            let Some(first) = self.chunk_of(index, &mut cursor) else {
+                cursor.broken = true;
+                break;
+            };
+            let count = (head - cursor.tail).min((CHUNK - cursor.at) as u64).min((room - out.len()) as u64) as usize;
+            for n in cursor.at..cursor.at + count {
+                // SAFETY: n < CHUNK, and the chunk is mapped; a well-behaved writer does not write it again before it
+                // is put back, and from another one any bits are a valid record.
+                let record = unsafe { first.as_ptr().add(n).read_volatile() };
+                match self.event(&record, owner, now_ns) {
+                    Some(event) => out.push(event),
+                    None => self.invalid += 1,
+                }
             }
+            cursor.tail += count as u64;
+            cursor.at += count;
         }
-        // Release pairs with the writer's Acquire: these cells have been read.
-        slot.tail.0.store(head, Release);
+        self.invalid += u64::from(cursor.broken);
+        self.cursors[index] = cursor;
+        // Release pairs with the writer's Acquire: so many records have been read.
+        slot.tail.0.store(cursor.tail, Release);
     }
 
-    fn ring(&self, slot: usize) -> Option<Ring> {
-        let base = NonNull::new(self.base.cast::<u8>())?;
-        // SAFETY: this side maps the whole channel, rings included, and slot < SLOTS.
-        Some(unsafe { Ring::new(base.add(RINGS_AT + slot % SLOTS * Ring::BYTES)) })
+    /// First record of the chunk that holds the next one; puts the chunk before it back. `None` when there is none that
+    /// a preload could have put there.
+    fn chunk_of(&self, slot: usize, cursor: &mut Cursor) -> Option<NonNull<Record>> {
+        if cursor.chunk == 0 {
+            cursor.chunk = self.map.slot(slot).first.load(Relaxed);
+        } else if cursor.at == CHUNK {
+            let full = cursor.chunk - 1;
+            cursor.chunk = self.map.link(full).load(Acquire);
+            cursor.at = 0;
+            self.map.put_chunk(full);
+        }
+        let chunk = cursor.chunk.checked_sub(1).filter(|chunk| *chunk < self.memory.granted());
+        chunk.and_then(|chunk| self.pool.chunk(chunk))
     }
 
-    fn event(&self, record: &Record, owner: u64) -> Option<Event> {
+    fn event(&self, record: &Record, owner: u64, now_ns: u64) -> Option<Event> {
         let &Record { ticks, address: addr, size, stack, kind } = record;
+        let left_out = kind >> KIND_BITS;
+        let kind = kind & ((1 << KIND_BITS) - 1);
+        if matches!(kind, layout::ALLOC_HEAP | layout::FREE_HEAP) && !addr.is_multiple_of(HEAP_ALIGN) {
+            return None;
+        }
+        let alloc = |origin| EventKind::Alloc { addr, size, stack, origin, left_out };
         let what = match kind {
-            layout::ALLOC_HEAP => EventKind::Alloc { addr, size, stack, origin: Origin::Heap },
-            layout::ALLOC_MMAP => EventKind::Alloc { addr, size, stack, origin: Origin::Mmap },
+            layout::ALLOC_HEAP => alloc(Origin::Heap),
+            layout::ALLOC_MMAP => alloc(Origin::Mmap),
             layout::FREE_HEAP => EventKind::Free { addr, size, origin: Origin::Heap },
             layout::FREE_MMAP => EventKind::Free { addr, size, origin: Origin::Mmap },
             layout::THREAD_START => EventKind::ThreadStart {
@@ -154,106 +235,123 @@ impl Channel {
             },
             _ => return None,
         };
-        Some(Event { time_ns: self.clock.ns(ticks), pid: (owner >> 32) as u32, tid: owner as u32, what })
+        // A time in the future would keep the event waiting for ever.
+        let time_ns = self.clock.ns(ticks).min(now_ns);
+        Some(Event { time_ns, pid: (owner >> 32) as u32, tid: owner as u32, what })
     }
 
     /// Return addresses of a call stack, innermost first; empty for id 0 and unknown ids.
-    pub fn stack(&self, id: u32) -> &[u64] {
-        if id == 0 || id >= self.map.header().next_stack.load(Acquire) || id as usize >= layout::STACKS {
-            return &[];
+    pub fn stack(&self, id: u32) -> Frames {
+        let mut found = Frames { frames: [0; MAX_FRAMES], len: 0 };
+        if id == 0 || id >= self.map.header().next_stack.load(Acquire) || id >= self.memory.stacks() {
+            return found;
         }
-        let frames = self.map.frames(id);
-        // SAFETY: the id came with a record, so its frames were complete before and never change again; an
-        // atomic word has the layout of a plain one.
-        let words = unsafe { std::slice::from_raw_parts(frames.as_ptr().cast::<u64>(), MAX_FRAMES) };
-        let len = words.iter().position(|&f| f == 0).unwrap_or(MAX_FRAMES);
-        &words[..len]
+        for (frame, cell) in found.frames.iter_mut().zip(self.map.frames(id)) {
+            *frame = cell.load(Relaxed);
+        }
+        found.len = found.frames.iter().position(|&f| f == 0).unwrap_or(MAX_FRAMES);
+        found
     }
 
-    /// Events that are missing: rings that were full, threads without a slot, records with values out of range.
+    /// Events that are missing: no chunk for them, threads without a slot, records with values out of range.
     pub fn lost(&self) -> u64 {
         let header = self.map.header();
-        let high = (header.high_water.load(Acquire) as usize).min(SLOTS);
-        let full: u64 = (0..high).map(|slot| self.map.slot(slot).lost.load(Relaxed)).sum();
-        header.lost.load(Relaxed) + full + self.invalid
+        let living = (0..self.high_water()).map(|slot| self.map.slot(slot).lost.load(Relaxed));
+        let others = header.lost.load(Relaxed).saturating_add(self.ended.lost).saturating_add(self.invalid);
+        living.fold(others, u64::saturating_add)
     }
 
-    /// Frees the slot of a thread that has exited, once its ring is empty. The kernel reuses thread ids, so the oldest
+    /// Allocations that were left out at this side's request, nearly: a thread tells their number now and then.
+    pub fn skipped(&self) -> u64 {
+        let living = (0..self.high_water()).map(|slot| self.map.slot(slot).skipped.load(Relaxed));
+        living.fold(self.ended.skipped, u64::saturating_add)
+    }
+
+    /// Frees the slot of a thread that has exited, once its records are read. The kernel reuses thread ids, so the oldest
     /// slot of that id is freed, and only when the kernel does not know the thread any more; otherwise the next drain
     /// tries again.
     pub fn thread_gone(&mut self, pid: u32, tid: u32) {
         let owner = u64::from(pid) << 32 | u64::from(tid);
-        let high = (self.map.header().high_water.load(Acquire) as usize).min(SLOTS);
-        let owned = (0..high).map(|s| self.map.slot(s)).filter(|s| s.owner.load(Acquire) == owner);
-        let Some(slot) = owned.min_by_key(|s| s.claim.load(Acquire)) else { return };
-        if exists(pid, tid) || !free_if_empty(slot) {
+        let owned = (0..self.high_water()).filter(|&s| self.map.slot(s).owner.load(Acquire) == owner);
+        let Some(slot) = owned.min_by_key(|&s| self.map.slot(s).claim.load(Acquire)) else { return };
+        if exists(pid, tid) || !self.free_if_empty(slot) {
             self.gone.push((pid, tid));
         }
     }
 
-    fn free_abandoned(&self, high: usize) {
-        for slot in (0..high).map(|s| self.map.slot(s)) {
-            if slot.abandoned.load(Acquire) != 0 {
-                free_if_empty(slot);
+    /// Frees the slots of all threads that do not exist any more and whose records are read, where no kernel event tells
+    /// of their end.
+    pub fn free_ended(&mut self) {
+        for slot in 0..self.high_water() {
+            let owner = self.map.slot(slot).owner.load(Acquire);
+            if owner != 0 && !exists((owner >> 32) as u32, owner as u32) {
+                self.free_if_empty(slot);
             }
         }
     }
+
+    /// Whether slots or chunks run short.
+    pub fn is_short(&self) -> bool {
+        let free = self.map.header().free.count.load(Relaxed);
+        self.high_water() > SLOTS / 2 || free < self.memory.granted() / 4
+    }
+
+    fn free_abandoned(&mut self, high: usize) {
+        for slot in 0..high {
+            if self.map.slot(slot).abandoned.load(Acquire) != 0 {
+                self.free_if_empty(slot);
+            }
+        }
+    }
+
+    /// Frees a slot whose writer is gone, if all its records have been read.
+    fn free_if_empty(&mut self, index: usize) -> bool {
+        let map = self.map;
+        let (slot, cursor) = (map.slot(index), self.cursors[index]);
+        if slot.head.load(Acquire) != cursor.tail && !cursor.broken {
+            return false;
+        }
+        // The chunks of a broken list may belong to another thread: they are not used again.
+        let last = if cursor.chunk == 0 { slot.first.load(Relaxed) } else { cursor.chunk };
+        if let Some(chunk) = last.checked_sub(1).filter(|c| !cursor.broken && *c < self.memory.granted()) {
+            map.put_chunk(chunk);
+        }
+        self.cursors[index] = Cursor::default();
+        self.ended.lost = self.ended.lost.saturating_add(slot.lost.swap(0, Relaxed));
+        self.ended.skipped = self.ended.skipped.saturating_add(slot.skipped.swap(0, Relaxed));
+        for cell in [&slot.head, &slot.tail.0] {
+            cell.store(0, Relaxed);
+        }
+        // In this order: the next owner finds the slot not abandoned, and until it has set its claim number,
+        // `thread_gone` does not take the slot for the oldest one.
+        slot.abandoned.store(0, Relaxed);
+        slot.first.store(0, Relaxed);
+        slot.claim.store(u64::MAX, Relaxed);
+        slot.owner.swap(0, AcqRel);
+        map.header().free_slot.fetch_min(index as u32, Relaxed);
+        true
+    }
 }
 
-/// Frees a slot whose writer is gone, if all its records have been read.
-fn free_if_empty(slot: &SlotHead) -> bool {
-    if slot.head.load(Acquire) != slot.tail.0.load(Relaxed) {
-        return false;
+/// A call stack, copied from the channel.
+#[derive(Debug, Clone, Copy)]
+pub struct Frames {
+    frames: [u64; MAX_FRAMES],
+    len: usize,
+}
+
+impl Deref for Frames {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        &self.frames[..self.len]
     }
-    // In this order: the next owner finds the slot not abandoned, and until it has set its claim number,
-    // `thread_gone` does not take the slot for the oldest one.
-    slot.abandoned.store(0, Relaxed);
-    slot.claim.store(u64::MAX, Relaxed);
-    slot.owner.swap(0, AcqRel);
-    true
 }
 
 fn exists(pid: u32, tid: u32) -> bool {
     // SAFETY: signal 0 is not delivered; the call only checks that the thread exists.
     let rc = unsafe { libc::syscall(libc::SYS_tgkill, i64::from(pid), i64::from(tid), 0_i64) };
     rc == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
-}
-
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // SAFETY: this object made the mapping, and no reference into it outlives `self`.
-        unsafe { libc::munmap(self.base, TOTAL) };
-    }
-}
-
-fn explain(what: &str) -> io::Error {
-    let error = io::Error::last_os_error();
-    io::Error::new(error.kind(), format!("cannot {what} for the channel to the program: {error}"))
-}
-
-fn create_memfd() -> io::Result<OwnedFd> {
-    // SAFETY: the name is a C string; the result is checked.
-    let fd = unsafe { libc::memfd_create(c"numamma-channel".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(explain("create shared memory (memfd_create)"));
-    }
-    // SAFETY: the descriptor is new and has no other owner.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: a system call on the descriptor just created.
-    if unsafe { libc::ftruncate(fd.as_raw_fd(), TOTAL as libc::off_t) } != 0 {
-        return Err(explain("size 4 GiB of sparse shared memory (is there a file size limit, ulimit -f?)"));
-    }
-    Ok(fd)
-}
-
-fn map_memfd(fd: &OwnedFd) -> io::Result<*mut libc::c_void> {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), TOTAL, prot, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
-    if base == libc::MAP_FAILED {
-        return Err(explain("map 4 GiB of sparse shared memory (is the address space limited, ulimit -v?)"));
-    }
-    Ok(base)
 }
 
 #[cfg(test)]

@@ -5,15 +5,18 @@
 //! only used by its thread in the process that claimed it.
 
 use core::cell::Cell;
+use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::layout::{ALLOC_HEAP, FREE_HEAP, MAGIC, Map, RING, Record, Ring, SLOTS, STACKS, SlotHead, VERSION};
+use crate::layout::{ALLOC_HEAP, CHUNK, FREE_HEAP, KIND_BITS, MAGIC, Map, Pool, Record, SLOTS, SMALL, STACKS, VERSION};
 use crate::{MAX_FRAMES, clock};
 
 /// Table entries compared for one call stack before it is left unrecorded (the table is never more than half full).
 const PROBES: usize = 64;
+/// Allocations that are left out between two times that the recorder is told their number.
+const SKIPPED_TOLD: u64 = 1024;
 /// A thread without a slot tries again after this many lost events.
-const RETRY: u32 = 256;
+const RETRY: u32 = 32;
 
 /// A thread's slot in the channel. All zero bytes mean "none yet", as in new thread-local storage.
 #[repr(C)]
@@ -24,12 +27,18 @@ pub struct Local {
     slot: Cell<u32>,
     /// Records written.
     head: Cell<u64>,
-    /// The recorder's position when last read.
-    tail: Cell<u64>,
-    /// The slot's ring, if there is a slot.
-    ring: Cell<Option<Ring>>,
+    /// Where the next record goes.
+    next: Cell<*mut Record>,
+    /// The end of the chunk that `next` points into.
+    end: Cell<*mut Record>,
+    /// The chunk.
+    chunk: Cell<u32>,
     /// Events lost since the last try to get a slot.
     missed: Cell<u32>,
+    /// Where the thread started, for the try that succeeds.
+    pub start_routine: Cell<usize>,
+    /// Allocations left out at the recorder's request.
+    skipped: Cell<u64>,
 }
 
 impl Local {
@@ -37,6 +46,14 @@ impl Local {
     #[inline(always)]
     pub fn is_for(&self, pid: u32) -> bool {
         self.pid.get() == pid
+    }
+
+    /// Counts an allocation that is left out; true when it is time to tell the recorder.
+    #[inline(always)]
+    pub fn skip(&self) -> bool {
+        let skipped = self.skipped.get().wrapping_add(1);
+        self.skipped.set(skipped);
+        skipped.is_multiple_of(SKIPPED_TOLD)
     }
 
     /// The slot this thread owns, if it got one.
@@ -58,18 +75,19 @@ pub enum Role {
 }
 
 /// Bytes of the header that [`role`] needs.
-pub const ROLE_BYTES: usize = 32;
+pub const ROLE_BYTES: usize = 48;
 
-/// Whether process `pid`, child of `parent`, is to be recorded, from the first bytes of the channel.
-pub fn role(header: &[u8; ROLE_BYTES], pid: u32, parent: u32) -> Role {
+/// Whether process `pid`, child of `parent`, is to be recorded, from the first bytes of the channel. `nonce` is the
+/// number that the environment gives for it. Both pids are those of the recorder's process namespace.
+pub fn role(header: &[u8; ROLE_BYTES], nonce: [u64; 2], pid: u32, parent: u32) -> Role {
     let word = |at: usize| {
         let mut bytes = [0; 4];
         bytes.copy_from_slice(&header[at..at + 4]);
         u32::from_le_bytes(bytes)
     };
-    let magic = u64::from(word(0)) | u64::from(word(4)) << 32;
+    let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
     let (version, follow, recorder, target) = (word(8), word(16), word(20), word(24));
-    if magic != MAGIC || version != VERSION {
+    if long(0) != MAGIC || version != VERSION || [long(32), long(40)] != nonce {
         return Role::Refused;
     }
     // Target 0: the recorder has not stored it yet. Then the target is the recorder's own child.
@@ -77,32 +95,34 @@ pub fn role(header: &[u8; ROLE_BYTES], pid: u32, parent: u32) -> Role {
     if is_target || follow != 0 { Role::Record } else { Role::Inert }
 }
 
-/// Records of a ring that [`is_minor`] records may fill: the rest is reserved for allocations that can be placed. A
-/// program that makes millions of small allocations a second may lose small ones, but no array.
-const MINOR_ROOM: u64 = (RING - RING / 8) as u64;
-/// Allocations from this size on are objects of their own: one page, the unit of placement.
-const LARGE: u64 = 4096;
+/// Part of all chunks that [`is_minor`] records leave to others, see [`Writer::may_take`]: a program that makes
+/// millions of small allocations a second may lose small ones, but no array and no thread.
+const MINOR_LEAVES: u32 = 4;
+/// Part of all chunks that allocations that can be placed leave to new threads, which need a chunk each.
+const MAJOR_LEAVES: u32 = 8;
 
 /// Small allocations and all frees, because a free does not know the size. A block whose free was lost ends when its
 /// address is allocated again.
 fn is_minor(record: &Record) -> bool {
-    match record.kind {
-        ALLOC_HEAP => record.size < LARGE,
+    match record.kind & ((1 << KIND_BITS) - 1) {
+        ALLOC_HEAP => record.size < SMALL as u64,
         kind => kind == FREE_HEAP,
     }
 }
 
 /// The writing side of a mapped channel.
 #[derive(Clone, Copy)]
-pub struct Writer {
+pub struct Writer<P> {
     map: Map,
+    pool: P,
     clock: u32,
 }
 
-impl Writer {
-    /// The writer of a mapping that [`role`] has accepted.
-    pub fn new(map: Map) -> Writer {
-        Writer { map, clock: map.header().clock }
+impl<P: Pool> Writer<P> {
+    /// The writer of a mapping that [`role`] has accepted, with the channel's chunks.
+    #[inline(always)]
+    pub fn new(map: Map, pool: P) -> Writer<P> {
+        Writer { map, pool, clock: map.header().clock }
     }
 
     /// A new process image begins: marks the slots of an earlier image of this pid (before exec) as abandoned.
@@ -116,33 +136,57 @@ impl Writer {
         self.map.header().attached.fetch_add(1, AcqRel);
     }
 
-    /// Claims a slot for this thread, whose ring `ring_of` maps. Without a free slot, or without its ring, the
-    /// thread's next events are counted as lost.
-    pub fn claim(&self, local: &Local, pid: u32, tid: u32, ring_of: impl FnOnce(usize) -> Option<Ring>) {
+    /// Claims a slot for this thread. Without a free slot, or without a chunk, the thread's next events are counted as
+    /// lost.
+    pub fn claim(&self, local: &Local, pid: u32, tid: u32) {
         local.pid.set(pid);
         local.slot.set(0);
-        local.ring.set(None);
+        local.head.set(0);
+        local.next.set(null_mut());
+        local.end.set(null_mut());
         local.missed.set(0);
-        let owner = u64::from(pid) << 32 | u64::from(tid);
-        for index in 0..SLOTS {
-            let slot = self.map.slot(index);
-            // Acquire pairs with the recorder's Release when it frees a slot: its tail is final.
-            if slot.owner.load(Relaxed) != 0 || slot.owner.compare_exchange(0, owner, AcqRel, Relaxed).is_err() {
-                continue;
-            }
-            let Some(ring) = ring_of(index) else {
-                slot.owner.store(0, Release); // nothing was written, and the claim number was never set
-                return;
-            };
-            let header = self.map.header();
-            slot.claim.store(header.claims.fetch_add(1, Relaxed), Release);
-            header.high_water.fetch_max(index as u32 + 1, AcqRel);
-            local.head.set(slot.head.load(Relaxed));
-            local.tail.set(slot.tail.0.load(Acquire));
-            local.ring.set(Some(ring));
-            local.slot.set(index as u32 + 1);
+        local.skipped.set(0);
+        let Some(index) = self.free_slot(u64::from(pid) << 32 | u64::from(tid)) else { return };
+        let slot = self.map.slot(index);
+        if !self.start_chunk(local) {
+            slot.owner.store(0, Release); // nothing was written, and the claim number was never set
             return;
         }
+        let header = self.map.header();
+        slot.first.store(local.chunk.get() + 1, Relaxed);
+        slot.claim.store(header.claims.fetch_add(1, Relaxed), Release);
+        header.high_water.fetch_max(index as u32 + 1, AcqRel);
+        local.slot.set(index as u32 + 1);
+    }
+
+    /// Makes `owner` the owner of a free slot.
+    fn free_slot(&self, owner: u64) -> Option<usize> {
+        let hint = &self.map.header().free_slot;
+        let start = hint.load(Relaxed) as usize % SLOTS;
+        for index in (start..SLOTS).chain(0..start) {
+            let slot = self.map.slot(index);
+            // Acquire pairs with the recorder's Release when it frees a slot: its fields are reset.
+            if slot.owner.load(Relaxed) == 0 && slot.owner.compare_exchange(0, owner, AcqRel, Relaxed).is_ok() {
+                hint.store(index as u32 + 1, Relaxed);
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// Lets the thread's records go to the start of a chunk that was free.
+    fn start_chunk(&self, local: &Local) -> bool {
+        let Some(chunk) = self.map.take_chunk() else { return false };
+        let Some(first) = self.pool.chunk(chunk) else {
+            self.map.put_chunk(chunk);
+            return false;
+        };
+        self.map.link(chunk).store(0, Relaxed);
+        local.chunk.set(chunk);
+        local.next.set(first.as_ptr());
+        // SAFETY: one past the last record of the chunk.
+        local.end.set(unsafe { first.as_ptr().add(CHUNK) });
+        true
     }
 
     /// How much small allocations are thinned now; see [`crate::layout::kept`].
@@ -163,39 +207,77 @@ impl Writer {
         clock::now_after_loads(self.clock)
     }
 
+    /// Large allocations that a call site may have recorded now, and the number that changes when it may have as many
+    /// again; 0: all.
+    #[inline(always)]
+    pub fn quota(&self) -> (u32, u32) {
+        let header = self.map.header();
+        (header.quota.load(Relaxed), header.epoch.load(Relaxed))
+    }
+
     /// Appends a record, or counts it as lost. The thread has called [`Writer::claim`] for this process.
     #[inline(always)]
     pub fn push(&self, local: &Local, record: Record) {
-        let (Some(index), Some(ring)) = (local.slot(), local.ring.get()) else {
-            return self.lose_without_slot(local);
-        };
-        let slot = self.map.slot(index);
-        let head = local.head.get();
-        if head.wrapping_sub(local.tail.get()) >= MINOR_ROOM && !self.make_room(local, slot, head, &record) {
+        if local.next.get() == local.end.get() && !self.next_chunk(local, &record) {
             return;
         }
-        // SAFETY: cells in [tail, tail + RING) belong to the writer until head passes them, and only this
-        // thread writes this ring.
-        unsafe { ring.cell(head).write(record) };
-        local.head.set(head.wrapping_add(1));
+        let next = local.next.get();
+        // SAFETY: [next, end) belongs to this thread until the head passes it.
+        unsafe { next.write(record) };
+        // SAFETY: at most `end`.
+        local.next.set(unsafe { next.add(1) });
+        let head = local.head.get().wrapping_add(1);
+        local.head.set(head);
         // Release pairs with the recorder's Acquire load: it sees the whole record.
-        slot.head.store(head.wrapping_add(1), Release);
+        self.map.slot((local.slot.get() as usize).wrapping_sub(1)).head.store(head, Release);
     }
 
-    /// Reads the recorder's position again; false, and the record is counted as lost, when the ring is full or has no
-    /// room for this kind of record.
+    /// Goes on in another chunk; false, and the record is counted as lost, when there is none for it.
     #[cold]
-    fn make_room(&self, local: &Local, slot: &SlotHead, head: u64, record: &Record) -> bool {
-        // Acquire pairs with the recorder's Release: it has read the cells that are about to be overwritten.
-        let tail = slot.tail.0.load(Acquire);
-        local.tail.set(tail);
-        let room = if is_minor(record) { MINOR_ROOM } else { RING as u64 };
-        if head.wrapping_sub(tail) < room {
-            return true;
+    #[inline(never)]
+    fn next_chunk(&self, local: &Local, record: &Record) -> bool {
+        let Some(index) = local.slot() else {
+            self.lose_without_slot(local);
+            return false;
+        };
+        let (slot, full) = (self.map.slot(index), local.chunk.get());
+        let waiting = local.head.get().wrapping_sub(slot.tail.0.load(Acquire));
+        if !self.may_take(waiting, record) || !self.start_chunk(local) {
+            // Only this thread changes the counter of its slot.
+            slot.lost.store(slot.lost.load(Relaxed) + 1, Relaxed);
+            return false;
         }
-        // Only this thread changes the counter of its slot.
-        slot.lost.store(slot.lost.load(Relaxed) + 1, Relaxed);
-        false
+        slot.skipped.store(local.skipped.get(), Relaxed);
+        // The recorder reads the link when it sees a head beyond the full chunk.
+        self.map.link(full).store(local.chunk.get() + 1, Release);
+        true
+    }
+
+    /// Whether a thread with so many unread records may take a chunk: its share of the pool shrinks as the pool fills
+    /// (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998), so that some
+    /// chunks are always left for other threads.
+    fn may_take(&self, waiting: u64, record: &Record) -> bool {
+        let header = self.map.header();
+        let leaves = if is_minor(record) { MINOR_LEAVES } else { MAJOR_LEAVES };
+        let free = header.free.count.load(Relaxed).saturating_sub(header.granted.load(Relaxed) / leaves);
+        waiting / (CHUNK as u64) < u64::from(free)
+    }
+
+    /// Counts an allocation that is left out at the recorder's request.
+    #[inline(always)]
+    pub fn skip(&self, local: &Local) {
+        if local.skip() {
+            self.tell_skipped(local);
+        }
+    }
+
+    /// Tells the recorder how many allocations were left out.
+    #[cold]
+    #[inline(never)]
+    pub fn tell_skipped(&self, local: &Local) {
+        if let Some(slot) = local.slot() {
+            self.map.slot(slot).skipped.store(local.skipped.get(), Relaxed);
+        }
     }
 
     #[cold]
@@ -237,11 +319,14 @@ impl Writer {
     #[inline(never)]
     fn insert(&self, entry: &core::sync::atomic::AtomicU64, tag: u64, frames: &[u64]) -> u64 {
         let next = &self.map.header().next_stack;
-        if next.load(Relaxed) as usize >= STACKS {
+        // Ids from `granted` on get memory when the recorder comes to it; the add cannot wrap, because it is made by one
+        // thread for each id that it passes.
+        let granted = self.map.header().stacks_granted.load(Acquire).min(STACKS as u32);
+        if next.load(Relaxed) >= granted {
             return 0;
         }
         let id = next.fetch_add(1, Relaxed);
-        if id as usize >= STACKS {
+        if id >= granted {
             return 0;
         }
         for (cell, &frame) in self.map.frames(id).iter().zip(frames) {
@@ -319,10 +404,13 @@ mod tests {
             [offset_of!(Header, version), offset_of!(Header, follow), offset_of!(Header, recorder_pid)],
             [8, 16, 20]
         );
-        assert_eq!(offset_of!(Header, target_pid), 24);
+        assert_eq!([offset_of!(Header, target_pid), offset_of!(Header, nonce)], [24, 32]);
+        let role = |header: &[u8; ROLE_BYTES], pid, parent| role(header, [5, 6], pid, parent);
         let header = |follow: u32, target: u32| {
             let mut h = [0_u8; ROLE_BYTES];
             h[..8].copy_from_slice(&MAGIC.to_le_bytes());
+            h[32..40].copy_from_slice(&5_u64.to_le_bytes());
+            h[40..48].copy_from_slice(&6_u64.to_le_bytes());
             for (at, value) in [(8, VERSION), (16, follow), (20, 100), (24, target)] {
                 h[at..at + 4].copy_from_slice(&value.to_le_bytes());
             }
@@ -334,5 +422,6 @@ mod tests {
         assert_eq!(role(&header(0, 0), 8, 100), Role::Record);
         assert_eq!(role(&header(0, 0), 8, 101), Role::Inert);
         assert_eq!(role(&[0; ROLE_BYTES], 7, 100), Role::Refused);
+        assert_eq!(super::role(&header(0, 7), [5, 7], 7, 100), Role::Refused, "another channel");
     }
 }

@@ -1,35 +1,48 @@
-//! Where the channel lies in this process: its fixed part, and rings in chunks as threads need them.
+//! Where the channel lies in this process: its fixed part, and its chunks in blocks as threads need them.
 //!
-//! Most programs have a few threads; mapping all rings would take 4 GiB of address space, which `ulimit -v` could
-//! refuse and mlockall(2) would fill. A chunk stays mapped, because slots are reused. Each chunk of rings has a chunk
-//! of the [`Memos`] of its slots' threads, private to the process. No allocation, no locks.
+//! Most programs have a few threads; mapping the whole pool could be refused by `ulimit -v`. A block stays mapped,
+//! because chunks are used again. Each thread of a slot has a [`Private`] of its own, in this process only. No
+//! allocation, no locks.
 
 use core::cell::UnsafeCell;
-use core::ffi::CStr;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use numamma_channel::layout::{RINGS_AT, Ring, SLOTS};
+use numamma_channel::attach::{Name, Open};
+use numamma_channel::layout::{CHUNK_BYTES, MAX_CHUNKS, POOL_AT, Pool, Record, SLOTS};
+use numamma_channel::writer::{Role, role};
 use numamma_hook::sys;
 use numamma_hook::unwind::memo::Memos;
 
-/// Slots whose rings are mapped together: 16 MiB of address space.
-const CHUNK: usize = 16;
-const CHUNKS: usize = SLOTS / CHUNK;
+/// Chunks that are mapped together: 4 MiB of address space.
+const BLOCK: usize = 1024;
+const BLOCKS: usize = MAX_CHUNKS / BLOCK;
+/// Slots whose private parts are mapped together.
+const GROUP: usize = 16;
+const GROUPS: usize = SLOTS / GROUP;
 
 static FIXED: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-static RINGS: [AtomicPtr<u8>; CHUNKS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; CHUNKS];
-static MEMOS: [AtomicPtr<Memos>; CHUNKS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; CHUNKS];
+/// Chunks that the file has.
+static CHUNKS: AtomicUsize = AtomicUsize::new(0);
+static POOL: [AtomicPtr<u8>; BLOCKS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; BLOCKS];
+static PRIVATE: [AtomicPtr<Private>; GROUPS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; GROUPS];
 
-/// Bytes for `/proc/<pid>/fd/<n>` and its end.
-pub const PATH_BYTES: usize = 64;
-
-struct Path(UnsafeCell<[u8; PATH_BYTES]>);
+struct Kept(UnsafeCell<Option<(Name, u32, u32)>>);
 
 // SAFETY: written once, by the one thread that attaches the process, before FIXED is published; read after that.
-unsafe impl Sync for Path {}
+unsafe impl Sync for Kept {}
 
-static PATH: Path = Path(UnsafeCell::new([0; PATH_BYTES]));
+/// The name of the channel, and the pid and parent for which it was accepted.
+static NAME: Kept = Kept(UnsafeCell::new(None));
+
+/// What the thread of a slot keeps in this process. All zero bytes are empty.
+#[repr(C)]
+pub struct Private {
+    /// Remembered walks.
+    pub memos: Memos,
+    /// Counts of large allocations, see [`crate::quota`].
+    pub sites: crate::quota::Sites,
+}
 
 /// Base of the fixed part; null before [`map`].
 #[inline(always)]
@@ -37,51 +50,84 @@ pub fn fixed() -> *mut u8 {
     FIXED.load(Ordering::Relaxed)
 }
 
-/// Maps the fixed part from an open channel whose path is `path` (a C string), and keeps the path for the rings.
-/// Only called by the one thread that attaches the process.
-pub fn map(fd: i32, path: &[u8; PATH_BYTES]) -> bool {
-    let Some(base) = shared(fd, 0, RINGS_AT) else { return false };
-    // SAFETY: no thread reads the path before FIXED is published.
-    unsafe { *PATH.0.get() = *path };
+/// Maps the fixed part of the channel of that name if it is there and meant for this process, and keeps the name for
+/// the pool. Only called by the one thread that attaches the process.
+pub fn map(name: Name, pid: u32, parent: u32) -> bool {
+    let Some(open) = open(&name, pid, parent) else { return false };
+    let base = shared(open.fd, 0, POOL_AT);
+    sys::close(open.fd);
+    let Some(base) = base else { return false };
+    // SAFETY: no thread reads the name before FIXED is published.
+    unsafe { *NAME.0.get() = Some((name, pid, parent)) };
+    CHUNKS.store(open.chunks, Ordering::Relaxed);
     FIXED.store(base, Ordering::Release);
     true
 }
 
-/// The ring of a slot, mapped on first use; `None` when that fails.
-pub fn ring(slot: usize) -> Option<Ring> {
-    let chunk = RINGS.get(slot / CHUNK)?;
-    // Acquire pairs with the Release of `publish`.
-    let base = match NonNull::new(chunk.load(Ordering::Acquire)) {
-        Some(base) => base,
-        None => map_chunk(slot / CHUNK)?,
-    };
-    // SAFETY: a chunk holds CHUNK rings one after the other and is never unmapped.
-    Some(unsafe { Ring::new(base.add(slot % CHUNK * Ring::BYTES)) })
+fn open(name: &Name, pid: u32, parent: u32) -> Option<Open> {
+    let open = name.open()?;
+    if role(&open.header, name.nonce, pid, parent) == Role::Record {
+        return Some(open);
+    }
+    sys::close(open.fd);
+    None
 }
 
-/// The memos of the thread that owns a slot, if its ring is mapped.
-#[inline(always)]
-pub fn memos(slot: usize) -> Option<&'static Memos> {
-    let base = NonNull::new(MEMOS.get(slot / CHUNK)?.load(Ordering::Relaxed))?;
-    // SAFETY: CHUNK memos, all zero at first, which is valid; only the slot's owner uses its own.
-    Some(unsafe { base.add(slot % CHUNK).as_ref() })
+/// The chunks of this process's channel.
+#[derive(Clone, Copy)]
+pub struct Mapped;
+
+impl Pool for Mapped {
+    fn chunk(self, index: u32) -> Option<NonNull<Record>> {
+        let index = index as usize;
+        if index >= CHUNKS.load(Ordering::Relaxed) {
+            return None;
+        }
+        // Acquire pairs with the Release of `publish`.
+        let base = match NonNull::new(POOL.get(index / BLOCK)?.load(Ordering::Acquire)) {
+            Some(base) => base,
+            None => map_block(index / BLOCK)?,
+        };
+        // SAFETY: a block holds its chunks one after the other and is never unmapped.
+        Some(unsafe { base.add(index % BLOCK * CHUNK_BYTES).cast() })
+    }
 }
 
 #[cold]
-fn map_chunk(chunk: usize) -> Option<NonNull<u8>> {
-    let memos = sys::map_anonymous(CHUNK * size_of::<Memos>())?;
-    publish(MEMOS.get(chunk)?, memos.cast(), CHUNK * size_of::<Memos>());
-    // SAFETY: the path was complete before FIXED was published, and threads claim slots only after that.
-    let path = unsafe { &*PATH.0.get() };
-    let fd = sys::open(CStr::from_bytes_until_nul(path).ok()?, libc::O_RDWR)?;
-    let bytes = CHUNK * Ring::BYTES;
-    let base = shared(fd, RINGS_AT + chunk * bytes, bytes);
-    sys::close(fd);
-    NonNull::new(publish(RINGS.get(chunk)?, base?, bytes))
+fn map_block(block: usize) -> Option<NonNull<u8>> {
+    let _errno = numamma_hook::errno::Saved::now();
+    // SAFETY: the name was complete before FIXED was published, and threads take chunks only after that.
+    let (name, pid, parent) = unsafe { (*NAME.0.get()).as_ref() }?;
+    // A forked child opens it, too, for which the channel was accepted in its parent.
+    let open = open(name, *pid, *parent)?;
+    let chunks = BLOCK.min(open.chunks.saturating_sub(block * BLOCK));
+    let base = shared(open.fd, POOL_AT + block * BLOCK * CHUNK_BYTES, chunks * CHUNK_BYTES);
+    sys::close(open.fd);
+    NonNull::new(publish(POOL.get(block)?, base?, chunks * CHUNK_BYTES))
 }
 
-/// Stores `mine` as the chunk unless another thread was first; returns the chunk that is stored.
-fn publish<T>(cell: &AtomicPtr<T>, mine: *mut T, bytes: usize) -> *mut T {
+/// The private part of the thread that owns a slot; `None` when there is no memory for it.
+#[inline(always)]
+pub fn private(slot: usize) -> Option<&'static Private> {
+    let base = match NonNull::new(PRIVATE.get(slot / GROUP)?.load(Ordering::Acquire)) {
+        Some(base) => base,
+        None => map_group(slot / GROUP)?,
+    };
+    // SAFETY: GROUP of them, all zero at first, which is valid; only the slot's owner uses its own.
+    Some(unsafe { base.add(slot % GROUP).as_ref() })
+}
+
+#[cold]
+#[inline(never)]
+fn map_group(group: usize) -> Option<NonNull<Private>> {
+    let _errno = numamma_hook::errno::Saved::now();
+    let bytes = GROUP * size_of::<Private>();
+    let mine = sys::map_anonymous(bytes)?;
+    NonNull::new(publish(PRIVATE.get(group)?, mine.cast(), bytes))
+}
+
+/// Stores `mine` in the cell unless another thread was first; returns what is stored.
+pub fn publish<T>(cell: &AtomicPtr<T>, mine: *mut T, bytes: usize) -> *mut T {
     match cell.compare_exchange(core::ptr::null_mut(), mine, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => mine,
         Err(first) => {
@@ -94,7 +140,7 @@ fn publish<T>(cell: &AtomicPtr<T>, mine: *mut T, bytes: usize) -> *mut T {
 
 fn shared(fd: i32, offset: usize, bytes: usize) -> Option<*mut u8> {
     let base = sys::map_shared(fd, offset, bytes)?;
-    // Keeps the rings out of core dumps of the program; if the kernel refuses, they are dumped.
+    // Keeps the channel out of core dumps of the program; if the kernel refuses, it is dumped.
     // SAFETY: the mapping was made above, and the advice keeps its contents.
     unsafe { sys::advise(base, bytes, libc::MADV_DONTDUMP) };
     Some(base.cast())

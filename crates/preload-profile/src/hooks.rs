@@ -124,7 +124,9 @@ mod imp {
     /// The end of the fast path for a new block: one in 2^k is recorded.
     #[inline(always)]
     fn record_if_kept(mask: u32, found: Ptr, size: usize, caller: Caller) -> Ptr {
-        if kept(found as u64, mask) && !found.is_null() {
+        if !kept(found as u64, mask) {
+            recording::skip();
+        } else if !found.is_null() {
             record(found, size, caller);
         }
         found

@@ -12,6 +12,7 @@
 mod channel_map;
 mod fast_path;
 mod hooks;
+mod quota;
 mod recording;
 
 #[global_allocator]

@@ -5,11 +5,12 @@
 //! again.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::{channel_map, fast_path};
-use numamma_channel::layout::{self, Map, Record};
-use numamma_channel::writer::{Local, ROLE_BYTES, Role, Writer, role};
+use crate::{channel_map, fast_path, quota};
+use numamma_channel::attach::{NAME_BYTES, Name};
+use numamma_channel::layout::{self, KIND_BITS, Map, Record};
+use numamma_channel::writer::{Local, Writer};
 use numamma_channel::{CHANNEL_ENV, MAX_FRAMES};
 use numamma_hook::entry::Caller;
 use numamma_hook::errno::Saved;
@@ -30,9 +31,12 @@ const INERT: u32 = 3;
 
 static PHASE: AtomicU32 = AtomicU32::new(UNDECIDED);
 
+/// Whether this process has another pid in the recorder's process namespace than in its own.
+static NAMESPACED: AtomicBool = AtomicBool::new(false);
+
 /// A hook call to record, in a thread that is inside no other hook.
 pub struct Recording {
-    writer: Writer,
+    writer: Writer<channel_map::Mapped>,
     local: &'static Local,
     _inside: ReentryGuard,
 }
@@ -45,6 +49,24 @@ pub fn enter() -> Option<Recording> {
     }
     let inside = ReentryGuard::enter()?;
     Some(Recording::new(inside, fork_wiped::get() as u32, 0))
+}
+
+/// Counts an allocation that is left out before the guard is entered.
+#[inline(always)]
+pub fn skip() {
+    if local().skip() {
+        tell_skipped();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn tell_skipped() {
+    let pid = fork_wiped::get() as u32;
+    if pid != 0 && local().is_for(pid) {
+        // SAFETY: as in `Recording::new`.
+        Writer::new(unsafe { Map::new(channel_map::fixed()) }, channel_map::Mapped).tell_skipped(local());
+    }
 }
 
 /// Whether hooks record in this process. Does not decide it.
@@ -63,7 +85,7 @@ impl Recording {
     #[inline(always)]
     fn new(inside: ReentryGuard, pid: u32, start_routine: usize) -> Recording {
         // SAFETY: `fork_wiped` is set after the channel was mapped, and the channel is never unmapped.
-        let writer = Writer::new(unsafe { Map::new(channel_map::fixed()) });
+        let writer = Writer::new(unsafe { Map::new(channel_map::fixed()) }, channel_map::Mapped);
         let recording = Recording { writer, local: local(), _inside: inside };
         if !recording.local.is_for(pid) {
             recording.claim_slot(pid, start_routine);
@@ -77,7 +99,10 @@ impl Recording {
     fn claim_slot(&self, pid: u32, start_routine: usize) {
         let _errno = Saved::now();
         let here = 0_u8;
-        self.writer.claim(self.local, pid, sys::tid(), channel_map::ring);
+        // The thread may have had no slot before.
+        let start_routine = if start_routine != 0 { start_routine } else { self.local.start_routine.get() };
+        self.local.start_routine.set(start_routine);
+        self.writer.claim(self.local, pid, recorders_tid());
         let Bounds { low, high } = stackbounds::bounds(&raw const here as usize).unwrap_or(Bounds { low: 0, high: 0 });
         self.writer.push(
             self.local,
@@ -94,22 +119,61 @@ impl Recording {
     /// `size` bytes at `address` have just been given to `caller`.
     #[inline(always)]
     pub fn alloc(&self, kind: u32, address: usize, size: usize, caller: &Caller) {
-        if self.thinned_out(kind, address, || size < layout::SMALL) {
-            return;
+        let mut left_out = 0;
+        let mask = self.mask();
+        if mask != 0 {
+            match self.thinned_alloc(kind, address, size, caller, mask) {
+                Some(others) => left_out = others,
+                None => return self.writer.skip(self.local),
+            }
         }
         let ticks = self.writer.now_after_loads();
         let stack = self.stack(caller);
+        let kind = kind | left_out << KIND_BITS;
         self.writer.push(self.local, Record { ticks, address: address as u64, size: size as u64, stack, kind });
     }
 
-    /// Whether the block is left out at the recorder's request, because the program allocates so often that recording
-    /// all blocks would slow it down.
+    /// The thinning that the recorder asks for, because the program allocates so often that recording everything would
+    /// slow it down; 0 none.
     #[inline(always)]
-    fn thinned_out(&self, kind: u32, address: usize, small: impl FnOnce() -> bool) -> bool {
+    fn mask(&self) -> u32 {
         let mask = self.writer.thin();
         fast_path::set_mask(mask);
-        let heap = kind == layout::ALLOC_HEAP || kind == layout::FREE_HEAP;
-        mask != 0 && heap && !layout::kept(address as u64, mask) && small()
+        mask
+    }
+
+    /// Whether an allocation is recorded although the recorder asks for thinning: the number of those left out before
+    /// it; `None` when it is left out, too.
+    #[inline(never)]
+    fn thinned_alloc(&self, kind: u32, address: usize, size: usize, caller: &Caller, mask: u32) -> Option<u32> {
+        let heap = kind == layout::ALLOC_HEAP;
+        if heap && size < layout::SMALL {
+            return layout::kept(address as u64, mask).then_some(0);
+        }
+        let (quota, epoch) = self.writer.quota();
+        let Some(private) = self.local.slot().and_then(channel_map::private).filter(|_| quota != 0) else {
+            return Some(0);
+        };
+        let len = if heap { 0 } else { size };
+        match private.sites.record(caller, size, quota, epoch) {
+            None if quota::leave_out(address, len) => None,
+            None => Some(0),
+            Some(left_out) => {
+                quota::was_left_out(address, len); // a mark whose block ended unseen
+                Some(left_out)
+            }
+        }
+    }
+
+    /// Whether the end of a block or mapping is not recorded because its allocation was not.
+    #[inline(never)]
+    fn thinned_free(kind: u32, address: usize, size: usize, mask: u32) -> bool {
+        if kind != layout::FREE_HEAP {
+            return quota::was_left_out(address, size);
+        }
+        // SAFETY: a live block of the heap is about to be freed, as C's contract of free says.
+        let small = || unsafe { real::malloc_usable_size(address as *mut libc::c_void) } < layout::SMALL;
+        !layout::kept(address as u64, mask) && small() || quota::was_left_out(address, 0)
     }
 
     /// Id of the call stack of `caller`.
@@ -117,8 +181,8 @@ impl Recording {
     fn stack(&self, caller: &Caller) -> u32 {
         let high = stackbounds::high_for(caller.cfa);
         // Without a slot the event is lost anyway.
-        let Some(memos) = self.local.slot().and_then(channel_map::memos) else { return 0 };
-        let memo = unwind::memo::choose(memos, caller);
+        let Some(private) = self.local.slot().and_then(channel_map::private) else { return 0 };
+        let memo = unwind::memo::choose(&private.memos, caller);
         // SAFETY: the caller is the live frame below this one, its registers come from the entry stub, and `high`
         // is the end of the stack that its cfa lies on.
         unsafe {
@@ -133,9 +197,8 @@ impl Recording {
     /// same address by another thread never has an earlier time.
     #[inline(always)]
     pub fn free(&self, kind: u32, address: usize, size: usize) {
-        // SAFETY: a live block of the heap is about to be freed, as C's contract of free says.
-        let small = || unsafe { real::malloc_usable_size(address as *mut libc::c_void) } < layout::SMALL;
-        if self.thinned_out(kind, address, small) {
+        let mask = self.mask();
+        if mask != 0 && Recording::thinned_free(kind, address, size, mask) {
             return;
         }
         let ticks = self.writer.now();
@@ -164,28 +227,59 @@ fn decide() -> bool {
 
 /// Attaches this process to the channel if it is to be recorded. A forked child has the channel mapped already.
 fn attach(forked: bool) -> bool {
-    let pid = sys::pid();
-    if !forked && !open_channel(pid) {
+    if !forked {
+        let Some(pid) = recorders_pid() else { return false };
+        return open_channel(pid) && begin(pid);
+    }
+    // SAFETY: the channel was mapped by the parent, and is never unmapped.
+    if unsafe { Map::new(channel_map::fixed()) }.header().follow == 0 {
         return false;
     }
-    // SAFETY: the channel was mapped above or by the parent, and is never unmapped.
-    let map = unsafe { Map::new(channel_map::fixed()) };
-    if forked && map.header().follow == 0 {
-        return false;
+    // A child that sees the pid of its parent as that is seen by the recorder is in the recorder's namespace. It makes no
+    // call that a filter of system calls could forbid.
+    let own = Some(sys::pid()).filter(|pid| *pid != 1 && !NAMESPACED.load(Ordering::Relaxed));
+    if own.is_some() && local().is_for(sys::parent()) {
+        return own.is_some_and(begin);
     }
-    Writer::new(map).attach(pid);
+    // Without /proc (chroot) it has the pid that it sees, as its parent had, unless it is the first process of a new
+    // namespace.
+    recorders_pid().or(own).is_some_and(begin)
+}
+
+fn begin(pid: u32) -> bool {
+    NAMESPACED.store(pid != sys::pid(), Ordering::Relaxed);
+    // SAFETY: the channel was mapped, and is never unmapped.
+    Writer::new(unsafe { Map::new(channel_map::fixed()) }, channel_map::Mapped).attach(pid);
     fork_wiped::set(u64::from(pid))
 }
 
 fn open_channel(pid: u32) -> bool {
-    let mut path = [0_u8; channel_map::PATH_BYTES];
-    let Some(name) = variable(CHANNEL_ENV.as_bytes(), &mut path) else { return false };
-    let Some(fd) = sys::open(name, libc::O_RDWR) else { return false };
-    let mut header = [0_u8; ROLE_BYTES];
-    let complete = sys::read(fd, &mut header) == Some(ROLE_BYTES);
-    let recorded = complete && role(&header, pid, sys::parent()) == Role::Record && channel_map::map(fd, &path);
-    sys::close(fd);
-    recorded
+    let mut value = [0_u8; NAME_BYTES];
+    let name = variable(CHANNEL_ENV.as_bytes(), &mut value).and_then(|text| Name::parse(text.to_bytes()));
+    name.is_some_and(|name| channel_map::map(name, pid, sys::parent()))
+}
+
+/// The pid of this process in the namespace that /proc shows. That is the recorder's: the channel is only opened through
+/// a /proc in which the recorder has its own pid. Another namespace may give this process the pid of another one.
+fn recorders_pid() -> Option<u32> {
+    last_number(c"/proc/self")
+}
+
+/// The id of this thread in the recorder's process namespace.
+fn recorders_tid() -> u32 {
+    let other = if NAMESPACED.load(Ordering::Relaxed) { last_number(c"/proc/thread-self") } else { None };
+    other.unwrap_or_else(sys::tid)
+}
+
+/// The number at the end of the target of a symbolic link.
+fn last_number(link: &CStr) -> Option<u32> {
+    let mut target = [0_u8; 64];
+    // SAFETY: a C string, and an array of the given length.
+    let len = unsafe {
+        libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), target.as_mut_ptr(), target.len())
+    };
+    let digits = target.get(..usize::try_from(len).ok()?)?.rsplit(|b| *b == b'/').next()?;
+    core::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// Value of an environment variable this process was started with, as a C string in `value`; `None` when it

@@ -72,7 +72,7 @@ fn sample(body: &[u8]) -> Option<PerfRecord> {
     let regs = match f.u64()? {
         // A 32-bit program, whose registers the replay does not interpret.
         0 | 1 => None,
-        _ => Some(registers(&mut f)?),
+        _ => Some(Box::new(registers(&mut f)?)),
     };
     Some(PerfRecord { time_ns, pid, tid, event: PerfEvent::Sample { cpu: cpu as u16, regs } })
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use numamma_kernel::lists::parse_list;
+use numamma_kernel::sys::PAGE;
 use perf_event_open_sys::ioctls;
 
 use super::attr::{self, Abilities};
@@ -48,8 +49,11 @@ struct PerCpu {
 /// Records dropped by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lost {
-    /// In the samples buffers: samples, mappings, threads.
+    /// Samples; where the kernel does not count by event, everything lost in the buffers that samples share with
+    /// mappings and threads.
     pub samples: u64,
+    /// Mappings, names, starts and ends of threads.
+    pub mappings: u64,
     /// In the faults buffers.
     pub faults: u64,
 }
@@ -70,11 +74,11 @@ pub struct Session {
 impl Session {
     /// Opens the events on `pid`, which must not have executed the program yet: they start with its exec. `period_ns`
     /// is the timer's; 0 records mappings, threads and page faults only. `follow`: forked processes are recorded
-    /// too.
+    /// too. `memory`: bytes that the buffers of all CPUs may take, though the smallest are always tried.
     ///
     /// # Errors
     /// The kernel's error; [`attr::explain_refusal`] gives the message for the user.
-    pub fn open(pid: libc::pid_t, period_ns: u64, follow: bool) -> io::Result<Session> {
+    pub fn open(pid: libc::pid_t, period_ns: u64, follow: bool, memory: usize) -> io::Result<Session> {
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_else(|_| "0".into());
         let online = parse_list(online.trim());
         let Some(&first) = online.first() else {
@@ -84,7 +88,9 @@ impl Session {
         let abilities = Abilities::probe(pid, first as i32);
         let request = Request { period_ns, follow, kernel_faults, abilities };
         let mut refused = io::Error::from_raw_os_error(libc::EPERM);
-        for pages in PAGES {
+        let fits = |&(samples, faults): &(usize, usize)| (samples + faults + 2) * PAGE * online.len() <= memory;
+        let smallest = PAGES.len() - 1;
+        for (_, pages) in PAGES.into_iter().enumerate().filter(|(n, pages)| fits(pages) || *n == smallest) {
             match open_all(pid, &online, request, pages) {
                 Ok(cpus) => {
                     let poll = cpus.iter().flat_map(PerCpu::poll_fds).collect();
@@ -118,6 +124,11 @@ impl Session {
         }
     }
 
+    /// Bytes of all buffers.
+    pub fn buffers(&self) -> usize {
+        self.cpus.iter().map(|c| c.faults.size() + c.samples.size() + 2 * PAGE).sum()
+    }
+
     /// Bytes of the faults buffers: below [`FAULT_PAGES`] pages when memory could not be locked.
     pub fn fault_buffer(&self) -> usize {
         self.cpus.iter().map(|c| c.faults.size()).min().unwrap_or(0)
@@ -130,8 +141,8 @@ impl Session {
         }
         let mut lost = Lost::default();
         for cpu in &self.cpus {
-            let samples = [Some(&cpu.sideband), cpu.timer.as_ref()].into_iter().flatten();
-            lost.samples += samples.map(lost_by).sum::<u64>();
+            lost.samples += cpu.timer.as_ref().map_or(0, lost_by);
+            lost.mappings += lost_by(&cpu.sideband);
             lost.faults += lost_by(&cpu.fault);
         }
         lost

@@ -4,6 +4,7 @@ use numamma_channel::reader::Channel;
 use numamma_channel::{Event, EventKind};
 use rustc_hash::FxHashMap;
 
+use super::budget::{Budget, Level};
 use super::maps::Maps;
 use super::nodes::Nodes;
 use super::threads::Threads;
@@ -16,6 +17,9 @@ use crate::topology::Topology;
 
 /// Index of rsp in [`crate::profile::perf::Regs::gpr`].
 const RSP: usize = 4;
+
+/// Events that are processed between two looks at the memory in use.
+const EVENTS_BETWEEN_LOOKS: usize = 1 << 14;
 
 /// File names of the profile preload, installed and in a build tree.
 const PRELOAD_NAMES: [&str; 2] = ["libnumamma-profile.so", "libnumamma_preload_profile.so"];
@@ -33,8 +37,17 @@ pub struct Events {
     pub stats: Stats,
     /// When the program's last thread ended, CLOCK_MONOTONIC.
     pub ended_ns: Option<u64>,
+    /// Large allocations that were left out, counted by those recorded after them.
+    pub left_out: u64,
     /// Processes the program started that are not recorded.
     pub not_followed: u64,
+    /// Allocation events discarded because memory was full.
+    pub discarded_allocs: u64,
+    /// Page faults discarded because memory was full.
+    pub discarded_faults: u64,
+    /// The memory that the recording may take.
+    pub budget: Budget,
+    full: bool,
     target: u32,
     follow: bool,
     period_ns: u64,
@@ -73,6 +86,7 @@ impl Events {
     pub fn new(target: u32, follow: bool, period_ns: u64, topology: &Topology, huge_pages: bool) -> Events {
         Events {
             space: Space::new(target, follow),
+            budget: Budget::new(super::budget::DEFAULT),
             target,
             follow,
             period_ns,
@@ -99,7 +113,10 @@ impl Events {
         keys.sort(); // merges runs that are sorted already, one per buffer
         let now = keys.partition_point(|k| k.time_ns <= until_ns);
         let mut perf: Vec<Option<PerfRecord>> = perf.into_iter().map(Some).collect();
-        for key in &keys[..now] {
+        for (n, key) in keys[..now].iter().enumerate() {
+            if n % EVENTS_BETWEEN_LOOKS == EVENTS_BETWEEN_LOOKS - 1 {
+                self.update_level();
+            }
             if key.channel {
                 self.alloc_event(&allocs[key.index as usize], channel.as_deref());
             } else if let Some(record) = perf[key.index as usize].take() {
@@ -120,6 +137,21 @@ impl Events {
         }
     }
 
+    /// Looks how much memory is used; at the limit no allocations and page faults are taken any more.
+    pub fn update_level(&mut self) -> Level {
+        let level = self.budget.level();
+        self.full = level == Level::Full;
+        level
+    }
+
+    /// Frees what can be built again.
+    pub fn save_memory(&mut self) {
+        self.nodes.forget();
+        (self.keys, self.replayed) = (Vec::new(), Vec::new());
+        self.perf.shrink_to_fit();
+        self.allocs.shrink_to_fit();
+    }
+
     fn relative(&self, time_ns: u64) -> u64 {
         time_ns.saturating_sub(self.origin_ns)
     }
@@ -138,13 +170,22 @@ impl Events {
         if !self.wanted(pid) {
             return;
         }
+        if self.full && !matches!(event.what, EventKind::Free { .. } | EventKind::ThreadStart { .. }) {
+            self.discarded_allocs += 1;
+            return;
+        }
         self.stats.alloc_events += 1;
         let time = self.relative(event.time_ns);
         let thread = self.threads.get(pid, tid, time);
         match event.what {
-            EventKind::Alloc { addr, size, stack, origin } => {
-                let frames = channel.map_or(&[][..], |c| c.stack(stack));
+            EventKind::Alloc { addr, size, stack, origin, left_out } => {
+                let frames = channel.map(|c| c.stack(stack));
+                let frames = frames.as_deref().unwrap_or(&[]);
                 self.space.alloc(time, pid, thread, addr, size, frames, origin);
+                if left_out > 0 {
+                    self.left_out += u64::from(left_out);
+                    self.space.count_left_out(pid, frames, left_out, size);
+                }
                 self.touched_by_allocator(pid, thread, addr, size, time);
             }
             EventKind::Free { addr, size, origin } => self.space.free(time, pid, addr, size, origin),
@@ -232,7 +273,7 @@ impl Events {
         self.threads.rename(thread, name);
     }
 
-    fn sample(&mut self, pid: u32, tid: u32, cpu: u16, regs: Option<Regs>, time: u64) {
+    fn sample(&mut self, pid: u32, tid: u32, cpu: u16, regs: Option<Box<Regs>>, time: u64) {
         let thread = self.threads.get(pid, tid, time);
         self.threads.sampled(thread, cpu);
         self.stats.samples += 1;
@@ -290,6 +331,10 @@ impl Events {
     }
 
     fn fault(&mut self, pid: u32, tid: u32, addr: u64, time: u64) {
+        if self.full {
+            self.discarded_faults += 1;
+            return;
+        }
         self.stats.faults += 1;
         if !self.touches.mark_touched(pid, addr) {
             return;
@@ -348,3 +393,6 @@ fn program_of(pid: u32) -> Option<Program> {
     let build_id = crate::launch::executable::check(path.as_os_str()).ok().and_then(|t| t.build_id);
     Some(Program { path: path.to_string_lossy().into_owned(), build_id, argv: argv.collect() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 //! replayed to accesses with their object, page faults become first touches. About once a second new records are
 //! written, definitions before use, so that a killed recorder leaves a readable profile.
 
+mod budget;
 mod events;
 mod maps;
 mod nodes;
@@ -23,6 +24,7 @@ use numamma_channel::reader::Channel;
 use numamma_kernel::clock::monotonic_ns;
 use numamma_kernel::thp;
 
+use self::budget::{Budget, Level};
 use self::events::Events;
 use self::process::{CpuTime, cpu_time, host_name};
 use self::thinning::Thinning;
@@ -47,6 +49,8 @@ const EVENTS_PER_ROUND: u64 = 8192;
 const SETTLE_NS: u64 = 5_000_000;
 /// Time between two writes to the file.
 const FLUSH: Duration = Duration::from_secs(1);
+/// Time between two steps that save memory.
+const SAVE: Duration = Duration::from_millis(100);
 /// Accesses and touches waiting to be written at which they are written early.
 const FLUSH_ACCESSES: usize = 1 << 17;
 
@@ -67,7 +71,11 @@ pub struct Options {
     pub preload: Option<PathBuf>,
     /// Notes to store in the profile.
     pub notes: Vec<String>,
+    /// Bytes of memory that the recording may take; see [`DEFAULT_MEMORY`].
+    pub max_memory: u64,
 }
+
+pub use self::budget::{DEFAULT as DEFAULT_MEMORY, LEAST as LEAST_MEMORY};
 
 /// Result of a recording.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,6 +88,8 @@ pub struct Recorded {
     pub stats: Stats,
     /// Notes for the user.
     pub notes: Vec<String>,
+    /// The bound of the overhead, a fraction.
+    pub max_overhead: f64,
     /// False when the file could not be written to the end.
     pub complete: bool,
 }
@@ -91,8 +101,11 @@ pub struct Recorded {
 pub fn record(options: Options) -> Result<Recorded, Failure> {
     survive_file_limit();
     keep_memory();
+    let mut budget = Budget::new(options.max_memory);
     let channel = match &options.preload {
-        Some(_) => Some(Channel::create(options.follow).map_err(|e| Failure::usage(channel_refused(&e)))?),
+        Some(_) => Some(
+            Channel::with_pool(options.follow, budget.channel()).map_err(|e| Failure::usage(channel_refused(&e)))?,
+        ),
         None => None,
     };
     let mut held = hold(&options, channel.as_ref())?;
@@ -100,15 +113,18 @@ pub fn record(options: Options) -> Result<Recorded, Failure> {
         channel.set_target(held.pid as u32);
     }
     let period_ns = options.sampling.period_ns;
-    let session = match Session::open(held.pid, period_ns, options.follow) {
+    let session = match Session::open(held.pid, period_ns, options.follow, budget.kernel()) {
         Ok(session) => Some(session),
         // Without samples the recording goes on: mappings can be read from /proc, first touches cannot.
         Err(_) if period_ns == 0 => None,
         Err(e) => return Err(Failure::usage(explain_refusal(&e))),
     };
+    budget.outside = session.as_ref().map_or(0, |s| s.buffers() as u64);
     let path = PathBuf::from(options.output.replace("%p", &held.pid.to_string()));
     let writer = Writer::create(&path).map_err(|e| Failure::usage(format!("cannot write {}: {e}", path.display())))?;
     let mut recorder = Recorder::new(&options, path, writer, session, channel, held.pid as u32);
+    recorder.kernel_bytes = budget.outside;
+    recorder.events.budget = budget;
     forward_signals(held.pid);
     recorder.append_header();
     recorder.start_ns = monotonic_ns();
@@ -157,6 +173,12 @@ struct Recorder {
     channel: Option<Channel>,
     events: Events,
     thinning: Thinning,
+    /// Bytes of the kernel's buffers.
+    kernel_bytes: u64,
+    /// When memory was saved last.
+    saved: Option<Instant>,
+    /// When ended threads were looked for last.
+    swept: Instant,
     notes: Vec<String>,
     start_ns: u64,
     own_cpu_ns: u64,
@@ -202,6 +224,9 @@ impl Recorder {
             channel,
             events,
             thinning: Thinning::new(options.sampling.max_overhead),
+            kernel_bytes: 0,
+            saved: None,
+            swept: Instant::now(),
             notes,
             start_ns: 0,
             own_cpu_ns: cpu_time(libc::RUSAGE_SELF).total(),
@@ -221,12 +246,15 @@ impl Recorder {
             self.program_cpu = process::program_cpu(held.pid as u32).unwrap_or(self.program_cpu);
             // Polled before the drain, so that events written before the program's end are in this round.
             let ended = held.poll();
+            // Taken before the drain: what is older than that lay in its buffer then, however long the drain takes.
+            let settled = monotonic_ns().saturating_sub(SETTLE_NS);
             let got = self.drain();
-            self.events.process(monotonic_ns().saturating_sub(SETTLE_NS), self.channel.as_mut());
+            self.events.process(settled, self.channel.as_mut());
             if let Some(ended) = ended {
                 return ended;
             }
             self.thin();
+            self.save_memory();
             // Grows slowly after a round with few events, shrinks at once after a round with many.
             timeout = next_timeout(before.elapsed(), got).min(timeout * 2);
             if flushed.elapsed() >= FLUSH || self.events.pending() >= FLUSH_ACCESSES {
@@ -271,6 +299,31 @@ impl Recorder {
         self.thinning.watch(monotonic_ns(), events, self.program_cpu.total(), channel, &mut self.events.space);
     }
 
+    /// Keeps the recording within its memory.
+    fn save_memory(&mut self) {
+        let channel = self.channel.as_ref().map_or(0, Channel::memory);
+        self.events.budget.outside = self.kernel_bytes + channel;
+        // Without kernel events nothing else tells that threads have ended.
+        if let Some(channel) = self.channel.as_mut().filter(|c| self.session.is_none() || c.is_short())
+            && self.swept.elapsed() >= SAVE
+        {
+            channel.free_ended();
+            self.swept = Instant::now();
+        }
+        let level = self.events.update_level();
+        if level == Level::Free || self.saved.is_some_and(|at| at.elapsed() < SAVE) {
+            return;
+        }
+        self.flush();
+        self.events.save_memory();
+        if let Some(channel) = &self.channel {
+            self.thinning.save_memory(channel, &mut self.events.space);
+        }
+        budget::trim();
+        self.events.update_level();
+        self.saved = Some(Instant::now());
+    }
+
     fn flush(&mut self) {
         if let Some(program) = self.events.new_program() {
             let argv = if program.argv.is_empty() { &self.header.program.argv } else { &program.argv };
@@ -294,7 +347,8 @@ impl Recorder {
             stats.lost = lost.samples;
             stats.faults_lost = lost.faults;
         }
-        stats.alloc_lost = self.channel.as_ref().map_or(0, Channel::lost);
+        stats.alloc_lost = self.channel.as_ref().map_or(0, Channel::lost) + self.events.discarded_allocs;
+        stats.faults_lost += self.events.discarded_faults;
         // The timer does not sample the kernel.
         let expected = program.user as f64 / self.header.sampling.period_ns.max(1) as f64;
         stats.achieved =
@@ -326,9 +380,15 @@ impl Recorder {
         }
     }
 
+    /// Allocations that the program did not report, as it was asked to.
+    fn left_out(&self) -> u64 {
+        self.channel.as_ref().map_or(0, Channel::skipped).max(self.events.left_out)
+    }
+
     /// Adds notes about missing data.
     fn closing_notes(&mut self) {
-        self.notes.extend(notes::thinned(self.thinning.factor()));
+        self.notes.extend(notes::thinned(self.thinning.factor(), self.left_out()));
+        self.notes.extend(self.saved.map(|_| notes::memory(self.events.budget.limit())));
         self.notes.extend(notes::lost(&self.stats(), self.session.as_ref()));
         self.notes.extend(notes::children(self.events.child_share(), self.events.not_followed));
     }
@@ -343,6 +403,8 @@ impl Recorder {
             self.header.allocations = false;
             self.append_header();
         }
+        let small = self.left_out().saturating_sub(self.events.left_out);
+        self.events.space.share_left_out(small);
         self.closing_notes();
         self.flush();
         let mut records = vec![Record::Symbols(self.events.space.symbols())];
@@ -352,7 +414,8 @@ impl Recorder {
         records.push(Record::End(ended));
         self.append(&records);
         let stats = self.stats();
-        Recorded { path: self.path, ended, stats, notes: self.notes, complete: self.writer.is_some() }
+        let (max_overhead, complete) = (self.header.sampling.max_overhead, self.writer.is_some());
+        Recorded { path: self.path, ended, stats, notes: self.notes, max_overhead, complete }
     }
 }
 

@@ -61,6 +61,11 @@ impl Nodes {
         }
     }
 
+    /// Drops the answers so far.
+    pub fn forget(&mut self) {
+        self.known = FxHashMap::default();
+    }
+
     fn ask(&mut self, pid: u32, pages: &[u64], now_ns: u64) {
         let addresses: Vec<u64> = pages.iter().map(|p| p * PAGE).collect();
         let Some(status) = self.query(pid, &addresses) else { return };

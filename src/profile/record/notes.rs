@@ -31,6 +31,13 @@ pub fn first_touch(session: Option<&Session>) -> Option<String> {
 /// Notes about events lost in full buffers: each kind makes another part of the report incomplete.
 pub fn lost(stats: &Stats, session: Option<&Session>) -> Vec<String> {
     let mut notes = Vec::new();
+    let mappings = session.map_or(0, |s| s.lost().mappings);
+    if mappings > 0 {
+        notes.push(format!(
+            "{mappings} records of mappings and threads were lost, because the program makes them faster than the \
+             recorder could read them: accesses may be charged to what lay at their address before"
+        ));
+    }
     if stats.faults_lost > 0 {
         let small = session.map_or(0, Session::fault_buffer) < FAULT_PAGES * PAGE;
         let what_to_do = if small {
@@ -53,15 +60,26 @@ pub fn lost(stats: &Stats, session: Option<&Session>) -> Vec<String> {
     notes
 }
 
-/// Small allocations that were not tracked: all but one in `factor`.
-pub fn thinned(factor: u32) -> Option<String> {
+/// Allocations that were not tracked: all small ones but one in `factor`, and large ones beyond the quota of their call
+/// site; `left_out` together.
+pub fn thinned(factor: u32, left_out: u64) -> Option<String> {
     (factor > 1).then(|| {
         format!(
             "the program allocates so often that only one in {factor} of its small allocations (under a page) was \
-             tracked, to keep the overhead down: their counts are those of the tracked ones, and accesses to the others \
-             are charged to the heap as a whole"
+             tracked, and of the large ones the first of each call site in each tenth of a second, to keep the overhead \
+             down: {left_out} were left out, which the counts of the tracked ones stand for, and accesses to them are \
+             charged to the heap as a whole"
         )
     })
+}
+
+/// Memory was short.
+pub fn memory(limit: u64) -> String {
+    format!(
+        "the recording reached its limit of {} MiB of memory, so allocations were thinned and may be lost; raise it with \
+         --max-memory",
+        limit >> 20
+    )
 }
 
 /// Child processes that are not followed: their number, and their share of all samples (0 to 1).

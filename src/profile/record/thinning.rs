@@ -2,7 +2,8 @@
 //!
 //! Recording an allocation costs the program tens of nanoseconds. Programs that allocate millions of times a second
 //! would be slowed down far beyond the bound, so when their rate shows that, only one in 2^k small allocations (under a
-//! page) is reported from then on. Large ones, which are what can be placed, always are.
+//! page) is reported from then on. Of the large ones and of mappings, which are what can be placed, each call site may
+//! report so many in each [`EPOCH`]: all of those that are few, and some of those that are many.
 
 use std::time::Duration;
 
@@ -23,6 +24,10 @@ const CREDIT_NS: u64 = 4_000_000_000;
 /// A rate is judged after this long at least, and after this many events.
 const WINDOW: Duration = Duration::from_millis(5);
 const WINDOW_EVENTS: u64 = 10_000;
+/// Large allocations of a call site that are reported in an epoch at the first step; each further step halves it.
+const FIRST_QUOTA: u32 = 2048;
+/// Time after which each call site may report large allocations again.
+const EPOCH: Duration = Duration::from_millis(100);
 /// At least one in 2^12 is recorded, so that every frequent call site appears.
 const MAX_BITS: u32 = 12;
 
@@ -35,17 +40,22 @@ pub struct Thinning {
     events: u64,
     since_ns: u64,
     cpu_ns: u64,
+    epoch_ns: u64,
 }
 
 impl Thinning {
     /// For a bound of the overhead (a fraction).
     pub fn new(max_overhead: f64) -> Thinning {
-        Thinning { allowed: max_overhead * SHARE / EVENT_NS, bits: 0, events: 0, since_ns: 0, cpu_ns: 0 }
+        Thinning { allowed: max_overhead * SHARE / EVENT_NS, bits: 0, events: 0, since_ns: 0, cpu_ns: 0, epoch_ns: 0 }
     }
 
     /// Takes the number of all events so far, reported and lost, and the program's CPU time (ns). When there are too
     /// many, it raises the thinning and returns true.
     pub fn watch(&mut self, now_ns: u64, events: u64, cpu: u64, channel: &Channel, space: &mut Space) -> bool {
+        if self.bits > 0 && u128::from(now_ns.saturating_sub(self.epoch_ns)) >= EPOCH.as_nanos() {
+            self.epoch_ns = now_ns;
+            channel.new_epoch();
+        }
         if self.since_ns == 0 {
             (self.since_ns, self.events) = (now_ns, events);
             return false;
@@ -61,11 +71,23 @@ impl Thinning {
             return false;
         }
         let more = bits_for(new as f64 / used as f64, self.allowed).min(MAX_BITS - self.bits);
+        self.raise(more, channel, space)
+    }
+
+    /// Thins once more because memory is short, and forgets the blocks that would not have been recorded.
+    pub fn save_memory(&mut self, channel: &Channel, space: &mut Space) {
+        self.raise((MAX_BITS - self.bits).min(1), channel, space);
+        let mask = (1 << self.bits) - 1;
+        space.forget(|addr| kept(addr, mask));
+    }
+
+    fn raise(&mut self, more: u32, channel: &Channel, space: &mut Space) -> bool {
         if more == 0 {
             return false;
         }
         self.bits += more;
         let mask = (1 << self.bits) - 1;
+        channel.set_quota((FIRST_QUOTA >> self.bits).max(1));
         channel.set_thin(mask);
         space.thin(|addr| kept(addr, mask));
         true

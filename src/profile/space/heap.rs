@@ -259,6 +259,13 @@ impl Heap {
         starts.collect()
     }
 
+    /// Starts of all live blocks, in address order.
+    pub fn starts(&self) -> Vec<u64> {
+        let starts =
+            self.pages().flat_map(|(chunk, slot, page)| page.starts.iter().map(move |g| start_of(chunk, slot, g)));
+        starts.collect()
+    }
+
     /// Calls `f` with call site and bytes of every live block, in address order.
     pub fn for_each(&self, mut f: impl FnMut(SiteId, u64)) {
         for &entry in self.pages().flat_map(|(_, _, page)| &page.blocks) {

@@ -42,7 +42,7 @@ use self::process::Process;
 use self::processes::{Slot, process_in};
 use super::perf::Mapping;
 use super::ranges::Span;
-use super::records::{Frame, NO_MODULE, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId};
+use super::records::{Frame, NO_MODULE, Object, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId};
 
 pub use self::code::Code;
 pub use self::processes::Space;
@@ -105,12 +105,38 @@ impl Space {
         self.last = None;
     }
 
+    /// `count` more allocations of `size` bytes were made from a call stack and not reported.
+    pub fn count_left_out(&mut self, pid: u32, frames: &[u64], count: u32, size: u64) {
+        if let Some(slot) = self.find(pid) {
+            let site = self.site(slot, frames);
+            self.sites.add_left_out(site, u64::from(count), size.saturating_mul(u64::from(count)));
+        }
+    }
+
+    /// Of the small blocks allocated since [`Space::thin`], `count` were not reported: the call sites get them in
+    /// proportion to the reported ones.
+    pub fn share_left_out(&mut self, count: u64) {
+        self.sites.share_left_out(count);
+    }
+
     /// Frees the small blocks that `kept` refuses, in all processes: their frees are not reported any more.
     pub fn thin(&mut self, kept: impl Fn(u64) -> bool) {
+        self.thinned = true;
         for slot in &mut self.slots {
             // A child whose copy is pending gets what is left in its parent.
             let Slot::Live(process) = slot else { continue };
             for addr in process.heap.small_starts().into_iter().filter(|a| !kept(*a)) {
+                free_block(process, addr, self.now_ns, &mut self.objects, &mut self.sites, &mut self.cache);
+            }
+        }
+    }
+
+    /// Frees the blocks of any size that `kept` refuses, in all processes, to save memory. Accesses to them are then
+    /// charged to the heap as a whole.
+    pub fn forget(&mut self, kept: impl Fn(u64) -> bool) {
+        for slot in &mut self.slots {
+            let Slot::Live(process) = slot else { continue };
+            for addr in process.heap.starts().into_iter().filter(|a| !kept(*a)) {
                 free_block(process, addr, self.now_ns, &mut self.objects, &mut self.sites, &mut self.cache);
             }
         }
@@ -158,6 +184,9 @@ impl Space {
         let Some(high) = end.filter(|_| addr != 0 && !empty) else { return };
         let site = self.site(slot, frames);
         self.sites.add(site, size, time_ns, thread);
+        if self.thinned && size < SMALL_OBJECT && origin == Origin::Heap {
+            self.sites.add_sampled(site, size);
+        }
         let p = process_in(&mut self.slots, slot);
         self.cache.forget(p.serial, addr, high);
         for gone in p.end_stacks(time_ns, addr, high, &mut self.objects) {
@@ -233,8 +262,8 @@ impl Space {
     /// Whether an object is memory without an origin in the program: no variable, no block, no mapping made by a hooked
     /// call.
     pub fn is_anonymous(&self, id: ObjectId) -> bool {
-        let object = self.objects.get(id);
-        matches!(object.kind, ObjectKind::Mapping | ObjectKind::Unknown) && object.site.is_none()
+        let anonymous = |o: &Object| matches!(o.kind, ObjectKind::Mapping | ObjectKind::Unknown) && o.site.is_none();
+        self.objects.get(id).is_some_and(anonymous)
     }
 
     /// Code bytes and function bounds of a process.

@@ -10,7 +10,9 @@ use crate::profile::records::{CallSite, Frame, Object, ObjectId, Record, SiteCou
 /// Emitted objects.
 #[derive(Debug, Default)]
 pub struct Objects {
-    table: Vec<Entry>,
+    /// Those that live, and those that ended and are still to be written: a program may make a hundred thousand a second.
+    table: FxHashMap<ObjectId, Entry>,
+    next: ObjectId,
     dirty: Vec<ObjectId>,
 }
 
@@ -25,26 +27,27 @@ struct Entry {
 impl Objects {
     /// Adds an object (its `id` is set here) of the address space `serial`.
     pub fn add(&mut self, serial: u32, mut object: Object) -> ObjectId {
-        let id = self.table.len() as ObjectId;
+        let id = self.next;
+        self.next += 1;
         object.id = id;
-        self.table.push(Entry { object, serial, dirty: true });
+        self.table.insert(id, Entry { object, serial, dirty: true });
         self.dirty.push(id);
         id
     }
 
     /// Whether `id` is an object of that address space.
     pub fn belongs(&self, id: ObjectId, serial: u32) -> bool {
-        self.table.get(id as usize).is_some_and(|e| e.serial == serial)
+        self.table.get(&id).is_some_and(|e| e.serial == serial)
     }
 
-    /// The object with all changes so far.
-    pub fn get(&self, id: ObjectId) -> &Object {
-        &self.table[id as usize].object
+    /// The object with all changes so far; `None` when it ended and was written.
+    pub fn get(&self, id: ObjectId) -> Option<&Object> {
+        self.table.get(&id).map(|e| &e.object)
     }
 
     /// Changes an object of that address space; objects of another one stay unchanged.
     pub fn update(&mut self, id: ObjectId, serial: u32, change: impl FnOnce(&mut Object)) {
-        let Some(entry) = self.table.get_mut(id as usize).filter(|e| e.serial == serial) else { return };
+        let Some(entry) = self.table.get_mut(&id).filter(|e| e.serial == serial) else { return };
         change(&mut entry.object);
         if !entry.dirty {
             entry.dirty = true;
@@ -54,7 +57,7 @@ impl Objects {
 
     /// Sets the end time of an object of that address space that has none yet.
     pub fn end(&mut self, id: ObjectId, serial: u32, time_ns: u64) {
-        if self.table.get(id as usize).is_some_and(|e| e.object.instance.died_ns.is_none()) {
+        if self.table.get(&id).is_some_and(|e| e.object.instance.died_ns.is_none()) {
             self.update(id, serial, |o| o.instance.died_ns = Some(time_ns));
         }
     }
@@ -64,13 +67,16 @@ impl Objects {
         let mut ids = std::mem::take(&mut self.dirty);
         ids.sort_unstable();
         let table = &mut self.table;
-        ids.into_iter()
-            .map(|id| {
-                let entry = &mut table[id as usize];
-                entry.dirty = false;
-                entry.object.clone()
-            })
-            .collect()
+        let changed = ids.into_iter().filter_map(|id| {
+            let ended = table.get(&id)?.object.instance.died_ns.is_some();
+            if ended {
+                return table.remove(&id).map(|entry| entry.object);
+            }
+            let entry = table.get_mut(&id)?;
+            entry.dirty = false;
+            Some(entry.object.clone())
+        });
+        changed.collect()
     }
 }
 
@@ -88,6 +94,8 @@ struct SiteState {
     count: SiteCount,
     live: u64,
     first_ns: u64,
+    /// Allocations reported, and their bytes, while only a part of the small ones was.
+    sampled: (u64, u64),
     /// The one thread that allocated here; none once there are two.
     thread: Option<ThreadId>,
     dirty: bool,
@@ -103,7 +111,7 @@ impl Sites {
         self.ids.insert(frames.clone().into_boxed_slice(), id);
         self.new.push(CallSite { id, frames });
         let count = SiteCount { site: id, ..SiteCount::default() };
-        self.states.push(SiteState { count, live: 0, first_ns: 0, thread: None, dirty: true });
+        self.states.push(SiteState { count, live: 0, first_ns: 0, sampled: (0, 0), thread: None, dirty: true });
         self.dirty.push(id);
         id
     }
@@ -130,6 +138,30 @@ impl Sites {
         state.count.bytes = state.count.bytes.saturating_add(size);
         state.count.max_size = state.count.max_size.max(size);
         self.add_live(site, size);
+    }
+
+    /// The allocation added last is one of a part of the small ones that is reported.
+    pub fn add_sampled(&mut self, site: SiteId, size: u64) {
+        let sampled = &mut self.states[site as usize].sampled;
+        *sampled = (sampled.0 + 1, sampled.1.saturating_add(size));
+    }
+
+    /// `count` allocations of `bytes` bytes together that were not reported.
+    pub fn add_left_out(&mut self, site: SiteId, count: u64, bytes: u64) {
+        let state = self.touch(site);
+        state.count.instances = state.count.instances.saturating_add(count);
+        state.count.bytes = state.count.bytes.saturating_add(bytes);
+    }
+
+    /// Shares `count` allocations that were not reported among the sampled ones.
+    pub fn share_left_out(&mut self, count: u64) {
+        let sampled: u64 = self.states.iter().map(|s| s.sampled.0).sum();
+        let part =
+            |n: u64| u64::try_from(u128::from(n) * u128::from(count) / u128::from(sampled.max(1))).unwrap_or(u64::MAX);
+        let shares: Vec<_> = self.states.iter().map(|s| s.sampled).collect();
+        for (site, (instances, bytes)) in shares.into_iter().enumerate().filter(|(_, s)| s.0 > 0) {
+            self.add_left_out(site as SiteId, part(instances), part(bytes));
+        }
     }
 
     /// `size` more bytes are alive without an allocation: a child inherited them.

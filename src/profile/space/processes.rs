@@ -34,6 +34,8 @@ pub struct Space {
     pub(super) now_ns: u64,
     pub(super) modules: Modules,
     pub(super) objects: Objects,
+    /// Only a part of the small blocks is reported.
+    pub(super) thinned: bool,
     pub(super) sites: Sites,
     pub(super) cache: Cache,
     pub(super) threads: ThreadStacks,

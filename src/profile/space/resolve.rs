@@ -41,6 +41,9 @@ pub(super) struct Resolver<'a> {
     pub addr: u64,
 }
 
+/// Objects of a process from which on its list of them is cleared of those that ended, each time it has doubled.
+const MANY_EMITTED: usize = 1 << 16;
+
 impl Resolver<'_> {
     /// The id in `known` if it is of this address space, else a new object.
     fn object(&mut self, known: ObjectId, make: impl FnOnce(&mut Self) -> Object) -> ObjectId {
@@ -50,6 +53,10 @@ impl Resolver<'_> {
         let object = Object { pid: self.p.pid, ..make(self) };
         let id = self.objects.add(self.p.serial, object);
         self.p.emitted.push(id);
+        if self.p.emitted.len().is_power_of_two() && self.p.emitted.len() >= MANY_EMITTED {
+            let (objects, serial) = (&self.objects, self.p.serial);
+            self.p.emitted.retain(|id| objects.belongs(*id, serial));
+        }
         id
     }
 

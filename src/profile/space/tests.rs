@@ -430,7 +430,7 @@ fn cached_answers_equal_fresh_ones() {
 }
 
 fn describe(s: &Space, id: ObjectId) -> Object {
-    let object = s.objects.get(id).clone();
+    let object = s.objects.get(id).unwrap().clone();
     let instance = Instance { died_ns: None, born_ns: 0, ..object.instance };
     Object { id: 0, instance, ..object }
 }

@@ -1,6 +1,6 @@
 //! Compiles programs, profiles them with the real command and reads the profile back.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -41,6 +41,7 @@ pub struct Profile {
     pub threads: Vec<Thread>,
     pub objects: Vec<Object>,
     pub sites: Vec<CallSite>,
+    pub counts: HashMap<SiteId, SiteCount>,
     pub accesses: Vec<Access>,
     pub touches: Vec<Touch>,
     pub symbols: Vec<Symbol>,
@@ -100,7 +101,7 @@ impl Profile {
             Record::Notes(n) => self.notes.extend(n),
             Record::Stats(s) => self.stats = s,
             Record::End(e) => self.ending = Some(e),
-            Record::SiteCounts(_) => {}
+            Record::SiteCounts(c) => self.counts.extend(c.into_iter().map(|c| (c.site, c))),
         }
     }
 

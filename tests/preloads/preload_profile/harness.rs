@@ -96,6 +96,10 @@ pub struct Run {
     pub stacks: BTreeMap<u32, Vec<u64>>,
     pub stdout: String,
     pub lost: u64,
+    /// Allocations that the program left out as it was asked to.
+    pub skipped: u64,
+    /// Bytes of the channel at its end.
+    pub memory: u64,
     pub images: u32,
     symbols: Vec<(Range<u64>, String)>,
 }
@@ -105,9 +109,15 @@ pub fn run(program: &Path, args: &[&str]) -> Run {
 }
 
 pub fn run_with(program: &Path, args: &[&str], follow: bool, gone: Gone) -> Run {
+    run_prepared(program, args, follow, gone, |_| {})
+}
+
+/// As [`run_with`]; `prepare` is called with the channel before the program starts.
+pub fn run_prepared(program: &Path, args: &[&str], follow: bool, gone: Gone, prepare: impl FnOnce(&Channel)) -> Run {
     // The recorder must get CPU time to keep up with the program.
     let _alone = alone();
     let mut channel = Channel::create(follow).unwrap();
+    prepare(&channel);
     let mut command = plain(program);
     command.args(args).envs(channel.env()).env("LD_PRELOAD", preload("profile"));
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -141,7 +151,8 @@ pub fn run_with(program: &Path, args: &[&str], follow: bool, gone: Gone) -> Run 
     assert!(channel.attached());
     let stacks = events.iter().map(stack).map(|id| (id, channel.stack(id).to_vec())).collect();
     let (pid, lost, images) = (child.id(), channel.lost(), channel.images());
-    Run { pid, events, stacks, stdout, lost, images, symbols: symbols(program) }
+    let (skipped, memory) = (channel.skipped(), channel.memory());
+    Run { pid, events, stacks, stdout, lost, skipped, memory, images, symbols: symbols(program) }
 }
 
 fn symbols(program: &Path) -> Vec<(Range<u64>, String)> {

@@ -1,0 +1,253 @@
+//! The memory behind a channel, on the recorder's side: a sealed memfd whose pages are allocated before the program
+//! may write to them.
+//!
+//! A store to a page of shared memory for which the kernel has no memory is SIGBUS. The recorder therefore allocates the
+//! pages (fallocate) before it grants them, and stops when the limit, the machine or a control group has no more. The
+//! seals keep everyone from cutting the file short under the program.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use numamma_kernel::cgroup;
+
+use crate::layout::{
+    self, CHUNK_BYTES, Frames, Header, MAX_CHUNKS, Map, POOL_AT, Pool, Record, SLOTS, STACKS, STACKS_AT, VERSION,
+};
+
+/// Chunks granted at the start: 8 MiB, enough for two thousand threads that start at once, or for a quarter of a second
+/// of a million events a second.
+const FIRST_CHUNKS: u32 = 2048;
+/// Call stacks granted at a time: 2 MiB.
+const STACKS_STEP: u32 = 16384;
+/// Memory that a control group must have left after a grant, as a multiple of the grant: the program needs it more.
+const LEFT_FOR_PROGRAM: u64 = 8;
+
+/// The file and its mapping.
+#[derive(Debug)]
+pub struct Memory {
+    fd: OwnedFd,
+    inode: u64,
+    base: NonNull<u8>,
+    /// Bytes of the file.
+    size: usize,
+    /// Chunks that the file has room for.
+    chunks: u32,
+    granted: u32,
+    stacks: u32,
+    /// The kernel refused memory: it is not asked again.
+    refused: bool,
+}
+
+// SAFETY: the mapping is this object's until it is dropped; no field belongs to a thread.
+unsafe impl Send for Memory {}
+
+/// The chunks in the recorder's mapping.
+#[derive(Debug, Clone, Copy)]
+pub struct Mapped {
+    first: NonNull<u8>,
+    chunks: u32,
+}
+
+// SAFETY: an address; what it points to is only accessed through raw pointers.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+impl Pool for Mapped {
+    #[inline(always)]
+    fn chunk(self, index: u32) -> Option<NonNull<Record>> {
+        // SAFETY: the mapping has `chunks` chunks.
+        (index < self.chunks).then(|| unsafe { self.first.add(index as usize * CHUNK_BYTES).cast() })
+    }
+}
+
+impl Memory {
+    /// A new channel without granted chunks, whose pool has at most `pool` bytes.
+    ///
+    /// # Errors
+    /// The message says what the kernel refused.
+    pub fn create(pool: usize, clock: u32, follow: bool) -> io::Result<Memory> {
+        let chunks = (pool / CHUNK_BYTES).clamp(1, MAX_CHUNKS);
+        let size = POOL_AT + chunks * CHUNK_BYTES;
+        let fd = create_memfd(size)?;
+        let base = map_memfd(&fd, size)?;
+        let inode = inode(&fd)?;
+        let mut memory = Memory { fd, inode, base, size, chunks: chunks as u32, granted: 0, stacks: 0, refused: false };
+        if !memory.allocate(0, STACKS_AT) {
+            return Err(explain("allocate shared memory"));
+        }
+        let header = base.cast::<Header>().as_ptr();
+        // SAFETY: no other process has opened the channel yet; the first page is writable.
+        unsafe {
+            (*header).magic = layout::MAGIC;
+            (*header).version = VERSION;
+            (*header).clock = clock;
+            (*header).follow = u32::from(follow);
+            (*header).recorder_pid = std::process::id();
+            (*header).nonce = nonce();
+        }
+        let map = memory.map();
+        map.header().next_stack.store(1, Release); // id 0 means "not recorded"
+        for slot in 0..SLOTS {
+            map.slot(slot).claim.store(u64::MAX, Relaxed);
+        }
+        Ok(memory)
+    }
+
+    /// The part before the pool.
+    pub fn map(&self) -> Map {
+        // SAFETY: the mapping is longer than POOL_AT and lives as long as `self`, which outlives what the channel does
+        // with the copy.
+        unsafe { Map::new(self.base.as_ptr()) }
+    }
+
+    /// The chunks.
+    pub fn pool(&self) -> Mapped {
+        // SAFETY: the mapping reaches beyond POOL_AT.
+        Mapped { first: unsafe { self.base.add(POOL_AT) }, chunks: self.chunks }
+    }
+
+    /// The file.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Its inode number.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Chunks that the program may use.
+    pub fn granted(&self) -> u32 {
+        self.granted
+    }
+
+    /// Ids of call stacks that may exist.
+    pub fn stacks(&self) -> u32 {
+        self.stacks
+    }
+
+    /// Bytes allocated.
+    pub fn bytes(&self) -> u64 {
+        (STACKS_AT + self.stacks as usize * size_of::<Frames>() + self.granted as usize * CHUNK_BYTES) as u64
+    }
+
+    /// Grants more chunks and call stacks when few are left, within the limit. `free`: chunks that were free before the
+    /// last ones were read.
+    pub fn top_up(&mut self, free: u32) {
+        let map = self.map();
+        let header = map.header();
+        let next = header.next_stack.load(Relaxed);
+        if next.saturating_add(STACKS_STEP / 2) > self.stacks && (self.stacks as usize) < STACKS {
+            let more = STACKS_STEP.min(STACKS as u32 - self.stacks);
+            let at = STACKS_AT + self.stacks as usize * size_of::<Frames>();
+            if self.allocate(at, more as usize * size_of::<Frames>()) {
+                self.stacks += more;
+                header.stacks_granted.store(self.stacks, Release);
+            }
+        }
+        // One thread alone gets three eighths of all chunks.
+        if free <= self.granted / 4 * 3 && self.granted < self.chunks {
+            let more = self.granted.max(FIRST_CHUNKS).min(self.chunks - self.granted);
+            if self.allocate(POOL_AT + self.granted as usize * CHUNK_BYTES, more as usize * CHUNK_BYTES) {
+                let new = self.granted..self.granted + more;
+                self.granted += more;
+                header.granted.store(self.granted, Relaxed);
+                // Downwards, so that the lowest one is taken first.
+                new.rev().for_each(|chunk| map.put_chunk(chunk));
+            }
+        }
+    }
+
+    /// Allocates pages of the file; false when there is no memory for them.
+    fn allocate(&mut self, offset: usize, len: usize) -> bool {
+        let short = cgroup::within_limits().is_some_and(|left| left < len as u64 * LEFT_FOR_PROGRAM);
+        if self.refused || short {
+            return false;
+        }
+        loop {
+            // SAFETY: a system call on this object's descriptor.
+            let rc = unsafe { libc::fallocate(self.fd.as_raw_fd(), 0, offset as libc::off_t, len as libc::off_t) };
+            if rc == 0 {
+                return true;
+            }
+            // A forwarded signal interrupts the call, which then gives back what it had.
+            if io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+                self.refused = true;
+                return false;
+            }
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: this object made the mapping, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
+    }
+}
+
+/// A number that no other channel has.
+fn nonce() -> [u64; 2] {
+    let mut nonce = [0_u64; 2];
+    // SAFETY: the array is writable for its size. Without random numbers (a seccomp filter) the clock is used.
+    let got = unsafe { libc::getrandom(nonce.as_mut_ptr().cast(), size_of_val(&nonce), libc::GRND_NONBLOCK) };
+    if got != size_of_val(&nonce) as isize {
+        nonce = [numamma_kernel::clock::monotonic_ns(), u64::from(std::process::id())];
+    }
+    nonce
+}
+
+fn explain(what: &str) -> io::Error {
+    let error = io::Error::last_os_error();
+    io::Error::new(error.kind(), format!("cannot {what} for the channel to the program: {error}"))
+}
+
+fn create_memfd(size: usize) -> io::Result<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // Where vm.memfd_noexec = 2 the kernel wants to be told that nothing in it is executed; before 6.3 it does not know
+    // the flag.
+    let fd = [flags | libc::MFD_NOEXEC_SEAL, flags].into_iter().map(|flags| {
+        // SAFETY: the name is a C string; the result is checked.
+        unsafe { libc::memfd_create(c"numamma-channel".as_ptr(), flags) }
+    });
+    let Some(fd) = fd.into_iter().find(|fd| *fd >= 0) else {
+        return Err(explain("create shared memory (memfd_create)"));
+    };
+    // SAFETY: the descriptor is new and has no other owner.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: a system call on the descriptor just created.
+    if unsafe { libc::ftruncate(fd.as_raw_fd(), size as libc::off_t) } != 0 {
+        return Err(explain("size the shared memory (is there a file size limit, ulimit -f?)"));
+    }
+    // SAFETY: as above.
+    if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
+        return Err(explain("seal the shared memory"));
+    }
+    Ok(fd)
+}
+
+/// The seals of a channel: nobody changes its size, or its seals.
+pub const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+fn inode(fd: &OwnedFd) -> io::Result<u64> {
+    // SAFETY: all-zero is a valid stat, and it is a live local.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    match unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) } {
+        0 => Ok(stat.st_ino),
+        _ => Err(explain("find the inode of the shared memory")),
+    }
+}
+
+fn map_memfd(fd: &OwnedFd, size: usize) -> io::Result<NonNull<u8>> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), size, prot, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+    if base == libc::MAP_FAILED {
+        return Err(explain("map the shared memory (is the address space limited, ulimit -v?)"));
+    }
+    NonNull::new(base.cast()).ok_or_else(|| explain("map the shared memory"))
+}

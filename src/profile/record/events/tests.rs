@@ -1,0 +1,54 @@
+use super::*;
+use numamma_channel::Origin;
+
+/// What a program may write into its channel, and what the kernel may say of it meanwhile.
+#[test]
+fn events_of_a_program_that_lies_do_no_harm() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let mut events = Events::new(1, true, 1_000_000, &Topology::this_machine(), true);
+    events.start(0);
+    let mut number = move || match random(5) {
+        0 => random(1 << 16),
+        1 => 0x7f00_0000_0000 + random(1 << 24),
+        2 => u64::MAX - random(1 << 14),
+        3 => 1 << random(64),
+        _ => random(u64::MAX),
+    };
+    for round in 0..40_u64 {
+        for _ in 0..500 {
+            let (pid, tid, time_ns) = (1 + number() as u32 % 3, number() as u32 % 5, round * 1000 + number() % 1000);
+            let (addr, size) = (number(), number());
+            let origin = if number() % 2 == 0 { Origin::Heap } else { Origin::Mmap };
+            // The channel refuses other addresses of the heap.
+            let addr = if origin == Origin::Heap { addr & !7 } else { addr };
+            let what = match number() % 4 {
+                0 => EventKind::Free { addr, size, origin },
+                1 => EventKind::ThreadStart { start_routine: addr, stack_low: size, stack_high: number() },
+                _ => EventKind::Alloc { addr, size, stack: number() as u32, origin, left_out: number() as u32 },
+            };
+            events.allocs.push(Event { time_ns, pid, tid, what });
+            let event = match number() % 8 {
+                0 => PerfEvent::Fork { parent_pid: 1 + number() as u32 % 3, parent_tid: 1 },
+                1 => PerfEvent::Exit,
+                2 => PerfEvent::Comm { name: "name".into(), exec: number() % 4 == 0 },
+                _ => PerfEvent::Fault(addr),
+            };
+            events.perf.push(PerfRecord { time_ns, pid, tid, event });
+        }
+        events.process(u64::MAX, None);
+        events.space.thin(|addr| addr % 3 == 0);
+        if round % 8 == 7 {
+            events.space.forget(|addr| addr % 5 == 0);
+            events.save_memory();
+        }
+        events.space.share_left_out(number());
+        events.take_records();
+    }
+    assert!(events.stats.alloc_events > 0 && events.stats.faults > 0);
+}

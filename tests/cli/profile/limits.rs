@@ -1,0 +1,94 @@
+//! What a recording costs at most: memory, and time of programs that do nothing but allocate.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::harness::*;
+use crate::common;
+
+fn program(dir: &Path, name: &str) -> PathBuf {
+    let flags = ["-O2", "-g", "-pthread", "-fno-builtin-malloc", "-fno-builtin-free"];
+    common::compile("gcc", &format!("preloads/preload_profile/{name}.c"), dir.join(name), &flags)
+}
+
+/// A field of /proc/PID/status in bytes; none when the process is gone.
+fn status(pid: u32, field: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix(field))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+fn signal(pid: u32, number: i32) {
+    // SAFETY: plain system call on a process this test started.
+    assert_eq!(unsafe { libc::kill(pid as i32, number) }, 0);
+}
+
+/// 500 threads make 15 million events while the recorder is stopped.
+#[test]
+fn a_recorder_that_was_stopped_stays_within_its_memory() {
+    let dir = scratch("stopped");
+    let crowd = program(&dir, "crowd");
+    let mut recorder = profile(&dir, &["--max-memory", "256M"], &[crowd.to_str().unwrap(), "500", "15000"]);
+    let mut recorder = recorder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (pid, mut peak) = (recorder.id(), 0);
+    // Stopped as soon as the program has threads, until the program has ended.
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let child = loop {
+        let first = std::fs::read_to_string(&children).unwrap_or_default();
+        match first.split_whitespace().next().and_then(|p| p.parse::<u32>().ok()) {
+            Some(child) if std::fs::read_dir(format!("/proc/{child}/task")).is_ok_and(|d| d.count() > 2) => {
+                break child;
+            }
+            _ => assert!(recorder.try_wait().unwrap().is_none(), "the program ended before it was looked at"),
+        }
+    };
+    signal(pid, libc::SIGSTOP);
+    while std::fs::read_to_string(format!("/proc/{child}/stat")).is_ok_and(|s| !s.contains(") Z ")) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    signal(pid, libc::SIGCONT);
+    while recorder.try_wait().unwrap().is_none() {
+        peak = status(pid, "VmHWM:").unwrap_or(0).max(peak);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let out = wait(recorder);
+    assert_eq!(out.code(), Some(0), "{}", out.stderr);
+    assert!(peak > 0 && peak < 256 << 20, "{} MiB", peak >> 20);
+    let p = Profile::read(&dir.join("t.prof"));
+    assert!(p.stats.alloc_lost > 1_000_000, "what has no room is counted: {:?}", p.stats);
+    assert!(p.notes.iter().any(|n| n.contains("allocation events were lost")), "{:?}", p.notes);
+    assert!(p.threads.len() >= 501, "{} threads", p.threads.len());
+}
+
+/// Ten million allocations of 5,000 bytes and one array: most are left out, none is forgotten.
+#[test]
+fn large_allocations_are_thinned_and_counted() {
+    const PAIRS: u64 = 10_000_000;
+    let dir = scratch("large");
+    let flood = program(&dir, "flood");
+    let out = run(profile(&dir, &[], &[flood.to_str().unwrap(), &PAIRS.to_string(), "5000"]));
+    assert_eq!(out.code(), Some(0), "{}", out.stderr);
+    let p = Profile::read(&dir.join("t.prof"));
+    let recorded = p.stats.alloc_events + p.stats.alloc_lost;
+    assert!(recorded < PAIRS / 5 * 9, "{recorded} of {} events were recorded", 2 * PAIRS);
+    assert!(p.notes.iter().any(|n| n.contains("tenth of a second")), "{:?}", p.notes);
+    let counts = |max_size: u64| p.counts.values().filter(|c| c.max_size == max_size).map(|c| c.instances).sum::<u64>();
+    let (counted, lost) = (counts(5000), p.stats.alloc_lost);
+    // Those left out after the last one recorded go to no call site.
+    assert!(counted <= PAIRS && counted + lost > PAIRS / 10 * 8, "{counted} of {PAIRS} counted, {lost} lost");
+    assert_eq!(counts(1_000_001), 1, "the array is not one of them");
+}
+
+#[test]
+fn a_limit_of_memory_is_a_size() {
+    let dir = scratch("limit-size");
+    for size in ["0", "1M", "-5", "x", "12Q", "99999999999999999999G"] {
+        let option = format!("--max-memory={size}");
+        let out = run(profile(&dir, &[&option], &["/bin/true"]));
+        assert_eq!(out.code(), Some(2), "{size}: {}", out.stderr);
+        assert!(out.stderr.contains("--max-memory"), "{size}: {}", out.stderr);
+    }
+    let out = run(profile(&dir, &["--max-memory", "64M"], &["/bin/true"]));
+    assert_eq!(out.code(), Some(0), "{}", out.stderr);
+}
