@@ -1,10 +1,11 @@
 //! Opens the channel that the environment names, if it still is that channel.
 //!
-//! The path leads through /proc to a descriptor of the recorder. A program that outlives its recorder (a daemon, a shell
-//! that was left in the background) hands the variable on, and the process id may by then be another program's, whose
-//! descriptor may be a pipe, a terminal or somebody's file. So the path is first opened with O_PATH, which reaches no
-//! driver, takes nothing out of a pipe and never waits. Only a file of the right inode and size is opened for
-//! reading, only one with the seals of a channel is read, and only one with the number from the environment is mapped.
+//! The path leads through /proc to a descriptor of the recorder. A program that outlives its recorder (a daemon, a
+//! shell that was left in the background) hands the variable on, and the process id may by then be another program's,
+//! whose descriptor may be a pipe, a terminal or somebody's file. So the path is first opened with O_PATH, which
+//! reaches no driver, takes nothing out of a pipe and never waits. Only a file of the right inode and size is opened
+//! for reading, only one with the seals of a channel is read, and only one with the number from the environment is
+//! mapped.
 //!
 //! No allocation, no locks; `errno` is the caller's to save.
 

@@ -1,9 +1,9 @@
 //! The memory behind a channel, on the recorder's side: a sealed memfd whose pages are allocated before the program
 //! may write to them.
 //!
-//! A store to a page of shared memory for which the kernel has no memory is SIGBUS. The recorder therefore allocates the
-//! pages (fallocate) before it grants them, and stops when the limit, the machine or a control group has no more. The
-//! seals keep everyone from cutting the file short under the program.
+//! A store to a page of shared memory for which the kernel has no memory is SIGBUS. The recorder therefore allocates
+//! the pages (fallocate) before it grants them, and stops when the limit, the machine or a control group has no more.
+//! The seals keep everyone from cutting the file short under the program.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -1,8 +1,8 @@
 //! The recorder's side: create the channel, drain it, convert the times.
 //!
-//! Call [`Channel::drain`] often (every few milliseconds), and [`Channel::thread_gone`] for every thread that exited, or
-//! slots run out. Data written by the program is not trusted: positions, chunks, kinds, times and addresses out of range
-//! are skipped and counted as lost, and no drain brings more events than fit into the pool.
+//! Call [`Channel::drain`] often (every few milliseconds), and [`Channel::thread_gone`] for every thread that exited,
+//! or slots run out. Data written by the program is not trusted: positions, chunks, kinds, times and addresses out of
+//! range are skipped and counted as lost, and no drain brings more events than fit into the pool.
 
 use std::ffi::OsString;
 use std::io;
@@ -267,9 +267,9 @@ impl Channel {
         living.fold(self.ended.skipped, u64::saturating_add)
     }
 
-    /// Frees the slot of a thread that has exited, once its records are read. The kernel reuses thread ids, so the oldest
-    /// slot of that id is freed, and only when the kernel does not know the thread any more; otherwise the next drain
-    /// tries again.
+    /// Frees the slot of a thread that has exited, once its records are read. The kernel reuses thread ids, so the
+    /// oldest slot of that id is freed, and only when the kernel does not know the thread any more; otherwise the next
+    /// drain tries again.
     pub fn thread_gone(&mut self, pid: u32, tid: u32) {
         let owner = u64::from(pid) << 32 | u64::from(tid);
         let owned = (0..self.high_water()).filter(|&s| self.map.slot(s).owner.load(Acquire) == owner);
@@ -279,8 +279,8 @@ impl Channel {
         }
     }
 
-    /// Frees the slots of all threads that do not exist any more and whose records are read, where no kernel event tells
-    /// of their end.
+    /// Frees the slots of all threads that do not exist any more and whose records are read, where no kernel event
+    /// tells of their end.
     pub fn free_ended(&mut self) {
         for slot in 0..self.high_water() {
             let owner = self.map.slot(slot).owner.load(Acquire);

@@ -319,8 +319,8 @@ impl<P: Pool> Writer<P> {
     #[inline(never)]
     fn insert(&self, entry: &core::sync::atomic::AtomicU64, tag: u64, frames: &[u64]) -> u64 {
         let next = &self.map.header().next_stack;
-        // Ids from `granted` on get memory when the recorder comes to it; the add cannot wrap, because it is made by one
-        // thread for each id that it passes.
+        // Ids from `granted` on get memory when the recorder comes to it; the add cannot wrap, because it is made by
+        // one thread for each id that it passes.
         let granted = self.map.header().stacks_granted.load(Acquire).min(STACKS as u32);
         if next.load(Relaxed) >= granted {
             return 0;

@@ -2,9 +2,9 @@
 //!
 //! The recorder sets the quota when a program allocates so often that recording would slow it down, and begins a new
 //! epoch now and then. A call site that allocates seldom is recorded exactly; of one that allocates all the time the
-//! first of each epoch are, and each of these carries the number of those left out since the one before, so that the sum
-//! is exact. A block that was left out is marked until it is freed, so that its free is left out, too. A mark that is
-//! overwritten costs the record of a free that the recorder does not know, nothing else.
+//! first of each epoch are, and each of these carries the number of those left out since the one before, so that the
+//! sum is exact. A block that was left out is marked until it is freed, so that its free is left out, too. A mark that
+//! is overwritten costs the record of a free that the recorder does not know, nothing else.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

@@ -235,8 +235,8 @@ fn attach(forked: bool) -> bool {
     if unsafe { Map::new(channel_map::fixed()) }.header().follow == 0 {
         return false;
     }
-    // A child that sees the pid of its parent as that is seen by the recorder is in the recorder's namespace. It makes no
-    // call that a filter of system calls could forbid.
+    // A child that sees the pid of its parent as that is seen by the recorder is in the recorder's namespace. It makes
+    // no call that a filter of system calls could forbid.
     let own = Some(sys::pid()).filter(|pid| *pid != 1 && !NAMESPACED.load(Ordering::Relaxed));
     if own.is_some() && local().is_for(sys::parent()) {
         return own.is_some_and(begin);
@@ -259,8 +259,9 @@ fn open_channel(pid: u32) -> bool {
     name.is_some_and(|name| channel_map::map(name, pid, sys::parent()))
 }
 
-/// The pid of this process in the namespace that /proc shows. That is the recorder's: the channel is only opened through
-/// a /proc in which the recorder has its own pid. Another namespace may give this process the pid of another one.
+/// The pid of this process in the namespace that /proc shows. That is the recorder's: the channel is only opened
+/// through a /proc in which the recorder has its own pid. Another namespace may give this process the pid of another
+/// one.
 fn recorders_pid() -> Option<u32> {
     last_number(c"/proc/self")
 }

@@ -44,7 +44,8 @@ pub enum PerfEvent {
     Sample {
         /// CPU.
         cpu: u16,
-        /// User registers, apart because most records are page faults; none of a 32-bit program or without user context.
+        /// User registers, apart because most records are page faults; none of a 32-bit program or without user
+        /// context.
         regs: Option<Box<Regs>>,
     },
     /// Page fault: this address was touched for the first time (or again after the kernel took the page away).

@@ -41,9 +41,10 @@ use crate::launch::library;
 use crate::launch::signals::{forget_child, forward_signals, survive_file_limit};
 use crate::topology::Topology;
 
-/// Longest wait between two drains, milliseconds: a ring of the channel then holds 1.6 million events a second.
+/// Longest wait between two drains, milliseconds: the memory that the channel has at first then holds 4.9 million
+/// events a second of one thread.
 const ROUND_MS: u64 = 20;
-/// Allocation events one round should bring at most: a quarter of a ring of the channel.
+/// Allocation events one round should bring at most: a twelfth of what one thread may leave in the channel at first.
 const EVENTS_PER_ROUND: u64 = 8192;
 /// Events younger than this wait for the next round: an older one may not be in its buffer yet.
 const SETTLE_NS: u64 = 5_000_000;

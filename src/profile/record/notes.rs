@@ -66,8 +66,8 @@ pub fn thinned(factor: u32, left_out: u64) -> Option<String> {
     (factor > 1).then(|| {
         format!(
             "the program allocates so often that only one in {factor} of its small allocations (under a page) was \
-             tracked, and of the large ones the first of each call site in each tenth of a second, to keep the overhead \
-             down: {left_out} were left out, which the counts of the tracked ones stand for, and accesses to them are \
+             tracked, and of the large ones the first of each call site in each tenth of a second, to keep the \
+             overhead down: {left_out} were left out, which the counts of the tracked ones stand for, and accesses to them are \
              charged to the heap as a whole"
         )
     })
@@ -76,8 +76,8 @@ pub fn thinned(factor: u32, left_out: u64) -> Option<String> {
 /// Memory was short.
 pub fn memory(limit: u64) -> String {
     format!(
-        "the recording reached its limit of {} MiB of memory, so allocations were thinned and may be lost; raise it with \
-         --max-memory",
+        "the recording reached its limit of {} MiB of memory, so allocations were thinned and may be lost; raise it \
+         with --max-memory",
         limit >> 20
     )
 }

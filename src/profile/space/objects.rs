@@ -10,7 +10,8 @@ use crate::profile::records::{CallSite, Frame, Object, ObjectId, Record, SiteCou
 /// Emitted objects.
 #[derive(Debug, Default)]
 pub struct Objects {
-    /// Those that live, and those that ended and are still to be written: a program may make a hundred thousand a second.
+    /// Those that live, and those that ended and are still to be written: a program may make a hundred thousand a
+    /// second.
     table: FxHashMap<ObjectId, Entry>,
     next: ObjectId,
     dirty: Vec<ObjectId>,
