@@ -67,8 +67,8 @@ pub fn thinned(factor: u32, left_out: u64) -> Option<String> {
         format!(
             "the program allocates so often that only one in {factor} of its small allocations (under a page) was \
              tracked, and of the large ones the first of each call site in each tenth of a second, to keep the \
-             overhead down: {left_out} were left out, which the counts of the tracked ones stand for, and accesses to them are \
-             charged to the heap as a whole"
+             overhead down: {left_out} were left out, which the counts of the tracked ones stand for, and accesses to \
+             them are charged to the heap as a whole"
         )
     })
 }
