@@ -161,16 +161,15 @@ fn sampling(args: &Args) -> Result<Sampling, String> {
     Ok(Sampling { sampler: "timer".into(), reason, period_ns, cost_ns, max_overhead })
 }
 
-/// The part of the samples that fell into the tracking of allocations, when the program was slowed down by it.
-fn tracking(recorded: &Recorded) -> String {
+/// What is said when the tracking of allocations took a larger part of the program's time than the overhead may be.
+fn tracking(recorded: &Recorded) -> Option<String> {
     let share = recorded.stats.own as f64 / recorded.stats.samples.max(1) as f64;
-    if share < recorded.max_overhead {
-        return String::new();
-    }
-    format!(
-        ", of which {:.0} % fell into the tracking of allocations: alone the program is that much faster",
-        100.0 * share
-    )
+    (share > recorded.max_overhead).then(|| {
+        format!(
+            "{:.0} % of the samples fell into the tracking of allocations; alone the program takes that much less time",
+            100.0 * share
+        )
+    })
 }
 
 fn summarise(recorded: &Recorded) {
@@ -178,14 +177,13 @@ fn summarise(recorded: &Recorded) {
     let kinds = [(s.lost, "samples"), (s.faults_lost, "first touches"), (s.alloc_lost, "allocation events")];
     let lost: String = kinds.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what} lost")).collect();
     say(format_args!(
-        "{} samples in {:.1} s{lost}{}; wrote {}{}",
+        "{} samples in {:.1} s{lost}; wrote {}{}",
         s.samples,
         s.duration_ns as f64 / NANOSECONDS,
-        tracking(recorded),
         recorded.path.display(),
         if recorded.complete { "" } else { " (incomplete)" }
     ));
-    for note in &recorded.notes {
+    for note in tracking(recorded).iter().chain(&recorded.notes) {
         say(note);
     }
     let file = recorded.path.display().to_string();
