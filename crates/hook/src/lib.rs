@@ -29,5 +29,6 @@ pub mod stackbounds;
 pub mod static_tls;
 pub mod thread_start;
 pub mod unwind;
+pub mod versions;
 
 pub use numamma_kernel::{errno, sys};

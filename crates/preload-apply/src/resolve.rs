@@ -1,238 +1,207 @@
-//! Resolves the names of the policy to addresses in the loaded modules: at start-up and whenever a library is loaded or
-//! unloaded.
+//! Resolves the names of the policy in the loaded modules: at start-up and whenever a library is loaded or unloaded.
+//!
+//! Any thread may do this at any time, several at once, a signal handler and a constructor inside dlopen included. No
+//! thread waits: each lists the modules, prepares a new matcher, and publishes it if no other thread has published one
+//! since the list was begun; else it begins again. So a matcher is never older than the list of the one before, and
+//! when the hook of dlopen or dlclose returns, the current one knows what that call changed.
 
-use numamma_hook::{own_stack, say_once};
-use numamma_plan::callsite::line::SourceLine;
-use numamma_plan::callsite::rule::{Naming, Passed};
-use numamma_plan::callsite::search::{Search, linkages};
-use numamma_plan::callsite::{self, wrapper};
+use std::sync::Arc;
 
-use crate::matching::call_sites::{self, Frame, Matcher, Ranges, Site, Target};
-use crate::matching::elf::{Elf, Symbol};
-use crate::matching::modules::{self, FileCache, Loaded};
-use crate::matching::name_table::{Kind, NameTable};
-use crate::matching::pending;
-use crate::matching::source_lines::{self, Sources};
-use crate::matching::wrappers;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use numamma_hook::versions::{self, NotReplaced};
+use numamma_hook::{own_stack, say_once, unwind};
+
+use crate::matching::call_sites::{self, Matcher, Module};
+use crate::matching::facts::names::Names;
+use crate::matching::facts::{Facts, Key, Variable};
+use crate::matching::modules::{self, Counts, Extent, Listed, Loaded};
+use crate::matching::{pending, source_lines, unmatched};
 use crate::objects::globals;
 use crate::rules::state::{self, State};
 
-/// File names of the profile preload: installed, and in a cargo target directory.
-const PROFILE_PRELOADS: [&[u8]; 2] = [b"libnumamma-profile.so", b"libnumamma_preload_profile.so"];
+/// Files whose facts are kept after they were unloaded, for the next time: programs have tens of plugins.
+const MOST_IDLE: usize = 64;
+/// Memory that these may take together: the facts of the largest libraries (LLVM) take a megabyte.
+const MOST_IDLE_BYTES: usize = 8 << 20;
 
-/// Places the globals of modules that are new and recomputes the addresses of all call sites.
-pub fn resolve_modules() {
-    resolve_at_start();
+/// The wanted names; null before start-up, never freed.
+static NAMES: AtomicPtr<Names> = AtomicPtr::new(core::ptr::null_mut());
+static LOADS: AtomicU64 = AtomicU64::new(1);
+
+fn names() -> Option<&'static Names> {
+    // SAFETY: null or a leaked box, published with Release.
+    unsafe { NAMES.load(Ordering::Acquire).as_ref() }
 }
 
-/// As [`resolve_modules`]; returns the problems of lines that have no code, see [`Sources::problems`].
+/// Resolves all modules for the first time; returns the problems of lines that have no code, see
+/// [`source_lines::problems`].
 pub fn resolve_at_start() -> Vec<(String, bool)> {
     let Some(state) = state::get() else { return Vec::new() };
-    if !pending::begin_resolving() {
-        return Vec::new();
-    }
-    let problems = own_stack::run(|| resolve_for(state));
-    if problems.is_none() {
-        // The sites may be those of an unloaded library.
-        call_sites::publish_none();
-        say_once!("memory is short: the loaded libraries cannot be read, so nothing more is placed");
-    }
-    pending::end_resolving();
-    problems.unwrap_or_default()
+    let names: &'static Names = Box::leak(Box::new(Names::of(state)));
+    NAMES.store(core::ptr::from_ref(names).cast_mut(), Ordering::Release);
+    resolve_modules();
+    let Some(matcher) = call_sites::read() else { return Vec::new() };
+    let facts = || matcher.modules.iter().map(|m| &m.facts);
+    let has_code = |line| facts().any(|f| f.code.names().binary_search(&names.line(line)).is_ok());
+    source_lines::problems(&names.lines, has_code, facts().map(|f| (&f.key.path[..], &f.lines)))
 }
 
-/// What is known of the loaded modules.
-struct Known {
-    /// Modules whose globals have been placed.
-    seen: Vec<Loaded>,
-    wrappers: FileCache<wrappers::FileRanges>,
-    lines: FileCache<source_lines::Read>,
-}
-
-struct Guarded(core::cell::UnsafeCell<Known>);
-
-// SAFETY: only `resolve_for` touches it, and `pending::begin_resolving` lets one thread at a time in.
-unsafe impl Sync for Guarded {}
-
-static KNOWN: Guarded = Guarded(core::cell::UnsafeCell::new(Known {
-    seen: Vec::new(),
-    wrappers: FileCache::new(),
-    lines: FileCache::new(),
-}));
-
-/// Every rule group and every phase that counts allocations, with what names its call site.
-fn named_sites(state: &'static State) -> impl Iterator<Item = (Target, Naming<'static>)> {
-    let rules = state.groups.iter().filter_map(|group| {
-        // The rules of a group have the same call site.
-        let rule = &state.rules.get(group.first())?.rule;
-        Some((Target::Rules(group), Naming::of(rule.site(), state.same_build)?))
-    });
-    let phases = state.policy.phases.iter().enumerate().filter(|(_, phase)| phase.allocation.is_some());
-    let phases =
-        phases.filter_map(|(index, phase)| Some((Target::Phase(index), Naming::of(phase.site(), state.same_build)?)));
-    rules.chain(phases)
-}
-
-/// Why a symbol is looked for.
-#[derive(Clone, Copy)]
-enum Purpose {
-    /// The index of a rule for a global.
-    Global(usize),
-    /// The index of a function in a [`Search`].
-    Function(usize),
-}
-
-fn resolve_for(state: &'static State) -> Vec<(String, bool)> {
-    let mut modules = modules::all();
-    // SAFETY: this thread is between `pending::begin_resolving` and `pending::end_resolving`.
-    let Known { seen, wrappers, lines } = unsafe { &mut *KNOWN.0.get() };
-    modules.iter_mut().for_each(|m| m.follow_links(seen));
-    for gone in seen.iter().filter(|old| !modules.contains(old)) {
-        globals::forget(gone.start, gone.end);
-    }
-    let named: Vec<(Target, Naming<'static>)> = named_sites(state).collect();
-    let functions = Functions::of(&named);
-    let mut code = vec![Ranges::new(); functions.search.names().len()];
-    for module in &modules {
-        let is_new = !seen.contains(module);
-        read_symbols(state, module, is_new, &functions, &mut code);
-    }
-    let wanted: Vec<SourceLine> = named.iter().filter_map(|(_, naming)| line(naming).cloned()).collect();
-    let Sources { calls, libraries, problems } = source_lines::find(lines, &wanted, &modules);
-    let wrappers = match named.iter().any(|(_, naming)| naming.passed() != Passed::Nothing) {
-        true => wrappers::find(wrappers, &modules),
-        false => Ranges::new(),
-    };
-    let mut calls = calls.into_iter();
-    let sites = named.iter().zip(&functions.of_site).map(|((target, naming), own)| {
-        let frames = match naming {
-            Naming::Addresses(list) => list.iter().map(|text| at_address(state, text, &modules)).collect(),
-            Naming::Functions(_) => own.iter().map(|name| in_function(*name, &code)).collect(),
-            Naming::Line(_) => vec![Frame::In(calls.next().unwrap_or_default())],
-        };
-        Site { target: *target, frames, passed: naming.passed() }
-    });
-    let sites = sites.collect();
-    let profiler = modules.iter().find(|m| PROFILE_PRELOADS.contains(&m.file_name())).map(|m| (m.start, m.end));
-    let places = modules.iter().map(|m| (m.start, m.end)).collect();
-    call_sites::publish(Matcher { sites, modules: places, profiler, wrappers, libraries, ..Matcher::default() });
-    *seen = modules;
-    problems
-}
-
-fn line<'a>(naming: &'a Naming<'_>) -> Option<&'a SourceLine> {
-    match naming {
-        Naming::Line(line) => Some(line),
-        _ => None,
+/// Places the globals of modules that are new and publishes the call sites in all modules, if any module came or went.
+pub fn resolve_modules() {
+    let (Some(state), Some(names)) = (state::get(), names()) else { return };
+    let before = versions::depth();
+    if own_stack::run(|| follow_modules(state, names)).is_none() {
+        versions::abandon(before);
+        pending::try_again();
+        say_once!("memory is short: the libraries that the program loads or unloads now cannot be followed");
     }
 }
 
-/// The functions that name call sites.
-struct Functions {
-    search: Search,
-    /// There is something to search for.
-    searches: bool,
-    /// One of them may be in a runtime library.
-    names_library: bool,
-    /// Their linkage names in C and Fortran, with the index in `search`.
-    linkages: Vec<(String, usize)>,
-    /// For each site the indices of its functions; `None` stands for any function.
-    of_site: Vec<Vec<Option<usize>>>,
-}
-
-impl Functions {
-    fn of(named: &[(Target, Naming<'static>)]) -> Functions {
-        let mut search = Search::default();
-        let mut indices = |naming: &Naming<'_>| match naming {
-            Naming::Functions(list) => list.iter().map(|name| name.clone().map(|n| search.add(n))).collect(),
-            _ => Vec::new(),
-        };
-        let of_site = named.iter().map(|(_, naming)| indices(naming)).collect();
-        let linkages = |(index, name)| linkages(name).map(move |linkage| (linkage, index));
-        let linkages = search.names().iter().enumerate().flat_map(linkages).collect();
-        let (searches, names_library) = (!search.names().is_empty(), search.names_library());
-        Functions { search, searches, names_library, linkages, of_site }
+fn follow_modules(state: &'static State, names: &'static Names) {
+    // Facts that this call has read, in case another thread publishes first.
+    let mut read: Vec<Arc<Facts>> = Vec::new();
+    loop {
+        let old = call_sites::read();
+        if let Some(old) = &old
+            && old.counts == Counts::now()
+        {
+            pending::resolved(old.counts);
+            return call_sites::ensure_cache_is_right(old);
+        }
+        let Next { matcher, new, counts } = Next::of(state, names, old.as_deref(), &mut read);
+        let is_gone = |module: &&Module| !matcher.modules.iter().any(|m| m.load == module.load);
+        // Before the new matcher is published: who finds that one needs to do nothing more.
+        for gone in old.iter().flat_map(|old| old.modules.iter().filter(is_gone)) {
+            globals::forget(gone.load);
+            unwind::invalidate_range(gone.start, gone.end);
+            unmatched::clear_range(gone.start, gone.end);
+        }
+        // The first one replaces a matcher without sites, or none.
+        let all = old.as_ref().is_none_or(|old| matcher.begins_more_than(old));
+        let done = Arc::clone(&matcher.is_cache_right);
+        match call_sites::replace(old, matcher) {
+            Ok(()) => {
+                call_sites::clear_cache(all, new.iter().map(|(module, ..)| (module.start, module.end)), &done);
+                pending::resolved(counts);
+                new.iter().for_each(|(module, load, facts)| place_globals(state, module, *load, facts));
+                return;
+            }
+            Err(NotReplaced::Outdated) => {}
+            Err(NotReplaced::NoRoom) => {
+                say_once!(
+                    "no memory to follow the libraries that the program loads, or a thread was stopped inside an \
+                     allocation; what they allocate may stay unplaced"
+                );
+                pending::try_again();
+                return;
+            }
+        }
     }
 }
 
-fn in_function(name: Option<usize>, code: &[Ranges]) -> Frame {
-    name.map_or(Frame::Any, |index| Frame::In(code.get(index).cloned().unwrap_or_default()))
+/// What is to be published next.
+struct Next {
+    matcher: Matcher,
+    /// The modules that are not in the matcher before, with the number of their load.
+    new: Vec<(Loaded, u64, Arc<Facts>)>,
+    counts: Counts,
 }
 
-/// Reads the symbols of `module`: places its globals if it is new, adds the code of wanted functions to `code`.
-fn read_symbols(state: &'static State, module: &Loaded, is_new: bool, functions: &Functions, code: &mut [Ranges]) {
-    let mut purposes: Vec<Purpose> = Vec::new();
-    let mut wanted = NameTable::default();
-    let mut sections: Vec<(usize, &'static str)> = Vec::new();
-    for (index, rule) in state.rules.iter().enumerate() {
-        match rule.rule.global.as_deref() {
-            Some(name) if is_new && module_matches(state, rule.rule.module.as_deref(), module) => {
-                if name.starts_with('.') {
-                    sections.push((index, name));
-                } else {
-                    if wanted.is_empty() {
-                        wanted = NameTable::with_capacity(state.rules.len());
+impl Next {
+    fn of(state: &'static State, names: &'static Names, old: Option<&Matcher>, read: &mut Vec<Arc<Facts>>) -> Next {
+        let (mut list, mut counts) = modules::list(|extent| old.and_then(|old| known(old, extent)));
+        let is_new = |listed: &&Listed<Module>| matches!(listed, Listed::New(_));
+        let added = list.iter().filter(is_new).count() as u64;
+        if let Some(old) = old
+            && counts.loaded.wrapping_sub(old.counts.loaded) != added
+        {
+            // A module was replaced by another one at the same address and path (or loaded elsewhere, by dlmopen): all
+            // files are looked at.
+            (list, counts) = modules::list(|_| None);
+        }
+        let (mut all, mut new) = (Vec::with_capacity(list.len()), Vec::new());
+        for listed in list {
+            match listed {
+                Listed::Known(module) => all.push(module),
+                Listed::New(mut loaded) => {
+                    let facts = facts_of(state, names, old, read, &mut loaded);
+                    let kept = old.and_then(|old| kept(old, &loaded, &facts));
+                    let load = kept.unwrap_or_else(|| LOADS.fetch_add(1, Ordering::Relaxed));
+                    let Loaded { start, end, bias, .. } = loaded;
+                    all.push(Module { start, end, bias, load, facts: Arc::clone(&facts) });
+                    if kept.is_none() {
+                        new.push((loaded, load, facts));
                     }
-                    wanted.insert(name.as_bytes(), Kind::Object, purposes.len());
-                    purposes.push(Purpose::Global(index));
                 }
             }
-            _ => {}
         }
+        all.sort_unstable_by_key(|m| m.start);
+        let idle = idle(old, &all);
+        Next { matcher: Matcher::new(names, all, idle, counts), new, counts }
     }
-    for (linkage, index) in &functions.linkages {
-        wanted.insert(linkage.as_bytes(), Kind::Function, purposes.len());
-        purposes.push(Purpose::Function(*index));
+}
+
+/// The module of `old` at these addresses.
+fn known(old: &Matcher, extent: &Extent<'_>) -> Option<Module> {
+    let module = old.module_of(extent.start)?;
+    let found = (module.start, module.end, module.bias) == (extent.start, extent.end, extent.bias);
+    (found && module.facts.key.path == extent.path).then(|| module.clone())
+}
+
+/// Number of the load if `loaded`, with the same facts, was in `old`. A library with globals to place counts as new: its
+/// memory may be, too.
+fn kept(old: &Matcher, loaded: &Loaded, facts: &Arc<Facts>) -> Option<u64> {
+    let before = old.module_of(loaded.start)?;
+    let same = (before.start, before.end, before.bias) == (loaded.start, loaded.end, loaded.bias);
+    (same && Arc::ptr_eq(&before.facts, facts) && (loaded.program || facts.variables.is_empty())).then_some(before.load)
+}
+
+/// The facts of the file of `module`, read if they are not known.
+fn facts_of(
+    state: &'static State,
+    names: &'static Names,
+    old: Option<&Matcher>,
+    read: &mut Vec<Arc<Facts>>,
+    module: &mut Loaded,
+) -> Arc<Facts> {
+    let key = Key::of(module);
+    let loaded = old.into_iter().flat_map(|old| old.modules.iter().map(|m| &m.facts));
+    let idle = old.into_iter().flat_map(|old| &old.idle);
+    if let Some(facts) = loaded.chain(idle).chain(read.iter()).find(|facts| facts.key == key) {
+        return Arc::clone(facts);
     }
-    let is_library = wrapper::is_library_module(module.file_name());
-    let searches = functions.searches && (!is_library || functions.names_library);
-    if purposes.is_empty() && sections.is_empty() && !searches {
-        return;
-    }
-    // The debug files of runtime libraries have many symbols, and no function that a rule would name.
-    let elf = if is_library { Elf::open(&module.path) } else { Elf::with_symbols(&module.path) };
-    let Some(elf) = elf else { return };
-    let mut globals: Vec<(usize, Symbol)> = Vec::with_capacity(purposes.len());
-    let mut found = |index: usize, symbol: Symbol| {
-        if let Some(ranges) = code.get_mut(index) {
-            ranges.push(module.return_addresses((symbol.address, symbol.address.saturating_add(symbol.size))));
-        }
+    let facts = Arc::new(Facts::read(state, names, key, module));
+    read.push(Arc::clone(&facts));
+    facts
+}
+
+/// The facts to keep of files that are not loaded, within the limits: the ones unloaded last.
+fn idle(old: Option<&Matcher>, modules: &[Module]) -> Vec<Arc<Facts>> {
+    let Some(old) = old else { return Vec::new() };
+    let is_loaded = |facts: &Arc<Facts>| modules.iter().any(|m| Arc::ptr_eq(&m.facts, facts));
+    let unloaded = old.modules.iter().map(|m| &m.facts);
+    let mut all: Vec<Arc<Facts>> = old.idle.iter().chain(unloaded).filter(|f| !is_loaded(f)).cloned().collect();
+    let mut bytes = 0;
+    let fit = |facts: &&Arc<Facts>| {
+        bytes += facts.bytes();
+        bytes <= MOST_IDLE_BYTES
     };
-    elf.find(&wanted, |purpose, symbol| match purposes.get(purpose) {
-        Some(Purpose::Global(rule)) => globals.push((*rule, symbol)),
-        Some(Purpose::Function(index)) => found(*index, symbol),
-        None => {}
-    });
-    if searches {
-        elf.functions(|linkage, symbol| functions.search.find(linkage, |index| found(index, symbol)));
-    }
-    globals.sort_by_key(|&(rule, _)| rule);
-    let mut found = Vec::with_capacity(globals.len());
-    for same in globals.chunk_by(|a, b| a.0 == b.0) {
-        let Some(&(rule, _)) = same.first() else { continue };
-        let candidates = same.iter().map(|&(_, symbol)| symbol).collect();
-        found.extend(globals::choose(state, rule, candidates, module));
-    }
-    found.extend(sections.iter().filter_map(|&(rule, name)| globals::unoccupied(rule, name.as_bytes(), &elf, module)));
-    globals::place_all(state, module, found);
+    let keep = all.iter().rev().take(MOST_IDLE).take_while(fit).count();
+    all.drain(..all.len() - keep);
+    all
 }
 
-/// Whether a rule with this module name means `module`; without a name the rule means the program.
-fn module_matches(state: &State, wanted: Option<&str>, module: &Loaded) -> bool {
-    match wanted {
-        None => module.program,
-        Some(name) => is_module(state, callsite::file_name(name), module),
+/// Places the globals of a module that was loaded.
+fn place_globals(state: &'static State, module: &Loaded, load: u64, facts: &Facts) {
+    let mut found = Vec::with_capacity(facts.variables.len());
+    for variable in &facts.variables {
+        match variable {
+            Variable::Symbols(rule, symbols) => found.extend(globals::choose(state, *rule, symbols, module)),
+            Variable::Section(rule, section) => found.push(globals::of_section(*rule, section, module)),
+        }
     }
-}
-
-/// The program may have been renamed since the policy was made, so the name in the policy also means the program.
-fn is_module(state: &State, name: &str, module: &Loaded) -> bool {
-    let programs_name = || state.policy.program.as_ref().map(|p| callsite::file_name(&p.path));
-    module.is_called(name.as_bytes()) || (module.program && programs_name() == Some(name))
-}
-
-fn at_address(state: &State, text: &str, modules: &[Loaded]) -> Frame {
-    let Ok(frame) = text.parse::<callsite::Frame>() else { return Frame::In(Vec::new()) };
-    let here = modules.iter().filter(|m| is_module(state, &frame.module, m));
-    Frame::In(here.map(|m| m.bias.wrapping_add(frame.vaddr as usize)).map(|ra| (ra, ra.saturating_add(1))).collect())
+    if !found.is_empty() {
+        globals::place_all(state, module, load, found);
+    }
 }

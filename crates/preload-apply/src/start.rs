@@ -59,7 +59,6 @@ pub fn start() {
     panic::set_hook(Box::new(|_| {})); // the default hook prints several lines
     if own_stack::run(|| read_policy(OsStr::from_bytes(policy))).is_none() {
         call_sites::publish_none();
-        pending::end_resolving();
         match is_set(STRICT_ENV) {
             true => say!("memory is short, and {STRICT_ENV} is set, so the program is not started"),
             false => say!("memory is short: running unplaced"),

@@ -14,12 +14,17 @@ use super::rule::{self, Rule};
 /// Entries; 2^14 words are 128 KiB of .bss, of which only the used lines are touched.
 const INDEX_BITS: u32 = 14;
 const ENTRIES: usize = 1 << INDEX_BITS;
+/// Groups that are cleared together; a group is eight cache lines.
+const GROUPS: usize = 256;
+const GROUP: usize = ENTRIES / GROUPS;
 /// Bits of a user-space address on x86_64 with four-level page tables.
 const ADDRESS_BITS: u32 = 47;
 
 const _: () = assert!(rule::BITS + ADDRESS_BITS - INDEX_BITS == 64);
 
 static TABLE: [AtomicU64; ENTRIES] = [const { AtomicU64::new(0) }; ENTRIES];
+/// A bit for each group of entries that has been written: most programs use a few groups.
+static USED: [AtomicU64; GROUPS / 64] = [const { AtomicU64::new(0) }; GROUPS / 64];
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
 /// Entry of an address. The low bits are only xored with bits of the tag, so index and tag together name
@@ -53,7 +58,12 @@ pub fn put(ra: usize, rule: Rule, generation: usize) {
         return;
     }
     let entry = &TABLE[index(ra)];
-    // SeqCst here and in `clear`: either clear's sweep comes after this store, or the load sees its increment.
+    let group = index(ra) / GROUP;
+    let (used, bit) = (&USED[group / 64], 1 << (group % 64));
+    // SeqCst here and in `forget`: either its sweep comes after these stores, or the load sees its increment.
+    if used.load(Ordering::SeqCst) & bit == 0 {
+        used.fetch_or(bit, Ordering::SeqCst);
+    }
     entry.store(tag(ra) << rule::BITS | packed, Ordering::SeqCst);
     if GENERATION.load(Ordering::SeqCst) != generation {
         entry.store(0, Ordering::Relaxed);
@@ -62,11 +72,27 @@ pub fn put(ra: usize, rule: Rule, generation: usize) {
 
 /// Forgets everything.
 pub fn clear() {
+    forget(|_| true);
+}
+
+/// Forgets the rules of addresses in `[start, end)`, and those that are being derived now.
+pub fn clear_range(start: usize, end: usize) {
+    // Some addresses before and after the range have the same tag; their rules are derived again.
+    let tags = tag(start)..=tag(end.saturating_sub(1));
+    forget(|word| tags.contains(&(word >> rule::BITS)));
+}
+
+fn forget(is_wanted: impl Fn(u64) -> bool) {
     GENERATION.fetch_add(1, Ordering::SeqCst);
-    for entry in &TABLE {
-        // Without a store, pages of the table that were never written take no memory.
-        if entry.load(Ordering::SeqCst) != 0 {
-            entry.store(0, Ordering::Relaxed);
+    for (group, entries) in TABLE.chunks_exact(GROUP).enumerate() {
+        if USED[group / 64].load(Ordering::SeqCst) >> (group % 64) & 1 == 0 {
+            continue;
+        }
+        for entry in entries {
+            let word = entry.load(Ordering::SeqCst);
+            if word != 0 && is_wanted(word) {
+                entry.store(0, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -91,5 +117,11 @@ mod tests {
         assert_eq!(get(ra), None, "a rule derived before a clear is not kept");
         put(1 << 47 | ra, rule, generation());
         assert_eq!(get(1 << 47 | ra), None);
+        put(ra, rule, generation());
+        clear_range(ra + (1 << INDEX_BITS), ra + (2 << INDEX_BITS));
+        clear_range(ra - (2 << INDEX_BITS), ra - (1 << INDEX_BITS));
+        assert_eq!(get(ra), Some(rule));
+        clear_range(ra - 5, ra + 1);
+        assert_eq!(get(ra), None);
     }
 }

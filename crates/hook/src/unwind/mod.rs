@@ -6,7 +6,7 @@
 //! the return addresses only, so both preloads compute the same call stacks.
 //!
 //! The caller guarantees: the registers come from an [`crate::entry!`] stub and `high` bounds the stack that `cfa` is
-//! on ([`crate::stackbounds`]); [`invalidate`] is called after every dlclose. Every frame must lie strictly above the
+//! on ([`crate::stackbounds`]); [`invalidate`] or [`invalidate_range`] is called after every dlclose. Every frame must lie strictly above the
 //! one before and inside [sp, high); signal frames and assembly code without unwind data end the walk. No allocation,
 //! no locks (glibc >= 2.35), signal-safe.
 
@@ -25,6 +25,11 @@ const LOWEST_CODE: usize = 1 << 16;
 /// Forgets all rules: code may have been replaced by other code at the same address.
 pub fn invalidate() {
     cache::clear();
+}
+
+/// Forgets the rules of code in `[start, end)`, which was unloaded.
+pub fn invalidate_range(start: usize, end: usize) {
+    cache::clear_range(start, end);
 }
 
 /// Is told what the result of a walk depends on; `()` ignores it.

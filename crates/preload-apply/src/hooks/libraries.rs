@@ -2,7 +2,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-use numamma_hook::{errno, real, unwind};
+use numamma_hook::{errno, real};
 
 use crate::matching::pending;
 use crate::phases::exclusion;
@@ -36,10 +36,9 @@ unsafe extern "C" fn dlopen_then_place(name: *const c_char, flags: c_int) -> *mu
     let Some(real) = real::symbol::dlopen() else { return core::ptr::null_mut() };
     // SAFETY: forwarded unchanged.
     let handle = unsafe { real(name, flags) };
-    if !handle.is_null() {
-        let _errno = errno::Saved::now();
-        resolve::resolve_modules();
-    }
+    let _errno = errno::Saved::now();
+    // Also when it failed: a library whose dependencies are missing was loaded for a moment.
+    resolve::resolve_modules();
     handle
 }
 
@@ -88,7 +87,6 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let rc = unsafe { real(handle) };
     if active {
         let _errno = errno::Saved::now();
-        unwind::invalidate();
         resolve::resolve_modules();
         exclusion::end_unloading();
     }

@@ -1,223 +1,260 @@
-//! The call sites of the policy as addresses, and the rule of an allocation.
+//! The call sites of the policy in the loaded modules, and the rule of an allocation.
 //!
 //! Allocations that the cache [`unmatched`] does not answer come here. Their return address is looked up among the
 //! innermost frames of all rules, and the stack is walked only if one fits. [`rule::choose`] decides which rule takes an
 //! allocation.
+//!
+//! A [`Matcher`] says which modules are loaded; [`Facts`] of their files say which names stand for an address. When a
+//! library comes or goes, a new matcher with the same facts replaces the old one, which is freed when no thread uses it
+//! any more ([`Versions`]).
 
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering, fence};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::Arc;
 
 use numamma_hook::entry::Caller;
+use numamma_hook::versions::{self, NotReplaced, Reading, Versions};
 use numamma_hook::{stackbounds, unwind};
-use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule::{self, Passed};
 
+use crate::matching::facts::Facts;
+use crate::matching::facts::code_map::NameId;
+use crate::matching::facts::names::{LIBRARY, MAX_FRAMES, Names, Site, Target, WRAPPER};
+use crate::matching::modules::Counts;
+use crate::matching::pending;
 use crate::matching::unmatched::{self, Fact};
 use crate::phases::begin;
 
-/// Frames that a rule may have, and the most that a walk returns.
-const MAX_FRAMES: usize = 16;
 /// Frames that the profile preload may have between the program and this library: the entry stub with its arguments on
 /// the stack, the hook, and functions that were not inlined into the hook.
 const PROFILER_FRAMES: usize = 4;
 /// Frames that are walked first where a wrapper is the innermost one.
 const INNER: usize = unmatched::NESTED + 1;
+/// Frames of the longest stack that is looked at.
+const MOST: usize = MAX_FRAMES + PROFILER_FRAMES;
 
-/// Return addresses that a frame of a rule stands for, as half-open ranges.
-pub type Ranges = Vec<(usize, usize)>;
-
-/// The same addresses as disjoint ascending ranges.
-pub fn merged(mut ranges: Ranges) -> Ranges {
-    ranges.sort_unstable();
-    let mut out = Ranges::with_capacity(ranges.len());
-    for (start, end) in ranges {
-        match out.last_mut() {
-            Some(last) if start <= last.1 => last.1 = last.1.max(end),
-            _ => out.push((start, end)),
-        }
-    }
-    out
+/// One loaded module.
+#[derive(Clone)]
+pub struct Module {
+    /// First and one past the last address.
+    pub start: usize,
+    pub end: usize,
+    /// Difference between addresses in memory and in the file.
+    pub bias: usize,
+    /// Number of this load; no two are equal.
+    pub load: u64,
+    pub facts: Arc<Facts>,
 }
 
-/// Whether disjoint ascending ranges hold an address.
-fn contains_address(ranges: &Ranges, address: usize) -> bool {
-    let after = ranges.partition_point(|&(start, _)| start <= address);
-    after.checked_sub(1).and_then(|i| ranges.get(i)).is_some_and(|&(_, end)| address < end)
-}
-
-/// What a call site stands for.
-#[derive(Clone, Copy)]
-pub enum Target {
-    /// The rules that have these frames and the same sizes place what is allocated there.
-    Rules(&'static RuleGroup),
-    /// The phase of this index counts the allocations made there.
-    Phase(usize),
-}
-
-/// The frames of rules or of a phase, innermost first.
-pub struct Site {
-    /// Rules or phase that the frames belong to.
-    pub target: Target,
-    /// The frames to match.
-    pub frames: Vec<Frame>,
-    /// Which inner frames of a stack are skipped before the first frame is compared.
-    pub passed: Passed,
-}
-
-/// What one frame must be.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Frame {
-    /// Any return address (an unnamed function in the policy).
-    Any,
-    /// A return address in these ranges; no ranges while the module is not loaded.
-    In(Ranges),
-}
-
-impl Frame {
-    fn holds(&self, ra: usize) -> bool {
-        match self {
-            Frame::Any => true,
-            Frame::In(ranges) => ranges.iter().any(|&(low, high)| (low..high).contains(&ra)),
-        }
+impl Module {
+    fn contains(&self, address: usize) -> bool {
+        (self.start..self.end).contains(&address)
     }
 }
 
-/// All sites, and the addresses of the loaded modules.
+/// A set of small numbers.
+#[derive(Default)]
+struct Set(Vec<u64>);
+
+impl Set {
+    fn with_room(count: usize) -> Set {
+        Set(vec![0; count.div_ceil(64)])
+    }
+
+    fn insert(&mut self, n: usize) {
+        if let Some(word) = self.0.get_mut(n / 64) {
+            *word |= 1 << (n % 64);
+        }
+    }
+
+    fn contains(&self, n: usize) -> bool {
+        self.0.get(n / 64).is_some_and(|word| word >> (n % 64) & 1 == 1)
+    }
+}
+
+/// The loaded modules, and what follows from them for the sites of the policy.
 #[derive(Default)]
 pub struct Matcher {
-    /// The site with the most frames first.
-    pub sites: Vec<Site>,
-    /// Start and end of the loaded modules.
-    pub modules: Vec<(usize, usize)>,
+    names: Option<&'static Names>,
+    /// Ascending by address.
+    pub modules: Vec<Module>,
+    /// Facts of files that are not loaded now; the one that was unloaded last is the last.
+    pub idle: Vec<Arc<Facts>>,
+    /// What the loader had counted when the modules were listed.
+    pub counts: Counts,
     /// Start and end of the profile preload, when a placed run is profiled: its hooks call this library, and their
     /// frames are skipped.
-    pub profiler: Option<(usize, usize)>,
-    /// Return addresses in wrappers around the allocator: disjoint and ascending.
-    pub wrappers: Ranges,
-    /// Return addresses in functions from the sources of compilers' libraries: disjoint and ascending.
-    pub libraries: Ranges,
-    /// Return addresses at which a site may begin, including those of passed frames: disjoint and ascending; `None`:
-    /// any. Set by [`publish`].
-    pub begins: Option<Ranges>,
-    /// Return addresses that are the innermost frame of a site: disjoint and ascending. Set by [`publish`].
-    pub innermost: Ranges,
+    profiler: Option<(usize, usize)>,
+    /// Indices of the sites all of whose frames have code.
+    fitting: Set,
+    /// Names that are the innermost frame of such a site.
+    innermost: Set,
+    /// Such a site begins at any return address.
+    begins_anywhere: bool,
+    /// Such a site begins behind wrappers, or behind code of libraries, too.
+    passes_wrappers: bool,
+    passes_libraries: bool,
+    /// Frames of the longest such site.
+    most_frames: usize,
+    /// The cache of unmatched return addresses agrees with this matcher.
+    pub is_cache_right: Arc<AtomicBool>,
 }
 
 impl Matcher {
+    /// For these modules, which are in ascending order.
+    pub fn new(names: &'static Names, modules: Vec<Module>, idle: Vec<Arc<Facts>>, counts: Counts) -> Matcher {
+        let mut present = Set::with_room(names.count());
+        modules.iter().flat_map(|m| m.facts.code.names()).for_each(|&name| present.insert(name as usize));
+        let profiler = modules.iter().find(|m| m.facts.is_profiler).map(|m| (m.start, m.end));
+        let (fitting, innermost) = (Set::with_room(names.sites.len()), Set::with_room(names.count()));
+        let names_of_sites = Some(names);
+        let mut matcher = Matcher {
+            names: names_of_sites,
+            modules,
+            idle,
+            counts,
+            profiler,
+            fitting,
+            innermost,
+            ..Matcher::default()
+        };
+        for (index, site) in names.sites.iter().enumerate() {
+            if !site.frames.iter().flatten().all(|&name| present.contains(name as usize)) {
+                continue;
+            }
+            matcher.fitting.insert(index);
+            match site.frames.first() {
+                Some(Some(name)) => matcher.innermost.insert(*name as usize),
+                _ => matcher.begins_anywhere = true,
+            }
+            matcher.passes_wrappers |= site.passed != Passed::Nothing;
+            matcher.passes_libraries |= site.passed == Passed::LibrarySources;
+            matcher.most_frames = matcher.most_frames.max(site.frames.len());
+        }
+        matcher
+    }
+
+    /// The sites all of whose frames have code in the loaded modules; the one with the most frames first.
+    fn sites(&self) -> impl Iterator<Item = &'static Site> {
+        let all = self.names.map_or(&[][..], |names| &names.sites).iter().enumerate();
+        all.filter(|(index, _)| self.fitting.contains(*index)).map(|(_, site)| site)
+    }
+
     fn in_profiler(&self, ra: usize) -> bool {
         self.profiler.is_some_and(|(start, end)| (start..end).contains(&ra))
     }
 
-    fn is_passed(&self, passed: Passed, ra: usize) -> bool {
-        (passed != Passed::Nothing && contains_address(&self.wrappers, ra))
-            || (passed == Passed::LibrarySources && contains_address(&self.libraries, ra))
+    /// The module of an address.
+    pub fn module_of(&self, address: usize) -> Option<&Module> {
+        let after = self.modules.partition_point(|m| m.start <= address);
+        after.checked_sub(1).and_then(|i| self.modules.get(i)).filter(|m| m.contains(address))
     }
 
-    /// Whether an allocation that returns to `ra` may be one of a site.
-    fn may_begin(&self, ra: usize) -> bool {
-        self.begins.as_ref().is_none_or(|ranges| contains_address(ranges, ra))
+    /// The wanted names of a return address.
+    fn names_of(&self, ra: usize) -> &[NameId] {
+        self.module_of(ra).map_or(&[], |m| m.facts.code.at(ra.wrapping_sub(m.bias) as u64))
+    }
+
+    fn is_passed(passed: Passed, names: &[NameId]) -> bool {
+        (passed != Passed::Nothing && names.contains(&WRAPPER))
+            || (passed == Passed::LibrarySources && names.contains(&LIBRARY))
+    }
+
+    fn is_innermost(&self, names: &[NameId]) -> bool {
+        names.iter().any(|&name| self.innermost.contains(name as usize))
+    }
+
+    /// Whether an allocation that returns to an address with these names may be one of a site.
+    fn may_begin(&self, names: &[NameId]) -> bool {
+        self.begins_anywhere
+            || self.is_innermost(names)
+            || (self.passes_wrappers && names.contains(&WRAPPER))
+            || (self.passes_libraries && names.contains(&LIBRARY))
     }
 
     /// Whether no site fits a stack whose innermost frames are `stack`: the first one that is not passed begins none.
     fn is_unmatched(&self, stack: &[u64]) -> bool {
-        let innermost = |ra: &u64| contains_address(&self.innermost, *ra as usize);
-        let passed = stack.iter().take_while(|ra| self.may_begin(**ra as usize)).count();
-        passed < stack.len() && !stack.iter().take(passed).any(innermost)
-    }
-
-    /// Whether `address` lies in a module that was loaded when these sites were computed.
-    fn knows_module_of(&self, address: usize) -> bool {
-        self.modules.iter().any(|&(start, end)| (start..end).contains(&address))
-    }
-
-    /// Caches a fact, unless other sites have been published since.
-    fn cache(&self, fact: Fact) {
-        fact.store();
-        // Pairs with the fence in `publish`: either `publish` clears this entry, or the new matcher is seen here.
-        fence(Ordering::SeqCst);
-        if !matcher().is_some_and(|now| ptr::eq(now, self)) {
-            fact.remove();
+        for &ra in stack {
+            let names = self.names_of(ra as usize);
+            if !self.may_begin(names) {
+                return true;
+            }
+            if self.begins_anywhere || self.is_innermost(names) {
+                return false;
+            }
         }
+        false
+    }
+
+    /// Whether a site begins at an address of which an older matcher, `old`, says that none begins there. Addresses of
+    /// modules that are not in `old` do not count.
+    pub fn begins_more_than(&self, old: &Matcher) -> bool {
+        let is_old = |m: &&Module| old.modules.iter().any(|o| o.load == m.load);
+        let gained = |&name: &NameId| self.innermost.contains(name as usize) && !old.innermost.contains(name as usize);
+        (self.begins_anywhere && !old.begins_anywhere)
+            || (self.passes_wrappers && !old.passes_wrappers)
+            || (self.passes_libraries && !old.passes_libraries)
+            || self.modules.iter().filter(is_old).any(|m| m.facts.code.names().iter().any(gained))
     }
 
     /// Caches what [`unmatched::is_unmatched`] needs to decide on a stack without a walk.
-    fn cache_unmatched(&self, stack: &[u64]) {
+    fn facts_of(&self, stack: &[u64], mut cache: impl FnMut(Fact)) {
         for ra in stack.iter().map(|&ra| ra as usize) {
-            if !self.knows_module_of(ra) || self.in_profiler(ra) {
+            if self.module_of(ra).is_none() || self.in_profiler(ra) {
                 return;
             }
-            if !self.may_begin(ra) {
-                return self.cache(Fact::no_rule_begins_at(ra));
+            if !self.may_begin(self.names_of(ra)) {
+                return cache(Fact::no_rule_begins_at(ra));
             }
             match unwind::frame_size(ra).and_then(|size| Fact::frame_size(ra, size)) {
-                Some(fact) => self.cache(fact),
+                Some(fact) => cache(fact),
                 None => return,
             }
         }
     }
 
-    /// Computes [`Matcher::innermost`]; `None`: any return address.
-    fn innermost(&self) -> Option<Ranges> {
-        let mut all = Ranges::new();
-        for site in &self.sites {
-            match site.frames.first()? {
-                Frame::Any => return None,
-                Frame::In(ranges) => all.extend(ranges),
-            }
-        }
-        Some(merged(all))
-    }
-
-    /// Computes [`Matcher::begins`].
-    fn beginnings(&self) -> Option<Ranges> {
-        let mut all = self.innermost()?;
-        if self.sites.iter().any(|s| s.passed != Passed::Nothing) {
-            all.extend(&self.wrappers);
-        }
-        if self.sites.iter().any(|s| s.passed == Passed::LibrarySources) {
-            all.extend(&self.libraries);
-        }
-        Some(merged(all))
-    }
-
-    /// Whether the frames of `site` fit a stack, innermost frame first.
-    fn fits(&self, site: &Site, stack: &[u64]) -> bool {
-        let holds = |frame: &Frame, ra: &u64| frame.holds(*ra as usize);
-        rule::fits(&site.frames, stack, holds, |&ra| self.is_passed(site.passed, ra as usize))
+    /// Whether the frames of `site` fit a stack of frames with these names, innermost frame first.
+    fn fits(site: &Site, stack: &[&[NameId]]) -> bool {
+        let holds = |frame: &Option<NameId>, names: &&[NameId]| frame.is_none_or(|name| names.contains(&name));
+        rule::fits(&site.frames, stack, holds, |names| Matcher::is_passed(site.passed, names))
     }
 
     /// Frames that must be known to decide on an allocation that returns to `ra`.
     fn depth(&self, ra: usize) -> usize {
         let profiler_frames = if self.in_profiler(ra) { PROFILER_FRAMES } else { 0 };
         // Skipped frames come in addition to those of a rule.
-        let passed = self.sites.iter().any(|s| self.is_passed(s.passed, ra));
+        let names = self.names_of(ra);
+        let passed =
+            (self.passes_wrappers && names.contains(&WRAPPER)) || (self.passes_libraries && names.contains(&LIBRARY));
         let all = if passed || profiler_frames > 0 { MAX_FRAMES } else { 1 };
-        self.sites.first().map_or(1, |s| s.frames.len()).max(all).clamp(1, MAX_FRAMES) + profiler_frames
+        self.most_frames.max(all).clamp(1, MAX_FRAMES) + profiler_frames
     }
 
-    /// Rule of an allocation of `size` bytes with this stack; see [`find`].
+    /// Rule of an allocation of `size` bytes with this stack of return addresses; see [`find`].
     fn choose_and_count(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
-        let found = self.choose_rule(stack, size, owner);
+        let mut names = [&[][..]; MOST];
+        let names = &mut names[..stack.len().min(MOST)];
+        names.iter_mut().zip(stack).for_each(|(names, &ra)| *names = self.names_of(ra as usize));
+        let found = self.choose_rule(names, size, owner);
         if is_new(found, owner) {
-            self.counting_phases(stack).for_each(begin::allocated);
+            self.counting_phases(names).for_each(begin::allocated);
         }
         found
     }
 
     /// Phases that count an allocation with this stack.
-    fn counting_phases(&self, stack: &[u64]) -> impl Iterator<Item = usize> {
-        self.sites.iter().filter_map(move |site| match site.target {
-            Target::Phase(index) if self.fits(site, stack) => Some(index),
+    fn counting_phases(&self, stack: &[&[NameId]]) -> impl Iterator<Item = usize> {
+        self.sites().filter_map(move |site| match site.target {
+            Target::Phase(index) if Matcher::fits(site, stack) => Some(index),
             _ => None,
         })
     }
 
-    fn choose_rule(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
-        let candidates = self.sites.iter().filter_map(|site| match site.target {
+    fn choose_rule(&self, stack: &[&[NameId]], size: usize, owner: Option<usize>) -> Option<usize> {
+        let candidates = self.sites().filter_map(|site| match site.target {
             Target::Rules(group) => Some((site.frames.len(), group, site)),
             Target::Phase(_) => None,
         });
-        rule::choose(candidates, size, owner, |site| self.fits(site, stack))
+        rule::choose(candidates, size, owner, |site| Matcher::fits(site, stack))
     }
 }
 
@@ -227,58 +264,74 @@ fn is_new(found: Option<usize>, owner: Option<usize>) -> bool {
     owner.is_none() || found.is_some_and(|rule| Some(rule) != owner)
 }
 
-static MATCHER: AtomicPtr<Matcher> = AtomicPtr::new(ptr::null_mut());
+static MATCHER: Versions<Matcher> = Versions::new();
 
-/// Replaces the sites. The old ones are leaked because another thread may be reading them.
-pub fn publish(mut matcher: Matcher) {
-    let can_fit = |frame: &Frame| !matches!(frame, Frame::In(ranges) if ranges.is_empty());
-    matcher.sites.retain(|s| (1..=MAX_FRAMES).contains(&s.frames.len()) && s.frames.iter().all(can_fit));
-    matcher.sites.sort_by_key(|s| core::cmp::Reverse(s.frames.len()));
-    matcher.begins = matcher.beginnings();
-    matcher.innermost = matcher.innermost().unwrap_or_default();
-    MATCHER.store(Box::into_raw(Box::new(matcher)), Ordering::Release);
-    fence(Ordering::SeqCst);
-    // A rule may now begin at a return address that was cached as unmatched.
-    unmatched::clear();
-}
-
-/// What is published while nothing is to be matched.
-static NONE: Matcher = Matcher {
-    sites: Vec::new(),
-    modules: Vec::new(),
-    profiler: None,
-    wrappers: Ranges::new(),
-    libraries: Ranges::new(),
-    begins: Some(Ranges::new()),
-    innermost: Ranges::new(),
-};
-
-/// Removes all sites. Allocates nothing.
+/// Removes all sites: every call site may be cached as unmatched. Without memory for that, none is cached.
 pub fn publish_none() {
-    MATCHER.store(ptr::from_ref(&NONE).cast_mut(), Ordering::Release);
-    fence(Ordering::SeqCst);
-    unmatched::clear();
-}
-
-fn matcher() -> Option<&'static Matcher> {
-    // SAFETY: null or a leaked box, published with Release.
-    unsafe { MATCHER.load(Ordering::Acquire).as_ref() }
-}
-
-/// Whether no rule can begin at `ra`; caches the return address if so.
-fn cache_if_unmatched(ra: usize) -> bool {
-    match matcher() {
-        // Start-up is not complete, so the result must not be cached.
-        None => true,
-        Some(m) if m.in_profiler(ra) => m.sites.is_empty(),
-        Some(m) => {
-            let begins = m.may_begin(ra);
-            if !begins {
-                m.cache(Fact::no_rule_begins_at(ra));
-            }
-            !begins
+    loop {
+        match replace(read(), Matcher::default()) {
+            Err(NotReplaced::Outdated) => {}
+            Ok(()) | Err(NotReplaced::NoRoom) => return unmatched::clear(),
         }
     }
+}
+
+/// The current matcher; `None` before start-up.
+pub fn read() -> Option<Reading<'static, Matcher>> {
+    MATCHER.read()
+}
+
+/// Replaces the matcher `old`, which this thread has read.
+///
+/// # Errors
+/// Why the current one stays.
+pub fn replace(old: Option<Reading<'static, Matcher>>, matcher: Matcher) -> Result<(), NotReplaced> {
+    if old.is_none() {
+        versions::start();
+    }
+    MATCHER.replace(old, matcher)
+}
+
+/// Makes the cache of unmatched return addresses agree with the current matcher, if another thread has just published
+/// it and has not done so yet.
+pub fn ensure_cache_is_right(matcher: &Matcher) {
+    if !matcher.is_cache_right.load(Ordering::SeqCst) {
+        unmatched::clear();
+    }
+}
+
+/// Makes the cache of unmatched return addresses agree with the matcher that this thread has just published: forgets
+/// the addresses in `new` modules, where other code may have been, or `all`. `done` is the matcher's own mark.
+pub fn clear_cache(all: bool, new: impl Iterator<Item = (usize, usize)>, done: &AtomicBool) {
+    // Pairs with the fence in `cache`.
+    fence(Ordering::SeqCst);
+    match all {
+        true => unmatched::clear(),
+        false => new.for_each(|(start, end)| unmatched::clear_range(start, end)),
+    }
+    done.store(true, Ordering::SeqCst);
+}
+
+/// Caches a fact that follows from `matcher`, unless that has been replaced.
+fn cache(matcher: &Reading<'static, Matcher>, fact: &Fact) {
+    fact.store();
+    // Pairs with the fence in `clear_cache`: either that clears this entry, or the new matcher is seen here.
+    fence(Ordering::SeqCst);
+    if !MATCHER.is_current(matcher) {
+        fact.remove();
+    }
+}
+
+/// The current matcher; the modules are resolved first if the code at `ra` was loaded since.
+fn current_for(ra: usize) -> Option<Reading<'static, Matcher>> {
+    let matcher = MATCHER.read()?;
+    let outdated = matcher.names.is_some() && (pending::is_pending() || matcher.module_of(ra).is_none());
+    if !outdated {
+        return Some(matcher);
+    }
+    drop(matcher);
+    pending::resolve();
+    MATCHER.read()
 }
 
 /// The rule that the allocation of `size` bytes by `caller` matches; phases that count its call site have counted the
@@ -290,12 +343,20 @@ fn cache_if_unmatched(ra: usize) -> bool {
 #[cold]
 #[inline(never)]
 pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option<usize> {
-    crate::matching::pending::resolve_pending_if(|| !in_known_module(caller.ra));
-    if cache_if_unmatched(caller.ra) {
+    // Without a matcher start-up is not complete, and nothing is cached.
+    let matcher = current_for(caller.ra)?;
+    if matcher.in_profiler(caller.ra) {
+        if matcher.fitting.0.iter().all(|word| *word == 0) {
+            return None;
+        }
+    } else if !matcher.may_begin(matcher.names_of(caller.ra)) {
+        // A library that is being loaded may make more sites fit.
+        if !pending::is_pending() {
+            cache(&matcher, &Fact::no_rule_begins_at(caller.ra));
+        }
         return None;
     }
-    let matcher = matcher()?;
-    let mut stack = [0_u64; MAX_FRAMES + PROFILER_FRAMES];
+    let mut stack = [0_u64; MOST];
     let wanted = matcher.depth(caller.ra);
     let high = if wanted > 1 { stackbounds::high_for(caller.cfa) } else { 0 };
     // SAFETY: the caller's frame is live, and `high` bounds its stack.
@@ -303,7 +364,9 @@ pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option
     if wanted > INNER && !matcher.in_profiler(caller.ra) {
         let inner = walk(&mut stack[..INNER]);
         if matcher.is_unmatched(&stack[..inner]) {
-            matcher.cache_unmatched(&stack[..inner]);
+            if !pending::is_pending() {
+                matcher.facts_of(&stack[..inner], |fact| cache(&matcher, &fact));
+            }
             return None;
         }
     }
@@ -313,23 +376,21 @@ pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option
     matcher.choose_and_count(&stack[own..], size, owner)
 }
 
-/// Whether `address` lies in a module that was loaded when the sites were last computed.
-pub fn in_known_module(address: usize) -> bool {
-    matcher().is_none_or(|m| m.knows_module_of(address))
-}
-
 #[cfg(test)]
 mod tests {
+    use numamma_plan::callsite::group::RuleGroup;
     use numamma_plan::policy::ObjectRule;
 
     use super::*;
+    use crate::matching::facts::code_map::CodeMap;
 
-    fn at(ra: usize) -> Frame {
-        Frame::In(vec![(ra, ra + 1)])
+    /// Frames of the tests: the number of a name is the address where its code is.
+    fn at(names: &[NameId]) -> Vec<Option<NameId>> {
+        names.iter().map(|&name| Some(name)).collect()
     }
 
     /// A site for each group of rules with the given (function, instances, sizes).
-    fn sites(rules: &[(&str, &str, &str)], frames: Vec<Vec<Frame>>) -> Vec<Site> {
+    fn sites(rules: &[(&str, &str, &str)], frames: Vec<Vec<Option<NameId>>>) -> Vec<Site> {
         let some = |text: &str| Some(text.to_owned()).filter(|t| !t.is_empty());
         let rules: Vec<ObjectRule> = rules
             .iter()
@@ -346,90 +407,130 @@ mod tests {
         selections.iter().zip(frames).map(site).collect()
     }
 
-    /// As [`publish`] sorts them.
-    fn matcher(mut sites: Vec<Site>) -> Matcher {
-        sites.sort_by_key(|s| core::cmp::Reverse(s.frames.len()));
-        Matcher { sites, ..Matcher::default() }
+    fn facts(code: Vec<(u64, u64, NameId)>) -> Arc<Facts> {
+        Arc::new(Facts { code: CodeMap::of(code), ..Facts::empty() })
     }
 
-    #[test]
-    fn ranges_that_touch_are_one() {
-        assert_eq!(merged(vec![(5, 9), (1, 3), (3, 4), (6, 7), (20, 21)]), [(1, 4), (5, 9), (20, 21)]);
+    fn module(load: u64, (start, end): (usize, usize), facts: &Arc<Facts>) -> Module {
+        Module { start, end, bias: 0, load, facts: Arc::clone(facts) }
+    }
+
+    /// Each name of `sites` has its number as address, in one module, with more `code`.
+    fn matcher_with(mut sites: Vec<Site>, more: &[(u64, u64, NameId)]) -> Matcher {
+        sites.sort_by_key(|s| core::cmp::Reverse(s.frames.len()));
+        let names = sites.iter().flat_map(|s| &s.frames).flatten();
+        let mut code: Vec<_> = names.map(|&name| (u64::from(name), u64::from(name) + 1, name)).collect();
+        code.extend_from_slice(more);
+        let names = Box::leak(Box::new(Names::with_sites(sites)));
+        Matcher::new(names, vec![module(1, (1, 1 << 20), &facts(code))], Vec::new(), Counts::default())
+    }
+
+    fn matcher(sites: Vec<Site>) -> Matcher {
+        matcher_with(sites, &[])
     }
 
     #[test]
     fn what_does_not_fit_by_size_or_number_lets_the_next_rule_try() {
         let rules = [("f", "2", ""), ("g", "", "100-"), ("f", "4-", ""), ("h", "", ""), ("i", "", "-50")];
-        let frames = vec![vec![at(1)], vec![at(1), at(2)], vec![at(1)], vec![at(1)]];
+        let frames = vec![at(&[5]), at(&[5, 6]), at(&[5]), at(&[5])];
         let m = matcher(sites(&rules, frames));
         let found = |stack: &[u64], size| m.choose_and_count(stack, size, None);
-        assert_eq!(found(&[1, 2, 3], 100), Some(1), "longest frames first; it is number 1 of the others, too");
-        assert_eq!(found(&[1, 2, 3], 99), Some(0), "number 2");
-        assert_eq!(found(&[1, 3], 10), Some(3), "number 3 is nobody's, so the next in the file takes it");
-        assert_eq!(found(&[1], 10), Some(2), "number 4");
-        assert_eq!((found(&[2, 1], 10), found(&[], 10)), (None, None));
+        assert_eq!(found(&[5, 6, 7], 100), Some(1), "longest frames first; it is number 1 of the others, too");
+        assert_eq!(found(&[5, 6, 7], 99), Some(0), "number 2");
+        assert_eq!(found(&[5, 7], 10), Some(3), "number 3 is nobody's, so the next in the file takes it");
+        assert_eq!(found(&[5], 10), Some(2), "number 4");
+        assert_eq!((found(&[6, 5], 10), found(&[], 10)), (None, None));
     }
 
     #[test]
     fn a_realloc_keeps_its_rule_and_is_no_new_instance() {
-        let m = matcher(sites(&[("f", "1", ""), ("f", "2", ""), ("g", "", "")], vec![vec![at(1)], vec![at(2)]]));
-        assert_eq!(m.choose_and_count(&[1], 10, None), Some(0));
-        assert_eq!(m.choose_and_count(&[1], 20, Some(0)), Some(0));
-        assert_eq!(m.choose_and_count(&[1], 10, None), Some(1), "the realloc was not counted");
-        assert_eq!(m.choose_and_count(&[2], 10, Some(0)), Some(2), "a rule of its own call site claims the object");
-        assert_eq!(m.choose_and_count(&[3], 10, Some(0)), None);
+        let m = matcher(sites(&[("f", "1", ""), ("f", "2", ""), ("g", "", "")], vec![at(&[5]), at(&[6])]));
+        assert_eq!(m.choose_and_count(&[5], 10, None), Some(0));
+        assert_eq!(m.choose_and_count(&[5], 20, Some(0)), Some(0));
+        assert_eq!(m.choose_and_count(&[5], 10, None), Some(1), "the realloc was not counted");
+        assert_eq!(m.choose_and_count(&[6], 10, Some(0)), Some(2), "a rule of its own call site claims the object");
+        assert_eq!(m.choose_and_count(&[7], 10, Some(0)), None);
     }
 
     #[test]
     fn phases_count_what_rules_count() {
-        let mut all = sites(&[("f", "", ""), ("g", "", "")], vec![vec![at(1), at(2)], vec![at(3)]]);
+        let mut all = sites(&[("f", "", ""), ("g", "", "")], vec![at(&[5, 6]), at(&[7])]);
         let phase = |index, frames| Site { target: Target::Phase(index), frames, passed: Passed::Nothing };
-        all.extend([phase(4, vec![at(1)]), phase(5, vec![at(1), at(2)]), phase(6, vec![at(7)])]);
+        all.extend([phase(4, at(&[5])), phase(5, at(&[5, 6])), phase(6, at(&[9]))]);
         let m = matcher(all);
-        let counting_phases = |stack: &[u64]| m.counting_phases(stack).collect::<Vec<_>>();
+        let names = |stack: &[u64]| stack.iter().map(|&ra| m.names_of(ra as usize)).collect::<Vec<_>>();
+        let counting_phases = |stack: &[u64]| m.counting_phases(&names(stack)).collect::<Vec<_>>();
         assert_eq!(
-            (counting_phases(&[1, 2]), counting_phases(&[1, 3]), counting_phases(&[2])),
+            (counting_phases(&[5, 6]), counting_phases(&[5, 7]), counting_phases(&[6])),
             (vec![5, 4], vec![4], vec![])
         );
-        assert!(is_new(m.choose_rule(&[1, 2], 9, None), None) && is_new(None, None));
-        assert!(!is_new(m.choose_rule(&[1, 2], 9, Some(0)), Some(0)), "a realloc at its own call site");
-        assert!(!is_new(m.choose_rule(&[7], 9, Some(0)), Some(0)), "and at one that only a phase names");
-        assert!(is_new(m.choose_rule(&[3], 9, Some(0)), Some(0)), "at one of another rule it is that rule's");
+        let choose = |stack: &[u64], owner| m.choose_rule(&names(stack), 9, owner);
+        assert!(is_new(choose(&[5, 6], None), None) && is_new(None, None));
+        assert!(!is_new(choose(&[5, 6], Some(0)), Some(0)), "a realloc at its own call site");
+        assert!(!is_new(choose(&[9], Some(0)), Some(0)), "and at one that only a phase names");
+        assert!(is_new(choose(&[7], Some(0)), Some(0)), "at one of another rule it is that rule's");
     }
 
     #[test]
     fn frames_of_wrappers_are_passed_by_rules_for_lines() {
-        let mut line = sites(&[("f", "", "")], vec![vec![at(0x100)]]);
+        let mut line = sites(&[("f", "", "")], vec![at(&[0x100])]);
         line[0].passed = Passed::Wrappers;
-        let m = Matcher { wrappers: vec![(10, 20), (30, 40)], ..matcher(line) };
+        let m = matcher_with(line, &[(10, 20, WRAPPER), (30, 40, WRAPPER)]);
         let found = |stack: &[u64]| m.choose_and_count(stack, 1, None);
         assert_eq!((found(&[0x100]), found(&[10, 39, 0x100, 7])), (Some(0), Some(0)));
         assert_eq!((found(&[20, 0x100]), found(&[10, 29, 0x100]), found(&[10, 30])), (None, None, None));
-        let m = Matcher { begins: m.beginnings(), ..m };
-        assert!(m.may_begin(19) && !m.may_begin(20) && m.may_begin(0x100) && !m.may_begin(0x101));
+        let may_begin = |ra| m.may_begin(m.names_of(ra));
+        assert!(may_begin(19) && !may_begin(20) && may_begin(0x100) && !may_begin(0x101));
         assert_eq!((m.depth(10), m.depth(0x100)), (MAX_FRAMES, 1));
     }
 
     #[test]
     fn a_stack_is_unmatched_when_its_first_frame_that_is_not_passed_begins_no_rule() {
-        let mut rules = sites(&[("f", "", ""), ("g", "", "")], vec![vec![at(0x100), at(10)], vec![at(35)]]);
-        rules.iter_mut().for_each(|site| site.passed = Passed::Wrappers);
-        let m = Matcher { wrappers: vec![(10, 20), (30, 40)], ..matcher(rules) };
-        let m = Matcher { begins: m.beginnings(), innermost: m.innermost().unwrap(), ..m };
+        let with = |mut rules: Vec<Site>| {
+            rules.iter_mut().for_each(|site| site.passed = Passed::Wrappers);
+            matcher_with(rules, &[(10, 20, WRAPPER), (30, 40, WRAPPER)])
+        };
+        let m = with(sites(&[("f", "", ""), ("g", "", "")], vec![at(&[0x100, 10]), at(&[35])]));
         assert!(m.is_unmatched(&[10, 31, 0x200]) && m.is_unmatched(&[0x200]));
         assert!(!m.is_unmatched(&[10, 31]), "a frame further out may begin a rule");
         assert!(!m.is_unmatched(&[10, 0x100]) && !m.is_unmatched(&[35, 0x200]) && !m.is_unmatched(&[10, 35, 0x200]));
-        assert!(!Matcher { begins: None, ..m }.is_unmatched(&[0x200]));
+        assert!(!with(sites(&[("f", "", "")], vec![vec![None]])).is_unmatched(&[0x200]));
+    }
+
+    #[test]
+    fn sites_fit_once_all_their_functions_are_loaded() {
+        let rules = sites(&[("f", "", ""), ("g", "", "")], vec![at(&[5, 600]), at(&[601])]);
+        let names: &'static Names = Box::leak(Box::new(Names::with_sites(rules)));
+        let program = module(1, (1, 100), &facts(vec![(5, 6, 5)]));
+        let library = facts(vec![(0x10, 0x20, 600)]);
+        let plugin = facts(vec![(0x10, 0x20, 601)]);
+        let with = |more: Vec<Module>| {
+            let all = [vec![program.clone()], more].concat();
+            Matcher::new(names, all, Vec::new(), Counts::default())
+        };
+        let loaded = |facts, load| Module { bias: 0x1000, ..module(load, (0x1000, 0x2000), facts) };
+        let (alone, both) = (with(vec![]), with(vec![loaded(&library, 2)]));
+        assert!(!alone.may_begin(alone.names_of(5)) && both.may_begin(both.names_of(5)));
+        assert_eq!(both.choose_and_count(&[5, 0x1010], 1, None), Some(0));
+        assert_eq!(both.choose_and_count(&[5, 0x10], 1, None), None);
+        assert!(both.begins_more_than(&alone), "what was unmatched in the program may be cached");
+        assert!(!alone.begins_more_than(&both));
+        let other = with(vec![loaded(&plugin, 3)]);
+        assert!(!other.begins_more_than(&alone) && other.choose_and_count(&[0x101f], 1, None) == Some(1));
+        assert!(both.module_of(0x0fff).is_none() && both.module_of(0x1000).is_some_and(|m| m.load == 2));
     }
 
     #[test]
     fn the_longest_rule_wins_and_the_rest_is_cached_as_unmatched() {
         let sites = sites(
             &[("a", "", ""), ("b", "", ""), ("c", "", "")],
-            vec![vec![at(0x10_0000)], vec![at(0x20_0000), Frame::Any], vec![]],
+            vec![at(&[900]), vec![Some(901), None], vec![None, Some(902)]],
         );
-        let (modules, profiler) = (vec![(0x10_0000, 0x30_0000)], Some((0x40_0000, 0x50_0000)));
-        publish(Matcher { sites, modules, profiler, ..Matcher::default() });
+        let names: &'static Names = Box::leak(Box::new(Names::with_sites(sites)));
+        let of_rules = facts(vec![(0x10_0000, 0x10_0001, 900), (0x20_0000, 0x20_0001, 901)]);
+        let profiler = Arc::new(Facts { is_profiler: true, ..Facts::empty() });
+        let modules = vec![module(1, (0x10_0000, 0x30_0000), &of_rules), module(2, (0x40_0000, 0x50_0000), &profiler)];
+        assert!(replace(read(), Matcher::new(names, modules, Vec::new(), Counts::default())).is_ok());
         let find = |ra: usize| {
             // SAFETY: with no readable stack the walk ends after the first frame.
             unsafe { super::find(&Caller { ra, cfa: 0, rbp: 0 }, 1, None) }
@@ -442,6 +543,7 @@ mod tests {
         let is_unmatched = |ra: usize| unsafe { unmatched::is_unmatched(ra, 0) };
         assert!(is_unmatched(0x30_0000) && !is_unmatched(0x10_0000) && !is_unmatched(0x20_0000));
         assert!(!is_unmatched(0x40_0000), "a caller in the profile preload is never cached as unmatched");
-        assert!(in_known_module(0x20_0000) && !in_known_module(0x30_0000));
+        unmatched::clear_range(0x30_0000, 0x30_0001);
+        assert!(!is_unmatched(0x30_0000));
     }
 }

@@ -31,6 +31,17 @@ pub struct Symbol {
     pub kind: Kind,
 }
 
+/// A section, and the ranges in it that no variable occupies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Half-open ranges of addresses.
+    pub unoccupied: Vec<(u64, u64)>,
+}
+
 /// Largest section that is decompressed, bytes: ten times the line tables of the largest browsers.
 const MAX_UNPACKED: usize = 1 << 30;
 
@@ -163,6 +174,27 @@ impl Elf {
         let sections = self.header()?.sections(LE, self.data).ok()?;
         let (_, section) = sections.section_by_name(LE, name)?;
         Some((section.sh_addr(LE), section.sh_size(LE)))
+    }
+
+    /// A section with the ranges that no variable occupies.
+    pub fn unoccupied(&self, name: &[u8]) -> Option<Section> {
+        let (address, size) = self.section(name)?;
+        let end = address.checked_add(size)?;
+        let mut taken = Vec::new();
+        self.symbols(|s| {
+            if s.kind == Kind::Object && s.address < end && s.address.saturating_add(s.size) > address {
+                taken.push((s.address, s.address.saturating_add(s.size)));
+            }
+        });
+        taken.sort_unstable();
+        let (mut unoccupied, mut at) = (Vec::new(), address);
+        for (from, to) in taken.into_iter().chain([(end, end)]) {
+            if from > at {
+                unoccupied.push((at, from));
+            }
+            at = at.max(to);
+        }
+        Some(Section { address, size, unoccupied })
     }
 
     /// Contents of a section, decompressed if need be; `None` when it is missing or empty.

@@ -3,7 +3,6 @@
 use core::ffi::{CStr, c_int, c_void};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use numamma_hook::modules;
@@ -30,6 +29,34 @@ pub struct Loaded {
     pub writable: Vec<(usize, usize, usize)>,
     /// Range that is read-only once relocated.
     pub relro: (usize, usize),
+    /// Hash of the build-id in memory; 0 without one.
+    pub build_id: u64,
+}
+
+/// What the loader counts: modules that were ever loaded, and unloaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub loaded: u64,
+    pub unloaded: u64,
+}
+
+impl Counts {
+    fn of(info: &libc::dl_phdr_info) -> Counts {
+        Counts { loaded: info.dlpi_adds, unloaded: info.dlpi_subs }
+    }
+
+    /// As they are now. Takes the lock of the loader, as [`list`].
+    pub fn now() -> Counts {
+        unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+            // SAFETY: dl_iterate_phdr passes a valid info; the data is the counts of `now`.
+            unsafe { *data.cast::<Counts>() = Counts::of(&*info) };
+            1 // ends the walk
+        }
+        let mut counts = Counts::default();
+        // SAFETY: the callback follows dl_iterate_phdr's contract and the counts outlive the call.
+        unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut counts).cast()) };
+        counts
+    }
 }
 
 impl Loaded {
@@ -43,18 +70,9 @@ impl Loaded {
         self.file_name() == name || self.real_name == name
     }
 
-    /// Return addresses of calls from the code at these addresses of the file. A return address lies behind its call,
-    /// so the range is shifted by one byte.
-    pub fn return_addresses(&self, (start, end): (u64, u64)) -> (usize, usize) {
-        let at = |vaddr: u64| self.bias.wrapping_add(vaddr as usize).saturating_add(1);
-        (at(start), at(end))
-    }
-
-    /// Sets `real_name`, from `before` if the module was loaded then.
-    pub fn follow_links(&mut self, before: &[Loaded]) {
-        if let Some(known) = before.iter().find(|m| m.start == self.start && m.path == self.path) {
-            self.real_name.clone_from(&known.real_name);
-        } else if !self.program && self.path.starts_with(b"/") {
+    /// Sets `real_name`.
+    pub fn follow_links(&mut self) {
+        if !self.program && self.path.starts_with(b"/") {
             self.real_name = linked_name(&self.path).unwrap_or_default();
         }
     }
@@ -76,87 +94,117 @@ fn linked_name(path: &[u8]) -> Option<Vec<u8>> {
     (name != last_part(path)).then_some(name)
 }
 
-/// All modules, the program first. Takes the lock of the loader: to be called only where the loader is not running on
-/// this thread, or in constructors.
-pub fn all() -> Vec<Loaded> {
-    let mut list: Vec<Loaded> = Vec::new();
-    // SAFETY: the callback follows dl_iterate_phdr's contract and the list outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut list).cast()) };
-    list
+/// One module of a [`list`].
+pub enum Listed<K> {
+    /// The caller knows it already.
+    Known(K),
+    New(Loaded),
 }
 
-unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: dl_iterate_phdr passes a valid info; the data is the list of `all`.
-    let (info, list) = unsafe { (&*info, &mut *data.cast::<Vec<Loaded>>()) };
-    let program = list.is_empty();
+/// Where the code of a module is, as far as that tells it apart from others.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent<'a> {
+    pub path: &'a [u8],
+    pub start: usize,
+    pub end: usize,
+    pub bias: usize,
+}
+
+struct List<'a, K> {
+    known: &'a mut dyn FnMut(&Extent<'_>) -> Option<K>,
+    modules: Vec<Listed<K>>,
+    counts: Counts,
+}
+
+/// All modules, the program first, and the counts that belong to this list. `known` says which of them the caller
+/// knows. Takes the lock of the loader, which a thread may take again: to be called wherever the loader is not changing
+/// its list on this thread.
+pub fn list<K>(mut known: impl FnMut(&Extent<'_>) -> Option<K>) -> (Vec<Listed<K>>, Counts) {
+    let mut list = List { known: &mut known, modules: Vec::new(), counts: Counts::default() };
+    // SAFETY: the callback follows dl_iterate_phdr's contract and the list outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit::<K>), (&raw mut list).cast()) };
+    (list.modules, list.counts)
+}
+
+unsafe extern "C" fn visit<K>(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+    // SAFETY: dl_iterate_phdr passes a valid info; the data is the list of `list`.
+    let (info, list) = unsafe { (&*info, &mut *data.cast::<List<'_, K>>()) };
+    let program = list.modules.is_empty();
+    list.counts = Counts::of(info);
     // SAFETY: the loader's names are null or C strings.
     let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
-    let path = if program { modules::executable() } else { name.to_bytes() }.to_vec();
+    let path = if program { modules::executable() } else { name.to_bytes() };
     let bias = info.dlpi_addr as usize;
-    let mut module = Loaded {
-        path,
-        real_name: Vec::new(),
-        bias,
-        start: usize::MAX,
-        end: 0,
-        program,
-        writable: Vec::new(),
-        relro: (0, 0),
-    };
     // SAFETY: the loader's table of program headers has dlpi_phnum entries.
     let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-    for header in headers {
-        let start = bias.wrapping_add(header.p_vaddr as usize);
-        let end = start.wrapping_add(header.p_memsz as usize);
-        match header.p_type {
-            libc::PT_LOAD => {
-                module.start = module.start.min(start);
-                module.end = module.end.max(end);
-                if header.p_flags & libc::PF_W != 0 {
-                    module.writable.push((start, start.wrapping_add(header.p_filesz as usize), end));
-                }
-            }
-            libc::PT_GNU_RELRO => module.relro = (start, end),
-            _ => {}
+    let range = |h: &libc::Elf64_Phdr| {
+        let start = bias.wrapping_add(h.p_vaddr as usize);
+        (start, start.wrapping_add(h.p_memsz as usize))
+    };
+    let segments = headers.iter().filter(|h| h.p_type == libc::PT_LOAD).map(range);
+    let (start, end) = segments.fold((usize::MAX, 0), |all, (start, end)| (all.0.min(start), all.1.max(end)));
+    let known = (list.known)(&Extent { path, start, end, bias });
+    list.modules.push(match known {
+        Some(known) => Listed::Known(known),
+        None => {
+            let writable = headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_W != 0);
+            Listed::New(Loaded {
+                path: path.to_vec(),
+                real_name: Vec::new(),
+                bias,
+                start,
+                end,
+                program,
+                writable: writable
+                    .map(|h| (range(h).0, range(h).0.wrapping_add(h.p_filesz as usize), range(h).1))
+                    .collect(),
+                relro: headers.iter().find(|h| h.p_type == libc::PT_GNU_RELRO).map_or((0, 0), range),
+                build_id: build_id(headers, bias),
+            })
         }
-    }
-    list.push(module);
+    });
     0
 }
 
-/// What tells a file apart from another one that is later found at its path: device, inode, bytes, time of the last
-/// change. `None` where the path leads to no file (the vdso).
-type FileIdentity = Option<(u64, u64, u64, i64, i64)>;
+/// Type of the note with the build-id (elf.h, NT_GNU_BUILD_ID).
+const BUILD_ID: u32 = 3;
 
-fn identity(path: &[u8]) -> FileIdentity {
-    let file = std::fs::metadata(OsStr::from_bytes(path)).ok()?;
-    Some((file.dev(), file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
+/// Hash of the build-id of a loaded module; 0 without one.
+fn build_id(headers: &[libc::Elf64_Phdr], bias: usize) -> u64 {
+    let is_loaded = |note: &&libc::Elf64_Phdr| {
+        let inside = |h: &libc::Elf64_Phdr| {
+            h.p_vaddr <= note.p_vaddr
+                && note.p_vaddr.saturating_add(note.p_filesz) <= h.p_vaddr.saturating_add(h.p_filesz)
+        };
+        let readable = headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_R != 0);
+        note.p_type == libc::PT_NOTE && readable.into_iter().any(inside)
+    };
+    headers
+        .iter()
+        .filter(is_loaded)
+        .find_map(|h| {
+            let at = bias.wrapping_add(h.p_vaddr as usize) as *const u8;
+            // SAFETY: the notes lie in the file's part of a readable segment, which stays mapped while the loader's lock
+            // is held.
+            let notes = unsafe { core::slice::from_raw_parts(at, h.p_filesz as usize) };
+            build_id_of(notes, if h.p_align == 8 { 8 } else { 4 })
+        })
+        .unwrap_or(0)
 }
 
-/// What has been read from the files of loaded modules.
-pub struct FileCache<T>(Vec<(Vec<u8>, FileIdentity, T)>);
-
-impl<T> FileCache<T> {
-    /// An empty one.
-    pub const fn new() -> FileCache<T> {
-        FileCache(Vec::new())
-    }
-
-    /// What the file of `module` says, by `read` if that is not known yet.
-    pub fn of(&mut self, module: &Loaded, read: impl FnOnce() -> T) -> &T {
-        let now = identity(&module.path);
-        let is_known = |(path, file, _): &(Vec<u8>, FileIdentity, T)| *path == module.path && *file == now;
-        let at = self.0.iter().position(is_known).unwrap_or_else(|| {
-            self.0.retain(|(path, ..)| *path != module.path);
-            self.0.push((module.path.clone(), now, read()));
-            self.0.len() - 1
-        });
-        &self.0[at].2
-    }
-
-    /// Forgets the files of modules that are not loaded.
-    pub fn keep(&mut self, modules: &[Loaded]) {
-        self.0.retain(|(path, ..)| modules.iter().any(|m| m.path == *path));
+/// Hash of the build-id among `notes`: words for the sizes of name and contents and for the type, name, contents.
+fn build_id_of(mut notes: &[u8], align: usize) -> Option<u64> {
+    let word = |bytes: &[u8], at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?) as usize);
+    loop {
+        let (name, contents, kind) = (word(notes, 0)?, word(notes, 4)?, word(notes, 8)?);
+        let at = (12 + name).next_multiple_of(align);
+        let end = at.checked_add(contents)?;
+        if kind as u32 == BUILD_ID && notes.get(12..12 + name)? == b"GNU\0" {
+            // FNV-1a.
+            let hash = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
+            return Some(notes.get(at..end)?.iter().fold(0xcbf2_9ce4_8422_2325, hash));
+        }
+        notes = notes.get(end.next_multiple_of(align)..)?;
     }
 }
 
@@ -165,6 +213,46 @@ mod tests {
     use super::*;
 
     static mut VARIABLE: u8 = 1;
+
+    fn all() -> Vec<Loaded> {
+        let new = |listed| match listed {
+            Listed::Known(()) => panic!("nothing is known"),
+            Listed::New(module) => module,
+        };
+        list(|_| None).0.into_iter().map(new).collect()
+    }
+
+    #[test]
+    fn known_modules_are_not_described_again() {
+        let (all, counts) = list(|m| m.path.ends_with(b"libc.so.6").then_some((m.start, m.end, m.bias)));
+        let known = |m: &Listed<_>| matches!(m, Listed::Known((start, end, _)) if start < end);
+        assert_eq!(all.iter().filter(|m| known(m)).count(), 1);
+        assert!(all.len() > 1 && counts.loaded >= all.len() as u64 && counts == Counts::now());
+    }
+
+    #[test]
+    fn the_build_id_is_found_behind_other_notes() {
+        let note = |name: &[u8], kind: u8, contents: &[u8]| {
+            let size = |n: usize| (n as u32).to_le_bytes();
+            let mut all = [size(name.len()), size(contents.len()), size(usize::from(kind))].concat();
+            all.extend(name);
+            all.resize(all.len().next_multiple_of(4), 0);
+            all.extend(contents);
+            all.resize(all.len().next_multiple_of(4), 0);
+            all
+        };
+        let (other, id) = (note(b"Go\0\0", 3, b"x"), note(b"GNU\0", 3, &[7; 20]));
+        let found = build_id_of(&[other.clone(), id.clone()].concat(), 4);
+        assert!(found.is_some() && found == build_id_of(&id, 4));
+        assert_ne!(found, build_id_of(&note(b"GNU\0", 3, &[8; 20]), 4));
+        assert_eq!(
+            (build_id_of(&other, 4), build_id_of(&id[..30], 4), build_id_of(&[0xff; 40], 4)),
+            (None, None, None)
+        );
+        let all = all();
+        let of = |name: &[u8]| all.iter().find(|m| m.file_name().starts_with(name)).map(|m| m.build_id);
+        assert!(of(b"libc.so") != Some(0) && of(b"libc.so") != of(b"ld-linux"));
+    }
 
     #[test]
     fn the_program_is_first_and_holds_its_variables() {

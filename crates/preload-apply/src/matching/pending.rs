@@ -1,48 +1,39 @@
-//! The mark that a library was loaded or unloaded and its names are not resolved yet.
+//! The mark that a library may have been loaded whose names are not resolved yet.
 //!
 //! Resolving places globals (`objects/`), which this folder must not use, so start-up stores the function to call.
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// A library was loaded and its objects are not placed yet.
-static PENDING: AtomicBool = AtomicBool::new(false);
-/// One thread resolves at a time; a second one sets the mark and does not wait.
-static BUSY: AtomicBool = AtomicBool::new(false);
+use numamma_hook::stackbounds;
 
-/// Marks that a library was loaded whose globals could not be placed at once.
-pub fn mark() {
-    PENDING.store(true, Ordering::Relaxed);
-}
+use super::modules::Counts;
 
-/// Whether a library was loaded or unloaded that is not resolved yet.
-pub fn is_pending() -> bool {
-    PENDING.load(Ordering::Acquire) || BUSY.load(Ordering::Acquire)
-}
-
-/// Resolves if a library was loaded and `runs` says that code of a new library is being executed, so that the loader
-/// has finished with it.
-pub fn resolve_pending_if(runs: impl FnOnce() -> bool) {
-    if PENDING.load(Ordering::Relaxed) && runs() {
-        resolve_now();
-    }
-}
-
-/// Resolves if a library was loaded. To be called only where the loader cannot be running on this thread.
-pub fn resolve_pending() {
-    if PENDING.load(Ordering::Relaxed) {
-        resolve_now();
-    }
-}
-
+/// One more than the number of modules that had been loaded when the mark was set; 0 without a mark.
+static PENDING: AtomicU64 = AtomicU64::new(0);
+/// Thread control block of the thread that set the mark last.
+static MARKED_BY: AtomicUsize = AtomicUsize::new(0);
 /// Resolves the loaded modules; null before start-up.
 static RESOLVE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Stores the function that resolves the loaded modules.
+/// Stores the function that resolves the loaded modules. It does nothing if no module came or went.
 pub fn start(resolve: fn()) {
     RESOLVE.store(resolve as *mut (), Ordering::Release);
 }
 
-fn resolve_now() {
+/// Marks that this thread is about to load a library whose globals cannot be placed at once.
+pub fn mark() {
+    MARKED_BY.store(stackbounds::thread_pointer(), Ordering::Relaxed);
+    PENDING.store(Counts::now().loaded + 1, Ordering::Release);
+}
+
+/// Whether a library may have been loaded that is not resolved yet.
+#[inline]
+pub fn is_pending() -> bool {
+    PENDING.load(Ordering::Acquire) != 0
+}
+
+/// Resolves the loaded modules.
+pub fn resolve() {
     // SAFETY: null becomes None; otherwise `start` stored a function of this type.
     let resolve: Option<fn()> = unsafe { core::mem::transmute(RESOLVE.load(Ordering::Acquire)) };
     if let Some(resolve) = resolve {
@@ -50,17 +41,29 @@ fn resolve_now() {
     }
 }
 
-/// Begins to resolve; false when another thread is resolving, which leaves the mark set.
-pub fn begin_resolving() -> bool {
-    if BUSY.swap(true, Ordering::Acquire) {
-        PENDING.store(true, Ordering::Relaxed);
-        return false;
+/// Resolves if a library may have been loaded. To be called only where the loader cannot be running on this thread.
+pub fn resolve_pending() {
+    let mark = PENDING.load(Ordering::Acquire);
+    if mark == 0 {
+        return;
     }
-    PENDING.store(false, Ordering::Relaxed);
-    true
+    resolve();
+    // The call of dlopen that set the mark has returned. If it loaded anything, the mark is gone already.
+    if MARKED_BY.load(Ordering::Relaxed) == stackbounds::thread_pointer() {
+        let _ = PENDING.compare_exchange(mark, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
-/// Ends what [`begin_resolving`] began.
-pub fn end_resolving() {
-    BUSY.store(false, Ordering::Release);
+/// Takes the mark away if a module has been loaded since it was set. `counts` are those of the modules that are
+/// resolved.
+pub fn resolved(counts: Counts) {
+    let mark = PENDING.load(Ordering::Acquire);
+    if mark != 0 && counts.loaded + 1 != mark {
+        let _ = PENDING.compare_exchange(mark, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Marks that the modules could not be resolved, so that it is tried again.
+pub fn try_again() {
+    PENDING.store(u64::MAX, Ordering::Release);
 }

@@ -1,72 +1,50 @@
-//! Finds the code of rules that name their call site by a line of source code, in every loaded module.
-//!
-//! The table of a file is read once, and only when a rule needs it.
+//! Lines of source code that name call sites: what the loaded files say about them, and what to tell the user about
+//! lines without code.
 
 use numamma_plan::callsite::line::SourceLine;
-use numamma_plan::callsite::wrapper;
 
-use crate::matching::call_sites::{Ranges, merged};
 use crate::matching::line_table::{self, Found, Lines};
-use crate::matching::modules::{FileCache, Loaded};
-
-/// Memory addresses of the wanted lines.
-#[derive(Default)]
-pub struct Sources {
-    /// Return addresses of calls on each line.
-    pub calls: Vec<Ranges>,
-    /// Return addresses in functions from the sources of compilers' libraries: disjoint, ascending.
-    pub libraries: Ranges,
-    /// Messages about lines that have no code; true when no module has debugging information at all.
-    pub problems: Vec<(String, bool)>,
-}
 
 /// The wanted lines in the line table of a file, or why that cannot be read.
 pub type Read = Result<Option<Lines>, &'static str>;
 
-/// Looks for `wanted` in `modules`; every call with the same cache must pass the same lines.
-pub fn find(known: &mut FileCache<Read>, wanted: &[SourceLine], modules: &[Loaded]) -> Sources {
-    let mut sources = Sources { calls: vec![Ranges::new(); wanted.len()], ..Sources::default() };
-    if wanted.is_empty() {
-        return sources;
-    }
+/// Looks for `wanted` in the file at `path`, or in its debug file.
+pub fn read(path: &[u8], wanted: &[SourceLine]) -> Read {
+    line_table::look_up(path, wanted)
+}
+
+/// Messages about lines for which `has_code` is false; true when no file has debugging information at all. `files` are
+/// the paths of the loaded files with what each says.
+pub fn problems<'a>(
+    wanted: &[SourceLine],
+    has_code: impl Fn(usize) -> bool,
+    files: impl Iterator<Item = (&'a [u8], &'a Read)>,
+) -> Vec<(String, bool)> {
     let mut said = vec![Found::default(); wanted.len()];
     let (mut tables, mut unreadable) = (false, None);
-    for module in modules {
-        if wrapper::is_library_module(module.file_name()) {
-            sources.libraries.push((module.start, module.end));
-            continue;
-        }
-        match known.of(module, || line_table::look_up(&module.path, wanted)) {
+    for (path, read) in files {
+        match read {
             Ok(Some(lines)) => {
                 tables = true;
-                let returns = |range: &(u64, u64)| module.return_addresses(*range);
-                sources.libraries.extend(lines.library_functions.iter().map(returns));
-                for ((calls, said), found) in sources.calls.iter_mut().zip(&mut said).zip(&lines.found) {
-                    calls.extend(found.code.iter().map(returns));
+                for (said, found) in said.iter_mut().zip(&lines.found) {
                     said.file |= found.file;
                     said.near = (said.near.0.or(found.near.0), said.near.1.or(found.near.1));
                 }
             }
-            Err(why) => unreadable = Some((module, *why)),
+            Err(why) => unreadable = Some((path, *why)),
             Ok(None) => {}
         }
     }
-    known.keep(modules);
-    sources.libraries = merged(sources.libraries);
-    for ((line, calls), found) in wanted.iter().zip(&sources.calls).zip(&said) {
-        if calls.is_empty() {
-            sources.problems.push((problem(line, found, tables, unreadable), !tables));
-        }
-    }
-    sources
+    let without_code = wanted.iter().zip(&said).enumerate().filter(|(index, _)| !has_code(*index));
+    without_code.map(|(_, (line, found))| (problem(line, found, tables, unreadable), !tables)).collect()
 }
 
 /// Why a line has no code, and how to change that.
-fn problem(line: &SourceLine, found: &Found, tables: bool, unreadable: Option<(&Loaded, &str)>) -> String {
+fn problem(line: &SourceLine, found: &Found, tables: bool, unreadable: Option<(&[u8], &str)>) -> String {
     match (unreadable, found.near) {
-        (Some((module, why)), (None, None)) => format!(
+        (Some((path, why)), (None, None)) => format!(
             "{line}: the .debug_line of {} {why}; link with --compress-debug-sections=zlib or none",
-            String::from_utf8_lossy(&module.path)
+            String::from_utf8_lossy(path)
         ),
         _ if !tables => format!(
             "{line}: neither the program nor its libraries have lines; \

@@ -99,6 +99,17 @@ impl Fact {
     }
 }
 
+/// Clears the entries of return addresses in `[start, end)`.
+pub fn clear_range(start: usize, end: usize) {
+    let clear = |entry: &AtomicUsize, ra: usize| {
+        if (start..end).contains(&ra) {
+            entry.store(0, Ordering::Relaxed);
+        }
+    };
+    UNMATCHED.iter().for_each(|entry| clear(entry, entry.load(Ordering::Relaxed)));
+    FRAME_SIZES.iter().for_each(|entry| clear(entry, entry.load(Ordering::Relaxed) >> SIZE_BITS));
+}
+
 /// Clears all entries.
 pub fn clear() {
     UNMATCHED.iter().chain(&FRAME_SIZES).for_each(|entry| entry.store(0, Ordering::Relaxed));

@@ -14,7 +14,7 @@ use numamma_plan::plan::PagePlan;
 
 use super::backing::Backing;
 use super::object::Object;
-use crate::matching::elf::{Elf, Symbol};
+use crate::matching::elf::{Section, Symbol};
 use crate::matching::modules::Loaded;
 use crate::matching::name_table::Kind;
 use crate::phases::mover_request;
@@ -31,6 +31,8 @@ pub struct Global {
     pub parts: Vec<Part>,
     /// The variable belongs to the program, which is never unloaded.
     pub program: bool,
+    /// Number of the module's load, see [`forget`].
+    load: AtomicU64,
     /// waiting 1 | unloaded 1 | placing 8 | block pages 32 (low); written by the mover and by [`forget`].
     state_word: AtomicU64,
     next: *mut Global,
@@ -79,8 +81,9 @@ pub struct Found {
 }
 
 /// Chooses from the symbols with the name of rule `index` those that the rule means.
-pub fn choose(state: &State, index: usize, mut candidates: Vec<Symbol>, module: &Loaded) -> Vec<Found> {
+pub fn choose(state: &State, index: usize, candidates: &[Symbol], module: &Loaded) -> Vec<Found> {
     let Some(Rule { rule, .. }) = state.rules.get(index) else { return Vec::new() };
+    let mut candidates = candidates.to_vec();
     candidates.retain(|s| s.kind == Kind::Object);
     candidates.sort_by_key(|s| s.address);
     candidates.dedup_by_key(|s| s.address); // aliases of one variable
@@ -107,30 +110,17 @@ pub fn choose(state: &State, index: usize, mut candidates: Vec<Symbol>, module: 
     candidates.iter().map(found).collect()
 }
 
-/// The ranges of a section that no variable occupies, for a rule that names `.bss` or `.data`.
-pub fn unoccupied(index: usize, name: &[u8], elf: &Elf, module: &Loaded) -> Option<Found> {
-    let (address, size) = elf.section(name)?;
-    let end = address.checked_add(size)?;
-    let mut taken = Vec::new();
-    elf.symbols(|s| {
-        if s.kind == Kind::Object && s.address < end && s.address.saturating_add(s.size) > address {
-            taken.push((s.address, s.address.saturating_add(s.size)));
-        }
-    });
-    taken.sort_unstable();
+/// The ranges of a section that no variable occupies, for rule `index` that names `.bss` or `.data`.
+pub fn of_section(index: usize, section: &Section, module: &Loaded) -> Found {
     let place = |at: u64| module.bias.wrapping_add(at as usize);
-    let (mut ranges, mut at) = (Vec::new(), address);
-    for (from, to) in taken.into_iter().chain([(end, end)]) {
-        if from > at {
-            ranges.push((place(at), place(from)));
-        }
-        at = at.max(to);
-    }
-    Some(Found { rule: index, start: place(address), size, ranges })
+    let ranges = section.unoccupied.iter().map(|&(from, to)| (place(from), place(to))).collect();
+    Found { rule: index, start: place(section.address), size: section.size, ranges }
 }
 
 /// Places globals; all of them together stay within the budget of mappings.
-pub fn place_all(state: &'static State, module: &Loaded, found: Vec<Found>) {
+///
+/// `load` is a number that no other module has, also not the same file when it is loaded again.
+pub fn place_all(state: &'static State, module: &Loaded, load: u64, found: Vec<Found>) {
     let mut placed: Vec<Unplaced> = found.into_iter().filter_map(|f| plan_global(state, module, f)).collect();
     share_budget(state, &mut placed);
     placed.sort_by_key(|u| u.object.base); // neighbours share one query of residency
@@ -154,9 +144,11 @@ pub fn place_all(state: &'static State, module: &Loaded, found: Vec<Found>) {
             add(&rule.counters.unplaced, 1);
             continue;
         }
-        let state_word = AtomicU64::new(pack_state(&object));
-        let (program, next) = (module.program, ptr::null_mut());
-        push_placed(Box::new(Global { fixed: object, parts, program, state_word, next }));
+        if !revive(&object, &parts, load) {
+            let (state_word, load) = (AtomicU64::new(pack_state(&object)), AtomicU64::new(load));
+            let (program, next) = (module.program, ptr::null_mut());
+            push_placed(Box::new(Global { fixed: object, parts, program, load, state_word, next }));
+        }
         mover_request::request_if_outdated(rule, object.placing);
     }
 }
@@ -264,10 +256,30 @@ pub fn for_each(mut visit: impl FnMut(&'static Global)) {
     }
 }
 
-/// Marks globals in `[start, end)` as unloaded.
-pub fn forget(start: usize, end: usize) {
+/// Uses the entry of the same variable at the same address, whose module was unloaded, for module number `load`: a
+/// library that is loaded again and again is usually mapped where it was. False when there is none.
+fn revive(object: &Object, parts: &[Part], load: u64) -> bool {
+    let mut revived = false;
     for_each(|global| {
-        if (start..end).contains(&global.fixed.base) {
+        let before = global.load.load(Ordering::Acquire);
+        let same = Object { placing: global.fixed.placing, block: global.fixed.block, ..*object } == global.fixed;
+        if !revived
+            && same
+            && global.parts == parts
+            && global.object().is_none()
+            && global.load.compare_exchange(before, load, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            global.state_word.store(pack_state(object), Ordering::Release);
+            revived = true;
+        }
+    });
+    revived
+}
+
+/// Marks the globals of module number `load` as unloaded.
+pub fn forget(load: u64) {
+    for_each(|global| {
+        if global.load.load(Ordering::Acquire) == load {
             global.state_word.fetch_or(UNLOADED, Ordering::AcqRel);
         }
     });
