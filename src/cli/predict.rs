@@ -81,7 +81,8 @@ fn render(args: &Args) -> Result<String, String> {
 
 fn read(path: &Path) -> Result<Given, String> {
     let show = path.display();
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{show}: {e}; check the path given to --policy"))?;
+    let text =
+        numamma_plan::policy_file::read(path).map_err(|e| format!("{show}: {e}; check the path given to --policy"))?;
     let policy = numamma_plan::check::parse(&text).map_err(|e| format!("{show}: {e}"))?;
     Ok(Given { name: show.to_string(), policy })
 }

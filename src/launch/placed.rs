@@ -57,7 +57,7 @@ pub fn prepare(policy_path: &Path, command: &[OsString]) -> Result<Prepared, Fai
 /// Reads a policy and checks its node lists against `machine`.
 pub fn read_policy(path: &Path, machine: &Machine) -> Result<Policy, String> {
     let show = path.display();
-    let text = std::fs::read_to_string(path)
+    let text = numamma_plan::policy_file::read(path)
         .map_err(|e| format!("{show}: cannot read the policy: {e}; `numamma advise > policy.toml` writes one"))?;
     let policy = check::parse(&text).map_err(|e| format!("{show}: {e}"))?;
     if let Some(threads) = &policy.threads {

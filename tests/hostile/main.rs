@@ -4,6 +4,7 @@
 mod common;
 
 mod bystanders;
+mod confined;
 mod fuzz;
 mod shortage;
 mod stress;

@@ -25,9 +25,11 @@ pub mod modules;
 pub mod own_stack;
 pub mod real;
 pub mod reentry;
+pub mod sandbox;
 pub mod stackbounds;
 pub mod static_tls;
 pub mod thread_start;
+pub mod unloaded;
 pub mod unwind;
 pub mod versions;
 

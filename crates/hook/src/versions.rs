@@ -60,6 +60,24 @@ pub fn start() {
     }
 }
 
+/// The readers of the calling thread at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Depth(u32);
+
+/// The readers of the calling thread.
+pub fn depth() -> Depth {
+    Depth(block().depth.get())
+}
+
+/// Ends the readers that this thread has begun since `before` and that are not dropped any more, because the work that
+/// they belonged to was given up.
+pub fn abandon(before: Depth) {
+    let depth = &block().depth;
+    let lost = depth.get().saturating_sub(before.0);
+    depth.set(before.0.min(depth.get()));
+    let _ = own_shard().0.fetch_update(Ordering::Release, Ordering::Relaxed, |n| Some(n.saturating_sub(lost)));
+}
+
 struct Node<T> {
     value: T,
     /// Shards that were seen at zero since the node was retired; belongs to the thread that took the list.
@@ -313,6 +331,12 @@ mod tests {
         assert_eq!(done, MAX_RETIRED);
         drop(stay.0);
         held.join().unwrap();
+        assert!(replace(1));
+        let before = depth();
+        core::mem::forget((VALUE.read(), VALUE.read()));
+        assert!(replace(2) && ALIVE.load(Ordering::SeqCst) > 1, "a thread that reads frees nothing");
+        abandon(before);
+        assert_eq!(depth(), before);
         assert!(replace(1));
         assert_eq!(ALIVE.load(Ordering::SeqCst), 1);
     }

@@ -30,6 +30,7 @@ pub mod page_map;
 pub mod placement_report;
 pub mod plan;
 pub mod policy;
+pub mod policy_file;
 pub mod ranks;
 pub mod reason;
 pub mod size;

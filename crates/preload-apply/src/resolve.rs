@@ -10,7 +10,7 @@ use std::sync::Arc;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use numamma_hook::versions::{self, NotReplaced};
-use numamma_hook::{own_stack, say_once, unwind};
+use numamma_hook::{own_stack, sandbox, say_once, unwind};
 
 use crate::matching::call_sites::{self, Matcher, Module};
 use crate::matching::facts::names::Names;
@@ -50,6 +50,9 @@ pub fn resolve_at_start() -> Vec<(String, bool)> {
 /// Places the globals of modules that are new and publishes the call sites in all modules, if any module came or went.
 pub fn resolve_modules() {
     let (Some(state), Some(names)) = (state::get(), names()) else { return };
+    if is_up_to_date() {
+        return;
+    }
     let before = versions::depth();
     if own_stack::run(|| follow_modules(state, names)).is_none() {
         versions::abandon(before);
@@ -58,17 +61,22 @@ pub fn resolve_modules() {
     }
 }
 
+/// Whether no module came or went since the current matcher was made.
+fn is_up_to_date() -> bool {
+    let Some(matcher) = call_sites::read().filter(|m| m.counts == Counts::now()) else { return false };
+    pending::resolved(matcher.counts);
+    call_sites::ensure_cache_is_right(&matcher);
+    true
+}
+
 fn follow_modules(state: &'static State, names: &'static Names) {
     // Facts that this call has read, in case another thread publishes first.
     let mut read: Vec<Arc<Facts>> = Vec::new();
     loop {
-        let old = call_sites::read();
-        if let Some(old) = &old
-            && old.counts == Counts::now()
-        {
-            pending::resolved(old.counts);
-            return call_sites::ensure_cache_is_right(old);
+        if is_up_to_date() {
+            return;
         }
+        let old = call_sites::read();
         let Next { matcher, new, counts } = Next::of(state, names, old.as_deref(), &mut read);
         let is_gone = |module: &&Module| !matcher.modules.iter().any(|m| m.load == module.load);
         // Before the new matcher is published: who finds that one needs to do nothing more.
@@ -165,6 +173,13 @@ fn facts_of(
     read: &mut Vec<Arc<Facts>>,
     module: &mut Loaded,
 ) -> Arc<Facts> {
+    if sandbox::entered() {
+        // Reading the file takes system calls that the program's own dlopen does not make.
+        let mut all = old.into_iter().flat_map(|old| old.modules.iter().map(|m| &m.facts).chain(&old.idle));
+        let known = all.find(|facts| facts.key.path == module.path && facts.key.build_id == module.build_id);
+        let without_globals = known.filter(|facts| facts.variables.is_empty()).cloned();
+        return without_globals.unwrap_or_else(|| Arc::new(Facts::nothing(&module.path)));
+    }
     let key = Key::of(module);
     let loaded = old.into_iter().flat_map(|old| old.modules.iter().map(|m| &m.facts));
     let idle = old.into_iter().flat_map(|old| &old.idle);

@@ -7,7 +7,6 @@
 use numamma_kernel::policy::Mode;
 use std::env;
 use std::ffi::OsStr;
-use std::fs;
 use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{self, AssertUnwindSafe};
@@ -23,6 +22,7 @@ use numamma_plan::environment::{POLICY_ENV, REPORT_ENV, STRICT_ENV, VERBOSE_ENV}
 use numamma_plan::machine::{Given, Machine};
 use numamma_plan::nodes::{self, Available};
 use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind, Program};
+use numamma_plan::policy_file;
 use numamma_plan::threads::explicit_lists;
 use numamma_plan::unusable::Unusable;
 use numamma_plan::{check, output_name, plan, ranks};
@@ -135,7 +135,7 @@ fn report_failure(policy: &OsStr, why: &str) {
 fn apply_policy(path: &OsStr) -> Result<(), String> {
     let given = given::now();
     given::hand_on(&given);
-    let text = fs::read_to_string(path).map_err(|e| format!("cannot read the policy: {e}"))?;
+    let text = policy_file::read(path.as_ref()).map_err(|e| format!("cannot read the policy: {e}"))?;
     let mut policy = check::parse(&text).map_err(|e| e.to_string())?;
     let executable = modules::executable();
     let same_build = match policy.program.as_ref().map_or(Build::Same, |p| compare_build(p, executable)) {

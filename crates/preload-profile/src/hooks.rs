@@ -9,7 +9,7 @@ use core::ffi::{c_int, c_void};
 use numamma_channel::layout::{ALLOC_HEAP, ALLOC_MMAP, FREE_HEAP, FREE_MMAP, SMALL, kept};
 use numamma_hook::entry::{Caller, MmapArguments};
 use numamma_hook::real::StartRoutine;
-use numamma_hook::{real, sys, thread_start, unwind};
+use numamma_hook::{real, sandbox, sys, thread_start, unloaded};
 
 use crate::{fast_path, recording};
 
@@ -17,6 +17,14 @@ type Ptr = *mut c_void;
 
 numamma_hook::malloc_entries!(imp);
 numamma_hook::mmap_entries!(imp::mmap);
+numamma_hook::prctl_entry!(before_confinement);
+
+/// What was recorded is in the recorder's memory already.
+fn before_confinement(strict: bool) {
+    if strict {
+        recording::stop(); // each record has a time
+    }
+}
 
 numamma_hook::entry! {
     /// mremap(2): four arguments, a fifth with some flags.
@@ -67,7 +75,7 @@ pub unsafe extern "C" fn pthread_create(
     start: StartRoutine,
     arg: Ptr,
 ) -> c_int {
-    if recording::active() {
+    if recording::active() && !sandbox::entered() {
         // SAFETY: forwarded with a trampoline that jumps to `start`.
         return unsafe {
             thread_start::create(thread, attr, start, arg, 0, |started| {
@@ -82,17 +90,19 @@ pub unsafe extern "C" fn pthread_create(
     }
 }
 
-/// dlclose(3): other code may be loaded at the same addresses, so the unwinder's rules are dropped.
+/// dlclose(3): other code may be loaded at the same addresses, so the unwinder's rules for them are dropped.
 ///
 /// # Safety
 /// C's contract.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlclose(handle: Ptr) -> c_int {
     let Some(f) = real::symbol::dlclose() else { return -1 };
+    if !recording::active() {
+        // SAFETY: forwarded unchanged.
+        return unsafe { f(handle) };
+    }
     // SAFETY: forwarded unchanged.
-    let rc = unsafe { f(handle) };
-    unwind::invalidate();
-    rc
+    unloaded::forget_after(|| unsafe { f(handle) })
 }
 
 /// The functions that the stubs jump to: the C arguments, then return address, CFA and rbp of the caller.

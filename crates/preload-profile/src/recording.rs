@@ -16,7 +16,7 @@ use numamma_hook::entry::Caller;
 use numamma_hook::errno::Saved;
 use numamma_hook::reentry::ReentryGuard;
 use numamma_hook::stackbounds::Bounds;
-use numamma_hook::{fork_wiped, real, stackbounds, static_tls, sys, unwind};
+use numamma_hook::{fork_wiped, real, sandbox, stackbounds, static_tls, sys, unwind};
 
 static_tls!(fn local() -> Local, "numamma_profile_local");
 
@@ -48,7 +48,7 @@ pub fn enter() -> Option<Recording> {
         return None;
     }
     let inside = ReentryGuard::enter()?;
-    Some(Recording::new(inside, fork_wiped::get() as u32, 0))
+    Recording::new(inside, fork_wiped::get() as u32, 0)
 }
 
 /// Counts an allocation that is left out before the guard is entered.
@@ -74,6 +74,12 @@ pub fn active() -> bool {
     fork_wiped::get() != 0
 }
 
+/// Ends the recording of this process.
+pub fn stop() {
+    PHASE.store(INERT, Ordering::Release);
+    fork_wiped::set(0);
+}
+
 /// Records the start of the calling thread, a new one.
 pub fn thread_started(start_routine: usize) {
     if let Some(inside) = active().then(ReentryGuard::enter).flatten() {
@@ -83,14 +89,17 @@ pub fn thread_started(start_routine: usize) {
 
 impl Recording {
     #[inline(always)]
-    fn new(inside: ReentryGuard, pid: u32, start_routine: usize) -> Recording {
+    fn new(inside: ReentryGuard, pid: u32, start_routine: usize) -> Option<Recording> {
         // SAFETY: `fork_wiped` is set after the channel was mapped, and the channel is never unmapped.
         let writer = Writer::new(unsafe { Map::new(channel_map::fixed()) }, channel_map::Mapped);
         let recording = Recording { writer, local: local(), _inside: inside };
         if !recording.local.is_for(pid) {
+            if sandbox::entered() {
+                return None; // claiming a slot takes system calls
+            }
             recording.claim_slot(pid, start_routine);
         }
-        recording
+        Some(recording)
     }
 
     /// Claims this thread's slot and records the bounds of its stack.
@@ -212,7 +221,7 @@ impl Recording {
 #[inline(never)]
 fn decide() -> bool {
     let phase = PHASE.load(Ordering::Acquire);
-    if phase == INERT || phase == DECIDING {
+    if phase == INERT || phase == DECIDING || sandbox::entered() {
         return false;
     }
     let Some(_inside) = ReentryGuard::enter() else { return false };

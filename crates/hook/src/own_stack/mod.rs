@@ -25,8 +25,8 @@ use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::errno;
 use crate::reentry::ReentryGuard;
+use crate::{errno, sandbox};
 use pool::Stack;
 
 pub use pool::{BYTES, start};
@@ -58,10 +58,11 @@ fn inside() -> Option<&'static Stack> {
     stack.holds(&raw const here as usize).then_some(stack)
 }
 
-/// Runs `work` on a stack of this library, directly if the thread is on one already. `None` if there is no stack, or if
+/// Runs `work` on a stack of this library, directly if the thread is on one already or the program has confined itself. `None` if there is no stack, or if
 /// the work was abandoned for lack of memory or by a panic.
 pub fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
-    if inside().is_some() {
+    // Once the program has confined itself, no signal can be blocked.
+    if inside().is_some() || sandbox::entered() {
         return Some(work());
     }
     let mut job = Job { work: Some(work), result: None };

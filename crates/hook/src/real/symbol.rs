@@ -4,7 +4,7 @@
 //! [`resolve`].
 
 use core::cell::Cell;
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::StartRoutine;
@@ -30,6 +30,7 @@ macro_rules! table {
 
         $(
             #[doc = concat!("The next `", stringify!($name), "`.")]
+            #[allow(non_snake_case)]
             #[inline(always)]
             pub fn $name() -> Option<unsafe extern "C" fn($($ty),*) $(-> $ret)?> {
                 let mut found = slot::$name.load(Ordering::Relaxed);
@@ -75,6 +76,9 @@ table! {
     dlclose(*mut c_void) -> c_int;
     fork() -> libc::pid_t;
     _exit(c_int);
+    _Exit(c_int);
+    // Variadic in C; with integer arguments the calling convention is the same.
+    prctl(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
     _dl_find_object(*mut c_void, *mut c_void) -> c_int;
 }
 

@@ -1,9 +1,13 @@
-//! The functions that end a process: each writes the report.
+//! The functions that end a process or confine it: each writes the report.
 //!
-//! Whichever runs first writes the report: the destructor of this library (exit, return from main), `_exit`, `_Exit` or
-//! quick_exit. A process that ends by a signal or calls exec writes none.
+//! Whichever runs first writes the report: the destructor of this library (exit, return from main), `_exit`, `_Exit`,
+//! quick_exit, or prctl before the program confines itself with seccomp. A process that ends by a signal or calls exec
+//! writes none.
 
+use core::cell::Cell;
 use core::ffi::{c_int, c_void};
+
+use numamma_hook::real;
 
 use crate::report::json as report;
 use crate::rules::state;
@@ -26,9 +30,43 @@ pub fn register() {
     }
 }
 
-fn exit_group(status: c_int) -> ! {
+numamma_hook::prctl_entry!(before_confinement);
+
+/// Writes the report, and makes the real allocator ready: bare, it was when the objects that are placed were allocated.
+fn before_confinement(_strict: bool) {
+    report::finish();
+    if state::get().is_some() {
+        // SAFETY: a block that is freed at once. glibc's first malloc in a thread calls getrandom and brk.
+        unsafe { real::free(core::hint::black_box(real::malloc(1))) };
+    }
+}
+
+#[repr(C)]
+struct Block {
+    /// An address on the stack below which the next library's `_exit` is running; 0: it is not. The same of `_Exit`.
+    in_exit: Cell<usize>,
+    in_capital_exit: Cell<usize>,
+}
+
+numamma_hook::static_tls!(fn block() -> Block, "numamma_apply_exit");
+
+/// Stack that the `_exit` of another library may use before it calls ours again, at most.
+const DEPTH: usize = 256 << 10;
+
+/// Ends the process through `next`, the same function of the next library in the chain: that may have a hook, too. If
+/// the hook calls its own function by name, which leads here again, or returns, the system call ends the process.
+fn end(status: c_int, next: Option<unsafe extern "C" fn(c_int)>, ending_at: &Cell<usize>) -> ! {
     // A vfork child shares memory with its parent but has another process id, so `finish` does nothing there.
     report::finish();
+    let here = (&raw const status) as usize;
+    // A vforked child that ended leaves its mark in the memory of its parent, mostly at the same depth. If the parent
+    // ends further down the stack, the next library's hook is skipped.
+    let again = (here + 1..here.saturating_add(DEPTH)).contains(&ending_at.get());
+    if let (false, Some(next)) = (again, next) {
+        ending_at.set(here);
+        // SAFETY: C's contract of _exit, forwarded unchanged.
+        unsafe { next(status) };
+    }
     loop {
         // SAFETY: what glibc's _exit does; it does not return.
         unsafe { libc::syscall(libc::SYS_exit_group, status) };
@@ -38,12 +76,12 @@ fn exit_group(status: c_int) -> ! {
 /// _exit(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
-    exit_group(status)
+    end(status, real::symbol::_exit(), &block().in_exit)
 }
 
 /// _Exit(3).
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 pub extern "C" fn _Exit(status: c_int) -> ! {
-    exit_group(status)
+    end(status, real::symbol::_Exit(), &block().in_capital_exit)
 }

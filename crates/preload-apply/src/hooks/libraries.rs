@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use numamma_hook::{errno, real};
 
-use crate::matching::pending;
+use crate::matching::{call_sites, pending};
 use crate::phases::exclusion;
 use crate::resolve;
 use crate::rules::state;
@@ -29,6 +29,7 @@ unsafe extern "C" fn choose_dlopen(name: *const c_char, _flags: c_int) -> Dlopen
         return dlopen_then_place;
     }
     pending::mark();
+    call_sites::expect_library();
     real
 }
 

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use numamma_hook::entry::Caller;
 use numamma_hook::reentry::ReentryGuard;
-use numamma_hook::{bootstrap_arena, errno, real};
+use numamma_hook::{bootstrap_arena, errno, real, sandbox};
 use numamma_kernel::sys::PAGE;
 
 use super::contained;
@@ -51,6 +51,9 @@ unsafe fn place_resized(owner: usize, size: usize, caller: &Caller) -> Option<Pt
     contained(|| {
         // SAFETY: the caller's promise.
         let found = unsafe { call_sites::find(caller, size, Some(owner)) };
+        if sandbox::entered() {
+            return None;
+        }
         let state = state::get()?;
         let placed = match found.filter(|&rule| rule != owner) {
             Some(rule) => heap::place_new(state, rule, size, 1),

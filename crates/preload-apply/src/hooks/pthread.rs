@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_void};
 
 use numamma_hook::thread_start;
-use numamma_hook::{errno, real};
+use numamma_hook::{errno, real, sandbox};
 
 use crate::matching::pending;
 use crate::threads::binding;
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn pthread_create(
         pending::resolve_pending();
     }
     // SAFETY: C's contract of the attributes.
-    if !binding::active() || unsafe { sets_affinity(attr) } {
+    if !binding::active() || sandbox::entered() || unsafe { sets_affinity(attr) } {
         // SAFETY: forwarded unchanged.
         return real::symbol::pthread_create().map_or(libc::EAGAIN, |f| unsafe { f(thread, attr, routine, arg) });
     }

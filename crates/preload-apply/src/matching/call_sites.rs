@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use numamma_hook::entry::Caller;
 use numamma_hook::versions::{self, NotReplaced, Reading, Versions};
-use numamma_hook::{stackbounds, unwind};
+use numamma_hook::{sandbox, stackbounds, unwind};
 use numamma_plan::callsite::rule::{self, Passed};
 
 use crate::matching::facts::Facts;
@@ -325,13 +325,33 @@ fn cache(matcher: &Reading<'static, Matcher>, fact: &Fact) {
 /// The current matcher; the modules are resolved first if the code at `ra` was loaded since.
 fn current_for(ra: usize) -> Option<Reading<'static, Matcher>> {
     let matcher = MATCHER.read()?;
-    let outdated = matcher.names.is_some() && (pending::is_pending() || matcher.module_of(ra).is_none());
-    if !outdated {
+    if sandbox::entered() || matcher.names.is_none() {
         return Some(matcher);
     }
+    let (module, is_pending) = (matcher.module_of(ra), pending::is_pending());
+    if module.is_some() && !is_pending {
+        return Some(matcher);
+    }
+    // SAFETY: reads a number that the kernel gave the process at its start: the address of the loader.
+    let loader = unsafe { libc::getauxval(libc::AT_BASE) } as usize;
+    let outside = module.is_none_or(|m| m.bias != loader);
     drop(matcher);
-    pending::resolve();
+    match is_pending {
+        true => pending::resolve_in_hook(outside),
+        false => pending::resolve(),
+    }
     MATCHER.read()
+}
+
+/// Prepares for a library that is about to be loaded by a name that the loader must search for: addresses that are
+/// cached as unmatched only because a function further out was not loaded are forgotten. They are not cached again
+/// while [`pending::is_pending`].
+pub fn expect_library() {
+    let waits = |(index, site): (usize, &Site), m: &Matcher| site.frames.len() > 1 && !m.fitting.contains(index);
+    let any_waits = |m: &Matcher| m.names.is_some_and(|names| names.sites.iter().enumerate().any(|s| waits(s, m)));
+    if MATCHER.read().is_some_and(|m| any_waits(&m)) {
+        unmatched::clear();
+    }
 }
 
 /// The rule that the allocation of `size` bytes by `caller` matches; phases that count its call site have counted the
@@ -355,6 +375,9 @@ pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option
             cache(&matcher, &Fact::no_rule_begins_at(caller.ra));
         }
         return None;
+    }
+    if sandbox::entered() {
+        return None; // placing takes system calls
     }
     let mut stack = [0_u64; MOST];
     let wanted = matcher.depth(caller.ra);
@@ -408,7 +431,7 @@ mod tests {
     }
 
     fn facts(code: Vec<(u64, u64, NameId)>) -> Arc<Facts> {
-        Arc::new(Facts { code: CodeMap::of(code), ..Facts::empty() })
+        Arc::new(Facts { code: CodeMap::of(code), ..Facts::nothing(b"") })
     }
 
     fn module(load: u64, (start, end): (usize, usize), facts: &Arc<Facts>) -> Module {
@@ -528,7 +551,7 @@ mod tests {
         );
         let names: &'static Names = Box::leak(Box::new(Names::with_sites(sites)));
         let of_rules = facts(vec![(0x10_0000, 0x10_0001, 900), (0x20_0000, 0x20_0001, 901)]);
-        let profiler = Arc::new(Facts { is_profiler: true, ..Facts::empty() });
+        let profiler = Arc::new(Facts { is_profiler: true, ..Facts::nothing(b"") });
         let modules = vec![module(1, (0x10_0000, 0x30_0000), &of_rules), module(2, (0x40_0000, 0x50_0000), &profiler)];
         assert!(replace(read(), Matcher::new(names, modules, Vec::new(), Counts::default())).is_ok());
         let find = |ra: usize| {

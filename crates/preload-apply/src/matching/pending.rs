@@ -12,6 +12,10 @@ use super::modules::Counts;
 static PENDING: AtomicU64 = AtomicU64::new(0);
 /// Thread control block of the thread that set the mark last.
 static MARKED_BY: AtomicUsize = AtomicUsize::new(0);
+/// Allocations of other threads since the mark was set.
+static LOOKS: AtomicUsize = AtomicUsize::new(0);
+/// Allocations after which the mark is taken away: to look whether a library was loaded takes 0.2 us each time.
+const MOST_LOOKS: usize = 10_000;
 /// Resolves the loaded modules; null before start-up.
 static RESOLVE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -23,6 +27,7 @@ pub fn start(resolve: fn()) {
 /// Marks that this thread is about to load a library whose globals cannot be placed at once.
 pub fn mark() {
     MARKED_BY.store(stackbounds::thread_pointer(), Ordering::Relaxed);
+    LOOKS.store(0, Ordering::Relaxed);
     PENDING.store(Counts::now().loaded + 1, Ordering::Release);
 }
 
@@ -50,6 +55,19 @@ pub fn resolve_pending() {
     resolve();
     // The call of dlopen that set the mark has returned. If it loaded anything, the mark is gone already.
     if MARKED_BY.load(Ordering::Relaxed) == stackbounds::thread_pointer() {
+        let _ = PENDING.compare_exchange(mark, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Resolves if a library may have been loaded, from a hook that code outside the loader has called if `outside`.
+pub fn resolve_in_hook(outside: bool) {
+    let mark = PENDING.load(Ordering::Acquire);
+    if outside && MARKED_BY.load(Ordering::Relaxed) == stackbounds::thread_pointer() {
+        return resolve_pending();
+    }
+    resolve();
+    // The thread that set the mark may never come here.
+    if LOOKS.fetch_add(1, Ordering::Relaxed) >= MOST_LOOKS {
         let _ = PENDING.compare_exchange(mark, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }

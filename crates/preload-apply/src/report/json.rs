@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use numamma_hook::blocked_signal::BlockedSignal;
-use numamma_hook::{errno, own_stack, say, sys};
+use numamma_hook::{errno, own_stack, sandbox, say, sys};
 use numamma_plan::environment::REPORT_ENV;
 use numamma_plan::placement_report::{ObjectReport, PhaseReport, PlacementReport};
 use numamma_plan::reason::Reason;
@@ -24,7 +24,8 @@ static DONE: AtomicBool = AtomicBool::new(false);
 /// Checks all live objects and writes the report once, in the process that was started and not in its forks.
 pub fn finish() {
     let Some(state) = state::get() else { return };
-    if sys::pid() != state.pid || DONE.swap(true, Ordering::AcqRel) {
+    // Once the program has confined itself, not even the process id may be asked for.
+    if sandbox::entered() || sys::pid() != state.pid || DONE.swap(true, Ordering::AcqRel) {
         return;
     }
     let _errno = errno::Saved::now();

@@ -201,9 +201,10 @@ impl State {
         Some(PagePlan { pages, nodes: Cow::Borrowed(nodes), layout, huge, mode })
     }
 
-    /// Whether this process writes the report; a forked child has another pid.
+    /// Whether this process will write the report; a forked child has another pid. A process that has confined itself
+    /// has written it already.
     pub fn reports(&self) -> bool {
-        self.report.is_some() && numamma_kernel::sys::pid() == self.pid
+        self.report.is_some() && !numamma_hook::sandbox::entered() && numamma_kernel::sys::pid() == self.pid
     }
 
     /// Takes `wanted` mappings from the budget in place of `old` ones; the error is the number left when that is too

@@ -37,7 +37,7 @@ pub struct Key {
     program: bool,
     file: FileIdentity,
     /// Hash of the build-id of the code in memory.
-    build_id: u64,
+    pub build_id: u64,
 }
 
 impl Key {
@@ -88,10 +88,9 @@ impl Facts {
         Facts { key, code: CodeMap::of(code), variables, lines, is_profiler }
     }
 
-    /// Of a file without anything.
-    #[cfg(test)]
-    pub fn empty() -> Facts {
-        let key = Key { path: Vec::new(), program: false, file: None, build_id: 0 };
+    /// Of a file at `path` that is not read.
+    pub fn nothing(path: &[u8]) -> Facts {
+        let key = Key { path: path.to_vec(), program: false, file: None, build_id: 0 };
         Facts { key, code: CodeMap::default(), variables: Vec::new(), lines: Ok(None), is_profiler: false }
     }
 

@@ -1,0 +1,73 @@
+//! Whether the program has confined itself with seccomp.
+//!
+//! A filter may kill the process for any system call that the program does not need itself, and nobody can ask a filter
+//! what it allows. So both preloads make no system call of their own once the program has called prctl(2) for
+//! PR_SET_NO_NEW_PRIVS or PR_SET_SECCOMP. The first comes before seccomp(2) in every program without privileges
+//! (libseccomp, OpenSSH, Chromium). A filter that was inherited through exec, or set by a system call instruction
+//! alone, is not seen.
+
+use core::ffi::{c_int, c_ulong};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::real;
+
+static ENTERED: AtomicBool = AtomicBool::new(false);
+
+/// Whether system calls that the program does not make itself must be avoided. Threads are not told apart.
+#[inline(always)]
+pub fn entered() -> bool {
+    ENTERED.load(Ordering::Relaxed)
+}
+
+/// prctl(2); `before` is called before the program confines itself, the last time with true if that is
+/// SECCOMP_MODE_STRICT. Under that mode the kernel also ends a thread that reads the time stamp counter.
+///
+/// # Safety
+/// C's contract of prctl.
+pub unsafe fn prctl(operation: c_int, arguments: [c_ulong; 4], before: fn(bool)) -> c_int {
+    let confines = match operation {
+        libc::PR_SET_NO_NEW_PRIVS => arguments[0] == 1,
+        libc::PR_SET_SECCOMP => true,
+        _ => false,
+    };
+    let first = confines && !entered();
+    let strict = operation == libc::PR_SET_SECCOMP && arguments[0] == c_ulong::from(libc::SECCOMP_MODE_STRICT);
+    if first || strict {
+        let _errno = crate::errno::Saved::now();
+        before(strict);
+        ENTERED.store(true, Ordering::Release);
+    }
+    let [a, b, c, d] = arguments;
+    let rc = match real::symbol::prctl() {
+        // SAFETY: forwarded unchanged.
+        Some(f) => unsafe { f(operation, a, b, c, d) },
+        // SAFETY: the same call, made directly.
+        None => unsafe { libc::syscall(libc::SYS_prctl, operation, a, b, c, d) as c_int },
+    };
+    if first && rc == -1 {
+        ENTERED.store(false, Ordering::Release);
+    }
+    rc
+}
+
+/// Defines the exported prctl; `$before` is a `fn(bool)`, see [`prctl`].
+#[macro_export]
+macro_rules! prctl_entry {
+    ($before:path) => {
+        /// prctl(2); variadic in C, which passes integers the same way.
+        ///
+        /// # Safety
+        /// C's contract.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn prctl(
+            operation: ::core::ffi::c_int,
+            a: ::core::ffi::c_ulong,
+            b: ::core::ffi::c_ulong,
+            c: ::core::ffi::c_ulong,
+            d: ::core::ffi::c_ulong,
+        ) -> ::core::ffi::c_int {
+            // SAFETY: forwarded unchanged.
+            unsafe { $crate::sandbox::prctl(operation, [a, b, c, d], $before) }
+        }
+    };
+}
