@@ -87,10 +87,14 @@ fn follow_modules(state: &'static State, names: &'static Names) {
         }
         // The first one replaces a matcher without sites, or none.
         let all = old.as_ref().is_none_or(|old| matcher.begins_more_than(old));
-        let done = Arc::clone(&matcher.is_cache_right);
+        let done = matcher.is_cache_right.clone();
         match call_sites::replace(old, matcher) {
             Ok(()) => {
-                call_sites::clear_cache(all, new.iter().map(|(module, ..)| (module.start, module.end)), &done);
+                call_sites::clear_cache(
+                    all,
+                    new.iter().map(|(module, ..)| (module.start, module.end)),
+                    done.as_deref(),
+                );
                 pending::resolved(counts);
                 new.iter().for_each(|(module, load, facts)| place_globals(state, module, *load, facts));
                 return;

@@ -95,8 +95,9 @@ pub struct Matcher {
     passes_libraries: bool,
     /// Frames of the longest such site.
     most_frames: usize,
-    /// The cache of unmatched return addresses agrees with this matcher.
-    pub is_cache_right: Arc<AtomicBool>,
+    /// The cache of unmatched return addresses agrees with this matcher; absent in the matcher without sites, which is
+    /// made without allocating.
+    pub is_cache_right: Option<Arc<AtomicBool>>,
 }
 
 impl Matcher {
@@ -115,6 +116,7 @@ impl Matcher {
             profiler,
             fitting,
             innermost,
+            is_cache_right: Some(Arc::default()),
             ..Matcher::default()
         };
         for (index, site) in names.sites.iter().enumerate() {
@@ -295,21 +297,23 @@ pub fn replace(old: Option<Reading<'static, Matcher>>, matcher: Matcher) -> Resu
 /// Makes the cache of unmatched return addresses agree with the current matcher, if another thread has just published
 /// it and has not done so yet.
 pub fn ensure_cache_is_right(matcher: &Matcher) {
-    if !matcher.is_cache_right.load(Ordering::SeqCst) {
+    if matcher.is_cache_right.as_ref().is_some_and(|right| !right.load(Ordering::SeqCst)) {
         unmatched::clear();
     }
 }
 
 /// Makes the cache of unmatched return addresses agree with the matcher that this thread has just published: forgets
 /// the addresses in `new` modules, where other code may have been, or `all`. `done` is the matcher's own mark.
-pub fn clear_cache(all: bool, new: impl Iterator<Item = (usize, usize)>, done: &AtomicBool) {
+pub fn clear_cache(all: bool, new: impl Iterator<Item = (usize, usize)>, done: Option<&AtomicBool>) {
     // Pairs with the fence in `cache`.
     fence(Ordering::SeqCst);
     match all {
         true => unmatched::clear(),
         false => new.for_each(|(start, end)| unmatched::clear_range(start, end)),
     }
-    done.store(true, Ordering::SeqCst);
+    if let Some(done) = done {
+        done.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Caches a fact that follows from `matcher`, unless that has been replaced.
