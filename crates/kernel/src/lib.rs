@@ -1,4 +1,5 @@
-//! The kernel interface of the other crates: NUMA system calls, and readers of /proc and /sys files.
+//! The kernel interface of the other crates: NUMA system calls, readers of /proc and /sys files, output
+//! files, and what may be written to a terminal.
 //!
 //! System calls go through `syscall`: the preloads hook libc's `mmap` and `munmap`, and C libraries of older systems
 //! lack wrappers for newer calls. A failure is `Err(errno)` or `None` and also sets `errno`, as in libc; a preload
@@ -17,21 +18,26 @@
 //! | [`maps`], [`smaps`], [`pagemap`] | /proc/PID/{maps,smaps,pagemap} |
 //! | [`lists`], [`thp`] | lists of CPUs and nodes; the setting of transparent huge pages |
 //! | [`cgroup`], [`meminfo`], [`zoneinfo`] | available memory of the process, the machine and its nodes |
+//! | [`input_file`], [`output_file`] | files that are read up to a limit and replaced as a whole |
+//! | [`terminal`] | text that a terminal may be given |
 
 pub mod affinity;
 pub mod cgroup;
 pub mod clock;
 pub mod errno;
 pub mod futex;
+pub mod input_file;
 pub mod lists;
 pub mod mappings;
 pub mod maps;
 pub mod meminfo;
+pub mod output_file;
 pub mod pagemap;
 pub mod pages;
 pub mod policy;
 pub mod smaps;
 pub mod sys;
+pub mod terminal;
 pub mod thp;
 pub mod zoneinfo;
 

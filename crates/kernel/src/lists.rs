@@ -1,7 +1,10 @@
 //! Lists of CPUs and nodes as the kernel prints them, and the lists in /proc/PID/status.
 
-/// The numbers of a list such as `0-3,5`, in the order of the text; a part that is neither a number nor a range is
-/// skipped.
+/// Most numbers of a list: eight times the CPUs that Linux can be built for.
+const MOST: usize = 1 << 16;
+
+/// The numbers of a list such as `0-3,5`, in the order of the text, up to [`MOST`]; a part that is neither a number nor
+/// a range is skipped.
 pub fn parse_list(text: &str) -> Vec<u32> {
     text.split(',')
         .filter_map(|part| {
@@ -9,6 +12,7 @@ pub fn parse_list(text: &str) -> Vec<u32> {
             Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?)
         })
         .flatten()
+        .take(MOST)
         .collect()
 }
 
@@ -31,6 +35,7 @@ mod tests {
         assert_eq!(parse_list("0-3,5\n"), [0, 1, 2, 3, 5]);
         assert_eq!(parse_list(""), [0u32; 0]);
         assert_eq!(parse_list("7,x,9"), [7, 9]);
+        assert_eq!(parse_list("0-4294967295,0-4294967295").len(), MOST);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+use numamma_kernel::output_file;
+
 use crate::ranks;
 
 /// The name of this process's file; without `pid`, `%p` remains in the name for the caller to replace.
@@ -18,8 +20,7 @@ pub fn expand(pattern: &str, pid: Option<u32>) -> String {
 /// Whether `path` is, or would become, a regular file that may be replaced. False for devices, pipes and paths that
 /// lead to an open file (/dev/stdout).
 pub fn is_regular(path: &Path) -> bool {
-    let special = ["/dev/", "/proc/"].iter().any(|dir| path.starts_with(dir)) && !path.starts_with("/dev/shm");
-    !special && std::fs::metadata(path).map_or(true, |m| m.is_file())
+    !output_file::is_special(path) && std::fs::metadata(path).map_or(true, |m| m.is_file())
 }
 
 fn expand_with(pattern: &str, pid: Option<u32>, rank: Option<u32>, host: impl Fn() -> String) -> String {
