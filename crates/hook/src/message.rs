@@ -1,5 +1,7 @@
 //! One line to stderr from inside the program.
 //!
+//! Names of policies, files and functions may hold anything: what a terminal would obey or not show is escaped.
+//!
 //! Formatted in a fixed buffer, written with one raw `write(2)`, so it works without malloc and stdio. Silent
 //! when the stderr the process started with is closed or replaced: descriptor 2 may have become one of
 //! the program's data files. Neither a closed pipe nor a log file at its size limit may kill the program:
@@ -7,6 +9,8 @@
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
+
+use numamma_kernel::terminal;
 
 use crate::blocked_signal::BlockedSignal;
 use crate::own_stack;
@@ -42,11 +46,32 @@ struct Buffer {
 
 impl Write for Buffer {
     fn write_str(&mut self, s: &str) -> fmt::Result {
+        // Most pieces are the fixed words between the names.
+        if s.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+            self.push(s);
+            return Ok(());
+        }
+        for c in s.chars() {
+            if terminal::is_shown(c) {
+                self.push(c.encode_utf8(&mut [0; 4]));
+            } else {
+                c.escape_default().for_each(|c| self.push(c.encode_utf8(&mut [0; 4])));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Buffer {
+    /// Appends what fits, cut between two characters.
+    fn push(&mut self, s: &str) {
         let room = MAX - 1 - self.len; // the newline always fits
-        let n = s.len().min(room);
+        let mut n = s.len().min(room);
+        while !s.is_char_boundary(n) {
+            n -= 1;
+        }
         self.bytes[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
         self.len += n;
-        Ok(())
     }
 }
 
@@ -106,6 +131,16 @@ mod tests {
             buffer.write_str("0123456789").unwrap();
         }
         assert_eq!(buffer.len, MAX - 1);
+    }
+
+    #[test]
+    fn a_line_stays_one_line_that_a_terminal_only_shows() {
+        let mut buffer = Buffer { bytes: [0; MAX], len: 0 };
+        write!(buffer, "{}: {}", "a\nnumamma: forged\x1b[2J\u{202e}\u{9b}", "Gr\u{f6}\u{df}e").unwrap();
+        let text = core::str::from_utf8(&buffer.bytes[..buffer.len]).unwrap();
+        assert_eq!(text, "a\\nnumamma: forged\\u{1b}[2J\\u{202e}\\u{9b}: Gr\u{f6}\u{df}e");
+        (0..300).for_each(|_| buffer.write_str("\u{6f22}").unwrap());
+        assert!(core::str::from_utf8(&buffer.bytes[..buffer.len]).is_ok(), "cut between two characters");
     }
 
     #[test]
