@@ -11,3 +11,4 @@ mod matching;
 mod mpi;
 mod policies;
 mod preload_profile;
+mod relative_names;

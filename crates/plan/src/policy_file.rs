@@ -8,6 +8,8 @@ use std::io::{Error, ErrorKind, Read, Result};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use numamma_kernel::input_file::MOST_POLICY;
+
 /// O_NONBLOCK of linux/fcntl.h on x86_64: opening a pipe without a writer returns at once.
 const O_NONBLOCK: i32 = 0o4000;
 /// O_NOCTTY of linux/fcntl.h on x86_64: a terminal does not become the one of this process.
@@ -18,7 +20,7 @@ const O_NOCTTY: i32 = 0o400;
 /// # Errors
 /// Of the system, or that `path` is no regular file or not UTF-8.
 pub fn read(path: &Path) -> Result<String> {
-    let mut file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK | O_NOCTTY).open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK | O_NOCTTY).open(path)?;
     let metadata = file.metadata()?;
     if metadata.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
@@ -27,7 +29,10 @@ pub fn read(path: &Path) -> Result<String> {
         return Err(Error::other("not a regular file, and each process reads the policy anew; write it to a file"));
     }
     let mut text = String::new();
-    file.read_to_string(&mut text)?;
+    file.take(MOST_POLICY + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MOST_POLICY {
+        return Err(Error::other(format!("larger than {} MiB, the most that is read", MOST_POLICY >> 20)));
+    }
     Ok(text)
 }
 

@@ -32,6 +32,7 @@
 
 mod given;
 mod hooks;
+mod inherited_names;
 mod matching;
 mod migrate;
 mod objects;

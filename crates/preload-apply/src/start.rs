@@ -38,7 +38,7 @@ use crate::rules::small_heap;
 use crate::rules::state::{self, Placing, Rule, State, ThreadNodes};
 use crate::threads::binding;
 use crate::verify::reasons;
-use crate::{given, migrate, resolve};
+use crate::{given, inherited_names, migrate, resolve};
 
 /// Exit status of a strict run that cannot be placed: EX_CONFIG of sysexits.h.
 const EXIT_CONFIG: i32 = 78;
@@ -69,7 +69,11 @@ pub fn start() {
 
 /// Applies the policy in the file `policy`, or reports why that is not possible.
 fn read_policy(policy: &OsStr) {
-    let problem = match panic::catch_unwind(AssertUnwindSafe(|| apply_policy(policy))) {
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+        inherited_names::make_absolute(policy);
+        apply_policy(policy)
+    }));
+    let problem = match outcome {
         Ok(Ok(())) => None,
         Ok(Err(why)) => Some(why),
         Err(_) => Some("an error of NumaMMA itself while reading the policy; please report it".to_owned()),
@@ -97,7 +101,8 @@ fn end_if_strict() {
 
 fn report_path() -> Option<PathBuf> {
     let path = env::var_os(REPORT_ENV).filter(|p| !p.is_empty())?;
-    Some(path.to_str().map(|p| output_name::expand(p, Some(sys::pid())).into()).unwrap_or_else(|| path.into()))
+    let path = path.to_str().map(|p| output_name::expand(p, Some(sys::pid())).into()).unwrap_or_else(|| path.into());
+    Some(inherited_names::absolute(path))
 }
 
 /// Removes the rules for other ranks.

@@ -1,17 +1,16 @@
 //! Writes the report of a placed run, when the program ends.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::fs;
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use numamma_hook::blocked_signal::BlockedSignal;
 use numamma_hook::{errno, own_stack, sandbox, say, sys};
+use numamma_kernel::output_file::{self, Pipes};
 use numamma_plan::environment::REPORT_ENV;
+use numamma_plan::nodes;
 use numamma_plan::placement_report::{ObjectReport, PhaseReport, PlacementReport};
 use numamma_plan::reason::Reason;
-use numamma_plan::{nodes, output_name};
 
 use super::messages;
 use crate::matching::pending;
@@ -137,30 +136,19 @@ fn write(path: &Path, problem: Option<&str>, objects: Vec<ObjectReport>, phases:
     }
 }
 
-/// Replaces a regular file as a whole. A device or a pipe is written to: a rename would replace /dev/null for all
+/// Replaces a regular file as a whole, and writes to a device or a pipe: a rename would replace /dev/null for all
 /// processes.
 fn save(path: &Path, text: &str) -> std::io::Result<()> {
     // Under `ulimit -f`, or without a reader, a write would end the program.
     let (_size, _pipe) = (BlockedSignal::block(libc::SIGXFSZ), BlockedSignal::block(libc::SIGPIPE));
-    if !output_name::is_regular(path) {
-        // A pipe without a reader must not block the program.
-        let mut file = fs::OpenOptions::new().append(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        return file.write_all(text.as_bytes());
-    }
-    // Replaces the target of a link, not the link.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", sys::pid()));
-    let saved = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
-    if saved.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    saved
+    // A pipe without a reader must not block the program.
+    output_file::write(path, text.as_bytes(), Pipes::Refuse)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     #[test]
