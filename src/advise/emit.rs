@@ -1,10 +1,12 @@
 //! Writes an advice as TOML (the policy file) and as JSON.
 
+use numamma_kernel::terminal;
 use numamma_plan::policy::{ObjectRule, Policy};
 use serde::Serialize;
 use serde_json::{Value, json};
 use toml::ser::{Error, ValueSerializer};
 
+use super::toml_escapes::escaped;
 use super::{Advice, Item};
 
 /// What an advice says of one object.
@@ -34,7 +36,7 @@ pub fn toml<T: Advised>(advice: &Advice<T>) -> Result<String, Error> {
         out.push('\n');
         out += &item.toml()?;
     }
-    Ok(out)
+    Ok(escaped(&out))
 }
 
 /// The advice as JSON: the remarks, every object, and the policy.
@@ -95,8 +97,7 @@ pub(super) fn without_nulls(part: &impl Serialize) -> Value {
     value
 }
 
-/// One comment line. Control characters are replaced, because a line break in a program's name would end the comment.
+/// One comment line: a line break in a program's name would end the comment.
 pub(super) fn comment(text: &str) -> String {
-    let clean: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    format!("# {}\n", clean.trim_end())
+    format!("# {}\n", terminal::line(text).trim_end())
 }

@@ -25,6 +25,7 @@ pub mod target_machine;
 mod target_tests;
 #[cfg(test)]
 mod tests;
+mod toml_escapes;
 #[cfg(test)]
 mod unequal_tests;
 pub mod unprofiled;

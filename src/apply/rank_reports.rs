@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use numamma_kernel::input_file::{self, MOST_REPORT};
 use numamma_plan::placement_report::{ObjectReport, PhaseReport};
 
 /// Adds the phases of one process to those of the others.
@@ -30,7 +31,7 @@ pub(super) fn take_reports(report: &Path) -> Vec<String> {
         entries.filter_map(|e| Some((rank(e.file_name().to_str()?)?, e.path()))).collect();
     files.sort_unstable();
     let take = |(_, path): (u32, PathBuf)| {
-        let text = fs::read_to_string(&path).ok();
+        let text = input_file::text(&path, MOST_REPORT).ok();
         // A file that cannot be removed is removed with its directory.
         let _ = fs::remove_file(&path);
         text
@@ -62,7 +63,8 @@ pub struct ReportDir(PathBuf);
 impl ReportDir {
     /// Creates it.
     pub fn new() -> io::Result<ReportDir> {
-        let base = std::env::temp_dir();
+        // Absolute: the program may change its directory before it writes.
+        let base = std::path::absolute(std::env::temp_dir())?;
         for attempt in 0..100 {
             let dir = base.join(format!("numamma-verify-{}-{attempt}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&dir) {

@@ -8,7 +8,7 @@ use super::output;
 use super::target_options::TargetArgs;
 use crate::advise::{self, Advice, Advised};
 use crate::detect;
-use crate::launch::exit::{Failure, say};
+use crate::launch::exit::{Failure, say, show};
 use crate::profile::summary::AccessFilter;
 use crate::report::advice as summary;
 use crate::topology::Topology;
@@ -85,7 +85,7 @@ fn write<T: Advised>(
     if !args.quiet {
         let (title, lines) = summary(advice);
         say(title);
-        lines.iter().for_each(|line| eprintln!("  {line}"));
+        lines.iter().for_each(|line| show(&format!("  {line}")));
         advice.remarks.iter().for_each(say);
     }
     Ok(())

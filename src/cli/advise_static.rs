@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use numamma_kernel::input_file::{self, MOST_MACHINE};
 use numamma_plan::policy::Size;
 
 use super::target_options::TargetArgs;
@@ -61,7 +62,7 @@ fn threshold(args: &TargetArgs, machine: &Target, min_size: Option<Size>) -> (u6
     if let Some(size) = min_size {
         return (size.0, "--min-size".into());
     }
-    let described = args.target.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+    let described = args.target.as_ref().and_then(|file| input_file::text(file.as_ref(), MOST_MACHINE).ok());
     if let Some(size) = described.and_then(|text| last_level_cache::of_hwloc_xml(&text)) {
         return (size, "the last-level cache of the target".into());
     }

@@ -127,9 +127,9 @@ fn conclude(args: &Args, setting: &Setting, measured: &Comparison) -> Result<u8,
     if args.json {
         let complete = measured.ending == Ending::Complete;
         let report = comparison::Report { setting, complete, notes: &measured.notes, policies: &rows };
-        print(&output::json("the comparison", &report)?)?;
+        print(&output::json("the comparison", &report)?, false)?;
     } else if some {
-        print(&comparison::text(&rows))?;
+        print(&comparison::text(&rows), false)?;
     }
     match &measured.ending {
         Ending::Complete => Ok(0),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use numamma_kernel::output_file::{self, Pipes};
 
 use crate::launch::exit::Failure;
 
@@ -45,7 +46,7 @@ fn generate(directory: &Path) -> io::Result<()> {
         }
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut super::Cli::command(), "numamma", &mut text);
-        fs::write(path, text)?;
+        output_file::write(&path, &text, Pipes::Wait)?;
     }
     Ok(())
 }

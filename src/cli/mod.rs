@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use numamma_kernel::terminal;
 
-use crate::launch::exit::say;
+use crate::launch::exit::{say, show};
 
 pub mod advise;
 pub mod advise_static;
@@ -59,10 +60,24 @@ enum Command {
     GenerateDocs(man::Args),
 }
 
+/// The command line, or the end of this process: with the help that was asked for, or with what is wrong. That quotes
+/// arguments, which scripts make of names that others gave, so they are parsed again in the form that can be shown.
+fn parsed() -> Cli {
+    Cli::try_parse().unwrap_or_else(|e| {
+        if !e.use_stderr() {
+            e.exit();
+        }
+        let shown = std::env::args_os().map(|arg| terminal::line(&arg.to_string_lossy()).into_owned());
+        let error = Cli::try_parse_from(shown).err().unwrap_or(e);
+        show(error.render().to_string().trim_end());
+        std::process::exit(error.exit_code())
+    })
+}
+
 /// Parses the command line, runs the command, and turns what it returns into an exit status; a failure is printed here
 /// and nowhere else.
 pub fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let done = match parsed().command {
         Command::Profile(a) => profile::run(a),
         Command::Report(a) => report::run(a),
         Command::Advise(a) => advise::run(a),

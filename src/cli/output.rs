@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
+use numamma_kernel::output_file::{self, Pipes};
+use numamma_kernel::terminal;
 use serde::Serialize;
 
 use crate::launch::exit::Failure;
@@ -16,14 +18,15 @@ const MATRIX_MARGIN: usize = 16;
 /// Fewest and most rows of a matrix.
 const MATRIX_ROWS: (usize, usize) = (8, 48);
 
-/// Writes data to `path`, or to stdout where there is none.
+/// Writes data in a format that has escapes of its own to `path`, or to stdout where there is none. The data must not
+/// hold a character that [`terminal::is_shown`] refuses, see [`json`] and [`crate::advise::toml`].
 ///
 /// # Errors
 /// When the file or stdout cannot be written.
 pub fn write(path: Option<&Path>, text: &str) -> Result<(), String> {
     match path {
-        Some(path) => std::fs::write(path, text).map_err(|e| format!("{}: {e}; nothing was written", path.display())),
-        None => to_stdout(text),
+        Some(path) => file(path, text),
+        None => to_stdout(&terminal::block(text, false)),
     }
 }
 
@@ -33,15 +36,38 @@ pub fn write(path: Option<&Path>, text: &str) -> Result<(), String> {
 /// Those of serde_json; the types that are written cause none.
 pub fn json(what: &str, value: &impl Serialize) -> Result<String, String> {
     let text = serde_json::to_string_pretty(value).map_err(|e| format!("{what} cannot be written as JSON: {e}"))?;
-    Ok(text + "\n")
+    Ok(escaped(&text) + "\n")
 }
 
-/// Writes data to stdout.
+/// JSON with escapes for what is not shown: outside of strings there is none but the line breaks of the layout, and
+/// inside them serde_json leaves no raw line break.
+fn escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || terminal::is_shown(c) {
+            out.push(c);
+        } else {
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out += &format!("\\u{unit:04x}"));
+        }
+    }
+    out
+}
+
+/// Writes text for people to stdout; with `styles` the text may hold those of a report.
 ///
 /// # Errors
 /// When stdout cannot be written.
-pub fn print(text: &str) -> Result<(), Failure> {
-    to_stdout(text).map_err(Failure::of_work)
+pub fn print(text: &str, styles: bool) -> Result<(), Failure> {
+    to_stdout(&terminal::block(text, styles)).map_err(Failure::of_work)
+}
+
+/// Writes a file, or to a device or pipe, as [`output_file`] says.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn file(path: &Path, text: &str) -> Result<(), String> {
+    let written = output_file::write(path, text.as_bytes(), Pipes::Wait);
+    written.map_err(|e| format!("{}: cannot write it: {e}", path.display()))
 }
 
 fn to_stdout(text: &str) -> Result<(), String> {

@@ -55,11 +55,12 @@ Examples:
 /// # Errors
 /// When an input cannot be used or stdout not be written.
 pub fn run(args: Args) -> Result<u8, Failure> {
-    print(&render(&args)?)?;
+    let color = color_is_welcome() && !args.json;
+    print(&render(&args, color)?, color)?;
     Ok(0)
 }
 
-fn render(args: &Args) -> Result<String, String> {
+fn render(args: &Args, color: bool) -> Result<String, String> {
     let given = args.policy.iter().map(|p| read(p)).collect::<Result<Vec<Given>, String>>()?;
     let summary = super::input::load(&args.profile, args.quiet)?;
     let threads = detect::thread_ranks(&summary).len() as u32;
@@ -74,7 +75,6 @@ fn render(args: &Args) -> Result<String, String> {
     if args.json {
         return output::json("the prediction", &prediction);
     }
-    let color = color_is_welcome();
     let (width, _) = terminal_size();
     Ok(table::text(&prediction, &table::Options { width, color, objects: args.objects }))
 }

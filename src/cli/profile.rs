@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use numamma_kernel::terminal::shell_word;
 use numamma_plan::output_name;
 
 use crate::launch::executable::{self, Executable};
@@ -187,7 +188,7 @@ fn summarise(recorded: &Recorded) {
         say(note);
     }
     let file = recorded.path.display().to_string();
-    let file = if file == "numamma.prof" { String::new() } else { format!(" {file}") };
+    let file = if file == "numamma.prof" { String::new() } else { format!(" {}", shell_word(&file)) };
     say(format_args!(
         "next: `numamma report{file}` shows it, `numamma advise{file} > policy.toml` says what to place where"
     ));

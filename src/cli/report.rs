@@ -53,15 +53,15 @@ enum Color {
 /// # Errors
 /// When the profile cannot be read or stdout not be written.
 pub fn run(args: Args) -> Result<u8, Failure> {
-    print(&render(&args)?)?;
+    let options = options(&args);
+    print(&render(&args, &options)?, options.color && !args.json)?;
     Ok(0)
 }
 
-fn render(args: &Args) -> Result<String, String> {
+fn render(args: &Args, options: &Options) -> Result<String, String> {
     let summary = super::input::load(&args.profile, true)?;
     let patterns = crate::detect::classify_accesses(&summary, args.access);
-    let options = options(args);
-    let view = View::new(&summary, &patterns, &options);
+    let view = View::new(&summary, &patterns, options);
     let only = args.object.as_deref().map(|name| report::find_object::entry(&summary, name)).transpose()?;
     if args.json {
         return output::json("the report", &report::json::render(&view, only));

@@ -1,7 +1,8 @@
 //! `--target`, `--nodes` and `--threads`: the machine that advice and predictions are for.
 
-use std::fs;
 use std::path::Path;
+
+use numamma_kernel::input_file::{self, MOST_MACHINE};
 
 use crate::advise::Target;
 use crate::advise::target_machine::huge_pages;
@@ -12,8 +13,6 @@ use crate::topology::{NODE_DIR, Topology, hmat, synthetic, xml};
 const MOST_NODES: i64 = 1024;
 /// Largest value of --threads: pid_max of a 64-bit kernel.
 const MOST_THREADS: i64 = 4_194_304;
-/// Largest hwloc file that is read, bytes: lstopo writes about 2 KiB for a CPU, and a machine has at most 8,192.
-const LARGEST_FILE: u64 = 64 << 20;
 
 /// The machine the program will run on.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -73,14 +72,10 @@ fn described(spec: &str) -> Result<Model, String> {
 
 fn read(path: &Path) -> Result<String, String> {
     let again = "write it with `lstopo m.xml` or `numamma topology --xml -o m.xml`";
-    let size = fs::metadata(path).map_err(|e| format!("{e}; {again}"))?;
-    if size.is_dir() {
+    if path.is_dir() {
         return Err(format!("it is a directory; {again}"));
     }
-    if size.len() > LARGEST_FILE {
-        return Err(format!("it is larger than {} MiB, which no hwloc file is; {again}", LARGEST_FILE >> 20));
-    }
-    let bytes = fs::read(path).map_err(|e| format!("{e}; {again}"))?;
+    let bytes = input_file::bytes(path, MOST_MACHINE).map_err(|e| format!("{e}; {again}"))?;
     String::from_utf8(bytes).map_err(|_| format!("it is not text, so not an hwloc XML file; {again}"))
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::output;
-use crate::launch::exit::{Failure, say};
+use crate::launch::exit::{Failure, say, show_progress};
 use crate::topology::hardware::Hardware;
 use crate::topology::measure::measure;
 
@@ -65,12 +65,12 @@ fn text(args: &Args) -> Result<String, String> {
         let watched = io::stderr().is_terminal();
         let mut progress = |from: u32, to: u32| {
             if watched {
-                eprint!("\rmeasuring node {from} -> node {to}   ");
+                show_progress(&format!("measuring node {from} -> node {to}"));
             }
         };
         let measured = measure(&machine.topology, &machine.cpus, time, &mut progress);
         if watched {
-            eprint!("\r{:40}\r", "");
+            show_progress("");
         }
         machine.set_measured(measured.map_err(|e| format!("--measure: {e}"))?);
         if args.xml {

@@ -7,7 +7,7 @@ use numamma_plan::output_name;
 use crate::apply::verify::{Answer, ReportDir, judge};
 use crate::cli::input::PlacedProgram;
 use crate::cli::output;
-use crate::launch::exit::Failure;
+use crate::launch::exit::{Failure, show};
 use crate::report::verification;
 
 /// Exit status when a page is off plan, an object was not found, or the run could not be checked.
@@ -43,7 +43,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let ended = prepared.spawn_and_wait(&dir.file())?;
     let outcome = judge(&dir.file(), ended);
     if !args.quiet {
-        eprintln!("{}", verification::text(&outcome));
+        show(&verification::text(&outcome));
     }
     let (program, policy) = (prepared.executable.path.to_string_lossy(), args.placed.policy.to_string_lossy());
     let exit_status = ended.code();
@@ -56,12 +56,11 @@ fn write_json(args: &Args, answer: &Answer<'_>) -> Result<(), String> {
     if let Some(file) = &args.output {
         let file =
             file.to_str().map_or_else(|| file.clone(), |f| output_name::expand(f, Some(std::process::id())).into());
-        std::fs::write(&file, &json).map_err(|e| format!("{}: cannot write it: {e}", file.display()))?;
+        output::file(&file, &json)?;
     }
     if args.json {
-        use std::io::Write;
-        // A reader that stops early (`| head`) is no error.
-        let _ = write!(std::io::stdout(), "{json}");
+        // What the program did counts more than whether its report could be printed.
+        let _ = output::write(None, &json);
     }
     Ok(())
 }

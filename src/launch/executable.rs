@@ -11,6 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use numamma_kernel::terminal::shell_word;
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object};
@@ -92,7 +93,8 @@ fn check_file(path: &Path) -> Result<(), Failure> {
         return Err(Failure::cannot_execute(format!("{show} is not a regular file")));
     }
     if !executable(path) {
-        return Err(Failure::cannot_execute(format!("{show} is not executable; try chmod +x {show}")));
+        let word = shell_word(&show.to_string());
+        return Err(Failure::cannot_execute(format!("{show} is not executable; try chmod +x {word}")));
     }
     privileges(path, &meta)
 }
@@ -105,9 +107,10 @@ fn privileges(path: &Path, meta: &fs::Metadata) -> Result<(), Failure> {
         _ => "is setgid",
     };
     Err(Failure::cannot_execute(format!(
-        "{} {kind}: the loader ignores LD_PRELOAD for privileged programs; run an unprivileged copy (cp {0} /tmp) \
+        "{} {kind}: the loader ignores LD_PRELOAD for privileged programs; run an unprivileged copy (cp {} /tmp) \
          instead (file owner {})",
         path.display(),
+        shell_word(&path.to_string_lossy()),
         meta.uid()
     )))
 }
@@ -138,8 +141,9 @@ fn follow_interpreters(path: &Path) -> Result<PathBuf, Failure> {
         let Some(interpreter) = shebang(&head) else {
             return Err(Failure::cannot_execute(format!(
                 "{}: neither an ELF program nor a script with a #! line, so the kernel cannot execute it; add \
-                 #!/bin/sh as its first line or run it as: sh {0}",
-                current.display()
+                 #!/bin/sh as its first line or run it as: sh {}",
+                current.display(),
+                shell_word(&current.to_string_lossy())
             )));
         };
         check_file(&interpreter).map_err(|e| {

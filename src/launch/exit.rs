@@ -1,10 +1,12 @@
 //! Exit statuses, how a program ended, the error of a command, and diagnostics on stderr.
 
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::{fmt, io};
 
+use numamma_kernel::terminal;
 use serde::{Deserialize, Serialize};
 
 /// Exit status of a command that could not do its work.
@@ -99,7 +101,22 @@ impl From<String> for Failure {
     }
 }
 
-/// Prints one diagnostic on stderr.
+/// Prints one diagnostic on stderr. What a terminal would obey is escaped, and lines behind the first are indented: no
+/// text from outside can look like a diagnostic of its own.
 pub fn say(message: impl fmt::Display) {
-    eprintln!("numamma: {message}");
+    show(&format!("numamma: {}", message.to_string().replace('\n', "\n  ")));
 }
+
+/// Prints lines on stderr, with escapes for what a terminal would obey.
+pub fn show(text: &str) {
+    // Without a reader nobody can be told.
+    let _ = writeln!(io::stderr().lock(), "{}", terminal::block(text, false));
+}
+
+/// Replaces the last line of a terminal on stderr by `text`, which is shorter than [`PROGRESS`] characters.
+pub fn show_progress(text: &str) {
+    let _ = write!(io::stderr().lock(), "\r{:PROGRESS$}\r{}", "", terminal::line(text));
+}
+
+/// Columns of a line that is replaced.
+const PROGRESS: usize = 40;

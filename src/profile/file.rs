@@ -19,7 +19,9 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::records::Record;
+use numamma_kernel::output_file;
+
+use super::records::{Access, CallSite, Frame, Location, Module, Object, Record, SiteCount, Symbol, Thread, Touch};
 
 /// First bytes of every profile.
 pub const MAGIC: [u8; 8] = *b"NUMAMMA\x01";
@@ -30,8 +32,10 @@ const HEADER: usize = 16;
 const CHUNK_MAGIC: [u8; 4] = *b"CHNK";
 /// Bytes of a chunk before its payload.
 const CHUNK_HEADER: usize = 12;
-/// Bytes that no chunk of the recorder exceeds; a larger length means a damaged or foreign file.
-const MAX_CHUNK: u32 = 256 << 20;
+/// Most bytes of an unpacked payload. [`Writer::append`] divides longer lists.
+const MAX_PLAIN: u32 = 64 << 20;
+/// Most bytes of a payload in the file: LZ4 adds less than a hundredth to what cannot be compressed.
+const MAX_CHUNK: u32 = MAX_PLAIN + (MAX_PLAIN >> 6);
 
 /// Why a profile could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -64,18 +68,10 @@ pub struct Writer {
 
 impl Writer {
     /// Creates `path` (an existing file is renamed to `path.old`, as perf does) and writes the file header. Only files
-    /// are renamed: a device such as /dev/null or a pipe is written to, a directory is refused.
+    /// are renamed: a device such as /dev/null or a pipe is written to, a directory is refused; of links, see
+    /// [`output_file`].
     pub fn create(path: &Path) -> io::Result<Writer> {
-        let existing = std::fs::metadata(path).map(|m| m.file_type());
-        if existing.as_ref().is_ok_and(|t| t.is_dir()) {
-            return Err(io::Error::other("it is a directory; name a file with -o"));
-        }
-        if existing.is_ok_and(|t| t.is_file()) {
-            let mut old = path.as_os_str().to_owned();
-            old.push(".old");
-            std::fs::rename(path, PathBuf::from(old))?;
-        }
-        let mut file = File::create(path)?;
+        let mut file = output_file::create_keeping_old(path)?;
         let mut head = [0u8; HEADER];
         head[..8].copy_from_slice(&MAGIC);
         head[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -87,6 +83,12 @@ impl Writer {
     /// chunk before.
     pub fn append(&mut self, record: &Record) -> io::Result<()> {
         let plain = postcard::to_stdvec(record).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+        if (plain.len() as u32 > MAX_PLAIN / 2 || decoded_size(&plain) > MAX_DECODED / 2)
+            && let Some((first, second)) = record.halves()
+        {
+            self.append(&first)?;
+            return self.append(&second);
+        }
         let payload = lz4_flex::compress_prepend_size(&plain);
         let mut chunk = Vec::with_capacity(payload.len() + CHUNK_HEADER);
         chunk.extend_from_slice(&CHUNK_MAGIC);
@@ -105,6 +107,10 @@ pub struct Reader {
     /// Why reading stopped before the end of the file, for the user.
     pub damage: Option<String>,
     chunks: u64,
+    /// Bytes of the file when it was opened.
+    pub file_len: u64,
+    /// About the bytes of memory that the last record takes.
+    pub decoded: u64,
 }
 
 impl Reader {
@@ -114,6 +120,7 @@ impl Reader {
             io::ErrorKind::NotFound => FileError::Missing(path.into()),
             _ => FileError::Io(path.into(), e),
         })?;
+        let file_len = file.metadata().map_or(0, |m| m.len());
         let mut input = BufReader::with_capacity(1 << 20, file);
         let head = read_up_to(&mut input, HEADER).map_err(|e| FileError::Io(path.into(), e))?;
         if !head.starts_with(&MAGIC) {
@@ -126,7 +133,7 @@ impl Reader {
         if version != VERSION {
             return Err(FileError::Version(path.into(), version));
         }
-        Ok(Reader { input, path: path.into(), damage: None, chunks: 0 })
+        Ok(Reader { input, path: path.into(), damage: None, chunks: 0, file_len, decoded: 0 })
     }
 
     fn next_record(&mut self) -> Result<Option<Record>, String> {
@@ -152,10 +159,14 @@ impl Reader {
             return Err("a chunk fails its checksum".into());
         }
         let size = u32_at(&payload, 0);
-        if size > MAX_CHUNK.saturating_mul(4) {
+        if size > MAX_PLAIN {
             return Err(format!("a chunk claims {size} bytes unpacked"));
         }
         let plain = lz4_flex::decompress_size_prepended(&payload).map_err(|e| e.to_string())?;
+        self.decoded = decoded_size(&plain);
+        if self.decoded > MAX_DECODED {
+            return Err(format!("a chunk of {len} bytes would take {} MiB of memory", self.decoded >> 20));
+        }
         postcard::from_bytes(&plain).map(Some).map_err(|e| e.to_string())
     }
 }
@@ -186,9 +197,43 @@ impl Iterator for Reader {
 
 /// The next `len` bytes; fewer at the end of the file.
 fn read_up_to(input: &mut impl Read, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(len);
+    let mut bytes = Vec::with_capacity(len.min(1 << 20));
     input.take(len as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Most bytes of memory that one record may take, as [`decoded_size`] counts them.
+const MAX_DECODED: u64 = 512 << 20;
+
+/// An upper bound of the memory that a record takes, from its encoding: an item of a list can be encoded in a byte and
+/// take a hundred bytes of memory. `plain` begins with the number of the variant of [`Record`] and, for the lists, with
+/// the number of items; a list inside of an item takes the given number of bytes for each byte of its encoding.
+fn decoded_size(plain: &[u8]) -> u64 {
+    let (kind, rest) = varint(plain);
+    let (item, nested) = match kind {
+        // Header: the arguments, a byte each.
+        0 => (0, size_of::<String>()),
+        1 => (size_of::<Module>(), size_of::<(u64, u64)>() / 2),
+        2 => (size_of::<Thread>(), size_of::<u16>()),
+        3 => (size_of::<CallSite>(), size_of::<Frame>() / 2),
+        4 => (size_of::<SiteCount>(), 0),
+        5 => (size_of::<Object>(), 1),
+        6 => (size_of::<Access>(), 0),
+        7 => (size_of::<Touch>(), 0),
+        8 => (size_of::<Symbol>(), size_of::<Location>().div_ceil(3)),
+        11 => (size_of::<String>(), 1),
+        _ => (0, 1),
+    };
+    // A count that the encoding is too short for is refused by the decoder after as many items as there are.
+    let items = varint(rest).0.min(plain.len() as u64);
+    items * item as u64 + (plain.len() * nested) as u64
+}
+
+/// The number that `bytes` begin with, seven bits a byte, and what follows it.
+fn varint(bytes: &[u8]) -> (u64, &[u8]) {
+    let len = bytes.iter().take(10).position(|b| b & 0x80 == 0).map_or(0, |last| last + 1);
+    let (own, rest) = bytes.split_at(len);
+    (own.iter().rev().fold(0, |sum: u64, b| sum.wrapping_shl(7) | u64::from(b & 0x7f)), rest)
 }
 
 /// The little-endian number at an offset; 0 where `bytes` is too short.
@@ -199,6 +244,29 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The numbers of [`decoded_size`] are those of the variants, and an estimate is never too small.
+    #[test]
+    fn the_memory_of_a_record_is_known_before_it_is_decoded() {
+        let frame = Frame { module: 0, offset: 0 };
+        let counted = [
+            (Record::Modules(vec![Module::default(); 1000]), size_of::<Module>()),
+            (Record::Threads(vec![Thread::default(); 1000]), size_of::<Thread>()),
+            (Record::Sites(vec![CallSite { id: 0, frames: vec![] }; 1000]), size_of::<CallSite>()),
+            (Record::SiteCounts(vec![SiteCount::default(); 1000]), size_of::<SiteCount>()),
+            (Record::Objects(vec![Object::default(); 1000]), size_of::<Object>()),
+            (Record::Symbols(vec![Symbol { frame, locations: vec![] }; 1000]), size_of::<Symbol>()),
+            (Record::Notes(vec![String::new(); 1000]), size_of::<String>()),
+        ];
+        for (record, item) in counted {
+            let size = decoded_size(&postcard::to_stdvec(&record).unwrap());
+            assert!((1000 * item as u64..3000 * item as u64).contains(&size), "{size} for {record:.40?}");
+            let (first, second) = record.halves().unwrap();
+            assert_ne!(first, second.halves().unwrap().0);
+        }
+        assert_eq!(varint(&[0x80 | 5, 1, 7]), (5 + 128, &[7][..]));
+        assert_eq!((varint(&[]), varint(&[0x80; 12]).0), ((0, &[][..]), 0));
+    }
 
     #[test]
     fn only_files_are_renamed() {

@@ -349,5 +349,27 @@ pub enum Record {
     Notes(Vec<String>),
 }
 
+impl Record {
+    /// The record in two parts; none for a record that is no list of at least two items.
+    pub fn halves(&self) -> Option<(Record, Record)> {
+        fn cut<T: Clone>(list: &[T], record: fn(Vec<T>) -> Record) -> Option<(Record, Record)> {
+            let (first, second) = list.split_at(list.len() / 2);
+            (list.len() > 1).then(|| (record(first.to_vec()), record(second.to_vec())))
+        }
+        match self {
+            Record::Header(_) | Record::Stats(_) | Record::End(_) => None,
+            Record::Modules(list) => cut(list, Record::Modules),
+            Record::Threads(list) => cut(list, Record::Threads),
+            Record::Sites(list) => cut(list, Record::Sites),
+            Record::SiteCounts(list) => cut(list, Record::SiteCounts),
+            Record::Objects(list) => cut(list, Record::Objects),
+            Record::Accesses(list) => cut(list, Record::Accesses),
+            Record::Touches(list) => cut(list, Record::Touches),
+            Record::Symbols(list) => cut(list, Record::Symbols),
+            Record::Notes(list) => cut(list, Record::Notes),
+        }
+    }
+}
+
 // The profile preload uses the same bound for the allocations that it thins.
 const _: () = assert!(SMALL_OBJECT == numamma_channel::layout::SMALL as u64);

@@ -44,7 +44,7 @@ pub fn unprofiled(advice: &StaticAdvice) -> (String, Vec<String>) {
     let line = |v: &Verdict| {
         let place = v.rule.as_ref().map_or("not placed".to_owned(), |rule| rule.place.policy.to_string());
         let module = v.object.module.as_deref().map(|m| format!(" of {m}")).unwrap_or_default();
-        format!("{:>9}  {place:10}  {}{module}", bytes(v.object.size), printable(&v.object.name))
+        format!("{:>9}  {place:10}  {}", bytes(v.object.size), printable(&(v.object.name.clone() + &module)))
     };
     (format!("{placed} placed by Minas' heuristic, without a run"), advice.items.iter().map(line).collect())
 }

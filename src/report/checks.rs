@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::units::printable;
+
 /// What a check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -70,9 +72,9 @@ pub fn text(groups: &[Group]) -> String {
     for group in groups {
         out += &format!("{}\n", group.title);
         for check in &group.checks {
-            out += &format!("  {:<width$}  {:<7}  {}\n", check.name, check.state.word(), check.found);
+            out += &format!("  {:<width$}  {:<7}  {}\n", check.name, check.state.word(), printable(&check.found));
             if let Some(command) = &check.enable {
-                out += &format!("  {:<width$}  {:<7}  enable: {command}\n", "", "");
+                out += &format!("  {:<width$}  {:<7}  enable: {}\n", "", "", printable(command));
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Finding the object a person means.
 
+use numamma_kernel::terminal::line;
+
 use crate::profile::summary::{Entry, Summary};
 
 /// Names listed when one is ambiguous or unknown: enough to choose from, few enough to read.
@@ -27,11 +29,18 @@ pub fn entry<'a>(summary: &'a Summary, wanted: &str) -> Result<&'a Entry, String
             [only] => return Ok(only),
             // The same variable name in several modules, or the large and small objects of one call site.
             [first, ..] if found.iter().all(|e| e.name == first.name) => return Ok(first),
-            _ => return Err(format!("--object {wanted}: several objects have that in their name:{}", list(&found))),
+            _ => {
+                return Err(format!(
+                    "--object {}: several objects have that in their name:{}",
+                    line(wanted),
+                    list(&found)
+                ));
+            }
         }
     }
     let mut near: Vec<&Entry> = accessed().filter(|e| e.placeable()).collect();
     near.sort_by_key(|e| (distance(&lower, &e.name.to_lowercase()), e.id));
+    let wanted = line(wanted);
     Err(match near.is_empty() {
         true => format!("--object {wanted}: the profile holds no object with accesses; `numamma report` says why"),
         false => {
@@ -42,9 +51,9 @@ pub fn entry<'a>(summary: &'a Summary, wanted: &str) -> Result<&'a Entry, String
 
 fn list(entries: &[&Entry]) -> String {
     let mut out: String =
-        entries.iter().take(MAX_NAMES).map(|e| format!("\n  {}", super::units::middle(&e.name, MAX_WIDTH))).collect();
+        entries.iter().take(MAX_NAMES).map(|e| format!("\n{}", super::units::middle(&e.name, MAX_WIDTH))).collect();
     if entries.len() > MAX_NAMES {
-        out.push_str(&format!("\n  and {} more", entries.len() - MAX_NAMES));
+        out.push_str(&format!("\nand {} more", entries.len() - MAX_NAMES));
     }
     out
 }

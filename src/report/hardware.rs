@@ -1,6 +1,6 @@
 //! The machine as text: nodes, CPUs and caches, distances, latency and bandwidth, and page sizes.
 
-use super::units::{bytes, ranges};
+use super::units::{bytes, printable, ranges};
 use crate::topology::Node;
 use crate::topology::cpus::Cache;
 use crate::topology::hardware::Hardware;
@@ -72,7 +72,7 @@ fn figures(machine: &Hardware, out: &mut String) {
         out.push_str(&format!("\nBandwidth, GB/s ({})\n", word(figures.sources.bandwidth)));
         matrix(machine, &figures.bandwidth, &|rate| format!("{:.1}", rate / 1e9), out);
     }
-    machine.notes.iter().for_each(|note| out.push_str(&format!("  {note}\n")));
+    machine.notes.iter().for_each(|note| out.push_str(&format!("  {}\n", printable(note))));
 }
 
 fn matrix(machine: &Hardware, values: &[Vec<Option<f64>>], show: &dyn Fn(f64) -> String, out: &mut String) {

@@ -1,5 +1,7 @@
 //! The overview: what ran, the objects by cost, where the other samples went, the threads, what to do next.
 
+use numamma_kernel::terminal::shell_word;
+
 use super::style::{Paint, heading, indent, labelled};
 use super::table::{Column, fit};
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural};
@@ -229,9 +231,9 @@ fn account(out: &mut String, view: &View, width: usize) {
 }
 
 fn next_step(out: &mut String, view: &View, width: usize) {
-    let profile = view.options.profile.as_ref().map_or(String::new(), |p| format!(" {p}"));
+    let profile = view.options.profile.as_ref().map_or(String::new(), |p| format!(" {}", shell_word(p)));
     let Some(hot) = view.shown().first().copied() else {
-        let program = &view.summary.header.program.path;
+        let program = shell_word(&view.summary.header.program.path);
         let text =
             format!("Next: run longer or sample faster (numamma profile -F 1000 -- {program}), then report again");
         out.push('\n');
@@ -241,5 +243,5 @@ fn next_step(out: &mut String, view: &View, width: usize) {
     // Commands are for copying: they are neither wrapped nor cut.
     let name = if hot.linkage.is_empty() { hot.name.as_str() } else { hot.linkage.as_str() };
     out.push_str(&format!("\nNext: numamma advise{profile} > policy.toml\n"));
-    out.push_str(&format!("  or: numamma report{profile} --object '{name}'\n"));
+    out.push_str(&format!("  or: numamma report{profile} --object={}\n", shell_word(name)));
 }

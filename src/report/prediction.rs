@@ -22,7 +22,7 @@ pub struct Options {
 /// For the terminal.
 pub fn text(prediction: &Prediction, options: &Options) -> String {
     let paint = Paint(options.color);
-    let mut out = format!("{}\n\n", paint.bold(&format!("Estimated on {}", prediction.target)));
+    let mut out = format!("{}\n\n", paint.bold(&printable(&format!("Estimated on {}", prediction.target))));
     out += &policies("policy", &prediction.policies, options);
     if options.objects {
         for object in &prediction.objects {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use comfy_table::{Attribute, LineStyle};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, TableStyle};
 
-use super::units::middle;
+use super::units::{middle, printable};
 
 /// Space between columns.
 const GAP: usize = 2;
@@ -17,7 +17,7 @@ const JUNCTION: u16 = 1;
 pub(super) fn plain(head: &[&str], rows: impl Iterator<Item = Vec<String>>, right: Range<usize>) -> Table {
     let mut table = Table::new();
     table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(head).add_rows(rows);
+    table.set_header(head).add_rows(rows.map(|row| row.iter().map(|cell| printable(cell)).collect::<Vec<_>>()));
     for column in right {
         if let Some(c) = table.column_mut(column) {
             c.set_cell_alignment(CellAlignment::Right);
@@ -40,7 +40,9 @@ pub(super) struct Column {
 }
 
 impl Column {
+    /// Cells are one line each, see [`printable`].
     pub(super) fn new(head: &'static str, right: bool, rank: u8, cells: Vec<String>) -> Column {
+        let cells = cells.iter().map(|cell| printable(cell)).collect();
         Column { head, right, rank, cells }
     }
 

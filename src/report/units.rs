@@ -1,5 +1,7 @@
 //! Figures and names formatted for reports.
 
+use numamma_kernel::terminal;
+
 /// Bytes with a binary unit, three significant digits or so: `558 MiB`, `1.5 KiB`, `12 B`.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -70,9 +72,9 @@ pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
     numamma_plan::nodes::format_runs(&numbers)
 }
 
-/// `text` with `?` for control characters: names come from files, and none may change the terminal.
+/// `text` in one line, with escapes for what a terminal obeys or hides: names come from files.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    terminal::line(text).into_owned()
 }
 
 /// Cuts `text` to `width` characters, taking from the middle: names often differ only at one end.

@@ -7,7 +7,7 @@ use numamma_plan::policy::Size;
 use numamma_plan::reason::Reason;
 
 use super::table::plain;
-use super::units::plural;
+use super::units::{plural, printable};
 use crate::apply::verify::{Outcome, Verdict, spilled};
 
 /// Table, reasons and verdict.
@@ -26,7 +26,8 @@ pub fn text(outcome: &Outcome) -> String {
         text.push_str(&format!("{table}\n"));
     }
     for o in &outcome.objects {
-        explanations(&o.counts).iter().for_each(|line| text.push_str(&format!("  {}: {line}\n", o.counts.name)));
+        let name = printable(&o.counts.name);
+        explanations(&o.counts).iter().for_each(|line| text.push_str(&format!("  {name}: {line}\n")));
     }
     for phase in &outcome.phases {
         text.push_str(&phase_text(phase));
@@ -37,7 +38,7 @@ pub fn text(outcome: &Outcome) -> String {
 
 fn summary(outcome: &Outcome) -> String {
     if let Some(problem) = &outcome.problem {
-        return format!("numamma: not verified: {problem}");
+        return format!("numamma: not verified: {}", printable(problem));
     }
     let count = |v: Verdict| outcome.objects.iter().filter(|o| o.verdict == v).count();
     let off: u64 = outcome.objects.iter().map(|o| o.counts.pages_off_plan).sum();
@@ -119,8 +120,9 @@ fn were_full(nodes: &str) -> String {
 
 /// One line about a phase.
 fn phase_text(phase: &PhaseReport) -> String {
-    let (Some(begun), Some(how)) = (phase.begun, &phase.how) else {
-        return format!("phase {}: never began\n", phase.name);
+    let name = printable(&phase.name);
+    let (Some(begun), Some(how)) = (phase.begun, phase.how.as_deref().map(printable)) else {
+        return format!("phase {name}: never began\n");
     };
     let often = if phase.times > 1 { format!(", {} times, last", phase.times) } else { ",".to_owned() };
     let failed = match phase.pages_not_moved {
@@ -129,9 +131,8 @@ fn phase_text(phase: &PhaseReport) -> String {
     };
     let end = if phase.finished { "" } else { "; not finished" };
     format!(
-        "phase {}: began at {begun:.2} s{often} by {how}; {} pages ({:.1} MiB) moved{failed}, {:.3} s of work in \
+        "phase {name}: began at {begun:.2} s{often} by {how}; {} pages ({:.1} MiB) moved{failed}, {:.3} s of work in \
          {:.3} s{end}\n",
-        phase.name,
         phase.pages_moved,
         phase.bytes as f64 / f64::from(1 << 20),
         phase.worked,

@@ -30,3 +30,15 @@ fn the_table_of_the_rooms_is_the_list() {
     let wrong = rules::compare_table(&document, house::ROOMS);
     assert!(wrong.is_empty(), "the table of ARCHITECTURE.md is not the list of house.rs:\n{}", wrong.join("\n"));
 }
+
+#[test]
+fn only_the_writers_print() {
+    let made_up = [
+        ("src/a.rs", "fn f() {\n    eprintln!(\"{name}\");\n    std::io::stdout().lock();\n}\n"),
+        ("src/cli/output.rs", "print!()"),
+    ];
+    let made_up = made_up.map(|(file, text)| (file.to_owned(), text.to_owned())).into_iter().collect();
+    assert_eq!(rules::prints_unescaped(&made_up).len(), 2, "the rule sees what it must");
+    let found = rules::prints_unescaped(&imports::read(root()));
+    assert!(found.is_empty(), "print through one of {:?}, which escape names:\n{}", rules::WRITERS, found.join("\n"));
+}

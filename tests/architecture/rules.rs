@@ -178,3 +178,27 @@ pub fn compare_table(document: &str, rooms: &[Room]) -> Vec<String> {
     wrong.extend(table.keys().map(|name| format!("a row for {name}, which is no room")));
     wrong
 }
+
+/// Files that may write to stdout and stderr: what they write is escaped for terminals.
+pub const WRITERS: [&str; 2] = ["src/launch/exit.rs", "src/cli/output.rs"];
+
+/// Production code before its unit tests that prints past the [`WRITERS`], as `file:line: code`.
+pub fn prints_unescaped(tree: &Tree) -> Vec<String> {
+    let print = |line: &str| {
+        let code = line.split("//").next().unwrap_or_default();
+        ["print!(", "println!(", "dbg!(", "stdout()", "stderr()"].iter().any(|call| {
+            let called = |at: usize| !code[..at].ends_with(['_', '.']) && !code[at + call.len()..].starts_with(".is_");
+            code.match_indices(call).any(|(at, _)| called(at))
+        })
+    };
+    let mut all = Vec::new();
+    for (file, text) in tree.iter().filter(|(file, _)| imports::is_production(file) && !file.ends_with("_tests.rs")) {
+        if WRITERS.contains(&file.as_str()) {
+            continue;
+        }
+        let production = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let lines = production.lines().enumerate().filter(|(_, line)| print(line));
+        all.extend(lines.map(|(at, line)| format!("{file}:{}: {}", at + 1, line.trim())));
+    }
+    all
+}

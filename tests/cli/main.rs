@@ -5,6 +5,7 @@ mod common;
 
 mod advise_static;
 mod compare;
+mod hostile_names;
 mod odd_profiles;
 mod predict;
 mod profile;

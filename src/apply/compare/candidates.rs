@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use numamma_kernel::policy::TaskPolicy;
+use numamma_kernel::terminal::shell_word;
 use numamma_plan::environment::{POLICY_ENV, REPORT_ENV};
 use numamma_plan::machine::Machine;
 use numamma_plan::policy::{ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Program, Size};
@@ -107,8 +108,9 @@ fn checked(asked: &[String]) -> Result<Vec<String>, String> {
         }
         if !WORDS.contains(&name) && !Path::new(name).exists() {
             return Err(format!(
-                "--policies: there is no policy file {name}; `numamma advise -o {name}` writes one, and the words are \
+                "--policies: there is no policy file {name}; `numamma advise -o {}` writes one, and the words are \
                  {}",
+                shell_word(name),
                 WORDS.join(", ")
             ));
         }

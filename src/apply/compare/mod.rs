@@ -14,6 +14,8 @@ pub mod timed_run;
 use std::io;
 use std::path::Path;
 
+use numamma_kernel::terminal::shell_word;
+
 use self::candidates::Candidate;
 use self::outputs::Outputs;
 use self::timed_run::Finished;
@@ -158,6 +160,10 @@ fn unplaced(candidate: &Candidate, report: &Path) -> Option<String> {
     let parts: Vec<String> = problems.iter().filter(|(n, _)| *n > 0).map(|(n, words)| format!("{n} {words}")).collect();
     (!parts.is_empty()).then(|| {
         let name = &candidate.name;
-        format!("{name}: of {all} objects {}; `numamma verify --policy {name}` shows which", parts.join(", "))
+        format!(
+            "{name}: of {all} objects {}; `numamma verify --policy {}` shows which",
+            parts.join(", "),
+            shell_word(name)
+        )
     })
 }

@@ -3,7 +3,7 @@
 use addr2line::Loader;
 use numamma_plan::callsite::FunctionName;
 use numamma_plan::callsite::demangle::function_name;
-use object::{Object, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSymbol};
 
 use super::debugfile::supplementary;
 use super::elf::ElfFile;
@@ -101,9 +101,19 @@ impl Namer {
     }
 }
 
+/// Largest debug information that is unpacked: bytes, or bytes for each byte of the file if that is more. Compilers
+/// and dwz write sections that shrink to a third to a tenth.
+const MAX_UNPACKED: u64 = 256 << 20;
+const MAX_RATIO: u64 = 24;
+
 fn load(source: &ElfFile) -> Option<Loader> {
     let object = source.object()?;
     let path = source.path_to_open()?;
+    let unpacked = object.sections().filter_map(|s| Some(s.compressed_file_range().ok()?.uncompressed_size));
+    let unpacked = unpacked.fold(0_u64, u64::saturating_add);
+    if unpacked > MAX_UNPACKED.max((source.data().len() as u64).saturating_mul(MAX_RATIO)) {
+        return None;
+    }
     let extra = supplementary(&object, &path);
     Loader::new_with_sup(&path, extra.as_deref()).ok()
 }

@@ -16,6 +16,11 @@ use crate::topology::Topology;
 /// (entry, instruction) pairs counted; programs have few hot instructions, and memory must stay bounded.
 const MAX_INSTRUCTIONS: usize = 1 << 16;
 
+/// Cells that are kept, about 200 bytes of memory each: one for so many bytes of the file, and at least so many. The
+/// recorder needs more bytes than that for an access.
+const BYTES_PER_CELL: usize = 4;
+const MIN_CELLS: usize = 1 << 21;
+
 /// Objects looked up by index; at 24 bytes each this is 24 MiB.
 const MAX_DENSE: usize = 1 << 20;
 
@@ -48,14 +53,14 @@ struct Fold<'a> {
 
 pub(super) fn fold(path: &Path, tables: Tables, mut layout: Layout) -> Result<Summary, FileError> {
     let reader = Reader::open(path)?;
-    let mut fold = Fold::new(&layout, &tables);
+    let mut fold = Fold::new(&layout, &tables, reader.file_len);
     for record in reader.take(tables.records) {
         if let Record::Accesses(list) = record {
             list.iter().for_each(|a| fold.add(a));
         }
     }
     let touches: Vec<Touch> = tables.touches.into_iter().filter(|t| fold.thread_is_plausible(t.thread)).collect();
-    let Fold { cells, unpaged, code, threads, unknown_ids, .. } = fold;
+    let Fold { mut cells, unpaged, mut code, threads, unknown_ids, .. } = fold;
     let known = layout.threads.len();
     layout.threads.extend((known..threads).map(|id| missing_thread(id as ThreadId)));
     let mut notes = tables.notes;
@@ -64,7 +69,12 @@ pub(super) fn fold(path: &Path, tables: Tables, mut layout: Layout) -> Result<Su
             "{unknown_ids} accesses refer to threads or objects that are missing in the file and were left out"
         ));
     }
-    assign_cells(&mut layout, cells.finish(), unpaged);
+    let sums = cells.finish();
+    if cells.dropped > 0 {
+        let dropped = cells.dropped;
+        notes.push(format!("{dropped} accesses have more different pages, threads and times than fit in memory"));
+    }
+    assign_cells(&mut layout, sums, unpaged);
     assign_code(&mut layout, code.finish());
     assign_touches(&mut layout, &touches);
     let mut entries = layout.entries;
@@ -86,11 +96,11 @@ pub(super) fn fold(path: &Path, tables: Tables, mut layout: Layout) -> Result<Su
 }
 
 impl<'a> Fold<'a> {
-    fn new(layout: &'a Layout, tables: &Tables) -> Fold<'a> {
+    fn new(layout: &'a Layout, tables: &Tables, file_len: u64) -> Fold<'a> {
         Fold {
             layout,
             places: dense(&layout.places),
-            cells: Tally::new(usize::MAX),
+            cells: Tally::new(MIN_CELLS.max(file_len as usize / BYTES_PER_CELL)),
             unpaged: vec![Counters::default(); layout.entries.len()],
             code: Tally::new(MAX_INSTRUCTIONS),
             cpu_node: cpu_nodes(&tables.header.topology),
@@ -286,7 +296,7 @@ mod tests {
         crate::profile::summary::tests::write_many(&path, &accesses);
         let mut tables = Tables::read(&path).expect("just written");
         let layout = Layout::build(&mut tables);
-        let mut fold = Fold::new(&layout, &tables);
+        let mut fold = Fold::new(&layout, &tables, 0);
         accesses.iter().for_each(|a| fold.add(a));
         let cells = fold.cells.finish();
         let counted: u64 = cells.iter().map(|c| c.1.accesses()).sum();

@@ -4,19 +4,32 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use numamma_kernel::affinity::MAX_CPUS;
+use numamma_kernel::policy::MAX_NODES;
 use rustc_hash::FxHashMap;
 
 use crate::profile::file::{FileError, Reader};
 use crate::profile::records::*;
 
-/// Thread and module ids are dense; an id this far past the end of its table is damage. Large enough for
-/// records out of order, small enough not to cost memory.
+/// Thread and module ids are dense; more ids than this without a record are damage. Large enough for records out of
+/// order, small enough not to cost memory.
 pub(super) const MAX_ID_GAP: usize = 1 << 16;
+
+/// What all records but the accesses may take together: bytes of memory, or bytes for each byte of the file if that is
+/// more. Profiles of real programs unpack to 5 to 30 times their size.
+const MAX_KEPT: u64 = 512 << 20;
+const MAX_GROWTH: u64 = 64;
+/// About the bytes of memory for an object that is accessed, in all tables together.
+const SEEN_BYTES: u64 = 256;
+/// Page sizes of Linux on any processor are in this range.
+const PAGE_SIZES: std::ops::RangeInclusive<u64> = 1 << 12..=1 << 30;
 
 /// Records with dense ids; the last record of an id counts.
 #[derive(Debug, Default)]
 pub(super) struct Table<T> {
     rows: Vec<Option<T>>,
+    /// Rows without a record.
+    holes: usize,
     refused: u64,
 }
 
@@ -24,11 +37,15 @@ impl<T> Table<T> {
     fn put(&mut self, id: u32, row: T) {
         let id = id as usize;
         if id >= self.rows.len() {
-            if id - self.rows.len() > MAX_ID_GAP {
+            let holes = self.holes + id - self.rows.len();
+            if holes > MAX_ID_GAP {
                 self.refused += 1;
                 return;
             }
+            self.holes = holes;
             self.rows.resize_with(id + 1, || None);
+        } else if self.rows[id].is_none() {
+            self.holes -= 1;
         }
         self.rows[id] = Some(row);
     }
@@ -76,10 +93,22 @@ impl Tables {
         let mut header = None;
         let mut tables = Tables::default();
         let mut last_ns = 0;
-        for record in reader.by_ref() {
+        let most = MAX_KEPT.max(reader.file_len.saturating_mul(MAX_GROWTH));
+        let mut kept: u64 = 0;
+        while let Some(record) = reader.next() {
+            if !matches!(record, Record::Accesses(_)) {
+                kept = kept.saturating_add(reader.decoded);
+            }
+            if kept + tables.seen.len() as u64 * SEEN_BYTES > most {
+                let (path, records, most) = (path.display(), tables.records, most >> 20);
+                reader.damage = Some(format!(
+                    "{path}: it unpacks to more than {most} MiB after {records} records, which are reported"
+                ));
+                break;
+            }
             tables.records += 1;
             match record {
-                Record::Header(h) => header = Some(h),
+                Record::Header(h) => header = Some(tables.checked(h)),
                 Record::Accesses(list) => {
                     for a in &list {
                         last_ns = last_ns.max(a.time_ns);
@@ -99,6 +128,20 @@ impl Tables {
         tables.stats.duration_ns = tables.stats.duration_ns.max(last_ns);
         tables.note_damage(reader.damage);
         Ok(tables)
+    }
+
+    /// The header with a page size and a number of nodes that can be true.
+    fn checked(&mut self, mut header: Header) -> Header {
+        if !PAGE_SIZES.contains(&header.page_size) {
+            header.page_size = 0;
+        }
+        let nodes = &mut header.topology.nodes;
+        if nodes.len() > MAX_NODES || nodes.iter().any(|n| n.cpus.len() > MAX_CPUS) {
+            self.notes.push("the header describes a machine with more nodes or CPUs than Linux supports".to_owned());
+            nodes.truncate(MAX_NODES);
+            nodes.iter_mut().for_each(|n| n.cpus.truncate(MAX_CPUS));
+        }
+        header
     }
 
     fn take(&mut self, record: Record) {

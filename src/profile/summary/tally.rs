@@ -19,6 +19,8 @@ pub(super) struct Tally<K> {
     sums: Vec<(K, Counters)>,
     /// Keys kept at most; counters of further keys are dropped.
     limit: usize,
+    /// Accesses in counters that were dropped.
+    pub dropped: u64,
 }
 
 impl<K: Copy + Eq + Hash> Tally<K> {
@@ -29,6 +31,7 @@ impl<K: Copy + Eq + Hash> Tally<K> {
             all: FxHashMap::default(),
             sums: Vec::new(),
             limit: limit.min(u32::MAX as usize),
+            dropped: 0,
         }
     }
 
@@ -52,14 +55,16 @@ impl<K: Copy + Eq + Hash> Tally<K> {
         } else if self.sums.len() < self.limit {
             self.all.insert(key, self.sums.len() as u32);
             self.sums.push((key, *counters));
+        } else {
+            self.dropped += counters.accesses();
         }
     }
 
     /// All keys with their sums, in no order.
-    pub(super) fn finish(mut self) -> Vec<(K, Counters)> {
+    pub(super) fn finish(&mut self) -> Vec<(K, Counters)> {
         for (key, sum) in std::mem::take(&mut self.recent).into_iter().flatten() {
             self.spill(key, &sum);
         }
-        self.sums
+        std::mem::take(&mut self.sums)
     }
 }

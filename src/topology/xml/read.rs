@@ -36,6 +36,11 @@ pub fn parse(text: &str) -> Result<Description, String> {
     check_version(root)?;
     let objects: Vec<Element<'_, '_>> = root.descendants().filter(|e| e.has_tag_name("object")).collect();
     let of_type = |name: &'static str| objects.iter().filter(move |o| o.attribute("type") == Some(name));
+    // Before they are read: a few bytes of a file can name all CPUs.
+    let count_nodes = of_type("NUMANode").count();
+    if count_nodes > MOST_NODES {
+        return Err(format!("the file has {count_nodes} nodes, more than Linux can number ({MOST_NODES})"));
+    }
     let mut nodes = of_type("NUMANode").map(|o| node(*o)).collect::<Result<Vec<_>, String>>()?;
     nodes.sort_by_key(|n| n.described.id);
     if nodes.is_empty() {
@@ -43,9 +48,6 @@ pub fn parse(text: &str) -> Result<Description, String> {
             "the file has no NUMANode; write it with lstopo of hwloc 2 on the machine itself, without --restrict"
                 .into(),
         );
-    }
-    if nodes.len() > MOST_NODES {
-        return Err(format!("the file has {} nodes, more than Linux can number ({MOST_NODES})", nodes.len()));
     }
     let mut cpus = of_type("PU").map(|o| number(*o, "os_index")).collect::<Result<Vec<u32>, String>>()?;
     cpus.sort_unstable();
