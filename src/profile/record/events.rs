@@ -18,6 +18,9 @@ use crate::topology::Topology;
 /// Index of rsp in [`crate::profile::perf::Regs::gpr`].
 const RSP: usize = 4;
 
+/// One past the highest address of a program, with five levels of page tables (Documentation/arch/x86/x86_64/mm.rst).
+const USER_END: u64 = 1 << 56;
+
 /// Events that are processed between two looks at the memory in use.
 const EVENTS_BETWEEN_LOOKS: usize = 1 << 14;
 
@@ -331,6 +334,10 @@ impl Events {
     }
 
     fn fault(&mut self, pid: u32, tid: u32, addr: u64, time: u64) {
+        // An access to an address that no program has is an error of the program, not a first touch.
+        if addr >= USER_END {
+            return;
+        }
         if self.full {
             self.discarded_faults += 1;
             return;

@@ -113,7 +113,7 @@ impl Touches {
         let Some(&run) = self.runs.get(index) else { return };
         let end = run.addr + run.pages * PAGE;
         let low = (addr / PAGE * PAGE).clamp(run.addr, end);
-        let high = (addr.saturating_add(size).div_ceil(PAGE) * PAGE).clamp(low, end);
+        let high = addr.saturating_add(size).div_ceil(PAGE).saturating_mul(PAGE).clamp(low, end);
         for c in self.this_round.iter_mut().chain(&mut self.last_round) {
             // The address of the fault inside a huge page is not kept; the run's first page is used instead.
             let block = c.addr..c.addr + BLOCK_PAGES * PAGE;
