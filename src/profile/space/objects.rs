@@ -135,7 +135,7 @@ impl Sites {
         } else if state.thread != Some(thread) {
             state.thread = None;
         }
-        state.count.instances += 1;
+        state.count.instances = state.count.instances.saturating_add(1);
         state.count.bytes = state.count.bytes.saturating_add(size);
         state.count.max_size = state.count.max_size.max(size);
         self.add_live(site, size);
