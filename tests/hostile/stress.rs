@@ -223,6 +223,44 @@ fn allocations_before_and_after_us() {
     check("early_late.c", &[""], "last whole");
 }
 
+/// As [`compare_under`], and also under the apply library without a policy.
+fn compare_also_without_policy(dir: &Path, line: &str, policies: &[(&str, &str)]) -> String {
+    let bare = compare_under(dir, line, policies);
+    let mut loaded = shell(line);
+    let seen = observe(loaded.env("LD_PRELOAD", preload("apply")), dir);
+    assert_eq!(
+        (seen.stdout.as_str(), seen.shell_code()),
+        (bare.as_str(), Some(0)),
+        "{line} without a policy: {seen:?}"
+    );
+    bare
+}
+
+#[test]
+fn programs_with_an_allocator_of_their_own() {
+    let dir = scratch("own-malloc");
+    for variant in ["PLAIN", "MEASURES", "WRAPS", "COUNTS"] {
+        compile(&dir, "own_malloc.c", variant, &["-D", variant]);
+        let stdout = compare_also_without_policy(&dir, &format!("exec ./{variant}"), &POLICIES[..1]);
+        assert_eq!(stdout, "own allocator used: 1\n", "{variant}");
+    }
+    // The same allocator in a library that stands behind ours, and lacks malloc_usable_size.
+    compile(&dir, "own_malloc.c", "libown.so", &["-D", "LIBRARY", "-shared", "-fPIC"]);
+    let library = dir.join("libown.so").display().to_string();
+    compile(&dir, "own_malloc.c", "linked", &["-D", "LINKED", "-Wl,--no-as-needed", &library]);
+    assert_eq!(compare_also_without_policy(&dir, "exec ./linked", &POLICIES[..1]), "own allocator used: 1\n");
+}
+
+#[test]
+fn blocks_released_under_other_names() {
+    let dir = scratch("releases");
+    compile(&dir, "releases.c", "releases", &[]);
+    for argument in ["libc", "sized"] {
+        let stdout = compare_also_without_policy(&dir, &format!("exec ./releases {argument}"), &POLICIES);
+        assert_eq!(stdout, "damaged 0\n");
+    }
+}
+
 #[test]
 fn limits_that_fall_while_the_program_runs() {
     check("limits.c", &["memory", "files", "mbind", "mappings"], "usable 1");

@@ -96,6 +96,33 @@ macro_rules! malloc_entries {
     };
 }
 
+/// Defines the exported functions of C23 that release a block of known size: both forward to the `free` in effect, as
+/// glibc's own do.
+#[macro_export]
+macro_rules! sized_release_entries {
+    () => {
+        /// free_sized(3).
+        ///
+        /// # Safety
+        /// C's contract.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn free_sized(ptr: *mut ::core::ffi::c_void, _size: usize) {
+            // SAFETY: C's contract: a block that free accepts.
+            unsafe { $crate::real::in_effect::free(ptr) }
+        }
+
+        /// free_aligned_sized(3).
+        ///
+        /// # Safety
+        /// C's contract.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn free_aligned_sized(ptr: *mut ::core::ffi::c_void, _align: usize, _size: usize) {
+            // SAFETY: C's contract: a block that free accepts.
+            unsafe { $crate::real::in_effect::free(ptr) }
+        }
+    };
+}
+
 /// The arguments of mmap(2).
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // the names of the manual page

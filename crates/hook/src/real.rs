@@ -11,6 +11,7 @@ use core::ffi::{c_int, c_long, c_void};
 
 use crate::{bootstrap_arena, errno};
 
+pub mod in_effect;
 pub mod symbol;
 pub use symbol::resolve;
 

@@ -10,6 +10,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use numamma_channel::layout::{SMALL, kept};
+use numamma_hook::real::in_effect;
 use numamma_hook::{modules, real};
 
 /// The mask that the channel had last; 0 without thinning.
@@ -42,6 +43,10 @@ fn change(mask: u32) {
 fn glibc_allocates() -> bool {
     unsafe extern "C" {
         fn gnu_get_libc_version() -> *const libc::c_char;
+    }
+    // An allocator of the program's own hands its blocks to the hooks of the functions that it lacks.
+    if !in_effect::releases() {
+        return false;
     }
     // Before glibc 2.35 a module can only be found under the loader's lock, for which a hook must not wait.
     if real::symbol::_dl_find_object().is_none() {

@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_void};
 
 use numamma_channel::layout::{ALLOC_HEAP, ALLOC_MMAP, FREE_HEAP, FREE_MMAP, SMALL, kept};
 use numamma_hook::entry::{Caller, MmapArguments};
-use numamma_hook::real::StartRoutine;
+use numamma_hook::real::{StartRoutine, in_effect};
 use numamma_hook::{real, sandbox, sys, thread_start, unloaded};
 
 use crate::{fast_path, recording};
@@ -17,6 +17,7 @@ type Ptr = *mut c_void;
 
 numamma_hook::malloc_entries!(imp);
 numamma_hook::mmap_entries!(imp::mmap);
+numamma_hook::sized_release_entries!();
 numamma_hook::prctl_entry!(before_confinement);
 
 /// What was recorded is in the recorder's memory already.
@@ -257,8 +258,9 @@ mod imp {
         } else if size != 0 {
             // The call failed and the old block stays; its exact size is not known any more.
             let _errno = numamma_hook::errno::Saved::now();
-            // SAFETY: a failed realloc leaves the block alive.
-            let old = unsafe { real::malloc_usable_size(ptr) };
+            let known = in_effect::measures() && in_effect::releases();
+            // SAFETY: a failed realloc leaves the block alive, and it belongs to the allocator that is asked.
+            let old = if known { unsafe { real::malloc_usable_size(ptr) } } else { 0 };
             recording.alloc(ALLOC_HEAP, ptr as usize, old, &caller);
         }
         found

@@ -64,6 +64,9 @@ table! {
     valloc(usize) -> *mut c_void;
     pvalloc(usize) -> *mut c_void;
     malloc_usable_size(*mut c_void) -> usize;
+    // The C library's own entries, which programs that wrap malloc call.
+    __libc_free(*mut c_void);
+    __libc_realloc(*mut c_void, usize) -> *mut c_void;
     mmap(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
     mmap64(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
     munmap(*mut c_void, usize) -> c_int;
@@ -82,11 +85,16 @@ table! {
     _dl_find_object(*mut c_void, *mut c_void) -> c_int;
 }
 
+/// The next definition of `name` in the chain of libraries.
+pub(super) fn next(name: &CStr) -> *mut c_void {
+    look_up(libc::RTLD_NEXT, name)
+}
+
 /// One dlsym. Not a tail call: RTLD_NEXT finds the calling library by the return address.
 #[inline(never)]
-fn next(name: &CStr) -> *mut c_void {
-    // SAFETY: `name` is a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+pub(super) fn look_up(scope: *mut c_void, name: &CStr) -> *mut c_void {
+    // SAFETY: `scope` is one of the loader's, and `name` is a C string.
+    let found = unsafe { libc::dlsym(scope, name.as_ptr()) };
     if found.is_null() {
         // A failed lookup leaves an error text that the program's own dlerror() would return.
         // SAFETY: dlerror has no preconditions.
@@ -112,6 +120,7 @@ pub fn resolve() {
     let _errno = errno::Saved::now();
     resolving.set(true);
     resolve_all();
+    super::in_effect::resolve();
     resolving.set(false);
     // Release pairs with the Acquire above: a thread that sees the flag sees the pointers.
     RESOLVED.store(true, Ordering::Release);

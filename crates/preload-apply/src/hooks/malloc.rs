@@ -8,8 +8,9 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use numamma_hook::entry::Caller;
+use numamma_hook::real::in_effect::{self, Member};
 use numamma_hook::reentry::ReentryGuard;
-use numamma_hook::{bootstrap_arena, errno, real, sandbox};
+use numamma_hook::{bootstrap_arena, errno, real, sandbox, say_once};
 use numamma_kernel::sys::PAGE;
 
 use super::contained;
@@ -20,13 +21,14 @@ use crate::rules::state;
 
 type Ptr = *mut c_void;
 
-/// A placed object of `size` bytes for the call site of `caller`, if a rule matches and the kernel agrees.
+/// A placed object of `size` bytes for the call site of `caller` in the hook of `member`, if a rule matches and the
+/// kernel agrees.
 ///
 /// # Safety
 /// `caller` comes from the entry stub of the running hook.
 #[cold]
 #[inline(never)]
-unsafe fn place_matched(size: usize, align: usize, caller: &Caller) -> Option<Ptr> {
+unsafe fn place_matched(member: Member, size: usize, align: usize, caller: &Caller) -> Option<Ptr> {
     if size > heap::MAX_SIZE {
         return None; // the real allocator reports the error
     }
@@ -36,6 +38,13 @@ unsafe fn place_matched(size: usize, align: usize, caller: &Caller) -> Option<Pt
     contained(|| {
         // SAFETY: the caller's promise.
         let rule = unsafe { call_sites::find(caller, size, None) }?;
+        if !in_effect::returns(member) {
+            let name = member.name();
+            say_once!(
+                "the program has a free of its own: what it allocates with {name}, which it has not, is not placed"
+            );
+            return None;
+        }
         heap::place_new(state::get()?, rule, size, align).map(|address| address as Ptr)
     })
 }
@@ -137,7 +146,7 @@ unsafe extern "C" fn malloc_slow(size: usize, ra: usize, cfa: usize, rbp: usize)
         if unmatched::is_unmatched(ra, cfa) {
             return real::malloc(size);
         }
-        place_matched(size, 1, &Caller { ra, cfa, rbp }).unwrap_or_else(|| real::malloc(size))
+        place_matched(Member::Malloc, size, 1, &Caller { ra, cfa, rbp }).unwrap_or_else(|| real::malloc(size))
     }
 }
 
@@ -152,7 +161,7 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize
             return real::calloc(count, size);
         }
         let bytes = count.checked_mul(size);
-        match bytes.and_then(|bytes| place_matched(bytes, 1, &Caller { ra, cfa, rbp })) {
+        match bytes.and_then(|bytes| place_matched(Member::Calloc, bytes, 1, &Caller { ra, cfa, rbp })) {
             Some(placed) => {
                 if small_objects::owns(placed as usize) {
                     placed.cast::<u8>().write_bytes(0, bytes.unwrap_or(0));
@@ -170,7 +179,7 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize
 /// See [`malloc`].
 pub unsafe extern "C" fn memalign(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
-    unsafe { aligned(align, size, ra, cfa, rbp).unwrap_or_else(|| real::memalign(align, size)) }
+    unsafe { aligned(Member::Memalign, align, size, ra, cfa, rbp).unwrap_or_else(|| real::memalign(align, size)) }
 }
 
 /// aligned_alloc(3).
@@ -179,7 +188,9 @@ pub unsafe extern "C" fn memalign(align: usize, size: usize, ra: usize, cfa: usi
 /// See [`malloc`].
 pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
-    unsafe { aligned(align, size, ra, cfa, rbp).unwrap_or_else(|| real::aligned_alloc(align, size)) }
+    unsafe {
+        aligned(Member::AlignedAlloc, align, size, ra, cfa, rbp).unwrap_or_else(|| real::aligned_alloc(align, size))
+    }
 }
 
 /// valloc(3).
@@ -188,7 +199,7 @@ pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize, ra: usize, cfa
 /// See [`malloc`].
 pub unsafe extern "C" fn valloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
-    unsafe { aligned(PAGE, size, ra, cfa, rbp).unwrap_or_else(|| real::valloc(size)) }
+    unsafe { aligned(Member::Valloc, PAGE, size, ra, cfa, rbp).unwrap_or_else(|| real::valloc(size)) }
 }
 
 /// pvalloc(3).
@@ -197,7 +208,7 @@ pub unsafe extern "C" fn valloc(size: usize, ra: usize, cfa: usize, rbp: usize) 
 /// See [`malloc`].
 pub unsafe extern "C" fn pvalloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
-    unsafe { aligned(PAGE, size, ra, cfa, rbp).unwrap_or_else(|| real::pvalloc(size)) }
+    unsafe { aligned(Member::Pvalloc, PAGE, size, ra, cfa, rbp).unwrap_or_else(|| real::pvalloc(size)) }
 }
 
 /// posix_memalign(3).
@@ -215,7 +226,7 @@ pub unsafe extern "C" fn posix_memalign(
     // SAFETY: as in `malloc`; C's contract makes `out` writable.
     unsafe {
         let valid = align.is_multiple_of(size_of::<usize>());
-        match valid.then(|| aligned(align, size, ra, cfa, rbp)).flatten() {
+        match valid.then(|| aligned(Member::PosixMemalign, align, size, ra, cfa, rbp)).flatten() {
             Some(found) => {
                 *out = found;
                 0
@@ -228,13 +239,13 @@ pub unsafe extern "C" fn posix_memalign(
 /// A placed object with the alignment asked for. An invalid alignment is forwarded: the real function reports the
 /// error.
 #[inline(always)]
-unsafe fn aligned(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Option<Ptr> {
+unsafe fn aligned(member: Member, align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Option<Ptr> {
     // SAFETY: the caller as the stub saw it.
     if unsafe { unmatched::is_unmatched(ra, cfa) } || !align.is_power_of_two() {
         return None;
     }
     // SAFETY: the caller as the stub saw it.
-    unsafe { place_matched(size, align, &Caller { ra, cfa, rbp }) }
+    unsafe { place_matched(member, size, align, &Caller { ra, cfa, rbp }) }
 }
 
 /// realloc(3).
@@ -244,18 +255,15 @@ unsafe fn aligned(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) 
 pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
     unsafe {
-        if small_objects::owns(ptr as usize) {
-            return realloc_small(ptr, size, &Caller { ra, cfa, rbp });
+        if let Some(resized) = resize(ptr, size, &Caller { ra, cfa, rbp }) {
+            return resized;
         }
-        if heap_table::possible(ptr as usize)
-            && let Some(old) = heap_table::find(ptr as usize)
-        {
-            return realloc_placed(&old, size, &Caller { ra, cfa, rbp });
-        }
-        if unmatched::is_unmatched(ra, cfa) || (size == 0 && !ptr.is_null()) {
+        // The size of a block of another allocator may be unknown, and with it how much to copy.
+        let movable = ptr.is_null() || (size > 0 && in_effect::measures());
+        if unmatched::is_unmatched(ra, cfa) || !movable {
             return real::realloc(ptr, size);
         }
-        match place_matched(size, 1, &Caller { ra, cfa, rbp }) {
+        match place_matched(Member::Realloc, size, 1, &Caller { ra, cfa, rbp }) {
             None => real::realloc(ptr, size),
             Some(fresh) => {
                 if !ptr.is_null() {
@@ -274,6 +282,10 @@ pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, r
 /// # Safety
 /// See [`malloc`].
 pub unsafe extern "C" fn reallocarray(ptr: Ptr, count: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+    if !in_effect::returns(Member::Reallocarray) {
+        // SAFETY: forwarded unchanged: the C library's calls the realloc of the program.
+        return unsafe { real::reallocarray(ptr, count, size) };
+    }
     match count.checked_mul(size) {
         // SAFETY: as in `malloc`.
         Some(bytes) => unsafe { realloc(ptr, bytes, ra, cfa, rbp) },
@@ -352,15 +364,40 @@ pub unsafe extern "C" fn free(ptr: Ptr) {
 
 #[inline(never)]
 unsafe extern "C" fn free_slow(ptr: Ptr) {
+    // SAFETY: C's contract of free; a block that is no placed object is forwarded unchanged.
+    unsafe {
+        if !release(ptr) {
+            real::free(ptr);
+        }
+    }
+}
+
+/// Releases a placed object; false when `ptr` is none.
+///
+/// # Safety
+/// C's contract of free.
+pub unsafe fn release(ptr: Ptr) -> bool {
     if small_objects::owns(ptr as usize) {
         // SAFETY: C's contract of free.
-        return unsafe { small_objects::release(ptr as usize) };
+        unsafe { small_objects::release(ptr as usize) };
+        return true;
     }
-    if heap::free(ptr as usize) {
-        return;
+    heap_table::possible(ptr as usize) && heap::free(ptr as usize)
+}
+
+/// Changes the size of a placed object as realloc does; `None` when `ptr` is no placed object.
+///
+/// # Safety
+/// C's contract of realloc; `caller` comes from an entry stub.
+pub unsafe fn resize(ptr: Ptr, size: usize, caller: &Caller) -> Option<Ptr> {
+    // SAFETY: C's contract: the program gives the old object up.
+    unsafe {
+        if small_objects::owns(ptr as usize) {
+            return Some(realloc_small(ptr, size, caller));
+        }
+        let old = heap_table::possible(ptr as usize).then(|| heap_table::find(ptr as usize)).flatten()?;
+        Some(realloc_placed(&old, size, caller))
     }
-    // SAFETY: no placed object, so forwarded unchanged.
-    unsafe { real::free(ptr) }
 }
 
 /// malloc_usable_size(3).

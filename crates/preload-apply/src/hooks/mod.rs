@@ -5,6 +5,7 @@ pub mod libraries;
 pub mod malloc;
 pub mod mmap;
 pub mod pthread;
+pub mod releases;
 pub mod shm;
 
 /// Runs `place`; `None` if it panics, which must not unwind into the program.
