@@ -227,7 +227,8 @@ fn allocations_before_and_after_us() {
 fn compare_also_without_policy(dir: &Path, line: &str, policies: &[(&str, &str)]) -> String {
     let bare = compare_under(dir, line, policies);
     let mut loaded = shell(line);
-    let seen = observe(loaded.env("LD_PRELOAD", preload("apply")), dir);
+    loaded.env("LD_PRELOAD", preload("apply"));
+    let seen = observe(loaded, dir);
     assert_eq!(
         (seen.stdout.as_str(), seen.shell_code()),
         (bare.as_str(), Some(0)),
@@ -259,6 +260,17 @@ fn blocks_released_under_other_names() {
         let stdout = compare_also_without_policy(&dir, &format!("exec ./releases {argument}"), &POLICIES);
         assert_eq!(stdout, "damaged 0\n");
     }
+}
+
+/// More placed mappings than are tracked, each of which divides a mapping of the program.
+#[test]
+fn many_small_mappings() {
+    let dir = scratch("small-mappings");
+    compile(&dir, "small_mappings.c", "small_mappings", &[]);
+    let place = "policy = \"interleave\"";
+    Policy::new().rule("function = [\"matched\"]", place).write(&dir, "matched.toml");
+    let stdout = compare_under(&dir, "exec ./small_mappings", &[("matched", place)]);
+    assert_eq!(stdout, "failed 0, room left 1\n");
 }
 
 #[test]

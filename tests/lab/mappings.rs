@@ -1,5 +1,6 @@
 //! The budget of mappings on two real nodes: a policy of small blocks leaves the program the mappings and threads it
-//! needs, and says what it did; `mode = "populate"` places the same blocks exactly without a mapping for each.
+//! needs, and says what it did; `mode = "populate"` places the same blocks exactly without a mapping for each. Placed
+//! mappings are resized and moved as without a placement, and the budget counts them whatever becomes of them.
 
 use serde_json::Value;
 
@@ -62,4 +63,53 @@ fn check(run: &str) {
         assert!(o["pages_present"].as_u64() >= Some(2047) || full && o["unplaced"] == 1, "{said}{o}");
         assert_eq!(o["block"] == 4096, populate, "{o}");
     }
+}
+
+/// vm.max_map_count for the program of random calls; placed objects may use a quarter.
+const CHURN_LIMIT: u64 = 8000;
+/// Blocks of its last object: nearly the whole budget, so that a leak of a tenth of it enlarges them.
+const LAST: u64 = CHURN_LIMIT / 4 * 9 / 10;
+/// Lines of maps that the library itself may need: its code and data, tables, and what divides the program's own.
+const LIBRARY: u64 = 80;
+
+#[test]
+fn placed_mappings_move_and_change_as_without_a_placement() {
+    let Some(mut lab) = Lab::still(2, 1) else { return };
+    let dir = Scratch::new("lab-moved");
+    for name in ["moved", "churn"] {
+        let source = format!("lab/mappings/{name}.c");
+        lab = lab.add(compile("cc", &source, dir.join(name), &["-O1", "-g", "-Wall", "-Wextra", "-Werror"]));
+    }
+    let rules = |keys: &[&str], block: &str| {
+        let place = format!("policy = \"block-cyclic\", block = \"{block}\", nodes = \"0-1\"");
+        let add = |policy: Policy, key: &&str| policy.rule(&format!("function = [\"{key}\"]"), &place);
+        keys.iter().fold(Policy::new(), add)
+    };
+    lab = lab.add(rules(&["matched"], "16KiB").write(&dir, "moved.toml"));
+    lab = lab.add(rules(&["by_mmap", "by_malloc", "last"], "4KiB").write(&dir, "churn.toml"));
+    lab = lab.options(&["--sysctl", &format!("vm.max_map_count={CHURN_LIMIT}")]);
+    let out = lab.add(source("lab/mappings/moved.sh")).run(&["env", &format!("LAST={LAST}"), "./moved.sh"]).success();
+    let parts: Vec<&str> = out.stdout.split("=== ").skip(1).collect();
+    let part = |name: &str| *parts.iter().find(|p| p.starts_with(name)).unwrap_or_else(|| panic!("{name}: {out:?}"));
+    let after = |name: &str| part(name).split_once('\n').expect("a line").1;
+
+    let bare = after("moved bare");
+    assert!(bare.contains("locked, grown: 192 pages | rw-p") && !bare.contains("DAMAGED"), "{bare}");
+    assert_eq!(after("moved placed"), bare);
+    let report: Value = serde_json::from_str(after("moved report")).expect("JSON");
+    let object = &objects(&report)[0];
+    assert!(object["pages_off_plan"] == 0 && object["pages_on_plan"].as_u64() > Some(5000), "{object}");
+
+    let [bare, placed] = ["churn bare", "churn placed"].map(|name| {
+        let text = after(name);
+        assert!(text.contains("damaged 0 failed 0\n"), "{text}");
+        let numbers = text.lines().find_map(|l| l.strip_prefix("most ")).expect("a line");
+        let (most, end) = numbers.split_once(" end ").expect("two numbers");
+        [most, end].map(|n| n.parse::<u64>().expect("a number"))
+    });
+    assert!(placed[0] <= bare[0] + CHURN_LIMIT / 4 + LIBRARY && placed[0] > bare[0] + 500, "{bare:?} {placed:?}");
+    assert!(placed[1] <= bare[1] + LIBRARY, "{bare:?} {placed:?}");
+    let report: Value = serde_json::from_str(after("churn report")).expect("JSON");
+    let last = objects(&report).iter().find(|o| o["name"] == "last").expect("a rule of the policy");
+    assert!(last["block"] == 4096 && last["unplaced"] == 0, "mappings of the budget are lost: {last}");
 }

@@ -214,7 +214,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
         verbose: is_set(VERBOSE_ENV),
         mappings: AtomicI64::new(0),
         own_mappings: AtomicU64::new(numamma_kernel::maps::count_own()),
-        counted_at: AtomicU64::new(0),
+        taken: AtomicU64::new(0),
     });
     binding::start(state);
     mover_request::start(migrate::thread::run);

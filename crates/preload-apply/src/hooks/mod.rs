@@ -4,6 +4,7 @@ pub mod exit;
 pub mod libraries;
 pub mod malloc;
 pub mod mmap;
+pub mod mremap;
 pub mod pthread;
 pub mod releases;
 pub mod shm;

@@ -1,7 +1,8 @@
 //! Lists placed mappings that the program made with mmap, which it may unmap in pieces, move and replace.
 //!
-//! A fixed array without a lock; a mapping for which there is no entry is placed but not checked. A piece stores the
-//! object it was cut from, because the plan counts pages from the start of the object.
+//! A fixed array without a lock. A mapping is placed only once it has an entry, because the entry returns its share of
+//! the budget of mappings when it is unmapped. A piece stores the object it was cut from, because the plan counts pages
+//! from the start of the object.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -12,14 +13,16 @@ use super::object::Object;
 use crate::place::Part;
 
 /// Most placed mappings that are tracked at once.
-const CAPACITY: usize = 4096;
+pub const CAPACITY: usize = 4096;
 
 /// The version counts changes of the entry, so that a stale ticket is noticed. Its lowest bit selects the valid one of
 /// the two words of node and block: the mover writes the other word and then changes the state, so that the entry stays
 /// readable. Entering and removing an entry adds two, which keeps the bit.
 const FREE: u64 = 0;
 const BUSY: u64 = 1;
-const FIRST_RULE: u64 = 2;
+/// Belongs to a thread that is about to enter a mapping, which no other thread can unmap yet.
+const RESERVED: u64 = 2;
+const FIRST_RULE: u64 = 3;
 const WHAT: u64 = (1 << 24) - 1;
 const PLACING_SHIFT: u32 = 24;
 const WAITING: u64 = 1 << 31;
@@ -97,28 +100,60 @@ fn node_and_block(m: &Object) -> usize {
     (m.node as usize) << BLOCK_BITS | block
 }
 
-/// Enters a mapping; false when the array is full.
-pub fn insert(piece: &Piece) -> bool {
-    let m = &piece.object;
-    for (index, entry) in ENTRIES.iter().enumerate() {
+/// A free entry that belongs to the caller until a piece is entered; returned on drop.
+pub struct Reserved {
+    index: usize,
+    /// State of the entry.
+    state: u64,
+}
+
+/// Takes a free entry; `None` when the array is full.
+pub fn reserve() -> Option<Reserved> {
+    if LIVE.load(Ordering::Relaxed) >= CAPACITY {
+        return None; // without a search
+    }
+    ENTRIES.iter().enumerate().find_map(|(index, entry)| {
         let before = entry.state.load(Ordering::Relaxed);
-        let busy = (before & !(VERSION - 1)).wrapping_add(VERSION) | BUSY;
-        if before & WHAT != FREE
-            || entry.state.compare_exchange(before, busy, Ordering::Acquire, Ordering::Relaxed).is_err()
-        {
-            continue;
-        }
+        let state = (before & !(VERSION - 1)).wrapping_add(VERSION) | RESERVED;
+        let taken = before & WHAT == FREE
+            && entry.state.compare_exchange(before, state, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        // then_some would make a Reserved and drop it, which frees the entry of another thread.
+        taken.then(|| {
+            HIGH.fetch_max(index + 1, Ordering::AcqRel);
+            Reserved { index, state }
+        })
+    })
+}
+
+impl Reserved {
+    /// Enters `piece`.
+    pub fn enter(self, piece: &Piece) {
+        let (m, Reserved { index, state }) = (&piece.object, &self);
+        let Some(entry) = ENTRIES.get(*index) else { return };
+        let busy = state & !WHAT | BUSY;
+        entry.state.store(busy, Ordering::Relaxed);
         let values =
             [m.base, m.size, piece.start(), piece.len(), node_and_block(m), node_and_block(m), m.backing.pack()];
         // Release: a thread that reads a new word sees that the version changed.
         entry.words.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Release));
         LIVE.fetch_add(1, Ordering::Relaxed);
-        HIGH.fetch_max(index + 1, Ordering::AcqRel);
         // Release pairs with the Acquire of `read`: a thread that sees the rule sees the words.
         entry.state.store(pack_state(m, busy), Ordering::Release);
-        return true;
+        core::mem::forget(self);
     }
-    false
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(entry) = ENTRIES.get(self.index) {
+            entry.state.store((self.state & !(VERSION - 1)).wrapping_add(VERSION) | FREE, Ordering::Release);
+        }
+    }
+}
+
+/// Enters a mapping; false when the array is full.
+pub fn insert(piece: &Piece) -> bool {
+    reserve().map(|entry| entry.enter(piece)).is_some()
 }
 
 fn read(entry: &Entry) -> Option<(u64, Piece)> {
@@ -174,7 +209,7 @@ fn remove_once(start: usize, end: usize, gone: &mut impl FnMut(Piece)) -> bool {
     let mut disturbed = false;
     for entry in ENTRIES.iter().take(HIGH.load(Ordering::Acquire)) {
         let Some((state, m)) = read(entry) else {
-            disturbed |= entry.state.load(Ordering::Acquire) & WHAT != FREE;
+            disturbed |= !matches!(entry.state.load(Ordering::Acquire) & WHAT, FREE | RESERVED);
             continue;
         };
         let (from, to) = (m.start().max(start), m.end().min(end));
@@ -186,18 +221,34 @@ fn remove_once(start: usize, end: usize, gone: &mut impl FnMut(Piece)) -> bool {
             disturbed = true;
             continue;
         }
-        // The remaining parts are entered before the entry is freed, so that a concurrent unmapping finds them.
-        if m.start() < from {
-            insert(&m.within(m.start(), from));
+        let before = (m.start() < from).then(|| m.within(m.start(), from));
+        let behind = (to < m.end()).then(|| m.within(to, m.end()));
+        // Of two remaining parts one needs another entry, which a concurrent unmapping must find before this one is
+        // published. Without a free entry that part is forgotten, and its share of the budget stays taken, as its
+        // memory policy stays.
+        if let (Some(_), Some(behind)) = (&before, &behind) {
+            insert(behind);
         }
-        if to < m.end() {
-            insert(&m.within(to, m.end()));
+        match before.or(behind) {
+            Some(rest) => publish_rest(entry, version, &rest),
+            None => {
+                LIVE.fetch_sub(1, Ordering::Relaxed);
+                entry.state.store(version.wrapping_add(VERSION) | FREE, Ordering::Release);
+            }
         }
-        LIVE.fetch_sub(1, Ordering::Relaxed);
-        entry.state.store(version.wrapping_add(VERSION) | FREE, Ordering::Release);
         gone(m.within(from, to));
     }
     disturbed
+}
+
+/// Makes the entry, which this thread has marked busy, that of `rest`.
+fn publish_rest(entry: &Entry, version: u64, rest: &Piece) {
+    let [_, _, start, len, ..] = &entry.words;
+    // Release: as in `Reserved::enter`.
+    start.store(rest.start(), Ordering::Release);
+    len.store(rest.len(), Ordering::Release);
+    // Two more keep the bit that selects the word of node and block.
+    entry.state.store(pack_state(&rest.object, version.wrapping_add(2 * VERSION)), Ordering::Release);
 }
 
 /// Calls `visit` with every live piece and its entry.
@@ -276,5 +327,31 @@ mod tests {
         assert!(is_empty() && !is_unchanged(moved) && reliable());
         assert!(insert(&m) && !is_unchanged(moved), "whoever comes next is not taken for it");
         remove(0, usize::MAX, |_| {});
+        a_full_list_loses_no_piece(m);
+    }
+
+    /// Not a test of its own: the tests of a program share the list.
+    fn a_full_list_loses_no_piece(m: Piece) {
+        let all: Vec<Reserved> = std::iter::from_fn(reserve).collect();
+        assert!(all.len() == CAPACITY && !insert(&m) && is_empty() && reliable());
+        drop(all);
+        let away = |number: usize| {
+            let object = Object { base: m.object.base + number * 16 * PAGE, ..m.object };
+            Piece { object, part: object.whole() }
+        };
+        assert!((0..CAPACITY).all(|number| insert(&away(number))) && reserve().is_none());
+        let (at, parts) = (away(7).start(), |list: &[Piece]| list.iter().map(|p| p.part).collect::<Vec<_>>());
+        let mut gone = Vec::new();
+        // The front, then the end: the rest needs no other entry.
+        remove(at, at + PAGE, |g| gone.push(g));
+        remove(at + 9 * PAGE, at + 12 * PAGE, |g| gone.push(g));
+        let rest = Part { first: 1, pages: 8 };
+        assert_eq!(parts(&gone), [Part { first: 0, pages: 1 }, Part { first: 9, pages: 1 }]);
+        assert_eq!(piece_at(at + PAGE).map(|p| p.part), Some(rest));
+        // A hole: there is no entry for the part behind it, and the part before it stays.
+        remove(at + 3 * PAGE, at + 4 * PAGE, |_| {});
+        assert_eq!(piece_at(at + PAGE).map(|p| p.part), Some(Part { first: 1, pages: 2 }));
+        remove(0, usize::MAX, |_| {});
+        assert!(is_empty() && reliable());
     }
 }

@@ -2,13 +2,17 @@
 
 use core::sync::atomic::Ordering;
 
-use numamma_hook::{errno, say};
+use numamma_hook::{errno, say, say_once};
+use numamma_kernel::policy::Mode;
 use numamma_kernel::sys::PAGE;
+use numamma_plan::plan::PagePlan;
+use numamma_plan::policy::Huge;
 
 use super::backing::{Backing, Kind};
 use super::mapping_list::{self, Piece};
 use super::object::Object;
 use crate::phases::{exclusion, mover_request};
+use crate::place::{Part, counted_calls};
 use crate::rules::counters::add;
 use crate::rules::state::{self, Rule, State};
 use crate::threads::thread_nodes;
@@ -37,20 +41,54 @@ pub fn place_mapping(index: usize, start: usize, len: usize, backing: Result<Bac
     }
 }
 
-/// Places a whole mapping and enters it in the list.
-pub fn place_whole(state: &'static State, mut object: Object) -> bool {
+/// Places a whole mapping and enters it in the list. Without a free entry or mappings left in the budget it is not
+/// placed.
+pub fn place_whole(state: &'static State, object: Object) -> bool {
+    place_replacing(state, object, 0)
+}
+
+/// As [`place_whole`], for a mapping whose memory policies have taken `old` mappings of the budget so far. When the
+/// result is false, they may still be there, and the mappings stay taken.
+fn place_replacing(state: &'static State, mut object: Object, old: u64) -> bool {
     let Some(rule) = state.rules.get(object.rule) else { return false };
     if object.backing.kind == Kind::Huge {
         say_rounded(state, rule, &object);
     }
-    let Some(plan) = object.fit(state) else { return false };
+    let Some(entry) = mapping_list::reserve() else {
+        say_once!(
+            "{}: {} placed mappings exist, and no more can be tracked; further ones are left to first touch",
+            rule.rule.name(),
+            mapping_list::CAPACITY
+        );
+        return false;
+    };
+    let Some(plan) = object.fit_replacing(state, old) else { return false };
     let placed = object.place(state, &plan, object.backing.resident).is_ok();
-    // The mappings of a piece that is not in the list could never be returned to the budget.
-    if !placed || !mapping_list::insert(&Piece { object, part: object.whole() }) {
-        state.give_mappings(plan.run_count());
+    if placed {
+        entry.enter(&Piece { object, part: object.whole() });
+    } else {
+        let left = remove_policy(&object, &plan);
+        state.give_mappings(plan.run_count().saturating_sub(left));
     }
     mover_request::request_if_outdated(rule, object.placing);
     placed
+}
+
+/// Removes the memory policies of an object of which only some blocks could be placed. Returns the mappings that it
+/// takes nevertheless.
+fn remove_policy(object: &Object, plan: &PagePlan<'_>) -> u64 {
+    match counted_calls::mbind(object.base, object.bytes(), Mode::Default, &[], false) {
+        // Advice about huge pages cannot be withdrawn.
+        Ok(()) => u64::from(plan.huge != Huge::Keep),
+        // The kernel refuses policies as such, so there are none; a full table of mappings may hold some.
+        Err(error) => {
+            if error == libc::ENOMEM {
+                plan.run_count()
+            } else {
+                0
+            }
+        }
+    }
 }
 
 /// Prints once for each rule that huge pages make its blocks larger.
@@ -70,18 +108,90 @@ fn say_rounded(state: &State, rule: &Rule, m: &Object) {
 /// Checks and forgets the placed mappings in a range that is about to be unmapped or replaced. Then waits until the
 /// mover does not touch the range: at most for one bounded step, since later steps find the range forgotten.
 pub fn forget_range(start: usize, len: usize) {
+    set_aside(start, len).forget();
+}
+
+/// Pieces that are off the list while the program's call on them runs.
+#[must_use]
+pub struct Aside(Vec<Piece>);
+
+/// As [`forget_range`], for a call that may fail and leave the range as it is.
+pub fn set_aside(start: usize, len: usize) -> Aside {
     let _errno = errno::Saved::now();
     let end = start.saturating_add(len.next_multiple_of(PAGE));
-    let mut any = false;
+    let (mut pieces, mut any) = (Vec::new(), false);
     mapping_list::remove(start, end, |piece| {
         any = true;
         let Some(state) = state::get() else { return };
         if state.reports() {
             piece.object.examine(state, piece.part, false);
         }
-        state.give_mappings(piece.object.mappings(state, piece.part));
+        // Without memory the piece is forgotten at once.
+        match pieces.try_reserve(1) {
+            Ok(()) => pieces.push(piece),
+            Err(_) => state.give_mappings(piece.object.mappings(state, piece.part)),
+        }
     });
     if any {
         exclusion::wait(start, end);
     }
+    Aside(pieces)
+}
+
+impl Aside {
+    /// Whether no placed mapping was in the range.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The range is gone: its mappings return to the budget.
+    pub fn forget(self) {
+        let Some(state) = state::get() else { return };
+        self.0.iter().for_each(|piece| state.give_mappings(piece.object.mappings(state, piece.part)));
+    }
+
+    /// The range is as it was. A piece that finds no entry any more keeps its share of the budget, as its memory
+    /// policies stay.
+    pub fn restore(self) {
+        let _errno = errno::Saved::now();
+        self.0.iter().for_each(|piece| _ = mapping_list::insert(piece));
+    }
+
+    /// The range `[from, from + old)` was moved to `to` and now has `new` bytes, at least as many: a placed mapping at
+    /// its end has grown.
+    pub fn enter_moved(self, from: usize, to: usize, old: usize, new: usize) {
+        let _errno = errno::Saved::now();
+        let Some(state) = state::get() else { return };
+        for piece in &self.0 {
+            let base = piece.object.base.wrapping_sub(from).wrapping_add(to);
+            let moved = Piece { object: Object { base, ..piece.object }, ..*piece };
+            let more = if piece.end() == from + old { new - old } else { 0 };
+            if more == 0 || !enter_grown(state, &moved, more) {
+                mapping_list::insert(&moved);
+            }
+            if let Some(rule) = state.rules.get(piece.object.rule) {
+                mover_request::request_if_outdated(rule, piece.object.placing);
+            }
+        }
+    }
+}
+
+/// Enters a piece that has become `more` bytes longer. The kernel extended the memory policy of its last page, which is
+/// that of all pages unless the plan has several blocks. False when nothing was entered.
+fn enter_grown(state: &'static State, moved: &Piece, more: usize) -> bool {
+    let (size, pages) = (moved.part.first as usize * PAGE + moved.len() + more, (more / PAGE) as u64);
+    let object = Object { size, pages: (size / PAGE) as u64, ..moved.object };
+    if object.plan(state).is_none_or(|plan| plan.run_count() <= 1) {
+        return mapping_list::insert(&Piece { object, part: Part { pages: moved.part.pages + pages, ..moved.part } });
+    }
+    let Some(rule) = state.rules.get(object.rule) else { return false };
+    let (base, size, placing) = (moved.start(), moved.len() + more, rule.current_index());
+    let backing = Backing { resident: true, ..object.backing };
+    let (block, waiting, pages) = (0, false, (size / PAGE) as u64);
+    let fresh = Object { base, size, pages, block, placing, waiting, backing, ..object };
+    let placed = place_replacing(state, fresh, moved.object.mappings(state, moved.part));
+    if !placed {
+        add(&rule.counters.unplaced, 1);
+    }
+    placed
 }

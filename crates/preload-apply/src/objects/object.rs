@@ -80,9 +80,14 @@ impl Object {
     /// Takes mappings for the whole object from the budget, with larger blocks if they are short. Returns the plan that
     /// fits; `None` when not even one block on each node does.
     pub fn fit(&mut self, state: &'static State) -> Option<PagePlan<'static>> {
+        self.fit_replacing(state, 0)
+    }
+
+    /// As [`Object::fit`], for an object whose `old` mappings the new ones replace. It keeps those on `None`.
+    pub fn fit_replacing(&mut self, state: &'static State, old: u64) -> Option<PagePlan<'static>> {
         let mut plan = self.plan(state)?;
         let rule = state.rules.get(self.rule)?;
-        if !mapping_budget::fit(state, self.rule, &mut plan) {
+        if !mapping_budget::fit_replacing(state, self.rule, &mut plan, old) {
             rule.counters.over_budget.fetch_add(1, Ordering::Relaxed);
             return None;
         }

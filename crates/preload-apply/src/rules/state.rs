@@ -133,8 +133,8 @@ pub struct State {
     pub mappings: AtomicI64,
     /// Mappings of the program itself at the last count.
     pub own_mappings: AtomicU64,
-    /// Value of `mappings` at that count.
-    pub counted_at: AtomicU64,
+    /// Mappings taken since that count, whether they were returned or not.
+    pub taken: AtomicU64,
 }
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
@@ -162,14 +162,15 @@ impl State {
         room.min(limit / BUDGET_DIVISOR)
     }
 
-    /// Counts the program's own mappings in /proc/self/maps if [`RECOUNT_AFTER`] mappings were placed since the last
-    /// count.
+    /// Counts the program's own mappings in /proc/self/maps if [`RECOUNT_AFTER`] mappings were taken since the last
+    /// count. Those returned meanwhile count, too: the program's own may have become more.
     fn recount(&self, wanted: u64) {
-        let used = self.used_mappings();
-        if used.saturating_add(wanted).saturating_sub(self.counted_at.load(Ordering::Relaxed)) < RECOUNT_AFTER {
+        let taken = self.taken.fetch_add(wanted, Ordering::Relaxed).saturating_add(wanted);
+        if taken < RECOUNT_AFTER {
             return;
         }
-        self.counted_at.store(used.saturating_add(wanted), Ordering::Relaxed);
+        self.taken.store(0, Ordering::Relaxed);
+        let used = self.used_mappings();
         if let Some(all) = own_stack::run(numamma_kernel::maps::count_own) {
             self.own_mappings.store(all.saturating_sub(used), Ordering::Relaxed);
         }
