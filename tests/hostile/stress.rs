@@ -274,6 +274,17 @@ fn many_small_mappings() {
 }
 
 #[test]
+fn libraries_that_call_the_c_library_past_us() {
+    let dir = scratch("deep");
+    compile(&dir, "deep.c", "deep", &["-rdynamic"]);
+    compile(&dir, "deep_plugin.c", "deep.so", &["-shared", "-fPIC"]);
+    for how in ["now", "lazy", "space"] {
+        let stdout = compare_also_without_policy(&dir, &format!("exec ./deep ./deep.so {how}"), &POLICIES[..2]);
+        assert_eq!(stdout, "damaged 0\n", "{how}");
+    }
+}
+
+#[test]
 fn limits_that_fall_while_the_program_runs() {
     check("limits.c", &["memory", "files", "mbind", "mappings"], "usable 1");
 }

@@ -13,7 +13,7 @@ use numamma_hook::reentry::ReentryGuard;
 use numamma_hook::{bootstrap_arena, errno, real, sandbox, say_once};
 use numamma_kernel::sys::PAGE;
 
-use super::contained;
+use super::{contained, deep_binding};
 use crate::matching::{call_sites, unmatched};
 use crate::objects::object::Object;
 use crate::objects::{heap, heap_table, small_objects};
@@ -43,6 +43,9 @@ unsafe fn place_matched(member: Member, size: usize, align: usize, caller: &Call
             say_once!(
                 "the program has a free of its own: what it allocates with {name}, which it has not, is not placed"
             );
+            return None;
+        }
+        if deep_binding::out_of_reach() {
             return None;
         }
         heap::place_new(state::get()?, rule, size, align).map(|address| address as Ptr)
@@ -406,16 +409,16 @@ pub unsafe fn resize(ptr: Ptr, size: usize, caller: &Caller) -> Option<Ptr> {
 /// C's contract.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(ptr: Ptr) -> usize {
-    if small_objects::owns(ptr as usize) {
-        return small_objects::usable(ptr as usize);
-    }
-    if heap_table::possible(ptr as usize)
-        && let Some(object) = heap_table::find(ptr as usize)
-    {
-        return object.bytes();
-    }
     // SAFETY: no placed object, so forwarded unchanged.
-    unsafe { real::malloc_usable_size(ptr) }
+    placed_size(ptr).unwrap_or_else(|| unsafe { real::malloc_usable_size(ptr) })
+}
+
+/// Bytes usable in a placed object; `None` when `ptr` is none.
+pub fn placed_size(ptr: Ptr) -> Option<usize> {
+    if small_objects::owns(ptr as usize) {
+        return Some(small_objects::usable(ptr as usize));
+    }
+    heap_table::possible(ptr as usize).then(|| heap_table::find(ptr as usize)).flatten().map(|object| object.bytes())
 }
 
 /// The exported names, in a module of their own because the stubs have the names of the C functions.

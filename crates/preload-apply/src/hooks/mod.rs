@@ -1,5 +1,6 @@
 //! The C functions that this library takes over.
 
+pub mod deep_binding;
 pub mod exit;
 pub mod libraries;
 pub mod malloc;

@@ -8,7 +8,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use numamma_hook::{errno, real};
+use numamma_hook::{errno, own_stack, real};
 use numamma_kernel::sys::PAGE;
 use numamma_kernel::{mappings as areas, smaps, sys};
 
@@ -78,7 +78,8 @@ pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int,
     if found == libc::MAP_FAILED && errno::get() == libc::EFAULT && !pieces.is_empty() {
         // SAFETY: C's contract: the program wants this range moved. The kernel has unmapped the end of a range that
         // becomes smaller.
-        match unsafe { by_areas(&Call { old: kept, ..call }) } {
+        let moved = own_stack::run(|| unsafe { by_areas(&Call { old: kept, ..call }) });
+        match moved.unwrap_or(Err(libc::EFAULT)) {
             Ok(moved) => found = moved as Ptr,
             Err(error) => errno::set(error),
         }
