@@ -8,7 +8,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use numamma_hook::{errno, own_stack, real};
+use numamma_hook::{errno, own_stack, real, sandbox};
 use numamma_kernel::sys::PAGE;
 use numamma_kernel::{mappings as areas, smaps, sys};
 
@@ -75,7 +75,9 @@ pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int,
     }
     let pieces = set_aside(call.from, kept);
     let mut found = forward();
-    if found == libc::MAP_FAILED && errno::get() == libc::EFAULT && !pieces.is_empty() {
+    // A program that confined itself may be killed for reading a file.
+    let divided = found == libc::MAP_FAILED && errno::get() == libc::EFAULT && !pieces.is_empty();
+    if divided && !sandbox::entered() {
         // SAFETY: C's contract: the program wants this range moved. The kernel has unmapped the end of a range that
         // becomes smaller.
         let moved = own_stack::run(|| unsafe { by_areas(&Call { old: kept, ..call }) });

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use numamma_hook::{errno, say, say_once};
+use numamma_hook::{errno, sandbox, say, say_once};
 use numamma_kernel::policy::Mode;
 use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::PagePlan;
@@ -183,6 +183,9 @@ fn enter_grown(state: &'static State, moved: &Piece, more: usize) -> bool {
     let object = Object { size, pages: (size / PAGE) as u64, ..moved.object };
     if object.plan(state).is_none_or(|plan| plan.run_count() <= 1) {
         return mapping_list::insert(&Piece { object, part: Part { pages: moved.part.pages + pages, ..moved.part } });
+    }
+    if sandbox::entered() {
+        return false;
     }
     let Some(rule) = state.rules.get(object.rule) else { return false };
     let (base, size, placing) = (moved.start(), moved.len() + more, rule.current_index());
