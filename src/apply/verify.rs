@@ -6,6 +6,7 @@ use numamma_plan::placement_report::{ObjectReport, PhaseReport, PlacementReport}
 use numamma_plan::reason::Reason;
 use serde::Serialize;
 
+use super::given::Started;
 pub use super::rank_reports::ReportDir;
 use super::rank_reports::{merge, merge_phases, take_reports};
 use crate::launch::exit::Ended;
@@ -33,6 +34,8 @@ pub struct Outcome {
     pub ok: bool,
     /// Why the run could not be checked, if so.
     pub problem: Option<String>,
+    /// What the user may not expect: where `all` is fewer nodes than the machine has.
+    pub warnings: Vec<String>,
     /// Objects.
     pub objects: Vec<CheckedObject>,
     /// Phases.
@@ -70,18 +73,22 @@ pub struct CheckedObject {
     pub verdict: Verdict,
 }
 
-/// Reads the reports written under the name [`ReportDir::file`], removes them, and judges them together.
-pub fn judge(report: &Path, ended: Ended) -> Outcome {
+/// Reads the reports written under the name [`ReportDir::file`], removes them, and judges them together. `started` is
+/// what the process that was started was given, and its id; none where the nodes of `all` are not to be judged.
+pub fn judge(report: &Path, ended: Ended, started: Option<(&Started, u32)>) -> Outcome {
     let mut found: Vec<ObjectReport> = Vec::new();
     let mut phases: Vec<PhaseReport> = Vec::new();
     let mut problem = None;
     let texts = take_reports(report);
+    let mut reports = Vec::new();
     for text in &texts {
         match serde_json::from_str::<PlacementReport>(text) {
-            Ok(r) => {
-                merge(&mut found, r.objects);
-                merge_phases(&mut phases, r.phases);
-                problem = problem.or(r.problem.map(|p| format!("nothing was placed: {p}")));
+            Ok(mut r) => {
+                problem = problem.or_else(|| started.and_then(|(started, pid)| started.contradicts(&r, pid)));
+                merge(&mut found, std::mem::take(&mut r.objects));
+                merge_phases(&mut phases, std::mem::take(&mut r.phases));
+                problem = problem.or(r.problem.as_ref().map(|p| format!("nothing was placed: {p}")));
+                reports.push(r);
             }
             Err(e) => problem = Some(format!("the library's report cannot be read: {e}")),
         }
@@ -92,7 +99,8 @@ pub fn judge(report: &Path, ended: Ended) -> Outcome {
     let objects: Vec<CheckedObject> =
         found.into_iter().map(|counts| CheckedObject { verdict: verdict(&counts), counts }).collect();
     let ok = problem.is_none() && objects.iter().all(|o| o.verdict.is_ok());
-    Outcome { processes: texts.len(), ok, problem, objects, phases }
+    let warnings = started.map_or_else(Vec::new, |(started, _)| started.warnings(&reports));
+    Outcome { processes: texts.len(), ok, problem, warnings, objects, phases }
 }
 
 impl Verdict {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use numamma_plan::output_name;
 
+use crate::apply::given::Started;
 use crate::apply::verify::{Answer, ReportDir, judge};
 use crate::cli::input::PlacedProgram;
 use crate::cli::output;
@@ -40,8 +41,9 @@ pub struct Args {
 pub fn run(args: Args) -> Result<u8, Failure> {
     let prepared = args.placed.prepare(args.quiet)?;
     let dir = ReportDir::new().map_err(|e| Failure::usage(format!("cannot make a directory for the report: {e}")))?;
-    let ended = prepared.spawn_and_wait(&dir.file())?;
-    let outcome = judge(&dir.file(), ended);
+    let started = Started::now(&prepared.executable.elf, &prepared.policy);
+    let (ended, pid) = prepared.spawn_and_wait(&dir.file())?;
+    let outcome = judge(&dir.file(), ended, Some((&started, pid)));
     if !args.quiet {
         show(&verification::text(&outcome));
     }

@@ -100,11 +100,12 @@ impl Prepared {
         }
     }
 
-    /// Starts the placed program with a report file, forwards signals to it and waits until it has ended.
+    /// Starts the placed program with a report file, forwards signals to it and waits until it has ended. Returns how it
+    /// ended, and its process id.
     ///
     /// # Errors
     /// When it cannot be started or waited for.
-    pub fn spawn_and_wait(&self, report: &Path) -> Result<Ended, Failure> {
+    pub fn spawn_and_wait(&self, report: &Path) -> Result<(Ended, u32), Failure> {
         let mut command = self.invocation.command();
         command.env(REPORT_ENV, report);
         signals::forward_signals(0);
@@ -112,6 +113,8 @@ impl Prepared {
         signals::forward_signals(child.id() as libc::pid_t);
         let status = child.wait();
         signals::forget_child();
-        status.map(Ended::from).map_err(|e| Failure::usage(format!("cannot wait for the program: {e}")))
+        status
+            .map(|s| (Ended::from(s), child.id()))
+            .map_err(|e| Failure::usage(format!("cannot wait for the program: {e}")))
     }
 }

@@ -32,6 +32,9 @@ pub fn text(outcome: &Outcome) -> String {
     for phase in &outcome.phases {
         text.push_str(&phase_text(phase));
     }
+    for warning in &outcome.warnings {
+        text.push_str(&format!("numamma: warning: {warning}\n"));
+    }
     text.push_str(&summary(outcome));
     text
 }

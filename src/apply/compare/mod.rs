@@ -146,7 +146,7 @@ fn unplaced(candidate: &Candidate, report: &Path) -> Option<String> {
     if !candidate.places {
         return None;
     }
-    let outcome = verify::judge(report, Ended::Exited(0));
+    let outcome = verify::judge(report, Ended::Exited(0), None);
     if let Some(problem) = outcome.problem {
         return Some(format!("{}: {problem}", candidate.name));
     }
