@@ -49,8 +49,8 @@ impl Started {
         }
     }
 
-    /// Why the report of process `pid`, the one that was started, is wrong about the nodes of `all`, if it is: a node that
-    /// the process may use is left out, or one that it may not use is counted.
+    /// Why the report of process `pid`, the one that was started, is wrong about the nodes of `all`, if it is: a node
+    /// that the process may use is left out, or one that it may not use is counted.
     pub fn contradicts(&self, report: &PlacementReport, pid: u32) -> Option<String> {
         // taskset and the like replace themselves by a program that is given less.
         if report.pid != pid || Path::new(&report.program) != self.program || report.all.is_empty() {

@@ -64,7 +64,7 @@ fn check_line(line: &str, expected: &Nodes, scene: &str) -> String {
 fn check(scene: &str, cpus_of: &[(u32, Nodes)], children: bool) {
     let name = scene.lines().next().expect("a name");
     // `inner` starts twice: the second start is that of the program.
-    let start = scene.lines().filter(|l| l.starts_with("given ")).next_back().unwrap_or_else(|| panic!("{scene}"));
+    let start = scene.lines().rfind(|l| l.starts_with("given ")).unwrap_or_else(|| panic!("{scene}"));
     let expected = given(start, cpus_of);
     let shown = scene.lines().skip_while(|l| *l != start).skip(1).filter(|l| l.contains(" N"));
     // Nothing is left of a program that bound itself in main and then replaced itself by exec.
@@ -83,6 +83,27 @@ fn check(scene: &str, cpus_of: &[(u32, Nodes)], children: bool) {
         assert!(seen.contains(object), "no {object}: {scene}");
     }
     assert!(!scene.contains("numamma:") || name == "mpi-job", "{scene}");
+}
+
+/// What `numamma verify` says where `all` is all nodes, and where it is fewer.
+fn check_verified(text: &str) {
+    let expected = [
+        ("all", None),
+        ("node", Some("`all` means nodes 1 and not 0-3: the process was started on CPUs 2-3 (")),
+        (
+            "memory",
+            Some("`all` means nodes 1-2 and not 0-3: the process was started on CPUs 0-7, with memory bound to"),
+        ),
+    ];
+    for (said, (name, warning)) in text.split("+++ ").zip(expected) {
+        assert!(said.starts_with(&format!("{name}\n")), "{text}");
+        let (_, json) = said.split_once("status 0\n").unwrap_or_else(|| panic!("{said}"));
+        let answer: serde_json::Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {said}"));
+        let warnings: Vec<&str> = answer["warnings"].as_array().unwrap().iter().filter_map(|w| w.as_str()).collect();
+        assert_eq!(warnings.len(), usize::from(warning.is_some()), "{said}");
+        assert!(warnings.iter().zip(warning).all(|(said, start)| said.starts_with(start)), "{said}");
+    }
+    assert_eq!(text.matches("+++ ").count(), expected.len() - 1, "{text}");
 }
 
 /// The programs, the library of one of them, and the policy.
@@ -149,6 +170,8 @@ fn all_is_what_the_process_was_given(children: &[&str]) {
     };
     let cpus_of: Vec<(u32, Nodes)> = text.lines().map_while(node).collect();
     assert_eq!(cpus_of.len(), 4, "{text}");
+    let (text, verified) = text.split_once("+++ ").unwrap_or_else(|| panic!("{text}"));
+    check_verified(verified);
     let scenes: Vec<&str> = text.split("=== ").skip(1).collect();
     let of_mpi = if exists("mpirun") { 14 } else { 0 };
     let of_libomp = if libomp().is_some() { 4 } else { 0 };

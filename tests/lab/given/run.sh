@@ -76,3 +76,16 @@ if type -P mpirun >/dev/null; then
     scene mpi-job env LD_PRELOAD=$PRELOAD NUMAMMA_POLICY=$POLICY OMP_PROC_BIND=true \
         mpirun --allow-run-as-root --mca plm isolated --map-by numa -n 2 --bind-to numa ./start.sh ./given
 fi
+
+# numamma verify: its status and what it says.
+export BRIEF=1
+check() {
+    echo "+++ $1"
+    shift
+    "$@" numamma verify -q -o verify.json -p given.toml -- ./given 2>&1
+    echo "status $?"
+    cat verify.json
+}
+check all env OMP_PROC_BIND=true
+check node taskset -c 2-3
+check memory ./under bind 6
