@@ -95,6 +95,9 @@ impl Pool for Mapped {
 
 #[cold]
 fn map_block(block: usize) -> Option<NonNull<u8>> {
+    if numamma_hook::sandbox::entered() {
+        return None; // events are lost, and counted, rather than a system call made
+    }
     let _errno = numamma_hook::errno::Saved::now();
     // SAFETY: the name was complete before FIXED was published, and threads take chunks only after that.
     let (name, pid, parent) = unsafe { (*NAME.0.get()).as_ref() }?;
@@ -120,6 +123,9 @@ pub fn private(slot: usize) -> Option<&'static Private> {
 #[cold]
 #[inline(never)]
 fn map_group(group: usize) -> Option<NonNull<Private>> {
+    if numamma_hook::sandbox::entered() {
+        return None;
+    }
     let _errno = numamma_hook::errno::Saved::now();
     let bytes = GROUP * size_of::<Private>();
     let mine = sys::map_anonymous(bytes)?;
