@@ -10,6 +10,9 @@ use crate::common::{self, Policy, Ran, Scratch, numamma, placed, plain, run, sou
 /// Bytes of stack that a hook may take beyond the real call.
 const STACK: usize = 2048;
 
+/// Lines that a process without memory may print: one for each thing that could not be done.
+const LINES: usize = 6;
+
 const FLAGS: [&str; 6] = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
 
 fn compile(dir: &Path, source: &str, name: &str, flags: &[&str]) {
@@ -96,6 +99,17 @@ fn a_process_leaves_with_little_stack() {
     }
 }
 
+#[test]
+fn hooks_are_no_points_of_cancellation() {
+    let dir = Scratch::new("cancelled");
+    compile(&dir, "cancelled.c", "cancelled", &[]);
+    let policy =
+        Policy::new().rule("function = [\"?\"]", "policy = \"bind\", nodes = \"0\"").write(&dir, "policy.toml");
+    let mut command = placed(dir.join("cancelled"), &policy);
+    let ran = run(command.env("NUMAMMA_REPORT", dir.join("report.json"))).success();
+    assert_eq!(ran.stdout, "freed 100 cancelled 1\n");
+}
+
 /// 200 call sites of `exhausted.c` with a rule each, and as many rules that match nothing.
 fn many_rules(dir: &Scratch) -> std::path::PathBuf {
     let places = ["policy = \"interleave\"", "policy = \"block\"", "policy = \"local\""];
@@ -125,7 +139,7 @@ fn as_bare(dir: &Scratch, mode: &str, policy: &Path, change: impl FnOnce(&mut Co
     change(&mut command);
     let seen = run(command);
     assert_eq!((&seen.stdout, seen.status), (&bare.stdout, bare.status), "{seen:?}");
-    assert!(seen.messages().0.len() <= 4 && seen.messages().1.is_empty(), "{}", seen.stderr);
+    assert!(seen.messages().0.len() <= LINES && seen.messages().1.is_empty(), "{}", seen.stderr);
     seen
 }
 
@@ -145,8 +159,8 @@ fn programs_without_address_space_left_run_as_bare() {
     assert!(ran.stdout.ends_with("sites 200 damaged 0\n"), "{ran:?}");
 }
 
-/// Lets the memory of the library end after a number of its allocations, and lets a single allocation fail: at `samples`
-/// numbers from 0 to what the run needs.
+/// Lets the memory of the library end after a number of its allocations, and lets a single allocation fail: at
+/// `samples` numbers from 0 to what the run needs.
 fn memory_ends(samples: u64) {
     let dir = exhausted(&format!("memory-ends-{samples}"));
     let policy = Policy::new().lines("[threads]\nbind = \"compact\"\n[[phase]]\nname = \"late\"\nafter = 0.001");

@@ -154,6 +154,22 @@ fn next_chunk(old: *mut Chunk) -> bool {
     true
 }
 
+/// Whether the current chunk has room for `bytes` (at most half a chunk), after another one was mapped if need be.
+pub fn ensure(bytes: usize) -> bool {
+    let _errno = crate::errno::Saved::now();
+    loop {
+        let chunk = CURRENT.load(Ordering::Acquire);
+        // SAFETY: null or a live chunk.
+        let used = unsafe { chunk.as_ref() }.map_or(usize::MAX, |c| c.cursor.load(Ordering::Relaxed));
+        if end_of_or_zero(chunk).checked_sub(used).is_some_and(|left| left >= bytes) {
+            return true;
+        }
+        if !next_chunk(chunk) {
+            return false;
+        }
+    }
+}
+
 /// A block for `layout`; null without memory.
 fn obtain(layout: Layout) -> *mut u8 {
     let _errno = crate::errno::Saved::now();

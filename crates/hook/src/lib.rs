@@ -6,6 +6,9 @@
 //! signal handlers and after fork. The crate is an rlib and therefore exports no `malloc`: only the cdylibs
 //! define the hooks, with [`entry!`].
 //!
+//! A hook takes at most 2 KiB of the program's stack, and no memory where the program's own call would take none. What
+//! needs more is given to [`own_stack`], where it can fail: code that allocates runs only there.
+//!
 //! The caller of anything that may make a system call holds an [`errno::Saved`], so that a hook that
 //! succeeds leaves the program's `errno` alone.
 

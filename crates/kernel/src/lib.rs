@@ -15,7 +15,7 @@
 //! | [`policy`] | mbind(2), set_mempolicy(2), get_mempolicy(2) |
 //! | [`pages`] | move_pages(2), mincore(2), madvise(2) |
 //! | [`affinity`], [`futex`], [`clock`] | CPUs of a thread; futex(2); the monotonic clock |
-//! | [`maps`], [`smaps`], [`pagemap`] | /proc/PID/{maps,smaps,pagemap} |
+//! | [`maps`], [`smaps`], [`pagemap`], [`lines`] | /proc/PID/{maps,smaps,pagemap}, and a reader of lines |
 //! | [`lists`], [`thp`] | lists of CPUs and nodes; the setting of transparent huge pages |
 //! | [`cgroup`], [`meminfo`], [`zoneinfo`] | available memory of the process, the machine and its nodes |
 //! | [`input_file`], [`output_file`] | files that are read up to a limit and replaced as a whole |
@@ -27,6 +27,7 @@ pub mod clock;
 pub mod errno;
 pub mod futex;
 pub mod input_file;
+pub mod lines;
 pub mod lists;
 pub mod mappings;
 pub mod maps;

@@ -9,7 +9,7 @@ use core::ffi::c_int;
 use std::fs::{self, File};
 use std::io::Read as _;
 
-use crate::sys;
+use crate::{lines, sys};
 
 /// One mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +65,15 @@ pub fn parse(text: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
 /// Text of /proc/self/maps; empty when the file cannot be read.
 pub fn read_own() -> Vec<u8> {
     fs::read("/proc/self/maps").unwrap_or_default()
+}
+
+/// Calls `visit` with each mapping of the calling process; with none when the file cannot be read. Allocates nothing; long
+/// paths are cut.
+pub fn for_each_own(mut visit: impl FnMut(Mapping<'_>)) {
+    lines::for_each(c"/proc/self/maps", |line| {
+        parse_line(line).into_iter().for_each(&mut visit);
+        true
+    });
 }
 
 /// Start and end of the calling process's mapping that holds `address`; `None` when no mapping holds `address` or the

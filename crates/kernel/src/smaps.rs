@@ -1,5 +1,6 @@
 //! /proc/PID/smaps: the page sizes of each mapping, and which mappings only memory policies divide.
 
+use crate::lines;
 use crate::maps::range;
 use crate::meminfo::kib;
 use crate::sys;
@@ -17,27 +18,42 @@ pub struct Backing {
     pub huge_bytes: usize,
 }
 
-/// The mappings in the text of the file.
-pub fn parse(text: &[u8]) -> Vec<Backing> {
-    let mut found: Vec<Backing> = Vec::new();
-    for line in text.split(|&b| b == b'\n').filter_map(|line| core::str::from_utf8(line).ok()) {
-        let bytes = |value: &str| kib(value).map_or(0, |bytes| bytes as usize);
-        if let Some((start, end)) = line.split_once(' ').and_then(|(first, _)| range(first)) {
-            found.push(Backing { start, end, ..Backing::default() });
-        } else if let Some(last) = found.last_mut() {
-            if let Some(value) = line.strip_prefix("KernelPageSize:") {
-                last.page_bytes = bytes(value);
-            } else if let Some(value) = line.strip_prefix("AnonHugePages:") {
-                last.huge_bytes = bytes(value);
-            }
-        }
-    }
-    found
+/// Reads the lines of the file one by one.
+#[derive(Default)]
+struct Reader {
+    /// The mapping whose lines are being read.
+    current: Option<Backing>,
 }
 
-/// The mappings of the calling process; empty when the file cannot be read.
-pub fn own() -> Vec<Backing> {
-    parse(&std::fs::read("/proc/self/smaps").unwrap_or_default())
+impl Reader {
+    /// Takes the next line; returns the mapping before it if the line begins another.
+    fn feed(&mut self, line: &str) -> Option<Backing> {
+        let bytes = |value: &str| kib(value).map_or(0, |bytes| bytes as usize);
+        if let Some((start, end)) = line.split_once(' ').and_then(|(first, _)| range(first)) {
+            return self.current.replace(Backing { start, end, ..Backing::default() });
+        }
+        if let Some(current) = &mut self.current {
+            if let Some(value) = line.strip_prefix("KernelPageSize:") {
+                current.page_bytes = bytes(value);
+            } else if let Some(value) = line.strip_prefix("AnonHugePages:") {
+                current.huge_bytes = bytes(value);
+            }
+        }
+        None
+    }
+}
+
+/// Calls `visit` with each mapping of the calling process until it returns false; with none when the file cannot be
+/// read. Allocates nothing.
+pub fn for_each_own(mut visit: impl FnMut(Backing) -> bool) {
+    let (mut reader, mut goes_on) = (Reader::default(), true);
+    lines::for_each(c"/proc/self/smaps", |line| {
+        goes_on = reader.feed(line).is_none_or(&mut visit);
+        goes_on
+    });
+    if let Some(last) = reader.current.filter(|_| goes_on) {
+        visit(last);
+    }
 }
 
 /// The memory areas of the calling process that make up `[start, end)`, clipped to it, if memory policies are all that
@@ -150,7 +166,7 @@ mod tests {
 
     #[test]
     fn mappings_with_their_pages() {
-        let text = b"\
+        let text = "\
 7f0000000000-7f0000400000 rw-p 00000000 00:00 0 
 Size:               4096 kB
 KernelPageSize:        4 kB
@@ -162,8 +178,9 @@ AnonHugePages:         0 kB
 ";
         let first = Backing { start: 0x7f00_0000_0000, end: 0x7f00_0040_0000, page_bytes: 4096, huge_bytes: 2 << 20 };
         let second = Backing { start: 0x7f00_0040_0000, end: 0x7f00_0060_0000, page_bytes: 2 << 20, huge_bytes: 0 };
-        assert_eq!(parse(text), [first, second]);
-        assert_eq!(parse(b""), []);
+        let mut reader = Reader::default();
+        let complete: Vec<Backing> = text.lines().filter_map(|line| reader.feed(line)).collect();
+        assert_eq!((&complete[..], reader.current), (&[first][..], Some(second)));
     }
 
     fn areas_of(text: &str, start: usize, end: usize) -> Option<Vec<(usize, usize)>> {
@@ -220,6 +237,14 @@ VmFlags: rd wr
     fn the_stack_of_this_process_has_base_pages() {
         let local = 0_u8;
         let at = &raw const local as usize;
-        assert_eq!(own().iter().find(|m| (m.start..m.end).contains(&at)).unwrap().page_bytes, crate::sys::PAGE);
+        let (mut found, mut visited) = (None, 0);
+        for_each_own(|m| {
+            visited += 1;
+            found = found.or(Some(m).filter(|m| (m.start..m.end).contains(&at)));
+            true
+        });
+        assert_eq!(found.unwrap().page_bytes, crate::sys::PAGE);
+        let count = crate::maps::count_own();
+        assert!((count / 2..=count * 2).contains(&visited), "{visited} of {count}");
     }
 }

@@ -54,7 +54,7 @@ pub fn resolve_modules() {
         return;
     }
     let before = versions::depth();
-    if own_stack::run(|| follow_modules(state, names)).is_none() {
+    if own_stack::run_allocating(|| follow_modules(state, names)).is_none() {
         versions::abandon(before);
         pending::try_again();
         say_once!("memory is short: the libraries that the program loads or unloads now cannot be followed");

@@ -51,7 +51,8 @@ static void *in_thread(void *p) {
 }
 
 static void every_call(const char *library) {
-    char *small = malloc(100), *cleared = calloc(1, 200000), *aligned = memalign(8192, 100000), *large = malloc(5 << 20);
+    char *small = malloc(100), *cleared = calloc(1, 200000);
+    char *aligned = memalign(8192, 100000), *large = malloc(5 << 20);
     char *mapped = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!small || !cleared || !aligned || !large || mapped == MAP_FAILED) { damaged++; return; }
     check(small, 100), check(cleared, 200000), check(aligned, 100000), check(large, 5 << 20), check(mapped, 1 << 20);

@@ -123,7 +123,8 @@ static void with_room(void (*run)(void), size_t room) {
     if (p == MAP_FAILED || mprotect(p, 1 << 19, PROT_NONE)) abort();
     char *top = p + (1 << 19) + (room & ~(size_t)15);
     __asm__ volatile("mov %%rsp, %%rbx\n mov %0, %%rsp\n call *%1\n mov %%rbx, %%rsp"
-                     : : "r"(top), "r"(run) : "rbx", "memory", "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11");
+                     : : "r"(top), "r"(run)
+                     : "rbx", "memory", "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11");
 }
 
 static void handler(int sig) {

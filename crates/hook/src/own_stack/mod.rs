@@ -23,10 +23,11 @@ mod switch;
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::reentry::ReentryGuard;
-use crate::{errno, sandbox};
+use crate::{alloc, errno, sandbox};
 use pool::Stack;
 
 pub use pool::{BYTES, start};
@@ -58,8 +59,8 @@ fn inside() -> Option<&'static Stack> {
     stack.holds(&raw const here as usize).then_some(stack)
 }
 
-/// Runs `work` on a stack of this library, directly if the thread is on one already or the program has confined itself. `None` if there is no stack, or if
-/// the work was abandoned for lack of memory or by a panic.
+/// Runs `work`, which allocates nothing, on a stack of this library, directly if the thread is on one already or the
+/// program has confined itself. `None` if there is no stack, or if the work was abandoned or panicked.
 pub fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
     // Once the program has confined itself, no signal can be blocked.
     if inside().is_some() || sandbox::entered() {
@@ -70,6 +71,36 @@ pub fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
     unsafe { run_job(perform(&job), (&raw mut job).cast()) };
     job.result
 }
+
+/// As [`run`], for work that allocates: [`ENSURED`] bytes are available when it begins. `None` also once
+/// [`MOST_ABANDONED`] works had to be given up.
+pub fn run_allocating<T>(work: impl FnOnce() -> T) -> Option<T> {
+    if inside().is_some() {
+        return Some(work());
+    }
+    if ABANDONED.load(Ordering::Relaxed) >= MOST_ABANDONED || !alloc::ensure(ENSURED) {
+        return None;
+    }
+    let mut abandoned = true;
+    let result = run(|| {
+        let result = work();
+        abandoned = false;
+        result
+    });
+    if abandoned {
+        ABANDONED.fetch_add(1, Ordering::Relaxed);
+    }
+    result
+}
+
+/// Memory that is there when work begins, bytes: as much as placing, checking and reporting take, so that only work
+/// without a bound, reading the symbols of a library for instance, is ever abandoned.
+const ENSURED: usize = 128 << 10;
+
+/// What abandoned work held is lost to the program, so it is not tried for ever.
+const MOST_ABANDONED: u32 = 16;
+
+static ABANDONED: AtomicU32 = AtomicU32::new(0);
 
 /// The work of one call and what it returned.
 struct Job<F, T> {
@@ -171,8 +202,8 @@ const PTHREAD_CANCEL_DISABLE: c_int = 1;
 /// Kernel's size of a signal set in bytes.
 const SIGSET: usize = 8;
 
-/// Signals that are not blocked: raised by an instruction or a system call (the kernel ends the program if such a signal
-/// is blocked), and the two of the C library's own, whose handlers are short.
+/// Signals that are not blocked: those raised by an instruction or a system call (the kernel ends a program that blocks
+/// such a signal), and two of the C library's own, whose handlers are short.
 const RAISED_HERE: [c_int; 8] =
     [libc::SIGILL, libc::SIGTRAP, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV, libc::SIGSYS, 32, 33];
 

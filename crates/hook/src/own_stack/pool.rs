@@ -1,8 +1,8 @@
 //! The stacks of the process.
 //!
-//! A stack is mapped when it is first needed and never unmapped. Which stacks are taken is noted on a page that a forked
-//! child finds zeroed, since the threads that hold them do not exist there; the one that a thread forked on (in a
-//! signal handler, while its work breathed) is left out by its own list.
+//! A stack is mapped when it is first needed and never unmapped. Which stacks are taken is noted on a page that a
+//! forked child finds zeroed, since the threads that hold them do not exist there; the one that a thread forked on (in
+//! a signal handler, while its work breathed) is left out by its own list.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -81,8 +81,8 @@ pub fn start() {
     }
 }
 
-/// A stack for this thread, which holds `outer` and the stacks that `outer` names already. `None` when all are taken and
-/// no other can be mapped.
+/// A stack for this thread, which holds `outer` and the stacks that `outer` names already. `None` when all are taken
+/// and no other can be mapped.
 pub fn take(outer: *const Stack) -> Option<&'static Stack> {
     let mapped = |number: usize| -> Option<&'static Stack> {
         // SAFETY: null, or a stack, which is never unmapped.
@@ -153,8 +153,8 @@ fn map(number: usize) -> Option<&'static Stack> {
         job: Cell::new(null),
         outer: Cell::new(core::ptr::null()),
     };
-    // SAFETY: the record lies in the fresh mapping, aligned, since the mapping ends at a page and its size is a multiple
-    // of its alignment.
+    // SAFETY: the record lies in the fresh mapping, aligned, since the mapping ends at a page and the record's size is a
+    // multiple of its alignment.
     unsafe { stack.write(record) };
     valgrind_stack(low + PAGE, stack as usize);
     MAPPED.get(number)?.store(stack, Ordering::Release);

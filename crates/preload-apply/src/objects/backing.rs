@@ -128,7 +128,7 @@ fn default_huge() -> usize {
         return known;
     }
     let read = || meminfo::field(&meminfo::read(), "Hugepagesize:").map(|bytes| bytes as usize);
-    let Some(found) = own_stack::run(read) else { return DEFAULT_HUGE };
+    let Some(found) = own_stack::run_allocating(read) else { return DEFAULT_HUGE };
     let found = found.filter(|b| b.is_power_of_two()).unwrap_or(DEFAULT_HUGE);
     KNOWN.store(found, Ordering::Relaxed);
     found
@@ -136,7 +136,14 @@ fn default_huge() -> usize {
 
 /// Bytes of the pages of the mapping that holds `address`, by /proc/self/smaps.
 fn kernel_page(address: usize) -> Option<usize> {
-    let find = || smaps::own().into_iter().find(|m| (m.start..m.end).contains(&address));
+    let find = || {
+        let mut found = None;
+        smaps::for_each_own(|m| {
+            found = Some(m).filter(|m| (m.start..m.end).contains(&address));
+            found.is_none()
+        });
+        found
+    };
     own_stack::run(find).flatten().map(|m| m.page_bytes).filter(|bytes| bytes.is_power_of_two())
 }
 

@@ -179,7 +179,7 @@ fn home(state: &'static State, index: usize) -> Option<&'static Home> {
         let (cursor, shards) = (AtomicUsize::new(0), [const { Heap::empty() }; SHARDS]);
         Box::into_raw(Box::new(Home { rule: index, placing: now, node, cursor, shards }))
     };
-    let fresh = own_stack::run(create)?;
+    let fresh = own_stack::run_allocating(create)?;
     // The thread that loses the race leaves a few KiB unused.
     let home = match cell.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => fresh,

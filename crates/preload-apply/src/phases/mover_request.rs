@@ -103,7 +103,7 @@ unsafe extern "C" fn body(_: *mut c_void) -> *mut c_void {
     // SAFETY: null becomes None; otherwise `start` stored a function of this type.
     let work: Option<fn(&'static Shared)> = unsafe { core::mem::transmute(BODY.load(Ordering::Acquire)) };
     if let (Some(work), Some(shared)) = (work, exclusion::shared())
-        && own_stack::run(|| work(shared)).is_none()
+        && own_stack::run_allocating(|| work(shared)).is_none()
     {
         exclusion::give_up();
     }

@@ -41,7 +41,9 @@ fn weight(node: u32) -> usize {
 }
 
 fn own_spans() -> Vec<Span> {
-    maps::parse(&maps::read_own()).map(|m| span(&m)).collect()
+    let mut spans = Vec::new();
+    maps::for_each_own(|m| spans.push(span(&m)));
+    spans
 }
 
 fn span(m: &Mapping<'_>) -> Span {

@@ -86,7 +86,14 @@ impl Reasons {
 
 /// The mappings of this process with huge pages of its own.
 fn huge_mappings() -> Vec<smaps::Backing> {
-    smaps::own().into_iter().filter(|m| m.huge_bytes > 0).collect()
+    let mut found = Vec::new();
+    smaps::for_each_own(|m| {
+        if m.huge_bytes > 0 {
+            found.push(m);
+        }
+        true
+    });
+    found
 }
 
 #[cfg(test)]
