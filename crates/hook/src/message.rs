@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_line_stays_one_line_that_a_terminal_only_shows() {
         let mut buffer = Buffer { bytes: [0; MAX], len: 0 };
-        write!(buffer, "{}: {}", "a\nnumamma: forged\x1b[2J\u{202e}\u{9b}", "Gr\u{f6}\u{df}e").unwrap();
+        write!(buffer, "a\nnumamma: forged\x1b[2J\u{202e}\u{9b}: Gr\u{f6}\u{df}e").unwrap();
         let text = core::str::from_utf8(&buffer.bytes[..buffer.len]).unwrap();
         assert_eq!(text, "a\\nnumamma: forged\\u{1b}[2J\\u{202e}\\u{9b}: Gr\u{f6}\u{df}e");
         (0..300).for_each(|_| buffer.write_str("\u{6f22}").unwrap());
