@@ -7,7 +7,7 @@
 //! define the hooks, with [`entry!`].
 //!
 //! A hook takes at most 2 KiB of the program's stack, and no memory where the program's own call would take none. What
-//! needs more is given to [`own_stack`], where it can fail: code that allocates runs only there.
+//! needs more is given to [`own_stack`], where it can fail: code that allocates runs only there ([`allocating`]).
 //!
 //! The caller of anything that may make a system call holds an [`errno::Saved`], so that a hook that
 //! succeeds leaves the program's `errno` alone.
@@ -18,6 +18,7 @@ compile_error!(
 );
 
 pub mod alloc;
+pub mod allocating;
 pub mod blocked_signal;
 pub mod bootstrap_arena;
 pub mod entry;

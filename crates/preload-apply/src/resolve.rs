@@ -10,7 +10,7 @@ use std::sync::Arc;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use numamma_hook::versions::{self, NotReplaced};
-use numamma_hook::{own_stack, sandbox, say_once, unwind};
+use numamma_hook::{allocating, sandbox, say_once, unwind};
 
 use crate::matching::call_sites::{self, Matcher, Module};
 use crate::matching::facts::names::Names;
@@ -54,7 +54,7 @@ pub fn resolve_modules() {
         return;
     }
     let before = versions::depth();
-    if own_stack::run_allocating(|| follow_modules(state, names)).is_none() {
+    if allocating::run(|| follow_modules(state, names)).is_none() {
         versions::abandon(before);
         pending::try_again();
         say_once!("memory is short: the libraries that the program loads or unloads now cannot be followed");

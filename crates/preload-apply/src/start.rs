@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use core::sync::atomic::{AtomicI64, AtomicU64};
 
-use numamma_hook::{alloc, environment, errno, message, modules, own_stack, real, say};
+use numamma_hook::{alloc, allocating, environment, errno, message, modules, own_stack, real, say};
 use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule::Build;
@@ -57,7 +57,7 @@ pub fn start() {
     alloc::exhaustion::start();
     alloc::reserve();
     panic::set_hook(Box::new(|_| {})); // the default hook prints several lines
-    if own_stack::run_allocating(|| read_policy(OsStr::from_bytes(policy))).is_none() {
+    if allocating::run(|| read_policy(OsStr::from_bytes(policy))).is_none() {
         call_sites::publish_none();
         match is_set(STRICT_ENV) {
             true => say!("memory is short, and {STRICT_ENV} is set, so the program is not started"),

@@ -23,11 +23,10 @@ mod switch;
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::reentry::ReentryGuard;
-use crate::{alloc, errno, sandbox};
+use crate::{errno, sandbox};
 use pool::Stack;
 
 pub use pool::{BYTES, start};
@@ -59,6 +58,11 @@ fn inside() -> Option<&'static Stack> {
     stack.holds(&raw const here as usize).then_some(stack)
 }
 
+/// Whether the calling code is on a stack of this library.
+pub fn is_inside() -> bool {
+    inside().is_some()
+}
+
 /// Runs `work`, which allocates nothing, on a stack of this library, directly if the thread is on one already or the
 /// program has confined itself. `None` if there is no stack, or if the work was abandoned or panicked.
 pub fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
@@ -71,36 +75,6 @@ pub fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
     unsafe { run_job(perform(&job), (&raw mut job).cast()) };
     job.result
 }
-
-/// As [`run`], for work that allocates: [`ENSURED`] bytes are available when it begins. `None` also once
-/// [`MOST_ABANDONED`] works had to be given up.
-pub fn run_allocating<T>(work: impl FnOnce() -> T) -> Option<T> {
-    if inside().is_some() {
-        return Some(work());
-    }
-    if ABANDONED.load(Ordering::Relaxed) >= MOST_ABANDONED || !alloc::ensure(ENSURED) {
-        return None;
-    }
-    let mut abandoned = true;
-    let result = run(|| {
-        let result = work();
-        abandoned = false;
-        result
-    });
-    if abandoned {
-        ABANDONED.fetch_add(1, Ordering::Relaxed);
-    }
-    result
-}
-
-/// Memory that is there when work begins, bytes: as much as placing, checking and reporting take, so that only work
-/// without a bound, reading the symbols of a library for instance, is ever abandoned.
-const ENSURED: usize = 128 << 10;
-
-/// What abandoned work held is lost to the program, so it is not tried for ever.
-const MOST_ABANDONED: u32 = 16;
-
-static ABANDONED: AtomicU32 = AtomicU32::new(0);
 
 /// The work of one call and what it returned.
 struct Job<F, T> {

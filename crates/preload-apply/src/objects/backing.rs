@@ -7,7 +7,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use numamma_hook::own_stack;
+use numamma_hook::{allocating, own_stack};
 use numamma_kernel::sys::PAGE;
 use numamma_kernel::{meminfo, smaps};
 
@@ -128,7 +128,7 @@ fn default_huge() -> usize {
         return known;
     }
     let read = || meminfo::field(&meminfo::read(), "Hugepagesize:").map(|bytes| bytes as usize);
-    let Some(found) = own_stack::run_allocating(read) else { return DEFAULT_HUGE };
+    let Some(found) = allocating::run(read) else { return DEFAULT_HUGE };
     let found = found.filter(|b| b.is_power_of_two()).unwrap_or(DEFAULT_HUGE);
     KNOWN.store(found, Ordering::Relaxed);
     found

@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use numamma_hook::{own_stack, say_once};
+use numamma_hook::{allocating, say_once};
 use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::{Layout, PagePlan};
 use numamma_plan::policy::Mode;
@@ -106,7 +106,7 @@ impl Object {
         let apply = || apply::apply(plan, self.base, self.whole(), self.node, resident);
         // Populating and moving pages need more stack than a hook may take, and weights are read from files.
         let is_short = !resident && !plan.populates() && plan.layout != Layout::Weighted;
-        let place = || if is_short { apply() } else { own_stack::run_allocating(apply).unwrap_or(Err(libc::ENOMEM)) };
+        let place = || if is_short { apply() } else { allocating::run(apply).unwrap_or(Err(libc::ENOMEM)) };
         counted_calls::measure(&rule.counters, place).inspect_err(|&error| refusals::report(rule.rule.name(), error))
     }
 
@@ -125,7 +125,7 @@ impl Object {
     pub fn count(&self, state: &'static State, part: Part) {
         if let (Some(rule), Some(plan)) = (state.rules.get(self.rule), self.plan(state)) {
             let examine = || verify::pages::examine(&plan, self.base, part, self.node, self.waiting, &rule.counters);
-            if own_stack::run_allocating(examine).is_none() {
+            if allocating::run(examine).is_none() {
                 say_once!("memory is short: some pages could not be checked, and the report leaves them out");
             }
         }

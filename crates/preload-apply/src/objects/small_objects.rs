@@ -14,7 +14,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use numamma_hook::own_stack;
+use numamma_hook::allocating;
 use numamma_kernel::mappings;
 use numamma_kernel::sys::PAGE;
 use numamma_plan::policy::PolicyKind;
@@ -179,7 +179,7 @@ fn home(state: &'static State, index: usize) -> Option<&'static Home> {
         let (cursor, shards) = (AtomicUsize::new(0), [const { Heap::empty() }; SHARDS]);
         Box::into_raw(Box::new(Home { rule: index, placing: now, node, cursor, shards }))
     };
-    let fresh = own_stack::run_allocating(create)?;
+    let fresh = allocating::run(create)?;
     // The thread that loses the race leaves a few KiB unused.
     let home = match cell.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => fresh,

@@ -5,7 +5,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use numamma_hook::{errno, own_stack, real, say_once, sys};
+use numamma_hook::{allocating, errno, real, say_once, sys};
 use numamma_kernel::affinity::CpuMask;
 use numamma_kernel::futex;
 
@@ -103,7 +103,7 @@ unsafe extern "C" fn body(_: *mut c_void) -> *mut c_void {
     // SAFETY: null becomes None; otherwise `start` stored a function of this type.
     let work: Option<fn(&'static Shared)> = unsafe { core::mem::transmute(BODY.load(Ordering::Acquire)) };
     if let (Some(work), Some(shared)) = (work, exclusion::shared())
-        && own_stack::run_allocating(|| work(shared)).is_none()
+        && allocating::run(|| work(shared)).is_none()
     {
         exclusion::give_up();
     }

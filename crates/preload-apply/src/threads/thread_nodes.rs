@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 use std::borrow::Cow;
 
-use numamma_hook::own_stack;
+use numamma_hook::allocating;
 use numamma_kernel::affinity::CpuMask;
 use numamma_plan::plan::PagePlan;
 use numamma_plan::policy::PolicyKind;
@@ -57,7 +57,7 @@ fn observed_nodes(placing: &Placing) -> Option<&Vec<u32>> {
 
 /// [`observe`], or false without memory for it.
 fn try_observe(state: &State, placing: &Placing) -> bool {
-    own_stack::run_allocating(|| observe(state, placing)).unwrap_or(false)
+    allocating::run(|| observe(state, placing)).unwrap_or(false)
 }
 
 /// Observes the nodes of the threads. False when fewer threads exist, or one is not restricted to a node.
