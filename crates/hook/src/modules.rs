@@ -65,6 +65,10 @@ pub fn find(address: usize) -> Option<Module> {
 fn from_object(found: &DlFindObject) -> Option<Module> {
     // SAFETY: the loader's link map stays while the module is loaded.
     let map = unsafe { found.link_map.as_ref()? };
+    // SAFETY: the loader's names are null or C strings.
+    if map.l_name.is_null() || unsafe { *map.l_name } == 0 {
+        return program(map, found.eh_frame);
+    }
     let header = found.map_start as *const Ehdr;
     // SAFETY: map_start is the first mapped page of the module, readable as every first segment is.
     let (magic, phoff, phnum) = unsafe { ((*header).e_ident, (*header).e_phoff as usize, (*header).e_phnum as usize) };
@@ -79,6 +83,22 @@ fn from_object(found: &DlFindObject) -> Option<Module> {
         phdr: found.map_start.wrapping_add(phoff) as *const Phdr,
         phnum: if has_header { phnum } else { 0 },
     })
+}
+
+/// The program itself. glibc knows each of its segments alone when there is room between them, so the kernel's word for
+/// the program headers is taken.
+fn program(map: &LinkMap, eh_frame_hdr: usize) -> Option<Module> {
+    // SAFETY: no preconditions.
+    let (phdr, phnum) = unsafe { (libc::getauxval(libc::AT_PHDR) as *const Phdr, libc::getauxval(libc::AT_PHNUM)) };
+    let (bias, name) = (map.l_addr, map.l_name);
+    let mut module = Module { start: usize::MAX, end: 0, bias, eh_frame_hdr, name, phdr, phnum: phnum as usize };
+    let table = module;
+    for header in table.headers().iter().filter(|h| h.p_type == libc::PT_LOAD) {
+        let at = bias.wrapping_add(header.p_vaddr as usize);
+        module.start = module.start.min(at & !(sys::PAGE - 1));
+        module.end = module.end.max(at.wrapping_add(header.p_memsz as usize));
+    }
+    (module.start < module.end).then_some(module)
 }
 
 struct Search {
