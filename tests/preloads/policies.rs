@@ -70,6 +70,7 @@ fn words_toml_places_every_object() {
     let mut changes = vec![
         (r#"nodes = "0-1""#, r#"nodes = "all""#),
         (r#"nodes = "1""#, r#"nodes = "0""#),
+        (r#"nodes = "2""#, r#"nodes = "0""#),
         (r#"nodes = "!0""#, r#"nodes = "all""#),
         (r#"nodes = "3,1""#, r#"nodes = "all""#),
         (r#"map = "640x0,128x3""#, r#"map = "640x0,128x0""#),

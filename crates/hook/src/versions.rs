@@ -278,9 +278,21 @@ mod tests {
         (0..2).any(|_| VALUE.replace(VALUE.read(), Counted::new(n)).is_ok())
     }
 
+    /// Other tests of this process may be reading while a version is replaced, which delays that old ones are freed.
+    fn only_the_current_one_is_left() -> bool {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while std::time::Instant::now() < until {
+            if replace(1) && ALIVE.load(Ordering::SeqCst) == 1 {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        false
+    }
+
     #[test]
     fn readers_never_see_a_freed_version_and_old_ones_are_freed() {
-        let _alone = ALONE.lock().unwrap();
+        let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         start();
         assert!(replace(0));
         let (end, replaced) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -310,13 +322,12 @@ mod tests {
             end.store(true, Ordering::Relaxed);
         });
         assert!(replaced.load(Ordering::Relaxed) > MAX_RETIRED);
-        assert!(replace(7) && replace(8));
-        assert_eq!(ALIVE.load(Ordering::SeqCst), 1, "the current version is left");
+        assert!(only_the_current_one_is_left());
     }
 
     #[test]
     fn a_reader_keeps_its_version_and_too_many_old_ones_are_refused() {
-        let _alone = ALONE.lock().unwrap();
+        let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         start();
         assert!(replace(0));
         let (stay, tell) = (std::sync::mpsc::channel::<()>(), std::sync::mpsc::channel::<()>());
@@ -337,7 +348,6 @@ mod tests {
         assert!(replace(2) && ALIVE.load(Ordering::SeqCst) > 1, "a thread that reads frees nothing");
         abandon(before);
         assert_eq!(depth(), before);
-        assert!(replace(1));
-        assert_eq!(ALIVE.load(Ordering::SeqCst), 1);
+        assert!(only_the_current_one_is_left());
     }
 }

@@ -26,5 +26,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 extern "C" fn at_load() {
     let _errno = numamma_hook::errno::Saved::now();
     numamma_hook::real::resolve();
-    drop(recording::enter());
+    if recording::enter().is_some() {
+        numamma_hook::own_stack::start();
+    }
 }

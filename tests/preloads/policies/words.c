@@ -10,7 +10,7 @@
 #define VARIABLE __attribute__((aligned(4096)))
 enum { MIB = 1 << 20 };
 
-VARIABLE char scratch[MIB], table[MIB], cache[MIB], halo[MIB], matrix[MIB], stream[MIB], per_thread[MIB], diagonal[MIB],
+VARIABLE char scratch[MIB], table[MIB], pinned[MIB], cache[MIB], halo[MIB], matrix[MIB], stream[MIB], per_thread[MIB], diagonal[MIB],
     strided[MIB], hashed[MIB], mesh[3 * MIB], field[4 * MIB], columns[MIB], vector[MIB];
 VARIABLE static char work[MIB];
 /* A part of .bss that no variable occupies. */
@@ -35,7 +35,7 @@ SITE void *make_mesh(size_t n) {
 }
 
 int main(void) {
-    char *variables[] = {scratch,  table,   cache,  halo, matrix, stream,  per_thread, diagonal,
+    char *variables[] = {scratch,  table,   pinned, cache, halo, matrix, stream, per_thread, diagonal,
                          strided,  hashed,  mesh,   field, columns, vector, work,       solver_grid()};
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) made(variables[i], MIB);
     make_buffer(MIB);

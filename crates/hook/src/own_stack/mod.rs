@@ -23,13 +23,14 @@ mod switch;
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::reentry::ReentryGuard;
 use crate::{errno, sandbox};
 use pool::Stack;
 
-pub use pool::{BYTES, start};
+pub use pool::BYTES;
 
 /// What the code on a stack wants of the thread that runs it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,15 @@ fn inside() -> Option<&'static Stack> {
     let stack = unsafe { block().stack.get().as_ref() }?;
     let here = 0_u8;
     stack.holds(&raw const here as usize).then_some(stack)
+}
+
+/// Set by [`start`].
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Prepares the first stack. To be called in the constructor of the library, before the program has threads.
+pub fn start() {
+    STARTED.store(true, Ordering::Relaxed);
+    pool::start();
 }
 
 /// Whether the calling code is on a stack of this library.
@@ -194,17 +204,22 @@ const BLOCKED: u64 = {
 /// Blocks signals and cancellation of this thread until dropped.
 struct Quiet {
     mask: u64,
-    cancel: c_int,
+    /// The cancellation state to return to. `None` before [`start`]: there is no second thread that could cancel this
+    /// one, and the `pthread_setcancelstate` of a sanitizer, which would be called, is not ready.
+    cancel: Option<c_int>,
 }
 
 impl Quiet {
     fn begin() -> Quiet {
-        let mut quiet = Quiet { mask: 0, cancel: 0 };
+        let started = STARTED.load(Ordering::Relaxed);
+        let mut quiet = Quiet { mask: 0, cancel: started.then_some(0) };
         // SAFETY: all pointers are to live values of the sizes that the kernel and the C library are told.
         unsafe {
             let (set, before) = (&raw const BLOCKED_SET, &raw mut quiet.mask);
             libc::syscall(libc::SYS_rt_sigprocmask, i64::from(libc::SIG_BLOCK), set, before, SIGSET);
-            pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut quiet.cancel);
+            if let Some(cancel) = &mut quiet.cancel {
+                pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, cancel);
+            }
         }
         quiet
     }
@@ -217,7 +232,9 @@ impl Drop for Quiet {
         let (mut now, none) = (0, core::ptr::null_mut::<u64>());
         // SAFETY: as above; both restore what they found.
         unsafe {
-            pthread_setcancelstate(self.cancel, &raw mut now);
+            if let Some(cancel) = self.cancel {
+                pthread_setcancelstate(cancel, &raw mut now);
+            }
             let mask = &raw const self.mask;
             libc::syscall(libc::SYS_rt_sigprocmask, i64::from(libc::SIG_SETMASK), mask, none, SIGSET);
         }
