@@ -94,18 +94,21 @@ pub struct Versions<T> {
 }
 
 /// A version in use. It stays alive as long as this.
+///
+/// The node is no reference: its links change while it is read, and a thread that replaces the version writes them.
+/// The pointer also keeps a reader in the thread for which it counts (it is not `Send`).
 pub struct Reading<'a, T> {
-    node: &'a Node<T>,
+    node: ptr::NonNull<Node<T>>,
     shard: &'static Shard,
-    /// The reader counts for the thread that made it.
-    _not_send: core::marker::PhantomData<*mut ()>,
+    _versions: core::marker::PhantomData<&'a Versions<T>>,
 }
 
 impl<T> Deref for Reading<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.node.value
+        // SAFETY: the node stays alive as long as this reader counts; nobody writes the value.
+        unsafe { &(*self.node.as_ptr()).value }
     }
 }
 
@@ -159,13 +162,13 @@ impl<T> Versions<T> {
         // this increment precedes the replacement, and so the look at the counter.
         shard.0.fetch_add(1, Ordering::SeqCst);
         // SAFETY: not null, as above: versions are only replaced. The version is not freed while the reader counts.
-        let node = unsafe { &*self.current.load(Ordering::SeqCst) };
-        Some(Reading { node, shard, _not_send: core::marker::PhantomData })
+        let node = unsafe { ptr::NonNull::new_unchecked(self.current.load(Ordering::SeqCst)) };
+        Some(Reading { node, shard, _versions: core::marker::PhantomData })
     }
 
     /// Whether `reading` is of the current version.
     pub fn is_current(&self, reading: &Reading<'_, T>) -> bool {
-        ptr::eq(self.current.load(Ordering::SeqCst), reading.node)
+        ptr::eq(self.current.load(Ordering::SeqCst), reading.node.as_ptr())
     }
 
     /// Makes `value` the current version unless another thread replaced `old` (no version when `None`) meanwhile.
@@ -187,7 +190,7 @@ impl<T> Versions<T> {
         }
         // SAFETY: fresh memory of the layout of a node.
         unsafe { node.write(Node { value, quiet: 0, next: ptr::null_mut() }) };
-        let before = old.as_ref().map_or(ptr::null_mut(), |old| ptr::from_ref(old.node).cast_mut());
+        let before = old.as_ref().map_or(ptr::null_mut(), |old| old.node.as_ptr());
         // The reader `old` keeps its node alive, so the address cannot have become that of a later version.
         let replaced = self.current.compare_exchange(before, node, Ordering::SeqCst, Ordering::Relaxed);
         drop(old);
