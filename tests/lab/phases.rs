@@ -92,6 +92,7 @@ fn objects_are_where_the_phase_wants_them() {
     let dir = Scratch::new("lab-phases");
     let include = format!("-I{}", root().join("include").display());
     let flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-optimize-sibling-calls", &include];
+    let flags = [&flags[..], &["-Wl,--no-as-needed", "-lgomp"]].concat();
     for program in PROGRAMS {
         lab = lab.add(compile("cc", &format!("lab/phases/{program}.c"), dir.join(program), &flags));
     }
@@ -99,7 +100,7 @@ fn objects_are_where_the_phase_wants_them() {
         let policy = Policy::of("moved").lines(&format!("[[phase]]\nname = \"solve\"\n{words}{OBJECTS}"));
         lab = lab.add(policy.write(&dir, &format!("{way}.toml")));
     }
-    lab = lab.add(source("lab/phases/run.sh")).add(source("lab/phases/kinds.toml"));
+    lab = lab.add(source("lab/bindings.sh")).add(source("lab/phases/run.sh")).add(source("lab/phases/kinds.toml"));
     let text = lab.options(&["--timeout", "400"]).run(&["./run.sh"]).success().stdout;
     let (text, kinds) = text.split_once("+++ kinds ").expect("the kinds come last");
     let runs: Vec<&str> = text.split("=== ").skip(1).collect();

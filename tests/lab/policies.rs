@@ -236,9 +236,11 @@ fn run(nodes: u64, kernel: &str) {
     let Some(lab) = Lab::still(nodes, 1) else { return };
     let dir = Scratch::new(&format!("lab-policies-{nodes}-{kernel}"));
     policies(&dir);
-    let program = compile("cc", "lab/policies/kinds.c", dir.join("kinds"), &["-O2", "-g"]);
+    let flags = ["-O2", "-g", "-Wl,--no-as-needed", "-lgomp"];
+    let program = compile("cc", "lab/policies/kinds.c", dir.join("kinds"), &flags);
     let lab = lab.options(&["--kernel", kernel, "--timeout", "400"]);
-    let lab = lab.add(program).add(dir.join("policies")).add(source("lab/policies/run.sh"));
+    let lab = lab.add(program).add(dir.join("policies"));
+    let lab = lab.add(source("lab/bindings.sh")).add(source("lab/policies/run.sh"));
     let text = lab.run(&["./run.sh"]).success().stdout;
     let mut pages = 0;
     let runs: Vec<&str> = text.split("=== ").skip(1).collect();

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# In the guest: the program under the policy of each way to begin a phase, verified, with and without huge pages.
+# In the guest: the program under the policy of each way to begin a phase, verified, with huge pages and,
+# bound in three ways, without.
 set -u
+. ./bindings.sh
+way=0
 for thp in always never; do
     echo $thp >/sys/kernel/mm/transparent_hugepage/enabled
     for how in call allocation time; do
         echo "=== $thp $how"
-        numamma verify -p $how.toml -o verify.json -- ./moved $how 2>stderr.txt
+        [[ $thp != never ]] || way=$((way + 2))
+        bound $way numamma verify -p $how.toml -o verify.json -- ./moved $how 2>stderr.txt
         echo "--- status $?"
         cat verify.json
         echo "--- stderr"
