@@ -1,8 +1,8 @@
 //! The two programs of the NumaMMA paper (ICPP 2018), profiled with 32 threads, on its machine AMD48: four packages of
 //! two nodes of six cores.
 //!
-//! The profiles are generated from what the paper says: sizes, shares of the samples, which thread works where. Nothing in the
-//! model knows these programs. What the paper does not say is assumed, and said at each program.
+//! The profiles are generated from what the paper says: sizes, shares of the samples, which thread works where. Nothing
+//! in the model knows these programs. What the paper does not say is assumed, and said at each program.
 
 use numamma_plan::policy::{Block, Huge, PolicyKind, Size};
 

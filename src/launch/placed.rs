@@ -100,8 +100,8 @@ impl Prepared {
         }
     }
 
-    /// Starts the placed program with a report file, forwards signals to it and waits until it has ended. Returns how it
-    /// ended, and its process id.
+    /// Starts the placed program with a report file, forwards signals to it and waits until it has ended. Returns how
+    /// it ended, and its process id.
     ///
     /// # Errors
     /// When it cannot be started or waited for.

@@ -5,8 +5,8 @@
 //! they may start and end a thousand threads of their own. Blocks of [`LARGE`] bytes and more have a mapping each,
 //! which is unmapped when they are freed.
 //!
-//! Where there is no memory, the work that asks for it is abandoned (see [`own_stack`]). A block is therefore only asked
-//! for on a stack of the library: elsewhere Rust would end the program.
+//! Where there is no memory, the work that asks for it is abandoned (see [`own_stack`]). A block is therefore only
+//! asked for on a stack of the library: elsewhere Rust would end the program.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;

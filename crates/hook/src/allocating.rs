@@ -1,7 +1,7 @@
 //! Runs work that allocates, which may fail at any allocation.
 //!
-//! Such work runs on a [stack of the library](own_stack), where the [allocator](alloc) can abandon it, and begins only if
-//! there is memory.
+//! Such work runs on a [stack of the library](own_stack), where the [allocator](alloc) can abandon it, and begins only
+//! if there is memory.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

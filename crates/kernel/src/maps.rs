@@ -67,8 +67,8 @@ pub fn read_own() -> Vec<u8> {
     fs::read("/proc/self/maps").unwrap_or_default()
 }
 
-/// Calls `visit` with each mapping of the calling process; with none when the file cannot be read. Allocates nothing; long
-/// paths are cut.
+/// Calls `visit` with each mapping of the calling process; with none when the file cannot be read. Allocates nothing;
+/// long paths are cut.
 pub fn for_each_own(mut visit: impl FnMut(Mapping<'_>)) {
     lines::for_each(c"/proc/self/maps", |line| {
         parse_line(line).into_iter().for_each(&mut visit);

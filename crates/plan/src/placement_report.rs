@@ -1,8 +1,8 @@
 //! The report of a placed run: the counts of the apply preload for each rule and each phase.
 //!
 //! The preload writes the report as JSON when the program ends ([`PlacementReport::to_json`]); the command line reads
-//! it with serde. The macro `record` makes the writer and the reader from one declaration of the fields, so that the preload
-//! does not link a JSON library.
+//! it with serde. The macro `record` makes the writer and the reader from one declaration of the fields, so that the
+//! preload does not link a JSON library.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

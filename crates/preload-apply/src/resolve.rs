@@ -161,8 +161,8 @@ fn known(old: &Matcher, extent: &Extent<'_>) -> Option<Module> {
     (found && module.facts.key.path == extent.path).then(|| module.clone())
 }
 
-/// Number of the load if `loaded`, with the same facts, was in `old`. A library with globals to place counts as new: its
-/// memory may be, too.
+/// Number of the load if `loaded`, with the same facts, was in `old`. A library with globals to place counts as new:
+/// its memory may be, too.
 fn kept(old: &Matcher, loaded: &Loaded, facts: &Arc<Facts>) -> Option<u64> {
     let before = old.module_of(loaded.start)?;
     let same = (before.start, before.end, before.bias) == (loaded.start, loaded.end, loaded.bias);

@@ -153,8 +153,8 @@ fn map(number: usize) -> Option<&'static Stack> {
         job: Cell::new(null),
         outer: Cell::new(core::ptr::null()),
     };
-    // SAFETY: the record lies in the fresh mapping, aligned, since the mapping ends at a page and the record's size is a
-    // multiple of its alignment.
+    // SAFETY: the record lies in the fresh mapping, aligned, since the mapping ends at a page and the record's size is
+    // a multiple of its alignment.
     unsafe { stack.write(record) };
     valgrind_stack(low + PAGE, stack as usize);
     MAPPED.get(number)?.store(stack, Ordering::Release);

@@ -6,9 +6,9 @@
 //! the return addresses only, so both preloads compute the same call stacks.
 //!
 //! The caller guarantees: the registers come from an [`crate::entry!`] stub and `high` bounds the stack that `cfa` is
-//! on ([`crate::stackbounds`]); [`invalidate`] or [`invalidate_range`] is called after every dlclose. Every frame must lie strictly above the
-//! one before and inside [sp, high); signal frames and assembly code without unwind data end the walk. No allocation,
-//! no locks (glibc >= 2.35), signal-safe.
+//! on ([`crate::stackbounds`]); [`invalidate`] or [`invalidate_range`] is called after every dlclose. Every frame must
+//! lie strictly above the one before and inside [sp, high); signal frames and assembly code without unwind data end the
+//! walk. No allocation, no locks (glibc >= 2.35), signal-safe.
 
 pub mod cache;
 mod cfi;

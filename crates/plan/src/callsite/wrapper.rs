@@ -3,8 +3,8 @@
 //! them.
 //!
 //! One list for naming objects, for `predict` and for the preload. The preload decides on the linkage names of whole
-//! symbol tables ([`is_passed_linkage`]), where demangling every name would take too long; the tests hold that against the
-//! decision on the demangled name ([`of_function`]).
+//! symbol tables ([`is_passed_linkage`]), where demangling every name would take too long; the tests hold that against
+//! the decision on the demangled name ([`of_function`]).
 
 use super::demangle::{function_name, is_legacy_rust, without_suffix};
 use super::function::without_parameters;

@@ -1,11 +1,11 @@
 //! Libraries that are loaded with RTLD_DEEPBIND: they find the C library's `free` before that of this library, and it
 //! would end the program at a placed block.
 //!
-//! Before the first such library is loaded, the symbols of the C library that take a block are made to name functions of
-//! this file, in this process's copy of its symbol table. The loader then binds whatever it binds later to these: the
-//! library, what it depends on and its constructors, at once or lazily, and what they look up with dlsym. Each releases
-//! a placed block and forwards any other to the C library, as without this library. Symbols that were bound before, and
-//! those of programs that use no RTLD_DEEPBIND, stay as they are.
+//! Before the first such library is loaded, the symbols of the C library that take a block are made to name functions
+//! of this file, in this process's copy of its symbol table. The loader then binds whatever it binds later to these:
+//! the library, what it depends on and its constructors, at once or lazily, and what they look up with dlsym. Each
+//! releases a placed block and forwards any other to the C library, as without this library. Symbols that were bound
+//! before, and those of programs that use no RTLD_DEEPBIND, stay as they are.
 //!
 //! Where the symbol table cannot be changed, no further block is placed.
 

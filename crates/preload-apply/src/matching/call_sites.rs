@@ -1,8 +1,8 @@
 //! The call sites of the policy in the loaded modules, and the rule of an allocation.
 //!
 //! Allocations that the cache [`unmatched`] does not answer come here. Their return address is looked up among the
-//! innermost frames of all rules, and the stack is walked only if one fits. [`rule::choose`] decides which rule takes an
-//! allocation.
+//! innermost frames of all rules, and the stack is walked only if one fits. [`rule::choose`] decides which rule takes
+//! an allocation.
 //!
 //! A [`Matcher`] says which modules are loaded; [`Facts`] of their files say which names stand for an address. When a
 //! library comes or goes, a new matcher with the same facts replaces the old one, which is freed when no thread uses it

@@ -184,8 +184,8 @@ fn build_id(headers: &[libc::Elf64_Phdr], bias: usize) -> u64 {
         .filter(is_loaded)
         .find_map(|h| {
             let at = bias.wrapping_add(h.p_vaddr as usize) as *const u8;
-            // SAFETY: the notes lie in the file's part of a readable segment, which stays mapped while the loader's lock
-            // is held.
+            // SAFETY: the notes lie in the file's part of a readable segment, which stays mapped while the loader's
+            // lock is held.
             let notes = unsafe { core::slice::from_raw_parts(at, h.p_filesz as usize) };
             build_id_of(notes, if h.p_align == 8 { 8 } else { 4 })
         })

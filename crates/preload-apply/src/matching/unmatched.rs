@@ -65,8 +65,8 @@ pub unsafe fn caller_of_wrapper(ra: usize, cfa: usize) -> Option<(usize, usize)>
         return None;
     }
     let outer = cfa + (word & ((1 << SIZE_BITS) - 1));
-    // SAFETY: the code at `ra` is running with the stack pointer `cfa`. Its unwind data say that its frame has this size
-    // whatever the other registers hold, and that a return address ends the frame: the word is on the stack.
+    // SAFETY: the code at `ra` is running with the stack pointer `cfa`. Its unwind data say that its frame has this
+    // size whatever the other registers hold, and that a return address ends the frame: the word is on the stack.
     Some((unsafe { ((outer - 8) as *const usize).read() }, outer))
 }
 

@@ -1,9 +1,10 @@
 //! Tracks which phase of the policy holds, and begins phases: at a time, at an allocation, or by a call from the
 //! program.
 //!
-//! Each beginning of a phase has a number (*ticket*), so that every rule sees them in one order without a lock, also from a
-//! signal handler or inside an allocation. From its beginning on, allocations go to the place that their rule has for
-//! the phase; the mover (`migrate/`) moves existing objects. Rules without a place for the phase keep their place.
+//! Each beginning of a phase has a number (*ticket*), so that every rule sees them in one order without a lock, also
+//! from a signal handler or inside an allocation. From its beginning on, allocations go to the place that their rule
+//! has for the phase; the mover (`migrate/`) moves existing objects. Rules without a place for the phase keep their
+//! place.
 //!
 //! In a forked child the current phase goes on, and further phases begin by calls and allocations, not by times.
 
