@@ -33,14 +33,16 @@ fn section<'a>(text: &'a str, name: &str) -> &'a str {
     &rest[..rest.find("\n=== ").unwrap_or(rest.len())]
 }
 
-fn whole_path(name: &str, iterations: &str, truths: &[Truth], placed: &[&str]) {
+/// `way` is the number of a way to bind the placed run (bindings.sh); the verified run is bound in the next one.
+fn whole_path(name: &str, iterations: &str, way: &str, truths: &[Truth], placed: &[&str]) {
     let Some(lab) = lab() else { return };
-    let lab = lab.add(program(name)).add(source("lab/path/path.sh"));
-    let text = lab.run(&["./path.sh", "8", iterations, name]).success().stdout;
+    let lab = lab.add(program(name)).add(source("lab/bindings.sh")).add(source("lab/path/path.sh"));
+    let text = lab.run(&["./path.sh", "8", iterations, name, way]).success().stdout;
     for run in ["profiled", "placed", "verified"] {
         assert!(text.contains(&format!("=== same {run}\n")), "output of the {run} run differs\n{text}");
     }
     assert!(text.contains("=== verify-status 0\n"), "verify failed:\n{}", section(&text, "verify"));
+    assert!(text.contains("=== warnings 0\n"), "verify says that `all` was fewer than four nodes\n{text}");
     let report: Value = serde_json::from_str(section(&text, "report")).expect("report is JSON");
     check_classes(&report, truths, section(&text, "text"));
     let verify: Value = serde_json::from_str(section(&text, "verify")).expect("verify is JSON");
@@ -72,6 +74,7 @@ fn lu_like() {
     whole_path(
         "lu",
         "25",
+        "1",
         &[
             Truth { name: "cvar_", kind: "block-cyclic", period: Some(16 * MIB) },
             Truth { name: "cjac_", kind: "block-cyclic", period: Some(5 * MIB) },
@@ -86,6 +89,7 @@ fn clustering() {
     whole_path(
         "cluster",
         "12",
+        "3",
         &[
             Truth { name: "alloc_block", kind: "read-shared", period: None },
             Truth { name: "alloc_points", kind: "block", period: None },

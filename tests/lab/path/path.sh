@@ -1,17 +1,21 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Runs in the guest: the whole path on one program, from profile to verify; every result on stdout behind a marker.
-# path.sh THREADS ITERATIONS PROGRAM
+# The placed runs are bound in the ways of bindings.sh with the numbers WAY and WAY + 1.
+# path.sh THREADS ITERATIONS PROGRAM WAY
 set -e
-threads=$1 iterations=$2 program=$3
+. ./bindings.sh
+threads=$1 iterations=$2 program=$3 way=$4
 export OMP_NUM_THREADS=$threads
 ./$program $iterations $threads > plain.out
 numamma profile -q -o $program.prof -- ./$program $iterations $threads > profiled.out
 numamma advise -q $program.prof --threads $threads > policy.toml
-NUMAMMA_POLICY=policy.toml LD_PRELOAD=libnumamma-apply.so ./$program $iterations $threads > placed.out
+NUMAMMA_POLICY=policy.toml LD_PRELOAD=libnumamma-apply.so bound "$way" ./$program $iterations $threads > placed.out
 status=0
-numamma verify -q -o verify.json --policy policy.toml -- ./$program $iterations $threads > verified.out || status=$?
+bound $((way + 1)) numamma verify -q -o verify.json --policy policy.toml -- ./$program $iterations $threads \
+    > verified.out 2> verify.err || status=$?
 for f in profiled placed verified; do cmp plain.out $f.out && echo "=== same $f"; done
 echo "=== verify-status $status"
+echo "=== warnings $(grep -c warning: verify.err || true)"
 echo "=== report"
 numamma report --json $program.prof
 echo
