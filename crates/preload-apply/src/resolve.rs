@@ -12,9 +12,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use numamma_hook::versions::{self, NotReplaced};
 use numamma_hook::{allocating, sandbox, say_once, unwind};
 
-use crate::matching::call_sites::{self, Matcher, Module};
+use crate::matching::call_sites;
 use crate::matching::facts::names::Names;
 use crate::matching::facts::{Facts, Key, Variable};
+use crate::matching::matcher::{Matcher, Module};
 use crate::matching::modules::{self, Counts, Extent, Listed, Loaded};
 use crate::matching::{pending, source_lines, unmatched};
 use crate::objects::globals;

@@ -2,7 +2,7 @@
 //!
 //! `resolve.rs` follows the loaded [`modules`]: at start-up and whenever a library comes or goes. Of each file it gets
 //! the [`facts`], read from its symbols ([`elf`], filtered by a [`name_table`]) and line table ([`source_lines`],
-//! [`line_table`]), and publishes [`call_sites`], in which a hooked allocation is looked up unless the cache
+//! [`line_table`]), and publishes a [`matcher`] in [`call_sites`], where a hooked allocation is looked up unless the cache
 //! [`unmatched`] has the answer. What a name means and which rule takes an allocation is decided in
 //! [`numamma_plan::callsite`].
 
@@ -10,6 +10,7 @@ pub mod call_sites;
 pub mod elf;
 pub mod facts;
 mod line_table;
+pub mod matcher;
 pub mod modules;
 pub mod name_table;
 pub mod pending;

@@ -1,0 +1,452 @@
+//! The names of the policy at the addresses of the loaded modules, and the rule of a call stack.
+//!
+//! A [`Matcher`] says which modules are loaded; [`Facts`] of their files say which names stand for an address.
+//! [`rule::choose`] decides which rule takes an allocation.
+
+use core::sync::atomic::AtomicBool;
+use std::sync::Arc;
+
+use numamma_hook::unwind;
+use numamma_plan::callsite::rule::{self, Passed};
+
+use crate::matching::facts::Facts;
+use crate::matching::facts::code_map::NameId;
+use crate::matching::facts::names::{LIBRARY, MAX_FRAMES, Names, Site, Target, WRAPPER};
+use crate::matching::modules::Counts;
+use crate::matching::unmatched::Fact;
+use crate::phases::begin;
+
+/// Frames that the profile preload may have between the program and this library: the entry stub with its arguments on
+/// the stack, the hook, and functions that were not inlined into the hook.
+const PROFILER_FRAMES: usize = 4;
+/// Frames of the longest stack that is looked at.
+pub const MOST: usize = MAX_FRAMES + PROFILER_FRAMES;
+
+/// One loaded module.
+#[derive(Clone)]
+pub struct Module {
+    /// First and one past the last address.
+    pub start: usize,
+    pub end: usize,
+    /// Difference between addresses in memory and in the file.
+    pub bias: usize,
+    /// Number of this load; no two are equal.
+    pub load: u64,
+    pub facts: Arc<Facts>,
+}
+
+impl Module {
+    fn contains(&self, address: usize) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
+/// A set of small numbers.
+#[derive(Default)]
+struct Set(Vec<u64>);
+
+impl Set {
+    fn with_room(count: usize) -> Set {
+        Set(vec![0; count.div_ceil(64)])
+    }
+
+    fn insert(&mut self, n: usize) {
+        if let Some(word) = self.0.get_mut(n / 64) {
+            *word |= 1 << (n % 64);
+        }
+    }
+
+    fn contains(&self, n: usize) -> bool {
+        self.0.get(n / 64).is_some_and(|word| word >> (n % 64) & 1 == 1)
+    }
+}
+
+/// The loaded modules, and what follows from them for the sites of the policy.
+#[derive(Default)]
+pub struct Matcher {
+    names: Option<&'static Names>,
+    /// Ascending by address.
+    pub modules: Vec<Module>,
+    /// Facts of files that are not loaded now; the one that was unloaded last is the last.
+    pub idle: Vec<Arc<Facts>>,
+    /// What the loader had counted when the modules were listed.
+    pub counts: Counts,
+    /// Start and end of the profile preload, when a placed run is profiled: its hooks call this library, and their
+    /// frames are skipped.
+    profiler: Option<(usize, usize)>,
+    /// Indices of the sites all of whose frames have code.
+    fitting: Set,
+    /// Names that are the innermost frame of such a site.
+    innermost: Set,
+    /// Such a site begins at any return address.
+    begins_anywhere: bool,
+    /// Such a site begins behind wrappers, or behind code of libraries, too.
+    passes_wrappers: bool,
+    passes_libraries: bool,
+    /// Frames of the longest such site.
+    most_frames: usize,
+    /// The cache of unmatched return addresses agrees with this matcher; absent in the matcher without sites, which is
+    /// made without allocating.
+    pub is_cache_right: Option<Arc<AtomicBool>>,
+}
+
+impl Matcher {
+    /// For these modules, which are in ascending order.
+    pub fn new(names: &'static Names, modules: Vec<Module>, idle: Vec<Arc<Facts>>, counts: Counts) -> Matcher {
+        let mut present = Set::with_room(names.count());
+        modules.iter().flat_map(|m| m.facts.code.names()).for_each(|&name| present.insert(name as usize));
+        let profiler = modules.iter().find(|m| m.facts.is_profiler).map(|m| (m.start, m.end));
+        let (fitting, innermost) = (Set::with_room(names.sites.len()), Set::with_room(names.count()));
+        let names_of_sites = Some(names);
+        let mut matcher = Matcher {
+            names: names_of_sites,
+            modules,
+            idle,
+            counts,
+            profiler,
+            fitting,
+            innermost,
+            is_cache_right: Some(Arc::default()),
+            ..Matcher::default()
+        };
+        for (index, site) in names.sites.iter().enumerate() {
+            if !site.frames.iter().flatten().all(|&name| present.contains(name as usize)) {
+                continue;
+            }
+            matcher.fitting.insert(index);
+            match site.frames.first() {
+                Some(Some(name)) => matcher.innermost.insert(*name as usize),
+                _ => matcher.begins_anywhere = true,
+            }
+            matcher.passes_wrappers |= site.passed != Passed::Nothing;
+            matcher.passes_libraries |= site.passed == Passed::LibrarySources;
+            matcher.most_frames = matcher.most_frames.max(site.frames.len());
+        }
+        matcher
+    }
+
+    /// Whether the policy names call sites.
+    pub fn has_names(&self) -> bool {
+        self.names.is_some()
+    }
+
+    /// Whether all functions of any site are loaded.
+    pub fn any_site_fits(&self) -> bool {
+        self.fitting.0.iter().any(|word| *word != 0)
+    }
+
+    /// Whether a site of several frames waits for a function that is not loaded.
+    pub fn a_stack_waits(&self) -> bool {
+        let waits = |(index, site): (usize, &Site)| site.frames.len() > 1 && !self.fitting.contains(index);
+        self.names.is_some_and(|names| names.sites.iter().enumerate().any(waits))
+    }
+
+    /// The sites all of whose frames have code in the loaded modules; the one with the most frames first.
+    fn sites(&self) -> impl Iterator<Item = &'static Site> {
+        let all = self.names.map_or(&[][..], |names| &names.sites).iter().enumerate();
+        all.filter(|(index, _)| self.fitting.contains(*index)).map(|(_, site)| site)
+    }
+
+    /// Whether the code at `ra` is the profile preload's.
+    pub fn in_profiler(&self, ra: usize) -> bool {
+        self.profiler.is_some_and(|(start, end)| (start..end).contains(&ra))
+    }
+
+    /// The module of an address.
+    pub fn module_of(&self, address: usize) -> Option<&Module> {
+        let after = self.modules.partition_point(|m| m.start <= address);
+        after.checked_sub(1).and_then(|i| self.modules.get(i)).filter(|m| m.contains(address))
+    }
+
+    /// The wanted names of a return address.
+    pub fn names_of(&self, ra: usize) -> &[NameId] {
+        self.module_of(ra).map_or(&[], |m| m.facts.code.at(ra.wrapping_sub(m.bias) as u64))
+    }
+
+    fn is_passed(passed: Passed, names: &[NameId]) -> bool {
+        (passed != Passed::Nothing && names.contains(&WRAPPER))
+            || (passed == Passed::LibrarySources && names.contains(&LIBRARY))
+    }
+
+    fn is_innermost(&self, names: &[NameId]) -> bool {
+        names.iter().any(|&name| self.innermost.contains(name as usize))
+    }
+
+    /// Whether an allocation that returns to an address with these names may be one of a site.
+    pub fn may_begin(&self, names: &[NameId]) -> bool {
+        self.begins_anywhere
+            || self.is_innermost(names)
+            || (self.passes_wrappers && names.contains(&WRAPPER))
+            || (self.passes_libraries && names.contains(&LIBRARY))
+    }
+
+    /// Whether no site fits a stack whose innermost frames are `stack`: the first one that is not passed begins none.
+    pub fn is_unmatched(&self, stack: &[u64]) -> bool {
+        for &ra in stack {
+            let names = self.names_of(ra as usize);
+            if !self.may_begin(names) {
+                return true;
+            }
+            if self.begins_anywhere || self.is_innermost(names) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Whether a site begins at an address of which an older matcher, `old`, says that none begins there. Addresses of
+    /// modules that are not in `old` do not count.
+    pub fn begins_more_than(&self, old: &Matcher) -> bool {
+        let is_old = |m: &&Module| old.modules.iter().any(|o| o.load == m.load);
+        let gained = |&name: &NameId| self.innermost.contains(name as usize) && !old.innermost.contains(name as usize);
+        (self.begins_anywhere && !old.begins_anywhere)
+            || (self.passes_wrappers && !old.passes_wrappers)
+            || (self.passes_libraries && !old.passes_libraries)
+            || self.modules.iter().filter(is_old).any(|m| m.facts.code.names().iter().any(gained))
+    }
+
+    /// Gives `cache` what the cache of unmatched addresses needs to decide on `stack` without a walk.
+    pub fn facts_of(&self, stack: &[u64], mut cache: impl FnMut(Fact)) {
+        for ra in stack.iter().map(|&ra| ra as usize) {
+            if self.module_of(ra).is_none() || self.in_profiler(ra) {
+                return;
+            }
+            if !self.may_begin(self.names_of(ra)) {
+                return cache(Fact::no_rule_begins_at(ra));
+            }
+            match unwind::frame_size(ra).and_then(|size| Fact::frame_size(ra, size)) {
+                Some(fact) => cache(fact),
+                None => return,
+            }
+        }
+    }
+
+    /// Whether the frames of `site` fit a stack of frames with these names, innermost frame first.
+    fn fits(site: &Site, stack: &[&[NameId]]) -> bool {
+        let holds = |frame: &Option<NameId>, names: &&[NameId]| frame.is_none_or(|name| names.contains(&name));
+        rule::fits(&site.frames, stack, holds, |names| Matcher::is_passed(site.passed, names))
+    }
+
+    /// Frames that must be known to decide on an allocation that returns to `ra`.
+    pub fn depth(&self, ra: usize) -> usize {
+        let profiler_frames = if self.in_profiler(ra) { PROFILER_FRAMES } else { 0 };
+        // Skipped frames come in addition to those of a rule.
+        let names = self.names_of(ra);
+        let passed =
+            (self.passes_wrappers && names.contains(&WRAPPER)) || (self.passes_libraries && names.contains(&LIBRARY));
+        let all = if passed || profiler_frames > 0 { MAX_FRAMES } else { 1 };
+        self.most_frames.max(all).clamp(1, MAX_FRAMES) + profiler_frames
+    }
+
+    /// Rule of an allocation of `size` bytes with this stack of return addresses. Phases that count a site
+    /// of the stack have counted the allocation. `owner` is the rule of an object that realloc changes.
+    pub fn choose_and_count(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
+        let mut names = [&[][..]; MOST];
+        let names = &mut names[..stack.len().min(MOST)];
+        names.iter_mut().zip(stack).for_each(|(names, &ra)| *names = self.names_of(ra as usize));
+        let found = self.choose_rule(names, size, owner);
+        if is_new(found, owner) {
+            self.counting_phases(names).for_each(begin::allocated);
+        }
+        found
+    }
+
+    /// Phases that count an allocation with this stack.
+    fn counting_phases(&self, stack: &[&[NameId]]) -> impl Iterator<Item = usize> {
+        self.sites().filter_map(move |site| match site.target {
+            Target::Phase(index) if Matcher::fits(site, stack) => Some(index),
+            _ => None,
+        })
+    }
+
+    fn choose_rule(&self, stack: &[&[NameId]], size: usize, owner: Option<usize>) -> Option<usize> {
+        let candidates = self.sites().filter_map(|site| match site.target {
+            Target::Rules(group) => Some((site.frames.len(), group, site)),
+            Target::Phase(_) => None,
+        });
+        rule::choose(candidates, size, owner, |site| Matcher::fits(site, stack))
+    }
+}
+
+/// Whether an object counts as a new allocation: an object that realloc changes and that keeps its rule `owner` does
+/// not, neither for rules nor for phases.
+fn is_new(found: Option<usize>, owner: Option<usize>) -> bool {
+    owner.is_none() || found.is_some_and(|rule| Some(rule) != owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use numamma_hook::entry::Caller;
+    use numamma_plan::callsite::group::RuleGroup;
+    use numamma_plan::policy::ObjectRule;
+
+    use super::*;
+    use crate::matching::facts::code_map::CodeMap;
+    use crate::matching::{call_sites, unmatched};
+
+    /// Frames of the tests: the number of a name is the address where its code is.
+    fn at(names: &[NameId]) -> Vec<Option<NameId>> {
+        names.iter().map(|&name| Some(name)).collect()
+    }
+
+    /// A site for each group of rules with the given (function, instances, sizes).
+    fn sites(rules: &[(&str, &str, &str)], frames: Vec<Vec<Option<NameId>>>) -> Vec<Site> {
+        let some = |text: &str| Some(text.to_owned()).filter(|t| !t.is_empty());
+        let rules: Vec<ObjectRule> = rules
+            .iter()
+            .map(|(function, instances, sizes)| ObjectRule {
+                function: Some(vec![(*function).to_owned()]),
+                instances: some(instances),
+                sizes: some(sizes),
+                ..ObjectRule::default()
+            })
+            .collect();
+        let selections: &'static [RuleGroup] = RuleGroup::of_all(rules.iter(), true).leak();
+        assert_eq!(selections.len(), frames.len());
+        let site = |(selection, frames)| Site { target: Target::Rules(selection), frames, passed: Passed::Nothing };
+        selections.iter().zip(frames).map(site).collect()
+    }
+
+    fn facts(code: Vec<(u64, u64, NameId)>) -> Arc<Facts> {
+        Arc::new(Facts { code: CodeMap::of(code), ..Facts::nothing(b"") })
+    }
+
+    fn module(load: u64, (start, end): (usize, usize), facts: &Arc<Facts>) -> Module {
+        Module { start, end, bias: 0, load, facts: Arc::clone(facts) }
+    }
+
+    /// Each name of `sites` has its number as address, in one module, with more `code`.
+    fn matcher_with(mut sites: Vec<Site>, more: &[(u64, u64, NameId)]) -> Matcher {
+        sites.sort_by_key(|s| core::cmp::Reverse(s.frames.len()));
+        let names = sites.iter().flat_map(|s| &s.frames).flatten();
+        let mut code: Vec<_> = names.map(|&name| (u64::from(name), u64::from(name) + 1, name)).collect();
+        code.extend_from_slice(more);
+        let names = Box::leak(Box::new(Names::with_sites(sites)));
+        Matcher::new(names, vec![module(1, (1, 1 << 20), &facts(code))], Vec::new(), Counts::default())
+    }
+
+    fn matcher(sites: Vec<Site>) -> Matcher {
+        matcher_with(sites, &[])
+    }
+
+    #[test]
+    fn what_does_not_fit_by_size_or_number_lets_the_next_rule_try() {
+        let rules = [("f", "2", ""), ("g", "", "100-"), ("f", "4-", ""), ("h", "", ""), ("i", "", "-50")];
+        let frames = vec![at(&[5]), at(&[5, 6]), at(&[5]), at(&[5])];
+        let m = matcher(sites(&rules, frames));
+        let found = |stack: &[u64], size| m.choose_and_count(stack, size, None);
+        assert_eq!(found(&[5, 6, 7], 100), Some(1), "longest frames first; it is number 1 of the others, too");
+        assert_eq!(found(&[5, 6, 7], 99), Some(0), "number 2");
+        assert_eq!(found(&[5, 7], 10), Some(3), "number 3 is nobody's, so the next in the file takes it");
+        assert_eq!(found(&[5], 10), Some(2), "number 4");
+        assert_eq!((found(&[6, 5], 10), found(&[], 10)), (None, None));
+    }
+
+    #[test]
+    fn a_realloc_keeps_its_rule_and_is_no_new_instance() {
+        let m = matcher(sites(&[("f", "1", ""), ("f", "2", ""), ("g", "", "")], vec![at(&[5]), at(&[6])]));
+        assert_eq!(m.choose_and_count(&[5], 10, None), Some(0));
+        assert_eq!(m.choose_and_count(&[5], 20, Some(0)), Some(0));
+        assert_eq!(m.choose_and_count(&[5], 10, None), Some(1), "the realloc was not counted");
+        assert_eq!(m.choose_and_count(&[6], 10, Some(0)), Some(2), "a rule of its own call site claims the object");
+        assert_eq!(m.choose_and_count(&[7], 10, Some(0)), None);
+    }
+
+    #[test]
+    fn phases_count_what_rules_count() {
+        let mut all = sites(&[("f", "", ""), ("g", "", "")], vec![at(&[5, 6]), at(&[7])]);
+        let phase = |index, frames| Site { target: Target::Phase(index), frames, passed: Passed::Nothing };
+        all.extend([phase(4, at(&[5])), phase(5, at(&[5, 6])), phase(6, at(&[9]))]);
+        let m = matcher(all);
+        let names = |stack: &[u64]| stack.iter().map(|&ra| m.names_of(ra as usize)).collect::<Vec<_>>();
+        let counting_phases = |stack: &[u64]| m.counting_phases(&names(stack)).collect::<Vec<_>>();
+        assert_eq!(
+            (counting_phases(&[5, 6]), counting_phases(&[5, 7]), counting_phases(&[6])),
+            (vec![5, 4], vec![4], vec![])
+        );
+        let choose = |stack: &[u64], owner| m.choose_rule(&names(stack), 9, owner);
+        assert!(is_new(choose(&[5, 6], None), None) && is_new(None, None));
+        assert!(!is_new(choose(&[5, 6], Some(0)), Some(0)), "a realloc at its own call site");
+        assert!(!is_new(choose(&[9], Some(0)), Some(0)), "and at one that only a phase names");
+        assert!(is_new(choose(&[7], Some(0)), Some(0)), "at one of another rule it is that rule's");
+    }
+
+    #[test]
+    fn frames_of_wrappers_are_passed_by_rules_for_lines() {
+        let mut line = sites(&[("f", "", "")], vec![at(&[0x100])]);
+        line[0].passed = Passed::Wrappers;
+        let m = matcher_with(line, &[(10, 20, WRAPPER), (30, 40, WRAPPER)]);
+        let found = |stack: &[u64]| m.choose_and_count(stack, 1, None);
+        assert_eq!((found(&[0x100]), found(&[10, 39, 0x100, 7])), (Some(0), Some(0)));
+        assert_eq!((found(&[20, 0x100]), found(&[10, 29, 0x100]), found(&[10, 30])), (None, None, None));
+        let may_begin = |ra| m.may_begin(m.names_of(ra));
+        assert!(may_begin(19) && !may_begin(20) && may_begin(0x100) && !may_begin(0x101));
+        assert_eq!((m.depth(10), m.depth(0x100)), (MAX_FRAMES, 1));
+    }
+
+    #[test]
+    fn a_stack_is_unmatched_when_its_first_frame_that_is_not_passed_begins_no_rule() {
+        let with = |mut rules: Vec<Site>| {
+            rules.iter_mut().for_each(|site| site.passed = Passed::Wrappers);
+            matcher_with(rules, &[(10, 20, WRAPPER), (30, 40, WRAPPER)])
+        };
+        let m = with(sites(&[("f", "", ""), ("g", "", "")], vec![at(&[0x100, 10]), at(&[35])]));
+        assert!(m.is_unmatched(&[10, 31, 0x200]) && m.is_unmatched(&[0x200]));
+        assert!(!m.is_unmatched(&[10, 31]), "a frame further out may begin a rule");
+        assert!(!m.is_unmatched(&[10, 0x100]) && !m.is_unmatched(&[35, 0x200]) && !m.is_unmatched(&[10, 35, 0x200]));
+        assert!(!with(sites(&[("f", "", "")], vec![vec![None]])).is_unmatched(&[0x200]));
+    }
+
+    #[test]
+    fn sites_fit_once_all_their_functions_are_loaded() {
+        let rules = sites(&[("f", "", ""), ("g", "", "")], vec![at(&[5, 600]), at(&[601])]);
+        let names: &'static Names = Box::leak(Box::new(Names::with_sites(rules)));
+        let program = module(1, (1, 100), &facts(vec![(5, 6, 5)]));
+        let library = facts(vec![(0x10, 0x20, 600)]);
+        let plugin = facts(vec![(0x10, 0x20, 601)]);
+        let with = |more: Vec<Module>| {
+            let all = [vec![program.clone()], more].concat();
+            Matcher::new(names, all, Vec::new(), Counts::default())
+        };
+        let loaded = |facts, load| Module { bias: 0x1000, ..module(load, (0x1000, 0x2000), facts) };
+        let (alone, both) = (with(vec![]), with(vec![loaded(&library, 2)]));
+        assert!(!alone.may_begin(alone.names_of(5)) && both.may_begin(both.names_of(5)));
+        assert_eq!(both.choose_and_count(&[5, 0x1010], 1, None), Some(0));
+        assert_eq!(both.choose_and_count(&[5, 0x10], 1, None), None);
+        assert!(both.begins_more_than(&alone), "what was unmatched in the program may be cached");
+        assert!(!alone.begins_more_than(&both));
+        let other = with(vec![loaded(&plugin, 3)]);
+        assert!(!other.begins_more_than(&alone) && other.choose_and_count(&[0x101f], 1, None) == Some(1));
+        assert!(both.module_of(0x0fff).is_none() && both.module_of(0x1000).is_some_and(|m| m.load == 2));
+    }
+
+    #[test]
+    fn the_longest_rule_wins_and_the_rest_is_cached_as_unmatched() {
+        let sites = sites(
+            &[("a", "", ""), ("b", "", ""), ("c", "", "")],
+            vec![at(&[900]), vec![Some(901), None], vec![None, Some(902)]],
+        );
+        let names: &'static Names = Box::leak(Box::new(Names::with_sites(sites)));
+        let of_rules = facts(vec![(0x10_0000, 0x10_0001, 900), (0x20_0000, 0x20_0001, 901)]);
+        let profiler = Arc::new(Facts { is_profiler: true, ..Facts::nothing(b"") });
+        let modules = vec![module(1, (0x10_0000, 0x30_0000), &of_rules), module(2, (0x40_0000, 0x50_0000), &profiler)];
+        assert!(
+            call_sites::replace(call_sites::read(), Matcher::new(names, modules, Vec::new(), Counts::default()))
+                .is_ok()
+        );
+        let find = |ra: usize| {
+            // SAFETY: with no readable stack the walk ends after the first frame.
+            unsafe { call_sites::find(&Caller { ra, cfa: 0, rbp: 0 }, 1, None) }
+        };
+        assert_eq!(find(0x10_0000), Some(0));
+        assert_eq!(find(0x20_0000), None, "its second frame cannot be seen");
+        assert_eq!(find(0x30_0000), None);
+        assert_eq!(find(0x40_0000), None, "the program's frame cannot be seen");
+        // SAFETY: nothing is passed, so no stack is read.
+        let is_unmatched = |ra: usize| unsafe { unmatched::is_unmatched(ra, 0) };
+        assert!(is_unmatched(0x30_0000) && !is_unmatched(0x10_0000) && !is_unmatched(0x20_0000));
+        assert!(!is_unmatched(0x40_0000), "a caller in the profile preload is never cached as unmatched");
+        unmatched::clear_range(0x30_0000, 0x30_0001);
+        assert!(!is_unmatched(0x30_0000));
+    }
+}
