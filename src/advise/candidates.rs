@@ -11,6 +11,7 @@ use numamma_plan::policy::{Auto, Block, Huge, Place, PolicyKind, Size};
 use super::block_layout::{Layout, SlicedObject};
 use super::numbered;
 use super::scene::{Choice, Scene, Simplicity};
+use crate::detect::limits::PRIVATE_SHARE;
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::Entry;
@@ -30,6 +31,19 @@ const MOST_SINGLE: usize = 16;
 const HOT_PART: f64 = 0.9;
 /// Used part of an object below which blocks are computed from the used part.
 const USED_PART: f64 = 0.9;
+
+/// Share of the accesses that go to brief instances from which the object counts as brief: as many as make an object
+/// private.
+const BRIEF_SHARE: f64 = PRIVATE_SHARE;
+
+/// `12 us`, `1.5 ms`.
+fn duration(ns: u64) -> String {
+    match ns as f64 {
+        ns if ns < 1e6 => format!("{:.0} us", (ns / 1e3).max(1.0)),
+        ns if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
+        ns => format!("{:.1} s", ns / 1e9),
+    }
+}
 
 /// Number of the busiest pages that have [`HOT_PART`] of the accesses together.
 fn hot_pages(entry: &Entry) -> u64 {
@@ -55,6 +69,9 @@ fn first_is_spread(choices: &[Choice]) -> bool {
 impl Scene<'_> {
     /// The placements to price for an object of this pattern, or the reason why none is needed.
     pub fn candidates(&self, entry: &Entry, pattern: &Pattern) -> Result<Vec<Choice>, String> {
+        if let Some(why) = self.brief(entry) {
+            return Err(why);
+        }
         let first = match pattern.kind {
             PatternKind::Small | PatternKind::Cold => return Err(pattern.evidence.clone()),
             PatternKind::Unsure => return Err(pattern.evidence.clone()),
@@ -79,6 +96,24 @@ impl Scene<'_> {
             }
         }
         Ok(choices)
+    }
+
+    /// Why nothing is placed when instances are used by the thread that allocates them and do not live long enough for a
+    /// placement to pay.
+    fn brief(&self, entry: &Entry) -> Option<String> {
+        let turnover = self.summary.turnover(entry)?;
+        let limit = self.world.pay_back_ns(turnover.mean_size as u64);
+        let share = self.summary.own_brief_share(entry, limit);
+        (share >= BRIEF_SHARE).then(|| {
+            format!(
+                "each of {} allocations ({:.0} a second) is used by the thread that allocates it and lives for {}, too \
+                 short for a placement to pay; memory that a thread allocates, uses and frees stays on its node by first \
+                 touch",
+                turnover.allocations,
+                turnover.per_second,
+                duration(turnover.median_ns)
+            )
+        })
     }
 
     /// Placements that are priced whatever the pattern is.

@@ -50,9 +50,9 @@ impl<'a> Subject<'a> {
         (load.outcome(), bytes, spill.any)
     }
 
-    /// Prices the candidates that can be planned. The second value is the node of a candidate that is too small for the
-    /// object.
-    fn price_all(&self, choices: Vec<Choice>) -> (Vec<Priced>, Option<String>) {
+    /// Prices the candidates that can be planned; `placing_ns` is added to each. The second value is the node of a
+    /// candidate that is too small for the object.
+    fn price_all(&self, choices: Vec<Choice>, placing_ns: f64) -> (Vec<Priced>, Option<String>) {
         let world = self.scene.world;
         let mut priced: Vec<Priced> = Vec::new();
         let mut too_big = None;
@@ -64,6 +64,7 @@ impl<'a> Subject<'a> {
             };
             let Ok(placement) = placement else { continue };
             let (outcome, bytes, spills) = self.price(&placement);
+            let outcome = Outcome { time_ns: outcome.time_ns + placing_ns, ..outcome };
             if spills && choice.place.policy == PolicyKind::Bind {
                 // The pages that do not fit would be on other nodes, in the order of their first touch.
                 too_big = choice.place.nodes;
@@ -74,17 +75,20 @@ impl<'a> Subject<'a> {
         (priced, too_big)
     }
 
-    /// The time of the cheapest of `priced`, of the best page map and of `first`, ns.
-    fn best_ns(&self, priced: &[Priced], first: Option<Outcome>) -> f64 {
-        let map = PageMap::best(self.scene.world, self.entry, &self.demands, self.taken).map(|m| m.outcome);
-        priced.iter().map(|p| p.outcome).chain(map).chain(first).map(|o| o.time_ns).fold(f64::MAX, f64::min)
+    /// The time of the cheapest of `priced`, of the best page map with `placing_ns`, and of `first`, ns.
+    fn best_ns(&self, priced: &[Priced], first: Option<Outcome>, placing_ns: f64) -> f64 {
+        let map = PageMap::best(self.scene.world, self.entry, &self.demands, self.taken);
+        let map = map.map(|m| m.outcome.time_ns + placing_ns);
+        let others = priced.iter().map(|p| p.outcome).chain(first).map(|o| o.time_ns);
+        others.chain(map).fold(f64::MAX, f64::min)
     }
 
     /// The simplest of `choices` within [`NEAR`] of the best page map, as in [`choose`], and its time, ns. For a phase
     /// of the run, in which first touch is over and so no candidate.
     pub fn cheapest(&self, choices: Vec<Choice>) -> Option<(Choice, f64)> {
-        let (priced, _) = self.price_all(choices);
-        let best = self.best_ns(&priced, None);
+        // The placements of a phase follow that of the whole run: its allocations are mapped once.
+        let (priced, _) = self.price_all(choices, 0.0);
+        let best = self.best_ns(&priced, None, 0.0);
         simplest(priced, best).map(|p| (p.choice, p.outcome.time_ns))
     }
 }
@@ -101,8 +105,9 @@ pub(super) fn choose(
 ) -> Result<Choice, String> {
     let subject = Subject::new(scene, entry, pattern, note, taken);
     let (first, first_bytes, _) = subject.price(&Placement::first_touch(scene.world, entry));
-    let (priced, too_big) = subject.price_all(choices);
-    let best = subject.best_ns(&priced, Some(first));
+    let placing_ns = scene.world.placing_ns(entry);
+    let (priced, too_big) = subject.price_all(choices, placing_ns);
+    let best = subject.best_ns(&priced, Some(first), placing_ns);
     let Some(chosen) = simplest(priced, best) else {
         let node = too_big.unwrap_or_default();
         return Err(format!(
@@ -110,7 +115,10 @@ pub(super) fn choose(
             pattern.evidence
         ));
     };
-    let verdict = verdict(scene, pattern, &first, &chosen.outcome, best);
+    let verdict = match costs_more(scene, entry, &first, &chosen.outcome, placing_ns) {
+        Some(why) => Err(format!("{}; {why}", pattern.evidence)),
+        None => verdict(scene, pattern, &first, &chosen.outcome, best),
+    };
     // An object that is left to first touch occupies memory as well.
     let bytes = if verdict.is_ok() { &chosen.bytes } else { &first_bytes };
     taken.iter_mut().zip(bytes).for_each(|(t, b)| *t += b);
@@ -129,6 +137,24 @@ fn simplest(priced: Vec<Priced>, best: f64) -> Option<Priced> {
     // The limit is at least the price of a candidate, so that an object without samples has a result, too.
     let limit = if cheapest <= NEAR * best { NEAR * best } else { NEAR * cheapest };
     priced.into_iter().filter(|p| p.outcome.time_ns <= limit).min_by_key(|p| p.choice.simplicity)
+}
+
+/// The reason to keep first touch when a placement saves less waiting than placing every allocation takes.
+fn costs_more(scene: &Scene<'_>, entry: &Entry, first: &Outcome, chosen: &Outcome, placing_ns: f64) -> Option<String> {
+    let saved_ns = first.time_ns - (chosen.time_ns - placing_ns);
+    let turnover = scene.world.summary.turnover(entry)?;
+    let pays = saved_ns <= 0.0 || saved_ns > placing_ns;
+    (!pays).then(|| {
+        let part = |ns: f64| 100.0 * ns / scene.world.clock.wall_ns().max(f64::MIN_POSITIVE);
+        format!(
+            "it is allocated {} times, {:.0} times a second: placing every allocation would take {:.1} % of the run and \
+             save {:.1} % of it",
+            turnover.allocations,
+            turnover.per_second,
+            part(placing_ns),
+            part(saved_ns)
+        )
+    })
 }
 
 /// The remark with the price, or the reason to keep first touch.

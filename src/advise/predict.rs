@@ -110,6 +110,15 @@ impl<'a> Column<'a> {
         Column::File { name, policy, used: vec![false; policy.objects.len()] }
     }
 
+    /// What placing the allocations of an entry costs under the rules of a file, ns. The other policies are set once for
+    /// the whole process.
+    fn placing_ns(&self, world: &World<'_>, entry: &Entry) -> f64 {
+        let Column::File { policy, .. } = self else { return 0.0 };
+        let rules = matching::rules_of(world.summary, entry, policy);
+        let placed = |rule: &usize| policy.objects.get(*rule).is_some_and(|r| r.place.policy != PolicyKind::Default);
+        if rules.iter().flatten().any(placed) { world.placing_ns(entry) } else { 0.0 }
+    }
+
     /// The placements that follow the first one, with the time slots from which they hold.
     fn later(&self, world: &'a World<'a>, entry: &'a Entry) -> Result<Vec<(u16, Placement<'a>)>, PredictError> {
         let Column::File { name, policy, .. } = self else { return Ok(Vec::new()) };
@@ -208,7 +217,7 @@ struct Table<'a> {
     loads: Vec<Load<'a>>,
     best: Load<'a>,
     waited_ns: Vec<f64>,
-    /// By column: what moving pages between phases costs.
+    /// By column: what placing allocations, and moving pages between phases, costs.
     moving_ns: Vec<f64>,
     objects: Vec<ObjectPrice>,
     priced_share: f64,
@@ -263,12 +272,13 @@ impl<'a> Table<'a> {
             let later = column.later(world, entry)?;
             let stages = PhaseDemands::of(world, entry, pattern, &demands, (&placement, &later));
             stages.add_to(&mut self.loads[index], spill);
-            self.moving_ns[index] += stages.moving_ns;
+            let moving_ns = stages.moving_ns + column.placing_ns(world, entry);
+            self.moving_ns[index] += moving_ns;
             if hot {
                 let mut alone = Load::new(world);
                 stages.add_to(&mut alone, spill);
                 let outcome = alone.outcome();
-                outcomes.push(Outcome { time_ns: outcome.time_ns + stages.moving_ns, ..outcome });
+                outcomes.push(Outcome { time_ns: outcome.time_ns + moving_ns, ..outcome });
             }
             placements.push((placement, spill));
         }

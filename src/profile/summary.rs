@@ -17,9 +17,11 @@ mod tables;
 mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
+mod turnover;
 mod types;
 
 pub use identity::{base_name, demangle};
+pub use turnover::Turnover;
 pub use types::*;
 
 impl Summary {

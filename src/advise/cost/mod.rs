@@ -24,6 +24,7 @@ mod demand;
 mod inputs;
 mod load;
 mod placement;
+mod placing;
 #[cfg(test)]
 pub(super) mod tests;
 
