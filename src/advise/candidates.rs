@@ -32,8 +32,8 @@ const HOT_PART: f64 = 0.9;
 /// Used part of an object below which blocks are computed from the used part.
 const USED_PART: f64 = 0.9;
 
-/// Share of the accesses that go to brief instances from which the object counts as brief: as many as make an object
-/// private.
+/// Share of the accesses that the allocating thread makes to instances it uses for a time from which nothing is placed:
+/// as many as make an object private.
 const BRIEF_SHARE: f64 = PRIVATE_SHARE;
 
 /// `12 us`, `1.5 ms`.
@@ -98,22 +98,24 @@ impl Scene<'_> {
         Ok(choices)
     }
 
-    /// Why nothing is placed when instances are used by the thread that allocates them and do not live long enough for a
-    /// placement to pay.
+    /// Why nothing is placed when instances are used by the thread that allocates them, until they are freed, and that
+    /// thread touches them first or they do not live long enough for a placement to pay.
     fn brief(&self, entry: &Entry) -> Option<String> {
         let turnover = self.summary.turnover(entry)?;
-        let limit = self.world.pay_back_ns(turnover.mean_size as u64);
-        let share = self.summary.own_brief_share(entry, limit);
-        (share >= BRIEF_SHARE).then(|| {
-            format!(
-                "each of {} allocations ({:.0} a second) is used by the thread that allocates it and lives for {}, too \
-                 short for a placement to pay; memory that a thread allocates, uses and frees stays on its node by first \
-                 touch",
-                turnover.allocations,
-                turnover.per_second,
-                duration(turnover.median_ns)
-            )
-        })
+        let pays_after_ns = self.world.pay_back_ns(turnover.mean_size as u64);
+        let is_own = |limit_ns| self.summary.own_freed_share(entry, limit_ns) >= BRIEF_SHARE;
+        let because = if is_own(pays_after_ns) {
+            "too short for a placement to pay"
+        } else if is_own(f64::INFINITY) && entry.own_touches_share() >= TOUCHED_RIGHT {
+            "on memory that this thread touched first, so first touch already places it"
+        } else {
+            return None;
+        };
+        Some(format!(
+            "each of {} is used by the thread that allocates it and freed after about {}, {because}",
+            turnover.count(),
+            duration(turnover.median_ns)
+        ))
     }
 
     /// Placements that are priced whatever the pattern is.

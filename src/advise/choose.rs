@@ -147,8 +147,8 @@ fn costs_more(scene: &Scene<'_>, entry: &Entry, first: &Outcome, chosen: &Outcom
     (!pays).then(|| {
         let part = |ns: f64| 100.0 * ns / scene.world.clock.wall_ns().max(f64::MIN_POSITIVE);
         format!(
-            "it is allocated {} times, {:.0} times a second: placing every allocation would take {:.1} % of the run and \
-             save {:.1} % of it",
+            "it is allocated {} times, {:.0} times a second: placing every allocation would take {:.1} % of the run \
+             and save {:.1} % of it",
             turnover.allocations,
             turnover.per_second,
             part(placing_ns),

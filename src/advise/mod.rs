@@ -6,6 +6,8 @@
 
 mod binding;
 mod block_layout;
+#[cfg(test)]
+mod brief_tests;
 mod candidates;
 mod choose;
 mod cost;

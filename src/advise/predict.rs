@@ -110,8 +110,8 @@ impl<'a> Column<'a> {
         Column::File { name, policy, used: vec![false; policy.objects.len()] }
     }
 
-    /// What placing the allocations of an entry costs under the rules of a file, ns. The other policies are set once for
-    /// the whole process.
+    /// What placing the allocations of an entry costs under the rules of a file, ns. The other policies are set once
+    /// for the whole process.
     fn placing_ns(&self, world: &World<'_>, entry: &Entry) -> f64 {
         let Column::File { policy, .. } = self else { return 0.0 };
         let rules = matching::rules_of(world.summary, entry, policy);

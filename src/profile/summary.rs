@@ -13,6 +13,7 @@ use super::records::{CallSite, Frame};
 mod entries;
 mod fold;
 mod identity;
+mod reuse;
 mod tables;
 mod tally;
 #[cfg(test)]

@@ -70,6 +70,20 @@ fn facts(out: &mut String, view: &View, e: &Entry, width: usize) {
         p.segments.iter().for_each(|s| line("", &phase(s)));
     }
     line("touched by", &touched_by(e));
+    if let Some(text) = lifetime(view, e) {
+        line("lifetime", &text);
+    }
+}
+
+/// `1.5 ms (median of those seen), 2000 allocations (400 a second) by 4 threads`; none where nothing was freed.
+fn lifetime(view: &View, e: &Entry) -> Option<String> {
+    let t = view.summary.turnover(e).filter(|t| t.kept_share < 1.0)?;
+    Some(format!(
+        "{} (median of those seen), {} by {}",
+        duration(t.median_ns),
+        t.count(),
+        plural(t.threads as u64, "thread")
+    ))
 }
 
 /// `0.40 s to 2.10 s (35%): block, confidence 97%`.

@@ -1,7 +1,7 @@
 //! Advice about what is allocated in every step of a program: profiled for real, as text of the policy.
 //!
-//! What a thread allocates, uses and frees is left alone; what all threads share, and what another thread touched first,
-//! is placed although it is allocated again and again.
+//! What a thread allocates, uses and frees is left alone; what all threads share, and what another thread touched
+//! first, is placed although it is allocated again and again.
 
 use std::path::Path;
 

@@ -147,17 +147,22 @@ impl<'a> Placement<'a> {
         if base.is_multiple_of(PAGE) { number } else { number.saturating_sub(1) }
     }
 
-    /// Node of the first toucher. Where no touch was recorded it is taken for the thread that allocated the instance:
-    /// its memory was freed before by the program, and allocators give a thread its own memory back. For what is not
-    /// allocated it is taken for the main thread: programs fill their arrays there.
+    /// Node of the first toucher. Where no touch was recorded for an instance, it is taken for the thread that
+    /// allocated it, which gets memory back that it freed. When none was recorded for the whole object, it is taken for
+    /// the main thread where an instance is kept to the end of the run: programs fill their arrays there.
     fn touched(&self, instance: u32, page: u32) -> usize {
         let touches = &self.entry.touches;
         let after = touches.partition_point(|t| (t.instance, t.page) <= (instance, page));
         // Faults inside system calls are not seen: such a page goes with the one before it.
         match after.checked_sub(1).and_then(|i| touches.get(i)).filter(|t| t.instance == instance) {
             Some(run) => self.home_of(run.thread, self.part_of_run(run, page)),
+            None if touches.is_empty() && self.is_kept(instance) => self.home_of_rank(0, 0.0),
             None => self.allocated(instance),
         }
+    }
+
+    fn is_kept(&self, instance: u32) -> bool {
+        self.entry.seen.get(instance as usize).is_none_or(|i| i.died_ns.is_none())
     }
 
     /// How far into a run its page is. A lone toucher stays one thread on the target.
@@ -166,10 +171,8 @@ impl<'a> Placement<'a> {
     }
 
     fn allocated(&self, instance: u32) -> usize {
-        match self.entry.seen.get(instance as usize).and_then(|i| i.thread) {
-            Some(thread) => self.home_of(thread, 0.0),
-            None => self.home_of_rank(0, 0.0),
-        }
+        let thread = self.entry.seen.get(instance as usize).and_then(|i| i.thread);
+        self.home_of(thread.unwrap_or_default(), 0.0)
     }
 
     fn home_of(&self, thread: ThreadId, part: f64) -> usize {

@@ -5,6 +5,7 @@ use std::path::Path;
 use rustc_hash::FxHashMap;
 
 use super::entries::{Layout, Place, missing_thread};
+use super::reuse;
 use super::tables::{MAX_ID_GAP, Tables};
 use super::tally::Tally;
 use super::types::{Cell, Counters, Entry, MAX_CODE, Summary, TIME_SLOTS, TouchRun};
@@ -77,6 +78,7 @@ pub(super) fn fold(path: &Path, tables: Tables, mut layout: Layout) -> Result<Su
     assign_cells(&mut layout, sums, unpaged);
     assign_code(&mut layout, code.finish());
     assign_touches(&mut layout, &touches);
+    reuse::inherit(&mut layout, &touches);
     let mut entries = layout.entries;
     entries.sort_by(|a, b| {
         let rank = |e: &Entry| (e.total.cost_ns, e.total.accesses());

@@ -268,6 +268,46 @@ fn touches_join_and_the_first_counts() {
     assert_eq!(entry.first_touchers(), [(0, 8), (1, 2), (2, 2)]);
 }
 
+/// The memory of an allocation from `base` on, between two times.
+fn allocation(id: ObjectId, first_page: u64, pages: u64, born_ns: u64, died_ns: Option<u64>) -> Object {
+    let instance =
+        Instance { base: 0x10_0000 + first_page * PAGE, size: pages * PAGE, born_ns, died_ns, thread: Some(3) };
+    Object { module: None, instance, ..object(id, ObjectKind::Heap, "", 0, 0) }
+}
+
+#[test]
+fn memory_given_out_again_keeps_its_first_toucher() {
+    let touch = |object, page: u64, pages, thread, time_ns| Touch {
+        object,
+        addr: 0x10_0000 + page * PAGE,
+        pages,
+        thread,
+        time_ns,
+    };
+    let summary = load(&[
+        header(),
+        Record::Objects(vec![
+            allocation(0, 0, 40, 0, Some(50)),
+            allocation(1, 0, 64, 60, Some(70)),
+            allocation(2, 2, 1, 80, None),
+            allocation(3, 2, 4, 90, None),
+            allocation(4, 0, 4, 30, None),
+        ]),
+        // Pages 2 to 5 were returned to the kernel in between.
+        Record::Touches(vec![touch(0, 0, 20, 1, 10), touch(0, 20, 20, 2, 20), touch(3, 2, 4, 0, 95)]),
+        Record::Accesses((0..5).map(|o| access(o, 0, 99, 0x10_0000 + 2 * PAGE)).collect()),
+        end(),
+    ]);
+    let [entry] = &summary.entries[..] else { panic!("{} entries", summary.entries.len()) };
+    let runs: Vec<_> = entry.touches.iter().map(|t| (t.instance, t.page, t.pages, t.thread)).collect();
+    let born = |i: u32| entry.seen[i as usize].born_ns;
+    assert_eq!([0, 1, 2, 3, 4].map(born), [0, 30, 60, 80, 90]);
+    // The last 24 pages of the one of 64 were never touched: nobody's.
+    let wanted =
+        [(0, 0, 20, 1), (0, 20, 20, 2), (1, 0, 4, 1), (2, 0, 20, 1), (2, 20, 20, 2), (3, 0, 1, 1), (4, 0, 4, 0)];
+    assert_eq!(runs, wanted);
+}
+
 #[test]
 fn later_records_replace_earlier_ones() {
     let renamed = |name: &str, end_ns| {

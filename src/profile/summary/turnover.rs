@@ -28,6 +28,14 @@ pub struct Turnover {
     pub threads: usize,
 }
 
+impl Turnover {
+    /// `2000 allocations (400 a second)`; without the rate where it is below one.
+    pub fn count(&self) -> String {
+        let rate = if self.per_second < 1.0 { String::new() } else { format!(" ({:.0} a second)", self.per_second) };
+        format!("{} allocations{rate}", self.allocations)
+    }
+}
+
 impl Summary {
     /// The turnover of an entry; `None` for what is not allocated, and for small objects, whose lifetimes are not
     /// recorded.
@@ -61,7 +69,7 @@ impl Summary {
 
     /// Share of the entry's accesses on known pages that were made by the thread that allocated the instance, to
     /// instances that were freed after less than `limit_ns`. 0 without accesses.
-    pub fn own_brief_share(&self, entry: &Entry, limit_ns: f64) -> f64 {
+    pub fn own_freed_share(&self, entry: &Entry, limit_ns: f64) -> f64 {
         let is_brief = |i: &Instance| i.died_ns.is_some_and(|end| (end.saturating_sub(i.born_ns) as f64) < limit_ns);
         let (mut all, mut own) = (0, 0);
         for cell in &entry.cells {
@@ -71,6 +79,19 @@ impl Summary {
             if instance.thread == Some(cell.thread) && is_brief(instance) {
                 own += accesses;
             }
+        }
+        super::types::ratio(own, all)
+    }
+}
+
+impl Entry {
+    /// Share of the pages with a known first touch that the thread touched that allocated the instance. 0 without.
+    pub fn own_touches_share(&self) -> f64 {
+        let (mut all, mut own) = (0, 0);
+        for run in &self.touches {
+            let allocated_by = self.seen.get(run.instance as usize).and_then(|i| i.thread);
+            all += u64::from(run.pages);
+            own += if allocated_by == Some(run.thread) { u64::from(run.pages) } else { 0 };
         }
         super::types::ratio(own, all)
     }
@@ -87,7 +108,7 @@ mod tests {
 
     use super::*;
     use crate::profile::records::{Header, Stats};
-    use crate::profile::summary::{Cell, Counters};
+    use crate::profile::summary::{Cell, Counters, TouchRun};
 
     const MS: u64 = 1_000_000;
 
@@ -146,7 +167,10 @@ mod tests {
         };
         let cells = vec![reads(0, 1, 4), reads(1, 1, 2), reads(2, 1, 2)];
         let entry = Entry { cells, ..entry(seen, 3) };
-        let share = |limit_ms: u64| summary().own_brief_share(&entry, (limit_ms * MS) as f64);
+        let share = |limit_ms: u64| summary().own_freed_share(&entry, (limit_ms * MS) as f64);
         assert_eq!((share(1), share(2), share(2000)), (0.0, 0.5, 0.5), "the last one was not freed");
+        let touch = |instance, thread, pages| TouchRun { instance, page: 0, pages, thread, time_ns: 0 };
+        let touched = Entry { touches: vec![touch(0, 1, 3), touch(1, 1, 1)], ..entry.clone() };
+        assert_eq!((entry.own_touches_share(), touched.own_touches_share()), (0.0, 0.75));
     }
 }

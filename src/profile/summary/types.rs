@@ -58,7 +58,8 @@ pub struct Entry {
     pub total: Counters,
     /// Counters per (instance, page, thread, slot), ascending in that order.
     pub cells: Vec<Cell>,
-    /// First touches per instance, ascending in (instance, page).
+    /// First touches per instance, ascending in (instance, page). An allocation in memory that the program used before
+    /// has those of the memory.
     pub touches: Vec<TouchRun>,
     /// Parts for reports only.
     pub details: Details,
