@@ -4,6 +4,7 @@
 mod common;
 
 mod advise_static;
+mod bombs;
 mod compare;
 mod hostile_names;
 mod odd_profiles;
