@@ -46,6 +46,7 @@ test-long: ## the long tests: all machines of the NUMA lab, long random calls, f
 	@scripts/setup build tests
 	$(MAKE) programs
 	$(CARGO) test --workspace --tests --no-fail-fast -- --ignored
+	fuzz/run all 10
 
 demo: build ## the whole path on a real example, with its pages before and after
 	@scripts/setup build demo

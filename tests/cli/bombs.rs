@@ -73,9 +73,16 @@ fn list(kind: u8, items: usize, zeroes: usize) -> Vec<u8> {
     packed(&plain)
 }
 
-#[test]
-fn a_profile_takes_no_more_memory_than_is_stated() {
-    let dir = Scratch::new("bombs");
+/// The commands that read a profile in the short tests and, with `every`, in the long ones.
+fn commands(path: &str, every: bool) -> Vec<Vec<&str>> {
+    let short = [&["report", "--json"][..]];
+    let rest = [&["report"][..], &["report", "--object", "a"], &["advise", "--nodes", "4"]];
+    let commands = short.iter().chain(if every { &rest[..] } else { &[] });
+    commands.map(|command| [command, &[path][..]].concat()).collect()
+}
+
+fn profiles_that_unpack_to_much(every: bool) {
+    let dir = Scratch::new(&format!("bombs-{every}"));
     let head = packed(&postcard::to_stdvec(&Record::Header(header())).unwrap());
     let zeroes = |n: usize| vec![0; n];
     let million = 1_000_000;
@@ -104,25 +111,25 @@ fn a_profile_takes_no_more_memory_than_is_stated() {
     for (what, payloads) in bombs {
         let path = raw_profile(dir.join("bomb.prof"), &payloads);
         let path = path.to_str().unwrap();
-        for args in [&["report", path][..], &["advise", "--nodes", "2", path]] {
-            bounded(what, args);
-        }
+        commands(path, every).iter().for_each(|args| _ = bounded(what, args));
     }
 }
 
 #[test]
-fn numbers_in_a_profile_are_no_sizes_of_tables() {
+fn a_profile_takes_no_more_memory_than_is_stated() {
+    profiles_that_unpack_to_much(false);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn a_profile_takes_no_more_memory_than_is_stated_in_any_command() {
+    profiles_that_unpack_to_much(true);
+}
+
+fn profiles_with_great_numbers(every: bool) {
     let write = |name: &str, records: &[Record]| {
-        let path = synthetic::write(&format!("bomb-{name}"), records);
-        let path = path.to_str().unwrap();
-        for args in [
-            &["report", path][..],
-            &["report", "--json", path],
-            &["report", "--object", "a", path],
-            &["advise", "--nodes", "4", path],
-        ] {
-            bounded(name, args);
-        }
+        let path = synthetic::write(&format!("bomb-{name}-{every}"), records);
+        commands(path.to_str().unwrap(), every).iter().for_each(|args| _ = bounded(name, args));
     };
     let base =
         |id: u32, size: u64| Object { module: Some(0), ..object(id, ObjectKind::Global, "a", 0x10_0000_0000, size) };
@@ -164,6 +171,17 @@ fn numbers_in_a_profile_are_no_sizes_of_tables() {
     let node = head.topology.nodes[0].clone();
     head.topology.nodes = (0..200_000).map(|id| numamma::topology::Node { id, ..node.clone() }).collect();
     write("nodes", &[Record::Header(head), module, threads]);
+}
+
+#[test]
+fn numbers_in_a_profile_are_no_sizes_of_tables() {
+    profiles_with_great_numbers(false);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn numbers_in_a_profile_are_no_sizes_of_tables_in_any_command() {
+    profiles_with_great_numbers(true);
 }
 
 #[test]

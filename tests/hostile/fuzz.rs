@@ -78,7 +78,8 @@ impl Bench {
     }
 }
 
-fn variable(name: &str) -> Option<u64> {
+/// A number in the environment.
+pub fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 

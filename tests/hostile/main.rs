@@ -6,5 +6,6 @@ mod common;
 mod bystanders;
 mod confined;
 mod fuzz;
+mod readers;
 mod shortage;
 mod stress;
