@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use numamma_kernel::terminal;
 
 use crate::launch::exit::{say, show};
+use crate::launch::signals;
 
 pub mod advise;
 pub mod advise_static;
@@ -77,6 +78,7 @@ fn parsed() -> Cli {
 /// Parses the command line, runs the command, and turns what it returns into an exit status; a failure is printed here
 /// and nowhere else.
 pub fn main() -> ExitCode {
+    signals::wait_for_children();
     let done = match parsed().command {
         Command::Profile(a) => profile::run(a),
         Command::Report(a) => report::run(a),

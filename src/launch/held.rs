@@ -6,7 +6,7 @@
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use super::exit::Ended;
+use super::exit::{EXIT_FAILURE, Ended, say};
 use super::invocation::{Arguments, Invocation};
 
 /// A child that waits for [`Held::release`]. One that is dropped before that reads end of file and exits.
@@ -100,9 +100,12 @@ impl Held {
                 Ended::Exited(libc::WEXITSTATUS(status))
             });
         }
-        // SIGCHLD is ignored, as the parent of this process set it: the kernel reaped the child, and its status is
-        // lost.
+        // Something else has reaped the child, and its status is lost; not the kernel, see
+        // `signals::wait_for_children`.
         let gone = got < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD);
-        gone.then_some(Ended::Exited(0))
+        gone.then(|| {
+            say("how the program ended is not known: it was reaped by another wait of this process");
+            Ended::Exited(i32::from(EXIT_FAILURE))
+        })
     }
 }

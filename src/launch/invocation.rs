@@ -21,13 +21,20 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// The same for [`std::process`], to be spawned.
+    /// The same for [`std::process`], to be spawned. The signals of the program are those that this process was started
+    /// with; std empties the mask and resets SIGPIPE before that.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         if let Some((name, arguments)) = self.argv.split_first() {
             command.arg0(name).args(arguments);
         }
         command.envs(self.env.iter().map(|(key, value)| (key, value)));
+        let restore = || {
+            signals::restore_for_program();
+            Ok(())
+        };
+        // SAFETY: the function is async-signal-safe.
+        unsafe { command.pre_exec(restore) };
         command
     }
 

@@ -1,7 +1,15 @@
 //! Signals of a process that waits for a program: those sent to it alone are forwarded, and the program starts with the
-//! actions that it would have without this process.
+//! actions and the blocked signals that it would have without this process.
+//!
+//! What this process was started with is read before Rust's start-up, which ignores SIGPIPE ([`AT_START`]).
+//! [`wait_for_children`] takes back a SIGCHLD that the parent ignores, and [`forward_signals`] unblocks what it forwards:
+//! otherwise the exit status of the program would be lost, and a signal would not reach it.
+//! [`restore_for_program`] undoes all of it between fork and exec.
 
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Signals that a parent forwards to the program it waits for.
 const FORWARDED: [libc::c_int; 7] =
@@ -13,8 +21,56 @@ const ENDING: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, lib
 static CHILD: AtomicI32 = AtomicI32::new(0);
 /// The last of [`ENDING`] that arrived; 0: none.
 static ENDED_BY: AtomicI32 = AtomicI32::new(0);
-/// Action of SIGXFSZ before [`survive_file_limit`]; SIG_ERR while that was not called.
-static FILE_LIMIT_ACTION: AtomicUsize = AtomicUsize::new(libc::SIG_ERR);
+/// What this process was started with; empty in a process that does not run [`AT_START`].
+static STARTED_WITH: OnceLock<StartedWith> = OnceLock::new();
+
+/// Signals whose actions this process or Rust's start-up changes. Only SIG_DFL and SIG_IGN survive an exec.
+const CHANGED: [libc::c_int; 3] = [libc::SIGPIPE, libc::SIGCHLD, libc::SIGXFSZ];
+
+/// What a process inherits of signals.
+struct StartedWith {
+    /// In the order of [`CHANGED`].
+    ignored: [bool; CHANGED.len()],
+    blocked: libc::sigset_t,
+}
+
+impl StartedWith {
+    fn now() -> StartedWith {
+        let mut blocked = MaybeUninit::uninit();
+        // SAFETY: sigemptyset initialises the set, and pthread_sigmask without a new one overwrites it.
+        let blocked = unsafe {
+            libc::sigemptyset(blocked.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), blocked.as_mut_ptr());
+            blocked.assume_init()
+        };
+        StartedWith { ignored: CHANGED.map(is_ignored), blocked }
+    }
+}
+
+fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: an all-zero sigaction is valid, and sigaction without a new action only writes to it.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+extern "C" fn at_start() {
+    STARTED_WITH.get_or_init(StartedWith::now);
+}
+
+/// Runs before `main` and before Rust's start-up.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = at_start;
+
+/// Lets this process learn how the programs that it starts end. A parent that ignores SIGCHLD hands that on, and the
+/// kernel then discards the status of a child.
+pub fn wait_for_children() {
+    at_start();
+    // SAFETY: the default action, which is to do nothing.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
 
 /// The signal that asked this process to end since [`forward_signals`] took over, if one did.
 pub fn asked_to_end() -> Option<i32> {
@@ -36,22 +92,34 @@ extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _context:
 }
 
 /// Forwards signals that are sent to this process alone to `child` (0: not known yet); those of the terminal reach it
-/// directly. None of them ends this process.
+/// directly. None of them ends this process. A signal that is ignored stays ignored (nohup), as it would be for the
+/// program alone; one that is blocked is blocked in the program only.
 pub fn forward_signals(child: libc::pid_t) {
     CHILD.store(child, Ordering::SeqCst);
-    for signal in FORWARDED {
-        // SAFETY: an all-zero sigaction is valid; the handler only makes async-signal-safe calls. A signal that
-        // is ignored stays ignored (nohup), as it would be for the program alone.
+    for signal in FORWARDED.into_iter().filter(|s| !is_ignored(*s)) {
+        // SAFETY: an all-zero sigaction is valid; the handler only makes async-signal-safe calls.
         unsafe {
-            let mut now: libc::sigaction = std::mem::zeroed();
-            if libc::sigaction(signal, std::ptr::null(), &raw mut now) != 0 || now.sa_sigaction == libc::SIG_IGN {
-                continue;
-            }
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = forward as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+            libc::sigaction(signal, &raw const action, ptr::null_mut());
         }
+    }
+    if child > 0 {
+        unblock_forwarded();
+    }
+}
+
+/// A signal that arrived before the child was known is handled, and so forwarded, here.
+fn unblock_forwarded() {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set before anything reads it.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in FORWARDED {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
     }
 }
 
@@ -63,22 +131,20 @@ pub fn forget_child() {
 /// Makes a file size limit (`ulimit -f`) an error of this process's writes instead of its end.
 /// [`restore_for_program`] takes that back.
 pub fn survive_file_limit() {
+    at_start();
     // SAFETY: ignoring a signal.
-    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-    if before != libc::SIG_ERR {
-        FILE_LIMIT_ACTION.store(before, Ordering::Relaxed);
-    }
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Gives back the actions that the user's shell set: Rust's start-up ignores SIGPIPE, and [`survive_file_limit`]
-/// SIGXFSZ. To be called directly before execve; async-signal-safe.
+/// Gives back the actions and the blocked signals that this process was started with. To be called directly before
+/// execve; async-signal-safe.
 pub fn restore_for_program() {
-    let file_limit = FILE_LIMIT_ACTION.load(Ordering::Relaxed);
-    // SAFETY: SIG_DFL, or the action that the kernel returned for the same signal.
-    unsafe {
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        if file_limit != libc::SIG_ERR {
-            libc::signal(libc::SIGXFSZ, file_limit);
-        }
+    let Some(before) = STARTED_WITH.get() else { return };
+    for (signal, ignored) in CHANGED.into_iter().zip(before.ignored) {
+        let action = if ignored { libc::SIG_IGN } else { libc::SIG_DFL };
+        // SAFETY: one of the two actions without a handler.
+        unsafe { libc::signal(signal, action) };
     }
+    // SAFETY: the set was read from the kernel.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before.blocked, ptr::null_mut()) };
 }

@@ -7,6 +7,7 @@ mod advise_static;
 mod bombs;
 mod compare;
 mod hostile_names;
+mod launch;
 mod odd_profiles;
 mod predict;
 mod profile;
