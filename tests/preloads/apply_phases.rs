@@ -116,3 +116,28 @@ fn a_time_begins_a_phase_and_the_end_is_not_put_off() {
         assert_eq!(report["phases"][2]["times"], 0, "{how}: {report}");
     }
 }
+
+/// The thread that waits for the time of a phase is the last one of the process: the status must not become its own.
+#[test]
+fn the_status_is_that_of_the_program_although_its_threads_end_before_the_librarys() {
+    let dir = Scratch::new("apply-phases-status");
+    let program = compile("threads_end.c", dir.join("threads_end"), &["-pthread"]);
+    let policy = Policy::of("threads_end")
+        .lines("[[phase]]\nname = \"soon\"\nafter = 0.05")
+        .lines("[[phase]]\nname = \"late\"\nafter = 3600")
+        .rule("function = [\"grab\"]", "policy = \"block\"")
+        .lines("phases = { soon = { policy = \"interleave\" }, late = { policy = \"local\" } }")
+        .write(&dir, "threads_end.toml");
+    for how in ["raw", "raw-late", "raw-outlived", "exit-handler", "handler-3", "killed"] {
+        let bare = run(plain(&program).arg(how));
+        let out = run(placed(&program, &policy).arg(how));
+        assert_eq!(
+            (out.shell_code(), &out.stdout, &out.stderr),
+            (bare.shell_code(), &bare.stdout, &bare.stderr),
+            "{how}"
+        );
+        if how == "raw" {
+            assert_eq!(bare.code(), Some(7));
+        }
+    }
+}

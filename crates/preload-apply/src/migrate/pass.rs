@@ -13,6 +13,7 @@ use numamma_kernel::sys::{self, PAGE};
 use numamma_kernel::{clock, futex};
 use numamma_plan::plan::{Layout, PagePlan};
 
+use super::program_end::program_ended;
 use super::steps::{Done, Goal, Pace, step_end};
 use crate::matching::pending;
 use crate::objects::globals::{self, Global};
@@ -306,15 +307,4 @@ fn heap_step(seen: &Object, after: Option<&Object>, work: impl FnOnce()) -> bool
         return changed.is_some();
     }
     same
-}
-
-/// Whether the main thread and all other threads have ended by pthread_exit, so that the process ends with this thread.
-pub fn program_ended() -> bool {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in parentheses may contain any character. The state follows it, and 17 fields later the number of
-    // threads.
-    let mut fields = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
-    let zombie = fields.next() == Some("Z");
-    let threads = fields.nth(16).and_then(|n| n.parse::<u32>().ok());
-    zombie && threads.is_some_and(|n| n <= 2)
 }

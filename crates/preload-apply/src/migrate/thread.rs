@@ -10,7 +10,8 @@ use core::sync::atomic::Ordering;
 use numamma_hook::sys;
 use numamma_kernel::{clock, futex};
 
-use super::pass::{END_CHECK_NS, Mover, program_ended};
+use super::pass::{END_CHECK_NS, Mover};
+use super::program_end::{end_as_main_thread, program_ended};
 use super::steps::Pace;
 use crate::matching::pending;
 use crate::objects::{heap, heap_table};
@@ -25,6 +26,11 @@ const TRIES: u32 = 100;
 
 /// What the mover's thread executes.
 pub fn run(shared: &'static Shared) {
+    move_until_idle(shared);
+    end_as_main_thread();
+}
+
+fn move_until_idle(shared: &'static Shared) {
     let Some(state) = state::get() else { return };
     if shared.mover.load(Ordering::Acquire) == 0 {
         // In a forked child an object may still be marked by its parent's mover.
