@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attached;
 mod bound;
 mod compare;
 mod full;

@@ -46,6 +46,25 @@ pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bo
     crate::result(unsafe { libc::syscall(libc::SYS_mbind, start, len, mode, mask.as_ptr(), MAX_NODES + 1, flags) })
 }
 
+/// As [`mbind`], for a part of a mapping of shared memory (tmpfs, System V): the policy belongs to the object, so it is
+/// set through a second, short mapping of the part. The mapping itself stays in one piece: its pieces would count as
+/// mappings of the process, and for System V as users of the segment (`shm_nattch`). Resident pages are not moved.
+///
+/// # Errors
+/// As mremap(2) and mbind(2).
+pub fn mbind_shared(start: usize, len: usize, mode: Mode, nodes: &[u32]) -> Result<(), c_int> {
+    // SAFETY: an old length of 0 duplicates a shared mapping at an address that the kernel chooses, and leaves the old
+    // one as it is; other memory is refused (EINVAL since Linux 4.14).
+    let second = unsafe { libc::syscall(libc::SYS_mremap, start, 0, len, libc::MREMAP_MAYMOVE, 0) };
+    if second == -1 {
+        return Err(crate::errno::get());
+    }
+    let outcome = mbind(second as usize, len, mode, nodes, false);
+    // SAFETY: the mapping was made above, and nobody else knows its address.
+    unsafe { libc::syscall(libc::SYS_munmap, second, len) };
+    outcome
+}
+
 /// The memory policy of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskPolicy {

@@ -16,6 +16,7 @@ use numamma_plan::plan::{Layout, PagePlan};
 use super::program_end::program_ended;
 use super::steps::{Done, Goal, Pace, step_end};
 use crate::matching::pending;
+use crate::objects::backing::Kind;
 use crate::objects::globals::{self, Global};
 use crate::objects::mapping_list::{self, Ticket};
 use crate::objects::object::{Object, local_node, mappings_of};
@@ -189,7 +190,7 @@ impl Mover {
             let at = after.base + first as usize * PAGE;
             let mut done = Ok(());
             let there = self.step(owner, before, at, at + part.pages as usize * PAGE, || {
-                done = set_range_policy(plan, after.base, part, after.node);
+                done = set_range_policy(plan, after, part);
             });
             if let (Err(error), Some(rule)) = (done, self.state.rules.get(after.rule)) {
                 refusals::report(rule.rule.name(), error);
@@ -266,8 +267,9 @@ impl Mover {
     }
 }
 
-/// Sets the memory policy of `part` of the object at `base`; resident pages are not moved.
-fn set_range_policy(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Result<(), i32> {
+/// Sets the memory policy of `part` of `object`; resident pages are not moved.
+fn set_range_policy(plan: &PagePlan<'_>, object: &Object, part: Part) -> Result<(), i32> {
+    let base = object.base;
     let (start, len) = (base + part.first as usize * PAGE, part.pages as usize * PAGE);
     let populates = plan.populates();
     if populates {
@@ -277,7 +279,7 @@ fn set_range_policy(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> 
     if plan.layout == Layout::Default || populates {
         return counted_calls::mbind(start, len, Mode::Default, &[], false);
     }
-    apply::apply(plan, base, part, node, false)
+    apply::apply(plan, base, part, object.node, false, object.backing.kind == Kind::Shared)
 }
 
 /// Whether a global is loaded and cannot be unloaded while `step` lasts.

@@ -227,13 +227,13 @@ fn place_part(
     let split_page = part.first + ((split - start) / PAGE) as u64;
     if split > start {
         let file = Part { first: part.first, pages: split_page - part.first };
-        apply::apply(plan, base, file, 0, true)?;
+        apply::apply(plan, base, file, 0, true, false)?;
         // Without MADV_POPULATE_WRITE (before 5.14) pages that are only read stay in the page cache.
         pages::populate_write(start, split - start);
     }
     let rest = Part { first: split_page, pages: part.first + part.pages - split_page };
     let touched = split < end && residency.any(split, end, limit);
-    apply::apply(plan, base, rest, 0, touched)
+    apply::apply(plan, base, rest, 0, touched, false)
 }
 
 fn push_placed(global: Box<Global>) {

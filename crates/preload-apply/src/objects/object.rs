@@ -103,7 +103,8 @@ impl Object {
     /// The kernel's error code.
     pub fn place(&self, state: &State, plan: &PagePlan<'_>, resident: bool) -> Result<(), c_int> {
         let Some(rule) = state.rules.get(self.rule) else { return Ok(()) };
-        let apply = || apply::apply(plan, self.base, self.whole(), self.node, resident);
+        let apply =
+            || apply::apply(plan, self.base, self.whole(), self.node, resident, self.backing.kind == Kind::Shared);
         // Populating and moving pages need more stack than a hook may take, and weights are read from files.
         let is_short = !resident && !plan.populates() && plan.layout != Layout::Weighted;
         let place = || if is_short { apply() } else { allocating::run(apply).unwrap_or(Err(libc::ENOMEM)) };

@@ -12,8 +12,16 @@ use numamma_plan::policy::Huge;
 use super::{Part, counted_calls, interleaving, populate, relocate};
 
 /// Places `part` of the object whose first whole page is at `base`. `resident`: pages may exist already.
-/// `node` is the node of a `local` object.
-pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: bool) -> Result<(), c_int> {
+/// `node` is the node of a `local` object. `shared`: the memory is shared memory of base pages, so that the policy
+/// belongs to the memory and not to its mapping.
+pub fn apply(
+    plan: &PagePlan<'_>,
+    base: usize,
+    part: Part,
+    node: u32,
+    resident: bool,
+    shared: bool,
+) -> Result<(), c_int> {
     let at = |page: u64| base + page as usize * PAGE;
     let (start, len) = (at(part.first), part.pages as usize * PAGE);
     if part.pages == 0 {
@@ -38,6 +46,16 @@ pub fn apply(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, resident: 
             Ok(())
         }
         Layout::Blocks(..) if plan.populates() => populate::populate_blocks(plan, base, part),
+        Layout::Blocks(..) if shared => {
+            plan.runs_of(part.first, part.pages).try_for_each(|run| {
+                let Some(&node) = plan.nodes.get(run.node as usize) else { return Ok(()) };
+                counted_calls::mbind_shared(at(run.first), run.pages as usize * PAGE, Mode::Preferred, &[node])
+            })?;
+            if resident {
+                relocate::move_resident(plan, base, part);
+            }
+            Ok(())
+        }
         Layout::Blocks(..) => plan.runs_of(part.first, part.pages).try_for_each(|run| {
             let Some(&node) = plan.nodes.get(run.node as usize) else { return Ok(()) };
             counted_calls::mbind(at(run.first), run.pages as usize * PAGE, Mode::Preferred, &[node], resident)

@@ -28,6 +28,15 @@ pub fn mbind(start: usize, len: usize, mode: Mode, nodes: &[u32], move_pages: bo
     policy::mbind(start, len, mode, nodes, move_pages)
 }
 
+/// [`policy::mbind_shared`], counted for [`measure`].
+///
+/// # Errors
+/// As [`policy::mbind_shared`].
+pub fn mbind_shared(start: usize, len: usize, mode: Mode, nodes: &[u32]) -> Result<(), c_int> {
+    count_mbind();
+    policy::mbind_shared(start, len, mode, nodes)
+}
+
 fn count_mbind() {
     let calls = &calls().mbind;
     calls.set(calls.get() + 1);
