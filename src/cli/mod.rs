@@ -79,6 +79,7 @@ fn parsed() -> Cli {
 /// and nowhere else.
 pub fn main() -> ExitCode {
     signals::wait_for_children();
+    signals::survive_file_limit();
     let done = match parsed().command {
         Command::Profile(a) => profile::run(a),
         Command::Report(a) => report::run(a),

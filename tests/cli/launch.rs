@@ -116,3 +116,68 @@ fn a_blocked_signal_is_forwarded() {
         assert_eq!(ran.code(), Some(STATUS), "{command:?}: {}", ran.stderr);
     }
 }
+
+/// Every command, given a profile and a program.
+const ALL: [&[&str]; 12] = [
+    &["report", "t.prof"],
+    &["report", "--json", "t.prof"],
+    &["advise", "t.prof"],
+    &["predict", "t.prof"],
+    &["doctor"],
+    &["topology"],
+    &["topology", "--measure"],
+    &["profile", "-o", "u.prof", "--", "true"],
+    &["profile", "--sampler", "none", "-o", "u.prof", "--", "true"],
+    &["run", "--policy", "p.toml", "--", "true"],
+    &["verify", "--policy", "p.toml", "--", "true"],
+    &["compare", "-n", "1", "--policies", "p.toml,interleave", "--", "true"],
+];
+
+/// Largest exit status that a command has of itself: 126 and 127 tell that the program cannot be executed. A panic
+/// has 101, a signal 128 and more.
+fn is_own_status(code: Option<i32>) -> bool {
+    code.is_some_and(|c| c <= 2 || c == 126 || c == 127)
+}
+
+/// Neither threads nor processes, few files, no file of any length, little memory: an answer, or a reason.
+#[test]
+fn no_command_panics_under_limits() {
+    let dir = inherits("limits");
+    let mut profile = numamma(&["profile", "-o", "t.prof", "--", "./inherits", "out", "0"]);
+    common::run(profile.current_dir(&dir).stdin(Stdio::null())).success();
+    std::fs::set_permissions(&*dir, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    // A limit of processes does not hold for root, so the commands run as a user who has no process yet.
+    // SAFETY: a system call without arguments.
+    let user = (unsafe { libc::geteuid() } == 0).then(|| 1_000_000_000 + std::process::id());
+    let limits = [
+        ("no thread", libc::RLIMIT_NPROC, 1),
+        ("no process", libc::RLIMIT_NPROC, 0),
+        ("8 files", libc::RLIMIT_NOFILE, 8),
+        ("3 files", libc::RLIMIT_NOFILE, 3),
+        ("address space", libc::RLIMIT_AS, 200 << 20),
+        ("file size", libc::RLIMIT_FSIZE, 0),
+        ("data", libc::RLIMIT_DATA, 4 << 20),
+    ];
+    for (name, resource, value) in limits {
+        for words in ALL {
+            let mut command = numamma(words);
+            command.current_dir(&dir).stdin(Stdio::null());
+            if let Some(user) = user {
+                command.uid(user);
+            }
+            let limited = move || {
+                let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
+                // SAFETY: the limit is readable.
+                let rc = unsafe { libc::setrlimit(resource, &raw const limit) };
+                if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+            };
+            // SAFETY: the closure makes one system call.
+            unsafe { command.pre_exec(limited) };
+            let ran = common::run(command);
+            let fault = ran.stderr.contains("panicked") || ran.stderr.contains("memory allocation of");
+            assert!(!fault && is_own_status(ran.code()), "{name}: {words:?}: {}\n{}", ran.status, ran.stderr);
+            let said = ran.stdout.len() + ran.stderr.len() > 0; // doctor answers on stdout
+            assert!(ran.code() == Some(0) || said, "{name}: {words:?}: no reason");
+        }
+    }
+}

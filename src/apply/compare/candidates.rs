@@ -126,8 +126,12 @@ fn checked(asked: &[String]) -> Result<Vec<String>, String> {
 /// thread.
 fn interleave() -> Result<TaskPolicy, String> {
     let policy = TaskPolicy::interleave(&Machine::this().memory_node_ids());
-    let tried = std::thread::spawn(move || set(&policy)).join();
-    match tried {
+    let thread = std::thread::Builder::new().spawn(move || set(&policy)).map_err(|e| {
+        format!(
+            "the kernel could not be asked for set_mempolicy: no thread: {e}; raise the limit of processes (ulimit -u)"
+        )
+    })?;
+    match thread.join() {
         Ok(Ok(())) => Ok(policy),
         Ok(Err(e)) => Err(format!(
             "the kernel refuses set_mempolicy: {e}; in a container try docker run --cap-add SYS_NICE (`numamma doctor` \

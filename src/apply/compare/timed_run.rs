@@ -8,6 +8,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::residency::Residency;
@@ -65,27 +66,30 @@ pub fn run(mut command: Command, count: bool) -> io::Result<Finished> {
     let (err, err_end) = io::pipe()?;
     let (done, done_end) = io::pipe()?;
     command.stdin(stdin()).stdout(out_end).stderr(err_end);
-    let started = Instant::now();
-    let mut child = command.spawn()?;
-    drop(command); // and with it this process's copies of the writing ends
-    let pid = child.id();
-    signals::forward_signals(pid as i32);
-    let mut watch = Watch::new(pid, count);
-    let end = std::thread::scope(|scope| {
-        let waiter = scope.spawn(move || {
-            wait_unreaped(pid);
+    std::thread::scope(|scope| {
+        // Both ends are dropped on an error, before the scope waits for its thread.
+        let (send_pid, receive_pid) = mpsc::channel();
+        // Made before the program, which cannot run without it. Ends when the program has not been started.
+        let waiter = std::thread::Builder::new().spawn_scoped(scope, move || {
+            receive_pid.recv().map(wait_unreaped).ok();
             let now = Instant::now();
             drop(done_end);
             now
-        });
+        })?;
+        let started = Instant::now();
+        let mut child = command.spawn()?;
+        drop(command); // and with it this process's copies of the writing ends
+        let pid = child.id();
+        signals::forward_signals(pid as i32);
+        // The waiter lives until it has received it.
+        let _ = send_pid.send(pid);
+        let mut watch = Watch::new(pid, count);
         watch.follow([out, err], &done);
-        waiter.join().unwrap_or_else(|_| Instant::now())
-    });
-    signals::forget_child();
-    let ended = child.wait()?.into();
-    let output = Output { digest: watch.hasher.finish(), ..watch.output };
-    let residency = watch.residency;
-    Ok(Finished { seconds: (end - started).as_secs_f64(), ended, output, errors: watch.errors, residency })
+        let end = waiter.join().unwrap_or_else(|_| Instant::now());
+        signals::forget_child();
+        let ended = child.wait()?.into();
+        Ok(watch.finished(ended, (end - started).as_secs_f64()))
+    })
 }
 
 /// A redirected file is read from its beginning by every run; a terminal or pipe can be read only once, so it is not.
@@ -136,6 +140,12 @@ impl Watch {
             next_count: Instant::now() + FIRST_PAUSE,
             kill_at: None,
         }
+    }
+
+    /// What was collected of a run that has ended.
+    fn finished(self, ended: Ended, seconds: f64) -> Finished {
+        let output = Output { digest: self.hasher.finish(), ..self.output };
+        Finished { seconds, ended, output, errors: self.errors, residency: self.residency }
     }
 
     /// Reads both pipes until the program has ended and they are empty. Processes that it started may keep them open:

@@ -1,6 +1,6 @@
 //! Measures what one sample costs the program on this machine, and derives the sampling rate.
 //!
-//! A thread of the recorder reads the clock in a loop under a timer event like the program's; every sample shows as a
+//! The recorder reads the clock in a loop under a timer event like the program's; every sample shows as a
 //! gap. On bare metal a sample takes 1 to 2 us, in nested virtual machines 20 to 100. The loop is the cheapest case, so
 //! the figure is a lower bound and is multiplied by a safety factor.
 
@@ -34,11 +34,7 @@ pub const DEFAULT_RATE: f64 = 250.0;
 /// # Errors
 /// When the kernel refuses the event.
 pub fn sample_cost_ns() -> io::Result<u64> {
-    // On a thread of its own: the event counts the thread that opens it.
-    std::thread::spawn(spin).join().unwrap_or_else(|_| Err(io::Error::other("the calibration thread failed")))
-}
-
-fn spin() -> io::Result<u64> {
+    // The event counts the calling thread, until it is closed at the end of this function.
     let mut timer = attr::timer(1_000_000_000 / SPIN_HZ);
     timer.set_inherit(0);
     timer.set_enable_on_exec(0);

@@ -38,7 +38,7 @@ use crate::launch::exit::{Ended, Failure, say};
 use crate::launch::held::{self, Held};
 use crate::launch::invocation::Invocation;
 use crate::launch::library;
-use crate::launch::signals::{forget_child, forward_signals, survive_file_limit};
+use crate::launch::signals::{forget_child, forward_signals};
 use crate::topology::Topology;
 
 /// Longest wait between two drains, milliseconds: the memory that the channel has at first then holds 4.9 million
@@ -100,7 +100,6 @@ pub struct Recorded {
 /// # Errors
 /// When the recording could not start; then the program was not executed.
 pub fn record(options: Options) -> Result<Recorded, Failure> {
-    survive_file_limit();
     keep_memory();
     let mut budget = Budget::new(options.max_memory);
     let channel = match &options.preload {
@@ -162,7 +161,11 @@ fn hold(options: &Options, channel: Option<&Channel>) -> Result<Held, Failure> {
         env.extend(library::environment(&options.program, library));
     }
     let program = Invocation { path: options.program.path.clone(), argv: options.argv.clone(), env };
-    held::hold(&program).map_err(|e| Failure::usage(format!("cannot start a process: {e}")))
+    held::hold(&program).map_err(|e| {
+        let limit =
+            if e.raw_os_error() == Some(libc::EAGAIN) { "; raise the limit of processes (ulimit -u)" } else { "" };
+        Failure::usage(format!("cannot start a process: {e}{limit}"))
+    })
 }
 
 struct Recorder {

@@ -8,6 +8,7 @@ mod bandwidth;
 pub mod kernel;
 mod latency;
 
+use std::io;
 use std::time::Duration;
 
 use numamma_kernel::cgroup;
@@ -181,7 +182,11 @@ fn buffer(node: &Node, bind: bool, caches: &Caches, from: &[From]) -> Result<(Me
         })?;
     }
     let near = from.iter().find(|f| f.cpus.iter().any(|cpu| node.cpus.contains(cpu))).or(from.first());
-    fill(&mut memory, near.map_or(&[][..], |f| &f.cpus));
+    fill(&mut memory, near.map_or(&[][..], |f| &f.cpus)).map_err(|e| {
+        BufferError::AllNodes(format!(
+            "no thread can be made to measure with: {e}; raise the limit of processes (ulimit -u)"
+        ))
+    })?;
     if bind {
         match memory.share_on(node.id, CHECKED_PAGES) {
             Ok(share) if share < ON_NODE => {
@@ -198,7 +203,10 @@ fn buffer(node: &Node, bind: bool, caches: &Caches, from: &[From]) -> Result<(Me
 }
 
 /// Writes the chain of loads, with a thread on each of `cpus`.
-fn fill(memory: &mut Memory, cpus: &[u32]) {
+///
+/// # Errors
+/// When a thread cannot be made.
+fn fill(memory: &mut Memory, cpus: &[u32]) -> io::Result<()> {
     let lines = latency::lines(memory.words().len());
     let words = memory.words_mut();
     let part = words.len().div_ceil(cpus.len().max(1)).next_multiple_of(latency::LINE);
@@ -206,20 +214,22 @@ fn fill(memory: &mut Memory, cpus: &[u32]) {
         for (index, words) in words.chunks_mut(part).enumerate() {
             let first = index * part / latency::LINE;
             let cpu = cpus.get(index).copied();
-            scope.spawn(move || {
+            std::thread::Builder::new().spawn_scoped(scope, move || {
                 // A failure to bind the thread only makes writing slower.
                 let _ = cpu.map(|cpu| kernel::run_on(&[cpu]));
                 latency::fill(words, first, lines);
-            });
+            })?;
         }
-    });
+        Ok(())
+    })
 }
 
 /// Measures latency and bandwidth from `cpus`, each for half of `time`.
 fn pair(memory: &Memory, cpus: &[u32], time: Duration) -> (Option<f64>, Option<f64>) {
     let words = memory.words();
     let latency = std::thread::scope(|scope| {
-        let chaser = scope.spawn(|| kernel::run_on(&cpus[..1]).is_ok().then(|| latency::latency_ns(words, time / 2)));
+        let chase = || kernel::run_on(&cpus[..1]).is_ok().then(|| latency::latency_ns(words, time / 2));
+        let chaser = std::thread::Builder::new().spawn_scoped(scope, chase).ok()?;
         chaser.join().ok().flatten()
     });
     let run = |_| bandwidth::bandwidth(words, cpus, time / (2 * STREAM_RUNS));
