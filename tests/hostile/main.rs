@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod allocators;
 mod bystanders;
 mod confined;
 mod fuzz;

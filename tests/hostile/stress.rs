@@ -16,14 +16,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 const WORDS: usize = 3;
 
 /// Name and place of the policies. `?` stands for any call site.
-const POLICIES: [(&str, &str); 4] = [
+pub const POLICIES: [(&str, &str); 4] = [
     ("interleave", "policy = \"interleave\""),
     ("cyclic", "policy = \"block-cyclic\", block = \"8KiB\""),
     ("local", "policy = \"local\""),
     ("split", "policy = \"random\", seed = 7, huge = \"split\""),
 ];
 
-fn scratch(name: &str) -> Scratch {
+pub fn scratch(name: &str) -> Scratch {
     let dir = Scratch::new(&format!("stress-{name}"));
     for (name, place) in POLICIES {
         let bind = if name == "local" { "[threads]\nbind = \"compact\"" } else { "" };
@@ -32,7 +32,7 @@ fn scratch(name: &str) -> Scratch {
     dir
 }
 
-fn compile(dir: &Path, source: &str, name: &str, flags: &[&str]) {
+pub fn compile(dir: &Path, source: &str, name: &str, flags: &[&str]) {
     let always = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
     common::compile("cc", &format!("hostile/stress/{source}"), dir.join(name), &[&always, flags].concat());
 }
@@ -59,7 +59,7 @@ fn compare(dir: &Path, line: &str) -> String {
     compare_under(dir, line, &POLICIES)
 }
 
-fn compare_under(dir: &Path, line: &str, policies: &[(&str, &str)]) -> String {
+pub fn compare_under(dir: &Path, line: &str, policies: &[(&str, &str)]) -> String {
     let bare = observe(shell(line), dir);
     let apply = preload("apply");
     for (policy, _) in policies {
@@ -224,7 +224,7 @@ fn allocations_before_and_after_us() {
 }
 
 /// As [`compare_under`], and also under the apply library without a policy.
-fn compare_also_without_policy(dir: &Path, line: &str, policies: &[(&str, &str)]) -> String {
+pub fn compare_also_without_policy(dir: &Path, line: &str, policies: &[(&str, &str)]) -> String {
     let bare = compare_under(dir, line, policies);
     let mut loaded = shell(line);
     loaded.env("LD_PRELOAD", preload("apply"));

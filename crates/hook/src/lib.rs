@@ -24,6 +24,7 @@ pub mod bootstrap_arena;
 pub mod entry;
 pub mod environment;
 pub mod fork_wiped;
+pub mod loaded_file;
 pub mod message;
 pub mod modules;
 pub mod own_stack;

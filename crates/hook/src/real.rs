@@ -11,7 +11,9 @@ use core::ffi::{c_int, c_long, c_void};
 
 use crate::{bootstrap_arena, errno};
 
+pub mod behind;
 pub mod in_effect;
+pub mod own_interface;
 pub mod symbol;
 pub use symbol::resolve;
 

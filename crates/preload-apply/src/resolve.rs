@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use numamma_hook::real::own_interface;
 use numamma_hook::versions::{self, NotReplaced};
 use numamma_hook::{allocating, sandbox, say_once, unwind};
 
@@ -18,7 +19,7 @@ use crate::matching::facts::{Facts, Key, Variable};
 use crate::matching::matcher::{Matcher, Module};
 use crate::matching::modules::{self, Counts, Extent, Listed, Loaded};
 use crate::matching::{pending, source_lines, unmatched};
-use crate::objects::globals;
+use crate::objects::{globals, heap};
 use crate::rules::state::{self, State};
 
 /// Files whose facts are kept after they were unloaded, for the next time: programs have tens of plugins.
@@ -86,6 +87,8 @@ fn follow_modules(state: &'static State, names: &'static Names) {
             unwind::invalidate_range(gone.start, gone.end);
             unmatched::clear_range(gone.start, gone.end);
         }
+        // Before a call site in them is matched.
+        stop_at_own_interface(&new);
         // The first one replaces a matcher without sites, or none.
         let all = old.as_ref().is_none_or(|old| matcher.begins_more_than(old));
         let done = matcher.is_cache_right.clone();
@@ -110,6 +113,18 @@ fn follow_modules(state: &'static State, names: &'static Names) {
                 return;
             }
         }
+    }
+}
+
+/// Stops the placing of heap objects if one of the `new` modules uses the own interface of an allocator behind this
+/// library: its functions do not know placed blocks.
+fn stop_at_own_interface(new: &[(Loaded, u64, Arc<Facts>)]) {
+    if heap::stopped().is_some() {
+        return;
+    }
+    let is_new = |start: usize| new.iter().any(|(module, ..)| module.start == start);
+    if let Some(found) = own_interface::find(is_new) {
+        heap::stop(format!("{} calls {}, which {} alone has", found.by, found.function, found.allocator));
     }
 }
 

@@ -27,10 +27,10 @@ use numamma_plan::threads::explicit_lists;
 use numamma_plan::unusable::Unusable;
 use numamma_plan::{check, output_name, plan, ranks};
 
-use crate::hooks::malloc;
+use crate::hooks::{malloc, redirect};
 use crate::matching::elf::Elf;
 use crate::matching::{call_sites, pending};
-use crate::objects::heap_table;
+use crate::objects::{heap, heap_table};
 use crate::phases::{begin, mover_request};
 use crate::place::{counted_calls, populate, refusals};
 use crate::report::{json as report, messages};
@@ -220,6 +220,9 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
     mover_request::start(migrate::thread::run);
     begin::start(state);
     pending::start(resolve::resolve_modules);
+    if !state.groups.is_empty() {
+        redirect::start();
+    }
     place_globals(is_set(STRICT_ENV), state.policy.program.is_some())
 }
 
@@ -246,6 +249,9 @@ fn place_globals(strict: bool, names_program: bool) -> Result<(), String> {
         problems.iter().for_each(|problem| say!("object {problem}"));
     } else {
         messages::hold_until_exit(problems); // the policy may be meant for another process of the tree
+    }
+    if let Some(why) = heap::stopped().filter(|_| strict) {
+        return Err(format!("nothing can be placed on the heap: {why}"));
     }
     match refusals::was_refused().filter(|_| strict) {
         Some(error) => Err(format!("the system refused to place a global (mbind), error {error}")),

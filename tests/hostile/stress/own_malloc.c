@@ -5,7 +5,7 @@
  *   WRAPS     each of the four puts a header before a block of the next definition (dlsym(RTLD_NEXT))
  *   COUNTS    each of the four calls the C library's own entry, __libc_malloc and so on; aligned blocks are the C
  *             library's and end in our free
- *   LIBRARY   no main: a library that an executable links
+ *   LIBRARY   no main: a library that an executable links, with functions of its own for blocks (own_interface.c)
  *   LINKED    no allocator: the executable that links the library
  * A block that it did not hand out stops the program with the word DAMAGED. */
 #define _GNU_SOURCE
@@ -94,6 +94,13 @@ void *realloc(void *p, size_t n) {
     free(p);
     return q;
 }
+
+#ifdef LIBRARY
+size_t own_size(void *);
+size_t own_size(void *p) { return head_of(p)->size; }
+void own_release(void *);
+void own_release(void *p) { head_of(p)->magic = 0; }
+#endif
 
 #ifdef MEASURES
 size_t malloc_usable_size(void *p) { return p ? head_of(p)->size : 0; }

@@ -76,7 +76,6 @@ table! {
     shmdt(*const c_void) -> c_int;
     pthread_create(*mut libc::pthread_t, *const libc::pthread_attr_t, StartRoutine, *mut c_void) -> c_int;
     dlopen(*const c_char, c_int) -> *mut c_void;
-    dlmopen(libc::c_long, *const c_char, c_int) -> *mut c_void;
     dlclose(*mut c_void) -> c_int;
     fork() -> libc::pid_t;
     _exit(c_int);

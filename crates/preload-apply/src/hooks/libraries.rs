@@ -4,7 +4,6 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use numamma_hook::{errno, real};
 
-use super::deep_binding;
 use crate::matching::{call_sites, pending};
 use crate::phases::exclusion;
 use crate::resolve;
@@ -19,9 +18,8 @@ extern "C" fn no_dlopen(_name: *const c_char, _flags: c_int) -> *mut c_void {
 /// Returns the function that the stub jumps to. The loader searches the RUNPATH of the module that *calls* dlopen, so a
 /// name without a slash must reach the loader with the return address of the program. The globals of such a library are
 /// placed at a later hook. A name with a slash is not searched for, so its globals are placed before dlopen returns.
-unsafe extern "C" fn choose_dlopen(name: *const c_char, flags: c_int) -> Dlopen {
+unsafe extern "C" fn choose_dlopen(name: *const c_char, _flags: c_int) -> Dlopen {
     let Some(real) = real::symbol::dlopen() else { return no_dlopen };
-    deep_binding::before_loading(flags);
     if state::get().is_none() || name.is_null() {
         return real;
     }

@@ -13,7 +13,7 @@ use numamma_hook::reentry::ReentryGuard;
 use numamma_hook::{bootstrap_arena, errno, real, sandbox, say_once};
 use numamma_kernel::sys::PAGE;
 
-use super::{contained, deep_binding};
+use super::contained;
 use crate::matching::{call_sites, unmatched};
 use crate::objects::object::Object;
 use crate::objects::{heap, heap_table, small_objects};
@@ -43,9 +43,6 @@ unsafe fn place_matched(member: Member, size: usize, align: usize, caller: &Call
             say_once!(
                 "the program has a free of its own: what it allocates with {name}, which it has not, is not placed"
             );
-            return None;
-        }
-        if deep_binding::out_of_reach() {
             return None;
         }
         heap::place_new(state::get()?, rule, size, align).map(|address| address as Ptr)
@@ -306,7 +303,8 @@ pub unsafe extern "C" fn reallocarray(ptr: Ptr, count: usize, size: usize, ra: u
 unsafe fn realloc_placed(old: &Object, size: usize, caller: &Caller) -> Ptr {
     if size == 0 {
         heap::free(old.base);
-        return core::ptr::null_mut();
+        // SAFETY: the object is not used any more.
+        return unsafe { resized_to_nothing() };
     }
     if size >= PAGE && heap_table::pages_of(size) == old.pages {
         heap_table::resize(old.base, size);
@@ -324,6 +322,15 @@ unsafe fn realloc_placed(old: &Object, size: usize, caller: &Caller) -> Ptr {
     }
 }
 
+/// What the real allocator returns for a block that is resized to 0 bytes, which C leaves open: null, or a block.
+unsafe fn resized_to_nothing() -> Ptr {
+    // SAFETY: a block of the real allocator, which is given up.
+    unsafe {
+        let block = real::malloc(1);
+        if block.is_null() { block } else { real::realloc(block, 0) }
+    }
+}
+
 /// Changes the size of a small placed object.
 #[cold]
 #[inline(never)]
@@ -333,7 +340,7 @@ unsafe fn realloc_small(old: Ptr, size: usize, caller: &Caller) -> Ptr {
     unsafe {
         if size == 0 {
             small_objects::release(old as usize);
-            return core::ptr::null_mut();
+            return resized_to_nothing();
         }
         // The object stays unless more than half of it would be unused.
         if size <= known && size > known / 2 {

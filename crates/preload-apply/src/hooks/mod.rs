@@ -1,12 +1,12 @@
 //! The C functions that this library takes over.
 
-pub mod deep_binding;
 pub mod exit;
 pub mod libraries;
 pub mod malloc;
 pub mod mmap;
 pub mod mremap;
 pub mod pthread;
+pub mod redirect;
 pub mod releases;
 pub mod shm;
 

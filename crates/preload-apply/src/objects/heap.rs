@@ -1,9 +1,9 @@
 //! Heap objects of a page and more: each has a mapping of its own, which starts on a page.
 
 use core::ffi::c_void;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
-use numamma_hook::errno;
+use numamma_hook::{errno, say_once};
 use numamma_kernel::mappings;
 use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::plan::HUGE_PAGE;
@@ -20,6 +20,25 @@ use crate::threads::thread_nodes;
 /// Largest object: PTRDIFF_MAX, less what alignment may add.
 pub const MAX_SIZE: usize = isize::MAX as usize - HUGE_PAGE as usize;
 
+/// Why nothing more is placed on the heap; null as long as objects are.
+static STOPPED: AtomicPtr<String> = AtomicPtr::new(core::ptr::null_mut());
+
+/// From now on nothing more is placed on the heap. The first allocation that a rule matches reports why.
+pub fn stop(why: String) {
+    let why = Box::into_raw(Box::new(why));
+    let first = STOPPED.compare_exchange(core::ptr::null_mut(), why, Ordering::AcqRel, Ordering::Relaxed);
+    if first.is_err() {
+        // SAFETY: made above, and no other thread has it.
+        drop(unsafe { Box::from_raw(why) });
+    }
+}
+
+/// Why nothing more is placed on the heap; `None` as long as objects are.
+pub fn stopped() -> Option<&'static str> {
+    // SAFETY: null or a leaked box; Acquire pairs with the Release of `stop`.
+    unsafe { STOPPED.load(Ordering::Acquire).as_ref() }.map(String::as_str)
+}
+
 /// Address of a new placed object under rule `index`; counted for the rule whether it can be placed or not.
 pub fn place_new(state: &'static State, index: usize, size: usize, align: usize) -> Option<usize> {
     let rule = state.rules.get(index)?;
@@ -31,6 +50,11 @@ pub fn place_new(state: &'static State, index: usize, size: usize, align: usize)
 /// Address of placed memory for an object under rule `index`; `None` when the real allocator must provide it.
 pub fn place_under(state: &'static State, index: usize, size: usize, align: usize) -> Option<usize> {
     let rule = state.rules.get(index)?;
+    if let Some(why) = stopped() {
+        say_once!("{why}: nothing more is placed on the heap");
+        add(&rule.counters.unplaced, 1);
+        return None;
+    }
     if size < PAGE {
         if align <= ALIGN
             && let Some(address) = small_objects::allocate(state, index, size)

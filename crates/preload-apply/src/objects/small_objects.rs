@@ -96,6 +96,12 @@ pub fn allocate(state: &'static State, index: usize, size: usize) -> Option<usiz
     })
 }
 
+/// Whether an object begins at `address`.
+pub fn begins(address: usize) -> bool {
+    let offset = address.wrapping_sub(BASE.load(Ordering::Relaxed)) % SLAB;
+    slab(address).is_some_and(|(_, class)| offset.is_multiple_of(usize::from(SIZES[class])))
+}
+
 /// Bytes an object can hold.
 pub fn usable(address: usize) -> usize {
     slab(address).map_or(0, |(_, class)| usize::from(SIZES[class]))

@@ -1,0 +1,103 @@
+//! Blocks that reach an allocator past our hooks, and programs that use what an allocator has beside the functions of
+//! C: the same output, status and signal as bare, as in [`super::stress`].
+
+use std::path::Path;
+
+use super::stress::{POLICIES, compare_also_without_policy, compare_under, compile, scratch};
+use crate::common::{self, Policy, json_file, objects};
+
+/// A preload library of the test, before and behind ours.
+const BOTH_ORDERS: [&str; 2] =
+    ["LD_PRELOAD=${LD_PRELOAD:+$LD_PRELOAD:}./wrapper.so", "LD_PRELOAD=./wrapper.so${LD_PRELOAD:+:$LD_PRELOAD}"];
+
+const SHARED: [&str; 2] = ["-shared", "-fPIC"];
+
+fn by_name(dir: &Path) {
+    compile(dir, "by_name.c", "wrapper.so", &[&SHARED[..], &["-DWRAPPER"]].concat());
+    compile(dir, "by_name.c", "libbehind.so", &[&SHARED[..], &["-DLIBRARY"]].concat());
+    let library = dir.join("libbehind.so").display().to_string();
+    compile(dir, "by_name.c", "by_name", &["-Wl,--no-as-needed", &library]);
+}
+
+#[test]
+fn blocks_for_functions_that_are_looked_up_by_name() {
+    let dir = scratch("by-name");
+    by_name(&dir);
+    for how in ["file libc.so.6", "version", "next"] {
+        let stdout = compare_also_without_policy(&dir, &format!("exec ./by_name {how}"), &POLICIES);
+        assert_eq!(stdout, "damaged 0\n", "{how}");
+    }
+    let stdout = compare_also_without_policy(&dir, "exec ./by_name", &POLICIES[..1]);
+    assert_eq!(stdout, "error 1, free is free 1, none 1, wrapped 0, damaged 0\n");
+}
+
+/// A library that puts a header before each block and looks the next functions up with RTLD_NEXT, late. Behind ours its
+/// own functions, by handle, get blocks that are not its own. Before ours it gives out parts of blocks of ours.
+#[test]
+fn blocks_beside_another_preload_library_in_both_orders() {
+    let dir = scratch("by-name-wrapped");
+    by_name(&dir);
+    Policy::new().rule("function = [\"block\"]", "policy = \"interleave\"").write(&dir, "block.toml");
+    let policies = [POLICIES[0], POLICIES[2], ("block", "")];
+    for preload in BOTH_ORDERS {
+        let stdout = compare_under(&dir, &format!("{preload} exec ./by_name file ./wrapper.so"), &policies);
+        assert_eq!(stdout, "damaged 0\n", "{preload}");
+        let stdout = compare_under(&dir, &format!("{preload} exec ./by_name"), &policies);
+        assert_eq!(stdout, "error 0, free is free 1, none 1, wrapped 1, damaged 0\n", "{preload}");
+    }
+}
+
+/// ctypes, as programs in Python free what a library returned.
+#[test]
+fn blocks_for_ctypes() {
+    if !common::needs(&["python3"], "ctypes") {
+        return;
+    }
+    let dir = scratch("ctypes");
+    let line = "exec python3 -c 'import ctypes; c = ctypes.CDLL(\"libc.so.6\"); m = ctypes.CDLL(None).malloc\n\
+                m.restype = c.realloc.restype = ctypes.c_void_p; c.free.argtypes = [ctypes.c_void_p]\n\
+                c.realloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]\n\
+                for n in 100, 5000, 200000: c.free(m(n)); c.free(c.realloc(m(n), 2 * n))\n\
+                print(\"freed\")'";
+    assert_eq!(compare_under(&dir, line, &POLICIES[..1]), "freed\n");
+}
+
+/// An allocator behind ours, with functions of its own for blocks; programs that use these, and one that does not.
+#[test]
+fn an_allocator_whose_own_functions_are_used() {
+    let dir = scratch("own-interface");
+    compile(&dir, "own_malloc.c", "libown.so", &[&SHARED[..], &["-DLIBRARY"]].concat());
+    let library = dir.join("libown.so").display().to_string();
+    let linked = ["-Wl,--no-as-needed", &library];
+    compile(&dir, "own_interface.c", "plain", &linked);
+    compile(&dir, "own_interface.c", "plugin.so", &[&SHARED[..], &["-DPLUGIN"]].concat());
+    compile(&dir, "own_interface.c", "direct", &[&linked[..], &["-DDIRECT"]].concat());
+    compile(&dir, "own_interface.c", "weak", &[&linked[..], &["-DWEAK"]].concat());
+    compile(&dir, "own_interface.c", "alone", &["-DWEAK"]);
+    let policy = Policy::new().rule("function = [\"block\"]", "policy = \"interleave\"").write(&dir, "block.toml");
+    let block = [("block", "")];
+    // The rest of the line, and the share of the 33 blocks that is placed.
+    for (line, stdout, placed) in [
+        ("plain", "11111111111 wrong 0\n", 33),
+        ("plain ./plugin.so", "11111111111 wrong 0\n", 11),
+        ("direct", "11111111111 wrong 0\n", 0),
+        ("weak", "11111111111 wrong 0\n", 0),
+        ("alone", "00000000000 wrong 11\n", 33), // the C library's realloc(p, 0) returns null
+    ] {
+        assert_eq!(compare_also_without_policy(&dir, &format!("exec ./{line}"), &block), stdout, "{line}");
+        let report = dir.join("own.json");
+        let mut words = line.split(' ');
+        let mut command = common::placed(dir.join(words.next().unwrap_or_default()), &policy);
+        command.current_dir(&dir).args(words).env("NUMAMMA_REPORT", &report);
+        let seen = common::run(command).success();
+        let object = objects(&json_file(&report))[0].clone();
+        assert_eq!(object["instances"], 33, "{line}: {object}");
+        let unplaced = object["unplaced"].as_u64().unwrap_or_default();
+        assert_eq!(33 - unplaced, placed, "{line}: {object}");
+        let told = seen.stderr.contains("which libown.so alone has: nothing more is placed on the heap");
+        assert_eq!(told, placed < 33, "{line}: {seen:?}");
+    }
+    let mut strict = common::placed(dir.join("direct"), &policy);
+    let seen = common::run(strict.env("NUMAMMA_STRICT", "1")).ended(78);
+    assert!(seen.stdout.is_empty() && seen.stderr.contains("direct calls own_"), "{seen:?}");
+}
