@@ -46,7 +46,8 @@ pub fn apply(
             Ok(())
         }
         Layout::Blocks(..) if plan.populates() => populate::populate_blocks(plan, base, part),
-        Layout::Blocks(..) if shared => {
+        // An object of one block needs no second mapping, as it is not split.
+        Layout::Blocks(..) if shared && (plan.run_count() > 1 || part.pages < plan.pages) => {
             plan.runs_of(part.first, part.pages).try_for_each(|run| {
                 let Some(&node) = plan.nodes.get(run.node as usize) else { return Ok(()) };
                 counted_calls::mbind_shared(at(run.first), run.pages as usize * PAGE, Mode::Preferred, &[node])
