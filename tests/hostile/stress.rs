@@ -96,6 +96,36 @@ fn threads_vfork_and_spawn_while_others_allocate() {
     check("vfork_exec.c", &[""], "statuses 152");
 }
 
+/// Policies under which the library has something to look for: any call site, one function, and stacks of several, one
+/// of which waits for a function that no module has.
+fn lock_policies(dir: &Scratch) -> [(&'static str, &'static str); 3] {
+    let place = "policy = \"interleave\"";
+    let stacks = ["\"allocate\", \"use_memory\"", "\"allocate\", \"no_such_function\""];
+    let several = stacks.iter().fold(Policy::new(), |p, stack| p.rule(&format!("function = [{stack}]"), place));
+    several.write(dir, "several.toml");
+    Policy::new().rule("function = [\"allocate\"]", place).write(dir, "one.toml");
+    [POLICIES[0], ("one", place), ("several", place)]
+}
+
+#[test]
+fn threads_hold_the_lock_of_the_loader() {
+    let dir = scratch("loader-lock");
+    let policies = lock_policies(&dir);
+    // The loader searches for what the second program opens in directories of the program's own, too.
+    compile(&dir, "loader_lock.c", "plain", &["-ldl"]);
+    compile(&dir, "loader_lock.c", "searching", &["-ldl", "-Wl,--enable-new-dtags,-rpath,/nowhere"]);
+    for program in ["plain", "searching"] {
+        for held in ["l", "w", "wl"] {
+            let stdout = compare_under(&dir, &format!("exec ./{program} fork {held} libz.so.1"), &policies);
+            assert_eq!(stdout, "150 children ended well\n", "{program} {held}");
+        }
+        for what in ["malloc", "map", "thread", "open", "child"] {
+            let line = format!("exec ./{program} wait {what} libz.so.1 libutil.so.1");
+            assert_eq!(compare_under(&dir, &line, &policies), "the callback returned\n", "{program} {what}");
+        }
+    }
+}
+
 #[test]
 fn two_thousand_short_threads() {
     check("short_threads.c", &[""], "threads ended: all, damaged: 0");

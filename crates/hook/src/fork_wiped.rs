@@ -1,53 +1,92 @@
-//! A word of process state that a forked child reads as zero.
+//! A word of process state that a forked child reads as zero, and whether this process is such a child.
 //!
-//! The word lies alone on a page with MADV_WIPEONFORK, so every child that does not share memory (fork,
+//! The word lies on a page with MADV_WIPEONFORK, so every child that does not share memory (fork,
 //! raw clone) starts with zero. An atfork handler would need a lock and is not called by raw clones. A vfork child
 //! shares the page, and its parent waits for it, so the child may act as its parent.
 
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use numamma_kernel::mappings::map_wiped_on_fork;
 
 use crate::sys;
 
-static INACTIVE: AtomicU64 = AtomicU64::new(0);
-static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(&raw const INACTIVE as *mut AtomicU64);
+/// The page.
+#[repr(C)]
+struct Wiped {
+    word: AtomicU64,
+    /// 1 in the process that called [`remember_process`].
+    original: AtomicU64,
+}
+
+static INACTIVE: Wiped = Wiped { word: AtomicU64::new(0), original: AtomicU64::new(0) };
+static PAGE: AtomicPtr<Wiped> = AtomicPtr::new(&raw const INACTIVE as *mut Wiped);
+/// The process that called [`remember_process`]; 0 before.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+fn page() -> &'static Wiped {
+    // SAFETY: the pointer is to INACTIVE or to a page that is never unmapped.
+    unsafe { &*PAGE.load(Ordering::Acquire) }
+}
+
+/// Maps the page; false when the kernel cannot wipe it on fork (before 4.14).
+fn map() -> bool {
+    if !core::ptr::eq(page(), &raw const INACTIVE) {
+        return true;
+    }
+    let Some(new) = map_wiped_on_fork(sys::PAGE) else { return false };
+    let unused = &raw const INACTIVE as *mut Wiped;
+    // Release pairs with the Acquire of `page`; a thread that loses the race leaves one page unused.
+    let _ = PAGE.compare_exchange(unused, new.cast(), Ordering::AcqRel, Ordering::Acquire);
+    true
+}
+
+/// Remembers that this is the process into which the library was loaded.
+pub fn remember_process() {
+    if map() {
+        page().original.store(1, Ordering::Relaxed);
+    }
+    PROCESS.store(sys::pid(), Ordering::Relaxed);
+}
+
+/// Whether this process was forked by the one that called [`remember_process`], or by a child of it. Threads of the
+/// parent may have held any lock at that moment, and do not exist here.
+pub fn is_forked_child() -> bool {
+    match PROCESS.load(Ordering::Relaxed) {
+        0 => false,
+        first if core::ptr::eq(page(), &raw const INACTIVE) => first != sys::pid(),
+        _ => page().original.load(Ordering::Relaxed) == 0,
+    }
+}
 
 /// The word: 0 before [`set`] and in a forked child.
 #[inline(always)]
 pub fn get() -> u64 {
     // SAFETY: the pointer is to INACTIVE or to a page that is never unmapped.
-    unsafe { (*WORD.load(Ordering::Relaxed)).load(Ordering::Relaxed) }
+    unsafe { (*PAGE.load(Ordering::Relaxed)).word.load(Ordering::Relaxed) }
 }
 
 /// Sets the word for this process. False when the kernel cannot wipe a page on fork (before 4.14): the
 /// word then stays 0, so that a child never records as its parent.
 pub fn set(value: u64) -> bool {
-    let mut word = WORD.load(Ordering::Acquire);
-    if core::ptr::eq(word, &raw const INACTIVE) {
-        let Some(page) = map_wiped_on_fork(sys::PAGE) else { return false };
-        // Release pairs with the Acquire above; a thread that loses the race leaves one page unused.
-        match WORD.compare_exchange(word, page.cast(), Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => word = page.cast(),
-            Err(other) => word = other,
-        }
+    let mapped = map();
+    if mapped {
+        page().word.store(value, Ordering::Release);
     }
-    // SAFETY: `word` is a live page, see `get`.
-    unsafe { (*word).store(value, Ordering::Release) };
-    true
+    mapped
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn a_forked_child_reads_zero() {
-        assert!(super::set(7));
-        assert_eq!(super::get(), 7);
+        assert!(super::set(7) && !super::is_forked_child());
+        super::remember_process();
+        assert!(super::get() == 7 && !super::is_forked_child());
         // SAFETY: the child only reads one word and leaves by _exit.
         unsafe {
             let child = libc::fork();
             if child == 0 {
-                libc::_exit(super::get() as i32);
+                libc::_exit(super::get() as i32 + i32::from(!super::is_forked_child()));
             }
             let mut status = -1;
             assert_eq!(libc::waitpid(child, &raw mut status, 0), child);

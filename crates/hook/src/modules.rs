@@ -1,13 +1,17 @@
 //! From a code address to the module it lies in.
 //!
 //! glibc 2.35 and later answer with `_dl_find_object`, which takes no lock, does not allocate and may be
-//! called in a signal handler. On older versions `dl_iterate_phdr` is used, which takes the loader's lock.
+//! called in a signal handler. For older versions [`mapped`] answers. `dl_iterate_phdr` would take a lock of the
+//! loader, for which no hook may wait: another thread may hold it while it waits for this one, or may have held it when
+//! this process was forked.
+
+mod mapped;
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::{real, sys};
+use crate::{errno, real, sandbox, sys};
 
 type Ehdr = libc::Elf64_Ehdr;
 type Phdr = libc::Elf64_Phdr;
@@ -44,22 +48,82 @@ struct DlFindObject {
 struct LinkMap {
     l_addr: usize,
     l_name: *const c_char,
+    l_ld: usize,
 }
 
-/// The module that holds `address`, or `None` for anonymous code and plain data.
+type FindObject = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
+
+fn ask(find_object: FindObject, address: usize) -> Option<DlFindObject> {
+    // SAFETY: an all-zero result is valid and the function fills it on success; any address may be asked for.
+    unsafe {
+        let mut found: DlFindObject = core::mem::zeroed();
+        (find_object(address as *mut c_void, (&raw mut found).cast()) == 0).then_some(found)
+    }
+}
+
+/// The module that holds `address`, or `None` for anonymous code and plain data. It must not be unloaded meanwhile, as
+/// no module is to which a live frame returns.
 pub fn find(address: usize) -> Option<Module> {
     match real::symbol::_dl_find_object() {
-        Some(find_object) => {
-            // SAFETY: an all-zero result is valid and the function fills it on success.
-            let mut found: DlFindObject = unsafe { core::mem::zeroed() };
-            // SAFETY: any address may be asked for.
-            if unsafe { find_object(address as *mut c_void, (&raw mut found).cast()) } != 0 {
-                return None;
-            }
-            from_object(&found)
-        }
-        None => search(address),
+        Some(find_object) => from_object(&ask(find_object, address)?),
+        None => mapped::find(address),
     }
+}
+
+/// Where a module is in memory, and what tells it apart from another one that is loaded there later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// First address.
+    pub start: usize,
+    /// One past the last address.
+    pub end: usize,
+    eh_frame_hdr: usize,
+    map: usize,
+}
+
+/// Where the module is that holds `address` at this moment, which another thread may be unloading. `None` also unless
+/// [`asks_loader`].
+pub fn place_of(address: usize) -> Option<Place> {
+    let found = ask(real::symbol::_dl_find_object()?, address)?;
+    let DlFindObject { map_start: start, map_end: end, eh_frame: eh_frame_hdr, link_map, .. } = found;
+    Some(Place { start, end, eh_frame_hdr, map: link_map as usize })
+}
+
+/// Address of the dynamic section of the module that dlopen has returned as `handle`; `None` for null.
+///
+/// # Safety
+/// `handle` is null or was returned by dlopen and has not been closed.
+pub unsafe fn dynamic_section(handle: *mut c_void) -> Option<usize> {
+    // SAFETY: the caller's promise: a handle is a link map.
+    unsafe { handle.cast::<LinkMap>().as_ref() }.map(|map| map.l_ld)
+}
+
+/// Whether [`find`] asks the loader, and so knows of each module, where it is and how it is called.
+pub fn asks_loader() -> bool {
+    real::symbol::_dl_find_object().is_some()
+}
+
+/// Whether the module of `address`, which was loaded once, may still be so.
+pub fn may_be_loaded(address: usize) -> bool {
+    if asks_loader() || sandbox::entered() {
+        return !asks_loader() || place_of(address).is_some();
+    }
+    let _errno = errno::Saved::now();
+    let (page, mut resident) = (address & !(sys::PAGE - 1), 0_u8);
+    // SAFETY: any page may be asked for; the result is a byte for each. The call fails if nothing is mapped there.
+    unsafe { libc::syscall(libc::SYS_mincore, page, sys::PAGE, &raw mut resident) == 0 }
+}
+
+/// To be called when the library is loaded: prepares [`find`].
+pub fn start() {
+    if !asks_loader() {
+        mapped::start();
+    }
+}
+
+/// Forgets which modules were found where: one was unloaded.
+pub(crate) fn forget() {
+    mapped::forget();
 }
 
 fn from_object(found: &DlFindObject) -> Option<Module> {
@@ -101,53 +165,15 @@ fn program(map: &LinkMap, eh_frame_hdr: usize) -> Option<Module> {
     (module.start < module.end).then_some(module)
 }
 
-struct Search {
-    address: usize,
-    found: Option<Module>,
-}
-
-#[cold]
-fn search(address: usize) -> Option<Module> {
-    let mut search = Search { address, found: None };
-    // SAFETY: the callback follows dl_iterate_phdr's contract and `search` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-    search.found
-}
-
-unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: dl_iterate_phdr passes a valid info, and the data is the Search of `search`.
-    let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
-    let bias = info.dlpi_addr as usize;
-    let mut module = Module {
-        start: usize::MAX,
-        end: 0,
-        bias,
-        eh_frame_hdr: 0,
-        name: info.dlpi_name,
-        phdr: info.dlpi_phdr,
-        phnum: usize::from(info.dlpi_phnum),
-    };
-    let mut inside = false;
-    let table = module;
-    for header in table.headers() {
-        let at = bias.wrapping_add(header.p_vaddr as usize);
-        if header.p_type == libc::PT_LOAD {
-            let end = at.wrapping_add(header.p_memsz as usize);
-            inside |= (at..end).contains(&search.address);
-            module.start = module.start.min(at);
-            module.end = module.end.max(end);
-        } else if header.p_type == libc::PT_GNU_EH_FRAME {
-            module.eh_frame_hdr = at;
-        }
-    }
-    if inside {
-        search.found = Some(module);
-    }
-    c_int::from(inside)
-}
-
 impl Module {
-    /// Path as the loader recorded it; for the program itself the target of `/proc/self/exe`. May be empty.
+    /// Whether this is the program itself; to be asked only if [`asks_loader`].
+    pub fn is_program(&self) -> bool {
+        // SAFETY: the loader's names are C strings that live as long as the module.
+        self.name.is_null() || unsafe { *self.name } == 0
+    }
+
+    /// Path as the loader recorded it; for the program itself the target of `/proc/self/exe`. May be empty. To be asked
+    /// only if [`asks_loader`].
     pub fn path(&self) -> &[u8] {
         // SAFETY: the loader's names are C strings that live as long as the module.
         let name = if self.name.is_null() { c"" } else { unsafe { CStr::from_ptr(self.name) } };
@@ -224,21 +250,16 @@ pub fn executable() -> &'static [u8] {
 mod tests {
     use super::*;
 
-    fn check(find: fn(usize) -> Option<Module>) {
-        let here = check as *const () as usize;
+    #[test]
+    fn program_and_libraries_are_found() {
+        let here = executable as *const () as usize;
         let ours = find(here).unwrap();
         assert_eq!(ours.path(), std::env::current_exe().unwrap().as_os_str().as_encoded_bytes());
-        assert!((ours.start..ours.end).contains(&here) && ours.eh_frame_hdr != 0);
+        assert!((ours.start..ours.end).contains(&here) && ours.eh_frame_hdr != 0 && ours.is_program());
         assert!(ours.segment_end(here).unwrap() > here);
         let libc = find(real::symbol::malloc().unwrap() as *const () as usize).unwrap();
-        assert_eq!(libc.file_name(), b"libc.so.6");
+        assert!(libc.file_name() == b"libc.so.6" && !libc.is_program());
         let on_stack = 0_u8;
-        assert!(find(&raw const on_stack as usize).is_none());
-    }
-
-    #[test]
-    fn both_lookups_find_program_and_library() {
-        check(find);
-        check(search);
+        assert!(find(&raw const on_stack as usize).is_none() && place_of(here).is_some());
     }
 }

@@ -1,75 +1,53 @@
-//! Forgets the unwinding rules of the modules that a dlclose unloads, and no others: to derive all rules again takes
-//! microseconds for each call site.
+//! Forgets the unwinding rules of the module that a dlclose unloads, and no others if it is the only one: to derive all
+//! rules again takes microseconds for each call site.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{errno, unwind};
+use crate::{errno, fork_wiped, modules, unwind};
 
-/// The loaded modules.
-#[derive(Default)]
-struct Modules {
-    /// Lowest and one past the highest address of each.
-    ranges: Vec<(usize, usize)>,
-    /// There was no memory for all of them.
-    incomplete: bool,
-    /// Modules that were ever loaded, and unloaded.
-    counts: (u64, u64),
-    /// Only the counts are wanted.
-    counts_only: bool,
+/// Modules that had been unloaded when the loader was last asked.
+static UNLOADED: AtomicU64 = AtomicU64::new(0);
+
+/// Modules that were ever unloaded. Takes the lock of the loader.
+fn count() -> u64 {
+    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+        // SAFETY: dl_iterate_phdr passes a valid info; the data is the number of `count`.
+        unsafe { *data.cast::<u64>() = (*info).dlpi_subs };
+        1 // ends the walk
+    }
+    let mut count = 0_u64;
+    // SAFETY: the callback follows dl_iterate_phdr's contract and the number outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut count).cast()) };
+    count
 }
 
-impl Modules {
-    /// Takes the lock of the loader.
-    fn now(counts_only: bool) -> Modules {
-        let mut modules = Modules { counts_only, ..Modules::default() };
-        // SAFETY: the callback follows dl_iterate_phdr's contract and `modules` outlives the call.
-        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut modules).cast()) };
-        modules
-    }
-}
-
-unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: dl_iterate_phdr passes a valid info, and the data is the `Modules` of `now`.
-    let (info, modules) = unsafe { (&*info, &mut *data.cast::<Modules>()) };
-    modules.counts = (info.dlpi_adds, info.dlpi_subs);
-    if modules.counts_only {
-        return 1; // ends the walk
-    }
-    // SAFETY: the loader's table of program headers has dlpi_phnum entries.
-    let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-    let segments = headers.iter().filter(|h| h.p_type == libc::PT_LOAD).map(|h| {
-        let start = (info.dlpi_addr as usize).wrapping_add(h.p_vaddr as usize);
-        (start, start.wrapping_add(h.p_memsz as usize))
-    });
-    let range = segments.fold((usize::MAX, 0), |all, (start, end)| (all.0.min(start), all.1.max(end)));
-    if modules.ranges.try_reserve(1).is_err() {
-        modules.incomplete = true;
-        return 1;
-    }
-    modules.ranges.push(range);
-    0
-}
-
-/// Calls `close`, which may unload modules, and forgets their unwinding rules before their addresses can be used again
-/// by a later call.
-pub fn forget_after<R>(close: impl FnOnce() -> R) -> R {
-    let before = {
-        let _errno = errno::Saved::now();
-        Modules::now(false)
-    };
+/// Calls `close`, which closes `handle` and may unload modules, and forgets their unwinding rules before their addresses
+/// can be used again by a later call.
+///
+/// The loader is asked only if it has unloaded a module, and so has held the lock itself; in a forked child never: a
+/// thread of the parent may have held the lock.
+///
+/// # Safety
+/// `handle` is one that dlclose accepts.
+pub unsafe fn forget_after<R>(handle: *mut c_void, close: impl FnOnce() -> R) -> R {
+    // SAFETY: the caller's promise.
+    let dynamic = unsafe { modules::dynamic_section(handle) };
+    let before = dynamic.and_then(modules::place_of);
     let result = close();
-    let _errno = errno::Saved::now();
-    if Modules::now(true).counts.1 == before.counts.1 {
+    if dynamic.is_some_and(modules::may_be_loaded) && dynamic.and_then(modules::place_of) == before {
         return result;
     }
-    let after = Modules::now(false);
-    if before.incomplete || after.incomplete || after.counts.0 != before.counts.0 {
-        // What another thread loaded meanwhile may be where an unloaded module was.
+    if fork_wiped::is_forked_child() {
         unwind::invalidate();
         return result;
     }
-    for (start, end) in before.ranges.iter().filter(|range| !after.ranges.contains(range)) {
-        unwind::invalidate_range(*start, *end);
+    let _errno = errno::Saved::now();
+    let now = count();
+    let counted = UNLOADED.swap(now, Ordering::AcqRel);
+    match before {
+        Some(place) if now == counted.wrapping_add(1) => unwind::invalidate_range(place.start, place.end),
+        _ => unwind::invalidate(),
     }
     result
 }
@@ -79,12 +57,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_modules_are_listed_with_their_counts() {
-        let here = visit as *const () as usize;
-        let modules = Modules::now(false);
-        assert!(modules.ranges.iter().any(|(start, end)| (*start..*end).contains(&here)) && !modules.incomplete);
-        assert!(modules.counts.0 >= modules.ranges.len() as u64);
-        assert!(Modules::now(true).ranges.is_empty() && Modules::now(true).counts.0 > 0);
-        assert_eq!(forget_after(|| 5), 5);
+    fn the_loader_is_asked_only_if_it_has_unloaded_something() {
+        // SAFETY: a library that is there; the handles are closed once.
+        unsafe {
+            let open = || libc::dlopen(c"libutil.so.1".as_ptr(), libc::RTLD_NOW);
+            let (one, two) = (open(), open());
+            assert!(!one.is_null() && one == two);
+            let place = modules::place_of(modules::dynamic_section(one).unwrap());
+            assert!(place.is_some() || !modules::asks_loader());
+            UNLOADED.store(u64::MAX, Ordering::Relaxed);
+            assert_eq!(forget_after(one, || libc::dlclose(one)), 0);
+            assert_eq!(UNLOADED.load(Ordering::Relaxed), u64::MAX);
+            assert_eq!(forget_after(two, || libc::dlclose(two)), 0);
+            assert_eq!(UNLOADED.load(Ordering::Relaxed), count());
+        }
     }
 }

@@ -7,11 +7,14 @@
 
 use std::sync::Arc;
 
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use numamma_hook::modules as loader;
 use numamma_hook::real::own_interface;
-use numamma_hook::versions::{self, NotReplaced};
-use numamma_hook::{allocating, sandbox, say_once, unwind};
+use numamma_hook::versions::{self, NotReplaced, Reading};
+use numamma_hook::{allocating, fork_wiped, sandbox, say_once, unwind};
+use numamma_kernel::sys::PAGE;
 
 use crate::matching::call_sites;
 use crate::matching::facts::names::Names;
@@ -58,7 +61,6 @@ pub fn resolve_modules() {
     let before = versions::depth();
     if allocating::run(|| follow_modules(state, names)).is_none() {
         versions::abandon(before);
-        pending::try_again();
         say_once!("memory is short: the libraries that the program loads or unloads now cannot be followed");
     }
 }
@@ -79,39 +81,68 @@ fn follow_modules(state: &'static State, names: &'static Names) {
             return;
         }
         let old = call_sites::read();
-        let Next { matcher, new, counts } = Next::of(state, names, old.as_deref(), &mut read);
-        let is_gone = |module: &&Module| !matcher.modules.iter().any(|m| m.load == module.load);
-        // Before the new matcher is published: who finds that one needs to do nothing more.
-        for gone in old.iter().flat_map(|old| old.modules.iter().filter(is_gone)) {
-            globals::forget(gone.load);
-            unwind::invalidate_range(gone.start, gone.end);
-            unmatched::clear_range(gone.start, gone.end);
+        let next = Next::of(state, names, old.as_deref(), &mut read);
+        let counts = next.matcher.counts;
+        if publish(state, old, next) {
+            pending::resolved(counts);
+            return;
         }
-        // Before a call site in them is matched.
-        stop_at_own_interface(&new);
-        // The first one replaces a matcher without sites, or none.
-        let all = old.as_ref().is_none_or(|old| matcher.begins_more_than(old));
-        let done = matcher.is_cache_right.clone();
-        match call_sites::replace(old, matcher) {
-            Ok(()) => {
-                call_sites::clear_cache(
-                    all,
-                    new.iter().map(|(module, ..)| (module.start, module.end)),
-                    done.as_deref(),
-                );
-                pending::resolved(counts);
-                new.iter().for_each(|(module, load, facts)| place_globals(state, module, *load, facts));
-                return;
-            }
-            Err(NotReplaced::Outdated) => {}
-            Err(NotReplaced::NoRoom) => {
-                say_once!(
-                    "no memory to follow the libraries that the program loads, or a thread was stopped inside an \
-                     allocation; what they allocate may stay unplaced"
-                );
-                pending::try_again();
-                return;
-            }
+    }
+}
+
+/// Resolves the module of code at `address`, which the current matcher does not know and which cannot be unloaded
+/// meanwhile. Takes no lock. Beside an allocator with an interface of its own nothing is learnt: whether the module uses
+/// that would have to be asked under the lock of the loader.
+pub fn learn_module(address: usize) {
+    let (Some(state), Some(names)) = (state::get(), names()) else { return };
+    if own_interface::is_possible() || loader::find(address).is_none() {
+        return;
+    }
+    let before = versions::depth();
+    if allocating::run(|| learn_with(state, names, address)).is_none() {
+        versions::abandon(before);
+    }
+}
+
+fn learn_with(state: &'static State, names: &'static Names, address: usize) {
+    let mut read: Vec<Arc<Facts>> = Vec::new();
+    loop {
+        let old = call_sites::read();
+        let Some(next) = old.as_ref().and_then(|old| Next::with(state, names, old, address, &mut read)) else { return };
+        if publish(state, old, next) {
+            return;
+        }
+    }
+}
+
+/// Replaces the matcher `old`; false if that is to be tried again with the one that another thread has published.
+fn publish(state: &'static State, old: Option<Reading<'static, Matcher>>, next: Next) -> bool {
+    let Next { matcher, new } = next;
+    let is_gone = |module: &&Module| !matcher.modules.iter().any(|m| m.load == module.load);
+    // Before the new matcher is published: who finds that one needs to do nothing more.
+    for gone in old.iter().flat_map(|old| old.modules.iter().filter(is_gone)) {
+        globals::forget(gone.load);
+        unwind::invalidate_range(gone.start, gone.end);
+        unmatched::clear_range(gone.start, gone.end);
+    }
+    // Before a call site in them is matched.
+    stop_at_own_interface(&new);
+    // The first one replaces a matcher without sites, or none.
+    let all = old.as_ref().is_none_or(|old| matcher.begins_more_than(old));
+    let done = matcher.is_cache_right.clone();
+    match call_sites::replace(old, matcher) {
+        Ok(()) => {
+            call_sites::clear_cache(all, new.iter().map(|(module, ..)| (module.start, module.end)), done.as_deref());
+            new.iter().for_each(|(module, load, facts)| place_globals(state, module, *load, facts));
+            true
+        }
+        Err(NotReplaced::Outdated) => false,
+        Err(NotReplaced::NoRoom) => {
+            say_once!(
+                "no memory to follow the libraries that the program loads, or a thread was stopped inside an \
+                 allocation; what they allocate may stay unplaced"
+            );
+            true
         }
     }
 }
@@ -133,7 +164,6 @@ struct Next {
     matcher: Matcher,
     /// The modules that are not in the matcher before, with the number of their load.
     new: Vec<(Loaded, u64, Arc<Facts>)>,
-    counts: Counts,
 }
 
 impl Next {
@@ -156,8 +186,7 @@ impl Next {
                     let facts = facts_of(state, names, old, read, &mut loaded);
                     let kept = old.and_then(|old| kept(old, &loaded, &facts));
                     let load = kept.unwrap_or_else(|| LOADS.fetch_add(1, Ordering::Relaxed));
-                    let Loaded { start, end, bias, .. } = loaded;
-                    all.push(Module { start, end, bias, load, facts: Arc::clone(&facts) });
+                    all.push(module_of(&loaded, load, &facts));
                     if kept.is_none() {
                         new.push((loaded, load, facts));
                     }
@@ -166,8 +195,69 @@ impl Next {
         }
         all.sort_unstable_by_key(|m| m.start);
         let idle = idle(old, &all);
-        Next { matcher: Matcher::new(names, all, idle, counts), new, counts }
+        Next { matcher: Matcher::new(names, all, idle, counts), new }
     }
+
+    /// The modules of `old` and the one of `address`; `None` if that is known or there is none.
+    fn with(
+        state: &'static State,
+        names: &'static Names,
+        old: &Matcher,
+        address: usize,
+        read: &mut Vec<Arc<Facts>>,
+    ) -> Option<Next> {
+        if old.module_of(address).is_some() {
+            return None;
+        }
+        let mut loaded = modules::at(address)?;
+        let facts = facts_of(state, names, Some(old), read, &mut loaded);
+        let load = LOADS.fetch_add(1, Ordering::Relaxed);
+        // What was at these addresses before is gone.
+        let stays = |m: &&Module| m.end <= loaded.start || loaded.end <= m.start;
+        let mut all: Vec<Module> = old.modules.iter().filter(stays).cloned().collect();
+        all.push(module_of(&loaded, load, &facts));
+        all.sort_unstable_by_key(|m| m.start);
+        // As many modules as are counted beyond these are new when the loader is asked next.
+        let counts = Counts { loaded: old.counts.loaded.wrapping_add(1), ..old.counts };
+        let idle = idle(Some(old), &all);
+        Some(Next { matcher: Matcher::new(names, all, idle, counts), new: vec![(loaded, load, facts)] })
+    }
+}
+
+fn module_of(loaded: &Loaded, load: u64, facts: &Arc<Facts>) -> Module {
+    let &Loaded { start, end, bias, program, search, .. } = loaded;
+    Module { start, end, bias, load, is_program: program, search, facts: Arc::clone(facts) }
+}
+
+/// Resolves after dlopen has returned `handle`. If the module is known, the loader has loaded nothing and is not asked:
+/// in a forked child a lock of it may never be released. A module that is not known has been loaded just now, and that
+/// lock with it. `certain` says that no library was unloaded meanwhile whose place this one may have taken.
+pub fn resolve_opened(handle: *mut c_void, certain: bool) {
+    let is_known = || {
+        let matcher = call_sites::read();
+        // SAFETY: dlopen has just returned the handle.
+        let (dynamic, bias, path) = unsafe { modules::opened(handle) };
+        matcher.and_then(|m| m.module_of(dynamic).map(|m| m.bias == bias && m.facts.key.path == path)) == Some(true)
+    };
+    let is_child = fork_wiped::is_forked_child();
+    let may_have_changed = match handle.is_null() {
+        // A library whose dependencies are missing was loaded for a moment.
+        true => !is_child,
+        false => (!is_child && (!certain || pending::is_pending())) || !is_known(),
+    };
+    if may_have_changed {
+        resolve_modules();
+    }
+}
+
+/// How many modules of the current matcher are where they were; changes when one is unloaded.
+pub fn count_present() -> usize {
+    let first_page = |address: usize| address & !(PAGE - 1);
+    let is_present = |m: &&Module| match loader::asks_loader() {
+        true => loader::place_of(m.start).is_some_and(|p| p.start == first_page(m.start)),
+        false => loader::may_be_loaded(m.start),
+    };
+    call_sites::read().map_or(0, |matcher| matcher.modules.iter().filter(is_present).count())
 }
 
 /// The module of `old` at these addresses.

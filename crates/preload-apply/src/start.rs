@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use core::sync::atomic::{AtomicI64, AtomicU64};
 
-use numamma_hook::{alloc, allocating, environment, errno, message, modules, own_stack, real, say};
+use numamma_hook::{alloc, allocating, environment, errno, fork_wiped, message, modules, own_stack, real, say};
 use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule::Build;
@@ -48,6 +48,8 @@ pub fn start() {
     let _errno = errno::Saved::now();
     message::remember_stderr();
     real::resolve();
+    fork_wiped::remember_process();
+    modules::start();
     malloc::start();
     let Some(policy) = environment::value(POLICY_ENV).filter(|p| !p.is_empty()) else {
         call_sites::publish_none();
@@ -219,7 +221,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
     binding::start(state);
     mover_request::start(migrate::thread::run);
     begin::start(state);
-    pending::start(resolve::resolve_modules);
+    pending::start(resolve::resolve_modules, resolve::learn_module);
     if !state.groups.is_empty() {
         redirect::start();
     }

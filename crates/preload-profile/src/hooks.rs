@@ -102,8 +102,8 @@ pub unsafe extern "C" fn dlclose(handle: Ptr) -> c_int {
         // SAFETY: forwarded unchanged.
         return unsafe { f(handle) };
     }
-    // SAFETY: forwarded unchanged.
-    unloaded::forget_after(|| unsafe { f(handle) })
+    // SAFETY: C's contract of dlclose; forwarded unchanged.
+    unsafe { unloaded::forget_after(handle, || f(handle)) }
 }
 
 /// The functions that the stubs jump to: the C arguments, then return address, CFA and rbp of the caller.

@@ -27,6 +27,8 @@ extern "C" fn at_load() {
     let _errno = numamma_hook::errno::Saved::now();
     numamma_hook::real::resolve();
     if recording::enter().is_some() {
+        numamma_hook::fork_wiped::remember_process();
+        numamma_hook::modules::start();
         numamma_hook::own_stack::start();
     }
 }

@@ -28,6 +28,12 @@ pub struct Use {
 /// Mangled names of `operator new` and `operator delete`, which an allocator may define where no C++ runtime is loaded.
 const OPERATORS: [&[u8]; 4] = [b"_Znw", b"_Zna", b"_Zdl", b"_Zda"];
 
+/// Whether there is an allocator beside the C library's, so that [`find`] has to look at files and take the lock of the
+/// loader.
+pub fn is_possible() -> bool {
+    behind::allocators().len() > 1
+}
+
 /// The first use of an allocator's own interface by one of the loaded files that `is_asked` for, by their start.
 /// Nothing is looked at when the C library's allocator is the only one.
 pub fn find(is_asked: impl Fn(usize) -> bool) -> Option<Use> {

@@ -8,7 +8,7 @@
 //! The caller guarantees: the registers come from an [`crate::entry!`] stub and `high` bounds the stack that `cfa` is
 //! on ([`crate::stackbounds`]); [`invalidate`] or [`invalidate_range`] is called after every dlclose. Every frame must
 //! lie strictly above the one before and inside [sp, high); signal frames and assembly code without unwind data end the
-//! walk. No allocation, no locks (glibc >= 2.35), signal-safe.
+//! walk. No allocation, no locks, signal-safe.
 
 pub mod cache;
 mod cfi;
@@ -16,7 +16,7 @@ pub mod memo;
 pub mod rule;
 
 use crate::entry::Caller;
-use crate::own_stack;
+use crate::{modules, own_stack};
 use rule::{Base, Rule, SavedRbp};
 
 /// Lowest address that can be code; a smaller "return address" ends the walk.
@@ -24,11 +24,13 @@ const LOWEST_CODE: usize = 1 << 16;
 
 /// Forgets all rules: code may have been replaced by other code at the same address.
 pub fn invalidate() {
+    modules::forget();
     cache::clear();
 }
 
 /// Forgets the rules of code in `[start, end)`, which was unloaded.
 pub fn invalidate_range(start: usize, end: usize) {
+    modules::forget();
     cache::clear_range(start, end);
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{modules, stackbounds};
+use crate::stackbounds;
 use std::sync::Mutex;
 
 crate::entry! {

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void};
 use numamma_hook::thread_start;
 use numamma_hook::{errno, real, sandbox};
 
-use crate::matching::pending;
+use crate::matching::{call_sites, pending};
 use crate::threads::binding;
 
 /// pthread_create(3).
@@ -19,9 +19,9 @@ pub unsafe extern "C" fn pthread_create(
     routine: real::StartRoutine,
     arg: *mut c_void,
 ) -> c_int {
-    {
+    if pending::is_pending() {
         let _errno = errno::Saved::now();
-        pending::resolve_pending();
+        call_sites::ensure_known(routine as usize);
     }
     // SAFETY: C's contract of the attributes.
     if !binding::active() || sandbox::entered() || unsafe { sets_affinity(attr) } {

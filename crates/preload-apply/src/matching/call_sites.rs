@@ -79,24 +79,35 @@ fn cache(matcher: &Reading<'static, Matcher>, fact: &Fact) {
     }
 }
 
-/// The current matcher; the modules are resolved first if the code at `ra` was loaded since.
+/// The current matcher, which knows the module of the code at `ra` if any is there.
 fn current_for(ra: usize) -> Option<Reading<'static, Matcher>> {
     let matcher = MATCHER.read()?;
-    if sandbox::entered() || !matcher.has_names() {
+    if sandbox::entered() || !matcher.has_names() || matcher.module_of(ra).is_some() {
         return Some(matcher);
     }
-    let (module, is_pending) = (matcher.module_of(ra), pending::is_pending());
-    if module.is_some() && !is_pending {
-        return Some(matcher);
-    }
-    // SAFETY: reads a number that the kernel gave the process at its start: the address of the loader.
-    let loader = unsafe { libc::getauxval(libc::AT_BASE) } as usize;
-    let outside = module.is_none_or(|m| m.bias != loader);
     drop(matcher);
-    match is_pending {
-        true => pending::resolve_in_hook(outside),
-        false => pending::resolve(),
+    pending::learn(ra);
+    MATCHER.read()
+}
+
+/// Resolves the module of the code at `address`, which cannot be unloaded meanwhile, if that is not done yet.
+pub fn ensure_known(address: usize) {
+    current_for(address);
+}
+
+/// The current matcher, which knows the modules of all frames if `matcher` has sites that wait for one.
+///
+/// # Safety
+/// See [`find`].
+unsafe fn current_for_stack(caller: &Caller, matcher: Reading<'static, Matcher>) -> Option<Reading<'static, Matcher>> {
+    if sandbox::entered() || !matcher.a_stack_waits() {
+        return Some(matcher);
     }
+    let mut stack = [0_u64; MOST];
+    // SAFETY: the caller's frame is live, and the bound is that of its stack.
+    let depth = unsafe { unwind::walk(caller, stackbounds::high_for(caller.cfa), &mut stack) };
+    drop(matcher);
+    stack.iter().take(depth).try_for_each(|&ra| current_for(ra as usize).map(drop))?;
     MATCHER.read()
 }
 
@@ -119,14 +130,19 @@ pub fn expect_library() {
 #[inline(never)]
 pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option<usize> {
     // Without a matcher start-up is not complete, and nothing is cached.
-    let matcher = current_for(caller.ra)?;
+    let mut matcher = current_for(caller.ra)?;
+    let is_pending = pending::look();
+    if is_pending {
+        // SAFETY: the caller's promise.
+        matcher = unsafe { current_for_stack(caller, matcher) }?;
+    }
     if matcher.in_profiler(caller.ra) {
         if !matcher.any_site_fits() {
             return None;
         }
     } else if !matcher.may_begin(matcher.names_of(caller.ra)) {
         // A library that is being loaded may make more sites fit.
-        if !pending::is_pending() {
+        if !is_pending {
             cache(&matcher, &Fact::no_rule_begins_at(caller.ra));
         }
         return None;
@@ -142,7 +158,7 @@ pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option
     if wanted > INNER && !matcher.in_profiler(caller.ra) {
         let inner = walk(&mut stack[..INNER]);
         if matcher.is_unmatched(&stack[..inner]) {
-            if !pending::is_pending() {
+            if !is_pending {
                 matcher.facts_of(&stack[..inner], |fact| cache(&matcher, &fact));
             }
             return None;

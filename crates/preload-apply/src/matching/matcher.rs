@@ -12,7 +12,7 @@ use numamma_plan::callsite::rule::{self, Passed};
 use crate::matching::facts::Facts;
 use crate::matching::facts::code_map::NameId;
 use crate::matching::facts::names::{LIBRARY, MAX_FRAMES, Names, Site, Target, WRAPPER};
-use crate::matching::modules::Counts;
+use crate::matching::modules::{Counts, Search};
 use crate::matching::unmatched::Fact;
 use crate::phases::begin;
 
@@ -32,6 +32,8 @@ pub struct Module {
     pub bias: usize,
     /// Number of this load; no two are equal.
     pub load: u64,
+    pub is_program: bool,
+    pub search: Search,
     pub facts: Arc<Facts>,
 }
 
@@ -156,6 +158,14 @@ impl Matcher {
     pub fn module_of(&self, address: usize) -> Option<&Module> {
         let after = self.modules.partition_point(|m| m.start <= address);
         after.checked_sub(1).and_then(|i| self.modules.get(i)).filter(|m| m.contains(address))
+    }
+
+    /// Whether the loader finds the same library for the code at `ra` as for this library, which was loaded for the
+    /// program and has no directories of its own.
+    pub fn searches_as_we_do(&self, ra: usize) -> bool {
+        // The directories of the program count for both.
+        let inherits = |m: &Module| m.search == Search::Inherited && !m.is_program;
+        self.module_of(ra).is_some_and(|m| m.search != Search::Own) && !self.modules.iter().any(inherits)
     }
 
     /// The wanted names of a return address.
@@ -312,7 +322,8 @@ mod tests {
     }
 
     fn module(load: u64, (start, end): (usize, usize), facts: &Arc<Facts>) -> Module {
-        Module { start, end, bias: 0, load, facts: Arc::clone(facts) }
+        let (is_program, search) = (false, Search::Common);
+        Module { start, end, bias: 0, load, is_program, search, facts: Arc::clone(facts) }
     }
 
     /// Each name of `sites` has its number as address, in one module, with more `code`.

@@ -1,6 +1,6 @@
 //! The ELF files that are loaded.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -31,6 +31,19 @@ pub struct Loaded {
     pub relro: (usize, usize),
     /// Hash of the build-id in memory; 0 without one.
     pub build_id: u64,
+    /// Where the loader searches for what it opens.
+    pub search: Search,
+}
+
+/// Where the loader searches for a library without a directory in its name that a module opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// In the places for all modules.
+    Common,
+    /// Also in directories of the module's own (DT_RUNPATH).
+    Own,
+    /// Also in directories that count for the libraries which the module loads, too (DT_RPATH).
+    Inherited,
 }
 
 /// What the loader counts: modules that were ever loaded, and unloaded.
@@ -68,6 +81,26 @@ impl Loaded {
     /// Whether `name` in a policy means this module: the name that the loader uses or the real name of the file.
     pub fn is_called(&self, name: &[u8]) -> bool {
         self.file_name() == name || self.real_name == name
+    }
+
+    fn of(path: &[u8], bias: usize, headers: &[libc::Elf64_Phdr], program: bool) -> Loaded {
+        let writable = headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_W != 0);
+        let range = |h: &libc::Elf64_Phdr| range(bias, h);
+        let (start, end) = extent(bias, headers);
+        Loaded {
+            path: path.to_vec(),
+            real_name: Vec::new(),
+            bias,
+            start,
+            end,
+            program,
+            writable: writable
+                .map(|h| (range(h).0, range(h).0.wrapping_add(h.p_filesz as usize), range(h).1))
+                .collect(),
+            relro: headers.iter().find(|h| h.p_type == libc::PT_GNU_RELRO).map_or((0, 0), range),
+            build_id: build_id(headers, bias),
+            search: search(headers, bias),
+        }
     }
 
     /// Sets `real_name`.
@@ -117,8 +150,7 @@ struct List<'a, K> {
 }
 
 /// All modules, the program first, and the counts that belong to this list. `known` says which of them the caller
-/// knows. Takes the lock of the loader, which a thread may take again: to be called wherever the loader is not changing
-/// its list on this thread.
+/// knows. Takes the lock of the loader: see [`super::pending`] for who may call this.
 pub fn list<K>(mut known: impl FnMut(&Extent<'_>) -> Option<K>) -> (Vec<Listed<K>>, Counts) {
     let mut list = List { known: &mut known, modules: Vec::new(), counts: Counts::default() };
     // SAFETY: the callback follows dl_iterate_phdr's contract and the list outlives the call.
@@ -137,33 +169,74 @@ unsafe extern "C" fn visit<K>(info: *mut libc::dl_phdr_info, _size: usize, data:
     let bias = info.dlpi_addr as usize;
     // SAFETY: the loader's table of program headers has dlpi_phnum entries.
     let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-    let range = |h: &libc::Elf64_Phdr| {
-        let start = bias.wrapping_add(h.p_vaddr as usize);
-        (start, start.wrapping_add(h.p_memsz as usize))
-    };
-    let segments = headers.iter().filter(|h| h.p_type == libc::PT_LOAD).map(range);
-    let (start, end) = segments.fold((usize::MAX, 0), |all, (start, end)| (all.0.min(start), all.1.max(end)));
+    let (start, end) = extent(bias, headers);
     let known = (list.known)(&Extent { path, start, end, bias });
     list.modules.push(match known {
         Some(known) => Listed::Known(known),
-        None => {
-            let writable = headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_W != 0);
-            Listed::New(Loaded {
-                path: path.to_vec(),
-                real_name: Vec::new(),
-                bias,
-                start,
-                end,
-                program,
-                writable: writable
-                    .map(|h| (range(h).0, range(h).0.wrapping_add(h.p_filesz as usize), range(h).1))
-                    .collect(),
-                relro: headers.iter().find(|h| h.p_type == libc::PT_GNU_RELRO).map_or((0, 0), range),
-                build_id: build_id(headers, bias),
-            })
-        }
+        None => Listed::New(Loaded::of(path, bias, headers, program)),
     });
     0
+}
+
+/// First and one past the last address of a segment.
+fn range(bias: usize, header: &libc::Elf64_Phdr) -> (usize, usize) {
+    let start = bias.wrapping_add(header.p_vaddr as usize);
+    (start, start.wrapping_add(header.p_memsz as usize))
+}
+
+/// Lowest and one past the highest address of the segments.
+fn extent(bias: usize, headers: &[libc::Elf64_Phdr]) -> (usize, usize) {
+    let segments = headers.iter().filter(|h| h.p_type == libc::PT_LOAD).map(|h| range(bias, h));
+    segments.fold((usize::MAX, 0), |all, (start, end)| (all.0.min(start), all.1.max(end)))
+}
+
+/// The module of code at `address`, which cannot be unloaded meanwhile. Takes no lock. `None` for generated code, for a
+/// module whose program headers are not in its first page, and before glibc 2.35.
+pub fn at(address: usize) -> Option<Loaded> {
+    let module = modules::find(address).filter(|_| modules::asks_loader())?;
+    let headers = module.headers();
+    (!headers.is_empty()).then(|| Loaded::of(module.path(), module.bias, headers, module.is_program()))
+}
+
+/// The public head of glibc's `struct link_map`, to which the result of dlopen points.
+#[repr(C)]
+struct LinkMap {
+    bias: usize,
+    name: *const c_char,
+    dynamic: usize,
+}
+
+/// An address in the module that dlopen has returned as `handle`, the module's bias and its path.
+///
+/// # Safety
+/// `handle` was returned by dlopen and has not been closed; it is valid as long as the result is used.
+pub unsafe fn opened<'a>(handle: *mut c_void) -> (usize, usize, &'a [u8]) {
+    // SAFETY: the caller's promise; the loader's names are null or C strings.
+    unsafe {
+        let map = &*handle.cast::<LinkMap>();
+        let name = if map.name.is_null() { c"" } else { CStr::from_ptr(map.name) };
+        (map.dynamic, map.bias, name.to_bytes())
+    }
+}
+
+/// An entry of the dynamic section, and the tags that are looked for (elf.h).
+type Dynamic = (u64, u64);
+const DT_NULL: u64 = 0;
+const DT_RPATH: u64 = 15;
+const DT_RUNPATH: u64 = 29;
+
+/// What the dynamic section of a loaded module says about searching. The loader ignores DT_RPATH beside DT_RUNPATH.
+fn search(headers: &[libc::Elf64_Phdr], bias: usize) -> Search {
+    let Some(dynamic) = headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC) else { return Search::Common };
+    let at = bias.wrapping_add(dynamic.p_vaddr as usize) as *const Dynamic;
+    // SAFETY: a section of a module that is loaded as long as the loader's lock is held or its code runs.
+    let entries = unsafe { core::slice::from_raw_parts(at, dynamic.p_memsz as usize / size_of::<Dynamic>()) };
+    let tags = || entries.iter().map(|(tag, _)| *tag).take_while(|tag| *tag != DT_NULL);
+    match (tags().any(|tag| tag == DT_RUNPATH), tags().any(|tag| tag == DT_RPATH)) {
+        (true, _) => Search::Own,
+        (false, true) => Search::Inherited,
+        (false, false) => Search::Common,
+    }
 }
 
 /// Type of the note with the build-id (elf.h, NT_GNU_BUILD_ID).
@@ -262,6 +335,10 @@ mod tests {
         assert_eq!(list[0].path, std::env::current_exe().unwrap().as_os_str().as_encoded_bytes());
         assert!(list[0].writable.iter().any(|&(start, _, end)| (start..end).contains(&here)));
         assert!(list.iter().any(|m| m.file_name() == b"libc.so.6"));
+        // From an address without the loader's lock: the same.
+        for module in [&list[0], list.iter().find(|m| m.file_name() == b"libc.so.6").unwrap()] {
+            assert_eq!(at(module.start).as_ref(), Some(module));
+        }
     }
 
     #[test]

@@ -1,34 +1,51 @@
-//! The mark that a library may have been loaded whose names are not resolved yet.
+//! Modules that the current matcher does not know, and what a hook may do about them.
 //!
-//! Resolving places globals (`objects/`), which this folder must not use, so start-up stores the function to call.
+//! A hook that the program calls for something else than loading must not wait for a lock of the loader: another
+//! thread may hold it and wait for this one (in a callback of `dl_iterate_phdr`), or may have held it when this process
+//! was forked. So the loader is asked for its list only where the program itself makes it change that list, in dlopen
+//! and dlclose, and by threads of this library. Everywhere else a module is [learnt](learn) from an address of its
+//! code, which takes no lock.
+//!
+//! Resolving places globals (`objects/`), which this folder must not use, so start-up stores the functions to call.
 
+use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use numamma_hook::stackbounds;
+use numamma_hook::{fork_wiped, modules};
 
 use super::modules::Counts;
 
-/// One more than the number of modules that had been loaded when the mark was set; 0 without a mark.
+/// One more than the number of modules that the matcher had counted when the mark was set; 0 without a mark.
 static PENDING: AtomicU64 = AtomicU64::new(0);
-/// Thread control block of the thread that set the mark last.
-static MARKED_BY: AtomicUsize = AtomicUsize::new(0);
-/// Allocations of other threads since the mark was set.
+/// Allocations since the mark was set.
 static LOOKS: AtomicUsize = AtomicUsize::new(0);
-/// Allocations after which the mark is taken away: to look whether a library was loaded takes 0.2 us each time.
+/// Allocations after which the mark is taken away, since nothing is cached as long as it is there. The library may have
+/// been loaded before.
 const MOST_LOOKS: usize = 10_000;
 /// Resolves the loaded modules; null before start-up.
 static RESOLVE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// Resolves the module of an address; null before start-up.
+static LEARN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Stores the function that resolves the loaded modules. It does nothing if no module came or went.
-pub fn start(resolve: fn()) {
-    RESOLVE.store(resolve as *mut (), Ordering::Release);
+#[repr(C)]
+struct Block {
+    /// Stack address of the hook of dlopen that is running on this thread; 0 without one.
+    opening_at: Cell<usize>,
 }
 
-/// Marks that this thread is about to load a library whose globals cannot be placed at once.
-pub fn mark() {
-    MARKED_BY.store(stackbounds::thread_pointer(), Ordering::Relaxed);
+numamma_hook::static_tls!(fn block() -> Block, "numamma_apply_pending");
+
+/// Stores the functions that resolve the loaded modules and the module of an address.
+pub fn start(resolve: fn(), learn: fn(usize)) {
+    RESOLVE.store(resolve as *mut (), Ordering::Release);
+    LEARN.store(learn as *mut (), Ordering::Release);
+}
+
+/// Marks that a library is about to be loaded by a call that does not return to this library. `counts` are those of
+/// the current matcher.
+pub fn mark(counts: Counts) {
     LOOKS.store(0, Ordering::Relaxed);
-    PENDING.store(Counts::now().loaded + 1, Ordering::Release);
+    PENDING.store(counts.loaded.wrapping_add(1).max(1), Ordering::Release);
 }
 
 /// Whether a library may have been loaded that is not resolved yet.
@@ -37,8 +54,24 @@ pub fn is_pending() -> bool {
     PENDING.load(Ordering::Acquire) != 0
 }
 
-/// Resolves the loaded modules.
-pub fn resolve() {
+/// As [`is_pending`], for an allocation that is being matched: after [`MOST_LOOKS`] of them the mark is gone.
+pub fn look() -> bool {
+    let mark = PENDING.load(Ordering::Acquire);
+    if mark != 0 && LOOKS.fetch_add(1, Ordering::Relaxed) >= MOST_LOOKS {
+        let _ = PENDING.compare_exchange(mark, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+    mark != 0
+}
+
+/// Resolves if a library may have been loaded, in a thread of this library, for which no other thread waits. In a
+/// forked child the lock of the loader may never be released.
+pub fn resolve_in_own_thread() {
+    if is_pending() && !fork_wiped::is_forked_child() {
+        resolve();
+    }
+}
+
+fn resolve() {
     // SAFETY: null becomes None; otherwise `start` stored a function of this type.
     let resolve: Option<fn()> = unsafe { core::mem::transmute(RESOLVE.load(Ordering::Acquire)) };
     if let Some(resolve) = resolve {
@@ -46,29 +79,45 @@ pub fn resolve() {
     }
 }
 
-/// Resolves if a library may have been loaded. To be called only where the loader cannot be running on this thread.
-pub fn resolve_pending() {
-    let mark = PENDING.load(Ordering::Acquire);
-    if mark == 0 {
-        return;
-    }
-    resolve();
-    // The call of dlopen that set the mark has returned. If it loaded anything, the mark is gone already.
-    if MARKED_BY.load(Ordering::Relaxed) == stackbounds::thread_pointer() {
-        let _ = PENDING.compare_exchange(mark, 0, Ordering::AcqRel, Ordering::Relaxed);
+/// Resolves the module of code at `address`, which cannot be unloaded meanwhile.
+///
+/// Before glibc 2.35 the loader must be asked. Only a thread that is loading a library may do so: its constructor is
+/// running.
+pub fn learn(address: usize) {
+    if modules::asks_loader() {
+        // SAFETY: as in `resolve`.
+        let learn: Option<fn(usize)> = unsafe { core::mem::transmute(LEARN.load(Ordering::Acquire)) };
+        if let Some(learn) = learn {
+            learn(address);
+        }
+    } else if is_opening() && !fork_wiped::is_forked_child() {
+        resolve();
     }
 }
 
-/// Resolves if a library may have been loaded, from a hook that code outside the loader has called if `outside`.
-pub fn resolve_in_hook(outside: bool) {
-    let mark = PENDING.load(Ordering::Acquire);
-    if outside && MARKED_BY.load(Ordering::Relaxed) == stackbounds::thread_pointer() {
-        return resolve_pending();
+/// Whether this thread is inside the hook of dlopen. A constructor that left it by longjmp is not noticed while the
+/// stack is deeper than it was there.
+fn is_opening() -> bool {
+    let here = 0_u8;
+    (&raw const here as usize) < block().opening_at.get()
+}
+
+/// This thread is inside the hook of dlopen until this is dropped.
+pub struct Opening {
+    before: usize,
+}
+
+impl Opening {
+    /// Begins the hook.
+    pub fn begin() -> Opening {
+        let here = 0_u8;
+        Opening { before: block().opening_at.replace(&raw const here as usize) }
     }
-    resolve();
-    // The thread that set the mark may never come here.
-    if LOOKS.fetch_add(1, Ordering::Relaxed) >= MOST_LOOKS {
-        let _ = PENDING.compare_exchange(mark, 0, Ordering::AcqRel, Ordering::Relaxed);
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        block().opening_at.set(self.before);
     }
 }
 
@@ -76,12 +125,7 @@ pub fn resolve_in_hook(outside: bool) {
 /// resolved.
 pub fn resolved(counts: Counts) {
     let mark = PENDING.load(Ordering::Acquire);
-    if mark != 0 && counts.loaded + 1 != mark {
+    if mark != 0 && counts.loaded.wrapping_add(1).max(1) != mark {
         let _ = PENDING.compare_exchange(mark, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
-}
-
-/// Marks that the modules could not be resolved, so that it is tried again.
-pub fn try_again() {
-    PENDING.store(u64::MAX, Ordering::Release);
 }

@@ -47,7 +47,7 @@ fn move_until_idle(shared: &'static Shared) {
     let (mut pace, mut tries) = (Pace::default(), 0);
     loop {
         // Outside a step, so that a thread with the lock of the loader never waits for this thread.
-        pending::resolve_pending();
+        pending::resolve_in_own_thread();
         let seen = shared.requests.load(Ordering::SeqCst);
         let ticket = begin::last_ticket();
         let (end_checked_ns, retry) = (clock::monotonic_ns(), Cell::new(false));

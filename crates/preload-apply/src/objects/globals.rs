@@ -288,7 +288,7 @@ pub fn forget(load: u64) {
 /// Checks every placed global whose module is still loaded.
 pub fn examine_all(state: &'static State) {
     for_each(|global| {
-        if let Some(object) = global.object().filter(|o| numamma_hook::modules::find(o.base).is_some()) {
+        if let Some(object) = global.object().filter(|o| numamma_hook::modules::may_be_loaded(o.base)) {
             global.parts.iter().for_each(|&part| object.examine(state, part, true));
         }
     });

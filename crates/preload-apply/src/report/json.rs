@@ -13,7 +13,6 @@ use numamma_plan::placement_report::{ObjectReport, PhaseReport, PlacementReport}
 use numamma_plan::reason::Reason;
 
 use super::messages;
-use crate::matching::pending;
 use crate::objects::{globals, heap_table, mapping_list, small_objects};
 use crate::phases::{begin, exclusion};
 use crate::rules::state::{self, Rule, State};
@@ -28,7 +27,6 @@ pub fn finish() {
         return;
     }
     let _errno = errno::Saved::now();
-    pending::resolve_pending();
     if own_stack::run(|| finish_for(state)).is_none() {
         say!("memory is short: the report of this run could not be written");
     }
