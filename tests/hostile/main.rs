@@ -7,6 +7,7 @@ mod allocators;
 mod bystanders;
 mod confined;
 mod fuzz;
+mod memory;
 mod readers;
 mod shortage;
 mod stress;

@@ -11,7 +11,7 @@
 //! | Module | Subject |
 //! | --- | --- |
 //! | [`errno`], [`sys`] | error codes; mappings, files and process identifiers |
-//! | [`mappings`] | reserved, aligned and fork-wiped address space |
+//! | [`mappings`], [`window`] | reserved, aligned and fork-wiped address space; mappings recognised by their address |
 //! | [`policy`] | mbind(2), set_mempolicy(2), get_mempolicy(2) |
 //! | [`pages`] | move_pages(2), mincore(2), madvise(2) |
 //! | [`affinity`], [`futex`], [`clock`] | CPUs of a thread; futex(2); the monotonic clock |
@@ -40,6 +40,7 @@ pub mod smaps;
 pub mod sys;
 pub mod terminal;
 pub mod thp;
+pub mod window;
 pub mod zoneinfo;
 
 /// A mask with the bits of `numbers`; numbers that the mask cannot hold are left out.

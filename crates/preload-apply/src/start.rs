@@ -4,6 +4,7 @@
 //! Every failure prints one line on stderr and the program runs unplaced. With NUMAMMA_STRICT=1 the process ends before
 //! `main` instead; this library ends it nowhere else.
 
+use numamma_kernel::cgroup;
 use numamma_kernel::policy::Mode;
 use std::env;
 use std::ffi::OsStr;
@@ -30,7 +31,7 @@ use numamma_plan::{check, output_name, plan, ranks};
 use crate::hooks::{malloc, redirect};
 use crate::matching::elf::Elf;
 use crate::matching::{call_sites, pending};
-use crate::objects::{heap, heap_table};
+use crate::objects::{heap, heap_table, released};
 use crate::phases::{begin, mover_request};
 use crate::place::{counted_calls, populate, refusals};
 use crate::report::{json as report, messages};
@@ -218,6 +219,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
         own_mappings: AtomicU64::new(numamma_kernel::maps::count_own()),
         taken: AtomicU64::new(0),
     });
+    released::start(cgroup::available());
     binding::start(state);
     mover_request::start(migrate::thread::run);
     begin::start(state);

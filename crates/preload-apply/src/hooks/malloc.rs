@@ -15,21 +15,23 @@ use numamma_kernel::sys::PAGE;
 
 use super::contained;
 use crate::matching::{call_sites, unmatched};
+use crate::objects::heap::Wanted;
 use crate::objects::object::Object;
+use crate::objects::small_objects::Small;
 use crate::objects::{heap, heap_table, small_objects};
 use crate::rules::state;
 
 type Ptr = *mut c_void;
 
-/// A placed object of `size` bytes for the call site of `caller` in the hook of `member`, if a rule matches and the
+/// A placed object for the call site of `caller` in the hook of `member`, if a rule matches and the
 /// kernel agrees.
 ///
 /// # Safety
 /// `caller` comes from the entry stub of the running hook.
 #[cold]
 #[inline(never)]
-unsafe fn place_matched(member: Member, size: usize, align: usize, caller: &Caller) -> Option<Ptr> {
-    if size > heap::MAX_SIZE {
+unsafe fn place_matched(member: Member, wanted: Wanted, caller: &Caller) -> Option<Ptr> {
+    if wanted.size > heap::MAX_SIZE {
         return None; // the real allocator reports the error
     }
     let _errno = errno::Saved::now();
@@ -37,7 +39,7 @@ unsafe fn place_matched(member: Member, size: usize, align: usize, caller: &Call
     let _inside = ReentryGuard::enter()?;
     contained(|| {
         // SAFETY: the caller's promise.
-        let rule = unsafe { call_sites::find(caller, size, None) }?;
+        let rule = unsafe { call_sites::find(caller, wanted.size, None) }?;
         if !in_effect::returns(member) {
             let name = member.name();
             say_once!(
@@ -45,7 +47,7 @@ unsafe fn place_matched(member: Member, size: usize, align: usize, caller: &Call
             );
             return None;
         }
-        heap::place_new(state::get()?, rule, size, align).map(|address| address as Ptr)
+        heap::place_new(state::get()?, rule, wanted).map(|address| address as Ptr)
     })
 }
 
@@ -65,11 +67,16 @@ unsafe fn place_resized(owner: usize, size: usize, caller: &Caller) -> Option<Pt
         }
         let state = state::get()?;
         let placed = match found.filter(|&rule| rule != owner) {
-            Some(rule) => heap::place_new(state, rule, size, 1),
-            None => heap::place_under(state, owner, size, 1),
+            Some(rule) => heap::place_new(state, rule, plain(size)),
+            None => heap::place_under(state, owner, plain(size)),
         };
         placed.map(|address| address as Ptr)
     })
+}
+
+/// What malloc asks for.
+fn plain(size: usize) -> Wanted {
+    Wanted { size, align: 1, zero: false }
 }
 
 type Malloc = unsafe extern "C" fn(usize) -> Ptr;
@@ -146,11 +153,11 @@ unsafe extern "C" fn malloc_slow(size: usize, ra: usize, cfa: usize, rbp: usize)
         if unmatched::is_unmatched(ra, cfa) {
             return real::malloc(size);
         }
-        place_matched(Member::Malloc, size, 1, &Caller { ra, cfa, rbp }).unwrap_or_else(|| real::malloc(size))
+        place_matched(Member::Malloc, plain(size), &Caller { ra, cfa, rbp }).unwrap_or_else(|| real::malloc(size))
     }
 }
 
-/// calloc(3). Fresh mappings are zero.
+/// calloc(3).
 ///
 /// # Safety
 /// See [`malloc`].
@@ -160,16 +167,9 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize
         if unmatched::is_unmatched(ra, cfa) {
             return real::calloc(count, size);
         }
-        let bytes = count.checked_mul(size);
-        match bytes.and_then(|bytes| place_matched(Member::Calloc, bytes, 1, &Caller { ra, cfa, rbp })) {
-            Some(placed) => {
-                if small_objects::owns(placed as usize) {
-                    placed.cast::<u8>().write_bytes(0, bytes.unwrap_or(0));
-                }
-                placed
-            }
-            None => real::calloc(count, size),
-        }
+        let wanted = count.checked_mul(size).map(|size| Wanted { zero: true, ..plain(size) });
+        let placed = wanted.and_then(|wanted| place_matched(Member::Calloc, wanted, &Caller { ra, cfa, rbp }));
+        placed.unwrap_or_else(|| real::calloc(count, size))
     }
 }
 
@@ -245,7 +245,7 @@ unsafe fn aligned(member: Member, align: usize, size: usize, ra: usize, cfa: usi
         return None;
     }
     // SAFETY: the caller as the stub saw it.
-    unsafe { place_matched(member, size, align, &Caller { ra, cfa, rbp }) }
+    unsafe { place_matched(member, Wanted { align, ..plain(size) }, &Caller { ra, cfa, rbp }) }
 }
 
 /// realloc(3).
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, r
         if unmatched::is_unmatched(ra, cfa) || !movable {
             return real::realloc(ptr, size);
         }
-        match place_matched(Member::Realloc, size, 1, &Caller { ra, cfa, rbp }) {
+        match place_matched(Member::Realloc, plain(size), &Caller { ra, cfa, rbp }) {
             None => real::realloc(ptr, size),
             Some(fresh) => {
                 if !ptr.is_null() {
@@ -334,23 +334,22 @@ unsafe fn resized_to_nothing() -> Ptr {
 /// Changes the size of a small placed object.
 #[cold]
 #[inline(never)]
-unsafe fn realloc_small(old: Ptr, size: usize, caller: &Caller) -> Ptr {
-    let known = small_objects::usable(old as usize);
+unsafe fn realloc_small(old: Ptr, small: &Small, size: usize, caller: &Caller) -> Ptr {
+    let known = small.usable();
     // SAFETY: C's contract: the program gives the old object up; the copy stays inside both, which cannot overlap.
     unsafe {
         if size == 0 {
-            small_objects::release(old as usize);
+            small.release();
             return resized_to_nothing();
         }
         // The object stays unless more than half of it would be unused.
         if size <= known && size > known / 2 {
             return old;
         }
-        let placed = small_objects::rule_of(old as usize).and_then(|rule| place_resized(rule, size, caller));
-        let fresh = placed.unwrap_or_else(|| real::malloc(size));
+        let fresh = place_resized(small.rule, size, caller).unwrap_or_else(|| real::malloc(size));
         if !fresh.is_null() {
             core::ptr::copy_nonoverlapping(old.cast::<u8>(), fresh.cast(), size.min(known));
-            small_objects::release(old as usize);
+            small.release();
         }
         fresh
     }
@@ -387,9 +386,9 @@ unsafe extern "C" fn free_slow(ptr: Ptr) {
 /// # Safety
 /// C's contract of free.
 pub unsafe fn release(ptr: Ptr) -> bool {
-    if small_objects::owns(ptr as usize) {
+    if let Some(small) = small_objects::find(ptr as usize) {
         // SAFETY: C's contract of free.
-        unsafe { small_objects::release(ptr as usize) };
+        unsafe { small.release() };
         return true;
     }
     heap_table::possible(ptr as usize) && heap::free(ptr as usize)
@@ -402,8 +401,8 @@ pub unsafe fn release(ptr: Ptr) -> bool {
 pub unsafe fn resize(ptr: Ptr, size: usize, caller: &Caller) -> Option<Ptr> {
     // SAFETY: C's contract: the program gives the old object up.
     unsafe {
-        if small_objects::owns(ptr as usize) {
-            return Some(realloc_small(ptr, size, caller));
+        if let Some(small) = small_objects::find(ptr as usize) {
+            return Some(realloc_small(ptr, &small, size, caller));
         }
         let old = heap_table::possible(ptr as usize).then(|| heap_table::find(ptr as usize)).flatten()?;
         Some(realloc_placed(&old, size, caller))
@@ -422,8 +421,8 @@ pub unsafe extern "C" fn malloc_usable_size(ptr: Ptr) -> usize {
 
 /// Bytes usable in a placed object; `None` when `ptr` is none.
 pub fn placed_size(ptr: Ptr) -> Option<usize> {
-    if small_objects::owns(ptr as usize) {
-        return Some(small_objects::usable(ptr as usize));
+    if let Some(small) = small_objects::find(ptr as usize) {
+        return Some(small.usable());
     }
     heap_table::possible(ptr as usize).then(|| heap_table::find(ptr as usize)).flatten().map(|object| object.bytes())
 }

@@ -20,12 +20,12 @@ use crate::objects::backing::Kind;
 use crate::objects::globals::{self, Global};
 use crate::objects::mapping_list::{self, Ticket};
 use crate::objects::object::{Object, local_node, mappings_of};
-use crate::objects::{heap, heap_table, small_objects};
+use crate::objects::{heap_table, released, small_objects};
 use crate::phases::begin;
 use crate::phases::exclusion::{self, Shared, Step};
 use crate::place::{Part, apply, counted_calls, mapping_budget, populate, refusals};
 use crate::rules::counters::add;
-use crate::rules::state::State;
+use crate::rules::state::{self, State};
 
 /// Blocks whose policy one step sets, 1.5 to 3.3 us each: shorter than a step that moves pages.
 const STEP_BLOCKS: u64 = 256;
@@ -57,14 +57,13 @@ enum Owner {
     /// A piece of a mapping, and its pages.
     Mapped(Ticket, Part),
     Global(&'static Global),
-    Extent,
 }
 
 impl Owner {
     /// Pages of `object` that are placed.
     fn parts(self, object: &Object) -> Vec<Part> {
         match self {
-            Owner::Heap | Owner::Extent => vec![object.whole()],
+            Owner::Heap => vec![object.whole()],
             Owner::Mapped(_, part) => vec![part],
             Owner::Global(global) => global.parts.clone(),
         }
@@ -89,7 +88,6 @@ impl Mover {
     fn step(&self, owner: Owner, object: &Object, start: usize, end: usize, work: impl FnOnce()) -> bool {
         let Some(step) = Step::begin(start, end) else { return false };
         match owner {
-            Owner::Extent => work(),
             Owner::Mapped(ticket, _) if mapping_list::reliable() && mapping_list::is_unchanged(ticket) => work(),
             Owner::Global(global) if may_touch(global, &step) => work(),
             Owner::Heap => return heap_step(object, None, work),
@@ -114,7 +112,6 @@ impl Mover {
     /// Stores that the object of `owner` changed from `before` to `after`; false when it was released meanwhile.
     fn store(&self, owner: Owner, before: &Object, after: &Object) -> bool {
         match owner {
-            Owner::Extent => true, // `for_each` stores it
             Owner::Global(global) => {
                 global.set(before, after);
                 true
@@ -133,35 +130,34 @@ impl Mover {
         }
     }
 
-    /// Calls `visit` with every placed object; the result is stored only for extents.
-    fn for_each(&mut self, mut visit: impl FnMut(&mut Mover, Owner, Object) -> Object) {
+    /// Calls `visit` with every placed object.
+    fn for_each(&mut self, mut visit: impl FnMut(&mut Mover, Owner, Object)) {
         globals::for_each(|global| {
             if let Some(object) = global.object() {
                 visit(self, Owner::Global(global), object);
             }
         });
-        heap_table::for_each(|object, _| _ = visit(self, Owner::Heap, object));
+        heap_table::for_each(|object, _| visit(self, Owner::Heap, object));
         mapping_list::for_each_entry(|ticket, piece| {
             visit(self, Owner::Mapped(ticket, piece.part), piece.object);
         });
-        small_objects::for_each(|extent| visit(self, Owner::Extent, extent));
     }
 
     /// Sets the current policy for every object whose placing is not the current one of its rule.
     pub fn set_policies(&mut self) {
-        self.for_each(|mover, owner, object| mover.set_policy(owner, object).unwrap_or(object));
+        self.for_each(|mover, owner, object| _ = mover.set_policy(owner, object));
     }
 
     /// The current placing of the rule, if the object must change to it.
-    fn newer_placing(&self, owner: Owner, object: &Object) -> Option<usize> {
+    fn newer_placing(&self, object: &Object) -> Option<usize> {
         let rule = self.state.rules.get(object.rule)?;
-        let follows = !matches!(owner, Owner::Extent) || small_objects::can_follow(rule);
+        let follows = !small_objects::owns(object.base) || small_objects::can_follow(rule);
         (rule.current_index() != object.placing && follows && !self.interrupted()).then(|| rule.current_index())
     }
 
-    /// Sets the policy of the current placing for one object; returns the changed object if that succeeded.
-    fn set_policy(&self, owner: Owner, before: Object) -> Option<Object> {
-        let now = self.newer_placing(owner, &before)?;
+    /// Sets the policy of the current placing for one object; `None` if it stays as it is.
+    fn set_policy(&self, owner: Owner, before: Object) -> Option<()> {
+        let now = self.newer_placing(&before)?;
         let rule = self.state.rules.get(before.rule)?;
         let (mut after, mut plan) = before.under(self.state, now)?;
         let old = before.mappings(self.state, owner.counted(&before));
@@ -174,7 +170,7 @@ impl Mover {
             let counted = mappings_of(&plan, owner.counted(&after));
             self.state.give_mappings(plan.run_count().saturating_sub(counted));
             rule.counters.block.store(after.block * PAGE as u64, Ordering::Relaxed);
-            return Some(after);
+            return Some(());
         }
         // If the object was released meanwhile, the releasing thread returned its `old` mappings to the budget.
         self.state.mappings.fetch_add(old as i64 - plan.run_count() as i64, Ordering::Relaxed);
@@ -206,11 +202,11 @@ impl Mover {
 
     /// Moves the resident pages of every object whose policy is new.
     pub fn move_all_pages(&mut self) {
-        self.for_each(|mover, owner, object| mover.move_pages(owner, object).unwrap_or(object));
+        self.for_each(|mover, owner, object| _ = mover.move_pages(owner, object));
     }
 
-    /// Moves the resident pages of one object; returns the changed object when all are where they belong.
-    fn move_pages(&mut self, owner: Owner, before: Object) -> Option<Object> {
+    /// Moves the resident pages of one object; `None` unless all are where they belong afterwards.
+    fn move_pages(&mut self, owner: Owner, before: Object) -> Option<()> {
         if !before.waiting || self.interrupted() {
             return None;
         }
@@ -221,7 +217,7 @@ impl Mover {
             return None;
         }
         let after = Object { waiting: false, ..before };
-        self.store(owner, &before, &after).then_some(after)
+        self.store(owner, &before, &after).then_some(())
     }
 
     /// Moves the pages of `part` of `object`, step by step with rests; false when that was not finished.
@@ -303,9 +299,10 @@ fn heap_step(seen: &Object, after: Option<&Object>, work: impl FnOnce()) -> bool
     let changed = after.filter(|_| same).map(|after| Object { size: before.size, ..*after });
     let after = changed.unwrap_or(before);
     if !heap_table::end_step(&before, &after) {
-        // The program freed the object meanwhile. A change counts as made, so `discard` returns the new share of the
-        // budget.
-        heap::discard(&after);
+        // The program freed the object meanwhile. A change counts as made, so the new share of the budget is returned.
+        if let Some(state) = state::get() {
+            released::examine_and_unmap(state, &after, false);
+        }
         return changed.is_some();
     }
     same

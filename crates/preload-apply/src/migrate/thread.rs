@@ -14,7 +14,7 @@ use super::pass::{END_CHECK_NS, Mover};
 use super::program_end::{end_as_main_thread, program_ended};
 use super::steps::Pace;
 use crate::matching::pending;
-use crate::objects::{heap, heap_table};
+use crate::objects::{heap_table, released};
 use crate::phases::begin;
 use crate::phases::exclusion::{self, Shared};
 use crate::rules::state::{self, State};
@@ -39,7 +39,7 @@ fn move_until_idle(shared: &'static Shared) {
                 && let Some(marked) = heap_table::begin_step(object.base)
                 && !heap_table::end_step(&marked, &marked)
             {
-                heap::discard(&marked);
+                released::examine_and_unmap(state, &marked, false);
             }
         });
         shared.mover.store(1, Ordering::Release);
@@ -52,8 +52,11 @@ fn move_until_idle(shared: &'static Shared) {
         let ticket = begin::last_ticket();
         let (end_checked_ns, retry) = (clock::monotonic_ns(), Cell::new(false));
         let mut mover = Mover { state, shared, seen, pace, end_checked_ns, retry, program_has_ended: false };
+        // SeqCst: before the first step on an object.
+        shared.working.store(1, Ordering::SeqCst);
         mover.set_policies();
         mover.move_all_pages();
+        shared.working.store(0, Ordering::SeqCst);
         let (interrupted, retry) = (mover.interrupted(), mover.retry.get());
         pace = mover.pace;
         if retry && !interrupted && tries < TRIES {

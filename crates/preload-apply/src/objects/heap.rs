@@ -3,15 +3,15 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use numamma_hook::{errno, say_once};
+use numamma_hook::say_once;
 use numamma_kernel::mappings;
 use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::plan::HUGE_PAGE;
 
 use super::backing::Backing;
 use super::object::Object;
-use super::{heap_table, small_objects};
-use crate::phases::{exclusion, mover_request};
+use super::{heap_table, released, small_objects};
+use crate::phases::mover_request;
 use crate::rules::counters::add;
 use crate::rules::small_heap::ALIGN;
 use crate::rules::state::{self, State};
@@ -39,26 +39,39 @@ pub fn stopped() -> Option<&'static str> {
     unsafe { STOPPED.load(Ordering::Acquire).as_ref() }.map(String::as_str)
 }
 
+/// What an allocation asks for.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    pub size: usize,
+    pub align: usize,
+    /// All bytes must be zero.
+    pub zero: bool,
+}
+
 /// Address of a new placed object under rule `index`; counted for the rule whether it can be placed or not.
-pub fn place_new(state: &'static State, index: usize, size: usize, align: usize) -> Option<usize> {
+pub fn place_new(state: &'static State, index: usize, wanted: Wanted) -> Option<usize> {
     let rule = state.rules.get(index)?;
     add(&rule.counters.instances, 1);
-    add(&rule.counters.bytes, size as u64);
-    place_under(state, index, size, align)
+    add(&rule.counters.bytes, wanted.size as u64);
+    place_under(state, index, wanted)
 }
 
 /// Address of placed memory for an object under rule `index`; `None` when the real allocator must provide it.
-pub fn place_under(state: &'static State, index: usize, size: usize, align: usize) -> Option<usize> {
+pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Option<usize> {
     let rule = state.rules.get(index)?;
     if let Some(why) = stopped() {
         say_once!("{why}: nothing more is placed on the heap");
         add(&rule.counters.unplaced, 1);
         return None;
     }
-    if size < PAGE {
-        if align <= ALIGN
-            && let Some(address) = small_objects::allocate(state, index, size)
+    if wanted.size < PAGE {
+        if wanted.align <= ALIGN
+            && let Some(address) = small_objects::allocate(state, index, wanted.size)
         {
+            if wanted.zero {
+                // SAFETY: the object is new and at least that large.
+                unsafe { (address as *mut u8).write_bytes(0, wanted.size) };
+            }
             return Some(address);
         }
         if rule.counters.too_small.fetch_add(1, Ordering::Relaxed) == 0 && state.verbose {
@@ -66,30 +79,52 @@ pub fn place_under(state: &'static State, index: usize, size: usize, align: usiz
         }
         return None;
     }
-    let placed = map_new(state, index, size, align);
+    let placed = place_pages(state, index, wanted);
     if placed.is_none() {
         add(&rule.counters.unplaced, 1);
     }
     placed
 }
 
-fn map_new(state: &'static State, index: usize, size: usize, align: usize) -> Option<usize> {
+/// An object of whole pages: kept memory if there is any of the size, else a new mapping.
+fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<usize> {
+    let Wanted { size, align, zero } = wanted;
     let rule = state.rules.get(index)?;
     if size > MAX_SIZE {
         return None;
     }
     let (placing, pages, backing) = (rule.current_index(), heap_table::pages_of(size), Backing::PRIVATE);
     let node = thread_nodes::instance_node(state, rule, placing);
-    let mut object = Object { rule: index, placing, waiting: false, node, block: 0, base: 0, size, pages, backing };
+    let object = Object { rule: index, placing, waiting: false, node, block: 0, base: 0, size, pages, backing };
+    let align = align.max(if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE });
+    if let Some(block) = released::take(state, &object, align) {
+        if zero {
+            released::clear(&block, size, block.plan(state).is_some_and(|plan| plan.populates()));
+        }
+        if heap_table::insert(&block) {
+            mover_request::request_if_outdated(rule, placing);
+            return Some(block.base);
+        }
+        released::unmap(state, &block);
+    }
+    released::none_fits(state, &object);
+    released::make_room(state, &object);
+    map_new(state, object, align).or_else(|| {
+        // Kept memory may be what is missing.
+        released::release_all().then(|| map_new(state, object, align)).flatten()
+    })
+}
+
+fn map_new(state: &'static State, mut object: Object, align: usize) -> Option<usize> {
     let plan = object.fit(state)?;
-    let huge = if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE };
-    let Some(address) = mappings::map_aligned(object.bytes(), align.max(huge)) else {
+    let Some(address) = mappings::map_aligned(object.bytes(), align) else {
         state.give_mappings(plan.run_count());
         return None;
     };
     object.base = address;
     if object.place(state, &plan, false).is_ok() && heap_table::reserve(address) && heap_table::insert(&object) {
-        mover_request::request_if_outdated(rule, placing);
+        mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
+        released::mapped(&object);
         return Some(address);
     }
     state.give_mappings(plan.run_count());
@@ -98,27 +133,11 @@ fn map_new(state: &'static State, index: usize, size: usize, align: usize) -> Op
     None
 }
 
-/// Releases the placed object that starts at `address`; false when there is none. If the mover is working on the
-/// object, the mover releases it when its step ends.
+/// Releases the placed object that starts at `address`; false when there is none.
 pub fn free(address: usize) -> bool {
     let Some((object, moving)) = heap_table::take(address) else { return false };
-    // The mover belongs to this process or to the parent that a vforked child shares memory with; a forked child has no
-    // mover.
-    if !(moving && exclusion::has_mover()) {
-        discard(&object);
+    if let Some(state) = state::get() {
+        released::release(state, &object, moving);
     }
     true
-}
-
-/// Checks and unmaps an object that the program has released.
-pub fn discard(object: &Object) {
-    let _errno = errno::Saved::now();
-    if let Some(state) = state::get() {
-        if state.reports() {
-            object.examine(state, object.whole(), false);
-        }
-        state.give_mappings(object.mappings(state, object.whole()));
-    }
-    // SAFETY: the program gave the object up, and taking it from the table made this the only release.
-    unsafe { sys::unmap(object.base as *mut c_void, object.bytes()) };
 }

@@ -48,7 +48,8 @@ struct Slot {
 type Leaf = [Slot; WIDTH];
 type Middle = [AtomicPtr<Leaf>; WIDTH];
 
-fn meta_of(object: &Object) -> u64 {
+/// The word of a slot for `object`, which is never 0 or 1.
+pub fn word_of(object: &Object) -> u64 {
     let field = |value: u64, bits: u32| value & ((1 << bits) - 1);
     let block = if object.block >> BLOCK_BITS == 0 { object.block } else { 0 };
     USED | if object.waiting { WAITING } else { 0 }
@@ -58,9 +59,23 @@ fn meta_of(object: &Object) -> u64 {
         | block
 }
 
-fn object_of(address: usize, slot: &Slot, meta: u64) -> Object {
+/// Rule, placing and node of a word, without what may differ between objects that are placed alike.
+pub fn key_of(word: u64) -> u64 {
+    word & !(MOVING | WAITING) & !((1 << BLOCK_BITS) - 1)
+}
+
+/// The rule of a word.
+pub fn rule_of(word: u64) -> u64 {
+    word >> BLOCK_BITS & ((1 << RULE_BITS) - 1)
+}
+
+fn in_slot(address: usize, slot: &Slot, meta: u64) -> Object {
+    object_of(address, slot.size.load(Ordering::Relaxed) as usize, meta)
+}
+
+/// The object of `size` bytes at `address` whose word is `meta`.
+pub fn object_of(address: usize, size: usize, meta: u64) -> Object {
     let field = |shift: u32, bits: u32| (meta >> shift) & ((1 << bits) - 1);
-    let size = slot.size.load(Ordering::Relaxed) as usize;
     Object {
         rule: field(BLOCK_BITS, RULE_BITS) as usize,
         placing: field(NODE_BITS + RULE_BITS + BLOCK_BITS, PLACING_BITS) as usize,
@@ -132,7 +147,7 @@ pub fn insert(object: &Object) -> bool {
     let Some(slot) = existing(object.base) else { return false };
     slot.size.store(object.size as u64, Ordering::Relaxed);
     // Release pairs with the Acquire of `find` and `take`: a thread that sees the slot used sees its size.
-    slot.meta.store(meta_of(object), Ordering::Release);
+    slot.meta.store(word_of(object), Ordering::Release);
     true
 }
 
@@ -141,7 +156,7 @@ pub fn insert(object: &Object) -> bool {
 pub fn find(address: usize) -> Option<Object> {
     let slot = existing(address)?;
     let meta = slot.meta.load(Ordering::Acquire);
-    (meta & USED != 0).then(|| object_of(address, slot, meta))
+    (meta & USED != 0).then(|| in_slot(address, slot, meta))
 }
 
 /// Removes and returns the placed object that starts at `address`, and whether the mover is working on it. Only one of
@@ -152,7 +167,7 @@ pub fn take(address: usize) -> Option<(Object, bool)> {
         return None;
     }
     let meta = slot.meta.swap(0, Ordering::AcqRel);
-    (meta & USED != 0).then(|| (object_of(address, slot, meta), meta & MOVING != 0))
+    (meta & USED != 0).then(|| (in_slot(address, slot, meta), meta & MOVING != 0))
 }
 
 /// Begins a step of the mover on the object at `address`; `None` when it was released. For one mover at a time; see the
@@ -164,7 +179,7 @@ pub fn begin_step(address: usize) -> Option<Object> {
         // Acquire: the size was stored before the word. In a forked child the word may still hold `moving` of the
         // parent.
         match slot.meta.compare_exchange(meta, meta | MOVING, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => return Some(object_of(address, slot, meta)),
+            Ok(_) => return Some(in_slot(address, slot, meta)),
             Err(now) => meta = now,
         }
     }
@@ -178,7 +193,7 @@ pub fn end_step(before: &Object, after: &Object) -> bool {
     // Release pairs with the Acquire of `take`: a thread that frees the object later sees the work of the mover.
     existing(before.base).is_some_and(|slot| {
         slot.meta
-            .compare_exchange(meta_of(before) | MOVING, meta_of(after), Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(word_of(before) | MOVING, word_of(after), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     })
 }
@@ -202,7 +217,7 @@ pub fn for_each(mut visit: impl FnMut(Object, bool)) {
                 let meta = slot.meta.load(Ordering::Acquire);
                 if meta & USED != 0 {
                     let page = ((i * WIDTH) + j) * WIDTH + k;
-                    visit(object_of(page << BITS, slot, meta), meta & MOVING != 0);
+                    visit(in_slot(page << BITS, slot, meta), meta & MOVING != 0);
                 }
             }
         }

@@ -9,4 +9,5 @@ pub mod heap_table;
 pub mod mapping_list;
 pub mod mappings;
 pub mod object;
+pub mod released;
 pub mod small_objects;

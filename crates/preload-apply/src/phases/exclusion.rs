@@ -13,7 +13,7 @@
 //! - *Globals of libraries* are gone after dlclose, which increments a counter here before it starts; the mover
 //!   publishes its range, then reads the counter. Unloaded globals are forgotten before the counter is decremented.
 //!   Globals of the program itself are never unmapped.
-//! - *Extents of small objects* are never unmapped.
+//! - *Extents of small objects* are heap objects in this respect.
 //!
 //! Unmapping by raw system calls is not seen. Then a page of another mapping may be moved to another node, which
 //! changes its speed only: neither mbind nor move_pages changes contents or addresses.
@@ -46,6 +46,8 @@ pub struct Shared {
     pub requests: AtomicU32,
     /// 1 once a mover has run in this process, so that `moving` in the heap table is valid.
     pub mover: AtomicU32,
+    /// 1 during a pass of the mover, which may have changed a part of an object between two steps.
+    pub working: AtomicU32,
     /// 1 when no step may begin any more.
     stopped: AtomicU32,
     /// Odd during a step.
@@ -81,6 +83,11 @@ pub fn shared() -> Option<&'static Shared> {
 /// Whether a mover has run in this process, so that `moving` in the heap table is valid.
 pub fn has_mover() -> bool {
     shared().is_some_and(|s| s.mover.load(Ordering::Acquire) != 0)
+}
+
+/// Whether a pass of the mover is going on.
+pub fn mover_works() -> bool {
+    shared().is_some_and(|s| s.working.load(Ordering::SeqCst) != 0)
 }
 
 /// A step of the mover; ends on drop. Its range is published before the caller checks whether the range may be touched.

@@ -40,8 +40,10 @@ fn finish_for(state: &'static State) {
     let Some(path) = &state.report else { return };
     exclusion::stop();
     globals::examine_all(state);
-    small_objects::examine_all(state);
-    heap_table::for_each(|object, _| object.examine(state, object.whole(), true));
+    heap_table::for_each(|object, _| match small_objects::owns(object.base) {
+        true => small_objects::examine(state, &object),
+        false => object.examine(state, object.whole(), true),
+    });
     mapping_list::for_each(|piece| piece.object.examine(state, piece.part, true));
     // Every process that inherits the environment and has the name of the program writes a report; one without objects
     // does not overwrite that of another.

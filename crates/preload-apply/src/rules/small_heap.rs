@@ -1,64 +1,397 @@
-//! Free lists and slabs of small objects, without the memory behind them: see [`crate::objects::small_objects`].
+//! Heaps for small objects, without the memory behind them: see [`crate::objects::small_objects`].
 //!
 //! These structures are in this folder because each placing of a rule owns homes.
+//!
+//! A heap is an instance of `dlmalloc`, the algorithm that glibc's malloc comes from: neighbouring free blocks become
+//! one whatever their sizes were, so a rule's heap takes about the memory that the same objects would take in glibc.
+//! Its memory comes in extents; an extent without an object is given back, except for a bounded rest (see [`SLACK`] and
+//! [`KEPT_EMPTY`]).
+//!
+//! A heap has a lock that no thread waits for. A thread that cannot take it allocates from another heap of the home, or
+//! puts the object to be freed on a list that the holder of the lock empties. Of a child that was forked while another
+//! thread held the lock, that heap gets no object any more and frees none.
 
 use core::cell::UnsafeCell;
+use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
 
+use dlmalloc::{Allocator, Dlmalloc};
+use numamma_hook::own_stack;
+use numamma_kernel::sys::{self, PAGE};
+use numamma_kernel::window::Window;
 use numamma_plan::policy::PolicyKind;
 
-/// Bytes of a slab, which holds objects of one size.
-pub const SLAB: usize = 64 << 10;
-/// Number of heaps of a home, each with a lock.
-pub const SHARDS: usize = 8;
+/// The addresses of all extents.
+pub static WINDOW: Window = Window::new();
+
+/// Most heaps of a home; a power of two. A home uses one heap until threads meet there.
+const HEAPS: usize = 8;
+/// Heaps tried before the real allocator is called.
+const TRIES: usize = 4;
 /// Alignment of every object, as malloc guarantees on x86_64.
 pub const ALIGN: usize = 16;
-/// Object sizes: multiples of 16 up to 256, then four sizes to each doubling, up to a page.
-pub const SIZES: [u16; 32] = [
-    16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256, 320, 384, 448, 512, 640, 768, 896, 1024,
-    1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096,
-];
+/// Bytes of the smallest extent: what dlmalloc asks for at a time.
+const SMALLEST_EXTENT: usize = 64 << 10;
+/// Bytes of the largest extent. An extent with one object is not given back; one of two huge pages can be a huge page
+/// wherever it begins.
+const LARGEST_EXTENT: usize = 4 << 20;
+const _: () = assert!(LARGEST_EXTENT <= numamma_kernel::window::SLOT);
+/// An extent has this part (1/4) of the bytes that the heap has already: few extents, and little address space unused.
+const GROWTH_DIVISOR: usize = 4;
+/// Free bytes that a heap may keep in extents without an object, beside an eighth of the bytes in use: what a program
+/// frees and allocates again in turns would otherwise cost system calls and page faults each time.
+const SLACK: usize = 256 << 10;
+const SLACK_DIVISOR: usize = 8;
+/// Bytes that all heaps without an object may keep together, so that the first object of a rule that has no other does
+/// not cost system calls and page faults each time.
+const KEPT_EMPTY: usize = 1 << 20;
+/// Pages that an empty heap has touched beside those of its objects: the header and both ends of its extent.
+const TOUCHED: usize = 3 * PAGE;
+/// Bytes that are freed between two searches for memory to give back, at least; also this part (1/512) of the bytes
+/// that the heap has, because a search looks at each extent.
+const TRIM_AFTER: usize = 16 << 10;
+const TRIM_DIVISOR: usize = 512;
 
-const _: () = assert!(SIZES.len() <= 64 && align_of::<Heap>() >= 64, "a class fits below a heap's address");
+/// Bytes at the end of an extent that dlmalloc uses itself. It never gives an extent back whose last object left 16
+/// bytes before these, too few for another; so objects of one size must not end there.
+const FOOT: usize = 80;
 
-/// A freed object.
-pub struct Free {
-    /// The object freed before it.
-    pub next: *mut Free,
-}
+/// Estimated resident bytes of the heaps without an object.
+static EMPTY_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Objects of one size: the freed ones, and the unused rest of the current slab.
-#[derive(Clone, Copy)]
-struct Class {
-    free: *mut Free,
-    next: usize,
-    end: usize,
-}
-
-/// Objects of all sizes behind one lock.
-#[repr(align(64))]
-pub struct Heap {
-    busy: AtomicBool,
-    classes: UnsafeCell<[Class; SIZES.len()]>,
-    /// Freed objects of each size, pushed without the lock.
-    pub returned: [AtomicPtr<Free>; SIZES.len()],
-}
-
-// SAFETY: `classes` is only touched by the thread that holds `busy`.
-unsafe impl Sync for Heap {}
-
-/// Memory for the small objects of one placing of a rule; for `local`, of one node of the placing.
-pub struct Home {
+/// The rule and placing that memory belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
     /// Index of the rule.
     pub rule: usize,
     /// Index of the rule's placing.
     pub placing: usize,
     /// Node of a `local` placing.
     pub node: u32,
-    /// Address of the next slab in the current extent; a multiple of the size of an extent when none is left.
-    pub cursor: AtomicUsize,
-    pub shards: [Heap; SHARDS],
+}
+
+/// Where a heap gets its extents.
+#[derive(Clone, Copy)]
+pub struct Extents {
+    /// Maps and places an extent of so many bytes for the heap; returns the usable memory in it.
+    pub map: fn(&Owner, &'static Heap, usize) -> Option<(usize, usize)>,
+    /// Unmaps the extent with this usable memory, which no object is in.
+    pub unmap: fn(usize),
+}
+
+/// A freed object that waits for the lock of its heap.
+struct Free {
+    next: *mut Free,
+}
+
+/// dlmalloc's source of memory.
+struct Source {
+    owner: Owner,
+    extents: Extents,
+    /// The heap that this source is part of; null until it is used.
+    heap: *const Heap,
+    /// Bytes of all extents.
+    mapped: core::cell::Cell<usize>,
+    /// Bytes of all objects.
+    used: usize,
+    /// Bytes of the object that is being allocated.
+    asked: usize,
+    /// The heap searches for memory to give back. dlmalloc alone would do so at every second call.
+    trimming: bool,
+}
+
+// SAFETY: the pointer refers to a heap that is never freed and is only used by the thread that holds its lock.
+unsafe impl Send for Source {}
+
+// SAFETY: memory that `map` returned belongs to the heap until `unmap`.
+unsafe impl Allocator for Source {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        let wanted = (self.mapped.get() / GROWTH_DIVISOR).clamp(SMALLEST_EXTENT, LARGEST_EXTENT).next_power_of_two();
+        // SAFETY: null, or the heap that holds this source.
+        let heap = unsafe { self.heap.as_ref() };
+        let Some((start, len)) = heap.and_then(|heap| (self.extents.map)(&self.owner, heap, wanted.max(size))) else {
+            return (ptr::null_mut(), 0, 0);
+        };
+        let rest = len.saturating_sub(FOOT) % (self.asked + size_of::<usize>()).next_multiple_of(ALIGN);
+        let len = if rest == ALIGN { len - ALIGN } else { len };
+        self.mapped.set(self.mapped.get() + len);
+        (start as *mut u8, len, 0)
+    }
+
+    fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
+        ptr::null_mut()
+    }
+
+    /// The last extent is never given back; the end of it that no object has used since loses its pages.
+    fn free_part(&self, start: *mut u8, old: usize, new: usize) -> bool {
+        let first = (start as usize + new).next_multiple_of(PAGE);
+        let len = (start as usize + old).saturating_sub(first);
+        // SAFETY: dlmalloc does not use the range again.
+        let done = self.trimming && len > 0 && unsafe { sys::advise(first as *mut c_void, len, libc::MADV_DONTNEED) };
+        if done {
+            self.mapped.set(self.mapped.get().saturating_sub(old - new));
+        }
+        done
+    }
+
+    fn free(&self, start: *mut u8, len: usize) -> bool {
+        let rest = self.mapped.get().saturating_sub(len);
+        if self.used > 0 && rest < self.enough() {
+            return false;
+        }
+        self.mapped.set(rest);
+        (self.extents.unmap)(start as usize);
+        true
+    }
+
+    /// Whole extents are given back.
+    fn can_release_part(&self, _: u32) -> bool {
+        true
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        PAGE
+    }
+}
+
+/// What the lock of a heap protects.
+struct Inner {
+    core: Dlmalloc<Source>,
+    /// Live objects.
+    objects: usize,
+    /// Most bytes in use since the heap was empty.
+    peak: usize,
+    /// Bytes freed since the last search for memory to give back, and the objects that were left then.
+    freed: usize,
+    left: usize,
+    /// The part of [`EMPTY_BYTES`] that this heap has; 0 while it has objects.
+    kept: usize,
+}
+
+/// A word before each object that dlmalloc writes: its size with the word, and three bits. dlmalloc has no function for
+/// the size of an object; the test `sizes_are_read_from_the_header` fails if this layout changes.
+const FLAGS: usize = 7;
+const IN_USE: usize = 2;
+
+/// Bytes that the object at `address` can hold; 0 if none is there.
+///
+/// # Safety
+/// `address` lies in an extent, at least a word behind its first usable byte.
+pub unsafe fn usable(address: usize) -> usize {
+    // SAFETY: the caller's promise: the word before is readable. It is read atomically because the flag for the object
+    // before this one changes with that.
+    let word = unsafe { (*((address - size_of::<usize>()) as *const AtomicUsize)).load(Ordering::Relaxed) };
+    if word & IN_USE == 0 { 0 } else { (word & !FLAGS).saturating_sub(size_of::<usize>()) }
+}
+
+impl Inner {
+    unsafe fn allocate(&mut self, heap: &'static Heap, size: usize) -> Option<usize> {
+        EMPTY_BYTES.fetch_sub(core::mem::take(&mut self.kept), Ordering::Relaxed);
+        let source = self.core.allocator_mut();
+        (source.heap, source.asked) = (heap, size);
+        // SAFETY: the lock is held, and the heap stays where it is, as dlmalloc needs.
+        let address = unsafe { self.core.c_malloc(size) } as usize;
+        if address == 0 {
+            return None;
+        }
+        let source = self.core.allocator_mut();
+        // SAFETY: a fresh object.
+        source.used += unsafe { usable(address) };
+        self.peak = self.peak.max(source.used);
+        self.objects += 1;
+        self.left = self.left.max(self.objects);
+        Some(address)
+    }
+
+    unsafe fn free(&mut self, address: usize) {
+        // SAFETY: the caller passes an address in an extent of this heap.
+        let bytes = unsafe { usable(address) };
+        if bytes == 0 || self.objects == 0 {
+            return; // freed twice, as far as that can be seen
+        }
+        let source = self.core.allocator_mut();
+        source.used = source.used.saturating_sub(bytes);
+        let (mapped, enough) = (source.mapped.get(), source.enough());
+        self.objects -= 1;
+        self.freed += bytes;
+        // SAFETY: a live object that the program gives up.
+        unsafe { self.core.c_free(address as *mut u8) };
+        if self.objects == 0 {
+            self.keep_or_unmap();
+        } else if mapped > enough
+            && (self.freed >= TRIM_AFTER.max(mapped / TRIM_DIVISOR) || self.objects <= self.left / 2)
+        {
+            (self.freed, self.left) = (0, self.objects);
+            self.core.allocator_mut().trimming = true;
+            // SAFETY: the lock is held.
+            unsafe { self.core.trim(SLACK) };
+            self.core.allocator_mut().trimming = false;
+        }
+    }
+
+    /// Keeps the extents of a heap without objects within [`KEPT_EMPTY`], else unmaps them.
+    fn keep_or_unmap(&mut self) {
+        let source = self.core.allocator();
+        let (owner, extents, mapped) = (source.owner, source.extents, source.mapped.get());
+        let touched = mapped.min(self.peak + self.peak / SLACK_DIVISOR + TOUCHED);
+        (self.peak, self.freed, self.left) = (0, 0, 0);
+        if EMPTY_BYTES.fetch_add(touched, Ordering::Relaxed) + touched <= KEPT_EMPTY {
+            self.kept = touched;
+            return;
+        }
+        EMPTY_BYTES.fetch_sub(touched, Ordering::Relaxed);
+        // Both structures are on the stack, 1 KiB each. Without memory for another stack the extents stay.
+        own_stack::run(|| {
+            let fresh = Dlmalloc::new_with_allocator(Source::new(owner, extents));
+            // SAFETY: there are no objects. `destroy` only reads the list of segments, which does not point into the
+            // structure that moves here.
+            unsafe { core::mem::replace(&mut self.core, fresh).destroy() }
+        });
+    }
+}
+
+impl Source {
+    const fn new(owner: Owner, extents: Extents) -> Source {
+        Source {
+            owner,
+            extents,
+            heap: ptr::null(),
+            mapped: core::cell::Cell::new(0),
+            used: 0,
+            asked: 0,
+            trimming: false,
+        }
+    }
+
+    /// Bytes that the heap should have for its objects.
+    fn enough(&self) -> usize {
+        self.used + self.used / SLACK_DIVISOR + SLACK
+    }
+}
+
+/// One heap, with its lock.
+#[repr(align(64))]
+pub struct Heap {
+    busy: AtomicBool,
+    /// Objects that were freed while another thread held the lock.
+    returned: AtomicPtr<Free>,
+    inner: UnsafeCell<Inner>,
+}
+
+// SAFETY: `inner` is only touched by the thread that holds `busy`.
+unsafe impl Sync for Heap {}
+
+/// The lock of a heap; released on drop.
+struct Held<'a>(&'a Heap);
+
+impl Held<'_> {
+    /// Locks `heap` if no other thread holds it.
+    fn take(heap: &Heap) -> Option<Held<'_>> {
+        // The load keeps the cache line shared while another thread holds the lock.
+        let free = !heap.busy.load(Ordering::Relaxed) && !heap.busy.swap(true, Ordering::Acquire);
+        // then_some would make a Held and drop it, which unlocks.
+        free.then(|| Held(heap))
+    }
+
+    fn free_returned(&self) {
+        // Acquire pairs with the Release of the pushes; the whole list belongs to this thread from here on.
+        let mut object = self.0.returned.swap(ptr::null_mut(), Ordering::Acquire);
+        while !object.is_null() {
+            // SAFETY: a freed object that only this list knows; the lock is held.
+            unsafe {
+                let next = (*object).next;
+                (*self.0.inner.get()).free(object as usize);
+                object = next;
+            }
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        loop {
+            if !self.0.returned.load(Ordering::Relaxed).is_null() {
+                self.free_returned();
+            }
+            self.0.busy.store(false, Ordering::Release);
+            // Pairs with the fence of `Heap::free`: either this thread sees the object that was returned meanwhile, or
+            // the thread that returned it sees the lock free.
+            fence(Ordering::SeqCst);
+            if self.0.returned.load(Ordering::Relaxed).is_null() || self.0.busy.swap(true, Ordering::Acquire) {
+                return;
+            }
+        }
+    }
+}
+
+impl Heap {
+    fn new(owner: Owner, extents: Extents) -> Heap {
+        let core = Dlmalloc::new_with_allocator(Source::new(owner, extents));
+        let inner = UnsafeCell::new(Inner { core, objects: 0, peak: 0, freed: 0, left: 0, kept: 0 });
+        Heap { busy: AtomicBool::new(false), returned: AtomicPtr::new(ptr::null_mut()), inner }
+    }
+
+    /// Frees an object, from any thread.
+    ///
+    /// # Safety
+    /// `address` is an object of this heap that the program gives up.
+    pub unsafe fn free(&self, address: usize) {
+        if let Some(held) = Held::take(self) {
+            // SAFETY: the lock is held; the caller's promise.
+            unsafe { (*held.0.inner.get()).free(address) };
+            return;
+        }
+        let object = address as *mut Free;
+        let mut head = self.returned.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the object is not used any more and at least as large as a pointer.
+            unsafe { object.write(Free { next: head }) };
+            // Release: the thread that takes the list sees the link.
+            match self.returned.compare_exchange_weak(head, object, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => head = now,
+            }
+        }
+        fence(Ordering::SeqCst); // see the drop of `Held`
+        drop(Held::take(self));
+    }
+}
+
+/// Memory for the small objects of one placing of a rule; for `local`, of one node of the placing.
+pub struct Home {
+    /// Heaps in use: 1 to [`HEAPS`], a power of two.
+    in_use: AtomicUsize,
+    heaps: [Heap; HEAPS],
+}
+
+impl Home {
+    /// A home without memory.
+    pub fn new(owner: Owner, extents: Extents) -> Home {
+        Home { in_use: AtomicUsize::new(1), heaps: core::array::from_fn(|_| Heap::new(owner, extents)) }
+    }
+
+    /// An object of `size` bytes aligned to [`ALIGN`]. `thread` differs between threads. `None` when no heap is free or
+    /// none gets memory.
+    pub fn allocate(&'static self, size: usize, thread: usize) -> Option<usize> {
+        for step in 0..TRIES {
+            let in_use = self.in_use.load(Ordering::Relaxed);
+            let heap = &self.heaps[(thread + step) % in_use.clamp(1, HEAPS)];
+            if let Some(held) = Held::take(heap) {
+                // SAFETY: the lock is held.
+                return unsafe { (*held.0.inner.get()).allocate(heap, size) };
+            }
+            if in_use < HEAPS {
+                // If another thread did so meanwhile, its number stays.
+                let _ = self.in_use.compare_exchange(in_use, in_use * 2, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
+        None
+    }
 }
 
 /// Homes of a rule: one, or one for each node of its list.
@@ -78,72 +411,124 @@ pub fn homes(policy: PolicyKind, nodes: usize) -> Homes {
     (0..count).map(|_| AtomicPtr::new(ptr::null_mut())).collect()
 }
 
-/// The lock of a heap; released on drop.
-pub struct Held<'a>(&'a Heap);
-
-impl<'a> Held<'a> {
-    /// Locks `heap` if no other thread holds it.
-    pub fn take(heap: &'a Heap) -> Option<Held<'a>> {
-        // The load keeps the cache line shared while another thread holds the lock.
-        let free = !heap.busy.load(Ordering::Relaxed) && !heap.busy.swap(true, Ordering::Acquire);
-        // then_some would make a Held and drop it, which unlocks.
-        free.then(|| Held(heap))
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.busy.store(false, Ordering::Release);
-    }
-}
-
-impl Heap {
-    /// A heap without objects.
-    pub const fn empty() -> Heap {
-        Heap {
-            busy: AtomicBool::new(false),
-            classes: UnsafeCell::new([Class { free: ptr::null_mut(), next: 0, end: 0 }; SIZES.len()]),
-            returned: [const { AtomicPtr::new(ptr::null_mut()) }; SIZES.len()],
-        }
-    }
-
-    /// An object of size class `class`: a freed one, or the next of the current slab. `fresh` provides a new slab.
-    ///
-    /// # Safety
-    /// The caller holds the lock.
-    pub unsafe fn object(&self, class: usize, fresh: impl FnOnce() -> Option<usize>) -> Option<usize> {
-        // SAFETY: the lock is held, so no other reference exists.
-        let Class { free, next, end } = unsafe { (*self.classes.get()).get_mut(class)? };
-        if free.is_null() {
-            // Acquire pairs with the Release of the pushes; the whole list belongs to this thread from here on.
-            *free = self.returned[class].swap(ptr::null_mut(), Ordering::Acquire);
-        }
-        // SAFETY: null, or a freed object that only this list knows.
-        if let Some(object) = unsafe { free.as_ref() } {
-            let address = ptr::from_ref(object) as usize;
-            *free = object.next;
-            return Some(address);
-        }
-        let size = usize::from(SIZES[class]);
-        if *end - *next < size {
-            *next = fresh()?;
-            *end = *next + SLAB;
-        }
-        let address = *next;
-        *next += size;
-        Some(address)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use numamma_kernel::sys::PAGE;
+    use numamma_kernel::mappings;
+
+    fn map(_: &Owner, _: &'static Heap, len: usize) -> Option<(usize, usize)> {
+        MAPPED.fetch_add(1, Ordering::Relaxed);
+        // The length stands in front of the usable memory.
+        let start = mappings::map_aligned(len, PAGE)?;
+        // SAFETY: the mapping was made above.
+        unsafe { (start as *mut usize).write(len) };
+        Some((start + 64, len - 64))
+    }
+
+    fn unmap(usable: usize) {
+        MAPPED.fetch_sub(1, Ordering::Relaxed);
+        let start = (usable - 64) as *mut usize;
+        // SAFETY: `map` made this mapping.
+        unsafe { sys::unmap(start.cast(), start.read()) };
+    }
+
+    static MAPPED: AtomicUsize = AtomicUsize::new(0);
+    /// The tests count the mappings of all heaps.
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+    fn home() -> &'static Home {
+        let owner = Owner { rule: 0, placing: 0, node: 0 };
+        Box::leak(Box::new(Home::new(owner, Extents { map, unmap })))
+    }
 
     #[test]
-    fn sizes_waste_little_and_cover_a_page() {
-        assert!(SIZES.windows(2).all(|w| w[0] < w[1] && w[1].is_multiple_of(ALIGN as u16)));
-        assert!(SIZES.windows(2).skip(4).all(|w| f64::from(w[1]) <= 1.26 * f64::from(w[0])));
-        assert_eq!(usize::from(SIZES[SIZES.len() - 1]), PAGE);
+    fn sizes_are_read_from_the_header() {
+        let _alone = ALONE.lock().unwrap();
+        let home = home();
+        for size in (1..4096).step_by(7) {
+            let objects = [(); 3].map(|()| home.allocate(size, 0).unwrap());
+            for object in objects {
+                assert!(object.is_multiple_of(ALIGN));
+                // SAFETY: an object of this heap, written within its size.
+                unsafe {
+                    let found = usable(object);
+                    assert!((size..=size + 40).contains(&found), "{size}: {found}");
+                    (object as *mut u8).write_bytes(0xff, found);
+                }
+            }
+            for object in objects {
+                // SAFETY: as above; it is given up here.
+                unsafe { home.heaps[0].free(object) };
+            }
+        }
+        // SAFETY: no other thread uses the heap.
+        assert_eq!(unsafe { (*home.heaps[0].inner.get()).objects }, 0);
+    }
+
+    #[test]
+    fn memory_of_freed_objects_serves_other_sizes_and_is_given_back() {
+        let _alone = ALONE.lock().unwrap();
+        let (home, before) = (home(), MAPPED.load(Ordering::Relaxed));
+        for size in [40, 100, 333, 1000, 2500, 4000] {
+            let objects: Vec<usize> = (0..(16 << 20) / size).map(|_| home.allocate(size, 0).unwrap()).collect();
+            // SAFETY: no other thread uses the heap.
+            let mapped = unsafe { (*home.heaps[0].inner.get()).core.allocator().mapped.get() };
+            assert!(mapped < 27 << 20, "{mapped} bytes for 16 MiB of {size} bytes");
+            // SAFETY: live objects of this heap.
+            objects.iter().for_each(|object| unsafe { home.heaps[0].free(*object) });
+        }
+        assert!(MAPPED.load(Ordering::Relaxed) <= before + 1, "the last extent may stay");
+    }
+
+    #[test]
+    fn one_object_keeps_one_extent() {
+        let _alone = ALONE.lock().unwrap();
+        for size in (16..1100).step_by(16) {
+            let (home, before) = (home(), MAPPED.load(Ordering::Relaxed));
+            let stays = home.allocate(size, 0);
+            let objects: Vec<usize> = (0..(2 << 20) / size).map(|_| home.allocate(size, 0).unwrap()).collect();
+            // SAFETY: live objects of this heap.
+            objects.iter().for_each(|object| unsafe { home.heaps[0].free(*object) });
+            // The first, the last, and what fits into the slack.
+            let left = MAPPED.load(Ordering::Relaxed) - before;
+            assert!(stays.is_some() && left <= 5, "{size}: {left} extents");
+        }
+    }
+
+    #[test]
+    fn objects_freed_while_the_lock_is_held_come_back() {
+        let _alone = ALONE.lock().unwrap();
+        let home = home();
+        let objects: Vec<usize> = (0..100).map(|_| home.allocate(64, 0).unwrap()).collect();
+        let held = Held::take(&home.heaps[0]).unwrap();
+        // SAFETY: live objects of this heap.
+        objects.iter().for_each(|object| unsafe { home.heaps[0].free(*object) });
+        assert!(Held::take(&home.heaps[0]).is_none() && home.in_use.load(Ordering::Relaxed) == 1);
+        assert!(home.allocate(64, 0).is_some() && home.in_use.load(Ordering::Relaxed) == 2);
+        drop(held);
+        // SAFETY: no other thread uses the heap.
+        assert_eq!(unsafe { (*home.heaps[0].inner.get()).objects }, 0);
+    }
+
+    #[test]
+    fn threads_get_objects_of_their_own() {
+        let _alone = ALONE.lock().unwrap();
+        let home = home();
+        let work = |mark: u8| {
+            let sizes = (0..20_000).map(|round| 8 + (round * 37) % 900);
+            let objects: Vec<(usize, usize)> =
+                sizes.filter_map(|size| Some((home.allocate(size, usize::from(mark))?, size))).collect();
+            for &(object, size) in &objects {
+                // SAFETY: an object of `size` bytes that belongs to this thread.
+                unsafe { (object as *mut u8).write_bytes(mark, size) };
+            }
+            // SAFETY: as above, and written.
+            let bytes = |&(object, size)| unsafe { core::slice::from_raw_parts(object as *const u8, size) };
+            objects.iter().all(|object| bytes(object).iter().all(|b| *b == mark))
+        };
+        std::thread::scope(|s| {
+            let threads: Vec<_> = (1..5).map(|mark| s.spawn(move || work(mark))).collect();
+            assert!(threads.into_iter().all(|t| t.join().unwrap()));
+        });
     }
 }

@@ -90,6 +90,11 @@ impl Rule {
         self.placings.get(self.current_index())
     }
 
+    /// Whether one of its places is `local`.
+    pub fn has_local_place(&self) -> bool {
+        self.placings.iter().any(|p| p.place.policy == PolicyKind::Local)
+    }
+
     /// Nodes among which an allocation chooses its local node: those of the place that is `local`, else of the first
     /// place.
     pub fn local_nodes(&self) -> &[u32] {

@@ -26,7 +26,9 @@ pub fn instance_node(state: &State, rule: &Rule, placing: usize) -> u32 {
     match rule.placings.get(placing).filter(|p| p.place.policy == PolicyKind::BindBlock) {
         Some(placing) if observed_nodes(placing).is_some() || try_observe(state, placing) => OBSERVED,
         Some(_) => EXPECTED,
-        None => binding::local_node(state, rule.local_nodes()),
+        // Where the thread runs takes a system call.
+        None if rule.has_local_place() => binding::local_node(state, rule.local_nodes()),
+        None => EXPECTED,
     }
 }
 

@@ -1,0 +1,126 @@
+//! What placed heap objects cost in memory: resident, in address space and in page faults, against the same program
+//! without the library. The programs are in tests/hostile/stress and say at their top what they do.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::common::{self, Policy, Scratch, placed, plain, preload, run};
+
+/// Resident KiB that the library itself may take: its code that has run, its data, what it read of the program.
+const LIBRARY_KIB: f64 = 6144.0;
+/// KiB that the library may keep of freed memory where nothing is allocated again (KEPT_EMPTY and the slack of a heap
+/// that still has an object, in `rules/small_heap.rs`).
+const KEPT_KIB: f64 = 2048.0;
+
+struct Program {
+    dir: Scratch,
+    path: PathBuf,
+}
+
+impl Program {
+    fn new(source: &str) -> Program {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let dir = Scratch::new(&format!("memory-{source}-{}", MADE.fetch_add(1, Ordering::Relaxed)));
+        let flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
+        let path = common::compile("cc", &format!("hostile/stress/{source}.c"), dir.join(source), &flags);
+        Program { dir, path }
+    }
+
+    /// A policy with a rule for each of `functions`.
+    fn policy(&self, name: &str, functions: &[String], place: &str) -> PathBuf {
+        let rule = |policy: Policy, function: &String| policy.rule(&format!("function = [\"{function}\"]"), place);
+        functions.iter().fold(Policy::new(), rule).write(&self.dir, name)
+    }
+
+    /// Numbers that a run writes to standard error; what it writes to standard output must be `stdout`.
+    fn numbers(&self, mut command: Command, argument: &str, stdout: &str) -> Vec<f64> {
+        let ran = run(command.arg(argument)).success();
+        assert_eq!(ran.stdout, stdout, "{argument}: {}", ran.stderr);
+        let numbers = ran.messages().1.join(" ");
+        numbers.split(' ').map(|n| n.parse().unwrap_or_else(|_| panic!("{argument}: {}", ran.stderr))).collect()
+    }
+
+    fn bare(&self, argument: &str) -> Vec<f64> {
+        self.numbers(plain(&self.path), argument, "damaged 0\n")
+    }
+
+    fn placed(&self, policy: &Path, argument: &str) -> Vec<f64> {
+        self.numbers(placed(&self.path, policy), argument, "damaged 0\n")
+    }
+
+    /// Compares resident memory at the peak and after all is freed.
+    fn compare(&self, policy: &Path, argument: &str) {
+        let (bare, seen) = (self.bare(argument), self.placed(policy, argument));
+        let [_, peak, after] = bare[..] else { panic!("{argument}: {bare:?}") };
+        assert!(seen[1] <= 1.25 * peak + LIBRARY_KIB, "{argument}: peak {seen:?}, bare {bare:?}");
+        assert!(seen[2] <= 1.1 * after + LIBRARY_KIB + KEPT_KIB, "{argument}: after {seen:?}, bare {bare:?}");
+    }
+}
+
+#[test]
+fn small_objects_take_the_memory_that_they_take_in_glibc() {
+    let rows = Program::new("rows");
+    let any = rows.policy("any.toml", &["?".to_owned()], "policy = \"interleave\"");
+    for argument in ["grow", "mixed", "threads", "cross"] {
+        rows.compare(&any, argument);
+    }
+    let sites: Vec<String> = (0..200).map(|n| format!("site_{n:03}")).collect();
+    let rules = rows.policy("rules.toml", &sites, "policy = \"bind\"");
+    rows.compare(&rules, "rules");
+    let local = rows.policy("local.toml", &["site_000".to_owned()], "policy = \"local\"");
+    rows.compare(&local, "grow");
+}
+
+#[test]
+fn arrays_that_come_again_cost_no_page_faults() {
+    let kept = Program::new("kept");
+    let any = kept.policy("any.toml", &["?".to_owned()], "policy = \"interleave\"");
+    let blocks = kept.policy("blocks.toml", &["?".to_owned()], "policy = \"block-cyclic\", block = \"8KiB\"");
+    for policy in [&any, &blocks] {
+        let faults = kept.placed(policy, "faults");
+        // 255 pages of 1 MiB, 16 and 2 of the others, mapped twice each before a size counts as one that comes again.
+        assert!(faults[0] < 1000.0, "{faults:?} page faults of 10,000 allocations");
+        for argument in ["zero", "threads", "fork"] {
+            let ran = run(placed(&kept.path, policy).arg(argument)).success();
+            assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("damaged 0\n", ""), "{argument}");
+        }
+    }
+}
+
+/// While realloc copies, the old object and the new one exist; bare, the kernel moves the pages instead.
+#[test]
+fn an_array_that_grows_leaves_nothing_behind() {
+    let kept = Program::new("kept");
+    let any = kept.policy("any.toml", &["?".to_owned()], "policy = \"interleave\"");
+    let (bare, seen) = (kept.bare("grow"), kept.placed(&any, "grow"));
+    assert!(seen[1] <= 2.0 * bare[1] + LIBRARY_KIB, "peak {seen:?}, bare {bare:?}");
+    assert!(seen[2] <= 1.1 * bare[2] + LIBRARY_KIB + KEPT_KIB, "after {seen:?}, bare {bare:?}");
+}
+
+#[test]
+fn no_address_space_is_reserved() {
+    /// More than the library with its debug information; a small part of the 64 GiB that were reserved once.
+    const LIBRARY_MIB: u64 = 64;
+    let program = Program::new("address_space");
+    let any = program.policy("any.toml", &["?".to_owned()], "policy = \"interleave\"");
+    let none = program.policy("none.toml", &["no_such_function".to_owned()], "policy = \"interleave\"");
+    let mut without = plain(&program.path);
+    without.env("LD_PRELOAD", preload("apply"));
+    let size = |command: Command| program.numbers(command, "size", "")[0];
+    let (bare, loaded) = (size(plain(&program.path)), size(without));
+    for policy in [&any, &none] {
+        let seen = size(placed(&program.path, policy));
+        assert!(seen <= bare + LIBRARY_MIB as f64 * 1024.0, "{seen} KiB, bare {bare}");
+    }
+    // The policy and its rules; the message that nothing was found.
+    let idle = size(placed(&program.path, &none));
+    assert!(idle <= loaded + 1536.0, "{idle} KiB under a policy that matches nothing, {loaded} without one");
+    let limits = [("limit", 128 + LIBRARY_MIB), ("lock", 8 + LIBRARY_MIB)];
+    for (argument, mib) in limits {
+        let ran = |mut command: Command| run(command.args([argument, &mib.to_string()])).success();
+        let (bare, seen) = (ran(plain(&program.path)), ran(placed(&program.path, &any)));
+        assert!(argument == "lock" || bare.stdout.ends_with(" 0 refused\n"), "{}", bare.stdout);
+        assert_eq!((&seen.stdout, seen.stderr.as_str()), (&bare.stdout, ""), "{argument}");
+    }
+}

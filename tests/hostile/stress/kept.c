@@ -1,0 +1,140 @@
+/* Arrays that are allocated and freed again and again.   kept faults|zero|grow|threads|fork
+ *   faults   page faults of 10,000 rounds with three sizes
+ *   zero     calloc after arrays full of ones
+ *   grow     an array that grows by realloc; writes to standard error: resident KiB before, at the peak, after
+ *   threads  four threads that allocate and free arrays of the same sizes
+ *   fork     as threads, while the process forks children that do the same */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { THREADS = 4, CHILDREN = 40 };
+
+static const size_t sizes[] = {8 << 10, 64 << 10, 1 << 20, 5000, 131072, 3 << 20};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+__attribute__((noinline)) static unsigned char *array(size_t n) {
+    unsigned char *p = malloc(n);
+    if (!p) exit(3);
+    return p;
+}
+
+__attribute__((noinline)) static unsigned char *zeroed(size_t n) {
+    unsigned char *p = calloc(n, 1);
+    if (!p) exit(3);
+    return p;
+}
+
+static void touch(unsigned char *p, size_t n, unsigned char mark) {
+    for (size_t i = 0; i < n; i += 4096) p[i] = mark;
+    p[n - 1] = mark;
+}
+
+static int holds(unsigned char *p, size_t n, unsigned char mark) {
+    for (size_t i = 0; i < n; i += 4096)
+        if (p[i] != mark) return 0;
+    return p[n - 1] == mark;
+}
+
+static long faults_of(size_t n, int rounds) {
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    for (int i = 0; i < rounds; i++) {
+        unsigned char *p = array(n);
+        touch(p, n, i);
+        free(p);
+    }
+    getrusage(RUSAGE_SELF, &after);
+    return after.ru_minflt - before.ru_minflt;
+}
+
+static int rounds(unsigned char mark, int count) {
+    int damaged = 0;
+    for (int i = 0; i < count; i++) {
+        unsigned char *held[SIZES];
+        for (int s = 0; s < SIZES; s++) touch(held[s] = (i + s) % 3 ? array(sizes[s]) : zeroed(sizes[s]), sizes[s], mark);
+        for (int s = 0; s < SIZES; s++) {
+            damaged |= !holds(held[s], sizes[s], mark);
+            free(held[s]);
+        }
+    }
+    return damaged;
+}
+
+static void *thread(void *arg) { return rounds(1 + (long)arg, 200) ? arg : NULL; }
+
+static long status(const char *key) {
+    char line[256];
+    long value = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, key, strlen(key))) value = atol(line + strlen(key));
+    if (f) fclose(f);
+    return value;
+}
+
+static int zero(void) {
+    int wrong = 0;
+    for (int i = 0; i < 5; i++)
+        for (int s = 0; s < SIZES; s++) {
+            unsigned char *p = array(sizes[s]);
+            memset(p, 0xff, sizes[s]);
+            free(p);
+            p = zeroed(sizes[s]);
+            for (size_t at = 0; at < sizes[s]; at++) wrong += p[at] != 0;
+            memset(p, 0xff, sizes[s]);
+            free(p);
+        }
+    return wrong;
+}
+
+static void grow(void) {
+    long before = status("VmRSS:");
+    for (int i = 0; i < 3; i++) {
+        unsigned char *p = NULL;
+        for (size_t n = 4096; n < 24 << 20; n += 4096 + n / 8) {
+            p = realloc(p, n);
+            if (!p) exit(3);
+            memset(p, 1, n);
+        }
+        free(p);
+    }
+    fprintf(stderr, "%ld %ld %ld\n", before, status("VmHWM:"), status("VmRSS:"));
+}
+
+int main(int argc, char **argv) {
+    const char *how = argc > 1 ? argv[1] : "faults";
+    pthread_t threads[THREADS];
+    int damaged = 0, forks = !strcmp(how, "fork");
+    if (!strcmp(how, "faults")) {
+        long all = faults_of(8 << 10, 5000) + faults_of(64 << 10, 4800) + faults_of(1 << 20, 200);
+        fprintf(stderr, "%ld\n", all);
+    }
+    if (!strcmp(how, "zero")) damaged = zero();
+    if (!strcmp(how, "grow")) grow();
+    if (forks || !strcmp(how, "threads")) {
+        for (long i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, thread, (void *)i);
+        for (int i = 0; forks && i < CHILDREN; i++) {
+            pid_t child = fork();
+            if (!child) {
+                alarm(20);
+                _exit(rounds(99, 3));
+            }
+            int ended = -1;
+            waitpid(child, &ended, 0);
+            damaged |= ended != 0;
+        }
+        for (int i = 0; i < THREADS; i++) {
+            void *found = threads;
+            pthread_join(threads[i], &found);
+            damaged |= found != NULL;
+        }
+    }
+    printf("damaged %d\n", damaged);
+    return 0;
+}

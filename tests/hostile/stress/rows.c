@@ -1,0 +1,150 @@
+/* Small objects of many sizes, freed again: how much memory the process takes.   rows grow|mixed|rules|threads|cross
+ *   grow     tables of rows, each table with larger rows than the one before, one table at a time
+ *   mixed    rows of random sizes that replace each other, in a phase of short rows and a phase of long ones
+ *   rules    200 call sites in turn, each with rows of growing sizes
+ *   threads  as grow, in four threads
+ *   cross    as grow, each table allocated by one thread and freed by another
+ * Writes to standard error: resident KiB before the first row, at the peak, and after all rows are freed. */
+#define _GNU_SOURCE
+#include <malloc.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LIVE = 16 << 20, THREADS = 4, SMALLEST = 24, LARGEST = 4000, RULES = 200 };
+
+static int damaged;
+
+/* A call site of its own for each number. */
+#define SITE(n) \
+    __attribute__((noinline)) static void *site_##n(size_t size) { \
+        void *p = malloc(size); \
+        __asm__ volatile("" ::: "memory"); \
+        return p; \
+    }
+#define TEN(n) SITE(n##0) SITE(n##1) SITE(n##2) SITE(n##3) SITE(n##4) SITE(n##5) SITE(n##6) SITE(n##7) SITE(n##8) SITE(n##9)
+#define HUNDRED(n) TEN(n##0) TEN(n##1) TEN(n##2) TEN(n##3) TEN(n##4) TEN(n##5) TEN(n##6) TEN(n##7) TEN(n##8) TEN(n##9)
+HUNDRED(0) HUNDRED(1)
+#define NAME(n) site_##n,
+#define TEN_NAMES(n) NAME(n##0) NAME(n##1) NAME(n##2) NAME(n##3) NAME(n##4) NAME(n##5) NAME(n##6) NAME(n##7) NAME(n##8) NAME(n##9)
+#define HUNDRED_NAMES(n) \
+    TEN_NAMES(n##0) TEN_NAMES(n##1) TEN_NAMES(n##2) TEN_NAMES(n##3) TEN_NAMES(n##4) \
+    TEN_NAMES(n##5) TEN_NAMES(n##6) TEN_NAMES(n##7) TEN_NAMES(n##8) TEN_NAMES(n##9)
+static void *(*const sites[RULES])(size_t) = {HUNDRED_NAMES(0) HUNDRED_NAMES(1)};
+
+static long status(const char *key) {
+    char line[256];
+    long value = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, key, strlen(key))) value = atol(line + strlen(key));
+    if (f) fclose(f);
+    return value;
+}
+
+static void *row(size_t size, int site, unsigned char mark) {
+    unsigned char *p = sites[site](size);
+    if (!p) exit(3);
+    memset(p, mark, size);
+    return p;
+}
+
+static void drop(unsigned char *p, size_t size, unsigned char mark) {
+    if (p && (p[0] != mark || p[size / 2] != mark || p[size - 1] != mark)) damaged = 1;
+    free(p);
+}
+
+static size_t next_size(size_t size) { return size + size / 4 + 8; }
+
+struct table {
+    void **rows;
+    size_t count, size;
+};
+
+static struct table fill(size_t live, size_t size, int rules) {
+    struct table t = {malloc(live / size * sizeof(void *)), live / size, size};
+    if (!t.rows) exit(3);
+    for (size_t i = 0; i < t.count; i++) t.rows[i] = row(size, rules ? i % RULES : 0, size);
+    return t;
+}
+
+static void empty(struct table t) {
+    for (size_t i = 0; i < t.count; i++) drop(t.rows[i], t.size, t.size);
+    free(t.rows);
+}
+
+static void grow(size_t live, int rules) {
+    for (size_t size = SMALLEST; size <= LARGEST; size = next_size(size)) empty(fill(live, size, rules));
+}
+
+static void mixed(void) {
+    enum { SLOTS = 40000 };
+    static unsigned char *rows[SLOTS];
+    static size_t sizes[SLOTS];
+    unsigned long random = 88172645463325252;
+    for (size_t most = 200; most <= LARGEST; most *= 4) {
+        for (long i = 0; i < 20 * SLOTS; i++) {
+            random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+            size_t slot = random % SLOTS;
+            drop(rows[slot], sizes[slot], slot);
+            sizes[slot] = 1 + (random >> 32) % most;
+            rows[slot] = row(sizes[slot], slot % 4, slot);
+        }
+    }
+    for (size_t slot = 0; slot < SLOTS; slot++) drop(rows[slot], sizes[slot], slot);
+}
+
+static void *thread(void *arg) {
+    grow(LIVE / THREADS, 0);
+    return arg;
+}
+
+static struct table passed[2];
+static sem_t full, vacant;
+
+static void *consumer(void *arg) {
+    for (int i = 0;; i++) {
+        sem_wait(&full);
+        struct table t = passed[i % 2];
+        if (!t.rows) return arg;
+        empty(t);
+        sem_post(&vacant);
+    }
+}
+
+static void cross(void) {
+    pthread_t t;
+    int i = 0;
+    sem_init(&full, 0, 0);
+    sem_init(&vacant, 0, 1);
+    pthread_create(&t, NULL, consumer, NULL);
+    for (size_t size = SMALLEST; size <= LARGEST; size = next_size(size)) {
+        struct table table = fill(LIVE / 2, size, 0);
+        sem_wait(&vacant);
+        passed[i++ % 2] = table;
+        sem_post(&full);
+    }
+    sem_wait(&vacant);
+    passed[i % 2].rows = NULL;
+    sem_post(&full);
+    pthread_join(t, NULL);
+}
+
+int main(int argc, char **argv) {
+    const char *how = argc > 1 ? argv[1] : "grow";
+    long before = status("VmRSS:");
+    pthread_t threads[THREADS];
+    if (!strcmp(how, "grow")) grow(LIVE, 0);
+    if (!strcmp(how, "mixed")) mixed();
+    if (!strcmp(how, "rules")) grow(LIVE, 1);
+    if (!strcmp(how, "cross")) cross();
+    if (!strcmp(how, "threads")) {
+        for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, thread, NULL);
+        for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    }
+    fprintf(stderr, "%ld %ld %ld\n", before, status("VmHWM:"), status("VmRSS:"));
+    printf("damaged %d\n", damaged);
+    return 0;
+}
