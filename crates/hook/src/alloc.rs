@@ -14,8 +14,8 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::{own_stack, sys};
 
-/// Bytes mapped at a time.
-const CHUNK: usize = 1 << 20;
+/// Bytes mapped at a time. The reserve is as large, and a program may lock all it has mapped: often 8 MiB are allowed.
+const CHUNK: usize = 512 << 10;
 /// From this size on a block gets its own mapping.
 const LARGE: usize = CHUNK / 4;
 

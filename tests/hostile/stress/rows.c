@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LIVE = 16 << 20, THREADS = 4, SMALLEST = 24, LARGEST = 4000, RULES = 200 };
+enum { LIVE = 8 << 20, THREADS = 4, SMALLEST = 24, LARGEST = 4000, RULES = 200 };
 
 static int damaged;
 
@@ -85,7 +85,7 @@ static void mixed(void) {
     static size_t sizes[SLOTS];
     unsigned long random = 88172645463325252;
     for (size_t most = 200; most <= LARGEST; most *= 4) {
-        for (long i = 0; i < 20 * SLOTS; i++) {
+        for (long i = 0; i < 8 * SLOTS; i++) {
             random ^= random << 13, random ^= random >> 7, random ^= random << 17;
             size_t slot = random % SLOTS;
             drop(rows[slot], sizes[slot], slot);
@@ -138,7 +138,7 @@ int main(int argc, char **argv) {
     pthread_t threads[THREADS];
     if (!strcmp(how, "grow")) grow(LIVE, 0);
     if (!strcmp(how, "mixed")) mixed();
-    if (!strcmp(how, "rules")) grow(LIVE, 1);
+    if (!strcmp(how, "rules")) grow(LIVE / 2, 1);
     if (!strcmp(how, "cross")) cross();
     if (!strcmp(how, "threads")) {
         for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, thread, NULL);

@@ -208,11 +208,12 @@ impl Inner {
         Some(address)
     }
 
-    unsafe fn free(&mut self, address: usize) {
+    /// False when there is no object at `address`: it was freed twice, as far as that can be seen.
+    unsafe fn free(&mut self, address: usize) -> bool {
         // SAFETY: the caller passes an address in an extent of this heap.
         let bytes = unsafe { usable(address) };
         if bytes == 0 || self.objects == 0 {
-            return; // freed twice, as far as that can be seen
+            return false;
         }
         let source = self.core.allocator_mut();
         source.used = source.used.saturating_sub(bytes);
@@ -232,6 +233,7 @@ impl Inner {
             unsafe { self.core.trim(SLACK) };
             self.core.allocator_mut().trimming = false;
         }
+        true
     }
 
     /// Keeps the extents of a heap without objects within [`KEPT_EMPTY`], else unmaps them.
@@ -305,7 +307,9 @@ impl Held<'_> {
             // SAFETY: a freed object that only this list knows; the lock is held.
             unsafe {
                 let next = (*object).next;
-                (*self.0.inner.get()).free(object as usize);
+                if !(*self.0.inner.get()).free(object as usize) {
+                    return; // an object that was put on the list twice leads in a circle
+                }
                 object = next;
             }
         }
@@ -508,6 +512,19 @@ mod tests {
         drop(held);
         // SAFETY: no other thread uses the heap.
         assert_eq!(unsafe { (*home.heaps[0].inner.get()).objects }, 0);
+    }
+
+    #[test]
+    fn an_object_that_is_freed_twice_stops_no_thread() {
+        let _alone = ALONE.lock().unwrap();
+        let home = home();
+        let objects = [(); 3].map(|()| home.allocate(64, 0).unwrap());
+        let held = Held::take(&home.heaps[0]).unwrap();
+        // SAFETY: the heap sees the second time.
+        [objects[1], objects[1]].iter().for_each(|object| unsafe { home.heaps[0].free(*object) });
+        drop(held);
+        // SAFETY: no other thread uses the heap.
+        assert_eq!(unsafe { (*home.heaps[0].inner.get()).objects }, 2);
     }
 
     #[test]
