@@ -88,6 +88,18 @@ fn arrays_that_come_again_cost_no_page_faults() {
     }
 }
 
+#[test]
+fn freed_memory_is_given_back_when_the_program_needs_it() {
+    let kept = Program::new("kept");
+    let array = kept.policy("array.toml", &["array".to_owned()], "policy = \"interleave\"");
+    for command in [plain(&kept.path), placed(&kept.path, &array)] {
+        let ran = run({ command }.arg("limit")).success();
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("damaged 0\n", ""), "a bit for each refused call");
+    }
+    let less = kept.placed(&array, "unused");
+    assert!(less[0] > 5.0 * 1024.0, "of two arrays of 3 MiB, {less:?} KiB were given back");
+}
+
 /// While realloc copies, the old object and the new one exist; bare, the kernel moves the pages instead.
 #[test]
 fn an_array_that_grows_leaves_nothing_behind() {

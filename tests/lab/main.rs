@@ -14,4 +14,5 @@ mod phases;
 mod placed;
 mod policies;
 mod reasons;
+mod reused;
 mod smoke;

@@ -219,7 +219,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
         own_mappings: AtomicU64::new(numamma_kernel::maps::count_own()),
         taken: AtomicU64::new(0),
     });
-    released::start(cgroup::available());
+    released::start(cgroup::available(), malloc::expect_shortage);
     binding::start(state);
     mover_request::start(migrate::thread::run);
     begin::start(state);

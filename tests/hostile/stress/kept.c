@@ -1,14 +1,18 @@
-/* Arrays that are allocated and freed again and again.   kept faults|zero|grow|threads|fork
+/* Arrays that are allocated and freed again and again.   kept faults|zero|grow|threads|fork|limit|unused
  *   faults   page faults of 10,000 rounds with three sizes
  *   zero     calloc after arrays full of ones
  *   grow     an array that grows by realloc; writes to standard error: resident KiB before, at the peak, after
  *   threads  four threads that allocate and free arrays of the same sizes
- *   fork     as threads, while the process forks children that do the same */
+ *   fork     as threads, while the process forks children that do the same
+ *   limit    after arrays were freed, calls of every kind that need the address space which these may still take
+ *   unused   arrays that are freed and not asked for any more, then 20,000 smaller ones; writes to standard error: the KiB
+ *            that are resident less afterwards */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -107,6 +111,68 @@ static void grow(void) {
     fprintf(stderr, "%ld %ld %ld\n", before, status("VmHWM:"), status("VmRSS:"));
 }
 
+/* Returns the KiB of address space in use while they existed. */
+static long free_large(void) {
+    long most = 0;
+    for (int i = 0; i < 4; i++) {
+        unsigned char *one = array(3 << 20), *two = array(3 << 20);
+        touch(one, 3 << 20, i);
+        touch(two, 3 << 20, i);
+        most = status("VmSize:");
+        free(one);
+        free(two);
+    }
+    return most;
+}
+
+static void unused(void) {
+    free_large();
+    long before = status("VmRSS:");
+    faults_of(8 << 10, 20000);
+    fprintf(stderr, "%ld\n", before - status("VmRSS:"));
+}
+
+static void *nothing(void *arg) { return arg; }
+
+/* Frees arrays, then leaves so little address space that what they took is needed. */
+static void leave_little(void) {
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    setrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = (rlim_t)free_large() << 10;
+    setrlimit(RLIMIT_AS, &limit);
+}
+
+static int refused(void) {
+    enum { WANTED = 2 << 20, FLAGS = MAP_PRIVATE | MAP_ANONYMOUS };
+    int bad = 0;
+    leave_little();
+    void *p = malloc(WANTED);
+    bad |= !p;
+    leave_little();
+    void *q = calloc(WANTED, 1);
+    bad |= !q << 1;
+    leave_little();
+    bad |= !(p = realloc(p, 2 * WANTED)) << 2;
+    leave_little();
+    void *aligned = NULL;
+    bad |= (posix_memalign(&aligned, 64, WANTED) != 0) << 3;
+    leave_little();
+    void *map = mmap(NULL, WANTED, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
+    bad |= (map == MAP_FAILED) << 4;
+    leave_little();
+    bad |= (map == MAP_FAILED || mremap(map, WANTED, 2 * WANTED, MREMAP_MAYMOVE) == MAP_FAILED) << 5;
+    leave_little();
+    pthread_attr_t attr;
+    pthread_t t;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, WANTED);
+    int error = pthread_create(&t, &attr, nothing, NULL);
+    bad |= (error != 0) << 6;
+    if (!error) pthread_join(t, NULL);
+    free(p), free(q), free(aligned);
+    return bad;
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "faults";
     pthread_t threads[THREADS];
@@ -117,6 +183,8 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(how, "zero")) damaged = zero();
     if (!strcmp(how, "grow")) grow();
+    if (!strcmp(how, "unused")) unused();
+    if (!strcmp(how, "limit")) damaged = refused();
     if (forks || !strcmp(how, "threads")) {
         for (long i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, thread, (void *)i);
         for (int i = 0; forks && i < CHILDREN; i++) {

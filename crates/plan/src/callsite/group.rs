@@ -78,6 +78,12 @@ impl RuleGroup {
         self.numbered
     }
 
+    /// The rule that takes every allocation of this call site, whatever its size and its number; none if that differs.
+    pub fn takes_all(&self) -> Option<usize> {
+        let all_sizes = self.sizes == Sizes::default();
+        self.members.first().filter(|first| all_sizes && !self.numbered && first.instances.is_none()).map(|m| m.rule)
+    }
+
     /// Whether the rule selects allocations of `size` bytes.
     pub fn fits(&self, size: usize) -> bool {
         self.sizes.hold(size as u64)

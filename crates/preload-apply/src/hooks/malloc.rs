@@ -18,7 +18,7 @@ use crate::matching::{call_sites, unmatched};
 use crate::objects::heap::Wanted;
 use crate::objects::object::Object;
 use crate::objects::small_objects::Small;
-use crate::objects::{heap, heap_table, small_objects};
+use crate::objects::{heap, heap_table, released, small_objects};
 use crate::rules::state;
 
 type Ptr = *mut c_void;
@@ -119,6 +119,28 @@ pub fn start() {
     }
 }
 
+/// Lets the fast path of malloc give kept memory back when the real one has none. Before memory is kept it need not ask.
+pub fn expect_shortage() {
+    if let Some(malloc) = real::symbol::malloc() {
+        let (real, asking) = (malloc as *mut c_void, malloc_or_give_way as *mut c_void);
+        let _ = NEXT_MALLOC.compare_exchange(real, asking, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+unsafe extern "C" fn malloc_or_give_way(size: usize) -> Ptr {
+    // SAFETY: forwarded unchanged.
+    or_give_way(|| unsafe { real::malloc(size) })
+}
+
+/// What `allocate` returns; if that is null while freed memory is kept, what it returns once that has been given back.
+#[inline(always)]
+fn or_give_way(allocate: impl Fn() -> Ptr) -> Ptr {
+    match allocate() {
+        found if found.is_null() && released::give_way() => allocate(),
+        found => found,
+    }
+}
+
 /// malloc(3).
 ///
 /// # Safety
@@ -151,9 +173,9 @@ unsafe extern "C" fn malloc_slow(size: usize, ra: usize, cfa: usize, rbp: usize)
     // SAFETY: the caller as the stub saw it, or forwarded unchanged.
     unsafe {
         if unmatched::is_unmatched(ra, cfa) {
-            return real::malloc(size);
+            return malloc_or_give_way(size);
         }
-        place_matched(Member::Malloc, plain(size), &Caller { ra, cfa, rbp }).unwrap_or_else(|| real::malloc(size))
+        place_matched(Member::Malloc, plain(size), &Caller { ra, cfa, rbp }).unwrap_or_else(|| malloc_or_give_way(size))
     }
 }
 
@@ -165,11 +187,11 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize
     // SAFETY: as in `malloc`.
     unsafe {
         if unmatched::is_unmatched(ra, cfa) {
-            return real::calloc(count, size);
+            return or_give_way(|| real::calloc(count, size));
         }
         let wanted = count.checked_mul(size).map(|size| Wanted { zero: true, ..plain(size) });
         let placed = wanted.and_then(|wanted| place_matched(Member::Calloc, wanted, &Caller { ra, cfa, rbp }));
-        placed.unwrap_or_else(|| real::calloc(count, size))
+        placed.unwrap_or_else(|| or_give_way(|| real::calloc(count, size)))
     }
 }
 
@@ -179,7 +201,10 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize
 /// See [`malloc`].
 pub unsafe extern "C" fn memalign(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
-    unsafe { aligned(Member::Memalign, align, size, ra, cfa, rbp).unwrap_or_else(|| real::memalign(align, size)) }
+    unsafe {
+        let real = || or_give_way(|| real::memalign(align, size));
+        aligned(Member::Memalign, align, size, ra, cfa, rbp).unwrap_or_else(real)
+    }
 }
 
 /// aligned_alloc(3).
@@ -189,7 +214,8 @@ pub unsafe extern "C" fn memalign(align: usize, size: usize, ra: usize, cfa: usi
 pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
     unsafe {
-        aligned(Member::AlignedAlloc, align, size, ra, cfa, rbp).unwrap_or_else(|| real::aligned_alloc(align, size))
+        let real = || or_give_way(|| real::aligned_alloc(align, size));
+        aligned(Member::AlignedAlloc, align, size, ra, cfa, rbp).unwrap_or_else(real)
     }
 }
 
@@ -199,7 +225,10 @@ pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize, ra: usize, cfa
 /// See [`malloc`].
 pub unsafe extern "C" fn valloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
-    unsafe { aligned(Member::Valloc, PAGE, size, ra, cfa, rbp).unwrap_or_else(|| real::valloc(size)) }
+    unsafe {
+        let real = || or_give_way(|| real::valloc(size));
+        aligned(Member::Valloc, PAGE, size, ra, cfa, rbp).unwrap_or_else(real)
+    }
 }
 
 /// pvalloc(3).
@@ -208,7 +237,10 @@ pub unsafe extern "C" fn valloc(size: usize, ra: usize, cfa: usize, rbp: usize) 
 /// See [`malloc`].
 pub unsafe extern "C" fn pvalloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
-    unsafe { aligned(Member::Pvalloc, PAGE, size, ra, cfa, rbp).unwrap_or_else(|| real::pvalloc(size)) }
+    unsafe {
+        let real = || or_give_way(|| real::pvalloc(size));
+        aligned(Member::Pvalloc, PAGE, size, ra, cfa, rbp).unwrap_or_else(real)
+    }
 }
 
 /// posix_memalign(3).
@@ -231,7 +263,10 @@ pub unsafe extern "C" fn posix_memalign(
                 *out = found;
                 0
             }
-            None => real::posix_memalign(out, align, size),
+            None => match real::posix_memalign(out, align, size) {
+                libc::ENOMEM if released::give_way() => real::posix_memalign(out, align, size),
+                found => found,
+            },
         }
     }
 }
@@ -260,11 +295,13 @@ pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, r
         }
         // The size of a block of another allocator may be unknown, and with it how much to copy.
         let movable = ptr.is_null() || (size > 0 && in_effect::measures());
+        // For no bytes realloc frees and returns null.
+        let real = || if size > 0 { or_give_way(|| real::realloc(ptr, size)) } else { real::realloc(ptr, size) };
         if unmatched::is_unmatched(ra, cfa) || !movable {
-            return real::realloc(ptr, size);
+            return real();
         }
         match place_matched(Member::Realloc, plain(size), &Caller { ra, cfa, rbp }) {
-            None => real::realloc(ptr, size),
+            None => real(),
             Some(fresh) => {
                 if !ptr.is_null() {
                     let known = real::malloc_usable_size(ptr);
@@ -312,7 +349,7 @@ unsafe fn realloc_placed(old: &Object, size: usize, caller: &Caller) -> Ptr {
     }
     // SAFETY: the caller as the stub saw it; plain allocation; the copy stays inside both blocks, which cannot overlap.
     unsafe {
-        let fresh = place_resized(old.rule, size, caller).unwrap_or_else(|| real::malloc(size));
+        let fresh = place_resized(old.rule, size, caller).unwrap_or_else(|| malloc_or_give_way(size));
         if fresh.is_null() {
             return fresh;
         }
@@ -346,7 +383,7 @@ unsafe fn realloc_small(old: Ptr, small: &Small, size: usize, caller: &Caller) -
         if size <= known && size > known / 2 {
             return old;
         }
-        let fresh = place_resized(small.rule, size, caller).unwrap_or_else(|| real::malloc(size));
+        let fresh = place_resized(small.rule, size, caller).unwrap_or_else(|| malloc_or_give_way(size));
         if !fresh.is_null() {
             core::ptr::copy_nonoverlapping(old.cast::<u8>(), fresh.cast(), size.min(known));
             small.release();

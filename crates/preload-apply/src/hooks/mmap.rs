@@ -11,8 +11,8 @@ use numamma_kernel::sys::PAGE;
 use super::contained;
 use crate::matching::{call_sites, unmatched};
 use crate::objects::backing::Backing;
-use crate::objects::mapping_list;
 use crate::objects::mappings::{self, set_aside};
+use crate::objects::{mapping_list, released};
 
 type Ptr = *mut c_void;
 
@@ -28,10 +28,14 @@ unsafe fn place_mmap(arguments: &MmapArguments, caller: &Caller) -> Ptr {
     let replaces = flags & libc::MAP_FIXED != 0 && len > 0 && !mapping_list::is_empty();
     let replaced = replaces.then(|| set_aside(addr as usize, len));
     // SAFETY: forwarded unchanged.
-    let found = unsafe { arguments.forward() };
+    let mut found = unsafe { arguments.forward() };
+    if found == libc::MAP_FAILED && is_shortage() && released::give_way() {
+        // SAFETY: as above.
+        found = unsafe { arguments.forward() };
+    }
     if let Some(replaced) = replaced {
         // Without memory for the new mapping the kernel may have unmapped the old one.
-        let untouched = found == libc::MAP_FAILED && !matches!(errno::get(), libc::ENOMEM | libc::EAGAIN);
+        let untouched = found == libc::MAP_FAILED && !is_shortage();
         if untouched { replaced.restore() } else { replaced.forget() }
     }
     // SAFETY: the caller as the stub saw it.
@@ -46,6 +50,11 @@ unsafe fn place_mmap(arguments: &MmapArguments, caller: &Caller) -> Ptr {
         Some(())
     });
     found
+}
+
+/// Whether the call that just failed found no memory, or more locked than the process may lock.
+fn is_shortage() -> bool {
+    matches!(errno::get(), libc::ENOMEM | libc::EAGAIN)
 }
 
 /// munmap(2).

@@ -12,8 +12,8 @@ use numamma_hook::{errno, own_stack, real, sandbox};
 use numamma_kernel::sys::PAGE;
 use numamma_kernel::{mappings as areas, smaps, sys};
 
-use crate::objects::mapping_list;
 use crate::objects::mappings::{forget_range, set_aside};
+use crate::objects::{mapping_list, released};
 
 type Ptr = *mut c_void;
 
@@ -56,7 +56,11 @@ impl Call {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int, new_addr: Ptr) -> Ptr {
     // SAFETY: forwarded unchanged.
-    let forward = || unsafe { real::mremap(addr, old, new, flags, new_addr) };
+    let once = || unsafe { real::mremap(addr, old, new, flags, new_addr) };
+    let forward = || match once() {
+        libc::MAP_FAILED if errno::get() == libc::ENOMEM && released::give_way() => once(),
+        found => found,
+    };
     let whole = |len: usize| len.checked_next_multiple_of(PAGE).unwrap_or(0);
     let call = Call { from: addr as usize, old: whole(old), new: whole(new), flags, to: new_addr as usize };
     if mapping_list::is_empty() || !call.is_valid() {

@@ -6,6 +6,7 @@ use numamma_hook::thread_start;
 use numamma_hook::{errno, real, sandbox};
 
 use crate::matching::{call_sites, pending};
+use crate::objects::released;
 use crate::threads::binding;
 
 /// pthread_create(3).
@@ -25,15 +26,25 @@ pub unsafe extern "C" fn pthread_create(
     }
     // SAFETY: C's contract of the attributes.
     if !binding::active() || sandbox::entered() || unsafe { sets_affinity(attr) } {
+        let Some(real) = real::symbol::pthread_create() else { return libc::EAGAIN };
         // SAFETY: forwarded unchanged.
-        return real::symbol::pthread_create().map_or(libc::EAGAIN, |f| unsafe { f(thread, attr, routine, arg) });
+        return or_give_way(|| unsafe { real(thread, attr, routine, arg) });
     }
     let rank = {
         let _errno = errno::Saved::now();
         binding::next_rank()
     };
     // SAFETY: forwarded unchanged, with a callback that runs before the start routine.
-    unsafe { thread_start::create(thread, attr, routine, arg, u64::from(rank), binding::on_start) }
+    or_give_way(|| unsafe { thread_start::create(thread, attr, routine, arg, u64::from(rank), binding::on_start) })
+}
+
+/// What `create` returns; if it finds no memory for a stack while freed memory is kept, what it returns once that has
+/// been given back.
+fn or_give_way(create: impl Fn() -> c_int) -> c_int {
+    match create() {
+        libc::EAGAIN | libc::ENOMEM if released::give_way() => create(),
+        found => found,
+    }
 }
 
 /// Whether the program set CPUs in the attributes: glibc returns a set of all ones when it did not.

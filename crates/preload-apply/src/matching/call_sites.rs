@@ -14,7 +14,7 @@ use numamma_hook::{sandbox, stackbounds, unwind};
 
 use crate::matching::matcher::{MOST, Matcher};
 use crate::matching::pending;
-use crate::matching::unmatched::{self, Fact};
+use crate::matching::unmatched::{self, Fact, Taken};
 
 /// Frames that are walked first where a wrapper is the innermost one.
 const INNER: usize = unmatched::NESTED + 1;
@@ -129,6 +129,10 @@ pub fn expect_library() {
 #[cold]
 #[inline(never)]
 pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option<usize> {
+    let known = if owner.is_some() || pending::is_pending() { None } else { unmatched::rule_at(caller.ra) };
+    if let Some(Taken::By(rule)) = known {
+        return (!sandbox::entered()).then_some(rule);
+    }
     // Without a matcher start-up is not complete, and nothing is cached.
     let mut matcher = current_for(caller.ra)?;
     let is_pending = pending::look();
@@ -149,6 +153,13 @@ pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option
     }
     if sandbox::entered() {
         return None; // placing takes system calls
+    }
+    if known.is_none() && owner.is_none() && !pending::is_pending() && !matcher.in_profiler(caller.ra) {
+        let rule = matcher.rule_of_all(matcher.names_of(caller.ra));
+        cache(&matcher, &Fact::rule(caller.ra, rule));
+        if rule.is_some() {
+            return rule;
+        }
     }
     let mut stack = [0_u64; MOST];
     let wanted = matcher.depth(caller.ra);

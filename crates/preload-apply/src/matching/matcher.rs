@@ -231,6 +231,28 @@ impl Matcher {
         }
     }
 
+    /// The rule of every allocation that returns to an address with these names, whatever its size and its number are
+    /// and whichever frames follow; none if that differs.
+    pub fn rule_of_all(&self, names: &[NameId]) -> Option<usize> {
+        let mut first = None;
+        for site in self.sites() {
+            if Matcher::is_passed(site.passed, names) {
+                return None;
+            }
+            if site.frames.first().is_some_and(|frame| frame.is_some_and(|name| !names.contains(&name))) {
+                continue;
+            }
+            match site.target {
+                Target::Rules(group) if site.frames.len() == 1 => {
+                    let rule = group.takes_all()?;
+                    first = Some(first.map_or(rule, |first: usize| first.min(rule)));
+                }
+                _ => return None,
+            }
+        }
+        first
+    }
+
     /// Whether the frames of `site` fit a stack of frames with these names, innermost frame first.
     fn fits(site: &Site, stack: &[&[NameId]]) -> bool {
         let holds = |frame: &Option<NameId>, names: &&[NameId]| frame.is_none_or(|name| names.contains(&name));

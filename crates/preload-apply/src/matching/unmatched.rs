@@ -1,8 +1,9 @@
-//! A cache of return addresses at which no rule begins.
+//! A cache of what follows from a return address alone: that no rule begins there, or which rule takes the allocation.
 //!
 //! Most allocations match no rule and cost one load and one compare: a direct-mapped table holds the return addresses
 //! at which no rule begins. Behind a wrapper around the allocator such as `operator new`, a second table holds the size
-//! of the wrapper's frame, and the return address of the wrapper's caller is looked up in the first table.
+//! of the wrapper's frame, and the return address of the wrapper's caller is looked up in the first table. A third
+//! table is for the matched allocations that one rule takes whatever their size, their number and their callers are.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,13 +11,21 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 const CALLERS: usize = 1024;
 /// Entries for wrappers: 2 KiB.
 const WRAPPERS: usize = 256;
-/// Bits of an entry for the size of the wrapper's frame; the return address of its call to the allocator is above them.
+/// Entries for matched return addresses: 8 KiB. A policy may have hundreds of rules, and matched functions lie together.
+const MATCHED: usize = 1024;
+/// 2^64 divided by the golden ratio: multiplying by it spreads the bits of an address (Knuth, The Art of Computer
+/// Programming, volume 3, 6.4).
+const SPREAD: usize = 0x9e37_79b9_7f4a_7c15;
+/// Bits of an entry for the size of the wrapper's frame or the rule; the return address is above them.
 const SIZE_BITS: u32 = 16;
+/// In place of a rule: other things than the return address decide.
+const DIFFERS: usize = (1 << SIZE_BITS) - 1;
 /// Wrappers around each other that are looked through without a walk: `operator new`, `std::vector::push_back`.
 pub const NESTED: usize = 3;
 
 static UNMATCHED: [AtomicUsize; CALLERS] = [const { AtomicUsize::new(0) }; CALLERS];
 static FRAME_SIZES: [AtomicUsize; WRAPPERS] = [const { AtomicUsize::new(0) }; WRAPPERS];
+static RULES: [AtomicUsize; MATCHED] = [const { AtomicUsize::new(0) }; MATCHED];
 
 #[inline(always)]
 fn unmatched_entry(ra: usize) -> &'static AtomicUsize {
@@ -26,6 +35,19 @@ fn unmatched_entry(ra: usize) -> &'static AtomicUsize {
 #[inline(always)]
 fn frame_size_entry(ra: usize) -> &'static AtomicUsize {
     &FRAME_SIZES[ra % WRAPPERS]
+}
+
+#[inline(always)]
+fn rule_entry(ra: usize) -> &'static AtomicUsize {
+    &RULES[ra.wrapping_mul(SPREAD) >> (usize::BITS - MATCHED.trailing_zeros())]
+}
+
+/// What the cache knows of the matched allocations that return to `ra`; `None` when it knows nothing.
+#[inline(always)]
+pub fn rule_at(ra: usize) -> Option<Taken> {
+    let word = rule_entry(ra).load(Ordering::Relaxed);
+    let rule = word & ((1 << SIZE_BITS) - 1);
+    (word >> SIZE_BITS == ra).then_some(if rule == DIFFERS { Taken::Differently } else { Taken::By(rule) })
 }
 
 /// Whether the cache says that no rule begins at `ra`: the fast path of malloc.
@@ -70,6 +92,15 @@ pub unsafe fn caller_of_wrapper(ra: usize, cfa: usize) -> Option<(usize, usize)>
     Some((unsafe { ((outer - 8) as *const usize).read() }, outer))
 }
 
+/// Which rule takes the matched allocations of one return address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// This one, all of them.
+    By(usize),
+    /// Sizes, numbers or callers decide.
+    Differently,
+}
+
 /// Something about a return address that the cache can hold.
 pub struct Fact {
     entry: &'static AtomicUsize,
@@ -88,6 +119,13 @@ impl Fact {
         (size < 1 << SIZE_BITS).then(|| Fact { entry: frame_size_entry(ra), word: ra << SIZE_BITS | size })
     }
 
+    /// `rule` takes every allocation that returns to `ra`, or which one does so differs.
+    pub fn rule(ra: usize, rule: Option<usize>) -> Fact {
+        // An entry cannot hold the number of the last rule of a policy of 65,536.
+        let rule = rule.unwrap_or(DIFFERS).min(DIFFERS);
+        Fact { entry: rule_entry(ra), word: ra << SIZE_BITS | rule }
+    }
+
     /// Writes the fact into its entry.
     pub fn store(&self) {
         self.entry.store(self.word, Ordering::Relaxed);
@@ -99,7 +137,8 @@ impl Fact {
     }
 }
 
-/// Clears the entries of return addresses in `[start, end)`.
+/// Clears the entries of return addresses in `[start, end)`, and those of all rules: code that comes may make other
+/// rules fit elsewhere.
 pub fn clear_range(start: usize, end: usize) {
     let clear = |entry: &AtomicUsize, ra: usize| {
         if (start..end).contains(&ra) {
@@ -108,9 +147,10 @@ pub fn clear_range(start: usize, end: usize) {
     };
     UNMATCHED.iter().for_each(|entry| clear(entry, entry.load(Ordering::Relaxed)));
     FRAME_SIZES.iter().for_each(|entry| clear(entry, entry.load(Ordering::Relaxed) >> SIZE_BITS));
+    RULES.iter().for_each(|entry| entry.store(0, Ordering::Relaxed));
 }
 
 /// Clears all entries.
 pub fn clear() {
-    UNMATCHED.iter().chain(&FRAME_SIZES).for_each(|entry| entry.store(0, Ordering::Relaxed));
+    UNMATCHED.iter().chain(&FRAME_SIZES).chain(&RULES).for_each(|entry| entry.store(0, Ordering::Relaxed));
 }

@@ -16,12 +16,18 @@
 //! - The blocks take at most twice the bytes of the largest one, at least [`LIMIT_LOWEST`] and at most
 //!   [`LIMIT_HIGHEST`]; less in a process that may use little memory, see [`start`] and [`allowed`].
 //! - Within that limit there must also be room for a new object that none of them serves.
-//! - All are given back when the budget of mappings or the kernel refuses something to this library or to mmap.
+//! - A rule and size has at most [`WAYS`] blocks, and a block that did not serve while [`SWEEP`] to twice as many
+//!   were freed is given back.
+//! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
+//!   allocation, mapping or thread of the program fails for want of memory; the call is then made again.
+//!
+//! A program that frees nothing any more keeps what is within these bounds.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::OnceLock;
 
-use numamma_hook::errno;
+use numamma_hook::{errno, sandbox};
 use numamma_kernel::sys;
 
 use super::heap_table;
@@ -45,6 +51,9 @@ const WRITTEN: usize = 128 << 10;
 /// Rules and sizes that are remembered, by a hash; a newer one replaces an older one.
 const SIZES: usize = 1024;
 
+/// Blocks that are freed between two searches for blocks that nothing asks for any more.
+const SWEEP: u32 = 4096;
+
 const EMPTY: u64 = 0;
 const BUSY: u64 = 1;
 
@@ -53,10 +62,19 @@ struct Entry {
     word: AtomicU64,
     base: AtomicUsize,
     size: AtomicUsize,
+    /// Number of the sweep before which the block was freed.
+    freed: AtomicU32,
 }
 
 static ENTRIES: [[Entry; WAYS]; SETS] = [const {
-    [const { Entry { word: AtomicU64::new(EMPTY), base: AtomicUsize::new(0), size: AtomicUsize::new(0) } }; WAYS]
+    [const {
+        Entry {
+            word: AtomicU64::new(EMPTY),
+            base: AtomicUsize::new(0),
+            size: AtomicUsize::new(0),
+            freed: AtomicU32::new(0),
+        }
+    }; WAYS]
 }; SETS];
 /// Hashes of rules and sizes that were freed. The lowest bit: they were allocated again.
 static FREED: [AtomicU64; SIZES] = [const { AtomicU64::new(0) }; SIZES];
@@ -69,9 +87,16 @@ static LIMIT: AtomicUsize = AtomicUsize::new(0);
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 /// The entry that is given up next.
 static HAND: AtomicUsize = AtomicUsize::new(0);
+/// Blocks freed so far. Threads may overwrite each other's count: how often a sweep comes need not be exact.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+/// Called when the first block is kept, see [`start`].
+static FIRST: OnceLock<fn()> = OnceLock::new();
+static IS_FIRST: AtomicBool = AtomicBool::new(true);
 
-/// Allows blocks to be kept in a process that can allocate `available` bytes.
-pub fn start(available: Option<u64>) {
+/// Allows blocks to be kept in a process that can allocate `available` bytes. `first` is called when the first one is
+/// kept: from then on failing calls must ask [`give_way`].
+pub fn start(available: Option<u64>, first: fn()) {
+    let _ = FIRST.set(first);
     let share = available.map_or(usize::MAX, |bytes| (bytes / SHARE_DIVISOR) as usize);
     HIGHEST.store(share.min(LIMIT_HIGHEST), Ordering::Relaxed);
     LIMIT.store(share.min(LIMIT_LOWEST), Ordering::Relaxed);
@@ -106,6 +131,7 @@ impl Entry {
         if empty {
             self.base.store(block.base, Ordering::Relaxed);
             self.size.store(block.size, Ordering::Relaxed);
+            self.freed.store(COUNT.load(Ordering::Relaxed) / SWEEP, Ordering::Relaxed);
             self.set(heap_table::word_of(block));
         }
         empty
@@ -205,6 +231,15 @@ fn keep(state: &'static State, object: &Object) -> bool {
     if KEPT.fetch_add(bytes, Ordering::Relaxed) + bytes > limit {
         give_back(state, limit);
     }
+    if IS_FIRST.load(Ordering::Relaxed) {
+        IS_FIRST.store(false, Ordering::Relaxed);
+        FIRST.get().inspect(|first| first());
+    }
+    let count = COUNT.load(Ordering::Relaxed).wrapping_add(1);
+    COUNT.store(count, Ordering::Relaxed);
+    if count.is_multiple_of(SWEEP) {
+        sweep(state, count / SWEEP);
+    }
     let set = set_of(object);
     if set.iter().any(|entry| entry.fill(object)) {
         return true;
@@ -251,6 +286,25 @@ fn give_back(state: &'static State, limit: usize) {
             unmap(state, &old);
         }
     }
+}
+
+/// Unmaps the blocks that were freed before the sweep before number `now`.
+#[cold]
+fn sweep(state: &'static State, now: u32) {
+    for entry in ENTRIES.iter().flatten() {
+        if now.wrapping_sub(entry.freed.load(Ordering::Relaxed)) > 1
+            && let Some(old) = entry.remove()
+        {
+            unmap(state, &old);
+        }
+    }
+}
+
+/// Unmaps all kept blocks because a call of the program failed for want of memory; true if there was one, so that the
+/// call may succeed now. errno stays.
+#[cold]
+pub fn give_way() -> bool {
+    !sandbox::entered() && release_all()
 }
 
 /// Unmaps all kept blocks; true if there was one.

@@ -126,8 +126,8 @@ fn home(state: &'static State, index: usize) -> Option<&'static Home> {
     if let Some(home) = unsafe { found.as_ref() } {
         return Some(home);
     }
-    let create = || Box::into_raw(Box::new(Home::new(Owner { rule: index, placing: now, node }, EXTENTS)));
-    let fresh = allocating::run(create)?;
+    let owner = Owner { rule: index, placing: now, node };
+    let fresh = allocating::run(|| new_home(owner))?;
     // The thread that loses the race leaves a few KiB unused.
     let home = match cell.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => fresh,
@@ -135,6 +135,13 @@ fn home(state: &'static State, index: usize) -> Option<&'static Home> {
     };
     // SAFETY: as above.
     unsafe { home.as_ref() }
+}
+
+/// Not inlined: a home is 9 KiB, which would be in the stack frame of the caller, too.
+#[cold]
+#[inline(never)]
+fn new_home(owner: Owner) -> *mut Home {
+    Box::into_raw(Box::new(Home::new(owner, EXTENTS)))
 }
 
 /// A placed extent of `len` bytes for `heap`: its usable memory.

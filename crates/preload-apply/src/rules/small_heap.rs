@@ -238,8 +238,7 @@ impl Inner {
 
     /// Keeps the extents of a heap without objects within [`KEPT_EMPTY`], else unmaps them.
     fn keep_or_unmap(&mut self) {
-        let source = self.core.allocator();
-        let (owner, extents, mapped) = (source.owner, source.extents, source.mapped.get());
+        let mapped = self.core.allocator().mapped.get();
         let touched = mapped.min(self.peak + self.peak / SLACK_DIVISOR + TOUCHED);
         (self.peak, self.freed, self.left) = (0, 0, 0);
         if EMPTY_BYTES.fetch_add(touched, Ordering::Relaxed) + touched <= KEPT_EMPTY {
@@ -247,13 +246,19 @@ impl Inner {
             return;
         }
         EMPTY_BYTES.fetch_sub(touched, Ordering::Relaxed);
-        // Both structures are on the stack, 1 KiB each. Without memory for another stack the extents stay.
-        own_stack::run(|| {
-            let fresh = Dlmalloc::new_with_allocator(Source::new(owner, extents));
-            // SAFETY: there are no objects. `destroy` only reads the list of segments, which does not point into the
-            // structure that moves here.
-            unsafe { core::mem::replace(&mut self.core, fresh).destroy() }
-        });
+        // Without memory for another stack the extents stay.
+        own_stack::run(|| self.unmap_all());
+    }
+
+    /// Not inlined: two structures of 1 KiB each would be in the stack frame of the caller, too.
+    #[cold]
+    #[inline(never)]
+    fn unmap_all(&mut self) {
+        let source = self.core.allocator();
+        let fresh = Dlmalloc::new_with_allocator(Source::new(source.owner, source.extents));
+        // SAFETY: there are no objects. `destroy` only reads the list of segments, which does not point into the
+        // structure that moves here.
+        unsafe { core::mem::replace(&mut self.core, fresh).destroy() };
     }
 }
 

@@ -1,0 +1,67 @@
+//! Memory that the program freed and that serves its next allocation: it has the placement that its rule has then, also
+//! when a phase began in between.
+//!
+//! The guest's numa_maps is the judge. One boot.
+
+use crate::common::lab::Lab;
+use crate::common::{Policy, Scratch, compile, root};
+
+const SITES: [&str; 3] = ["array", "zeroed", "row"];
+/// Pages of the array.
+const PAGES: u64 = 256;
+
+/// One line that the program prints.
+struct Shown<'a> {
+    moment: &'a str,
+    what: &'a str,
+    policy: &'a str,
+    /// Pages on nodes 0 and 1.
+    pages: [u64; 2],
+    again: u64,
+}
+
+impl Shown<'_> {
+    fn parse(line: &str) -> Shown<'_> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |key: &str| words.iter().find_map(|w| w.strip_prefix(key)?.parse().ok()).expect("a number");
+        let pages = [number("N0="), number("N1=")];
+        Shown { moment: words[1], what: words[2], policy: words[3], pages, again: number("again=") }
+    }
+
+    /// Whether the pages are where the policy of the moment puts them.
+    fn is_right(&self) -> bool {
+        let ([zero, one], all) = (self.pages, if self.what == "row" { 1 } else { PAGES });
+        let place = match self.moment {
+            "solve" => zero == 0 && one >= all && !self.policy.starts_with("interleave"),
+            "solve-begins" => one >= all && !self.policy.starts_with("interleave"),
+            "back-begins" => zero + one >= all && self.policy.starts_with("interleave"),
+            _ => zero.abs_diff(one) <= all / 8 + 8 && zero + one >= all && self.policy.starts_with("interleave"),
+        };
+        // Two allocations pass before a size counts as one that comes again.
+        place && (self.what != "array" || self.again > 0)
+    }
+}
+
+#[test]
+fn memory_that_is_used_again_is_where_the_policy_wants_it() {
+    let Some(lab) = Lab::new(2, 1) else { return };
+    let dir = Scratch::new("lab-reused");
+    let include = format!("-I{}", root().join("include").display());
+    let flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-optimize-sibling-calls", &include];
+    let program = compile("cc", "lab/reused/reused.c", dir.join("reused"), &flags);
+    let phases = "[[phase]]\nname = \"solve\"\n[[phase]]\nname = \"back\"\n";
+    let place = "policy = \"interleave\" }\nphases = { solve = { policy = \"bind\", nodes = \"1\" }, \
+                 back = { policy = \"interleave\" }";
+    let policy = SITES
+        .iter()
+        .fold(Policy::new().lines(phases), |policy, site| policy.rule(&format!("function = [\"{site}\"]"), place));
+    let lab = lab.add(program).add(policy.write(&dir, "reused.toml"));
+    let placed = "LD_PRELOAD=libnumamma-apply.so";
+    let text = lab.run(&["env", placed, "NUMAMMA_POLICY=reused.toml", "./reused"]).success().stdout;
+    assert!(text.contains("\ndamaged 0\n"), "{text}");
+    let shown: Vec<Shown<'_>> = text.lines().filter(|l| l.starts_with("maps ")).map(Shown::parse).collect();
+    assert_eq!(shown.len(), 3 + 2 * 7, "{text}");
+    for shown in shown {
+        assert!(shown.is_right(), "{} {}:\n{text}", shown.moment, shown.what);
+    }
+}
