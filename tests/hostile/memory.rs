@@ -110,6 +110,19 @@ fn an_array_that_grows_leaves_nothing_behind() {
     assert!(seen[2] <= 1.1 * bare[2] + LIBRARY_KIB + KEPT_KIB, "after {seen:?}, bare {bare:?}");
 }
 
+/// Copied at each step it takes minutes.
+#[test]
+fn an_array_that_grows_by_pages_takes_no_time_in_proportion_to_its_square() {
+    /// A tenth of a second was measured; bare the kernel moves the pages, in a twentieth.
+    const SECONDS: f64 = 3.0;
+    let kept = Program::new("kept");
+    for place in ["policy = \"interleave\"", "policy = \"block-cyclic\", block = \"64KiB\""] {
+        let any = kept.policy("any.toml", &["?".to_owned()], place);
+        let seen = kept.placed(&any, "creep");
+        assert!(seen[0] < SECONDS, "{place}: {seen:?} s, bare {:?}", kept.bare("creep"));
+    }
+}
+
 #[test]
 fn no_address_space_is_reserved() {
     /// More than the library with its debug information; a small part of the 64 GiB that were reserved once.

@@ -1,7 +1,9 @@
-/* Arrays that are allocated and freed again and again.   kept faults|zero|grow|threads|fork|limit|unused
+/* Arrays that are allocated and freed again and again.   kept faults|zero|grow|creep|threads|fork|limit|unused
  *   faults   page faults of 10,000 rounds with three sizes
  *   zero     calloc after arrays full of ones
  *   grow     an array that grows by realloc; writes to standard error: resident KiB before, at the peak, after
+ *   creep    an array that realloc makes larger by a page 8,192 times, then smaller; writes to standard error: seconds of
+ *            CPU time
  *   threads  four threads that allocate and free arrays of the same sizes
  *   fork     as threads, while the process forks children that do the same
  *   limit    after arrays were freed, calls of every kind that need the address space which these may still take
@@ -173,6 +175,28 @@ static int refused(void) {
     return bad;
 }
 
+/* Each page holds its number, and must do so until it is cut off. */
+static int creep(void) {
+    struct rusage spent;
+    int damaged = 0;
+    unsigned *p = NULL;
+    for (unsigned pages = 1; pages <= 8192; pages++) {
+        p = realloc(p, pages * 4096UL);
+        if (!p) exit(3);
+        p[(pages - 1) * 1024UL] = pages;
+        damaged += p[pages / 2 * 1024UL] != pages / 2 + 1 && pages > 1;
+    }
+    for (unsigned pages = 8192; pages > 0; pages /= 2) {
+        p = realloc(p, pages * 4096UL);
+        if (!p) exit(3);
+        for (unsigned i = 0; i < pages; i++) damaged += p[i * 1024UL] != i + 1;
+    }
+    free(p);
+    getrusage(RUSAGE_SELF, &spent);
+    fprintf(stderr, "%.2f\n", spent.ru_utime.tv_sec + spent.ru_stime.tv_sec + (spent.ru_utime.tv_usec + spent.ru_stime.tv_usec) / 1e6);
+    return damaged;
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "faults";
     pthread_t threads[THREADS];
@@ -183,6 +207,7 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(how, "zero")) damaged = zero();
     if (!strcmp(how, "grow")) grow();
+    if (!strcmp(how, "creep")) damaged = creep();
     if (!strcmp(how, "unused")) unused();
     if (!strcmp(how, "limit")) damaged = refused();
     if (forks || !strcmp(how, "threads")) {

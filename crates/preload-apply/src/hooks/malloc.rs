@@ -52,12 +52,12 @@ unsafe fn place_matched(member: Member, wanted: Wanted, caller: &Caller) -> Opti
 }
 
 /// A placed object that replaces one under rule `owner` when realloc changes the size. The object keeps its rule and is
-/// not counted as a new instance, unless a rule of another call site claims it. `None` when the real allocator must
-/// provide the memory.
+/// not counted as a new instance, unless a rule of another call site claims it. The memory has `room` bytes, at least
+/// `size`. `None` when the real allocator must provide it.
 ///
 /// # Safety
 /// As [`place_matched`].
-unsafe fn place_resized(owner: usize, size: usize, caller: &Caller) -> Option<Ptr> {
+unsafe fn place_resized(owner: usize, size: usize, room: usize, caller: &Caller) -> Option<Ptr> {
     let _errno = errno::Saved::now();
     contained(|| {
         // SAFETY: the caller's promise.
@@ -67,8 +67,8 @@ unsafe fn place_resized(owner: usize, size: usize, caller: &Caller) -> Option<Pt
         }
         let state = state::get()?;
         let placed = match found.filter(|&rule| rule != owner) {
-            Some(rule) => heap::place_new(state, rule, plain(size)),
-            None => heap::place_under(state, owner, plain(size)),
+            Some(rule) => heap::place_new(state, rule, plain(room)),
+            None => heap::place_under(state, owner, plain(room)),
         };
         placed.map(|address| address as Ptr)
     })
@@ -333,8 +333,12 @@ pub unsafe extern "C" fn reallocarray(ptr: Ptr, count: usize, size: usize, ra: u
     }
 }
 
-/// Changes the size of a placed object: in place if the number of pages stays, else by allocating and copying. mremap
-/// cannot serve: on a range of several mappings it fails with EFAULT.
+/// An object that realloc makes larger for the second time gets this part (1/8) more than it asks for, so that copying
+/// an array that grows in many small steps takes a time in proportion to its size.
+const ROOM_DIVISOR: usize = 8;
+
+/// Changes the size of a placed object: in place if the number of pages stays or there is room, else by allocating and
+/// copying. mremap cannot serve: on a range of several mappings it fails with EFAULT.
 #[cold]
 #[inline(never)]
 unsafe fn realloc_placed(old: &Object, size: usize, caller: &Caller) -> Ptr {
@@ -347,11 +351,19 @@ unsafe fn realloc_placed(old: &Object, size: usize, caller: &Caller) -> Ptr {
         heap_table::resize(old.base, size);
         return old.base as Ptr;
     }
+    let (grown, grows) = (heap_table::has_grown(old.base), size > old.bytes());
+    if grown && !grows && size > old.bytes() - old.bytes() / (ROOM_DIVISOR / 2) {
+        return old.base as Ptr;
+    }
+    let room = if grown && grows { size.saturating_add(size / ROOM_DIVISOR) } else { size };
     // SAFETY: the caller as the stub saw it; plain allocation; the copy stays inside both blocks, which cannot overlap.
     unsafe {
-        let fresh = place_resized(old.rule, size, caller).unwrap_or_else(|| malloc_or_give_way(size));
+        let fresh = place_resized(old.rule, size, room, caller).unwrap_or_else(|| malloc_or_give_way(size));
         if fresh.is_null() {
             return fresh;
+        }
+        if grows {
+            heap_table::mark_grown(fresh as usize);
         }
         core::ptr::copy_nonoverlapping(old.base as *const u8, fresh.cast(), size.min(old.bytes()));
         heap::free(old.base);
@@ -383,7 +395,7 @@ unsafe fn realloc_small(old: Ptr, small: &Small, size: usize, caller: &Caller) -
         if size <= known && size > known / 2 {
             return old;
         }
-        let fresh = place_resized(small.rule, size, caller).unwrap_or_else(|| malloc_or_give_way(size));
+        let fresh = place_resized(small.rule, size, size, caller).unwrap_or_else(|| malloc_or_give_way(size));
         if !fresh.is_null() {
             core::ptr::copy_nonoverlapping(old.cast::<u8>(), fresh.cast(), size.min(known));
             small.release();

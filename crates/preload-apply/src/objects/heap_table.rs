@@ -8,7 +8,7 @@
 //! ```text
 //! address bits   47..36        35..24        23..12       11..0
 //!                ROOT index    middle index  leaf slot    0
-//! slot           size: bytes asked for
+//! slot           size: grown 1 | bytes asked for 63 (low)
 //!                meta: used 1 | moving 1 | waiting 1 | placing 7 | node 10 | rule 16 | block pages 28 (low)
 //! ```
 //!
@@ -29,6 +29,8 @@ const WIDTH: usize = 1 << BITS;
 const USED: u64 = 1 << 63;
 const MOVING: u64 = 1 << 62;
 const WAITING: u64 = 1 << 61;
+/// In the word for the size: realloc made the object larger, see [`mark_grown`].
+const GROWN: u64 = 1 << 63;
 /// Blocks of a TiB and more are not stored; no block is enlarged that far.
 const BLOCK_BITS: u32 = 28;
 const RULE_BITS: u32 = 16;
@@ -70,7 +72,7 @@ pub fn rule_of(word: u64) -> u64 {
 }
 
 fn in_slot(address: usize, slot: &Slot, meta: u64) -> Object {
-    object_of(address, slot.size.load(Ordering::Relaxed) as usize, meta)
+    object_of(address, (slot.size.load(Ordering::Relaxed) & !GROWN) as usize, meta)
 }
 
 /// The object of `size` bytes at `address` whose word is `meta`.
@@ -201,8 +203,21 @@ pub fn end_step(before: &Object, after: &Object) -> bool {
 /// Changes the size of a live object that keeps its address.
 pub fn resize(address: usize, size: usize) {
     if let Some(slot) = existing(address) {
-        slot.size.store(size as u64, Ordering::Relaxed);
+        let grown = slot.size.load(Ordering::Relaxed) & GROWN;
+        slot.size.store(size as u64 | grown, Ordering::Relaxed);
     }
+}
+
+/// Notes that realloc made the live object at `address` larger. Nothing is noted of an address without an object.
+pub fn mark_grown(address: usize) {
+    if let Some(slot) = existing(address).filter(|slot| slot.meta.load(Ordering::Relaxed) & USED != 0) {
+        slot.size.fetch_or(GROWN, Ordering::Relaxed);
+    }
+}
+
+/// Whether realloc has made the live object at `address` larger.
+pub fn has_grown(address: usize) -> bool {
+    existing(address).is_some_and(|slot| slot.size.load(Ordering::Relaxed) & GROWN != 0)
 }
 
 /// Calls `visit` with every live object and whether a mover is working on it.
@@ -249,10 +264,17 @@ mod tests {
         for_each(|object, moving| seen.push((object, moving)));
         seen.retain(|(object, _)| object.base == placed.base); // other tests use the table, too
         assert_eq!(seen, [(placed, false)]);
+        mark_grown(placed.base);
+        mark_grown(placed.base + 4096);
+        assert!(has_grown(placed.base) && !has_grown(placed.base + 4096) && find(placed.base) == Some(placed));
+        resize(placed.base, placed.size);
+        assert!(has_grown(placed.base));
         let takers: Vec<_> = (0..4).map(|_| std::thread::spawn(move || take(placed.base))).collect();
         let got = takers.into_iter().filter_map(|t| t.join().unwrap()).collect::<Vec<_>>();
         assert_eq!(got, [(placed, false)]);
         assert_eq!(placed.bytes(), 16_384);
+        assert!(insert(&placed) && !has_grown(placed.base), "the next object at the address is another one");
+        take(placed.base);
     }
 
     #[test]
