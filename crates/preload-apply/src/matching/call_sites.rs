@@ -154,7 +154,7 @@ pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option
     if sandbox::entered() {
         return None; // placing takes system calls
     }
-    if known.is_none() && owner.is_none() && !pending::is_pending() && !matcher.in_profiler(caller.ra) {
+    if known.is_none() && owner.is_none() && !is_pending && !matcher.in_profiler(caller.ra) {
         let rule = matcher.rule_of_all(matcher.names_of(caller.ra));
         cache(&matcher, &Fact::rule(caller.ra, rule));
         if rule.is_some() {
