@@ -386,6 +386,29 @@ mod tests {
     }
 
     #[test]
+    fn the_return_address_alone_decides_where_nothing_else_counts() {
+        let rules = ["a", "b", "c", "d", "e", "f", "g"].map(|name| match name {
+            "b" => (name, "", "100-"),
+            "c" => (name, "2", ""),
+            _ => (name, "", ""),
+        });
+        let frames = [at(&[5]), at(&[6]), at(&[7]), at(&[8, 9]), at(&[8]), at(&[10]), at(&[10])].to_vec();
+        let sites = || sites(&rules, frames.clone());
+        let rule_of = |m: &Matcher, ra: usize| m.rule_of_all(m.names_of(ra));
+        let m = matcher(sites());
+        assert_eq!([5, 6, 7, 8, 9, 10].map(|ra| rule_of(&m, ra)), [Some(0), None, None, None, None, Some(5)]);
+        let found = |ra| m.choose_and_count(&[ra], 1, None);
+        assert_eq!((found(5), found(10)), (Some(0), Some(5)), "the same");
+        let mut all = sites();
+        all.push(Site { target: Target::Phase(0), frames: at(&[5]), passed: Passed::Nothing });
+        assert_eq!(rule_of(&matcher(all), 5), None, "a phase counts the allocations");
+        let mut all = sites();
+        all[6].passed = Passed::Wrappers;
+        let m = matcher_with(all, &[(5, 6, WRAPPER)]);
+        assert_eq!((rule_of(&m, 5), rule_of(&m, 10)), (None, Some(5)), "a frame further out may decide");
+    }
+
+    #[test]
     fn phases_count_what_rules_count() {
         let mut all = sites(&[("f", "", ""), ("g", "", "")], vec![at(&[5, 6]), at(&[7])]);
         let phase = |index, frames| Site { target: Target::Phase(index), frames, passed: Passed::Nothing };

@@ -84,15 +84,17 @@ pub fn find(address: usize) -> Option<Small> {
     inside.then(|| Small { rule: extent.rule, heap: unsafe { (*(extent.base as *const Header)).heap }, address })
 }
 
-/// Whether an object begins at `address`, as far as the word before it shows: in the middle of an object that is the
-/// program's.
-pub fn begins(address: usize) -> bool {
-    address.is_multiple_of(small_heap::ALIGN) && find(address).is_some_and(|small| small.usable() > 0)
-}
-
 /// A small object under rule `index`, aligned to 16 bytes; its contents are undefined.
 pub fn allocate(state: &'static State, index: usize, size: usize) -> Option<usize> {
     home(state, index)?.allocate(size, crate::threads::binding::thread_number())
+}
+
+/// Whether an object begins at `address`, as far as the words around it show.
+pub fn begins(address: usize) -> bool {
+    // SAFETY: `find` checked that the address lies behind the header of an extent.
+    let is_object = |extent_end: usize| unsafe { small_heap::is_object(address, extent_end) };
+    let extent = find(address).and_then(|_| heap_table::find(WINDOW.slot_start(address)));
+    extent.is_some_and(|extent| is_object(extent.base + extent.bytes()))
 }
 
 /// Checks the pages of an extent, all of them since the system may have used a huge page. Extents keep their place when

@@ -177,6 +177,8 @@ struct Inner {
 /// the size of an object; the test `sizes_are_read_from_the_header` fails if this layout changes.
 const FLAGS: usize = 7;
 const IN_USE: usize = 2;
+/// The object before this one is in use.
+const BEFORE_IN_USE: usize = 1;
 
 /// Bytes that the object at `address` can hold; 0 if none is there.
 ///
@@ -187,6 +189,24 @@ pub unsafe fn usable(address: usize) -> usize {
     // before this one changes with that.
     let word = unsafe { (*((address - size_of::<usize>()) as *const AtomicUsize)).load(Ordering::Relaxed) };
     if word & IN_USE == 0 { 0 } else { (word & !FLAGS).saturating_sub(size_of::<usize>()) }
+}
+
+/// Whether the words around `address` are those of an object in an extent that ends at `end`: the word before says that
+/// it is in use, and so does the one before the next object. Free neighbours become one, so after an object is freed the
+/// first may still say so.
+///
+/// # Safety
+/// As [`usable`]; the extent is mapped up to `end`.
+pub unsafe fn is_object(address: usize, end: usize) -> bool {
+    if !address.is_multiple_of(ALIGN) {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { usable(address) };
+    let next = address.saturating_add(bytes);
+    let inside = bytes > 0 && next.is_multiple_of(size_of::<usize>());
+    // SAFETY: the word lies in the extent, by the comparison.
+    inside && next < end && unsafe { (*(next as *const AtomicUsize)).load(Ordering::Relaxed) } & BEFORE_IN_USE != 0
 }
 
 impl Inner {
@@ -211,8 +231,8 @@ impl Inner {
     /// False when there is no object at `address`: it was freed twice, as far as that can be seen.
     unsafe fn free(&mut self, address: usize) -> bool {
         // SAFETY: the caller passes an address in an extent of this heap.
-        let bytes = unsafe { usable(address) };
-        if bytes == 0 || self.objects == 0 {
+        let (bytes, is_live) = unsafe { (usable(address), is_object(address, usize::MAX)) };
+        if !is_live || self.objects == 0 {
             return false;
         }
         let source = self.core.allocator_mut();
