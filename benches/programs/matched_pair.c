@@ -1,6 +1,9 @@
 /* What placing costs beside the system calls it is made of: matched_pair [bytes] [pairs] [rounds], to be run under the apply
- * preload with a rule for `matched`. Prints for each round the CPU nanoseconds of a placed malloc and free, and of mmap,
- * mbind and munmap of the same range made directly; placed and direct rounds take turns.
+ * preload with a rule for `matched`. Prints for each round the CPU nanoseconds
+ * - of a placed malloc and free where many objects are live, so that memory which was freed cannot serve them;
+ * - of mmap, mbind and munmap of the same range, made directly;
+ * - of a placed malloc and free again and again;
+ * - of malloc and free that are not placed, again and again.
  * cc -O2 -o matched_pair matched_pair.c */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -11,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MPOL_INTERLEAVE = 3, MASK_NODES = 1024 };
+enum { MPOL_INTERLEAVE = 3, MASK_NODES = 1024, LIVE = 64, MOST = 256 << 20 };
 
 static double now(void) {
     struct timespec t;
@@ -25,11 +28,32 @@ __attribute__((noinline, noclone)) static void *matched(size_t n) {
     return p;
 }
 
-static void direct(size_t n) {
+__attribute__((noinline, noclone)) static void *unmatched(size_t n) {
+    void *p = malloc(n);
+    __asm__ volatile("nop" ::: "memory");
+    return p;
+}
+
+static void *direct(size_t n) {
     unsigned long mask[MASK_NODES / 64] = {1};
     void *p = (void *)syscall(SYS_mmap, 0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (syscall(SYS_mbind, p, n, MPOL_INTERLEAVE, mask, MASK_NODES + 1, 0)) exit(4);
-    syscall(SYS_munmap, p, n);
+    return p;
+}
+
+static void unmap(void *p, size_t n) { syscall(SYS_munmap, p, n); }
+static void release(void *p, size_t n) { (void)n, free(p); }
+
+/* Nanoseconds of a pair with `live` objects at a time. */
+static double pair(void *(*make)(size_t), void (*end)(void *, size_t), size_t n, long pairs, long live) {
+    void *p[LIVE];
+    long done = 0;
+    double start = now();
+    for (; done < pairs; done += live) {
+        for (long i = 0; i < live; i++) p[i] = make(n);
+        for (long i = 0; i < live; i++) end(p[i], n);
+    }
+    return (now() - start) / done;
 }
 
 int main(int argc, char **argv) {
@@ -38,12 +62,10 @@ int main(int argc, char **argv) {
     void *p = matched(bytes);
     if ((uintptr_t)p % 4096) return fprintf(stderr, "not placed\n"), 3;
     free(p);
-    for (long round = 0; round < rounds; round++) {
-        double start = now();
-        for (long i = 0; i < pairs; i++) free(matched(bytes));
-        double middle = now();
-        for (long i = 0; i < pairs; i++) direct(bytes);
-        printf("%.1f %.1f\n", (middle - start) / pairs, (now() - middle) / pairs);
-    }
+    long live = MOST / bytes < LIVE ? MOST / bytes : LIVE;
+    for (int i = 0; i < 3; i++) free(matched(bytes)), free(unmatched(bytes));
+    for (long round = 0; round < rounds; round++)
+        printf("%.1f %.1f %.1f %.1f\n", pair(matched, release, bytes, pairs, live), pair(direct, unmap, bytes, pairs, live),
+               pair(matched, release, bytes, pairs, 1), pair(unmatched, release, bytes, pairs, 1));
     return 0;
 }

@@ -115,6 +115,13 @@ impl Entry {
         self.word.store(word, Ordering::Release);
     }
 
+    /// Whether there is a block of the rule and size of `object`.
+    fn is_like(&self, object: &Object) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        let same_size = word > BUSY && self.size.load(Ordering::Relaxed) == object.size;
+        same_size && heap_table::rule_of(word) == object.rule as u64
+    }
+
     /// Removes the block, whichever it is.
     fn remove(&self) -> Option<Object> {
         let word = self.word.load(Ordering::Relaxed);
@@ -228,7 +235,13 @@ fn keep(state: &'static State, object: &Object) -> bool {
             return false;
         }
     }
+    let set = set_of(object);
     if KEPT.fetch_add(bytes, Ordering::Relaxed) + bytes > limit {
+        // Of many arrays of a size that are freed together, the first stay.
+        if set.iter().any(|entry| entry.is_like(object)) {
+            KEPT.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
         give_back(state, limit);
     }
     if IS_FIRST.load(Ordering::Relaxed) {
@@ -240,7 +253,6 @@ fn keep(state: &'static State, object: &Object) -> bool {
     if count.is_multiple_of(SWEEP) {
         sweep(state, count / SWEEP);
     }
-    let set = set_of(object);
     if set.iter().any(|entry| entry.fill(object)) {
         return true;
     }
