@@ -71,6 +71,9 @@ const CHURN_LIMIT: u64 = 8000;
 const LAST: u64 = CHURN_LIMIT / 4 * 9 / 10;
 /// Lines of maps that the library itself may need: its code and data, tables, and what divides the program's own.
 const LIBRARY: u64 = 80;
+/// Mappings of the freed memory that the library keeps: 1 MiB (LIMIT_LOWEST in `objects/released.rs`, the arrays are
+/// smaller) in blocks of a page.
+const KEPT: u64 = 256;
 
 #[test]
 fn placed_mappings_move_and_change_as_without_a_placement() {
@@ -108,7 +111,7 @@ fn placed_mappings_move_and_change_as_without_a_placement() {
         [most, end].map(|n| n.parse::<u64>().expect("a number"))
     });
     assert!(placed[0] <= bare[0] + CHURN_LIMIT / 4 + LIBRARY && placed[0] > bare[0] + 500, "{bare:?} {placed:?}");
-    assert!(placed[1] <= bare[1] + LIBRARY, "{bare:?} {placed:?}");
+    assert!(placed[1] <= bare[1] + LIBRARY + KEPT, "{bare:?} {placed:?}");
     let report: Value = serde_json::from_str(after("churn report")).expect("JSON");
     let last = objects(&report).iter().find(|o| o["name"] == "last").expect("a rule of the policy");
     assert!(last["block"] == 4096 && last["unplaced"] == 0, "mappings of the budget are lost: {last}");

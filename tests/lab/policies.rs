@@ -35,6 +35,8 @@ const FOR_SMALL: [&str; 7] =
 /// Threads of the policies with `bind-block`.
 const THREADS: u64 = 6;
 const SEED: u64 = 7;
+/// Whole pages that the small objects of kinds.c fill at least: 30,000 of 100 bytes.
+const SMALL_PAGES: usize = 730;
 
 /// Name of the policy file and its placement.
 const PLACES: [(&str, &str); 19] = [
@@ -193,13 +195,14 @@ impl Scene<'_> {
         let fits = |offset: u64, page_shift: u64, pages: &[(u64, i64)]| {
             pages.iter().all(|(p, node)| order[((p >> page_shift) + offset) as usize % order.len()] as i64 == *node)
         };
-        let all: Vec<(u64, i64)> = (first..).zip(shown.nodes.iter().copied()).collect();
+        let present = |page: &(u64, i64)| page.1 >= 0;
+        let all: Vec<(u64, i64)> = (first..).zip(shown.nodes.iter().copied()).filter(present).collect();
         // Whether a huge page goes on beyond the object's ends cannot be seen from its own pages: either will do.
         let fit = [false, true].map(|ends_are_huge| {
             let is_huge = |block: u64| {
                 let inside = |p: u64| shown.nodes.get(p.checked_sub(first)? as usize).copied();
                 let nodes: Vec<i64> = (block * 512..block * 512 + 512).filter_map(inside).collect();
-                huge && nodes.iter().all(|n| *n == nodes[0]) && (nodes.len() == 512 || ends_are_huge)
+                huge && nodes.iter().all(|n| *n == nodes[0] && *n >= 0) && (nodes.len() == 512 || ends_are_huge)
             };
             let (huge, small): (Vec<_>, Vec<_>) = all.iter().copied().partition(|p| is_huge(p.0 / 512));
             let any = |shift, pages: &[(u64, i64)]| (0..order.len() as u64).any(|offset| fits(offset, shift, pages));
@@ -209,14 +212,17 @@ impl Scene<'_> {
     }
 
     fn check(&self, policy: &str, shown: &Shown) -> u64 {
-        assert!(shown.nodes.iter().all(|n| *n >= 0), "{policy} {}: pages are missing", shown.name);
+        // Small objects lie in several mappings with other addresses between them.
+        let present = shown.nodes.iter().filter(|n| **n >= 0).count();
+        let wanted = if shown.name == "by_small" { SMALL_PAGES } else { shown.nodes.len() };
+        assert!(present >= wanted, "{policy} {}: {present} pages of {wanted}", shown.name);
         if policy.ends_with("interleave") {
             self.turns(policy, shown).unwrap_or_else(|why| {
                 panic!("{policy} {} at {:#x}: {why}: {:?}", shown.name, shown.address, &shown.nodes)
             });
-            return shown.nodes.len() as u64;
+            return present as u64;
         }
-        for (page, node) in shown.nodes.iter().enumerate() {
+        for (page, node) in shown.nodes.iter().enumerate().filter(|(_, node)| **node >= 0) {
             let expected = self.node(policy, shown, page as u64).expect("a formula for every policy");
             assert!(
                 expected.contains(&(*node as u64)),
@@ -227,7 +233,7 @@ impl Scene<'_> {
                 self.huge
             );
         }
-        shown.nodes.len() as u64
+        present as u64
     }
 }
 

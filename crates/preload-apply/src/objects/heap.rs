@@ -108,7 +108,6 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
         released::unmap(state, &block);
     }
     released::none_fits(state, &object);
-    released::make_room(state, &object);
     map_new(state, object, align).or_else(|| {
         // Kept memory may be what is missing.
         released::release_all().then(|| map_new(state, object, align)).flatten()

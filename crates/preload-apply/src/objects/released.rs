@@ -327,9 +327,10 @@ pub fn release_all() -> bool {
     blocks.map(|block| unmap(state, &block)).count() > 0
 }
 
-/// Unmaps all kept blocks if the budget of mappings is too small for `object`.
-pub fn make_room(state: &'static State, object: &Object) {
-    if any() && state.used_mappings().saturating_add(object.mappings(state, object.whole())) > state.budget() {
+/// Unmaps all kept blocks if the budget of mappings is too small for `object`, whose mappings replace `old` ones.
+pub fn make_room(state: &'static State, object: &Object, old: u64) {
+    let wanted = || object.mappings(state, object.whole()).saturating_sub(old);
+    if any() && state.used_mappings().saturating_add(wanted()) > state.budget() {
         release_all();
     }
 }

@@ -168,7 +168,6 @@ fn map_placed(owner: &Owner, heap: &'static Heap, len: usize) -> Option<usize> {
     let rule = state.rules.get(index)?;
     let (pages, backing, waiting) = (heap_table::pages_of(len), Backing::PRIVATE, false);
     let mut extent = Object { rule: index, placing, waiting, node, block: 0, base: 0, size: len, pages, backing };
-    released::make_room(state, &extent);
     let plan = extent.fit(state)?;
     // Two addresses that differ between processes.
     let random = ptr::from_ref(state) as usize ^ (&raw const extent as usize).rotate_left(17);
