@@ -2,8 +2,8 @@
 //! actions and the blocked signals that it would have without this process.
 //!
 //! What this process was started with is read before Rust's start-up, which ignores SIGPIPE ([`AT_START`]).
-//! [`wait_for_children`] takes back a SIGCHLD that the parent ignores, and [`forward_signals`] unblocks what it forwards:
-//! otherwise the exit status of the program would be lost, and a signal would not reach it.
+//! [`wait_for_children`] takes back a SIGCHLD that the parent ignores, and [`forward_signals`] unblocks what it
+//! forwards: otherwise the exit status of the program would be lost, and a signal would not reach it.
 //! [`restore_for_program`] undoes all of it between fork and exec.
 
 use std::mem::MaybeUninit;

@@ -91,8 +91,8 @@ fn follow_modules(state: &'static State, names: &'static Names) {
 }
 
 /// Resolves the module of code at `address`, which the current matcher does not know and which cannot be unloaded
-/// meanwhile. Takes no lock. Beside an allocator with an interface of its own nothing is learnt: whether the module uses
-/// that would have to be asked under the lock of the loader.
+/// meanwhile. Takes no lock. Beside an allocator with an interface of its own nothing is learnt: whether the module
+/// uses that would have to be asked under the lock of the loader.
 pub fn learn_module(address: usize) {
     let (Some(state), Some(names)) = (state::get(), names()) else { return };
     if own_interface::is_possible() || loader::find(address).is_none() {

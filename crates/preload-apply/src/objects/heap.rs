@@ -109,7 +109,7 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
     }
     released::none_fits(state, &object);
     map_new(state, object, align).or_else(|| {
-        // Kept memory may be what is missing.
+        // What the kernel refused may be there once the freed memory that this library keeps is given back.
         released::release_all().then(|| map_new(state, object, align)).flatten()
     })
 }

@@ -192,8 +192,8 @@ pub unsafe fn usable(address: usize) -> usize {
 }
 
 /// Whether the words around `address` are those of an object in an extent that ends at `end`: the word before says that
-/// it is in use, and so does the one before the next object. Free neighbours become one, so after an object is freed the
-/// first may still say so.
+/// it is in use, and so does the one before the next object. Free neighbours become one, so after an object is freed
+/// the first may still say so.
 ///
 /// # Safety
 /// As [`usable`]; the extent is mapped up to `end`.
