@@ -16,7 +16,8 @@
 //! 16  u64 size          size            size            lowest address of the stack
 //! 24  u32 stack         stack id        0               (high - low) / 16
 //! 28  u32 kind          kind and origin (see Kind), and in the upper 24 bits of an Alloc the allocations that were
-//!                       left out and that this record stands for besides its own
+//!                       left out and that this record stands for besides its own, of a ThreadStart the id of the
+//!                       stack that created the thread
 //! ```
 //!
 //! The recorder allocates the memory of chunks and stacks before it grants them to the program (`granted`,
@@ -37,7 +38,7 @@ use crate::MAX_FRAMES;
 /// First eight bytes of the channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NMMACHAN");
 /// Changes with every change of this layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Threads that can be recorded at once.
 pub const SLOTS: usize = 1 << 14;
@@ -193,8 +194,9 @@ pub const FREE_HEAP: u32 = 3;
 pub const FREE_MMAP: u32 = 4;
 /// See [`ALLOC_HEAP`].
 pub const THREAD_START: u32 = 5;
-/// Bits of `kind` that hold one of the constants above; those above count allocations.
+/// Bits of `kind` that hold one of the constants above; those above count allocations, or hold a stack id.
 pub const KIND_BITS: u32 = 8;
+const _: () = assert!(STACKS <= 1 << (u32::BITS - KIND_BITS));
 /// Unit of the stack size in a ThreadStart record.
 pub const STACK_UNIT: u64 = 16;
 

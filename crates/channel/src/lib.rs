@@ -84,5 +84,7 @@ pub enum EventKind {
         stack_low: u64,
         /// One past its highest address; 0 unknown.
         stack_high: u64,
+        /// Call stack of pthread_create; 0 not recorded.
+        created_at: u32,
     },
 }

@@ -232,6 +232,7 @@ impl Channel {
                 start_routine: addr,
                 stack_low: size,
                 stack_high: size.saturating_add(u64::from(stack) * layout::STACK_UNIT),
+                created_at: left_out,
             },
             _ => return None,
         };

@@ -37,6 +37,8 @@ pub struct Local {
     missed: Cell<u32>,
     /// Where the thread started, for the try that succeeds.
     pub start_routine: Cell<usize>,
+    /// Id of the call stack that created it, likewise.
+    pub created_at: Cell<u32>,
     /// Allocations left out at the recorder's request.
     skipped: Cell<u64>,
 }

@@ -16,9 +16,11 @@ struct Wiped {
     word: AtomicU64,
     /// 1 in the process that called [`remember_process`].
     original: AtomicU64,
+    /// Id of this process; 0 before [`process`].
+    process: AtomicU64,
 }
 
-static INACTIVE: Wiped = Wiped { word: AtomicU64::new(0), original: AtomicU64::new(0) };
+static INACTIVE: Wiped = Wiped { word: AtomicU64::new(0), original: AtomicU64::new(0), process: AtomicU64::new(0) };
 static PAGE: AtomicPtr<Wiped> = AtomicPtr::new(&raw const INACTIVE as *mut Wiped);
 /// The process that called [`remember_process`]; 0 before.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
@@ -58,6 +60,22 @@ pub fn is_forked_child() -> bool {
     }
 }
 
+/// Id of this process, without a system call from the second time on: a program may have confined itself since then.
+pub fn process() -> u32 {
+    let page = page();
+    if core::ptr::eq(page, &raw const INACTIVE) {
+        return sys::pid();
+    }
+    match page.process.load(Ordering::Relaxed) {
+        0 => {
+            let own = sys::pid();
+            page.process.store(own.into(), Ordering::Relaxed);
+            own
+        }
+        known => known as u32,
+    }
+}
+
 /// The word: 0 before [`set`] and in a forked child.
 #[inline(always)]
 pub fn get() -> u64 {
@@ -82,11 +100,13 @@ mod tests {
         assert!(super::set(7) && !super::is_forked_child());
         super::remember_process();
         assert!(super::get() == 7 && !super::is_forked_child());
+        assert_eq!([super::process(), super::process()], [std::process::id(); 2]);
         // SAFETY: the child only reads one word and leaves by _exit.
         unsafe {
             let child = libc::fork();
             if child == 0 {
-                libc::_exit(super::get() as i32 + i32::from(!super::is_forked_child()));
+                let own = super::process() == libc::getpid() as u32;
+                libc::_exit(super::get() as i32 + i32::from(!super::is_forked_child()) + i32::from(!own));
             }
             let mut status = -1;
             assert_eq!(libc::waitpid(child, &raw mut status, 0), child);

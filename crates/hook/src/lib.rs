@@ -28,6 +28,7 @@ pub mod loaded_file;
 pub mod message;
 pub mod modules;
 pub mod own_stack;
+pub mod own_system_calls;
 pub mod real;
 pub mod reentry;
 pub mod sandbox;

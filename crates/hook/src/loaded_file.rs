@@ -49,6 +49,8 @@ pub struct Definition {
     symbol: *mut Symbol,
     /// Address of its code; for an indirect function that of its resolver.
     pub address: usize,
+    /// The loader calls the function at `address` to find the code (STT_GNU_IFUNC).
+    pub is_indirect: bool,
 }
 
 /// Calls `visit` with every file of this namespace in the order in which the loader searches those that the program was
@@ -151,7 +153,8 @@ impl LoadedFile {
                 let function = matches!((*symbol).st_info & 15, STT_FUNC | STT_GNU_IFUNC) && (*symbol).st_shndx != 0;
                 if function && word | 1 == hash | 1 && self.name_of(&*symbol) == name {
                     let address = self.bias.wrapping_add((*symbol).st_value as usize);
-                    visit(Definition { symbol: symbol.cast_mut(), address });
+                    let is_indirect = (*symbol).st_info & 15 == STT_GNU_IFUNC;
+                    visit(Definition { symbol: symbol.cast_mut(), address, is_indirect });
                 }
                 if word & 1 == 1 {
                     return;

@@ -13,7 +13,9 @@ use crate::{bootstrap_arena, errno};
 
 pub mod behind;
 pub mod in_effect;
+pub mod of_libc;
 pub mod own_interface;
+pub mod sanitizer;
 pub mod symbol;
 pub use symbol::resolve;
 

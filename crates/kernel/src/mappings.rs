@@ -1,6 +1,6 @@
 //! Anonymous mappings that are aligned, reserved without memory, or zeroed in forked children.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_long, c_void};
 
 use crate::sys::{PAGE, map_anonymous, unmap};
 
@@ -47,6 +47,27 @@ pub fn reserve(len: usize) -> Option<usize> {
     // SAFETY: a fresh mapping at an address of the kernel's choice.
     let at = unsafe { libc::syscall(libc::SYS_mmap, 0_usize, len, libc::PROT_NONE, flags, -1, 0_usize) };
     (at != -1).then_some(at as usize)
+}
+
+/// Lets the memory area that ends at `start + old` grow there to `new` bytes from `start` on.
+///
+/// # Errors
+/// As mremap(2): EFAULT when the range is not one area, ENOMEM when there is no room.
+pub fn grow_in_place(start: usize, old: usize, new: usize) -> Result<(), c_int> {
+    // SAFETY: a mapping that becomes larger at its address; what is mapped behind it stays.
+    let at = unsafe { libc::syscall(libc::SYS_mremap, start, old, new, 0 as c_long) };
+    if at == -1 { Err(crate::errno::get()) } else { Ok(()) }
+}
+
+/// Moves the memory area `[start, start + old)` to `target`, with `new` bytes; false when the kernel refuses. It may
+/// have unmapped the target then.
+///
+/// # Safety
+/// The caller owns both ranges and gives up what is mapped at the target.
+pub unsafe fn move_to(start: usize, old: usize, new: usize, target: usize) -> bool {
+    let flags = c_long::from(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+    // SAFETY: the caller's promise.
+    unsafe { libc::syscall(libc::SYS_mremap, start, old, new, flags, target) != -1 }
 }
 
 /// Makes reserved address space readable and writable; false when the kernel refuses.

@@ -90,6 +90,11 @@ impl Window {
     pub unsafe fn unmap(&self, address: usize, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { sys::unmap(address as *mut c_void, len) };
+        self.unmapped(address);
+    }
+
+    /// Takes note that the caller has unmapped what [`Window::map`] returned at `address`.
+    pub fn unmapped(&self, address: usize) {
         self.unclaim(address.wrapping_sub(self.start.load(Ordering::Relaxed)) / SLOT);
     }
 

@@ -53,6 +53,7 @@ pub fn find() {
     });
     if files.last().is_some_and(is_libc) {
         FOUND.store(Box::into_raw(Box::new(files)), Ordering::Release);
+        super::of_libc::find();
     }
 }
 
