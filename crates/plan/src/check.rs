@@ -20,6 +20,7 @@ use crate::toml_subset;
 use crate::unusable::Unusable;
 
 mod phases;
+mod teams;
 pub use phases::MOST_PHASES;
 
 /// An error at a place in a policy file.
@@ -100,6 +101,7 @@ fn check_top(policy: &Policy) -> Result<(), KeyFault> {
         let message = format!("version {} is not known; this program reads version {POLICY_VERSION}", policy.version);
         return refuse("version", message);
     }
+    teams::check(&policy.teams)?;
     let Some(threads) = &policy.threads else { return Ok(()) };
     if threads.count == Some(0) {
         let message =

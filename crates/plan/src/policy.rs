@@ -10,6 +10,7 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::{Deserialize, Serialize};
 
 pub use crate::size::{Auto, Block, Size};
+use crate::teams::Team;
 
 /// The schema version; there is only one.
 pub const POLICY_VERSION: u32 = 1;
@@ -27,6 +28,9 @@ pub struct Policy {
     pub machine: Option<MachineNote>,
     /// Thread binding.
     pub threads: Option<Threads>,
+    /// Threads between which the work is divided, and which are bound; all threads when there is none.
+    #[serde(default, rename = "team", skip_serializing_if = "Vec::is_empty")]
+    pub teams: Vec<Team>,
     /// Parts of the run in which objects may be placed differently; in the order of the file.
     #[serde(default, rename = "phase", skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
@@ -81,10 +85,11 @@ pub struct MachineNote {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Threads {
-    /// How the n-th created thread is bound. Never overrides OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY
+    /// How the n-th created thread, or the n-th worker of a team, is bound. Never overrides OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY
     /// or an affinity mask smaller than the machine.
     pub bind: Bind,
-    /// Threads the program will create, the main thread included: what `compact` spreads over the nodes.
+    /// Threads the program will create, the main thread included: what `compact` spreads over the nodes when the policy
+    /// has no team. With teams, the workers of the largest.
     pub count: Option<u32>,
 }
 
@@ -142,6 +147,8 @@ impl<'de> Deserialize<'de> for Bind {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ObjectRule {
+    /// What reports and messages call the object; it selects nothing.
+    pub name: Option<String>,
     /// Linkage name of a global variable, or `.bss`/`.data` for a section's unnamed remainder.
     pub global: Option<String>,
     /// File name of the module that holds the global; the program itself when absent.
@@ -152,7 +159,8 @@ pub struct ObjectRule {
     /// Innermost return addresses of the allocation's call stack, `module+0xvaddr`, innermost first.
     /// A stack matches when it begins with these.
     pub callsite: Option<Vec<String>>,
-    /// Functions of the same frames, for another build of the program.
+    /// Functions of the same frames, for another build of the program. Functions without a frame of their own, marked
+    /// with ` (inlined)` or ` (tail call)`, are for the reader and are not compared.
     pub function: Option<Vec<String>>,
     /// `file:line` of the call: names the call site when neither `callsite` nor `function` does (the program then needs
     /// debugging information), informative beside them.

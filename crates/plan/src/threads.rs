@@ -3,10 +3,20 @@
 //! `advise` predicts costs with this mapping and the preload binds threads by it, so that the prediction holds for the
 //! binding in the run.
 
+use crate::callsite::frame::file_name;
 use crate::cpus;
 use crate::machine::Machine;
 use crate::policy::{Bind, Threads};
 use crate::unusable::Unusable;
+
+/// Starts of the file names of OpenMP runtimes: GNU, LLVM, Intel.
+const OPENMP_RUNTIMES: [&str; 3] = ["libgomp", "libomp", "libiomp5"];
+
+/// Whether a module is an OpenMP runtime, by its path. The thread that creates a team of such a runtime works as its
+/// thread 0 (OpenMP 5.2, section 10.1), and the team serves all regions, wherever it was created.
+pub fn is_openmp_runtime(path: &str) -> bool {
+    OPENMP_RUNTIMES.iter().any(|name| file_name(path).starts_with(name))
+}
 
 /// Index (into `nodes` nodes) of the node of thread `rank` of `threads` when they are spread evenly in order:
 /// floor(rank * nodes / threads). Ranks from `threads` on repeat the assignment.

@@ -21,6 +21,22 @@ use super::demangle::{self, function_name};
 /// Classes of the C++ library that are abbreviated in mangled names, with the typedefs that demanglers write for them.
 const ABBREVIATED: [&str; 6] = ["allocator", "basic_string", "string", "istream", "ostream", "iostream"];
 
+/// Mark of a function in a rule whose code the compiler inlined into the function that follows in the list.
+pub const INLINED: &str = " (inlined)";
+/// Mark of a function in a rule that left by a tail call, so that its caller follows in the list.
+pub const TAIL_CALL: &str = " (tail call)";
+
+/// Whether a function of a rule has no frame of its own on the call stack.
+pub fn is_frameless(function: &str) -> bool {
+    function.ends_with(INLINED) || function.ends_with(TAIL_CALL)
+}
+
+/// A function of a rule without its mark.
+pub fn without_mark(function: &str) -> &str {
+    let unmarked = function.strip_suffix(INLINED).or_else(|| function.strip_suffix(TAIL_CALL));
+    unmarked.unwrap_or(function)
+}
+
 /// A function name taken apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FunctionName {

@@ -7,6 +7,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 
+use super::rule::compared;
 use super::selection::{Instances, Sizes};
 use crate::policy::ObjectRule;
 
@@ -34,16 +35,17 @@ impl RuleGroup {
     /// In another build (not `same_build`) rules that only their addresses tell apart are told apart by the recorded
     /// size of their objects. Where the sizes are equal, too, and the places differ, no rule takes the allocations.
     pub fn of_all<'a>(rules: impl Iterator<Item = &'a ObjectRule> + Clone, same_build: bool) -> Vec<RuleGroup> {
+        let names = |rule: &'a ObjectRule| rule.function.as_deref().map(compared);
         let mut by_name: BTreeMap<_, Vec<&ObjectRule>> = BTreeMap::new();
         for rule in rules.clone().filter(|r| !same_build && r.function.is_some()) {
-            by_name.entry((&rule.function, &rule.sizes)).or_default().push(rule);
+            by_name.entry((names(rule), &rule.sizes)).or_default().push(rule);
         }
         let mut known = BTreeMap::new();
         let mut all: Vec<RuleGroup> = Vec::new();
         for (index, rule) in rules.clone().enumerate().filter(|(_, r)| r.global.is_none()) {
             let instances = rule.instances.as_deref().and_then(|text| Instances::parse(text).ok());
             let mut sizes = rule.sizes.as_deref().and_then(|text| Sizes::parse(text).ok()).unwrap_or_default();
-            let same_name = by_name.get(&(&rule.function, &rule.sizes)).map_or(&[][..], Vec::as_slice);
+            let same_name = by_name.get(&(names(rule), &rule.sizes)).map_or(&[][..], Vec::as_slice);
             let mut others = same_name.iter().filter(|other| other.callsite != rule.callsite).peekable();
             if others.peek().is_some() {
                 if others.any(|other| other.size == rule.size && other.place != rule.place) {

@@ -2,7 +2,7 @@
 //! the allocation.
 
 use super::frame::file_name;
-use super::function::FunctionName;
+use super::function::{FunctionName, is_frameless};
 use super::group::RuleGroup;
 use super::line::SourceLine;
 use super::wrapper::{self, Wrapper};
@@ -63,7 +63,7 @@ impl<'a> Naming<'a> {
             (Some(frames), ..) if same_build => Some(Naming::Addresses(frames)),
             // An unnamed function matches any function. When the addresses belong to another build, a list of only
             // unnamed functions would match every allocation.
-            (Some(_), Some(list), _) if list.iter().all(|name| is_unnamed(name)) => None,
+            (Some(_), Some(list), _) if list.iter().all(|name| is_unnamed(name) || is_frameless(name)) => None,
             (_, Some(list), _) => Some(Naming::Functions(functions(list))),
             (None, None, Some(line)) => SourceLine::parse(line).ok().map(Naming::Line),
             _ => None,
@@ -93,13 +93,17 @@ fn is_unnamed(function: &str) -> bool {
     function.is_empty() || function == "?"
 }
 
-/// The functions of a rule, without leading functions of standard libraries if other functions follow: which library
-/// functions are on the stack depends on the compiler and its flags, so matching skips them.
-fn functions(list: &[String]) -> Vec<Option<FunctionName>> {
-    let is_library = |name: &String| wrapper::of_written(name) == Some(Wrapper::Library);
+/// The functions of a rule that have a frame, without leading functions of standard libraries if other functions
+/// follow: which library functions are on the stack depends on the compiler and its flags, so matching skips them.
+pub(super) fn compared(list: &[String]) -> Vec<&str> {
+    let mut list: Vec<&str> = list.iter().map(String::as_str).filter(|name| !is_frameless(name)).collect();
+    let is_library = |name: &&str| wrapper::of_written(name) == Some(Wrapper::Library);
     let first_own = if list.len() > 1 { list.iter().position(|name| !is_library(name)) } else { None };
-    let own = &list[first_own.unwrap_or(0)..];
-    own.iter().map(|name| (!is_unnamed(name)).then(|| FunctionName::parse(name))).collect()
+    list.split_off(first_own.unwrap_or(0))
+}
+
+fn functions(list: &[String]) -> Vec<Option<FunctionName>> {
+    compared(list).into_iter().map(|name| (!is_unnamed(name)).then(|| FunctionName::parse(name))).collect()
 }
 
 /// Whether `frames` of a rule fit `stack`, both innermost first: they begin at its innermost frame, or further out when

@@ -2,24 +2,26 @@
 
 use std::borrow::Cow;
 
+use super::function::without_mark;
 use super::wrapper;
 use crate::policy::ObjectRule;
 
 impl ObjectRule {
-    /// The name of the object in messages and reports: the global, or the innermost function that is no wrapper around
-    /// the allocator, or the innermost function or frame, or the line.
+    /// The name of the object in messages and reports: the one that the rule gives, or the global, or the innermost
+    /// function that is no wrapper around the allocator, or the innermost function or frame, or the line.
     pub fn name(&self) -> &str {
-        if let Some(global) = &self.global {
-            return global;
+        if let Some(name) = self.name.as_ref().or(self.global.as_ref()) {
+            return name;
         }
-        let functions = || self.function.iter().flatten().filter(|name| !name.is_empty());
+        let functions =
+            || self.function.iter().flatten().map(|name| without_mark(name)).filter(|name| !name.is_empty());
         let several = functions().nth(1).is_some();
         functions()
             .find(|name| !several || wrapper::of_written(name).is_none())
             .or_else(|| functions().next())
-            .or_else(|| self.callsite.as_ref()?.first())
-            .or(self.line.as_ref())
-            .map_or("?", String::as_str)
+            .or_else(|| self.callsite.as_ref()?.first().map(String::as_str))
+            .or(self.line.as_deref())
+            .unwrap_or("?")
     }
 
     /// [`ObjectRule::name`] with the keys that distinguish rules of one call site: `make_grid, instances 1-4`.

@@ -81,7 +81,7 @@ const NAMED_ENDINGS: &[&str] = &["malloc", "calloc", "realloc", "reallocarray", 
 
 /// Directories of the sources of compilers' libraries.
 const LIBRARY_SOURCES: &[&str] =
-    &["/usr/include/", "/usr/lib/", "/usr/lib64/", "/usr/bin/../lib", "/usr/local/include/", "/rustc/"];
+    &["/usr/include/", "/usr/lib/", "/usr/lib64/", "/usr/bin/../lib", "/usr/local/include/", "/rustc/", "/rust/deps/"];
 /// The same for Rust with its sources installed, anywhere in a path.
 const RUST_SOURCES: &[u8] = b"/rustlib/src/";
 
