@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::stress::{POLICIES, compare_also_without_policy, compare_under, compile, scratch};
-use crate::common::{self, Policy, json_file, objects};
+use crate::common::{self, Policy, json_file, numamma, objects, plain};
 
 /// A preload library of the test, before and behind ours.
 const BOTH_ORDERS: [&str; 2] =
@@ -100,4 +100,44 @@ fn an_allocator_whose_own_functions_are_used() {
     let mut strict = common::placed(dir.join("direct"), &policy);
     let seen = common::run(strict.env("NUMAMMA_STRICT", "1")).ended(78);
     assert!(seen.stdout.is_empty() && seen.stderr.contains("direct calls own_"), "{seen:?}");
+}
+
+/// The checks of the sanitizers' runtimes, which need every block to be their own: leaks, races, reads behind the end.
+#[test]
+fn a_sanitizers_runtime() {
+    let dir = scratch("sanitizer");
+    let place = "policy = \"interleave\"";
+    let policy = Policy::new().rule("function = [\"block\"]", place).rule("global = \"table\"", place);
+    let policy = policy.write(&dir, "block.toml");
+    let compilers = ["cc", "clang"].into_iter().filter(|c| *c == "cc" || common::needs(&["clang"], "its sanitizers"));
+    for (compiler, sanitizer) in compilers.flat_map(|c| ["address", "leak", "thread"].map(|s| (c, s))) {
+        let name = format!("{compiler}-{sanitizer}");
+        let flags = ["-g", "-O1", "-pthread", &format!("-fsanitize={sanitizer}")];
+        let mut command = plain(compiler);
+        command.args(flags).arg(common::source("hostile/stress/sanitized.c")).arg("-o").arg(dir.join(&name));
+        if !common::run(command).status.success() {
+            eprintln!("skipped: {compiler} has no runtime for {sanitizer}");
+            continue;
+        }
+        let env = "export ASAN_OPTIONS=verify_asan_link_order=0;";
+        let stdout = compare_under(&dir, &format!("{env} exec ./{name}"), &[("block", "")]);
+        assert_eq!(stdout, "sum 4000, different 0\n", "{name}");
+        let mut verify = numamma(&["verify", "--policy"]);
+        let seen = common::run(verify.arg(&policy).arg("--").arg(dir.join(&name)));
+        let (told, all) =
+            ("has a sanitizer's runtime, which must know every block", seen.stdout.clone() + &seen.stderr);
+        assert_eq!(all.matches(told).count(), 2, "by the program and by verify, {name}: {seen:?}");
+        assert!(all.contains("on plan"), "the global, {name}: {seen:?}");
+    }
+}
+
+/// An allocator that chooses its functions when the program starts.
+#[test]
+fn an_allocator_with_indirect_functions() {
+    let dir = scratch("indirect");
+    compile(&dir, "indirect.c", "libindirect.so", &[&SHARED[..], &["-DLIBRARY", "-fno-builtin"]].concat());
+    let library = dir.join("libindirect.so").display().to_string();
+    compile(&dir, "indirect.c", "indirect", &["-fno-builtin", "-Wl,--no-as-needed", &library]);
+    let bare = "5 blocks, damaged 0, released by name 2\n";
+    assert_eq!(compare_also_without_policy(&dir, "exec ./indirect ./libindirect.so 2>/dev/null", &POLICIES), bare);
 }

@@ -62,7 +62,7 @@ fn a_confined_program_calls_what_it_calls_bare() {
         policy("placed.toml", "\"inner\", \"outer\""),
         policy("all.toml", "\"?\""),
     ];
-    for mode in ["return", "thread", "dlopen", "fork", "signal", "_exit", "_Exit", "quick_exit"] {
+    for mode in ["free", "unmap", "return", "thread", "dlopen", "fork", "signal", "_exit", "_Exit", "quick_exit"] {
         for entry in ["filter", "no_new_privs"] {
             let (allowed, bare) = bare(&dir, mode, entry);
             let check = |seen: &Ran, how: &str, arguments: &[String]| {

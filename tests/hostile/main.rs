@@ -9,5 +9,6 @@ mod confined;
 mod fuzz;
 mod memory;
 mod readers;
+mod resized;
 mod shortage;
 mod stress;

@@ -58,6 +58,39 @@ impl Program {
     }
 }
 
+/// glibc unmaps a block of 32 MiB when it is freed, and with it what the program did to the mapping.
+#[test]
+fn large_blocks_begin_without_the_attributes_of_those_before() {
+    let kept = Program::new("kept");
+    for place in ["policy = \"interleave\"", "policy = \"block-cyclic\", block = \"64KiB\""] {
+        let array = kept.policy("large.toml", &["aligned".to_owned()], place);
+        for command in [plain(&kept.path), placed(&kept.path, &array)] {
+            assert_eq!(kept.numbers(command, "attributes", "damaged 0\n"), [0.0], "{place}");
+        }
+    }
+}
+
+/// As in glibc, which lets the kernel move the pages: two copies would take twice the memory, and the address space has
+/// room for one.
+#[test]
+fn an_array_that_grows_is_not_copied() {
+    let kept = Program::new("kept");
+    for place in ["interleave", "bind", "local", "block", "block-cyclic\", block = \"64KiB"] {
+        let larger = kept.policy("larger.toml", &["larger".to_owned()], &format!("policy = \"{place}\""));
+        let (bare, seen) = (kept.bare("doubles"), kept.placed(&larger, "doubles"));
+        assert!(seen[0] <= 1.25 * bare[0] + LIBRARY_KIB, "{place}: KiB at the peak {seen:?}, bare {bare:?}");
+        assert!(seen[1] <= 1.1 * bare[1] + LIBRARY_KIB + KEPT_KIB, "{place}: KiB after {seen:?}, bare {bare:?}");
+    }
+}
+
+/// Objects of which whole pages would take much more share pages, as small ones do.
+#[test]
+fn objects_of_a_little_more_than_a_page_share_pages() {
+    let kept = Program::new("kept");
+    let any = kept.policy("any.toml", &["array".to_owned()], "policy = \"interleave\"");
+    kept.compare(&any, "odd");
+}
+
 #[test]
 fn small_objects_take_the_memory_that_they_take_in_glibc() {
     let rows = Program::new("rows");
@@ -84,6 +117,24 @@ fn arrays_that_come_again_cost_no_page_faults() {
         for argument in ["zero", "threads", "fork"] {
             let ran = run(placed(&kept.path, policy).arg(argument)).success();
             assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("damaged 0\n", ""), "{argument}");
+        }
+    }
+}
+
+/// Each array has 137 pages on average, and all of them would be new.
+#[test]
+fn arrays_of_varying_size_serve_each_other() {
+    /// One page fault for each array.
+    const ARRAYS: f64 = 20_000.0;
+    let kept = Program::new("kept");
+    for place in ["interleave", "local", "bind"] {
+        let any = kept.policy("any.toml", &["?".to_owned()], &format!("policy = \"{place}\""));
+        for argument in ["varying", "several", "passing"] {
+            let (bare, seen) = (kept.bare(argument), kept.placed(&any, argument));
+            // glibc, too, keeps twice the largest array, and its holes between several arrays are others.
+            let most = if argument == "several" { 2.0 * bare[0] } else { ARRAYS };
+            assert!(seen[0] < most, "{place} {argument}: {seen:?} page faults, bare {bare:?}");
+            assert!(seen[1] <= 1.25 * bare[1] + LIBRARY_KIB, "{place} {argument}: KiB {seen:?}, bare {bare:?}");
         }
     }
 }

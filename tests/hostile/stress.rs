@@ -5,13 +5,15 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::fuzz::generate;
 use crate::common::{self, Policy, Ran, Scratch, json_file, numamma, objects, plain, preload, run_within};
 
 /// Each takes under a second on an idle machine.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Eight threads with random calls take five seconds there.
+const LONG_LIMIT: Duration = Duration::from_secs(600);
 /// Lines of ours on stderr that one process may need: one for each thing that could not be done.
 const WORDS: usize = 3;
 
@@ -123,6 +125,36 @@ fn threads_hold_the_lock_of_the_loader() {
             let line = format!("exec ./{program} wait {what} libz.so.1 libutil.so.1");
             assert_eq!(compare_under(&dir, &line, &policies), "the callback returned\n", "{program} {what}");
         }
+    }
+}
+
+/// The names are not C's, so the program may use them, and what it defines is what a library's imports are bound to.
+#[test]
+fn a_program_has_functions_of_its_own_with_the_names_of_system_calls() {
+    let dir = scratch("own-names");
+    compile(&dir, "own_names.c", "own_names", &["-fno-builtin", "-rdynamic"]);
+    let stdout = compare(&dir, "exec ./own_names");
+    assert_eq!(stdout, "10000000 in all, own functions called 0 times\n");
+}
+
+#[test]
+fn a_library_that_must_know_what_is_unmapped_is_told() {
+    let dir = scratch("told");
+    compile(&dir, "told.c", "told", &["-ldl"]);
+    assert_eq!(compare(&dir, "exec ./told"), "some unmapped, 0 of them in silence\n");
+}
+
+/// A function of its own with the name, which does something else, and one that takes the lock under which it frees.
+#[test]
+fn a_library_has_a_munmap_of_its_own() {
+    let dir = scratch("own-unmap");
+    for kind in ["NAMES", "LOCK"] {
+        let library = format!("libown_{kind}.so");
+        let flags = ["-shared", "-fPIC", "-fno-builtin", "-DLIBRARY", &format!("-D{kind}")];
+        compile(&dir, "own_unmap.c", &library, &flags);
+        let path = dir.join(&library).display().to_string();
+        compile(&dir, "own_unmap.c", kind, &["-fno-builtin", "-Wl,--no-as-needed", &path]);
+        assert_eq!(compare(&dir, &format!("exec ./{kind}")), "not zero 0, calls 0, unmapped\n", "{kind}");
     }
 }
 
@@ -320,10 +352,11 @@ fn limits_that_fall_while_the_program_runs() {
 }
 
 /// Random policies for random calls: each of the four call sites of churn.c gets a placement of its own, and the
-/// program checks every promise of C. `NUMAMMA_FUZZ_SEED` chooses others.
-fn random_calls_under(policies: u64) {
+/// program checks every promise of C. `NUMAMMA_FUZZ_SEED` chooses others. Goes on while `more` says so of the number of
+/// policies tried.
+fn random_calls_on(threads: u64, more: impl Fn(u64) -> bool) {
     const CALLS_PER_THREAD: u64 = 60_000;
-    let dir = scratch(&format!("random-{policies}"));
+    let dir = scratch(&format!("random-{threads}"));
     compile(&dir, "../../preloads/apply/churn.c", "churn", &[]);
     let seed: u64 = std::env::var("NUMAMMA_FUZZ_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     let mut random = generate::Random(0x2545_f491_4f6c_dd1d ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -338,16 +371,16 @@ fn random_calls_under(policies: u64) {
             return place;
         }
     };
-    for number in 0..policies {
+    for number in (0..).take_while(|number| more(*number)) {
         let rules = ["malloc", "calloc", "realloc", "memalign"]
             .map(|f| format!("[[object]]\nfunction = [\"matched_{f}\"]\nplace = {}", usable()));
         let policy = Policy::new().lines(&rules.join("\n")).write(&dir, "random.toml");
         let report = dir.join("random.json");
         let mut command = common::placed(dir.join("churn"), &policy);
-        command.args([CALLS_PER_THREAD.to_string(), "4".into(), (seed * 100 + number).to_string()]);
+        command.args([CALLS_PER_THREAD.to_string(), threads.to_string(), (seed * 10_000 + number).to_string()]);
         command.env("NUMAMMA_STRICT", "1").env("NUMAMMA_REPORT", &report);
-        let seen = observe(command, &dir);
-        let expected = format!("{} operations\n", 4 * CALLS_PER_THREAD);
+        let seen = run_within(command.current_dir(&dir), LONG_LIMIT, &dir).unwrap_or_else(|why| panic!("{why}"));
+        let expected = format!("{} operations\n", threads * CALLS_PER_THREAD);
         assert_eq!((seen.code(), &seen.stdout), (Some(0), &expected), "{}\n{seen:?}", rules.join("\n"));
         for object in objects(&json_file(&report)) {
             let fine = object["instances"].as_u64() > Some(1000) && object["pages_off_plan"] == 0;
@@ -358,13 +391,19 @@ fn random_calls_under(policies: u64) {
 
 #[test]
 fn random_calls_under_random_policies() {
-    random_calls_under(3);
+    random_calls_on(4, |policies| policies < 3);
 }
 
+/// Policies of the long form when no time is given.
+const MANY: u64 = 24;
+
+/// `NUMAMMA_FUZZ_SECONDS=3600 cargo test --test hostile random_calls -- --ignored` goes on for an hour.
 #[test]
 #[ignore = "long: make test-long"]
 fn random_calls_under_many_random_policies() {
-    random_calls_under(24);
+    let started = Instant::now();
+    let seconds: Option<u64> = std::env::var("NUMAMMA_FUZZ_SECONDS").ok().and_then(|s| s.parse().ok());
+    random_calls_on(8, |policies| seconds.map_or(policies < MANY, |s| started.elapsed().as_secs() < s));
 }
 
 /// Surroundings in which a process may be started.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{Policy, Ran, Scratch, compile, numamma, placed, run};
+use crate::common::{Policy, Ran, Scratch, compile, numamma, placed, plain, run};
 
 /// A policy for both objects of the program.
 fn policy(bind: &str) -> Policy {
@@ -46,4 +46,28 @@ fn explicit_lists_bind_threads_in_turn_and_users_go_first() {
         "{said}"
     );
     run(numamma(&["run", "--policy"]).arg(&missing).args(["--", "true"])).ended(2);
+}
+
+/// CPUs that the program chooses for its threads stay chosen, and so do those that others inherit from them.
+#[test]
+fn threads_that_the_program_binds_are_left_alone() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        eprintln!("SKIPPED: one CPU");
+        return;
+    }
+    let dir = Scratch::new("own-cpus");
+    let program = compile("cc", "preloads/bound/own_cpus.c", dir.join("own_cpus"), &["-O2", "-g", "-pthread"]);
+    let bare = run(&mut plain(&program)).success();
+    assert!(bare.stdout.contains("worker: 1\nworker on its own CPU: 0\nhelper: 0\nmain: 1\n"), "{bare:?}");
+    let team = "[[team]]\nstart = [\"own_cpus+0x0\"]\nfunction = [\"work\"]\ncreator = true\nworkers = 2";
+    for (number, (bind, team)) in
+        [("\"compact\"", ""), ("[\"1\", \"0\"]", ""), ("\"compact\"", team), ("[\"1\", \"0\"]", team)]
+            .iter()
+            .enumerate()
+    {
+        let lines = format!("[threads]\nbind = {bind}\n{team}");
+        let policy = Policy::of("own_cpus").lines(&lines).write(&dir, &format!("{number}.toml"));
+        let placed = run_placed(&program, &policy, &[]).success();
+        assert_eq!(placed.stdout, bare.stdout, "{lines}");
+    }
 }

@@ -314,5 +314,5 @@ fn buffers_of_workers_are_advised_by_number() {
     let rules: Vec<_> = policy.objects.iter().map(|o| (o.instances.as_deref(), o.place.nodes.as_deref())).collect();
     let expected = [("1-2", "0"), ("3-4", "1"), ("5-6", "2"), ("7-8", "3")].map(|(a, b)| (Some(a), Some(b)));
     assert_eq!(rules, expected, "{advice}");
-    assert!(policy.objects[0].why.as_ref().is_some_and(|why| why.contains("only right with 9 threads")), "{advice}");
+    assert!(policy.objects[0].why.as_ref().is_some_and(|why| why.contains("only right with 8 threads")), "{advice}");
 }

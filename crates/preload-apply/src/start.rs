@@ -15,7 +15,10 @@ use std::path::PathBuf;
 
 use core::sync::atomic::{AtomicI64, AtomicU64};
 
-use numamma_hook::{alloc, allocating, environment, errno, fork_wiped, message, modules, own_stack, real, say};
+use numamma_hook::real::sanitizer;
+use numamma_hook::{
+    alloc, allocating, environment, errno, fork_wiped, message, modules, own_stack, own_system_calls, real, say,
+};
 use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule::Build;
@@ -38,6 +41,7 @@ use crate::report::{json as report, messages};
 use crate::rules::small_heap;
 use crate::rules::state::{self, Placing, Rule, State, ThreadNodes};
 use crate::threads::binding;
+use crate::threads::teams::Teams;
 use crate::verify::reasons;
 use crate::{given, inherited_names, migrate, resolve};
 
@@ -47,6 +51,7 @@ const EXIT_CONFIG: i32 = 78;
 /// Runs before `main`. Never unwinds into the loader.
 pub fn start() {
     let _errno = errno::Saved::now();
+    own_system_calls::link();
     message::remember_stderr();
     real::resolve();
     fork_wiped::remember_process();
@@ -194,7 +199,8 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
         Some(t) => explicit_lists(&t.bind, &machine).map_err(|e| format!("threads: bind: {e}"))?,
         None => Vec::new(),
     };
-    let expected = binding::expected_nodes(policy.threads.as_ref(), threads, &machine, &cpu_lists);
+    let expected =
+        binding::expected_nodes(policy.threads.as_ref(), threads, !policy.teams.is_empty(), &machine, &cpu_lists);
     let prepared = |r| build_rule(r, &policy.phases, &Known { available, threads, expected: &expected });
     let rules = objects.into_iter().map(prepared).collect::<Result<Vec<Rule>, String>>()?;
     check_mbind(&rules)?;
@@ -204,7 +210,9 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
         reasons::start();
     }
     let groups = RuleGroup::of_all(rules.iter().map(|r| &r.rule), same_build);
+    let teams = Teams::of(&policy, &machine, same_build);
     let state = state::publish(State {
+        teams,
         policy,
         given,
         machine,
@@ -225,7 +233,14 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
     begin::start(state);
     pending::start(resolve::resolve_modules, resolve::learn_module);
     if !state.groups.is_empty() {
-        redirect::start();
+        match sanitizer::find() {
+            Some(file) => {
+                heap::stop(format!("{file} has a sanitizer's runtime, which must know every block"));
+                // In a program that has the runtime inside, no allocation comes here to tell why.
+                heap::say_why_stopped();
+            }
+            None => redirect::start(),
+        }
     }
     place_globals(is_set(STRICT_ENV), state.policy.program.is_some())
 }

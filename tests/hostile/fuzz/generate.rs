@@ -224,16 +224,27 @@ const THREADS: Keys = &[
     ("bind", &["\"compact\"", "\"scatter\"", "\"none\"", "\"explicit\"", "[\"0\", \"0-1\"]", "\"Compact\""]),
     ("count", &["4", "1", "4294967295", "0", "4294967296", "-1"]),
 ];
+const TEAM: Keys = &[
+    ("start", FRAMES),
+    ("openmp", &["true", "true", "false", "1"]),
+    ("function", FUNCTIONS),
+    ("site", FRAMES),
+    ("inside", &["1", "1", "2", "0", "4294967295"]),
+    ("creator", &["true", "false", "1"]),
+    ("workers", &["4", "1", "1048576", "0", "4294967295"]),
+    ("slots", &["\"0-3\"", "\"1,3\"", "\"7-\"", "\"\"", "\"3-1\"", "3"]),
+];
 
 /// Every key the generator knows, by what it is written in.
 pub fn known() -> Vec<&'static str> {
-    let tables = [PLACE, OBJECT, NAMES, PHASE, PROGRAM, MACHINE, THREADS];
+    let tables = [PLACE, OBJECT, NAMES, PHASE, PROGRAM, MACHINE, THREADS, TEAM];
     let keys = tables.iter().flat_map(|t| t.iter().map(|(key, _)| *key));
     let own = [
         "version",
         "program",
         "machine",
         "threads",
+        "team",
         "phase",
         "object",
         "place",
@@ -291,6 +302,15 @@ pub fn policy(r: &mut Random) -> String {
             let (first, values) = keys[0];
             text += &format!("[{name}]\n{first} = {}\n{}", value(r, values), lines(r, &keys[1..], 3));
         }
+    }
+    let teams = if r.once_in(3) { 1 + r.below(2) } else { 0 };
+    for team in 0..teams {
+        let (first, values) = TEAM[r.below(2)];
+        text += &format!("[[team]]\n{first} = {}\n{}", value(r, values), lines(r, &TEAM[5..], 3));
+        if team > 0 && r.once_in(2) {
+            text += "inside = 1\n";
+        }
+        text += &lines(r, &TEAM[2..5], 20);
     }
     let phases = if r.once_in(3) { 1 + r.below(2) } else { 0 };
     for phase in 0..phases {

@@ -71,6 +71,8 @@ fn profiles() -> Vec<Vec<u8>> {
         tid: 9 + id,
         name: "t".into(),
         start_routine: Some(frame(0x900)),
+        creator: None,
+        created_at: vec![],
         samples: 100,
         ..Thread::default()
     };
@@ -126,6 +128,8 @@ fn profiles() -> Vec<Vec<u8>> {
                 ..Stats::default()
             }),
             Record::Notes(vec!["a note".into()]),
+            Record::Code(vec![CodeUnit { frame: frame(0x100), function: 0x100, nest: 0x104 }]),
+            Record::LostFrames(vec![LostFrames { inner: None, outer: frame(0x100), locations: Vec::new() }]),
             Record::End(Ended::Exited(0)),
         ]
     };

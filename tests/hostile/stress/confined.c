@@ -1,6 +1,8 @@
 /* Confines itself with seccomp after start-up, then does what workers do.   confined MODE ENTRY LIBRARY NUMBER...
  * Only the system calls of these numbers are allowed. Any other one prints its number and ends the program with status
  * 99, so that the list of what a run needs can be found by trying (`kill` as the last argument: the kernel kills).
+ * MODE: free and unmap only release what was allocated before, of sizes that glibc's heap serves by then; unmap another
+ * array that glibc unmaps.
  * ENTRY: filter, no_new_privs (set by prctl, the filter by syscall, as libseccomp does), strict (SECCOMP_MODE_STRICT). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -99,10 +101,25 @@ static void on_signal(int signal) {
     allocate();
 }
 
+enum { SIZES = 6, BLOCKS = 3 };
+
+/* Blocks of sizes that were freed before, so that glibc has them on its heap, large ones too. */
+static char *blocks[SIZES][BLOCKS];
+
+static void prepare(void) {
+    static const size_t sizes[SIZES] = {3 << 20, 100000, 60000, 200000, 5000, 100};
+    for (int i = 0; i < SIZES; i++) free(outer(sizes[i]));
+    for (int i = 0; i < SIZES; i++)
+        for (int j = 0; j < (sizes[i] < 100000 ? BLOCKS : 1); j++) blocks[i][j] = outer(sizes[i]);
+}
+
 int main(int argc, char **argv) {
     if (argc < 4) return 1;
     const char *mode = argv[1];
-    char *before = outer(200000), *small = outer(500);
+    int releases = !strcmp(mode, "free") || !strcmp(mode, "unmap");
+    if (releases) prepare();
+    char *before = outer(200000), *small = outer(500), *large = NULL;
+    if (!strcmp(mode, "unmap")) large = outer(9 << 20);
     signal(SIGUSR1, on_signal);
     confine(argv[2], argc - 4, argv + 4);
     if (!strcmp(argv[2], "strict")) {
@@ -111,8 +128,11 @@ int main(int argc, char **argv) {
         say("damaged", damaged);
         syscall(SYS_exit, 3);
     }
-    allocate();
-    if (!strcmp(mode, "thread")) {
+    if (!releases) allocate();
+    if (releases) {
+        for (int i = 0; i < SIZES * BLOCKS; i++) free(blocks[i / BLOCKS][i % BLOCKS]);
+        free(large);
+    } else if (!strcmp(mode, "thread")) {
         pthread_t team[3];
         for (int t = 0; t < 3; t++)
             if (pthread_create(&team[t], NULL, worker, NULL)) damaged++;

@@ -1,5 +1,9 @@
-/* Arrays that are allocated and freed again and again.   kept faults|zero|grow|creep|threads|fork|limit|unused
+/* Arrays that are allocated and freed again and again.   kept faults|varying|several|passing|zero|grow|creep|threads|fork|limit|unused|attributes|doubles|odd
  *   faults   page faults of 10,000 rounds with three sizes
+ *   varying  20,000 arrays of 64 KiB to 1 MiB, one at a time; writes to standard error: page faults and resident KiB at
+ *            the peak
+ *   several  the same with four at a time
+ *   passing  20,000 arrays, each of which is 16 bytes larger and copied from the one before; writes the same
  *   zero     calloc after arrays full of ones
  *   grow     an array that grows by realloc; writes to standard error: resident KiB before, at the peak, after
  *   creep    an array that realloc makes larger by a page 8,192 times, then smaller; writes to standard error: seconds of
@@ -8,7 +12,12 @@
  *   fork     as threads, while the process forks children that do the same
  *   limit    after arrays were freed, calls of every kind that need the address space which these may still take
  *   unused   arrays that are freed and not asked for any more, then 20,000 smaller ones; writes to standard error: the KiB
- *            that are resident less afterwards */
+ *            that are resident less afterwards *   attributes  blocks of 32 MiB that are locked, made read-only and left out of forks before they are freed; writes to
+ *            standard error: how many later ones are
+ *   doubles  an array that realloc doubles up to 128 MiB, with 160 MiB of address space; writes to standard error: resident
+ *            KiB at the peak and after it was freed
+ *   odd      10,000 objects of a little more than a page; writes to standard error: resident KiB before, at the peak and
+ *            after they were freed */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -57,6 +66,46 @@ static long faults_of(size_t n, int rounds) {
     }
     getrusage(RUSAGE_SELF, &after);
     return after.ru_minflt - before.ru_minflt;
+}
+
+static long faults(void) {
+    struct rusage now;
+    getrusage(RUSAGE_SELF, &now);
+    return now.ru_minflt;
+}
+
+static int varying(int live) {
+    static unsigned char *held[4];
+    static size_t size[4];
+    int damaged = 0;
+    unsigned random = 1;
+    for (int i = 0; i < 20000; i++) {
+        int k = i % live;
+        if (held[k]) damaged |= !holds(held[k], size[k], k);
+        free(held[k]);
+        random = random * 1103515245 + 12345;
+        size[k] = (64 << 10) + (random >> 8) % (960 << 10);
+        touch(held[k] = array(size[k]), size[k], k);
+    }
+    for (int k = 0; k < live; k++) free(held[k]), held[k] = NULL;
+    return damaged;
+}
+
+static int passing(void) {
+    size_t n = 200000;
+    unsigned char *old = array(n);
+    memset(old, 1, n);
+    for (int i = 0; i < 20000; i++) {
+        unsigned char *next = array(n + 16);
+        memcpy(next, old, n);
+        memset(next + n, 1, 16);
+        free(old);
+        old = next;
+        n += 16;
+    }
+    int damaged = !holds(old, n, 1);
+    free(old);
+    return damaged;
 }
 
 static int rounds(unsigned char mark, int count) {
@@ -134,6 +183,88 @@ static void unused(void) {
     fprintf(stderr, "%ld\n", before - status("VmRSS:"));
 }
 
+__attribute__((noinline)) static unsigned char *aligned(size_t n) {
+    void *p = NULL;
+    if (posix_memalign(&p, 4096, n)) exit(3);
+    return p;
+}
+
+/* What the program did to a mapping, and whether the block that is there later has it. */
+static int attributes(void) {
+    enum { LARGE = 32 << 20, PART = 64 << 10 };
+    int found = 0;
+    for (int round = 0; round < 4; round++) {
+        unsigned char *p = aligned(LARGE);
+        int pipes[2];
+        found += madvise(p, PART, MADV_DONTFORK) != 0 || pipe(pipes) || write(pipes[1], p, 1) != 1;
+        found += read(pipes[0], p, 1) != 1; /* EFAULT where the memory is read-only */
+        close(pipes[0]);
+        close(pipes[1]);
+        mlock(p, PART);
+        mprotect(p, LARGE, PROT_READ);
+        free(p);
+    }
+    found += status("VmLck:") != 0;
+    unsigned char *p = aligned(LARGE);
+    p[0] = 77;
+    pid_t child = fork();
+    if (!child) _exit(p[0] != 77);
+    int ended = -1;
+    waitpid(child, &ended, 0);
+    found += ended != 0;
+    free(p);
+    fprintf(stderr, "%d\n", found);
+    return 0;
+}
+
+__attribute__((noinline)) static unsigned char *larger(unsigned char *p, size_t n) {
+    p = realloc(p, n);
+    __asm__ volatile("" : : "r"(p) : "memory");
+    return p;
+}
+
+/* Objects of 4,200 bytes; every second one is freed and allocated again. */
+static int odd(void) {
+    enum { COUNT = 10000, SIZE = 4200 };
+    static unsigned char *held[COUNT];
+    int damaged = 0;
+    fprintf(stderr, "%ld ", status("VmRSS:"));
+    for (int i = 0; i < COUNT; i++) memset(held[i] = array(SIZE), i, SIZE);
+    for (int i = 0; i < COUNT; i += 2) {
+        free(held[i]);
+        memset(held[i] = array(SIZE), i, SIZE);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        for (int j = 0; j < SIZE; j++) damaged += held[i][j] != (unsigned char)i;
+        free(held[i]);
+    }
+    fprintf(stderr, "%ld %ld\n", status("VmHWM:"), status("VmRSS:"));
+    return damaged;
+}
+
+/* An array that doubles until two copies of it would not fit in the address space. */
+static int doubles(void) {
+    enum { FIRST = 1 << 20, LAST = 128 << 20 };
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    limit.rlim_cur = (rlim_t)(status("VmSize:") << 10) + LAST + LAST / 4;
+    setrlimit(RLIMIT_AS, &limit);
+    unsigned char *p = larger(NULL, FIRST);
+    if (!p) return 1;
+    size_t n = FIRST;
+    for (size_t i = 0; i < n; i += 4096) p[i] = i >> 12;
+    while (n < LAST) {
+        p = larger(p, 2 * n);
+        if (!p) return 2;
+        for (size_t i = n; i < 2 * n; i += 4096) p[i] = i >> 12;
+        n *= 2;
+    }
+    int damaged = 0;
+    for (size_t i = 0; i < n; i += 4096) damaged += p[i] != (unsigned char)(i >> 12);
+    free(p);
+    fprintf(stderr, "%ld %ld\n", status("VmHWM:"), status("VmRSS:"));
+    return damaged;
+}
+
 static void *nothing(void *arg) { return arg; }
 
 /* Frees arrays, then leaves so little address space that what they took is needed. */
@@ -205,10 +336,19 @@ int main(int argc, char **argv) {
         long all = faults_of(8 << 10, 5000) + faults_of(64 << 10, 4800) + faults_of(1 << 20, 200);
         fprintf(stderr, "%ld\n", all);
     }
+    int live = !strcmp(how, "varying") ? 1 : !strcmp(how, "several") ? 4 : 0;
+    if (live || !strcmp(how, "passing")) {
+        long before = faults();
+        damaged = live ? varying(live) : passing();
+        fprintf(stderr, "%ld %ld\n", faults() - before, status("VmHWM:"));
+    }
     if (!strcmp(how, "zero")) damaged = zero();
     if (!strcmp(how, "grow")) grow();
     if (!strcmp(how, "creep")) damaged = creep();
     if (!strcmp(how, "unused")) unused();
+    if (!strcmp(how, "attributes")) damaged = attributes();
+    if (!strcmp(how, "doubles")) damaged = doubles();
+    if (!strcmp(how, "odd")) damaged = odd();
     if (!strcmp(how, "limit")) damaged = refused();
     if (forks || !strcmp(how, "threads")) {
         for (long i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, thread, (void *)i);

@@ -183,7 +183,7 @@ impl Run {
     /// Thread starts with their routine and stack.
     pub fn thread_starts(&self) -> Vec<(Event, u64, Range<u64>)> {
         let start = |e: &Event| match e.what {
-            EventKind::ThreadStart { start_routine, stack_low, stack_high } => {
+            EventKind::ThreadStart { start_routine, stack_low, stack_high, .. } => {
                 Some((*e, start_routine, stack_low..stack_high))
             }
             _ => None,

@@ -1,8 +1,11 @@
-//! The malloc family: matched allocations get a placed mapping of their own, all others are forwarded.
+//! The malloc family: matched allocations get a placed mapping of their own, all others are forwarded. realloc is in
+//! malloc/realloc.rs.
 //!
 //! An unmatched call costs one cache lookup and a jump to the real function. A placed object of a page or more starts
 //! on a page boundary, so a pointer with low bits set is never looked up in the table. An allocation that cannot be
 //! placed is forwarded. `errno` changes only where C says so.
+
+pub mod realloc;
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -10,18 +13,18 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use numamma_hook::entry::Caller;
 use numamma_hook::real::in_effect::{self, Member};
 use numamma_hook::reentry::ReentryGuard;
-use numamma_hook::{bootstrap_arena, errno, real, sandbox, say_once};
+use numamma_hook::{bootstrap_arena, errno, real, say_once};
 use numamma_kernel::sys::PAGE;
 
 use super::contained;
 use crate::matching::{call_sites, unmatched};
 use crate::objects::heap::Wanted;
-use crate::objects::object::Object;
-use crate::objects::small_objects::Small;
 use crate::objects::{heap, heap_table, released, small_objects};
 use crate::rules::state;
 
-type Ptr = *mut c_void;
+pub use realloc::{realloc, reallocarray};
+
+pub type Ptr = *mut c_void;
 
 /// A placed object for the call site of `caller` in the hook of `member`, if a rule matches and the
 /// kernel agrees.
@@ -30,7 +33,7 @@ type Ptr = *mut c_void;
 /// `caller` comes from the entry stub of the running hook.
 #[cold]
 #[inline(never)]
-unsafe fn place_matched(member: Member, wanted: Wanted, caller: &Caller) -> Option<Ptr> {
+pub unsafe fn place_matched(member: Member, wanted: Wanted, caller: &Caller) -> Option<Ptr> {
     if wanted.size > heap::MAX_SIZE {
         return None; // the real allocator reports the error
     }
@@ -51,32 +54,9 @@ unsafe fn place_matched(member: Member, wanted: Wanted, caller: &Caller) -> Opti
     })
 }
 
-/// A placed object that replaces one under rule `owner` when realloc changes the size. The object keeps its rule and is
-/// not counted as a new instance, unless a rule of another call site claims it. The memory has `room` bytes, at least
-/// `size`. `None` when the real allocator must provide it.
-///
-/// # Safety
-/// As [`place_matched`].
-unsafe fn place_resized(owner: usize, size: usize, room: usize, caller: &Caller) -> Option<Ptr> {
-    let _errno = errno::Saved::now();
-    contained(|| {
-        // SAFETY: the caller's promise.
-        let found = unsafe { call_sites::find(caller, size, Some(owner)) };
-        if sandbox::entered() {
-            return None;
-        }
-        let state = state::get()?;
-        let placed = match found.filter(|&rule| rule != owner) {
-            Some(rule) => heap::place_new(state, rule, plain(room)),
-            None => heap::place_under(state, owner, plain(room)),
-        };
-        placed.map(|address| address as Ptr)
-    })
-}
-
 /// What malloc asks for.
-fn plain(size: usize) -> Wanted {
-    Wanted { size, align: 1, zero: false }
+pub fn plain(size: usize) -> Wanted {
+    Wanted { size, align: 1, zero: false, grows: false }
 }
 
 type Malloc = unsafe extern "C" fn(usize) -> Ptr;
@@ -127,14 +107,18 @@ pub fn expect_shortage() {
     }
 }
 
-unsafe extern "C" fn malloc_or_give_way(size: usize) -> Ptr {
+/// malloc of the allocator in effect, see [`or_give_way`].
+///
+/// # Safety
+/// C's contract.
+pub unsafe extern "C" fn malloc_or_give_way(size: usize) -> Ptr {
     // SAFETY: forwarded unchanged.
     or_give_way(|| unsafe { real::malloc(size) })
 }
 
 /// What `allocate` returns; if that is null while freed memory is kept, what it returns once that has been given back.
 #[inline(always)]
-fn or_give_way(allocate: impl Fn() -> Ptr) -> Ptr {
+pub fn or_give_way(allocate: impl Fn() -> Ptr) -> Ptr {
     match allocate() {
         found if found.is_null() && released::give_way() => allocate(),
         found => found,
@@ -283,127 +267,6 @@ unsafe fn aligned(member: Member, align: usize, size: usize, ra: usize, cfa: usi
     unsafe { place_matched(member, Wanted { align, ..plain(size) }, &Caller { ra, cfa, rbp }) }
 }
 
-/// realloc(3).
-///
-/// # Safety
-/// See [`malloc`].
-pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
-    // SAFETY: as in `malloc`.
-    unsafe {
-        if let Some(resized) = resize(ptr, size, &Caller { ra, cfa, rbp }) {
-            return resized;
-        }
-        // The size of a block of another allocator may be unknown, and with it how much to copy.
-        let movable = ptr.is_null() || (size > 0 && in_effect::measures());
-        // For no bytes realloc frees and returns null.
-        let real = || if size > 0 { or_give_way(|| real::realloc(ptr, size)) } else { real::realloc(ptr, size) };
-        if unmatched::is_unmatched(ra, cfa) || !movable {
-            return real();
-        }
-        match place_matched(Member::Realloc, plain(size), &Caller { ra, cfa, rbp }) {
-            None => real(),
-            Some(fresh) => {
-                if !ptr.is_null() {
-                    let known = real::malloc_usable_size(ptr);
-                    core::ptr::copy_nonoverlapping(ptr.cast::<u8>(), fresh.cast(), known.min(size));
-                    real::free(ptr);
-                }
-                fresh
-            }
-        }
-    }
-}
-
-/// reallocarray(3).
-///
-/// # Safety
-/// See [`malloc`].
-pub unsafe extern "C" fn reallocarray(ptr: Ptr, count: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
-    if !in_effect::returns(Member::Reallocarray) {
-        // SAFETY: forwarded unchanged: the C library's calls the realloc of the program.
-        return unsafe { real::reallocarray(ptr, count, size) };
-    }
-    match count.checked_mul(size) {
-        // SAFETY: as in `malloc`.
-        Some(bytes) => unsafe { realloc(ptr, bytes, ra, cfa, rbp) },
-        None => {
-            errno::set(libc::ENOMEM);
-            core::ptr::null_mut()
-        }
-    }
-}
-
-/// An object that realloc makes larger for the second time gets this part (1/8) more than it asks for, so that copying
-/// an array that grows in many small steps takes a time in proportion to its size.
-const ROOM_DIVISOR: usize = 8;
-
-/// Changes the size of a placed object: in place if the number of pages stays or there is room, else by allocating and
-/// copying. mremap cannot serve: on a range of several mappings it fails with EFAULT.
-#[cold]
-#[inline(never)]
-unsafe fn realloc_placed(old: &Object, size: usize, caller: &Caller) -> Ptr {
-    if size == 0 {
-        heap::free(old.base);
-        // SAFETY: the object is not used any more.
-        return unsafe { resized_to_nothing() };
-    }
-    if size >= PAGE && heap_table::pages_of(size) == old.pages {
-        heap_table::resize(old.base, size);
-        return old.base as Ptr;
-    }
-    let (grown, grows) = (heap_table::has_grown(old.base), size > old.bytes());
-    if grown && !grows && size > old.bytes() - old.bytes() / (ROOM_DIVISOR / 2) {
-        return old.base as Ptr;
-    }
-    let room = if grown && grows { size.saturating_add(size / ROOM_DIVISOR) } else { size };
-    // SAFETY: the caller as the stub saw it; plain allocation; the copy stays inside both blocks, which cannot overlap.
-    unsafe {
-        let fresh = place_resized(old.rule, size, room, caller).unwrap_or_else(|| malloc_or_give_way(size));
-        if fresh.is_null() {
-            return fresh;
-        }
-        if grows {
-            heap_table::mark_grown(fresh as usize);
-        }
-        core::ptr::copy_nonoverlapping(old.base as *const u8, fresh.cast(), size.min(old.bytes()));
-        heap::free(old.base);
-        fresh
-    }
-}
-
-/// What the real allocator returns for a block that is resized to 0 bytes, which C leaves open: null, or a block.
-unsafe fn resized_to_nothing() -> Ptr {
-    // SAFETY: a block of the real allocator, which is given up.
-    unsafe {
-        let block = real::malloc(1);
-        if block.is_null() { block } else { real::realloc(block, 0) }
-    }
-}
-
-/// Changes the size of a small placed object.
-#[cold]
-#[inline(never)]
-unsafe fn realloc_small(old: Ptr, small: &Small, size: usize, caller: &Caller) -> Ptr {
-    let known = small.usable();
-    // SAFETY: C's contract: the program gives the old object up; the copy stays inside both, which cannot overlap.
-    unsafe {
-        if size == 0 {
-            small.release();
-            return resized_to_nothing();
-        }
-        // The object stays unless more than half of it would be unused.
-        if size <= known && size > known / 2 {
-            return old;
-        }
-        let fresh = place_resized(small.rule, size, size, caller).unwrap_or_else(|| malloc_or_give_way(size));
-        if !fresh.is_null() {
-            core::ptr::copy_nonoverlapping(old.cast::<u8>(), fresh.cast(), size.min(known));
-            small.release();
-        }
-        fresh
-    }
-}
-
 /// free(3), from any thread.
 ///
 /// # Safety
@@ -441,21 +304,6 @@ pub unsafe fn release(ptr: Ptr) -> bool {
         return true;
     }
     heap_table::possible(ptr as usize) && heap::free(ptr as usize)
-}
-
-/// Changes the size of a placed object as realloc does; `None` when `ptr` is no placed object.
-///
-/// # Safety
-/// C's contract of realloc; `caller` comes from an entry stub.
-pub unsafe fn resize(ptr: Ptr, size: usize, caller: &Caller) -> Option<Ptr> {
-    // SAFETY: C's contract: the program gives the old object up.
-    unsafe {
-        if let Some(small) = small_objects::find(ptr as usize) {
-            return Some(realloc_small(ptr, &small, size, caller));
-        }
-        let old = heap_table::possible(ptr as usize).then(|| heap_table::find(ptr as usize)).flatten()?;
-        Some(realloc_placed(&old, size, caller))
-    }
 }
 
 /// malloc_usable_size(3).

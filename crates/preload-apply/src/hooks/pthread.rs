@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 
+use numamma_hook::entry::Caller;
 use numamma_hook::thread_start;
 use numamma_hook::{errno, real, sandbox};
 
@@ -9,16 +10,23 @@ use crate::matching::{call_sites, pending};
 use crate::objects::released;
 use crate::threads::binding;
 
-/// pthread_create(3).
-///
-/// # Safety
-/// C's contract.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_create(
+numamma_hook::entry! {
+    /// pthread_create(3): four arguments.
+    fn pthread_create(thread: *mut libc::pthread_t, attr: *const libc::pthread_attr_t, routine: real::StartRoutine,
+                      arg: *mut c_void, unused: usize, unused_too: usize) -> c_int => create_bound;
+}
+
+#[allow(clippy::too_many_arguments)] // those of pthread_create and the caller
+unsafe extern "C" fn create_bound(
     thread: *mut libc::pthread_t,
     attr: *const libc::pthread_attr_t,
     routine: real::StartRoutine,
     arg: *mut c_void,
+    _: usize,
+    _: usize,
+    ra: usize,
+    cfa: usize,
+    rbp: usize,
 ) -> c_int {
     if pending::is_pending() {
         let _errno = errno::Saved::now();
@@ -30,12 +38,17 @@ pub unsafe extern "C" fn pthread_create(
         // SAFETY: forwarded unchanged.
         return or_give_way(|| unsafe { real(thread, attr, routine, arg) });
     }
-    let rank = {
+    let token = {
         let _errno = errno::Saved::now();
-        binding::next_rank()
+        // SAFETY: the caller as the stub saw it.
+        unsafe { binding::token(routine as usize, &Caller { ra, cfa, rbp }) }
     };
     // SAFETY: forwarded unchanged, with a callback that runs before the start routine.
-    or_give_way(|| unsafe { thread_start::create(thread, attr, routine, arg, u64::from(rank), binding::on_start) })
+    let rc = or_give_way(|| unsafe { thread_start::create(thread, attr, routine, arg, token, binding::on_start) });
+    if rc != 0 {
+        binding::not_created(token);
+    }
+    rc
 }
 
 /// What `create` returns; if it finds no memory for a stack while freed memory is kept, what it returns once that has

@@ -80,6 +80,14 @@ pub fn start() {
 
 fn redirect(index: usize, file: &LoadedFile) -> Result<(), &'static str> {
     let Some(originals) = ORIGINALS.get(index) else { return Err("there are too many allocators") };
+    let mut any_indirect = false;
+    for (_, name) in ROLES.into_iter().chain(ALIASES) {
+        file.functions(name, |function| any_indirect |= function.is_indirect);
+    }
+    if any_indirect {
+        // The symbol names code that chooses the function, and of what was chosen nothing is known here.
+        return Err("its functions are chosen at run time (IFUNC)");
+    }
     // First the functions to forward to, which the loader may bind to as soon as the first symbol has changed.
     for (original, (_, name)) in originals.iter().zip(ROLES) {
         file.functions(name, |function| original.store(function.address as Ptr, Ordering::Release));

@@ -7,7 +7,8 @@ use core::ffi::c_void;
 use numamma_hook::entry::Caller;
 use numamma_hook::real;
 
-use super::malloc::{release, resize};
+use super::malloc::realloc::resize;
+use super::malloc::release;
 
 type Ptr = *mut c_void;
 

@@ -129,7 +129,9 @@ pub fn expect_library() {
 #[cold]
 #[inline(never)]
 pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option<usize> {
-    let known = if owner.is_some() || pending::is_pending() { None } else { unmatched::rule_at(caller.ra) };
+    let known = if pending::is_pending() { None } else { unmatched::rule_at(caller.ra) };
+    // For an object of another rule the stack decides.
+    let known = known.filter(|taken| owner.is_none_or(|own| matches!(taken, Taken::By(rule) if *rule == own)));
     if let Some(Taken::By(rule)) = known {
         return (!sandbox::entered()).then_some(rule);
     }

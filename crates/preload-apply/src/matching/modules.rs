@@ -117,7 +117,7 @@ fn last_part(path: &[u8]) -> &[u8] {
 
 /// File name at the end of a chain of symbolic links; `None` when `path` is no link. realpath(3) would allocate with
 /// the malloc of the program, from which this function may be called.
-fn linked_name(path: &[u8]) -> Option<Vec<u8>> {
+pub fn linked_name(path: &[u8]) -> Option<Vec<u8>> {
     let mut at = Path::new(OsStr::from_bytes(path)).to_owned();
     for _ in 0..MAX_LINKS {
         let Ok(target) = std::fs::read_link(&at) else { break };

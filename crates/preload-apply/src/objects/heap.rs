@@ -1,5 +1,10 @@
 //! Heap objects of a page and more: each has a mapping of its own, which starts on a page.
 
+pub mod contents;
+pub mod cut;
+pub mod growth;
+pub mod small_growth;
+
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -14,11 +19,18 @@ use super::{heap_table, released, small_objects};
 use crate::phases::mover_request;
 use crate::rules::counters::add;
 use crate::rules::small_heap::ALIGN;
-use crate::rules::state::{self, State};
+use crate::rules::state::{self, Rule, State};
 use crate::threads::thread_nodes;
 
 /// Largest object: PTRDIFF_MAX, less what alignment may add.
 pub const MAX_SIZE: usize = isize::MAX as usize - HUGE_PAGE as usize;
+
+/// An object that realloc makes larger for the second time gets this part (1/8) more than it asks for, so that an array
+/// that grows in many small steps takes a time in proportion to its size.
+pub const ROOM_DIVISOR: usize = 8;
+
+/// Bytes of which whole pages never take a quarter more: four pages.
+const MOST_SHARED: usize = 4 * PAGE;
 
 /// Why nothing more is placed on the heap; null as long as objects are.
 static STOPPED: AtomicPtr<String> = AtomicPtr::new(core::ptr::null_mut());
@@ -39,6 +51,13 @@ pub fn stopped() -> Option<&'static str> {
     unsafe { STOPPED.load(Ordering::Acquire).as_ref() }.map(String::as_str)
 }
 
+/// Says once why nothing more is placed on the heap.
+pub fn say_why_stopped() {
+    if let Some(why) = stopped() {
+        say_once!("{why}: nothing more is placed on the heap");
+    }
+}
+
 /// What an allocation asks for.
 #[derive(Clone, Copy)]
 pub struct Wanted {
@@ -46,6 +65,8 @@ pub struct Wanted {
     pub align: usize,
     /// All bytes must be zero.
     pub zero: bool,
+    /// It replaces a smaller object, whose content is about to be copied into it.
+    pub grows: bool,
 }
 
 /// Address of a new placed object under rule `index`; counted for the rule whether it can be placed or not.
@@ -59,8 +80,8 @@ pub fn place_new(state: &'static State, index: usize, wanted: Wanted) -> Option<
 /// Address of placed memory for an object under rule `index`; `None` when the real allocator must provide it.
 pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Option<usize> {
     let rule = state.rules.get(index)?;
-    if let Some(why) = stopped() {
-        say_once!("{why}: nothing more is placed on the heap");
+    if stopped().is_some() {
+        say_why_stopped();
         add(&rule.counters.unplaced, 1);
         return None;
     }
@@ -79,6 +100,15 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
         }
         return None;
     }
+    if shares_pages(rule, &wanted)
+        && let Some(address) = small_objects::allocate(state, index, wanted.size)
+    {
+        if wanted.zero {
+            // SAFETY: the object is new and at least that large.
+            unsafe { (address as *mut u8).write_bytes(0, wanted.size) };
+        }
+        return Some(address);
+    }
     let placed = place_pages(state, index, wanted);
     if placed.is_none() {
         add(&rule.counters.unplaced, 1);
@@ -86,9 +116,17 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
     placed
 }
 
+/// Whether an object of a page and more is to share pages with the small ones of the rule: where whole pages would take
+/// more than a quarter above its size, so up to three pages, and where no phase moves it on its own.
+fn shares_pages(rule: &Rule, wanted: &Wanted) -> bool {
+    let size = wanted.size.min(MOST_SHARED);
+    let whole = size.next_multiple_of(PAGE);
+    wanted.align <= ALIGN && whole - size > size / 4 && rule.placings.len() == 1
+}
+
 /// An object of whole pages: kept memory if there is any of the size, else a new mapping.
 fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<usize> {
-    let Wanted { size, align, zero } = wanted;
+    let Wanted { size, align, zero, grows } = wanted;
     let rule = state.rules.get(index)?;
     if size > MAX_SIZE {
         return None;
@@ -108,22 +146,25 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
         released::unmap(state, &block);
     }
     released::none_fits(state, &object);
-    map_new(state, object, align).or_else(|| {
+    map_new(state, object, align, grows).or_else(|| {
         // What the kernel refused may be there once the freed memory that this library keeps is given back.
-        released::release_all().then(|| map_new(state, object, align)).flatten()
+        released::release_all().then(|| map_new(state, object, align, grows)).flatten()
     })
 }
 
-fn map_new(state: &'static State, mut object: Object, align: usize) -> Option<usize> {
+fn map_new(state: &'static State, mut object: Object, align: usize, grows: bool) -> Option<usize> {
     let plan = object.fit(state)?;
     let Some(address) = mappings::map_aligned(object.bytes(), align) else {
         state.give_mappings(plan.run_count());
         return None;
     };
     object.base = address;
+    if grows {
+        growth::prepare(state, &object, &plan);
+    }
     if object.place(state, &plan, false).is_ok() && heap_table::reserve(address) && heap_table::insert(&object) {
         mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
-        released::mapped(&object);
+        released::mapped(state, &object);
         return Some(address);
     }
     state.give_mappings(plan.run_count());
@@ -134,9 +175,10 @@ fn map_new(state: &'static State, mut object: Object, align: usize) -> Option<us
 
 /// Releases the placed object that starts at `address`; false when there is none.
 pub fn free(address: usize) -> bool {
+    let grown = heap_table::has_grown(address);
     let Some((object, moving)) = heap_table::take(address) else { return false };
     if let Some(state) = state::get() {
-        released::release(state, &object, moving);
+        released::release(state, &object, moving, grown);
     }
     true
 }

@@ -39,8 +39,10 @@ const PLACING_BITS: u32 = 7;
 const _: () = assert!(BLOCK_BITS + RULE_BITS + NODE_BITS + PLACING_BITS == 61);
 const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
 
+/// The number of no rule: that of an object which lost its place when it grew, see [`super::heap::growth`].
+pub const NO_RULE: usize = (1 << RULE_BITS) - 1;
 /// Most rules of a policy: as many as a slot can number.
-pub const MAX_RULES: usize = 1 << RULE_BITS;
+pub const MAX_RULES: usize = NO_RULE;
 
 struct Slot {
     size: AtomicU64,
@@ -170,6 +172,18 @@ pub fn take(address: usize) -> Option<(Object, bool)> {
     }
     let meta = slot.meta.swap(0, Ordering::AcqRel);
     (meta & USED != 0).then(|| (in_slot(address, slot, meta), meta & MOVING != 0))
+}
+
+/// As [`take`], for an object that stays alive: `None` also while the mover is working on it, as far as `may_move` says
+/// that there is one.
+pub fn take_unless_moving(address: usize, may_move: bool) -> Option<Object> {
+    let slot = existing(address)?;
+    let meta = slot.meta.load(Ordering::Acquire);
+    if meta & USED == 0 || (may_move && meta & MOVING != 0) {
+        return None;
+    }
+    slot.meta.compare_exchange(meta, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+    Some(in_slot(address, slot, meta))
 }
 
 /// Begins a step of the mover on the object at `address`; `None` when it was released. For one mover at a time; see the

@@ -11,7 +11,6 @@ use numamma_plan::plan::{Layout, PagePlan};
 use numamma_plan::policy::Mode;
 
 use super::backing::{Backing, Kind};
-use super::released;
 use crate::place::{Part, apply, counted_calls, mapping_budget, refusals};
 use crate::rules::state::State;
 use crate::threads::thread_nodes;
@@ -86,8 +85,8 @@ impl Object {
 
     /// As [`Object::fit`], for an object whose `old` mappings the new ones replace. It keeps those on `None`.
     pub fn fit_replacing(&mut self, state: &'static State, old: u64) -> Option<PagePlan<'static>> {
-        released::make_room(state, self, old);
         let mut plan = self.plan(state)?;
+        mapping_budget::make_room(state, plan.run_count(), old);
         let rule = state.rules.get(self.rule)?;
         if !mapping_budget::fit_replacing(state, self.rule, &mut plan, old) {
             rule.counters.over_budget.fetch_add(1, Ordering::Relaxed);

@@ -1,91 +1,65 @@
-//! Memory of heap objects that the program has released: kept for the next allocation of the same rule and size, or
-//! unmapped.
+//! Memory of heap objects that the program has released: kept for the next allocations of the same rule, or unmapped.
 //!
 //! An array that is allocated and freed in every step would otherwise cost a mapping, a memory policy and a page fault
 //! for each page, every time. A kept block has the policy of its placing, and is used again only while that is the
-//! current one of the rule, for the same node and size. It is not an object: it is neither in the heap table nor
-//! checked, and the mover leaves it alone.
+//! current one of the rule, for the same node. It is not an object: it is neither in the heap table nor checked, and the
+//! mover leaves it alone. The table of the blocks, and which object one serves, are in [`kept`].
 //!
-//! Only blocks of a size that comes again are kept: of a rule and size that was allocated after one of them had been
-//! freed. An array that grows leaves nothing behind.
-//!
-//! The blocks are in a table of sets. A thread takes an entry by a compare-and-exchange of its first word, which no
-//! other thread waits for. Of a child that was forked meanwhile, that entry is lost.
+//! Only blocks of a size that comes again are kept: of a rule and about a size that was allocated after one of them had
+//! been freed, or that a kept block served. An array that grows leaves nothing behind.
 //!
 //! Bounds, which follow glibc's: it keeps up to twice the largest block that was freed (M_MMAP_THRESHOLD in
 //! mallopt(3)).
 //! - The blocks take at most twice the bytes of the largest one, at least [`LIMIT_LOWEST`] and at most
 //!   [`LIMIT_HIGHEST`]; less in a process that may use little memory, see [`start`] and [`allowed`].
 //! - Within that limit there must also be room for a new object that none of them serves.
-//! - A rule and size has at most [`WAYS`] blocks, and a block that did not serve while [`SWEEP`] to twice as many
-//!   were freed is given back.
+//! - A block that did not serve, the larger part of it, while [`SWEEP`] to twice as many were freed is given back. So is
+//!   one that is too small for the largest object so far of its rule, when that needs a mapping.
 //! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
 //!   allocation, mapping or thread of the program fails for want of memory; the call is then made again.
 //!
 //! A program that frees nothing any more keeps what is within these bounds.
 
+mod kept;
+
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
+use numamma_hook::real::of_libc;
 use numamma_hook::{errno, sandbox};
 use numamma_kernel::sys;
 
-use super::heap_table;
 use super::object::Object;
 use crate::phases::exclusion;
+use crate::place::mapping_budget;
 use crate::rules::small_heap::WINDOW;
 use crate::rules::state::State;
 
 /// Bytes that may be kept in any case, if no limit is low.
 const LIMIT_LOWEST: usize = 1 << 20;
-/// Most bytes that are ever kept: the largest block that glibc keeps (DEFAULT_MMAP_THRESHOLD_MAX).
+/// Most bytes that are ever kept, and the size from which a block is never kept: glibc unmaps a block of more than
+/// DEFAULT_MMAP_THRESHOLD_MAX with its header, and with it what the program did to the mapping (mprotect, mlock,
+/// madvise). Smaller ones come from a heap that keeps all of that.
 const LIMIT_HIGHEST: usize = 32 << 20;
 /// Share (1/64) of the memory and of the address space available to the process that may be kept.
 const SHARE_DIVISOR: u64 = 64;
-/// Sets of the table, and the blocks of a set: those of a rule and size are in one set.
-const SETS: usize = 32;
-const WAYS: usize = 16;
 /// Bytes up to which a block is cleared by writing. A larger one loses its pages instead.
 const WRITTEN: usize = 128 << 10;
 
-/// Rules and sizes that are remembered, by a hash; a newer one replaces an older one.
-const SIZES: usize = 1024;
-
+/// M_MMAP_THRESHOLD of glibc, before it rises.
+const MMAP_THRESHOLD: usize = 128 << 10;
 /// Blocks that are freed between two searches for blocks that nothing asks for any more.
 const SWEEP: u32 = 4096;
 
-const EMPTY: u64 = 0;
-const BUSY: u64 = 1;
-
-struct Entry {
-    /// [`EMPTY`], [`BUSY`] while a thread changes the entry, else the object's word of the heap table.
-    word: AtomicU64,
-    base: AtomicUsize,
-    size: AtomicUsize,
-    /// Number of the sweep before which the block was freed.
-    freed: AtomicU32,
-}
-
-static ENTRIES: [[Entry; WAYS]; SETS] = [const {
-    [const {
-        Entry {
-            word: AtomicU64::new(EMPTY),
-            base: AtomicUsize::new(0),
-            size: AtomicUsize::new(0),
-            freed: AtomicU32::new(0),
-        }
-    }; WAYS]
-}; SETS];
-/// Hashes of rules and sizes that were freed. The lowest bit: they were allocated again.
-static FREED: [AtomicU64; SIZES] = [const { AtomicU64::new(0) }; SIZES];
-const AGAIN: u64 = 1;
-/// Bytes of all kept blocks.
-static KEPT: AtomicUsize = AtomicUsize::new(0);
 /// Most bytes that may be kept now.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
 /// Most bytes that may ever be kept.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of the largest object freed so far, as far as glibc's threshold rises.
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+/// Bytes left mapped because the process has confined itself.
+static LEFT: AtomicUsize = AtomicUsize::new(0);
 /// The entry that is given up next.
 static HAND: AtomicUsize = AtomicUsize::new(0);
 /// Blocks freed so far. Threads may overwrite each other's count: how often a sweep comes need not be exact.
@@ -98,135 +72,44 @@ static IS_FIRST: AtomicBool = AtomicBool::new(true);
 /// kept: from then on failing calls must ask [`give_way`].
 pub fn start(available: Option<u64>, first: fn()) {
     let _ = FIRST.set(first);
+    mapping_budget::on_shortage(release_all);
     let share = available.map_or(usize::MAX, |bytes| (bytes / SHARE_DIVISOR) as usize);
     HIGHEST.store(share.min(LIMIT_HIGHEST), Ordering::Relaxed);
     LIMIT.store(share.min(LIMIT_LOWEST), Ordering::Relaxed);
 }
 
-impl Entry {
-    /// Takes the entry if its word is `word`, and returns the block in it. Only [`Entry::set`] ends that.
-    fn claim(&self, word: u64) -> Option<Object> {
-        // Acquire pairs with the Release of `set`: base and size belong to the word.
-        self.word.compare_exchange(word, BUSY, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        let (base, size) = (self.base.load(Ordering::Relaxed), self.size.load(Ordering::Relaxed));
-        Some(heap_table::object_of(base, size, word))
-    }
-
-    fn set(&self, word: u64) {
-        self.word.store(word, Ordering::Release);
-    }
-
-    /// Whether there is a block of the rule and size of `object`.
-    fn is_like(&self, object: &Object) -> bool {
-        let word = self.word.load(Ordering::Relaxed);
-        let same_size = word > BUSY && self.size.load(Ordering::Relaxed) == object.size;
-        same_size && heap_table::rule_of(word) == object.rule as u64
-    }
-
-    /// Removes the block, whichever it is.
-    fn remove(&self) -> Option<Object> {
-        let word = self.word.load(Ordering::Relaxed);
-        let block = if word > BUSY { self.claim(word) } else { None }?;
-        self.set(EMPTY);
-        KEPT.fetch_sub(block.bytes(), Ordering::Relaxed);
-        Some(block)
-    }
-
-    /// Stores `block` if the entry is empty.
-    fn fill(&self, block: &Object) -> bool {
-        let empty = self.word.load(Ordering::Relaxed) == EMPTY
-            && self.word.compare_exchange(EMPTY, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if empty {
-            self.base.store(block.base, Ordering::Relaxed);
-            self.size.store(block.size, Ordering::Relaxed);
-            self.freed.store(COUNT.load(Ordering::Relaxed) / SWEEP, Ordering::Relaxed);
-            self.set(heap_table::word_of(block));
-        }
-        empty
-    }
-}
-
-/// A number for rule and size. Multiplying by 2^64 divided by the golden ratio spreads the bits (Knuth, The Art of
-/// Computer Programming, volume 3, 6.4).
-fn hash(object: &Object) -> u64 {
-    (object.size as u64 ^ (object.rule as u64) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-fn set_of(block: &Object) -> &'static [Entry; WAYS] {
-    &ENTRIES[(hash(block) >> 32) as usize % SETS]
-}
-
-fn freed_before(object: &Object) -> &'static AtomicU64 {
-    &FREED[(hash(object) >> 40) as usize % SIZES]
-}
-
 /// Called when no kept block serves `object`: gives blocks back so that they and its memory stay within the limit.
 pub fn none_fits(state: &'static State, object: &Object) {
-    let limit = LIMIT.load(Ordering::Relaxed).saturating_sub(object.bytes());
-    if KEPT.load(Ordering::Relaxed) > limit {
+    if any() {
+        kept::replace(state, object);
+        let limit = LIMIT.load(Ordering::Relaxed).saturating_sub(object.bytes());
         give_back(state, limit);
     }
 }
 
-/// Notes that memory for an object was mapped, see [`comes_again`].
-pub fn mapped(object: &Object) {
-    let (noted, hash) = (freed_before(object), hash(object) & !AGAIN);
-    if noted.load(Ordering::Relaxed) == hash {
-        noted.store(hash | AGAIN, Ordering::Relaxed);
-    }
-}
-
-/// Whether objects of the rule and size are allocated after one of them was freed. Notes that one was freed.
-fn comes_again(object: &Object) -> bool {
-    let (noted, hash) = (freed_before(object), hash(object) & !AGAIN);
-    let found = noted.load(Ordering::Relaxed);
-    if found & !AGAIN != hash {
-        noted.store(hash, Ordering::Relaxed);
-    }
-    found == hash | AGAIN
+/// Notes that memory for an object was mapped, which decides whether later ones of its size are kept.
+pub fn mapped(state: &State, object: &Object) {
+    kept::mapped(state, object);
 }
 
 /// Whether any block is kept.
 #[inline]
 fn any() -> bool {
-    KEPT.load(Ordering::Relaxed) > 0
+    kept::bytes() > 0
 }
 
 /// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there.
 pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Object> {
-    if !any() {
-        return None;
-    }
-    let key = heap_table::key_of(heap_table::word_of(wanted));
-    let rule = heap_table::rule_of(key);
-    for entry in set_of(wanted) {
-        let word = entry.word.load(Ordering::Relaxed);
-        if word <= BUSY || entry.size.load(Ordering::Relaxed) != wanted.size || heap_table::rule_of(word) != rule {
-            continue;
-        }
-        let Some(block) = entry.claim(word) else { continue };
-        let outdated = block.rule == wanted.rule && block.placing != wanted.placing;
-        let fits = heap_table::key_of(word) == key && block.size == wanted.size && block.base.is_multiple_of(align);
-        if !fits && !outdated {
-            entry.set(word);
-            continue;
-        }
-        entry.set(EMPTY);
-        KEPT.fetch_sub(block.bytes(), Ordering::Relaxed);
-        if fits {
-            return Some(block);
-        }
-        unmap(state, &block);
-    }
-    None
+    if any() { kept::take(state, wanted, align) } else { None }
 }
 
 /// Keeps the memory of an object that has been taken from the heap table; false when the caller must unmap it.
-fn keep(state: &'static State, object: &Object) -> bool {
+fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     let current = state.rules.get(object.rule).is_some_and(|rule| rule.current_index() == object.placing);
     let bytes = object.bytes();
     let can_serve = current && !object.waiting && !exclusion::mover_works();
-    if !can_serve || bytes > HIGHEST.load(Ordering::Relaxed) || !comes_again(object) {
+    let too_large = bytes >= LIMIT_HIGHEST || bytes > HIGHEST.load(Ordering::Relaxed);
+    if !can_serve || too_large || !kept::comes_again(state, object, grown) {
         return false;
     }
     let mut limit = LIMIT.load(Ordering::Relaxed);
@@ -236,11 +119,10 @@ fn keep(state: &'static State, object: &Object) -> bool {
             return false;
         }
     }
-    let set = set_of(object);
-    if KEPT.fetch_add(bytes, Ordering::Relaxed) + bytes > limit {
+    if kept::count(bytes) > limit {
         // Of many arrays of a size that are freed together, the first stay.
-        if set.iter().any(|entry| entry.is_like(object)) {
-            KEPT.fetch_sub(bytes, Ordering::Relaxed);
+        if kept::has_like(state, object) {
+            kept::discount(bytes);
             return false;
         }
         give_back(state, limit);
@@ -254,18 +136,8 @@ fn keep(state: &'static State, object: &Object) -> bool {
     if count.is_multiple_of(SWEEP) {
         sweep(state, count / SWEEP);
     }
-    if set.iter().any(|entry| entry.fill(object)) {
-        return true;
-    }
-    let victim = &set[HAND.fetch_add(1, Ordering::Relaxed) % WAYS];
-    if let Some(old) = victim.remove() {
-        unmap(state, &old);
-        if victim.fill(object) {
-            return true;
-        }
-    }
-    KEPT.fetch_sub(bytes, Ordering::Relaxed);
-    false
+    kept::store(state, object, count / SWEEP);
+    true
 }
 
 /// Raises the limit to `wanted` bytes as far as allowed; returns the new limit.
@@ -290,12 +162,11 @@ fn allowed() -> usize {
 /// Unmaps kept blocks, one entry after the other, until `limit` bytes or none are left.
 #[cold]
 fn give_back(state: &'static State, limit: usize) {
-    for _ in 0..SETS * WAYS {
-        if KEPT.load(Ordering::Relaxed) <= limit {
+    for _ in 0..kept::PLACES {
+        if kept::bytes() <= limit {
             return;
         }
-        let number = HAND.fetch_add(1, Ordering::Relaxed) % (SETS * WAYS);
-        if let Some(old) = ENTRIES[number % SETS][number / SETS].remove() {
+        if let Some(old) = kept::remove_at(HAND.fetch_add(1, Ordering::Relaxed)) {
             unmap(state, &old);
         }
     }
@@ -304,13 +175,7 @@ fn give_back(state: &'static State, limit: usize) {
 /// Unmaps the blocks that were freed before the sweep before number `now`.
 #[cold]
 fn sweep(state: &'static State, now: u32) {
-    for entry in ENTRIES.iter().flatten() {
-        if now.wrapping_sub(entry.freed.load(Ordering::Relaxed)) > 1
-            && let Some(old) = entry.remove()
-        {
-            unmap(state, &old);
-        }
-    }
+    kept::remove_all(|freed| now.wrapping_sub(freed) > 1).for_each(|old| unmap(state, &old));
 }
 
 /// Unmaps all kept blocks because a call of the program failed for want of memory; true if there was one, so that the
@@ -324,48 +189,64 @@ pub fn give_way() -> bool {
 #[cold]
 pub fn release_all() -> bool {
     let Some(state) = crate::rules::state::get().filter(|_| any()) else { return false };
-    let blocks = ENTRIES.iter().flatten().filter_map(Entry::remove);
-    blocks.map(|block| unmap(state, &block)).count() > 0
-}
-
-/// Unmaps all kept blocks if the budget of mappings is too small for `object`, whose mappings replace `old` ones.
-pub fn make_room(state: &'static State, object: &Object, old: u64) {
-    let wanted = || object.mappings(state, object.whole()).saturating_sub(old);
-    if any() && state.used_mappings().saturating_add(wanted()) > state.budget() {
-        release_all();
-    }
+    kept::remove_all(|_| true).map(|block| unmap(state, &block)).count() > 0
 }
 
 /// Makes the first `size` bytes of a block from [`take`] zero. `populated`: its pages must stay.
 pub fn clear(block: &Object, size: usize, populated: bool) {
-    if !populated && size > WRITTEN {
-        // SAFETY: the block belongs to the caller, and what it holds is not needed.
-        let dropped = unsafe { sys::advise(block.base as *mut c_void, block.bytes(), libc::MADV_DONTNEED) };
-        if dropped {
-            return;
-        }
+    let drops = !populated && size > WRITTEN && !sandbox::entered();
+    if !(drops && drop_pages(block)) {
+        // SAFETY: the block belongs to the caller, what it holds is not needed, and it is at least that large.
+        unsafe { (block.base as *mut u8).write_bytes(0, size) };
     }
-    // SAFETY: as above; the block is at least as large as the object.
-    unsafe { (block.base as *mut u8).write_bytes(0, size) };
+}
+
+/// Lets the kernel take the pages of a block. False when they may still hold something: what the call returns does not
+/// tell, because its code or a seccomp filter may be another's.
+fn drop_pages(block: &Object) -> bool {
+    let ends = [block.base, block.base + block.bytes() - size_of::<usize>()].map(|end| end as *mut usize);
+    // SAFETY: the block belongs to the caller, and what it holds is not needed.
+    unsafe {
+        ends.iter().for_each(|end| end.write_volatile(1));
+        let rc = of_libc::madvise(block.base as *mut c_void, block.bytes(), libc::MADV_DONTNEED);
+        rc == 0 && ends.iter().all(|end| end.read_volatile() == 0)
+    }
 }
 
 /// Ends an object that was taken from the heap table: checks its pages, then keeps or unmaps its memory. If the mover
-/// is working on it, the mover unmaps it when its step ends.
-pub fn release(state: &'static State, object: &Object, moving: bool) {
+/// is working on it, the mover unmaps it when its step ends. `grown`: realloc made it larger.
+pub fn release(state: &'static State, object: &Object, moving: bool, grown: bool) {
     if left_to_mover(moving) {
         return;
     }
+    if sandbox::entered() {
+        return unmap_as_free_would(state, object);
+    }
+    if object.bytes() > LARGEST.load(Ordering::Relaxed) && object.bytes() <= LIMIT_HIGHEST {
+        LARGEST.store(object.bytes(), Ordering::Relaxed);
+    }
     examine(state, object);
-    if !keep(state, object) {
+    if !keep(state, object, grown) {
         unmap(state, object);
     }
 }
 
-/// As [`release`], for memory that is not kept.
+/// Unmaps an object in a process that has confined itself, if the program's own free would do so: a filter may kill for
+/// any other call. glibc unmaps blocks from M_MMAP_THRESHOLD on, which rises to the largest block that it has unmapped
+/// (mallopt(3)); and of the others it keeps up to twice that. Smaller ones stay mapped: later allocations are not placed.
+fn unmap_as_free_would(state: &'static State, object: &Object) {
+    let (bytes, threshold) = (object.bytes(), LARGEST.load(Ordering::Relaxed).max(MMAP_THRESHOLD));
+    let left = if bytes > threshold { usize::MAX } else { LEFT.fetch_add(bytes, Ordering::Relaxed) + bytes };
+    if bytes >= MMAP_THRESHOLD && left > 2 * threshold {
+        unmap(state, object);
+    }
+}
+
+/// As [`release`], for memory that is not kept, and as [`unmap_unseen`].
 pub fn examine_and_unmap(state: &'static State, object: &Object, moving: bool) {
     if !left_to_mover(moving) {
         examine(state, object);
-        unmap(state, object);
+        unmap_unseen(state, object);
     }
 }
 
@@ -382,15 +263,27 @@ fn examine(state: &'static State, object: &Object) {
     }
 }
 
-/// Unmaps memory that is in no list any more, and returns its mappings to the budget.
+/// Unmaps memory that is in no list any more, and returns its mappings to the budget. Calls the munmap that the
+/// program's own free would, see [`of_libc`]. No lock of this library is held, since what replaces it may allocate.
 pub fn unmap(state: &'static State, object: &Object) {
+    // SAFETY: the program gave the object up or never got it, and the caller took it from its list.
+    unmap_by(state, object, |address, len| unsafe {
+        of_libc::munmap(address, len);
+    });
+}
+
+/// As [`unmap`] by the system call itself: for small objects, under the lock of their heap, and for the thread that
+/// moves pages, for which others wait.
+pub fn unmap_unseen(state: &'static State, object: &Object) {
+    // SAFETY: as in `unmap`.
+    unmap_by(state, object, |address, len| unsafe { sys::unmap(address, len) });
+}
+
+fn unmap_by(state: &'static State, object: &Object, unmap: impl FnOnce(*mut c_void, usize)) {
     let _errno = errno::Saved::now();
     state.give_mappings(object.mappings(state, object.whole()));
-    // SAFETY: the program gave the object up or never got it, and the caller took it from its list.
-    unsafe {
-        match WINDOW.owns(object.base) && object.base == WINDOW.slot_start(object.base) {
-            true => WINDOW.unmap(object.base, object.bytes()),
-            false => sys::unmap(object.base as *mut c_void, object.bytes()),
-        }
+    unmap(object.base as *mut c_void, object.bytes());
+    if WINDOW.owns(object.base) && object.base == WINDOW.slot_start(object.base) {
+        WINDOW.unmapped(object.base);
     }
 }

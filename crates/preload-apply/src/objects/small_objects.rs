@@ -46,7 +46,8 @@ pub struct Small {
     /// Index of its rule.
     pub rule: usize,
     heap: &'static Heap,
-    address: usize,
+    /// Its address.
+    pub address: usize,
 }
 
 impl Small {
@@ -54,6 +55,15 @@ impl Small {
     pub fn usable(&self) -> usize {
         // SAFETY: `find` checked that the address lies behind the header of an extent.
         unsafe { small_heap::usable(self.address) }
+    }
+
+    /// The object with `size` bytes, in the same heap; `None` when that is in use or has no memory: it is as it was.
+    ///
+    /// # Safety
+    /// It is a live object; if another address is returned, it has been released.
+    pub unsafe fn resize(&self, size: usize) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        unsafe { self.heap.resize(self.address, size) }
     }
 
     /// Releases it, from any thread.
@@ -186,7 +196,7 @@ fn map_placed(owner: &Owner, heap: &'static Heap, len: usize) -> Option<usize> {
             return Some(base);
         }
     }
-    released::unmap(state, &extent);
+    released::unmap_unseen(state, &extent);
     None
 }
 

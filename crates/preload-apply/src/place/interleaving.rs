@@ -22,6 +22,12 @@ pub fn ignore_weights() -> bool {
     !UNWEIGHTED.swap(true, Ordering::Relaxed)
 }
 
+/// Pages after which the nodes of an interleaved object repeat.
+pub fn round_pages(plan: &PagePlan<'_>) -> usize {
+    let weighted = plan.layout == Layout::Weighted && weights_count();
+    plan.nodes.iter().map(|&node| if weighted { weight(node) } else { 1 }).sum::<usize>().max(1)
+}
+
 /// What decides the node of an interleaved page of `plan`; empty for other layouts.
 pub fn of(plan: &PagePlan<'_>) -> Interleaving {
     if !plan.interleaves() {

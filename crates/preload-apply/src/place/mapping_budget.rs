@@ -1,12 +1,28 @@
 //! Keeps placed objects within their share of vm.max_map_count by enlarging blocks.
 
 use core::sync::atomic::Ordering;
+use std::sync::OnceLock;
 
 use numamma_hook::{say, say_once};
 use numamma_plan::plan::{Layout, PagePlan};
 use numamma_plan::policy::Mode;
 
 use crate::rules::state::State;
+
+/// Unmaps freed memory that is kept for later objects; see [`on_shortage`].
+static UNMAP_KEPT: OnceLock<fn() -> bool> = OnceLock::new();
+
+/// Sets what is called when the budget is short.
+pub fn on_shortage(unmap_kept: fn() -> bool) {
+    let _ = UNMAP_KEPT.set(unmap_kept);
+}
+
+/// Has the memory that is kept unmapped if the budget is too small for `wanted` mappings in place of `old` ones.
+pub fn make_room(state: &State, wanted: u64, old: u64) {
+    if state.used_mappings().saturating_add(wanted.saturating_sub(old)) > state.budget() {
+        UNMAP_KEPT.get().map(|unmap_kept| unmap_kept());
+    }
+}
 
 /// Enlarges the blocks of `plan` until its mappings fit the budget, and takes these mappings from the budget. False
 /// when not even one block on each node fits.

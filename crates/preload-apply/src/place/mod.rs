@@ -7,7 +7,7 @@ pub mod interleaving;
 pub mod mapping_budget;
 pub mod populate;
 pub mod refusals;
-mod relocate;
+pub mod relocate;
 pub mod resident_nodes;
 
 pub use available_memory::may_take;

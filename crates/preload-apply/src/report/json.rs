@@ -13,7 +13,7 @@ use numamma_plan::placement_report::{ObjectReport, PhaseReport, PlacementReport}
 use numamma_plan::reason::Reason;
 
 use super::messages;
-use crate::objects::{globals, heap_table, mapping_list, small_objects};
+use crate::objects::{globals, heap, heap_table, mapping_list, small_objects};
 use crate::phases::{begin, exclusion};
 use crate::rules::state::{self, Rule, State};
 
@@ -51,7 +51,18 @@ fn finish_for(state: &'static State) {
     if nothing && path.exists() {
         return;
     }
-    write(path, None, object_reports(state), begin::report(state));
+    write(path, stopped(state).as_deref(), object_reports(state), begin::report(state));
+}
+
+/// Why allocations were not placed although their rules could be followed; `None` if all that were found were placed
+/// before.
+fn stopped(state: &State) -> Option<String> {
+    let is_missing = |rule: &Rule| {
+        let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        rule.rule.global.is_none() && (count(&rule.counters.instances) == 0 || count(&rule.counters.unplaced) > 0)
+    };
+    let why = heap::stopped().filter(|_| state.rules.iter().any(is_missing))?;
+    Some(format!("{why}: nothing more was placed on the heap"))
 }
 
 /// Warns at start-up that the directory of the report does not exist.

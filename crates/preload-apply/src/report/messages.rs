@@ -15,6 +15,7 @@ use numamma_plan::environment::{POLICY_ENV, VERBOSE_ENV};
 use numamma_plan::nodes;
 use numamma_plan::policy::{Mode, PolicyKind, Size};
 
+use crate::objects::heap;
 use crate::place::refusals::NO_MEMORY;
 use crate::rules::state::{Placing, Rule, State};
 
@@ -121,6 +122,8 @@ pub fn missing_rules(state: &State) {
         .rules
         .iter()
         .filter(|r| r.placings.iter().any(|p| p.place.policy != PolicyKind::Default) && !has_instances(r))
+        // Why nothing of the heap is placed has been said.
+        .filter(|r| r.rule.global.is_some() || heap::stopped().is_none())
         .map(|r| r.rule.title())
         .collect();
     if !missing.is_empty() && is_meant(state) {

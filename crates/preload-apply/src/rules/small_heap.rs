@@ -17,7 +17,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
 
 use dlmalloc::{Allocator, Dlmalloc};
-use numamma_hook::own_stack;
+use numamma_hook::{own_stack, sandbox};
 use numamma_kernel::sys::{self, PAGE};
 use numamma_kernel::window::Window;
 use numamma_plan::policy::PolicyKind;
@@ -137,7 +137,7 @@ unsafe impl Allocator for Source {
 
     fn free(&self, start: *mut u8, len: usize) -> bool {
         let rest = self.mapped.get().saturating_sub(len);
-        if self.used > 0 && rest < self.enough() {
+        if (self.used > 0 && rest < self.enough()) || sandbox::entered() {
             return false;
         }
         self.mapped.set(rest);
@@ -228,6 +228,27 @@ impl Inner {
         Some(address)
     }
 
+    /// Changes the size of an object, in place if there is room behind it.
+    unsafe fn resize(&mut self, heap: &'static Heap, address: usize, size: usize) -> Option<usize> {
+        // SAFETY: the caller passes an address in an extent of this heap.
+        let (before, is_live) = unsafe { (usable(address), is_object(address, usize::MAX)) };
+        if !is_live || self.objects == 0 {
+            return None;
+        }
+        let source = self.core.allocator_mut();
+        (source.heap, source.asked) = (heap, size);
+        // SAFETY: the lock is held; a live object of this heap.
+        let resized = unsafe { self.core.c_realloc(address as *mut u8, size) } as usize;
+        if resized == 0 {
+            return None;
+        }
+        let source = self.core.allocator_mut();
+        // SAFETY: the object as it is now.
+        source.used = (source.used + unsafe { usable(resized) }).saturating_sub(before);
+        self.peak = self.peak.max(source.used);
+        Some(resized)
+    }
+
     /// False when there is no object at `address`: it was freed twice, as far as that can be seen.
     unsafe fn free(&mut self, address: usize) -> bool {
         // SAFETY: the caller passes an address in an extent of this heap.
@@ -242,7 +263,9 @@ impl Inner {
         self.freed += bytes;
         // SAFETY: a live object that the program gives up.
         unsafe { self.core.c_free(address as *mut u8) };
-        if self.objects == 0 {
+        if sandbox::entered() {
+            // Giving memory back takes system calls that the program's own free would not make.
+        } else if self.objects == 0 {
             self.keep_or_unmap();
         } else if mapped > enough
             && (self.freed >= TRIM_AFTER.max(mapped / TRIM_DIVISOR) || self.objects <= self.left / 2)
@@ -363,6 +386,16 @@ impl Heap {
         let core = Dlmalloc::new_with_allocator(Source::new(owner, extents));
         let inner = UnsafeCell::new(Inner { core, objects: 0, peak: 0, freed: 0, left: 0, kept: 0 });
         Heap { busy: AtomicBool::new(false), returned: AtomicPtr::new(ptr::null_mut()), inner }
+    }
+
+    /// The object at `address` with `size` bytes; `None` when the heap is in use or gets no memory: it is as it was.
+    ///
+    /// # Safety
+    /// `address` is an object of this heap; if another address is returned, it has been freed.
+    pub unsafe fn resize(&'static self, address: usize, size: usize) -> Option<usize> {
+        let held = Held::take(self)?;
+        // SAFETY: the lock is held; the caller's promise.
+        unsafe { (*held.0.inner.get()).resize(self, address, size) }
     }
 
     /// Frees an object, from any thread.

@@ -12,6 +12,7 @@ use numamma_plan::policy::{ObjectRule, Place, Policy, PolicyKind};
 
 use super::counters::Counters;
 use super::small_heap::Homes;
+use crate::threads::teams::Teams;
 
 /// Share (1/4) of vm.max_map_count that all placed objects together may use. Beyond the limit pthread_create and malloc
 /// of the program fail, so most of the limit is left to the program.
@@ -119,6 +120,8 @@ pub struct State {
     /// What the process was given when it started.
     pub given: Given,
     pub machine: Machine,
+    /// The teams of workers; none when the policy has no team.
+    pub teams: Option<Teams>,
     /// CPUs of each list of an explicit binding.
     pub cpu_lists: Vec<Vec<u32>>,
     /// Rules in the order of the file.
@@ -217,6 +220,16 @@ impl State {
     /// few.
     pub fn take_mappings(&self, wanted: u64, old: u64) -> Result<(), u64> {
         self.recount(wanted.saturating_sub(old));
+        self.reserve_mappings(wanted, old)
+    }
+
+    /// Takes `more` mappings for parts of a mapping, which become mappings of their own only when one of them is
+    /// unmapped; false when the budget has not so many. Every allocation may call it.
+    pub fn divide_mapping(&self, more: u64) -> bool {
+        self.reserve_mappings(more, 0).is_ok()
+    }
+
+    fn reserve_mappings(&self, wanted: u64, old: u64) -> Result<(), u64> {
         let budget = self.budget() as i64;
         let (wanted, old) = (wanted as i64, old as i64);
         let mut used = self.mappings.load(Ordering::Relaxed);

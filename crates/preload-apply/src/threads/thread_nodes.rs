@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 use std::borrow::Cow;
 
-use numamma_hook::allocating;
+use numamma_hook::{allocating, sys};
 use numamma_kernel::affinity::CpuMask;
 use numamma_plan::plan::PagePlan;
 use numamma_plan::policy::PolicyKind;
@@ -86,6 +86,9 @@ fn nodes_of_threads(state: &State, count: usize) -> Option<Vec<u32>> {
     let entries = std::fs::read_dir("/proc/self/task").ok()?;
     let mut threads: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
     threads.sort_unstable();
+    if state.teams.as_ref().is_some_and(|teams| !teams.main_works) {
+        threads.retain(|&thread| thread != sys::pid() as i32);
+    }
     if count < 2 || threads.len() < count {
         return None;
     }

@@ -1,0 +1,218 @@
+//! realloc and reallocarray.
+//!
+//! A placed object of pages stays where it is or is moved by the kernel ([`growth`], [`cut`]). It is copied where its
+//! rule asks for other pages than it has, where it is smaller than a huge page, and where the kernel cannot move it; the
+//! copy takes the place of the old object step by step ([`contents`]). On failure the old object is as it was.
+
+use core::ffi::c_void;
+
+use numamma_hook::entry::Caller;
+use numamma_hook::real::in_effect::{self, Member};
+use numamma_hook::{errno, real, sandbox};
+use numamma_kernel::sys::PAGE;
+
+use super::super::contained;
+use super::{Ptr, malloc_or_give_way, or_give_way, place_matched, plain};
+use crate::matching::{call_sites, unmatched};
+use crate::objects::heap::{ROOM_DIVISOR, Wanted, contents, cut, growth, small_growth};
+use crate::objects::heap_table::NO_RULE;
+use crate::objects::object::Object;
+use crate::objects::small_objects::Small;
+use crate::objects::{heap, heap_table, small_objects};
+use crate::rules::state;
+
+/// realloc(3).
+///
+/// # Safety
+/// C's contract; `ra`, `cfa` and `rbp` come from the entry stub.
+pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+    // SAFETY: C's contract; the caller as the stub saw it.
+    unsafe {
+        if let Some(resized) = resize(ptr, size, &Caller { ra, cfa, rbp }) {
+            return resized;
+        }
+        // The size of a block of another allocator may be unknown, and with it how much to copy.
+        let movable = ptr.is_null() || (size > 0 && in_effect::measures());
+        // For no bytes realloc frees and returns null.
+        let real = || if size > 0 { or_give_way(|| real::realloc(ptr, size)) } else { real::realloc(ptr, size) };
+        if unmatched::is_unmatched(ra, cfa) || !movable {
+            return real();
+        }
+        match place_matched(Member::Realloc, plain(size), &Caller { ra, cfa, rbp }) {
+            None => real(),
+            Some(fresh) => {
+                if !ptr.is_null() {
+                    let known = real::malloc_usable_size(ptr);
+                    contents::take_over(ptr as usize, fresh as usize, known.min(size));
+                    real::free(ptr);
+                }
+                fresh
+            }
+        }
+    }
+}
+
+/// reallocarray(3).
+///
+/// # Safety
+/// See [`realloc`].
+pub unsafe extern "C" fn reallocarray(ptr: Ptr, count: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+    if !in_effect::returns(Member::Reallocarray) {
+        // SAFETY: forwarded unchanged: the C library's calls the realloc of the program.
+        return unsafe { real::reallocarray(ptr, count, size) };
+    }
+    match count.checked_mul(size) {
+        // SAFETY: as in `realloc`.
+        Some(bytes) => unsafe { realloc(ptr, bytes, ra, cfa, rbp) },
+        None => {
+            errno::set(libc::ENOMEM);
+            core::ptr::null_mut()
+        }
+    }
+}
+
+/// Changes the size of a placed object as realloc does; `None` when `ptr` is no placed object.
+///
+/// # Safety
+/// C's contract of realloc; `caller` comes from an entry stub.
+pub unsafe fn resize(ptr: Ptr, size: usize, caller: &Caller) -> Option<Ptr> {
+    // SAFETY: C's contract: the program gives the old object up.
+    unsafe {
+        if let Some(small) = small_objects::find(ptr as usize) {
+            return Some(resize_small(ptr, &small, size, caller));
+        }
+        let old = heap_table::possible(ptr as usize).then(|| heap_table::find(ptr as usize)).flatten()?;
+        Some(resize_pages(&old, size, caller))
+    }
+}
+
+/// The rule under which an object of rule `owner` is after realloc changed it to `size` bytes: its own, unless a rule of
+/// another call site claims the object, which has counted it then.
+///
+/// # Safety
+/// `caller` comes from an entry stub.
+unsafe fn rule_after(owner: usize, size: usize, caller: &Caller) -> usize {
+    let _errno = errno::Saved::now();
+    // SAFETY: the caller's promise.
+    contained(|| unsafe { call_sites::find(caller, size, Some(owner)) }).unwrap_or(owner)
+}
+
+/// A placed object under `rule` that replaces one under rule `owner`. If the rules differ it counts as new. `None` when
+/// the real allocator must provide it.
+fn place_instead(owner: usize, rule: usize, wanted: Wanted) -> Option<Ptr> {
+    if sandbox::entered() {
+        return None;
+    }
+    let _errno = errno::Saved::now();
+    let place = if rule == owner { heap::place_under } else { heap::place_new };
+    contained(|| place(state::get()?, rule, wanted)).map(|address| address as Ptr)
+}
+
+/// Changes the size of a placed object of whole pages.
+#[cold]
+#[inline(never)]
+unsafe fn resize_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
+    if size == 0 {
+        heap::free(old.base);
+        // SAFETY: the object is not used any more.
+        return unsafe { resized_to_nothing() };
+    }
+    if size >= PAGE && heap_table::pages_of(size) == old.pages {
+        heap_table::resize(old.base, size);
+        return old.base as Ptr;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { if size > old.bytes() { grow_pages(old, size, caller) } else { shrink_pages(old, size, caller) } }
+}
+
+unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
+    let before = errno::get();
+    let grown = heap_table::has_grown(old.base);
+    let room = if grown { size.saturating_add(size / ROOM_DIVISOR) } else { size };
+    // An object that lost its place has no rule, and none claims it.
+    // SAFETY: the caller as the stub saw it.
+    let rule = if old.rule == NO_RULE { NO_RULE } else { unsafe { rule_after(old.rule, size, caller) } };
+    let without_copy = |grow: &dyn Fn(&'static state::State) -> Option<usize>| {
+        let _errno = errno::Saved::now();
+        contained(|| grow(state::get()?)).map(|address| address as Ptr)
+    };
+    if let Some(moved) = without_copy(&|state| growth::grow(state, old, size, room, rule)) {
+        return moved;
+    }
+    let wanted = Wanted { grows: true, ..plain(room) };
+    // SAFETY: plain allocation.
+    let fresh = place_instead(old.rule, rule, wanted).unwrap_or_else(|| unsafe { malloc_or_give_way(size) });
+    if fresh.is_null() {
+        let moved = without_copy(&|state| growth::grow_unplaced(state, old, size));
+        errno::set(if moved.is_some() { before } else { libc::ENOMEM });
+        return moved.unwrap_or(core::ptr::null_mut());
+    }
+    heap_table::mark_grown(fresh as usize);
+    // SAFETY: the copy stays inside both blocks, and the program gives the old one up.
+    unsafe { contents::take_over(old.base, fresh as usize, old.bytes()) };
+    heap::free(old.base);
+    fresh
+}
+
+/// Never fails: what cannot be made smaller stays as it is.
+unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
+    let base = old.base as Ptr;
+    if heap_table::has_grown(old.base) && size > old.bytes() - old.bytes() / (ROOM_DIVISOR / 2) {
+        return base;
+    }
+    let _errno = errno::Saved::now();
+    if size < PAGE {
+        // SAFETY: the caller as the stub saw it; plain allocation; the copy stays inside both blocks.
+        unsafe {
+            let rule = rule_after(old.rule, size, caller);
+            let placed = place_instead(old.rule, rule, plain(size));
+            let fresh = placed.unwrap_or_else(|| malloc_or_give_way(size));
+            if !fresh.is_null() {
+                core::ptr::copy_nonoverlapping(base.cast::<u8>(), fresh.cast(), size);
+                heap::free(old.base);
+                return fresh;
+            }
+        }
+    }
+    contained(|| cut::shrink(state::get()?, old, size));
+    base
+}
+
+/// What the real allocator returns for a block that is resized to 0 bytes, which C leaves open: null, or a block.
+unsafe fn resized_to_nothing() -> Ptr {
+    // SAFETY: a block of the real allocator, which is given up.
+    unsafe {
+        let block = real::malloc(1);
+        if block.is_null() { block } else { real::realloc(block, 0) }
+    }
+}
+
+/// Changes the size of a small placed object.
+#[cold]
+#[inline(never)]
+unsafe fn resize_small(old: *mut c_void, small: &Small, size: usize, caller: &Caller) -> Ptr {
+    let known = small.usable();
+    // SAFETY: C's contract: the program gives the old object up; the copy stays inside both, which cannot overlap.
+    unsafe {
+        if size == 0 {
+            small.release();
+            return resized_to_nothing();
+        }
+        // The object stays unless more than half of it would be unused.
+        if size <= known && size > known / 2 {
+            return old;
+        }
+        let rule = rule_after(small.rule, size, caller);
+        if rule == small.rule
+            && let Some(resized) = small_growth::resize(small, size)
+        {
+            return resized as Ptr;
+        }
+        let fresh = place_instead(small.rule, rule, plain(size)).unwrap_or_else(|| malloc_or_give_way(size));
+        if !fresh.is_null() {
+            core::ptr::copy_nonoverlapping(old.cast::<u8>(), fresh.cast(), size.min(known));
+            small.release();
+        }
+        fresh
+    }
+}

@@ -1,0 +1,319 @@
+//! Makes a heap object larger without a copy: mremap takes its pages to where there is room, and they stay on their
+//! nodes. An array that grows by realloc never needs the memory of two arrays then, as with glibc.
+//!
+//! mremap serves one memory area. Blocks are areas of their own, so they get one policy first, which makes one area of
+//! them if they had a page in common when they were made (the kernel's `anon_vma`): see [`prepare`]. So does an object
+//! of which a phase has changed a part. Where there are still several areas, because the program locked or protected a
+//! part, or the process was forked, the kernel refuses (EFAULT) and the object is copied.
+//!
+//! Where an interleaved page belongs follows from its address, and a moved page keeps its number. So the new address
+//! differs by whole rounds of huge pages. If the address space is too short to choose an address, the object grows where
+//! the kernel puts it, and has no rule from then on: it counts as not placed, and only the kernel moves it.
+
+use core::ptr;
+
+use numamma_hook::{allocating, sandbox, say_once};
+use numamma_kernel::mappings::{self, grow_in_place, move_to};
+use numamma_kernel::pages;
+use numamma_kernel::policy::Mode;
+use numamma_kernel::sys::{self, PAGE};
+use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
+use numamma_plan::policy::Huge;
+
+use super::MAX_SIZE;
+use crate::objects::heap_table::{self, NO_RULE};
+use crate::objects::object::Object;
+use crate::objects::released;
+use crate::phases::{exclusion, mover_request};
+use crate::place::{Part, counted_calls, interleaving, populate, refusals, relocate};
+use crate::rules::counters::add;
+use crate::rules::state::State;
+
+const HUGE: usize = HUGE_PAGE as usize;
+/// Bytes that the heap table may map for one address.
+const TABLE_BYTES: usize = 128 << 10;
+
+/// Steps of the mover on an object, one after the other, for which a thread waits that makes the object larger or
+/// smaller. Each takes milliseconds, and the mover rests between them.
+const MOST_STEPS: u32 = 64;
+
+/// Why an object did not grow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// It cannot be moved as a whole.
+    Divided,
+    /// Memory, address space or the budget of mappings is short.
+    Short,
+}
+
+/// Makes `old` larger, under `rule`: to `room` bytes, or else to `size`. Returns its address; on `None` it is as it was.
+/// Objects of less than a huge page are left to the caller to copy, and so are those that another rule claims which
+/// places them differently.
+pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule: usize) -> Option<usize> {
+    if (old.rule != NO_RULE && old.bytes() < HUGE) || size > MAX_SIZE || sandbox::entered() {
+        return None;
+    }
+    exchange(state, old, |object| {
+        let like = if rule == object.rule { *object } else { placed_alike(state, object, rule)? };
+        let grown = with_room(state, object, &like, size, room.min(MAX_SIZE))?;
+        if let Some(rule) = state.rules.get(rule).filter(|_| rule != object.rule) {
+            add(&rule.counters.instances, 1);
+            add(&rule.counters.bytes, size as u64);
+        }
+        Some(grown)
+    })
+}
+
+/// Makes `old` larger wherever the kernel puts it: where memory or address space is too short for anything else.
+pub fn grow_unplaced(state: &'static State, old: &Object, size: usize) -> Option<usize> {
+    if size > MAX_SIZE || sandbox::entered() {
+        return None;
+    }
+    exchange(state, old, |object| lose_place(state, object, size))
+}
+
+/// Takes `old` from the table, and enters what `work` made of it, or else the object as it was.
+fn exchange(state: &'static State, old: &Object, work: impl FnOnce(&Object) -> Option<Object>) -> Option<usize> {
+    let grown = heap_table::has_grown(old.base);
+    let object = take_idle(old)?;
+    let outcome = work(&object);
+    put_back(state, &outcome.unwrap_or(object), grown || outcome.is_some());
+    outcome.map(|object| object.base)
+}
+
+/// Takes an object that stays alive from the table, so that no other thread finds it, once the mover is not working on
+/// it. `None` when it is gone, or when the mover does not go on.
+pub fn take_idle(object: &Object) -> Option<Object> {
+    for _ in 0..MOST_STEPS {
+        if let Some(taken) = heap_table::take_unless_moving(object.base, exclusion::has_mover()) {
+            return Some(taken);
+        }
+        heap_table::find(object.base).filter(|_| !exclusion::stopped())?;
+        exclusion::wait(object.base, object.base + object.bytes());
+    }
+    None
+}
+
+/// Enters an object from [`take_idle`] again, where it is now.
+pub fn put_back(state: &State, object: &Object, grown: bool) {
+    let rule = state.rules.get(object.rule);
+    // A pass of the mover that did not find the object, or found it half done, is repeated.
+    let missed = exclusion::mover_works() || rule.is_some_and(|rule| rule.current_index() != object.placing);
+    let now = Object { waiting: object.waiting || (missed && rule.is_some()), ..*object };
+    if !heap_table::reserve(now.base) || !heap_table::insert(&now) {
+        // Only where memory is too short for a node of the table: the address stays the program's, and is never freed.
+        say_once!("memory is short: an array that grew cannot be freed any more");
+    }
+    if grown {
+        heap_table::mark_grown(now.base);
+    }
+    if now.waiting {
+        mover_request::request();
+    }
+}
+
+/// `object` as one of `rule`, if that places all of its pages where they belong now.
+fn placed_alike(state: &'static State, object: &Object, rule: usize) -> Option<Object> {
+    let placing = state.rules.get(rule)?.current_index();
+    let like = Object { rule, placing, ..*object };
+    let plan = |object: &Object| Object { block: 0, ..*object }.plan(state);
+    (plan(&like)? == plan(object)?).then_some(like)
+}
+
+/// `object` with `room` bytes or else `size`, under the rule of `like`, which places it as its own.
+fn with_room(state: &'static State, object: &Object, like: &Object, size: usize, room: usize) -> Option<Object> {
+    if object.rule == NO_RULE {
+        return unplaced(state, object, size);
+    }
+    for wanted in [room, size] {
+        match placed(state, object, like, wanted) {
+            Ok(object) => return Some(object),
+            Err(Refusal::Divided) => return None,
+            Err(Refusal::Short) => released::release_all(),
+        };
+    }
+    lose_place(state, object, size)
+}
+
+/// As [`unplaced`], counted for the rule.
+fn lose_place(state: &'static State, object: &Object, size: usize) -> Option<Object> {
+    let found = unplaced(state, object, size)?;
+    state.rules.get(object.rule).inspect(|rule| add(&rule.counters.unplaced, 1));
+    Some(found)
+}
+
+/// `object` with `size` bytes, all pages where the rule of `like` wants them.
+fn placed(state: &'static State, object: &Object, like: &Object, size: usize) -> Result<Object, Refusal> {
+    let plan = object.plan(state).ok_or(Refusal::Divided)?;
+    let round = round(&plan).ok_or(Refusal::Short)?;
+    let mut next = Object { size, pages: heap_table::pages_of(size), block: 0, ..*like };
+    let before = object.mappings(state, object.whole());
+    let next_plan = next.fit_replacing(state, before).ok_or(Refusal::Short)?;
+    match unite(state, object, &plan).and_then(|()| remap(object, next.bytes(), round)) {
+        Ok(base) => next.base = base,
+        Err(why) => {
+            state.give_mappings(next.mappings(state, next.whole()).wrapping_sub(before));
+            divide(state, object, &plan);
+            return Err(why);
+        }
+    }
+    if next_plan.populates() {
+        populate(state, &next, &next_plan, object.pages, plan.layout == next_plan.layout);
+    }
+    // A refusal is reported and counted; the object is where it is.
+    divide(state, &next, &next_plan);
+    next.waiting |= exclusion::shared().is_some() && divides(&next_plan) && plan.layout != next_plan.layout;
+    Ok(next)
+}
+
+/// Allocates the pages of an object from number `old` on, and moves the others where its blocks are not the `same` as
+/// before.
+pub fn populate(state: &'static State, object: &Object, plan: &PagePlan<'_>, old: u64, same: bool) {
+    let fresh = Part { first: old, pages: object.pages - old };
+    let Some(rule) = state.rules.get(object.rule) else { return };
+    let work = || {
+        populate::populate_blocks(plan, object.base, fresh)?;
+        if !same {
+            relocate::move_resident(plan, object.base, object.whole());
+        }
+        Ok(())
+    };
+    let populated = || allocating::run(work).unwrap_or(Err(libc::ENOMEM));
+    if let Err(error) = counted_calls::measure(&rule.counters, populated) {
+        refusals::report(rule.rule.name(), error);
+    }
+}
+
+/// `object` with `size` bytes, its new pages where the policy of its memory puts them.
+fn unplaced(state: &'static State, object: &Object, size: usize) -> Option<Object> {
+    let plan = object.plan(state);
+    if let Some(plan) = &plan {
+        unite(state, object, plan).ok()?;
+    }
+    let pages = heap_table::pages_of(size);
+    let Some(base) = remap_anywhere(object, pages as usize * PAGE) else {
+        plan.inspect(|plan| divide(state, object, plan));
+        return None;
+    };
+    state.give_mappings(object.mappings(state, object.whole()));
+    Some(Object { rule: NO_RULE, placing: 0, waiting: false, block: 0, base, size, pages, ..*object })
+}
+
+/// Lets the memory of `object` grow to `bytes`, in place or wherever the kernel puts it.
+fn remap_anywhere(object: &Object, bytes: usize) -> Option<usize> {
+    if grow_in_place(object.base, object.bytes(), bytes).is_ok() {
+        return Some(object.base);
+    }
+    // Memory for the table, so that the object can be entered there wherever the kernel puts it.
+    let spare = sys::map_anonymous(TABLE_BYTES)?;
+    // SAFETY: the mapping is the object's own, and the caller gives up its old address; the spare one is not used.
+    unsafe {
+        let moved = sys::remap(object.base as *mut _, object.bytes(), bytes);
+        sys::unmap(spare, TABLE_BYTES);
+        moved.map(|at| at as usize)
+    }
+}
+
+/// Bytes by which the address of an object may change without a change of where its pages belong; `None` without memory
+/// to read the weights of the nodes.
+fn round(plan: &PagePlan<'_>) -> Option<usize> {
+    match plan.layout {
+        Layout::Interleave => Some(plan.nodes.len().max(1) * HUGE),
+        Layout::Weighted => allocating::run(|| interleaving::round_pages(plan)).map(|pages| pages * HUGE),
+        _ => Some(HUGE),
+    }
+}
+
+/// Lets the memory of `object` grow to `bytes`, in place or at another address that differs by a multiple of `round`.
+fn remap(object: &Object, bytes: usize, round: usize) -> Result<usize, Refusal> {
+    match grow_in_place(object.base, object.bytes(), bytes) {
+        Ok(()) => return Ok(object.base),
+        Err(libc::EFAULT) => return Err(Refusal::Divided),
+        Err(_) => {}
+    }
+    let target = reserve(object.base, bytes, round).ok_or(Refusal::Short)?;
+    // SAFETY: the mapping is the object's own, the caller gives up its old address, and the target was reserved for it.
+    let moved = unsafe { move_to(object.base, object.bytes(), bytes, target) };
+    // What a refused call left of the reservation is unknown: the kernel may have unmapped it, and another thread may
+    // have mapped something there.
+    moved.then_some(target).ok_or(Refusal::Short)
+}
+
+/// Reserves `bytes` at an address for which there is room in the table, and that differs from `like` by a multiple of
+/// `round`.
+fn reserve(like: usize, bytes: usize, round: usize) -> Option<usize> {
+    let whole = bytes.checked_add(round)?;
+    let raw = mappings::reserve(whole)?;
+    let start = raw + like.wrapping_sub(raw % round) % round;
+    // SAFETY: parts of the fresh reservation, which nothing uses.
+    unsafe {
+        let give_back = |from: usize, to: usize| {
+            if from < to {
+                sys::unmap(from as *mut _, to - from);
+            }
+        };
+        give_back(raw, start);
+        give_back(start + bytes, raw + whole);
+        if heap_table::reserve(start) {
+            return Some(start);
+        }
+        give_back(start, start + bytes);
+    }
+    None
+}
+
+/// Whether the plan gives parts of an object policies of their own.
+fn divides(plan: &PagePlan<'_>) -> bool {
+    matches!(plan.layout, Layout::Blocks(..)) && plan.run_count() > 1
+}
+
+/// Node of the first block.
+fn first_node(plan: &PagePlan<'_>) -> Option<u32> {
+    plan.runs_of(0, 1).next().and_then(|run| plan.nodes.get(run.node as usize)).copied()
+}
+
+/// Gives the whole object one policy: that of the first block where each has its own, else that of its plan, of which
+/// a phase may have replaced a part.
+fn unite(state: &State, object: &Object, plan: &PagePlan<'_>) -> Result<(), Refusal> {
+    let set = if divides(plan) {
+        let first = first_node(plan).ok_or(Refusal::Divided)?;
+        counted_calls::mbind(object.base, object.bytes(), Mode::Preferred, &[first], false)
+    } else if exclusion::shared().is_none() {
+        Ok(())
+    } else if plan.layout == Layout::Default || plan.populates() {
+        counted_calls::mbind(object.base, object.bytes(), Mode::Default, &[], false)
+    } else {
+        object.place(state, plan, false)
+    };
+    set.map_err(|_| Refusal::Divided)
+}
+
+/// Gives the blocks of the object their policies, and moves the pages that are on another node. Where a phase may have
+/// begun the mover moves them.
+fn divide(state: &'static State, object: &Object, plan: &PagePlan<'_>) {
+    if divides(plan) {
+        let _ = object.place(state, plan, exclusion::shared().is_none());
+    }
+}
+
+/// Called with the fresh memory of an object that grows, before its policies are set: gives its areas a page in common,
+/// the first, which the caller is going to write.
+pub fn prepare(state: &State, object: &Object, plan: &PagePlan<'_>) {
+    let (true, Some(first)) = (divides(plan) && object.bytes() >= HUGE, first_node(plan)) else { return };
+    let rule = state.rules.get(object.rule);
+    let is_fixed = rule.and_then(|r| r.current_placing()).is_some_and(|placing| placing.place.block.is_some());
+    let holds_huge = plan.block_pages().is_some_and(|pages| pages as usize * PAGE >= HUGE);
+    match plan.huge {
+        Huge::Want if !holds_huge => return,
+        Huge::Want => pages::huge_pages(object.base, object.bytes(), true),
+        Huge::Keep if holds_huge => {}
+        // The page must not be a huge one, which would take other blocks with it. Areas of this size never get one.
+        Huge::Keep if is_fixed => pages::huge_pages(object.base, object.bytes(), false),
+        Huge::Keep => return,
+        Huge::Split => pages::huge_pages(object.base, object.bytes(), false),
+    }
+    if counted_calls::mbind(object.base, object.bytes(), Mode::Preferred, &[first], false).is_ok() {
+        // SAFETY: the first byte of a fresh mapping.
+        unsafe { ptr::write_volatile(object.base as *mut u8, 0) };
+    }
+}

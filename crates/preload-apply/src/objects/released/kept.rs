@@ -1,0 +1,556 @@
+//! The table of kept blocks: memory of freed heap objects that serves again, see [`super`].
+//!
+//! Where the place of a page does not depend on the object it is part of (see [`Shape::Pages`]), a kept block is a range
+//! of pages: an object takes as many of it as it needs, the rest stays, and blocks that touch become one again, as in
+//! glibc's heap. So arrays of varying size serve each other. Under the other policies the blocks of an object begin
+//! with the object, and a kept block serves an object of its own size only.
+//!
+//! The blocks are in a table of sets. A thread takes an entry by a compare-and-exchange of its first word, which no
+//! other thread waits for. Of a child that was forked meanwhile, that entry is lost. Two threads that free neighbours
+//! at the same time leave two blocks.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use numamma_kernel::sys::PAGE;
+use numamma_plan::plan::{HUGE_PAGE, page_size_of};
+use numamma_plan::policy::PolicyKind;
+
+use crate::objects::object::Object;
+use crate::objects::{heap_table, released};
+use crate::rules::state::{Rule, State};
+
+/// Sets of the table, and the blocks of a set: those of a rule, or of a rule and size, are in one set.
+const SETS: usize = 16;
+const WAYS: usize = 64;
+/// Searches for a block that another thread does not take first.
+const TRIES: usize = 4;
+/// Rules and sizes that are remembered, by a hash; a newer one replaces an older one.
+const SIZES: usize = 1024;
+
+const EMPTY: u64 = 0;
+const BUSY: u64 = 1;
+
+/// An entry of the table.
+struct Entry {
+    /// [`EMPTY`], [`BUSY`] while a thread changes the entry, else the object's word of the heap table.
+    word: AtomicU64,
+    base: AtomicUsize,
+    /// Bytes of the object that was freed, or of the range of pages.
+    size: AtomicUsize,
+    /// Number of the sweep before which the block was freed.
+    freed: AtomicU32,
+    /// 1 if the block may have huge pages, see [`may_be_huge`].
+    huge: AtomicU32,
+}
+
+/// The blocks of some rules and sizes.
+struct Set {
+    /// A bit for each entry that is not empty, changed by the thread that has taken the entry.
+    used: AtomicU64,
+    /// Bytes of the largest object that no block served, see [`replace`].
+    largest: AtomicUsize,
+    entries: [Entry; WAYS],
+}
+
+static TABLE: [Set; SETS] = [const {
+    Set {
+        used: AtomicU64::new(0),
+        largest: AtomicUsize::new(0),
+        entries: [const {
+            Entry {
+                word: AtomicU64::new(EMPTY),
+                base: AtomicUsize::new(0),
+                size: AtomicUsize::new(0),
+                freed: AtomicU32::new(0),
+                huge: AtomicU32::new(0),
+            }
+        }; WAYS],
+    }
+}; SETS];
+/// Hashes of rules and sizes that were freed. The lowest bit: they were allocated again.
+static FREED: [AtomicU64; SIZES] = [const { AtomicU64::new(0) }; SIZES];
+const AGAIN: u64 = 1;
+/// Bytes of all kept blocks.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+
+/// What a kept block of a rule serves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// An object of the same size.
+    Object,
+    /// Objects of its size and less: each page has its place by its address, or all pages have the same.
+    Pages {
+        /// The pages may be huge, so that all of one are on the same node.
+        huge: bool,
+        /// Mappings of the budget that a range of pages takes.
+        mappings: u64,
+    },
+}
+
+impl Shape {
+    fn of(state: &State, object: &Object) -> Option<Shape> {
+        let rule = state.rules.get(object.rule)?;
+        if !rule.placings.iter().all(|placing| is_of_pages(placing.place.policy)) {
+            return Some(Shape::Object);
+        }
+        let placed = rule.placings.get(object.placing)?.place.policy != PolicyKind::Default;
+        Some(Shape::Pages { huge: may_be_huge(state, rule, object), mappings: u64::from(placed) })
+    }
+}
+
+/// Whether a page's place does not depend on where in which object the page is.
+fn is_of_pages(policy: PolicyKind) -> bool {
+    match policy {
+        PolicyKind::Default
+        | PolicyKind::Bind
+        | PolicyKind::Preferred
+        | PolicyKind::PreferredMany
+        | PolicyKind::Interleave
+        | PolicyKind::WeightedInterleave
+        | PolicyKind::Local => true,
+        PolicyKind::Block
+        | PolicyKind::BlockCyclic
+        | PolicyKind::BindBlock
+        | PolicyKind::Skew
+        | PolicyKind::Prime
+        | PolicyKind::RandomBlock
+        | PolicyKind::Random
+        | PolicyKind::Map => false,
+    }
+}
+
+fn may_be_huge(state: &State, rule: &Rule, object: &Object) -> bool {
+    let bytes = object.bytes() as u64;
+    let place = rule.placings.get(object.placing).map(|placing| &placing.place);
+    bytes >= HUGE_PAGE && place.is_some_and(|place| page_size_of(place, bytes, state.machine.thp) == HUGE_PAGE)
+}
+
+/// A block that a thread has taken out of the table or is about to store there.
+struct Block {
+    object: Object,
+    freed: u32,
+    huge: bool,
+}
+
+impl Block {
+    fn end(&self) -> usize {
+        self.object.base + self.object.bytes()
+    }
+
+    /// The block as the range of pages from `base` to `end`.
+    fn range(&self, base: usize, end: usize) -> Block {
+        Block { object: range(&self.object, base, end), ..*self }
+    }
+}
+
+fn range(object: &Object, base: usize, end: usize) -> Object {
+    Object { base, size: end - base, pages: ((end - base) / PAGE) as u64, ..*object }
+}
+
+impl Entry {
+    /// Takes the entry if its word is `word`, and returns the block in it. Only [`Entry::set`] ends that.
+    fn claim(&self, word: u64) -> Option<Block> {
+        // Acquire pairs with the Release of `set`: the other fields belong to the word.
+        self.word.compare_exchange(word, BUSY, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        let (base, size) = (self.base.load(Ordering::Relaxed), self.size.load(Ordering::Relaxed));
+        let (freed, huge) = (self.freed.load(Ordering::Relaxed), self.huge.load(Ordering::Relaxed) == 1);
+        Some(Block { object: heap_table::object_of(base, size, word), freed, huge })
+    }
+
+    fn set(&self, word: u64) {
+        self.word.store(word, Ordering::Release);
+    }
+
+    /// Stores `block` in the entry, which the caller has taken.
+    fn set_block(&self, block: &Block) {
+        self.base.store(block.object.base, Ordering::Relaxed);
+        self.size.store(block.object.size, Ordering::Relaxed);
+        self.freed.store(block.freed, Ordering::Relaxed);
+        self.huge.store(u32::from(block.huge), Ordering::Relaxed);
+        self.set(heap_table::word_of(&block.object));
+    }
+
+    /// Word, first address and size as they are now. Another thread may be changing them.
+    fn peek(&self) -> Option<(u64, usize, usize)> {
+        let word = self.word.load(Ordering::Relaxed);
+        (word > BUSY).then(|| (word, self.base.load(Ordering::Relaxed), self.size.load(Ordering::Relaxed)))
+    }
+}
+
+impl Set {
+    /// The entries that are not empty, with their numbers.
+    fn used(&self) -> impl Iterator<Item = (usize, &Entry)> {
+        let mut bits = self.used.load(Ordering::Relaxed);
+        core::iter::from_fn(move || {
+            let number = bits.trailing_zeros() as usize;
+            bits &= bits.wrapping_sub(1);
+            self.entries.get(number).map(|entry| (number, entry))
+        })
+    }
+
+    /// Empties entry `number`, which the caller has taken.
+    fn empty(&self, number: usize) {
+        self.used.fetch_and(!(1 << number), Ordering::Relaxed);
+        self.entries[number].set(EMPTY);
+    }
+
+    /// Stores `block` in an empty entry, if there is one.
+    fn fill(&self, block: &Block) -> bool {
+        let mut free = !self.used.load(Ordering::Relaxed);
+        while let Some(entry) = self.entries.get(free.trailing_zeros() as usize) {
+            if entry.word.compare_exchange(EMPTY, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                self.used.fetch_or(1 << free.trailing_zeros(), Ordering::Relaxed);
+                entry.set_block(block);
+                return true;
+            }
+            free &= free.wrapping_sub(1);
+        }
+        false
+    }
+
+    /// Removes the block of entry `number` if its word is `word`.
+    fn remove(&self, number: usize, word: u64) -> Option<Object> {
+        let block = self.entries[number].claim(word)?;
+        self.empty(number);
+        KEPT.fetch_sub(block.object.bytes(), Ordering::Relaxed);
+        Some(block.object)
+    }
+}
+
+/// Removes the blocks that are `wanted`, which is called with the number of the sweep before which a block was freed.
+pub fn remove_all(mut wanted: impl FnMut(u32) -> bool) -> impl Iterator<Item = Object> {
+    let used = TABLE.iter().flat_map(|set| set.used().map(move |(number, entry)| (set, number, entry)));
+    used.filter_map(move |(set, number, entry)| {
+        let (word, ..) = entry.peek()?;
+        wanted(entry.freed.load(Ordering::Relaxed)).then(|| set.remove(number, word)).flatten()
+    })
+}
+
+/// Removes the block in place `hand` of the table; consecutive places are of different sets.
+pub fn remove_at(hand: usize) -> Option<Object> {
+    let (set, number) = (&TABLE[hand % SETS], hand / SETS % WAYS);
+    let (word, ..) = set.entries[number].peek()?;
+    set.remove(number, word)
+}
+
+/// Number of the places.
+pub const PLACES: usize = SETS * WAYS;
+
+/// Bytes of all kept blocks.
+#[inline]
+pub fn bytes() -> usize {
+    KEPT.load(Ordering::Relaxed)
+}
+
+/// Counts `more` bytes as kept, before [`store`]; returns the sum.
+pub fn count(more: usize) -> usize {
+    KEPT.fetch_add(more, Ordering::Relaxed) + more
+}
+
+/// Takes back what [`count`] counted.
+pub fn discount(less: usize) {
+    KEPT.fetch_sub(less, Ordering::Relaxed);
+}
+
+/// A number for rule and `size`. Multiplying by 2^64 divided by the golden ratio spreads the bits (Knuth, The Art of
+/// Computer Programming, volume 3, 6.4).
+fn hash(object: &Object, size: u64) -> u64 {
+    (size ^ (object.rule as u64) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn set_of(shape: Shape, block: &Object) -> &'static Set {
+    let size = if shape == Shape::Object { block.size as u64 } else { 0 };
+    &TABLE[(hash(block, size) >> 32) as usize % SETS]
+}
+
+/// Number of the sizes that count as one where they serve each other: four for each power of two.
+fn class(pages: u64) -> u64 {
+    match pages {
+        0..8 => pages,
+        _ => u64::from(pages.ilog2()) << 2 | pages >> (pages.ilog2() - 2) & 3,
+    }
+}
+
+fn note_of(hash: u64) -> &'static AtomicU64 {
+    &FREED[(hash >> 40) as usize % SIZES]
+}
+
+/// The notes of an object: of its size, and of its class of sizes.
+fn notes(shape: Shape, object: &Object) -> [u64; 2] {
+    let exact = hash(object, object.size as u64) & !AGAIN;
+    match shape {
+        Shape::Object => [exact, exact],
+        // Bit 47, which is in no size.
+        Shape::Pages { .. } => [exact, hash(object, class(object.pages) | 1 << 47) & !AGAIN],
+    }
+}
+
+/// Notes that memory for an object was mapped, see [`comes_again`].
+pub fn mapped(state: &State, object: &Object) {
+    let Some(shape) = Shape::of(state, object) else { return };
+    for hash in notes(shape, object) {
+        if note_of(hash).load(Ordering::Relaxed) == hash {
+            note_of(hash).store(hash | AGAIN, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether objects of the rule and about the size are allocated after one of them was freed. Notes that one was freed.
+/// `grown`: realloc made it larger. Then only its very size counts, because an array that grows passes all sizes.
+pub fn comes_again(state: &State, object: &Object, grown: bool) -> bool {
+    let Some(shape) = Shape::of(state, object) else { return false };
+    let found = notes(shape, object).map(|hash| {
+        let found = note_of(hash).load(Ordering::Relaxed);
+        if found & !AGAIN != hash {
+            note_of(hash).store(hash, Ordering::Relaxed);
+        }
+        found == hash | AGAIN
+    });
+    found[usize::from(!grown)]
+}
+
+/// Whether the set of `object` has a block that could serve it.
+pub fn has_like(state: &State, object: &Object) -> bool {
+    let Some(shape) = Shape::of(state, object) else { return false };
+    set_of(shape, object).used().filter_map(|(_, entry)| entry.peek()).any(|(word, _, size)| match shape {
+        Shape::Object => size == object.size && heap_table::rule_of(word) == object.rule as u64,
+        Shape::Pages { .. } => size >= object.bytes() && word == word_of_pages(object),
+    })
+}
+
+/// The word of all ranges of pages that are placed as `object` is.
+fn word_of_pages(object: &Object) -> u64 {
+    heap_table::word_of(&Object { waiting: false, block: 0, ..*object })
+}
+
+/// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there.
+pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Object> {
+    let shape = Shape::of(state, wanted)?;
+    let search = Search { state, wanted, align, shape, set: set_of(shape, wanted) };
+    for _ in 0..TRIES {
+        let (number, word) = search.best()?;
+        if let Some(block) = search.take(number, word) {
+            return Some(block);
+        }
+    }
+    None
+}
+
+/// What a block is looked for.
+struct Search<'a> {
+    state: &'static State,
+    wanted: &'a Object,
+    align: usize,
+    shape: Shape,
+    set: &'static Set,
+}
+
+impl Search<'_> {
+    /// Where the object may begin in `size` bytes at `base`.
+    fn start(&self, base: usize, size: usize) -> Option<usize> {
+        match self.shape {
+            Shape::Object => (size == self.wanted.size && base.is_multiple_of(self.align)).then_some(base),
+            Shape::Pages { .. } => {
+                let start = base.checked_next_multiple_of(self.align)?;
+                let end = start.checked_add(self.wanted.bytes())?;
+                (end <= base.saturating_add(size)).then_some(start)
+            }
+        }
+    }
+
+    /// The smallest block that can serve. Unmaps those of an earlier place of the rule.
+    fn best(&self) -> Option<(usize, u64)> {
+        let key = heap_table::key_of(heap_table::word_of(self.wanted));
+        let rule = heap_table::rule_of(key);
+        let mut best = None;
+        let mut least = usize::MAX;
+        for (number, entry) in self.set.used() {
+            let Some((word, base, size)) = entry.peek() else { continue };
+            if heap_table::key_of(word) != key {
+                if heap_table::rule_of(word) == rule {
+                    self.remove_outdated(number, word);
+                }
+                continue;
+            }
+            let huge = entry.huge.load(Ordering::Relaxed) == 1;
+            let serves = matches!(self.shape, Shape::Pages { huge: wanted, .. } if wanted == huge)
+                || self.shape == Shape::Object;
+            if serves && size < least && self.start(base, size).is_some() {
+                (best, least) = (Some((number, word)), size);
+                if size == self.wanted.bytes() {
+                    break;
+                }
+            }
+        }
+        best
+    }
+
+    #[cold]
+    fn remove_outdated(&self, number: usize, word: u64) {
+        let is_outdated = heap_table::object_of(0, 0, word).placing != self.wanted.placing;
+        if is_outdated && let Some(old) = self.set.remove(number, word) {
+            released::unmap(self.state, &old);
+        }
+    }
+
+    /// Takes what is wanted out of entry `number`, unless another thread was faster.
+    fn take(&self, number: usize, word: u64) -> Option<Object> {
+        let entry = &self.set.entries[number];
+        let block = entry.claim(word)?;
+        let is_huge = matches!(self.shape, Shape::Pages { huge: true, .. });
+        let fits = self.shape == Shape::Object || block.huge == is_huge;
+        let Some(start) = self.start(block.object.base, block.object.size).filter(|_| fits) else {
+            entry.set(word);
+            return None;
+        };
+        let (base, end, stop) = (block.object.base, start + self.wanted.bytes(), block.end());
+        let rests = usize::from(base < start) + usize::from(end < stop);
+        if let Shape::Pages { mappings, .. } = self.shape
+            && rests > 0
+            && !self.state.divide_mapping(mappings * rests as u64)
+        {
+            entry.set(word);
+            return None;
+        }
+        discount(self.wanted.bytes());
+        match (base < start, end < stop) {
+            (false, false) => self.set.empty(number),
+            (true, false) => entry.set_block(&block.range(base, start)),
+            (front, true) => {
+                entry.set_block(&block.range(end, stop));
+                if front {
+                    insert(self.state, self.set, block.range(base, start));
+                }
+            }
+        }
+        let [_, class] = notes(self.shape, self.wanted);
+        note_of(class).store(class | AGAIN, Ordering::Relaxed);
+        let Object { size, pages, .. } = *self.wanted;
+        Some(Object { base: start, size, pages, ..block.object })
+    }
+}
+
+/// Keeps `object`, whose bytes the caller has [`count`]ed, as one block with the blocks that it touches. `now` is the
+/// number of the current sweep. A block for which there is no room is unmapped.
+pub fn store(state: &'static State, object: &Object, now: u32) {
+    let Some(shape) = Shape::of(state, object) else {
+        discount(object.bytes());
+        return released::unmap(state, object);
+    };
+    let set = set_of(shape, object);
+    let Shape::Pages { huge, mappings } = shape else {
+        return insert(state, set, Block { object: *object, freed: now, huge: false });
+    };
+    let whole = range(&Object { block: 0, ..*object }, object.base, object.base + object.bytes());
+    let mut block = Block { object: whole, freed: now, huge };
+    let own = heap_table::word_of(&block.object);
+    for (number, entry) in set.used() {
+        let Some((word, base, size)) = entry.peek() else { continue };
+        if word != own || (base != block.end() && base.wrapping_add(size) != block.object.base) {
+            continue;
+        }
+        let Some(other) = entry.claim(word) else { continue };
+        if other.huge != huge || (other.object.base != block.end() && other.end() != block.object.base) {
+            entry.set(word);
+            continue;
+        }
+        set.empty(number);
+        state.give_mappings(mappings);
+        // Of what serves in parts only, the larger part counts as unused.
+        let freed = if other.object.size > block.object.size { other.freed } else { block.freed };
+        let (first, end) = (block.object.base.min(other.object.base), block.end().max(other.end()));
+        block = Block { freed, ..block.range(first, end) };
+    }
+    insert(state, set, block);
+}
+
+/// Enters `block`; if the set is full, the smallest of all is unmapped.
+fn insert(state: &'static State, set: &Set, block: Block) {
+    if set.fill(&block) {
+        return;
+    }
+    let found = set.used().filter_map(|(number, entry)| entry.peek().map(|(word, _, size)| (size, number, word)));
+    if let Some((size, number, word)) = found.min()
+        && size < block.object.size
+        && let Some(old) = set.remove(number, word)
+    {
+        released::unmap(state, &old);
+        if set.fill(&block) {
+            return;
+        }
+    }
+    discount(block.object.bytes());
+    released::unmap(state, &block.object);
+}
+
+/// Called before memory for `wanted` is mapped, because no block of its rule serves. If none served before that was
+/// that large, as much of the blocks is unmapped: arrays of which each is larger than the one before would otherwise
+/// leave memory behind that is of no use to the next.
+pub fn replace(state: &'static State, wanted: &Object) {
+    let Some(shape @ Shape::Pages { .. }) = Shape::of(state, wanted) else { return };
+    let (set, own, mut left) = (set_of(shape, wanted), word_of_pages(wanted), wanted.bytes());
+    if set.largest.load(Ordering::Relaxed) >= left {
+        return;
+    }
+    set.largest.store(left, Ordering::Relaxed);
+    for (number, entry) in set.used() {
+        if entry.word.load(Ordering::Relaxed) != own {
+            continue;
+        }
+        if let Some(old) = set.remove(number, own) {
+            released::unmap(state, &old);
+            left = left.saturating_sub(old.bytes());
+        }
+        if left == 0 {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_a_class_differ_by_a_quarter_at_most() {
+        let mut before = 0;
+        for pages in 1..10_000_u64 {
+            let now = class(pages);
+            assert!(now >= before, "{pages}");
+            let last = (pages..2 * pages + 1).take_while(|&p| class(p) == now).last().unwrap();
+            assert!(4 * last < 5 * pages || last == pages, "{pages} to {last}");
+            before = now;
+        }
+        assert!(class(1 << 13) < 1 << 47);
+    }
+
+    #[test]
+    fn a_set_has_as_many_blocks_as_it_was_given() {
+        static SET: Set = Set {
+            used: AtomicU64::new(0),
+            largest: AtomicUsize::new(0),
+            entries: [const {
+                Entry {
+                    word: AtomicU64::new(EMPTY),
+                    base: AtomicUsize::new(0),
+                    size: AtomicUsize::new(0),
+                    freed: AtomicU32::new(0),
+                    huge: AtomicU32::new(0),
+                }
+            }; WAYS],
+        };
+        let block = |number: usize| {
+            let object = heap_table::object_of(number * PAGE, PAGE, 1 << 63 | 5 << 28);
+            Block { object, freed: number as u32, huge: number % 2 == 1 }
+        };
+        assert!((1..=WAYS).all(|number| SET.fill(&block(number))) && !SET.fill(&block(99)));
+        assert_eq!(SET.used().count(), WAYS);
+        let (word, base, size) = SET.entries[7].peek().unwrap();
+        assert_eq!((word, base, size), (1 << 63 | 5 << 28, 8 * PAGE, PAGE));
+        let taken = SET.entries[7].claim(word).unwrap();
+        assert!(taken.object.rule == 5 && taken.freed == 8 && !taken.huge && taken.end() == 9 * PAGE);
+        assert!(SET.entries[7].claim(word).is_none() && SET.entries[7].peek().is_none());
+        SET.empty(7);
+        assert!(SET.used().all(|(number, _)| number != 7) && SET.fill(&block(8)) && !SET.fill(&block(8)));
+    }
+}
