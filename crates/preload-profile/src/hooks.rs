@@ -28,6 +28,10 @@ fn before_confinement(strict: bool) {
 }
 
 numamma_hook::entry! {
+    /// pthread_create(3): the new thread records its start routine, what created it and the bounds of its stack. Four
+    /// arguments.
+    fn pthread_create(thread: *mut libc::pthread_t, attr: *const libc::pthread_attr_t, start: StartRoutine, arg: Ptr,
+                      unused: usize, unused_too: usize) -> c_int => imp::pthread_create;
     /// mremap(2): four arguments, a fifth with some flags.
     fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int, target: Ptr, unused: usize) -> Ptr => imp::mremap;
 }
@@ -63,32 +67,6 @@ pub unsafe extern "C" fn munmap(addr: Ptr, len: usize) -> c_int {
     }
     // SAFETY: forwarded unchanged.
     unsafe { real::munmap(addr, len) }
-}
-
-/// pthread_create(3): the new thread records its start routine and the bounds of its stack.
-///
-/// # Safety
-/// C's contract.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_create(
-    thread: *mut libc::pthread_t,
-    attr: *const libc::pthread_attr_t,
-    start: StartRoutine,
-    arg: Ptr,
-) -> c_int {
-    if recording::active() && !sandbox::entered() {
-        // SAFETY: forwarded with a trampoline that jumps to `start`.
-        return unsafe {
-            thread_start::create(thread, attr, start, arg, 0, |started| {
-                recording::thread_started(started.start_routine)
-            })
-        };
-    }
-    match real::symbol::pthread_create() {
-        // SAFETY: forwarded unchanged.
-        Some(f) => unsafe { f(thread, attr, start, arg) },
-        None => libc::EAGAIN,
-    }
 }
 
 /// dlclose(3): other code may be loaded at the same addresses, so the unwinder's rules for them are dropped.
@@ -148,6 +126,37 @@ mod imp {
     fn record(found: Ptr, size: usize, caller: Caller) {
         if let Some(recording) = recording::enter() {
             recording.alloc(ALLOC_HEAP, found as usize, size, &caller);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // those of pthread_create and the caller
+    pub unsafe extern "C" fn pthread_create(
+        thread: *mut libc::pthread_t,
+        attr: *const libc::pthread_attr_t,
+        start: StartRoutine,
+        arg: Ptr,
+        _: usize,
+        _: usize,
+        ra: usize,
+        cfa: usize,
+        rbp: usize,
+    ) -> c_int {
+        if recording::active() && !sandbox::entered() {
+            let created_at = {
+                let _errno = numamma_hook::errno::Saved::now();
+                recording::enter().map_or(0, |recording| recording.stack(&Caller { ra, cfa, rbp }))
+            };
+            // SAFETY: forwarded with a trampoline that jumps to `start`.
+            return unsafe {
+                thread_start::create(thread, attr, start, arg, created_at.into(), |started| {
+                    recording::thread_started(started.start_routine, started.token as u32)
+                })
+            };
+        }
+        match real::symbol::pthread_create() {
+            // SAFETY: forwarded unchanged.
+            Some(f) => unsafe { f(thread, attr, start, arg) },
+            None => libc::EAGAIN,
         }
     }
 

@@ -25,6 +25,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
     let _errno = numamma_hook::errno::Saved::now();
+    numamma_hook::own_system_calls::link();
     numamma_hook::real::resolve();
     if recording::enter().is_some() {
         numamma_hook::fork_wiped::remember_process();

@@ -80,9 +80,10 @@ pub fn stop() {
     fork_wiped::set(0);
 }
 
-/// Records the start of the calling thread, a new one.
-pub fn thread_started(start_routine: usize) {
+/// Records the start of the calling thread, a new one, which the call stack `created_at` created.
+pub fn thread_started(start_routine: usize, created_at: u32) {
     if let Some(inside) = active().then(ReentryGuard::enter).flatten() {
+        local().created_at.set(created_at);
         Recording::new(inside, fork_wiped::get() as u32, start_routine);
     }
 }
@@ -120,7 +121,7 @@ impl Recording {
                 address: start_routine as u64,
                 size: low as u64,
                 stack: u32::try_from((high - low) as u64 / layout::STACK_UNIT).unwrap_or(u32::MAX),
-                kind: layout::THREAD_START,
+                kind: layout::THREAD_START | self.local.created_at.get() << KIND_BITS,
             },
         );
     }
@@ -185,9 +186,9 @@ impl Recording {
         !layout::kept(address as u64, mask) && small() || quota::was_left_out(address, 0)
     }
 
-    /// Id of the call stack of `caller`.
+    /// Id of the call stack of `caller`; 0 when there is no room for it.
     #[inline(always)]
-    fn stack(&self, caller: &Caller) -> u32 {
+    pub fn stack(&self, caller: &Caller) -> u32 {
         let high = stackbounds::high_for(caller.cfa);
         // Without a slot the event is lost anyway.
         let Some(private) = self.local.slot().and_then(channel_map::private) else { return 0 };
