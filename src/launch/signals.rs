@@ -1,5 +1,5 @@
 //! Signals of a process that waits for a program: those sent to it alone are forwarded, and the program starts with the
-//! actions and the blocked signals that it would have without this process.
+//! actions, the blocked signals and the closed descriptors that it would have without this process.
 //!
 //! What this process was started with is read before Rust's start-up, which ignores SIGPIPE ([`AT_START`]).
 //! [`wait_for_children`] takes back a SIGCHLD that the parent ignores, and [`forward_signals`] unblocks what it
@@ -11,9 +11,30 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Signals that a parent forwards to the program it waits for.
-const FORWARDED: [libc::c_int; 7] =
-    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGCONT];
+/// Signals that a parent forwards to the program it waits for, besides the real-time ones: those that a process may be
+/// sent and that would end it. Not among them are SIGABRT and the signals of errors, which say something about the
+/// process that gets them, and SIGXFSZ, see [`survive_file_limit`].
+const FORWARDED: [libc::c_int; 14] = [
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGCONT,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGXCPU,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+];
+
+fn forwarded() -> impl Iterator<Item = libc::c_int> {
+    FORWARDED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+}
+
 /// Signals that ask this process to end.
 const ENDING: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
@@ -32,6 +53,8 @@ struct StartedWith {
     /// In the order of [`CHANGED`].
     ignored: [bool; CHANGED.len()],
     blocked: libc::sigset_t,
+    /// Which of the descriptors 0 to 2 were closed. Rust's start-up opens /dev/null for them.
+    closed: [bool; 3],
 }
 
 impl StartedWith {
@@ -43,7 +66,9 @@ impl StartedWith {
             libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), blocked.as_mut_ptr());
             blocked.assume_init()
         };
-        StartedWith { ignored: CHANGED.map(is_ignored), blocked }
+        // SAFETY: asks for a flag.
+        let closed = [0, 1, 2].map(|fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0);
+        StartedWith { ignored: CHANGED.map(is_ignored), blocked, closed }
     }
 }
 
@@ -86,8 +111,14 @@ extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _context:
     }
     let child = CHILD.load(Ordering::SeqCst);
     if by_process && child > 0 {
-        // SAFETY: kill is async-signal-safe and the child is not reaped while CHILD is set.
-        unsafe { libc::kill(child, signal) };
+        // SAFETY: both are async-signal-safe, the child is not reaped while CHILD is set, and a signal of sigqueue has a
+        // value.
+        unsafe {
+            match (*info).si_code {
+                libc::SI_QUEUE => libc::sigqueue(child, signal, (*info).si_value()),
+                _ => libc::kill(child, signal),
+            }
+        };
     }
 }
 
@@ -96,7 +127,7 @@ extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _context:
 /// program alone; one that is blocked is blocked in the program only.
 pub fn forward_signals(child: libc::pid_t) {
     CHILD.store(child, Ordering::SeqCst);
-    for signal in FORWARDED.into_iter().filter(|s| !is_ignored(*s)) {
+    for signal in forwarded().filter(|s| !is_ignored(*s)) {
         // SAFETY: an all-zero sigaction is valid; the handler only makes async-signal-safe calls.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -116,7 +147,7 @@ fn unblock_forwarded() {
     // SAFETY: sigemptyset initialises the set before anything reads it.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        for signal in FORWARDED {
+        for signal in forwarded() {
             libc::sigaddset(set.as_mut_ptr(), signal);
         }
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
@@ -136,7 +167,16 @@ pub fn survive_file_limit() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Gives back the actions and the blocked signals that this process was started with. To be called directly before
+/// Whether a descriptor is open on /dev/null, and not on a pipe made for the program. Async-signal-safe.
+fn is_dev_null(fd: libc::c_int) -> bool {
+    // SAFETY: an all-zero stat is valid, and fstat only writes to it.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        libc::fstat(fd, &raw mut stat) == 0 && stat.st_rdev == libc::makedev(1, 3)
+    }
+}
+
+/// Gives back the actions, the blocked signals and the closed descriptors that this process was started with. To be called directly before
 /// execve; async-signal-safe.
 pub fn restore_for_program() {
     let Some(before) = STARTED_WITH.get() else { return };
@@ -144,6 +184,10 @@ pub fn restore_for_program() {
         let action = if ignored { libc::SIG_IGN } else { libc::SIG_DFL };
         // SAFETY: one of the two actions without a handler.
         unsafe { libc::signal(signal, action) };
+    }
+    for (fd, _) in (0..).zip(before.closed).filter(|(fd, closed)| *closed && is_dev_null(*fd)) {
+        // SAFETY: Rust's start-up opened it, and the program is not to have it.
+        unsafe { libc::close(fd) };
     }
     // SAFETY: the set was read from the kernel.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before.blocked, ptr::null_mut()) };

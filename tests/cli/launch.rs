@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Policy, Ran, Scratch, compile, numamma, plain};
+use crate::common::{self, NUMAMMA, Policy, Ran, Scratch, compile, numamma, plain, preload};
 
 /// Exit status of the program, which no command uses for itself.
 const STATUS: i32 = 5;
@@ -114,6 +114,69 @@ fn a_blocked_signal_is_forwarded() {
         assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
         let ran = common::wait(child);
         assert_eq!(ran.code(), Some(STATUS), "{command:?}: {}", ran.stderr);
+    }
+}
+
+/// A signal of sigqueue(3) keeps its value.
+#[test]
+fn the_value_of_a_signal_arrives() {
+    let dir = Scratch::new("launch-value");
+    compile("cc", "cli/launch/value.c", dir.join("value"), &["-O2"]);
+    let mut started = numamma(COMMANDS[0]);
+    started.current_dir(&dir).args(["--", "./value", "ready"]).stdin(Stdio::null());
+    let child = started.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while !dir.join("ready").exists() {
+        assert!(Instant::now() < end, "the program did not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let value = libc::sigval { sival_ptr: 4711 as *mut libc::c_void };
+    // SAFETY: a signal to a process that this test started and has not waited for.
+    assert_eq!(unsafe { libc::sigqueue(child.id() as i32, libc::SIGUSR1, value) }, 0);
+    let ran = common::wait(child);
+    assert_eq!((ran.code(), ran.stdout.as_str()), (Some(STATUS), "value 4711\n"), "{}", ran.stderr);
+}
+
+/// A descriptor that is closed stays closed: the program's writes fail as they do without the command.
+#[test]
+fn closed_descriptors_stay_closed() {
+    let dir = inherits("closed");
+    let shell = |line: &str| {
+        let mut command = plain("/bin/sh");
+        command.env("NUMAMMA_LIB", preload("apply").parent().expect("an absolute path"));
+        common::run(command.current_dir(&dir).args(["-c", line]).stdin(Stdio::null()))
+    };
+    let program = "sh -c 'echo hi || exit 5'";
+    let alone = shell(&format!("{program} >&-"));
+    assert_eq!(alone.code(), Some(STATUS), "{}", alone.stderr);
+    for command in [COMMANDS[0], COMMANDS[3]] {
+        let words = command.join(" ");
+        let ran = shell(&format!("{NUMAMMA} {words} -- {program} >&-"));
+        assert_eq!(ran.code(), Some(STATUS), "{words}: {}", ran.stderr);
+    }
+}
+
+/// Timers, limits and real-time signals that are sent to the command alone are the program's, too.
+#[test]
+fn signals_that_would_end_the_command_reach_the_program() {
+    let dir = inherits("signals");
+    let script = "trap 'echo got; exit 5' ALRM XCPU RTMIN+3; : > out; while :; do sleep .02; done";
+    let command = COMMANDS[0];
+    for signal in [libc::SIGALRM, libc::SIGXCPU, libc::SIGRTMIN() + 3] {
+        let _ = std::fs::remove_file(dir.join("out"));
+        let mut started = numamma(command);
+        started.current_dir(&dir).args(["--", "bash", "-c", script]).stdin(Stdio::null());
+        let child = started.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        while !dir.join("out").exists() {
+            assert!(Instant::now() < end, "{command:?} did not start the program");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // SAFETY: a signal to a process that this test started and has not waited for.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+        let ran = common::wait(child);
+        assert!(ran.stdout.contains("got"), "{command:?} {signal}: {ran:?}");
+        assert_eq!(ran.code(), Some(5), "{command:?} {signal}: {}", ran.stderr);
     }
 }
 
