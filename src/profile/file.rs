@@ -21,12 +21,14 @@ use std::path::{Path, PathBuf};
 
 use numamma_kernel::output_file;
 
-use super::records::{Access, CallSite, Frame, Location, Module, Object, Record, SiteCount, Symbol, Thread, Touch};
+use super::records::{
+    Access, CallSite, CodeUnit, Frame, Location, Module, Object, Record, SiteCount, Symbol, Thread, Touch,
+};
 
 /// First bytes of every profile.
 pub const MAGIC: [u8; 8] = *b"NUMAMMA\x01";
 /// Version of the format this build writes and reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes before the first chunk.
 const HEADER: usize = 16;
 const CHUNK_MAGIC: [u8; 4] = *b"CHNK";
@@ -222,6 +224,7 @@ fn decoded_size(plain: &[u8]) -> u64 {
         7 => (size_of::<Touch>(), 0),
         8 => (size_of::<Symbol>(), size_of::<Location>().div_ceil(3)),
         11 => (size_of::<String>(), 1),
+        12 => (size_of::<CodeUnit>(), 0),
         _ => (0, 1),
     };
     // A count that the encoding is too short for is refused by the decoder after as many items as there are.
@@ -257,6 +260,7 @@ mod tests {
             (Record::Objects(vec![Object::default(); 1000]), size_of::<Object>()),
             (Record::Symbols(vec![Symbol { frame, locations: vec![] }; 1000]), size_of::<Symbol>()),
             (Record::Notes(vec![String::new(); 1000]), size_of::<String>()),
+            (Record::Code(vec![CodeUnit { frame, function: 0, nest: 0 }; 1000]), size_of::<CodeUnit>()),
         ];
         for (record, item) in counted {
             let size = decoded_size(&postcard::to_stdvec(&record).unwrap());

@@ -99,7 +99,7 @@ pub const NO_MODULE: ModuleId = u32::MAX;
 /// A thread of the program.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Thread {
-    /// Id; ids follow creation order, so within one process they are the thread ranks.
+    /// Id; ids follow creation order.
     pub id: ThreadId,
     /// Process.
     pub pid: u32,
@@ -109,6 +109,10 @@ pub struct Thread {
     pub name: String,
     /// Start routine as given to pthread_create.
     pub start_routine: Option<Frame>,
+    /// Thread that created it; none for the first thread of the run, and where the kernel did not say.
+    pub creator: Option<ThreadId>,
+    /// Return addresses of the call of pthread_create, innermost first; empty where none was recorded.
+    pub created_at: Vec<Frame>,
     /// Start of its lifetime.
     pub start_ns: u64,
     /// End of its lifetime; none while it exists.
@@ -271,7 +275,7 @@ pub struct Symbol {
 }
 
 /// One function at one line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Location {
     /// Demangled name.
     pub function: Option<String>,
@@ -279,6 +283,29 @@ pub struct Location {
     pub file: Option<String>,
     /// Line.
     pub line: Option<u32>,
+}
+
+/// Where an instruction that accessed memory belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeUnit {
+    /// The instruction.
+    pub frame: Frame,
+    /// First address of its function, in the same module; of code outside every ELF file, of its mapping.
+    pub function: u64,
+    /// First address of its loop nest: the outermost loop around it that calls nothing, else the innermost one;
+    /// `function` outside of loops.
+    pub nest: u64,
+}
+
+/// Functions that are missing between two frames of call stacks, because they left by a tail call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostFrames {
+    /// The frame whose code they jumped to; none for the allocator.
+    pub inner: Option<Frame>,
+    /// The frame that called the outermost of them.
+    pub outer: Frame,
+    /// The functions, innermost first, each at the line of its tail call.
+    pub locations: Vec<Location>,
 }
 
 /// Counters of the recorder, cumulative; the last record counts.
@@ -347,6 +374,10 @@ pub enum Record {
     End(Ended),
     /// Notes for the user about this recording, one sentence each.
     Notes(Vec<String>),
+    /// Functions and loops of the instructions in the accesses.
+    Code(Vec<CodeUnit>),
+    /// What tail calls removed from the call stacks.
+    LostFrames(Vec<LostFrames>),
 }
 
 impl Record {
@@ -367,6 +398,8 @@ impl Record {
             Record::Touches(list) => cut(list, Record::Touches),
             Record::Symbols(list) => cut(list, Record::Symbols),
             Record::Notes(list) => cut(list, Record::Notes),
+            Record::Code(list) => cut(list, Record::Code),
+            Record::LostFrames(list) => cut(list, Record::LostFrames),
         }
     }
 }

@@ -10,18 +10,26 @@ use std::path::Path;
 use super::file::FileError;
 use super::records::{CallSite, Frame};
 
+mod by_others;
+mod code_parts;
+mod distinct;
 mod entries;
 mod fold;
 mod identity;
 mod reuse;
+mod size_classes;
+mod stacks;
 mod tables;
 mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
 mod turnover;
 mod types;
+mod wrappers;
 
+pub use by_others::ByOthers;
 pub use identity::{base_name, demangle};
+pub use stacks::{CallStacks, How, LostTable, NameTables, Step};
 pub use turnover::Turnover;
 pub use types::*;
 
@@ -36,9 +44,19 @@ impl Summary {
         fold::fold(path, tables, layout)
     }
 
+    /// What names of call sites are made from.
+    pub fn names(&self) -> NameTables<'_> {
+        NameTables { modules: &self.modules, symbols: &self.symbols, stacks: &self.stacks }
+    }
+
     /// `function file:line` of a frame as far as known, `module+0x..` otherwise.
     pub fn frame_name(&self, frame: Frame) -> String {
-        identity::frame_name(frame, &self.modules, &self.symbols)
+        identity::frame_name(frame, &self.names())
+    }
+
+    /// The same of one function of a call stack.
+    pub fn step_name(&self, step: &Step<'_>) -> String {
+        identity::step_name(step, &self.names())
     }
 
     /// `module+0x..`: the form of a call site in a policy.
@@ -46,8 +64,26 @@ impl Summary {
         identity::frame_place(frame, &self.modules)
     }
 
-    /// Index of the innermost frame of the user's own code in a stack.
+    /// All functions of a call stack, innermost first, and the index of the one that names the object.
+    pub fn steps(&self, site: &CallSite) -> (Vec<Step<'_>>, usize) {
+        let steps = self.names().steps(&site.frames);
+        let naming = self.names().naming_step(&steps);
+        (steps, naming)
+    }
+
+    /// Index of the frame of the function that names the object of a stack.
     pub fn user_frame(&self, site: &CallSite) -> usize {
-        identity::user_frame(&site.frames, &self.modules, &self.symbols)
+        let (steps, naming) = self.steps(site);
+        steps.get(naming).map_or(0, |step| step.index)
+    }
+
+    /// The innermost frame of the user's own code in a stack; none when the stack holds only runtimes.
+    pub fn user_frame_of(&self, frames: &[Frame]) -> Option<Frame> {
+        frames.iter().copied().find(|frame| !self.is_of_runtime(*frame))
+    }
+
+    /// Whether a place in code belongs to a runtime or standard library, as a whole.
+    pub fn is_of_runtime(&self, frame: Frame) -> bool {
+        self.names().steps(&[frame]).iter().all(|step| self.names().is_known_wrapper(step))
     }
 }

@@ -15,6 +15,9 @@ use crate::profile::replay::{Outcome, ReplayAccess, Replayer};
 use crate::profile::space::Space;
 use crate::topology::Topology;
 
+/// Threads whose call stack of creation is kept, so that memory is bounded when every task gets a thread: 16 MiB.
+const MOST_CREATIONS: ThreadId = 1 << 16;
+
 /// Index of rsp in [`crate::profile::perf::Regs::gpr`].
 const RSP: usize = 4;
 
@@ -102,7 +105,7 @@ impl Events {
     /// Sets the start of the run.
     pub fn start(&mut self, now_ns: u64) {
         self.origin_ns = now_ns;
-        self.threads.start(self.target, self.target, 0, String::new());
+        self.threads.start(self.target, self.target, 0, String::new(), None);
     }
 
     /// Processes all events up to `until_ns` in the order of time; later ones stay.
@@ -192,12 +195,16 @@ impl Events {
                 self.touched_by_allocator(pid, thread, addr, size, time);
             }
             EventKind::Free { addr, size, origin } => self.space.free(time, pid, addr, size, origin),
-            EventKind::ThreadStart { start_routine, stack_low, stack_high } => {
+            EventKind::ThreadStart { start_routine, stack_low, stack_high, created_at } => {
                 let name = self.threads.name(thread).to_owned();
                 self.space.thread_stack(time, pid, thread, stack_low, stack_high, &name);
                 if start_routine != 0 {
                     let frame = self.space.frame(pid, start_routine);
                     self.threads.set_start_routine(thread, frame);
+                }
+                if let Some(channel) = channel.filter(|_| created_at != 0 && thread < MOST_CREATIONS) {
+                    let frames = self.space.return_addresses(pid, &channel.stack(created_at));
+                    self.threads.set_created_at(thread, frames);
                 }
             }
         }
@@ -238,7 +245,7 @@ impl Events {
                 }
                 let parent = self.threads.get(parent_pid, parent_tid, time);
                 let name = self.threads.name(parent).to_owned();
-                self.threads.start(pid, tid, time, name);
+                self.threads.start(pid, tid, time, name, Some(parent));
             }
             PerfEvent::Exit => {
                 self.threads.end(pid, tid, time);

@@ -411,7 +411,12 @@ impl Recorder {
         self.events.space.share_left_out(small);
         self.closing_notes();
         self.flush();
-        let mut records = vec![Record::Symbols(self.events.space.symbols())];
+        let space = &mut self.events.space;
+        let mut records = vec![Record::Symbols(space.symbols()), Record::Code(space.code_units())];
+        let lost = space.lost_frames();
+        if !lost.is_empty() {
+            records.push(Record::LostFrames(lost));
+        }
         if !self.notes.is_empty() {
             records.push(Record::Notes(self.notes.clone()));
         }

@@ -19,15 +19,15 @@ impl Threads {
     pub fn get(&mut self, pid: u32, tid: u32, now_ns: u64) -> ThreadId {
         match self.living.get(&(pid, tid)) {
             Some(&id) => id,
-            None => self.start(pid, tid, now_ns, String::new()),
+            None => self.start(pid, tid, now_ns, String::new(), None),
         }
     }
 
     /// A new thread. A living thread of the same id is ended, because its end was missed.
-    pub fn start(&mut self, pid: u32, tid: u32, now_ns: u64, name: String) -> ThreadId {
+    pub fn start(&mut self, pid: u32, tid: u32, now_ns: u64, name: String, creator: Option<ThreadId>) -> ThreadId {
         self.end(pid, tid, now_ns);
         let id = self.all.len() as ThreadId;
-        self.all.push(Thread { id, pid, tid, name, start_ns: now_ns, ..Thread::default() });
+        self.all.push(Thread { id, pid, tid, name, creator, start_ns: now_ns, ..Thread::default() });
         self.dirty.push(false);
         self.last_cpu.push(None);
         self.living.insert((pid, tid), id);
@@ -66,6 +66,12 @@ impl Threads {
     /// Sets a thread's start routine.
     pub fn set_start_routine(&mut self, id: ThreadId, routine: Frame) {
         self.all[id as usize].start_routine = Some(routine);
+        self.touch(id);
+    }
+
+    /// Sets the call stack that created a thread.
+    pub fn set_created_at(&mut self, id: ThreadId, frames: Vec<Frame>) {
+        self.all[id as usize].created_at = frames;
         self.touch(id);
     }
 

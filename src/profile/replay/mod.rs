@@ -12,7 +12,7 @@
 //!
 //! `inst` describes one instruction, `decode` lowers to it, `cfg` keeps decoded functions, `state`, `eval` and `flags`
 //! know what one instruction does, `path` finds the instructions executed around the sample, `access` lists the
-//! accesses and charges one of them.
+//! accesses and charges one of them. `loops` finds the loops of a function.
 
 mod access;
 mod cfg;
@@ -20,6 +20,7 @@ mod decode;
 mod eval;
 mod flags;
 mod inst;
+mod loops;
 mod path;
 mod state;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod types;
 
 use super::perf::Regs;
 
+pub use loops::Loops;
 pub use types::{CodeSource, Function, Outcome, ReplayAccess};
 
 /// Replays samples; keeps the functions it has decoded (bounded, about 40 MiB at most).

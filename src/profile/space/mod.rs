@@ -11,7 +11,9 @@
 mod attribute;
 mod cache;
 mod code;
+mod code_units;
 mod debugfile;
+mod dwarf_calls;
 mod elf;
 mod functions;
 mod globals;
@@ -28,6 +30,7 @@ mod resolve;
 pub mod static_data;
 mod symbols;
 mod table;
+mod tail_calls;
 #[cfg(test)]
 mod tests;
 mod thread_stacks;
@@ -42,7 +45,9 @@ use self::process::Process;
 use self::processes::{Slot, process_in};
 use super::perf::Mapping;
 use super::ranges::Span;
-use super::records::{Frame, NO_MODULE, Object, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId};
+use super::records::{
+    Frame, LostFrames, NO_MODULE, Object, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId,
+};
 
 pub use self::code::Code;
 pub use self::processes::Space;
@@ -233,15 +238,27 @@ impl Space {
         if let Some(&site) = p.sites.get(frames) {
             return site;
         }
+        let call_stack = self.call_stack(slot, frames);
+        let p = process_in(&mut self.slots, slot);
+        let site = self.sites.intern(call_stack);
+        p.sites.insert(frames.into(), site);
+        site
+    }
+
+    fn call_stack(&mut self, slot: usize, frames: &[u64]) -> Vec<Frame> {
+        let p = process_in(&mut self.slots, slot);
         // The call, not the return address, is inside the calling function: it may be its last instruction.
         let call_stack: Vec<Frame> =
             frames.iter().map(|&ip| frame_in(p, &self.modules, ip.saturating_sub(1), ip)).collect();
         for &frame in &call_stack {
             self.frames.insert(frame, true);
         }
-        let site = self.sites.intern(call_stack);
-        p.sites.insert(frames.into(), site);
-        site
+        call_stack
+    }
+
+    /// Modules and offsets of return addresses; empty for a process that is not known.
+    pub fn return_addresses(&mut self, pid: u32, frames: &[u64]) -> Vec<Frame> {
+        self.find(pid).map_or_else(Vec::new, |slot| self.call_stack(slot, frames))
     }
 
     /// Module and offset of an instruction pointer.
@@ -250,6 +267,7 @@ impl Space {
             Some(slot) => frame_in(process_in(&mut self.slots, slot), &self.modules, ip, ip),
             None => Frame { module: NO_MODULE, offset: ip },
         };
+        self.keep_region(pid, frame);
         self.frames.entry(frame).or_insert(false);
         frame
     }
@@ -294,6 +312,12 @@ impl Space {
         todo.sort_unstable();
         self.named.extend(todo.iter().map(|(f, _)| *f));
         symbols::name(&mut self.modules, &todo)
+    }
+
+    /// Functions that are missing in the call stacks because they left by a tail call. Reads debug information: call it
+    /// when the program has ended.
+    pub fn lost_frames(&mut self) -> Vec<LostFrames> {
+        tail_calls::find(&mut self.modules, self.sites.stacks())
     }
 }
 

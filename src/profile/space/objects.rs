@@ -117,6 +117,11 @@ impl Sites {
         id
     }
 
+    /// All call stacks, in no order.
+    pub fn stacks(&self) -> impl Iterator<Item = &[Frame]> {
+        self.ids.keys().map(AsRef::as_ref)
+    }
+
     fn touch(&mut self, site: SiteId) -> &mut SiteState {
         let state = &mut self.states[site as usize];
         if !state.dirty {

@@ -44,6 +44,8 @@ pub struct Space {
     /// Frames returned so far, and whether each is a return address.
     pub(super) frames: FxHashMap<Frame, bool>,
     pub(super) named: FxHashSet<Frame>,
+    /// Code outside every ELF file, and the first address of the mapping that held it.
+    pub(super) regions: FxHashMap<u64, u64>,
 }
 
 impl Space {

@@ -35,20 +35,20 @@ pub fn name(modules: &mut Modules, frames: &[(Frame, bool)]) -> Vec<Symbol> {
 }
 
 /// Function symbols of one file and, when it has any, its debug information.
-struct Namer {
+pub(super) struct Namer {
     loader: Option<Loader>,
     /// (first address, one past the last, name), ascending, enclosing symbols before the ones inside.
     functions: Vec<(u64, u64, String)>,
 }
 
 impl Namer {
-    fn new(elf: &ElfFile, debug: Option<&ElfFile>) -> Namer {
+    pub fn new(elf: &ElfFile, debug: Option<&ElfFile>) -> Namer {
         Namer { loader: load(debug.unwrap_or(elf)), functions: function_names(elf, debug) }
     }
 
     /// Innermost first. The outermost function is one that the symbol table has, under a name that it has, because
     /// rules are matched by symbols.
-    fn locations(&self, vaddr: u64) -> Vec<Location> {
+    pub fn locations(&self, vaddr: u64) -> Vec<Location> {
         let mut out = self.debug_locations(vaddr).unwrap_or_default();
         let Some(symbol) = self.symbol(vaddr).map(|name| function_name(name).into_owned()) else { return out };
         let alone = |function| Location { function: Some(function), file: None, line: None };
@@ -96,6 +96,13 @@ impl Namer {
         near.filter(move |f| vaddr < f.1).map(|f| f.2.as_str())
     }
 
+    /// First address of the function with this linkage name; none where there is no or more than one.
+    pub fn address_of(&self, linkage: &str) -> Option<u64> {
+        let mut found = self.functions.iter().filter(|f| f.2 == linkage).map(|f| f.0);
+        let first = found.next()?;
+        found.all(|low| low == first).then_some(first)
+    }
+
     fn has_symbol(&self, vaddr: u64, name: &FunctionName) -> bool {
         self.symbols(vaddr).any(|symbol| FunctionName::parse(symbol).plain() == name.plain())
     }
@@ -109,13 +116,18 @@ const MAX_RATIO: u64 = 24;
 fn load(source: &ElfFile) -> Option<Loader> {
     let object = source.object()?;
     let path = source.path_to_open()?;
-    let unpacked = object.sections().filter_map(|s| Some(s.compressed_file_range().ok()?.uncompressed_size));
-    let unpacked = unpacked.fold(0_u64, u64::saturating_add);
-    if unpacked > MAX_UNPACKED.max((source.data().len() as u64).saturating_mul(MAX_RATIO)) {
+    if is_too_large(source, &object) {
         return None;
     }
     let extra = supplementary(&object, &path);
     Loader::new_with_sup(&path, extra.as_deref()).ok()
+}
+
+/// Whether the debug information of a file is too large to unpack.
+pub(super) fn is_too_large(source: &ElfFile, object: &object::File<'_>) -> bool {
+    let unpacked = object.sections().filter_map(|s| Some(s.compressed_file_range().ok()?.uncompressed_size));
+    let unpacked = unpacked.fold(0_u64, u64::saturating_add);
+    unpacked > MAX_UNPACKED.max((source.data().len() as u64).saturating_mul(MAX_RATIO))
 }
 
 fn function_names(elf: &ElfFile, debug: Option<&ElfFile>) -> Vec<(u64, u64, String)> {

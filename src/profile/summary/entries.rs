@@ -1,12 +1,16 @@
 //! Groups objects to entries, and numbers the pages of each object.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use super::identity::{base_name, demangle, frame_name, user_frame};
+use super::identity::{base_name, demangle, step_name};
+use super::size_classes::SizeClasses;
+use super::stacks::{CallStacks, NameTables};
 use super::tables::{Seen, Tables};
 use super::types::{Details, Entry};
+use super::wrappers;
 use crate::profile::records::*;
 
 /// Objects with the same key are one entry.
@@ -14,8 +18,9 @@ use crate::profile::records::*;
 enum Key {
     /// A variable or section of one module.
     Static(ObjectKind, Option<ModuleId>, u64, String),
-    /// All allocations whose innermost user frame is this.
-    Site(ObjectKind, Frame),
+    /// All allocations with these frames, from the innermost one of the user's code to the one that gives the name, and
+    /// of this class of sizes.
+    Site(ObjectKind, Rc<[Frame]>, u32),
     /// All objects of the kind with this name; stacks, TLS and unknown addresses have one entry each.
     Named(ObjectKind, String),
 }
@@ -46,6 +51,7 @@ pub(super) struct Layout {
     /// Modules and threads without holes.
     pub modules: Vec<Module>,
     pub threads: Vec<Thread>,
+    pub stacks: CallStacks,
     pub page_shift: u32,
 }
 
@@ -55,10 +61,15 @@ impl Layout {
         let threads = tables.threads.filled(missing_thread);
         let page_size = if tables.header.page_size.is_power_of_two() { tables.header.page_size } else { 4096 };
         tables.header.page_size = page_size;
+        let mut stacks = CallStacks { lost: std::mem::take(&mut tables.lost), ..CallStacks::default() };
+        let names = NameTables { modules: &modules, symbols: &tables.symbols, stacks: &stacks };
+        stacks.wrappers = wrappers::learn(&names, &tables.sites, &wrappers::lives(tables.objects.values()));
+        let names = NameTables { modules: &modules, symbols: &tables.symbols, stacks: &stacks };
         let mut build = Build {
             tables,
-            modules: &modules,
-            user_frames: FxHashMap::default(),
+            names,
+            naming_frames: FxHashMap::default(),
+            size_classes: SizeClasses::default(),
             index: HashMap::new(),
             entries: Vec::new(),
             sites: Vec::new(),
@@ -67,7 +78,7 @@ impl Layout {
         build.describe();
         let entries = build.entries;
         let page_shift = page_size.trailing_zeros();
-        let mut layout = Layout { entries, modules, threads, page_shift, ..Layout::default() };
+        let mut layout = Layout { entries, modules, threads, stacks, page_shift, ..Layout::default() };
         layout.number(tables, &owner);
         layout
     }
@@ -115,8 +126,9 @@ fn instance_of(object: Option<&Object>, what: Seen, page_shift: u32) -> Instance
 
 struct Build<'a> {
     tables: &'a Tables,
-    modules: &'a [Module],
-    user_frames: FxHashMap<SiteId, Option<Frame>>,
+    names: NameTables<'a>,
+    naming_frames: FxHashMap<SiteId, Option<Rc<[Frame]>>>,
+    size_classes: SizeClasses,
     index: HashMap<Key, u32>,
     entries: Vec<Entry>,
     /// Call sites behind each entry with the number of objects recorded for it.
@@ -130,6 +142,12 @@ impl Build<'_> {
         let mut ids: Vec<ObjectId> = tables.objects.keys().chain(tables.seen.keys()).copied().collect();
         ids.sort_unstable();
         ids.dedup();
+        for object in ids.iter().filter_map(|id| tables.objects.get(id)) {
+            if let Some(frames) = object.site.and_then(|site| self.naming_frames(site)) {
+                self.size_classes.add(object, &frames);
+            }
+        }
+        self.size_classes.divide();
         let mut owner = FxHashMap::default();
         for id in ids {
             let Some(object) = tables.objects.get(&id) else {
@@ -141,8 +159,11 @@ impl Build<'_> {
             if let Some(site) = object.site {
                 *self.sites[entry as usize].entry(site).or_default() += 1;
             }
-            let size = &mut self.entries[entry as usize].size;
-            *size = (*size).max(object.instance.size);
+            let (entry_of, size) = (&mut self.entries[entry as usize], object.instance.size);
+            entry_of.size = entry_of.size.max(size);
+            if let Some((low, high)) = &mut entry_of.size_class {
+                (*low, *high) = ((*low).min(size), (*high).max(size));
+            }
             owner.insert(id, entry);
         }
         owner
@@ -153,20 +174,35 @@ impl Build<'_> {
             ObjectKind::Global | ObjectKind::Section => Key::Static(o.kind, o.module, o.vaddr, o.name.clone()),
             ObjectKind::Stack | ObjectKind::Tls | ObjectKind::Unknown => Key::Named(o.kind, String::new()),
             ObjectKind::Heap | ObjectKind::SmallHeap | ObjectKind::Mapping => {
-                match o.site.and_then(|s| self.user_frame(s)) {
-                    Some(frame) => Key::Site(o.kind, frame),
+                match o.site.and_then(|s| self.naming_frames(s)) {
+                    Some(frames) => {
+                        let class = self.size_classes.of(o, &frames).unwrap_or_default();
+                        Key::Site(o.kind, frames, class)
+                    }
                     None => Key::Named(o.kind, o.name.clone()),
                 }
             }
         }
     }
 
-    fn user_frame(&mut self, site: SiteId) -> Option<Frame> {
-        let (tables, modules) = (self.tables, self.modules);
-        *self.user_frames.entry(site).or_insert_with(|| {
+    /// The frames of a call stack from the innermost one of the user's code to the one that names the objects.
+    fn naming_frames(&mut self, site: SiteId) -> Option<Rc<[Frame]>> {
+        let (tables, names) = (self.tables, self.names);
+        let find = || {
             let frames = &tables.sites.get(&site)?.frames;
-            frames.get(user_frame(frames, modules, &tables.symbols)).copied()
-        })
+            let steps = names.steps(frames);
+            let (own, naming) = (names.innermost_own(&steps), names.naming_step(&steps));
+            let frames = frames.get(steps.get(own)?.index..=steps.get(naming)?.index)?;
+            Some(Rc::from(frames))
+        };
+        self.naming_frames.entry(site).or_insert_with(find).clone()
+    }
+
+    /// `function file:line` of what names the objects of a call stack.
+    fn site_name(&self, site: Option<SiteId>) -> String {
+        let frames = site.and_then(|s| self.tables.sites.get(&s)).map_or(&[][..], |s| &s.frames);
+        let steps = self.names.steps(frames);
+        steps.get(self.names.naming_step(&steps)).map(|step| step_name(step, &self.names)).unwrap_or_default()
     }
 
     fn entry(&mut self, key: Key, object: Option<&Object>) -> u32 {
@@ -178,14 +214,21 @@ impl Build<'_> {
         let of_static = object.filter(|_| is_static);
         let name = match &key {
             Key::Static(_, module, _, name) => self.static_name(kind, *module, name),
-            Key::Site(_, frame) => frame_name(*frame, self.modules, &self.tables.symbols),
+            Key::Site(..) => self.site_name(object.and_then(|o| o.site)),
             Key::Named(kind, name) => kind_name(*kind, name),
+        };
+        let size_class = match &key {
+            Key::Site(kind, frames, _) if self.size_classes.several(*kind, frames) => {
+                object.map(|o| (o.instance.size, o.instance.size))
+            }
+            _ => None,
         };
         let linkage = object.filter(|o| o.kind == ObjectKind::Global).map_or(String::new(), |o| o.name.clone());
         self.entries.push(Entry {
             kind,
             name,
             linkage,
+            size_class,
             module: of_static.and_then(|o| o.module),
             vaddr: of_static.map_or(0, |o| o.vaddr),
             details: Details { backing: object.and_then(backing), ..Details::default() },
@@ -198,7 +241,7 @@ impl Build<'_> {
     }
 
     fn static_name(&self, kind: ObjectKind, module: Option<ModuleId>, name: &str) -> String {
-        let module = module.and_then(|m| self.modules.get(m as usize)).map(|m| base_name(&m.path));
+        let module = module.and_then(|m| self.names.modules.get(m as usize)).map(|m| base_name(&m.path));
         match (kind, module) {
             (ObjectKind::Section, Some(module)) => format!("{name} of {module}"),
             _ => demangle(name),
@@ -209,12 +252,17 @@ impl Build<'_> {
     fn describe(&mut self) {
         // The counts of sites with both large and small objects can only be split by subtraction.
         let mut large: FxHashMap<SiteId, u64> = FxHashMap::default();
+        // So can those of sites whose objects are of several classes of sizes.
+        let mut entries_of: FxHashMap<SiteId, u32> = FxHashMap::default();
         let mut small: FxHashMap<SiteId, ()> = FxHashMap::default();
         for (entry, sites) in self.entries.iter().zip(&self.sites) {
             for (&site, &objects) in sites {
                 match entry.kind {
                     ObjectKind::SmallHeap => drop(small.insert(site, ())),
-                    _ => *large.entry(site).or_default() += objects,
+                    _ => {
+                        *large.entry(site).or_default() += objects;
+                        *entries_of.entry(site).or_default() += 1;
+                    }
                 }
             }
         }
@@ -227,15 +275,17 @@ impl Build<'_> {
             let is_small = entry.kind == ObjectKind::SmallHeap;
             for (site, objects) in &sites {
                 let count = counts(site);
+                let divided = !is_small && entries_of.get(site).is_some_and(|n| *n > 1);
                 let instances = match (is_small, small.contains_key(site), large.get(site)) {
                     (true, _, Some(&n)) => count.instances.saturating_sub(n).max(1),
                     (false, true, _) => *objects,
+                    _ if divided => *objects,
                     _ => count.instances.max(*objects),
                 };
                 entry.instances = entry.instances.saturating_add(instances);
                 match is_small {
                     true => entry.size = entry.size.saturating_add(count.peak_bytes),
-                    false if !small.contains_key(site) => entry.size = entry.size.max(count.max_size),
+                    false if !small.contains_key(site) && !divided => entry.size = entry.size.max(count.max_size),
                     false => {}
                 }
             }

@@ -1,11 +1,15 @@
 //! Second pass over a profile: adds every access to its cell.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
+use super::code_parts::{CodeParts, PART_BITS};
+use super::distinct;
 use super::entries::{Layout, Place, missing_thread};
 use super::reuse;
+use super::stacks::NameTables;
 use super::tables::{MAX_ID_GAP, Tables};
 use super::tally::Tally;
 use super::types::{Cell, Counters, Entry, MAX_CODE, Summary, TIME_SLOTS, TouchRun};
@@ -25,11 +29,11 @@ const MIN_CELLS: usize = 1 << 21;
 /// Objects looked up by index; at 24 bytes each this is 24 MiB.
 const MAX_DENSE: usize = 1 << 20;
 
-/// Identity of a cell over all entries, in the order cells are kept: page over all instances, thread, slot.
+/// Identity of a cell over all entries, in the order cells are kept: page over all instances, thread, slot, code.
 type CellKey = u64;
 const SLOT_BITS: u32 = TIME_SLOTS.ilog2();
 const THREAD_BITS: u32 = 20;
-const PAGE_BITS: u32 = u64::BITS - THREAD_BITS - SLOT_BITS;
+const PAGE_BITS: u32 = u64::BITS - THREAD_BITS - SLOT_BITS - PART_BITS;
 /// Threads that a cell key can hold.
 const MAX_THREADS: usize = 1 << THREAD_BITS;
 const _: () = assert!(TIME_SLOTS.is_power_of_two());
@@ -40,6 +44,7 @@ struct Fold<'a> {
     /// Place of every object by id, those with the usual dense ids.
     places: Vec<Option<Place>>,
     cells: Tally<CellKey>,
+    parts: &'a CodeParts,
     /// Counters of accesses without a page, per entry.
     unpaged: Vec<Counters>,
     code: Tally<(u32, Frame)>,
@@ -52,9 +57,10 @@ struct Fold<'a> {
     unknown_ids: u64,
 }
 
-pub(super) fn fold(path: &Path, tables: Tables, mut layout: Layout) -> Result<Summary, FileError> {
+pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout) -> Result<Summary, FileError> {
     let reader = Reader::open(path)?;
-    let mut fold = Fold::new(&layout, &tables, reader.file_len);
+    let parts = CodeParts::build(&mut tables, &layout);
+    let mut fold = Fold::new(&layout, &tables, &parts, reader.file_len);
     for record in reader.take(tables.records) {
         if let Record::Accesses(list) = record {
             list.iter().for_each(|a| fold.add(a));
@@ -75,11 +81,13 @@ pub(super) fn fold(path: &Path, tables: Tables, mut layout: Layout) -> Result<Su
         let dropped = cells.dropped;
         notes.push(format!("{dropped} accesses have more different pages, threads and times than fit in memory"));
     }
-    assign_cells(&mut layout, sums, unpaged);
+    assign_cells(&mut layout, sums, unpaged, (&parts, &tables.symbols));
     assign_code(&mut layout, code.finish());
     assign_touches(&mut layout, &touches);
     reuse::inherit(&mut layout, &touches);
     let mut entries = layout.entries;
+    let names = NameTables { modules: &layout.modules, symbols: &tables.symbols, stacks: &layout.stacks };
+    distinct::separate(&mut entries, &names);
     entries.sort_by(|a, b| {
         let rank = |e: &Entry| (e.total.cost_ns, e.total.accesses());
         rank(b).cmp(&rank(a)).then_with(|| a.name.cmp(&b.name))
@@ -90,6 +98,7 @@ pub(super) fn fold(path: &Path, tables: Tables, mut layout: Layout) -> Result<Su
         modules: layout.modules,
         threads: layout.threads,
         symbols: tables.symbols,
+        stacks: layout.stacks,
         entries,
         stats: tables.stats,
         ending: tables.ending,
@@ -98,11 +107,12 @@ pub(super) fn fold(path: &Path, tables: Tables, mut layout: Layout) -> Result<Su
 }
 
 impl<'a> Fold<'a> {
-    fn new(layout: &'a Layout, tables: &Tables, file_len: u64) -> Fold<'a> {
+    fn new(layout: &'a Layout, tables: &Tables, parts: &'a CodeParts, file_len: u64) -> Fold<'a> {
         Fold {
             layout,
             places: dense(&layout.places),
             cells: Tally::new(MIN_CELLS.max(file_len as usize / BYTES_PER_CELL)),
+            parts,
             unpaged: vec![Counters::default(); layout.entries.len()],
             code: Tally::new(MAX_INSTRUCTIONS),
             cpu_node: cpu_nodes(&tables.header.topology),
@@ -171,7 +181,8 @@ impl<'a> Fold<'a> {
         }
         // An access at the very end of the run belongs to the last slot.
         let slot = ((a.time_ns as f64 * self.slots_per_ns) as u64).min(u64::from(TIME_SLOTS) - 1);
-        Some((global_page << THREAD_BITS | u64::from(a.thread)) << SLOT_BITS | slot)
+        let part = u64::from(self.parts.of(place.entry, a.ip));
+        Some(((global_page << THREAD_BITS | u64::from(a.thread)) << SLOT_BITS | slot) << PART_BITS | part)
     }
 }
 
@@ -200,27 +211,47 @@ fn cpu_nodes(topology: &Topology) -> Vec<u8> {
     nodes
 }
 
-fn assign_cells(layout: &mut Layout, mut cells: Vec<(CellKey, Counters)>, unpaged: Vec<Counters>) {
+fn assign_cells(
+    layout: &mut Layout,
+    mut cells: Vec<(CellKey, Counters)>,
+    unpaged: Vec<Counters>,
+    (parts, symbols): (&CodeParts, &HashMap<Frame, Vec<Location>>),
+) {
     cells.sort_unstable_by_key(|&(key, _)| key);
-    let page_of = |key: CellKey| key >> (THREAD_BITS + SLOT_BITS);
+    let page_of = |key: CellKey| key >> (THREAD_BITS + SLOT_BITS + PART_BITS);
     let mut rest = cells.as_slice();
     for (i, entry) in layout.entries.iter_mut().enumerate() {
         let instances = &layout.pages_before[layout.first_instance[i] as usize..=layout.first_instance[i + 1] as usize];
+        let mut own_parts: Vec<(u8, Cell)> = Vec::new();
         for (instance, pages) in instances.windows(2).enumerate() {
             let own = rest.partition_point(|&(key, _)| page_of(key) < pages[1]);
-            entry.cells.extend(rest[..own].iter().map(|&(key, counters)| Cell {
-                instance: instance as u32,
-                page: (page_of(key) - pages[0]) as u32,
-                thread: (key >> SLOT_BITS) as u32 % MAX_THREADS as u32,
-                slot: key as u16 % TIME_SLOTS,
-                counters,
-            }));
+            for of_cell in rest[..own].chunk_by(|a, b| a.0 >> PART_BITS == b.0 >> PART_BITS) {
+                let (key, counters) = of_cell[0];
+                let mut cell = Cell {
+                    instance: instance as u32,
+                    page: (page_of(key) - pages[0]) as u32,
+                    thread: (key >> (SLOT_BITS + PART_BITS)) as u32 % MAX_THREADS as u32,
+                    slot: (key >> PART_BITS) as u16 % TIME_SLOTS,
+                    counters,
+                };
+                if parts.divides(i) {
+                    own_parts.extend(of_cell.iter().map(|&(key, counters)| (part_of(key), Cell { counters, ..cell })));
+                }
+                of_cell[1..].iter().for_each(|(_, more)| cell.counters.add(more));
+                entry.cells.push(cell);
+            }
             rest = &rest[own..];
         }
+        let names = NameTables { modules: &layout.modules, symbols, stacks: &layout.stacks };
+        entry.by_code = parts.divide(i, own_parts, &names);
         entry.cells.iter().for_each(|c| entry.total.add(&c.counters));
         entry.total.add(&unpaged[i]);
         entry.details.unpaged = unpaged[i];
     }
+}
+
+fn part_of(key: CellKey) -> u8 {
+    (key % (1 << PART_BITS)) as u8
 }
 
 fn assign_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>) {
@@ -298,7 +329,8 @@ mod tests {
         crate::profile::summary::tests::write_many(&path, &accesses);
         let mut tables = Tables::read(&path).expect("just written");
         let layout = Layout::build(&mut tables);
-        let mut fold = Fold::new(&layout, &tables, 0);
+        let parts = CodeParts::build(&mut tables, &layout);
+        let mut fold = Fold::new(&layout, &tables, &parts, 0);
         accesses.iter().for_each(|a| fold.add(a));
         let cells = fold.cells.finish();
         let counted: u64 = cells.iter().map(|c| c.1.accesses()).sum();

@@ -8,6 +8,10 @@ use numamma_kernel::affinity::MAX_CPUS;
 use numamma_kernel::policy::MAX_NODES;
 use rustc_hash::FxHashMap;
 
+use super::code_parts::{MAX_USES, Use};
+use super::stacks::LostTable;
+use super::tally::Tally;
+use super::types::Counters;
 use crate::profile::file::{FileError, Reader};
 use crate::profile::records::*;
 
@@ -23,6 +27,9 @@ const MAX_GROWTH: u64 = 64;
 const SEEN_BYTES: u64 = 256;
 /// Page sizes of Linux on any processor are in this range.
 const PAGE_SIZES: std::ops::RangeInclusive<u64> = 1 << 12..=1 << 30;
+
+/// One access.
+const ONE: Counters = Counters { reads: 1, writes: 0, remote: 0, placed: 0, cost_ns: 0 };
 
 /// Records with dense ids; the last record of an id counts.
 #[derive(Debug, Default)]
@@ -80,6 +87,11 @@ pub(super) struct Tables {
     pub seen: FxHashMap<ObjectId, Seen>,
     pub touches: Vec<Touch>,
     pub symbols: HashMap<Frame, Vec<Location>>,
+    /// Where the instructions of the accesses belong.
+    pub code: FxHashMap<Frame, CodeUnit>,
+    /// Accesses by object and instruction.
+    pub uses: Tally<Use>,
+    pub lost: LostTable,
     pub stats: Stats,
     pub ending: Option<Ended>,
     pub notes: Vec<String>,
@@ -91,7 +103,7 @@ impl Tables {
     pub(super) fn read(path: &Path) -> Result<Tables, FileError> {
         let mut reader = Reader::open(path)?;
         let mut header = None;
-        let mut tables = Tables::default();
+        let mut tables = Tables { uses: Tally::new(MAX_USES), ..Tables::default() };
         let mut last_ns = 0;
         let most = MAX_KEPT.max(reader.file_len.saturating_mul(MAX_GROWTH));
         let mut kept: u64 = 0;
@@ -113,6 +125,7 @@ impl Tables {
                     for a in &list {
                         last_ns = last_ns.max(a.time_ns);
                         tables.extend_range(a.object, a.addr, a.time_ns);
+                        tables.uses.add((a.object, a.ip), &ONE);
                     }
                 }
                 Record::Touches(list) => {
@@ -152,6 +165,8 @@ impl Tables {
             Record::SiteCounts(list) => self.counts.extend(list.into_iter().map(|c| (c.site, c))),
             Record::Objects(list) => self.objects.extend(list.into_iter().map(|o| (o.id, o))),
             Record::Symbols(list) => self.symbols.extend(list.into_iter().map(|s| (s.frame, s.locations))),
+            Record::Code(list) => self.code.extend(list.into_iter().map(|u| (u.frame, u))),
+            Record::LostFrames(list) => self.lost.extend(list.into_iter().map(|l| ((l.inner, l.outer), l.locations))),
             Record::Stats(stats) => self.stats = stats,
             Record::End(ending) => self.ending = Some(ending),
             Record::Notes(list) => {

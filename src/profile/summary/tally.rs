@@ -23,6 +23,13 @@ pub(super) struct Tally<K> {
     pub dropped: u64,
 }
 
+/// A tally that keeps nothing.
+impl<K> Default for Tally<K> {
+    fn default() -> Tally<K> {
+        Tally { recent: Vec::new(), all: FxHashMap::default(), sums: Vec::new(), limit: 0, dropped: 0 }
+    }
+}
+
 impl<K: Copy + Eq + Hash> Tally<K> {
     /// A tally of at most `limit` keys.
     pub(super) fn new(limit: usize) -> Tally<K> {

@@ -8,6 +8,8 @@ use crate::profile::file::Writer;
 use crate::profile::records::*;
 use crate::topology::Topology;
 
+mod names;
+
 const PAGE: u64 = 4096;
 
 fn scratch() -> PathBuf {
@@ -112,6 +114,47 @@ pub(super) fn write_many(path: &Path, accesses: &[Access]) {
     put(&Record::Objects(objects.collect()));
     accesses.chunks(1 << 16).for_each(|c| put(&Record::Accesses(c.to_vec())));
     put(&end());
+}
+
+/// Two functions, one of them with two loops, and code that the recorder could not name.
+#[test]
+fn accesses_are_folded_by_function_and_loop() {
+    let at = |offset| Frame { module: 0, offset };
+    let by = |offset: u64, time, page: u64| Access { ip: at(offset), ..access(0, 1, time, 0x10_0000 + page * PAGE) };
+    let unit = |offset, function, nest| CodeUnit { frame: at(offset), function, nest };
+    let summary = load(&[
+        header(),
+        Record::Objects(vec![
+            object(0, ObjectKind::Global, "shared", 0x10_0000, 8 * PAGE),
+            object(1, ObjectKind::Global, "single", 0x20_0000, PAGE),
+        ]),
+        Record::Accesses(vec![
+            by(0x10, 0, 0),
+            by(0x18, 0, 0),
+            by(0x10, 0, 1),
+            by(0x50, 0, 1),
+            by(0x58, 0, 1),
+            by(0x90, 0, 1),
+            Access { ip: at(0x10), ..access(1, 1, 0, 0x20_0000) },
+        ]),
+        Record::Code(vec![
+            unit(0x10, 0x10, 0x10),
+            unit(0x18, 0x10, 0x10),
+            unit(0x50, 0x40, 0x50),
+            unit(0x58, 0x40, 0x58),
+        ]),
+        stats(64),
+        end(),
+    ]);
+    let named = |name: &str| summary.entries.iter().find(|e| e.name == name).expect("it was accessed");
+    let parts = &named("shared").by_code;
+    let counts: Vec<(u64, usize)> = parts.iter().map(|p| (p.total.accesses(), p.cells.len())).collect();
+    assert_eq!(counts, [(3, 2), (1, 1), (1, 1), (1, 1)]);
+    assert_eq!((parts[0].function.as_str(), parts[1].function.as_str()), ("0x10", "0x40"));
+    assert!(parts[3].function.is_empty(), "the rest is last");
+    let cells = &named("shared").cells;
+    assert_eq!((cells.len(), cells[1].counters.accesses()), (2, 4), "the whole object's cells are not divided");
+    assert!(named("single").by_code.is_empty());
 }
 
 #[test]
@@ -338,6 +381,7 @@ fn small() -> Vec<Record> {
     }]));
     records.push(stats(20));
     records.push(Record::Notes(vec!["note".into()]));
+    records.push(Record::Code(vec![CodeUnit { frame: Frame { module: 0, offset: 1 }, function: 0, nest: 0 }]));
     records.push(end());
     records
 }

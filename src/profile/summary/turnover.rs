@@ -119,6 +119,7 @@ mod tests {
             modules: Vec::new(),
             threads: Vec::new(),
             symbols: HashMap::new(),
+            stacks: Default::default(),
             entries: Vec::new(),
             stats,
             ending: None,

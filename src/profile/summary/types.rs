@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::stacks::CallStacks;
 use crate::profile::records::{
     CallSite, Ended, Frame, Header, Instance, Location, Module, ModuleId, ObjectKind, Stats, Thread, ThreadId,
 };
@@ -20,6 +21,8 @@ pub struct Summary {
     pub threads: Vec<Thread>,
     /// Names of frames.
     pub symbols: HashMap<Frame, Vec<Location>>,
+    /// What else is known of call stacks.
+    pub stacks: CallStacks,
     /// Entries, highest cost first.
     pub entries: Vec<Entry>,
     /// Counters of the recorder.
@@ -49,6 +52,9 @@ pub struct Entry {
     pub site: Option<CallSite>,
     /// Bytes: of a global; of the largest instance of a call site; peak bytes of small heap objects.
     pub size: u64,
+    /// Smallest and largest size of its allocations, where others of the same call site are of another size and are an
+    /// entry of their own.
+    pub size_class: Option<(u64, u64)>,
     /// Number of instances (1 for a global).
     pub instances: u64,
     /// Instances that were sampled or touched, in order of birth. The base of grouped small objects is the lowest page
@@ -61,8 +67,25 @@ pub struct Entry {
     /// First touches per instance, ascending in (instance, page). An allocation in memory that the program used before
     /// has those of the memory.
     pub touches: Vec<TouchRun>,
+    /// The same counters by the code that made the accesses, most accesses first and the rest last; empty when one
+    /// function or loop makes nearly all of them, or the profile does not know.
+    pub by_code: Vec<CodePart>,
     /// Parts for reports only.
     pub details: Details,
+}
+
+/// The accesses to an entry by one function, or by one loop nest of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CodePart {
+    /// Name of the function; empty for all code that has no part of its own.
+    pub function: String,
+    /// `function file:line` of the instruction with the most accesses, inlined functions included: it tells the loops
+    /// of a function apart.
+    pub place: String,
+    /// Counters of the cells summed.
+    pub total: Counters,
+    /// As [`Entry::cells`].
+    pub cells: Vec<Cell>,
 }
 
 /// Parts of an entry that no detector uses.
@@ -123,6 +146,13 @@ impl Entry {
         let mut list: Vec<_> = by_thread.into_iter().collect();
         list.sort_by_key(|&(thread, pages)| (std::cmp::Reverse(pages), thread));
         list
+    }
+
+    /// Whether its pages are those of a program file that nobody writes: constants and tables of names.
+    pub fn is_read_only(&self, modules: &[Module]) -> bool {
+        let of_file = matches!(self.kind, ObjectKind::Global | ObjectKind::Section);
+        let module = self.module.and_then(|m| modules.get(m as usize)).filter(|_| of_file);
+        module.is_some_and(|m| m.read_only.iter().any(|(low, high)| (*low..*high).contains(&self.vaddr)))
     }
 
     /// Whether the entry can be placed at all: everything but stacks, TLS and unknown addresses.

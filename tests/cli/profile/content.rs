@@ -100,6 +100,8 @@ fn five_hundred_short_threads() {
     names.dedup();
     assert_eq!(names.len(), 500, "each has its own name");
     assert!(p.threads[1..].iter().all(|t| t.start_routine.is_some()), "each has its start routine");
+    let created = |t: &Thread| t.creator == Some(p.threads[0].id) && !t.created_at.is_empty();
+    assert!(p.threads[1..].iter().all(created), "main created each, and the call is known");
     assert!(p.threads.iter().all(|t| t.end_ns.is_some()));
 }
 

@@ -29,7 +29,12 @@ fn events_of_a_program_that_lies_do_no_harm() {
             let addr = if origin == Origin::Heap { addr & !7 } else { addr };
             let what = match number() % 4 {
                 0 => EventKind::Free { addr, size, origin },
-                1 => EventKind::ThreadStart { start_routine: addr, stack_low: size, stack_high: number() },
+                1 => EventKind::ThreadStart {
+                    start_routine: addr,
+                    stack_low: size,
+                    stack_high: number(),
+                    created_at: number() as u32,
+                },
                 _ => EventKind::Alloc { addr, size, stack: number() as u32, origin, left_out: number() as u32 },
             };
             events.allocs.push(Event { time_ns, pid, tid, what });

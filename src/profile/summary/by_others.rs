@@ -1,0 +1,96 @@
+//! Accesses to pages that another thread touched first.
+//!
+//! Under first touch such a page is on the node of the thread that touched it, so these are the accesses that are
+//! remote where threads run on different nodes: on any machine, also one with a single node, where nothing is remote.
+
+use super::types::{Entry, TouchRun};
+use crate::profile::records::ThreadId;
+
+/// Accesses by the first toucher of their page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ByOthers {
+    /// Accesses to pages whose first toucher is known.
+    pub known: u64,
+    /// Of these, those by another thread.
+    pub others: u64,
+    /// Accesses to pages whose first touch was not seen, or to no known page.
+    pub unknown: u64,
+}
+
+impl ByOthers {
+    /// Share of the accesses by others, 0 to 1; none where no first toucher is known.
+    pub fn share(&self) -> Option<f64> {
+        (self.known > 0).then(|| self.others as f64 / self.known as f64)
+    }
+
+    /// Share of all accesses whose page's first toucher is known, 0 to 1.
+    pub fn known_share(&self) -> f64 {
+        super::ratio(self.known, self.known + self.unknown)
+    }
+}
+
+impl Entry {
+    /// Accesses of all threads, or of one, by the first toucher of their page.
+    pub fn by_others(&self, of: Option<ThreadId>) -> ByOthers {
+        let mut out = ByOthers::default();
+        let mut runs = self.touches.as_slice();
+        for cell in self.cells.iter().filter(|c| of.is_none_or(|thread| c.thread == thread)) {
+            // Both lists ascend by instance and page.
+            let at = (cell.instance, cell.page);
+            let is_before = |r: &TouchRun| (r.instance, r.page.saturating_add(r.pages)) <= at;
+            while let Some((_, rest)) = runs.split_first().filter(|(first, _)| is_before(first)) {
+                runs = rest;
+            }
+            let run = runs.first().filter(|r| r.instance == cell.instance && r.page <= cell.page);
+            let accesses = cell.counters.accesses();
+            match run {
+                Some(run) => {
+                    out.known += accesses;
+                    out.others += if run.thread == cell.thread { 0 } else { accesses };
+                }
+                None => out.unknown += accesses,
+            }
+        }
+        if of.is_none() {
+            out.unknown += self.details.unpaged.accesses();
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::summary::{Cell, Counters};
+
+    #[test]
+    fn pages_are_told_apart_by_their_first_toucher() {
+        let cell = |instance, page, thread, reads| Cell {
+            instance,
+            page,
+            thread,
+            slot: 0,
+            counters: Counters { reads, ..Counters::default() },
+        };
+        let run = |instance, page, pages, thread| TouchRun { instance, page, pages, thread, time_ns: 0 };
+        let mut entry = Entry {
+            touches: vec![run(0, 0, 4, 0), run(0, 6, 2, 1), run(1, 0, 1, 1)],
+            cells: vec![
+                cell(0, 0, 0, 1),
+                cell(0, 3, 1, 2),
+                cell(0, 5, 1, 4),
+                cell(0, 7, 0, 8),
+                cell(0, 7, 1, 16),
+                cell(0, 9, 1, 32),
+                cell(1, 0, 1, 64),
+                cell(2, 0, 1, 128),
+            ],
+            ..Entry::default()
+        };
+        entry.details.unpaged.reads = 256;
+        let all = ByOthers { known: 1 + 2 + 8 + 16 + 64, others: 2 + 8, unknown: 4 + 32 + 128 + 256 };
+        assert_eq!(entry.by_others(None), all);
+        assert_eq!(entry.by_others(Some(0)), ByOthers { known: 9, others: 8, unknown: 0 });
+        assert_eq!((all.share(), Entry::default().by_others(None).share()), (Some(10.0 / 91.0), None));
+    }
+}

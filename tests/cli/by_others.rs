@@ -1,0 +1,40 @@
+//! `by others` and the predicted remote share: what would be remote, also where the machine has one node.
+
+use serde_json::Value;
+
+use crate::common::{Scratch, alone, compile, numamma, run};
+
+/// In the program the main thread touches everything first and four threads sweep the two large arrays.
+#[test]
+fn pages_touched_by_main_and_used_by_others_are_shown_on_any_machine() {
+    let _alone = alone();
+    let dir = Scratch::new("by-others");
+    let program = compile("gcc", "cli/names/wrapped.c", dir.join("app"), &["-O1", "-g", "-pthread", "-DROUNDS=6"]);
+    let profile = dir.join("app.prof").display().to_string();
+    let ran = run(&mut numamma(&["profile", "-F", "1000", "-o", &profile, "--", program.to_str().unwrap()]));
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    let report = |more: &[&str]| run(&mut numamma(&[&["report", profile.as_str()], more].concat())).stdout;
+    let json: Value = serde_json::from_str(&report(&["--json", "--nodes", "4"])).expect("JSON");
+    let all = json["objects"].as_array().expect("a list");
+    let heap = |bytes: u64| all.iter().find(|o| o["kind"] == "heap" && o["size"].as_u64() == Some(bytes));
+    let hot = heap(32 << 20).expect("the array that is swept");
+    let share = |key: &str| hot[key].as_f64().unwrap_or_else(|| panic!("{key}: {hot}"));
+    // Six sweeps by others, each of a read and a write, beside one write by main.
+    let (by_others, sweeps) = (share("by_others_share"), 12.0 / 13.0);
+    assert!((by_others - sweeps).abs() < 0.1 && share("by_others_known") > 0.9, "{hot}");
+    // All pages are on the node of main, where one of the four sweeps.
+    let predicted = share("predicted_remote_share");
+    assert!((predicted - 0.75 * sweeps).abs() < 0.1, "{hot}");
+    // Only main uses this one. A run may not show it.
+    if let Some(cold) = heap(8 << 20).filter(|o| !o["by_others_share"].is_null()) {
+        assert_eq!((&cold["by_others_share"], &cold["predicted_remote_share"]), (&0.0.into(), &0.0.into()), "{cold}");
+    }
+    assert!(json["predicted_for"].is_string(), "{}", json["predicted_for"]);
+    if json["nodes"].as_array().map(Vec::len) == Some(1) {
+        assert!(hot["remote_share"].is_null(), "nothing can be remote: {hot}");
+    }
+    let text = report(&[]);
+    assert!(text.contains("by others"), "{text}");
+    let detail = report(&["--object", hot["name"].as_str().expect("a name")]);
+    assert!(detail.contains("pages that another thread touched first"), "{detail}");
+}
