@@ -1,8 +1,10 @@
 //! Affinity: whether the samples of a page come from the same threads in two halves of the data, beyond chance.
 //!
 //! The statistic is the sum over pages of the product of the two halves' thread counts, each less its expectation
-//! from the threads' shares. Without affinity its mean is 0 and its variance, halves being independent,
-//! sum A B tr(C D) with A and B the samples of a page and C, D the covariances of one draw. One pass over the samples.
+//! from the threads' shares, divided by the samples of the page, so that a page counts by its samples and not by their
+//! square: a page with a counter has more pairs than all other pages together. Without affinity the mean is 0 and the
+//! variance, halves being independent, sum A B tr(C D) / (A + B)^2 with A and B the samples of a page in each half and
+//! C, D the covariances of one draw. One pass over the samples.
 
 use super::limits::STRUCTURE_MIN;
 use super::samples::Samples;
@@ -105,8 +107,12 @@ impl Halves {
             mean += f64::from(weight) * self.early[usize::from(t)];
         }
         place.iter().for_each(|p| sum.early[usize::from(p.1)] = 0.0);
-        sum.excess += own - b * others - a * mean + a * b * self.chance;
-        sum.pairs += a * b;
+        let excess = own - b * others - a * mean + a * b * self.chance;
+        let weight = 1.0 / (a + b);
+        sum.excess += excess;
+        sum.weighted += weight * excess;
+        sum.pairs += weight * a * b;
+        sum.squares += weight * weight * a * b;
     }
 
     fn judge(&self, shift: u32, sum: &Sum) -> Option<Level> {
@@ -117,10 +123,10 @@ impl Halves {
         if sum.pairs <= 0.0 || trace <= 0.0 {
             return None;
         }
-        let share = (sum.excess / sum.pairs / (1.0 - chance).max(1e-9)).max(0.0).sqrt().min(1.0);
-        let deviation = (sum.pairs * trace).sqrt();
+        let share = (sum.weighted / sum.pairs / (1.0 - chance).max(1e-9)).max(0.0).sqrt().min(1.0);
+        let deviation = (sum.squares * trace).sqrt();
         let power = STRUCTURE_MIN * STRUCTURE_MIN * (1.0 - chance) * sum.pairs / deviation;
-        Some(Level { shift, sigma: sum.excess / deviation, share, excess: sum.excess, power })
+        Some(Level { shift, sigma: sum.weighted / deviation, share, excess: sum.excess, power })
     }
 }
 
@@ -141,8 +147,12 @@ impl Level {
 /// Sums over page groups.
 #[derive(Default)]
 struct Sum {
+    /// Agreeing pairs beyond chance, and the same by the samples of their groups.
     excess: f64,
+    weighted: f64,
+    /// Pairs by the samples of their groups, and by the squares of these.
     pairs: f64,
+    squares: f64,
     /// Weights of the threads in the early half of one page group; zero between groups.
     early: Vec<f64>,
 }

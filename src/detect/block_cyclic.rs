@@ -232,8 +232,8 @@ fn whole_pages(all: &Points, fewer: &Points, folder: &mut Folder, best: Fit) -> 
         .collect();
     let mut best = best;
     if fewer.list.len() < all.list.len() {
-        // All points decide between the periods that fit the thinned points within the tolerance and a margin.
-        let top = fits.iter().map(|f| f.likelihood).fold(best.likelihood, f64::max);
+        // All points decide between the whole periods that fit the thinned points within the tolerance and a margin.
+        let top = fits.iter().map(|f| f.likelihood).fold(f64::NEG_INFINITY, f64::max);
         fits.retain(|f| f.likelihood >= top - OPEN_NATS);
         fits = fits.iter().map(|f| folder.fit_with(all, f.period, noise)).collect();
         best = folder.fit_with(all, best.period, noise);
@@ -248,9 +248,11 @@ const OPEN_NATS: f64 = 2.0 * WHOLE_TOLERANCE;
 
 /// Best of `fits` at whole pages, or `best` itself when none of them fits as well, and the uncertainty in pages.
 fn choose(points: &Points, fits: &[Fit], best: Fit) -> (Fit, f64) {
-    // Pages cannot show a difference that adds up to less than one page from the first repeat to the last.
+    // Pages hardly show a difference that adds up to less than one page from the first repeat to the last.
     let drift = |f: &Fit| (f.period - best.period).abs() * repeats(points, best.period);
-    let nearest = fits.iter().filter(|f| drift(f) < 1.0).min_by(|a, b| drift(a).total_cmp(&drift(b)));
+    let tolerance = WHOLE_TOLERANCE + fractional_luck(points, &best);
+    let as_good = |f: &&Fit| drift(f) < MOST_DRIFT && f.likelihood >= best.likelihood - tolerance;
+    let nearest = fits.iter().filter(as_good).min_by(|a, b| drift(a).total_cmp(&drift(b)));
     let best = nearest.cloned().unwrap_or(best);
     let top = fits.iter().map(|f| f.likelihood).fold(f64::NEG_INFINITY, f64::max);
     if top < best.likelihood - WHOLE_TOLERANCE {
@@ -276,6 +278,23 @@ fn choose(points: &Points, fits: &[Fit], best: Fit) -> (Fit, f64) {
         Some(fit) => ((*fit).clone(), uncertainty),
         None => (best, uncertainty),
     }
+}
+
+/// Pages of drift over the whole object up to which a whole number of pages may stand for a fractional period. A
+/// difference of less than one page moves no edge to another page; where luck moves the best period, it moves it by
+/// about as much.
+const MOST_DRIFT: f64 = 1.5;
+
+/// Nats that a fractional period gains by chance over the whole one it is close to. Each of its edges has as many more
+/// places as parts of a page are distinguished. And an edge inside a page leaves a page with samples of two threads in
+/// every repeat: a period that drifts divides these repeats at the best place. The samples are then a random walk of
+/// steps of half the gain of a sample up or down, and the expected largest distance of such a walk is sqrt(pi / 2)
+/// standard deviations.
+fn fractional_luck(points: &Points, fit: &Fit) -> f64 {
+    let noise = noise_of(fit);
+    let gain = (1.0 + (1.0 - noise) / noise * points.threads() as f64).ln();
+    let walk = 0.5 * gain * (std::f64::consts::FRAC_PI_2 * points.samples / fit.period).sqrt();
+    fit.cuts.len() as f64 * (f64::from(fit.parts).ln() + walk)
 }
 
 /// Pages by which a period can be wrong before it misplaces [`MISPLACED`] samples: an error of one page shifts the

@@ -187,30 +187,33 @@ pub(crate) fn parts(
     let least = |p: &Part| if p.pattern.kind == PatternKind::Private { SERIAL_PHASE } else { PHASE_SHARE };
     parts.retain(|p| p.weight >= least(p) * total);
     let differ = parts.windows(2).any(|w| !same_placement(&w[0].pattern, &w[1].pattern, span, threads));
-    let as_good = parts.iter().all(|p| whole_serves(whole, p, samples));
+    let as_good = parts
+        .iter()
+        .all(|p| whole_serves(whole, &p.pattern, &samples.only(|s| s.slot >= p.slots.0 && s.slot < p.slots.1)));
     if parts.len() < 2 || !differ || as_good { Vec::new() } else { parts }
 }
 
-/// Whether the pattern of the whole run places a part about as well as its own pattern.
-fn whole_serves(whole: &Pattern, part: &Part, samples: &Samples) -> bool {
+/// Whether the pattern of the whole object places the samples of a part about as well as the part's own pattern.
+pub(crate) fn whole_serves(whole: &Pattern, own: &Pattern, part: &Samples) -> bool {
     if is_spread(whole) {
-        return is_spread(&part.pattern);
+        return is_spread(own);
     }
-    let mut sums = vec![0.0; samples.threads()];
+    let mut sums = vec![0.0; part.threads()];
     let (mut inside, mut total) = (0.0, 0.0);
-    for s in samples.list.iter().filter(|s| s.slot >= part.slots.0 && s.slot < part.slots.1) {
+    for s in &part.list {
         let weight = f64::from(s.weight);
-        let owned = owner(whole, u64::from(s.page).saturating_mul(samples.unit) + samples.unit / 2);
-        inside += if owned == Some(samples.ranks[usize::from(s.thread)]) { weight } else { 0.0 };
+        let owned = owner(whole, u64::from(s.page).saturating_mul(part.unit) + part.unit / 2);
+        inside += if owned == Some(part.ranks[usize::from(s.thread)]) { weight } else { 0.0 };
         sums[usize::from(s.thread)] += weight;
         total += weight;
     }
     let chance = sums.iter().map(|s| s * s).sum::<f64>() / (total * total).max(f64::MIN_POSITIVE);
     let explained = (inside / total.max(f64::MIN_POSITIVE) - chance) / (1.0 - chance).max(1e-9);
-    let wanted = if is_spread(&part.pattern) { STRUCTURE_MIN } else { AS_GOOD * part.pattern.confidence };
+    let wanted = if is_spread(own) { STRUCTURE_MIN } else { AS_GOOD * own.confidence };
     explained >= wanted
 }
 
+/// Whether a pattern suggests nothing better than spreading the pages.
 fn is_spread(p: &Pattern) -> bool {
     matches!(p.kind, PatternKind::Random | PatternKind::ReadShared)
 }
@@ -229,7 +232,7 @@ const MOVED: f64 = 0.25;
 const NEAR: f64 = 1.0 / 8.0;
 
 /// Whether two patterns need about the same placement. An unsure pattern agrees with every other.
-fn same_placement(a: &Pattern, b: &Pattern, span: u64, threads: u32) -> bool {
+pub(crate) fn same_placement(a: &Pattern, b: &Pattern, span: u64, threads: u32) -> bool {
     if a.kind == PatternKind::Unsure || b.kind == PatternKind::Unsure {
         return true;
     }

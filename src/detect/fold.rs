@@ -3,7 +3,9 @@
 //! Null model: the thread of an access is drawn from the threads' shares. Slice model: with probability
 //! 1 - q it is the owner of the slice the page falls in, else drawn as in the null model. The best cut is found
 //! exactly by dynamic programming over the folded pages in O(points), whatever the number of threads: only the
-//! state of a thread that appears changes, because the best score never falls.
+//! state of a thread that appears changes, because the best score never falls. A page is folded by its middle. Where
+//! the period is no whole number of pages, the pages of later repeats lie between those of earlier ones, and show the
+//! edges to a part of a page.
 //!
 //! The gain is the log-likelihood ratio minus the cost of naming the slices' edges and owners and the period; a
 //! positive gain means the pattern describes the accesses shorter than chance does. Periods are comparable
@@ -16,9 +18,9 @@ use super::points::{Point, Points};
 pub(crate) struct Cut {
     /// Owner, index into [`Points::threads`].
     pub thread: u16,
-    /// First folded page of the owner.
+    /// First folded page (or part of a page, [`Fit::parts`]) of the owner.
     pub first: u32,
-    /// Last folded page of the owner.
+    /// Last folded page or part of the owner.
     pub last: u32,
     /// Samples of the owner inside.
     pub matched: f64,
@@ -37,6 +39,8 @@ pub(crate) struct Fit {
     pub structure: f64,
     /// Slices in order of pages.
     pub cuts: Vec<Cut>,
+    /// Parts of a page in which the slices count.
+    pub parts: u32,
 }
 
 impl Fit {
@@ -93,6 +97,23 @@ pub(crate) fn noise_of(fit: &Fit) -> f64 {
     (1.0 - fit.structure).clamp(NOISE_RANGE.0, NOISE_RANGE.1)
 }
 
+/// Parts of a slice that are distinguished at a period of no whole number of pages, and of a page at most: an edge is
+/// then misplaced by a hundredth of a slice, or the pages show it no better.
+const SLICE_PARTS: f64 = 32.0;
+const PAGE_PARTS: u32 = 16;
+
+/// Parts of a page at a period.
+fn parts_of(points: &Points, period: f64) -> u32 {
+    // Slices of less than a page cannot be placed. Parts of them would turn a period next to a whole number of pages
+    // into a coordinate along the whole object.
+    if unfolded(points, period) || period.fract() == 0.0 || period < points.threads() as f64 {
+        return 1;
+    }
+    let wanted = (SLICE_PARTS * points.threads() as f64 / period) as u32;
+    // The power of two that is not larger.
+    1 << wanted.clamp(1, PAGE_PARTS).ilog2()
+}
+
 /// Whether a period is no shorter than the object.
 fn unfolded(points: &Points, period: f64) -> bool {
     period >= f64::from(points.pages)
@@ -113,7 +134,7 @@ impl Folder {
     /// Best slices at an assumed share of noise, in half the time of [`Folder::fit`]; used to compare periods.
     pub fn fit_with(&mut self, points: &Points, period: f64, noise: f64) -> Fit {
         let any = self.fit_beating(points, period, noise, f64::NEG_INFINITY);
-        any.unwrap_or(Fit { period, likelihood: 0.0, gain: 0.0, structure: 0.0, cuts: Vec::new() })
+        any.unwrap_or(Fit { period, likelihood: 0.0, gain: 0.0, structure: 0.0, cuts: Vec::new(), parts: 1 })
     }
 
     /// Best slices at an assumed share of noise; none as soon as the gain cannot exceed `least`.
@@ -126,15 +147,17 @@ impl Folder {
 
     fn fold(&mut self, points: &Points, period: f64) {
         let inverse = 1.0 / period;
+        let parts = parts_of(points, period);
+        let scale = f64::from(parts);
         let folded = |p: &Point| {
-            let page = f64::from(p.page);
+            let middle = f64::from(p.page) + 0.5;
             // Truncation is the floor: nothing is negative.
-            let repeat = f64::from((page * inverse + 1e-9) as u32);
-            Point { page: (page - period * repeat).max(0.0) as u32, ..*p }
+            let repeat = f64::from((middle * inverse + 1e-9) as u32);
+            Point { page: ((middle - period * repeat).max(0.0) * scale) as u32, ..*p }
         };
         self.folded.clear();
         self.folded.extend(points.list.iter().map(folded));
-        self.sort(period);
+        self.sort(period * scale);
     }
 
     /// Sorts stably by folded page (radix sort), so points of a page keep their order. The digits have 11 bits, so that
@@ -162,7 +185,7 @@ impl Folder {
 
     /// Finds the best slices by dynamic programming, as the module's header describes.
     fn cut(&mut self, points: &Points, period: f64, noise: f64, least: f64) -> Option<Fit> {
-        let edges = (points.list.len() as f64).min(period).max(2.0);
+        let edges = places(points, period);
         // The edges of k slices among n places and a permutation of the owners cost about k ln n.
         let price = edges.ln();
         self.gains.clear();
@@ -218,14 +241,19 @@ impl Folder {
         }
         cuts.reverse();
         let likelihood = best.score + price * cuts.len() as f64 + points.samples * noise.ln();
-        let edges = (points.list.len() as f64).min(period).max(2.0);
+        let edges = places(points, period);
         let gain = likelihood - description(cuts.len() as f64, edges, points.threads() as f64);
         let inside: f64 = cuts.iter().map(|c| c.matched).sum();
         // Chance level: the owner's part of a slice whose accesses are drawn by the shares alone.
         let chance: f64 = points.threads.iter().map(|t| t.share * t.share).sum();
         let structure = ((inside / points.samples.max(1e-9) - chance) / (1.0 - chance).max(1e-9)).clamp(0.0, 1.0);
-        Fit { period, likelihood, gain, structure, cuts }
+        Fit { period, likelihood, gain, structure, cuts, parts: parts_of(points, period) }
     }
+}
+
+/// Places where an edge can lie.
+fn places(points: &Points, period: f64) -> f64 {
+    (points.list.len() as f64).min(period * f64::from(parts_of(points, period))).max(2.0)
 }
 
 /// Number of points between two checks whether the gain can still exceed the limit.

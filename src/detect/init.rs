@@ -87,39 +87,43 @@ pub(crate) fn serial_slots(samples: &Samples) -> Option<Serial> {
         return None;
     }
     let none = vec![false; slots.totals.len()];
-    let runs = (0..slots.threads).map(|t| (t, slots.serial_runs(t, &none)));
-    let (thread, dropped, sum) = runs
-        .map(|(t, run)| {
+    let mut runs: Vec<(usize, Vec<bool>, f64)> = (0..slots.threads)
+        .map(|t| {
+            let run = slots.serial_runs(t, &none);
             let sum = slots.sum(&run);
             (t, run, sum)
         })
-        .max_by(|a, b| a.2.total_cmp(&b.2))?;
+        .filter(|r| r.2 > 0.0)
+        .collect();
+    runs.sort_by(|a, b| b.2.total_cmp(&a.2));
+    // The thread with most slots may be the only user of the object after another one has filled it.
+    let (thread, dropped, sum) = runs.into_iter().find(|(t, run, sum)| is_serial(&slots, (*t, run, *sum), total))?;
+    Some(Serial { thread: samples.ranks[thread], dropped, share: sum / total, weights: slots.totals })
+}
+
+/// Whether the runs of slots of one thread alone are initialisation, or a part of the run like it.
+fn is_serial(slots: &Slots, (thread, dropped, sum): (usize, &[bool], f64), total: f64) -> bool {
     // The other slots must have more accesses than the stray ones of a private object.
-    if sum <= 0.0 || total - sum < (1.0 - PRIVATE_SHARE) * total {
-        return None;
+    if total - sum < (1.0 - PRIVATE_SHARE) * total {
+        return false;
     }
     let rest: Vec<f64> = (0..slots.threads)
         .map(|t| (0..dropped.len()).filter(|&s| !dropped[s]).map(|s| slots.of_thread(s, t)).sum())
         .collect();
     let rest_total: f64 = rest.iter().sum();
     if rest_total <= 0.0 || rest[thread] >= PRIVATE_SHARE * rest_total {
-        return None;
+        return false;
     }
-    let handed_over = rest.iter().any(|&w| w >= PRIVATE_SHARE * rest_total) && starts_with(&slots, &dropped);
+    let handed_over = rest.iter().any(|&w| w >= PRIVATE_SHARE * rest_total) && starts_with(slots, dropped);
     let alone_elsewhere: f64 =
-        (0..slots.threads).filter(|&t| t != thread).map(|t| slots.sum(&slots.serial_runs(t, &dropped))).sum();
-    if contrast(&slots, &dropped, thread) < SERIAL_NATS {
-        return None;
+        (0..slots.threads).filter(|&t| t != thread).map(|t| slots.sum(&slots.serial_runs(t, dropped))).sum();
+    if contrast(slots, dropped, thread) < SERIAL_NATS {
+        return false;
     }
     // Threads that use the object one after the other during the whole run are a pattern in time, not an
     // initialisation.
     let many = alone_elsewhere < 0.5 * rest_total;
-    (handed_over || many).then(|| Serial {
-        thread: samples.ranks[thread],
-        dropped,
-        share: sum / total,
-        weights: slots.totals,
-    })
+    handed_over || many
 }
 
 impl Serial {

@@ -6,8 +6,9 @@
 
 use super::affinity::{Halves, Level};
 use super::limits::{AFFINITY_PAIRS, AFFINITY_SIGMA, STRUCTURE_MIN};
-use super::samples::{Sample, Samples};
-use super::{Pattern, PatternKind, Slice};
+use super::page_map::page_map;
+use super::samples::Samples;
+use super::{Pattern, PatternKind};
 
 /// Growth of the page groups from level to level, as a power of two: affinity of larger chunks shows in fewer samples.
 const LEVEL_SHIFT: u32 = 2;
@@ -39,7 +40,7 @@ pub(crate) fn irregular(samples: &Samples, end: u64, skew: u64) -> Option<Patter
     }
     let level = best?;
     let total = samples.total();
-    let slices = page_map(samples, level.shift, end, skew);
+    let slices = page_map(samples, 1.0 - level.share, end, skew);
     let mut owners: Vec<u32> = slices.iter().map(|s| s.thread).collect();
     owners.sort_unstable();
     owners.dedup();
@@ -87,37 +88,4 @@ fn middle_slot(samples: &Samples) -> Option<u16> {
         sum += weight;
     }
     best.map(|b| b.1)
-}
-
-/// Runs of page groups with the same main thread; groups without a sample belong to the run before them.
-fn page_map(samples: &Samples, shift: u32, end: u64, skew: u64) -> Vec<Slice> {
-    let mut sorted: Vec<(u32, u16, f32)> =
-        samples.list.iter().map(|s: &Sample| (s.page >> shift, s.thread, s.weight)).collect();
-    if !sorted.is_sorted_by_key(|s| s.0) {
-        sorted.sort_unstable_by_key(|s| s.0);
-    }
-    let byte = |place: u32| ((u64::from(place) << shift).saturating_mul(samples.unit)).saturating_sub(skew).min(end);
-    let mut sums = vec![0.0f32; samples.threads()];
-    let mut slices: Vec<Slice> = Vec::new();
-    for place in sorted.chunk_by(|a, b| a.0 == b.0) {
-        place.iter().for_each(|p| sums[usize::from(p.1)] += p.2);
-        let mut best = (0, 0.0f32);
-        for p in place {
-            let sum = std::mem::take(&mut sums[usize::from(p.1)]);
-            if sum > best.1 {
-                best = (p.1, sum);
-            }
-        }
-        let thread = samples.ranks[usize::from(best.0)];
-        let (start, stop) = (byte(place[0].0), byte(place[0].0 + 1));
-        match slices.last_mut() {
-            Some(last) if last.thread == thread => last.end = stop,
-            Some(last) => {
-                last.end = start;
-                slices.push(Slice { start, end: stop, thread });
-            }
-            None => slices.push(Slice { start: 0, end: stop, thread }),
-        }
-    }
-    slices
 }

@@ -20,6 +20,11 @@ pub const EVIDENCE_NATS: f64 = 12.0;
 /// One more is accepted for a slice that wraps around the period.
 pub const SLICES_PER_THREAD: f64 = 1.5;
 
+/// Share of the samples in slices that slices beyond one for each thread may hold: a thread with few samples makes
+/// slices of its stray ones wherever two of them are neighbours. An object with two real slices for some threads has
+/// more in the second ones.
+pub const STRAY_SLICES: f64 = 0.05;
+
 /// Accesses that one sample of the timer sampler yields on one object, at the median of the measured kernels
 /// (2.0 to 10.4 for the whole sample). Accesses of one sample are not independent.
 pub const ACCESSES_PER_SAMPLE: f64 = 5.0;
@@ -33,6 +38,10 @@ pub const NEEDED_MARGIN: f64 = 1.4;
 /// Fewest independent samples for `private`: an object shared evenly by two threads shows one thread in all of
 /// ten samples once in 500 (2 x 2^-10).
 pub const PRIVATE_SAMPLES: f64 = 10.0;
+
+/// Standard deviations of a page's number of samples (Poisson) above the mean of all pages up to which all of them
+/// count: a page with more differs from the others by what it holds, not by chance.
+pub const HOT_SIGMA: f64 = 4.0;
 
 /// Threads with less than this part of an equal share do not take part in the object.
 pub const TAKES_PART: f64 = 0.05;

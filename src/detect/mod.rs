@@ -2,33 +2,38 @@
 //!
 //! [`classify`] decides in this order: small, cold, private, then slices (block, block-cyclic) by [`spectrum`] and
 //! [`fold`], page affinity without a formula, else random (or read-shared) when the samples would have shown slices,
-//! else unsure. Then it searches for phases of the run with different patterns ([`change_points`]). Callers build an
+//! else unsure. Then it searches for phases of the run with different patterns ([`change_points`]) and for functions with
+//! different patterns ([`by_code`]). Callers build an
 //! [`ObjectView`] with [`view_of`]; thread ranks must be below `threads`, and pages count from the object's first page.
 //! Every view is accepted: one without samples is unsure, and invalid accesses are ignored ([`samples`]).
 
 mod affinity;
 mod block;
 mod block_cyclic;
+mod by_code;
 mod change_points;
 mod fold;
 mod group;
 mod init;
 mod irregular;
 pub mod limits;
+mod page_map;
 mod pattern;
 mod points;
 mod private;
 mod random;
 mod read_shared;
+pub mod roles;
 mod samples;
 mod small;
 mod spectrum;
 mod structure;
 mod view;
 
-pub use pattern::{Figures, Owner, Pattern, PatternKind, Segment, Slice};
+pub use pattern::{CodePattern, Figures, Owner, Pattern, PatternKind, Segment, Slice};
 pub use random::samples_needed;
-pub use view::{ObjectView, PageAccess, Row, Sampling, cost_shares, thread_ranks, view_of};
+pub use roles::{Rank, Role, Roles, roles};
+pub use view::{CodeAccesses, ObjectView, PageAccess, Row, Sampling, cost_shares, view_of};
 
 use std::borrow::Cow;
 
@@ -48,21 +53,49 @@ pub fn classify(view: &ObjectView) -> Pattern {
     };
     let later = serial.as_ref().filter(|s| s.is_phase_later()).map(init::Serial::initial);
     let timed = later.as_ref().map(|initial| all.only(|a| !initial[usize::from(a.slot)]));
+    let (voting, timed, workers) = only_workers(view, voting, timed);
     let release = serial.as_ref().filter(|_| later.is_none()).map(init::Serial::last);
     let used = release.map_or(Cow::Borrowed(&all), |last| Cow::Owned(all.only(|a| !last[usize::from(a.slot)])));
     let written = if view.filter == AccessFilter::All { read_shared::written_first(&used) } else { None };
     let mut pattern = in_time(view, &all, &voting, timed.as_ref().unwrap_or(&voting), written);
+    if !view.by_code.is_empty() {
+        let works = |a: &samples::Sample| usize::from(a.thread) < workers;
+        let counts = |a: &samples::Sample| works(a) && serial.as_ref().is_none_or(|s| !s.dropped[usize::from(a.slot)]);
+        let rows = by_code::components(view, &all, &pattern, counts, |part| judge(view, part));
+        if !rows.is_empty() {
+            pattern = by_code::mixed(pattern, rows);
+        }
+    }
     if let Some(s) = serial.filter(|s| s.share >= INIT_SHOWN) {
         pattern.evidence += &format!(
-            "; {:.0} % of the accesses, by thread {} alone, look like initialisation and do not count",
+            "; {:.0} % of the accesses, by {} alone, look like initialisation and do not count",
             100.0 * s.share,
-            s.thread
+            thread_name(s.thread, view.threads)
         );
         if !pattern.segments.is_empty() {
             add_initialisation(view, &mut pattern, &s);
         }
     }
     pattern
+}
+
+/// Samples without those of threads that do not work, unless these have nearly all of them, and how many of the threads
+/// that occur count.
+fn only_workers<'a>(
+    view: &ObjectView,
+    voting: Cow<'a, Samples>,
+    timed: Option<Samples>,
+) -> (Cow<'a, Samples>, Option<Samples>, usize) {
+    let (all, workers) = (voting.ranks.len(), voting.ranks.partition_point(|rank| *rank < view.threads));
+    if workers == all {
+        return (voting, timed, all);
+    }
+    let works = |a: &samples::Sample| usize::from(a.thread) < workers;
+    let working = voting.only(works);
+    if working.total() < (1.0 - limits::PRIVATE_SHARE) * voting.total() {
+        return (voting, timed, all);
+    }
+    (Cow::Owned(working), timed.map(|timed| timed.only(works)), workers)
 }
 
 /// Share of initialisation from which the evidence mentions it: less is rounded to 0 %.
@@ -112,6 +145,11 @@ fn judge(view: &ObjectView, samples: &Samples) -> Pattern {
     }
 }
 
+/// `worker 3`, or what stands for a thread that is none of the `workers`. Threads have other numbers, their ids.
+fn thread_name(rank: u32, workers: u32) -> String {
+    if rank < workers { format!("worker {rank}") } else { "a thread outside the team".into() }
+}
+
 /// Seconds from the start of the run at which a slot begins.
 fn slot_start(view: &ObjectView, slot: u16) -> f64 {
     view.sampling.duration_s * f64::from(slot) / f64::from(TIME_SLOTS)
@@ -154,7 +192,7 @@ fn add_initialisation(view: &ObjectView, pattern: &mut Pattern, serial: &init::S
         if !run[0] || weight <= 0.0 {
             continue;
         }
-        let evidence = format!("thread {} alone", serial.thread);
+        let evidence = format!("{} alone", thread_name(serial.thread, view.threads));
         let alone = Pattern::new(PatternKind::Private, 1.0, evidence);
         let share = weight / serial.weights.iter().sum::<f64>();
         pattern.segments.push(Segment { initialisation: true, ..segment(view, slots, share, alone) });
@@ -169,11 +207,11 @@ pub fn classify_all(summary: &Summary) -> Vec<Pattern> {
 
 /// Patterns of all entries of a profile by their reads, their writes or both.
 pub fn classify_accesses(summary: &Summary, filter: AccessFilter) -> Vec<Pattern> {
-    let (ranks, shares) = (thread_ranks(summary), cost_shares(summary));
+    let (roles, shares) = (roles(summary), cost_shares(summary));
     summary
         .entries
         .iter()
         .zip(shares)
-        .map(|(entry, share)| classify(&view::view_with(entry, summary, &ranks, share, filter)))
+        .map(|(entry, share)| classify(&view::view_with(entry, summary, &roles, share, filter)))
         .collect()
 }

@@ -18,6 +18,8 @@ pub enum PatternKind {
     Irregular,
     /// Patterns at different times that need different placements.
     Phased,
+    /// Functions that use it differently, each with a pattern of its own.
+    Mixed,
     /// Smaller than a page.
     Small,
     /// Too small a share of the cost for a placement to matter.
@@ -37,6 +39,7 @@ impl PatternKind {
             PatternKind::ReadShared => "read-shared",
             PatternKind::Irregular => "irregular",
             PatternKind::Phased => "phased",
+            PatternKind::Mixed => "mixed",
             PatternKind::Small => "small",
             PatternKind::Cold => "cold",
             PatternKind::Unsure => "unsure",
@@ -89,6 +92,17 @@ pub struct Segment {
     pub pattern: Box<Pattern>,
 }
 
+/// The pattern of the accesses that one function makes.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct CodePattern {
+    /// Name of the function, with `file:line` where loops of one function differ.
+    pub function: String,
+    /// Share of the object's accesses that count, 0 to 1.
+    pub share: f64,
+    /// Their pattern.
+    pub pattern: Box<Pattern>,
+}
+
 /// The figures behind a pattern. A figure without a meaning for the kind is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize)]
 pub struct Figures {
@@ -135,7 +149,11 @@ pub struct Pattern {
     pub group: Option<u32>,
     /// Parts of the run with different patterns, initialisation included; empty when the pattern does not change.
     pub segments: Vec<Segment>,
-    /// The pattern of the whole run of a phased object, on which one placement for all phases is based.
+    /// The functions of a mixed object (or of a phased one whose functions disagree), highest share first; empty when
+    /// they agree.
+    pub by_code: Vec<CodePattern>,
+    /// The pattern of the whole run of a phased object, on which one placement for all phases is based; of a mixed
+    /// object, the one of all functions together.
     pub whole: Option<Box<Pattern>>,
     /// The figures behind the pattern.
     pub figures: Figures,
@@ -154,9 +172,16 @@ impl Pattern {
             owners: Vec::new(),
             group: None,
             segments: Vec::new(),
+            by_code: Vec::new(),
             whole: None,
             figures: Figures::default(),
         }
+    }
+
+    /// `block-cyclic 5242880`: kind and period in bytes, in units where they are whole.
+    pub(crate) fn summary(&self) -> String {
+        let period = |bytes: u64| period_text(bytes as f64 / 4096.0, bytes);
+        self.period.map_or_else(|| self.kind.to_string(), |p| format!("{} {}", self.kind, period(p)))
     }
 
     /// Sets the number of samples and the share explained.
@@ -169,4 +194,14 @@ impl Pattern {
     pub fn overall(&self) -> &Pattern {
         self.whole.as_deref().unwrap_or(self)
     }
+}
+
+/// A period for messages: a size when it is a whole number of KiB, MiB or GiB, else pages.
+pub(crate) fn period_text(pages: f64, bytes: u64) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if pages.fract() == 0.0 && bytes >> shift << shift == bytes && bytes >> shift > 0 {
+            return format!("{} {unit}", bytes >> shift);
+        }
+    }
+    format!("{pages:.2} pages")
 }

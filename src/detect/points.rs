@@ -1,7 +1,7 @@
 //! The input of the structure detectors: weights in independent samples per page and thread. Threads are renumbered to
 //! those that take part, and initialisation is left out.
 
-use super::limits::TAKES_PART;
+use super::limits::{HOT_SIGMA, TAKES_PART};
 use super::samples::{Sample, Samples};
 
 /// Weight of one thread on one page.
@@ -88,15 +88,31 @@ pub(crate) fn gather(pages: u32, samples: &Samples, raw: impl Iterator<Item = (u
     let mut list: Vec<Point> = Vec::with_capacity(raw.len());
     for (page, thread, weight) in raw {
         let Some(thread) = index[usize::from(thread)] else { continue };
-        threads[usize::from(thread)].weight += f64::from(weight);
         match list.last_mut() {
             Some(last) if last.page == page && last.thread == thread => last.weight += weight,
             _ => list.push(Point { page, thread, weight }),
         }
     }
+    level(&mut list);
+    list.iter().for_each(|p| threads[usize::from(p.thread)].weight += f64::from(p.weight));
     let samples: f64 = threads.iter().map(|t| t.weight).sum();
     threads.iter_mut().filter(|_| samples > 0.0).for_each(|t| t.share = t.weight / samples);
     Points { pages, list, threads, samples }
+}
+
+/// Reduces the weight of pages with far more samples than the others: a page that holds a counter or a lock has samples
+/// of all threads, but it is one page, and its many samples must not cut a slice in two.
+fn level(list: &mut [Point]) {
+    let total: f64 = list.iter().map(|p| f64::from(p.weight)).sum();
+    let pages = list.chunk_by(|a, b| a.page == b.page).count().max(1) as f64;
+    let mean = total / pages;
+    let most = mean + HOT_SIGMA * mean.sqrt();
+    for page in list.chunk_by_mut(|a, b| a.page == b.page) {
+        let weight: f64 = page.iter().map(|p| f64::from(p.weight)).sum();
+        if weight > most {
+            page.iter_mut().for_each(|p| p.weight *= (most / weight) as f32);
+        }
+    }
 }
 
 /// New index of every thread that takes part.

@@ -18,7 +18,8 @@ fn one_thread(samples: &Samples, threads_of_run: u32) -> Option<Pattern> {
         return None;
     }
     let thread = samples.ranks[thread];
-    let evidence = format!("thread {thread} has {:.0} % of {total:.0} samples", 100.0 * top / total);
+    let name = super::thread_name(thread, threads_of_run);
+    let evidence = format!("{name} has {:.0} % of {total:.0} samples", 100.0 * top / total);
     let mut pattern = Pattern::new(PatternKind::Private, top / total, evidence).explained(total, top / total);
     pattern.owners = instances(samples).map(|list| Owner { instance: list[0].instance, thread }).collect();
     Some(pattern)

@@ -32,8 +32,12 @@ pub(crate) struct Samples {
     pub ranks: Vec<u32>,
     /// Pages of the object (of its largest instance), in units.
     pub pages: u32,
+    /// Independent samples per access.
+    pub scale: f64,
     /// Bytes of a unit: a page, or more of an object with over [`MOST_PAGES`] pages.
     pub unit: u64,
+    /// Pages of a unit, as a power of two.
+    pub shift: u32,
 }
 
 /// Largest number of distinct pages: 8 GiB of 4 KiB pages. Larger objects are divided into larger units, so that memory
@@ -47,7 +51,8 @@ impl Samples {
         let grain = all.div_ceil(MOST_PAGES).next_power_of_two();
         let inside = |a: &&PageAccess| {
             let weight = a.weight();
-            let known = u64::from(a.page) < all && a.thread < view.threads.min(MOST_RANKS) && a.slot < TIME_SLOTS;
+            let threads = view.threads.saturating_add(view.others).min(MOST_RANKS);
+            let known = u64::from(a.page) < all && a.thread < threads && a.slot < TIME_SLOTS;
             known && weight > 0.0 && weight.is_finite()
         };
         let (mut total, mut squares) = (0.0, 0.0);
@@ -80,7 +85,34 @@ impl Samples {
         if !list.is_sorted_by_key(key) {
             list.sort_by_key(key);
         }
-        Samples { list, ranks, pages: all.div_ceil(grain) as u32, unit: view.page_size.max(1).saturating_mul(grain) }
+        let unit = view.page_size.max(1).saturating_mul(grain);
+        Samples { list, ranks, pages: all.div_ceil(grain) as u32, scale, unit, shift }
+    }
+
+    /// Some of the object's accesses, as many independent samples as they are among all, with the same threads.
+    pub fn part(&self, accesses: &[PageAccess]) -> Samples {
+        let thread = |rank: u32| self.ranks.binary_search(&rank).ok();
+        let known = |a: &&PageAccess| a.weight() > 0.0 && a.weight().is_finite() && a.slot < TIME_SLOTS;
+        let mut list: Vec<Sample> = accesses
+            .iter()
+            .filter(known)
+            .filter(|a| a.page >> self.shift < self.pages)
+            .filter_map(|a| {
+                Some(Sample {
+                    instance: a.instance,
+                    page: a.page >> self.shift,
+                    thread: thread(a.thread)? as u16,
+                    slot: a.slot,
+                    weight: (a.weight() * self.scale) as f32,
+                    writes: (f64::from(a.writes) * self.scale) as f32,
+                })
+            })
+            .collect();
+        let key = |s: &Sample| (s.instance, s.page);
+        if !list.is_sorted_by_key(key) {
+            list.sort_by_key(key);
+        }
+        Samples { list, ranks: self.ranks.clone(), ..*self }
     }
 
     /// Threads that occur.

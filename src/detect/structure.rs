@@ -6,7 +6,8 @@ use super::block_cyclic::{self, Periodic};
 use super::fold::{Cut, Fit, Folder};
 use super::group::{self, Group};
 use super::irregular::irregular;
-use super::limits::{EVIDENCE_NATS, SAMPLES_PER_SLICE, STRUCTURE_MIN};
+use super::limits::{AS_GOOD, EVIDENCE_NATS, SAMPLES_PER_SLICE, STRUCTURE_MIN};
+use super::pattern::period_text;
 use super::points::{self, Points};
 use super::private;
 use super::random::{random_or_unsure, samples_needed};
@@ -128,7 +129,8 @@ pub(crate) fn structured(view: &ObjectView, samples: &Samples) -> Pattern {
     if count <= 0.0 || threads < 2 {
         return random_or_unsure(count, view.threads.max(2) as usize, 0.0, &view.sampling);
     }
-    let mut trial = Trial::of(whole, samples.unit, page_affinity(samples));
+    let affinity = page_affinity(samples);
+    let mut trial = Trial::of(whole, samples.unit, affinity);
     if samples.list.first().map(|s| s.instance) != samples.list.last().map(|s| s.instance) {
         let better = |t: Trial, trial: &mut Trial| {
             if t.points.threads() >= 2 && t.gain() > trial.gain() {
@@ -145,11 +147,15 @@ pub(crate) fn structured(view: &ObjectView, samples: &Samples) -> Pattern {
             better(Trial::of_group(group), &mut trial);
         }
     }
-    if let Some(mut pattern) = trial.verdict(view.size, view.skew) {
+    let verdict = trial.verdict(view.size, view.skew);
+    // Slices that explain only a part of what the pages' main threads do are a part of the pattern: tiles of a matrix
+    // repeat in each band of rows, but each band has other threads.
+    let partly = |p: &Pattern| affinity.is_some_and(|share| p.figures.explained < AS_GOOD * share) && p.group.is_none();
+    if let Some(mut pattern) = verdict.clone().filter(|p| !partly(p)) {
         pattern.figures.needed = samples_needed(threads);
         return pattern;
     }
-    if let Some(pattern) = irregular(samples, view.size, view.skew) {
+    if let Some(pattern) = irregular(samples, view.size, view.skew).or(verdict) {
         return pattern;
     }
     // The share that the rejected slices explain reduces the confidence in "random".
@@ -190,7 +196,7 @@ impl Trial {
         let mut pattern = Pattern::new(PatternKind::Block, fit.structure, evidence);
         let end = if self.group.is_some() { u64::from(self.points.pages).saturating_mul(self.unit) } else { size };
         let skew = if self.group.is_some() { 0 } else { skew };
-        pattern.slices = self.slices(&cuts, end, skew);
+        pattern.slices = self.slices(fit, &cuts, end, skew);
         pattern.figures = figures;
         pattern
     }
@@ -219,17 +225,22 @@ impl Trial {
         );
         let mut pattern = Pattern::new(PatternKind::BlockCyclic, fit.structure, evidence);
         pattern.period = Some(period);
-        pattern.slices = self.slices(&cuts, period, 0);
+        pattern.slices = self.slices(fit, &cuts, period, 0);
         pattern.figures = figures;
         pattern
     }
 
-    /// Cuts as byte ranges. An edge lies halfway between the last page of one owner and the first page of the next; the
-    /// outer edges lie where the use ends, because an object may be larger than its used part.
-    fn slices(&self, cuts: &[Cut], end: u64, skew: u64) -> Vec<Slice> {
-        let byte = |page: f64| ((page * self.unit as f64) as u64).saturating_sub(skew).min(end);
+    /// Cuts as byte ranges. An edge lies halfway between the last page of one owner and the first page of the next. The
+    /// outer edges are those of the period, or lie where the use ends, because an object may be larger than its used
+    /// part.
+    fn slices(&self, fit: &Fit, cuts: &[Cut], end: u64, skew: u64) -> Vec<Slice> {
+        let unit = self.unit as f64 / f64::from(fit.parts);
+        let byte = |at: f64| ((at * unit) as u64).saturating_sub(skew).min(end);
+        let cyclic = fit.period < f64::from(self.points.pages);
         let edge = |i: usize| match (i.checked_sub(1).and_then(|b| cuts.get(b)), cuts.get(i)) {
             (Some(a), Some(b)) => byte((f64::from(a.last) + 1.0 + f64::from(b.first)) / 2.0),
+            (None, Some(_)) if cyclic => 0,
+            (Some(_), None) if cyclic => end,
             (None, Some(b)) => byte(f64::from(b.first)),
             (Some(a), None) => byte(f64::from(a.last) + 1.0),
             (None, None) => 0,
@@ -243,14 +254,4 @@ impl Trial {
             })
             .collect()
     }
-}
-
-/// A period for messages: a size when it is a whole number of KiB, MiB or GiB, else pages.
-fn period_text(pages: f64, bytes: u64) -> String {
-    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
-        if pages.fract() == 0.0 && bytes >> shift << shift == bytes && bytes >> shift > 0 {
-            return format!("{} {unit}", bytes >> shift);
-        }
-    }
-    format!("{pages:.2} pages")
 }

@@ -1,11 +1,9 @@
 //! The input of the detectors, made from the summary of a profile.
 
-use std::collections::HashMap;
-
-use crate::profile::records::ThreadId;
-use crate::profile::summary::{AccessFilter, Entry, Summary};
+use crate::profile::summary::{AccessFilter, Cell, CodePart, Entry, Summary};
 
 use super::limits::HOT_SHARE;
+use super::roles::{Roles, roles};
 
 /// Counters of one page of an object by thread and time slot.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -14,7 +12,7 @@ pub struct PageAccess {
     pub instance: u32,
     /// Page from the instance's first page.
     pub page: u32,
-    /// Thread rank, 0 .. `threads`.
+    /// Thread rank, 0 .. `threads`; from `threads` on threads that do not work.
     pub thread: u32,
     /// Time slot, 0 .. [`crate::profile::summary::TIME_SLOTS`].
     pub slot: u16,
@@ -58,8 +56,10 @@ pub struct ObjectView {
     pub skew: u64,
     /// Base page size, bytes.
     pub page_size: u64,
-    /// Number of threads that take part in the run (ranks are below it).
+    /// Workers of the team that uses the object; ranks of workers are below it.
     pub threads: u32,
+    /// Threads of the run that are no workers; their ranks follow those of the workers.
+    pub others: u32,
     /// Instances seen.
     pub instances: u32,
     /// Share of the run's cost, 0 to 1.
@@ -72,6 +72,19 @@ pub struct ObjectView {
     pub filter: AccessFilter,
     /// How the run was sampled.
     pub sampling: Sampling,
+    /// The accesses again, by the code that made them; empty when one function makes nearly all.
+    pub by_code: Vec<CodeAccesses>,
+}
+
+/// The accesses of one function, or of one of its loop nests.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CodeAccesses {
+    /// Name of the function; empty for all code without a part of its own.
+    pub function: String,
+    /// `function file:line` of one of its instructions, to tell the loops of a function apart.
+    pub place: String,
+    /// Its accesses, any order.
+    pub accesses: Vec<PageAccess>,
 }
 
 /// Share of the run's cost of every entry, in the order of `summary.entries`. When no sample carries a cost
@@ -84,76 +97,71 @@ pub fn cost_shares(summary: &Summary) -> Vec<f64> {
     weights.into_iter().map(|w| if total == 0 { 0.0 } else { w as f64 / total as f64 }).collect()
 }
 
-/// The thread ranks of a profile: threads of the process that was sampled most, in creation order. Threads
-/// of other processes follow, so that every thread has a rank.
-pub fn thread_ranks(summary: &Summary) -> HashMap<ThreadId, u32> {
-    let mut by_process: HashMap<u32, u64> = HashMap::new();
-    for t in &summary.threads {
-        *by_process.entry(t.pid).or_default() += t.samples;
-    }
-    let main = by_process.into_iter().max_by_key(|(pid, n)| (*n, std::cmp::Reverse(*pid))).map(|(pid, _)| pid);
-    let mut order: Vec<(bool, ThreadId)> = summary
-        .threads
-        .iter()
-        .filter(|t| t.samples > 0 || Some(t.pid) == main)
-        .map(|t| (Some(t.pid) != main, t.id))
-        .collect();
-    order.sort_unstable();
-    order.into_iter().enumerate().map(|(rank, (_, id))| (id, rank as u32)).collect()
-}
-
 /// The view of one entry of a summary.
 pub fn view_of(entry: &Entry, summary: &Summary) -> ObjectView {
     let index = summary.entries.iter().position(|e| e.id == entry.id);
     let share = index.and_then(|i| cost_shares(summary).get(i).copied()).unwrap_or(0.0);
-    view_with(entry, summary, &thread_ranks(summary), share, AccessFilter::All)
+    view_with(entry, summary, &roles(summary), share, AccessFilter::All)
 }
 
-/// As [`view_of`], with precomputed ranks and share, and only the accesses that pass `filter`. The view of a cold entry
+/// As [`view_of`], with precomputed roles and share, and only the accesses that pass `filter`. The view of a cold entry
 /// has no accesses, because no detector needs them.
 pub(crate) fn view_with(
     entry: &Entry,
     summary: &Summary,
-    ranks: &HashMap<ThreadId, u32>,
+    roles: &Roles,
     share: f64,
     filter: AccessFilter,
 ) -> ObjectView {
     let page_size = summary.header.page_size.max(1);
-    let cells = if share < HOT_SHARE { &[] } else { entry.cells.as_slice() };
-    let (reads, writes) = (filter != AccessFilter::Write, filter != AccessFilter::Read);
-    let count = |wanted: bool, n: u64| if wanted { n as f32 } else { 0.0 };
-    let accesses: Vec<PageAccess> = cells
-        .iter()
-        .filter(|c| filter.count(&c.counters) > 0)
-        .filter_map(|c| {
-            Some(PageAccess {
-                instance: c.instance,
-                page: c.page,
-                thread: *ranks.get(&c.thread)?,
-                slot: c.slot,
-                reads: count(reads, c.counters.reads),
-                writes: count(writes, c.counters.writes),
-            })
-        })
-        .collect();
+    let threads = roles.team_of(entry);
+    let hot = share >= HOT_SHARE;
+    let accesses = |cells: &[Cell]| page_accesses(cells, roles, threads, filter);
+    let of_code = |part: &CodePart| CodeAccesses {
+        function: part.function.clone(),
+        place: part.place.clone(),
+        accesses: accesses(&part.cells),
+    };
     let row = |i: &crate::profile::records::Instance| Row {
         size: i.size,
-        allocator: i.thread.and_then(|t| ranks.get(&t)).copied(),
+        allocator: i.thread.and_then(|t| roles.number(t, threads)),
     };
     let period_ns = summary.header.sampling.period_ns;
     ObjectView {
         size: entry.size,
         skew: entry.seen.first().map_or(entry.vaddr, |i| i.base) % page_size,
         page_size,
-        threads: ranks.len() as u32,
+        threads,
+        others: roles.idlers(),
         instances: u32::try_from(entry.instances).unwrap_or(u32::MAX),
         cost_share: share,
-        accesses,
-        rows: if share < HOT_SHARE { Vec::new() } else { entry.seen.iter().map(row).collect() },
+        accesses: if hot { accesses(&entry.cells) } else { Vec::new() },
+        rows: if hot { entry.seen.iter().map(row).collect() } else { Vec::new() },
+        by_code: if hot { entry.by_code.iter().map(of_code).collect() } else { Vec::new() },
         filter,
         sampling: Sampling {
             duration_s: summary.duration_ns() as f64 / 1e9,
             rate_hz: if period_ns == 0 { 0.0 } else { 1e9 / period_ns as f64 },
         },
     }
+}
+
+/// Cells as accesses of thread ranks among `threads` workers, those that pass `filter`.
+fn page_accesses(cells: &[Cell], roles: &Roles, threads: u32, filter: AccessFilter) -> Vec<PageAccess> {
+    let (reads, writes) = (filter != AccessFilter::Write, filter != AccessFilter::Read);
+    let count = |wanted: bool, n: u64| if wanted { n as f32 } else { 0.0 };
+    cells
+        .iter()
+        .filter(|c| filter.count(&c.counters) > 0)
+        .filter_map(|c| {
+            Some(PageAccess {
+                instance: c.instance,
+                page: c.page,
+                thread: roles.number(c.thread, threads)?,
+                slot: c.slot,
+                reads: count(reads, c.counters.reads),
+                writes: count(writes, c.counters.writes),
+            })
+        })
+        .collect()
 }

@@ -1,0 +1,221 @@
+//! Kinds of threads, and the slot of every thread among the living of its kind.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use numamma_plan::threads::is_openmp_runtime;
+
+use crate::profile::records::{Frame, Location, ModuleId, NO_MODULE, Thread, ThreadId};
+use crate::profile::summary::Summary;
+
+/// The kind of main threads.
+pub(super) const MAIN: usize = 0;
+/// Creators above a thread that tell kinds apart; a chain of threads that create each other is one kind from there on.
+const MOST_LEVELS: usize = 4;
+/// Time before its recorded end from which a thread counts as ended: pthread_join returns before the kernel records the
+/// end, by as much as the ended thread waits for a CPU. At most half of its life.
+const JOINED_NS: u64 = 20_000_000;
+
+/// What makes two threads of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    /// Start routine, as far as known.
+    pub routine: Option<Frame>,
+    /// Place in the program that creates them, where one start routine serves all threads of a language.
+    pub site: Option<Frame>,
+    /// Kind that creates them, if main does not.
+    pub creator: Option<usize>,
+    /// Number of the family of single threads that it was joined with, see `singles`.
+    pub family: Option<usize>,
+}
+
+/// A slot of a kind below one creator: what its successive threads have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub kind: usize,
+    /// Place of the creator; none for main threads.
+    pub parent: Option<usize>,
+    /// Whether the creator creates them as a member of its own team: OpenMP regions inside regions.
+    pub nested: bool,
+    pub slot: u32,
+    pub threads: Vec<ThreadId>,
+}
+
+/// Kinds and places of all threads.
+pub(super) struct Kinds {
+    pub keys: Vec<Key>,
+    pub places: Vec<Place>,
+    /// Place of every thread, by id.
+    pub place_of: Vec<usize>,
+    /// Places of every kind.
+    pub of_kind: Vec<Vec<usize>>,
+    /// Start routines and sites of every kind, the first [`MOST_ORIGINS`].
+    pub origins: Vec<Vec<Origin>>,
+}
+
+/// Start routine and site of a thread.
+pub(super) type Origin = (Option<Frame>, Option<Frame>);
+/// Start routines kept of a kind that was joined of single threads.
+const MOST_ORIGINS: usize = 64;
+
+/// Free slots of a kind below one creator.
+#[derive(Default)]
+struct Living {
+    /// When threads end, with their slots.
+    ends: BinaryHeap<Reverse<(u64, u32)>>,
+    free: BinaryHeap<Reverse<u32>>,
+    slots: u32,
+}
+
+impl Living {
+    /// The lowest slot that is free at `now`, until `end`.
+    fn take(&mut self, now: u64, end: u64) -> u32 {
+        while let Some(Reverse((_, slot))) = self.ends.peek().copied().filter(|Reverse((end, _))| *end <= now) {
+            self.ends.pop();
+            self.free.push(Reverse(slot));
+        }
+        let slot = self.free.pop().map_or(self.slots, |Reverse(slot)| slot);
+        self.slots = self.slots.max(slot + 1);
+        self.ends.push(Reverse((end, slot)));
+        slot
+    }
+}
+
+/// When the slot of a thread is free again.
+fn released(thread: &Thread) -> u64 {
+    let Some(end) = thread.end_ns else { return u64::MAX };
+    let life = end.saturating_sub(thread.start_ns);
+    end - (life / 2).min(JOINED_NS).min(end)
+}
+
+impl Kinds {
+    /// Kinds of all threads. `family` names the family that a single thread's kind is joined with.
+    pub fn of(summary: &Summary, main_of: &HashMap<u32, ThreadId>, family: &HashMap<Key, usize>) -> Kinds {
+        let main = Key { routine: None, site: None, creator: None, family: None };
+        let mut kinds = Kinds {
+            keys: vec![main],
+            places: Vec::new(),
+            place_of: Vec::new(),
+            of_kind: vec![Vec::new()],
+            origins: vec![Vec::new()],
+        };
+        let mut index: HashMap<Key, usize> = HashMap::new();
+        let mut levels = vec![0];
+        let mut living: HashMap<(usize, Option<usize>), Living> = HashMap::new();
+        let mut place_at: HashMap<(usize, Option<usize>, u32), usize> = HashMap::new();
+        let mut sites = Sites::default();
+        for thread in &summary.threads {
+            let (kind, parent, nested) = if main_of.get(&thread.pid) == Some(&thread.id) {
+                (MAIN, None, false)
+            } else {
+                let (mut key, mut parent, mut nested) = kinds.key_of(summary, thread, main_of);
+                if key.creator.is_some_and(|k| levels[k] >= MOST_LEVELS)
+                    && let Some(creator) = parent.map(|place| &kinds.places[place])
+                {
+                    // As if its creator's creator had created it.
+                    (key, parent, nested) = (kinds.keys[creator.kind], creator.parent, creator.nested);
+                }
+                let origin = (key.routine, key.site);
+                key.site = key.site.map(|site| sites.of_line(summary, site));
+                key.family = family.get(&Key { family: None, ..key }).copied();
+                if let Some(number) = key.family {
+                    key = Key { family: Some(number), routine: None, site: None, ..key };
+                }
+                let next = kinds.keys.len();
+                let kind = *index.entry(key).or_insert(next);
+                if kind == next {
+                    kinds.keys.push(key);
+                    kinds.of_kind.push(Vec::new());
+                    kinds.origins.push(Vec::new());
+                    levels.push(key.creator.map_or(0, |k| levels[k] + 1));
+                }
+                let origins = &mut kinds.origins[kind];
+                if origins.len() < MOST_ORIGINS && !origins.contains(&origin) {
+                    origins.push(origin);
+                }
+                (kind, parent, nested)
+            };
+            let slot = living.entry((kind, parent)).or_default().take(thread.start_ns, released(thread));
+            let next = kinds.places.len();
+            let place = *place_at.entry((kind, parent, slot)).or_insert(next);
+            if place == next {
+                kinds.of_kind[kind].push(place);
+                kinds.places.push(Place { kind, parent, nested, slot, threads: Vec::new() });
+            }
+            kinds.places[place].threads.push(thread.id);
+            kinds.place_of.push(place);
+        }
+        kinds
+    }
+
+    /// Kind of a thread that is not main, the place of its creator, and whether it is nested.
+    fn key_of(
+        &self,
+        summary: &Summary,
+        thread: &Thread,
+        main_of: &HashMap<u32, ThreadId>,
+    ) -> (Key, Option<usize>, bool) {
+        let of = |id: &ThreadId| summary.threads.get(*id as usize).filter(|t| t.pid == thread.pid && t.id < thread.id);
+        let main = main_of.get(&thread.pid).filter(|m| **m < thread.id).copied();
+        let creator = thread.creator.filter(|id| of(id).is_some()).or(main);
+        let parent = creator.and_then(|id| self.place_of.get(id as usize).copied());
+        let module = thread.start_routine.and_then(|routine| summary.modules.get(routine.module as usize));
+        let openmp = module.is_some_and(|m| is_openmp_runtime(&m.path));
+        let mut key = Key { routine: thread.start_routine, site: None, creator: None, family: None };
+        if !openmp {
+            key.site = creation_site(summary, thread);
+        }
+        let Some(place) = parent else { return (key, None, false) };
+        if self.places[place].kind != MAIN {
+            key.creator = Some(self.places[place].kind);
+            return (key, parent, true);
+        }
+        // Main is worker 0 of its team, and creates a team inside it.
+        let inside = openmp && runs(thread) > 1;
+        let outer = if inside { self.keys.iter().position(|k| *k == key) } else { None };
+        match outer {
+            Some(kind) => (Key { creator: Some(kind), ..key }, parent, true),
+            None => (key, parent, false),
+        }
+    }
+}
+
+/// Groups of neighbouring frames in the module of the start routine, in the stack that created the thread: one for each
+/// region of an OpenMP runtime that is entered.
+fn runs(thread: &Thread) -> usize {
+    let Some(routine) = thread.start_routine else { return 0 };
+    let inside = |f: &Frame| f.module == routine.module && routine.module != NO_MODULE;
+    let frames = &thread.created_at;
+    frames.iter().enumerate().filter(|(i, f)| inside(f) && !frames.get(i + 1).is_some_and(inside)).count()
+}
+
+/// One frame for all of the same source line: what the compiler makes of one call may be several calls (a vector that
+/// grows, a loop that is unrolled).
+#[derive(Default)]
+struct Sites<'a>(HashMap<(ModuleId, &'a Location), Frame>);
+
+impl<'a> Sites<'a> {
+    /// The first frame that was seen of the line of this one; the frame itself without debug information.
+    fn of_line(&mut self, summary: &'a Summary, frame: Frame) -> Frame {
+        let line = summary.symbols.get(&frame).and_then(|locations| locations.last()).filter(|l| l.line.is_some());
+        line.map_or(frame, |line| *self.0.entry((frame.module, line)).or_insert(frame))
+    }
+}
+
+/// Parts of the paths of headers and sources of the standard libraries of C++ and Rust.
+const STANDARD_SOURCES: [&str; 3] = ["/include/c++/", "/rustc/", "/rustlib/src/"];
+
+/// Where the program creates the thread, if the start routine belongs to a runtime library and serves all of a language's
+/// threads (std::thread of C++ and Rust).
+fn creation_site(summary: &Summary, thread: &Thread) -> Option<Frame> {
+    let generic = thread.start_routine.is_some_and(|routine| summary.is_of_runtime(routine));
+    if !generic {
+        return None;
+    }
+    let is_standard = |frame: &Frame| {
+        let file = summary.symbols.get(frame).and_then(|locations| locations.last()?.file.as_deref());
+        file.is_some_and(|file| STANDARD_SOURCES.iter().any(|part| file.contains(part)))
+    };
+    let own = thread.created_at.iter().copied().find(|f| !summary.is_of_runtime(*f) && !is_standard(f));
+    own.or_else(|| summary.user_frame_of(&thread.created_at))
+}

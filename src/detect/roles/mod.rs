@@ -1,0 +1,398 @@
+//! Roles of threads: of which kind each is, which slot it has among the living of its kind, and whether it is one of
+//! the workers between which the data are divided.
+//!
+//! Two threads are of one kind when they have the same start routine and creators of the same kind; where the start
+//! routine belongs to a language's runtime, they are also created at the same place in the program. A thread has the
+//! lowest slot that was free in its kind, below its creator, when it started: pools that are made anew keep their slots.
+//!
+//! Workers are told by the compute phase, the time slots in which several threads run at a time. A kind with less than
+//! [`HOT_SHARE`] of that phase's accesses does not work, nor does a slot with next to none. The creator of a kind works
+//! in its team if it is an OpenMP runtime's, or if its accesses are those of a worker: not next to none, and not spread
+//! over the parts of all the others. The workers of a kind are numbered in
+//! the order of slots, the creator first; teams that workers create inside a team divide the creator's part.
+
+mod activity;
+mod kinds;
+mod overlap;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use crate::profile::records::{Frame, Thread, ThreadId};
+use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
+
+use super::limits::HOT_SHARE;
+use activity::Activity;
+pub use activity::at_a_time;
+use kinds::{Key, Kinds, MAIN, Place};
+pub use numamma_plan::teams::Rank;
+use numamma_plan::threads::is_openmp_runtime;
+use overlap::{Part, goes_over_all};
+
+/// Samples of an average worker from which no sample at all means that a thread does not work (rule of three: the
+/// upper 95 % limit of the mean of a Poisson count of 0 is 3).
+const SAYS_IDLE: f64 = 3.0;
+/// Part of the least that a worker of a triangular loop does, 1 / T of the average of T threads, below which a thread
+/// is idle.
+const LEAST_WORK: f64 = 0.5;
+/// What a thread is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Role {
+    /// Index into [`Roles::kinds`].
+    pub kind: usize,
+    /// Slot among the living of its kind, below its creator.
+    pub slot: u32,
+    /// Position among the workers; none for a thread that does not work.
+    pub rank: Option<Rank>,
+}
+
+/// A kind of threads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kind {
+    /// Start routine, as far as known, with the place in the program that creates the threads where one start routine
+    /// serves all threads of a language. Several where kinds of one thread each were joined; none for main threads.
+    pub origins: Vec<(Option<Frame>, Option<Frame>)>,
+    /// Whether it is a team of an OpenMP runtime.
+    pub openmp: bool,
+    /// Kind that creates these threads, if main does not.
+    pub creator: Option<usize>,
+    /// Threads of this kind in the whole run.
+    pub threads: u32,
+    /// Slots that work, ascending; empty when the kind does not work.
+    pub slots: Vec<u32>,
+    /// Slots seen, working or not.
+    pub width: u32,
+    /// Whether the creator works in the team, as its worker 0.
+    pub creator_works: bool,
+    /// Share of the accesses of the compute phase, 0 to 1.
+    pub share: f64,
+}
+
+impl Kind {
+    /// Workers of a team of this kind, its creator included; 0 when the kind does not work.
+    pub fn team(&self) -> u32 {
+        if self.slots.is_empty() { 0 } else { self.slots.len() as u32 + u32::from(self.creator_works) }
+    }
+}
+
+/// The roles of all threads of a profile.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Roles {
+    of_thread: Vec<Role>,
+    /// Kinds; the first is that of main threads.
+    pub kinds: Vec<Kind>,
+    /// Workers of the team with most accesses; at least 1 when there is a thread.
+    pub workers: u32,
+    /// Place (slot below its creator) of each thread, see [`Roles::place`].
+    place_of: Vec<usize>,
+    /// Number of each thread among those that do not work.
+    idle: Vec<u32>,
+}
+
+impl Roles {
+    /// The roles of `threads` workers in the order of their ids.
+    #[cfg(test)]
+    pub fn in_order(threads: u32) -> Roles {
+        let role = |rank| Role { kind: MAIN, slot: rank, rank: Some(Rank { rank, of: threads }) };
+        let idle = vec![0; threads as usize];
+        let place_of = (0..threads as usize).collect();
+        Roles { of_thread: (0..threads).map(role).collect(), kinds: Vec::new(), workers: threads, place_of, idle }
+    }
+
+    /// Whether the profile names no thread.
+    pub fn is_empty(&self) -> bool {
+        self.of_thread.is_empty()
+    }
+
+    /// What a thread is; none for a thread that the profile does not name.
+    pub fn of(&self, thread: ThreadId) -> Option<Role> {
+        self.of_thread.get(thread as usize).copied()
+    }
+
+    /// Position of a thread among the workers; none when it does not work.
+    pub fn rank(&self, thread: ThreadId) -> Option<Rank> {
+        self.of(thread)?.rank
+    }
+
+    /// A number that successive threads of one slot share, and no others.
+    pub fn place(&self, thread: ThreadId) -> Option<u32> {
+        self.place_of.get(thread as usize).map(|place| *place as u32)
+    }
+
+    /// Number of a thread where `of` workers are told apart: its rank among them, and from `of` on for threads that do
+    /// not work.
+    pub fn number(&self, thread: ThreadId, of: u32) -> Option<u32> {
+        let role = self.of(thread)?;
+        Some(role.rank.map_or_else(|| of + self.idle[thread as usize], |rank| rank.among(of)))
+    }
+
+    /// Number of workers of the team with most accesses to an entry; [`Roles::workers`] when no worker accesses it.
+    pub fn team_of(&self, entry: &Entry) -> u32 {
+        let mut by_team: HashMap<u32, u64> = HashMap::new();
+        for cell in &entry.cells {
+            if let Some(rank) = self.rank(cell.thread) {
+                *by_team.entry(rank.of).or_default() += cell.counters.accesses();
+            }
+        }
+        most(by_team).unwrap_or(self.workers)
+    }
+
+    /// Threads that do not work.
+    pub fn idlers(&self) -> u32 {
+        self.of_thread.iter().filter(|role| role.rank.is_none()).count() as u32
+    }
+}
+
+/// The key with most weight; of equal ones the largest.
+fn most(weights: HashMap<u32, u64>) -> Option<u32> {
+    weights.into_iter().max_by_key(|(key, weight)| (*weight, *key)).map(|(key, _)| key)
+}
+
+/// The roles of the threads of a profile.
+pub fn roles(summary: &Summary) -> Roles {
+    let main_of = main_threads(&summary.threads);
+    let activity = Activity::of(summary);
+    let mut kinds = Kinds::of(summary, &main_of, &HashMap::new());
+    let mut work = Work::of(summary, &activity, &kinds);
+    let singles = singles(summary, &kinds, &work);
+    if !singles.is_empty() {
+        kinds = Kinds::of(summary, &main_of, &singles);
+        work = Work::of(summary, &activity, &kinds);
+    }
+    let ranks = Ranks { kinds: &kinds, work: &work }.all();
+    finish(summary, &kinds, work, &ranks)
+}
+
+/// The main thread of every process: the one with the process's id, else the first.
+fn main_threads(threads: &[Thread]) -> HashMap<u32, ThreadId> {
+    let mut found: HashMap<u32, ThreadId> = HashMap::new();
+    for t in threads {
+        let main = found.entry(t.pid).or_insert(t.id);
+        if t.tid == t.pid && t.pid != 0 && threads.get(*main as usize).is_some_and(|m| m.tid != m.pid) {
+            *main = t.id;
+        }
+    }
+    found
+}
+
+/// Which kinds, slots and processes work.
+struct Work {
+    kinds: Vec<Kind>,
+    /// Whether a main thread's process has enough accesses to count; by place.
+    process: Vec<bool>,
+    /// Slots of working processes.
+    processes: Vec<u32>,
+}
+
+impl Work {
+    fn of(summary: &Summary, activity: &Activity, kinds: &Kinds) -> Work {
+        let of_place =
+            |place: &Place, slots: &_| -> f64 { place.threads.iter().map(|t| activity.of_thread(*t, slots)).sum() };
+        let by_place: Vec<f64> = kinds.places.iter().map(|p| of_place(p, &activity.compute)).collect();
+        let total: f64 = by_place.iter().sum();
+        let counts = |weight: f64| total <= 0.0 || weight >= HOT_SHARE * total;
+        let mut list: Vec<Kind> = (0..kinds.keys.len()).map(|at| kind(summary, at, kinds)).collect();
+        for (kind, row) in list.iter_mut().enumerate() {
+            let own = &kinds.of_kind[kind];
+            let mut by_slot = vec![0.0; row.width as usize];
+            own.iter().for_each(|p| by_slot[kinds.places[*p].slot as usize] += by_place[*p]);
+            row.threads = own.iter().map(|p| kinds.places[*p].threads.len() as u32).sum();
+            let weight: f64 = by_slot.iter().sum();
+            row.share = if total > 0.0 { weight / total } else { 0.0 };
+            if kind == MAIN || !counts(weight) {
+                continue;
+            }
+            row.slots = if total > 0.0 { working(&by_slot) } else { (0..row.width).collect() };
+            row.creator_works = row.openmp || total <= 0.0 || {
+                let slots = span(summary, kinds, own, activity);
+                let mut creators: Vec<usize> = own.iter().filter_map(|p| kinds.places[*p].parent).collect();
+                creators.sort_unstable();
+                creators.dedup();
+                let sum = |places: &[usize]| places.iter().map(|p| of_place(&kinds.places[*p], &slots)).sum::<f64>();
+                let mean = sum(own) / row.slots.len().max(1) as f64;
+                let part_of = |thread: ThreadId| {
+                    let place = *kinds.place_of.get(thread as usize)?;
+                    let worker = (kinds.places[place].kind == kind).then(|| Part::Worker(kinds.places[place].slot));
+                    worker.or_else(|| creators.binary_search(&place).is_ok().then_some(Part::Creator))
+                };
+                !is_idle(sum(&creators), mean, row.slots.len() + 1)
+                    && !goes_over_all(summary, &slots, |e| activity::is_large(summary, e), part_of)
+            };
+        }
+        let mut process = vec![false; kinds.places.len()];
+        let mut by_process = vec![0.0; kinds.places.len()];
+        for (place, weight) in by_place.iter().enumerate() {
+            by_process[root(kinds, place)] += weight;
+        }
+        for (place, weight) in by_process.iter().enumerate() {
+            process[place] = kinds.places[place].kind == MAIN && counts(*weight) && (total > 0.0 || place == 0);
+        }
+        let mut processes: Vec<u32> =
+            (0..process.len()).filter(|p| process[*p]).map(|p| kinds.places[p].slot).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        Work { kinds: list, process, processes }
+    }
+}
+
+fn kind(summary: &Summary, at: usize, kinds: &Kinds) -> Kind {
+    let width = kinds.of_kind[at].iter().map(|p| kinds.places[*p].slot + 1).max().unwrap_or(0);
+    let (creator, origins) = (kinds.keys[at].creator, kinds.origins[at].clone());
+    let module = |routine: &Frame| summary.modules.get(routine.module as usize);
+    let routines = || origins.iter().filter_map(|(routine, _)| routine.as_ref());
+    let openmp = routines().filter_map(module).any(|m| is_openmp_runtime(&m.path));
+    let (threads, slots, creator_works, share) = Default::default();
+    Kind { origins, openmp, creator, threads, slots, width, creator_works, share }
+}
+
+/// The place of the main thread of a place's process.
+fn root(kinds: &Kinds, mut place: usize) -> usize {
+    // A creator's place is older than the places of its threads.
+    while let Some(parent) = kinds.places[place].parent.filter(|p| *p < place) {
+        place = parent;
+    }
+    place
+}
+
+/// The compute phase between the first start and the last end of a kind's threads.
+fn span(summary: &Summary, kinds: &Kinds, own: &[usize], activity: &Activity) -> [bool; TIME_SLOTS as usize] {
+    let threads =
+        || own.iter().flat_map(|p| &kinds.places[*p].threads).filter_map(|t| summary.threads.get(*t as usize));
+    let start = threads().map(|t| t.start_ns).min().unwrap_or(0);
+    let end = threads().map(|t| t.end_ns.unwrap_or(u64::MAX)).max().unwrap_or(u64::MAX);
+    activity.compute_within(start, end)
+}
+
+/// Whether a thread with `samples` does not work, when `workers` (itself included) have `mean` on average.
+fn is_idle(samples: f64, mean: f64, workers: usize) -> bool {
+    if samples > 0.0 { samples < LEAST_WORK * mean / workers.max(1) as f64 } else { mean >= SAYS_IDLE }
+}
+
+/// The slots that work.
+fn working(by_slot: &[f64]) -> Vec<u32> {
+    let mut slots: Vec<u32> = (0..by_slot.len() as u32).collect();
+    loop {
+        let mean = slots.iter().map(|s| by_slot[*s as usize]).sum::<f64>() / slots.len().max(1) as f64;
+        let before = slots.len();
+        slots.retain(|s| !is_idle(by_slot[*s as usize], mean, before));
+        if slots.len() == before {
+            return slots;
+        }
+    }
+}
+
+/// Kinds of one working thread at a time that a creator runs beside each other: each with a start routine of its own,
+/// they divide the work as one kind does.
+fn singles(summary: &Summary, kinds: &Kinds, work: &Work) -> HashMap<Key, usize> {
+    let lone = |kind: &usize| work.kinds[*kind].width == 1 && work.kinds[*kind].slots.len() == 1;
+    let mut by_creator: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
+    for kind in (1..kinds.keys.len()).filter(lone) {
+        by_creator.entry(kinds.keys[kind].creator).or_default().push(kind);
+    }
+    let mut family = HashMap::new();
+    for (number, list) in by_creator.into_values().enumerate() {
+        let life = |kind: &usize| {
+            let threads = kinds.of_kind[*kind].iter().flat_map(|p| &kinds.places[*p].threads);
+            let threads = threads.filter_map(|t| summary.threads.get(*t as usize));
+            threads.fold((u64::MAX, 0), |(from, to), t| (from.min(t.start_ns), to.max(t.end_ns.unwrap_or(u64::MAX))))
+        };
+        let mut lives: Vec<((u64, u64), usize)> = list.iter().map(|kind| (life(kind), *kind)).collect();
+        lives.sort_unstable();
+        let mut latest = 0;
+        for (i, ((start, end), kind)) in lives.iter().enumerate() {
+            let next = lives.get(i + 1).map_or(u64::MAX, |((start, _), _)| *start);
+            if *start < latest || next < *end {
+                family.insert(kinds.keys[*kind], number);
+            }
+            latest = latest.max(*end);
+        }
+    }
+    family
+}
+
+/// Gives ranks to places.
+struct Ranks<'a> {
+    kinds: &'a Kinds,
+    work: &'a Work,
+}
+
+impl Ranks<'_> {
+    /// Rank of every place; none for those that do not work.
+    fn all(&self) -> Vec<Option<Rank>> {
+        let places = &self.kinds.places;
+        // Working kinds of the threads that each place creates: its own teams, and those inside the team it works in.
+        let mut outer: HashMap<usize, Vec<usize>> = HashMap::new();
+        let mut inner: HashMap<usize, Vec<usize>> = HashMap::new();
+        for place in places.iter().filter(|p| !self.work.kinds[p.kind].slots.is_empty()) {
+            if let Some(parent) = place.parent {
+                let teams = if place.nested { &mut inner } else { &mut outer };
+                teams.entry(parent).or_default().push(place.kind);
+            }
+        }
+        // The part of the work that a place's own teams divide, and as a member of a team its part there.
+        let mut domain = vec![Rank::ALONE; places.len()];
+        let mut member: Vec<Option<Rank>> = vec![None; places.len()];
+        for (index, place) in places.iter().enumerate() {
+            if place.kind == MAIN {
+                let among = &self.work.processes;
+                let Ok(slot) = among.binary_search(&place.slot) else { continue };
+                if self.work.process[index] {
+                    domain[index] = Rank::ALONE.part(slot as u32, among.len() as u32);
+                    member[index] = match outer.get(&index) {
+                        None => Some(domain[index]),
+                        Some(teams) => self.first_of(teams, domain[index]),
+                    };
+                }
+                continue;
+            }
+            let Some(parent) = place.parent.filter(|p| *p < index) else { continue };
+            let kind = &self.work.kinds[place.kind];
+            let whole = if place.nested { member[parent].unwrap_or(domain[parent]) } else { domain[parent] };
+            domain[index] = whole;
+            if let Ok(at) = kind.slots.binary_search(&place.slot) {
+                let own = whole.part(at as u32 + u32::from(kind.creator_works), kind.team());
+                (domain[index], member[index]) = (own, Some(own));
+            }
+        }
+        // A member that works in a team inside its own is worker 0 of that one.
+        let refined = |(index, rank): (usize, Option<Rank>)| {
+            let rank = rank?;
+            Some(inner.get(&index).and_then(|teams| self.first_of(teams, rank)).unwrap_or(rank))
+        };
+        member.into_iter().enumerate().map(refined).collect()
+    }
+
+    /// Rank of the creator of some teams as worker 0 of the one with most accesses among those that it works in.
+    fn first_of(&self, teams: &[usize], whole: Rank) -> Option<Rank> {
+        let own = teams.iter().map(|kind| &self.work.kinds[*kind]).filter(|kind| kind.creator_works);
+        let most = own.max_by(|a, b| a.share.total_cmp(&b.share))?;
+        Some(whole.part(0, most.team()))
+    }
+}
+
+fn finish(summary: &Summary, kinds: &Kinds, work: Work, ranks: &[Option<Rank>]) -> Roles {
+    let role = |place: &usize| {
+        let Place { kind, slot, .. } = kinds.places[*place];
+        Role { kind, slot, rank: ranks[*place] }
+    };
+    let of_thread: Vec<Role> = kinds.place_of.iter().map(role).collect();
+    let mut by_team: HashMap<u32, u64> = HashMap::new();
+    for entry in summary.entries.iter().filter(|e| e.placeable()) {
+        for cell in &entry.cells {
+            let rank = of_thread.get(cell.thread as usize).and_then(|role| role.rank);
+            *by_team.entry(rank.map_or(0, |rank| rank.of)).or_default() += cell.counters.accesses();
+        }
+    }
+    by_team.remove(&0);
+    let seen = || of_thread.iter().filter_map(|role| role.rank).map(|rank| rank.of).max();
+    let workers = most(by_team).or_else(seen).unwrap_or(0);
+    let mut next = 0;
+    let idle = of_thread.iter().map(|role| {
+        let number = next;
+        next += u32::from(role.rank.is_none());
+        number
+    });
+    let idle = idle.collect();
+    Roles { of_thread, kinds: work.kinds, workers, place_of: kinds.place_of.clone(), idle }
+}
