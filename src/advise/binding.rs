@@ -1,8 +1,9 @@
 //! Decides whether the policy binds the threads of the target, and gives the reason.
 //!
-//! Threads are bound in creation order, a share of them per node. Binding helps when placement follows threads, or when
+//! The workers of each team are bound by their ranks, a share of them per node; without the start routines that tell
+//! teams apart, all threads are bound in creation order. Binding helps when placement follows threads, or when
 //! threads moved away from memory that they had touched first. It does harm when the order of creation does not show
-//! which threads run at the same time (thread pools that are created repeatedly), or when several processes would all
+//! which threads run at the same time (thread pools that are created repeatedly, of unknown start routines), or when several processes would all
 //! start on node 0.
 
 use std::collections::HashMap;
@@ -10,6 +11,7 @@ use std::collections::HashMap;
 use numamma_plan::policy::{ObjectRule, PolicyKind};
 
 use super::scene::Scene;
+use super::teams;
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::records::Thread;
 use crate::profile::summary::Entry;
@@ -51,12 +53,14 @@ pub(super) fn decide(scene: &Scene<'_>, patterns: &[Pattern], shares: &[f64], ru
     let left: f64 = entries
         .filter_map(|((e, p), share)| Some(share * remote_after_own_touch(scene, e, p)?))
         .fold(0.0, |sum, part| sum + part);
-    let wanted = scene.target.nodes > 1 && scene.ranks.len() > 1 && (by_rule || left >= LEFT_BEHIND);
+    let wanted = scene.target.nodes > 1 && scene.roles.workers > 1 && (by_rule || left >= LEFT_BEHIND);
     if !wanted {
         return Binding { bind: false, remark: None };
     }
-    let threads: Vec<&Thread> = scene.summary.threads.iter().filter(|t| scene.ranks.contains_key(&t.id)).collect();
-    if let Some(why) = several_processes(&threads).or_else(|| generations(&threads)) {
+    let threads: Vec<&Thread> = scene.summary.threads.iter().filter(|t| scene.roles.rank(t.id).is_some()).collect();
+    let named = !teams::teams(scene.summary, scene.roles, scene.target).is_empty();
+    let unnamed = || if named { None } else { generations(&threads) };
+    if let Some(why) = several_processes(&threads).or_else(unnamed) {
         return Binding { bind: false, remark: Some(why) };
     }
     let remark = if by_rule {

@@ -77,8 +77,8 @@ impl Scene<'_> {
             PatternKind::Unsure => return Err(pattern.evidence.clone()),
             PatternKind::Private => self.private(entry, pattern)?,
             PatternKind::Random | PatternKind::ReadShared | PatternKind::Irregular => self.spread(entry, pattern)?,
-            // A caller passes the pattern of the whole run or of one phase, which is never phased.
-            PatternKind::Phased => return Err(pattern.evidence.clone()),
+            // A caller passes the pattern of the whole run, of one phase or of one function, which are neither.
+            PatternKind::Phased | PatternKind::Mixed => return Err(pattern.evidence.clone()),
             // Rows are allocated one by one, so that a rule can only place whole instances, as for private objects.
             PatternKind::Block | PatternKind::BlockCyclic if pattern.group.is_some() => self.rows(entry, pattern)?,
             PatternKind::Block => self.sliced(entry, pattern, PolicyKind::Block, None),
@@ -95,6 +95,32 @@ impl Scene<'_> {
                 choices.push(other);
             }
         }
+        Ok(choices)
+    }
+
+    /// The placements to price for an object whose functions may disagree: those that suit all of them together, and
+    /// those that suit one of them.
+    pub fn candidates_by_code(&self, entry: &Entry, pattern: &Pattern) -> Result<Vec<Choice>, String> {
+        let all = self.candidates(entry, pattern.overall());
+        let mut of_functions: Vec<Choice> = Vec::new();
+        for row in &pattern.by_code {
+            for choice in self.candidates(entry, &row.pattern).unwrap_or_default() {
+                // A block of `auto` would be computed from the pattern of the whole object.
+                let computed = choice.place.policy == PolicyKind::BlockCyclic
+                    && matches!(choice.place.block, Some(Block::Auto(_)))
+                    && row.pattern.period != pattern.overall().period;
+                if !computed && of_functions.iter().all(|c| c.place != choice.place) {
+                    let said = choice.remark.map(|r| format!("as `{}` uses it: {r}", row.function));
+                    of_functions.push(Choice { remark: said, ..choice });
+                }
+            }
+        }
+        if of_functions.is_empty() {
+            return all;
+        }
+        let mut choices = all.unwrap_or_default();
+        of_functions.retain(|f| choices.iter().all(|c| c.place != f.place));
+        choices.append(&mut of_functions);
         Ok(choices)
     }
 
@@ -165,11 +191,12 @@ impl Scene<'_> {
     /// Whether the owners of a private object touched their pages first.
     pub fn touched_by_user(&self, entry: &Entry, pattern: &Pattern) -> bool {
         let owner: HashMap<u32, u32> = pattern.owners.iter().map(|o| (o.instance, o.thread)).collect();
+        let seen = self.roles.team_of(entry);
         let (mut pages, mut right) = (0u64, 0u64);
         for run in &entry.touches {
             let Some(rank) = owner.get(&run.instance) else { continue };
             pages += u64::from(run.pages);
-            right += if self.ranks.get(&run.thread) == Some(rank) { u64::from(run.pages) } else { 0 };
+            right += if self.roles.number(run.thread, seen) == Some(*rank) { u64::from(run.pages) } else { 0 };
         }
         pages > 0 && right as f64 >= TOUCHED_RIGHT * pages as f64
     }
@@ -185,9 +212,10 @@ impl Scene<'_> {
         let mut users: Vec<u32> = pattern.owners.iter().map(|o| o.thread).collect();
         users.sort_unstable();
         users.dedup();
+        let seen = self.roles.team_of(entry);
         let allocated_by_user = pattern.owners.iter().filter(|o| {
             let thread = entry.seen.get(o.instance as usize).and_then(|i| i.thread);
-            thread.and_then(|t| self.ranks.get(&t)) == Some(&o.thread)
+            thread.and_then(|t| self.roles.number(t, seen)) == Some(o.thread)
         });
         let home = allocated_by_user.count() as f64 >= TOUCHED_RIGHT * pattern.owners.len().max(1) as f64;
         if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && home {
@@ -195,7 +223,7 @@ impl Scene<'_> {
             return Ok(Choice { place, remark: None, simplicity: Simplicity::Local, numbered: None });
         }
         match users.as_slice() {
-            [only] => self.bound(*only, pattern),
+            [only] => self.bound(*only, seen, pattern),
             _ => {
                 let why = numbered::choice(self, entry, pattern).err();
                 let why = why.map(|why| format!(" and cannot be placed by number, because {why}")).unwrap_or_default();
@@ -220,26 +248,31 @@ impl Scene<'_> {
         )))
     }
 
-    fn bound(&self, rank: u32, pattern: &Pattern) -> Result<Choice, String> {
+    fn bound(&self, rank: u32, seen: u32, pattern: &Pattern) -> Result<Choice, String> {
         if self.target.portable {
             return Err(format!(
                 "{}, but another thread touches it first; the nearest node depends on the machine: use `--nodes N`",
                 pattern.evidence
             ));
         }
-        let node = self.target.ids.get(self.node_of_seen(rank) as usize).copied().unwrap_or(0);
+        let node = self.target.ids.get(self.node_of_seen(rank, seen) as usize).copied().unwrap_or(0);
         let place = Place { policy: PolicyKind::Bind, nodes: Some(node.to_string()), ..Place::default() };
-        let remark = Some(format!("thread {rank} runs on node {node}"));
+        let remark = Some(format!("worker {rank} runs on node {node}"));
         Ok(Choice { place, remark, simplicity: Simplicity::OneNode, numbered: None })
     }
 
-    /// Blocks at the granularity of base pages for an object of few huge pages, which gives up its huge pages. Not for
-    /// block-cyclic objects, which would lose huge pages in every period; the NumaMMA paper rounds their blocks up.
+    /// Blocks at the granularity of base pages, at the price of the object's huge pages. The NumaMMA paper rounds the
+    /// blocks of short periods up to huge pages instead, which puts most of each period on other nodes than its users.
     fn exact_slices(&self, entry: &Entry, pattern: &Pattern) -> Option<Choice> {
+        let policy = match pattern.kind {
+            PatternKind::Block => PolicyKind::Block,
+            PatternKind::BlockCyclic => PolicyKind::BlockCyclic,
+            _ => return None,
+        };
         let huge = page_size_in_use(entry.size, self.target.thp) > PAGE;
-        let once = pattern.kind == PatternKind::Block && pattern.group.is_none();
-        let choice = (huge && once).then(|| self.sliced(entry, pattern, PolicyKind::Block, Some(Huge::Split)))?;
-        (choice.place.policy == PolicyKind::Block).then_some(Choice { simplicity: Simplicity::Split, ..choice })
+        let choice =
+            (huge && pattern.group.is_none()).then(|| self.sliced(entry, pattern, policy, Some(Huge::Split)))?;
+        (choice.place.policy == policy).then_some(Choice { simplicity: Simplicity::Split, ..choice })
     }
 
     /// Block and block-cyclic.
@@ -261,7 +294,7 @@ impl Scene<'_> {
             slices: &pattern.slices,
             size: entry.size.min(if partly { used } else { u64::MAX }),
             whole,
-            seen: self.ranks.len() as u32,
+            seen: self.roles.team_of(entry),
             threads: self.target.threads,
         };
         let Layout { order, block, local } = self.best_layout(&sliced, base, page);

@@ -49,10 +49,10 @@ impl Advised for Item {
     fn toml(&self) -> Result<String, Error> {
         if let Err(reason) = &self.rule {
             let kind = self.pattern.as_ref().map(|p| format!(", {}", p.kind)).unwrap_or_default();
-            return Ok(comment(&format!("{:.1} % of the cost: {}{kind}: {reason}", 100.0 * self.share, self.name)));
+            let text = comment(&format!("{:.1} % of the cost: {}{kind}: {reason}", 100.0 * self.share, self.name));
+            return Ok(text + &self.toml_rules()?);
         }
-        let rules = self.rules().map(object).collect::<Result<Vec<_>, _>>()?;
-        Ok(comment(&self.name) + &rules.join("\n"))
+        Ok(comment(&self.name) + &self.toml_rules()?)
     }
 
     fn json(&self) -> Value {
@@ -63,6 +63,13 @@ impl Advised for Item {
             "place": self.rule.as_ref().ok().map(|r| without_nulls(&r.place)),
             "reason": self.rule.as_ref().err(),
         })
+    }
+}
+
+impl Item {
+    fn toml_rules(&self) -> Result<String, Error> {
+        let rules = self.rules().map(object).collect::<Result<Vec<_>, _>>()?;
+        Ok(rules.join("\n"))
     }
 }
 

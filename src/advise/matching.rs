@@ -38,6 +38,11 @@ pub(super) fn rules_of(summary: &Summary, entry: &Entry, policy: &Policy) -> Vec
     }
 }
 
+/// Whether a rule takes the allocations of a call stack in another build of the program, whatever their sizes.
+pub(super) fn takes_when_rebuilt(summary: &Summary, rule: &ObjectRule, site: &CallSite) -> bool {
+    Naming::of(rule.site(), false).is_some_and(|naming| fits(&naming, &frames_of(summary, site)))
+}
+
 fn is_global(summary: &Summary, entry: &Entry, rule: &ObjectRule, same_build: bool) -> bool {
     let Some(global) = &rule.global else { return false };
     let named = match entry.kind {

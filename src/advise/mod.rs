@@ -12,6 +12,7 @@ mod candidates;
 mod choose;
 mod cost;
 mod emit;
+mod kept_apart;
 mod matching;
 mod naming;
 mod numbered;
@@ -25,6 +26,7 @@ mod scene;
 pub mod target_machine;
 #[cfg(test)]
 mod target_tests;
+mod teams;
 #[cfg(test)]
 mod tests;
 mod toml_escapes;
@@ -34,12 +36,12 @@ pub mod unprofiled;
 
 use numamma_plan::policy::{Bind, MachineNote, ObjectRule, PatternNote, Policy, Program, Size, Threads};
 
-use crate::detect::{Pattern, PatternKind, cost_shares, limits::HOT_SHARE, thread_ranks};
+use crate::detect::{Pattern, PatternKind, cost_shares, limits::HOT_SHARE, roles};
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::Summary;
 
 pub use emit::{Advised, json, toml};
-pub use predict::{Given, ObjectPrice, PolicyPrice, PredictError, Prediction, predict};
+pub use predict::{Given, ObjectPrice, PolicyPrice, PredictError, Prediction, predict, remote_shares};
 pub use target_machine::Target;
 
 /// One object with its rule or the reason why it has none.
@@ -53,7 +55,7 @@ pub struct Item {
     pub pattern: Option<Pattern>,
     /// The rule, or why there is none.
     pub rule: Result<ObjectRule, String>,
-    /// More rules, for other instances of the same call site.
+    /// More rules, for other instances of the same call site. Without a rule: those that keep rules of others away.
     pub more: Vec<ObjectRule>,
 }
 
@@ -108,18 +110,19 @@ pub fn advise(summary: &Summary, patterns: &[Pattern], target: &Target) -> Resul
     if patterns.len() != summary.entries.len() {
         return Err(AdviceError::Patterns { entries: summary.entries.len(), patterns: patterns.len() });
     }
-    let ranks = thread_ranks(summary);
-    if ranks.is_empty() {
+    let roles = roles(summary);
+    if roles.is_empty() {
         return Err(AdviceError::NoThreads);
     }
     if summary.entries.iter().all(|e| e.total.accesses() == 0) {
         return Err(AdviceError::NoSamples);
     }
     let shares = cost_shares(summary);
-    let world = cost::World::new(summary, &ranks, target);
-    let scene = scene::Scene { summary, ranks: &ranks, target, world: &world };
+    let world = cost::World::new(summary, &roles, target);
+    let scene = scene::Scene { summary, roles: &roles, target, world: &world };
     let mut items = items(&scene, patterns, &shares);
     naming::separate(summary, &mut items);
+    kept_apart::add(summary, &mut items);
     let (mut out, mut rest): (Vec<Item>, Vec<Item>) =
         items.into_iter().map(|i| i.item).partition(|i| i.pattern.is_some());
     out.append(&mut rest);
@@ -127,8 +130,9 @@ pub fn advise(summary: &Summary, patterns: &[Pattern], target: &Target) -> Resul
     let phases = phase_placements::declare_phases(out.iter_mut().filter_map(|i| i.rule.as_mut().ok()), run_s);
     let rules: Vec<ObjectRule> = out.iter().flat_map(Item::rules).cloned().collect();
     let binding = binding::decide(&scene, patterns, &shares, &rules);
-    let remarks = remarks(summary, target, ranks.len(), &rules, &binding);
-    Ok(Advice { policy: Policy { phases, ..policy(summary, target, rules, &binding) }, items: out, remarks })
+    let remarks = remarks(summary, target, roles.workers, &rules, &binding);
+    let teams = if binding.bind { teams::teams(summary, &roles, target) } else { Vec::new() };
+    Ok(Advice { policy: Policy { phases, teams, ..policy(summary, target, rules, &binding) }, items: out, remarks })
 }
 
 /// An item with the entry it is about.
@@ -179,13 +183,25 @@ fn items(scene: &scene::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<
     drafts
 }
 
-fn policy(summary: &Summary, target: &Target, rules: Vec<ObjectRule>, binding: &binding::Binding) -> Policy {
-    let threads = if binding.bind {
+/// How the policy binds threads, if it does.
+fn threads(target: &Target, bind: bool) -> Threads {
+    if bind {
         // A portable policy does not know how many threads there will be.
         Threads { bind: Bind::Compact, count: (!target.portable).then_some(target.threads) }
     } else {
         Threads { bind: Bind::None, count: None }
-    };
+    }
+}
+
+/// The advice with its threads bound, or left alone, whatever [`advise`] found better.
+pub fn with_binding(advice: &Advice, summary: &Summary, target: &Target, bind: bool) -> Advice {
+    let teams = if bind { teams::teams(summary, &roles(summary), target) } else { Vec::new() };
+    let policy = Policy { threads: Some(threads(target, bind)), teams, ..advice.policy.clone() };
+    Advice { policy, ..advice.clone() }
+}
+
+fn policy(summary: &Summary, target: &Target, rules: Vec<ObjectRule>, binding: &binding::Binding) -> Policy {
+    let threads = threads(target, binding.bind);
     Policy {
         version: numamma_plan::policy::POLICY_VERSION,
         program: Some(Program {
@@ -194,6 +210,7 @@ fn policy(summary: &Summary, target: &Target, rules: Vec<ObjectRule>, binding: &
         }),
         machine: Some(MachineNote { topology: target.topology.clone() }),
         threads: Some(threads),
+        teams: Vec::new(),
         phases: Vec::new(),
         objects: rules,
     }
@@ -202,7 +219,7 @@ fn policy(summary: &Summary, target: &Target, rules: Vec<ObjectRule>, binding: &
 fn remarks(
     summary: &Summary,
     target: &Target,
-    threads: usize,
+    threads: u32,
     rules: &[ObjectRule],
     binding: &binding::Binding,
 ) -> Vec<String> {
@@ -237,7 +254,8 @@ fn plural(n: usize, word: &str) -> String {
 fn note(pattern: &Pattern) -> PatternNote {
     PatternNote {
         kind: pattern.kind.as_str().into(),
-        period: pattern.period.filter(|_| pattern.kind == PatternKind::BlockCyclic).map(Size),
+        // Of a mixed object, what blocks of `auto` are computed from.
+        period: pattern.overall().period.filter(|_| pattern.overall().kind == PatternKind::BlockCyclic).map(Size),
         confidence: Some((pattern.confidence * 100.0).round() / 100.0),
     }
 }

@@ -1,11 +1,12 @@
 //! How a rule names its object: a global by its linkage name, an allocation by the innermost frames of its call
 //! stack, no more of them than needed.
 
-use numamma_plan::policy::ObjectRule;
+use numamma_plan::callsite::function::{INLINED, TAIL_CALL};
+use numamma_plan::policy::{ObjectRule, Size};
 
 use super::Draft;
-use crate::profile::records::{CallSite, Frame, NO_MODULE, ObjectKind};
-use crate::profile::summary::{Entry, Summary, base_name};
+use crate::profile::records::{CallSite, NO_MODULE, ObjectKind};
+use crate::profile::summary::{Entry, How, Step, Summary, base_name};
 
 /// A rule with only its name filled in, or why the object cannot be named.
 pub(super) fn name(summary: &Summary, entry: &Entry) -> Result<ObjectRule, String> {
@@ -13,20 +14,18 @@ pub(super) fn name(summary: &Summary, entry: &Entry) -> Result<ObjectRule, Strin
         return Err(format!("it shows {backing}, and only private anonymous memory can be placed"));
     }
     match entry.kind {
-        ObjectKind::Global | ObjectKind::Section if read_only(summary, entry) => {
+        ObjectKind::Global | ObjectKind::Section if entry.is_read_only(&summary.modules) => {
             Err("it is read-only: its pages are the file's in the page cache, where no policy reaches them".into())
         }
         ObjectKind::Global | ObjectKind::Section => Ok(global(summary, entry)),
         _ => match &entry.site {
-            Some(site) => at_site(summary, site, summary.user_frame(site) + 1),
+            Some(site) => {
+                let sizes = sizes(summary, entry, site);
+                Ok(ObjectRule { sizes, ..at_site(summary, site, summary.user_frame(site) + 1)? })
+            }
             None => Err("it is no allocation of a known call site, so a policy cannot name it".into()),
         },
     }
-}
-
-fn read_only(summary: &Summary, entry: &Entry) -> bool {
-    let module = entry.module.and_then(|m| summary.modules.get(m as usize));
-    module.is_some_and(|m| m.read_only.iter().any(|(low, high)| (*low..*high).contains(&entry.vaddr)))
 }
 
 /// Section name of an entry that is shown as `.bss of lu.C.x`.
@@ -54,23 +53,47 @@ fn at_site(summary: &Summary, site: &CallSite, frames: usize) -> Result<ObjectRu
     if chosen.is_empty() || chosen.iter().any(|f| f.module == NO_MODULE || f.module as usize >= summary.modules.len()) {
         return Err("its call stack leads through code of no file, so a policy cannot name it".into());
     }
-    let functions: Vec<String> = chosen.iter().map(|f| function(summary, *f)).collect();
+    let (steps, naming) = summary.steps(site);
+    let line = steps.get(naming).and_then(line);
+    let functions: Vec<String> = steps.iter().filter(|s| s.index < chosen.len()).map(function).collect();
     Ok(ObjectRule {
         callsite: Some(chosen.iter().map(|f| summary.frame_place(*f)).collect()),
         function: functions.iter().any(|f| !f.is_empty()).then_some(functions),
-        line: chosen.last().and_then(|f| line(summary, *f)),
+        line,
         ..ObjectRule::default()
     })
 }
 
-/// Name of the function that a frame's code is in: the outermost one, because inlined ones have no address of
-/// their own. Empty when not known.
-fn function(summary: &Summary, frame: Frame) -> String {
-    summary.symbols.get(&frame).and_then(|l| l.last()?.function.clone()).unwrap_or_default()
+/// The sizes that tell the objects of an entry from others of the same call site; none where there are no others. The
+/// bounds lie between the sizes that were seen, so that another input may make the objects somewhat larger or smaller.
+fn sizes(summary: &Summary, entry: &Entry, site: &CallSite) -> Option<String> {
+    let own = entry.size_class?;
+    let frames = site.frames.get(..=summary.user_frame(site))?;
+    let is_same = |e: &&Entry| e.kind == entry.kind && e.site.as_ref().is_some_and(|s| s.frames.starts_with(frames));
+    let others = || summary.entries.iter().filter(is_same).filter_map(|e| e.size_class);
+    let below = others().map(|o| o.1).filter(|high| *high < own.0).max();
+    let above = others().map(|o| o.0).filter(|low| *low > own.1).min();
+    let between = |low: u64, high: u64| Size(((low as f64 * high as f64).sqrt() as u64).next_multiple_of(PAGE));
+    let low = below.map(|low| between(low, own.0).to_string()).unwrap_or_default();
+    let high = above.map(|high| between(own.1, high).to_string()).unwrap_or_default();
+    (below.is_some() || above.is_some()).then(|| format!("{low}-{high}"))
 }
 
-fn line(summary: &Summary, frame: Frame) -> Option<String> {
-    let location = summary.symbols.get(&frame)?.iter().find(|l| l.file.is_some())?;
+/// Bounds between sizes are rounded to it, which reads better.
+const PAGE: u64 = 4096;
+
+/// Name of a function, with a mark where it has no frame of its own. Empty when not known.
+fn function(step: &Step<'_>) -> String {
+    let mark = match step.how {
+        How::Called => "",
+        How::Inlined => INLINED,
+        How::TailCalled => TAIL_CALL,
+    };
+    step.symbol().map(|f| format!("{f}{mark}")).unwrap_or_default()
+}
+
+fn line(step: &Step<'_>) -> Option<String> {
+    let location = step.location?;
     let file = location.file.as_deref().map(base_name)?;
     Some(location.line.map_or_else(|| file.to_owned(), |n| format!("{file}:{n}")))
 }
@@ -91,8 +114,11 @@ pub(super) fn separate(summary: &Summary, drafts: &mut [Draft]) {
                 let place = placed.iter().find(|(i, _)| *i == other).and_then(|(_, p)| p.as_ref());
                 // Cold sites may share a rule: where they go does not matter.
                 let verdict_differs = placed.iter().any(|(i, _)| *i == other) && place != Some(&rule.place);
+                let own = &summary.entries[index];
+                // Rules of several classes of sizes say so.
+                let apart = own.size_class.zip(e.size_class).is_some_and(|(a, b)| a.1 < b.0 || b.1 < a.0);
                 let begins = e.site.as_ref().is_some_and(|s| s.frames.starts_with(&site.frames[..length]));
-                other != index && verdict_differs && begins
+                other != index && verdict_differs && begins && !apart
             })
         };
         let Some(length) = (frames..=site.frames.len()).find(|n| !conflicts(*n)) else {

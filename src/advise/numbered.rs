@@ -23,7 +23,7 @@ pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Res
     if target.portable {
         return Err("a portable policy knows no nodes (`--nodes N` makes one that does)");
     }
-    if target.threads as usize != scene.ranks.len() {
+    if target.threads != scene.roles.team_of(entry) {
         return Err("the run had another number of threads than the target");
     }
     if entry.kind != ObjectKind::Heap || !is_alone(scene.summary, entry) {

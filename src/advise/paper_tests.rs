@@ -116,8 +116,16 @@ fn block_sizes_of_lu() {
     };
     assert_eq!(block("always", "cvar"), Some(Block::Size(Size(20 * MIB))));
     assert_eq!(block("never", "cvar"), Some(Block::Size(Size(20 * MIB))));
-    assert_eq!(block("always", "cjac"), Some(Block::Size(Size(2 * MIB))), "huge pages");
     assert_eq!(block("never", "cjac"), Some(Block::Size(Size(640 << 10))));
+}
+
+/// The paper rounds `cjac`'s blocks up to 2 MiB, so that an eighth of it is where it is used.
+#[test]
+fn a_short_period_of_lu_costs_the_huge_pages() {
+    let advice = advised(&filled_by_main(lu("always", 20_000)), "always");
+    let place = |name: &str| rule(&advice, name).place.clone();
+    assert_eq!((place("cvar").block, place("cvar").huge), (Some(Block::Size(Size(20 * MIB))), None));
+    assert_eq!((place("cjac").block, place("cjac").huge), (Some(Block::Size(Size(640 << 10))), Some(Huge::Split)));
 }
 
 #[test]

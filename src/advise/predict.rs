@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::cost::{Demands, Load, Outcome, PageMap, Placement, Spill, World};
 use super::phase_demands::PhaseDemands;
 use super::{Advice, AdviceError, Target, matching, phase_placements};
-use crate::detect::{Pattern, cost_shares, limits::HOT_SHARE, thread_ranks};
+use crate::detect::{Pattern, Roles, cost_shares, limits::HOT_SHARE, roles};
 use crate::profile::summary::{Entry, Summary};
 
 /// A policy file to price.
@@ -193,11 +193,11 @@ pub fn predict(
         let e = AdviceError::Patterns { entries: summary.entries.len(), patterns: patterns.len() };
         return Err(PredictError::Profile(e));
     }
-    let ranks = thread_ranks(summary);
-    if ranks.is_empty() {
+    let roles = roles(summary);
+    if roles.is_empty() {
         return Err(PredictError::Profile(AdviceError::NoThreads));
     }
-    let world = World::new(summary, &ranks, target);
+    let world = World::new(summary, &roles, target);
     let everywhere = |policy| Place { policy, ..Place::default() };
     let mut columns = vec![
         Column::FirstTouch,
@@ -207,6 +207,35 @@ pub fn predict(
     ];
     columns.extend(given.iter().map(|g| Column::file(&g.name, &g.policy)));
     Table::fill(&world, patterns, columns)
+}
+
+/// Share of the accesses of each entry that would be remote on the target under first touch, in the order of
+/// `summary.entries`; none where the model prices no accesses. From the same model as [`predict`].
+///
+/// # Errors
+/// As [`predict`], for profiles without patterns or threads.
+pub fn remote_shares(
+    summary: &Summary,
+    roles: &Roles,
+    patterns: &[Pattern],
+    target: &Target,
+) -> Result<Vec<Option<f64>>, AdviceError> {
+    if patterns.len() != summary.entries.len() {
+        return Err(AdviceError::Patterns { entries: summary.entries.len(), patterns: patterns.len() });
+    }
+    if roles.is_empty() {
+        return Err(AdviceError::NoThreads);
+    }
+    let world = World::new(summary, roles, target);
+    let nothing_full = Spill::of(&world, &vec![0.0; world.nodes()], &[]);
+    let share = |(entry, pattern): (&Entry, &Pattern)| {
+        let mut load = Load::new(&world);
+        let demands = Demands::of(&world, entry, Some(pattern));
+        load.add(&demands, &Placement::first_touch(&world, entry), &nothing_full);
+        let outcome = load.outcome();
+        (outcome.busiest_share > 0.0).then_some(1.0 - outcome.local_share)
+    };
+    Ok(summary.entries.iter().zip(patterns).map(share).collect())
 }
 
 /// The table while it is filled.
@@ -383,7 +412,7 @@ fn remarks(world: &World<'_>) -> Vec<String> {
             world.target.nodes
         ));
     }
-    if world.ranks.len() < 2 {
+    if world.roles.workers < 2 {
         remarks.push("The profile has one thread: the run is priced as serial, whatever the target's threads.".into());
     }
     let touched = world.summary.entries.iter().filter(|e| world.waits(e)).any(|e| !e.touches.is_empty());

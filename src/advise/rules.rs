@@ -4,7 +4,7 @@ use numamma_plan::policy::ObjectRule;
 
 use super::scene::Scene;
 use super::{choose, naming, note, numbered, phase_placements};
-use crate::detect::Pattern;
+use crate::detect::{Pattern, PatternKind};
 use crate::profile::summary::Entry;
 
 impl Scene<'_> {
@@ -21,13 +21,15 @@ impl Scene<'_> {
         if self.target.nodes < 2 {
             return Err(format!("{}; the target has one node", pattern.evidence));
         }
-        if self.ranks.len() < 2 {
+        if self.roles.workers < 2 {
             return Err("one thread uses all objects, and first touch places them".into());
         }
         let phased = pattern;
-        let pattern = pattern.overall();
-        let choices = self.candidates(entry, pattern)?;
+        // A mixed object is placed once, for all of its functions.
+        let pattern = if pattern.kind == PatternKind::Mixed { pattern } else { pattern.overall() };
+        let choices = self.candidates_by_code(entry, phased)?;
         let mut rule = naming::name(self.summary, entry)?;
+        rule.name = Some(entry.name.clone()).filter(|name| rule.global.as_ref() != Some(name));
         rule.size = Some(entry.size);
         rule.pattern = Some(note(pattern));
         let others = taken.to_vec();

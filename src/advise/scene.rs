@@ -1,19 +1,17 @@
 //! The input that all placements of one advice share, and the type of a candidate placement.
 
-use std::collections::HashMap;
-
 use numamma_plan::policy::{Place, PolicyKind};
 
 use super::Target;
 use super::block_layout::extrapolate;
 use super::cost::World;
-use crate::profile::records::ThreadId;
+use crate::detect::Roles;
 use crate::profile::summary::Summary;
 
 /// The input that all placements of one advice share.
 pub(super) struct Scene<'a> {
     pub summary: &'a Summary,
-    pub ranks: &'a HashMap<ThreadId, u32>,
+    pub roles: &'a Roles,
     pub target: &'a Target,
     pub world: &'a World<'a>,
 }
@@ -61,8 +59,8 @@ impl Scene<'_> {
         self.target.home_of(user)
     }
 
-    /// As [`Scene::node_of`] for a thread of the profile, extrapolated to the target's number of threads.
-    pub fn node_of_seen(&self, rank: u32) -> u32 {
-        self.node_of(extrapolate(rank, 0.0, self.ranks.len() as u32, self.target.threads))
+    /// As [`Scene::node_of`] for thread `rank` of `seen` of the profile, extrapolated to the target's number of threads.
+    pub fn node_of_seen(&self, rank: u32, seen: u32) -> u32 {
+        self.node_of(extrapolate(rank, 0.0, seen, self.target.threads))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use numamma_plan::policy::{Auto, Bind, Block, ObjectRule, PolicyKind, Size};
+use numamma_plan::policy::{Auto, Bind, Block, Huge, ObjectRule, PolicyKind, Size};
 
 use super::*;
 use crate::detect::classify_all;
@@ -59,6 +59,8 @@ fn thread(id: u32) -> Thread {
         tid: id + 1,
         name: "lu.C.x".into(),
         start_routine: None,
+        creator: None,
+        created_at: vec![],
         start_ns: 0,
         end_ns: None,
         cpus: vec![],
@@ -74,11 +76,17 @@ pub(super) fn profile(threads: u32, thp: &str, entries: Vec<Entry>) -> Summary {
         modules: vec![module(0, "/opt/npb/lu.C.x"), module(1, "/lib/libc.so.6")],
         threads: (0..threads).map(thread).collect(),
         symbols: HashMap::new(),
+        stacks: Default::default(),
         entries,
         stats: Stats::default(),
         ending: Some(crate::profile::records::Ended::Exited(0)),
         notes: vec![],
     }
+}
+
+/// A cold object that all threads use, so that all of them are workers.
+pub(super) fn busy(threads: u64) -> Entry {
+    entry("busy", 64 * MIB, 0, 1000 * threads, |_, r| r.below(threads) as u32)
 }
 
 /// An entry of `cost` ms whose `samples` accesses go, at random offsets, to the thread that `user` names.
@@ -101,12 +109,14 @@ pub(super) fn entry(name: &str, size: u64, cost: u64, samples: u64, user: impl F
         module: Some(0),
         vaddr: 0x40_0000,
         site: None,
+        size_class: None,
         size,
         instances: 1,
         seen: vec![Instance { base: 0x40_0000, size, thread: Some(0), born_ns: 0, died_ns: None }],
         total: Counters { reads: samples, cost_ns: cost * 1_000_000, ..Counters::default() },
         cells,
         touches: vec![],
+        by_code: vec![],
         details: Details::default(),
     }
 }
@@ -175,7 +185,8 @@ fn lu_of_the_paper() {
     assert_eq!(cvar.global.as_deref(), Some("cvar_"));
     let cjac = rule(&advice, "cjac");
     assert_eq!(cjac.pattern.as_ref().unwrap().period, Some(Size(5 * MIB)));
-    assert_eq!(cjac.place.block, Some(Block::Size(Size(2 * MIB))), "huge pages");
+    // The paper rounds this up to huge pages of 2 MiB.
+    assert_eq!((cjac.place.block, cjac.place.huge), (Some(Block::Size(Size(640 << 10))), Some(Huge::Split)));
     assert!(reason(&advice, "cexact").contains("520 bytes"));
     assert_eq!(advice.policy.threads, Some(Threads { bind: Bind::Compact, count: Some(32) }));
     assert_eq!(advice.policy.machine.as_ref().unwrap().topology, "numa:8 core:4");
@@ -268,11 +279,16 @@ fn a_private_object_goes_to_its_user_unless_it_is_there() {
     let summary = profile(
         8,
         "never",
-        numbered(vec![touched_by(by_five("own"), 5), touched_by(by_five("foreign"), 0), {
-            let mut e = heap(by_five("allocated"), &[0x10]);
-            e.seen[0].thread = Some(5);
-            e
-        }]),
+        numbered(vec![
+            touched_by(by_five("own"), 5),
+            touched_by(by_five("foreign"), 0),
+            {
+                let mut e = heap(by_five("allocated"), &[0x10]);
+                e.seen[0].thread = Some(5);
+                e
+            },
+            busy(8),
+        ]),
     );
     let advice = on(4, &summary);
     assert!(reason(&advice, "own").contains("first touch already places it"));
@@ -479,8 +495,9 @@ fn generations_of_threads_and_several_processes_are_not_bound() {
 
 #[test]
 fn a_portable_policy_says_why_parts_of_some_threads_are_spread() {
-    // The first of three threads only starts the others.
-    let summary = profile(3, "never", vec![entry("a", 64 * MIB, 50, 2000, |at, _| 1 + slice_of(at, 64 * MIB, 2))]);
+    // The first of three workers does not use the object.
+    let a = entry("a", 64 * MIB, 50, 2000, |at, _| 1 + slice_of(at, 64 * MIB, 2));
+    let summary = profile(3, "never", numbered(vec![a, busy(3)]));
     let target = Target::new(None, None, &Topology::uniform(1, 2), 3, "never");
     let advice = advise(&summary, &classify_all(&summary), &target).unwrap();
     let rule = rule(&advice, "a");

@@ -4,7 +4,7 @@ use numamma_plan::machine::Thp;
 use numamma_plan::policy::{Block, PolicyKind, Size};
 
 use super::cost::tests::machine;
-use super::tests::{Random, entry, heap, numbered, profile};
+use super::tests::{Random, busy, entry, heap, numbered, profile};
 use super::*;
 use crate::detect::classify_all;
 use crate::profile::summary::{Entry, TouchRun};
@@ -83,7 +83,7 @@ fn an_object_that_does_not_fit_on_its_users_node_is_not_bound_to_it() {
         let even: &[f64] = &[82e9; 2];
         machine(&[(4, 8 << 30), (4, memory)], &[&[85.0, 170.0], &[170.0, 85.0]], &[even, even])
     };
-    let summary = profile(8, "never", vec![by_main(entry("own", 64 * MIB, 50, 3000, |_, _| 6))]);
+    let summary = profile(8, "never", numbered(vec![by_main(entry("own", 64 * MIB, 50, 3000, |_, _| 6)), busy(8)]));
     let fits = rule(&advised(&summary, two(8 << 30)), "own").place.clone();
     assert_eq!((fits.policy, fits.nodes.as_deref()), (PolicyKind::Bind, Some("1")));
     let advice = advised(&summary, two(48 * MIB));
@@ -97,7 +97,7 @@ fn objects_share_the_room_of_a_node() {
     let even: &[f64] = &[82e9; 2];
     let model = machine(&[(4, 8 << 30), (4, 96 * MIB)], &[&[85.0, 170.0], &[170.0, 85.0]], &[even, even]);
     let own = |name: &str, cost| by_main(entry(name, 64 * MIB, cost, 3000, |_, _| 6));
-    let advice = advised(&profile(8, "never", numbered(vec![own("hot", 60), own("cooler", 40)])), model);
+    let advice = advised(&profile(8, "never", numbered(vec![own("hot", 60), own("cooler", 40), busy(8)])), model);
     assert_eq!(rule(&advice, "hot").place.nodes.as_deref(), Some("1"));
     assert!(rule(&advice, "cooler").why.as_ref().unwrap().contains("does not fit on node 1"), "{advice:#?}");
 }

@@ -102,6 +102,7 @@ pub fn advise(data: &StaticData, target: &Target, threads: Option<u32>) -> Stati
         program: Some(Program { path: data.program.clone(), build_id: data.build_id.clone() }),
         machine: Some(MachineNote { topology: target.topology.clone() }),
         threads: Some(threads),
+        teams: Vec::new(),
         phases: Vec::new(),
         objects: rules,
     };

@@ -1,12 +1,10 @@
 //! Time slices of the run: neighbouring time slots of the profile, joined until a slice has enough samples to estimate
 //! the load of each node, with the number of threads that run at a time.
 
-use std::collections::HashMap;
-
 use rustc_hash::FxHashMap;
 
 use super::WINDOWS;
-use crate::profile::records::ThreadId;
+use crate::detect::{Roles, roles::at_a_time};
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
 /// Accesses per node in each window of a slice: the share of a node is then known to 10 % (one standard deviation of a
@@ -58,8 +56,8 @@ pub(super) fn charged(entry: &Entry, by_cost: bool) -> f64 {
 }
 
 impl Clock {
-    pub fn new(summary: &Summary, ranks: &HashMap<ThreadId, u32>, by_cost: bool, scale: &Scale) -> Clock {
-        let slots = slots(summary, ranks, by_cost);
+    pub fn new(summary: &Summary, roles: &Roles, by_cost: bool, scale: &Scale) -> Clock {
+        let slots = slots(summary, roles, by_cost);
         let wanted = ACCESSES_PER_NODE * (scale.nodes * WINDOWS) as f64;
         let (slice_of, sums) = join(&slots, wanted);
         let total: f64 = summary.entries.iter().map(|e| charged(e, by_cost)).sum();
@@ -87,38 +85,30 @@ impl Clock {
     }
 }
 
-fn slots(summary: &Summary, ranks: &HashMap<ThreadId, u32>, by_cost: bool) -> Vec<Slot> {
+fn slots(summary: &Summary, roles: &Roles, by_cost: bool) -> Vec<Slot> {
     let mut slots = vec![Slot::default(); usize::from(TIME_SLOTS)];
     let mut threads: FxHashMap<(u16, u32), f64> = FxHashMap::default();
     for entry in &summary.entries {
         let counted: u64 = entry.cells.iter().map(|c| c.counters.accesses()).sum();
         let each = if counted == 0 { 0.0 } else { charged(entry, by_cost) / counted as f64 };
         for cell in &entry.cells {
-            let (Some(slot), Some(&rank)) = (slots.get_mut(usize::from(cell.slot)), ranks.get(&cell.thread)) else {
+            let (Some(slot), Some(place)) = (slots.get_mut(usize::from(cell.slot)), roles.place(cell.thread)) else {
                 continue;
             };
             let accesses = cell.counters.accesses() as f64;
             slot.accesses += accesses;
             slot.cpu_ns += accesses * each;
-            *threads.entry((cell.slot, rank)).or_default() += accesses;
+            *threads.entry((cell.slot, place)).or_default() += accesses;
         }
     }
     let mut squares = vec![0.0; slots.len()];
     threads.iter().for_each(|((slot, _), n)| squares[usize::from(*slot)] += n * n);
     for (slot, square) in slots.iter_mut().zip(squares) {
-        let at_a_time = at_a_time(slot.accesses, square, ranks.len());
+        let at_a_time = at_a_time(slot.accesses, square, summary.threads.len());
         slot.serial = at_a_time < SERIAL;
         slot.wall_ns = slot.cpu_ns / if slot.serial { 1.0 } else { at_a_time };
     }
     slots
-}
-
-/// Threads that share `n` accesses evenly, from the sum of the squares of their counts (inverse Simpson index, without
-/// the bias of small counts).
-fn at_a_time(n: f64, squares: f64, threads: usize) -> f64 {
-    let pairs = n * (n - 1.0);
-    let same = if pairs > 0.0 { (squares - n) / pairs } else { 1.0 };
-    (1.0 / same.max(f64::MIN_POSITIVE)).clamp(1.0, threads.max(1) as f64)
 }
 
 /// Joins neighbouring slots of one kind until each slice has `wanted` accesses; a remainder goes to the slice before.
@@ -164,13 +154,5 @@ mod tests {
         assert_eq!(sums.iter().map(|s| s.accesses).collect::<Vec<_>>(), [60.0, 180.0]);
         let (slices, _) = join(&[slot(150.0, false), slot(0.0, true), slot(120.0, false)], 100.0);
         assert_eq!(slices, [0, 0, 1], "an empty slot belongs to what came before");
-    }
-
-    #[test]
-    fn threads_at_a_time_do_not_depend_on_the_number_of_samples() {
-        assert_eq!(at_a_time(8.0, 32.0, 4), (56.0f64 / 24.0).min(4.0));
-        assert_eq!(at_a_time(4.0, 4.0, 4), 4.0, "one access each says all of them");
-        assert_eq!(at_a_time(10.0, 100.0, 4), 1.0);
-        assert_eq!(at_a_time(0.0, 0.0, 4), 1.0);
     }
 }

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::{MEMORY_PART, WINDOWS, World};
 use crate::advise::block_layout::extrapolate;
-use crate::detect::{Pattern, PatternKind};
+use crate::detect::{Pattern, PatternKind, Rank};
 use crate::profile::summary::Entry;
 
 /// Fewest samples of a thread in an object from which their order gives their time within a sweep: with n samples the
@@ -65,11 +65,12 @@ impl Demands {
         if counted == 0 || !world.waits(entry) {
             return demands;
         }
+        let seen = world.roles.team_of(entry);
         let per_access = world.charged(entry) * world.accesses_per_ns(entry) / counted as f64;
         let mut courses: FxHashMap<u32, Course> = FxHashMap::default();
         let alone = |slice: usize| world.clock.slices.get(slice).is_some_and(|s| s.serial);
         for cell in &entry.cells {
-            let Some(&rank) = world.ranks.get(&cell.thread) else { continue };
+            let Some(rank) = world.roles.number(cell.thread, seen) else { continue };
             if alone(world.clock.slice_of(cell.slot)) {
                 continue;
             }
@@ -78,14 +79,14 @@ impl Demands {
             course.accesses += cell.counters.accesses() as f64;
         }
         for cell in &entry.cells {
-            let Some(&rank) = world.ranks.get(&cell.thread) else { continue };
+            let Some(rank) = world.roles.number(cell.thread, seen) else { continue };
             let slice = world.clock.slice_of(cell.slot);
             // Serial work stays serial on the target.
             let (from, part) = if alone(slice) {
-                (world.node_of(extrapolate(rank, 0.0, world.ranks.len() as u32, world.target.threads)), 0)
+                (world.node_of(extrapolate(rank, 0.0, seen, world.target.threads)), 0)
             } else {
                 let part = courses.get_mut(&rank).map_or(0, |c| c.next(cell.counters.accesses() as f64));
-                (user(world, pattern, cell.page, u32::from(cell.slot), rank), part)
+                (user(world, pattern, cell.page, u32::from(cell.slot), Rank { rank, of: seen }), part)
             };
             let accesses = cell.counters.accesses() as f64 * per_access;
             demands.waited_ns[slice] += accesses / world.accesses_per_ns(entry) * MEMORY_PART;
@@ -119,9 +120,9 @@ impl Course {
 }
 
 /// Node of the target's thread that takes over the accesses of thread `rank` of the profile to a page.
-fn user(world: &World<'_>, pattern: Option<&Pattern>, page: u32, slot: u32, rank: u32) -> usize {
-    let (seen, threads) = (world.ranks.len() as u32, world.target.threads);
-    if seen == threads {
+fn user(world: &World<'_>, pattern: Option<&Pattern>, page: u32, slot: u32, rank: Rank) -> usize {
+    let (Rank { rank, of: seen }, threads) = (rank, world.target.threads);
+    if seen == threads && rank < seen {
         return world.node_of(rank);
     }
     let at = u64::from(page) * world.summary.header.page_size;

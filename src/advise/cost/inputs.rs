@@ -37,8 +37,8 @@ impl World<'_> {
             ),
             format!("bandwidth of a node: {} GB/s ({})", range(own, 1e-9), source(model.bandwidth_source)),
             format!(
-                "threads: {} recorded, {} on {} of the target in creation order; {:.0} % of the CPU time serial",
-                self.ranks.len(),
+                "threads: {} workers recorded, {} on {} of the target in the order of their ranks; {:.0} % of the CPU time serial",
+                self.roles.workers,
                 self.target.threads,
                 crate::advise::plural(self.thread_nodes.len(), "node"),
                 if all > 0.0 { 100.0 * serial / all } else { 0.0 }

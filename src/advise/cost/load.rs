@@ -1,7 +1,7 @@
 //! Computes the time of a placed run from its accesses.
 
 use super::demand::{Demand, Demands, bin, bins};
-use super::{IN_CONCERT, LINE_BYTES, LINES_IN_FLIGHT, MOST_LINKED, Placement, Spill, WINDOWS, World};
+use super::{IN_CONCERT, LINE_BYTES, LINES_IN_FLIGHT, MOST_LINKED, PAGE_WALK_NS, Placement, Spill, WINDOWS, World};
 
 /// The threads of a node with fewer accesses than this part of an equal share do not count as the slowest.
 const SETS_PACE: f64 = 0.05;
@@ -58,6 +58,9 @@ impl<'a> Load<'a> {
 
     /// Adds an object's accesses.
     pub fn add(&mut self, demands: &Demands, placement: &Placement<'_>, spill: &Spill) {
+        if placement.gives_up_huge_pages() {
+            demands.sums.iter().for_each(|(&(bin, from), accesses)| self.add_walks(bin.into(), from.into(), *accesses));
+        }
         let Some(shares) = placement.shares() else {
             self.add_pages(demands.list.iter(), placement, spill);
             return;
@@ -97,10 +100,22 @@ impl<'a> Load<'a> {
         if self.world.home(from) == to {
             self.local += accesses;
         }
-        if !self.world.clock.slices.get(bin / (WINDOWS + 1)).is_none_or(|s| s.serial) {
+        if !self.is_serial(bin) {
             self.pace[from].0 += accesses;
             self.pace[from].1 += accesses * latency;
         }
+    }
+
+    /// Adds the page walks of accesses that no longer go to huge pages.
+    fn add_walks(&mut self, bin: usize, from: usize, accesses: f64) {
+        self.waits[bin] += accesses * PAGE_WALK_NS;
+        if !self.is_serial(bin) {
+            self.pace[from].1 += accesses * PAGE_WALK_NS;
+        }
+    }
+
+    fn is_serial(&self, bin: usize) -> bool {
+        self.world.clock.slices.get(bin / (WINDOWS + 1)).is_none_or(|s| s.serial)
     }
 
     /// Mean latency of the node whose threads wait longest, over the mean of all; 1 without parallel accesses.

@@ -10,6 +10,7 @@ use numamma_plan::unusable::Unusable;
 
 use super::World;
 use crate::advise::block_layout::extrapolate;
+use crate::detect::Rank;
 use crate::profile::records::ThreadId;
 use crate::profile::summary::{Entry, TouchRun};
 
@@ -102,6 +103,12 @@ impl<'a> Placement<'a> {
         Ok(Placement::new(world, entry, Layout::Planned { plan, blocks, order, shares }))
     }
 
+    /// Whether an object that would have huge pages has none under this placement.
+    pub fn gives_up_huge_pages(&self) -> bool {
+        let split = matches!(&self.layout, Layout::Planned { plan, .. } if plan.huge == Huge::Split);
+        split && plan::page_size_in_use(self.entry.size, self.world.target.thp) > PAGE
+    }
+
     /// The nodes of a page that is on several in proportion, whichever page it is.
     pub fn shares(&self) -> Option<&[(usize, f64)]> {
         match &self.layout {
@@ -156,7 +163,7 @@ impl<'a> Placement<'a> {
         // Faults inside system calls are not seen: such a page goes with the one before it.
         match after.checked_sub(1).and_then(|i| touches.get(i)).filter(|t| t.instance == instance) {
             Some(run) => self.home_of(run.thread, self.part_of_run(run, page)),
-            None if touches.is_empty() && self.is_kept(instance) => self.home_of_rank(0, 0.0),
+            None if touches.is_empty() && self.is_kept(instance) => self.home_of_rank(Rank { rank: 0, of: 1 }, 0.0),
             None => self.allocated(instance),
         }
     }
@@ -176,11 +183,13 @@ impl<'a> Placement<'a> {
     }
 
     fn home_of(&self, thread: ThreadId, part: f64) -> usize {
-        self.home_of_rank(self.world.ranks.get(&thread).copied().unwrap_or(0), part)
+        // A thread that does not work is not bound, and counts where thread 0 runs.
+        let rank = self.world.roles.rank(thread);
+        self.home_of_rank(rank.unwrap_or(Rank { rank: 0, of: 1 }), if rank.is_some() { part } else { 0.0 })
     }
 
-    fn home_of_rank(&self, rank: u32, part: f64) -> usize {
-        let on_target = extrapolate(rank, part, self.world.ranks.len() as u32, self.world.target.threads);
+    fn home_of_rank(&self, rank: Rank, part: f64) -> usize {
+        let on_target = extrapolate(rank.rank, part, rank.of, self.world.target.threads);
         self.world.home(self.world.node_of(on_target))
     }
 

@@ -1,7 +1,5 @@
 //! The model on cases that can be worked out by hand, and what must hold of any.
 
-use std::collections::HashMap;
-
 use numamma_plan::machine::Thp;
 use numamma_plan::policy::{Block, Place, PolicyKind, Size};
 
@@ -60,9 +58,9 @@ fn halves() -> Summary {
 
 /// Outcome of the first entry under a placement.
 fn outcome(summary: &Summary, model: Model, threads: u32, place: Option<&Place>) -> Outcome {
-    let ranks: HashMap<ThreadId, u32> = (0..summary.threads.len() as u32).map(|t| (t, t)).collect();
+    let roles = Roles::in_order(summary.threads.len() as u32);
     let target = Target::of(model, threads, Thp::Never);
-    let world = World::new(summary, &ranks, &target);
+    let world = World::new(summary, &roles, &target);
     let e = &summary.entries[0];
     let demands = Demands::of(&world, e, None);
     let placement = match place {
@@ -178,10 +176,10 @@ fn more_threads_share_the_work_and_keep_their_slices() {
     let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
     let wide: &[f64] = &[1e15; 4];
     let model = machine(&[(1, u64::MAX); 4], &rows, &[wide; 4]);
-    let ranks: HashMap<ThreadId, u32> = (0..2).map(|t| (t, t)).collect();
+    let roles = Roles::in_order(2);
     let target = Target::of(model, 4, Thp::Never);
     summary.entries[0].touches.clear();
-    let world = World::new(&summary, &ranks, &target);
+    let world = World::new(&summary, &roles, &target);
     let demands = Demands::of(&world, &summary.entries[0], patterns.first());
     let placement = Placement::of(&world, &summary.entries[0], &place(PolicyKind::Block, "all"), None).unwrap();
     let mut load = Load::new(&world);
@@ -263,9 +261,9 @@ fn random_machine(r: &mut Random) -> Model {
 #[test]
 fn a_plan_is_the_appliers() {
     let summary = halves();
-    let ranks: HashMap<ThreadId, u32> = (0..2).map(|t| (t, t)).collect();
+    let roles = Roles::in_order(2);
     let target = Target::of(pair(1e15), 2, Thp::Never);
-    let world = World::new(&summary, &ranks, &target);
+    let world = World::new(&summary, &roles, &target);
     let e = &summary.entries[0];
     let block = Some(Block::Size(Size(3 * PAGE)));
     let place = Place { policy: PolicyKind::BlockCyclic, block, nodes: Some("1,0".into()), ..Place::default() };
