@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use numamma_plan::placement_report::{ObjectReport, PhaseReport, PlacementReport};
+use numamma_plan::policy::PolicyKind;
 use numamma_plan::reason::Reason;
 use serde::Serialize;
 
@@ -85,9 +86,12 @@ pub fn judge(report: &Path, ended: Ended, started: Option<(&Started, u32)>) -> O
         match serde_json::from_str::<PlacementReport>(text) {
             Ok(mut r) => {
                 problem = problem.or_else(|| started.and_then(|(started, pid)| started.contradicts(&r, pid)));
+                let any = !r.objects.is_empty();
                 merge(&mut found, std::mem::take(&mut r.objects));
                 merge_phases(&mut phases, std::mem::take(&mut r.phases));
-                problem = problem.or(r.problem.as_ref().map(|p| format!("nothing was placed: {p}")));
+                // A process that lists its objects has placed some of them, or may have.
+                let placed = if any { "" } else { "nothing was placed: " };
+                problem = problem.or(r.problem.as_ref().map(|p| format!("{placed}{p}")));
                 reports.push(r);
             }
             Err(e) => problem = Some(format!("the library's report cannot be read: {e}")),
@@ -122,6 +126,8 @@ fn verdict(object: &ObjectReport) -> Verdict {
         Verdict::OffPlan
     } else if object.pages_waiting > 0 {
         Verdict::Waiting
+    } else if object.instances == 0 && object.policy == PolicyKind::Default.to_string() {
+        Verdict::Left // nothing was to be placed
     } else if object.instances == 0 {
         Verdict::NotFound
     } else if object.unplaced > 0 {

@@ -64,7 +64,7 @@ fn size(text: &str) -> Result<Size, String> {
 
 fn profiled(args: &Args) -> Result<Advice, String> {
     let summary = super::input::load(&args.profile, args.quiet)?;
-    let threads = detect::thread_ranks(&summary).len() as u32;
+    let threads = detect::roles(&summary).workers;
     let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
     let patterns = detect::classify_accesses(&summary, args.access);
     advise::advise(&summary, &patterns, &target).map_err(|e| format!("{}: {e}", args.profile.display()))

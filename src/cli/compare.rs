@@ -78,7 +78,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         runs: args.runs,
         seed,
     };
-    let notes: Vec<String> = machine_notes(&setting).into_iter().chain(notes).collect();
+    let notes: Vec<String> = machine_notes(setting.memory_nodes).into_iter().chain(notes).collect();
     if !args.quiet {
         notes.iter().for_each(say);
         say(format!("{} policies, a warm-up and {} runs each, --seed {seed}", list.len(), args.runs));
@@ -98,9 +98,9 @@ pub fn run(args: Args) -> Result<u8, Failure> {
 }
 
 /// Properties of this machine that limit what a comparison can show.
-fn machine_notes(setting: &Setting) -> Vec<String> {
+pub(super) fn machine_notes(memory_nodes: usize) -> Vec<String> {
     let mut notes = Vec::new();
-    if setting.memory_nodes == 1 {
+    if memory_nodes == 1 {
         notes.push(
             "this machine has one node with memory, so all policies place alike here: a difference can only come from \
              binding, start-up or chance"
@@ -108,7 +108,7 @@ fn machine_notes(setting: &Setting) -> Vec<String> {
         );
     }
     let balancing = std::fs::read_to_string("/proc/sys/kernel/numa_balancing").unwrap_or_default();
-    if setting.memory_nodes > 1 && !["", "0"].contains(&balancing.trim()) {
+    if memory_nodes > 1 && !["", "0"].contains(&balancing.trim()) {
         notes.push(
             "kernel.numa_balancing is on: the kernel moves the pages of first-touch towards their users while it runs"
                 .to_owned(),

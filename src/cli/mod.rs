@@ -21,6 +21,7 @@ pub mod report;
 pub mod run;
 pub mod target_options;
 pub mod topology;
+pub mod tune;
 pub mod verify;
 
 /// Make an unmodified parallel program run well on a NUMA machine.
@@ -42,6 +43,7 @@ const LONG_ABOUT: &str = "Make an unmodified parallel program run well on a NUMA
                                             placed, and every page checked
   numamma compare --policies interleave,policy.toml -- ./app
                                             whether it is faster than first touch, with n runs
+  numamma tune -- ./app                     all of it: the fastest policy on this machine
 
 No hardware counters, no root and no recompilation are needed.";
 
@@ -54,6 +56,7 @@ enum Command {
     Run(run::Args),
     Verify(verify::Args),
     Compare(compare::Args),
+    Tune(tune::Args),
     Topology(topology::Args),
     Doctor(doctor::Args),
     /// For `make install`
@@ -88,6 +91,7 @@ pub fn main() -> ExitCode {
         Command::Run(a) => run::run(a),
         Command::Verify(a) => verify::run(a),
         Command::Compare(a) => compare::run(a),
+        Command::Tune(a) => tune::run(a),
         Command::Topology(a) => topology::run(a),
         Command::Doctor(a) => doctor::run(a),
         Command::GenerateDocs(a) => man::run(a),

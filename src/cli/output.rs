@@ -70,6 +70,15 @@ pub fn file(path: &Path, text: &str) -> Result<(), String> {
     written.map_err(|e| format!("{}: cannot write it: {e}", path.display()))
 }
 
+/// Writes a file; an older one is kept as FILE.old.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn keeping_old(path: &Path, text: &str) -> Result<(), String> {
+    let written = output_file::create_keeping_old(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|e| format!("{}: cannot write it: {e}", path.display()))
+}
+
 fn to_stdout(text: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

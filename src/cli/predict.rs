@@ -63,7 +63,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
 fn render(args: &Args, color: bool) -> Result<String, String> {
     let given = args.policy.iter().map(|p| read(p)).collect::<Result<Vec<Given>, String>>()?;
     let summary = super::input::load(&args.profile, args.quiet)?;
-    let threads = detect::thread_ranks(&summary).len() as u32;
+    let threads = detect::roles(&summary).workers;
     let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
     let patterns = detect::classify_all(&summary);
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", args.profile.display());

@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use super::output::{self, color_is_welcome, print, terminal_size};
+use super::target_options::TargetArgs;
+use crate::advise::{self, AdviceError};
 use crate::launch::exit::Failure;
-use crate::report::{self, AccessFilter, DEFAULT_TOP, Options, Sort, View};
+use crate::report::{self, AccessFilter, DEFAULT_TOP, Options, Predicted, Sort, View};
+use crate::topology::Topology;
 
 /// Name of a profile when none is given, as `numamma profile` writes it.
 const DEFAULT_PROFILE: &str = "numamma.prof";
@@ -35,6 +38,8 @@ pub struct Args {
     /// Colours; auto looks at the terminal and NO_COLOR
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     color: Color,
+    #[command(flatten, next_help_heading = "Predicted remote share")]
+    target: TargetArgs,
 }
 
 /// When to use colours.
@@ -61,7 +66,13 @@ pub fn run(args: Args) -> Result<u8, Failure> {
 fn render(args: &Args, options: &Options) -> Result<String, String> {
     let summary = super::input::load(&args.profile, true)?;
     let patterns = crate::detect::classify_accesses(&summary, args.access);
-    let view = View::new(&summary, &patterns, options);
+    let mut view = View::new(&summary, &patterns, options);
+    if args.target.is_given() {
+        let target = args.target.resolve(&Topology::this_machine(), view.roles.workers, &summary.header.thp)?;
+        let named = |e: AdviceError| format!("{}: {e}", args.profile.display());
+        let remote_shares = advise::remote_shares(&summary, &view.roles, &patterns, &target).map_err(named)?;
+        view.predicted = Some(Predicted { target: target.model.name.clone(), remote_shares });
+    }
     let only = args.object.as_deref().map(|name| report::find_object::entry(&summary, name)).transpose()?;
     if args.json {
         return output::json("the report", &report::json::render(&view, only));

@@ -17,11 +17,11 @@ const MOST_THREADS: i64 = 4_194_304;
 /// The machine the program will run on.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct TargetArgs {
-    /// Machine to make it for: an hwloc file (`lstopo m.xml`, `numamma topology --xml`) or a synthetic description such
+    /// Machine to advise or predict for: an hwloc file (`lstopo m.xml`, `numamma topology --xml`) or a description such
     /// as "pack:4 numa:2 core:6" [default: this machine]
     #[arg(long, value_name = "SPEC", conflicts_with = "nodes")]
     pub target: Option<String>,
-    /// Make it for a machine with N equal nodes [default: this machine]
+    /// The same, for a machine with N equal nodes [default: this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_NODES))]
     pub nodes: Option<u32>,
     /// Threads the program will run with [default: as recorded, at least one per node; with --target one per CPU if the
@@ -31,6 +31,11 @@ pub struct TargetArgs {
 }
 
 impl TargetArgs {
+    /// Whether anything of the machine was given.
+    pub fn is_given(&self) -> bool {
+        self.target.is_some() || self.nodes.is_some() || self.threads.is_some()
+    }
+
     /// The machine of the options; `here` is this one, `profile_threads` and `thp` are of the recorded run.
     ///
     /// # Errors

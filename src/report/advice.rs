@@ -8,7 +8,7 @@ use crate::advise::{Advice, Item};
 
 /// Title and lines of advice from a profile: share, class, placement and name of each object.
 pub fn profiled(advice: &Advice) -> (String, Vec<String>) {
-    let placed = advice.policy.objects.len();
+    let placed: usize = advice.items.iter().filter(|i| i.rule.is_ok()).map(|i| i.rules().count()).sum();
     // A fold from 0.0: the sum of no floats is -0.0, which would be printed with its sign.
     let share = advice.items.iter().filter(|i| i.rule.is_ok()).fold(0.0, |sum, i| sum + i.share);
     let objects = if placed == 1 { "object" } else { "objects" };

@@ -133,7 +133,7 @@ pub fn verdict(base: &[f64], times: &[f64]) -> String {
 }
 
 /// Seconds with four significant digits: `81.05 s`, `1.234 s`, `12.34 ms`.
-fn seconds(s: f64) -> String {
+pub(super) fn seconds(s: f64) -> String {
     let (value, unit) = match s {
         s if s >= 1.0 => (s, "s"),
         s if s >= 1e-3 => (s * 1e3, "ms"),

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
+use super::View;
 use super::sample_account::Fates;
-use super::{View, remote_share};
-use crate::detect::{Pattern, Segment};
+use crate::detect::{CodePattern, Pattern, Segment};
 use crate::profile::records::{Ended, Thread};
 use crate::profile::summary::{Entry, ratio};
 
@@ -42,6 +42,8 @@ pub fn render(view: &View, only: Option<&Entry>) -> Value {
         "page_size": h.page_size,
         "thp": h.thp,
         "nodes": h.topology.nodes,
+        // The machine of `predicted_remote_share`.
+        "predicted_for": view.predicted.as_ref().map(|p| &p.target),
         "exit_status": exit_status,
         "signal": signal,
         "complete": view.summary.ending.is_some(),
@@ -74,12 +76,20 @@ fn samples(view: &View) -> Value {
 }
 
 fn thread(view: &View, t: &Thread) -> Value {
+    let role = view.roles.of(t.id);
+    let rank = role.and_then(|role| role.rank);
     json!({
         "id": t.id,
         "pid": t.pid,
         "tid": t.tid,
         "name": t.name,
         "start_routine": t.start_routine.map(|frame| view.summary.frame_name(frame)),
+        "creator": t.creator,
+        "kind": role.map(|role| role.kind),
+        "slot": role.map(|role| role.slot),
+        "works": rank.is_some(),
+        "rank": rank.map(|rank| rank.rank),
+        "workers": rank.map(|rank| rank.of),
         "start_s": seconds(t.start_ns),
         "end_s": t.end_ns.map(seconds),
         "cpus": t.cpus,
@@ -90,6 +100,8 @@ fn thread(view: &View, t: &Thread) -> Value {
 
 fn object(view: &View, e: &Entry) -> Value {
     let frames = e.site.as_ref().map_or(&[][..], |s| &s.frames[..]);
+    let steps = e.site.as_ref().map_or(Vec::new(), |site| view.summary.steps(site).0);
+    let by_others = e.by_others(None);
     let threads = e.threads();
     let touchers = e.first_touchers();
     let pages: u64 = touchers.iter().map(|(_, n)| n).sum();
@@ -101,9 +113,9 @@ fn object(view: &View, e: &Entry) -> Value {
         "linkage": (!e.linkage.is_empty()).then_some(&e.linkage),
         "module": e.module.and_then(|m| view.summary.modules.get(m as usize)).map(|m| &m.path),
         "vaddr": e.module.map(|_| e.vaddr),
-        // `function file:line`, innermost first.
-        "callsite": frames.iter().map(|&f| view.summary.frame_name(f)).collect::<Vec<_>>(),
-        // `module+0x..`, the same frames.
+        // `function file:line`, innermost first, with the functions that have no frame of their own.
+        "callsite": steps.iter().map(|s| view.summary.step_name(s)).collect::<Vec<_>>(),
+        // `module+0x..` of the frames.
         "callsite_frames": frames.iter().map(|&f| view.summary.frame_place(f)).collect::<Vec<_>>(),
         "size": e.size,
         "instances": e.instances,
@@ -114,8 +126,14 @@ fn object(view: &View, e: &Entry) -> Value {
         "cost_s": seconds(e.total.cost_ns),
         "reads": e.total.reads,
         "writes": e.total.writes,
-        // Null when no page's node is known.
-        "remote_share": remote_share(&e.total),
+        // Null when no page's node is known, and on a machine with one node.
+        "remote_share": view.remote_share(&e.total),
+        // Of the accesses whose page's first toucher is known, those by another thread; null when none is known.
+        "by_others_share": by_others.share(),
+        // Of all accesses, those whose page's first toucher is known.
+        "by_others_known": by_others.known_share(),
+        // Under first touch on the machine of --target or --nodes; null without.
+        "predicted_remote_share": view.predicted_remote(e),
         "threads": threads.iter().map(|(t, _)| t).collect::<Vec<_>>(),
         "thread_accesses": threads.iter().map(|(_, c)| view.options.access.count(c)).collect::<Vec<_>>(),
         "first_touch": touchers.iter().map(touched).collect::<Vec<_>>(),
@@ -138,12 +156,28 @@ fn pattern(p: &Pattern) -> Value {
     if !p.segments.is_empty() {
         row["phases"] = p.segments.iter().map(phase).collect();
     }
-    // Of a phased object: the pattern of the whole run.
+    // Functions that use the object differently.
+    if !p.by_code.is_empty() {
+        row["by_code"] = p.by_code.iter().map(by_code).collect();
+    }
+    // Of a phased or mixed object: the pattern of the whole run, of all functions together.
     if let Some(whole) = &p.whole {
         row["overall"] = json!(whole.kind);
     }
     row["figures"] = json!(p.figures);
     row
+}
+
+fn by_code(c: &CodePattern) -> Value {
+    json!({
+        "function": c.function,
+        "kind": c.pattern.kind,
+        "period": c.pattern.period,
+        // Of the object's accesses that count.
+        "share": c.share,
+        "confidence": c.pattern.confidence,
+        "evidence": c.pattern.evidence,
+    })
 }
 
 fn phase(s: &Segment) -> Value {

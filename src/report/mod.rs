@@ -3,9 +3,9 @@
 //! Every function here is pure: nothing reads the environment or the terminal. [`overview`] is the overview,
 //! [`object_details`] one object in detail, [`json`] the same facts for scripts.
 
-use crate::detect::Pattern;
+use crate::detect::{Pattern, Roles, roles};
 use crate::profile::records::ObjectKind;
-use crate::profile::summary::{Counters, Entry, Summary};
+use crate::profile::summary::{ByOthers, Counters, Entry, Summary};
 
 pub use crate::profile::summary::AccessFilter;
 
@@ -23,6 +23,7 @@ pub mod sample_account;
 mod style;
 mod table;
 mod thread_table;
+pub mod tuning;
 pub mod units;
 pub mod verification;
 
@@ -71,17 +72,41 @@ pub struct View<'a> {
     pub options: &'a Options,
     /// Counters of all entries.
     pub total: Counters,
+    /// The roles of the threads.
+    pub roles: Roles,
+    /// Remote shares on another machine.
+    pub predicted: Option<Predicted>,
+}
+
+/// What would be remote on a target machine under first touch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Predicted {
+    /// Name of the target's model.
+    pub target: String,
+    /// Of each entry's accesses, 0 to 1, in the order of the summary; none where nothing is predicted.
+    pub remote_shares: Vec<Option<f64>>,
 }
 
 impl<'a> View<'a> {
     /// Prepares a report.
     pub fn new(summary: &'a Summary, patterns: &'a [Pattern], options: &'a Options) -> View<'a> {
-        View { summary, patterns, options, total: summary.total() }
+        View { summary, patterns, options, total: summary.total(), roles: roles(summary), predicted: None }
     }
 
     /// Verdict of an entry.
     pub fn pattern(&self, entry: &Entry) -> Option<&'a Pattern> {
         self.patterns.get(entry.id as usize)
+    }
+
+    /// Remote share of what was seen with a known node; none on a machine with one node, where nothing can be remote.
+    pub fn remote_share(&self, c: &Counters) -> Option<f64> {
+        let several = self.summary.header.topology.nodes.len() > 1;
+        (several && c.placed > 0).then(|| c.remote as f64 / c.placed as f64)
+    }
+
+    /// Share of an entry's accesses that would be remote on the target.
+    pub fn predicted_remote(&self, entry: &Entry) -> Option<f64> {
+        self.predicted.as_ref()?.remote_shares.get(entry.id as usize).copied().flatten()
     }
 
     /// Accesses of an entry that pass the filter.
@@ -141,9 +166,14 @@ const LEAST_ACHIEVED: f64 = 0.1;
 /// See [`LEAST_ACHIEVED`].
 const LEAST_ALONE: f64 = 0.01;
 
-/// Remote share of what was seen with a known node.
-pub fn remote_share(c: &Counters) -> Option<f64> {
-    (c.placed > 0).then(|| c.remote as f64 / c.placed as f64)
+/// Share of the accesses whose page's first toucher must be known for a share by others in a table: from fewer it would
+/// say little of the object.
+const LEAST_KNOWN: f64 = 0.5;
+
+/// Share of accesses to pages that another thread touched first, as a table shows it: `?` where that is not known for
+/// most of them.
+fn by_others_words(by: &ByOthers) -> String {
+    by.share().filter(|_| by.known_share() >= LEAST_KNOWN).map_or("?".into(), units::percent)
 }
 
 /// Word for a kind in tables.

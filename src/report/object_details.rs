@@ -5,8 +5,8 @@ use super::matrix::{Matrix, sparkline};
 use super::style::{Paint, heading, indent, labelled};
 use super::table::{Column, fit};
 use super::units::{bytes, count, duration, middle, percent, plural, ranges};
-use super::{View, kind_word, remote_share};
-use crate::profile::summary::{Entry, TIME_SLOTS, base_name, ratio};
+use super::{View, by_others_words, kind_word};
+use crate::profile::summary::{Entry, How, TIME_SLOTS, base_name, ratio};
 
 /// Columns a matrix needs beside its cells: offset, borders, first toucher.
 const MATRIX_SIDES: usize = 36;
@@ -57,22 +57,49 @@ fn facts(out: &mut String, view: &View, e: &Entry, width: usize) {
             &format!("{} of them without a page: only the object is known (as in vector gathers)", count(unpaged)),
         );
     }
-    match remote_share(&e.total) {
+    match view.remote_share(&e.total) {
         Some(share) => line(
             "remote",
             &format!("{} of {} accesses to pages whose node is known", percent(share), count(e.total.placed)),
         ),
+        None if view.summary.header.topology.nodes.len() < 2 => line(
+            "remote",
+            "unknown: the machine of the recording has one node; --nodes N or --target predicts it for another",
+        ),
         None => line("remote", "unknown: the nodes of its pages were not recorded"),
     }
+    if let Some(predicted) = &view.predicted {
+        let share = view.predicted_remote(e).map_or("unknown".into(), percent);
+        line("predicted", &format!("{share} remote under first touch on {}", predicted.target));
+    }
+    line("by others", &by_others(e));
     if let Some(p) = view.pattern(e) {
         line("pattern", &super::overview::verdict(p));
         line("", &p.evidence);
         p.segments.iter().for_each(|s| line("", &phase(s)));
+        p.by_code.iter().for_each(|c| line("", &of_function(c)));
     }
     line("touched by", &touched_by(e));
     if let Some(text) = lifetime(view, e) {
         line("lifetime", &text);
     }
+}
+
+/// `83.1% of 1,200 accesses are to pages that another thread touched first; for 3.0% of all, the first touch is not
+/// known`.
+fn by_others(e: &Entry) -> String {
+    let by = e.by_others(None);
+    let Some(share) = by.share() else { return "unknown: no first touch of its pages was recorded".into() };
+    let unknown = if by.unknown > 0 {
+        format!("; for {} of all, the first touch is not known", percent(1.0 - by.known_share()))
+    } else {
+        String::new()
+    };
+    format!(
+        "{} of {} accesses are to pages that another thread touched first{unknown}",
+        percent(share),
+        count(by.known)
+    )
 }
 
 /// `1.5 ms (median of those seen), 2000 allocations (400 a second) by 4 threads`; none where nothing was freed.
@@ -94,6 +121,12 @@ fn phase(s: &crate::detect::Segment) -> String {
         super::overview::verdict(&s.pattern)
     };
     format!("{:.2} s to {:.2} s ({}): {what}", s.start_s, s.end_s, percent(s.share))
+}
+
+/// `solve._omp_fn.0 (62%): block, confidence 97%; each of 8 threads has one contiguous part ...`.
+fn of_function(c: &crate::detect::CodePattern) -> String {
+    let what = super::overview::verdict(&c.pattern);
+    format!("{} ({}): {what}; {}", c.function, percent(c.share), c.pattern.evidence)
 }
 
 fn kind(view: &View, e: &Entry) -> String {
@@ -126,11 +159,16 @@ fn touched_by(e: &Entry) -> String {
 fn stack(out: &mut String, view: &View, e: &Entry, width: usize) {
     let Some(site) = &e.site else { return };
     heading(out, view, width, "Allocated by (innermost first; > is the line that names it)");
-    let user = view.summary.user_frame(site);
-    for (i, &frame) in site.frames.iter().enumerate() {
-        let mark = if i == user { ">" } else { " " };
-        let (name, place) = (view.summary.frame_name(frame), view.summary.frame_place(frame));
-        let text = if name.contains(&place) { name } else { format!("{name}  [{place}]") };
+    let (steps, naming) = view.summary.steps(site);
+    for (i, step) in steps.iter().enumerate() {
+        let mark = if i == naming { ">" } else { " " };
+        let (name, place) = (view.summary.step_name(step), view.summary.frame_place(step.frame));
+        let text = match step.how {
+            How::Inlined => format!("{name}  (inlined)"),
+            How::TailCalled => format!("{name}  (left by a tail call)"),
+            How::Called if name.contains(&place) => name,
+            How::Called => format!("{name}  [{place}]"),
+        };
         out.push_str(&format!("  {mark} {}\n", middle(&text, width - 4)));
     }
 }
@@ -178,8 +216,9 @@ fn threads(out: &mut String, view: &View, e: &Entry, width: usize) {
         Column::new("writes", true, 2, cells(&|(_, c)| count(c.writes))),
     ];
     if total.placed > 0 {
-        columns.push(Column::new("remote", true, 1, cells(&|(_, c)| remote_share(c).map_or("?".into(), percent))));
+        columns.push(Column::new("remote", true, 1, cells(&|(_, c)| view.remote_share(c).map_or("?".into(), percent))));
     }
+    columns.push(Column::new("by others", true, 1, cells(&|(t, _)| by_others_words(&e.by_others(Some(*t))))));
     indent(out, &fit(columns, width - 2, 8, view.options.color).0);
     if threads.len() > shown.len() {
         let rest = ranges(threads[shown.len()..].iter().map(|t| t.0));

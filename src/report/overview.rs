@@ -5,7 +5,7 @@ use numamma_kernel::terminal::shell_word;
 use super::style::{Paint, heading, indent, labelled};
 use super::table::{Column, fit};
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural};
-use super::{View, kind_word, remote_share, sample_account, thread_table};
+use super::{View, by_others_words, kind_word, sample_account, thread_table};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::records::Ended;
 use crate::profile::summary::Entry;
@@ -47,6 +47,10 @@ pub(super) fn head(out: &mut String, view: &View, width: usize) {
     labelled(out, "sampler", &sampler(view), width);
     labelled(out, "samples", &samples(view), width);
     labelled(out, "overhead", &overhead(view), width);
+    if let Some(predicted) = &view.predicted {
+        let text = format!("share of remote accesses under first touch on {}", predicted.target);
+        labelled(out, "predicted", &text, width);
+    }
     for note in &view.summary.notes {
         labelled(out, "note", note, width);
     }
@@ -158,8 +162,13 @@ fn columns(view: &View, shown: &[&Entry]) -> Vec<Column> {
     columns.push(Column::new("threads", true, 3, paint(&|e| e.threads().len().to_string())));
     columns.push(Column::new("first touch", false, 2, paint(&|e| first_touch(e))));
     if shown.iter().any(|e| e.total.placed > 0) {
-        let remote = |e: &Entry| remote_share(&e.total).map_or("?".into(), percent);
+        let remote = |e: &Entry| view.remote_share(&e.total).map_or("?".into(), percent);
         columns.push(Column::new("remote", true, 1, paint(&remote)));
+    }
+    columns.push(Column::new("by others", true, 1, paint(&|e| by_others_words(&e.by_others(None)))));
+    if view.predicted.is_some() {
+        let remote = |e: &Entry| view.predicted_remote(e).map_or("?".into(), percent);
+        columns.push(Column::new("predicted remote", true, 0, paint(&remote)));
     }
     if !view.patterns.is_empty() {
         columns.push(Column::new("pattern", false, 0, paint(&|e| view.pattern(e).map_or("?".into(), pattern))));

@@ -4,6 +4,7 @@ use super::View;
 use super::style::{heading, indent};
 use super::table::{Column, fit};
 use super::units::{count, duration, middle, percent, ranges};
+use crate::detect::{Rank, Role};
 use crate::profile::records::Thread;
 
 /// Threads shown without --all: two per core of a large node already fill a screen.
@@ -32,6 +33,7 @@ pub(super) fn render(out: &mut String, view: &View, width: usize) {
 fn columns(view: &View, shown: &[&Thread]) -> Vec<Column> {
     let total: u64 = view.summary.threads.iter().map(|t| t.samples).sum();
     let cells = |f: &dyn Fn(&Thread) -> String| shown.iter().map(|t| f(t)).collect::<Vec<_>>();
+    let role = |t: &Thread| view.roles.of(t.id);
     let start = |t: &Thread| match t.start_routine {
         Some(frame) => middle(&view.summary.frame_name(frame), 40),
         None if t.tid == t.pid && t.pid != 0 => "main".into(),
@@ -49,7 +51,10 @@ fn columns(view: &View, shown: &[&Thread]) -> Vec<Column> {
     };
     let mut columns = vec![
         Column::new("name", false, 0, cells(&|t| t.name.clone())),
-        Column::new("rank", true, 0, cells(&|t| t.id.to_string())),
+        Column::new("id", true, 0, cells(&|t| t.id.to_string())),
+        Column::new("kind", true, 5, cells(&|t| role(t).map_or("?".into(), |role| role.kind.to_string()))),
+        Column::new("slot", true, 6, cells(&|t| role(t).map_or("?".into(), |role| role.slot.to_string()))),
+        Column::new("worker", true, 0, cells(&|t| worker(role(t)))),
         Column::new("start routine", false, 3, cells(&start)),
         Column::new("alive", true, 2, cells(&life)),
         Column::new("samples", true, 0, cells(&|t| count(t.samples))),
@@ -64,6 +69,11 @@ fn columns(view: &View, shown: &[&Thread]) -> Vec<Column> {
         columns.push(Column::new("pid", true, 1, cells(&|t| t.pid.to_string())));
     }
     columns
+}
+
+/// `2 of 8`, or `-` for a thread that does not work in the compute phase.
+fn worker(role: Option<Role>) -> String {
+    role.and_then(|role| role.rank).map_or("-".into(), |Rank { rank, of }| format!("{rank} of {of}"))
 }
 
 fn known_ranges(numbers: impl IntoIterator<Item = u32>) -> String {

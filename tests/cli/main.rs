@@ -5,12 +5,15 @@ mod common;
 
 mod advise_static;
 mod bombs;
+mod by_others;
 mod compare;
 mod hostile_names;
 mod launch;
+mod names;
 mod odd_profiles;
 mod predict;
 mod profile;
 mod report;
 mod synthetic;
 mod topology;
+mod tune;

@@ -168,7 +168,7 @@ fn refusals_say_what_to_do() {
         ("foreign", b"PERFILE2 and more", "not a numamma profile"),
         ("newer", b"NUMAMMA\x01\x09\0\0\0\0\0\0\0", "profile format 9"),
         ("only-magic", b"NUMAMMA\x01", "no header"),
-        ("only-header", b"NUMAMMA\x01\x01\0\0\0\0\0\0\0", "no header"),
+        ("only-header", b"NUMAMMA\x01\x02\0\0\0\0\0\0\0", "no header"),
     ];
     for (name, bytes, expected) in cases {
         let path = scratch(name);

@@ -59,6 +59,8 @@ pub fn thread(id: ThreadId, name: &str, start_routine: Option<Frame>) -> Thread 
         tid: 4000 + id,
         name: name.into(),
         start_routine,
+        creator: None,
+        created_at: vec![],
         start_ns: u64::from(id) * 1_000_000,
         end_ns: Some(20_000_000_000),
         cpus: vec![id as u16 * 3],

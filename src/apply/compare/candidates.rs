@@ -32,7 +32,8 @@ use crate::topology::last_level_cache;
 pub const WORDS: [&str; 3] = [FIRST_TOUCH, INTERLEAVE, BLOCK_NAIVE];
 /// The bare program.
 pub const FIRST_TOUCH: &str = "first-touch";
-const INTERLEAVE: &str = "interleave";
+/// Every page of the program round robin over the nodes.
+pub const INTERLEAVE: &str = "interleave";
 const BLOCK_NAIVE: &str = "block-naive";
 
 /// A policy under which the program can be run.
@@ -184,7 +185,15 @@ fn naive(executable: &Executable, files: &[&Policy], notes: &mut Vec<String>) ->
     let names: Vec<&str> = objects.iter().map(ObjectRule::name).collect();
     notes.push(format!("block-naive cuts these large variables into a block per node: {}", names.join(" ")));
     let program = Some(Program { path: data.program, build_id: data.build_id });
-    Ok(Policy { version: POLICY_VERSION, program, machine: None, threads: None, phases: Vec::new(), objects })
+    Ok(Policy {
+        version: POLICY_VERSION,
+        program,
+        machine: None,
+        threads: None,
+        teams: Vec::new(),
+        phases: Vec::new(),
+        objects,
+    })
 }
 
 fn write(policy: &Policy, dir: &Path) -> Result<PathBuf, String> {

@@ -72,45 +72,73 @@ pub struct Comparison {
 /// Makes the runs. `report` names a file that the apply library writes. `progress` is called after each run with the
 /// number of the round (0: warm-up), the name of the policy and the time in seconds.
 pub fn measure(plan: &Plan, report: &Path, mut progress: impl FnMut(u32, &str, f64)) -> Comparison {
-    signals::forward_signals(0);
-    let not_yet = || Err("not run".to_owned());
-    let mut samples: Vec<Sample> = plan
-        .candidates
-        .iter()
-        .map(|c| Sample { name: c.name.clone(), times: Vec::new(), busiest: not_yet() })
-        .collect();
-    let mut outputs = Outputs::new(samples.len());
-    let mut notes = Vec::new();
-    let warm_up = (0..samples.len()).map(|policy| (0, policy));
-    let rounds = order::rounds(samples.len(), plan.runs, plan.seed);
+    let mut bench = Bench::new(plan, report);
+    let warm_up = (0..plan.candidates.len()).map(|policy| (0, policy));
+    let rounds = order::rounds(plan.candidates.len(), plan.runs, plan.seed);
     let timed = (1..).zip(rounds).flat_map(|(round, order)| order.into_iter().map(move |policy| (round, policy)));
-    let mut ending = Ending::Complete;
     for (round, policy) in warm_up.chain(timed) {
-        let candidate = &plan.candidates[policy];
-        let finished = timed_run::run(candidate.command((round == 0).then_some(report)), round == 0);
-        if let Some(signal) = signals::asked_to_end() {
-            ending = Ending::Interrupted(signal);
-            break;
-        }
-        let f = match finished.map_err(|e| not_started(candidate, &e)).and_then(|f| judged(plan, candidate, round, f)) {
-            Ok(f) => f,
-            Err(failed) => {
-                ending = failed;
-                break;
-            }
-        };
-        progress(round, &candidate.name, f.seconds);
-        outputs.add(policy, &f.output);
-        if round == 0 {
-            samples[policy].busiest = f.residency.map(|r| r.busiest_share());
-            notes.extend(unplaced(candidate, report));
-        } else {
-            samples[policy].times.push(f.seconds);
+        match bench.run(round, policy) {
+            Ok(seconds) => progress(round, &plan.candidates[policy].name, seconds),
+            Err(ending) => return bench.finish(ending),
         }
     }
-    let names: Vec<&str> = plan.candidates.iter().map(|c| c.name.as_str()).collect();
-    notes.extend(outputs.notes(&names));
-    Comparison { samples, notes, ending }
+    bench.finish(Ending::Complete)
+}
+
+/// Runs the candidates one at a time and keeps what was measured. Signals to this process go to the running program.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    plan: &'a Plan,
+    report: &'a Path,
+    samples: Vec<Sample>,
+    outputs: Outputs,
+    notes: Vec<String>,
+}
+
+impl<'a> Bench<'a> {
+    /// Nothing measured yet. `report` names a file that the apply library writes.
+    pub fn new(plan: &'a Plan, report: &'a Path) -> Bench<'a> {
+        signals::forward_signals(0);
+        let not_yet = || Err("not run".to_owned());
+        let sample = |c: &Candidate| Sample { name: c.name.clone(), times: Vec::new(), busiest: not_yet() };
+        let samples: Vec<Sample> = plan.candidates.iter().map(sample).collect();
+        Bench { plan, report, outputs: Outputs::new(samples.len()), samples, notes: Vec::new() }
+    }
+
+    /// Runs the program under the candidate of this number and returns its seconds. Round 0 is the warm-up, which is
+    /// not timed.
+    ///
+    /// # Errors
+    /// The end of the measuring: a signal, or the program failed.
+    pub fn run(&mut self, round: u32, policy: usize) -> Result<f64, Ending> {
+        let candidate = &self.plan.candidates[policy];
+        let finished = timed_run::run(candidate.command((round == 0).then_some(self.report)), round == 0);
+        if let Some(signal) = signals::asked_to_end() {
+            return Err(Ending::Interrupted(signal));
+        }
+        let finished = finished.map_err(|e| not_started(candidate, &e))?;
+        let f = judged(self.plan, candidate, round, finished)?;
+        self.outputs.add(policy, &f.output);
+        if round == 0 {
+            self.samples[policy].busiest = f.residency.map(|r| r.busiest_share());
+            self.notes.extend(unplaced(candidate, self.report));
+        } else {
+            self.samples[policy].times.push(f.seconds);
+        }
+        Ok(f.seconds)
+    }
+
+    /// What was measured so far, in the order of the candidates.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// Everything that was measured.
+    pub fn finish(self, ending: Ending) -> Comparison {
+        let names: Vec<&str> = self.plan.candidates.iter().map(|c| c.name.as_str()).collect();
+        let notes = self.notes.into_iter().chain(self.outputs.notes(&names)).collect();
+        Comparison { samples: self.samples, notes, ending }
+    }
 }
 
 fn not_started(candidate: &Candidate, e: &io::Error) -> Ending {

@@ -140,3 +140,38 @@ fn runs_needed_are_enough_and_not_far_too_many() {
     );
     assert_eq!(runs_needed(&[1.0], &[1.0], 0.03), None);
 }
+
+#[test]
+fn the_speed_up_of_times_that_are_multiples() {
+    let base = [1.0, 1.1, 1.2, 1.3, 1.4];
+    let now = base.map(|t| t / 2.0);
+    let found = speed_up(&base, &now, 0.05).unwrap();
+    assert!((found.estimate - 2.0).abs() < 1e-9, "{found:?}");
+    assert!(found.low < 2.0 && found.high > 2.0 && found.low > 1.4, "{found:?}");
+    // Tables of U (Mann and Whitney 1947): P(U <= 2) = 4 / 252 for 5 and 5, P(U <= 3) = 7 / 252 is above 0.025.
+    assert!((found.confidence - (1.0 - 2.0 * 4.0 / 252.0)).abs() < 1e-9, "{found:?}");
+    let few = speed_up(&base[..2], &now[..2], 0.05).unwrap();
+    assert!((few.confidence - (1.0 - 2.0 / 6.0)).abs() < 1e-9, "2 and 2 have 6 orders: {few:?}");
+    assert_eq!(speed_up(&[], &now, 0.05), None);
+    assert_eq!(speed_up(&[0.0], &now, 0.05), None);
+}
+
+#[test]
+fn the_interval_of_the_speed_up_excludes_one_where_the_test_sees_a_difference() {
+    let mut rng = crate::apply::compare::order::Rng::new(5);
+    let (mut seen, mut rounds) = (0, 0);
+    for (n, m, shift) in [(5, 5, 1.2), (8, 6, 1.1), (12, 12, 1.0), (40, 35, 1.05)] {
+        for _ in 0..50 {
+            let a: Vec<f64> = (0..n).map(|_| 1.0 + 0.3 * rng.unit()).collect();
+            let b: Vec<f64> = (0..m).map(|_| (1.0 + 0.3 * rng.unit()) / shift).collect();
+            let test = mann_whitney(&b, &a).unwrap();
+            let found = speed_up(&a, &b, ALPHA).unwrap();
+            let excluded = found.low > 1.0 || found.high < 1.0;
+            // The normal approximation of the test has another correction than that of the interval.
+            let sharp = n + m <= EXACT_UP_TO || (test.p - ALPHA).abs() > 0.01;
+            assert!(!sharp || excluded == (test.p <= ALPHA), "{n} {m}: {test:?} {found:?}");
+            (seen, rounds) = (seen + usize::from(excluded), rounds + 1);
+        }
+    }
+    assert!(seen > 20 && seen < rounds - 20, "{seen} of {rounds}");
+}

@@ -1,0 +1,39 @@
+//! `numamma tune` on four real nodes, with a program that waits for pages on other nodes by its own clock: the emulator
+//! has no slow memory. The winner is known from the program, and its file is checked by the kernel's numa_maps.
+
+use crate::common::lab::Lab;
+use crate::common::{Scratch, compile};
+
+#[test]
+fn the_race_is_won_by_the_placement_that_the_program_waits_least_for() {
+    let Some(lab) = Lab::still(4, 1) else { return };
+    let dir = Scratch::new("lab-tune");
+    let flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
+    let program = compile("cc", "lab/tune/waits.c", dir.join("waits"), &flags);
+    // Of the quarter on its own node a thread never waits: under first touch three threads wait for all of theirs, under
+    // interleave all for three quarters, placed in blocks none at all.
+    let script = "numamma tune --json --budget 5m --runs 20 -- ./waits > race.json 2> words; echo status $?; \
+                  cat race.json; echo; echo === policy; cat policy.toml; echo === verify; \
+                  numamma verify --json --policy policy.toml -- ./waits > /dev/null 2>&1; echo status $?; cat words >&2";
+    // The array is four huge pages at most, which the kernel may interleave with two on one node: small pages tell.
+    let out = lab.options(&["--timeout", "400", "--thp", "never"]).add(&program).run(&["sh", "-c", script]).success();
+    let text = &out.stdout;
+    let (race, rest) = text.split_once("\n=== policy\n").unwrap_or_else(|| panic!("{out:?}"));
+    let (status, race) = race.split_once('\n').expect("a line with the status");
+    assert_eq!(status, "status 0", "{out:?}");
+    let race: serde_json::Value = serde_json::from_str(race).unwrap_or_else(|e| panic!("{e}: {out:?}"));
+    assert!(race["winner"].as_str().is_some_and(|w| w.starts_with("advised")), "{race:#}");
+    assert_eq!((&race["policy"], &race["notes"]), (&"policy.toml".into(), &serde_json::json!([])), "{race:#}");
+    let candidates = race["candidates"].as_array().expect("a list");
+    let of = |name: &str| candidates.iter().find(|c| c["name"] == name).unwrap_or_else(|| panic!("{race:#}"));
+    assert_eq!(candidates[0]["name"], "first-touch");
+    assert!(of("interleave")["busiest_node_share"].as_f64().is_some_and(|s| s < 0.35), "{race:#}");
+    let winner = &of(race["winner"].as_str().unwrap_or_default())["speedup"];
+    assert!(winner["low"].as_f64().is_some_and(|low| low > 1.0), "{race:#}");
+    let sentence = race["sentence"].as_str().unwrap_or_default();
+    assert!(sentence.starts_with("policy.toml: ") && sentence.contains(" over first touch in "), "{sentence}");
+    let (policy, verified) = rest.split_once("=== verify\n").expect("a line");
+    assert!(policy.contains("# Measured by numamma tune (advised"), "{policy}");
+    assert!(policy.contains("policy = \"block\"") && policy.contains("quarters"), "{policy}");
+    assert_eq!(verified.trim(), "status 0", "{out:?}");
+}
