@@ -9,5 +9,5 @@ mod cases;
 mod end_to_end;
 mod generated;
 mod plan;
-mod random;
-mod trace;
+pub mod random;
+pub mod trace;

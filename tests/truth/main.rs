@@ -4,6 +4,8 @@
 mod common;
 
 mod brief;
+mod code;
 mod detector;
+mod loops;
 mod programs;
 mod replay;

@@ -15,12 +15,14 @@ fn view(size: u64, threads: u32, accesses: Vec<PageAccess>) -> ObjectView {
         skew: 0,
         page_size: PAGE,
         threads,
+        others: 0,
         instances: 1,
         cost_share: 0.5,
         accesses,
         rows: Vec::new(),
         filter: AccessFilter::All,
         sampling: Sampling::default(),
+        by_code: Vec::new(),
     }
 }
 

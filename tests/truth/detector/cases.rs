@@ -23,12 +23,14 @@ pub fn traced(pages: u32, threads: u32, samples: u32, touch: impl Fn(&mut Random
         skew: 0,
         page_size: PAGE,
         threads,
+        others: 0,
         instances: 1,
         cost_share: 0.5,
         accesses: merged(accesses),
         rows: Vec::new(),
         filter: AccessFilter::All,
         sampling: Sampling::default(),
+        by_code: Vec::new(),
     }
 }
 

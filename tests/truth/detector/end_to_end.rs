@@ -46,6 +46,8 @@ fn thread(id: u32) -> Thread {
         tid: id + 1,
         name: "app".into(),
         start_routine: None,
+        creator: None,
+        created_at: vec![],
         start_ns: 0,
         end_ns: None,
         cpus: vec![],

@@ -67,12 +67,14 @@ impl Plan {
             skew: 0,
             page_size: PAGE,
             threads: self.threads,
+            others: 0,
             instances: self.instances,
             cost_share: if self.kind == PatternKind::Cold { 0.001 } else { 0.5 },
             accesses: merged(accesses),
             rows: (0..self.instances).map(row).collect(),
             filter: AccessFilter::All,
             sampling: Sampling { duration_s: 10.0, rate_hz: 250.0 },
+            by_code: Vec::new(),
         }
     }
 
