@@ -38,6 +38,18 @@ impl Lab {
         Some(Lab::new(nodes, cpus)?.options(&["--sysctl", "kernel.numa_balancing=0"]))
     }
 
+    /// A still machine whose meter writes to `out`; none where qemu has no plugins.
+    pub fn metered(nodes: u64, cpus: u64, out: &Path) -> Option<Lab> {
+        let lab = Lab::still(nodes, cpus)?;
+        let help = run(Command::new("qemu-system-x86_64").arg("-help")).stdout;
+        if !help.contains("\n-plugin ") {
+            assert!(std::env::var_os("CI").is_none(), "this qemu was built without plugins, and CI must have them");
+            eprintln!("SKIPPED: the meter needs a qemu that was built with plugins (Debian's is)");
+            return None;
+        }
+        Some(lab.options(&["--meter-out", out.to_str().expect("a path in UTF-8")]))
+    }
+
     /// Adds options of the script.
     pub fn options(mut self, options: &[&str]) -> Lab {
         self.0.args(options);

@@ -11,6 +11,7 @@
 
 mod build;
 pub mod lab;
+pub mod meter;
 mod order;
 mod policy;
 mod report;

@@ -51,7 +51,10 @@ lab_start_qemu() {
     # One thread does as much as two that wait for each other's locks; more CPUs than that are a gain.
     *) if (($(nproc) < 4)); then accel=tcg,thread=single; else accel=tcg,thread=multi; fi ;;
     esac
-    args=(-nodefaults -no-user-config -no-reboot -display none -accel "${NUMAMMA_LAB_ACCEL:-$accel}" -cpu "$cpu"
+    accel=${NUMAMMA_LAB_ACCEL:-$accel}
+    # The meter knows one thread only.
+    [[ -z $meter_plugin ]] || accel=tcg,thread=single
+    args=(-nodefaults -no-user-config -no-reboot -display none -accel "$accel" -cpu "$cpu"
         -smp "$((nodes * cpus_per_node)),sockets=$nodes,cores=$cpus_per_node,threads=1"
         -m "$((nodes * memory_per_node))M")
     for ((i = 0; i < nodes; i++)); do
@@ -62,6 +65,7 @@ lab_start_qemu() {
     args+=("${distance_args[@]}"
         -drive "file=$work/disk,if=none,id=disk,format=raw,cache=unsafe" -device nvme,drive=disk,serial=lab
         -serial "file:$work/console" -device virtio-serial-pci)
+    [[ -z $meter_plugin ]] || args+=(-plugin "$meter_plugin")
     local port=0 name
     for name in out err status; do
         port=$((port + 1))

@@ -14,7 +14,7 @@ lab_image() {
     local root=$1 disk=$2 item mib
     declare -gA lab_seen=()
     lab_elf=()
-    lab_base "$root" && lab_install "$root" && lab_init_files "$root" || return 1
+    lab_base "$root" && lab_install "$root" && lab_meter_install "$root" && lab_init_files "$root" || return 1
     for item in ${adds[@]+"${adds[@]}"}; do
         lab_add "$root" "$item" || { say "--add $item: could not be copied" && return 1; }
     done
