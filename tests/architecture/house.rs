@@ -17,7 +17,7 @@ pub const ROOMS: &[Room] = &[
     room("topology", "src/topology", &["kernel"]),
     room("launch", "src/launch", &["kernel", "plan"]),
     room("profile", "src/profile", &["kernel", "plan", "channel", "launch", "topology"]),
-    room("detect", "src/detect", &["profile"]),
+    room("detect", "src/detect", &["plan", "profile"]),
     room("advise", "src/advise", &["kernel", "plan", "topology", "profile", "detect"]),
     room("apply", "src/apply", &["kernel", "plan", "topology", "launch", "profile", "advise"]),
     room("report", "src/report", &["kernel", "plan", "topology", "profile", "detect", "advise", "apply"]),

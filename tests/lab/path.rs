@@ -46,6 +46,10 @@ fn whole_path(name: &str, iterations: &str, way: &str, truths: &[Truth], placed:
     let report: Value = serde_json::from_str(section(&text, "report")).expect("report is JSON");
     check_classes(&report, truths, section(&text, "text"));
     let verify: Value = serde_json::from_str(section(&text, "verify")).expect("verify is JSON");
+    let policy = section(&text, "policy");
+    for name in placed {
+        assert!(policy.contains(&format!("\n# {name}")), "no rule for {name}:\n{policy}\n{}", section(&text, "text"));
+    }
     check_pages(&verify, placed);
 }
 

@@ -1,0 +1,87 @@
+//! Threads are roles: programs whose workers are known, from the profile to the CPUs that each thread may use in the
+//! placed run, on four real nodes with two CPUs each.
+
+use serde_json::Value;
+
+use crate::common::lab::Lab;
+use crate::common::{number, object, program, source};
+
+const MIB: u64 = 1 << 20;
+const ALL: &str = "0 1 2 3";
+
+/// Text between `=== name` and the next marker.
+fn section<'a>(text: &'a str, name: &str) -> &'a str {
+    let marker = format!("=== {name}\n");
+    let from = text.find(&marker).unwrap_or_else(|| panic!("no section {name} in:\n{text}")) + marker.len();
+    let rest = &text[from..];
+    &rest[..rest.find("\n=== ").map_or(rest.len(), |end| end + 1)]
+}
+
+/// Threads of the report that work, as (rank, workers), without repeats.
+fn workers(report: &Value) -> Vec<(u64, u64)> {
+    let threads = report["threads"].as_array().expect("threads");
+    let works = threads.iter().filter(|t| t["works"] == true);
+    let mut found: Vec<(u64, u64)> =
+        works.map(|t| (t["rank"].as_u64().expect("rank"), t["workers"].as_u64().expect("workers"))).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn all_of(workers: u64) -> Vec<(u64, u64)> {
+    (0..workers).map(|rank| (rank, workers)).collect()
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn workers_are_bound_by_their_ranks_and_others_are_not() {
+    let Some(lab) = Lab::new(4, 2) else { return };
+    let names = ["pools", "crew", "nested"];
+    let lab = names.iter().fold(lab.options(&["--timeout", "400"]), |lab, name| lab.add(program(name)));
+    let steps = ["./run.sh", "pools", "6", "crew", "30", "nested", "6"];
+    let text = lab.add(source("lab/teams/run.sh")).run(&steps).success().stdout;
+    let report = |name: &str| -> Value {
+        let json = section(&text, &format!("{name} report"));
+        serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}\n{json}"))
+    };
+    for (name, count) in [("pools", 4), ("crew", 4), ("nested", 8)] {
+        let policy = section(&text, &format!("{name} policy"));
+        assert_eq!(workers(&report(name)), all_of(count), "{name}\n{policy}");
+        assert!(policy.contains("[[team]]"), "{policy}");
+        assert!(text.contains(&format!("=== {name} same\n")), "the output of {name} differs");
+        // What the user binds stays as the user wants it.
+        let by_user = section(&text, &format!("{name} by-user"));
+        assert!(by_user.lines().skip(1).all(|line| line.ends_with(ALL)), "{by_user}");
+    }
+    let expect = |name: &str, lines: &[(String, &str)]| {
+        let placed = section(&text, &format!("{name} placed"));
+        for (thread, nodes) in lines {
+            assert!(placed.contains(&format!("\n{thread}: {nodes}\n")), "{thread}: not {nodes}:\n{placed}");
+        }
+    };
+    let node = ["0", "1", "2", "3"];
+    let waits = |name: &str| (name.to_owned(), ALL);
+    let mut pools = vec![waits("main"), waits("helper")];
+    let mut crew = vec![waits("main"), waits("logger")];
+    for (t, node) in node.iter().enumerate() {
+        pools.extend([(format!("first {t}"), *node), (format!("last {t}"), *node)]);
+        crew.push((format!("worker {t}"), node));
+    }
+    let mut nested = vec![waits("waiter")];
+    nested.extend((0..8).map(|w| (format!("worker {w}"), node[w / 2])));
+    expect("pools", &pools);
+    expect("crew", &crew);
+    expect("nested", &nested);
+
+    let pools_report = report("pools");
+    let grid = &object(&pools_report, "grid")["pattern"];
+    assert_eq!((&grid["kind"], grid["period"].as_u64()), (&Value::from("block-cyclic"), Some(4 * MIB)), "{grid}");
+    assert_eq!(object(&report("crew"), "make_table")["pattern"]["kind"], "block");
+    assert_eq!(object(&report("nested"), "table")["pattern"]["kind"], "block");
+    assert!(section(&text, "pools policy").contains("block = \"1MiB\""), "{}", section(&text, "pools policy"));
+    for (name, placed) in [("pools", "grid"), ("crew", "make_table"), ("nested", "table")] {
+        let verify: Value = serde_json::from_str(section(&text, &format!("{name} verify"))).expect("verify is JSON");
+        let o = object(&verify, placed);
+        assert!(number(o, "pages_present") > 0 && number(o, "pages_off_plan") == 0, "{o}");
+    }
+}

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Runs in the guest: profile, advise, report, place and verify programs whose workers are known; every result behind a
+# marker. run.sh NAME STEPS...
+set -e
+while [ $# -gt 0 ]; do
+    name=$1 steps=$2
+    shift 2
+    ./"$name" "$steps" | grep sum > "$name.plain"
+    numamma profile -q -o "$name.prof" -- ./"$name" "$steps" > /dev/null
+    numamma advise -q "$name.prof" > "$name.toml"
+    echo "=== $name policy"
+    cat "$name.toml"
+    echo "=== $name report"
+    numamma report --json "$name.prof"
+    echo
+    echo "=== $name placed"
+    NUMAMMA_POLICY=$name.toml LD_PRELOAD=libnumamma-apply.so ./"$name" "$steps" > placed.out
+    cat placed.out
+    grep sum placed.out | cmp - "$name.plain" && echo "=== $name same"
+    echo "=== $name verify"
+    numamma verify -q -o verify.json --policy "$name.toml" -- ./"$name" "$steps" > /dev/null 2> verify.err || cat verify.err
+    cat verify.json
+    echo
+    echo "=== $name by-user"
+    OMP_PROC_BIND=false NUMAMMA_POLICY=$name.toml LD_PRELOAD=libnumamma-apply.so ./"$name" "$steps"
+done
+echo "=== end"
