@@ -26,6 +26,10 @@ fn threads_and_processes_bound_to_a_part_of_the_machine() {
             .rule("function = [\"by_malloc\"]", place);
         lab = lab.add(policy.write(&dir, &format!("{name}.toml")));
     }
+    // Lists of CPUs of several nodes, which threads that threads create take in turn as well.
+    let across = Policy::of("deep").lines("[threads]\nbind = [\"0,2\", \"1,3\"]");
+    let deep = compile("cc", "preloads/bound/deep.c", dir.join("deep"), &["-O2", "-g", "-pthread"]);
+    lab = lab.add(across.write(&dir, "across.toml")).add(deep);
     let program = compile("cc", "preloads/bound/pinned.c", dir.join("pinned"), &["-O2", "-g", "-pthread"]);
     let said = lab.add(program).add(source("lab/bound/run.sh")).run(&["./run.sh"]).success().stdout;
     let expected = [
@@ -39,6 +43,8 @@ fn threads_and_processes_bound_to_a_part_of_the_machine() {
         ("numbers", "0 1 2 3", "0 1 2 3"),
         ("whole", "0 1 2 3", "0 1 2 3"),
     ];
+    let (said, deep) = said.split_once("=== deep\n").unwrap_or_else(|| panic!("{said}"));
+    assert_eq!(deep.trim(), "depth 3: 1 3\ndepth 2: 0 2\ndepth 1: 1 3\ndepth 0: 0 2");
     let scenes: Vec<&str> = said.split("=== ").skip(1).collect();
     assert_eq!(scenes.len(), expected.len(), "{said}");
     for ((name, grid, heap), scene) in expected.into_iter().zip(scenes) {

@@ -70,4 +70,10 @@ fn threads_that_the_program_binds_are_left_alone() {
         let placed = run_placed(&program, &policy, &[]).success();
         assert_eq!(placed.stdout, bare.stdout, "{lines}");
     }
+    // Main is bound to CPU 1 with the first thread and then moves to the other CPU, which is one of the lists, too.
+    let bare = run(plain(&program).arg("moved")).success();
+    assert!(bare.stdout.starts_with("worker: 0\n"), "{bare:?}");
+    let policy = Policy::of("own_cpus").lines("[threads]\nbind = [\"1\", \"0\"]").write(&dir, "moved.toml");
+    let placed = run(placed(&program, &policy).arg("moved")).success();
+    assert_eq!(placed.stdout, bare.stdout);
 }

@@ -14,8 +14,9 @@ use crate::threads::thread_node_of;
 
 /// Most teams of a policy.
 pub const MOST_TEAMS: usize = 64;
-/// Most workers of nested teams together; more are not told apart.
-pub const MOST_WORKERS: u32 = 1 << 20;
+/// Most workers of nested teams together, twice as many as the largest machines have CPUs (32,768); more are not told
+/// apart.
+pub const MOST_WORKERS: u32 = 1 << 16;
 
 /// Position of a worker: it has part `rank` of `of` equal parts of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

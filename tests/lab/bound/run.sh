@@ -18,3 +18,5 @@ scene all all taskset -c 2-3 ./pinned 1
 scene relative relative taskset -c 2-3 ./pinned 1
 scene numbers numbers taskset -c 2-3 ./pinned 1
 scene whole all ./pinned 1
+echo "=== deep"
+NUMAMMA_POLICY=across.toml ./deep 2>&1

@@ -1,11 +1,14 @@
 // own_cpus: a program that chooses the CPUs of its threads by itself: main before it creates each worker, and each
 // worker before it creates a helper, which inherits them.
 //
+// own_cpus moved: main has created a thread, and may be bound with it, before it chooses a CPU.
+//
 // stdout: the CPUs of each thread.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 
 static void show(const char *who) {
     cpu_set_t set;
@@ -38,7 +41,18 @@ static void *work(void *number) {
     return NULL;
 }
 
-int main(void) {
+static void *rest(void *unused) { return unused; }
+
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "moved") == 0) {
+        pthread_t first, worker;
+        pthread_create(&first, NULL, rest, NULL);
+        pthread_join(first, NULL);
+        choose(0);
+        pthread_create(&worker, NULL, work, (void *)0);
+        pthread_join(worker, NULL);
+        return 0;
+    }
     for (long i = 0; i < 2; i++) {
         pthread_t worker;
         choose(1 - (int)i);

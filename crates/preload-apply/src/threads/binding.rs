@@ -23,7 +23,7 @@ use numamma_plan::policy::{Bind, Threads};
 use numamma_plan::teams::{Rank, bound_node_of};
 use numamma_plan::threads::{bound_node, node_of_cpus};
 
-use super::teams::{self, Seat, Teams};
+use super::teams::{self, MOST_INHERITED, Seat, Teams};
 use crate::rules::state::{self, State};
 
 /// Variables by which users bind OpenMP threads.
@@ -36,8 +36,10 @@ static MAIN_BOUND: AtomicBool = AtomicBool::new(false);
 
 #[repr(C)]
 struct Block {
-    /// Node + 1 this thread is bound to; 0 when it is not.
+    /// Node + 1 this thread is bound to; 0 when it is not, and where its CPUs are of several nodes.
     node: Cell<u32>,
+    /// Number + 1 of the CPUs this thread was bound to, see [`cpus_of`]; 0 when it was not.
+    bound: Cell<u32>,
 }
 
 numamma_hook::static_tls!(fn block() -> Block, "numamma_apply_binding");
@@ -119,24 +121,29 @@ pub fn active() -> bool {
 pub unsafe fn token(routine: usize, caller: &Caller) -> u64 {
     let Some(teams) = state::get().and_then(|state| state.teams.as_ref()) else {
         let rank = next_rank();
-        return u64::from(rank) | if is_bound() { INHERITS } else { 0 };
+        return u64::from(rank) | u64::from(block().bound.get()) << INHERITED_SHIFT;
     };
     let worked = teams::is_worker();
     // SAFETY: the caller's promise.
     let mut seat = unsafe { teams.take(routine, caller) };
     if !worked && teams::is_worker() {
-        bind(teams::own_rank(), false);
+        bind(teams::own_rank(), None);
     }
-    seat.inherits = is_bound();
+    seat.inherits = block().bound.get().checked_sub(1).filter(|cpus| *cpus < MOST_INHERITED);
     seat.token()
 }
 
-/// Bit of a token of threads in creation order: the creator is bound, and the new thread inherits its CPUs.
-const INHERITS: u64 = 1 << 32;
+/// A token of threads in creation order is the rank and, above it, number + 1 of the CPUs that the creator was bound to
+/// and that the new thread inherits; 0 when it was not.
+const INHERITED_SHIFT: u32 = 32;
 
-/// Whether the calling thread was bound here.
-fn is_bound() -> bool {
-    block().node.get() != 0
+/// CPUs of this number: a list of the policy, or where it has none those of a node.
+fn cpus_of(state: &State, number: u32) -> Option<&[u32]> {
+    let number = number as usize;
+    match &state.cpu_lists[..] {
+        [] => state.machine.cpu_nodes.get(number).map(|node| node.cpus.as_slice()),
+        lists => lists.get(number).map(Vec::as_slice),
+    }
 }
 
 /// The thread of this token was not created.
@@ -149,49 +156,45 @@ pub fn not_created(token: u64) {
 /// Rank of a thread that is about to be created. The first call on the main thread also binds the main thread.
 fn next_rank() -> u32 {
     if sys::pid() == sys::tid() && !MAIN_BOUND.swap(true, Ordering::Relaxed) {
-        bind_in_order(0, false);
+        bind_in_order(0, None);
     }
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Binds the calling thread as thread number `number`.
-fn bind_in_order(number: u32, inherits: bool) {
+fn bind_in_order(number: u32, inherits: Option<u32>) {
     bind_to(number, inherits, |state, threads| bound_node(threads, number, &state.machine));
 }
 
 /// Binds the calling thread as a worker.
-fn bind(rank: Rank, inherits: bool) {
+fn bind(rank: Rank, inherits: Option<u32>) {
     bind_to(rank.rank, inherits, |state, threads| bound_node_of(threads, rank, &state.machine));
 }
 
 /// Whether the program has left the CPUs of the calling thread alone: they are all of the machine, which
-/// [`reason_not_to_bind`] has seen at start-up, or those of a thread bound here from which it `inherits` them.
-fn is_free(state: &State, inherits: bool) -> bool {
+/// [`reason_not_to_bind`] has seen at start-up, or just those of number `inherits`, to which its creator was bound here.
+fn is_free(state: &State, inherits: Option<u32>) -> bool {
     let Some(now) = CpuMask::of_thread(0) else { return false };
-    let all = state.machine.online.iter().all(|cpu| now.contains(*cpu));
-    all || inherits && {
-        let nodes = state.machine.cpu_nodes.iter().map(|n| n.cpus.as_slice());
-        let mut given = nodes.chain(state.cpu_lists.iter().map(Vec::as_slice));
-        given.any(|cpus| CpuMask::of(cpus) == now)
-    }
+    let inherited = inherits.and_then(|number| cpus_of(state, number));
+    state.machine.online.iter().all(|cpu| now.contains(*cpu)) || inherited.is_some_and(|cpus| CpuMask::of(cpus) == now)
 }
 
 /// Binds the calling thread to list `number` of explicit CPUs, or to a node.
-fn bind_to(number: u32, inherits: bool, node: impl FnOnce(&State, &Threads) -> Option<u32>) {
+fn bind_to(number: u32, inherits: Option<u32>, node: impl FnOnce(&State, &Threads) -> Option<u32>) {
     let Some(state) = state::get() else { return };
-    let explicit = state.cpu_lists.get(number as usize % state.cpu_lists.len().max(1));
-    let (cpus, node) = match (explicit, &state.policy.threads) {
-        (Some(cpus), _) => (cpus, node_of_cpus(cpus, &state.machine)),
-        (None, Some(threads)) => {
-            let Some(node) = node(state, threads) else { return };
-            let Some(found) = state.machine.cpu_nodes.iter().find(|n| n.id == node) else { return };
-            (&found.cpus, Some(node))
+    let chosen = match (state.cpu_lists.len() as u32, &state.policy.threads) {
+        (0, Some(threads)) => {
+            let node = node(state, threads);
+            node.and_then(|node| state.machine.cpu_nodes.iter().position(|n| n.id == node)).map(|at| at as u32)
         }
-        (None, None) => return,
+        (0, None) => None,
+        (lists, _) => Some(number % lists),
     };
+    let Some((chosen, cpus)) = chosen.and_then(|chosen| Some((chosen, cpus_of(state, chosen)?))) else { return };
     // A mask has 1 KiB, and a thread may have a small stack.
     if own_stack::run(|| is_free(state, inherits) && CpuMask::of(cpus).apply().is_ok()) == Some(true) {
-        block().node.set(node.map_or(0, |n| n + 1));
+        block().node.set(node_of_cpus(cpus, &state.machine).map_or(0, |n| n + 1));
+        block().bound.set(chosen + 1);
     }
 }
 
@@ -199,7 +202,8 @@ fn bind_to(number: u32, inherits: bool, node: impl FnOnce(&State, &Threads) -> O
 pub fn on_start(started: &Started) {
     let Some(state) = state::get() else { return };
     let Some(teams) = &state.teams else {
-        return bind_in_order(started.token as u32, started.token & INHERITS != 0);
+        let inherits = (started.token >> INHERITED_SHIFT) as u32;
+        return bind_in_order(started.token as u32, inherits.checked_sub(1));
     };
     let seat = Seat::of_token(started.token);
     teams.begin(&seat);
@@ -207,8 +211,8 @@ pub fn on_start(started: &Started) {
         Some(rank) => bind(rank, seat.inherits),
         // A worker's CPUs are not for a thread that does other things. `reason_not_to_bind` has seen that the process
         // may use all of these.
-        None if seat.inherits => {
-            own_stack::run(|| is_free(state, true) && CpuMask::of(&state.machine.online).apply().is_ok());
+        None if seat.inherits.is_some() => {
+            own_stack::run(|| is_free(state, seat.inherits) && CpuMask::of(&state.machine.online).apply().is_ok());
         }
         None => {}
     }

@@ -72,25 +72,30 @@ pub struct Seat {
     slot: u32,
     /// Rank as a worker; none for a thread that does not work.
     pub rank: Option<Rank>,
-    /// The creator is bound, and the new thread inherits its CPUs. Not known here, see [`super::binding::token`].
-    pub inherits: bool,
+    /// Number of the CPUs to which the creator is bound and which the new thread inherits, below [`MOST_INHERITED`].
+    /// Not known here, see [`super::binding::token`].
+    pub inherits: Option<u32>,
 }
 
-/// Bits of a seat as a number, from the lowest: `of`, `rank`, slot, table, whether CPUs are inherited.
+/// Most sets of CPUs that are told apart. A thread that inherits others counts as bound by the program.
+pub const MOST_INHERITED: u32 = (1 << INHERITED_BITS) - 1;
+
+/// Bits of a seat as a number, from the lowest: `of`, `rank`, slot, table, number + 1 of the inherited CPUs.
 const OF_BITS: u32 = MOST_WORKERS.ilog2() + 1;
 const RANK_BITS: u32 = MOST_WORKERS.ilog2();
 const SLOT_BITS: u32 = MOST_SLOTS.ilog2();
 const TABLE_BITS: u32 = MOST_TABLES.ilog2() + 1;
-const _: () = assert!(OF_BITS + RANK_BITS + SLOT_BITS + TABLE_BITS < u64::BITS);
+const INHERITED_BITS: u32 = 9;
+const _: () = assert!(OF_BITS + RANK_BITS + SLOT_BITS + TABLE_BITS + INHERITED_BITS <= u64::BITS);
 
 impl Seat {
-    const NONE: Seat = Seat { table: None, slot: 0, rank: None, inherits: false };
+    const NONE: Seat = Seat { table: None, slot: 0, rank: None, inherits: None };
 
     /// As a number.
     pub fn token(&self) -> u64 {
         let Rank { rank, of } = self.rank.unwrap_or(Rank { rank: 0, of: 0 });
         let fields = [
-            (self.inherits.into(), 1),
+            (self.inherits.map_or(0, |cpus| cpus + 1), INHERITED_BITS),
             (self.table.map_or(0, |table| table + 1), TABLE_BITS),
             (self.slot, SLOT_BITS),
             (rank, RANK_BITS),
@@ -108,7 +113,7 @@ impl Seat {
         };
         let (of, rank, slot, table) = (field(OF_BITS), field(RANK_BITS), field(SLOT_BITS), field(TABLE_BITS));
         let rank = (of > 0).then_some(Rank { rank, of });
-        Seat { table: table.checked_sub(1), slot, rank, inherits: field(1) == 1 }
+        Seat { table: table.checked_sub(1), slot, rank, inherits: field(INHERITED_BITS).checked_sub(1) }
     }
 }
 
@@ -196,7 +201,7 @@ impl Teams {
             self.sit(index, Rank::ALONE.part(0, known.workers));
         }
         let rank = known.team.index_of(slot).map(|at| whole.part(known.seat_of(at), known.workers));
-        Seat { table: Some(table as u32), slot, rank, inherits: false }
+        Seat { table: Some(table as u32), slot, rank, inherits: None }
     }
 
     /// Frees the seat of a thread that was not created.
@@ -343,7 +348,7 @@ mod tests {
         let last = Rank { rank: MOST_WORKERS - 1, of: MOST_WORKERS };
         for table in [None, Some(0), Some(MOST_TABLES as u32 - 1)] {
             for rank in [None, Some(Rank::ALONE), Some(last)] {
-                for (slot, inherits) in [(0, true), (MOST_SLOTS as u32 - 1, false)] {
+                for (slot, inherits) in [(0, Some(MOST_INHERITED - 1)), (1, Some(0)), (MOST_SLOTS as u32 - 1, None)] {
                     let seat = Seat { table, slot, rank, inherits };
                     assert_eq!(Seat::of_token(seat.token()), seat);
                 }
