@@ -1,5 +1,6 @@
-//! A matched allocation against the system calls that placing it takes, and the same again and again against one that is
-//! not placed. Bars: a fresh 1 MiB costs at most its mbind (with the mmap and munmap that give it pages of its own) plus
+//! A matched allocation against the system calls that placing it takes, and the same again and again against one that
+//! is not placed. Bars: a fresh 1 MiB costs at most its mbind (with the mmap and munmap that give it pages of its own)
+//! plus
 //! 1 us; memory that was freed and serves the next allocation costs at most 200 ns more than bare.
 
 use std::path::Path;

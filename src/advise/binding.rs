@@ -3,8 +3,8 @@
 //! The workers of each team are bound by their ranks, a share of them per node; without the start routines that tell
 //! teams apart, all threads are bound in creation order. Binding helps when placement follows threads, or when
 //! threads moved away from memory that they had touched first. It does harm when the order of creation does not show
-//! which threads run at the same time (thread pools that are created repeatedly, of unknown start routines), or when several processes would all
-//! start on node 0.
+//! which threads run at the same time (thread pools that are created repeatedly, of unknown start routines), or when
+//! several processes would all start on node 0.
 
 use std::collections::HashMap;
 

@@ -26,8 +26,8 @@ pub(super) struct SlicedObject<'a> {
 }
 
 /// The thread of the target that takes over from thread `rank` of the profile's `seen` threads, at `part` (0 to 1) of
-/// its slice. Ranks are scaled to [0, 1), so that a pattern of T threads applies to T' threads. A thread that is none of
-/// the workers (`rank` from `seen` on) is not bound, and counts where thread 0 runs.
+/// its slice. Ranks are scaled to [0, 1), so that a pattern of T threads applies to T' threads. A thread that is none
+/// of the workers (`rank` from `seen` on) is not bound, and counts where thread 0 runs.
 pub(super) fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 {
     if rank >= seen {
         return 0;

@@ -59,7 +59,8 @@ impl Scene<'_> {
         self.target.home_of(user)
     }
 
-    /// As [`Scene::node_of`] for thread `rank` of `seen` of the profile, extrapolated to the target's number of threads.
+    /// As [`Scene::node_of`] for thread `rank` of `seen` of the profile, extrapolated to the target's number of
+    /// threads.
     pub fn node_of_seen(&self, rank: u32, seen: u32) -> u32 {
         self.node_of(extrapolate(rank, 0.0, seen, self.target.threads))
     }

@@ -32,9 +32,9 @@ use crate::topology::Topology;
 ///   advised             the advised policy, with its binding of threads
 ///   advised, unbound    the same objects, threads left alone (or `advised, bound`, if the advice leaves them alone)
 ///
-/// A candidate that is slower beyond doubt is not run again. The race ends when all but one are slower, when none differs
-/// from another by more than 3 %, or at --budget or --runs. The level of the tests counts every look at the times: with
-/// a probability of 95 % nothing that is as fast as first-touch is called faster.
+/// A candidate that is slower beyond doubt is not run again. The race ends when all but one are slower, when none
+/// differs from another by more than 3 %, or at --budget or --runs. The level of the tests counts every look at the
+/// times: with a probability of 95 % nothing that is as fast as first-touch is called faster.
 ///
 /// The winner is written to policy.toml, with the predicted speed-up beside the measured one. Nothing is written when
 /// no policy is faster than first touch.

@@ -2,8 +2,8 @@
 //!
 //! [`classify`] decides in this order: small, cold, private, then slices (block, block-cyclic) by [`spectrum`] and
 //! [`fold`], page affinity without a formula, else random (or read-shared) when the samples would have shown slices,
-//! else unsure. Then it searches for phases of the run with different patterns ([`change_points`]) and for functions with
-//! different patterns ([`by_code`]). Callers build an
+//! else unsure. Then it searches for phases of the run with different patterns ([`change_points`]) and for functions
+//! with different patterns ([`by_code`]). Callers build an
 //! [`ObjectView`] with [`view_of`]; thread ranks must be below `threads`, and pages count from the object's first page.
 //! Every view is accepted: one without samples is unsure, and invalid accesses are ignored ([`samples`]).
 

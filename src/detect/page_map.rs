@@ -1,10 +1,10 @@
 //! Page map: runs of pages with one owner each, for objects whose owners no formula gives.
 //!
 //! The owner of a page is hidden, its samples show it: with probability 1 - q a sample comes from the owner, else from
-//! any thread by the threads' shares. From page to page the owner stays, or with probability 1 / L it is drawn anew. The
-//! most likely owners of all pages together are found exactly in O(samples) (as in [`super::fold`]: a thread without a
-//! sample on a page keeps its score), for L = 1, 2, 4, ... as long as the likelihood grows. Pages with many samples thus
-//! have owners of their own, and those with few or none the owners of the pages around them.
+//! any thread by the threads' shares. From page to page the owner stays, or with probability 1 / L it is drawn anew.
+//! The most likely owners of all pages together are found exactly in O(samples) (as in [`super::fold`]: a thread
+//! without a sample on a page keeps its score), for L = 1, 2, 4, ... as long as the likelihood grows. Pages with many
+//! samples thus have owners of their own, and those with few or none the owners of the pages around them.
 
 use super::Slice;
 use super::samples::Samples;

@@ -111,8 +111,8 @@ extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _context:
     }
     let child = CHILD.load(Ordering::SeqCst);
     if by_process && child > 0 {
-        // SAFETY: both are async-signal-safe, the child is not reaped while CHILD is set, and a signal of sigqueue has a
-        // value.
+        // SAFETY: both are async-signal-safe, the child is not reaped while CHILD is set, and a signal of sigqueue has
+        // a value.
         unsafe {
             match (*info).si_code {
                 libc::SI_QUEUE => libc::sigqueue(child, signal, (*info).si_value()),
@@ -176,8 +176,8 @@ fn is_dev_null(fd: libc::c_int) -> bool {
     }
 }
 
-/// Gives back the actions, the blocked signals and the closed descriptors that this process was started with. To be called directly before
-/// execve; async-signal-safe.
+/// Gives back the actions, the blocked signals and the closed descriptors that this process was started with. To be
+/// called directly before execve; async-signal-safe.
 pub fn restore_for_program() {
     let Some(before) = STARTED_WITH.get() else { return };
     for (signal, ignored) in CHANGED.into_iter().zip(before.ignored) {

@@ -1,5 +1,5 @@
-//! What realloc of placed objects costs: memory, address space and copies, against the same program without the library.
-//! The program is tests/hostile/stress/resized.c and says at its top what it does.
+//! What realloc of placed objects costs: memory, address space and copies, against the same program without the
+//! library. The program is tests/hostile/stress/resized.c and says at its top what it does.
 
 use std::path::PathBuf;
 use std::process::Command;

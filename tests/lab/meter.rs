@@ -100,7 +100,8 @@ fn check_ping(run: &Metered, said: &str) {
 }
 
 /// Times that follow from the program, the distances and the modelled machine. In which order the emulator runs the
-/// CPUs, and when the guest's scheduler interrupts them, depends on the host: up to 17 % more were seen on a loaded one.
+/// CPUs, and when the guest's scheduler interrupts them, depends on the host: up to 17 % more were seen on a loaded
+/// one.
 fn check_clock(runs: &[Metered]) {
     const ORDER: f64 = 0.25;
     let time = |name: &str| named(runs, name).time_ns;

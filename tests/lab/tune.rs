@@ -10,8 +10,8 @@ fn the_race_is_won_by_the_placement_that_the_program_waits_least_for() {
     let dir = Scratch::new("lab-tune");
     let flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
     let program = compile("cc", "lab/tune/waits.c", dir.join("waits"), &flags);
-    // Of the quarter on its own node a thread never waits: under first touch three threads wait for all of theirs, under
-    // interleave all for three quarters, placed in blocks none at all.
+    // Of the quarter on its own node a thread never waits: under first touch three threads wait for all of theirs,
+    // under interleave all for three quarters, placed in blocks none at all.
     let script = "numamma tune --json --budget 5m --runs 20 -- ./waits > race.json 2> words; echo status $?; \
                   cat race.json; echo; echo === policy; cat policy.toml; echo === verify; \
                   numamma verify --json --policy policy.toml -- ./waits > /dev/null 2>&1; echo status $?; cat words >&2";

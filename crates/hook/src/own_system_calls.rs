@@ -1,10 +1,10 @@
 //! System calls under their C names, for this library alone.
 //!
 //! A C program may define functions called `read`, `close` or `syscall`: these names are not C's. The loader binds what
-//! a library imports to the first definition, which is the program's, so that the Rust library's `File::open` would call
-//! it. A wrapper that a tool preloads would be called, too, and may hold a lock while it allocates. The definitions here
-//! are hidden: whatever this library links, std included, uses them, and nobody else sees them. No cancellation point
-//! is among them, so a hook is none.
+//! a library imports to the first definition, which is the program's, so that the Rust library's `File::open` would
+//! call it. A wrapper that a tool preloads would be called, too, and may hold a lock while it allocates. The
+//! definitions here are hidden: whatever this library links, std included, uses them, and nobody else sees them. No
+//! cancellation point is among them, so a hook is none.
 //!
 //! Not covered, as they are more than a system call: directory streams, `realpath`, `getenv`, threads, and
 //! `clock_gettime`, which programs replace in order to change the time.

@@ -22,8 +22,8 @@ fn count() -> u64 {
     count
 }
 
-/// Calls `close`, which closes `handle` and may unload modules, and forgets their unwinding rules before their addresses
-/// can be used again by a later call.
+/// Calls `close`, which closes `handle` and may unload modules, and forgets their unwinding rules before their
+/// addresses can be used again by a later call.
 ///
 /// The loader is asked only if it has unloaded a module, and so has held the lock itself; in a forked child never: a
 /// thread of the parent may have held the lock.

@@ -205,8 +205,8 @@ impl<'a> Sites<'a> {
 /// Parts of the paths of headers and sources of the standard libraries of C++ and Rust.
 const STANDARD_SOURCES: [&str; 3] = ["/include/c++/", "/rustc/", "/rustlib/src/"];
 
-/// Where the program creates the thread, if the start routine belongs to a runtime library and serves all of a language's
-/// threads (std::thread of C++ and Rust).
+/// Where the program creates the thread, if the start routine belongs to a runtime library and serves all of a
+/// language's threads (std::thread of C++ and Rust).
 fn creation_site(summary: &Summary, thread: &Thread) -> Option<Frame> {
     let generic = thread.start_routine.is_some_and(|routine| summary.is_of_runtime(routine));
     if !generic {

@@ -3,7 +3,8 @@
 //!
 //! Two threads are of one kind when they have the same start routine and creators of the same kind; where the start
 //! routine belongs to a language's runtime, they are also created at the same place in the program. A thread has the
-//! lowest slot that was free in its kind, below its creator, when it started: pools that are made anew keep their slots.
+//! lowest slot that was free in its kind, below its creator, when it started: pools that are made anew keep their
+//! slots.
 //!
 //! Workers are told by the compute phase, the time slots in which several threads run at a time. A kind with less than
 //! [`HOT_SHARE`] of that phase's accesses does not work, nor does a slot with next to none. The creator of a kind works

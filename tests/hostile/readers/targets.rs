@@ -1,5 +1,5 @@
-//! The readers of what may come from outside, each as a function of bytes. The fuzzing that is guided by coverage (fuzz/)
-//! takes this file, too.
+//! The readers of what may come from outside, each as a function of bytes. The fuzzing that is guided by coverage
+//! (fuzz/) takes this file, too.
 
 use std::path::Path;
 

@@ -99,7 +99,8 @@ pub fn start() {
     }
 }
 
-/// Lets the fast path of malloc give kept memory back when the real one has none. Before memory is kept it need not ask.
+/// Lets the fast path of malloc give kept memory back when the real one has none. Before memory is kept it need not
+/// ask.
 pub fn expect_shortage() {
     if let Some(malloc) = real::symbol::malloc() {
         let (real, asking) = (malloc as *mut c_void, malloc_or_give_way as *mut c_void);

@@ -11,7 +11,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 const CALLERS: usize = 1024;
 /// Entries for wrappers: 2 KiB.
 const WRAPPERS: usize = 256;
-/// Entries for matched return addresses: 8 KiB. A policy may have hundreds of rules, and matched functions lie together.
+/// Entries for matched return addresses: 8 KiB. A policy may have hundreds of rules, and matched functions lie
+/// together.
 const MATCHED: usize = 1024;
 /// 2^64 divided by the golden ratio: multiplying by it spreads the bits of an address (Knuth, The Art of Computer
 /// Programming, volume 3, 6.4).

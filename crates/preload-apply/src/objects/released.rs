@@ -2,8 +2,8 @@
 //!
 //! An array that is allocated and freed in every step would otherwise cost a mapping, a memory policy and a page fault
 //! for each page, every time. A kept block has the policy of its placing, and is used again only while that is the
-//! current one of the rule, for the same node. It is not an object: it is neither in the heap table nor checked, and the
-//! mover leaves it alone. The table of the blocks, and which object one serves, are in [`kept`].
+//! current one of the rule, for the same node. It is not an object: it is neither in the heap table nor checked, and
+//! the mover leaves it alone. The table of the blocks, and which object one serves, are in [`kept`].
 //!
 //! Only blocks of a size that comes again are kept: of a rule and about a size that was allocated after one of them had
 //! been freed, or that a kept block served. An array that grows leaves nothing behind.
@@ -13,7 +13,8 @@
 //! - The blocks take at most twice the bytes of the largest one, at least [`LIMIT_LOWEST`] and at most
 //!   [`LIMIT_HIGHEST`]; less in a process that may use little memory, see [`start`] and [`allowed`].
 //! - Within that limit there must also be room for a new object that none of them serves.
-//! - A block that did not serve, the larger part of it, while [`SWEEP`] to twice as many were freed is given back. So is
+//! - A block that did not serve, the larger part of it, while [`SWEEP`] to twice as many were freed is given back. So
+//! is
 //!   one that is too small for the largest object so far of its rule, when that needs a mapping.
 //! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
 //!   allocation, mapping or thread of the program fails for want of memory; the call is then made again.
@@ -233,7 +234,8 @@ pub fn release(state: &'static State, object: &Object, moving: bool, grown: bool
 
 /// Unmaps an object in a process that has confined itself, if the program's own free would do so: a filter may kill for
 /// any other call. glibc unmaps blocks from M_MMAP_THRESHOLD on, which rises to the largest block that it has unmapped
-/// (mallopt(3)); and of the others it keeps up to twice that. Smaller ones stay mapped: later allocations are not placed.
+/// (mallopt(3)); and of the others it keeps up to twice that. Smaller ones stay mapped: later allocations are not
+/// placed.
 fn unmap_as_free_would(state: &'static State, object: &Object) {
     let (bytes, threshold) = (object.bytes(), LARGEST.load(Ordering::Relaxed).max(MMAP_THRESHOLD));
     let left = if bytes > threshold { usize::MAX } else { LEFT.fetch_add(bytes, Ordering::Relaxed) + bytes };

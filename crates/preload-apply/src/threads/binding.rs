@@ -172,7 +172,8 @@ fn bind(rank: Rank, inherits: Option<u32>) {
 }
 
 /// Whether the program has left the CPUs of the calling thread alone: they are all of the machine, which
-/// [`reason_not_to_bind`] has seen at start-up, or just those of number `inherits`, to which its creator was bound here.
+/// [`reason_not_to_bind`] has seen at start-up, or just those of number `inherits`, to which its creator was bound
+/// here.
 fn is_free(state: &State, inherits: Option<u32>) -> bool {
     let Some(now) = CpuMask::of_thread(0) else { return false };
     let inherited = inherits.and_then(|number| cpus_of(state, number));

@@ -1,8 +1,8 @@
 //! realloc and reallocarray.
 //!
 //! A placed object of pages stays where it is or is moved by the kernel ([`growth`], [`cut`]). It is copied where its
-//! rule asks for other pages than it has, where it is smaller than a huge page, and where the kernel cannot move it; the
-//! copy takes the place of the old object step by step ([`contents`]). On failure the old object is as it was.
+//! rule asks for other pages than it has, where it is smaller than a huge page, and where the kernel cannot move it;
+//! the copy takes the place of the old object step by step ([`contents`]). On failure the old object is as it was.
 
 use core::ffi::c_void;
 
@@ -86,8 +86,8 @@ pub unsafe fn resize(ptr: Ptr, size: usize, caller: &Caller) -> Option<Ptr> {
     }
 }
 
-/// The rule under which an object of rule `owner` is after realloc changed it to `size` bytes: its own, unless a rule of
-/// another call site claims the object, which has counted it then.
+/// The rule under which an object of rule `owner` is after realloc changed it to `size` bytes: its own, unless a rule
+/// of another call site claims the object, which has counted it then.
 ///
 /// # Safety
 /// `caller` comes from an entry stub.

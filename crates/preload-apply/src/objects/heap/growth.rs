@@ -7,8 +7,8 @@
 //! part, or the process was forked, the kernel refuses (EFAULT) and the object is copied.
 //!
 //! Where an interleaved page belongs follows from its address, and a moved page keeps its number. So the new address
-//! differs by whole rounds of huge pages. If the address space is too short to choose an address, the object grows where
-//! the kernel puts it, and has no rule from then on: it counts as not placed, and only the kernel moves it.
+//! differs by whole rounds of huge pages. If the address space is too short to choose an address, the object grows
+//! where the kernel puts it, and has no rule from then on: it counts as not placed, and only the kernel moves it.
 
 use core::ptr;
 
@@ -46,9 +46,9 @@ enum Refusal {
     Short,
 }
 
-/// Makes `old` larger, under `rule`: to `room` bytes, or else to `size`. Returns its address; on `None` it is as it was.
-/// Objects of less than a huge page are left to the caller to copy, and so are those that another rule claims which
-/// places them differently.
+/// Makes `old` larger, under `rule`: to `room` bytes, or else to `size`. Returns its address; on `None` it is as it
+/// was. Objects of less than a huge page are left to the caller to copy, and so are those that another rule claims
+/// which places them differently.
 pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule: usize) -> Option<usize> {
     if (old.rule != NO_RULE && old.bytes() < HUGE) || size > MAX_SIZE || sandbox::entered() {
         return None;

@@ -1,9 +1,9 @@
 //! The table of kept blocks: memory of freed heap objects that serves again, see [`super`].
 //!
-//! Where the place of a page does not depend on the object it is part of (see [`Shape::Pages`]), a kept block is a range
-//! of pages: an object takes as many of it as it needs, the rest stays, and blocks that touch become one again, as in
-//! glibc's heap. So arrays of varying size serve each other. Under the other policies the blocks of an object begin
-//! with the object, and a kept block serves an object of its own size only.
+//! Where the place of a page does not depend on the object it is part of (see [`Shape::Pages`]), a kept block is a
+//! range of pages: an object takes as many of it as it needs, the rest stays, and blocks that touch become one again,
+//! as in glibc's heap. So arrays of varying size serve each other. Under the other policies the blocks of an object
+//! begin with the object, and a kept block serves an object of its own size only.
 //!
 //! The blocks are in a table of sets. A thread takes an entry by a compare-and-exchange of its first word, which no
 //! other thread waits for. Of a child that was forked meanwhile, that entry is lost. Two threads that free neighbours
@@ -52,21 +52,7 @@ struct Set {
     entries: [Entry; WAYS],
 }
 
-static TABLE: [Set; SETS] = [const {
-    Set {
-        used: AtomicU64::new(0),
-        largest: AtomicUsize::new(0),
-        entries: [const {
-            Entry {
-                word: AtomicU64::new(EMPTY),
-                base: AtomicUsize::new(0),
-                size: AtomicUsize::new(0),
-                freed: AtomicU32::new(0),
-                huge: AtomicU32::new(0),
-            }
-        }; WAYS],
-    }
-}; SETS];
+static TABLE: [Set; SETS] = [const { Set::new() }; SETS];
 /// Hashes of rules and sizes that were freed. The lowest bit: they were allocated again.
 static FREED: [AtomicU64; SIZES] = [const { AtomicU64::new(0) }; SIZES];
 const AGAIN: u64 = 1;
@@ -148,6 +134,16 @@ fn range(object: &Object, base: usize, end: usize) -> Object {
 }
 
 impl Entry {
+    const fn new() -> Entry {
+        Entry {
+            word: AtomicU64::new(EMPTY),
+            base: AtomicUsize::new(0),
+            size: AtomicUsize::new(0),
+            freed: AtomicU32::new(0),
+            huge: AtomicU32::new(0),
+        }
+    }
+
     /// Takes the entry if its word is `word`, and returns the block in it. Only [`Entry::set`] ends that.
     fn claim(&self, word: u64) -> Option<Block> {
         // Acquire pairs with the Release of `set`: the other fields belong to the word.
@@ -178,6 +174,10 @@ impl Entry {
 }
 
 impl Set {
+    const fn new() -> Set {
+        Set { used: AtomicU64::new(0), largest: AtomicUsize::new(0), entries: [const { Entry::new() }; WAYS] }
+    }
+
     /// The entries that are not empty, with their numbers.
     fn used(&self) -> impl Iterator<Item = (usize, &Entry)> {
         let mut bits = self.used.load(Ordering::Relaxed);
@@ -526,19 +526,7 @@ mod tests {
 
     #[test]
     fn a_set_has_as_many_blocks_as_it_was_given() {
-        static SET: Set = Set {
-            used: AtomicU64::new(0),
-            largest: AtomicUsize::new(0),
-            entries: [const {
-                Entry {
-                    word: AtomicU64::new(EMPTY),
-                    base: AtomicUsize::new(0),
-                    size: AtomicUsize::new(0),
-                    freed: AtomicU32::new(0),
-                    huge: AtomicU32::new(0),
-                }
-            }; WAYS],
-        };
+        static SET: Set = Set::new();
         let block = |number: usize| {
             let object = heap_table::object_of(number * PAGE, PAGE, 1 << 63 | 5 << 28);
             Block { object, freed: number as u32, huge: number % 2 == 1 }
