@@ -10,8 +10,6 @@ use crate::profile::summary::Entry;
 
 /// Ratio of prices up to which two placements count as equally good: the figure stated in the project's contract.
 const NEAR: f64 = 1.02;
-/// Part of the run's time that a placement must save: smaller savings vanish in the variation between runs.
-pub(super) const WORTH: f64 = 0.002;
 /// A choice with its price.
 struct Priced {
     choice: Choice,
@@ -93,8 +91,8 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// The placement to advise, with the price in its remark, or the reason to leave the object to first touch. `note` and
-/// `taken` as in [`Subject::new`].
+/// The placement to advise, with the price in its remark, and the part of the run's time that it saves, or the reason to
+/// leave the object to first touch. `note` and `taken` as in [`Subject::new`].
 pub(super) fn choose(
     scene: &Scene<'_>,
     entry: &Entry,
@@ -102,7 +100,7 @@ pub(super) fn choose(
     choices: Vec<Choice>,
     note: Option<&PatternNote>,
     taken: &mut [f64],
-) -> Result<Choice, String> {
+) -> Result<(Choice, f64), String> {
     let subject = Subject::new(scene, entry, pattern, note, taken);
     let (first, first_bytes, _) = subject.price(&Placement::first_touch(scene.world, entry));
     let placing_ns = scene.world.placing_ns(entry);
@@ -117,7 +115,7 @@ pub(super) fn choose(
     };
     let verdict = match costs_more(scene, entry, &first, &chosen.outcome, placing_ns) {
         Some(why) => Err(format!("{}; {why}", pattern.evidence)),
-        None => verdict(scene, pattern, &first, &chosen.outcome, best),
+        None => verdict(pattern, &first, &chosen.outcome, best),
     };
     // An object that is left to first touch occupies memory as well.
     let bytes = if verdict.is_ok() { &chosen.bytes } else { &first_bytes };
@@ -128,7 +126,9 @@ pub(super) fn choose(
     let too_big = too_big.map(|node| format!("it does not fit on node {node}"));
     let words = [chosen.choice.remark, too_big, full, Some(price)];
     let remark = words.into_iter().flatten().collect::<Vec<_>>().join("; ");
-    Ok(Choice { remark: Some(remark), ..chosen.choice })
+    let saved_ns = first.time_ns - chosen.outcome.time_ns;
+    let saved = saved_ns / scene.world.clock.wall_ns().max(f64::MIN_POSITIVE);
+    Ok((Choice { remark: Some(remark), ..chosen.choice }, saved))
 }
 
 /// The simplest within [`NEAR`] of the best, else the simplest within [`NEAR`] of the cheapest.
@@ -158,27 +158,13 @@ fn costs_more(scene: &Scene<'_>, entry: &Entry, first: &Outcome, chosen: &Outcom
 }
 
 /// The remark with the price, or the reason to keep first touch.
-fn verdict(
-    scene: &Scene<'_>,
-    pattern: &Pattern,
-    first: &Outcome,
-    chosen: &Outcome,
-    best: f64,
-) -> Result<String, String> {
+fn verdict(pattern: &Pattern, first: &Outcome, chosen: &Outcome, best: f64) -> Result<String, String> {
     let less = |time: f64| if first.time_ns > 0.0 { 100.0 * (1.0 - time / first.time_ns) } else { 0.0 };
     if first.time_ns <= NEAR * best {
         return Err(format!(
             "{}; first touch is as good: the best page map would save {:.0} % of the time spent waiting for it",
             pattern.evidence,
             less(best).max(0.0)
-        ));
-    }
-    let saved = (first.time_ns - chosen.time_ns) / scene.world.clock.wall_ns().max(f64::MIN_POSITIVE);
-    if saved < WORTH {
-        return Err(format!(
-            "{}; the best policy would save {:.2} % of the run over first touch, too little to be seen",
-            pattern.evidence,
-            100.0 * saved.max(0.0)
         ));
     }
     Ok(format!(

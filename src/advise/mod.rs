@@ -29,6 +29,7 @@ mod target_tests;
 mod teams;
 #[cfg(test)]
 mod tests;
+mod together;
 mod toml_escapes;
 #[cfg(test)]
 mod unequal_tests;
@@ -36,7 +37,7 @@ pub mod unprofiled;
 
 use numamma_plan::policy::{Bind, MachineNote, ObjectRule, PatternNote, Policy, Program, Size, Threads};
 
-use crate::detect::{Pattern, PatternKind, cost_shares, limits::HOT_SHARE, roles};
+use crate::detect::{Pattern, PatternKind, cost_shares, hot, limits::HOT_SHARE, roles};
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::Summary;
 
@@ -66,8 +67,8 @@ impl Item {
     }
 }
 
-/// The advice for one program. From a profile: every object with at least [`HOT_SHARE`] of the cost, highest first,
-/// then the other objects in groups.
+/// The advice for one program. From a profile: every object that has a rule or at least [`HOT_SHARE`] of the cost, highest
+/// first, then the other objects in groups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice<T = Item> {
     /// The policy; its objects are the rules of `items`, in order.
@@ -139,48 +140,91 @@ pub fn advise(summary: &Summary, patterns: &[Pattern], target: &Target) -> Resul
 struct Draft {
     entry: Option<usize>,
     item: Item,
+    /// Part of the run's time that its rules save; 0 without rules.
+    saved: f64,
 }
 
 fn items(scene: &scene::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<Draft> {
     let summary = scene.summary;
+    let hot = hot(summary);
     let mut order: Vec<usize> = (0..shares.len()).collect();
     order.sort_by(|a, b| shares[*b].total_cmp(&shares[*a]));
     let mut drafts = Vec::new();
     let mut taken = vec![0.0; scene.world.nodes()];
-    let (mut stacks, mut unknown, mut cold) = ((0usize, 0.0), (0usize, 0.0), (0usize, 0.0));
-    let add = |group: &mut (usize, f64), share: f64| {
-        group.0 += 1;
-        group.1 += share;
-    };
+    let mut groups = Groups::default();
     for index in order {
         let (entry, share) = (&summary.entries[index], shares[index]);
         match entry.kind {
-            ObjectKind::Stack | ObjectKind::Tls => add(&mut stacks, share),
-            ObjectKind::Unknown => add(&mut unknown, share),
-            _ if share < HOT_SHARE => add(&mut cold, share),
+            ObjectKind::Stack | ObjectKind::Tls => groups.stacks.add(share),
+            ObjectKind::Unknown => groups.unknown.add(share),
+            _ if !hot[index] => groups.cold.add(share),
             _ => {
                 let pattern = &patterns[index];
-                let rule = scene.rule(entry, pattern, share, &mut taken);
-                let (rule, more) = match rule {
-                    Ok((rule, more)) => (Ok(rule), more),
-                    Err(why) => (Err(why), Vec::new()),
+                let (rule, more, saved) = match scene.rule(entry, pattern, share, &mut taken) {
+                    Ok(rules) => (Ok(rules.rule), rules.more, rules.saved),
+                    Err(why) => (Err(why), Vec::new(), 0.0),
                 };
                 let item = Item { name: entry.name.clone(), share, pattern: Some(pattern.clone()), rule, more };
-                drafts.push(Draft { entry: Some(index), item });
+                drafts.push(Draft { entry: Some(index), item, saved });
             }
         }
     }
-    let mut group = |(count, share): (usize, f64), name: &str, reason: &str| {
-        if count > 0 && share > 0.0 {
-            let item = Item { name: name.into(), share, pattern: None, rule: Err(reason.into()), more: Vec::new() };
-            drafts.push(Draft { entry: None, item });
+    together::keep(&mut drafts);
+    drafts.retain(|draft| {
+        let own = draft.item.rule.is_ok() || draft.item.share >= HOT_SHARE;
+        if !own {
+            groups.cold.add(draft.item.share);
         }
-    };
-    group(stacks, "stacks and thread-local data", "first touch by their own thread places them");
-    group(unknown, "addresses of no known object", "a policy can only name known objects");
-    let names = format!("{} cold objects", cold.0);
-    group(cold, &names, &format!("each has under {:.0} % of the cost", 100.0 * HOT_SHARE));
+        own
+    });
+    drafts.extend(groups.drafts());
     drafts
+}
+
+/// Objects without an item of their own: how many, and their share of the cost.
+#[derive(Default)]
+struct Group {
+    count: usize,
+    share: f64,
+}
+
+impl Group {
+    fn add(&mut self, share: f64) {
+        self.count += 1;
+        self.share += share;
+    }
+}
+
+#[derive(Default)]
+struct Groups {
+    stacks: Group,
+    unknown: Group,
+    cold: Group,
+}
+
+impl Groups {
+    fn drafts(self) -> impl Iterator<Item = Draft> {
+        let cold = format!("{} cold objects", self.cold.count);
+        let below =
+            format!("each has under {:.0} % of the cost, and no placement of one would gain enough", 100.0 * HOT_SHARE);
+        let groups = [
+            (
+                self.stacks,
+                "stacks and thread-local data".to_owned(),
+                "first touch by their own thread places them".to_owned(),
+            ),
+            (
+                self.unknown,
+                "addresses of no known object".to_owned(),
+                "a policy can only name known objects".to_owned(),
+            ),
+            (self.cold, cold, below),
+        ];
+        groups.into_iter().filter(|(group, ..)| group.count > 0 && group.share > 0.0).map(|(group, name, reason)| {
+            let item = Item { name, share: group.share, pattern: None, rule: Err(reason), more: Vec::new() };
+            Draft { entry: None, item, saved: 0.0 }
+        })
+    }
 }
 
 /// How the policy binds threads, if it does.

@@ -8,9 +8,10 @@ use std::ops::Range;
 
 use numamma_plan::policy::{Block, ObjectRule, PatternNote, Phase, Place, Policy, PolicyKind};
 
-use super::choose::{Subject, WORTH};
+use super::choose::Subject;
 use super::cost::{Demands, Placement};
 use super::scene::{Choice, Scene};
+use super::together::WORTH;
 use crate::detect::{Pattern, Segment};
 use crate::profile::summary::{Cell, Counters, Entry, Summary, TIME_SLOTS};
 
@@ -28,6 +29,8 @@ pub(super) struct PhasePlacements {
     /// Start (seconds) and placement of each phase; the first placement becomes the object's own. Empty when moving the
     /// pages would cost more than the placements save.
     pub places: Vec<(f64, Place)>,
+    /// Part of the run's time that they save over one placement; 0 without them.
+    pub saved: f64,
     /// Explanation for the reader of the policy.
     pub words: String,
 }
@@ -91,7 +94,7 @@ pub(super) fn weigh(
             100.0 * cost
         )
     };
-    Some(PhasePlacements { places, words })
+    Some(PhasePlacements { places, saved: if pays { saved - cost } else { 0.0 }, words })
 }
 
 /// Whether a candidate can be used in a phase. A block of `auto` is computed from the pattern of the whole run, which
@@ -211,7 +214,7 @@ mod tests {
             let mut rule = ObjectRule::default();
             let kinds = [PolicyKind::Block, PolicyKind::Interleave, PolicyKind::Bind];
             let all = [0.0].iter().chain(starts).zip(kinds).map(|(s, kind)| (*s, place(kind)));
-            store_starts(&mut rule, PhasePlacements { places: all.collect(), words: String::new() });
+            store_starts(&mut rule, PhasePlacements { places: all.collect(), saved: 0.0, words: String::new() });
             rule
         };
         let mut rules = [rule(&[10.004, 61.0]), rule(&[11.5]), rule(&[])];

@@ -7,17 +7,19 @@ use super::{choose, naming, note, numbered, phase_placements};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::summary::Entry;
 
+/// The rules of one object.
+pub(super) struct Rules {
+    pub rule: ObjectRule,
+    /// Those of further instances, where instances are placed by number.
+    pub more: Vec<ObjectRule>,
+    /// Part of the run's time that they save.
+    pub saved: f64,
+}
+
 impl Scene<'_> {
-    /// The rule of one hot object, or the reason why it has none. `taken` are the bytes on each node of the model that
-    /// objects placed before occupy; those of this object are added. The second value holds the further rules of
-    /// instances that are placed by number.
-    pub fn rule(
-        &self,
-        entry: &Entry,
-        pattern: &Pattern,
-        share: f64,
-        taken: &mut [f64],
-    ) -> Result<(ObjectRule, Vec<ObjectRule>), String> {
+    /// The rules of one hot object, or the reason why it has none. `taken` are the bytes on each node of the model that
+    /// objects placed before occupy; those of this object are added.
+    pub fn rule(&self, entry: &Entry, pattern: &Pattern, share: f64, taken: &mut [f64]) -> Result<Rules, String> {
         if self.target.nodes < 2 {
             return Err(format!("{}; the target has one node", pattern.evidence));
         }
@@ -34,8 +36,8 @@ impl Scene<'_> {
         rule.pattern = Some(note(pattern));
         let others = taken.to_vec();
         let advised = choose::choose(self, entry, pattern, choices, rule.pattern.as_ref(), taken);
-        let by_number = advised.as_ref().is_ok_and(|a| a.numbered.is_some());
-        let whole = advised.as_ref().ok().map(|a| &a.place);
+        let by_number = advised.as_ref().is_ok_and(|a| a.0.numbered.is_some());
+        let whole = advised.as_ref().ok().map(|a| &a.0.place);
         // Instances placed by number do not move between phases.
         let staged = if by_number {
             None
@@ -48,19 +50,21 @@ impl Scene<'_> {
             Err(_) if pays => None,
             Err(reason) => return Err(reason),
         };
-        let (mut words, mut numbered): (Vec<String>, _) = (Vec::new(), None);
-        if let Some(advised) = advised {
+        let (mut words, mut numbered, mut saved): (Vec<String>, _, _) = (Vec::new(), None, 0.0);
+        if let Some((advised, by_one)) = advised {
+            saved += by_one;
             rule.place = advised.place;
             words.extend(advised.remark);
             numbered = advised.numbered;
         }
         if let Some(staged) = staged {
+            saved += staged.saved;
             words.push(staged.words.clone());
             phase_placements::store_starts(&mut rule, staged);
         }
         let words: String = words.into_iter().map(|w| format!("; {w}")).collect();
         rule.why = Some(format!("{:.1} % of the cost; {}{words}", 100.0 * share, pattern.evidence));
         let more = numbered.map(|nodes| numbered::split(&mut rule, &nodes, self.target));
-        Ok((rule, more.unwrap_or_default()))
+        Ok(Rules { rule, more: more.unwrap_or_default(), saved })
     }
 }

@@ -556,3 +556,58 @@ fn a_placement_per_phase_is_priced_against_moving_the_pages() {
     assert!(short.policy.phases.is_empty());
     round_trip(&long);
 }
+
+/// Objects that are cold one by one, but not together.
+#[test]
+fn sixty_arrays_of_half_a_per_cent_are_placed() {
+    // Main touches all of them first.
+    let touched = |e: Entry| Entry {
+        touches: vec![TouchRun { instance: 0, page: 0, pages: (e.size / PAGE) as u32, thread: 0, time_ns: 0 }],
+        ..e
+    };
+    let array = |i: u64| {
+        let e = entry(&format!("field{i}"), 4 * MIB, 5, 600, |at, _| slice_of(at, 4 * MIB, 8));
+        touched(heap(e, &[0x1000 + 16 * i]))
+    };
+    // Everybody waits most for one counter, which no placement helps.
+    let counter = entry("counter", 64, 700, 900, |_, r| r.below(8) as u32);
+    let mut entries: Vec<Entry> = std::iter::once(counter).chain((0..60).map(array)).collect();
+    entries.push(busy(8));
+    let advice = on(4, &profile(8, "never", numbered(entries)));
+    let placed: Vec<&Item> = advice.items.iter().filter(|i| i.rule.is_ok()).collect();
+    assert!(placed.len() >= 57, "{} of 60", placed.len());
+    assert!(placed.iter().all(|i| i.pattern.as_ref().unwrap().kind == PatternKind::Block), "{placed:?}");
+    round_trip(&advice);
+    // The same arrays in a program whose time they hardly have are left alone.
+    let brief = |i: u64| Entry { total: Counters { cost_ns: 2000, ..array(i).total }, ..array(i) };
+    let counter = entry("counter", 64, 7000, 900, |_, r| r.below(8) as u32);
+    let entries: Vec<Entry> = std::iter::once(counter).chain((0..60).map(brief)).collect();
+    let advice = on(4, &profile(8, "never", numbered(entries)));
+    assert!(advice.items.iter().all(|i| i.rule.is_err()), "{advice:?}");
+    assert!(advice.items.iter().any(|i| i.name == "60 cold objects"), "{advice:?}");
+}
+
+/// Arrays with too few samples for a verdict of their own, from one function.
+#[test]
+fn arrays_of_one_function_are_judged_together() {
+    let array = |i: u64| {
+        let e = entry(&format!("field{i}"), (64 * PAGE) - i, 20, 8, |at, _| slice_of(at, 64 * PAGE, 8));
+        heap(e, &[0x1000 + 16 * i])
+    };
+    let other = heap(entry("other", 64 * PAGE, 20, 8, |at, _| slice_of(at, 64 * PAGE, 8)), &[0x9000]);
+    let mut entries: Vec<Entry> = (0..40).map(array).collect();
+    entries.push(other);
+    entries.push(busy(8));
+    let mut summary = profile(8, "never", numbered(entries));
+    let named = |function: &str| vec![Location { function: Some(function.into()), file: None, line: None }];
+    let frame = |offset| Frame { module: 0, offset };
+    (0..40).for_each(|i| drop(summary.symbols.insert(frame(0x1000 + 16 * i), named("Mesh::Mesh"))));
+    summary.symbols.insert(frame(0x9000), named("elsewhere"));
+    let patterns = classify_all(&summary);
+    for (entry, pattern) in summary.entries.iter().zip(&patterns).filter(|(e, _)| e.name.starts_with("field")) {
+        assert_eq!(pattern.kind, PatternKind::Block, "{}: {}", entry.name, pattern.evidence);
+        assert!(pattern.evidence.starts_with("judged with 39 others"), "{}", pattern.evidence);
+    }
+    let other = summary.entries.iter().position(|e| e.name == "other").unwrap();
+    assert_eq!(patterns[other].kind, PatternKind::Unsure, "{}", patterns[other].evidence);
+}

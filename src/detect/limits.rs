@@ -1,8 +1,12 @@
 //! Thresholds of the detectors, each with the reason for its value.
 
-/// Share of the run's cost from which an object is hot. Placing an object cannot save more than its share of the cost
+/// Share of the run's cost from which an object is hot, whatever the others are. Placing an object cannot save more than its share of the cost
 /// times (1 - 1 / NUMA factor); below 1 % this is less than the variation between runs of one program.
 pub const HOT_SHARE: f64 = 0.01;
+
+/// Part of the cost of all objects that a placement can reach which those that get a verdict have together. The advice
+/// places objects until it has 95 % of the gain; gain and cost are in different orders, hence the margin.
+pub const COVERED: f64 = 0.99;
 
 /// Share of the accesses one thread must have for `private` (the figure stated in the project's contract).
 pub const PRIVATE_SHARE: f64 = 0.90;

@@ -14,12 +14,14 @@ mod by_code;
 mod change_points;
 mod fold;
 mod group;
+mod hot;
 mod init;
 mod irregular;
 pub mod limits;
 mod page_map;
 mod pattern;
 mod points;
+mod pool;
 mod private;
 mod random;
 mod read_shared;
@@ -30,6 +32,7 @@ mod spectrum;
 mod structure;
 mod view;
 
+pub use hot::hot;
 pub use pattern::{CodePattern, Figures, Owner, Pattern, PatternKind, Segment, Slice};
 pub use random::samples_needed;
 pub use roles::{Rank, Role, Roles, roles};
@@ -207,11 +210,10 @@ pub fn classify_all(summary: &Summary) -> Vec<Pattern> {
 
 /// Patterns of all entries of a profile by their reads, their writes or both.
 pub fn classify_accesses(summary: &Summary, filter: AccessFilter) -> Vec<Pattern> {
-    let (roles, shares) = (roles(summary), cost_shares(summary));
-    summary
-        .entries
-        .iter()
-        .zip(shares)
-        .map(|(entry, share)| classify(&view::view_with(entry, summary, &roles, share, filter)))
-        .collect()
+    let (roles, shares, hot) = (roles(summary), cost_shares(summary), hot(summary));
+    let weights = shares.into_iter().zip(hot).map(|(share, hot)| view::Weight { share, hot });
+    let alone = |(entry, weight)| classify(&view::view_with(entry, summary, &roles, weight, filter));
+    let mut patterns: Vec<Pattern> = summary.entries.iter().zip(weights).map(alone).collect();
+    pool::judge(summary, &roles, filter, &mut patterns);
+    patterns
 }

@@ -1,6 +1,6 @@
 //! Objects that no placement can speed up: smaller than a page, or with a negligible share of the cost.
 
-use super::limits::HOT_SHARE;
+use super::limits::COVERED;
 use super::{ObjectView, Pattern, PatternKind};
 
 /// The pattern of an object smaller than a page, which is the unit of placement.
@@ -11,13 +11,13 @@ pub(crate) fn small(view: &ObjectView) -> Option<Pattern> {
     })
 }
 
-/// The pattern of an object below [`HOT_SHARE`] of the cost.
+/// The pattern of an object that does not matter, nor together with others.
 pub(crate) fn cold(view: &ObjectView) -> Option<Pattern> {
-    (view.cost_share < HOT_SHARE).then(|| {
+    (!view.hot).then(|| {
         let evidence = format!(
-            "{:.2} % of the cost is under the {:.0} % that can matter",
+            "{:.2} % of the cost: objects with more have {:.0} % of the cost of all that placing can reach",
             100.0 * view.cost_share,
-            100.0 * HOT_SHARE
+            100.0 * COVERED
         );
         Pattern::new(PatternKind::Cold, 1.0, evidence)
     })

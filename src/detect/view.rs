@@ -2,7 +2,7 @@
 
 use crate::profile::summary::{AccessFilter, Cell, CodePart, Entry, Summary};
 
-use super::limits::HOT_SHARE;
+use super::hot::hot;
 use super::roles::{Roles, roles};
 
 /// Counters of one page of an object by thread and time slot.
@@ -64,6 +64,8 @@ pub struct ObjectView {
     pub instances: u32,
     /// Share of the run's cost, 0 to 1.
     pub cost_share: f64,
+    /// Whether it matters, alone or together with others ([`super::hot`]).
+    pub hot: bool,
     /// Accesses, any order.
     pub accesses: Vec<PageAccess>,
     /// The instances in order of allocation; empty when the profile does not list them.
@@ -101,21 +103,31 @@ pub fn cost_shares(summary: &Summary) -> Vec<f64> {
 pub fn view_of(entry: &Entry, summary: &Summary) -> ObjectView {
     let index = summary.entries.iter().position(|e| e.id == entry.id);
     let share = index.and_then(|i| cost_shares(summary).get(i).copied()).unwrap_or(0.0);
-    view_with(entry, summary, &roles(summary), share, AccessFilter::All)
+    let hot = index.is_some_and(|i| hot(summary)[i]);
+    view_with(entry, summary, &roles(summary), Weight { share, hot }, AccessFilter::All)
 }
 
-/// As [`view_of`], with precomputed roles and share, and only the accesses that pass `filter`. The view of a cold entry
+/// What an entry means for the run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Weight {
+    /// Share of the run's cost, 0 to 1.
+    pub share: f64,
+    /// See [`super::hot`].
+    pub hot: bool,
+}
+
+/// As [`view_of`], with precomputed roles and weight, and only the accesses that pass `filter`. The view of a cold entry
 /// has no accesses, because no detector needs them.
 pub(crate) fn view_with(
     entry: &Entry,
     summary: &Summary,
     roles: &Roles,
-    share: f64,
+    weight: Weight,
     filter: AccessFilter,
 ) -> ObjectView {
     let page_size = summary.header.page_size.max(1);
     let threads = roles.team_of(entry);
-    let hot = share >= HOT_SHARE;
+    let hot = weight.hot;
     let accesses = |cells: &[Cell]| page_accesses(cells, roles, threads, filter);
     let of_code = |part: &CodePart| CodeAccesses {
         function: part.function.clone(),
@@ -134,7 +146,8 @@ pub(crate) fn view_with(
         threads,
         others: roles.idlers(),
         instances: u32::try_from(entry.instances).unwrap_or(u32::MAX),
-        cost_share: share,
+        cost_share: weight.share,
+        hot,
         accesses: if hot { accesses(&entry.cells) } else { Vec::new() },
         rows: if hot { entry.seen.iter().map(row).collect() } else { Vec::new() },
         by_code: if hot { entry.by_code.iter().map(of_code).collect() } else { Vec::new() },

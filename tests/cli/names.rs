@@ -164,7 +164,7 @@ fn fortran_and_rust_arrays_are_named_by_the_procedure_that_allocates() {
 fn a_rule_has_the_name_of_the_report_and_takes_its_own_object_after_a_rebuild() {
     let _alone = alone();
     let dir = Scratch::new("names-rebuilt");
-    let flags = ["-O1", "-g", "-pthread", "-DROUNDS=8"];
+    let flags = ["-O1", "-g", "-pthread", "-DROUNDS=60"];
     let program = compile("gcc", "cli/names/wrapped.c", dir.join("wrapped"), &flags);
     let profile = profile(&dir, &program);
     let mut named = only_names(&profile);

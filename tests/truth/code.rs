@@ -44,7 +44,7 @@ const CASES: &[Case] = &[
     },
     Case {
         source: "solver.c",
-        args: &["60"],
+        args: &["240"],
         object: "p",
         functions: &[("product", "random", None), ("update", "block", None)],
     },

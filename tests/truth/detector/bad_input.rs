@@ -18,6 +18,7 @@ fn view(size: u64, threads: u32, accesses: Vec<PageAccess>) -> ObjectView {
         others: 0,
         instances: 1,
         cost_share: 0.5,
+        hot: true,
         accesses,
         rows: Vec::new(),
         filter: AccessFilter::All,

@@ -26,6 +26,7 @@ pub fn traced(pages: u32, threads: u32, samples: u32, touch: impl Fn(&mut Random
         others: 0,
         instances: 1,
         cost_share: 0.5,
+        hot: true,
         accesses: merged(accesses),
         rows: Vec::new(),
         filter: AccessFilter::All,
@@ -138,6 +139,6 @@ fn few_samples_are_unsure_and_say_how_many_are_needed() {
     empty.size = 100;
     assert_eq!(classify(&empty).kind, PatternKind::Small);
     empty.size = 10 * PAGE;
-    empty.cost_share = 0.001;
+    empty.hot = false;
     assert_eq!(classify(&empty).kind, PatternKind::Cold);
 }

@@ -70,6 +70,7 @@ impl Plan {
             others: 0,
             instances: self.instances,
             cost_share: if self.kind == PatternKind::Cold { 0.001 } else { 0.5 },
+            hot: self.kind != PatternKind::Cold,
             accesses: merged(accesses),
             rows: (0..self.instances).map(row).collect(),
             filter: AccessFilter::All,

@@ -248,6 +248,7 @@ impl Program {
             others: 0,
             instances: 1,
             cost_share: 0.5,
+            hot: true,
             accesses: merged(all.into_iter().map(|(_, a)| a).collect()),
             rows: vec![Row { size: self.bytes, allocator: Some(0) }],
             filter: AccessFilter::All,
