@@ -105,6 +105,7 @@ fn explanations(object: &ObjectReport) -> Vec<String> {
     let left = [
         (object.refused, refused),
         (object.over_budget, "left alone because of the budget of mappings: use larger blocks".to_owned()),
+        (object.too_brief, "left alone because they are allocated and freed too often for placing to pay".to_owned()),
         (object.out_of_reach, "read-only, of a file or shared: no policy of this process places that".to_owned()),
     ];
     let left = left.into_iter().map(|(count, why)| (count, "object", why));

@@ -68,7 +68,9 @@ fn rules_take_allocations_by_size_and_number() {
     assert_eq!(taken(&objects), [(3, 72), (3, 128), (1, 80), (1, 640), (1, 72), (1, 40), (1, 100)]);
     assert_eq!(objects[1]["name"], "make, instances 1,7-8");
     assert!(objects.iter().all(|o| number(o, "pages_off_plan") == 0 && number(o, "pages_planned") > 0), "{objects:?}");
-    assert_eq!(number(&objects[6], "pages_present"), 25 * (1 + 2 + 3 + 4 + 5), "{}", objects[6]);
+    // The smallest shares its pages with the head of its heap.
+    let (present, own) = (number(&objects[6], "pages_present"), 25 * (1 + 2 + 3 + 4 + 5));
+    assert!((own..=own + 2).contains(&present), "{}", objects[6]);
 }
 
 #[test]
@@ -294,7 +296,9 @@ fn what_the_kernel_refuses_later_is_counted_with_its_error() {
     let answer: Value = serde_json::from_str(stdout.strip_prefix("ok\n").expect("the program's own output")).unwrap();
     let object = &answer["objects"][0];
     assert_eq!((number(object, "instances"), number(object, "unplaced"), number(object, "refused")), (3, 2, 2));
-    assert_eq!((number(object, "error"), number(object, "pages_on_plan")), (1, 25));
+    assert_eq!(number(object, "error"), 1);
+    // Its pages, and those of the head of its heap.
+    assert!((25..=27).contains(&number(object, "pages_on_plan")), "{object}");
     assert!(said.contains("make: 2 objects refused by the system (Operation not permitted"), "{said}");
     assert!(
         said.contains("; 3 mbind calls, ") && said.contains("not placed: 2 refused by the system (error 1)"),

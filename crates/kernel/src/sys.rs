@@ -103,6 +103,14 @@ pub fn pid() -> u32 {
     (unsafe { libc::syscall(libc::SYS_getpid) }) as u32
 }
 
+/// CPU time of the process, ns; `None` when the kernel refuses the call.
+pub fn cpu_time_ns() -> Option<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills the structure.
+    let rc = unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    (rc == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
 /// Kernel thread id.
 pub fn tid() -> u32 {
     // SAFETY: takes no arguments, cannot fail.

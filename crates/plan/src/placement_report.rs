@@ -105,6 +105,9 @@ record! {
         /// Instances that were not placed because the mapping budget was used up.
         #[serde(default)]
         over_budget: u64,
+        /// Small instances that were not placed because they come and go too often.
+        #[serde(default)]
+        too_brief: u64,
         /// Instances that cannot have a memory policy: read-only data, files, shared memory.
         #[serde(default)]
         out_of_reach: u64,
@@ -178,6 +181,7 @@ impl ObjectReport {
             (&mut self.pages_swapped, other.pages_swapped),
             (&mut self.refused, other.refused),
             (&mut self.over_budget, other.over_budget),
+            (&mut self.too_brief, other.too_brief),
             (&mut self.out_of_reach, other.out_of_reach),
             (&mut self.mbind_calls, other.mbind_calls),
             (&mut self.place_ns, other.place_ns),

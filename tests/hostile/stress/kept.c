@@ -179,7 +179,7 @@ static long free_large(void) {
 static void unused(void) {
     free_large();
     long before = status("VmRSS:");
-    faults_of(8 << 10, 20000);
+    faults_of(192 << 10, 20000);
     fprintf(stderr, "%ld\n", before - status("VmRSS:"));
 }
 

@@ -1,4 +1,4 @@
-//! munmap(2) and madvise(2) of the C library itself, whoever else defines functions of these names.
+//! munmap(2), madvise(2) and sched_getcpu(3) of the C library itself, whoever else defines functions of these names.
 //!
 //! The names are POSIX's and not C's: a library of the program may have a function of its own called `munmap`, or one
 //! that takes its lock. The free of the C library calls neither of these. Libraries that keep registrations of memory
@@ -11,6 +11,7 @@ use super::behind;
 
 static MUNMAP: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static MADVISE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static SCHED_GETCPU: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Looks them up among the symbols of the C library, once [`behind::find`] has found that.
 pub(super) fn find() {
@@ -24,6 +25,7 @@ pub(super) fn find() {
     };
     look_up(c"munmap", &MUNMAP);
     look_up(c"madvise", &MADVISE);
+    look_up(c"sched_getcpu", &SCHED_GETCPU);
 }
 
 /// munmap(2) of the C library; the system call before that is found.
@@ -57,18 +59,30 @@ pub unsafe fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     }
 }
 
+/// The CPU the calling thread runs on, without a system call where the C library needs none; `None` before the C
+/// library's function is found, and when it fails.
+pub fn sched_getcpu() -> Option<u32> {
+    let found = SCHED_GETCPU.load(Ordering::Acquire);
+    // SAFETY: null, or the C library's sched_getcpu, which has this prototype and may be called anywhere.
+    let cpu = unsafe {
+        core::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn() -> c_int>>(found).map(|getcpu| getcpu())
+    };
+    cpu.and_then(|cpu| u32::try_from(cpu).ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn both_are_found_in_the_c_library() {
+    fn they_are_found_in_the_c_library() {
         behind::find();
         let libc = behind::allocators().last().unwrap();
-        for slot in [&MUNMAP, &MADVISE] {
+        for slot in [&MUNMAP, &MADVISE, &SCHED_GETCPU] {
             assert!(libc.contains(slot.load(Ordering::Acquire) as usize));
         }
         // SAFETY: a null range of no bytes.
         assert_eq!(unsafe { madvise(core::ptr::null_mut(), 0, libc::MADV_NORMAL) }, 0);
+        assert!(sched_getcpu().is_some());
     }
 }

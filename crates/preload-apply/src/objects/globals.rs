@@ -162,8 +162,7 @@ struct Unplaced {
 
 fn plan_global(state: &'static State, module: &Loaded, found: Found) -> Option<Unplaced> {
     let rule = state.rules.get(found.rule)?;
-    add(&rule.counters.instances, 1);
-    add(&rule.counters.bytes, found.size);
+    rule.counters.found.count(0, found.size as usize);
     let base = found.start.next_multiple_of(PAGE);
     let whole = |&(start, end): &(usize, usize)| {
         let (first, last) = (start.next_multiple_of(PAGE), end & !(PAGE - 1));

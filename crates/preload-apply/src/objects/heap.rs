@@ -20,7 +20,7 @@ use crate::phases::mover_request;
 use crate::rules::counters::add;
 use crate::rules::small_heap::ALIGN;
 use crate::rules::state::{self, Rule, State};
-use crate::threads::thread_nodes;
+use crate::threads::{binding, thread_nodes};
 
 /// Largest object: PTRDIFF_MAX, less what alignment may add.
 pub const MAX_SIZE: usize = isize::MAX as usize - HUGE_PAGE as usize;
@@ -29,8 +29,10 @@ pub const MAX_SIZE: usize = isize::MAX as usize - HUGE_PAGE as usize;
 /// that grows in many small steps takes a time in proportion to its size.
 pub const ROOM_DIVISOR: usize = 8;
 
-/// Bytes of which whole pages never take a quarter more: four pages.
-const MOST_SHARED: usize = 4 * PAGE;
+/// Bytes from which objects have pages of their own: M_MMAP_THRESHOLD of mallopt(3), from which glibc gives a block its
+/// own mapping. Smaller ones would all begin at a page, which puts the same elements of all rows of a matrix into the
+/// same few sets of the caches, and a mapping for each would take longer than what glibc does.
+pub const MOST_SHARED: usize = 128 << 10;
 
 /// Why nothing more is placed on the heap; null as long as objects are.
 static STOPPED: AtomicPtr<String> = AtomicPtr::new(core::ptr::null_mut());
@@ -72,8 +74,7 @@ pub struct Wanted {
 /// Address of a new placed object under rule `index`; counted for the rule whether it can be placed or not.
 pub fn place_new(state: &'static State, index: usize, wanted: Wanted) -> Option<usize> {
     let rule = state.rules.get(index)?;
-    add(&rule.counters.instances, 1);
-    add(&rule.counters.bytes, wanted.size as u64);
+    rule.counters.found.count(binding::thread_number(), wanted.size);
     place_under(state, index, wanted)
 }
 
@@ -116,12 +117,10 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
     placed
 }
 
-/// Whether an object of a page and more is to share pages with the small ones of the rule: where whole pages would take
-/// more than a quarter above its size, so up to three pages, and where no phase moves it on its own.
+/// Whether an object of a page and more is to share pages with the small ones of the rule: up to [`MOST_SHARED`], and
+/// where no phase moves it on its own.
 fn shares_pages(rule: &Rule, wanted: &Wanted) -> bool {
-    let size = wanted.size.min(MOST_SHARED);
-    let whole = size.next_multiple_of(PAGE);
-    wanted.align <= ALIGN && whole - size > size / 4 && rule.placings.len() == 1
+    wanted.align <= ALIGN && wanted.size < MOST_SHARED && rule.placings.len() == 1
 }
 
 /// An object of whole pages: kept memory if there is any of the size, else a new mapping.
@@ -131,13 +130,17 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
     if size > MAX_SIZE {
         return None;
     }
+    if size < MOST_SHARED && rule.churn.is_over() {
+        add(&rule.counters.too_brief, 1);
+        return None;
+    }
     let (placing, pages, backing) = (rule.current_index(), heap_table::pages_of(size), Backing::PRIVATE);
     let node = thread_nodes::instance_node(state, rule, placing);
     let object = Object { rule: index, placing, waiting: false, node, block: 0, base: 0, size, pages, backing };
     let align = align.max(if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE });
     if let Some(block) = released::take(state, &object, align) {
         if zero {
-            released::clear(&block, size, block.plan(state).is_some_and(|plan| plan.populates()));
+            released::clear(&block, size);
         }
         if heap_table::insert(&block) {
             mover_request::request_if_outdated(rule, placing);

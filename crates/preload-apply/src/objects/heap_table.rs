@@ -29,8 +29,12 @@ const WIDTH: usize = 1 << BITS;
 const USED: u64 = 1 << 63;
 const MOVING: u64 = 1 << 62;
 const WAITING: u64 = 1 << 61;
-/// In the word for the size: realloc made the object larger, see [`mark_grown`].
-const GROWN: u64 = 1 << 63;
+/// In the word for the size: realloc made the object larger, see [`note`].
+pub const GROWN: u64 = 1 << 63;
+/// In the word for the size: realloc made the object smaller, before it made it larger if it is [`GROWN`] as well.
+pub const CUT: u64 = 1 << 62;
+/// What realloc did to an object.
+const HISTORY: u64 = GROWN | CUT;
 /// Blocks of a TiB and more are not stored; no block is enlarged that far.
 const BLOCK_BITS: u32 = 28;
 const RULE_BITS: u32 = 16;
@@ -74,7 +78,7 @@ pub fn rule_of(word: u64) -> u64 {
 }
 
 fn in_slot(address: usize, slot: &Slot, meta: u64) -> Object {
-    object_of(address, (slot.size.load(Ordering::Relaxed) & !GROWN) as usize, meta)
+    object_of(address, (slot.size.load(Ordering::Relaxed) & !HISTORY) as usize, meta)
 }
 
 /// The object of `size` bytes at `address` whose word is `meta`.
@@ -217,21 +221,27 @@ pub fn end_step(before: &Object, after: &Object) -> bool {
 /// Changes the size of a live object that keeps its address.
 pub fn resize(address: usize, size: usize) {
     if let Some(slot) = existing(address) {
-        let grown = slot.size.load(Ordering::Relaxed) & GROWN;
-        slot.size.store(size as u64 | grown, Ordering::Relaxed);
+        let history = slot.size.load(Ordering::Relaxed) & HISTORY;
+        slot.size.store(size as u64 | history, Ordering::Relaxed);
     }
 }
 
-/// Notes that realloc made the live object at `address` larger. Nothing is noted of an address without an object.
-pub fn mark_grown(address: usize) {
+/// Notes what realloc did to the live object at `address`: [`GROWN`], [`CUT`] or both. Nothing is noted of an address
+/// without an object.
+pub fn note(address: usize, history: u64) {
     if let Some(slot) = existing(address).filter(|slot| slot.meta.load(Ordering::Relaxed) & USED != 0) {
-        slot.size.fetch_or(GROWN, Ordering::Relaxed);
+        slot.size.fetch_or(history & HISTORY, Ordering::Relaxed);
     }
+}
+
+/// What [`note`] noted of the live object at `address`.
+pub fn history(address: usize) -> u64 {
+    existing(address).map_or(0, |slot| slot.size.load(Ordering::Relaxed) & HISTORY)
 }
 
 /// Whether realloc has made the live object at `address` larger.
 pub fn has_grown(address: usize) -> bool {
-    existing(address).is_some_and(|slot| slot.size.load(Ordering::Relaxed) & GROWN != 0)
+    history(address) & GROWN != 0
 }
 
 /// Calls `visit` with every live object and whether a mover is working on it.
@@ -278,8 +288,8 @@ mod tests {
         for_each(|object, moving| seen.push((object, moving)));
         seen.retain(|(object, _)| object.base == placed.base); // other tests use the table, too
         assert_eq!(seen, [(placed, false)]);
-        mark_grown(placed.base);
-        mark_grown(placed.base + 4096);
+        note(placed.base, GROWN);
+        note(placed.base + 4096, GROWN);
         assert!(has_grown(placed.base) && !has_grown(placed.base + 4096) && find(placed.base) == Some(placed));
         resize(placed.base, placed.size);
         assert!(has_grown(placed.base));

@@ -20,8 +20,7 @@ use crate::threads::thread_nodes;
 /// Counts and places one new mapping, or prints why it cannot be placed.
 pub fn place_mapping(index: usize, start: usize, len: usize, backing: Result<Backing, &'static str>) {
     let Some((state, rule)) = state::get().and_then(|s| Some((s, s.rules.get(index)?))) else { return };
-    add(&rule.counters.instances, 1);
-    add(&rule.counters.bytes, len as u64);
+    rule.counters.found.count(0, len);
     if backing.is_err() {
         add(&rule.counters.out_of_reach, 1);
     }
@@ -97,7 +96,7 @@ fn say_rounded(state: &State, rule: &Rule, m: &Object) {
     let Some(mut plan) = unplaced else { return };
     let wanted = plan.block_pages().unwrap_or(0) * 4;
     if plan.round_blocks((m.backing.unit() / PAGE) as u64)
-        && rule.counters.instances.load(Ordering::Relaxed) == 1
+        && rule.counters.found.instances() == 1
         && let Some(block) = plan.block_pages()
     {
         let (name, unit) = (rule.rule.name(), m.backing.unit() >> 10);

@@ -28,9 +28,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use numamma_hook::real::of_libc;
-use numamma_hook::{errno, sandbox};
+use numamma_hook::{errno, sandbox, say};
 use numamma_kernel::sys;
 
+use super::heap::MOST_SHARED;
 use super::object::Object;
 use crate::phases::exclusion;
 use crate::place::mapping_budget;
@@ -45,9 +46,6 @@ const LIMIT_LOWEST: usize = 1 << 20;
 const LIMIT_HIGHEST: usize = 32 << 20;
 /// Share (1/64) of the memory and of the address space available to the process that may be kept.
 const SHARE_DIVISOR: u64 = 64;
-/// Bytes up to which a block is cleared by writing. A larger one loses its pages instead.
-const WRITTEN: usize = 128 << 10;
-
 /// M_MMAP_THRESHOLD of glibc, before it rises.
 const MMAP_THRESHOLD: usize = 128 << 10;
 /// Blocks that are freed between two searches for blocks that nothing asks for any more.
@@ -193,25 +191,11 @@ pub fn release_all() -> bool {
     kept::remove_all(|_| true).map(|block| unmap(state, &block)).count() > 0
 }
 
-/// Makes the first `size` bytes of a block from [`take`] zero. `populated`: its pages must stay.
-pub fn clear(block: &Object, size: usize, populated: bool) {
-    let drops = !populated && size > WRITTEN && !sandbox::entered();
-    if !(drops && drop_pages(block)) {
-        // SAFETY: the block belongs to the caller, what it holds is not needed, and it is at least that large.
-        unsafe { (block.base as *mut u8).write_bytes(0, size) };
-    }
-}
-
-/// Lets the kernel take the pages of a block. False when they may still hold something: what the call returns does not
-/// tell, because its code or a seccomp filter may be another's.
-fn drop_pages(block: &Object) -> bool {
-    let ends = [block.base, block.base + block.bytes() - size_of::<usize>()].map(|end| end as *mut usize);
-    // SAFETY: the block belongs to the caller, and what it holds is not needed.
-    unsafe {
-        ends.iter().for_each(|end| end.write_volatile(1));
-        let rc = of_libc::madvise(block.base as *mut c_void, block.bytes(), libc::MADV_DONTNEED);
-        rc == 0 && ends.iter().all(|end| end.read_volatile() == 0)
-    }
+/// Makes the first `size` bytes of a block from [`take`] zero. They are written, as glibc does: to lose the pages and
+/// touch them again takes ten times as long.
+pub fn clear(block: &Object, size: usize) {
+    // SAFETY: the block belongs to the caller, what it holds is not needed, and it is at least that large.
+    unsafe { (block.base as *mut u8).write_bytes(0, size) };
 }
 
 /// Ends an object that was taken from the heap table: checks its pages, then keeps or unmaps its memory. If the mover
@@ -272,6 +256,13 @@ pub fn unmap(state: &'static State, object: &Object) {
     unmap_by(state, object, |address, len| unsafe {
         of_libc::munmap(address, len);
     });
+    if object.bytes() <= MOST_SHARED
+        && let Some(rule) = state.rules.get(object.rule)
+        && rule.churn.unmapped()
+        && state.verbose
+    {
+        say!("{}: small objects come and go too often, no more of them are placed", rule.rule.name());
+    }
 }
 
 /// As [`unmap`] by the system call itself: for small objects, under the lock of their heap, and for the thread that

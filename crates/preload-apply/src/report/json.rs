@@ -47,7 +47,7 @@ fn finish_for(state: &'static State) {
     mapping_list::for_each(|piece| piece.object.examine(state, piece.part, true));
     // Every process that inherits the environment and has the name of the program writes a report; one without objects
     // does not overwrite that of another.
-    let nothing = state.rules.iter().all(|r| r.counters.instances.load(Ordering::Relaxed) == 0);
+    let nothing = state.rules.iter().all(|r| r.counters.found.instances() == 0);
     if nothing && path.exists() {
         return;
     }
@@ -59,7 +59,7 @@ fn finish_for(state: &'static State) {
 fn stopped(state: &State) -> Option<String> {
     let is_missing = |rule: &Rule| {
         let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
-        rule.rule.global.is_none() && (count(&rule.counters.instances) == 0 || count(&rule.counters.unplaced) > 0)
+        rule.rule.global.is_none() && (rule.counters.found.instances() == 0 || count(&rule.counters.unplaced) > 0)
     };
     let why = heap::stopped().filter(|_| state.rules.iter().any(is_missing))?;
     Some(format!("{why}: nothing more was placed on the heap"))
@@ -92,10 +92,10 @@ fn object_report(rule: &Rule) -> Option<ObjectReport> {
         name: rule.rule.title().into_owned(),
         policy: placing.place.policy.to_string(),
         nodes: nodes.unwrap_or_else(|| nodes::format(&messages::distinct(&placing.nodes))),
-        instances: count(&c.instances),
+        instances: c.found.instances(),
         too_small: count(&c.too_small),
         unplaced: count(&c.unplaced),
-        bytes: count(&c.bytes),
+        bytes: c.found.bytes(),
         pages_planned: count(&c.planned),
         pages_present: count(&c.present),
         pages_on_plan: count(&c.on_plan),
@@ -105,6 +105,7 @@ fn object_report(rule: &Rule) -> Option<ObjectReport> {
         refused: count(&c.refused),
         error: count(&c.error),
         over_budget: count(&c.over_budget),
+        too_brief: count(&c.too_brief),
         out_of_reach: count(&c.out_of_reach),
         mbind_calls: count(&c.mbind_calls),
         place_ns: count(&c.place_ns),

@@ -51,14 +51,14 @@ pub fn every_rule(state: &State) {
 fn line(rule: &Rule) -> String {
     let c = &rule.counters;
     let Some(Placing { place, nodes, .. }) = rule.current_placing() else { return String::new() };
-    let count = read(&c.instances);
+    let count = c.found.instances();
     let mut text = match count {
         0 => "not found".to_owned(),
         1 => "1 object, ".to_owned(),
         n => format!("{n} objects, "),
     };
     if count > 0 {
-        text += &size(read(&c.bytes));
+        text += &size(c.found.bytes());
     }
     // Writing to a String cannot fail.
     let _ = write!(text, "; {}", place.policy);
@@ -85,6 +85,7 @@ fn line(rule: &Rule) -> String {
     let left = [
         (&c.too_small, "of less than a page"),
         (&c.over_budget, "over the budget of mappings"),
+        (&c.too_brief, "allocated and freed too often to pay"),
         (&c.out_of_reach, "out of reach (read-only, a file or shared)"),
         (&c.refused, refused.as_str()),
     ];
@@ -146,7 +147,7 @@ fn print_held_problems() {
 }
 
 fn has_instances(rule: &Rule) -> bool {
-    read(&rule.counters.instances) > 0
+    rule.counters.found.instances() > 0
 }
 
 /// Whether the policy is meant for this process, so that rules that matched nothing are reported.
@@ -183,7 +184,8 @@ mod tests {
         let rule = Rule::new(ObjectRule { place, ..ObjectRule::default() }, vec![own]);
         assert_eq!(line(&rule), "not found; block on nodes 0-1");
         let c = &rule.counters;
-        let values = [(&c.instances, 3), (&c.bytes, 12 << 20), (&c.block, 4 << 20), (&c.mbind_calls, 2)];
+        (0..3).for_each(|thread| c.found.count(thread, 4 << 20));
+        let values = [(&c.block, 4 << 20), (&c.mbind_calls, 2)];
         let more = [(&c.place_ns, 41_000), (&c.too_small, 1), (&c.refused, 2), (&c.error, 1)];
         values.iter().chain(&more).for_each(|(counter, value)| add(counter, *value));
         assert_eq!(

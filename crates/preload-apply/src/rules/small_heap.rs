@@ -46,6 +46,9 @@ const SLACK_DIVISOR: usize = 8;
 /// Bytes that all heaps without an object may keep together, so that the first object of a rule that has no other does
 /// not cost system calls and page faults each time.
 const KEPT_EMPTY: usize = 1 << 20;
+/// Objects with which a heap counts as one that is in use. With fewer it keeps its part of [`EMPTY_BYTES`]: a cache line
+/// that all threads would write if each of them allocated and freed one object at a time.
+const HAS_OBJECTS: usize = 64;
 /// Pages that an empty heap has touched beside those of its objects: the header and both ends of its extent.
 const TOUCHED: usize = 3 * PAGE;
 /// Bytes that are freed between two searches for memory to give back, at least; also this part (1/512) of the bytes
@@ -169,7 +172,7 @@ struct Inner {
     /// Bytes freed since the last search for memory to give back, and the objects that were left then.
     freed: usize,
     left: usize,
-    /// The part of [`EMPTY_BYTES`] that this heap has; 0 while it has objects.
+    /// The part of [`EMPTY_BYTES`] that this heap has; 0 once it has had [`HAS_OBJECTS`] objects at a time.
     kept: usize,
 }
 
@@ -211,7 +214,9 @@ pub unsafe fn is_object(address: usize, end: usize) -> bool {
 
 impl Inner {
     unsafe fn allocate(&mut self, heap: &'static Heap, size: usize) -> Option<usize> {
-        EMPTY_BYTES.fetch_sub(core::mem::take(&mut self.kept), Ordering::Relaxed);
+        if self.objects == HAS_OBJECTS {
+            EMPTY_BYTES.fetch_sub(core::mem::take(&mut self.kept), Ordering::Relaxed);
+        }
         let source = self.core.allocator_mut();
         (source.heap, source.asked) = (heap, size);
         // SAFETY: the lock is held, and the heap stays where it is, as dlmalloc needs.
@@ -284,11 +289,12 @@ impl Inner {
         let mapped = self.core.allocator().mapped.get();
         let touched = mapped.min(self.peak + self.peak / SLACK_DIVISOR + TOUCHED);
         (self.peak, self.freed, self.left) = (0, 0, 0);
-        if EMPTY_BYTES.fetch_add(touched, Ordering::Relaxed) + touched <= KEPT_EMPTY {
-            self.kept = touched;
+        let more = touched.saturating_sub(self.kept);
+        if more == 0 || EMPTY_BYTES.fetch_add(more, Ordering::Relaxed) + more <= KEPT_EMPTY {
+            self.kept += more;
             return;
         }
-        EMPTY_BYTES.fetch_sub(touched, Ordering::Relaxed);
+        EMPTY_BYTES.fetch_sub(more + core::mem::take(&mut self.kept), Ordering::Relaxed);
         // Without memory for another stack the extents stay.
         own_stack::run(|| self.unmap_all());
     }

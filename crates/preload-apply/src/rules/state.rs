@@ -10,6 +10,7 @@ use numamma_plan::machine::{Given, Machine};
 use numamma_plan::plan::{self, Layout, PagePlan};
 use numamma_plan::policy::{ObjectRule, Place, Policy, PolicyKind};
 
+use super::churn::Churn;
 use super::counters::Counters;
 use super::small_heap::Homes;
 use crate::threads::teams::Teams;
@@ -64,6 +65,8 @@ pub struct Rule {
     /// Index of the current placing, with the ticket of the phase that set it: see [`Rule::begin_phase`].
     current: AtomicU64,
     pub counters: Counters,
+    /// How often its small blocks come and go.
+    pub churn: Churn,
     /// A message said that the blocks are larger than asked for.
     pub said_enlarged: AtomicBool,
 }
@@ -75,8 +78,8 @@ const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
 impl Rule {
     /// A rule that holds its own place; `placings` is not empty.
     pub fn new(rule: ObjectRule, placings: Vec<Placing>) -> Rule {
-        let (current, counters, said_enlarged) = Default::default();
-        Rule { rule, placings, current, counters, said_enlarged }
+        let (current, counters, churn, said_enlarged) = Default::default();
+        Rule { rule, placings, current, counters, churn, said_enlarged }
     }
 
     /// Index of the current placing.

@@ -15,6 +15,7 @@ use numamma_kernel::affinity;
 use numamma_kernel::affinity::CpuMask;
 
 use numamma_hook::entry::Caller;
+use numamma_hook::real::of_libc;
 use numamma_hook::thread_start::Started;
 use numamma_hook::{own_stack, say, sys};
 use numamma_plan::machine::Machine;
@@ -219,10 +220,14 @@ pub fn on_start(started: &Started) {
     }
 }
 
+fn current_cpu() -> Option<u32> {
+    of_libc::sched_getcpu().or_else(affinity::current_cpu)
+}
+
 /// Node of `nodes` that memory of the calling thread is local to: the node it is bound to, else that of its CPU; the
 /// first of `nodes` if neither is listed.
 pub fn local_node(state: &State, nodes: &[u32]) -> u32 {
     let bound = block().node.get().checked_sub(1);
-    let node = bound.or_else(|| affinity::current_cpu().and_then(|cpu| state.machine.node_of_cpu(cpu)));
+    let node = bound.or_else(|| current_cpu().and_then(|cpu| state.machine.node_of_cpu(cpu)));
     node.filter(|n| nodes.contains(n)).or_else(|| nodes.first().copied()).unwrap_or(0)
 }

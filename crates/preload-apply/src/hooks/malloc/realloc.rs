@@ -21,6 +21,10 @@ use crate::objects::small_objects::Small;
 use crate::objects::{heap, heap_table, small_objects};
 use crate::rules::state;
 
+/// An object that was made smaller and larger again keeps its pages when it is made smaller once more, down to this part
+/// (1/8) of them: a scratch buffer that follows what it holds up and down, which glibc cuts from its heap at no cost.
+const SWING: usize = 8;
+
 /// realloc(3).
 ///
 /// # Safety
@@ -127,8 +131,8 @@ unsafe fn resize_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
 
 unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     let before = errno::get();
-    let grown = heap_table::has_grown(old.base);
-    let room = if grown { size.saturating_add(size / ROOM_DIVISOR) } else { size };
+    let history = heap_table::history(old.base);
+    let room = if history & heap_table::GROWN != 0 { size.saturating_add(size / ROOM_DIVISOR) } else { size };
     // An object that lost its place has no rule, and none claims it.
     // SAFETY: the caller as the stub saw it.
     let rule = if old.rule == NO_RULE { NO_RULE } else { unsafe { rule_after(old.rule, size, caller) } };
@@ -147,7 +151,7 @@ unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
         errno::set(if moved.is_some() { before } else { libc::ENOMEM });
         return moved.unwrap_or(core::ptr::null_mut());
     }
-    heap_table::mark_grown(fresh as usize);
+    heap_table::note(fresh as usize, history | heap_table::GROWN);
     // SAFETY: the copy stays inside both blocks, and the program gives the old one up.
     unsafe { contents::take_over(old.base, fresh as usize, old.bytes()) };
     heap::free(old.base);
@@ -156,8 +160,10 @@ unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
 
 /// Never fails: what cannot be made smaller stays as it is.
 unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
-    let base = old.base as Ptr;
-    if heap_table::has_grown(old.base) && size > old.bytes() - old.bytes() / (ROOM_DIVISOR / 2) {
+    let (base, history) = (old.base as Ptr, heap_table::history(old.base));
+    let swings = history == heap_table::GROWN | heap_table::CUT;
+    let kept = if swings { old.bytes() / SWING } else { old.bytes() - old.bytes() / (ROOM_DIVISOR / 2) };
+    if history & heap_table::GROWN != 0 && size > kept {
         return base;
     }
     let _errno = errno::Saved::now();

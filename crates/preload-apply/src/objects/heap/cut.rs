@@ -13,11 +13,11 @@ use crate::rules::state::State;
 
 /// Makes `old` smaller, to `size` bytes. `None` when it stays as it is.
 pub fn shrink(state: &'static State, old: &Object, size: usize) -> Option<()> {
-    let grown = heap_table::has_grown(old.base);
+    let history = heap_table::history(old.base);
     let object = growth::take_idle(old)?;
     let pages = heap_table::pages_of(size);
     let Some(gone) = object.pages.checked_sub(pages).filter(|gone| *gone > 0) else {
-        growth::put_back(state, &object, grown);
+        growth::put_back(state, &object, history);
         return None;
     };
     let tail = Part { first: pages, pages: gone };
@@ -26,7 +26,7 @@ pub fn shrink(state: &'static State, old: &Object, size: usize) -> Option<()> {
         object.examine(state, tail, false);
     }
     let next = without(state, &object, size, tail);
-    growth::put_back(state, &next, grown);
+    growth::put_back(state, &next, heap_table::CUT);
     Some(())
 }
 

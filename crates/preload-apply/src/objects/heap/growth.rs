@@ -28,6 +28,7 @@ use crate::phases::{exclusion, mover_request};
 use crate::place::{Part, counted_calls, interleaving, populate, refusals, relocate};
 use crate::rules::counters::add;
 use crate::rules::state::State;
+use crate::threads::binding;
 
 const HUGE: usize = HUGE_PAGE as usize;
 /// Bytes that the heap table may map for one address.
@@ -57,8 +58,7 @@ pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule:
         let like = if rule == object.rule { *object } else { placed_alike(state, object, rule)? };
         let grown = with_room(state, object, &like, size, room.min(MAX_SIZE))?;
         if let Some(rule) = state.rules.get(rule).filter(|_| rule != object.rule) {
-            add(&rule.counters.instances, 1);
-            add(&rule.counters.bytes, size as u64);
+            rule.counters.found.count(binding::thread_number(), size);
         }
         Some(grown)
     })
@@ -74,10 +74,11 @@ pub fn grow_unplaced(state: &'static State, old: &Object, size: usize) -> Option
 
 /// Takes `old` from the table, and enters what `work` made of it, or else the object as it was.
 fn exchange(state: &'static State, old: &Object, work: impl FnOnce(&Object) -> Option<Object>) -> Option<usize> {
-    let grown = heap_table::has_grown(old.base);
+    let history = heap_table::history(old.base);
     let object = take_idle(old)?;
     let outcome = work(&object);
-    put_back(state, &outcome.unwrap_or(object), grown || outcome.is_some());
+    let grown = if outcome.is_some() { heap_table::GROWN } else { 0 };
+    put_back(state, &outcome.unwrap_or(object), history | grown);
     outcome.map(|object| object.base)
 }
 
@@ -94,8 +95,8 @@ pub fn take_idle(object: &Object) -> Option<Object> {
     None
 }
 
-/// Enters an object from [`take_idle`] again, where it is now.
-pub fn put_back(state: &State, object: &Object, grown: bool) {
+/// Enters an object from [`take_idle`] again, where it is now, with its history ([`heap_table::note`]).
+pub fn put_back(state: &State, object: &Object, history: u64) {
     let rule = state.rules.get(object.rule);
     // A pass of the mover that did not find the object, or found it half done, is repeated.
     let missed = exclusion::mover_works() || rule.is_some_and(|rule| rule.current_index() != object.placing);
@@ -104,9 +105,7 @@ pub fn put_back(state: &State, object: &Object, grown: bool) {
         // Only where memory is too short for a node of the table: the address stays the program's, and is never freed.
         say_once!("memory is short: an array that grew cannot be freed any more");
     }
-    if grown {
-        heap_table::mark_grown(now.base);
-    }
+    heap_table::note(now.base, history);
     if now.waiting {
         mover_request::request();
     }
