@@ -105,6 +105,27 @@ fn small_objects_take_the_memory_that_they_take_in_glibc() {
     rows.compare(&local, "grow");
 }
 
+/// What programs do all the time, with policies that somebody may write by hand: about as many page faults and as much
+/// memory as in glibc.
+#[test]
+fn what_costs_nothing_in_glibc_costs_little() {
+    let churn = Program::new("churn");
+    for place in ["interleave", "local", "bind", "block", "block-cyclic\", block = \"8KiB"] {
+        let any = churn.policy("any.toml", &["?".to_owned()], &format!("policy = \"{place}\""));
+        let by_blocks = place.starts_with("block");
+        // Two thousand arrays of 256 pages, 200,000 of 1 to 9, and 8,000 of 10 to 512.
+        for (argument, most) in [("calloc", 2_000.0), ("brief", 20_000.0), ("swing", 60_000.0)] {
+            let (bare, seen) = (churn.bare(argument), churn.placed(&any, argument));
+            assert!(seen[0] <= bare[0].max(most), "{place} {argument}: {seen:?} page faults, bare {bare:?}");
+        }
+        let (bare, seen) = (churn.bare("confined"), churn.placed(&any, "confined"));
+        assert!(seen[0] <= 1.25 * bare[0] + LIBRARY_KIB, "{place}: peak KiB {seen:?}, bare {bare:?}");
+        // Rows that all begin at a page meet in the same sets of the caches.
+        let (bare, seen) = (churn.bare("rows"), churn.placed(&any, "rows"));
+        assert!(by_blocks || seen[0] >= bare[0] / 2.0, "{place}: {seen:?} different offsets, bare {bare:?}");
+    }
+}
+
 #[test]
 fn arrays_that_come_again_cost_no_page_faults() {
     let kept = Program::new("kept");

@@ -121,7 +121,8 @@ pub fn expect_library() {
 }
 
 /// The rule that the allocation of `size` bytes by `caller` matches; phases that count its call site have counted the
-/// allocation. `owner` is the rule of an object that realloc changes: the object keeps that rule, and neither rules nor
+/// allocation. In a process that has confined itself only what is known without a system call is found, and placing it
+/// must take none. `owner` is the rule of an object that realloc changes: the object keeps that rule, and neither rules nor
 /// phases count it, unless a rule of another call site claims the object, which then counts as new.
 ///
 /// # Safety
@@ -133,7 +134,7 @@ pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option
     // For an object of another rule the stack decides.
     let known = known.filter(|taken| owner.is_none_or(|own| matches!(taken, Taken::By(rule) if *rule == own)));
     if let Some(Taken::By(rule)) = known {
-        return (!sandbox::entered()).then_some(rule);
+        return Some(rule);
     }
     // Without a matcher start-up is not complete, and nothing is cached.
     let mut matcher = current_for(caller.ra)?;
@@ -154,7 +155,7 @@ pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option
         return None;
     }
     if sandbox::entered() {
-        return None; // placing takes system calls
+        return None; // what follows takes system calls
     }
     if known.is_none() && owner.is_none() && !is_pending && !matcher.in_profiler(caller.ra) {
         let rule = matcher.rule_of_all(matcher.names_of(caller.ra));

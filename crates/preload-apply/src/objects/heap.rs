@@ -8,7 +8,7 @@ pub mod small_growth;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use numamma_hook::say_once;
+use numamma_hook::{sandbox, say_once};
 use numamma_kernel::mappings;
 use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::plan::HUGE_PAGE;
@@ -110,7 +110,8 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
         }
         return Some(address);
     }
-    let placed = place_pages(state, index, wanted);
+    // New mappings take system calls that the program's own allocator may not make.
+    let placed = if sandbox::entered() { None } else { place_pages(state, index, wanted) };
     if placed.is_none() {
         add(&rule.counters.unplaced, 1);
     }

@@ -19,6 +19,9 @@ use crate::threads::thread_nodes;
 
 /// Counts and places one new mapping, or prints why it cannot be placed.
 pub fn place_mapping(index: usize, start: usize, len: usize, backing: Result<Backing, &'static str>) {
+    if sandbox::entered() {
+        return;
+    }
     let Some((state, rule)) = state::get().and_then(|s| Some((s, s.rules.get(index)?))) else { return };
     rule.counters.found.count(0, len);
     if backing.is_err() {

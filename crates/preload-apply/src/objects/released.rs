@@ -142,6 +142,7 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
 /// Raises the limit to `wanted` bytes as far as allowed; returns the new limit.
 #[cold]
 fn raise(wanted: usize) -> usize {
+    let _errno = errno::Saved::now();
     let highest = HIGHEST.load(Ordering::Relaxed).min(allowed());
     let limit = wanted.min(highest);
     LIMIT.fetch_max(limit, Ordering::Relaxed).max(limit)
