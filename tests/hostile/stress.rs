@@ -270,6 +270,20 @@ fn objects_grow_and_shrink() {
     check("realloc_walk.c", &[""], " words checked, 0 damaged");
 }
 
+/// glibc maps every array of the program anew: what it did to the mapping of one is not on the next.
+#[test]
+fn arrays_begin_without_what_the_program_did_to_those_before() {
+    let dir = scratch("attributes");
+    compile(&dir, "attributes.c", "attributes", &[]);
+    let of_memory =
+        ["rights", "keys", "wiped", "left-out", "advice", "shared", "hole", "moved", "locked", "locked-all"];
+    for what in of_memory {
+        let stdout = compare(&dir, &format!("exec ./attributes {what}"));
+        assert_eq!(stdout, "rw-p\nchild 7340032\nstatus 0 parent 7340032\n", "{what}");
+    }
+    assert_eq!(compare(&dir, "exec ./attributes policy"), "same policy 1\n");
+}
+
 #[test]
 fn objects_travel_between_threads() {
     check("across.c", &[""], "damaged 0");

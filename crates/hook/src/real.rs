@@ -15,6 +15,7 @@ pub mod behind;
 pub mod in_effect;
 pub mod of_libc;
 pub mod own_interface;
+pub mod range_calls;
 pub mod sanitizer;
 pub mod symbol;
 pub use symbol::resolve;

@@ -24,6 +24,9 @@ numamma_hook::mmap_entries!(place_mmap);
 /// C's contract; `caller` comes from the entry stub.
 unsafe fn place_mmap(arguments: &MmapArguments, caller: &Caller) -> Ptr {
     let MmapArguments { addr, len, prot, flags, fd, .. } = *arguments;
+    if flags & libc::MAP_FIXED != 0 {
+        released::changing(addr as usize, len);
+    }
     // The range is taken off the list before the call, because afterwards it belongs to the new mapping.
     let replaces = flags & libc::MAP_FIXED != 0 && len > 0 && !mapping_list::is_empty();
     let replaced = replaces.then(|| set_aside(addr as usize, len));
@@ -63,6 +66,7 @@ fn is_shortage() -> bool {
 /// C's contract.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(addr: Ptr, len: usize) -> c_int {
+    released::changing(addr as usize, len);
     let known = !mapping_list::is_empty() && len > 0 && (addr as usize).is_multiple_of(PAGE);
     let gone = known.then(|| set_aside(addr as usize, len));
     // SAFETY: forwarded unchanged.

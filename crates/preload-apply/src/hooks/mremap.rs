@@ -55,6 +55,10 @@ impl Call {
 /// C's contract.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int, new_addr: Ptr) -> Ptr {
+    released::changing(addr as usize, old.max(1));
+    if flags & libc::MREMAP_FIXED != 0 {
+        released::changing(new_addr as usize, new);
+    }
     // SAFETY: forwarded unchanged.
     let once = || unsafe { real::mremap(addr, old, new, flags, new_addr) };
     let forward = || match once() {

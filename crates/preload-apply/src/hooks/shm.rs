@@ -8,7 +8,7 @@ use numamma_hook::{errno, real};
 use super::contained;
 use crate::matching::{call_sites, unmatched};
 use crate::objects::backing::Backing;
-use crate::objects::{mapping_list, mappings};
+use crate::objects::{mapping_list, mappings, released};
 
 type Ptr = *mut c_void;
 
@@ -17,6 +17,10 @@ type Ptr = *mut c_void;
 /// # Safety
 /// C's contract; the last three arguments come from the entry stub.
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+    if flags & libc::SHM_REMAP != 0 {
+        let _errno = errno::Saved::now();
+        released::changing(addr as usize, segment_len(id).unwrap_or(1));
+    }
     // SAFETY: forwarded unchanged.
     let found = unsafe { real::shmat(id, addr, flags) };
     // SAFETY: the caller as the stub saw it.

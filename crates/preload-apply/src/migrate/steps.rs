@@ -212,8 +212,12 @@ mod tests {
             PagePlan { pages: 1 << 20, nodes: turns.to_vec().into(), layout, huge: Huge::Keep, mode: Mode::Policy };
         let goal = Goal::new(&plan, 0, 0, Thp::Never);
         for shift in [21, 30] {
-            let goal =
-                Goal::new(&plan, 0, 0, Thp::Never).with_backing(Backing { kind: Kind::Huge, shift, resident: true });
+            let goal = Goal::new(&plan, 0, 0, Thp::Never).with_backing(Backing {
+                kind: Kind::Huge,
+                shift,
+                resident: true,
+                ..Backing::PRIVATE
+            });
             for number in 0..4 {
                 let head = number << shift;
                 let wanted = turns.get(number % 3).copied();

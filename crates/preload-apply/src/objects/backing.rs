@@ -35,11 +35,14 @@ pub struct Backing {
     pub shift: u32,
     /// Pages may exist already.
     pub resident: bool,
+    /// Of a heap object: the program may have changed the mapping, see [`super::released::changing`].
+    pub changed: bool,
 }
 
 impl Backing {
     /// Private anonymous memory without any page yet.
-    pub const PRIVATE: Backing = Backing { kind: Kind::Private, shift: PAGE.trailing_zeros(), resident: false };
+    pub const PRIVATE: Backing =
+        Backing { kind: Kind::Private, shift: PAGE.trailing_zeros(), resident: false, changed: false };
 
     /// Bytes of a page.
     pub fn unit(self) -> usize {
@@ -61,7 +64,7 @@ impl Backing {
                 0 => default_huge().trailing_zeros(),
                 shift => shift as u32,
             };
-            return Ok(Backing { kind: Kind::Huge, shift, resident: filled });
+            return Ok(Backing { kind: Kind::Huge, shift, resident: filled, ..Backing::PRIVATE });
         }
         let kind = match (shared, prot & libc::PROT_WRITE != 0) {
             (true, _) => Kind::Shared,
@@ -88,7 +91,8 @@ impl Backing {
         let resident = filled || stat.st_blocks > 0;
         match fs.f_type {
             libc::HUGETLBFS_MAGIC if (fs.f_bsize as u64).is_power_of_two() => {
-                Ok(Backing { kind: Kind::Huge, shift: (fs.f_bsize as u64).trailing_zeros(), resident })
+                let shift = (fs.f_bsize as u64).trailing_zeros();
+                Ok(Backing { kind: Kind::Huge, shift, resident, ..Backing::PRIVATE })
             }
             libc::TMPFS_MAGIC if shared => Ok(Backing { kind: Kind::Shared, resident, ..Backing::PRIVATE }),
             libc::TMPFS_MAGIC => Err("a private mapping of shared memory is left alone"),
@@ -100,10 +104,10 @@ impl Backing {
     pub fn of_shmat(address: usize) -> Backing {
         let shift = kernel_page(address).unwrap_or(PAGE).trailing_zeros();
         let kind = if shift > Backing::PRIVATE.shift { Kind::Huge } else { Kind::Shared };
-        Backing { kind, shift, resident: true }
+        Backing { kind, shift, resident: true, ..Backing::PRIVATE }
     }
 
-    /// The backing as one word for [`Backing::unpack`].
+    /// The backing of a mapping of the program as one word for [`Backing::unpack`].
     pub fn pack(self) -> usize {
         (self.shift as usize) << 4 | usize::from(self.resident) << 2 | self.kind as usize
     }
@@ -116,7 +120,7 @@ impl Backing {
             2 => Kind::Huge,
             _ => Kind::Reserved,
         };
-        Backing { kind, shift: (word >> 4) as u32 & 63, resident: word & 4 != 0 }
+        Backing { kind, shift: (word >> 4) as u32 & 63, resident: word & 4 != 0, ..Backing::PRIVATE }
     }
 }
 
@@ -181,7 +185,7 @@ mod tests {
         let local = 0_u8;
         assert_eq!(kernel_page(&raw const local as usize), Some(PAGE));
         assert_eq!(kernel_page(0), None);
-        for backing in [Backing::PRIVATE, Backing { kind: Kind::Huge, shift: 30, resident: true }] {
+        for backing in [Backing::PRIVATE, Backing { kind: Kind::Huge, shift: 30, resident: true, ..Backing::PRIVATE }] {
             assert_eq!(Backing::unpack(backing.pack()), backing);
         }
     }

@@ -8,7 +8,7 @@
 //! ```text
 //! address bits   47..36        35..24        23..12       11..0
 //!                ROOT index    middle index  leaf slot    0
-//! slot           size: grown 1 | bytes asked for 63 (low)
+//! slot           size: grown 1 | cut 1 | changed 1 | bytes asked for 61 (low)
 //!                meta: used 1 | moving 1 | waiting 1 | placing 7 | node 10 | rule 16 | block pages 28 (low)
 //! ```
 //!
@@ -17,7 +17,7 @@
 //! unmapping to the mover, whose `end_step` then fails. Neither waits. The address cannot be reused meanwhile, because
 //! the mapping still exists.
 
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use numamma_kernel::sys;
 
@@ -26,6 +26,8 @@ use super::object::Object;
 
 const BITS: u32 = 12;
 const WIDTH: usize = 1 << BITS;
+/// Bits of a word.
+const WORD: usize = u64::BITS as usize;
 const USED: u64 = 1 << 63;
 const MOVING: u64 = 1 << 62;
 const WAITING: u64 = 1 << 61;
@@ -35,6 +37,10 @@ pub const GROWN: u64 = 1 << 63;
 pub const CUT: u64 = 1 << 62;
 /// What realloc did to an object.
 const HISTORY: u64 = GROWN | CUT;
+/// In the word for the size: [`Backing::changed`].
+const CHANGED: u64 = 1 << 61;
+/// What is in the word besides the size.
+const NOTES: u64 = HISTORY | CHANGED;
 /// Blocks of a TiB and more are not stored; no block is enlarged that far.
 const BLOCK_BITS: u32 = 28;
 const RULE_BITS: u32 = 16;
@@ -53,8 +59,17 @@ struct Slot {
     meta: AtomicU64,
 }
 
-type Leaf = [Slot; WIDTH];
+struct Leaf {
+    /// A bit for each slot that has ever been used.
+    begun: [AtomicU64; WIDTH / WORD],
+    slots: [Slot; WIDTH],
+}
+
 type Middle = [AtomicPtr<Leaf>; WIDTH];
+
+/// Bytes of memory for whose pages a node has slots.
+const BYTES_OF_LEAF: usize = WIDTH * sys::PAGE;
+const BYTES_OF_MIDDLE: usize = WIDTH * BYTES_OF_LEAF;
 
 /// The word of a slot for `object`, which is never 0 or 1.
 pub fn word_of(object: &Object) -> u64 {
@@ -78,7 +93,9 @@ pub fn rule_of(word: u64) -> u64 {
 }
 
 fn in_slot(address: usize, slot: &Slot, meta: u64) -> Object {
-    object_of(address, (slot.size.load(Ordering::Relaxed) & !HISTORY) as usize, meta)
+    let size = slot.size.load(Ordering::Relaxed);
+    let backing = Backing { changed: size & CHANGED != 0, ..Backing::PRIVATE };
+    Object { backing, ..object_of(address, (size & !NOTES) as usize, meta) }
 }
 
 /// The object of `size` bytes at `address` whose word is `meta`.
@@ -103,6 +120,8 @@ pub fn pages_of(size: usize) -> u64 {
 }
 
 static ROOT: [AtomicPtr<Middle>; WIDTH] = [const { AtomicPtr::new(core::ptr::null_mut()) }; WIDTH];
+/// Bytes of the largest object that was ever entered.
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether `address` can be that of a placed object: page-aligned, not null, in the user half.
 #[inline(always)]
@@ -111,16 +130,29 @@ pub fn possible(address: usize) -> bool {
 }
 
 fn existing(address: usize) -> Option<&'static Slot> {
+    leaf_and_slot(address).map(|(_, slot)| slot)
+}
+
+fn leaf_and_slot(address: usize) -> Option<(&'static Leaf, &'static Slot)> {
     if !possible(address) {
         return None;
     }
-    let index = |level: u32| (address >> (BITS * level)) & (WIDTH - 1);
+    let leaf = leaf_of(middle_of(address)?, address)?;
+    Some((leaf, leaf.slots.get(index(address, 1))?))
+}
+
+fn index(address: usize, level: u32) -> usize {
+    (address >> (BITS * level)) & (WIDTH - 1)
+}
+
+fn middle_of(address: usize) -> Option<&'static Middle> {
     // SAFETY: nodes are zeroed mappings of their type, published with Release and never unmapped.
-    unsafe {
-        let middle = ROOT.get(index(3))?.load(Ordering::Acquire).as_ref()?;
-        let leaf = middle.get(index(2))?.load(Ordering::Acquire).as_ref()?;
-        leaf.get(index(1))
-    }
+    unsafe { ROOT.get(index(address, 3))?.load(Ordering::Acquire).as_ref() }
+}
+
+fn leaf_of(middle: &'static Middle, address: usize) -> Option<&'static Leaf> {
+    // SAFETY: as in `middle_of`.
+    unsafe { middle.get(index(address, 2))?.load(Ordering::Acquire).as_ref() }
 }
 
 /// The node that `link` points to, mapped now if it is missing.
@@ -139,21 +171,25 @@ fn grow<T>(link: &AtomicPtr<T>) -> Option<&'static T> {
             }
         }
     }
-    // SAFETY: as in `existing`; an all-zero node is a valid array of atomics.
+    // SAFETY: as in `middle_of`; an all-zero node is a valid array of atomics.
     unsafe { node.as_ref() }
 }
 
 /// Maps the nodes for `address`; false when memory for the table is short.
 pub fn reserve(address: usize) -> bool {
-    let index = |level: u32| (address >> (BITS * level)) & (WIDTH - 1);
-    possible(address)
-        && ROOT.get(index(3)).and_then(grow).and_then(|middle| middle.get(index(2))).and_then(grow).is_some()
+    let middle = || ROOT.get(index(address, 3)).and_then(grow);
+    possible(address) && middle().and_then(|middle| middle.get(index(address, 2))).and_then(grow).is_some()
 }
 
 /// Enters an object whose address was [`reserve`]d.
 pub fn insert(object: &Object) -> bool {
-    let Some(slot) = existing(object.base) else { return false };
-    slot.size.store(object.size as u64, Ordering::Relaxed);
+    let Some((leaf, slot)) = leaf_and_slot(object.base) else { return false };
+    leaf.note_begun(index(object.base, 1));
+    if object.bytes() > LARGEST.load(Ordering::Relaxed) {
+        LARGEST.fetch_max(object.bytes(), Ordering::Relaxed);
+    }
+    let changed = if object.backing.changed { CHANGED } else { 0 };
+    slot.size.store(object.size as u64 | changed, Ordering::Relaxed);
     // Release pairs with the Acquire of `find` and `take`: a thread that sees the slot used sees its size.
     slot.meta.store(word_of(object), Ordering::Release);
     true
@@ -221,8 +257,8 @@ pub fn end_step(before: &Object, after: &Object) -> bool {
 /// Changes the size of a live object that keeps its address.
 pub fn resize(address: usize, size: usize) {
     if let Some(slot) = existing(address) {
-        let history = slot.size.load(Ordering::Relaxed) & HISTORY;
-        slot.size.store(size as u64 | history, Ordering::Relaxed);
+        let notes = slot.size.load(Ordering::Relaxed) & NOTES;
+        slot.size.store(size as u64 | notes, Ordering::Relaxed);
     }
 }
 
@@ -244,15 +280,84 @@ pub fn has_grown(address: usize) -> bool {
     history(address) & GROWN != 0
 }
 
+/// Sets [`Backing::changed`] of the live objects that have a byte in `[start, end)`. Of an object that begins more than
+/// `reach` bytes before `start` it may not be set.
+pub fn mark_changed(start: usize, end: usize, reach: usize) {
+    let reach = reach.min(LARGEST.load(Ordering::Relaxed));
+    let (start, end) = (start & !(sys::PAGE - 1), end.min(1 << (4 * BITS)));
+    if reach == 0 || start >= end {
+        return;
+    }
+    if let Some((before, slot)) = last_before(start, start.saturating_sub(reach))
+        && (slot.size.load(Ordering::Relaxed) & !NOTES) as usize > start - before
+    {
+        slot.size.fetch_or(CHANGED, Ordering::Relaxed);
+    }
+    let mut at = start;
+    while at < end {
+        let Some(middle) = middle_of(at) else {
+            at = (at | (BYTES_OF_MIDDLE - 1)) + 1;
+            continue;
+        };
+        let next = (at | (BYTES_OF_LEAF - 1)) + 1;
+        if let Some(leaf) = leaf_of(middle, at) {
+            let within = leaf.used(index(at, 1), index(next.min(end) - 1, 1));
+            within.for_each(|(_, slot)| _ = slot.size.fetch_or(CHANGED, Ordering::Relaxed));
+        }
+        at = next;
+    }
+}
+
+impl Leaf {
+    /// Notes that slot `number` is about to be used.
+    fn note_begun(&self, number: usize) {
+        let Some(word) = self.begun.get(number / WORD) else { return };
+        let bit = 1 << (number % WORD);
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// The slots in use from number `first` to number `last`.
+    fn used(&'static self, first: usize, last: usize) -> impl Iterator<Item = (usize, &'static Slot)> {
+        let words = self.begun.iter().enumerate().take(last / WORD + 1).skip(first / WORD);
+        let numbers = words.flat_map(|(number, word)| {
+            let mut bits = word.load(Ordering::Relaxed);
+            core::iter::from_fn(move || {
+                let bit = bits.trailing_zeros() as usize;
+                bits &= bits.wrapping_sub(1);
+                (bit < WORD).then_some(number * WORD + bit)
+            })
+        });
+        let within = numbers.filter(move |number| (first..=last).contains(number));
+        let slots = within.filter_map(|number| Some((number, self.slots.get(number)?)));
+        slots.filter(|(_, slot)| slot.meta.load(Ordering::Acquire) & USED != 0)
+    }
+}
+
+/// The last live object that begins before `start`, at `lowest` or later. `start` is the address of a page.
+fn last_before(start: usize, lowest: usize) -> Option<(usize, &'static Slot)> {
+    let mut end = start;
+    while end > lowest {
+        let first = lowest.max((end - 1) & !(BYTES_OF_LEAF - 1));
+        let leaf = middle_of(first).and_then(|middle| leaf_of(middle, first));
+        if let Some((number, slot)) = leaf.and_then(|leaf| leaf.used(index(first, 1), index(end - 1, 1)).last()) {
+            return Some(((first & !(BYTES_OF_LEAF - 1)) + number * sys::PAGE, slot));
+        }
+        end = first;
+    }
+    None
+}
+
 /// Calls `visit` with every live object and whether a mover is working on it.
 pub fn for_each(mut visit: impl FnMut(Object, bool)) {
     for (i, root) in ROOT.iter().enumerate() {
-        // SAFETY: as in `existing`.
+        // SAFETY: as in `middle_of`.
         let Some(middle) = (unsafe { root.load(Ordering::Acquire).as_ref() }) else { continue };
         for (j, link) in middle.iter().enumerate() {
-            // SAFETY: as in `existing`.
+            // SAFETY: as in `middle_of`.
             let Some(leaf) = (unsafe { link.load(Ordering::Acquire).as_ref() }) else { continue };
-            for (k, slot) in leaf.iter().enumerate() {
+            for (k, slot) in leaf.slots.iter().enumerate() {
                 let meta = slot.meta.load(Ordering::Acquire);
                 if meta & USED != 0 {
                     let page = ((i * WIDTH) + j) * WIDTH + k;
@@ -320,6 +425,43 @@ mod tests {
         assert!(take(address).unwrap().1, "the freeing thread sees that the mover is at work");
         assert!(!end_step(&step, &step), "and the mover that it was freed");
         assert!(find(address).is_none());
+    }
+
+    #[test]
+    fn a_change_is_noted_of_the_objects_it_touches() {
+        let (first, second, third) = (0x7f13_00ff_f000, 0x7f13_0100_2000, 0x7f13_0100_3000);
+        let object = |base: usize, pages: usize| object_of(base, pages * 4096 - 7, USED);
+        let changed = |base| find(base).unwrap().backing.changed;
+        let all = || [first, second, third].map(changed);
+        // The first object crosses from one leaf to the next.
+        let enter = || {
+            for (base, pages) in [(first, 3), (second, 1), (third, 600)] {
+                assert!(reserve(base) && insert(&object(base, pages)));
+            }
+        };
+        enter();
+        let far = 64 << 20;
+        for (start, end) in [(first - 4096, first), (third + (600 << 12), usize::MAX), (second, second), (8, 4096)] {
+            mark_changed(start, end, far);
+            assert_eq!(all(), [false; 3], "{start:x}");
+        }
+        mark_changed(second - 4096, second - 4095, far);
+        assert_eq!(all(), [true, false, false]);
+        resize(first, 5000);
+        assert!(changed(first) && find(first).unwrap().size == 5000);
+        let taken = take(first).unwrap().0;
+        assert!(taken.backing.changed && insert(&taken) && changed(first));
+        assert!(insert(&object(first, 3)) && !changed(first), "the next object at the address is another one");
+        mark_changed(third + (599 << 12), third + (600 << 12), far);
+        assert_eq!(all(), [false, false, true]);
+        enter();
+        mark_changed(third + (300 << 12), usize::MAX, 299 << 12);
+        assert_eq!(all(), [false; 3]);
+        mark_changed(first + 4096, third + 1, far);
+        assert_eq!(all(), [true; 3]);
+        for base in [first, second, third] {
+            take(base);
+        }
     }
 
     #[test]

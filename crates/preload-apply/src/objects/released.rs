@@ -32,6 +32,7 @@ use numamma_hook::{errno, sandbox, say};
 use numamma_kernel::sys;
 
 use super::heap::MOST_SHARED;
+use super::heap_table;
 use super::object::Object;
 use crate::phases::exclusion;
 use crate::place::mapping_budget;
@@ -40,9 +41,8 @@ use crate::rules::state::State;
 
 /// Bytes that may be kept in any case, if no limit is low.
 const LIMIT_LOWEST: usize = 1 << 20;
-/// Most bytes that are ever kept, and the size from which a block is never kept: glibc unmaps a block of more than
-/// DEFAULT_MMAP_THRESHOLD_MAX with its header, and with it what the program did to the mapping (mprotect, mlock,
-/// madvise). Smaller ones come from a heap that keeps all of that.
+/// Most bytes that are ever kept, and the size from which a block is never kept: glibc unmaps each block of more than
+/// DEFAULT_MMAP_THRESHOLD_MAX.
 const LIMIT_HIGHEST: usize = 32 << 20;
 /// Share (1/64) of the memory and of the address space available to the process that may be kept.
 const SHARE_DIVISOR: u64 = 64;
@@ -102,11 +102,18 @@ pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Obje
     if any() { kept::take(state, wanted, align) } else { None }
 }
 
+/// Notes that the program is about to change attributes of the `len` bytes at `start`, or what is mapped there: access
+/// rights, locks, advice, policies, another mapping in its place. glibc unmaps a large block that is freed, and with it
+/// all of that. So memory of which this was noted is not kept. For signal handlers, too.
+pub fn changing(start: usize, len: usize) {
+    heap_table::mark_changed(start, start.saturating_add(len), LIMIT_HIGHEST);
+}
+
 /// Keeps the memory of an object that has been taken from the heap table; false when the caller must unmap it.
 fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     let current = state.rules.get(object.rule).is_some_and(|rule| rule.current_index() == object.placing);
     let bytes = object.bytes();
-    let can_serve = current && !object.waiting && !exclusion::mover_works();
+    let can_serve = current && !object.backing.changed && !object.waiting && !exclusion::mover_works();
     let too_large = bytes >= LIMIT_HIGHEST || bytes > HIGHEST.load(Ordering::Relaxed);
     if !can_serve || too_large || !kept::comes_again(state, object, grown) {
         return false;
