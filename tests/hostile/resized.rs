@@ -131,6 +131,20 @@ fn strings_that_grow_stay_where_they_are() {
     }
 }
 
+/// The kernel refuses to make them larger in place and elsewhere. What was reserved for that is given back.
+#[test]
+fn address_space_for_blocks_that_cannot_grow_is_given_back() {
+    let program = Program::new("refused");
+    for argument in ["locked", "data"] {
+        let bare = program.numbers(plain(&program.path), argument, "bare");
+        for place in PLACES {
+            let policy = program.policy(&["made"], place, None);
+            let seen = program.numbers(placed(&program.path, &policy), argument, place);
+            assert!(seen[0] <= bare[0] + LIBRARY_KIB, "{argument}, {place}: {seen:?} KiB more, bare {bare:?}");
+        }
+    }
+}
+
 #[test]
 fn threads_resize_blocks_of_one_another() {
     let program = Program::new("threads");

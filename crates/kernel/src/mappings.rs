@@ -1,6 +1,7 @@
 //! Anonymous mappings that are aligned, reserved without memory, or zeroed in forked children.
 
 use core::ffi::{c_int, c_long, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sys::{PAGE, map_anonymous, unmap};
 
@@ -52,26 +53,119 @@ pub fn reserve(len: usize) -> Option<usize> {
 /// Lets the memory area that ends at `start + old` grow there to `new` bytes from `start` on.
 ///
 /// # Errors
-/// As mremap(2): EFAULT when the range is not one area, ENOMEM when there is no room.
+/// As mremap(2): EFAULT when the range is not one area, EAGAIN when it is locked and the process may not lock that much
+/// (RLIMIT_MEMLOCK), ENOMEM when there is no room.
 pub fn grow_in_place(start: usize, old: usize, new: usize) -> Result<(), c_int> {
     // SAFETY: a mapping that becomes larger at its address; what is mapped behind it stays.
     let at = unsafe { libc::syscall(libc::SYS_mremap, start, old, new, 0 as c_long) };
     if at == -1 { Err(crate::errno::get()) } else { Ok(()) }
 }
 
-/// Moves the memory area `[start, start + old)` to `target`, with `new` bytes; false when the kernel refuses. It may
-/// have unmapped the target then.
+/// Moves the memory area `[start, start + old)` to `target`, with `new` bytes. When the kernel refuses the area is as it
+/// was, and the target is given back.
+///
+/// Up to Linux 6.16 the kernel unmaps the target before it looks at the limits of the process and for memory, later
+/// ones unmap it afterwards (mremap_to of mm/mremap.c). In the first case another thread may have mapped something
+/// there when the call returns. So the target is marked, and unmapped only if the mark is there.
 ///
 /// # Safety
-/// The caller owns both ranges and gives up what is mapped at the target.
+/// The caller owns both ranges; those of the target are a part of what [`reserve`] returned.
 pub unsafe fn move_to(start: usize, old: usize, new: usize, target: usize) -> bool {
     let flags = c_long::from(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
     // SAFETY: the caller's promise.
-    unsafe { libc::syscall(libc::SYS_mremap, start, old, new, flags, target) != -1 }
+    unsafe {
+        let mark = mark(target);
+        if mark.is_some() && libc::syscall(libc::SYS_mremap, start, old, new, flags, target) != -1 {
+            return true;
+        }
+        if mark.is_none_or(|mark| is_marked(target, mark)) {
+            unmap(target as *mut c_void, new);
+        }
+    }
+    false
+}
+
+/// Writes a number that no other mapping has into the first page of a reservation; `None` when the kernel refuses to
+/// make it writable.
+///
+/// # Safety
+/// The caller owns the page, and nothing is in it.
+unsafe fn mark(target: usize) -> Option<[u32; 2]> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    if !make_usable(target, PAGE) {
+        return None;
+    }
+    // SAFETY: reads the counter of the processor's cycles.
+    let cycles = unsafe { core::arch::x86_64::_rdtsc() };
+    // Multiplying by 2^64 divided by the golden ratio spreads the bits (Knuth, The Art of Computer Programming, volume
+    // 3, 6.4).
+    let number = (cycles ^ COUNT.fetch_add(1, Ordering::Relaxed) << 48 ^ target as u64) | 1;
+    let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mark = [number as u32, (number >> 32) as u32];
+    // SAFETY: the caller's page, which is writable now.
+    unsafe { (target as *mut [u32; 2]).write_volatile(mark) };
+    Some(mark)
+}
+
+/// Whether `mark` is at `target`, where another thread may map and unmap something: futex(2) compares a word with a
+/// value, and refuses where none can be read.
+fn is_marked(target: usize, mark: [u32; 2]) -> bool {
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let holds = |(number, word): (usize, u32)| {
+        let at = target + number * size_of::<u32>();
+        // SAFETY: the kernel reads the word if it can, and the time.
+        let rc = unsafe { libc::syscall(libc::SYS_futex, at, operation, word, &raw const at_once) };
+        rc == 0 || matches!(crate::errno::get(), libc::ETIMEDOUT | libc::EINTR)
+    };
+    mark.into_iter().enumerate().all(holds)
 }
 
 /// Makes reserved address space readable and writable; false when the kernel refuses.
 pub fn make_usable(start: usize, len: usize) -> bool {
     // SAFETY: only the access rights of reserved address space change; the range holds no data yet.
     unsafe { libc::syscall(libc::SYS_mprotect, start, len, libc::PROT_READ | libc::PROT_WRITE) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_mapped(at: usize) -> bool {
+        let mut resident = 0_u8;
+        // SAFETY: the kernel writes one byte for one page.
+        unsafe { libc::syscall(libc::SYS_mincore, at, PAGE, &raw mut resident) == 0 }
+    }
+
+    #[test]
+    fn a_target_is_used_or_given_back() {
+        let (old, new) = (2 * PAGE, 4 * PAGE);
+        let start = map_anonymous(old).unwrap() as usize;
+        // SAFETY: ranges that this test maps.
+        unsafe {
+            (start as *mut u8).write(7);
+            let target = reserve(new).unwrap();
+            unmap((start + PAGE) as *mut c_void, PAGE);
+            assert!(!move_to(start, old, new, target), "the area is not that large");
+            assert!(!is_mapped(target) && !is_mapped(target + new - PAGE) && is_mapped(start));
+            let target = reserve(new).unwrap();
+            assert!(move_to(start, PAGE, new, target) && !is_mapped(start));
+            assert_eq!(((target as *const u8).read(), (target as *const u8).add(new - 1).read()), (7, 0));
+            unmap(target as *mut c_void, new);
+        }
+    }
+
+    #[test]
+    fn a_mark_is_known_wherever_another_mapping_may_be() {
+        let target = reserve(2 * PAGE).unwrap();
+        // SAFETY: the test's own mapping.
+        unsafe {
+            let found = mark(target).unwrap();
+            assert!(is_marked(target, found) && !is_marked(target + PAGE, found));
+            assert!(!is_marked(target, [found[0], !found[1]]) && !is_marked(target, [!found[0], found[1]]));
+            assert_ne!(mark(target), Some(found));
+            unmap(target as *mut c_void, 2 * PAGE);
+            assert!(!is_marked(target, found));
+        }
+    }
 }

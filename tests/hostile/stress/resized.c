@@ -1,4 +1,4 @@
-/* Blocks whose size realloc changes.   resized cut|cut-odd|steps|turns|first|strings|threads
+/* Blocks whose size realloc changes.   resized cut|cut-odd|steps|turns|first|strings|locked|data|threads
  *   cut      a block of 192 MiB that becomes smaller by steps, with 64 MiB of address space beside it; writes to standard
  *            error: resident KiB at the peak, and after the block was made as small as 1 MiB
  *   cut-odd  blocks that are aligned, locked, protected and shared with a child before they become smaller
@@ -8,6 +8,9 @@
  *   first    a block of 128 MiB that realloc makes larger in another function; writes as steps, without a limit
  *   strings  2,000 strings that grow by 16 bytes up to 12,000, four by turns; writes to standard error: how often one
  *            of them was moved
+ *   locked   arrays of 4 MiB that are locked and grow to more than the process may lock; writes to standard error: KiB
+ *            of address space that are more after the last than after the third
+ *   data     arrays that do not grow for want of data (RLIMIT_DATA); writes the same
  *   threads  four threads that make blocks larger and smaller and free each other's */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -20,6 +23,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -203,6 +207,41 @@ static int threads(void) {
     return wrong;
 }
 
+/* Root may lock without a limit. */
+static void limit_locks(rlim_t bytes) {
+    struct { unsigned version; int pid; } head = {0x20080522, 0};
+    struct { unsigned effective, permitted, inheritable; } data[2];
+    struct rlimit limit = {bytes, bytes};
+    if (!syscall(SYS_capget, &head, data)) {
+        data[0].effective &= ~(1u << 14);
+        syscall(SYS_capset, &head, data);
+    }
+    setrlimit(RLIMIT_MEMLOCK, &limit);
+}
+
+static int refused(int locked) {
+    long before = 0;
+    int wrong = 0;
+    struct rlimit may = {(size_t)status("VmData:") * 1024 + 24 * MIB, RLIM_INFINITY};
+    if (locked) limit_locks(8 * MIB);
+    else setrlimit(RLIMIT_DATA, &may);
+    for (int i = 0; i < 24; i++) {
+        size_t large = locked ? 16 * MIB : 64 * MIB;
+        char *p = made(4 * MIB);
+        memset(p, 1, 4 * MIB);
+        if (locked && mlock(p, 4 * MIB)) return 1;
+        char *q = larger(p, large);
+        if (locked ? !q : q != NULL) return 1;
+        if (!q) q = p;
+        wrong += q[3 * MIB] != 1;
+        munlock(q, 4 * MIB);
+        free(q);
+        if (i == 2) before = status("VmSize:");
+    }
+    fprintf(stderr, "%ld\n", status("VmSize:") - before);
+    return wrong;
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "cut";
     int wrong = 1;
@@ -212,6 +251,8 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "turns")) wrong = grow(1);
     if (!strcmp(how, "first")) wrong = from_elsewhere();
     if (!strcmp(how, "strings")) wrong = strings();
+    if (!strcmp(how, "locked")) wrong = refused(1);
+    if (!strcmp(how, "data")) wrong = refused(0);
     if (!strcmp(how, "threads")) wrong = threads();
     printf("damaged %d\n", wrong);
     return 0;

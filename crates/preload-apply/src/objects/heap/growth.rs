@@ -228,13 +228,13 @@ fn remap(object: &Object, bytes: usize, round: usize) -> Result<usize, Refusal> 
     match grow_in_place(object.base, object.bytes(), bytes) {
         Ok(()) => return Ok(object.base),
         Err(libc::EFAULT) => return Err(Refusal::Divided),
+        // Locked memory that may not become more, wherever it is.
+        Err(libc::EAGAIN) => return Err(Refusal::Short),
         Err(_) => {}
     }
     let target = reserve(object.base, bytes, round).ok_or(Refusal::Short)?;
     // SAFETY: the mapping is the object's own, the caller gives up its old address, and the target was reserved for it.
     let moved = unsafe { move_to(object.base, object.bytes(), bytes, target) };
-    // What a refused call left of the reservation is unknown: the kernel may have unmapped it, and another thread may
-    // have mapped something there.
     moved.then_some(target).ok_or(Refusal::Short)
 }
 
