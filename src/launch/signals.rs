@@ -1,5 +1,5 @@
-//! Signals of a process that waits for a program: those sent to it alone are forwarded, and the program starts with the
-//! actions, the blocked signals and the closed descriptors that it would have without this process.
+//! Signals of a process that waits for a program: those sent to it alone are forwarded with their sender, but for those
+//! that the program sends itself, and the program starts with the actions, the blocked signals and the closed descriptors that it would have without this process.
 //!
 //! What this process was started with is read before Rust's start-up, which ignores SIGPIPE ([`AT_START`]).
 //! [`wait_for_children`] takes back a SIGCHLD that the parent ignores, and [`forward_signals`] unblocks what it
@@ -34,6 +34,9 @@ const FORWARDED: [libc::c_int; 14] = [
 fn forwarded() -> impl Iterator<Item = libc::c_int> {
     FORWARDED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
 }
+
+/// Signals that stop a process, besides SIGSTOP, which cannot be caught. They are forwarded, and stop this process, too.
+const STOPPING: [libc::c_int; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
 /// Signals that ask this process to end.
 const ENDING: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
@@ -103,22 +106,58 @@ pub fn asked_to_end() -> Option<i32> {
 }
 
 extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // A signal of the terminal (positive si_code) has reached the whole foreground group already.
-    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
-    let by_process = unsafe { (*info).si_code } <= 0;
     if ENDING.contains(&signal) {
         ENDED_BY.store(signal, Ordering::SeqCst);
     }
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
+    unsafe { send_on(signal, &*info) };
+}
+
+/// Forwards a signal and stops this process, as the signal would without this handler.
+extern "C" fn forward_and_stop(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler. All-zero actions are valid; all calls are
+    // async-signal-safe, and sigemptyset initialises the set. This thread stops where it unblocks the signal.
+    unsafe {
+        send_on(signal, &*info);
+        let (default, mut own): (libc::sigaction, libc::sigaction) = (std::mem::zeroed(), std::mem::zeroed());
+        let mut set = MaybeUninit::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::sigaction(signal, &raw const default, &raw mut own);
+        libc::raise(signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
+        libc::sigaction(signal, &raw const own, ptr::null_mut());
+    }
+}
+
+/// Sends a signal that a process sent to this one on to the child. A program that answers the sender reaches that, if it
+/// finds its process id there. Only the kernel may say that a signal comes from kill or tgkill (do_rt_sigqueueinfo of
+/// kernel/signal.c), so it arrives as one of sigqueue. Async-signal-safe; errno stays.
+///
+/// What the child itself sends, to its parent or to its whole process group, is not sent back.
+///
+/// # Safety
+/// `info` comes from the kernel.
+unsafe fn send_on(signal: libc::c_int, info: &libc::siginfo_t) {
     let child = CHILD.load(Ordering::SeqCst);
-    if by_process && child > 0 {
-        // SAFETY: both are async-signal-safe, the child is not reaped while CHILD is set, and a signal of sigqueue has
-        // a value.
-        unsafe {
-            match (*info).si_code {
-                libc::SI_QUEUE => libc::sigqueue(child, signal, (*info).si_value()),
-                _ => libc::kill(child, signal),
-            }
-        };
+    // A signal of the terminal (positive si_code) has reached the whole foreground group already.
+    if child <= 0 || info.si_code > 0 {
+        return;
+    }
+    let has_sender = matches!(info.si_code, libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE | libc::SI_MESGQ);
+    // SAFETY: such a signal has a sender. errno is this thread's. Both calls are async-signal-safe, and the child is not
+    // reaped while CHILD is set.
+    unsafe {
+        if has_sender && info.si_pid() == child {
+            return;
+        }
+        let errno = *libc::__errno_location();
+        let mut queued = *info;
+        queued.si_code = libc::SI_QUEUE;
+        if !has_sender || libc::syscall(libc::SYS_rt_sigqueueinfo, child, signal, &raw const queued) != 0 {
+            libc::kill(child, signal);
+        }
+        *libc::__errno_location() = errno;
     }
 }
 
@@ -127,11 +166,12 @@ extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _context:
 /// program alone; one that is blocked is blocked in the program only.
 pub fn forward_signals(child: libc::pid_t) {
     CHILD.store(child, Ordering::SeqCst);
-    for signal in forwarded().filter(|s| !is_ignored(*s)) {
-        // SAFETY: an all-zero sigaction is valid; the handler only makes async-signal-safe calls.
+    for signal in forwarded().chain(STOPPING).filter(|s| !is_ignored(*s)) {
+        let handler = if STOPPING.contains(&signal) { forward_and_stop } else { forward };
+        // SAFETY: an all-zero sigaction is valid; the handlers only make async-signal-safe calls.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = forward as *const () as usize;
+            action.sa_sigaction = handler as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
             libc::sigaction(signal, &raw const action, ptr::null_mut());
         }

@@ -137,6 +137,76 @@ fn the_value_of_a_signal_arrives() {
     assert_eq!((ran.code(), ran.stdout.as_str()), (Some(STATUS), "value 4711\n"), "{}", ran.stderr);
 }
 
+/// Waits until `file` exists.
+fn await_file(file: &Path) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !file.exists() {
+        assert!(Instant::now() < end, "the program did not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A program finds the sender of a signal in it, and what it sends itself does not come back.
+#[test]
+fn an_answer_to_a_signal_reaches_its_sender() {
+    let dir = Scratch::new("launch-answers");
+    compile("cc", "cli/launch/answers.c", dir.join("answers"), &["-O2", "-Wall", "-Wextra", "-Werror"]);
+    Policy::of("answers").rule("global = \"answers\"", "policy = \"interleave\"").write(&dir, "p.toml");
+    for command in [&[][..], COMMANDS[0], COMMANDS[3], COMMANDS[4]] {
+        let _ = std::fs::remove_file(dir.join("ready"));
+        let mut asking = plain(dir.join("answers"));
+        asking.env("NUMAMMA_LIB", preload("apply").parent().expect("an absolute path"));
+        asking.args(["ask", "ready"]).current_dir(&dir).stdin(Stdio::null());
+        if !command.is_empty() {
+            asking.arg(NUMAMMA).args(command).arg("--");
+        }
+        let ran = common::run(asking.args(["./answers", "work", "ready"]));
+        let own = ran.stdout.lines().filter(|line| line.starts_with("signals") || line.starts_with("answers"));
+        // Bare, the SIGUSR2 reaches the process that asks, which does not print it.
+        let expected = ["signals 1, own 0", "answers 1, status 5"];
+        assert_eq!(own.collect::<Vec<_>>(), expected, "{command:?}: {}", ran.stderr);
+    }
+}
+
+/// A command that is stopped stops the program, and goes on with it.
+#[test]
+fn a_program_stops_and_goes_on_with_the_command() {
+    let dir = Scratch::new("launch-stopped");
+    let state = |pid: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().and_then(|rest| rest.chars().next())
+    };
+    for command in [COMMANDS[0], COMMANDS[2]] {
+        let _ = std::fs::remove_file(dir.join("pid"));
+        let mut started = numamma(command);
+        // A group whose parent is in another group of the session: others are not stopped.
+        started.process_group(0).current_dir(&dir).stdin(Stdio::null());
+        started.args(["--", "sh", "-c", "echo $$ > new; mv new pid; exec sleep 60"]);
+        let child = started.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        await_file(&dir.join("pid"));
+        let program = std::fs::read_to_string(dir.join("pid")).unwrap().trim().to_owned();
+        let both_are = |stopped: bool| {
+            let end = Instant::now() + Duration::from_secs(60);
+            let are = || [&child.id().to_string(), &program].iter().all(|pid| (state(pid) == Some('T')) == stopped);
+            while !are() {
+                assert!(Instant::now() < end, "{command:?}: stopped {stopped}: {:?}", state(&program));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        for (signal, stopped) in [(libc::SIGTSTP, true), (libc::SIGCONT, false), (libc::SIGTTIN, true)] {
+            // SAFETY: a signal to a process that this test started and has not waited for.
+            assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+            both_are(stopped);
+        }
+        for signal in [libc::SIGTERM, libc::SIGCONT] {
+            // SAFETY: as above.
+            assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+        }
+        let ran = common::wait(child);
+        assert_eq!(ran.code(), Some(128 + libc::SIGTERM), "{command:?}: {}", ran.stderr);
+    }
+}
+
 /// A descriptor that is closed stays closed: the program's writes fail as they do without the command.
 #[test]
 fn closed_descriptors_stay_closed() {
