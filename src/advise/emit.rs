@@ -6,8 +6,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use toml::ser::{Error, ValueSerializer};
 
+use super::Advice;
+use super::item::Item;
 use super::toml_escapes::escaped;
-use super::{Advice, Item};
 
 /// What an advice says of one object.
 pub trait Advised {

@@ -8,7 +8,8 @@ use numamma_plan::callsite::function::is_frameless;
 use numamma_plan::callsite::selection::Sizes;
 use numamma_plan::policy::{ObjectRule, Place, PolicyKind};
 
-use super::{Draft, matching};
+use super::item::Draft;
+use super::matching;
 use crate::profile::records::{ObjectKind, SMALL_OBJECT};
 use crate::profile::summary::{Entry, Summary};
 

@@ -12,6 +12,7 @@ mod candidates;
 mod choose;
 mod cost;
 mod emit;
+mod item;
 mod kept_apart;
 mod matching;
 mod naming;
@@ -42,30 +43,11 @@ use crate::profile::records::ObjectKind;
 use crate::profile::summary::Summary;
 
 pub use emit::{Advised, json, toml};
+pub use item::Item;
 pub use predict::{Given, ObjectPrice, PolicyPrice, PredictError, Prediction, predict, remote_shares};
 pub use target_machine::Target;
 
-/// One object with its rule or the reason why it has none.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Item {
-    /// Name for messages.
-    pub name: String,
-    /// Share of the run's cost, 0 to 1.
-    pub share: f64,
-    /// Its pattern; none for groups of objects.
-    pub pattern: Option<Pattern>,
-    /// The rule, or why there is none.
-    pub rule: Result<ObjectRule, String>,
-    /// More rules, for other instances of the same call site. Without a rule: those that keep rules of others away.
-    pub more: Vec<ObjectRule>,
-}
-
-impl Item {
-    /// All its rules.
-    pub fn rules(&self) -> impl Iterator<Item = &ObjectRule> {
-        self.rule.iter().chain(&self.more)
-    }
-}
+use item::{Draft, Groups};
 
 /// The advice for one program. From a profile: every object that has a rule or at least [`HOT_SHARE`] of the cost, highest
 /// first, then the other objects in groups.
@@ -136,14 +118,6 @@ pub fn advise(summary: &Summary, patterns: &[Pattern], target: &Target) -> Resul
     Ok(Advice { policy: Policy { phases, teams, ..policy(summary, target, rules, &binding) }, items: out, remarks })
 }
 
-/// An item with the entry it is about.
-struct Draft {
-    entry: Option<usize>,
-    item: Item,
-    /// Part of the run's time that its rules save; 0 without rules.
-    saved: f64,
-}
-
 fn items(scene: &scene::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<Draft> {
     let summary = scene.summary;
     let hot = hot(summary);
@@ -179,52 +153,6 @@ fn items(scene: &scene::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<
     });
     drafts.extend(groups.drafts());
     drafts
-}
-
-/// Objects without an item of their own: how many, and their share of the cost.
-#[derive(Default)]
-struct Group {
-    count: usize,
-    share: f64,
-}
-
-impl Group {
-    fn add(&mut self, share: f64) {
-        self.count += 1;
-        self.share += share;
-    }
-}
-
-#[derive(Default)]
-struct Groups {
-    stacks: Group,
-    unknown: Group,
-    cold: Group,
-}
-
-impl Groups {
-    fn drafts(self) -> impl Iterator<Item = Draft> {
-        let cold = format!("{} cold objects", self.cold.count);
-        let below =
-            format!("each has under {:.0} % of the cost, and no placement of one would gain enough", 100.0 * HOT_SHARE);
-        let groups = [
-            (
-                self.stacks,
-                "stacks and thread-local data".to_owned(),
-                "first touch by their own thread places them".to_owned(),
-            ),
-            (
-                self.unknown,
-                "addresses of no known object".to_owned(),
-                "a policy can only name known objects".to_owned(),
-            ),
-            (self.cold, cold, below),
-        ];
-        groups.into_iter().filter(|(group, ..)| group.count > 0 && group.share > 0.0).map(|(group, name, reason)| {
-            let item = Item { name, share: group.share, pattern: None, rule: Err(reason), more: Vec::new() };
-            Draft { entry: None, item, saved: 0.0 }
-        })
-    }
 }
 
 /// How the policy binds threads, if it does.

@@ -4,7 +4,7 @@
 use numamma_plan::callsite::function::{INLINED, TAIL_CALL};
 use numamma_plan::policy::{ObjectRule, Size};
 
-use super::Draft;
+use super::item::Draft;
 use crate::profile::records::{CallSite, NO_MODULE, ObjectKind};
 use crate::profile::summary::{Entry, How, Step, Summary, base_name};
 

@@ -1,7 +1,7 @@
 //! Which of the placements that would gain something are advised: together they must have most of the gain, and be worth
 //! it. A limit for each object alone would leave sixty arrays unplaced that save a tenth of a per cent each.
 
-use super::Draft;
+use super::item::Draft;
 
 /// Part of the run's time that placements must save: smaller savings vanish in the variation between runs.
 pub(super) const WORTH: f64 = 0.002;
