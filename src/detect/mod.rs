@@ -214,6 +214,6 @@ pub fn classify_accesses(summary: &Summary, filter: AccessFilter) -> Vec<Pattern
     let weights = shares.into_iter().zip(hot).map(|(share, hot)| view::Weight { share, hot });
     let alone = |(entry, weight)| classify(&view::view_with(entry, summary, &roles, weight, filter));
     let mut patterns: Vec<Pattern> = summary.entries.iter().zip(weights).map(alone).collect();
-    pool::judge(summary, &roles, filter, &mut patterns);
+    pool::judge(summary, &roles, filter, classify, &mut patterns);
     patterns
 }

@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::pattern::{Owner, Pattern, PatternKind};
 use super::roles::Roles;
-use super::view::{Weight, view_with};
-use super::{ObjectView, Owner, PageAccess, Pattern, PatternKind, classify};
+use super::view::{ObjectView, PageAccess, Weight, view_with};
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::{AccessFilter, Entry, Summary};
 
@@ -22,8 +22,14 @@ struct Shape {
 }
 
 /// Replaces the patterns of those entries about which nothing is known alone by that of all entries of the same shape,
-/// where it says the same of each of them.
-pub(super) fn judge(summary: &Summary, roles: &Roles, filter: AccessFilter, patterns: &mut [Pattern]) {
+/// where it says the same of each of them. `classify` judges a view.
+pub(super) fn judge(
+    summary: &Summary,
+    roles: &Roles,
+    filter: AccessFilter,
+    classify: impl Fn(&ObjectView) -> Pattern,
+    patterns: &mut [Pattern],
+) {
     let mut groups: HashMap<Shape, Vec<usize>> = HashMap::new();
     for (index, entry) in summary.entries.iter().enumerate() {
         if patterns[index].kind == PatternKind::Unsure
@@ -40,7 +46,7 @@ pub(super) fn judge(summary: &Summary, roles: &Roles, filter: AccessFilter, patt
             firsts.push(all.instances);
             join(all, more)
         });
-        let Some(together) = pooled.as_ref().map(classify) else { continue };
+        let Some(together) = pooled.as_ref().map(&classify) else { continue };
         for (index, first) in group.iter().zip(firsts) {
             let instances = u32::try_from(summary.entries[*index].instances).unwrap_or(u32::MAX);
             if let Some(pattern) = of_one(&together, first..first.saturating_add(instances)) {

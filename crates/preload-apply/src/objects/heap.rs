@@ -17,6 +17,7 @@ use super::backing::Backing;
 use super::object::Object;
 use super::{heap_table, released, small_objects};
 use crate::phases::mover_request;
+use crate::rules::churn::MOST_SHARED;
 use crate::rules::counters::add;
 use crate::rules::small_heap::ALIGN;
 use crate::rules::state::{self, Rule, State};
@@ -28,11 +29,6 @@ pub const MAX_SIZE: usize = isize::MAX as usize - HUGE_PAGE as usize;
 /// An object that realloc makes larger for the second time gets this part (1/8) more than it asks for, so that an array
 /// that grows in many small steps takes a time in proportion to its size.
 pub const ROOM_DIVISOR: usize = 8;
-
-/// Bytes from which objects have pages of their own: M_MMAP_THRESHOLD of mallopt(3), from which glibc gives a block its
-/// own mapping. Smaller ones would all begin at a page, which puts the same elements of all rows of a matrix into the
-/// same few sets of the caches, and a mapping for each would take longer than what glibc does.
-pub const MOST_SHARED: usize = 128 << 10;
 
 /// Why nothing more is placed on the heap; null as long as objects are.
 static STOPPED: AtomicPtr<String> = AtomicPtr::new(core::ptr::null_mut());

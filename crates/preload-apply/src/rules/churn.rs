@@ -7,6 +7,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use numamma_kernel::sys;
 
+/// Bytes from which objects have pages of their own: M_MMAP_THRESHOLD of mallopt(3), from which glibc gives a block its
+/// own mapping. Smaller ones would all begin at a page, which puts the same elements of all rows of a matrix into the
+/// same few sets of the caches, and a mapping for each would take longer than what glibc does.
+pub const MOST_SHARED: usize = 128 << 10;
 /// Blocks that are unmapped between two looks at the clock.
 const LOOK: u32 = 1024;
 /// Time that one takes, ns: 6.3 us for mmap, mbind and munmap, as `cargo bench --bench bars -- matched` measures them,

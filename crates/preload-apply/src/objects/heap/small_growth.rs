@@ -5,8 +5,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use numamma_hook::sandbox;
 use numamma_kernel::sys::PAGE;
 
-use super::{MOST_SHARED, ROOM_DIVISOR};
+use super::ROOM_DIVISOR;
 use crate::objects::small_objects::Small;
+use crate::rules::churn::MOST_SHARED;
 use crate::rules::small_heap::ALIGN;
 use crate::rules::state;
 
