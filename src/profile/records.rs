@@ -220,6 +220,8 @@ pub enum Certainty {
     Loop,
     /// Only the object is known (vector gather: the base register).
     ObjectOnly,
+    /// Only the page is known: ways to the sample that cannot be told apart access the same one.
+    Page,
 }
 
 /// One memory access.

@@ -15,6 +15,10 @@ pub const REGS_MASK: u64 = 0xff_03ff;
 /// Number of registers in [`REGS_MASK`].
 pub const REGS_COUNT: usize = REGS_MASK.count_ones() as usize;
 
+/// Bytes of the user stack in a sample, a multiple of 8: registers that a function has saved and its return address lie
+/// within a few hundred bytes of the stack pointer.
+pub const STACK_BYTES: u32 = 512;
+
 /// What every record carries.
 const COMMON: u64 = abi::PERF_SAMPLE_TID as u64 | abi::PERF_SAMPLE_TIME as u64 | abi::PERF_SAMPLE_CPU as u64;
 
@@ -70,12 +74,16 @@ fn software(config: u32, sample_type: u64) -> perf_event_attr {
 }
 
 /// The timer: one sample with the user registers every `period_ns` of a thread's CPU time in user mode. The kernel
-/// skips samples in kernel mode.
-pub fn timer(period_ns: u64) -> perf_event_attr {
+/// skips samples in kernel mode. With `stack` a sample carries [`STACK_BYTES`] of the stack.
+pub fn timer(period_ns: u64, stack: bool) -> perf_event_attr {
     let kinds = abi::PERF_SAMPLE_IP as u64 | abi::PERF_SAMPLE_REGS_USER as u64;
     let mut attr = software(abi::PERF_COUNT_SW_TASK_CLOCK, kinds);
     attr.__bindgen_anon_1.sample_period = period_ns;
     attr.sample_regs_user = REGS_MASK;
+    if stack {
+        attr.sample_type |= abi::PERF_SAMPLE_STACK_USER as u64;
+        attr.sample_stack_user = STACK_BYTES;
+    }
     attr.set_exclude_kernel(1);
     attr
 }

@@ -35,7 +35,7 @@ pub const DEFAULT_RATE: f64 = 250.0;
 /// When the kernel refuses the event.
 pub fn sample_cost_ns() -> io::Result<u64> {
     // The event counts the calling thread, until it is closed at the end of this function.
-    let mut timer = attr::timer(1_000_000_000 / SPIN_HZ);
+    let mut timer = attr::timer(1_000_000_000 / SPIN_HZ, true);
     timer.set_inherit(0);
     timer.set_enable_on_exec(0);
     let event = attr::open(&mut timer, 0, -1)?;

@@ -3,6 +3,7 @@
 //! Sample records hold the fields that [`super::attr`] requests, in this order:
 //! ```text
 //! timer: ip u64 | pid u32 tid u32 | time u64 | cpu u32 res u32 | abi u64 | registers u64 x REGS_COUNT (if abi != 0)
+//!        | size u64 | stack | used u64 (if size != 0)   (all three only where the stack is sampled)
 //! fault:          pid u32 tid u32 | time u64 | addr u64 | cpu u32 res u32
 //! ```
 //! All others end in: `pid u32 tid u32 | time u64 | cpu u32 res u32`.
@@ -11,7 +12,7 @@ use perf_event_open_sys::bindings as abi;
 
 use super::attr::REGS_COUNT;
 use super::ring::HEADER;
-use super::{Mapping, PerfEvent, PerfRecord, Regs};
+use super::{Mapping, PerfEvent, PerfRecord, Regs, UserState};
 
 /// Bytes behind every record that is not a sample.
 const TRAILER: usize = 24;
@@ -69,12 +70,19 @@ fn sample(body: &[u8]) -> Option<PerfRecord> {
     f.u64()?; // the instruction pointer, which is among the user registers too
     let (pid, tid, time_ns, cpu) = (f.u32()?, f.u32()?, f.u64()?, f.u32()?);
     f.u32()?;
-    let regs = match f.u64()? {
+    let user = match f.u64()? {
         // A 32-bit program, whose registers the replay does not interpret.
         0 | 1 => None,
-        _ => Some(Box::new(registers(&mut f)?)),
+        _ => Some(Box::new(UserState { regs: registers(&mut f)?, stack: stack(&mut f).unwrap_or_default().into() })),
     };
-    Some(PerfRecord { time_ns, pid, tid, event: PerfEvent::Sample { cpu: cpu as u16, regs } })
+    Some(PerfRecord { time_ns, pid, tid, event: PerfEvent::Sample { cpu: cpu as u16, user } })
+}
+
+/// The bytes of the stack that the kernel could read, which may be fewer than it was asked for.
+fn stack<'a>(f: &mut Fields<'a>) -> Option<&'a [u8]> {
+    let (bytes, rest) = f.0.split_at_checked(usize::try_from(f.u64()?).ok()?)?;
+    let used = Fields(rest).u64()?;
+    bytes.get(..usize::try_from(used).ok()?)
 }
 
 /// Registers arrive in the order of `enum perf_event_x86_regs`: AX BX CX DX SI DI BP SP IP FLAGS R8..R15.
@@ -163,13 +171,32 @@ mod tests {
         // AX BX CX DX SI DI BP SP IP FLAGS R8..R15 numbered 100, 101, ...
         body.extend(words(&(100..100 + REGS_COUNT as u64).collect::<Vec<_>>()));
         let s = record(&bytes(abi::PERF_RECORD_SAMPLE, 0, &body), Source::Timer).expect("a whole record");
-        let PerfEvent::Sample { cpu, regs: Some(r) } = s.event else {
+        let PerfEvent::Sample { cpu, user: Some(user) } = s.event else {
             panic!("no sample with 64-bit registers: {s:?}")
         };
+        let r = &user.regs;
+        assert!(user.stack.is_empty());
         assert_eq!((s.pid, s.tid, s.time_ns, cpu), (7, 8, 99, 3));
         // encoding order: ax cx dx bx sp bp si di r8..r15
         assert_eq!(&r.gpr[..8], &[100, 102, 103, 101, 107, 106, 104, 105]);
         assert_eq!((r.ip, r.flags, r.gpr[8], r.gpr[15]), (108, 109, 110, 117));
+    }
+
+    #[test]
+    fn the_stack_is_as_long_as_the_kernel_could_read() {
+        let registers = [[0x1000, pair(7, 8), 99, pair(3, 0), 2].as_slice(), &[5; REGS_COUNT]].concat();
+        let stack_of = |tail: &[u64]| {
+            let body = words(&[&registers, tail].concat());
+            match record(&bytes(abi::PERF_RECORD_SAMPLE, 0, &body), Source::Timer).expect("a record").event {
+                PerfEvent::Sample { user: Some(user), .. } => user.stack.to_vec(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(stack_of(&[16, 1, 2, 16]), words(&[1, 2]));
+        assert_eq!(stack_of(&[16, 1, 2, 8]), words(&[1]));
+        assert!(stack_of(&[0]).is_empty());
+        assert!(stack_of(&[16, 1, 2, 17]).is_empty(), "more than there is");
+        assert!(stack_of(&[1 << 40, 1, 2, 8]).is_empty());
     }
 
     #[test]

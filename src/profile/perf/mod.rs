@@ -24,6 +24,15 @@ pub struct Regs {
     pub fs_base: u64,
 }
 
+/// What a sample holds of its thread.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UserState {
+    /// Registers.
+    pub regs: Regs,
+    /// The stack from the stack pointer on; empty when it was not sampled.
+    pub stack: Box<[u8]>,
+}
+
 /// A decoded record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PerfRecord {
@@ -44,9 +53,9 @@ pub enum PerfEvent {
     Sample {
         /// CPU.
         cpu: u16,
-        /// User registers, apart because most records are page faults; none of a 32-bit program or without user
-        /// context.
-        regs: Option<Box<Regs>>,
+        /// User registers and stack, apart because most records are page faults; none of a 32-bit program or without
+        /// user context.
+        user: Option<Box<UserState>>,
     },
     /// Page fault: this address was touched for the first time (or again after the kernel took the page away).
     Fault(u64),

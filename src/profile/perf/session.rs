@@ -18,6 +18,8 @@ use super::{PerfEvent, PerfRecord};
 
 /// Data pages of a faults buffer where memory may be locked freely.
 pub const FAULT_PAGES: usize = 512;
+/// Data pages of a samples buffer from which on samples carry a piece of the stack: 80 such samples fit in 16 pages.
+const PAGES_FOR_STACKS: usize = 16;
 /// Data pages of the samples and the faults buffer of each CPU, largest first. Root gets the first pair (2 MiB of
 /// faults are 20 ms at a million a second), an ordinary user without `ulimit -l` the second, which fits the default
 /// perf_event_mlock_kb of 516 on every CPU; the rest is for stricter limits. All CPUs get the same, or the first ones
@@ -208,7 +210,8 @@ impl PerCpu {
         };
         let sideband = open(attr::sideband())?;
         let samples = Ring::map_exactly(&sideband, pages.0).map_err(OpenError::Buffer)?;
-        let timer = if request.period_ns > 0 { Some(open(attr::timer(request.period_ns))?) } else { None };
+        let stack = pages.0 >= PAGES_FOR_STACKS;
+        let timer = if request.period_ns > 0 { Some(open(attr::timer(request.period_ns, stack))?) } else { None };
         if let Some(timer) = &timer {
             // SAFETY: both descriptors are open events.
             if unsafe { ioctls::SET_OUTPUT(timer.as_raw_fd(), sideband.as_raw_fd()) } != 0 {

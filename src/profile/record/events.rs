@@ -9,10 +9,10 @@ use super::maps::Maps;
 use super::nodes::Nodes;
 use super::threads::Threads;
 use super::touches::Touches;
-use crate::profile::perf::{PerfEvent, PerfRecord, Regs};
+use crate::profile::perf::{PerfEvent, PerfRecord, UserState};
 use crate::profile::records::{Access, ModuleId, Program, Record, Stats, ThreadId};
 use crate::profile::replay::{Outcome, ReplayAccess, Replayer};
-use crate::profile::space::Space;
+use crate::profile::space::{Sampled, Space};
 use crate::topology::Topology;
 
 /// Threads whose call stack of creation is kept, so that memory is bounded when every task gets a thread: 16 MiB.
@@ -232,7 +232,7 @@ impl Events {
         }
         let time = self.relative(time_ns);
         match event {
-            PerfEvent::Sample { cpu, regs } => self.sample(pid, tid, cpu, regs, time),
+            PerfEvent::Sample { cpu, user } => self.sample(pid, tid, cpu, user, time),
             PerfEvent::Fault(addr) => self.fault(pid, tid, addr, time),
             PerfEvent::Mmap(mapping) => {
                 self.touches.forget(pid, mapping.addr, mapping.len);
@@ -283,11 +283,11 @@ impl Events {
         self.threads.rename(thread, name);
     }
 
-    fn sample(&mut self, pid: u32, tid: u32, cpu: u16, regs: Option<Box<Regs>>, time: u64) {
+    fn sample(&mut self, pid: u32, tid: u32, cpu: u16, user: Option<Box<UserState>>, time: u64) {
         let thread = self.threads.get(pid, tid, time);
         self.threads.sampled(thread, cpu);
         self.stats.samples += 1;
-        let Some(regs) = &regs else {
+        let Some(UserState { regs, stack }) = user.as_deref() else {
             self.stats.undecoded += 1;
             return;
         };
@@ -296,7 +296,9 @@ impl Events {
             return;
         }
         let mut replayed = std::mem::take(&mut self.replayed);
-        let outcome = self.replayer.replay(regs, &mut self.space.code(pid), &mut replayed);
+        let sampled = Sampled { time_ns: time, thread, sp: regs.gpr[RSP] };
+        let mut code = self.space.code_for(pid, sampled);
+        let outcome = self.replayer.replay(regs, stack, &mut code, &mut replayed);
         *match outcome {
             Outcome::Resolved => &mut self.stats.resolved,
             Outcome::NoAccess => &mut self.stats.no_access,

@@ -96,6 +96,22 @@ fn address_behind(inst: &Inst, mem: &Mem, pre: &State, post: &State, regs: &Regs
     }
 }
 
+/// The same for a caller that only wants to know whether it is known.
+pub(super) fn known(inst: &Inst, mem: &Mem, pre: &State, post: &State, regs: &Regs) -> Option<u64> {
+    match address_behind(inst, mem, pre, post, regs) {
+        Address::Known(addr) => Some(addr),
+        _ => None,
+    }
+}
+
+/// The address of `mem` before its instruction is executed.
+pub(super) fn next(mem: &Mem, pre: &State, regs: &Regs) -> Option<u64> {
+    match address(mem, pre, regs.fs_base) {
+        Address::Known(addr) => Some(addr),
+        _ => None,
+    }
+}
+
 /// The address of an operand of an instruction that is not executed yet.
 fn address_ahead(inst: &Inst, mem: &Mem, pre: &State, regs: &Regs) -> Address {
     if mem.kind == MemKind::Str
@@ -111,6 +127,8 @@ struct Waiting {
     outcome: Outcome,
     /// The access that is charged with the time.
     carrier: Option<ReplayAccess>,
+    /// Another access may have been nearer: the path does not tell.
+    weak: bool,
 }
 
 /// The sample and its path.
@@ -129,7 +147,7 @@ pub(super) fn collect(
     (ip, regs): (u32, &Regs),
     marks: &mut Marks,
     out: &mut Vec<ReplayAccess>,
-) -> Outcome {
+) -> (Outcome, bool) {
     let scene = Scene { fun, path, regs, ip };
     let waiting = scene.waiting(stop);
     scene.list(marks, out);
@@ -140,7 +158,7 @@ pub(super) fn collect(
             None => out.push(carrier),
         }
     }
-    waiting.outcome
+    (waiting.outcome, waiting.weak)
 }
 
 impl Scene<'_> {
@@ -223,10 +241,16 @@ impl Scene<'_> {
             return self.wait_at(k, mem);
         }
         if let Some((k, mem)) = stack {
-            return self.wait_at(k, mem);
+            let mut waiting = self.wait_at(k, mem);
+            waiting.weak = true;
+            if let Some(carrier) = &mut waiting.carrier {
+                carrier.certainty = Certainty::ObjectOnly;
+            }
+            return waiting;
         }
         let ambiguous = matches!(stop, Stop::Merge | Stop::Wrong | Stop::Limit);
-        Waiting { outcome: if ambiguous { Outcome::Unresolved } else { Outcome::NoAccess }, carrier: None }
+        let outcome = if ambiguous { Outcome::Unresolved } else { Outcome::NoAccess };
+        Waiting { outcome, carrier: None, weak: true }
     }
 
     /// A repeated string instruction is interrupted between elements with IP still at the instruction, so it is the one
@@ -241,7 +265,7 @@ impl Scene<'_> {
         match address(mem, &self.path.states[0], self.regs.fs_base) {
             Address::Known(a) => {
                 let access = self.made(self.ip, mem, a, Certainty::Exact, true);
-                Some(Waiting { outcome: Outcome::Resolved, carrier: Some(charge(access)) })
+                Some(Waiting { outcome: Outcome::Resolved, carrier: Some(charge(access)), weak: false })
             }
             _ => None,
         }
@@ -250,7 +274,8 @@ impl Scene<'_> {
     fn wait_at(&self, k: usize, mem: &Mem) -> Waiting {
         let idx = self.path.steps[k];
         let (post, pre) = (&self.path.states[k], &self.path.states[k + 1]);
-        let done = |outcome, carrier: Option<ReplayAccess>| Waiting { outcome, carrier: carrier.map(charge) };
+        let done =
+            |outcome, carrier: Option<ReplayAccess>| Waiting { outcome, carrier: carrier.map(charge), weak: false };
         match address_behind(self.inst(idx), mem, pre, post, self.regs) {
             Address::Known(a) => done(Outcome::Resolved, Some(self.made(idx, mem, a, Certainty::Exact, false))),
             Address::Object(a) => done(Outcome::Vsib, Some(self.made(idx, mem, a, Certainty::ObjectOnly, false))),
@@ -258,8 +283,11 @@ impl Scene<'_> {
             Address::Lost { vsib: true } => done(Outcome::Vsib, None),
             Address::Nothing => done(Outcome::NoAccess, None),
             Address::Lost { vsib: false } => match self.next_iteration(k, mem) {
-                Some(access) => done(Outcome::Resolved, Some(access)),
-                None => done(Outcome::Unresolved, None),
+                // Decided by the branches ahead: other ways would not tell more.
+                Some(access) => {
+                    Waiting { weak: access.certainty != Certainty::Exact, ..done(Outcome::Resolved, Some(access)) }
+                }
+                None => Waiting { weak: true, ..done(Outcome::Unresolved, None) },
             },
         }
     }
@@ -342,6 +370,6 @@ fn charge(mut access: ReplayAccess) -> ReplayAccess {
 }
 
 /// The operand an instruction waits for: what it reads before what it writes, the stack last.
-fn principal(mems: &[Mem]) -> Option<&Mem> {
+pub(super) fn principal(mems: &[Mem]) -> Option<&Mem> {
     mems.iter().min_by_key(|m| (m.kind == MemKind::Stack, !m.read))
 }

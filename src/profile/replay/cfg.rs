@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory};
 use rustc_hash::FxHashMap;
 
 use super::decode;
-use super::inst::{Flow, Inst, Mem};
-use super::types::Function;
+use super::inst::{Copied, Effect, Flow, Inst, Mem, NO_REG};
+use super::types::{self, CodeSource, Function};
 
 /// Larger functions are refused: decoding costs 25 ms per MiB and the result about 30 bytes per byte of code.
 pub(super) const MAX_FUNCTION_BYTES: usize = 512 << 10;
@@ -25,6 +25,24 @@ pub(super) struct Decoded {
     pub(super) mems: Vec<Mem>,
     /// (target, source) of every direct branch inside the function, sorted.
     branches: Vec<(u32, u32)>,
+    /// Calls and branches that leave the function, and their targets as run-time addresses; ascending.
+    pub(super) leaving: Vec<(u32, u64)>,
+    /// Returns.
+    pub(super) returns: Vec<u32>,
+    /// Jumps to an address in a register or in memory whose table was not found.
+    pub(super) indirect: Vec<u32>,
+}
+
+/// Entries of a jump table that are read at most.
+const MAX_TABLE: u64 = 1024;
+/// Instructions before a jump in which its table is looked for.
+const TABLE_SEARCH: u32 = 200;
+
+/// A jump table: 4 bytes relative to its start for each case, or 8 bytes with the address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Table {
+    at: u64,
+    relative: bool,
 }
 
 /// A way into an instruction.
@@ -44,6 +62,7 @@ impl Decoded {
         let mut insts: Vec<Inst> = Vec::with_capacity(f.code.len() / 4);
         let mut mems = Vec::new();
         let mut targets: Vec<(u32, u32)> = Vec::new(); // (target offset, source)
+        let (mut leaving, mut returns, mut indirect) = (Vec::new(), Vec::new(), Vec::new());
         let mut i = Instruction::default();
         while decoder.can_decode() {
             decoder.decode_out(&mut i);
@@ -55,12 +74,20 @@ impl Decoded {
                 let off = i.near_branch_target().wrapping_sub(f.start);
                 if off < f.code.len() as u64 {
                     targets.push((off as u32, insts.len() as u32));
+                } else {
+                    leaving.push((insts.len() as u32, i.near_branch_target()));
                 }
+            }
+            match i.flow_control() {
+                FlowControl::Call => leaving.push((insts.len() as u32, i.near_branch_target())),
+                FlowControl::Return => returns.push(insts.len() as u32),
+                FlowControl::IndirectBranch => indirect.push(insts.len() as u32),
+                _ => {}
             }
             inst.leader = insts.last().is_none_or(|p| p.flow != Flow::Next);
             insts.push(inst);
         }
-        let mut decoded = Decoded { start: f.start, insts, mems, branches: Vec::new() };
+        let mut decoded = Decoded { start: f.start, insts, mems, branches: Vec::new(), leaving, returns, indirect };
         decoded.link(&targets);
         decoded
     }
@@ -82,6 +109,70 @@ impl Decoded {
         self.branches.sort_unstable();
     }
 
+    /// Adds the branches of jump tables in read-only data.
+    fn add_tables(&mut self, code: &mut dyn CodeSource) {
+        let mut left = Vec::new();
+        for jump in std::mem::take(&mut self.indirect) {
+            let mut targets: Vec<u32> = match self.table(jump) {
+                Some(table) => (0..MAX_TABLE).map_while(|k| self.case(table, k, code)).collect(),
+                None => Vec::new(),
+            };
+            targets.sort_unstable();
+            targets.dedup();
+            if targets.is_empty() {
+                left.push(jump);
+            }
+            for target in targets {
+                self.insts[target as usize].leader = true;
+                self.branches.push((target, jump));
+            }
+        }
+        self.indirect = left;
+        self.branches.sort_unstable();
+    }
+
+    /// Where a jump table leads in case `k`; None behind its end.
+    fn case(&self, table: Table, k: u64, code: &mut dyn CodeSource) -> Option<u32> {
+        let target = if table.relative {
+            let offset = types::constant(code, table.at.wrapping_add(4 * k), 4)? as u32 as i32;
+            table.at.wrapping_add(offset as u64)
+        } else {
+            types::constant(code, table.at.wrapping_add(8 * k), 8)?
+        };
+        self.at(target)
+    }
+
+    /// The table that an indirect jump goes by: `jmp [table + r*8]`, or a load from `[table + r*4]` or `[table + r*8]`
+    /// into the register that it jumps to.
+    fn table(&self, jump: u32) -> Option<Table> {
+        let operand = |inst: &Inst| self.operands(inst).iter().find(|m| m.read && m.index != NO_REG).copied();
+        let inst = &self.insts[jump as usize];
+        let (from, mem, relative) = match operand(inst) {
+            Some(mem) => (jump, mem, false),
+            None => {
+                let before = (jump.saturating_sub(TABLE_SEARCH / 8)..jump).rev();
+                let loads = |idx: &u32| {
+                    let inst = &self.insts[*idx as usize];
+                    matches!(inst.copied, Some(Copied::Load { size: 4 | 8, to: 8, .. })) && operand(inst).is_some()
+                };
+                let idx = before.into_iter().find(loads)?;
+                let mem = operand(&self.insts[idx as usize])?;
+                (idx, mem, mem.scale == 4)
+            }
+        };
+        if mem.base == NO_REG {
+            return Some(Table { at: mem.disp, relative });
+        }
+        let sets = |idx: &u32| self.insts[*idx as usize].written & 1u16.checked_shl(mem.base.into()).unwrap_or(0) != 0;
+        let setter = (from.saturating_sub(TABLE_SEARCH)..from).rev().find(sets)?;
+        match self.insts[setter as usize].effect {
+            Effect::Linear { base: NO_REG, index: NO_REG, disp, .. } => {
+                Some(Table { at: (disp as u64).wrapping_add(mem.disp), relative })
+            }
+            _ => None,
+        }
+    }
+
     fn at_offset(&self, off: u32) -> Option<u32> {
         self.insts.binary_search_by_key(&off, |i| i.off).ok().map(|i| i as u32)
     }
@@ -94,6 +185,11 @@ impl Decoded {
     /// Runtime address of an instruction.
     pub(super) fn ip(&self, inst: u32) -> u64 {
         self.start + u64::from(self.insts[inst as usize].off)
+    }
+
+    /// Where a call or branch goes when that is outside of the function and known.
+    pub(super) fn target_outside(&self, inst: u32) -> Option<u64> {
+        self.leaving.binary_search_by_key(&inst, |l| l.0).ok().map(|k| self.leaving[k].1)
     }
 
     /// Memory operands of an instruction.
@@ -131,21 +227,25 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// The decoded function, None when it is too large.
-    pub(super) fn get(&mut self, f: &Function<'_>) -> Option<Arc<Decoded>> {
-        if let Some(d) = self.functions.get(&(f.key, f.start)) {
+    /// The decoded function that holds `ip`, None when it is too large or its code is not known.
+    pub(super) fn get(&mut self, ip: u64, code: &mut dyn CodeSource) -> Option<Arc<Decoded>> {
+        let f = code.function_at(ip)?;
+        let place = (f.key, f.start);
+        if let Some(d) = self.functions.get(&place) {
             return Some(Arc::clone(d));
         }
         if f.code.len() > MAX_FUNCTION_BYTES {
             return None;
         }
-        let decoded = Arc::new(Decoded::new(f));
+        let mut decoded = Decoded::new(&f);
+        decoded.add_tables(code);
+        let decoded = Arc::new(decoded);
         if self.instructions + decoded.insts.len() > MAX_CACHED_INSTRUCTIONS {
             self.functions.clear();
             self.instructions = 0;
         }
         self.instructions += decoded.insts.len();
-        self.functions.insert((f.key, f.start), Arc::clone(&decoded));
+        self.functions.insert(place, Arc::clone(&decoded));
         Some(decoded)
     }
 }

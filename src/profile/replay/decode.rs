@@ -6,7 +6,7 @@ use iced_x86::{CodeSize, FlowControl, Instruction, InstructionInfoFactory, Mnemo
 
 use super::flags;
 use super::inst::{
-    Binary, Effect, FlagKind, FlagOp, FlagOperation, Flow, Inst, Mem, MemKind, NO_REG, RAX, RBP, RCX, RSP, Reg,
+    Binary, Copied, Effect, FlagKind, FlagOp, FlagOperation, Flow, Inst, Mem, MemKind, NO_REG, RAX, RBP, RCX, RSP, Reg,
     Segment, Source,
 };
 
@@ -49,6 +49,9 @@ pub(super) fn lower(i: &Instruction, off: u32, factory: &mut InstructionInfoFact
             written |= 1 << n;
         }
     }
+    if i.mnemonic() == Mnemonic::Syscall {
+        written |= 1 << RAX; // by the kernel
+    }
     let effect = effect(i);
     let mem_first = mems.len() as u32;
     lower_memory(i, info, effect, mems);
@@ -64,9 +67,33 @@ pub(super) fn lower(i: &Instruction, off: u32, factory: &mut InstructionInfoFact
         written,
         bounded,
         flags: flag_op(i),
+        copied: copied(i),
         mem_first,
         mem_count: (mems.len() as u32 - mem_first) as u8,
         leader: false,
+    }
+}
+
+fn copied(i: &Instruction) -> Option<Copied> {
+    use Mnemonic as M;
+    let whole = |r: Register| if r.size() == 8 { gpr(r) } else { None };
+    match i.mnemonic() {
+        M::Push if i.stack_pointer_increment() == -8 && i.op_kind(0) != OpKind::Memory => {
+            Some(Copied::Store { src: source(i, 0)?, size: 8 })
+        }
+        M::Pop if i.op_kind(0) == OpKind::Register => {
+            whole(i.op0_register()).map(|dst| Copied::Load { dst, size: 8, to: 8, signed: false })
+        }
+        M::Leave => Some(Copied::Load { dst: RBP, size: 8, to: 8, signed: false }),
+        M::Mov if i.op_kind(0) == OpKind::Memory => {
+            Some(Copied::Store { src: source(i, 1)?, size: i.memory_size().size() as u8 })
+        }
+        M::Mov | M::Movzx | M::Movsx | M::Movsxd if i.op_count() == 2 && i.op_kind(1) == OpKind::Memory => {
+            let (dst, to) = destination(i).filter(|(_, to)| *to >= 4)?;
+            let signed = matches!(i.mnemonic(), M::Movsx | M::Movsxd);
+            Some(Copied::Load { dst, size: i.memory_size().size() as u8, to, signed })
+        }
+        _ => None,
     }
 }
 
@@ -234,7 +261,7 @@ fn implicit_effect(i: &Instruction) -> Option<Effect> {
         M::Loop | M::Loope | M::Loopne => counter(-1),
         M::Leave => Effect::Linear { dst: RSP, width: 8, base: NO_REG, index: RBP, scale: 1, disp: 8 },
         M::Pop if i.op_kind(0) == OpKind::Register && gpr(i.op0_register()) == Some(RSP) => Effect::Opaque,
-        M::Push | M::Pop | M::Pushfq | M::Popfq => {
+        M::Push | M::Pop | M::Pushfq | M::Popfq | M::Call | M::Ret => {
             let disp = i64::from(i.stack_pointer_increment());
             Effect::Linear { dst: RSP, width: 8, base: NO_REG, index: RSP, scale: 1, disp }
         }

@@ -87,6 +87,13 @@ pub enum MemKind {
     Str,
 }
 
+impl Inst {
+    /// A call of a function, not of the kernel.
+    pub fn is_call(&self) -> bool {
+        self.flow == Flow::Call && matches!(self.effect, Effect::Linear { dst: RSP, .. })
+    }
+}
+
 /// One memory operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mem {
@@ -112,6 +119,15 @@ pub enum Segment {
     Gs,
 }
 
+/// A copy between a register and memory, by the instruction's first operand of that kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copied {
+    /// `size` bytes to the register, extended to `to` bytes.
+    Load { dst: Reg, size: u8, to: u8, signed: bool },
+    /// The low `size` bytes of a register, or a constant.
+    Store { src: Source, size: u8 },
+}
+
 /// One decoded instruction.
 #[derive(Debug, Clone, Copy)]
 pub struct Inst {
@@ -124,6 +140,8 @@ pub struct Inst {
     /// Register written whole by a narrow operation, and how many low bits of it can be set.
     pub bounded: Option<(Reg, u8)>,
     pub flags: FlagOp,
+    /// What it copies from or to memory, where nothing else happens to the value.
+    pub copied: Option<Copied>,
     /// First of its operands in the function's operand table.
     pub mem_first: u32,
     pub mem_count: u8,

@@ -15,9 +15,11 @@
 //! accesses and charges one of them. `loops` finds the loops of a function.
 
 mod access;
+mod agree;
 mod cfg;
 mod decode;
 mod eval;
+mod fill;
 mod flags;
 mod inst;
 mod loops;
@@ -26,6 +28,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod types;
+mod ways;
 
 use super::perf::Regs;
 
@@ -38,6 +41,7 @@ pub struct Replayer {
     cache: cfg::Cache,
     path: path::Path,
     marks: access::Marks,
+    ways: ways::Ways,
 }
 
 impl Replayer {
@@ -48,12 +52,28 @@ impl Replayer {
 
     /// The accesses around a sample, into `out` (cleared first). At most one of them carries the cost; with
     /// [`Outcome::Resolved`] exactly one does, with [`Outcome::Vsib`] one if the base register is known.
-    pub fn replay(&mut self, regs: &Regs, code: &mut dyn CodeSource, out: &mut Vec<ReplayAccess>) -> Outcome {
+    pub fn replay(
+        &mut self,
+        regs: &Regs,
+        stack: &[u8],
+        code: &mut dyn CodeSource,
+        out: &mut Vec<ReplayAccess>,
+    ) -> Outcome {
         out.clear();
-        let Some(function) = code.function_at(regs.ip) else { return Outcome::Undecoded };
-        let Some(fun) = self.cache.get(&function) else { return Outcome::Undecoded };
+        let Some(fun) = self.cache.get(regs.ip, code) else { return Outcome::Undecoded };
         let Some(ip) = fun.at(regs.ip) else { return Outcome::Undecoded };
         let stop = path::find(&fun, ip, &regs.gpr, regs.flags, &mut self.path);
-        access::collect(&fun, &self.path, stop, (ip, regs), &mut self.marks, out)
+        let (outcome, weak) = access::collect(&fun, &self.path, stop, (ip, regs), &mut self.marks, out);
+        if !weak {
+            return outcome;
+        }
+        let sample = fill::Sample { regs, stack };
+        let found = self.ways.follow(&fun, ip, sample, &mut self.cache, code);
+        agree::settle(found, outcome, (&self.path, regs), code, out)
+    }
+
+    /// What the last search for the ways to a sample found, to be printed.
+    pub fn last_search(&self) -> String {
+        self.ways.to_string()
     }
 }

@@ -7,8 +7,8 @@
 use super::cfg::{Decoded, Pred};
 use super::eval;
 use super::flags::{self, Flags};
-use super::inst::{Flow, Inst};
-use super::state::{Contradiction, State};
+use super::inst::{FlagKind, FlagOperation, Flow, Inst, Source};
+use super::state::{Contradiction, State, mask};
 
 /// Most instructions before the sampled one; unrolled vector loop bodies are up to about 100.
 const MAX_BACK: usize = 128;
@@ -30,6 +30,10 @@ const MAX_ENTRY: usize = 96;
 /// Instructions evaluated from the sampled one on.
 const MAX_AHEAD: usize = 64;
 
+/// Conditions of je and jne, as encoded.
+const CC_EQUAL: u8 = 4;
+const CC_UNEQUAL: u8 = 5;
+
 /// Why the path backwards ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
@@ -49,13 +53,90 @@ pub(super) enum Stop {
 
 /// Knowledge of the flags along the path backwards.
 #[derive(Debug, Clone, Copy, Default)]
-struct Tracker {
+pub(super) struct Tracker {
     /// Sampled flags not yet overwritten, seen backwards.
     known: u16,
     pending: [(u8, bool); MAX_PENDING],
     pending_len: u8,
     /// Instructions whose computed flags agree with the sampled ones.
     evidence: u8,
+}
+
+impl Tracker {
+    /// At the sample: all arithmetic flags are known.
+    pub(super) fn sampled() -> Tracker {
+        Tracker { known: flags::ARITHMETIC, ..Tracker::default() }
+    }
+
+    /// Whether the way so far needs that the zero flag was set by the instruction that wrote it last.
+    fn zero(&self, sampled: u16) -> bool {
+        let pending = &self.pending[..self.pending_len as usize];
+        self.known & sampled & flags::ZF != 0
+            || pending.iter().any(|p| matches!(p, (CC_EQUAL, true) | (CC_UNEQUAL, false)))
+    }
+
+    /// What the outcome of a comparison says of its operands: they were equal.
+    pub(super) fn equal(&self, inst: &Inst, pre: &mut State, sampled: u16) -> Result<(), Contradiction> {
+        let Some(FlagOperation { kind, a, b, width }) = inst.flags.operation else { return Ok(()) };
+        if inst.written != 0 || !matches!(width, 4 | 8) || !self.zero(sampled) {
+            return Ok(());
+        }
+        let set = |pre: &mut State, r, v| if width == 8 { pre.set(r, v) } else { pre.set_low(r, v) };
+        match (kind, b) {
+            (FlagKind::And, Source::Reg(r)) if r == a => set(pre, a, 0),
+            (FlagKind::Sub, Source::Imm(v)) => set(pre, a, v as u64 & mask(width)),
+            (FlagKind::Sub, Source::Reg(b)) => match (pre.narrow(a, width), pre.narrow(b, width)) {
+                (Some(v), None) => set(pre, b, v),
+                (None, Some(v)) => set(pre, a, v),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// After one more instruction backwards, of which `pre` is known; `sampled` are the sampled flags.
+    pub(super) fn before(&self, inst: &Inst, pre: &State, taken: bool, sampled: u16) -> Result<Tracker, Contradiction> {
+        let mut t = *self;
+        if let Flow::Cond { cc: Some(cc), .. } = inst.flow {
+            match flags::holds(cc, Flags { value: sampled, known: t.known }) {
+                Some(held) if held != taken => return Err(Contradiction),
+                Some(_) => {}
+                None if (t.pending_len as usize) < MAX_PENDING => {
+                    t.pending[t.pending_len as usize] = (cc, taken);
+                    t.pending_len += 1;
+                }
+                None => {}
+            }
+        }
+        let modified = inst.flags.modified;
+        if modified == 0 {
+            return Ok(t);
+        }
+        let result = inst.flags.result(pre);
+        let compared = result.known & t.known;
+        if (result.value ^ sampled) & compared != 0 {
+            return Err(Contradiction);
+        }
+        if compared.count_ones() >= EVIDENCE_FLAGS {
+            t.evidence = t.evidence.saturating_add(1);
+        }
+        let kept = t.known & !modified;
+        let after = Flags { value: (sampled & kept) | (result.value & result.known), known: kept | result.known };
+        let mut n = 0;
+        for k in 0..t.pending_len as usize {
+            let (cc, way) = t.pending[k];
+            if flags::holds(cc, after).is_some_and(|held| held != way) {
+                return Err(Contradiction);
+            }
+            if flags::needed(cc) & modified == 0 {
+                t.pending[n] = (cc, way);
+                n += 1;
+            }
+        }
+        t.pending_len = n as u8;
+        t.known = kept;
+        Ok(t)
+    }
 }
 
 /// Buffers and result of a walk; reused for every sample.
@@ -88,7 +169,7 @@ pub(super) fn find(fun: &Decoded, ip: u32, gpr: &[u64; 16], rflags: u64, path: &
     path.steps.clear();
     path.states.clear();
     path.states.push(State::sampled(gpr));
-    let tracker = Tracker { known: flags::ARITHMETIC, ..Tracker::default() };
+    let tracker = Tracker::sampled();
     let mut walk = Walk { fun, path, ip, sampled: rflags as u16, tracker, work: MAX_WORK, looping: None };
     let stop = walk.run();
     fill(fun, path, rflags);
@@ -279,53 +360,11 @@ impl Walk<'_> {
         let post = self.path.states.last().ok_or(Contradiction)?;
         let mut pre = State::UNKNOWN;
         eval::undo(inst, &mut pre, post)?;
-        self.tracker = self.check_flags(inst, &pre, taken)?;
+        self.tracker.equal(inst, &mut pre, self.sampled)?;
+        self.tracker = self.tracker.before(inst, &pre, taken, self.sampled)?;
         self.path.steps.push(idx);
         self.path.states.push(pre);
         Ok(())
-    }
-
-    fn check_flags(&self, inst: &Inst, pre: &State, taken: bool) -> Result<Tracker, Contradiction> {
-        let mut t = self.tracker;
-        if let Flow::Cond { cc: Some(cc), .. } = inst.flow {
-            match flags::holds(cc, Flags { value: self.sampled, known: t.known }) {
-                Some(held) if held != taken => return Err(Contradiction),
-                Some(_) => {}
-                None if (t.pending_len as usize) < MAX_PENDING => {
-                    t.pending[t.pending_len as usize] = (cc, taken);
-                    t.pending_len += 1;
-                }
-                None => {}
-            }
-        }
-        let modified = inst.flags.modified;
-        if modified == 0 {
-            return Ok(t);
-        }
-        let result = inst.flags.result(pre);
-        let compared = result.known & t.known;
-        if (result.value ^ self.sampled) & compared != 0 {
-            return Err(Contradiction);
-        }
-        if compared.count_ones() >= EVIDENCE_FLAGS {
-            t.evidence = t.evidence.saturating_add(1);
-        }
-        let kept = t.known & !modified;
-        let after = Flags { value: (self.sampled & kept) | (result.value & result.known), known: kept | result.known };
-        let mut n = 0;
-        for k in 0..t.pending_len as usize {
-            let (cc, way) = t.pending[k];
-            if flags::holds(cc, after).is_some_and(|held| held != way) {
-                return Err(Contradiction);
-            }
-            if flags::needed(cc) & modified == 0 {
-                t.pending[n] = (cc, way);
-                n += 1;
-            }
-        }
-        t.pending_len = n as u8;
-        t.known = kept;
-        Ok(t)
     }
 }
 

@@ -61,7 +61,7 @@ fn run_with(text: &str, registers: &[(usize, u64)], flags: u64, fs_base: u64) ->
         regs.gpr[r] = v;
     }
     let mut out = vec![];
-    let outcome = Replayer::new().replay(&regs, &mut snippet, &mut out);
+    let outcome = Replayer::new().replay(&regs, &[], &mut snippet, &mut out);
     assert!(out.iter().filter(|a| a.carries_cost).count() <= 1, "{out:x?}");
     (outcome, out)
 }
@@ -182,10 +182,13 @@ fn the_stack_gets_the_cost_only_when_just_before() {
     let regs = [(RDI, 0x3000), (RSP, 0x7000)];
     assert_eq!(cost("mov [rdi], rax; push rbx; ip: nop", &regs), 0x7000);
     assert_eq!(cost("mov [rdi], rax; push rbx; nop; ip: nop", &regs), 0x3000);
-    assert_eq!(cost("push rbx; nop; ip: nop", &regs), 0x7000);
     assert_eq!(cost("pop rbx; ip: nop", &regs), 0x6ff8);
     assert_eq!(cost("mov rax, [rbp+8]; leave; nop; ip: nop", &regs), 0x6ff8 + 8);
     assert_eq!(cost("push [rdi]; ip: nop", &regs), 0x3000);
+    // The caller may have had a nearer access.
+    let (outcome, out) = run("push rbx; nop; ip: nop", &regs, 0);
+    let c = carrier(&out);
+    assert_eq!((outcome, c.addr, c.certainty), (Outcome::Resolved, 0x7000, Certainty::ObjectOnly));
 }
 
 #[test]
@@ -256,10 +259,10 @@ fn refuses_what_it_cannot_decode() {
     let mut out = vec![];
     let at = |ip| Regs { ip, ..Regs::default() };
     let mut replayer = Replayer::new();
-    assert_eq!(replayer.replay(&at(START + 1), &mut snippet, &mut out), Outcome::Undecoded);
-    assert_eq!(replayer.replay(&at(START + 0x1000), &mut snippet, &mut out), Outcome::Undecoded);
+    assert_eq!(replayer.replay(&at(START + 1), &[], &mut snippet, &mut out), Outcome::Undecoded);
+    assert_eq!(replayer.replay(&at(START + 0x1000), &[], &mut snippet, &mut out), Outcome::Undecoded);
     let mut huge = Snippet { code: vec![0x90; cfg::MAX_FUNCTION_BYTES + 1], ip: START };
-    assert_eq!(Replayer::new().replay(&at(START), &mut huge, &mut out), Outcome::Undecoded);
+    assert_eq!(Replayer::new().replay(&at(START), &[], &mut huge, &mut out), Outcome::Undecoded);
 }
 
 #[test]

@@ -7,6 +7,25 @@ pub trait CodeSource {
     /// The function that holds `ip`: its first address and its bytes (runtime addresses). None when the code
     /// cannot be read. The answer for one function is cached by the caller under `(key, start)`.
     fn function_at(&mut self, ip: u64) -> Option<Function<'_>>;
+
+    /// The object at an address, as a number; None when it is not known. Ways that differ in the address agree when
+    /// they agree in this.
+    fn object_at(&mut self, _addr: u64) -> Option<u64> {
+        None
+    }
+
+    /// `bytes.len()` bytes of memory that the program does not change while it runs: read-only data and addresses that
+    /// the dynamic linker has filled in. False when they are not of that kind.
+    fn constant(&mut self, _addr: u64, _bytes: &mut [u8]) -> bool {
+        false
+    }
+}
+
+/// An integer of memory that does not change.
+pub(super) fn constant(code: &mut dyn CodeSource, addr: u64, size: u8) -> Option<u64> {
+    let mut bytes = [0; 8];
+    let part = bytes.get_mut(..usize::from(size))?;
+    code.constant(addr, part).then(|| u64::from_le_bytes(bytes))
 }
 
 /// A function's code.

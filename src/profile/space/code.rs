@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::hash::Hasher;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 
 use rustc_hash::FxHasher;
 
 use super::modules::LoadedModule;
 use super::processes::{Space, process_in};
 use crate::profile::PAGE;
+use crate::profile::records::{ObjectKind, ThreadId};
 use crate::profile::replay::{CodeSource, Function};
 
 /// Set in the key of code that was read from memory.
@@ -23,12 +25,35 @@ const WINDOW_PAGES: u64 = 2;
 pub struct Code<'a> {
     space: &'a mut Space,
     pid: u32,
+    sampled: Option<Sampled>,
     window: Vec<u8>,
 }
 
+/// The sample that code is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Sampled {
+    /// When.
+    pub time_ns: u64,
+    /// Thread.
+    pub thread: ThreadId,
+    /// Its stack pointer.
+    pub sp: u64,
+}
+
 impl<'a> Code<'a> {
-    pub(super) fn new(space: &'a mut Space, pid: u32) -> Code<'a> {
-        Code { space, pid, window: Vec::new() }
+    pub(super) fn new(space: &'a mut Space, pid: u32, sampled: Option<Sampled>) -> Code<'a> {
+        Code { space, pid, sampled, window: Vec::new() }
+    }
+
+    /// Reads the process's memory as it is now.
+    fn read_now(&mut self, addr: u64, bytes: &mut [u8]) -> Option<()> {
+        let slot = self.space.find(self.pid)?;
+        let serial = process_in(&mut self.space.slots, slot).serial;
+        if self.space.memory.as_ref().is_none_or(|(of, _)| *of != serial) {
+            self.space.memory = Some((serial, File::open(format!("/proc/{}/mem", self.pid)).ok()?));
+        }
+        let (_, memory) = self.space.memory.as_ref()?;
+        memory.read_exact_at(bytes, addr).ok()
     }
 
     /// The loaded module and the bounds of the function (virtual addresses) of code in an ELF file.
@@ -65,5 +90,33 @@ impl CodeSource for Code<'_> {
         let code = self.space.modules.file(module).elf.bytes_at(low, high)?;
         let start = low.wrapping_add(bias);
         (ip - start < code.len() as u64).then_some(Function { key: u64::from(instance), start, code })
+    }
+
+    fn object_at(&mut self, addr: u64) -> Option<u64> {
+        let Sampled { time_ns, thread, sp } = self.sampled?;
+        let object = self.space.attribute(time_ns, self.pid, thread, sp, addr);
+        let known = self.space.objects.get(object).is_none_or(|o| o.kind != ObjectKind::Unknown);
+        known.then_some(object.into())
+    }
+
+    fn constant(&mut self, addr: u64, bytes: &mut [u8]) -> bool {
+        let mut read = || {
+            let slot = self.space.find(self.pid)?;
+            let span = process_in(&mut self.space.slots, slot).loaded.get(addr)?;
+            let LoadedModule { module, bias } = self.space.modules.get(span.value);
+            let (low, len) = (addr.wrapping_sub(bias), bytes.len() as u64);
+            let high = low.checked_add(len)?;
+            let file = self.space.modules.file(module);
+            let within = |ranges: &[(u64, u64)]| ranges.iter().any(|r| r.0 <= low && high <= r.1);
+            if within(file.relocated()) {
+                return self.read_now(addr, bytes);
+            }
+            if !within(&file.elf.read_only()) {
+                return None;
+            }
+            bytes.copy_from_slice(file.elf.bytes_at(low, high).filter(|b| b.len() as u64 == len)?);
+            Some(())
+        };
+        read().is_some()
     }
 }

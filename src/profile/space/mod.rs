@@ -49,7 +49,7 @@ use super::records::{
     Frame, LostFrames, NO_MODULE, Object, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId,
 };
 
-pub use self::code::Code;
+pub use self::code::{Code, Sampled};
 pub use self::processes::Space;
 
 impl Space {
@@ -286,7 +286,12 @@ impl Space {
 
     /// Code bytes and function bounds of a process.
     pub fn code(&mut self, pid: u32) -> Code<'_> {
-        Code::new(self, pid)
+        Code::new(self, pid, None)
+    }
+
+    /// The same for the replay of a sample, with the objects at that time.
+    pub fn code_for(&mut self, pid: u32, sampled: Sampled) -> Code<'_> {
+        Code::new(self, pid, Some(sampled))
     }
 
     /// Modules, call sites, their counts and objects that are new or changed since the last call, in this order.

@@ -17,12 +17,16 @@ pub struct ModuleFile {
     debug: Option<Option<ElfFile>>,
     globals: Option<Globals>,
     functions: Option<Functions>,
+    relocated: Option<Vec<(u64, u64)>>,
 }
+
+/// Sections that only the dynamic linker writes: tables of addresses and data that becomes read-only.
+const RELOCATED: [&str; 3] = [".got", ".got.plt", ".data.rel.ro"];
 
 impl ModuleFile {
     /// A file of which no table was read yet.
     pub fn new(elf: ElfFile) -> ModuleFile {
-        ModuleFile { elf, debug: None, globals: None, functions: None }
+        ModuleFile { elf, debug: None, globals: None, functions: None, relocated: None }
     }
 
     /// The file, and its separate debug file when it was stripped of its symbol table and one is installed.
@@ -38,6 +42,15 @@ impl ModuleFile {
             self.globals = Some(Globals::read(elf, debug));
         }
         self.globals.get_or_insert_default()
+    }
+
+    /// Virtual addresses of what only the dynamic linker writes.
+    pub fn relocated(&mut self) -> &[(u64, u64)] {
+        let elf = &self.elf;
+        self.relocated.get_or_insert_with(|| {
+            let sections = elf.sections();
+            sections.iter().filter(|s| RELOCATED.contains(&s.name.as_str())).map(|s| (s.low, s.high)).collect()
+        })
     }
 
     /// Function bounds by virtual address.

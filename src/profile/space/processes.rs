@@ -1,5 +1,7 @@
 //! The followed processes and their address spaces: [`Space`], and how a forked child gets its copy.
 
+use std::fs::File;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cache::Cache;
@@ -46,6 +48,8 @@ pub struct Space {
     pub(super) named: FxHashSet<Frame>,
     /// Code outside every ELF file, and the first address of the mapping that held it.
     pub(super) regions: FxHashMap<u64, u64>,
+    /// Memory of the process with that serial number, whose memory was read last.
+    pub(super) memory: Option<(u32, File)>,
 }
 
 impl Space {

@@ -130,13 +130,22 @@ impl CodeSource for Bytes<'_> {
     fn function_at(&mut self, _: u64) -> Option<Function<'_>> {
         Some(Function { key: 1, start: 0x1000, code: self.0 })
     }
+
+    fn object_at(&mut self, addr: u64) -> Option<u64> {
+        Some(addr >> 24)
+    }
+
+    fn constant(&mut self, addr: u64, bytes: &mut [u8]) -> bool {
+        let at = addr as usize % self.0.len().max(1);
+        self.0.get(at..at + bytes.len()).map(|b| bytes.copy_from_slice(b)).is_some()
+    }
 }
 
 fn code(data: &[u8], _: &Path) -> bool {
     let mut out = Vec::new();
     for at in 0..data.len().min(12) {
         let regs = Regs { gpr: [0x7000_0000; 16], ip: 0x1000 + at as u64 * 3, flags: 0x246, fs_base: 0x10 };
-        Replayer::new().replay(&regs, &mut Bytes(data), &mut out);
+        Replayer::new().replay(&regs, data, &mut Bytes(data), &mut out);
     }
     !out.is_empty()
 }

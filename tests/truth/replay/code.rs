@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 use addr2line::gimli::{self, UnwindSection};
 use numamma::profile::replay::{CodeSource, Function};
@@ -16,9 +17,17 @@ struct Symbol {
     code: Vec<u8>,
 }
 
-/// Functions sorted by run-time address.
+/// Functions sorted by run-time address, and what lies in the rest of the memory.
 pub struct LiveCode {
     functions: Vec<Symbol>,
+    /// Memory of the program that does not change.
+    fixed: Vec<(u64, Vec<u8>)>,
+    /// Tables of the dynamic linker.
+    slots: Vec<(u64, u64)>,
+    /// Mappings and their files.
+    mappings: Vec<(u64, u64, String)>,
+    /// Objects that the program named.
+    objects: Vec<(u64, u64, String)>,
 }
 
 impl LiveCode {
@@ -27,7 +36,7 @@ impl LiveCode {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps of a live child");
         let mut bias: HashMap<String, u64> = HashMap::new();
         let program = fs::read_link(format!("/proc/{pid}/exe")).expect("exe of a live child");
-        let mut functions = Vec::new();
+        let (mut functions, mut slots) = (Vec::new(), Vec::new());
         for line in maps.lines() {
             let f: Vec<&str> = line.split_whitespace().collect();
             if f.len() < 6 || !f[1].contains('x') || !f[5].starts_with('/') {
@@ -44,12 +53,68 @@ impl LiveCode {
             if bias.insert(f[5].to_string(), load).is_none() {
                 let key = if program.as_os_str() == f[5] { PROGRAM } else { PROGRAM + 1 };
                 collect(&elf, &bytes, load, key, &mut functions);
+                let tables = elf.sections().filter(|s| s.name().is_ok_and(|n| n.starts_with(".got")));
+                slots.extend(
+                    tables.map(|s| (load.wrapping_add(s.address()), load.wrapping_add(s.address() + s.size()))),
+                );
             }
         }
         functions.sort_by_key(|s: &Symbol| s.start);
         functions.dedup_by_key(|s| s.start);
-        LiveCode { functions }
+        let mut code = LiveCode { functions, fixed: Vec::new(), slots, mappings: Vec::new(), objects: Vec::new() };
+        code.add_mappings(pid);
+        code
     }
+
+    /// Adds the mappings of the moment; those of a file, and neighbours without one, are one object.
+    pub fn add_mappings(&mut self, pid: i32) {
+        self.mappings.clear();
+        self.fixed.clear();
+        let memory = fs::File::open(format!("/proc/{pid}/mem")).expect("mem of a traced child");
+        for line in fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default().lines() {
+            let f: Vec<&str> = line.split_whitespace().collect();
+            let number = |text: &str| u64::from_str_radix(text, 16).expect("hex");
+            let Some((start, end)) = f[0].split_once('-').map(|(a, b)| (number(a), number(b))) else { continue };
+            let name = f.get(5).map_or_else(|| format!("{start:x}"), |n| n.to_string());
+            // Read-only data, and the tables of the dynamic linker, which become read-only or change once.
+            let file = name.starts_with('/');
+            if file && f[1].starts_with("r--") {
+                self.fixed.extend(read(&memory, start, end));
+            }
+            match self.mappings.last_mut() {
+                Some(last) if last.1 == start && (f.len() < 6 && !last.2.starts_with('[')) => last.1 = end,
+                _ => self.mappings.push((start, end, name)),
+            }
+        }
+        self.add_slots(&memory);
+    }
+
+    fn add_slots(&mut self, memory: &fs::File) {
+        self.slots.iter().for_each(|&(start, end)| self.fixed.extend(read(memory, start, end)));
+    }
+
+    /// Adds what the program printed as `object NAME ADDRESS BYTES`.
+    pub fn add_objects(&mut self, printed: &str) {
+        for line in printed.lines() {
+            let f: Vec<&str> = line.split_whitespace().collect();
+            if let ["object", name, start, bytes] = f[..]
+                && let (Ok(start), Ok(bytes)) = (start.parse::<u64>(), bytes.parse::<u64>())
+            {
+                self.objects.push((start, start + bytes, name.to_string()));
+            }
+        }
+    }
+
+    /// The object at an address: one that the program named, else the mapping.
+    pub fn object(&self, addr: u64) -> Option<&str> {
+        let all = self.objects.iter().chain(&self.mappings);
+        all.clone().find(|o| o.0 <= addr && addr < o.1).map(|o| o.2.as_str())
+    }
+}
+
+fn read(memory: &fs::File, start: u64, end: u64) -> Option<(u64, Vec<u8>)> {
+    let mut bytes = vec![0; (end - start) as usize];
+    memory.read_exact_at(&mut bytes, start).ok().map(|()| (start, bytes))
 }
 
 fn collect(elf: &object::File<'_>, bytes: &[u8], load: u64, key: u64, out: &mut Vec<Symbol>) {
@@ -99,5 +164,23 @@ impl CodeSource for LiveCode {
         let k = self.functions.partition_point(|s| s.start <= ip).checked_sub(1)?;
         let s = &self.functions[k];
         (ip < s.start + s.code.len() as u64).then_some(Function { key: s.key, start: s.start, code: &s.code })
+    }
+
+    fn object_at(&mut self, addr: u64) -> Option<u64> {
+        let all = self.objects.iter().chain(&self.mappings);
+        all.clone().find(|o| o.0 <= addr && addr < o.1).map(|o| {
+            use std::hash::{Hash, Hasher};
+            let mut h = std::collections::hash_map::DefaultHasher::new();
+            o.2.hash(&mut h);
+            h.finish()
+        })
+    }
+
+    fn constant(&mut self, addr: u64, bytes: &mut [u8]) -> bool {
+        let Some((start, all)) = self.fixed.iter().find(|f| addr.wrapping_sub(f.0) < f.1.len() as u64) else {
+            return false;
+        };
+        let at = (addr - start) as usize;
+        all.get(at..at + bytes.len()).map(|b| bytes.copy_from_slice(b)).is_some()
     }
 }

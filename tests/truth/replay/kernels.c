@@ -11,6 +11,7 @@
 static int omp_get_max_threads(void) { return 1; }
 static int omp_get_thread_num(void) { return 0; }
 #endif
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,28 @@ __attribute__((noinline)) void branchy(void) {
         else c[i] += 1.0;
     }
     sink = s;
+}
+
+/* A sorted table searched by bisection: which half is next depends on what was loaded. */
+static long place(const double *table, long count, double key) {
+    long low = 0, high = count;
+    while (low < high) {
+        long middle = (low + high) / 2;
+        if (table[middle] < key) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+__attribute__((noinline)) void bisect(void) {
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < n; i++) a[i] = place(c, n, b[i] * n);
+}
+
+/* Calls into the mathematics library, whose tables are its own. */
+__attribute__((noinline)) void libm(void) {
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < n; i++) a[i] = exp(b[i]) + sin(c[i]);
 }
 
 static unsigned long rng = 88172645463325252ul;
@@ -158,9 +181,12 @@ int main(int argc, char **argv) {
                       : !strcmp(argv[1], "gather")  ? gather
                       : !strcmp(argv[1], "stencil") ? stencil
                       : !strcmp(argv[1], "branchy") ? branchy
+                      : !strcmp(argv[1], "bisect")  ? bisect
+                      : !strcmp(argv[1], "libm")    ? libm
                                                     : chase;
     int step = !strcmp(argv[2], "step");
     setup(argv[1], step);
+    fflush(stdout);
     if (step) {
         run();
         __asm__ volatile("int3");

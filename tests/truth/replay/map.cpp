@@ -53,6 +53,7 @@ int main(int argc, char **argv) {
     printf("object map %lu %lu\n", (unsigned long)map, sizeof *map);
     printf("object nodes %lu %lu\n", (unsigned long)arena[0], top[0] - arena[0]);
     printf("object buckets %lu %lu\n", (unsigned long)arena[1], top[1] - arena[1]);
+    fflush(stdout);
     if (step) {
         lookup();
         __asm__ volatile("int3");

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -16,10 +17,12 @@ use super::code::LiveCode;
 pub struct Trace {
     /// Registers before each instruction.
     pub regs: Vec<Regs>,
-    /// The process's code, read while it was alive.
+    /// The process's code, read while it was alive, and its objects.
     pub code: LiveCode,
     /// Data accesses of each instruction.
     pub accesses: Vec<Vec<TrueAccess>>,
+    /// The stack above the stack pointer before each instruction, as a sample holds it.
+    pub stacks: Vec<Vec<u8>>,
 }
 
 /// One access as it happened.
@@ -33,6 +36,11 @@ pub struct TrueAccess {
     /// A gather: the address means nothing.
     pub vsib: bool,
 }
+
+/// Index of rsp in [`Regs::gpr`].
+const RSP: usize = 4;
+/// Bytes of the stack in a sample.
+const STACK_BYTES: usize = 512;
 
 /// From where to step.
 pub enum From {
@@ -50,7 +58,7 @@ const SHORTEST_DELAY: Duration = Duration::from_millis(20);
 /// Steps `program args` from there to an int3, `limit` instructions or `patience`.
 pub fn trace(program: &str, args: &[&str], from: From, limit: usize, patience: Duration) -> Trace {
     let mut command = Command::new(program);
-    command.args(args).env("OMP_NUM_THREADS", "1").stdin(Stdio::null()).stdout(Stdio::null());
+    command.args(args).env("OMP_NUM_THREADS", "1").stdin(Stdio::null()).stdout(Stdio::piped());
     // SAFETY: the closure runs between fork and exec and makes one async-signal-safe system call.
     unsafe {
         command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
@@ -77,29 +85,41 @@ pub fn trace(program: &str, args: &[&str], from: From, limit: usize, patience: D
             _ => panic!("{program} {args:?} ended before it could be stepped"),
         }
     }
-    let code = LiveCode::of(pid);
+    let mut code = LiveCode::of(pid);
     let memory = File::open(format!("/proc/{pid}/mem")).expect("mem of a traced child");
     let mut regs = Vec::with_capacity(limit);
-    let mut accesses = Vec::with_capacity(limit);
+    let (mut accesses, mut stacks) = (Vec::with_capacity(limit), Vec::with_capacity(limit));
     let mut decoder = TruthDecoder { memory, cache: HashMap::new(), factory: InstructionInfoFactory::new() };
     let start = Instant::now();
     while regs.len() < limit && start.elapsed() < patience {
         let r = registers(pid);
-        // A repeated string instruction stops after every element: only its first counts, as an instruction is one
-        // step.
-        if regs.last().is_none_or(|before: &Regs| before.ip != r.ip || !decoder.repeats(r.ip)) {
-            let Some(a) = decoder.accesses(&r) else { break };
-            regs.push(r);
-            accesses.push(a);
+        let Some(a) = decoder.accesses(&r) else { break };
+        // A repeated string instruction stops after every element, but is one step.
+        match accesses.last_mut() {
+            Some(before) if regs.last().is_some_and(|b: &Regs| b.ip == r.ip) && decoder.repeats(r.ip) => {
+                let before: &mut Vec<TrueAccess> = before;
+                before.extend(a);
+            }
+            _ => {
+                accesses.push(a);
+                stacks.push(decoder.stack(&r));
+                // Samples of user code in 64-bit mode have no segment bases.
+                regs.push(Regs { fs_base: 0, ..r });
+            }
         }
         request(libc::PTRACE_SINGLESTEP, pid);
         if !wait_stop(pid) {
             break;
         }
     }
+    code.add_mappings(pid);
     let _ = child.kill();
     let _ = child.wait();
-    Trace { regs, code, accesses }
+    let mut printed = String::new();
+    // What an interrupted program printed last may be cut.
+    let _ = child.stdout.take().expect("piped").read_to_string(&mut printed);
+    code.add_objects(&printed);
+    Trace { regs, code, accesses, stacks }
 }
 
 fn request(what: libc::c_uint, pid: i32) {
@@ -143,6 +163,14 @@ impl TruthDecoder {
         self.cache
             .get(&ip)
             .is_some_and(|(i, _)| i.is_string_instruction() && (i.has_rep_prefix() || i.has_repne_prefix()))
+    }
+
+    /// The bytes that a sample takes of the stack.
+    fn stack(&self, r: &Regs) -> Vec<u8> {
+        let mut bytes = vec![0; STACK_BYTES];
+        let n = self.memory.read_at(&mut bytes, r.gpr[RSP]).unwrap_or(0);
+        bytes.truncate(n);
+        bytes
     }
 
     /// None at the int3 that ends the stretch.

@@ -1,0 +1,199 @@
+//! Carries knowledge along a path in both directions: registers through instructions, and values through the stack.
+//!
+//! A load of a stack slot that was not written since has the value that the sample's copy of the stack has, or that
+//! another instruction of the path has stored or loaded there. Only the thread's own stack is treated so: other memory
+//! may be changed by other threads. A store to an unknown address may have hit any slot.
+
+use super::access;
+use super::cfg::Decoded;
+use super::eval;
+use super::inst::{Copied, Inst, Mem, Reg, Segment, Source};
+use super::state::{Contradiction, State, mask, sign_extend};
+use crate::profile::perf::Regs;
+
+/// Addresses this near the stack pointer are the thread's stack.
+const REACH: u64 = 64 << 10;
+/// Passes over a path; the last ones seldom add anything.
+const PASSES: usize = 3;
+/// Slots that are remembered of a path; those beyond are only not known.
+const MAX_SLOTS: usize = 64;
+
+/// A sample: its registers and the bytes from the stack pointer on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample<'a> {
+    pub(super) regs: &'a Regs,
+    pub(super) stack: &'a [u8],
+}
+
+impl Sample<'_> {
+    /// A value of the stack at the sample.
+    pub(super) fn on_stack(&self, addr: u64, size: u8) -> Option<u64> {
+        let at = usize::try_from(addr.wrapping_sub(self.regs.gpr[4])).ok()?;
+        let mut value = [0; 8];
+        let bytes = self.stack.get(at..at.checked_add(usize::from(size))?)?;
+        value.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(u64::from_le_bytes(value))
+    }
+
+    fn near(&self, addr: u64) -> bool {
+        addr.wrapping_sub(self.regs.gpr[4].wrapping_sub(REACH)) < 2 * REACH
+    }
+}
+
+/// What is known of the stack at one place of a path.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    known: Vec<(u64, u8, u64)>,
+    /// Written between there and the sample, so that the sample's copy does not hold.
+    dead: Vec<(u64, u8)>,
+    /// The sample's copy does not hold at all.
+    blind: bool,
+}
+
+fn overlap(a: u64, size: u8, b: u64, other: u8) -> bool {
+    a < b.saturating_add(other.into()) && b < a.saturating_add(size.into())
+}
+
+impl Slots {
+    fn clear(&mut self, blind: bool) {
+        self.known.clear();
+        self.dead.clear();
+        self.blind = blind;
+    }
+
+    fn get(&self, sample: &Sample<'_>, addr: u64, size: u8) -> Option<u64> {
+        if let Some(slot) = self.known.iter().find(|s| s.0 == addr && s.1 >= size) {
+            return Some(slot.2 & mask(size));
+        }
+        if self.blind || self.dead.iter().any(|d| overlap(d.0, d.1, addr, size)) {
+            return None;
+        }
+        sample.on_stack(addr, size)
+    }
+
+    fn learn(&mut self, addr: u64, size: u8, value: u64) {
+        self.known.retain(|s| !overlap(s.0, s.1, addr, size) || s.1 > size);
+        if self.known.len() < MAX_SLOTS && self.known.iter().all(|s| !overlap(s.0, s.1, addr, size)) {
+            self.known.push((addr, size, value & mask(size)));
+        }
+    }
+
+    fn forget(&mut self, addr: u64, size: u8) {
+        self.known.retain(|s| !overlap(s.0, s.1, addr, size));
+        if self.dead.len() < MAX_SLOTS {
+            self.dead.push((addr, size));
+        } else {
+            self.blind = true;
+        }
+    }
+}
+
+/// One step of a path: its function and instruction.
+pub(super) trait Steps {
+    fn step(&self, k: usize) -> (&Decoded, u32);
+    fn len(&self) -> usize;
+}
+
+/// Adds what follows to the states of a path. A contradiction means that the path was not taken; the knowledge so far
+/// stays.
+pub(super) fn fill(
+    steps: &dyn Steps,
+    states: &mut [State],
+    sample: &Sample<'_>,
+    constant: &mut dyn FnMut(u64, u8) -> Option<u64>,
+    slots: &mut Slots,
+) -> Result<(), Contradiction> {
+    for pass in 0..PASSES {
+        let mut added = false;
+        slots.clear(false);
+        for k in 0..steps.len() {
+            let (fun, idx) = steps.step(k);
+            let inst = &fun.insts[idx as usize];
+            let (newer, older) = states.split_at_mut(k + 1);
+            let (post, pre) = (&mut newer[k], &mut older[0]);
+            let before = pre.knowledge() + post.knowledge();
+            if pass > 0 {
+                eval::undo(inst, pre, post)?;
+            }
+            through_memory(fun, inst, (pre, post), sample, constant, slots, false)?;
+            added |= pre.knowledge() + post.knowledge() != before;
+        }
+        slots.clear(true);
+        for k in (0..steps.len()).rev() {
+            let (fun, idx) = steps.step(k);
+            let inst = &fun.insts[idx as usize];
+            let (newer, older) = states.split_at_mut(k + 1);
+            let (post, pre) = (&mut newer[k], &mut older[0]);
+            let before = post.knowledge();
+            eval::forward(inst, pre, post, sample.regs.flags)?;
+            through_memory(fun, inst, (pre, post), sample, constant, slots, true)?;
+            added |= post.knowledge() != before;
+        }
+        if !added {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What the memory operands of one instruction add, and what they do to the slots.
+fn through_memory(
+    fun: &Decoded,
+    inst: &Inst,
+    (pre, post): (&mut State, &mut State),
+    sample: &Sample<'_>,
+    constant: &mut dyn FnMut(u64, u8) -> Option<u64>,
+    slots: &mut Slots,
+    forward: bool,
+) -> Result<(), Contradiction> {
+    let mems = fun.operands(inst);
+    let at = |mem: &Mem, pre: &State, post: &State| access::known(inst, mem, pre, post, sample.regs);
+    if let (Some(Copied::Load { dst, size, to, signed }), Some(mem)) = (inst.copied, mems.iter().find(|m| m.read))
+        && let Some(addr) = at(mem, pre, post)
+    {
+        let near = sample.near(addr);
+        let value = if near { slots.get(sample, addr, size) } else { constant(addr, size) };
+        match (value, loaded(post, dst, size, to)) {
+            (Some(v), _) => {
+                let v = if signed { sign_extend(v, size) & mask(to) } else { v };
+                post.set(dst, v)?;
+            }
+            (None, Some(v)) if near => slots.learn(addr, size, v),
+            _ => {}
+        }
+    }
+    for mem in mems.iter().filter(|m| m.write && m.segment == Segment::Flat) {
+        let Some(addr) = at(mem, pre, post) else {
+            slots.clear(true);
+            continue;
+        };
+        if !sample.near(addr) {
+            continue;
+        }
+        match inst.copied {
+            Some(Copied::Store { src, size }) if forward => {
+                slots.forget(addr, mem.size);
+                if let Some(v) = pre.operand(src, size) {
+                    slots.learn(addr, size, v);
+                }
+            }
+            Some(Copied::Store { src: Source::Reg(r), size }) => {
+                if let Some(v) = slots.get(sample, addr, size) {
+                    match size {
+                        8 => pre.set(r, v)?,
+                        4 => pre.set_low(r, v)?,
+                        _ => {}
+                    }
+                }
+                slots.forget(addr, mem.size);
+            }
+            _ => slots.forget(addr, mem.size),
+        }
+    }
+    Ok(())
+}
+
+/// The value that a load has left in its register, when the register tells all of its bytes.
+fn loaded(post: &State, dst: Reg, size: u8, to: u8) -> Option<u64> {
+    if size > to { None } else { post.narrow(dst, size) }
+}
