@@ -80,7 +80,8 @@ fn sample(body: &[u8]) -> Option<PerfRecord> {
 
 /// The bytes of the stack that the kernel could read, which may be fewer than it was asked for.
 fn stack<'a>(f: &mut Fields<'a>) -> Option<&'a [u8]> {
-    let (bytes, rest) = f.0.split_at_checked(usize::try_from(f.u64()?).ok()?)?;
+    let size = usize::try_from(f.u64()?).ok()?;
+    let (bytes, rest) = f.0.split_at_checked(size)?;
     let used = Fields(rest).u64()?;
     bytes.get(..usize::try_from(used).ok()?)
 }

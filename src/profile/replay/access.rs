@@ -196,7 +196,7 @@ impl Scene<'_> {
             let inst = self.inst(idx);
             let (post, pre) = (&self.path.states[k], &self.path.states[k + 1]);
             let resolve = |mem: &Mem| address_behind(inst, mem, pre, post, self.regs);
-            self.push(idx, resolve, (certainty, false), marks, out);
+            self.push(idx, resolve, (self.at_best(certainty, k), false), marks, out);
         }
     }
 
@@ -271,13 +271,21 @@ impl Scene<'_> {
         }
     }
 
+    /// Nothing is exact beyond a way that is only likely.
+    fn at_best(&self, certainty: Certainty, k: usize) -> Certainty {
+        if certainty == Certainty::Exact && k >= self.path.likely_from { Certainty::Page } else { certainty }
+    }
+
     fn wait_at(&self, k: usize, mem: &Mem) -> Waiting {
         let idx = self.path.steps[k];
         let (post, pre) = (&self.path.states[k], &self.path.states[k + 1]);
         let done =
             |outcome, carrier: Option<ReplayAccess>| Waiting { outcome, carrier: carrier.map(charge), weak: false };
         match address_behind(self.inst(idx), mem, pre, post, self.regs) {
-            Address::Known(a) => done(Outcome::Resolved, Some(self.made(idx, mem, a, Certainty::Exact, false))),
+            Address::Known(a) => {
+                let certainty = self.at_best(Certainty::Exact, k);
+                done(Outcome::Resolved, Some(self.made(idx, mem, a, certainty, false)))
+            }
             Address::Object(a) => done(Outcome::Vsib, Some(self.made(idx, mem, a, Certainty::ObjectOnly, false))),
             Address::Tls => done(Outcome::Tls, None),
             Address::Lost { vsib: true } => done(Outcome::Vsib, None),

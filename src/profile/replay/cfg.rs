@@ -114,7 +114,7 @@ impl Decoded {
         let mut left = Vec::new();
         for jump in std::mem::take(&mut self.indirect) {
             let mut targets: Vec<u32> = match self.table(jump) {
-                Some(table) => (0..MAX_TABLE).map_while(|k| self.case(table, k, code)).collect(),
+                Some(table) => (0..MAX_TABLE).map_while(|k| self.case(table, k, code)).flatten().collect(),
                 None => Vec::new(),
             };
             targets.sort_unstable();
@@ -131,15 +131,17 @@ impl Decoded {
         self.branches.sort_unstable();
     }
 
-    /// Where a jump table leads in case `k`; None behind its end.
-    fn case(&self, table: Table, k: u64, code: &mut dyn CodeSource) -> Option<u32> {
+    /// Where a jump table leads in case `k`, inside of the function or elsewhere in the code (its cold part); None behind
+    /// the table's end.
+    fn case(&self, table: Table, k: u64, code: &mut dyn CodeSource) -> Option<Option<u32>> {
         let target = if table.relative {
             let offset = types::constant(code, table.at.wrapping_add(4 * k), 4)? as u32 as i32;
             table.at.wrapping_add(offset as u64)
         } else {
             types::constant(code, table.at.wrapping_add(8 * k), 8)?
         };
-        self.at(target)
+        let inside = self.at(target);
+        (inside.is_some() || code.function_at(target).is_some_and(|f| f.start != self.start)).then_some(inside)
     }
 
     /// The table that an indirect jump goes by: `jmp [table + r*8]`, or a load from `[table + r*4]` or `[table + r*8]`

@@ -6,9 +6,12 @@ use super::flags::DF;
 use super::inst::{Binary, Effect, Inst, NO_REG, RAX, RCX, RDI, RDX, RSI, Reg};
 use super::state::{Contradiction, State, mask, sign_extend};
 
-/// Results of a multiplication by a power of two are divided back only within these bounds, where the bits shifted out
-/// can only have been copies of the sign: user addresses for 64 bits, 1/16 of the range for 32.
-const DIVISIBLE: [i64; 2] = [1 << 47, 1 << 28];
+/// Results of a multiplication by a power of two of 64 bits are divided back only within this bound, that of user
+/// addresses, and for factors that scale an index: there the bits shifted out can only have been copies of the sign.
+/// Of 32 bits they may have been anything, as in a hash.
+const DIVISIBLE: i64 = 1 << 47;
+/// Largest shift of an index: a power of two of a page.
+const INDEX_SHIFT: u32 = 12;
 
 /// Adds to `pre` what `post` implies.
 pub(super) fn undo(inst: &Inst, pre: &mut State, post: &State) -> Result<(), Contradiction> {
@@ -176,8 +179,7 @@ fn divide(v: u64, scale: i64, width: u8) -> Result<Option<u64>, Contradiction> {
         return Err(Contradiction);
     }
     let signed = sign_extend(v, width) as i64;
-    let bound = DIVISIBLE[usize::from(width < 8)];
-    if shift != 0 && !(-bound..bound).contains(&signed) {
+    if shift != 0 && (width < 8 || shift > INDEX_SHIFT || !(-DIVISIBLE..DIVISIBLE).contains(&signed)) {
         return Ok(None);
     }
     let quotient = (signed >> shift) as u64;

@@ -148,6 +148,8 @@ pub(super) struct Path {
     pub(super) states: Vec<State>,
     /// Steps from here on took an ambiguous back-edge.
     pub(super) loop_from: usize,
+    /// Steps from here on took a back-edge that is only much more likely than the other ways.
+    pub(super) likely_from: usize,
     /// Instructions from the sampled one on, each with the registers before it.
     pub(super) ahead: Vec<(u32, State)>,
 }
@@ -169,6 +171,7 @@ pub(super) fn find(fun: &Decoded, ip: u32, gpr: &[u64; 16], rflags: u64, path: &
     path.steps.clear();
     path.states.clear();
     path.states.push(State::sampled(gpr));
+    path.likely_from = usize::MAX;
     let tracker = Tracker::sampled();
     let mut walk = Walk { fun, path, ip, sampled: rflags as u16, tracker, work: MAX_WORK, looping: None };
     let stop = walk.run();
@@ -288,6 +291,7 @@ impl Walk<'_> {
         if let (Some(t), None) = (confirmed.next(), confirmed.next())
             && matches!(t.stop, Stop::Loop | Stop::Repeat)
         {
+            self.path.likely_from = self.path.likely_from.min(self.path.steps.len());
             return Ok(t.way);
         }
         let mut looping = left.iter().filter(|t| t.stop == Stop::Loop);
@@ -330,7 +334,7 @@ impl Walk<'_> {
         let Pred::From { inst, taken } = way else {
             return Some(Trial { way, stop: Stop::Outside, evidence: false });
         };
-        let (len, tracker) = (self.path.steps.len(), self.tracker);
+        let (len, tracker, likely_from) = (self.path.steps.len(), self.tracker, self.path.likely_from);
         let seen = inst != self.ip && self.path.steps.contains(&inst);
         let stop = if self.step(inst, taken).is_err() {
             Stop::Wrong
@@ -344,7 +348,7 @@ impl Walk<'_> {
         let evidence = self.tracker.evidence > tracker.evidence;
         self.path.steps.truncate(len);
         self.path.states.truncate(len + 1);
-        self.tracker = tracker;
+        (self.tracker, self.path.likely_from) = (tracker, likely_from);
         (stop != Stop::Wrong).then_some(Trial { way, stop, evidence })
     }
 

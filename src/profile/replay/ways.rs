@@ -30,6 +30,8 @@ const MAX_JUMPS: usize = 400;
 const COPIES: u32 = 8;
 /// Instructions before an access that are looked at for the registers it was made with.
 const MAX_BEYOND: usize = 40;
+/// Instructions before the end of a way in which contradictions are looked for.
+const MAX_BEFORE: usize = 24;
 /// Functions entered and left on one way.
 const MAX_CALLS: usize = 6;
 /// Times that one way may pass an instruction: a loop without accesses.
@@ -168,10 +170,9 @@ impl Search<'_, '_> {
                     Err(Contradiction) => return,
                 }
                 if self.looping(at) {
-                    self.w.found.open += 1;
-                    return;
+                    return self.end(sought);
                 }
-                if self.access(&mut sought) {
+                if self.access(&mut sought, &tracker) {
                     return;
                 }
                 continue;
@@ -193,8 +194,8 @@ impl Search<'_, '_> {
             let (mut t, mut s) = (tracker, sought);
             if let Ok(next) = self.step(way, at.0, &mut t) {
                 if self.looping(next) {
-                    self.w.found.open += 1;
-                } else if !self.access(&mut s) {
+                    self.end(s);
+                } else if !self.access(&mut s, &t) {
                     self.explore(next, t, s);
                 }
             }
@@ -209,7 +210,7 @@ impl Search<'_, '_> {
     }
 
     /// Looks at the step just made. True when the way has come to its end.
-    fn access(&mut self, sought: &mut Sought) -> bool {
+    fn access(&mut self, sought: &mut Sought, tracker: &Tracker) -> bool {
         let k = self.w.steps.len() - 1;
         let (f, idx) = self.w.steps[k];
         let fun = &self.w.funs[f];
@@ -234,12 +235,42 @@ impl Search<'_, '_> {
         let Some((k, mem)) = sought.at else { return false };
         match self.address(k, &mem) {
             Ok(Some(addr)) => {
-                self.found(k, mem, Some(addr));
+                if self.stands(tracker) {
+                    self.found(k, mem, Some(addr));
+                }
                 true
             }
             Ok(None) => false,
             Err(Contradiction) => true,
         }
+    }
+
+    /// Whether nothing contradicts the way on the stretch before its end, as far as there is only one: the way into a
+    /// loop is told from its back-edge by what is set before it.
+    fn stands(&mut self, tracker: &Tracker) -> bool {
+        let mut ways = Vec::new();
+        let mut tracker = *tracker;
+        let (origins, assumed) = (self.w.origins.clone(), self.w.found.assumed);
+        let mut refuted = false;
+        for _ in 0..MAX_BEFORE {
+            let Some(&at) = self.w.steps.last() else { break };
+            ways.clear();
+            let single = self.ways(at, &mut ways).is_some() && ways.len() == 1;
+            if self.work == 0 || !single || self.w.found.assumed && !assumed {
+                break;
+            }
+            match self.step(ways[0], at.0, &mut tracker) {
+                Ok(next) if self.looping(next) => break,
+                Ok(_) => {}
+                Err(Contradiction) => {
+                    refuted = true;
+                    break;
+                }
+            }
+        }
+        self.w.origins = origins;
+        self.w.found.assumed = assumed;
+        !refuted && self.fill().is_ok()
     }
 
     /// The address of the access at step `k`, from all that is known along the way.
