@@ -17,7 +17,7 @@ use self::step::{Trace, TrueAccess};
 use numamma::profile::records::Certainty;
 use numamma::profile::replay::{CodeSource, Outcome, ReplayAccess, Replayer};
 
-use crate::common::{Scratch, beside_others, compile};
+use crate::common::{Scratch, beside_others, compile, needs};
 
 /// A compiled program in a directory that is removed with it.
 struct Built(PathBuf, #[expect(dead_code, reason = "removes the directory when dropped")] Scratch);
@@ -30,7 +30,7 @@ fn build(compiler: &str, source: &str, flags: &[&str], suffix: &str) -> Built {
     let out = dir.join(format!("{source}{suffix}"));
     let modules = dir.display().to_string();
     let modules = if source.ends_with(".f90") { &["-J", &modules][..] } else { &[] };
-    Built(compile(compiler, &format!("truth/replay/{source}"), out, &[flags, modules].concat()), dir)
+    Built(compile(compiler, &format!("truth/replay/{source}"), out, &[flags, modules, &["-lm"]].concat()), dir)
 }
 
 /// Shares found by comparing replays with the truth.
@@ -226,10 +226,39 @@ fn exact(s: &Score) -> f64 {
 /// Stepping is waited for this long; a busy machine makes traces shorter, which changes no share.
 const PATIENCE: Duration = Duration::from_secs(6);
 
-/// Code that is mostly branches: compilers and an interpreter. What is claimed must hold; how much can be claimed
-/// is only printed. (The prototype of design.md section 3.1 had 91 to 100 %.)
+/// Least share of the samples that are charged to the right object, by kernel, where nothing else is said.
+const FLOOR: f64 = 97.0;
+/// Least shares of programs that are stepped where they happen to be: 80 to 96 % in a dozen runs, for places differ.
+const FLOOR_COMPILER: f64 = 78.0;
+/// The same: 76 to 92 %. Any of a hundred jumps may have led to a byte code's first instruction.
+const FLOOR_PYTHON: f64 = 70.0;
+
+/// Least share of the samples of a kernel that are charged to the right object, in percent.
+fn floor(kernel: &str, name: &str) -> f64 {
+    match kernel {
+        // Both sides of the branch store, to different arrays, and a comparison of floating-point numbers decides; gcc
+        // repeats the end of the loop on each side, clang joins them (measured 75 %).
+        "branchy" if name.contains("clang") => 70.0,
+        // One place of eighteen follows on both sides (measured 93 %).
+        "branchy" => 90.0,
+        // The first step of a search follows the store of the last (measured 91 to 94 %).
+        "bisect" if !name.contains("-O0") => 88.0,
+        // Entered from outside at every call; the tables of the library are told by its own code (measured 97 %).
+        "libm" => 94.0,
+        // Behind the division by the bucket count nothing tells whether the last element was found (measured 91 %).
+        "map" if name.contains("-O2") => 87.0,
+        // 20 calls deep without inlining (measured 96 to 97 %); a tree's nodes that are left are read again (96 %).
+        "map" | "tree" => 93.0,
+        _ => FLOOR,
+    }
+}
+
+/// Code that is mostly branches: compilers and an interpreter.
 #[test]
 fn stays_true_in_branchy_code() {
+    if !needs(&["g++", "python3"], "the replay of compilers and interpreters") {
+        return;
+    }
     let _beside = beside_others();
     let cc1 = Command::new("g++").arg("-print-prog-name=cc1plus").output().expect("g++ runs").stdout;
     let cc1 = String::from_utf8_lossy(&cc1).trim().to_string();
@@ -245,25 +274,37 @@ fn stays_true_in_branchy_code() {
     let whole = start.elapsed();
     eprintln!("{STEP_HEADER}");
     // Several places each: a single one may lie in one loop.
-    let at = |parts: [f64; 3]| parts.map(|part| whole.mul_f64(part));
-    for (name, program, args, delays) in [
-        ("cc1plus, parsing", cc1.as_str(), &arguments[..], at([0.15, 0.25, 0.35])),
-        ("cc1plus, optimising", cc1.as_str(), &arguments, at([0.55, 0.65, 0.75])),
-        ("python3", python.as_str(), &["-c", loops], [100, 130, 160].map(Duration::from_millis)),
+    let at = |parts: [f64; 6]| parts.map(|part| whole.mul_f64(part));
+    for (name, program, args, delays, floor) in [
+        ("cc1plus, parsing", cc1.as_str(), &arguments[..], at([0.15, 0.2, 0.25, 0.3, 0.35, 0.4]), FLOOR_COMPILER),
+        ("cc1plus, optimising", cc1.as_str(), &arguments, at([0.5, 0.55, 0.6, 0.65, 0.7, 0.75]), FLOOR_COMPILER),
+        (
+            "python3",
+            python.as_str(),
+            &["-c", loops],
+            [100, 115, 130, 145, 160, 175].map(Duration::from_millis),
+            FLOOR_PYTHON,
+        ),
     ] {
         let mut s = Score::default();
         for delay in delays {
-            let mut trace = step::trace(program, args, step::From::Delay(delay), 5_000, PATIENCE / 3);
+            let mut trace = step::trace(program, args, step::From::Delay(delay), 3_000, PATIENCE / 3);
             s.add(&score(&mut trace));
         }
         print(name, &s);
-        assert!(exact(&s) >= 91.0, "{name}: {s:?}");
+        assert!(exact(&s) >= 99.0, "{name}: {s:?}");
+        assert!(share(s.right_object, s.with_access) >= floor, "{name}: {s:?}");
+        // A function may be entered in ways that its code does not show: its cold part, an exception.
+        assert!(share(s.marked_true, s.marked) >= 99.9, "{name}: {s:?}");
         assert!(s.ahead_true as f64 >= 0.995 * s.ahead as f64, "{name}: what is ahead is decided: {s:?}");
     }
 }
 
 #[test]
 fn agrees_with_single_stepped_truth() {
+    if !needs(&["gcc", "g++", "clang"], "the replay of stepped kernels") {
+        return;
+    }
     let _beside = beside_others();
     eprintln!("{STEP_HEADER}");
     for (compiler, flags) in [
@@ -273,7 +314,7 @@ fn agrees_with_single_stepped_truth() {
         ("gcc", &["-O3", "-march=native", "-fopenmp"]),
         ("clang", &["-O2"]),
     ] {
-        let program = build(compiler, "kernels.c", &[flags, &["-lm"]].concat(), "");
+        let program = build(compiler, "kernels.c", flags, "");
         for kernel in ["triad", "gather", "chase", "stencil", "branchy", "bisect", "libm"] {
             step_one(&program.0, kernel, &format!("{kernel} {compiler} {}", flags.join(" ")));
         }
@@ -288,16 +329,26 @@ fn step_one(program: &Path, kernel: &str, name: &str) {
     let mut trace = step::trace(&program.to_string_lossy(), &[kernel, "step"], from, 6_000, PATIENCE);
     let s = score(&mut trace);
     print(name, &s);
-    assert!(exact(&s) >= 97.0, "{name}: {s:?}");
+    assert!(s.with_access >= ENOUGH_STEPS, "{name}: the trace is too short to judge: {s:?}");
+    assert!(exact(&s) >= 99.9, "{name}: {s:?}");
+    assert_eq!(s.marked_true, s.marked, "{name}: what is marked exact must be: {s:?}");
     assert!(s.ahead_true as f64 >= 0.995 * s.ahead as f64, "{name}: what is ahead is decided: {s:?}");
+    // The entry into the parallel region counts more in a short trace.
+    let missing = if s.with_access < 2_000 { SHORT } else { 0.0 };
+    let right = share(s.right_object, s.with_access);
+    assert!(right >= floor(kernel, name) - missing, "{name}: {right:.1} % on the right object: {s:?}");
     // -O0 loses pointers it loads into themselves, and branches on loaded values are not decidable.
     let loops = !name.contains("-O0") && !["branchy", "map", "tree", "bisect", "libm"].contains(&kernel);
-    // Fewer than this and the entry into the parallel region is a large part of them.
     if loops && s.with_access >= 2_000 {
-        assert!(share(s.resolved, s.with_access) >= 95.0, "{name}: {s:?}");
+        assert!(share(s.resolved, s.with_access) >= 97.0, "{name}: {s:?}");
         assert!(share(s.cost_true, s.resolved) >= 97.0, "{name}: {s:?}");
     }
 }
+
+/// Steps with an access that a kernel's trace has at least.
+const ENOUGH_STEPS: u64 = 500;
+/// What a trace of fewer than 2,000 such steps may be worse by, in percent.
+const SHORT: f64 = 3.0;
 
 /// What timer samples of one program gave.
 #[derive(Default, Debug)]
@@ -445,6 +496,7 @@ fn names_the_right_objects_of_real_samples() {
         let mut run = match sample::sample(&program.0.to_string_lossy(), &args) {
             Ok(run) => run,
             Err(e) => {
+                assert!(std::env::var_os("CI").is_none(), "CI must have timer samples: {e}");
                 eprintln!("SKIPPED all: {e}; set kernel.perf_event_paranoid to 2 or run with CAP_PERFMON");
                 return;
             }

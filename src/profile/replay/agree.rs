@@ -3,7 +3,7 @@
 use super::access;
 use super::path::Path;
 use super::state::State;
-use super::types::{CodeSource, Outcome, ReplayAccess};
+use super::types::{CodeSource, ReplayAccess};
 use super::ways::{End, Found};
 use crate::profile::PAGE;
 use crate::profile::perf::Regs;
@@ -20,16 +20,16 @@ struct Place {
     ahead: bool,
 }
 
-/// Charges the sample to what all ways agree on, in place of an access that was only expected. Returns the outcome,
-/// which is `before` when they do not agree.
+/// Charges the sample to what all ways agree on, in place of an access that was only expected. False when they do not
+/// agree, or when the end is lost of as many as are known and it is not the `last` try.
 pub(super) fn settle(
     found: &Found,
-    before: Outcome,
+    last: bool,
     (path, regs): (&Path, &Regs),
     code: &mut dyn CodeSource,
     out: &mut Vec<ReplayAccess>,
-) -> Outcome {
-    let Some((Place { end, addr, ahead }, certainty)) = agreed(found, (path, regs), code) else { return before };
+) -> bool {
+    let Some((Place { end, addr, ahead }, certainty)) = agreed(found, last, (path, regs), code) else { return false };
     out.iter_mut().for_each(|a| a.carries_cost = false);
     let (size, write) = (end.mem.size, end.mem.write);
     let carrier = ReplayAccess { ip: end.ip, addr, size, write, certainty, carries_cost: true, ahead };
@@ -37,11 +37,16 @@ pub(super) fn settle(
         Some(listed) => *listed = carrier,
         None => out.push(carrier),
     }
-    Outcome::Resolved
+    true
 }
 
 /// The end to charge, and how much of it is certain.
-fn agreed(found: &Found, (path, regs): (&Path, &Regs), code: &mut dyn CodeSource) -> Option<(Place, Certainty)> {
+fn agreed(
+    found: &Found,
+    last: bool,
+    (path, regs): (&Path, &Regs),
+    code: &mut dyn CodeSource,
+) -> Option<(Place, Certainty)> {
     let mut places = Vec::with_capacity(found.ends.len());
     let mut lost = 0;
     for &end in &found.ends {
@@ -50,12 +55,15 @@ fn agreed(found: &Found, (path, regs): (&Path, &Regs), code: &mut dyn CodeSource
             None => lost += 1,
         }
     }
+    if !last && (lost > 0 || places.iter().any(|p| p.ahead)) {
+        return None;
+    }
     let first = *places.iter().find(|p| !p.ahead).or(places.first())?;
     let complete = found.open == 0 && lost == 0 && places.iter().all(|p| !p.ahead);
     if complete && !found.assumed && places.iter().all(|p| (p.end.ip, p.addr) == (first.end.ip, first.addr)) {
         return Some((first, Certainty::Exact));
     }
-    if complete && places.iter().all(|p| p.addr / PAGE == first.addr / PAGE) {
+    if complete && !last && places.iter().all(|p| p.addr / PAGE == first.addr / PAGE) {
         return Some((first, Certainty::Page));
     }
     let object = code.object_at(first.addr);

@@ -31,6 +31,8 @@ pub(super) struct Decoded {
     pub(super) returns: Vec<u32>,
     /// Jumps to an address in a register or in memory whose table was not found.
     pub(super) indirect: Vec<u32>,
+    /// Some of these lead to places inside of the function, which may be any.
+    pub(super) open: bool,
 }
 
 /// Entries of a jump table that are read at most.
@@ -87,7 +89,8 @@ impl Decoded {
             inst.leader = insts.last().is_none_or(|p| p.flow != Flow::Next);
             insts.push(inst);
         }
-        let mut decoded = Decoded { start: f.start, insts, mems, branches: Vec::new(), leaving, returns, indirect };
+        let mut decoded =
+            Decoded { start: f.start, insts, mems, branches: Vec::new(), leaving, returns, indirect, open: false };
         decoded.link(&targets);
         decoded
     }
@@ -129,6 +132,8 @@ impl Decoded {
         }
         self.indirect = left;
         self.branches.sort_unstable();
+        let orphan = |&idx: &u32| self.insts[idx as usize].leader && self.preds(idx).next().is_none();
+        self.open = !self.indirect.is_empty() && (0..self.insts.len() as u32).any(|idx| orphan(&idx));
     }
 
     /// Where a jump table leads in case `k`, inside of the function or elsewhere in the code (its cold part); None behind

@@ -6,8 +6,8 @@ use iced_x86::{CodeSize, FlowControl, Instruction, InstructionInfoFactory, Mnemo
 
 use super::flags;
 use super::inst::{
-    Binary, Copied, Effect, FlagKind, FlagOp, FlagOperation, Flow, Inst, Mem, MemKind, NO_REG, RAX, RBP, RCX, RSP, Reg,
-    Segment, Source,
+    Binary, Compared, Copied, Effect, FlagKind, FlagOp, FlagOperation, Flow, Inst, Mem, MemKind, NO_REG, RAX, RBP, RCX,
+    RSP, Reg, Segment, Source,
 };
 
 /// Number of a general-purpose register, whatever its width; None for others.
@@ -67,11 +67,26 @@ pub(super) fn lower(i: &Instruction, off: u32, factory: &mut InstructionInfoFact
         written,
         bounded,
         flags: flag_op(i),
+        compared: compared(i),
         copied: copied(i),
         mem_first,
         mem_count: (mems.len() as u32 - mem_first) as u8,
         leader: false,
     }
+}
+
+fn compared(i: &Instruction) -> Option<Compared> {
+    let kind = match i.mnemonic() {
+        Mnemonic::Cmp => FlagKind::Sub,
+        Mnemonic::Test => FlagKind::And,
+        _ => return None,
+    };
+    let first = i.op_kind(0) == OpKind::Memory;
+    if !first && i.op_kind(1) != OpKind::Memory {
+        return None;
+    }
+    let with = source(i, u32::from(first))?;
+    Some(Compared { kind, with, width: i.memory_size().size() as u8, first })
 }
 
 fn copied(i: &Instruction) -> Option<Copied> {

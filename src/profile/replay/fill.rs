@@ -7,7 +7,8 @@
 use super::access;
 use super::cfg::Decoded;
 use super::eval;
-use super::inst::{Copied, Inst, Mem, Reg, Segment, Source};
+use super::flags::{self, Flags};
+use super::inst::{Compared, Copied, Flow, Inst, Mem, Reg, Segment, Source};
 use super::state::{Contradiction, State, mask, sign_extend};
 use crate::profile::perf::Regs;
 
@@ -71,6 +72,23 @@ impl Slots {
         sample.on_stack(addr, size)
     }
 
+    /// A value in memory: of the stack, or elsewhere one that has not changed since.
+    fn value(
+        &self,
+        sample: &Sample<'_>,
+        addr: u64,
+        size: u8,
+        constant: &mut dyn FnMut(u64, u8) -> Option<u64>,
+    ) -> Option<u64> {
+        if sample.near(addr) {
+            return self.get(sample, addr, size);
+        }
+        if size > 8 || self.dead.iter().any(|d| overlap(d.0, d.1, addr, size)) {
+            return None;
+        }
+        constant(addr, size)
+    }
+
     fn learn(&mut self, addr: u64, size: u8, value: u64) {
         self.known.retain(|s| !overlap(s.0, s.1, addr, size) || s.1 > size);
         if self.known.len() < MAX_SLOTS && self.known.iter().all(|s| !overlap(s.0, s.1, addr, size)) {
@@ -91,6 +109,8 @@ impl Slots {
 /// One step of a path: its function and instruction.
 pub(super) trait Steps {
     fn step(&self, k: usize) -> (&Decoded, u32);
+    /// The instruction that follows step `k` in the same function.
+    fn next(&self, k: usize) -> Option<u32>;
     fn len(&self) -> usize;
 }
 
@@ -119,21 +139,58 @@ pub(super) fn fill(
             added |= pre.knowledge() + post.knowledge() != before;
         }
         slots.clear(true);
+        let mut flags = Flags::default();
         for k in (0..steps.len()).rev() {
             let (fun, idx) = steps.step(k);
             let inst = &fun.insts[idx as usize];
             let (newer, older) = states.split_at_mut(k + 1);
             let (post, pre) = (&mut newer[k], &mut older[0]);
             let before = post.knowledge();
+            branch(inst, idx, steps.next(k), flags)?;
             eval::forward(inst, pre, post, sample.regs.flags)?;
+            flags = match compared(fun, inst, (pre, post), sample, constant, slots) {
+                Some(left) => inst.flags.with(flags, left),
+                None => inst.flags.apply(flags, pre),
+            };
             through_memory(fun, inst, (pre, post), sample, constant, slots, true)?;
             added |= post.knowledge() != before;
+        }
+        if (flags.value ^ sample.regs.flags as u16) & flags.known != 0 {
+            return Err(Contradiction);
         }
         if !added {
             break;
         }
     }
     Ok(())
+}
+
+/// Whether a branch can have led to the instruction `next`.
+fn branch(inst: &Inst, idx: u32, next: Option<u32>, flags: Flags) -> Result<(), Contradiction> {
+    let (Flow::Cond { cc: Some(cc), target }, Some(next)) = (inst.flow, next) else { return Ok(()) };
+    let taken = next != idx + 1;
+    if target == Some(idx + 1) || flags::holds(cc, flags).is_none_or(|held| held == taken) {
+        return Ok(());
+    }
+    Err(Contradiction)
+}
+
+/// The flags that a comparison with memory leaves, where the memory is known.
+fn compared(
+    fun: &Decoded,
+    inst: &Inst,
+    (pre, post): (&State, &State),
+    sample: &Sample<'_>,
+    constant: &mut dyn FnMut(u64, u8) -> Option<u64>,
+    slots: &Slots,
+) -> Option<Flags> {
+    let Compared { kind, with, width, first } = inst.compared?;
+    let mem = fun.operands(inst).first()?;
+    let addr = access::known(inst, mem, pre, post, sample.regs)?;
+    let value = slots.value(sample, addr, width, constant)?;
+    let with = pre.operand(with, width)?;
+    let (a, b) = if first { (value, with) } else { (with, value) };
+    Some(inst.flags.compares(kind, a, b, width))
 }
 
 /// What the memory operands of one instruction add, and what they do to the slots.
@@ -152,8 +209,7 @@ fn through_memory(
         && let Some(addr) = at(mem, pre, post)
     {
         let near = sample.near(addr);
-        let value = if near { slots.get(sample, addr, size) } else { constant(addr, size) };
-        match (value, loaded(post, dst, size, to)) {
+        match (slots.value(sample, addr, size, constant), loaded(post, dst, size, to)) {
             (Some(v), _) => {
                 let v = if signed { sign_extend(v, size) & mask(to) } else { v };
                 post.set(dst, v)?;
@@ -167,18 +223,15 @@ fn through_memory(
             slots.clear(true);
             continue;
         };
-        if !sample.near(addr) {
-            continue;
-        }
         match inst.copied {
             Some(Copied::Store { src, size }) if forward => {
                 slots.forget(addr, mem.size);
-                if let Some(v) = pre.operand(src, size) {
+                if let Some(v) = pre.operand(src, size).filter(|_| sample.near(addr)) {
                     slots.learn(addr, size, v);
                 }
             }
             Some(Copied::Store { src: Source::Reg(r), size }) => {
-                if let Some(v) = slots.get(sample, addr, size) {
+                if let Some(v) = slots.get(sample, addr, size).filter(|_| sample.near(addr)) {
                     match size {
                         8 => pre.set(r, v)?,
                         4 => pre.set_low(r, v)?,

@@ -57,9 +57,19 @@ impl FlagOp {
         Flags { value: compute(kind, a, b, width) & known, known }
     }
 
+    /// The flags it leaves when it compares two values.
+    pub(super) fn compares(&self, kind: FlagKind, a: u64, b: u64, width: u8) -> Flags {
+        let known = self.modified & !self.undefined;
+        Flags { value: compute(kind, a, b, width) & known, known }
+    }
+
     /// The flags after it, given those before.
     pub(super) fn apply(&self, before: Flags, pre: &State) -> Flags {
-        let new = self.result(pre);
+        self.with(before, self.result(pre))
+    }
+
+    /// The flags after it, given those before and those it leaves.
+    pub(super) fn with(&self, before: Flags, new: Flags) -> Flags {
         let kept = before.known & !self.modified;
         Flags { value: (before.value & kept) | (new.value & new.known), known: kept | new.known }
     }

@@ -119,6 +119,16 @@ pub enum Segment {
     Gs,
 }
 
+/// A comparison (cmp or test) of memory with a register or a constant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compared {
+    pub kind: FlagKind,
+    pub with: Source,
+    pub width: u8,
+    /// Memory is the first operand.
+    pub first: bool,
+}
+
 /// A copy between a register and memory, by the instruction's first operand of that kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Copied {
@@ -140,6 +150,8 @@ pub struct Inst {
     /// Register written whole by a narrow operation, and how many low bits of it can be set.
     pub bounded: Option<(Reg, u8)>,
     pub flags: FlagOp,
+    /// What it compares with memory.
+    pub compared: Option<Compared>,
     /// What it copies from or to memory, where nothing else happens to the value.
     pub copied: Option<Copied>,
     /// First of its operands in the function's operand table.

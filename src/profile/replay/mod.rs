@@ -68,8 +68,14 @@ impl Replayer {
             return outcome;
         }
         let sample = fill::Sample { regs, stack };
-        let found = self.ways.follow(&fun, ip, sample, &mut self.cache, code);
-        agree::settle(found, outcome, (&self.path, regs), code, out)
+        // First by what is certain, then by what the program's memory holds by now.
+        for now in [false, true] {
+            let found = self.ways.follow(&fun, ip, now, sample, &mut self.cache, code);
+            if agree::settle(found, now, (&self.path, regs), code, out) {
+                return Outcome::Resolved;
+            }
+        }
+        outcome
     }
 
     /// What the last search for the ways to a sample found, to be printed.

@@ -171,7 +171,7 @@ pub(super) fn find(fun: &Decoded, ip: u32, gpr: &[u64; 16], rflags: u64, path: &
     path.steps.clear();
     path.states.clear();
     path.states.push(State::sampled(gpr));
-    path.likely_from = usize::MAX;
+    path.likely_from = if fun.open { 0 } else { usize::MAX };
     let tracker = Tracker::sampled();
     let mut walk = Walk { fun, path, ip, sampled: rflags as u16, tracker, work: MAX_WORK, looping: None };
     let stop = walk.run();

@@ -24,12 +24,39 @@ const BLUR: &str = "shl ebp, cl";
 struct Snippet {
     code: Vec<u8>,
     ip: u64,
+    /// Memory that can be read, as 8-byte values by address; constant below [`CHANGING`].
+    memory: Vec<(u64, u64)>,
+}
+
+/// From here on memory may change.
+const CHANGING: u64 = 0x8000;
+
+impl Snippet {
+    fn read(&self, addr: u64, bytes: &mut [u8]) -> bool {
+        let found = self.memory.iter().find(|m| m.0 == addr);
+        found.is_some_and(|m| {
+            bytes.copy_from_slice(&m.1.to_le_bytes()[..bytes.len()]);
+            true
+        })
+    }
 }
 
 impl CodeSource for Snippet {
     fn function_at(&mut self, ip: u64) -> Option<Function<'_>> {
         let inside = ip.wrapping_sub(START) < self.code.len() as u64;
         inside.then_some(Function { key: 0, start: START, code: &self.code })
+    }
+
+    fn object_at(&mut self, addr: u64) -> Option<u64> {
+        (addr >= 0x1_0000).then_some(addr >> 16)
+    }
+
+    fn constant(&mut self, addr: u64, bytes: &mut [u8]) -> bool {
+        addr < CHANGING && self.read(addr, bytes)
+    }
+
+    fn memory_now(&mut self, addr: u64, bytes: &mut [u8]) -> bool {
+        self.read(addr, bytes)
     }
 }
 
@@ -46,7 +73,7 @@ fn assemble(text: &str) -> Snippet {
     let elf = object::File::parse(&*bytes).unwrap();
     let code = elf.section_by_name(".text").unwrap().data().unwrap().to_vec();
     let ip = elf.symbols().find(|s| s.name() == Ok("ip")).unwrap().address();
-    Snippet { code, ip: START + ip }
+    Snippet { code, ip: START + ip, memory: Vec::new() }
 }
 
 /// Replays a sample at label `ip` with the given registers.
@@ -197,7 +224,13 @@ fn what_is_no_data_access() {
     for text in ["prefetcht0 [rdi]", "nop dword ptr [rdi]", "lea rax, [rdi]", "endbr64"] {
         assert_eq!(run(&format!("{text}; ip: nop"), &regs, 0), (Outcome::NoAccess, vec![]), "{text}");
     }
-    assert_eq!(run("mov rax, [rdi]; call ip; ip: nop", &regs, 0).0, Outcome::NoAccess);
+    // The return has read its address, whatever the function called did before.
+    let (outcome, out) = run("mov rax, [rdi]; call rdx; ip: nop", &[(RDI, 0x3000), (RSP, 0x7000)], 0);
+    assert_eq!(
+        (outcome, carrier(&out).addr, carrier(&out).certainty),
+        (Outcome::Resolved, 0x6ff8, Certainty::ObjectOnly)
+    );
+    assert_eq!(run("mov rax, [rdi]; call rdx; nop; ip: nop", &regs, 0).0, Outcome::NoAccess);
     assert_eq!(run("mov rax, [rdi]; syscall; ip: nop", &regs, 0).0, Outcome::NoAccess);
 }
 
@@ -222,7 +255,7 @@ fn branches_ahead_are_followed_when_decided() {
     let text = "ip: cmp rax, rdx; jne over; mov rcx, [rbx]; ret; over: mov rcx, [rdi]; ret";
     let (_, out) = run(text, &[(RAX, 1), (RDX, 1), (RBX, 0x10), (RDI, 0x20)], 0);
     assert!(out.iter().any(|a| a.addr == 0x10) && out.iter().all(|a| a.addr != 0x20), "{out:x?}");
-    let text = "ip: cmp qword ptr [rsi], 0; jne over; mov rcx, [rbx]; ret; over: mov rcx, [rdi]; ret";
+    let text = "nop; ip: cmp qword ptr [rsi], 0; jne over; mov rcx, [rbx]; ret; over: mov rcx, [rdi]; ret";
     let (_, out) = run(text, &[(RSI, 0x30), (RBX, 0x10), (RDI, 0x20)], 0);
     assert_eq!(out.iter().map(|a| a.addr).collect::<Vec<_>>(), [0x30]);
 }
@@ -253,6 +286,75 @@ fn a_chase_is_charged_to_the_next_node() {
     assert_eq!(run(text, &[(RAX, 0x5000)], 0).0, Outcome::Unresolved);
 }
 
+/// Replays with a stack and memory; the access that is charged.
+fn charged(text: &str, registers: &[(usize, u64)], stack: &[u64], memory: &[(u64, u64)]) -> Option<ReplayAccess> {
+    let mut snippet = Snippet { memory: memory.to_vec(), ..assemble(text) };
+    let mut regs = Regs { ip: snippet.ip, flags: 0x202, ..Regs::default() };
+    registers.iter().for_each(|&(r, v)| regs.gpr[r] = v);
+    let stack: Vec<u8> = stack.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let mut out = vec![];
+    Replayer::new().replay(&regs, &stack, &mut snippet, &mut out);
+    out.into_iter().find(|a| a.carries_cost)
+}
+
+/// Two ways that nothing tells apart.
+const FORK: &str = "cmp byte ptr [rsi], 0; je zero; mov rax, [rbx]; jmp join; zero: mov rax, [rdi]; join: inc rcx; \
+                    test edx, edx; ip: nop";
+
+#[test]
+fn ways_charge_what_they_agree_on() {
+    let at = |rbx, rdi| {
+        let c = charged(FORK, &[(RBX, rbx), (RDI, rdi), (RSI, 0x5_0000), (RDX, 1)], &[], &[]);
+        c.map(|c| (c.certainty, c.addr >> 16))
+    };
+    assert_eq!(at(0x2_0010, 0x2_0020), Some((Certainty::Page, 2)), "the page");
+    assert_eq!(at(0x2_0010, 0x2_3020), Some((Certainty::ObjectOnly, 2)), "the object");
+    assert_eq!(at(0x2_0010, 0x3_0020), None);
+}
+
+#[test]
+fn memory_of_by_now_decides_what_nothing_else_does_but_never_exactly() {
+    let registers = [(RBX, 0x2_0010), (RDI, 0x3_0020), (RSI, 0x5_0000), (RDX, 1)];
+    let at = |byte| charged(FORK, &registers, &[], &[(0x5_0000, byte)]).map(|c| (c.certainty, c.addr));
+    assert_eq!(at(1), Some((Certainty::ObjectOnly, 0x2_0010)));
+    assert_eq!(at(0), Some((Certainty::ObjectOnly, 0x3_0020)));
+}
+
+#[test]
+fn the_stack_of_the_sample_gives_spilled_pointers() {
+    let text = "mov rax, [rsp+8]; mov rax, [rax+16]; ip: nop";
+    let c = charged(text, &[(RSP, 0x7000)], &[1, 0x2_0000], &[]).expect("a charge");
+    assert_eq!((c.certainty, c.addr), (Certainty::Exact, 0x2_0010));
+    // Written since: the value of before is lost, unless the register that was stored is there.
+    let over = "mov rax, [rsp+8]; mov rax, [rax+16]; mov qword ptr [rsp+8], 5; nop; mov [rsp], rcx; ip: nop";
+    assert_eq!(charged(over, &[(RSP, 0x7000)], &[0, 5], &[]).map(|c| c.addr), Some(0x7000));
+    let text = "mov rax, [rbp+8]; mov rax, [rax+16]; mov [rbp+8], rcx; mov ecx, 0; mov rdx, [rdx]; ip: nop";
+    assert_eq!(charged(text, &[(RBX, 1)], &[], &[]), None, "the pointer of before is nowhere");
+}
+
+#[test]
+fn callers_are_found_by_the_return_address() {
+    let text = "mov rax, [rdi]; call inner; done: ret; inner: push rbx; mov rbx, rdx; ip: nop; ret";
+    let back = START + 8;
+    let registers = [(RDI, 0x2_0000), (RSP, 0x7000)];
+    // The whole text is one function to the replay: the call's target is not its start.
+    assert_eq!(charged(text, &registers, &[7, back], &[]).map(|c| c.certainty), Some(Certainty::ObjectOnly));
+    let text = "inner: push rbx; mov rbx, rdx; ip: nop; ret; mov rax, [rdi]; call inner; ret";
+    let back = START + 14;
+    let c = charged(text, &registers, &[7, back], &[]).expect("a charge");
+    assert_eq!((c.certainty, c.addr), (Certainty::Exact, 0x2_0000), "{c:x?}");
+}
+
+#[test]
+fn jump_tables_lead_to_their_cases() {
+    let text = "cmp eax, 1; ja other; jmp [rax*8 + 0x4000]; one: mov rcx, [rbx]; ret; other: ret; two: ip: nop";
+    // The table's second case is the label `two`.
+    let snippet = assemble(text);
+    let memory = [(0x4000, START + 12), (0x4008, snippet.ip)];
+    let c = charged(text, &[(RAX, 1)], &[], &memory).expect("a charge");
+    assert_eq!((c.certainty, c.addr), (Certainty::Exact, 0x4008), "{c:x?}");
+}
+
 #[test]
 fn refuses_what_it_cannot_decode() {
     let mut snippet = assemble("mov eax, 0x12345678; ip: nop");
@@ -261,7 +363,7 @@ fn refuses_what_it_cannot_decode() {
     let mut replayer = Replayer::new();
     assert_eq!(replayer.replay(&at(START + 1), &[], &mut snippet, &mut out), Outcome::Undecoded);
     assert_eq!(replayer.replay(&at(START + 0x1000), &[], &mut snippet, &mut out), Outcome::Undecoded);
-    let mut huge = Snippet { code: vec![0x90; cfg::MAX_FUNCTION_BYTES + 1], ip: START };
+    let mut huge = Snippet { code: vec![0x90; cfg::MAX_FUNCTION_BYTES + 1], ip: START, memory: Vec::new() };
     assert_eq!(Replayer::new().replay(&at(START), &[], &mut huge, &mut out), Outcome::Undecoded);
 }
 

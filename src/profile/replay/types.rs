@@ -19,6 +19,18 @@ pub trait CodeSource {
     fn constant(&mut self, _addr: u64, _bytes: &mut [u8]) -> bool {
         false
     }
+
+    /// Memory of the program as it is by now, which may be other than it was. False when it cannot be read.
+    fn memory_now(&mut self, _addr: u64, _bytes: &mut [u8]) -> bool {
+        false
+    }
+}
+
+/// An integer of memory as it is by now.
+pub(super) fn now(code: &mut dyn CodeSource, addr: u64, size: u8) -> Option<u64> {
+    let mut bytes = [0; 8];
+    let part = bytes.get_mut(..usize::from(size))?;
+    code.memory_now(addr, part).then(|| u64::from_le_bytes(bytes))
 }
 
 /// An integer of memory that does not change.

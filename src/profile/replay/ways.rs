@@ -11,7 +11,7 @@ use super::access;
 use super::cfg::{Cache, Decoded, Pred};
 use super::eval;
 use super::fill::{Sample, Slots, Steps, fill};
-use super::inst::{Flow, Mem, MemKind, RSP};
+use super::inst::{Flow, Mem, MemKind, NO_REG, RSP, Segment};
 use super::path::Tracker;
 use super::state::{Contradiction, State};
 use super::types::{self, CodeSource};
@@ -36,6 +36,21 @@ const MAX_BEFORE: usize = 24;
 const MAX_CALLS: usize = 6;
 /// Times that one way may pass an instruction: a loop without accesses.
 const MAX_PASSES: usize = 2;
+/// Reads of the program's memory: a system call each.
+const MAX_READS: u32 = 64;
+/// What a call writes and a return reads.
+const RETURN_ADDRESS: Mem = Mem {
+    base: RSP,
+    index: NO_REG,
+    scale: 1,
+    size: 8,
+    disp: 0,
+    kind: MemKind::Stack,
+    segment: Segment::Flat,
+    addr32: false,
+    read: true,
+    write: false,
+};
 /// Bytes of a call or jump in a stub of the dynamic linker, with the mark for indirect branches before it.
 const STUB_BYTES: u64 = 16;
 
@@ -91,18 +106,29 @@ struct Search<'a, 'b> {
     cache: &'a mut Cache,
     code: &'a mut dyn CodeSource,
     sample: Sample<'b>,
+    ip: u32,
     work: u32,
+    /// Memory of the program as it is by now counts, too.
+    now: bool,
+    /// Reads of it that are left.
+    reads: u32,
 }
 
 struct Followed<'a> {
     funs: &'a [Arc<Decoded>],
     steps: &'a [(usize, u32)],
+    ip: u32,
 }
 
 impl Steps for Followed<'_> {
     fn step(&self, k: usize) -> (&Decoded, u32) {
         let (fun, inst) = self.steps[k];
         (&self.funs[fun], inst)
+    }
+
+    fn next(&self, k: usize) -> Option<u32> {
+        let (fun, next) = if k == 0 { (0, self.ip) } else { self.steps[k - 1] };
+        (fun == self.steps[k].0).then_some(next)
     }
 
     fn len(&self) -> usize {
@@ -119,11 +145,13 @@ struct Sought {
 }
 
 impl Ways {
-    /// Follows all ways from the sampled instruction `ip` of `fun`.
+    /// Follows all ways from the sampled instruction `ip` of `fun`. With `now` they must agree with the memory of the
+    /// program as it is by now, so that what is found is not certain.
     pub(super) fn follow(
         &mut self,
         fun: &Arc<Decoded>,
         ip: u32,
+        now: bool,
         sample: Sample<'_>,
         cache: &mut Cache,
         code: &mut dyn CodeSource,
@@ -134,8 +162,8 @@ impl Ways {
         self.states.clear();
         self.states.push(State::sampled(&sample.regs.gpr));
         self.origins.clear();
-        self.found = Found::default();
-        let mut search = Search { w: self, cache, code, sample, work: MAX_WORK };
+        self.found = Found { assumed: now, ..Found::default() };
+        let mut search = Search { w: self, cache, code, sample, ip, work: MAX_WORK, now, reads: MAX_READS };
         search.explore((0, ip), Tracker::sampled(), Sought::default());
         &self.found
     }
@@ -162,6 +190,7 @@ impl Search<'_, '_> {
             }
             ways.clear();
             if self.ways(at, &mut ways).is_none() || ways.is_empty() || ways.len() > self.most(at) {
+                self.beside_a_call(at);
                 return self.end(sought);
             }
             if let [way] = ways[..] {
@@ -179,6 +208,18 @@ impl Search<'_, '_> {
             }
             return self.branch(at, &ways, tracker, sought);
         }
+    }
+
+    /// Right behind a call or at a function's start the return address was accessed last, whatever else is not known.
+    fn beside_a_call(&mut self, (f, idx): (usize, u32)) {
+        let fun = &self.w.funs[f];
+        let behind = idx.checked_sub(1).map(|before| fun.insts[before as usize].is_call());
+        if !self.w.steps.is_empty() || behind == Some(false) {
+            return;
+        }
+        let addr = self.sample.regs.gpr[RSP as usize].wrapping_sub(if behind.is_some() { 8 } else { 0 });
+        let mem = Mem { write: behind.is_none(), read: behind.is_some(), ..RETURN_ADDRESS };
+        self.w.found.ends.push(End { ip: fun.ip(idx), addr: Some(addr), mem, inst: None });
     }
 
     /// Most ways into an instruction that are followed.
@@ -252,11 +293,12 @@ impl Search<'_, '_> {
         let mut tracker = *tracker;
         let (origins, assumed) = (self.w.origins.clone(), self.w.found.assumed);
         let mut refuted = false;
+        self.w.found.assumed = false;
         for _ in 0..MAX_BEFORE {
             let Some(&at) = self.w.steps.last() else { break };
             ways.clear();
             let single = self.ways(at, &mut ways).is_some() && ways.len() == 1;
-            if self.work == 0 || !single || self.w.found.assumed && !assumed {
+            if self.work == 0 || !single || self.w.found.assumed {
                 break;
             }
             match self.step(ways[0], at.0, &mut tracker) {
@@ -269,8 +311,10 @@ impl Search<'_, '_> {
             }
         }
         self.w.origins = origins;
-        self.w.found.assumed = assumed;
-        !refuted && self.fill().is_ok()
+        let stands = !refuted && self.fill().is_ok();
+        // Other ways may have led to the stretch.
+        self.w.found.assumed = assumed || !stands;
+        stands
     }
 
     /// The address of the access at step `k`, from all that is known along the way.
@@ -285,10 +329,15 @@ impl Search<'_, '_> {
     }
 
     fn fill(&mut self) -> Result<(), Contradiction> {
-        let code = &mut *self.code;
-        let mut constant = |addr, size| types::constant(code, addr, size);
+        let (code, now, reads) = (&mut *self.code, self.now, &mut self.reads);
+        let mut constant = |addr, size| {
+            types::constant(code, addr, size).or_else(|| {
+                *reads = reads.checked_sub(u32::from(now))?;
+                if now { types::now(code, addr, size) } else { None }
+            })
+        };
         let Ways { funs, steps, states, slots, .. } = &mut *self.w;
-        fill(&Followed { funs, steps }, states, &self.sample, &mut constant, slots)
+        fill(&Followed { funs, steps, ip: self.ip }, states, &self.sample, &mut constant, slots)
     }
 
     fn found(&mut self, k: usize, mem: Mem, addr: Option<u64>) {
@@ -345,6 +394,7 @@ impl Search<'_, '_> {
     /// The ways into an instruction. None when some are not known.
     fn ways(&mut self, (f, idx): (usize, u32), out: &mut Vec<Way>) -> Option<()> {
         let fun = Arc::clone(&self.w.funs[f]);
+        self.w.found.assumed |= fun.open;
         for pred in fun.preds(idx) {
             match pred {
                 Pred::From { inst, taken } => out.push(Way::Within { inst, taken }),

@@ -119,4 +119,8 @@ impl CodeSource for Code<'_> {
         };
         read().is_some()
     }
+
+    fn memory_now(&mut self, addr: u64, bytes: &mut [u8]) -> bool {
+        self.read_now(addr, bytes).is_some()
+    }
 }

@@ -24,6 +24,8 @@ pub struct LiveCode {
     fixed: Vec<(u64, Vec<u8>)>,
     /// Tables of the dynamic linker.
     slots: Vec<(u64, u64)>,
+    /// Memory of the process, some time after the samples were taken.
+    pub later: Option<fs::File>,
     /// Mappings and their files.
     mappings: Vec<(u64, u64, String)>,
     /// Objects that the program named.
@@ -61,7 +63,8 @@ impl LiveCode {
         }
         functions.sort_by_key(|s: &Symbol| s.start);
         functions.dedup_by_key(|s| s.start);
-        let mut code = LiveCode { functions, fixed: Vec::new(), slots, mappings: Vec::new(), objects: Vec::new() };
+        let mut code =
+            LiveCode { functions, fixed: Vec::new(), slots, later: None, mappings: Vec::new(), objects: Vec::new() };
         code.add_mappings(pid);
         code
     }
@@ -182,5 +185,9 @@ impl CodeSource for LiveCode {
         };
         let at = (addr - start) as usize;
         all.get(at..at + bytes.len()).map(|b| bytes.copy_from_slice(b)).is_some()
+    }
+
+    fn memory_now(&mut self, addr: u64, bytes: &mut [u8]) -> bool {
+        self.later.as_ref().is_some_and(|memory| memory.read_exact_at(bytes, addr).is_ok())
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess, Register, UsedMemory};
@@ -23,6 +24,8 @@ pub struct Trace {
     pub accesses: Vec<Vec<TrueAccess>>,
     /// The stack above the stack pointer before each instruction, as a sample holds it.
     pub stacks: Vec<Vec<u8>>,
+    #[expect(dead_code, reason = "its memory is read until it is dropped")]
+    child: Stopped,
 }
 
 /// One access as it happened.
@@ -37,6 +40,18 @@ pub struct TrueAccess {
     pub vsib: bool,
 }
 
+/// A stopped child, which is killed when dropped.
+struct Stopped(Child);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How long a program goes on after the trace before its memory is read for the samples.
+const LATER: Duration = Duration::from_millis(50);
 /// Index of rsp in [`Regs::gpr`].
 const RSP: usize = 4;
 /// Bytes of the stack in a sample.
@@ -113,13 +128,20 @@ pub fn trace(program: &str, args: &[&str], from: From, limit: usize, patience: D
         }
     }
     code.add_mappings(pid);
-    let _ = child.kill();
-    let _ = child.wait();
+    // A recorder looks at a sample when the buffer is drained: let the program go on.
+    request(libc::PTRACE_CONT, pid);
+    std::thread::sleep(LATER);
+    // SAFETY: a signal to our own child.
+    unsafe { libc::kill(pid, libc::SIGSTOP) };
+    wait_stop(pid);
+    code.later = File::open(format!("/proc/{pid}/mem")).ok();
     let mut printed = String::new();
-    // What an interrupted program printed last may be cut.
-    let _ = child.stdout.take().expect("piped").read_to_string(&mut printed);
+    let mut pipe = child.stdout.take().expect("piped");
+    // SAFETY: the descriptor is open, and so the end of what was printed is no reason to wait.
+    unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+    let _ = pipe.read_to_string(&mut printed);
     code.add_objects(&printed);
-    Trace { regs, code, accesses, stacks }
+    Trace { regs, code, accesses, stacks, child: Stopped(child) }
 }
 
 fn request(what: libc::c_uint, pid: i32) {
