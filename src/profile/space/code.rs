@@ -19,6 +19,18 @@ const MEMORY_KEY: u64 = 1 << 63;
 /// end.
 const WINDOW_PAGES: u64 = 2;
 
+/// Bit of an entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst).
+const PAGE_PRESENT: u64 = 1 << 63;
+
+/// The files to read a process's memory by.
+#[derive(Debug)]
+pub(super) struct ProcessMemory {
+    /// Of the process with this serial number.
+    serial: u32,
+    memory: File,
+    pagemap: File,
+}
+
 /// Code of one process: from the ELF file where there is one, else from /proc/PID/mem. The key of code from memory
 /// contains a hash of the code, because a JIT compiler reuses addresses.
 #[derive(Debug)]
@@ -45,14 +57,25 @@ impl<'a> Code<'a> {
         Code { space, pid, sampled, window: Vec::new() }
     }
 
-    /// Reads the process's memory as it is now.
+    /// Reads the process's memory as it is now. Only pages that are there: a read of any other would make the kernel
+    /// bring one in, in the program's place.
     fn read_now(&mut self, addr: u64, bytes: &mut [u8]) -> Option<()> {
         let slot = self.space.find(self.pid)?;
         let serial = process_in(&mut self.space.slots, slot).serial;
-        if self.space.memory.as_ref().is_none_or(|(of, _)| *of != serial) {
-            self.space.memory = Some((serial, File::open(format!("/proc/{}/mem", self.pid)).ok()?));
+        if self.space.memory.as_ref().is_none_or(|m| m.serial != serial) {
+            let open = |what| File::open(format!("/proc/{}/{what}", self.pid)).ok();
+            let opened = ProcessMemory { serial, memory: open("mem")?, pagemap: open("pagemap")? };
+            self.space.memory = Some(opened);
         }
-        let (_, memory) = self.space.memory.as_ref()?;
+        let ProcessMemory { memory, pagemap, .. } = self.space.memory.as_ref()?;
+        let last = addr.checked_add(bytes.len() as u64)? - 1;
+        for page in addr / PAGE..=last / PAGE {
+            let mut entry = [0; 8];
+            pagemap.read_exact_at(&mut entry, page * 8).ok()?;
+            if u64::from_le_bytes(entry) & PAGE_PRESENT == 0 {
+                return None;
+            }
+        }
         memory.read_exact_at(bytes, addr).ok()
     }
 

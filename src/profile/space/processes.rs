@@ -1,10 +1,9 @@
 //! The followed processes and their address spaces: [`Space`], and how a forked child gets its copy.
 
-use std::fs::File;
-
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cache::Cache;
+use super::code::ProcessMemory;
 use super::modules::Modules;
 use super::objects::{Objects, Sites};
 use super::process::Process;
@@ -48,8 +47,8 @@ pub struct Space {
     pub(super) named: FxHashSet<Frame>,
     /// Code outside every ELF file, and the first address of the mapping that held it.
     pub(super) regions: FxHashMap<u64, u64>,
-    /// Memory of the process with that serial number, whose memory was read last.
-    pub(super) memory: Option<(u32, File)>,
+    /// Of the process whose memory was read last.
+    pub(super) memory: Option<ProcessMemory>,
 }
 
 impl Space {
