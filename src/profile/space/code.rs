@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use rustc_hash::FxHasher;
 
 use super::modules::LoadedModule;
-use super::processes::{Space, process_in};
+use super::processes::{ProcessMemory, Space, process_in};
 use crate::profile::PAGE;
 use crate::profile::records::{ObjectKind, ThreadId};
 use crate::profile::replay::{CodeSource, Function};
@@ -21,15 +21,6 @@ const WINDOW_PAGES: u64 = 2;
 
 /// Bit of an entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst).
 const PAGE_PRESENT: u64 = 1 << 63;
-
-/// The files to read a process's memory by.
-#[derive(Debug)]
-pub(super) struct ProcessMemory {
-    /// Of the process with this serial number.
-    serial: u32,
-    memory: File,
-    pagemap: File,
-}
 
 /// Code of one process: from the ELF file where there is one, else from /proc/PID/mem. The key of code from memory
 /// contains a hash of the code, because a JIT compiler reuses addresses.

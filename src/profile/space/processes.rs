@@ -1,9 +1,10 @@
 //! The followed processes and their address spaces: [`Space`], and how a forked child gets its copy.
 
+use std::fs::File;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cache::Cache;
-use super::code::ProcessMemory;
 use super::modules::Modules;
 use super::objects::{Objects, Sites};
 use super::process::Process;
@@ -20,6 +21,15 @@ pub(super) enum Slot {
         parent: usize,
     },
     Gone,
+}
+
+/// The files to read a process's memory by.
+#[derive(Debug)]
+pub(super) struct ProcessMemory {
+    /// Of the process with this serial number.
+    pub(super) serial: u32,
+    pub(super) memory: File,
+    pub(super) pagemap: File,
 }
 
 /// The model of every followed process.
