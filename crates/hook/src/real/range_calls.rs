@@ -3,7 +3,13 @@
 //! The names are POSIX's and Linux' and not C's: a library may have a function of its own under one of them, with other
 //! arguments. So all six registers for arguments are handed on, and the whole register of the result.
 
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
 use super::symbol;
+use crate::errno;
+
+type Next = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize;
 
 /// The registers for arguments as a call finds them; those behind the arguments of a function hold anything.
 pub type Registers = [usize; 6];
@@ -44,8 +50,29 @@ range_calls! {
     munlock: SYS_munlock;
     /// mlockall(2).
     mlockall: SYS_mlockall;
-    /// mbind(2), which libnuma defines.
-    mbind: SYS_mbind;
+}
+
+/// mbind(2). Looked up when it is first called, as only libnuma defines it: a lookup at start-up that finds nothing
+/// allocates, which a sanitizer's runtime does not survive while it starts.
+///
+/// # Safety
+/// C's contract.
+pub unsafe fn mbind(registers: Registers) -> usize {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    static LOOKED: AtomicBool = AtomicBool::new(false);
+    if !LOOKED.load(Ordering::Acquire) {
+        let _errno = errno::Saved::now();
+        NEXT.store(symbol::next(c"mbind"), Ordering::Relaxed);
+        LOOKED.store(true, Ordering::Release);
+    }
+    let [a, b, c, d, e, f] = registers;
+    // SAFETY: null, or a function of that name; forwarded unchanged, or the same call, made directly.
+    unsafe {
+        match core::mem::transmute::<*mut c_void, Option<Next>>(NEXT.load(Ordering::Relaxed)) {
+            Some(next) => next(a, b, c, d, e, f),
+            None => libc::syscall(libc::SYS_mbind, a, b, c, d, e, f) as usize,
+        }
+    }
 }
 
 /// posix_madvise(3). Without a definition the advice is not taken.

@@ -91,7 +91,6 @@ table! {
     mlock2(usize, usize, usize, usize, usize, usize) -> usize;
     munlock(usize, usize, usize, usize, usize, usize) -> usize;
     mlockall(usize, usize, usize, usize, usize, usize) -> usize;
-    mbind(usize, usize, usize, usize, usize, usize) -> usize;
     _dl_find_object(*mut c_void, *mut c_void) -> c_int;
 }
 
