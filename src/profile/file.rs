@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 use numamma_kernel::output_file;
 
 use super::records::{
-    Access, CallSite, CodeUnit, Frame, Location, Module, Object, Record, SiteCount, Symbol, Thread, Touch,
+    Access, CallSite, CodeUnit, Frame, Location, LostFrames, Member, Members, Module, Object, Record, SiteCount,
+    Symbol, Thread, Touch,
 };
 
 /// First bytes of every profile.
@@ -225,6 +226,9 @@ fn decoded_size(plain: &[u8]) -> u64 {
         8 => (size_of::<Symbol>(), size_of::<Location>().div_ceil(3)),
         11 => (size_of::<String>(), 1),
         12 => (size_of::<CodeUnit>(), 0),
+        13 => (size_of::<LostFrames>(), size_of::<Location>().div_ceil(3)),
+        // A member: the length of its name, its offset and its size, a byte each at least.
+        14 => (size_of::<Members>(), size_of::<Member>().div_ceil(3)),
         _ => (0, 1),
     };
     // A count that the encoding is too short for is refused by the decoder after as many items as there are.
@@ -261,6 +265,15 @@ mod tests {
             (Record::Symbols(vec![Symbol { frame, locations: vec![] }; 1000]), size_of::<Symbol>()),
             (Record::Notes(vec![String::new(); 1000]), size_of::<String>()),
             (Record::Code(vec![CodeUnit { frame, function: 0, nest: 0 }; 1000]), size_of::<CodeUnit>()),
+            (
+                Record::LostFrames(vec![LostFrames { inner: None, outer: frame, locations: vec![] }; 1000]),
+                size_of::<LostFrames>(),
+            ),
+            (Record::Members(vec![Members::default(); 1000]), size_of::<Members>()),
+            (
+                Record::Members(vec![Members { members: vec![Member::default(); 250], ..Members::default() }; 4]),
+                size_of::<Member>(),
+            ),
         ];
         for (record, item) in counted {
             let size = decoded_size(&postcard::to_stdvec(&record).unwrap());

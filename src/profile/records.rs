@@ -310,6 +310,32 @@ pub struct LostFrames {
     pub locations: Vec<Location>,
 }
 
+/// Bytes from which on a member of a variable is a part of its own: 16 pages. Of such a part at most an eighth, its
+/// first and its last page, is shared with its neighbours, and on machines of 8 nodes two pages are left for each node.
+pub const PART_LEAST: u64 = 16 * SMALL_OBJECT;
+
+/// A member of a variable.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Member {
+    /// Name as in the source, of nested structs `outer.inner`.
+    pub name: String,
+    /// Offset of its first byte from that of the variable.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// The members of a global variable: of a COMMON block, a struct or a class.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Members {
+    /// Module of the variable.
+    pub module: ModuleId,
+    /// Its ELF virtual address.
+    pub vaddr: u64,
+    /// Ascending by offset, without overlap.
+    pub members: Vec<Member>,
+}
+
 /// Counters of the recorder, cumulative; the last record counts.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Stats {
@@ -380,6 +406,8 @@ pub enum Record {
     Code(Vec<CodeUnit>),
     /// What tail calls removed from the call stacks.
     LostFrames(Vec<LostFrames>),
+    /// Members of global variables.
+    Members(Vec<Members>),
 }
 
 impl Record {
@@ -402,6 +430,7 @@ impl Record {
             Record::Notes(list) => cut(list, Record::Notes),
             Record::Code(list) => cut(list, Record::Code),
             Record::LostFrames(list) => cut(list, Record::LostFrames),
+            Record::Members(list) => cut(list, Record::Members),
         }
     }
 }

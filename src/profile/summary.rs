@@ -16,6 +16,7 @@ mod distinct;
 mod entries;
 mod fold;
 mod identity;
+mod parts;
 mod reuse;
 mod size_classes;
 mod stacks;

@@ -417,6 +417,10 @@ impl Recorder {
         if !lost.is_empty() {
             records.push(Record::LostFrames(lost));
         }
+        let members = space.members();
+        if !members.is_empty() {
+            records.push(Record::Members(members));
+        }
         if !self.notes.is_empty() {
             records.push(Record::Notes(self.notes.clone()));
         }

@@ -19,6 +19,7 @@ mod functions;
 mod globals;
 mod heap;
 mod load;
+mod members;
 mod module_file;
 mod modules;
 mod objects;
@@ -46,7 +47,7 @@ use self::processes::{Slot, process_in};
 use super::perf::Mapping;
 use super::ranges::Span;
 use super::records::{
-    Frame, LostFrames, NO_MODULE, Object, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId,
+    Frame, LostFrames, Members, NO_MODULE, Object, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId,
 };
 
 pub use self::code::{Code, Sampled};
@@ -323,6 +324,21 @@ impl Space {
     /// when the program has ended.
     pub fn lost_frames(&mut self) -> Vec<LostFrames> {
         tail_calls::find(&mut self.modules, self.sites.stacks())
+    }
+
+    /// The members of the large variables that were attributed. Reads debug information: call it when the program has
+    /// ended.
+    pub fn members(&mut self) -> Vec<Members> {
+        let variables: Vec<_> = self.objects.large_variables().collect();
+        let mut out = Vec::new();
+        for group in variables.chunk_by(|a, b| a.0 == b.0) {
+            let module = group[0].0;
+            let places: Vec<(u64, u64)> = group.iter().map(|&(_, vaddr, size)| (vaddr, size)).collect();
+            let found = members::find(self.modules.file(module), &places).into_iter().zip(&places);
+            let several = found.filter(|(members, _)| members.len() > 1);
+            out.extend(several.map(|(members, &(vaddr, _))| Members { module, vaddr, members }));
+        }
+        out
     }
 }
 

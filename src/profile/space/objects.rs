@@ -3,9 +3,13 @@
 //! An object gets its id and its record when an access or touch is attributed to it for the first time, so a program
 //! with a hundred million buffers costs records for the sampled ones only. Counts of call sites are always exact.
 
+use std::collections::BTreeSet;
+
 use rustc_hash::FxHashMap;
 
-use crate::profile::records::{CallSite, Frame, Object, ObjectId, Record, SiteCount, SiteId, ThreadId};
+use crate::profile::records::{
+    CallSite, Frame, ModuleId, Object, ObjectId, ObjectKind, PART_LEAST, Record, SiteCount, SiteId, ThreadId,
+};
 
 /// Emitted objects.
 #[derive(Debug, Default)]
@@ -15,6 +19,8 @@ pub struct Objects {
     table: FxHashMap<ObjectId, Entry>,
     next: ObjectId,
     dirty: Vec<ObjectId>,
+    /// Variables that are large enough for parts, by module: address and size in the file.
+    variables: BTreeSet<(ModuleId, u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -31,9 +37,19 @@ impl Objects {
         let id = self.next;
         self.next += 1;
         object.id = id;
+        if let (ObjectKind::Global, Some(module)) = (object.kind, object.module)
+            && object.instance.size >= 2 * PART_LEAST
+        {
+            self.variables.insert((module, object.vaddr, object.instance.size));
+        }
         self.table.insert(id, Entry { object, serial, dirty: true });
         self.dirty.push(id);
         id
+    }
+
+    /// Module, ELF virtual address and size of the variables added so far that are large enough for parts; ascending.
+    pub fn large_variables(&self) -> impl Iterator<Item = (ModuleId, u64, u64)> {
+        self.variables.iter().copied()
     }
 
     /// Whether `id` is an object of that address space.

@@ -44,8 +44,10 @@ impl CodeParts {
         parts.units.resize_with(layout.entries.len(), Vec::new);
         let mut sums: FxHashMap<(u32, Frame), u64> = FxHashMap::default();
         for ((object, frame), counters) in tables.uses.finish() {
-            let Some(place) = layout.places.get(&object) else { continue };
-            *sums.entry((place.entry, frame)).or_default() += counters.accesses();
+            // Of an object in parts it is not known yet which part: all get the units of the whole.
+            for entry in layout.entries_of(object) {
+                *sums.entry((entry, frame)).or_default() += counters.accesses();
+            }
         }
         let mut sums: Vec<((u32, Frame), u64)> = sums.into_iter().collect();
         sums.sort_unstable();
@@ -101,6 +103,18 @@ impl CodeParts {
         }
         parts
     }
+}
+
+/// Orders the code of a part of an object, which was numbered for the whole object; none when one unit is all that
+/// matters for the part.
+pub(super) fn of_part(mut code: Vec<CodePart>) -> Vec<CodePart> {
+    let accesses = |p: &CodePart| p.total.accesses();
+    let all: u64 = code.iter().map(accesses).sum();
+    if code.iter().any(|p| accesses(p) as f64 >= ALONE * all as f64) {
+        return Vec::new();
+    }
+    code.sort_by_key(|p| (p.function.is_empty(), std::cmp::Reverse(accesses(p))));
+    code
 }
 
 fn same(a: &CodeUnit, b: &CodeUnit) -> bool {

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::identity::{base_name, demangle, step_name};
+use super::parts::{self, Division, Piece};
 use super::size_classes::SizeClasses;
 use super::stacks::{CallStacks, NameTables};
 use super::tables::{Seen, Tables};
-use super::types::{Details, Entry};
+use super::types::{Details, Entry, Part};
 use super::wrappers;
 use crate::profile::records::*;
 
@@ -36,6 +37,8 @@ pub(super) struct Place {
     pub first_page: u64,
     /// Pages of all instances before this one: a number for every page of the profile.
     pub pages_before: u64,
+    /// Of an object in parts, whose first one this is: index into [`Layout::divisions`].
+    pub division: Option<u32>,
 }
 
 /// The entries, still without counters, and the place of every object.
@@ -44,6 +47,10 @@ pub(super) struct Layout {
     pub entries: Vec<Entry>,
     /// Of every object that was seen.
     pub places: FxHashMap<ObjectId, Place>,
+    /// Objects in parts.
+    pub divisions: Vec<Division>,
+    /// Instances of parts whose first page belongs to the part before.
+    pub without_first_page: FxHashSet<usize>,
     /// First global instance number of each entry.
     pub first_instance: Vec<u32>,
     /// Pages of all instances before each instance, and of all.
@@ -73,34 +80,56 @@ impl Layout {
             index: HashMap::new(),
             entries: Vec::new(),
             sites: Vec::new(),
+            pieces: FxHashMap::default(),
         };
         let owner = build.group();
         build.describe();
-        let entries = build.entries;
+        let (entries, pieces) = (build.entries, build.pieces);
         let page_shift = page_size.trailing_zeros();
         let mut layout = Layout { entries, modules, threads, stacks, page_shift, ..Layout::default() };
-        layout.number(tables, &owner);
+        layout.number(tables, &owner, &pieces);
         layout
     }
 
-    /// Gives every seen object its instance, in order of entry, birth and id.
-    fn number(&mut self, tables: &Tables, owner: &FxHashMap<ObjectId, u32>) {
+    /// The entries that the accesses of an object may belong to.
+    pub(super) fn entries_of(&self, object: ObjectId) -> impl Iterator<Item = u32> {
+        let place = self.places.get(&object);
+        let parts = place.and_then(|p| p.division).and_then(|d| self.divisions.get(d as usize));
+        let count = parts.map_or(1, |d| d.places.len() as u32);
+        place.into_iter().flat_map(move |p| p.entry..p.entry + count)
+    }
+
+    /// Gives every seen object its instance, in order of entry, birth and id. An object in parts has one of each.
+    fn number(&mut self, tables: &Tables, owner: &FxHashMap<ObjectId, u32>, pieces: &FxHashMap<u32, Vec<Piece>>) {
         let mut seen: Vec<(u32, u64, ObjectId, Instance)> = Vec::new();
         for (&id, &what) in &tables.seen {
             let Some(&entry) = owner.get(&id) else { continue };
             let instance = instance_of(tables.objects.get(&id), what, self.page_shift);
-            seen.push((entry, instance.born_ns, id, instance));
+            match (pieces.get(&entry), tables.objects.get(&id)) {
+                (Some(pieces), Some(object)) => {
+                    let own = (entry..).zip(parts::instances(pieces, &object.instance));
+                    seen.extend(own.map(|(entry, part)| (entry, part.born_ns, id, part)));
+                }
+                _ => seen.push((entry, instance.born_ns, id, instance)),
+            }
         }
         seen.sort_by_key(|&(entry, born, id, _)| (entry, born, id));
         self.first_instance = vec![0; self.entries.len() + 1];
         let mut pages = 0u64;
         for (n, &(entry, _, id, instance)) in seen.iter().enumerate() {
             let first_page = instance.base >> self.page_shift;
-            self.places.insert(id, Place { entry, instance: n as u32, first_page, pages_before: pages });
+            let place = Place { entry, instance: n as u32, first_page, pages_before: pages, division: None };
             self.pages_before.push(pages);
-            let last_page = tables.seen.get(&id).map_or(first_page, |s| s.highest >> self.page_shift);
+            let divided = owner.get(&id).and_then(|first| pieces.get(first));
+            let mut highest = tables.seen.get(&id).map_or(instance.base, |s| s.highest);
+            if divided.is_some() {
+                highest = highest.min(instance.base.saturating_add(instance.size.max(1) - 1));
+                self.add_part(id, place, instance.base);
+            } else {
+                self.places.insert(id, place);
+            }
             // Pages whose number does not fit a cell are counted without one.
-            pages += last_page.saturating_sub(first_page).min(u64::from(u32::MAX)) + 1;
+            pages += (highest >> self.page_shift).saturating_sub(first_page).min(u64::from(u32::MAX)) + 1;
             self.entries[entry as usize].seen.push(instance);
         }
         self.pages_before.push(pages);
@@ -111,6 +140,23 @@ impl Layout {
             entry.instances = entry.instances.max(entry.seen.len() as u64).max(1);
         }
         self.first_instance[self.entries.len()] = next;
+    }
+
+    /// Adds the place of one part of an object; parts come in ascending order.
+    fn add_part(&mut self, id: ObjectId, place: Place, base: u64) {
+        let division = match self.places.get(&id).and_then(|first| first.division) {
+            Some(known) => known,
+            None => {
+                let new = self.divisions.len() as u32;
+                self.divisions.push(Division::default());
+                self.places.insert(id, Place { division: Some(new), ..place });
+                new
+            }
+        };
+        if let Some(division) = self.divisions.get_mut(division as usize) {
+            division.places.push(place);
+            division.starts.push(base);
+        }
     }
 }
 
@@ -133,6 +179,8 @@ struct Build<'a> {
     entries: Vec<Entry>,
     /// Call sites behind each entry with the number of objects recorded for it.
     sites: Vec<FxHashMap<SiteId, u64>>,
+    /// Parts of variables, by the entry of the first part; those of the others follow it.
+    pieces: FxHashMap<u32, Vec<Piece>>,
 }
 
 impl Build<'_> {
@@ -159,12 +207,15 @@ impl Build<'_> {
             if let Some(site) = object.site {
                 *self.sites[entry as usize].entry(site).or_default() += 1;
             }
+            owner.insert(id, entry);
+            if self.pieces.contains_key(&entry) {
+                continue;
+            }
             let (entry_of, size) = (&mut self.entries[entry as usize], object.instance.size);
             entry_of.size = entry_of.size.max(size);
             if let Some((low, high)) = &mut entry_of.size_class {
                 (*low, *high) = ((*low).min(size), (*high).max(size));
             }
-            owner.insert(id, entry);
         }
         owner
     }
@@ -224,6 +275,32 @@ impl Build<'_> {
             _ => None,
         };
         let linkage = object.filter(|o| o.kind == ObjectKind::Global).map_or(String::new(), |o| o.name.clone());
+        let first = self.entries.len() as u32;
+        let pieces = object.map(|o| self.pieces_of(o)).unwrap_or_default();
+        for piece in &pieces {
+            let part = Part {
+                parent: name.clone(),
+                parent_size: object.map_or(0, |o| o.instance.size),
+                member: piece.name.clone(),
+                offset: piece.offset,
+            };
+            self.entries.push(Entry {
+                kind,
+                name: format!("{name}.{}", piece.name),
+                linkage: linkage.clone(),
+                module: object.and_then(|o| o.module),
+                vaddr: object.map_or(0, |o| o.vaddr.wrapping_add(piece.offset)),
+                size: piece.size,
+                part: Some(part),
+                ..Entry::default()
+            });
+            self.sites.push(FxHashMap::default());
+        }
+        if !pieces.is_empty() {
+            self.pieces.insert(first, pieces);
+            self.index.insert(key, first);
+            return first;
+        }
         self.entries.push(Entry {
             kind,
             name,
@@ -238,6 +315,23 @@ impl Build<'_> {
         let entry = self.entries.len() as u32 - 1;
         self.index.insert(key, entry);
         entry
+    }
+
+    /// The parts of a variable whose members are known; empty when it is not divided.
+    fn pieces_of(&self, object: &Object) -> Vec<Piece> {
+        let members = object.module.and_then(|m| self.tables.members.get(&(m, object.vaddr)));
+        let instance = object.instance;
+        match members {
+            Some(members)
+                if object.kind == ObjectKind::Global
+                    && 2 * self.tables.header.page_size <= PART_LEAST
+                    && instance.base.checked_add(instance.size).is_some()
+                    && self.entries.len() < parts::MOST_ENTRIES =>
+            {
+                parts::pieces(members, instance.size)
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn static_name(&self, kind: ObjectKind, module: Option<ModuleId>, name: &str) -> String {

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
-use super::code_parts::{CodeParts, PART_BITS};
+use super::code_parts::{CodeParts, PART_BITS, of_part};
 use super::distinct;
 use super::entries::{Layout, Place, missing_thread};
+use super::parts::share;
 use super::reuse;
 use super::stacks::NameTables;
 use super::tables::{MAX_ID_GAP, Tables};
@@ -124,7 +125,7 @@ impl<'a> Fold<'a> {
 
     #[inline]
     fn add(&mut self, a: &Access) {
-        let Some(place) = self.place(a.object).filter(|_| self.thread_is_plausible(a.thread)) else {
+        let Some(place) = self.place(a).filter(|_| self.thread_is_plausible(a.thread)) else {
             self.unknown_ids += 1;
             return;
         };
@@ -137,10 +138,14 @@ impl<'a> Fold<'a> {
     }
 
     #[inline]
-    fn place(&self, object: ObjectId) -> Option<Place> {
-        match self.places.get(object as usize) {
+    fn place(&self, a: &Access) -> Option<Place> {
+        let place = match self.places.get(a.object as usize) {
             Some(place) => *place,
-            None => self.layout.places.get(&object).copied(),
+            None => self.layout.places.get(&a.object).copied(),
+        }?;
+        match place.division {
+            None => Some(place),
+            Some(division) => self.layout.divisions.get(division as usize)?.at(a.addr),
         }
     }
 
@@ -217,19 +222,38 @@ fn assign_cells(
     unpaged: Vec<Counters>,
     (parts, symbols): (&CodeParts, &HashMap<Frame, Vec<Location>>),
 ) {
+    const BELOW_PAGE: u32 = THREAD_BITS + SLOT_BITS + PART_BITS;
+    let page_of = |key: CellKey| key >> BELOW_PAGE;
+    if !layout.divisions.is_empty() {
+        let moves = share(layout, cells.iter().map(|&(key, counters)| (page_of(key), counters)));
+        for (key, _) in &mut cells {
+            if let Some(to) = moves.get(&page_of(*key)) {
+                *key = to << BELOW_PAGE | (*key & ((1 << BELOW_PAGE) - 1));
+            }
+        }
+    }
     cells.sort_unstable_by_key(|&(key, _)| key);
-    let page_of = |key: CellKey| key >> (THREAD_BITS + SLOT_BITS + PART_BITS);
+    // A page of two parts may have had counters in both.
+    cells.dedup_by(|again, first| {
+        let same = again.0 == first.0;
+        if same {
+            first.1.add(&again.1);
+        }
+        same
+    });
     let mut rest = cells.as_slice();
     for (i, entry) in layout.entries.iter_mut().enumerate() {
-        let instances = &layout.pages_before[layout.first_instance[i] as usize..=layout.first_instance[i + 1] as usize];
+        let first = layout.first_instance[i] as usize;
+        let instances = &layout.pages_before[first..=layout.first_instance[i + 1] as usize];
         let mut own_parts: Vec<(u8, Cell)> = Vec::new();
         for (instance, pages) in instances.windows(2).enumerate() {
             let own = rest.partition_point(|&(key, _)| page_of(key) < pages[1]);
+            let lost = u64::from(layout.without_first_page.contains(&(first + instance)));
             for of_cell in rest[..own].chunk_by(|a, b| a.0 >> PART_BITS == b.0 >> PART_BITS) {
                 let (key, counters) = of_cell[0];
                 let mut cell = Cell {
                     instance: instance as u32,
-                    page: (page_of(key) - pages[0]) as u32,
+                    page: (page_of(key) - pages[0]).saturating_sub(lost) as u32,
                     thread: (key >> (SLOT_BITS + PART_BITS)) as u32 % MAX_THREADS as u32,
                     slot: (key >> PART_BITS) as u16 % TIME_SLOTS,
                     counters,
@@ -244,6 +268,9 @@ fn assign_cells(
         }
         let names = NameTables { modules: &layout.modules, symbols, stacks: &layout.stacks };
         entry.by_code = parts.divide(i, own_parts, &names);
+        if entry.part.is_some() {
+            entry.by_code = of_part(std::mem::take(&mut entry.by_code));
+        }
         entry.cells.iter().for_each(|c| entry.total.add(&c.counters));
         entry.total.add(&unpaged[i]);
         entry.details.unpaged = unpaged[i];
@@ -267,16 +294,31 @@ fn assign_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>) {
 
 fn assign_touches(layout: &mut Layout, touches: &[Touch]) {
     for touch in touches {
-        let Some(&place) = layout.places.get(&touch.object) else { continue };
-        let first = (touch.addr >> layout.page_shift).checked_sub(place.first_page);
-        let Some(page) = first.and_then(|p| u32::try_from(p).ok()) else { continue };
-        layout.entries[place.entry as usize].touches.push(TouchRun {
-            instance: place.instance - layout.first_instance[place.entry as usize],
-            page,
-            pages: u32::try_from(touch.pages).unwrap_or(u32::MAX).min(u32::MAX - page),
-            thread: touch.thread,
-            time_ns: touch.time_ns,
-        });
+        let Some(&whole) = layout.places.get(&touch.object) else { continue };
+        let division = whole.division.and_then(|d| layout.divisions.get(d as usize));
+        let places = division.map_or(std::slice::from_ref(&whole), |d| &d.places);
+        for place in places {
+            let instance = place.instance - layout.first_instance[place.entry as usize];
+            let entry = &mut layout.entries[place.entry as usize];
+            let (mut low, mut high) = (touch.addr >> layout.page_shift, u64::MAX);
+            let mut first_page = place.first_page;
+            if division.is_some() {
+                let Some(part) = entry.seen.get(instance as usize) else { continue };
+                first_page = part.base >> layout.page_shift;
+                high = part.base.saturating_add(part.size).div_ceil(1 << layout.page_shift);
+                high = high.min(low.saturating_add(touch.pages));
+                low = low.max(first_page);
+            }
+            let Some(page) = low.checked_sub(first_page).and_then(|p| u32::try_from(p).ok()) else { continue };
+            let pages = touch.pages.min(high.saturating_sub(low));
+            entry.touches.push(TouchRun {
+                instance,
+                page,
+                pages: u32::try_from(pages).unwrap_or(u32::MAX).min(u32::MAX - page),
+                thread: touch.thread,
+                time_ns: touch.time_ns,
+            });
+        }
     }
     for entry in &mut layout.entries {
         entry.touches = merged(std::mem::take(&mut entry.touches));

@@ -92,6 +92,8 @@ pub(super) struct Tables {
     /// Accesses by object and instruction.
     pub uses: Tally<Use>,
     pub lost: LostTable,
+    /// Members of the variables at these addresses of modules.
+    pub members: FxHashMap<(ModuleId, u64), Vec<Member>>,
     pub stats: Stats,
     pub ending: Option<Ended>,
     pub notes: Vec<String>,
@@ -167,6 +169,7 @@ impl Tables {
             Record::Symbols(list) => self.symbols.extend(list.into_iter().map(|s| (s.frame, s.locations))),
             Record::Code(list) => self.code.extend(list.into_iter().map(|u| (u.frame, u))),
             Record::LostFrames(list) => self.lost.extend(list.into_iter().map(|l| ((l.inner, l.outer), l.locations))),
+            Record::Members(list) => self.members.extend(list.into_iter().map(|m| ((m.module, m.vaddr), m.members))),
             Record::Stats(stats) => self.stats = stats,
             Record::End(ending) => self.ending = Some(ending),
             Record::Notes(list) => {

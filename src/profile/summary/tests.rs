@@ -9,6 +9,7 @@ use crate::profile::records::*;
 use crate::topology::Topology;
 
 mod names;
+mod parts;
 
 const PAGE: u64 = 4096;
 

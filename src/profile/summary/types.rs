@@ -46,8 +46,10 @@ pub struct Entry {
     pub linkage: String,
     /// Module of a global.
     pub module: Option<ModuleId>,
-    /// ELF address of a global.
+    /// ELF address of a global, or of the first page of a part.
     pub vaddr: u64,
+    /// The variable that this is a part of, if it is one; its size, pages and counters are those of the part.
+    pub part: Option<Part>,
     /// Call site (all stacks that share the innermost user frame's identity are one entry).
     pub site: Option<CallSite>,
     /// Bytes: of a global; of the largest instance of a call site; peak bytes of small heap objects.
@@ -72,6 +74,20 @@ pub struct Entry {
     pub by_code: Vec<CodePart>,
     /// Parts for reports only.
     pub details: Details,
+}
+
+/// A part of a variable: one large member, or several small neighbours. A page that two parts share belongs to the one
+/// that accesses it at the higher cost.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Part {
+    /// Display name of the variable.
+    pub parent: String,
+    /// Its bytes.
+    pub parent_size: u64,
+    /// Name of the member, `first..last` of several.
+    pub member: String,
+    /// Offset of the part's first byte: of a page, or 0.
+    pub offset: u64,
 }
 
 /// The accesses to an entry by one function, or by one loop nest of it.

@@ -100,7 +100,7 @@ impl Profile {
             Record::Symbols(s) => self.symbols.extend(s),
             Record::Notes(n) => self.notes.extend(n),
             Record::Code(_) => {}
-            Record::LostFrames(_) => {}
+            Record::LostFrames(_) | Record::Members(_) => {}
             Record::Stats(s) => self.stats = s,
             Record::End(e) => self.ending = Some(e),
             Record::SiteCounts(c) => self.counts.extend(c.into_iter().map(|c| (c.site, c))),

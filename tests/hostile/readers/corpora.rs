@@ -98,6 +98,7 @@ fn profiles() -> Vec<Vec<u8>> {
         node: (i % 2) as u8,
         ip: frame(0x2000 + i % 5),
     };
+    let member = |name: &str, offset| Member { name: name.into(), offset, size: 0x3_0000 };
     let location = Location { function: Some("f".into()), file: Some("f.c".into()), line: Some(3) };
     let records = |n: u64| {
         vec![
@@ -130,6 +131,11 @@ fn profiles() -> Vec<Vec<u8>> {
             Record::Notes(vec!["a note".into()]),
             Record::Code(vec![CodeUnit { frame: frame(0x100), function: 0x100, nest: 0x104 }]),
             Record::LostFrames(vec![LostFrames { inner: None, outer: frame(0x100), locations: Vec::new() }]),
+            Record::Members(vec![Members {
+                module: 0,
+                vaddr: 0,
+                members: vec![member("first", 0), member("second", 0x3_0010)],
+            }]),
             Record::End(Ended::Exited(0)),
         ]
     };
