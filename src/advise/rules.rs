@@ -32,7 +32,7 @@ impl Scene<'_> {
         let choices = self.candidates_by_code(entry, phased)?;
         let mut rule = naming::name(self.summary, entry)?;
         rule.name = Some(entry.name.clone()).filter(|name| rule.global.as_ref() != Some(name));
-        rule.size = Some(entry.size);
+        rule.size = Some(entry.part.as_ref().map_or(entry.size, |part| part.parent_size));
         rule.pattern = Some(note(pattern));
         let others = taken.to_vec();
         let advised = choose::choose(self, entry, pattern, choices, rule.pattern.as_ref(), taken);

@@ -106,7 +106,7 @@ fn object(view: &View, e: &Entry) -> Value {
     let touchers = e.first_touchers();
     let pages: u64 = touchers.iter().map(|(_, n)| n).sum();
     let touched = |(thread, n): &(u32, u64)| json!({ "thread": thread, "pages": n, "share": ratio(*n, pages) });
-    json!({
+    let mut row = json!({
         "id": e.id,
         "kind": e.kind,
         "name": e.name,
@@ -138,7 +138,14 @@ fn object(view: &View, e: &Entry) -> Value {
         "thread_accesses": threads.iter().map(|(_, c)| view.options.access.count(c)).collect::<Vec<_>>(),
         "first_touch": touchers.iter().map(touched).collect::<Vec<_>>(),
         "pattern": view.pattern(e).map(pattern),
-    })
+    });
+    // Of a part of a variable: the variable, the member, and where the part begins in it. `size` is that of the part.
+    if let Some(part) = &e.part {
+        row["parent"] = json!(part.parent);
+        row["member"] = json!(part.member);
+        row["offset"] = json!(part.offset);
+    }
+    row
 }
 
 fn pattern(p: &Pattern) -> Value {

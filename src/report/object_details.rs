@@ -134,7 +134,10 @@ fn kind(view: &View, e: &Entry) -> String {
     match module {
         Some(m) => {
             let symbol = if e.linkage.is_empty() { String::new() } else { format!(" {}", e.linkage) };
-            format!("{}{symbol} at {:#x} in {}", kind_word(e.kind), e.vaddr, base_name(&m.path))
+            let part = e.part.as_ref().map_or(String::new(), |p| {
+                format!("bytes {} to {} of {}, a ", p.offset, p.offset + e.size, bytes(p.parent_size))
+            });
+            format!("{part}{}{symbol} at {:#x} in {}", kind_word(e.kind), e.vaddr, base_name(&m.path))
         }
         None => kind_word(e.kind).into(),
     }

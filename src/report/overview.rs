@@ -250,7 +250,7 @@ fn next_step(out: &mut String, view: &View, width: usize) {
         return;
     };
     // Commands are for copying: they are neither wrapped nor cut.
-    let name = if hot.linkage.is_empty() { hot.name.as_str() } else { hot.linkage.as_str() };
+    let name = if hot.linkage.is_empty() || hot.part.is_some() { hot.name.as_str() } else { hot.linkage.as_str() };
     out.push_str(&format!("\nNext: numamma advise{profile} > policy.toml\n"));
     out.push_str(&format!("  or: numamma report{profile} --object={}\n", shell_word(name)));
 }

@@ -19,6 +19,7 @@ use crate::ranks::Ranks;
 use crate::toml_subset;
 use crate::unusable::Unusable;
 
+mod parts;
 mod phases;
 mod teams;
 pub use phases::MOST_PHASES;
@@ -93,6 +94,7 @@ fn check(policy: &Policy) -> Result<(), Fault> {
     for (index, rule) in policy.objects.iter().enumerate() {
         check_rule(rule).map_err(|fault| Fault::in_table("object", index, fault))?;
     }
+    parts::check(&policy.objects)?;
     phases::check(policy)
 }
 
@@ -119,6 +121,7 @@ fn check_top(policy: &Policy) -> Result<(), KeyFault> {
 fn check_rule(rule: &ObjectRule) -> Result<(), KeyFault> {
     check_name(rule)?;
     check_selection(rule)?;
+    parts::check_rule(rule)?;
     check_place(rule)?;
     readable("ranks", rule.ranks.as_deref().map(Ranks::parse))
 }
@@ -174,15 +177,18 @@ fn check_selection(rule: &ObjectRule) -> Result<(), KeyFault> {
 /// earlier rule of the same call site without `instances`, `sizes` and `ranks`. Not an error: a policy may be
 /// assembled from parts.
 pub fn shadowed(rules: &[ObjectRule]) -> Vec<(usize, usize)> {
-    let mut first = BTreeMap::new();
+    let mut first: BTreeMap<_, usize> = BTreeMap::new();
     let mut found = Vec::new();
     for (index, rule) in rules.iter().enumerate().filter(|(_, r)| r.global.is_none()) {
         match first.get(&rule.site()) {
-            Some(&before) => found.push((index, before)),
+            // Rules for several parts of an object take it together.
+            Some(&before) if rule.range.is_none() || rules.get(before).is_none_or(|r| r.range.is_none()) => {
+                found.push((index, before));
+            }
             None if rule.instances.is_none() && rule.sizes.is_none() && rule.ranks.is_none() => {
                 first.insert(rule.site(), index);
             }
-            None => {}
+            Some(_) | None => {}
         }
     }
     found

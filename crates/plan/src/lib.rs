@@ -5,7 +5,7 @@
 //!
 //! | Module | Subject |
 //! | --- | --- |
-//! | [`policy`], [`size`] | schema of the policy file (TOML), sizes with units |
+//! | [`policy`], [`size`], [`range`] | schema of the policy file (TOML), sizes with units, parts of an object |
 //! | [`check`], [`unusable`] | parsing and validation of a policy file; errors |
 //! | [`callsite`] | names of a call site, and which of its allocations a rule selects |
 //! | [`nodes`], [`cpus`], [`ranks`] | lists of nodes, CPUs and MPI ranks |
@@ -31,6 +31,7 @@ pub mod placement_report;
 pub mod plan;
 pub mod policy;
 pub mod policy_file;
+pub mod range;
 pub mod ranks;
 pub mod reason;
 pub mod size;

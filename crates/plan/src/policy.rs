@@ -165,6 +165,13 @@ pub struct ObjectRule {
     /// `file:line` of the call: names the call site when neither `callsite` nor `function` does (the program then needs
     /// debugging information), informative beside them.
     pub line: Option<String>,
+    /// Name of the member of the global that the rule places: of a COMMON block, a struct or a class. For the reader:
+    /// `range` says where it is.
+    pub member: Option<String>,
+    /// Bytes of the object that the rule places, the second number not included: `"40MiB-80MiB"`, `"80MiB-"`,
+    /// `"-40MiB"`. The rest is left where it is, or placed by other rules. The ends are rounded to pages. All of the
+    /// object when absent. Of a global with another size than `size` nothing is placed.
+    pub range: Option<String>,
     /// Numbers of the allocations that the rule selects, from 1 among those that match the rest of the rule: `"3"`,
     /// `"1-4,7"`, `"5-"`. All when absent.
     pub instances: Option<String>,
@@ -173,7 +180,7 @@ pub struct ObjectRule {
     pub sizes: Option<String>,
     /// MPI ranks that the rule applies to: `"0"`, `"0-1,4"`, `"8-"`. Every process when absent.
     pub ranks: Option<String>,
-    /// Bytes of the object (of one instance).
+    /// Bytes of the object (of one instance), also where `range` is a part of it.
     pub size: Option<u64>,
     /// The access pattern that the profile showed.
     pub pattern: Option<PatternNote>,

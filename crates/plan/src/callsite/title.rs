@@ -24,9 +24,11 @@ impl ObjectRule {
             .unwrap_or("?")
     }
 
-    /// [`ObjectRule::name`] with the keys that distinguish rules of one call site: `make_grid, instances 1-4`.
+    /// [`ObjectRule::name`] with the keys that distinguish rules of one object: `make_grid, instances 1-4`.
     pub fn title(&self) -> Cow<'_, str> {
-        let filters = [("instances", &self.instances), ("sizes", &self.sizes)];
+        // The name that a rule gives is that of the part.
+        let range = if self.name.is_none() { &self.range } else { &None };
+        let filters = [("instances", &self.instances), ("sizes", &self.sizes), ("range", range)];
         filters.into_iter().fold(Cow::Borrowed(self.name()), |title, (word, filter)| match filter {
             Some(filter) => Cow::Owned(format!("{title}, {word} {filter}")),
             None => title,

@@ -105,9 +105,34 @@ pub fn choose(state: &State, index: usize, candidates: &[Symbol], module: &Loade
     }
     let found = |s: &Symbol| {
         let start = module.bias.wrapping_add(s.address as usize);
-        Found { rule: index, start, size: s.size, ranges: vec![(start, start.saturating_add(s.size as usize))] }
+        let range = rule.bytes();
+        if let (Some(range), Some(size)) = (&range, rule.size.filter(|size| *size != s.size)) {
+            say!(
+                "{}: its range {range} is of a variable of {size} bytes, and this one has {}; it is left where it is",
+                rule.name(),
+                s.size
+            );
+            return None;
+        }
+        let (start, size, ranges) = match range {
+            None => (start, s.size, vec![(start, start.saturating_add(s.size as usize))]),
+            Some(range) => {
+                let pages = range.pages_of(start as u64, s.size, PAGE as u64);
+                let pages = pages.map(|(low, high)| (low as usize, high as usize));
+                (pages.map_or(start, |p| p.0), range.bytes_of(s.size), Vec::from_iter(pages))
+            }
+        };
+        Some(Found { rule: index, start, size, ranges })
     };
-    candidates.iter().map(found).collect()
+    candidates.iter().filter_map(|s| found(s).or_else(|| count_unplaced(state, index))).collect()
+}
+
+/// Counts a variable that is not placed.
+fn count_unplaced(state: &State, index: usize) -> Option<Found> {
+    let counters = &state.rules.get(index)?.counters;
+    add(&counters.instances, 1);
+    add(&counters.unplaced, 1);
+    None
 }
 
 /// The ranges of a section that no variable occupies, for rule `index` that names `.bss` or `.data`.
