@@ -8,7 +8,7 @@ use numamma_plan::callsite::rule::{self, Build, Naming, Passed};
 use numamma_plan::callsite::{self, FunctionName, wrapper};
 use numamma_plan::policy::{ObjectRule, Policy};
 
-use super::naming;
+use super::parts;
 use crate::profile::records::{CallSite, ObjectKind};
 use crate::profile::summary::{Entry, Summary, base_name};
 
@@ -52,18 +52,8 @@ fn is_global(summary: &Summary, entry: &Entry, rule: &ObjectRule, same_build: bo
     };
     let module = entry.module.and_then(|m| summary.modules.get(m as usize)).map(|m| base_name(&m.path));
     let wanted = rule.module.as_deref().unwrap_or_else(|| base_name(&summary.header.program.path));
-    let placed = !same_build || rule.address.is_none_or(|a| a == naming::variable_address(entry));
-    named && placed && module.is_none_or(|m| m == wanted) && holds_most(entry, rule)
-}
-
-/// Whether the bytes that a rule places are most of an entry's, or of a part of the entry: of the rules for one variable
-/// at most one holds most of a part.
-fn holds_most(entry: &Entry, rule: &ObjectRule) -> bool {
-    let Some(range) = rule.bytes() else { return true };
-    let (low, size) = entry.part.as_ref().map_or((0, entry.size), |p| (p.offset, entry.size));
-    let end = low.saturating_add(size);
-    let common = range.high.min(end).saturating_sub(range.low.max(low));
-    2 * u128::from(common) > u128::from(size)
+    let placed = !same_build || rule.address.is_none_or(|a| a == parts::variable_address(entry));
+    named && placed && module.is_none_or(|m| m == wanted) && parts::holds_most(entry, rule)
 }
 
 /// One recorded frame of a call stack.

@@ -19,6 +19,7 @@ mod naming;
 mod numbered;
 #[cfg(test)]
 mod paper_tests;
+mod parts;
 mod phase_demands;
 mod phase_placements;
 mod predict;

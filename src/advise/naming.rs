@@ -3,11 +3,11 @@
 
 use numamma_plan::callsite::function::{INLINED, TAIL_CALL};
 use numamma_plan::policy::{ObjectRule, Size};
-use numamma_plan::range::ByteRange;
 
 use super::item::Draft;
+use super::parts;
 use crate::profile::records::{CallSite, NO_MODULE, ObjectKind};
-use crate::profile::summary::{Entry, How, Part, Step, Summary, base_name};
+use crate::profile::summary::{Entry, How, Step, Summary, base_name};
 
 /// A rule with only its name filled in, or why the object cannot be named.
 pub(super) fn name(summary: &Summary, entry: &Entry) -> Result<ObjectRule, String> {
@@ -44,22 +44,11 @@ fn global(summary: &Summary, entry: &Entry) -> ObjectRule {
     ObjectRule {
         global: Some(name.to_owned()),
         module: module.filter(|m| m != base_name(&summary.header.program.path)),
-        address: (entry.vaddr != 0).then_some(variable_address(entry)),
+        address: (entry.vaddr != 0).then_some(parts::variable_address(entry)),
         member: entry.part.as_ref().map(|p| p.member.clone()),
-        range: entry.part.as_ref().map(|p| range_of(p, entry.size).to_string()),
+        range: entry.part.as_ref().map(|p| parts::range_of(p, entry.size).to_string()),
         ..ObjectRule::default()
     }
-}
-
-/// ELF address of the variable that an entry is, or is a part of.
-pub(super) fn variable_address(entry: &Entry) -> u64 {
-    entry.vaddr.wrapping_sub(entry.part.as_ref().map_or(0, |p| p.offset))
-}
-
-/// The bytes of a part; open where it ends with its variable.
-pub(super) fn range_of(part: &Part, size: u64) -> ByteRange {
-    let end = part.offset.saturating_add(size);
-    ByteRange { low: part.offset, high: if end >= part.parent_size { u64::MAX } else { end } }
 }
 
 fn at_site(summary: &Summary, site: &CallSite, frames: usize) -> Result<ObjectRule, String> {

@@ -10,6 +10,7 @@ mod full;
 mod given;
 mod mappings;
 mod meter;
+mod parts;
 mod path;
 mod phases;
 mod placed;

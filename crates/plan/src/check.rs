@@ -94,7 +94,7 @@ fn check(policy: &Policy) -> Result<(), Fault> {
     for (index, rule) in policy.objects.iter().enumerate() {
         check_rule(rule).map_err(|fault| Fault::in_table("object", index, fault))?;
     }
-    parts::check(&policy.objects)?;
+    parts::check(&policy.objects).map_err(|(index, fault)| Fault::in_table("object", index, fault))?;
     phases::check(policy)
 }
 

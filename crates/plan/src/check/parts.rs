@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{Fault, KeyFault, readable, refuse};
 use crate::policy::ObjectRule;
 use crate::range::ByteRange;
 
+/// A violated rule: the key, and the message.
+type KeyFault = (&'static str, String);
+
 pub(super) fn check_rule(rule: &ObjectRule) -> Result<(), KeyFault> {
-    readable("range", rule.range.as_deref().map(ByteRange::parse))?;
+    let refuse = |key, message: &str| Err((key, message.to_owned()));
+    rule.range.as_deref().map(ByteRange::parse).transpose().map_err(|e| ("range", e.to_string()))?;
     if rule.member.is_some() && rule.global.is_none() {
         return refuse("member", "`member` belongs to `global`; write `range` for a part of an allocation");
     }
@@ -36,8 +39,9 @@ fn selected(rule: &ObjectRule) -> (Selected<'_>, Filters<'_>) {
     (of, (site.line, rule.instances.as_deref(), rule.sizes.as_deref(), rule.ranks.as_deref()))
 }
 
-/// Refuses ranges of one object that overlap, and a rule for all of an object that has rules for parts.
-pub(super) fn check(rules: &[ObjectRule]) -> Result<(), Fault> {
+/// Refuses ranges of one object that overlap, and a rule for all of an object that has rules for parts. The fault is in
+/// the rule with this index.
+pub(super) fn check(rules: &[ObjectRule]) -> Result<(), (usize, KeyFault)> {
     let mut known: BTreeMap<_, Vec<(Option<ByteRange>, usize)>> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {
         let range = rule.bytes();
@@ -55,7 +59,7 @@ pub(super) fn check(rules: &[ObjectRule]) -> Result<(), Fault> {
                 _ => continue,
             };
             let key = if range.is_some() { "range" } else { "" };
-            return Err(Fault::in_table("object", index, (key, message)));
+            return Err((index, (key, message)));
         }
         others.push((range, index));
     }

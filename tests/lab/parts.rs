@@ -1,0 +1,161 @@
+//! Parts of objects: the members of a COMMON block, of a struct and of a class, from the profile to the node of every
+//! page, on four real nodes with two CPUs each. Where the pages belong is written here by hand; where they are the kernel
+//! says (`/proc/PID/numa_maps`, move_pages(2)).
+
+use serde_json::Value;
+
+use crate::common::lab::Lab;
+use crate::common::{number, object, program, source};
+
+const PAGE: u64 = 4096;
+const NODES: u64 = 4;
+/// Pages of a part that may be elsewhere: its first and last page may belong to a neighbour, and a slice may end a page
+/// beside the boundary of its block.
+const STRAY: u64 = 2 + NODES;
+
+/// Text between `=== name` and the next marker.
+fn section<'a>(text: &'a str, name: &str) -> &'a str {
+    let marker = format!("=== {name}\n");
+    let from = text.find(&marker).unwrap_or_else(|| panic!("no section {name} in:\n{text}")) + marker.len();
+    let rest = &text[from..];
+    &rest[..rest.find("\n=== ").map_or(rest.len(), |end| end + 1)]
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+fn run(lab: Lab, name: &str, arguments: &str) -> Option<String> {
+    let lab = lab.options(&["--timeout", "500"]).add(program(name)).add(source("lab/parts/run.sh"));
+    let text = lab.run(&["./run.sh", "8", name, arguments]).success().stdout;
+    for run in [format!("{name}.profiled"), "placed.out".into()] {
+        assert!(text.contains(&format!("=== {name} same {run}\n")), "the output of {run} differs\n{text}");
+    }
+    Some(text)
+}
+
+/// One row of numa_maps.
+struct Row {
+    start: u64,
+    /// Pages on each node.
+    nodes: Vec<u64>,
+}
+
+fn rows(text: &str) -> Vec<Row> {
+    let row = |line: &str| {
+        let mut words = line.strip_prefix("maps ")?.split_whitespace();
+        let start = u64::from_str_radix(words.next()?, 16).ok()?;
+        let mut nodes = vec![0; NODES as usize];
+        for word in words {
+            let Some((node, pages)) = word.strip_prefix('N').and_then(|w| w.split_once('=')) else { continue };
+            nodes[node.parse::<usize>().ok()?] = pages.parse().ok()?;
+        }
+        Some(Row { start, nodes })
+    };
+    text.lines().filter_map(row).collect()
+}
+
+/// Pages on each node of every quarter of `[start, start + size)`; a row of several nodes that crosses a quarter counts
+/// for the one with its first page.
+fn quarters(rows: &[Row], start: u64, size: u64) -> [[u64; NODES as usize]; NODES as usize] {
+    let mut out = [[0; NODES as usize]; NODES as usize];
+    for row in rows {
+        let mut at = row.start;
+        for (node, pages) in row.nodes.iter().enumerate() {
+            for _ in 0..*pages {
+                if (start..start + size).contains(&at) {
+                    out[((at - start) * NODES / size) as usize][node] += 1;
+                }
+                at += PAGE;
+            }
+        }
+    }
+    out
+}
+
+/// The rules of the policy for one member place all of its pages, and no rule has pages elsewhere.
+fn check_verify(text: &str, name: &str, placed: &[&str]) {
+    let verify = json(section(text, &format!("{name} verify")));
+    for member in placed {
+        let o = object(&verify, member);
+        assert!(number(o, "pages_present") > 0 && number(o, "pages_off_plan") == 0, "{o}");
+    }
+}
+
+#[test]
+fn members_of_a_common_block() {
+    let Some(lab) = Lab::new(4, 2) else { return };
+    let Some(text) = run(lab, "sparse", "40") else { return };
+    let report = json(section(&text, "sparse report"));
+    let policy = section(&text, "sparse policy");
+    for (member, kinds) in [("val", &["block"][..]), ("col", &["block"]), ("x", &["random", "read-shared"])] {
+        let o = object(&report, &format!("csr_.{member}"));
+        let kind = o["pattern"]["kind"].as_str().unwrap();
+        assert!(kinds.contains(&kind), "{member}: {kind}: {}", o["pattern"]);
+        assert_eq!((o["parent"].as_str(), o["member"].as_str()), (Some("csr_"), Some(member)));
+        assert!(policy.contains(&format!("member = \"{member}\"")), "{policy}");
+    }
+    check_verify(&text, "sparse", &["csr_.val", "csr_.col", "csr_.x"]);
+    let placed = section(&text, "sparse placed");
+    let rows = rows(placed);
+    let mut seen = 0;
+    for line in placed.lines().filter_map(|l| l.strip_prefix("array ")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, start, size] = words[..] else { panic!("odd line {line}") };
+        let (start, size) = (u64::from_str_radix(start, 16).expect("hex"), size.parse::<u64>().expect("bytes"));
+        let found = quarters(&rows, start, size);
+        let all: u64 = found.iter().flatten().sum();
+        match name {
+            "val" | "col" => {
+                seen += 1;
+                let right: u64 = (0..NODES as usize).map(|q| found[q][q]).sum();
+                assert!(all > size / PAGE - 2 && all - right <= STRAY, "{name}: {found:?}\n{placed}");
+            }
+            "x" => {
+                seen += 1;
+                for node in 0..NODES as usize {
+                    let own: u64 = found.iter().map(|q| q[node]).sum();
+                    assert!(own.abs_diff(all / NODES) <= all / 20, "{name}: {found:?}\n{placed}");
+                }
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(seen, 3, "{placed}");
+}
+
+#[test]
+fn members_of_a_struct_and_of_a_class() {
+    let Some(lab) = Lab::new(4, 2) else { return };
+    let Some(text) = run(lab, "fields", "8 60") else { return };
+    let report = json(section(&text, "fields report"));
+    let policy = section(&text, "fields policy");
+    for name in ["mesh.up", "mesh.down", "plain.up", "plain.down", "mesh.table", "plain.table"] {
+        assert!(policy.contains(&format!("name = \"{name}\"")), "{name}\n{policy}");
+        assert_eq!(object(&report, name)["parent"].as_str(), name.split('.').next());
+    }
+    check_verify(&text, "fields", &["mesh.up", "mesh.down", "plain.up", "plain.down", "mesh.table", "plain.table"]);
+    let placed = section(&text, "fields placed");
+    let mut seen = 0;
+    for line in placed.lines().filter_map(|l| l.strip_prefix("pages ")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (name, offset) = (words[0], words[1].parse::<u64>().expect("bytes"));
+        let nodes: Vec<u64> = words[2..].iter().map(|w| w.parse().expect("a node")).collect();
+        let size = 400_000 * 8;
+        let expected = |page: u64| (offset + page * PAGE) * NODES / size;
+        let wrong = |home: &dyn Fn(u64) -> u64| (0..).zip(&nodes).filter(|(page, node)| home(*page) != **node).count();
+        let stray = match name.rsplit('.').next() {
+            Some("up") => wrong(&expected),
+            Some("down") => wrong(&|page| NODES - 1 - expected(page)),
+            _ => {
+                let own = |node| nodes.iter().filter(|n| **n == node).count();
+                let even = (0..NODES).all(|node| own(node).abs_diff(nodes.len() / 4) <= nodes.len() / 20);
+                assert!(even, "{name}: {nodes:?}");
+                0
+            }
+        };
+        assert!(stray as u64 <= STRAY, "{name}: {stray} pages of {} are elsewhere: {nodes:?}\n{policy}", nodes.len());
+        seen += 1;
+    }
+    assert_eq!(seen, 6, "{placed}");
+}
