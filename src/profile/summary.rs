@@ -18,6 +18,7 @@ mod fold;
 mod identity;
 mod parts;
 mod reuse;
+mod shared_pages;
 mod size_classes;
 mod stacks;
 mod tables;

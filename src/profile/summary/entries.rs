@@ -6,7 +6,7 @@ use std::rc::Rc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::identity::{base_name, demangle, step_name};
-use super::parts::{self, Division, Piece};
+use super::parts::{self, Division, Piece, Place};
 use super::size_classes::SizeClasses;
 use super::stacks::{CallStacks, NameTables};
 use super::tables::{Seen, Tables};
@@ -24,21 +24,6 @@ enum Key {
     Site(ObjectKind, Rc<[Frame]>, u32),
     /// All objects of the kind with this name; stacks, TLS and unknown addresses have one entry each.
     Named(ObjectKind, String),
-}
-
-/// Where the accesses of an object are counted.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
-    /// Index into [`Layout::entries`].
-    pub entry: u32,
-    /// Index over all instances of all entries, ascending with the entry.
-    pub instance: u32,
-    /// Page that counts as page 0.
-    pub first_page: u64,
-    /// Pages of all instances before this one: a number for every page of the profile.
-    pub pages_before: u64,
-    /// Of an object in parts, whose first one this is: index into [`Layout::divisions`].
-    pub division: Option<u32>,
 }
 
 /// The entries, still without counters, and the place of every object.

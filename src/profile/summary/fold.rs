@@ -7,9 +7,10 @@ use rustc_hash::FxHashMap;
 
 use super::code_parts::{CodeParts, PART_BITS, of_part};
 use super::distinct;
-use super::entries::{Layout, Place, missing_thread};
-use super::parts::share;
+use super::entries::{Layout, missing_thread};
+use super::parts::Place;
 use super::reuse;
+use super::shared_pages::share;
 use super::stacks::NameTables;
 use super::tables::{MAX_ID_GAP, Tables};
 use super::tally::Tally;

@@ -79,12 +79,10 @@ fn a_shared_page_goes_by_cost() {
 fn first_touches_are_divided_as_the_pages_are() {
     let touch = Touch { object: 0, addr: BASE & !(PAGE - 1), pages: 61, thread: 7, time_ns: 3 };
     let summary = recorded(&[(0, 9, 0), (A + 24, 1, 1), (A + B + PAGE, 1, 1)], vec![touch]);
-    let runs: Vec<(&str, Vec<(u32, u32, ThreadId)>)> = ["grid_.a", "grid_.b", "grid_.c"]
-        .map(|n| (n, part(&summary, n).touches.iter().map(|t| (t.page, t.pages, t.thread)).collect()))
-        .into();
-    let sum: u32 = runs.iter().flat_map(|r| &r.1).map(|t| t.1).sum();
+    let runs = ["grid_.a", "grid_.b", "grid_.c"].map(|name| part(&summary, name).touches.as_slice());
+    let sum: u32 = runs.iter().flat_map(|runs| runs.iter()).map(|t| t.pages).sum();
     assert_eq!(sum, 61);
-    assert!(runs.iter().all(|(_, runs)| runs.len() == 1 && runs[0].0 == 0 && runs[0].2 == 7), "{runs:?}");
+    assert!(runs.iter().all(|runs| runs.len() == 1 && (runs[0].page, runs[0].thread) == (0, 7)), "{runs:?}");
 }
 
 #[test]
