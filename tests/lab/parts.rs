@@ -5,9 +5,10 @@
 use serde_json::Value;
 
 use crate::common::lab::Lab;
-use crate::common::{number, object, program, source};
+use crate::common::{Policy, Scratch, number, object, program, source};
 
 const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
 const NODES: u64 = 4;
 /// Pages of a part that may be elsewhere: its first and last page may belong to a neighbour, and a slice may end a page
 /// beside the boundary of its block.
@@ -158,4 +159,77 @@ fn members_of_a_struct_and_of_a_class() {
         seen += 1;
     }
     assert_eq!(seen, 6, "{placed}");
+}
+
+/// Ranges of one allocation and of one mapping: each part has its place, the rest is where its thread touched it first,
+/// also after realloc and after a hole was cut.
+#[test]
+fn parts_of_an_allocation_and_of_a_mapping() {
+    let Some(lab) = Lab::new(4, 2) else { return };
+    let dir = Scratch::new("lab-arena");
+    let part = |range: &str| format!("function = [\"make_pool\"]\nrange = \"{range}\"");
+    let of_map = |range: &str| format!("function = [\"make_map\"]\nrange = \"{range}\"");
+    let policy = Policy::of("arena")
+        .rule(&part("11MiB-"), "policy = \"bind\", nodes = \"3\"")
+        .rule(&part("0-4MiB"), "policy = \"bind\", nodes = \"1\"")
+        .rule(&part("4MiB-8MiB"), "policy = \"block\", nodes = \"2,3\", block = \"2MiB\"")
+        .rule(&of_map("-1MiB"), "policy = \"bind\", nodes = \"2\"")
+        .rule(&of_map("4MiB-8MiB"), "policy = \"block-cyclic\", nodes = \"3,1\", block = \"64KiB\"");
+    // Without policy a page may be hidden from move_pages, and moved, for NUMA balancing.
+    let placed = "echo 0 > /proc/sys/kernel/numa_balancing
+        export NUMAMMA_POLICY=arena.toml NUMAMMA_REPORT=arena.json
+        LD_PRELOAD=libnumamma-apply.so taskset -c 0 ./arena; echo status $?; cat arena.json";
+    let lab = lab.add(program("arena")).add(policy.write(&dir, "arena.toml"));
+    let text = lab.run(&["sh", "-c", placed]).success().stdout;
+    assert!(text.contains("\ndone\nstatus 0\n"), "{text}");
+    let pool = |page: u64| match page * PAGE >> 20 {
+        0..4 => 1,
+        4..6 => 2,
+        6..8 => 3,
+        8..11 => 0,
+        _ => 3,
+    };
+    let map = |page: u64| match page * PAGE >> 20 {
+        0 => 2,
+        4..8 => [3, 1][(page / 16 % 2) as usize],
+        _ => 0,
+    };
+    let mut seen = 0;
+    for line in text.lines().filter(|l| l.starts_with(char::is_alphabetic)) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, first, pages, node] = words[..] else { continue };
+        let (first, pages): (u64, u64) = (first.parse().expect("page"), pages.parse().expect("pages"));
+        for page in first..first + pages {
+            let expected = if matches!(name, "map" | "cut") { map(page) } else { pool(page) };
+            assert_eq!(node, expected.to_string(), "{name} page {page}\n{text}");
+            seen += 1;
+        }
+    }
+    let mib = [12, 20, 10, 12, 12, 9].iter().sum::<u64>();
+    assert_eq!(seen, mib * (MIB / PAGE), "{text}");
+    let report = json(&text[text.find("\n{").expect("a report")..]);
+    for o in report["objects"].as_array().expect("objects") {
+        assert!(number(o, "pages_present") > 0 && number(o, "pages_off_plan") == 0, "{o}");
+    }
+}
+
+/// A variable of another size than the rule was made for is left alone, with one line.
+#[test]
+fn a_variable_of_another_size_is_not_placed() {
+    let Some(lab) = Lab::new(4, 2) else { return };
+    let dir = Scratch::new("lab-other-size");
+    let size = |range: &str, size: u64| format!("global = \"big_global\"\nrange = \"{range}\"\nsize = {size}");
+    let policy = Policy::of("pagenodes")
+        .rule(&size("1MiB-2MiB", 9 << 20), "policy = \"bind\", nodes = \"3\"")
+        .rule(&size("2MiB-", (9 << 20) + 8), "policy = \"bind\", nodes = \"2\"");
+    let placed = "NUMAMMA_POLICY=size.toml LD_PRELOAD=libnumamma-apply.so taskset -c 0 ./pagenodes 2>&1";
+    let lab = lab.add(program("pagenodes")).add(policy.write(&dir, "size.toml"));
+    let text = lab.run(&["sh", "-c", placed]).success().stdout;
+    let said = text.lines().filter(|l| l.contains("of a variable of 9437192 bytes, and this one has 9437184"));
+    assert_eq!(said.count(), 1, "{text}");
+    let pages = |node: &str| -> u64 {
+        let own = text.lines().filter(|l| l.starts_with("big_global ") && l.ends_with(&format!(" {node}")));
+        own.map(|l| l.split(' ').nth(2).expect("pages").parse::<u64>().expect("pages")).sum()
+    };
+    assert!(pages("3").abs_diff(MIB / PAGE) <= 1 && pages("2") == 0, "{text}");
 }

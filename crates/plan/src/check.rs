@@ -22,6 +22,7 @@ use crate::unusable::Unusable;
 mod parts;
 mod phases;
 mod teams;
+pub use parts::parts_of_allocations;
 pub use phases::MOST_PHASES;
 
 /// An error at a place in a policy file.

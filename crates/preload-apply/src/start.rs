@@ -202,7 +202,13 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
     let expected =
         binding::expected_nodes(policy.threads.as_ref(), threads, !policy.teams.is_empty(), &machine, &cpu_lists);
     let prepared = |r| build_rule(r, &policy.phases, &Known { available, threads, expected: &expected });
-    let rules = objects.into_iter().map(prepared).collect::<Result<Vec<Rule>, String>>()?;
+    let parts = check::parts_of_allocations(&objects);
+    let mut rules = objects.into_iter().map(prepared).collect::<Result<Vec<Rule>, String>>()?;
+    parts.into_iter().filter_map(|p| Some((p.first().copied()?, p))).for_each(|(first, parts)| {
+        if let Some(rule) = rules.get_mut(first) {
+            rule.parts = parts;
+        }
+    });
     check_mbind(&rules)?;
     let report = report_path();
     if let Some(path) = &report {

@@ -66,6 +66,20 @@ pub(super) fn check(rules: &[ObjectRule]) -> Result<(), (usize, KeyFault)> {
     Ok(())
 }
 
+/// The rules with a `range` for the same allocations, one list for each call site, in the order of the file.
+pub fn parts_of_allocations(rules: &[ObjectRule]) -> Vec<Vec<usize>> {
+    let mut known: BTreeMap<_, usize> = BTreeMap::new();
+    let mut all: Vec<Vec<usize>> = Vec::new();
+    for (index, rule) in rules.iter().enumerate().filter(|(_, r)| r.global.is_none() && r.range.is_some()) {
+        let at = *known.entry(selected(rule)).or_insert(all.len());
+        match all.get_mut(at) {
+            Some(list) => list.push(index),
+            None => all.push(vec![index]),
+        }
+    }
+    all
+}
+
 /// `1st`, `2nd`, `23rd`.
 fn ordinal(number: usize) -> String {
     let ending = match (number % 10, number % 100) {

@@ -130,7 +130,7 @@ pub fn choose(state: &State, index: usize, candidates: &[Symbol], module: &Loade
 /// Counts a variable that is not placed.
 fn count_unplaced(state: &State, index: usize) -> Option<Found> {
     let counters = &state.rules.get(index)?.counters;
-    add(&counters.instances, 1);
+    counters.found.count(0, 0);
     add(&counters.unplaced, 1);
     None
 }

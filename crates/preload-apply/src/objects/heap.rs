@@ -69,8 +69,7 @@ pub struct Wanted {
 
 /// Address of a new placed object under rule `index`; counted for the rule whether it can be placed or not.
 pub fn place_new(state: &'static State, index: usize, wanted: Wanted) -> Option<usize> {
-    let rule = state.rules.get(index)?;
-    rule.counters.found.count(binding::thread_number(), wanted.size);
+    state.count_new(index, binding::thread_number(), wanted.size);
     place_under(state, index, wanted)
 }
 
@@ -79,11 +78,12 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
     let rule = state.rules.get(index)?;
     if stopped().is_some() {
         say_why_stopped();
-        add(&rule.counters.unplaced, 1);
+        state.rules_of(index).for_each(|rule| add(&rule.counters.unplaced, 1));
         return None;
     }
     if wanted.size < PAGE {
         if wanted.align <= ALIGN
+            && !state.divides(index)
             && let Some(address) = small_objects::allocate(state, index, wanted.size)
         {
             if wanted.zero {
@@ -109,7 +109,7 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
     // New mappings take system calls that the program's own allocator may not make.
     let placed = if sandbox::entered() { None } else { place_pages(state, index, wanted) };
     if placed.is_none() {
-        add(&rule.counters.unplaced, 1);
+        state.rules_of(index).for_each(|rule| add(&rule.counters.unplaced, 1));
     }
     placed
 }
@@ -117,7 +117,7 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
 /// Whether an object of a page and more is to share pages with the small ones of the rule: up to [`MOST_SHARED`], and
 /// where no phase moves it on its own.
 fn shares_pages(rule: &Rule, wanted: &Wanted) -> bool {
-    wanted.align <= ALIGN && wanted.size < MOST_SHARED && rule.placings.len() == 1
+    wanted.align <= ALIGN && wanted.size < MOST_SHARED && rule.placings.len() == 1 && rule.parts.is_empty()
 }
 
 /// An object of whole pages: kept memory if there is any of the size, else a new mapping.
@@ -154,8 +154,9 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
 
 fn map_new(state: &'static State, mut object: Object, align: usize, grows: bool) -> Option<usize> {
     let plan = object.fit(state)?;
+    let taken = object.mappings(state, object.whole());
     let Some(address) = mappings::map_aligned(object.bytes(), align) else {
-        state.give_mappings(plan.run_count());
+        state.give_mappings(taken);
         return None;
     };
     object.base = address;
@@ -167,7 +168,7 @@ fn map_new(state: &'static State, mut object: Object, align: usize, grows: bool)
         released::mapped(state, &object);
         return Some(address);
     }
-    state.give_mappings(plan.run_count());
+    state.give_mappings(taken);
     // SAFETY: the mapping was made above, and no pointer to it has left this function.
     unsafe { sys::unmap(address as *mut c_void, object.bytes()) };
     None

@@ -23,9 +23,9 @@ pub fn place_mapping(index: usize, start: usize, len: usize, backing: Result<Bac
         return;
     }
     let Some((state, rule)) = state::get().and_then(|s| Some((s, s.rules.get(index)?))) else { return };
-    rule.counters.found.count(0, len);
+    state.count_new(index, 0, len);
     if backing.is_err() {
-        add(&rule.counters.out_of_reach, 1);
+        state.rules_of(index).for_each(|rule| add(&rule.counters.out_of_reach, 1));
     }
     let placed = backing.map_err(Some).and_then(|backing| {
         let size = len.next_multiple_of(backing.unit());
@@ -36,7 +36,8 @@ pub fn place_mapping(index: usize, start: usize, len: usize, backing: Result<Bac
         if place_whole(state, object) { Ok(()) } else { Err(None) }
     });
     if let Err(why) = placed {
-        let before = rule.counters.unplaced.fetch_add(1, Ordering::Relaxed);
+        let before = rule.counters.unplaced.load(Ordering::Relaxed);
+        state.rules_of(index).for_each(|rule| add(&rule.counters.unplaced, 1));
         if let (Some(why), 0) = (why, before) {
             say!("{}: {why}", rule.rule.name());
         }
@@ -69,8 +70,9 @@ fn place_replacing(state: &'static State, mut object: Object, old: u64) -> bool 
     if placed {
         entry.enter(&Piece { object, part: object.whole() });
     } else {
-        let left = remove_policy(&object, &plan);
-        state.give_mappings(plan.run_count().saturating_sub(left));
+        let taken = object.mappings(state, object.whole());
+        let left = remove_policy(&object, &plan, taken);
+        state.give_mappings(taken.saturating_sub(left));
     }
     mover_request::request_if_outdated(rule, object.placing);
     placed
@@ -78,14 +80,14 @@ fn place_replacing(state: &'static State, mut object: Object, old: u64) -> bool 
 
 /// Removes the memory policies of an object of which only some blocks could be placed. Returns the mappings that it
 /// takes nevertheless.
-fn remove_policy(object: &Object, plan: &PagePlan<'_>) -> u64 {
+fn remove_policy(object: &Object, plan: &PagePlan<'_>, taken: u64) -> u64 {
     match counted_calls::mbind(object.base, object.bytes(), Mode::Default, &[], false) {
         // Advice about huge pages cannot be withdrawn.
         Ok(()) => u64::from(plan.huge != Huge::Keep),
         // The kernel refuses policies as such, so there are none; a full table of mappings may hold some.
         Err(error) => {
             if error == libc::ENOMEM {
-                plan.run_count()
+                taken
             } else {
                 0
             }
@@ -183,7 +185,8 @@ impl Aside {
 fn enter_grown(state: &'static State, moved: &Piece, more: usize) -> bool {
     let (size, pages) = (moved.part.first as usize * PAGE + moved.len() + more, (more / PAGE) as u64);
     let object = Object { size, pages: (size / PAGE) as u64, ..moved.object };
-    if object.plan(state).is_none_or(|plan| plan.run_count() <= 1) {
+    let has_one_policy = object.plan(state).is_none_or(|plan| plan.run_count() <= 1);
+    if has_one_policy && !state.divides(object.rule) {
         return mapping_list::insert(&Piece { object, part: Part { pages: moved.part.pages + pages, ..moved.part } });
     }
     if sandbox::entered() {

@@ -2,13 +2,15 @@
 //!
 //! The lists of this folder store an [`Object`] in the form their concurrency needs, and return it as this one record.
 
+use std::borrow::Cow;
+
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
 use numamma_hook::{allocating, say_once};
 use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::{Layout, PagePlan};
-use numamma_plan::policy::Mode;
+use numamma_plan::policy::{Huge, Mode};
 
 use super::backing::{Backing, Kind};
 use crate::place::{Part, apply, counted_calls, mapping_budget, refusals};
@@ -49,8 +51,37 @@ impl Object {
         self.pages as usize * PAGE
     }
 
-    /// The plan that its memory policy follows. Allocates nothing.
+    /// The parts of it that rules place, each as an object of its own under its rule; none for an object that one rule
+    /// places as a whole. Allocates nothing.
+    fn in_parts(&self, state: &'static State) -> impl Iterator<Item = Object> {
+        let (rules, whole) = (state.rules.get(self.rule).map_or(&[][..], |rule| &rule.parts), *self);
+        rules.iter().filter_map(move |&index| {
+            let range = state.rules.get(index)?.rule.bytes()?;
+            let (low, high) = range.pages_of(whole.base as u64, whole.bytes() as u64, whole.backing.unit() as u64)?;
+            let (base, pages) = (low as usize, (high - low) / PAGE as u64);
+            let size = range.bytes_of(whole.bytes() as u64) as usize;
+            Some(Object { rule: index, base, size, pages, block: 0, ..whole })
+        })
+    }
+
+    /// What `part` of the object has of its part `of`.
+    fn within(&self, part: Part, of: &Object) -> Part {
+        let first = ((of.base - self.base) / PAGE) as u64;
+        let (low, high) = (part.first.max(first), (part.first + part.pages).min(first + of.pages));
+        Part { first: low.saturating_sub(first), pages: high.saturating_sub(low) }
+    }
+
+    /// The plan that its memory policy follows; of an object in parts one that leaves it to the kernel. Allocates
+    /// nothing.
     pub fn plan(&self, state: &'static State) -> Option<PagePlan<'static>> {
+        if state.divides(self.rule) {
+            let (nodes, layout) = (Cow::Borrowed(&[][..]), Layout::Default);
+            return Some(PagePlan { pages: self.pages, nodes, layout, huge: Huge::Keep, mode: Mode::Policy });
+        }
+        self.own_plan(state)
+    }
+
+    fn own_plan(&self, state: &'static State) -> Option<PagePlan<'static>> {
         let (size, unit) = (self.size as u64, self.backing.unit() as u64);
         let mut plan = match self.backing.kind {
             Kind::Private | Kind::Reserved => state.plan(self.rule, self.placing, size, self.pages)?,
@@ -74,6 +105,13 @@ impl Object {
 
     /// Mappings that `part` takes of the budget.
     pub fn mappings(&self, state: &'static State, part: Part) -> u64 {
+        if state.divides(self.rule) {
+            let of = |view: Object| {
+                let part = self.within(part, &view);
+                if part.pages == 0 { None } else { Some(mappings_of(&view.own_plan(state)?, part)) }
+            };
+            return self.in_parts(state).filter_map(of).sum();
+        }
         self.plan(state).map_or(0, |plan| mappings_of(&plan, part))
     }
 
@@ -86,6 +124,9 @@ impl Object {
     /// As [`Object::fit`], for an object whose `old` mappings the new ones replace. It keeps those on `None`.
     pub fn fit_replacing(&mut self, state: &'static State, old: u64) -> Option<PagePlan<'static>> {
         let mut plan = self.plan(state)?;
+        if state.divides(self.rule) {
+            return self.fit_parts(state, old).then_some(plan);
+        }
         mapping_budget::make_room(state, plan.run_count(), old);
         let rule = state.rules.get(self.rule)?;
         if !mapping_budget::fit_replacing(state, self.rule, &mut plan, old) {
@@ -97,12 +138,42 @@ impl Object {
         Some(plan)
     }
 
+    /// Takes mappings for all parts from the budget in place of `old` ones. Their blocks are as large as asked for: the
+    /// object is not placed when they do not fit.
+    fn fit_parts(&mut self, state: &'static State, old: u64) -> bool {
+        self.block = 0;
+        let wanted = self.mappings(state, self.whole());
+        mapping_budget::make_room(state, wanted, old);
+        let fits = state.take_mappings(wanted, old).is_ok();
+        if !fits {
+            state.rules_of(self.rule).for_each(|rule| _ = rule.counters.over_budget.fetch_add(1, Ordering::Relaxed));
+            return false;
+        }
+        for part in self.in_parts(state) {
+            let block = part.own_plan(state).and_then(|plan| plan.block_pages()).unwrap_or(0);
+            if let Some(rule) = state.rules.get(part.rule) {
+                rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
+            }
+        }
+        true
+    }
+
     /// Places the whole object by `plan`, counts the cost, and reports a refusal once. `resident`: pages may exist
     /// already.
     ///
     /// # Errors
     /// The kernel's error code.
-    pub fn place(&self, state: &State, plan: &PagePlan<'_>, resident: bool) -> Result<(), c_int> {
+    pub fn place(&self, state: &'static State, plan: &PagePlan<'_>, resident: bool) -> Result<(), c_int> {
+        if state.divides(self.rule) {
+            return self.in_parts(state).try_for_each(|part| match part.own_plan(state) {
+                Some(plan) => part.place_whole(state, &plan, resident),
+                None => Ok(()),
+            });
+        }
+        self.place_whole(state, plan, resident)
+    }
+
+    fn place_whole(&self, state: &'static State, plan: &PagePlan<'_>, resident: bool) -> Result<(), c_int> {
         let Some(rule) = state.rules.get(self.rule) else { return Ok(()) };
         let apply =
             || apply::apply(plan, self.base, self.whole(), self.node, resident, self.backing.kind == Kind::Shared);
@@ -115,6 +186,10 @@ impl Object {
     /// Adds the pages of `part` to the counters of the rule. A live object is compared with the place of the current
     /// phase, one that is being released with the place it was last moved to.
     pub fn examine(&self, state: &'static State, part: Part, live: bool) {
+        if state.divides(self.rule) {
+            self.in_parts(state).for_each(|view| view.count(state, self.within(part, &view)));
+            return;
+        }
         let now = state.rules.get(self.rule).map_or(self.placing, |rule| rule.current_index());
         if live && self.placing != now {
             Object { placing: now, block: 0, waiting: true, ..*self }.count(state, part);
@@ -125,7 +200,7 @@ impl Object {
 
     /// Adds the pages of `part` to the counters of the rule, by the object's own placing.
     pub fn count(&self, state: &'static State, part: Part) {
-        if let (Some(rule), Some(plan)) = (state.rules.get(self.rule), self.plan(state)) {
+        if let (Some(rule), Some(plan)) = (state.rules.get(self.rule), self.own_plan(state)) {
             let examine = || verify::pages::examine(&plan, self.base, part, self.node, self.waiting, &rule.counters);
             if allocating::run(examine).is_none() {
                 say_once!("memory is short: some pages could not be checked, and the report leaves them out");
@@ -163,10 +238,8 @@ pub fn mappings_of(plan: &PagePlan<'_>, part: Part) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use numamma_plan::block_order::Order;
-    use numamma_plan::policy::Huge;
-
     use super::*;
+    use numamma_plan::block_order::Order;
 
     #[test]
     fn pieces_take_together_what_the_whole_took() {

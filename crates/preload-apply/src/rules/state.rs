@@ -69,6 +69,9 @@ pub struct Rule {
     pub churn: Churn,
     /// A message said that the blocks are larger than asked for.
     pub said_enlarged: AtomicBool,
+    /// Of a rule for a part of an allocation that is the first for its call site: the indices of all of them, its own
+    /// first. An object is of this rule, and its parts are placed by all.
+    pub parts: Vec<usize>,
 }
 
 /// Bits of `Rule::current` that hold the index of the placing; the ticket is above.
@@ -78,8 +81,8 @@ const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
 impl Rule {
     /// A rule that holds its own place; `placings` is not empty.
     pub fn new(rule: ObjectRule, placings: Vec<Placing>) -> Rule {
-        let (current, counters, churn, said_enlarged) = Default::default();
-        Rule { rule, placings, current, counters, churn, said_enlarged }
+        let (current, counters, churn, said_enlarged, parts) = Default::default();
+        Rule { rule, placings, current, counters, churn, said_enlarged, parts }
     }
 
     /// Index of the current placing.
@@ -185,6 +188,31 @@ impl State {
         if let Some(all) = own_stack::run(numamma_kernel::maps::count_own) {
             self.own_mappings.store(all.saturating_sub(used), Ordering::Relaxed);
         }
+    }
+
+    /// The rules that place objects of rule `index`: itself, or those of the parts.
+    pub fn rules_of(&self, index: usize) -> impl Iterator<Item = &Rule> {
+        let parts = self.rules.get(index).map_or(&[][..], |rule| &rule.parts);
+        let own = parts.is_empty().then_some(index);
+        own.into_iter().chain(parts.iter().copied()).filter_map(|index| self.rules.get(index))
+    }
+
+    /// Counts a new object of rule `index`, of `size` bytes, that thread number `thread` allocates: for the rules of its
+    /// parts, if it is placed in parts.
+    pub fn count_new(&self, index: usize, thread: usize, size: usize) {
+        let Some(rule) = self.rules.get(index) else { return };
+        if rule.parts.is_empty() {
+            rule.counters.found.count(thread, size);
+        }
+        for rule in rule.parts.iter().filter_map(|&index| self.rules.get(index)) {
+            let bytes = rule.rule.bytes().map_or(0, |range| range.bytes_of(size as u64));
+            rule.counters.found.count(thread, bytes as usize);
+        }
+    }
+
+    /// Whether objects of rule `index` are placed in parts.
+    pub fn divides(&self, index: usize) -> bool {
+        self.rules.get(index).is_some_and(|rule| !rule.parts.is_empty())
     }
 
     /// Plan of an object of rule `index` in its placing number `placing`. Does not allocate: every placed allocation

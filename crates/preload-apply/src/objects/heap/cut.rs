@@ -39,7 +39,8 @@ fn without(state: &'static State, object: &Object, size: usize, tail: Part) -> O
     released::unmap(state, &Object { rule: NO_RULE, base, size: bytes, pages: tail.pages, block: 0, ..*object });
 
     let mut next = Object { size, pages: tail.first, block: 0, ..*object };
-    let same = next.plan(state).map(|plan| plan.layout) == plan.map(|plan| plan.layout);
+    // So have those of parts that end with the object.
+    let same = !state.divides(object.rule) && next.plan(state).map(|plan| plan.layout) == plan.map(|plan| plan.layout);
     // Where the blocks follow from the size, the rest has other ones. Without room for them in the budget, in a process
     // that has confined itself, and between phases it keeps those that it has.
     if !same

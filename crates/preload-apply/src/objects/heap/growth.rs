@@ -54,6 +54,10 @@ pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule:
     if (old.rule != NO_RULE && old.bytes() < HUGE) || size > MAX_SIZE || sandbox::entered() {
         return None;
     }
+    // Their parts are memory areas of their own: the caller copies.
+    if [old.rule, rule].iter().any(|&rule| state.divides(rule)) {
+        return None;
+    }
     exchange(state, old, |object| {
         let like = if rule == object.rule { *object } else { placed_alike(state, object, rule)? };
         let grown = with_room(state, object, &like, size, room.min(MAX_SIZE))?;
@@ -100,7 +104,9 @@ pub fn put_back(state: &State, object: &Object, history: u64) {
     let rule = state.rules.get(object.rule);
     // A pass of the mover that did not find the object, or found it half done, is repeated.
     let missed = exclusion::mover_works() || rule.is_some_and(|rule| rule.current_index() != object.placing);
-    let now = Object { waiting: object.waiting || (missed && rule.is_some()), ..*object };
+    // The parts of an object do not move between phases.
+    let may_move = rule.is_some_and(|rule| rule.parts.is_empty());
+    let now = Object { waiting: object.waiting || (missed && may_move), ..*object };
     if !heap_table::reserve(now.base) || !heap_table::insert(&now) {
         // Only where memory is too short for a node of the table: the address stays the program's, and is never freed.
         say_once!("memory is short: an array that grew cannot be freed any more");
@@ -273,8 +279,10 @@ fn first_node(plan: &PagePlan<'_>) -> Option<u32> {
 
 /// Gives the whole object one policy: that of the first block where each has its own, else that of its plan, of which
 /// a phase may have replaced a part.
-fn unite(state: &State, object: &Object, plan: &PagePlan<'_>) -> Result<(), Refusal> {
-    let set = if divides(plan) {
+fn unite(state: &'static State, object: &Object, plan: &PagePlan<'_>) -> Result<(), Refusal> {
+    let set = if state.divides(object.rule) {
+        counted_calls::mbind(object.base, object.bytes(), Mode::Default, &[], false)
+    } else if divides(plan) {
         let first = first_node(plan).ok_or(Refusal::Divided)?;
         counted_calls::mbind(object.base, object.bytes(), Mode::Preferred, &[first], false)
     } else if exclusion::shared().is_none() {
