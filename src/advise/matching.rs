@@ -6,7 +6,9 @@ use std::cmp::Reverse;
 use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule::{self, Build, Naming, Passed};
 use numamma_plan::callsite::{self, FunctionName, wrapper};
+use numamma_plan::check;
 use numamma_plan::policy::{ObjectRule, Policy};
+use numamma_plan::range::ByteRange;
 
 use super::parts;
 use crate::profile::records::{CallSite, ObjectKind};
@@ -39,12 +41,43 @@ pub(super) fn rules_of(summary: &Summary, entry: &Entry, policy: &Policy) -> Vec
     }
 }
 
+/// The rules that place bytes of an entry other than by a rule for exactly these, with the bytes of the object that each
+/// places, ascending; none where [`rules_of`] says all.
+pub(super) fn rules_of_bytes(summary: &Summary, entry: &Entry, policy: &Policy) -> Option<Vec<(usize, ByteRange)>> {
+    let whole = ByteRange { low: 0, high: u64::MAX };
+    let mut found: Vec<(usize, ByteRange)> = Vec::new();
+    if entry.kind == ObjectKind::Global {
+        let header = &summary.header;
+        let program = header.program.path.as_bytes();
+        let build = Build::of(policy.program.as_ref(), program, header.program.build_id.as_deref());
+        let rules = policy.objects.iter().enumerate();
+        let own = rules.filter(|(_, rule)| is_variable(summary, entry, rule, build == Build::Same));
+        found.extend(own.map(|(index, rule)| (index, rule.bytes().unwrap_or(whole))));
+    } else if let Some(first) = rules_of(summary, entry, policy).first().copied().flatten() {
+        let parts = check::parts_of_allocations(&policy.objects);
+        let parts = parts.into_iter().find(|list| list.contains(&first)).unwrap_or_default();
+        found.extend(parts.into_iter().filter_map(|index| Some((index, policy.objects.get(index)?.bytes()?))));
+    }
+    let own = parts::bytes_of(entry);
+    found.retain(|(_, range)| range.overlaps(&own));
+    found.sort_by_key(|(_, range)| range.low);
+    let exact =
+        |(_, range): &(usize, ByteRange)| range.low == own.low && range.high.min(parts::object_size(entry)) == own.high;
+    let divides = entry.part.is_some() || found.iter().any(|(_, range)| *range != whole);
+    (divides && !found.is_empty() && !(found.len() == 1 && exact(&found[0]))).then_some(found)
+}
+
 /// Whether a rule takes the allocations of a call stack in another build of the program, whatever their sizes.
 pub(super) fn takes_when_rebuilt(summary: &Summary, rule: &ObjectRule, site: &CallSite) -> bool {
     Naming::of(rule.site(), false).is_some_and(|naming| fits(&naming, &frames_of(summary, site)))
 }
 
 fn is_global(summary: &Summary, entry: &Entry, rule: &ObjectRule, same_build: bool) -> bool {
+    is_variable(summary, entry, rule, same_build) && parts::holds_most(entry, rule)
+}
+
+/// Whether a rule is for the variable that an entry is, or is a part of.
+fn is_variable(summary: &Summary, entry: &Entry, rule: &ObjectRule, same_build: bool) -> bool {
     let Some(global) = &rule.global else { return false };
     let named = match entry.kind {
         ObjectKind::Section => entry.name.split(" of ").next() == Some(global),
@@ -53,7 +86,7 @@ fn is_global(summary: &Summary, entry: &Entry, rule: &ObjectRule, same_build: bo
     let module = entry.module.and_then(|m| summary.modules.get(m as usize)).map(|m| base_name(&m.path));
     let wanted = rule.module.as_deref().unwrap_or_else(|| base_name(&summary.header.program.path));
     let placed = !same_build || rule.address.is_none_or(|a| a == parts::variable_address(entry));
-    named && placed && module.is_none_or(|m| m == wanted) && parts::holds_most(entry, rule)
+    named && placed && module.is_none_or(|m| m == wanted)
 }
 
 /// One recorded frame of a call stack.

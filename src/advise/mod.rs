@@ -20,6 +20,8 @@ mod numbered;
 #[cfg(test)]
 mod paper_tests;
 mod parts;
+#[cfg(test)]
+mod parts_tests;
 mod phase_demands;
 mod phase_placements;
 mod predict;

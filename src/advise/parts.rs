@@ -16,13 +16,23 @@ pub(super) fn range_of(part: &Part, size: u64) -> ByteRange {
     ByteRange { low: part.offset, high: if end >= part.parent_size { u64::MAX } else { end } }
 }
 
+/// Bytes of the object that an entry is, or is a part of.
+pub(super) fn object_size(entry: &Entry) -> u64 {
+    entry.part.as_ref().map_or(entry.size, |p| p.parent_size)
+}
+
+/// The bytes of the object that an entry has.
+pub(super) fn bytes_of(entry: &Entry) -> ByteRange {
+    let low = entry.part.as_ref().map_or(0, |p| p.offset);
+    ByteRange { low, high: low.saturating_add(entry.size) }
+}
+
 /// Whether the bytes that a rule places are most of an entry's: of the rules for one variable at most one holds most of
 /// a part.
 pub(super) fn holds_most(entry: &Entry, rule: &ObjectRule) -> bool {
     let Some(range) = rule.bytes() else { return true };
-    let low = entry.part.as_ref().map_or(0, |p| p.offset);
-    let end = low.saturating_add(entry.size);
-    let common = range.high.min(end).saturating_sub(range.low.max(low));
+    let own = bytes_of(entry);
+    let common = range.high.min(own.high).saturating_sub(range.low.max(own.low));
     2 * u128::from(common) > u128::from(entry.size)
 }
 

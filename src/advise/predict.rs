@@ -5,12 +5,15 @@
 
 use std::collections::HashMap;
 
-use numamma_plan::policy::{Place, Policy, PolicyKind};
+use numamma_plan::plan::PAGE;
+use numamma_plan::policy::{ObjectRule, Place, Policy, PolicyKind};
+use numamma_plan::range::ByteRange;
+use numamma_plan::unusable::Unusable;
 use serde::Serialize;
 
-use super::cost::{Demands, Load, Outcome, PageMap, Placement, Spill, World};
+use super::cost::{Demands, Load, Outcome, PageMap, Piece, Placement, Spill, World};
 use super::phase_demands::PhaseDemands;
-use super::{Advice, AdviceError, Target, matching, phase_placements};
+use super::{Advice, AdviceError, Target, matching, parts, phase_placements};
 use crate::detect::{Pattern, Roles, cost_shares, limits::HOT_SHARE, roles};
 use crate::profile::summary::{Entry, Summary};
 
@@ -150,6 +153,15 @@ impl<'a> Column<'a> {
             Column::All(place) => Placement::of(world, entry, place, None)
                 .map_err(|e| failed("built-in policy", &entry.name, e.to_string())),
             Column::File { name, policy, used } => {
+                if let Some(rules) = matching::rules_of_bytes(world.summary, entry, policy) {
+                    let piece = |&(index, range): &(usize, ByteRange)| {
+                        used[index] = true;
+                        let rule = &policy.objects[index];
+                        piece_of(world, entry, rule, range).map_err(|e| failed(name, &rule.title(), e.to_string()))
+                    };
+                    let pieces = rules.iter().map(piece).collect::<Result<Vec<_>, _>>()?;
+                    return Ok(Placement::pieces(world, entry, pieces));
+                }
                 let rules = matching::rules_of(world.summary, entry, policy);
                 let mut placement = |index: Option<usize>| match index {
                     Some(index) => {
@@ -176,6 +188,20 @@ impl<'a> Column<'a> {
             }
         }
     }
+}
+
+/// What a rule does to the pages of an entry; `range` are the bytes of the entry's object that it places.
+fn piece_of(world: &World<'_>, entry: &Entry, rule: &ObjectRule, range: ByteRange) -> Result<Piece, Unusable> {
+    let page = world.summary.header.page_size.max(1);
+    let own = parts::bytes_of(entry);
+    let (low, high) = (range.low.max(own.low), range.high.min(own.high));
+    // Pages as the apply library rounds them, which differ by a page at most where the object begins inside of one.
+    let pages_of = |bytes: u64| (bytes + page / 2) / page;
+    let pages = (pages_of(low - own.low), (high - own.low).div_ceil(page));
+    let pages = if high < own.high { (pages.0, pages_of(high - own.low)) } else { pages };
+    let before = (low - range.low) / PAGE;
+    let size = range.bytes_of(parts::object_size(entry));
+    Placement::piece(world, (&rule.place, rule.pattern.as_ref()), size, pages, before)
 }
 
 /// Prices the run. `advice` must have been made for the same profile and target.

@@ -182,14 +182,14 @@ fn parts_of_an_allocation_and_of_a_mapping() {
     let lab = lab.add(program("arena")).add(policy.write(&dir, "arena.toml"));
     let text = lab.run(&["sh", "-c", placed]).success().stdout;
     assert!(text.contains("\ndone\nstatus 0\n"), "{text}");
-    let pool = |page: u64| match page * PAGE >> 20 {
+    let pool = |page: u64| match (page * PAGE) >> 20 {
         0..4 => 1,
         4..6 => 2,
         6..8 => 3,
         8..11 => 0,
         _ => 3,
     };
-    let map = |page: u64| match page * PAGE >> 20 {
+    let map = |page: u64| match (page * PAGE) >> 20 {
         0 => 2,
         4..8 => [3, 1][(page / 16 % 2) as usize],
         _ => 0,

@@ -37,7 +37,7 @@ use crate::topology::model::Model;
 pub(super) use best::PageMap;
 pub(super) use demand::Demands;
 pub(super) use load::{Load, Outcome};
-pub(super) use placement::{Placement, Spill};
+pub(super) use placement::{Piece, Placement, Spill};
 
 /// Part of the CPU time charged to an object that waits for memory; the rest is arithmetic and caches. NPB LU's
 /// published times (81.05 s placed, 106.86 s interleaved on 8 nodes, 68 % of the samples in the two placed objects)

@@ -40,6 +40,18 @@ enum Layout {
     },
     /// (instance, first page) of a group of pages and its node, ascending.
     Map(Vec<((u32, u32), usize)>),
+    /// Pages that rules for parts of the object place, ascending; the kernel places the others.
+    Pieces(Vec<Piece>),
+}
+
+/// Pages of an object that one rule places.
+pub(in crate::advise) struct Piece {
+    /// First page, and one past the last, as in a cell.
+    pub pages: (u64, u64),
+    /// Pages that the rule places before the first one.
+    pub before: u64,
+    plan: PagePlan<'static>,
+    order: u32,
 }
 
 impl<'a> Placement<'a> {
@@ -103,6 +115,33 @@ impl<'a> Placement<'a> {
         Ok(Placement::new(world, entry, Layout::Planned { plan, blocks, order, shares }))
     }
 
+    /// What a rule does to `pages` of an object, which are those from number `before` on of the `size` bytes that it
+    /// places.
+    ///
+    /// # Errors
+    /// As [`Placement::of`].
+    pub fn piece(
+        world: &World<'_>,
+        (place, pattern): (&Place, Option<&PatternNote>),
+        size: u64,
+        pages: (u64, u64),
+        before: u64,
+    ) -> Result<Piece, Unusable> {
+        let ids = plan::node_list(place, &world.target.ids, world.target.threads)?;
+        let index = |id: &u32| world.target.ids.iter().position(|i| i == id).and_then(|i| world.memory.get(i)).copied();
+        let nodes: Vec<u32> = ids.iter().filter_map(index).map(|n| n as u32).collect();
+        let page = plan::page_size_of(place, size, world.target.thp);
+        let layout = plan::layout(place, pattern, size, page, nodes.len() as u64)?;
+        let (huge, mode) = (place.huge.unwrap_or_default(), place.mode.unwrap_or_default());
+        let plan = PagePlan { pages: size.div_ceil(PAGE), nodes: nodes.into(), layout, huge, mode };
+        Ok(Piece { pages, before, plan, order: if page == HUGE_PAGE { HUGE_ORDER } else { 0 } })
+    }
+
+    /// The pieces of an object, ascending.
+    pub fn pieces(world: &'a World<'a>, entry: &'a Entry, pieces: Vec<Piece>) -> Placement<'a> {
+        Placement::new(world, entry, Layout::Pieces(pieces))
+    }
+
     /// Whether an object that would have huge pages has none under this placement.
     pub fn gives_up_huge_pages(&self) -> bool {
         let split = matches!(&self.layout, Layout::Planned { plan, .. } if plan.huge == Huge::Split);
@@ -120,7 +159,23 @@ impl<'a> Placement<'a> {
     /// Node of the model of a page, numbered as in a cell. For pages in proportion the first of their nodes.
     pub fn node(&self, instance: u32, page: u32) -> usize {
         match &self.layout {
-            Layout::Planned { plan, blocks, order, .. } => self.planned(plan, blocks, *order, instance, page),
+            Layout::Planned { plan, blocks, order, .. } => {
+                let mut plan = PagePlan { nodes: Cow::Borrowed(&plan.nodes), ..*plan };
+                plan.set_block_pages(blocks.get(instance as usize).copied().unwrap_or(0));
+                self.planned(&plan, *order, (instance, page), self.whole_page(instance, page))
+            }
+            Layout::Pieces(pieces) => {
+                let (number, unit) = (u64::from(page), self.world.summary.header.page_size.max(PAGE) / PAGE);
+                let piece = pieces.iter().find(|p| (p.pages.0..p.pages.1).contains(&number));
+                piece.map_or_else(
+                    || self.touched(instance, page),
+                    |p| match p.plan.home(0, &Context { node: 0, order: p.order, address: None }) {
+                        // Which of them follows from an address that is not known: one page each.
+                        Home::InTurn(nodes) => nodes.get(page as usize % nodes.len().max(1)).map_or(0, |n| *n as usize),
+                        _ => self.planned(&p.plan, p.order, (instance, page), (number - p.pages.0) * unit + p.before),
+                    },
+                )
+            }
             Layout::Map(groups) => {
                 let at = groups.partition_point(|(first, _)| *first <= (instance, page));
                 groups.get(at.saturating_sub(1)).map_or(0, |(_, node)| *node)
@@ -128,11 +183,10 @@ impl<'a> Placement<'a> {
         }
     }
 
-    fn planned(&self, plan: &PagePlan<'_>, blocks: &[u64], order: u32, instance: u32, page: u32) -> usize {
+    /// Node of a page that is number `number` of the plan.
+    fn planned(&self, plan: &PagePlan<'_>, order: u32, (instance, page): (u32, u32), number: u64) -> usize {
         let node = if plan.layout == plan::Layout::Local { self.allocated(instance) as u32 } else { 0 };
-        let mut plan = PagePlan { nodes: Cow::Borrowed(&plan.nodes), ..*plan };
-        plan.set_block_pages(blocks.get(instance as usize).copied().unwrap_or(0));
-        match plan.home(self.whole_page(instance, page), &Context { node, order, address: None }) {
+        match plan.home(number, &Context { node, order, address: None }) {
             Home::Any => self.touched(instance, page),
             Home::One(node) => node as usize,
             Home::AnyOf(nodes) => {

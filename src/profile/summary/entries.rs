@@ -66,6 +66,7 @@ impl Layout {
             entries: Vec::new(),
             sites: Vec::new(),
             pieces: FxHashMap::default(),
+            parts: 0,
         };
         let owner = build.group();
         build.describe();
@@ -166,6 +167,8 @@ struct Build<'a> {
     sites: Vec<FxHashMap<SiteId, u64>>,
     /// Parts of variables, by the entry of the first part; those of the others follow it.
     pieces: FxHashMap<u32, Vec<Piece>>,
+    /// Parts so far.
+    parts: usize,
 }
 
 impl Build<'_> {
@@ -282,6 +285,7 @@ impl Build<'_> {
             self.sites.push(FxHashMap::default());
         }
         if !pieces.is_empty() {
+            self.parts += pieces.len();
             self.pieces.insert(first, pieces);
             self.index.insert(key, first);
             return first;
@@ -311,7 +315,8 @@ impl Build<'_> {
                 if object.kind == ObjectKind::Global
                     && 2 * self.tables.header.page_size <= PART_LEAST
                     && instance.base.checked_add(instance.size).is_some()
-                    && self.entries.len() < parts::MOST_ENTRIES =>
+                    && object.name.len() <= parts::LONGEST_NAME
+                    && self.parts <= parts::MOST_PARTS_OF_ALL =>
             {
                 parts::pieces(members, instance.size)
             }

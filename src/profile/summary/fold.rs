@@ -28,7 +28,7 @@ const MAX_INSTRUCTIONS: usize = 1 << 16;
 const BYTES_PER_CELL: usize = 4;
 const MIN_CELLS: usize = 1 << 21;
 
-/// Objects looked up by index; at 24 bytes each this is 24 MiB.
+/// Objects looked up by index; at 32 bytes each this is 32 MiB.
 const MAX_DENSE: usize = 1 << 20;
 
 /// Identity of a cell over all entries, in the order cells are kept: page over all instances, thread, slot, code.

@@ -9,8 +9,10 @@ use crate::profile::records::{Instance, Member, PART_LEAST};
 
 /// Most parts of one variable; with more it stays whole.
 const MOST_PARTS: usize = 1 << 10;
-/// Entries from which on nothing is divided any more, which bounds the memory for a damaged file.
-pub(super) const MOST_ENTRIES: usize = 1 << 18;
+/// Parts of all variables from which on nothing is divided any more, and bytes of the name of a variable with parts: what
+/// bounds the memory for a damaged file.
+pub(super) const MOST_PARTS_OF_ALL: usize = 1 << 16;
+pub(super) const LONGEST_NAME: usize = 1 << 10;
 
 /// Name of the bytes between members.
 const REST: &str = "(rest)";

@@ -85,6 +85,23 @@ fn first_touches_are_divided_as_the_pages_are() {
     assert!(runs.iter().all(|runs| runs.len() == 1 && (runs[0].page, runs[0].thread) == (0, 7)), "{runs:?}");
 }
 
+/// Instances of a variable are as many as processes and loads; a damaged file may claim any number.
+#[test]
+fn the_parts_of_all_variables_together_are_bounded() {
+    let many = |id: u32| object(id, ObjectKind::Global, &format!("g{id}"), BASE, 1000 * PART_LEAST);
+    let members = (0..1000).map(|i| member("m", i * PART_LEAST, PART_LEAST)).collect();
+    let summary = load(&[
+        header(),
+        Record::Objects((0..200).map(many).collect()),
+        Record::Accesses((0..200).map(|id| access(id, 0, 1, BASE + 8)).collect()),
+        Record::Members(vec![Members { module: 0, vaddr: BASE, members }]),
+        end(),
+    ]);
+    let parts = summary.entries.iter().filter(|e| e.part.is_some()).count();
+    assert!((1 << 16..=(1 << 16) + 1000).contains(&parts), "{parts}");
+    assert_eq!(summary.entries.iter().map(|e| e.total.accesses()).sum::<u64>(), 200);
+}
+
 #[test]
 fn pages_that_cannot_be_shared_out_leave_the_variable_whole() {
     let global = object(0, ObjectKind::Global, "grid_", BASE, 2 * A);
