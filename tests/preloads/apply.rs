@@ -337,6 +337,40 @@ fn a_million_allocator_calls_keep_every_promise() {
     allocator_calls_keep_every_promise(10);
 }
 
+/// The same calls where each allocation has parts with places of their own, and bytes between them that have none.
+#[test]
+fn allocations_in_parts_keep_every_promise() {
+    let _alone = alone();
+    let program = compile("churn", "churn-parts", &["-pthread"]);
+    let parts = [
+        ("0-6000", r#"policy = "bind", nodes = "all", strict = true"#),
+        ("6000-20KiB", r#"policy = "block-cyclic", block = "4KiB""#),
+        ("32KiB-40KiB", r#"policy = "interleave", huge = "split""#),
+        ("48KiB-", r#"policy = "random", seed = 3, mode = "populate""#),
+    ];
+    let functions = ["malloc", "calloc", "realloc", "memalign"];
+    let policy = functions.iter().fold(Policy::new(), |policy, function| {
+        parts.iter().fold(policy, |policy, (range, place)| {
+            policy.rule(&format!("function = [\"matched_{function}\"]\nrange = \"{range}\""), place)
+        })
+    });
+    let policy = policy.write(scratch(), "churn-parts.toml");
+    let report = scratch().join("churn-parts.json");
+    let mut c = placed(&program, &policy);
+    c.args(["15000", "4", "7"]).env("NUMAMMA_REPORT", &report);
+    let out = run(c);
+    assert_eq!((out.code(), out.stderr.as_str()), (Some(0), ""), "{}", out.stdout);
+    assert_eq!(out.stdout, "60000 operations\n");
+    let report = json_file(&report);
+    assert_eq!(objects(&report).len(), functions.len() * parts.len());
+    for object in objects(&report) {
+        assert!(object["instances"].as_u64() > Some(1_000), "{object}");
+        assert_eq!(object["pages_off_plan"], 0, "{object}");
+    }
+    let placed: u64 = objects(&report).iter().filter_map(|o| o["pages_present"].as_u64()).sum();
+    assert!(placed > 10_000, "{report}");
+}
+
 #[test]
 #[ignore = "long: make test-long"]
 fn ten_million_allocator_calls_keep_every_promise() {
