@@ -41,8 +41,8 @@ pub(super) fn rules_of(summary: &Summary, entry: &Entry, policy: &Policy) -> Vec
     }
 }
 
-/// The rules that place bytes of an entry other than by a rule for exactly these, with the bytes of the object that each
-/// places, ascending; none where [`rules_of`] says all.
+/// The rules that place bytes of an entry other than by a rule for exactly these, with the bytes of the object that
+/// each places, ascending; none where [`rules_of`] says all.
 pub(super) fn rules_of_bytes(summary: &Summary, entry: &Entry, policy: &Policy) -> Option<Vec<(usize, ByteRange)>> {
     let whole = ByteRange { low: 0, high: u64::MAX };
     let mut found: Vec<(usize, ByteRange)> = Vec::new();

@@ -1,6 +1,6 @@
 //! Parts of objects: the members of a COMMON block, of a struct and of a class, from the profile to the node of every
-//! page, on four real nodes with two CPUs each. Where the pages belong is written here by hand; where they are the kernel
-//! says (`/proc/PID/numa_maps`, move_pages(2)).
+//! page, on four real nodes with two CPUs each. Where the pages belong is written here by hand; where they are the
+//! kernel says (`/proc/PID/numa_maps`, move_pages(2)).
 
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 /* One large allocation, and one large mapping, that the program divides itself; prints where their pages are.
  *
  * For a policy with a rule for each part. The main thread alone touches everything. The pool grows and shrinks by
- * realloc, is freed and allocated again; of the mapping a hole is cut out and the rest moved. The kernel is asked for the
- * node of every page (move_pages(2) with nodes = NULL), and the answer is printed run by run:
+ * realloc, is freed and allocated again; of the mapping a hole is cut out and the rest moved. The kernel is asked for
+ * the node of every page (move_pages(2) with nodes = NULL), and the answer is printed run by run:
  *     NAME first_page pages node
  * What the memory holds is checked at every step.
  */

@@ -51,9 +51,9 @@ impl ByteRange {
         self.low < other.high && other.low < self.high
     }
 
-    /// The range of addresses in an object of `size` bytes at `base`, from page to page of `unit` bytes, a power of two;
-    /// none when it is empty. At its ends the object may reach into pages that it shares with others: these are not
-    /// included.
+    /// The range of addresses in an object of `size` bytes at `base`, from page to page of `unit` bytes, a power of
+    /// two; none when it is empty. At its ends the object may reach into pages that it shares with others: these are
+    /// not included.
     pub fn pages_of(&self, base: u64, size: u64, unit: u64) -> Option<(u64, u64)> {
         let end = base.checked_add(size)?;
         let (first, past) = (base.checked_next_multiple_of(unit)?, end & !(unit - 1));

@@ -2,7 +2,8 @@
 //!
 //! A large struct inside of a struct, or as a member of a COMMON block, is divided into its own members; arrays are not
 //! divided. Units may describe one COMMON differently; the description that covers most bytes counts. What the file
-//! says is not trusted: members must lie inside of the variable and do not overlap, and the work for one file is bounded.
+//! says is not trusted: members must lie inside of the variable and do not overlap, and the work for one file is
+//! bounded.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -18,6 +19,8 @@ use crate::profile::records::{Member, PART_LEAST};
 const MAX_READ: usize = 64 << 20;
 /// Members that are kept of one variable; a person names fewer.
 const MAX_MEMBERS: usize = 1 << 12;
+/// Members of one variable that are looked at, of which those that overlap are left out.
+const MOST_FOUND: usize = 4 * MAX_MEMBERS;
 /// Entries of types that are looked at for one file.
 const MAX_VISITS: usize = 1 << 18;
 /// Structs inside of structs, and types that name types.
@@ -128,7 +131,10 @@ impl<'a> Reader<'a> {
                     match &mut block {
                         Some((_, found)) => {
                             self.divide(&of, &name, address - low, 0, &mut members);
-                            found.entry(index).or_default().append(&mut members);
+                            let known = found.entry(index).or_default();
+                            if known.len() < MOST_FOUND {
+                                known.append(&mut members);
+                            }
                         }
                         None if address == low => {
                             if self.is_struct(&of) {
@@ -267,7 +273,7 @@ impl<'a> Reader<'a> {
             }
             out.truncate(before);
         }
-        if !name.is_empty() && out.len() < 4 * MAX_MEMBERS {
+        if !name.is_empty() && out.len() < MOST_FOUND {
             out.push(Member { name: name.to_owned(), offset, size });
         }
     }
@@ -295,10 +301,11 @@ impl<'a> Reader<'a> {
                 ("", own) => own.to_owned(),
                 (name, own) => format!("{name}.{own}"),
             };
-            if is_base || full.is_empty() {
-                self.divide_struct(&of, &full, at, (depth + 1).min(MAX_DEPTH), out);
-            } else {
+            if !is_base && !full.is_empty() {
                 self.divide(&of, &full, at, depth + 1, out);
+            } else if depth < MAX_DEPTH {
+                // A damaged file may have a class that is its own base.
+                self.divide_struct(&of, &full, at, depth + 1, out);
             }
         }
     }

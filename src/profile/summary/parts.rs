@@ -1,16 +1,16 @@
 //! Parts of variables: the members of a COMMON block or of a struct as entries of their own.
 //!
-//! A member of at least [`PART_LEAST`] bytes is a part. Smaller neighbours between two of them are a part together, named
-//! `first..last`, if they are that large together, and belong to the part before them otherwise (at the beginning to the
-//! one behind). While the profile is folded an access belongs to the part that holds its address; of pages that two parts
-//! share see [`super::shared_pages`].
+//! A member of at least [`PART_LEAST`] bytes is a part. Smaller neighbours between two of them are a part together,
+//! named `first..last`, if they are that large together, and belong to the part before them otherwise (at the beginning
+//! to the one behind). While the profile is folded an access belongs to the part that holds its address; of pages that
+//! two parts share see [`super::shared_pages`].
 
 use crate::profile::records::{Instance, Member, PART_LEAST};
 
 /// Most parts of one variable; with more it stays whole.
 const MOST_PARTS: usize = 1 << 10;
-/// Parts of all variables from which on nothing is divided any more, and bytes of the name of a variable with parts: what
-/// bounds the memory for a damaged file.
+/// Parts of all variables from which on nothing is divided any more, and bytes of the name of a variable with parts:
+/// what bounds the memory for a damaged file.
 pub(super) const MOST_PARTS_OF_ALL: usize = 1 << 16;
 pub(super) const LONGEST_NAME: usize = 1 << 10;
 

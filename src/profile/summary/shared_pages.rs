@@ -1,5 +1,5 @@
-//! Pages that two parts of a variable share. Memory is placed by pages, so each goes, with all accesses to it, to the part
-//! that accesses it at the higher cost.
+//! Pages that two parts of a variable share. Memory is placed by pages, so each goes, with all accesses to it, to the
+//! part that accesses it at the higher cost.
 
 use rustc_hash::FxHashMap;
 

@@ -27,7 +27,8 @@ while [ $# -gt 0 ]; do
         grep '^sum' "$run" | cmp - "$name.plain" && echo "=== $name same $run"
     done
     echo "=== $name verify"
-    numamma verify -q -o verify.json --policy "$name.toml" -- ./"$name" $arguments > /dev/null 2> verify.err || cat verify.err
+    numamma verify -q -o verify.json --policy "$name.toml" -- ./"$name" $arguments > /dev/null 2> verify.err ||
+        cat verify.err
     cat verify.json
     echo
 done

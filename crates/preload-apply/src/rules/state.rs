@@ -197,8 +197,8 @@ impl State {
         own.into_iter().chain(parts.iter().copied()).filter_map(|index| self.rules.get(index))
     }
 
-    /// Counts a new object of rule `index`, of `size` bytes, that thread number `thread` allocates: for the rules of its
-    /// parts, if it is placed in parts.
+    /// Counts a new object of rule `index`, of `size` bytes, that thread number `thread` allocates: for the rules of
+    /// its parts, if it is placed in parts.
     pub fn count_new(&self, index: usize, thread: usize, size: usize) {
         let Some(rule) = self.rules.get(index) else { return };
         if rule.parts.is_empty() {

@@ -39,7 +39,11 @@ struct wrapped { real only[100000]; };
 struct outer { struct wrapped w; real more[9000]; };
 volatile struct outer boxed;
 static grid_t grid;
-int main(int argc, char **argv) { static volatile struct inner hidden; hidden.u[argc]++; return (int)grid.in.u[argc] + boxed.more[argc] + hidden.flag; }
+int main(int argc, char **argv) {
+  static volatile struct inner hidden;
+  hidden.u[argc]++;
+  return (int)grid.in.u[argc] + boxed.more[argc] + hidden.flag;
+}
 "#;
 
 const CPP: &str = r#"
@@ -178,4 +182,58 @@ fn overlapping_and_impossible_members_are_left_out() {
     let description = Description::new(found, 120);
     assert_eq!(words(&description.members), [("large", 0, 100), ("next", 100, 20)]);
     assert_eq!(description.covered, 120);
+}
+
+/// Whatever stands in the debug information, it is read or refused, soon.
+#[test]
+fn damaged_debug_information_is_read_to_an_end() {
+    use object::{Object, ObjectSection};
+    let dir = std::env::temp_dir().join(format!("numamma-members-{}-damaged", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (source, program) = (dir.join("t.cc"), dir.join("app"));
+    std::fs::write(&source, CPP).unwrap();
+    let compiled = Command::new("g++").args(["-g", "-o"]).arg(&program).arg(&source).status();
+    if !compiled.is_ok_and(|s| s.success()) {
+        return;
+    }
+    let whole = std::fs::read(&program).unwrap();
+    let ranges: Vec<(u64, u64)> = {
+        let parsed = object::File::parse(&*whole).unwrap();
+        [".debug_info", ".debug_abbrev"]
+            .iter()
+            .map(|n| parsed.section_by_name(n).unwrap().file_range().unwrap())
+            .collect()
+    };
+    let variables: Vec<Variable> = {
+        let mut file = ModuleFile::new(ElfFile::open(&program, "app").unwrap());
+        file.globals().objects.iter().filter(|o| o.size > PART_LEAST).map(|o| (o.vaddr, o.size)).collect()
+    };
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut next = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    for round in 0..300 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + round % 20 {
+            let (at, len) = ranges[next(2) as usize];
+            // Single bits, small numbers such as tags and forms, and copies of what stands elsewhere.
+            let (to, from) = (at + next(len), at + next(len));
+            bytes[to as usize] = match next(3) {
+                0 => bytes[to as usize] ^ 1 << next(8),
+                1 => next(64) as u8,
+                _ => bytes[from as usize],
+            };
+        }
+        let damaged = dir.join(format!("app{round}"));
+        std::fs::write(&damaged, bytes).unwrap();
+        let mut file = ModuleFile::new(ElfFile::open(&damaged, "app").unwrap());
+        for (list, (_, size)) in find(&mut file, &variables).iter().zip(&variables) {
+            assert!(list.iter().all(|m| m.offset + m.size <= *size), "{list:?}");
+        }
+        std::fs::remove_file(&damaged).unwrap();
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
 }
