@@ -1,15 +1,13 @@
-//! Calls that change attributes of a range of memory: the next definitions, or else the system calls.
+//! Calls that change attributes of a range of memory: the next definitions, or the system calls.
 //!
 //! The names are POSIX's and Linux' and not C's: a library may have a function of its own under one of them, with other
 //! arguments. So all six registers for arguments are handed on, and the whole register of the result.
-
-use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+//!
+//! Only names that every C library has are looked up: a lookup that fails allocates memory for its error, too early for
+//! an allocator of the program. The others are system calls: pkey_mprotect(2) and mlock2(2), since glibc 2.27, and
+//! mbind(2), which libnuma defines.
 
 use super::symbol;
-use crate::errno;
-
-type Next = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize;
 
 /// The registers for arguments as a call finds them; those behind the arguments of a function hold anything.
 pub type Registers = [usize; 6];
@@ -38,41 +36,56 @@ macro_rules! range_calls {
 range_calls! {
     /// mprotect(2).
     mprotect: SYS_mprotect;
-    /// pkey_mprotect(2).
-    pkey_mprotect: SYS_pkey_mprotect;
     /// madvise(2).
     madvise: SYS_madvise;
     /// mlock(2).
     mlock: SYS_mlock;
-    /// mlock2(2).
-    mlock2: SYS_mlock2;
     /// munlock(2).
     munlock: SYS_munlock;
     /// mlockall(2).
     mlockall: SYS_mlockall;
 }
 
-/// mbind(2). Looked up when it is first called, as only libnuma defines it: a lookup at start-up that finds nothing
-/// allocates, which a sanitizer's runtime does not survive while it starts.
+unsafe fn system_call(number: libc::c_long, [a, b, c, d, e, f]: Registers) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { libc::syscall(number, a, b, c, d, e, f) as usize }
+}
+
+/// pkey_mprotect(2). Without a key it is mprotect(2), as in glibc: old kernels have no other.
+///
+/// # Safety
+/// C's contract.
+pub unsafe fn pkey_mprotect(registers: Registers) -> usize {
+    // SAFETY: forwarded unchanged.
+    unsafe {
+        match registers[3] as i32 {
+            -1 => mprotect(registers),
+            _ => system_call(libc::SYS_pkey_mprotect, registers),
+        }
+    }
+}
+
+/// mlock2(2). Without flags it is mlock(2), as in glibc.
+///
+/// # Safety
+/// C's contract.
+pub unsafe fn mlock2(registers: Registers) -> usize {
+    // SAFETY: forwarded unchanged.
+    unsafe {
+        match registers[2] as u32 {
+            0 => mlock(registers),
+            _ => system_call(libc::SYS_mlock2, registers),
+        }
+    }
+}
+
+/// mbind(2).
 ///
 /// # Safety
 /// C's contract.
 pub unsafe fn mbind(registers: Registers) -> usize {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-    static LOOKED: AtomicBool = AtomicBool::new(false);
-    if !LOOKED.load(Ordering::Acquire) {
-        let _errno = errno::Saved::now();
-        NEXT.store(symbol::next(c"mbind"), Ordering::Relaxed);
-        LOOKED.store(true, Ordering::Release);
-    }
-    let [a, b, c, d, e, f] = registers;
-    // SAFETY: null, or a function of that name; forwarded unchanged, or the same call, made directly.
-    unsafe {
-        match core::mem::transmute::<*mut c_void, Option<Next>>(NEXT.load(Ordering::Relaxed)) {
-            Some(next) => next(a, b, c, d, e, f),
-            None => libc::syscall(libc::SYS_mbind, a, b, c, d, e, f) as usize,
-        }
-    }
+    // SAFETY: forwarded unchanged.
+    unsafe { system_call(libc::SYS_mbind, registers) }
 }
 
 /// posix_madvise(3). Without a definition the advice is not taken.

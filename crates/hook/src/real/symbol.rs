@@ -84,11 +84,9 @@ table! {
     prctl(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
     // As registers, see `range_calls`.
     mprotect(usize, usize, usize, usize, usize, usize) -> usize;
-    pkey_mprotect(usize, usize, usize, usize, usize, usize) -> usize;
     madvise(usize, usize, usize, usize, usize, usize) -> usize;
     posix_madvise(usize, usize, usize, usize, usize, usize) -> usize;
     mlock(usize, usize, usize, usize, usize, usize) -> usize;
-    mlock2(usize, usize, usize, usize, usize, usize) -> usize;
     munlock(usize, usize, usize, usize, usize, usize) -> usize;
     mlockall(usize, usize, usize, usize, usize, usize) -> usize;
     _dl_find_object(*mut c_void, *mut c_void) -> c_int;
