@@ -108,7 +108,7 @@ impl Prepared {
     pub fn spawn_and_wait(&self, report: &Path) -> Result<(Ended, u32), Failure> {
         let mut command = self.invocation.command();
         command.env(REPORT_ENV, report);
-        signals::forward_signals(0);
+        signals::hold_signals();
         let mut child = command.spawn().map_err(|e| self.exec_failed(&e))?;
         signals::forward_signals(child.id() as libc::pid_t);
         let status = child.wait();

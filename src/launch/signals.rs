@@ -177,12 +177,18 @@ pub fn forward_signals(child: libc::pid_t) {
         }
     }
     if child > 0 {
-        unblock_forwarded();
+        // A signal that arrived before the child was known is handled, and so forwarded, here.
+        mask_forwarded(libc::SIG_UNBLOCK);
     }
 }
 
-/// A signal that arrived before the child was known is handled, and so forwarded, here.
-fn unblock_forwarded() {
+/// Forwards signals to the child that is started next. Until [`forward_signals`] is called with it they wait.
+pub fn hold_signals() {
+    mask_forwarded(libc::SIG_BLOCK);
+    forward_signals(0);
+}
+
+fn mask_forwarded(how: libc::c_int) {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset initialises the set before anything reads it.
     unsafe {
@@ -190,7 +196,7 @@ fn unblock_forwarded() {
         for signal in forwarded() {
             libc::sigaddset(set.as_mut_ptr(), signal);
         }
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
+        libc::pthread_sigmask(how, set.as_ptr(), ptr::null_mut());
     }
 }
 
