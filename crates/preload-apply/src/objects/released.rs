@@ -104,6 +104,9 @@ pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Obje
 /// Notes that the program is about to change attributes of the `len` bytes at `start`, or what is mapped there: access
 /// rights, locks, advice, policies, another mapping in its place. glibc unmaps a large block that is freed, and with it
 /// all of that. So memory of which this was noted is not kept. For signal handlers, too.
+///
+/// It is not noted of an object that begins [`LIMIT_HIGHEST`] bytes or more before `start`, which is never kept; a tail
+/// that realloc cuts off such an object must not be kept, either.
 pub fn changing(start: usize, len: usize) {
     heap_table::mark_changed(start, start.saturating_add(len), LIMIT_HIGHEST);
 }
