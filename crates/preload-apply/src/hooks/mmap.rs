@@ -1,6 +1,9 @@
 //! mmap and munmap: mappings from a matched call site are placed if their kind of memory takes a policy.
 //!
 //! The program may unmap or replace parts of a placed mapping at any time; the list of placed mappings follows.
+//! Calls that change attributes of memory are in mmap/attributes.rs.
+
+pub mod attributes;
 
 use core::ffi::{c_int, c_void};
 
