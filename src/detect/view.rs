@@ -64,7 +64,7 @@ pub struct ObjectView {
     pub instances: u32,
     /// Share of the run's cost, 0 to 1.
     pub cost_share: f64,
-    /// Whether it matters, alone or together with others ([`super::hot`]).
+    /// Whether it matters, alone or together with others ([`super::hot()`]).
     pub hot: bool,
     /// Accesses, any order.
     pub accesses: Vec<PageAccess>,
@@ -112,7 +112,7 @@ pub fn view_of(entry: &Entry, summary: &Summary) -> ObjectView {
 pub(crate) struct Weight {
     /// Share of the run's cost, 0 to 1.
     pub share: f64,
-    /// See [`super::hot`].
+    /// See [`super::hot()`].
     pub hot: bool,
 }
 
