@@ -75,6 +75,9 @@ fn main() -> ExitCode {
         let got = classify(&view);
         let took = cpu_seconds() - start;
         right += u64::from(got.kind == plan.kind);
+        if got.kind != plan.kind {
+            println!("object {seed} is {}, found {}: {}", plan.kind, got.kind, got.evidence);
+        }
         let kind = kinds.entry(plan.kind.as_str()).or_default();
         *kind = (kind.0 + 1, kind.1 + took, kind.2.max(took));
     }
