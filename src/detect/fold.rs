@@ -101,6 +101,10 @@ pub(crate) fn noise_of(fit: &Fit) -> f64 {
 /// then misplaced by a hundredth of a slice, or the pages show it no better.
 const SLICE_PARTS: f64 = 32.0;
 const PAGE_PARTS: u32 = 16;
+/// Repeats that a part of a page holds at least: as many as the largest factor of the multiples and fractions of a
+/// period that are tried. With fewer, the parts would tell the repeats apart, and a fraction of the true period would
+/// fit as well: the pages of one place of it, which belong to different threads, would lie in different parts.
+const PART_REPEATS: f64 = 5.0;
 
 /// Parts of a page at a period.
 fn parts_of(points: &Points, period: f64) -> u32 {
@@ -109,7 +113,8 @@ fn parts_of(points: &Points, period: f64) -> u32 {
     if unfolded(points, period) || period.fract() == 0.0 || period < points.threads() as f64 {
         return 1;
     }
-    let wanted = (SLICE_PARTS * points.threads() as f64 / period) as u32;
+    let repeats = f64::from(points.pages) / period;
+    let wanted = (SLICE_PARTS * points.threads() as f64 / period).min(repeats / PART_REPEATS) as u32;
     // The power of two that is not larger.
     1 << wanted.clamp(1, PAGE_PARTS).ilog2()
 }
