@@ -9,7 +9,7 @@ use crate::common::{Scratch, alone, compile, numamma, run};
 fn pages_touched_by_main_and_used_by_others_are_shown_on_any_machine() {
     let _alone = alone();
     let dir = Scratch::new("by-others");
-    let program = compile("gcc", "cli/names/wrapped.c", dir.join("app"), &["-O1", "-g", "-pthread", "-DROUNDS=40"]);
+    let program = compile("gcc", "cli/names/wrapped.c", dir.join("app"), &["-O1", "-g", "-pthread", "-DROUNDS=400"]);
     let profile = dir.join("app.prof").display().to_string();
     let ran = run(&mut numamma(&["profile", "-F", "1000", "-o", &profile, "--", program.to_str().unwrap()]));
     assert_eq!(ran.code(), Some(0), "{ran:?}");
@@ -19,8 +19,8 @@ fn pages_touched_by_main_and_used_by_others_are_shown_on_any_machine() {
     let heap = |bytes: u64| all.iter().find(|o| o["kind"] == "heap" && o["size"].as_u64() == Some(bytes));
     let hot = heap(32 << 20).expect("the array that is swept");
     let share = |key: &str| hot[key].as_f64().unwrap_or_else(|| panic!("{key}: {hot}"));
-    // Forty sweeps by others, each of a read and a write, beside one write by main.
-    let (by_others, sweeps) = (share("by_others_share"), 80.0 / 81.0);
+    // Four hundred sweeps by others, each of a read and a write, beside one write by main.
+    let (by_others, sweeps) = (share("by_others_share"), 800.0 / 801.0);
     assert!((by_others - sweeps).abs() < 0.1 && share("by_others_known") > 0.9, "{hot}");
     // All pages are on the node of main, where one of the four sweeps.
     let predicted = share("predicted_remote_share");

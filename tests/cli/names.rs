@@ -120,7 +120,7 @@ fn wrappers_that_serve_several_callers_are_passed() {
         set([at("main", "hot = numbers"), at("main", "cold = numbers"), at("build_grid", "double *p = numbers")]);
     for level in ["-O0", "-O1", "-O2"] {
         let program = dir.join(format!("wrapped{level}"));
-        let program = compile("gcc", "cli/names/wrapped.c", program, &[level, "-g", "-pthread", "-DROUNDS=4"]);
+        let program = compile("gcc", "cli/names/wrapped.c", program, &[level, "-g", "-pthread", "-DROUNDS=100"]);
         let mut found = only_names(&profile(&dir, &program));
         // `cold` is used so little that a run may not show it.
         found.insert(at("main", "cold = numbers"));
@@ -164,7 +164,7 @@ fn fortran_and_rust_arrays_are_named_by_the_procedure_that_allocates() {
 fn a_rule_has_the_name_of_the_report_and_takes_its_own_object_after_a_rebuild() {
     let _alone = alone();
     let dir = Scratch::new("names-rebuilt");
-    let flags = ["-O1", "-g", "-pthread", "-DROUNDS=60"];
+    let flags = ["-O1", "-g", "-pthread", "-DROUNDS=400"];
     let program = compile("gcc", "cli/names/wrapped.c", dir.join("wrapped"), &flags);
     let profile = profile(&dir, &program);
     let mut named = only_names(&profile);

@@ -26,19 +26,19 @@ struct Case {
 const CASES: &[Case] = &[
     Case {
         source: "planes.c",
-        args: &["150"],
+        args: &["600"],
         object: "u",
         functions: &[("slabs", "block", None), ("rows", "block-cyclic", Some(256 * KIB))],
     },
     Case {
         source: "planes.f90",
-        args: &["150"],
+        args: &["600"],
         object: "field::u",
         functions: &[("planes.f90:4", "block", None), ("planes.f90:5", "block-cyclic", Some(256 * KIB))],
     },
     Case {
         source: "adi.c",
-        args: &["80", THREADS],
+        args: &["320", THREADS],
         object: "main adi.c",
         functions: &[("along_rows", "block", None), ("along_columns", "block-cyclic", Some(32 * KIB))],
     },
@@ -50,11 +50,11 @@ const CASES: &[Case] = &[
     },
     Case {
         source: "scope.rs",
-        args: &["80", THREADS],
+        args: &["320", THREADS],
         object: "scope::main",
         functions: &[("along_rows", "block", None), ("along_columns", "block-cyclic", Some(32 * KIB))],
     },
-    Case { source: "pointer.c", args: &["150"], object: "v", functions: &[] },
+    Case { source: "pointer.c", args: &["600"], object: "v", functions: &[] },
 ];
 
 /// Compiles one of the programs; none where its compiler is missing.

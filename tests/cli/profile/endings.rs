@@ -181,14 +181,6 @@ fn an_interrupt_from_the_terminal_ends_the_program_and_not_the_profile() {
     // A process group of its own, interrupted as the terminal does: all of it.
     use std::os::unix::process::CommandExt;
     let mut c = profile(&dir, &[], &[program.to_str().unwrap(), "spin", "20000"]);
-    // What a shell starts in the background ignores it.
-    let heed = || {
-        // SAFETY: the default action.
-        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
-        Ok(())
-    };
-    // SAFETY: the closure makes one async-signal-safe call.
-    unsafe { c.pre_exec(heed) };
     let child = c.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     program_of(child.id(), "behave");
     std::thread::sleep(Duration::from_millis(300));

@@ -1,6 +1,7 @@
 //! Compiles programs, profiles them with the real command and reads the profile back.
 
 use std::collections::{HashMap, HashSet};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -29,6 +30,16 @@ pub fn profile(dir: &Path, options: &[&str], command: &[&str]) -> Command {
     let mut c = numamma(&["profile", "-F", RATE]);
     c.current_dir(dir).args(output).args(options).arg("--").args(command);
     c.stdin(Stdio::null());
+    // What nohup or a shell in the background starts ignores these.
+    let heed = || {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: the default action.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes async-signal-safe calls only.
+    unsafe { c.pre_exec(heed) };
     c
 }
 

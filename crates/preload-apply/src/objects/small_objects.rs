@@ -152,7 +152,6 @@ fn home(state: &'static State, index: usize) -> Option<&'static Home> {
     unsafe { home.as_ref() }
 }
 
-/// Not inlined: a home is 9 KiB, which would be in the stack frame of the caller, too.
 #[cold]
 #[inline(never)]
 fn new_home(owner: Owner) -> *mut Home {

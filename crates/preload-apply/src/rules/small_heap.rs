@@ -17,7 +17,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
 
 use dlmalloc::{Allocator, Dlmalloc};
-use numamma_hook::{own_stack, sandbox};
+use numamma_hook::{allocating, own_stack, sandbox};
 use numamma_kernel::sys::{self, PAGE};
 use numamma_kernel::window::Window;
 use numamma_plan::policy::PolicyKind;
@@ -432,15 +432,18 @@ impl Heap {
 
 /// Memory for the small objects of one placing of a rule; for `local`, of one node of the placing.
 pub struct Home {
+    owner: Owner,
+    extents: Extents,
     /// Heaps in use: 1 to [`HEAPS`], a power of two.
     in_use: AtomicUsize,
-    heaps: [Heap; HEAPS],
+    /// Each is made when it is first used: of 200 rules, most have one. Null before.
+    heaps: [AtomicPtr<Heap>; HEAPS],
 }
 
 impl Home {
     /// A home without memory.
     pub fn new(owner: Owner, extents: Extents) -> Home {
-        Home { in_use: AtomicUsize::new(1), heaps: core::array::from_fn(|_| Heap::new(owner, extents)) }
+        Home { owner, extents, in_use: AtomicUsize::new(1), heaps: Default::default() }
     }
 
     /// An object of `size` bytes aligned to [`ALIGN`]. `thread` differs between threads. `None` when no heap is free or
@@ -448,7 +451,7 @@ impl Home {
     pub fn allocate(&'static self, size: usize, thread: usize) -> Option<usize> {
         for step in 0..TRIES {
             let in_use = self.in_use.load(Ordering::Relaxed);
-            let heap = &self.heaps[(thread + step) % in_use.clamp(1, HEAPS)];
+            let heap = self.heap((thread + step) % in_use.clamp(1, HEAPS))?;
             if let Some(held) = Held::take(heap) {
                 // SAFETY: the lock is held.
                 return unsafe { (*held.0.inner.get()).allocate(heap, size) };
@@ -459,6 +462,26 @@ impl Home {
             }
         }
         None
+    }
+
+    fn heap(&self, number: usize) -> Option<&'static Heap> {
+        // SAFETY: null, or a leaked box that was published with Release.
+        unsafe { self.heaps[number].load(Ordering::Acquire).as_ref() }.or_else(|| self.new_heap(number))
+    }
+
+    /// Not inlined: a heap is 1 KiB, which would be in the stack frame of the caller, too.
+    #[cold]
+    #[inline(never)]
+    fn new_heap(&self, number: usize) -> Option<&'static Heap> {
+        if sandbox::entered() {
+            return None;
+        }
+        let fresh = allocating::run(|| Box::into_raw(Box::new(Heap::new(self.owner, self.extents))))?;
+        let slot = &self.heaps[number];
+        // The thread that loses the race leaves its heap unused.
+        let found = slot.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
+        // SAFETY: as in `heap`.
+        unsafe { found.map_or_else(|first| first, |_| fresh).as_ref() }
     }
 }
 
@@ -526,11 +549,11 @@ mod tests {
             }
             for object in objects {
                 // SAFETY: as above; it is given up here.
-                unsafe { home.heaps[0].free(object) };
+                unsafe { home.heap(0).unwrap().free(object) };
             }
         }
         // SAFETY: no other thread uses the heap.
-        assert_eq!(unsafe { (*home.heaps[0].inner.get()).objects }, 0);
+        assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 0);
     }
 
     #[test]
@@ -540,10 +563,10 @@ mod tests {
         for size in [40, 100, 333, 1000, 2500, 4000] {
             let objects: Vec<usize> = (0..(16 << 20) / size).map(|_| home.allocate(size, 0).unwrap()).collect();
             // SAFETY: no other thread uses the heap.
-            let mapped = unsafe { (*home.heaps[0].inner.get()).core.allocator().mapped.get() };
+            let mapped = unsafe { (*home.heap(0).unwrap().inner.get()).core.allocator().mapped.get() };
             assert!(mapped < 27 << 20, "{mapped} bytes for 16 MiB of {size} bytes");
             // SAFETY: live objects of this heap.
-            objects.iter().for_each(|object| unsafe { home.heaps[0].free(*object) });
+            objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
         }
         assert!(MAPPED.load(Ordering::Relaxed) <= before + 1, "the last extent may stay");
     }
@@ -556,7 +579,7 @@ mod tests {
             let stays = home.allocate(size, 0);
             let objects: Vec<usize> = (0..(2 << 20) / size).map(|_| home.allocate(size, 0).unwrap()).collect();
             // SAFETY: live objects of this heap.
-            objects.iter().for_each(|object| unsafe { home.heaps[0].free(*object) });
+            objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
             // The first, the last, and what fits into the slack.
             let left = MAPPED.load(Ordering::Relaxed) - before;
             assert!(stays.is_some() && left <= 5, "{size}: {left} extents");
@@ -568,14 +591,14 @@ mod tests {
         let _alone = ALONE.lock().unwrap();
         let home = home();
         let objects: Vec<usize> = (0..100).map(|_| home.allocate(64, 0).unwrap()).collect();
-        let held = Held::take(&home.heaps[0]).unwrap();
+        let held = Held::take(home.heap(0).unwrap()).unwrap();
         // SAFETY: live objects of this heap.
-        objects.iter().for_each(|object| unsafe { home.heaps[0].free(*object) });
-        assert!(Held::take(&home.heaps[0]).is_none() && home.in_use.load(Ordering::Relaxed) == 1);
+        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
+        assert!(Held::take(home.heap(0).unwrap()).is_none() && home.in_use.load(Ordering::Relaxed) == 1);
         assert!(home.allocate(64, 0).is_some() && home.in_use.load(Ordering::Relaxed) == 2);
         drop(held);
         // SAFETY: no other thread uses the heap.
-        assert_eq!(unsafe { (*home.heaps[0].inner.get()).objects }, 0);
+        assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 0);
     }
 
     #[test]
@@ -583,12 +606,12 @@ mod tests {
         let _alone = ALONE.lock().unwrap();
         let home = home();
         let objects = [(); 3].map(|()| home.allocate(64, 0).unwrap());
-        let held = Held::take(&home.heaps[0]).unwrap();
+        let held = Held::take(home.heap(0).unwrap()).unwrap();
         // SAFETY: the heap sees the second time.
-        [objects[1], objects[1]].iter().for_each(|object| unsafe { home.heaps[0].free(*object) });
+        [objects[1], objects[1]].iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
         drop(held);
         // SAFETY: no other thread uses the heap.
-        assert_eq!(unsafe { (*home.heaps[0].inner.get()).objects }, 2);
+        assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 2);
     }
 
     #[test]

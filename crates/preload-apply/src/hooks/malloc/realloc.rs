@@ -10,6 +10,7 @@ use numamma_hook::entry::Caller;
 use numamma_hook::real::in_effect::{self, Member};
 use numamma_hook::{errno, real, sandbox};
 use numamma_kernel::sys::PAGE;
+use numamma_plan::plan::HUGE_PAGE;
 
 use super::super::contained;
 use super::{Ptr, malloc_or_give_way, or_give_way, place_matched, plain};
@@ -23,6 +24,7 @@ use crate::rules::state;
 
 /// An object that was made smaller and larger again keeps its pages when it is made smaller once more, down to this part
 /// (1/8) of them: a scratch buffer that follows what it holds up and down, which glibc cuts from its heap at no cost.
+/// Up to a huge page: larger ones grow again without a copy.
 const SWING: usize = 8;
 
 /// realloc(3).
@@ -161,7 +163,7 @@ unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
 /// Never fails: what cannot be made smaller stays as it is.
 unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     let (base, history) = (old.base as Ptr, heap_table::history(old.base));
-    let swings = history == heap_table::GROWN | heap_table::CUT;
+    let swings = history == heap_table::GROWN | heap_table::CUT && old.bytes() <= HUGE_PAGE as usize;
     let kept = if swings { old.bytes() / SWING } else { old.bytes() - old.bytes() / (ROOM_DIVISOR / 2) };
     if history & heap_table::GROWN != 0 && size > kept {
         return base;
