@@ -120,6 +120,9 @@ fn what_costs_nothing_in_glibc_costs_little() {
         }
         let (bare, seen) = (churn.bare("confined"), churn.placed(&any, "confined"));
         assert!(seen[0] <= 1.25 * bare[0] + LIBRARY_KIB, "{place}: peak KiB {seen:?}, bare {bare:?}");
+        let (bare, seen) = (churn.bare("aligned"), churn.placed(&any, "aligned"));
+        let most = if by_blocks { 2.0 } else { 1.25 };
+        assert!(seen[0] <= most * bare[0] + LIBRARY_KIB, "{place}: peak KiB of aligned blocks {seen:?}, bare {bare:?}");
         // Rows that all begin at a page meet in the same sets of the caches.
         let (bare, seen) = (churn.bare("rows"), churn.placed(&any, "rows"));
         assert!(by_blocks || seen[0] >= bare[0] / 2.0, "{place}: {seen:?} different offsets, bare {bare:?}");

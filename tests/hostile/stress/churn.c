@@ -3,6 +3,8 @@
  *   calloc    2,000 times calloc of 1 MiB, written and freed; writes: page faults
  *   swing     a buffer that realloc fits to 40 to 120 KiB and 0.2 to 2 MiB, 4,000 times each; writes: page faults
  *   brief     200,000 arrays of 4 to 36 KiB, one at a time; writes: page faults
+ *   aligned   15,000 blocks of 4,200 bytes at multiples of 64, every second one freed and made anew; writes: resident KiB at
+ *             the peak
  *   confined  a list of 300 MiB of small objects, then PR_SET_NO_NEW_PRIVS, then another list in its place, twice; writes:
  *             resident KiB at the peak
  * Figures are written to standard error. */
@@ -97,6 +99,30 @@ static void brief(void) {
     }
 }
 
+__attribute__((noinline)) static unsigned char *at_line(size_t n) {
+    void *p = NULL;
+    if (posix_memalign(&p, 64, n)) exit(3);
+    return p;
+}
+
+static long aligned(void) {
+    enum { COUNT = 15000, BYTES = 4200 };
+    static unsigned char *held[COUNT];
+    for (int i = 0; i < COUNT; i++) memset(held[i] = at_line(BYTES), i, BYTES);
+    for (int i = 0; i < COUNT; i += 2) {
+        free(held[i]);
+        memset(held[i] = at_line(BYTES), i, BYTES);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        damaged |= (uintptr_t)held[i] % 64 != 0;
+        for (int j = 0; j < BYTES; j++) damaged |= held[i][j] != (unsigned char)i;
+        free(held[i]);
+    }
+    struct rusage now;
+    getrusage(RUSAGE_SELF, &now);
+    return now.ru_maxrss;
+}
+
 struct node {
     struct node *next;
     unsigned char rest[3000 - sizeof(void *)];
@@ -140,6 +166,7 @@ int main(int argc, char **argv) {
     long figure = 0, before = faults();
     if (!strcmp(mode, "rows")) figure = rows();
     if (!strcmp(mode, "confined")) figure = confined();
+    if (!strcmp(mode, "aligned")) figure = aligned();
     if (!strcmp(mode, "calloc")) calloc_again();
     if (!strcmp(mode, "swing")) {
         swing(40 << 10, 120 << 10);

@@ -19,7 +19,6 @@ use super::{heap_table, released, small_objects};
 use crate::phases::mover_request;
 use crate::rules::churn::MOST_SHARED;
 use crate::rules::counters::add;
-use crate::rules::small_heap::ALIGN;
 use crate::rules::state::{self, Rule, State};
 use crate::threads::{binding, thread_nodes};
 
@@ -82,9 +81,9 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
         return None;
     }
     if wanted.size < PAGE {
-        if wanted.align <= ALIGN
+        if wanted.align < PAGE
             && !state.divides(index)
-            && let Some(address) = small_objects::allocate(state, index, wanted.size)
+            && let Some(address) = small_objects::allocate(state, index, wanted.size, wanted.align)
         {
             if wanted.zero {
                 // SAFETY: the object is new and at least that large.
@@ -98,7 +97,7 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
         return None;
     }
     if shares_pages(rule, &wanted)
-        && let Some(address) = small_objects::allocate(state, index, wanted.size)
+        && let Some(address) = small_objects::allocate(state, index, wanted.size, wanted.align)
     {
         if wanted.zero {
             // SAFETY: the object is new and at least that large.
@@ -117,7 +116,7 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
 /// Whether an object of a page and more is to share pages with the small ones of the rule: up to [`MOST_SHARED`], and
 /// where no phase moves it on its own.
 fn shares_pages(rule: &Rule, wanted: &Wanted) -> bool {
-    wanted.align <= ALIGN && wanted.size < MOST_SHARED && rule.placings.len() == 1 && rule.parts.is_empty()
+    wanted.align < PAGE && wanted.size < MOST_SHARED && rule.placings.len() == 1 && rule.parts.is_empty()
 }
 
 /// An object of whole pages: kept memory if there is any of the size, else a new mapping.

@@ -94,9 +94,10 @@ pub fn find(address: usize) -> Option<Small> {
     inside.then(|| Small { rule: extent.rule, heap: unsafe { (*(extent.base as *const Header)).heap }, address })
 }
 
-/// A small object under rule `index`, aligned to 16 bytes; its contents are undefined.
-pub fn allocate(state: &'static State, index: usize, size: usize) -> Option<usize> {
-    home(state, index)?.allocate(size, crate::threads::binding::thread_number())
+/// A small object under rule `index`, aligned to 16 bytes and to `align`, a power of two below a page; its contents are
+/// undefined.
+pub fn allocate(state: &'static State, index: usize, size: usize, align: usize) -> Option<usize> {
+    home(state, index)?.allocate(size, align, crate::threads::binding::thread_number())
 }
 
 /// Whether an object begins at `address`, as far as the words around it show.

@@ -29,7 +29,7 @@ pub static WINDOW: Window = Window::new();
 const HEAPS: usize = 8;
 /// Heaps tried before the real allocator is called.
 const TRIES: usize = 4;
-/// Alignment of every object, as malloc guarantees on x86_64.
+/// Least alignment of every object, as malloc guarantees on x86_64.
 pub const ALIGN: usize = 16;
 /// Bytes of the smallest extent: what dlmalloc asks for at a time.
 const SMALLEST_EXTENT: usize = 64 << 10;
@@ -213,14 +213,19 @@ pub unsafe fn is_object(address: usize, end: usize) -> bool {
 }
 
 impl Inner {
-    unsafe fn allocate(&mut self, heap: &'static Heap, size: usize) -> Option<usize> {
+    unsafe fn allocate(&mut self, heap: &'static Heap, size: usize, align: usize) -> Option<usize> {
         if self.objects == HAS_OBJECTS {
             EMPTY_BYTES.fetch_sub(core::mem::take(&mut self.kept), Ordering::Relaxed);
         }
         let source = self.core.allocator_mut();
         (source.heap, source.asked) = (heap, size);
         // SAFETY: the lock is held, and the heap stays where it is, as dlmalloc needs.
-        let address = unsafe { self.core.c_malloc(size) } as usize;
+        let address = unsafe {
+            match align {
+                ..=ALIGN => self.core.c_malloc(size),
+                more => self.core.c_memalign(more, size),
+            }
+        } as usize;
         if address == 0 {
             return None;
         }
@@ -446,15 +451,15 @@ impl Home {
         Home { owner, extents, in_use: AtomicUsize::new(1), heaps: Default::default() }
     }
 
-    /// An object of `size` bytes aligned to [`ALIGN`]. `thread` differs between threads. `None` when no heap is free or
-    /// none gets memory.
-    pub fn allocate(&'static self, size: usize, thread: usize) -> Option<usize> {
+    /// An object of `size` bytes aligned to [`ALIGN`] and to `align`, a power of two below a page. `thread` differs
+    /// between threads. `None` when no heap is free or none gets memory.
+    pub fn allocate(&'static self, size: usize, align: usize, thread: usize) -> Option<usize> {
         for step in 0..TRIES {
             let in_use = self.in_use.load(Ordering::Relaxed);
             let heap = self.heap((thread + step) % in_use.clamp(1, HEAPS))?;
             if let Some(held) = Held::take(heap) {
                 // SAFETY: the lock is held.
-                return unsafe { (*held.0.inner.get()).allocate(heap, size) };
+                return unsafe { (*held.0.inner.get()).allocate(heap, size, align) };
             }
             if in_use < HEAPS {
                 // If another thread did so meanwhile, its number stays.
@@ -537,7 +542,7 @@ mod tests {
         let _alone = ALONE.lock().unwrap();
         let home = home();
         for size in (1..4096).step_by(7) {
-            let objects = [(); 3].map(|()| home.allocate(size, 0).unwrap());
+            let objects = [(); 3].map(|()| home.allocate(size, 1, 0).unwrap());
             for object in objects {
                 assert!(object.is_multiple_of(ALIGN));
                 // SAFETY: an object of this heap, written within its size.
@@ -561,7 +566,7 @@ mod tests {
         let _alone = ALONE.lock().unwrap();
         let (home, before) = (home(), MAPPED.load(Ordering::Relaxed));
         for size in [40, 100, 333, 1000, 2500, 4000] {
-            let objects: Vec<usize> = (0..(16 << 20) / size).map(|_| home.allocate(size, 0).unwrap()).collect();
+            let objects: Vec<usize> = (0..(16 << 20) / size).map(|_| home.allocate(size, 1, 0).unwrap()).collect();
             // SAFETY: no other thread uses the heap.
             let mapped = unsafe { (*home.heap(0).unwrap().inner.get()).core.allocator().mapped.get() };
             assert!(mapped < 27 << 20, "{mapped} bytes for 16 MiB of {size} bytes");
@@ -576,8 +581,8 @@ mod tests {
         let _alone = ALONE.lock().unwrap();
         for size in (16..1100).step_by(16) {
             let (home, before) = (home(), MAPPED.load(Ordering::Relaxed));
-            let stays = home.allocate(size, 0);
-            let objects: Vec<usize> = (0..(2 << 20) / size).map(|_| home.allocate(size, 0).unwrap()).collect();
+            let stays = home.allocate(size, 1, 0);
+            let objects: Vec<usize> = (0..(2 << 20) / size).map(|_| home.allocate(size, 1, 0).unwrap()).collect();
             // SAFETY: live objects of this heap.
             objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
             // The first, the last, and what fits into the slack.
@@ -590,12 +595,12 @@ mod tests {
     fn objects_freed_while_the_lock_is_held_come_back() {
         let _alone = ALONE.lock().unwrap();
         let home = home();
-        let objects: Vec<usize> = (0..100).map(|_| home.allocate(64, 0).unwrap()).collect();
+        let objects: Vec<usize> = (0..100).map(|_| home.allocate(64, 1, 0).unwrap()).collect();
         let held = Held::take(home.heap(0).unwrap()).unwrap();
         // SAFETY: live objects of this heap.
         objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
         assert!(Held::take(home.heap(0).unwrap()).is_none() && home.in_use.load(Ordering::Relaxed) == 1);
-        assert!(home.allocate(64, 0).is_some() && home.in_use.load(Ordering::Relaxed) == 2);
+        assert!(home.allocate(64, 1, 0).is_some() && home.in_use.load(Ordering::Relaxed) == 2);
         drop(held);
         // SAFETY: no other thread uses the heap.
         assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 0);
@@ -605,7 +610,7 @@ mod tests {
     fn an_object_that_is_freed_twice_stops_no_thread() {
         let _alone = ALONE.lock().unwrap();
         let home = home();
-        let objects = [(); 3].map(|()| home.allocate(64, 0).unwrap());
+        let objects = [(); 3].map(|()| home.allocate(64, 1, 0).unwrap());
         let held = Held::take(home.heap(0).unwrap()).unwrap();
         // SAFETY: the heap sees the second time.
         [objects[1], objects[1]].iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
@@ -621,7 +626,7 @@ mod tests {
         let work = |mark: u8| {
             let sizes = (0..20_000).map(|round| 8 + (round * 37) % 900);
             let objects: Vec<(usize, usize)> =
-                sizes.filter_map(|size| Some((home.allocate(size, usize::from(mark))?, size))).collect();
+                sizes.filter_map(|size| Some((home.allocate(size, 1, usize::from(mark))?, size))).collect();
             for &(object, size) in &objects {
                 // SAFETY: an object of `size` bytes that belongs to this thread.
                 unsafe { (object as *mut u8).write_bytes(mark, size) };
