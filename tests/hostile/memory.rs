@@ -114,7 +114,7 @@ fn what_costs_nothing_in_glibc_costs_little() {
         let any = churn.policy("any.toml", &["?".to_owned()], &format!("policy = \"{place}\""));
         let by_blocks = place.starts_with("block");
         // Two thousand arrays of 256 pages, 200,000 of 1 to 9, and 8,000 of 10 to 512.
-        for (argument, most) in [("calloc", 2_000.0), ("brief", 20_000.0), ("swing", 60_000.0)] {
+        for (argument, most) in [("calloc", 2_000.0), ("brief", 20_000.0), ("swing", 60_000.0), ("steps", 10_000.0)] {
             let (bare, seen) = (churn.bare(argument), churn.placed(&any, argument));
             assert!(seen[0] <= bare[0].max(most), "{place} {argument}: {seen:?} page faults, bare {bare:?}");
         }

@@ -281,7 +281,6 @@ fn arrays_begin_without_what_the_program_did_to_those_before() {
         let stdout = compare(&dir, &format!("exec ./attributes {what}"));
         assert_eq!(stdout, "rw-p\nchild 7340032\nstatus 0 parent 7340032\n", "{what}");
     }
-    assert_eq!(compare(&dir, "exec ./attributes policy"), "same policy 1\n");
 }
 
 #[test]

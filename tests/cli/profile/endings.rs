@@ -110,7 +110,7 @@ fn exit_status_is_the_programs_own() {
 fn signal_dispositions_and_masks_are_as_alone() {
     let dir = scratch("mask");
     let program = compile(&dir, "behave", &[]);
-    let alone = run(plain(&program).arg("mask"));
+    let alone = run(heeding(plain(&program)).arg("mask"));
     let under = run(profile(&dir, &["-q"], &[program.to_str().unwrap(), "mask"]));
     assert_eq!(under.stdout, alone.stdout);
     // nohup ignores SIGHUP; that must reach the program, too.

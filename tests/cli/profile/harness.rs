@@ -30,7 +30,12 @@ pub fn profile(dir: &Path, options: &[&str], command: &[&str]) -> Command {
     let mut c = numamma(&["profile", "-F", RATE]);
     c.current_dir(dir).args(output).args(options).arg("--").args(command);
     c.stdin(Stdio::null());
-    // What nohup or a shell in the background starts ignores these.
+    heeding(c)
+}
+
+/// The command with the default action of the signals that nohup, or a shell in the background, has ignored for what it
+/// starts.
+pub fn heeding(mut c: Command) -> Command {
     let heed = || {
         for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
             // SAFETY: the default action.

@@ -1,5 +1,5 @@
 /* Arrays whose mapping the program changes before it frees them; what a later array of the size is like.
- *   attributes rights|keys|wiped|left-out|advice|shared|hole|moved|locked|locked-all|policy
+ *   attributes rights|keys|wiped|left-out|advice|shared|hole|moved|locked|locked-all
  * Each is what glibc maps anew for every such array, so a later one has nothing of it. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,12 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROUNDS = 4, MPOL_BIND = 2 };
+enum { ROUNDS = 4 };
 static const size_t N = 1 << 20, PAGE = 4096;
-
-/* libnuma's, where it is loaded. */
-#pragma weak mbind
-long mbind(void *, unsigned long, int, const unsigned long *, unsigned long, unsigned);
 
 __attribute__((noinline)) static char *array(size_t n) {
     char *p = aligned_alloc(PAGE, n);
@@ -102,36 +98,9 @@ static void locks_are_given_back(void) {
     }
 }
 
-/* The memory policy of the mapping at p. */
-static void policy_of(const char *p, char *policy) {
-    char line[512];
-    FILE *f = fopen("/proc/self/numa_maps", "r");
-    *policy = 0;
-    while (f && fgets(line, sizeof line, f))
-        if (strtoul(line, NULL, 16) == (unsigned long)p) sscanf(line, "%*s %63s", policy);
-    if (f) fclose(f);
-}
-
-/* Arrays that got another policy before they were freed; a later one has the policy of the first. */
-static void policies_are_forgotten(void) {
-    unsigned long node = 1;
-    char first[64], last[64], *p = array(N);
-    policy_of(p, first);
-    free(p);
-    for (int i = 0; i < ROUNDS && mbind; i++) {
-        p = array(N);
-        if (mbind(p, N, MPOL_BIND, &node, 8 * sizeof node, 0)) printf("mbind: %s\n", strerror(errno));
-        free(p);
-    }
-    p = array(N);
-    policy_of(p, last);
-    printf("same policy %d\n", !strcmp(first, last));
-}
-
 int main(int argc, char **argv) {
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
     if (argc < 2) return 2;
-    if (!strcmp(argv[1], "policy")) return policies_are_forgotten(), 0;
     if (!strcmp(argv[1], "locked")) locks_are_given_back();
     for (int i = 0; i < ROUNDS; i++) {
         char *p = array(N);

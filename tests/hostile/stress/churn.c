@@ -5,6 +5,7 @@
  *   brief     200,000 arrays of 4 to 36 KiB, one at a time; writes: page faults
  *   aligned   15,000 blocks of 4,200 bytes at multiples of 64, every second one freed and made anew; writes: resident KiB at
  *             the peak
+ *   steps     200 times a list of 10,000 small objects is built and freed; writes: page faults
  *   confined  a list of 300 MiB of small objects, then PR_SET_NO_NEW_PRIVS, then another list in its place, twice; writes:
  *             resident KiB at the peak
  * Figures are written to standard error. */
@@ -123,6 +124,18 @@ static long aligned(void) {
     return now.ru_maxrss;
 }
 
+static void steps(void) {
+    enum { NODES = 10000 };
+    static unsigned char *node[NODES];
+    for (int step = 0; step < 200; step++) {
+        for (int i = 0; i < NODES; i++) memset(node[i] = array(100), step + i, 100);
+        for (int i = 0; i < NODES; i++) {
+            damaged |= node[i][99] != (unsigned char)(step + i);
+            free(node[i]);
+        }
+    }
+}
+
 struct node {
     struct node *next;
     unsigned char rest[3000 - sizeof(void *)];
@@ -173,6 +186,7 @@ int main(int argc, char **argv) {
         swing(200 << 10, 2 << 20);
     }
     if (!strcmp(mode, "brief")) brief();
+    if (!strcmp(mode, "steps")) steps();
     fprintf(stderr, "%ld\n", figure ? figure : faults() - before);
     printf("damaged %d\n", damaged);
     return 0;

@@ -4,8 +4,7 @@
 //! arguments. So all six registers for arguments are handed on, and the whole register of the result.
 //!
 //! Only names that every C library has are looked up: a lookup that fails allocates memory for its error, too early for
-//! an allocator of the program. The others are system calls: pkey_mprotect(2) and mlock2(2), since glibc 2.27, and
-//! mbind(2), which libnuma defines.
+//! an allocator of the program. The others are system calls: pkey_mprotect(2) and mlock2(2), since glibc 2.27.
 
 use super::symbol;
 
@@ -77,15 +76,6 @@ pub unsafe fn mlock2(registers: Registers) -> usize {
             _ => system_call(libc::SYS_mlock2, registers),
         }
     }
-}
-
-/// mbind(2).
-///
-/// # Safety
-/// C's contract.
-pub unsafe fn mbind(registers: Registers) -> usize {
-    // SAFETY: forwarded unchanged.
-    unsafe { system_call(libc::SYS_mbind, registers) }
 }
 
 /// posix_madvise(3). Without a definition the advice is not taken.

@@ -81,7 +81,7 @@ pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int,
     if kept == 0 {
         return forward();
     }
-    let pieces = set_aside(call.from, kept);
+    let (pieces, before) = (set_aside(call.from, kept), errno::get());
     let mut found = forward();
     // A program that confined itself may be killed for reading a file.
     let divided = found == libc::MAP_FAILED && errno::get() == libc::EFAULT && !pieces.is_empty();
@@ -90,7 +90,10 @@ pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int,
         // becomes smaller.
         let moved = own_stack::run(|| unsafe { by_areas(&Call { old: kept, ..call }) });
         match moved.unwrap_or(Err(libc::EFAULT)) {
-            Ok(moved) => found = moved as Ptr,
+            Ok(moved) => {
+                found = moved as Ptr;
+                errno::set(before);
+            }
             Err(error) => errno::set(error),
         }
     }

@@ -81,6 +81,7 @@ impl Object {
         self.own_plan(state)
     }
 
+    #[inline(never)]
     fn own_plan(&self, state: &'static State) -> Option<PagePlan<'static>> {
         let (size, unit) = (self.size as u64, self.backing.unit() as u64);
         let mut plan = match self.backing.kind {
@@ -106,13 +107,20 @@ impl Object {
     /// Mappings that `part` takes of the budget.
     pub fn mappings(&self, state: &'static State, part: Part) -> u64 {
         if state.divides(self.rule) {
-            let of = |view: Object| {
-                let part = self.within(part, &view);
-                if part.pages == 0 { None } else { Some(mappings_of(&view.own_plan(state)?, part)) }
-            };
-            return self.in_parts(state).filter_map(of).sum();
+            return self.mappings_in_parts(state, part);
         }
-        self.plan(state).map_or(0, |plan| mappings_of(&plan, part))
+        self.own_plan(state).map_or(0, |plan| mappings_of(&plan, part))
+    }
+
+    /// Not inlined, as all work on parts: it takes much of the stack.
+    #[cold]
+    #[inline(never)]
+    fn mappings_in_parts(&self, state: &'static State, part: Part) -> u64 {
+        let of = |view: Object| {
+            let part = self.within(part, &view);
+            if part.pages == 0 { None } else { Some(mappings_of(&view.own_plan(state)?, part)) }
+        };
+        self.in_parts(state).filter_map(of).sum()
     }
 
     /// Takes mappings for the whole object from the budget, with larger blocks if they are short. Returns the plan that
@@ -140,6 +148,8 @@ impl Object {
 
     /// Takes mappings for all parts from the budget in place of `old` ones. Their blocks are as large as asked for: the
     /// object is not placed when they do not fit.
+    #[cold]
+    #[inline(never)]
     fn fit_parts(&mut self, state: &'static State, old: u64) -> bool {
         self.block = 0;
         let wanted = self.mappings(state, self.whole());
@@ -165,12 +175,18 @@ impl Object {
     /// The kernel's error code.
     pub fn place(&self, state: &'static State, plan: &PagePlan<'_>, resident: bool) -> Result<(), c_int> {
         if state.divides(self.rule) {
-            return self.in_parts(state).try_for_each(|part| match part.own_plan(state) {
-                Some(plan) => part.place_whole(state, &plan, resident),
-                None => Ok(()),
-            });
+            return self.place_parts(state, resident);
         }
         self.place_whole(state, plan, resident)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn place_parts(&self, state: &'static State, resident: bool) -> Result<(), c_int> {
+        self.in_parts(state).try_for_each(|part| match part.own_plan(state) {
+            Some(plan) => part.place_whole(state, &plan, resident),
+            None => Ok(()),
+        })
     }
 
     fn place_whole(&self, state: &'static State, plan: &PagePlan<'_>, resident: bool) -> Result<(), c_int> {
@@ -187,8 +203,7 @@ impl Object {
     /// phase, one that is being released with the place it was last moved to.
     pub fn examine(&self, state: &'static State, part: Part, live: bool) {
         if state.divides(self.rule) {
-            self.in_parts(state).for_each(|view| view.count(state, self.within(part, &view)));
-            return;
+            return self.examine_parts(state, part);
         }
         let now = state.rules.get(self.rule).map_or(self.placing, |rule| rule.current_index());
         if live && self.placing != now {
@@ -196,6 +211,12 @@ impl Object {
         } else {
             self.count(state, part);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn examine_parts(&self, state: &'static State, part: Part) {
+        self.in_parts(state).for_each(|view| view.count(state, self.within(part, &view)));
     }
 
     /// Adds the pages of `part` to the counters of the rule, by the object's own placing.

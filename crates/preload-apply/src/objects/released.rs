@@ -35,7 +35,7 @@ use super::object::Object;
 use crate::phases::exclusion;
 use crate::place::mapping_budget;
 use crate::rules::churn::MOST_SHARED;
-use crate::rules::small_heap::WINDOW;
+use crate::rules::small_heap::{self, WINDOW};
 use crate::rules::state::State;
 
 /// Bytes that may be kept in any case, if no limit is low.
@@ -43,6 +43,8 @@ const LIMIT_LOWEST: usize = 1 << 20;
 /// Most bytes that are ever kept, and the size from which a block is never kept: glibc unmaps each block of more than
 /// DEFAULT_MMAP_THRESHOLD_MAX.
 const LIMIT_HIGHEST: usize = 32 << 20;
+/// Most bytes that heaps of small objects which become empty again and again keep together.
+const HEAPS_HIGHEST: usize = 2 << 20;
 /// Share (1/64) of the memory and of the address space available to the process that may be kept.
 const SHARE_DIVISOR: u64 = 64;
 /// M_MMAP_THRESHOLD of glibc, before it rises.
@@ -74,6 +76,7 @@ pub fn start(available: Option<u64>, first: fn()) {
     let share = available.map_or(usize::MAX, |bytes| (bytes / SHARE_DIVISOR) as usize);
     HIGHEST.store(share.min(LIMIT_HIGHEST), Ordering::Relaxed);
     LIMIT.store(share.min(LIMIT_LOWEST), Ordering::Relaxed);
+    small_heap::keep_at_most(share.min(HEAPS_HIGHEST));
 }
 
 /// Called when no kept block serves `object`: gives blocks back so that they and its memory stay within the limit.
@@ -266,11 +269,16 @@ pub fn unmap(state: &'static State, object: &Object) {
     unmap_by(state, object, |address, len| unsafe {
         of_libc::munmap(address, len);
     });
-    if object.bytes() <= MOST_SHARED
-        && let Some(rule) = state.rules.get(object.rule)
-        && rule.churn.unmapped()
-        && state.verbose
-    {
+    if object.bytes() <= MOST_SHARED && state.rules.get(object.rule).is_some_and(|rule| rule.churn.unmapped()) {
+        say_over(state, object.rule);
+    }
+}
+
+/// Not inlined: the message takes much of the stack.
+#[cold]
+#[inline(never)]
+fn say_over(state: &State, rule: usize) {
+    if let Some(rule) = state.rules.get(rule).filter(|_| state.verbose) {
         say!("{}: small objects come and go too often, no more of them are placed", rule.rule.name());
     }
 }

@@ -49,6 +49,9 @@ const KEPT_EMPTY: usize = 1 << 20;
 /// Objects with which a heap counts as one that is in use. With fewer it keeps its part of [`EMPTY_BYTES`]: a cache line
 /// that all threads would write if each of them allocated and freed one object at a time.
 const HAS_OBJECTS: usize = 64;
+/// Times that a heap has to become empty until it keeps what it needs from then on: a list that every step of the program
+/// builds and frees.
+const OFTEN: u32 = 4;
 /// Pages that an empty heap has touched beside those of its objects: the header and both ends of its extent.
 const TOUCHED: usize = 3 * PAGE;
 /// Bytes that are freed between two searches for memory to give back, at least; also this part (1/512) of the bytes
@@ -60,8 +63,16 @@ const TRIM_DIVISOR: usize = 512;
 /// bytes before these, too few for another; so objects of one size must not end there.
 const FOOT: usize = 80;
 
+/// Bytes that heaps which become empty [`OFTEN`] keep together, and the most that they may, see [`keep_at_most`].
+static AGAIN: AtomicUsize = AtomicUsize::new(0);
+static AGAIN_HIGHEST: AtomicUsize = AtomicUsize::new(0);
 /// Estimated resident bytes of the heaps without an object.
 static EMPTY_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Lets heaps that become empty again and again keep up to `bytes` together.
+pub fn keep_at_most(bytes: usize) {
+    AGAIN_HIGHEST.store(bytes, Ordering::Relaxed);
+}
 
 /// The rule and placing that memory belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +111,8 @@ struct Source {
     used: usize,
     /// Bytes of the object that is being allocated.
     asked: usize,
+    /// The part of [`AGAIN`] that this heap has.
+    again: usize,
     /// The heap searches for memory to give back. dlmalloc alone would do so at every second call.
     trimming: bool,
 }
@@ -172,6 +185,8 @@ struct Inner {
     /// Bytes freed since the last search for memory to give back, and the objects that were left then.
     freed: usize,
     left: usize,
+    /// Times that the heap has become empty.
+    emptied: u32,
     /// The part of [`EMPTY_BYTES`] that this heap has; 0 once it has had [`HAS_OBJECTS`] objects at a time.
     kept: usize,
 }
@@ -281,9 +296,10 @@ impl Inner {
             && (self.freed >= TRIM_AFTER.max(mapped / TRIM_DIVISOR) || self.objects <= self.left / 2)
         {
             (self.freed, self.left) = (0, self.objects);
+            let again = self.core.allocator().again;
             self.core.allocator_mut().trimming = true;
             // SAFETY: the lock is held.
-            unsafe { self.core.trim(SLACK) };
+            unsafe { self.core.trim(SLACK + again) };
             self.core.allocator_mut().trimming = false;
         }
         true
@@ -293,6 +309,11 @@ impl Inner {
     fn keep_or_unmap(&mut self) {
         let mapped = self.core.allocator().mapped.get();
         let touched = mapped.min(self.peak + self.peak / SLACK_DIVISOR + TOUCHED);
+        self.emptied = self.emptied.saturating_add(1);
+        if self.emptied >= OFTEN && self.keeps_again(self.peak + self.peak / SLACK_DIVISOR + TOUCHED) {
+            (self.peak, self.freed, self.left) = (0, 0, 0);
+            return;
+        }
         (self.peak, self.freed, self.left) = (0, 0, 0);
         let more = touched.saturating_sub(self.kept);
         if more == 0 || EMPTY_BYTES.fetch_add(more, Ordering::Relaxed) + more <= KEPT_EMPTY {
@@ -304,12 +325,27 @@ impl Inner {
         own_stack::run(|| self.unmap_all());
     }
 
+    /// Whether the heap may keep `wanted` bytes when it is empty.
+    fn keeps_again(&mut self, wanted: usize) -> bool {
+        let again = self.core.allocator().again;
+        let more = wanted.saturating_sub(again);
+        if more > 0 {
+            if AGAIN.fetch_add(more, Ordering::Relaxed) + more > AGAIN_HIGHEST.load(Ordering::Relaxed) {
+                AGAIN.fetch_sub(more, Ordering::Relaxed);
+                return false;
+            }
+            self.core.allocator_mut().again = wanted;
+        }
+        true
+    }
+
     /// Not inlined: two structures of 1 KiB each would be in the stack frame of the caller, too.
     #[cold]
     #[inline(never)]
     fn unmap_all(&mut self) {
         let source = self.core.allocator();
-        let fresh = Dlmalloc::new_with_allocator(Source::new(source.owner, source.extents));
+        let own = Source { again: source.again, ..Source::new(source.owner, source.extents) };
+        let fresh = Dlmalloc::new_with_allocator(own);
         // SAFETY: there are no objects. `destroy` only reads the list of segments, which does not point into the
         // structure that moves here.
         unsafe { core::mem::replace(&mut self.core, fresh).destroy() };
@@ -325,13 +361,14 @@ impl Source {
             mapped: core::cell::Cell::new(0),
             used: 0,
             asked: 0,
+            again: 0,
             trimming: false,
         }
     }
 
     /// Bytes that the heap should have for its objects.
     fn enough(&self) -> usize {
-        self.used + self.used / SLACK_DIVISOR + SLACK
+        self.used + self.used / SLACK_DIVISOR + SLACK + self.again
     }
 }
 
@@ -395,7 +432,7 @@ impl Drop for Held<'_> {
 impl Heap {
     fn new(owner: Owner, extents: Extents) -> Heap {
         let core = Dlmalloc::new_with_allocator(Source::new(owner, extents));
-        let inner = UnsafeCell::new(Inner { core, objects: 0, peak: 0, freed: 0, left: 0, kept: 0 });
+        let inner = UnsafeCell::new(Inner { core, objects: 0, peak: 0, freed: 0, left: 0, emptied: 0, kept: 0 });
         Heap { busy: AtomicBool::new(false), returned: AtomicPtr::new(ptr::null_mut()), inner }
     }
 
@@ -474,20 +511,26 @@ impl Home {
         unsafe { self.heaps[number].load(Ordering::Acquire).as_ref() }.or_else(|| self.new_heap(number))
     }
 
-    /// Not inlined: a heap is 1 KiB, which would be in the stack frame of the caller, too.
     #[cold]
     #[inline(never)]
     fn new_heap(&self, number: usize) -> Option<&'static Heap> {
         if sandbox::entered() {
             return None;
         }
-        let fresh = allocating::run(|| Box::into_raw(Box::new(Heap::new(self.owner, self.extents))))?;
+        let fresh = allocating::run(|| boxed(self.owner, self.extents))?;
         let slot = &self.heaps[number];
         // The thread that loses the race leaves its heap unused.
         let found = slot.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
         // SAFETY: as in `heap`.
         unsafe { found.map_or_else(|first| first, |_| fresh).as_ref() }
     }
+}
+
+/// Not inlined: a heap is 1 KiB, which would be in the stack frame of the caller, too.
+#[cold]
+#[inline(never)]
+fn boxed(owner: Owner, extents: Extents) -> *mut Heap {
+    Box::into_raw(Box::new(Heap::new(owner, extents)))
 }
 
 /// Homes of a rule: one, or one for each node of its list.

@@ -5,6 +5,7 @@
 //! the copy takes the place of the old object step by step ([`contents`]). On failure the old object is as it was.
 
 use core::ffi::c_void;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use numamma_hook::entry::Caller;
 use numamma_hook::real::in_effect::{self, Member};
@@ -24,8 +25,24 @@ use crate::rules::state;
 
 /// An object that was made smaller and larger again keeps its pages when it is made smaller once more, down to this part
 /// (1/8) of them: a scratch buffer that follows what it holds up and down, which glibc cuts from its heap at no cost.
-/// Up to a huge page: larger ones grow again without a copy.
+/// Up to a huge page: larger ones grow again without a copy. And of the last few that were cut, so that buffers which
+/// are large in turn do not all keep their largest size.
 const SWING: usize = 8;
+
+/// Addresses of the objects that were cut last.
+static LAST_CUT: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+/// Where the next one is noted.
+static CUTS: AtomicUsize = AtomicUsize::new(0);
+
+fn noted_cut(base: usize) -> Option<&'static AtomicUsize> {
+    LAST_CUT.iter().find(|last| last.load(Ordering::Relaxed) == base)
+}
+
+fn note_cut(base: usize) {
+    if noted_cut(base).is_none() {
+        LAST_CUT[CUTS.fetch_add(1, Ordering::Relaxed) % LAST_CUT.len()].store(base, Ordering::Relaxed);
+    }
+}
 
 /// realloc(3).
 ///
@@ -154,6 +171,7 @@ unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
         return moved.unwrap_or(core::ptr::null_mut());
     }
     heap_table::note(fresh as usize, history | heap_table::GROWN);
+    noted_cut(old.base).inspect(|last| last.store(fresh as usize, Ordering::Relaxed));
     // SAFETY: the copy stays inside both blocks, and the program gives the old one up.
     unsafe { contents::take_over(old.base, fresh as usize, old.bytes()) };
     heap::free(old.base);
@@ -163,7 +181,9 @@ unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
 /// Never fails: what cannot be made smaller stays as it is.
 unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     let (base, history) = (old.base as Ptr, heap_table::history(old.base));
-    let swings = history == heap_table::GROWN | heap_table::CUT && old.bytes() <= HUGE_PAGE as usize;
+    let swings = history == heap_table::GROWN | heap_table::CUT
+        && old.bytes() <= HUGE_PAGE as usize
+        && noted_cut(old.base).is_some();
     let kept = if swings { old.bytes() / SWING } else { old.bytes() - old.bytes() / (ROOM_DIVISOR / 2) };
     if history & heap_table::GROWN != 0 && size > kept {
         return base;
@@ -183,6 +203,7 @@ unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
         }
     }
     contained(|| cut::shrink(state::get()?, old, size));
+    note_cut(old.base);
     base
 }
 

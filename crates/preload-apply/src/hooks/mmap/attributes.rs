@@ -1,10 +1,11 @@
-//! Calls that change attributes of the program's memory: access rights, advice, locks, memory policies.
+//! Calls that change attributes of the program's memory: access rights, advice, locks.
 //!
 //! They are forwarded. A placed heap object in their range is unmapped when it is freed, instead of being kept for the
 //! next one, see [`released::changing`]. The functions read no more than atomic variables: a program may call them in a
 //! signal handler, and a library that protects pages does so often.
 //!
-//! remap_file_pages is not among them: it takes shared mappings only, and one in place of a heap object came by mmap.
+//! mbind is not among them, which only libnuma defines: programs with weak references to libnuma take a definition as a
+//! sign that it is there. remap_file_pages is not among them: it takes shared mappings only, and one in place of a heap object came by mmap.
 
 use core::ffi::c_int;
 
@@ -48,8 +49,6 @@ exported! {
     madvise => advised, next::madvise;
     /// posix_madvise(3).
     posix_madvise => posix_advised, next::posix_madvise;
-    /// mbind(2).
-    mbind => range, next::mbind;
     /// mlock(2).
     mlock => range, lock;
     /// mlock2(2).
