@@ -100,10 +100,10 @@ fn check_ping(run: &Metered, said: &str) {
 }
 
 /// Times that follow from the program, the distances and the modelled machine. In which order the emulator runs the
-/// CPUs, and when the guest's scheduler interrupts them, depends on the host: up to 17 % more were seen on a loaded
-/// one.
+/// CPUs, and when the guest's scheduler interrupts them, depends on the host: 17 % more were seen on a loaded one,
+/// and once 27 %.
 fn check_clock(runs: &[Metered]) {
-    const ORDER: f64 = 0.25;
+    const ORDER: f64 = 0.35;
     let time = |name: &str| named(runs, name).time_ns;
     // 16 rounds: a thread's own work is 2 of 10 units and 14 of one; with a barrier, each round takes 10.
     close("rounds that wait for the slowest", time("turns") / time("alone"), 160.0 / 34.0, ORDER);

@@ -64,7 +64,7 @@ fn a_recorder_that_was_stopped_stays_within_its_memory() {
 /// Ten million allocations of 5,000 bytes and one array: most are left out, none is forgotten.
 #[test]
 fn large_allocations_are_thinned_and_counted() {
-    const PAIRS: u64 = 10_000_000;
+    const PAIRS: u64 = 30_000_000;
     let dir = scratch("large");
     let flood = program(&dir, "flood");
     let out = run(profile(&dir, &[], &[flood.to_str().unwrap(), &PAIRS.to_string(), "5000"]));
