@@ -335,7 +335,7 @@ pub fn policy(r: &mut Random) -> String {
     }
     for _ in 0..r.below(5) {
         let (key, values) = NAMES[[0, 0, 1, 1, 1, 2, 3][r.below(7)]];
-        text += &format!("[[object]]\n{key} = {}\n{}", value(r, values), lines(r, OBJECT, 25));
+        text += &format!("[[object]]\n{key} = {}\n{}", value(r, values), lines(r, OBJECT, 35));
         if phases > 0 && r.once_in(2) {
             text += &format!("phases = {{ solve = {} }}\n", place(r));
         }
