@@ -24,7 +24,7 @@ static void product(void)
 static double update(double beta)
 {
 	double sum = 0;
-	for (int more = 0; more < 6; more++) {
+	for (int more = 0; more < 3; more++) {
 #pragma omp parallel for schedule(static) reduction(+ : sum)
 		for (int i = 0; i < ROWS; i++) {
 			p[i] = q[i] * 0.01 + beta * p[i];
