@@ -26,6 +26,7 @@ mod private;
 mod random;
 mod read_shared;
 pub mod roles;
+mod row_edges;
 mod samples;
 mod small;
 mod spectrum;
