@@ -209,7 +209,7 @@ pub(crate) fn whole_serves(whole: &Pattern, own: &Pattern, part: &Samples) -> bo
     }
     let chance = sums.iter().map(|s| s * s).sum::<f64>() / (total * total).max(f64::MIN_POSITIVE);
     let explained = (inside / total.max(f64::MIN_POSITIVE) - chance) / (1.0 - chance).max(1e-9);
-    let wanted = if is_spread(own) { STRUCTURE_MIN } else { AS_GOOD * own.confidence };
+    let wanted = if is_spread(own) { STRUCTURE_MIN } else { AS_GOOD * own.figures.explained };
     explained >= wanted
 }
 

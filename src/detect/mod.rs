@@ -12,6 +12,7 @@ mod block;
 mod block_cyclic;
 mod by_code;
 mod change_points;
+mod confidence;
 mod fold;
 mod group;
 mod hot;

@@ -3,6 +3,7 @@
 use super::affinity::page_affinity;
 use super::block::{self, order};
 use super::block_cyclic::{self, Periodic};
+use super::confidence;
 use super::fold::{Cut, Fit, Folder};
 use super::group::{self, Group};
 use super::irregular::irregular;
@@ -183,6 +184,12 @@ impl Trial {
         }
     }
 
+    /// Probability that the slices are the class of the object.
+    fn sure(&self, fit: &Fit, gain: f64) -> f64 {
+        let error = confidence::share_error(fit.structure, self.points.samples);
+        confidence::structured(fit.structure, error) * confidence::evident(gain)
+    }
+
     fn block_pattern(&self, fit: &Fit, size: u64, skew: u64) -> Pattern {
         let cuts = block::principal(&fit.cuts, false);
         let figures = self.figures(fit, fit.gain);
@@ -193,7 +200,7 @@ impl Trial {
             100.0 * fit.structure,
             self.points.samples
         );
-        let mut pattern = Pattern::new(PatternKind::Block, fit.structure, evidence);
+        let mut pattern = Pattern::new(PatternKind::Block, self.sure(fit, fit.gain), evidence);
         let end = if self.group.is_some() { u64::from(self.points.pages).saturating_mul(self.unit) } else { size };
         let skew = if self.group.is_some() { 0 } else { skew };
         pattern.slices = self.slices(fit, &cuts, end, skew);
@@ -223,7 +230,7 @@ impl Trial {
             100.0 * fit.structure,
             self.points.samples
         );
-        let mut pattern = Pattern::new(PatternKind::BlockCyclic, fit.structure, evidence);
+        let mut pattern = Pattern::new(PatternKind::BlockCyclic, self.sure(fit, gain), evidence);
         pattern.period = Some(period);
         pattern.slices = self.slices(fit, &cuts, period, 0);
         pattern.figures = figures;
