@@ -20,6 +20,7 @@ mod init;
 mod irregular;
 pub mod limits;
 mod page_map;
+mod parts;
 mod pattern;
 mod points;
 mod pool;
@@ -35,6 +36,7 @@ mod structure;
 mod view;
 
 pub use hot::hot;
+pub use parts::{divide, part_boundaries};
 pub use pattern::{CodePattern, Figures, Owner, Pattern, PatternKind, Segment, Slice};
 pub use random::samples_needed;
 pub use roles::{Rank, Role, Roles, roles};

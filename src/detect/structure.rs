@@ -117,6 +117,16 @@ fn period_price(points: &Points, period: f64) -> f64 {
     (2.0 * repeats * points.threads() as f64).ln() + 2.0 * (1.0 + repeats.ln()).ln()
 }
 
+/// The best slices of all points, and those of the best period with the price of naming it, whatever they are worth.
+pub(crate) fn fits(points: Points, affinity: Option<f64>) -> (Fit, Option<(Fit, f64)>) {
+    let Trial { points, block, periodic, .. } = Trial::of(points, 1, affinity);
+    let priced = |p: Periodic| {
+        let price = period_price(&points, p.fit.period);
+        (p.fit, price)
+    };
+    (block, periodic.map(priced))
+}
+
 /// The pattern of private instances as rows of one object, when the threads follow a formula along the rows.
 pub(crate) fn rows(view: &ObjectView, samples: &Samples, owners: &[Owner]) -> Option<Pattern> {
     let group = group::may_be_rows(view, owners).then(|| group::lay_out(view, samples))??;
