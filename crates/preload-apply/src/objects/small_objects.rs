@@ -13,7 +13,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use numamma_hook::{allocating, sandbox};
+use numamma_hook::{allocating, errno, sandbox};
 use numamma_kernel::mappings;
 use numamma_plan::policy::PolicyKind;
 
@@ -135,6 +135,7 @@ fn home(state: &'static State, index: usize) -> Option<&'static Home> {
     if sandbox::entered() {
         return None;
     }
+    let _errno = errno::Saved::now();
     let owner = Owner { rule: index, placing: now, node };
     let fresh = allocating::run(|| new_home(owner))?;
     // The thread that loses the race leaves a few KiB unused.

@@ -5,23 +5,22 @@
 
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use numamma_kernel::sys::{self, PAGE};
 use numamma_kernel::window::SLOT;
 
-use super::small_heap::{FLAGS, Heap, IN_USE};
+use super::small_heap::{ALIGN, FLAGS, Heap, IN_USE};
 
 /// Bytes at the start of an extent that hold an [`Extent`], a multiple of the alignment of objects.
-pub const HEADER: usize = 64;
+pub const HEADER: usize = 192;
 /// Bytes at the start of a free chunk that dlmalloc writes: `TreeChunk`.
 pub const CHUNK_HEADER: usize = 64;
 /// Bytes of the smallest chunk: `Chunk`.
 const LEAST_CHUNK: usize = 32;
-/// Where in a free chunk a number is noted of which dlmalloc does not know: behind `TreeChunk::index`. It is the size of
-/// the chunk whose pages were given back, in units of [`super::small_heap::ALIGN`], so that they are not given back in
-/// each search. If an object left the same number there, its pages stay until the chunk has another size.
-const NOTE: usize = 60;
+/// Pages of an extent of which is known whether they were given back: all of the largest one.
+const PAGES: usize = (4 << 20) / PAGE;
+const WORD: usize = u64::BITS as usize;
 
 /// The first bytes of an extent, which begins at a multiple of [`SLOT`]. All but `heap` belongs to the thread that
 /// holds the lock of the heap.
@@ -34,9 +33,12 @@ pub struct Extent {
     end: AtomicUsize,
     next: AtomicPtr<Extent>,
     before: AtomicPtr<Extent>,
+    /// A bit for each page that was given back and of which no object has had a part since; and how many these are.
+    given: [AtomicU64; PAGES / WORD],
+    given_count: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Extent>() <= HEADER && HEADER.is_multiple_of(super::small_heap::ALIGN));
+const _: () = assert!(size_of::<Extent>() <= HEADER && HEADER.is_multiple_of(ALIGN));
 
 impl Extent {
     /// The header of a fresh extent of `heap`.
@@ -47,6 +49,8 @@ impl Extent {
             end: AtomicUsize::new(0),
             next: AtomicPtr::new(ptr::null_mut()),
             before: AtomicPtr::new(ptr::null_mut()),
+            given: [const { AtomicU64::new(0) }; PAGES / WORD],
+            given_count: AtomicU32::new(0),
         }
     }
 
@@ -69,14 +73,61 @@ impl Extent {
         self.handed_out.store(self.start() + CHUNK_HEADER, Ordering::Relaxed);
     }
 
-    /// Notes that memory up to `end` may have been written; returns up to where it may have been before.
+    /// Notes that an object has the memory from `start` to `end`; returns up to where memory may have been written before.
     #[inline]
-    pub fn hand_out(&self, end: usize) -> usize {
+    pub fn hand_out(&self, start: usize, end: usize) -> usize {
+        if self.given_count.load(Ordering::Relaxed) > 0 {
+            self.take_back(start, end);
+        }
         let before = self.handed_out.load(Ordering::Relaxed);
         if end + CHUNK_HEADER > before {
             self.handed_out.store(end + CHUNK_HEADER, Ordering::Relaxed);
         }
         before
+    }
+
+    /// The words and bits of the pages from `first` to before `last`, those of which nothing is known left out.
+    fn bits(&self, first: usize, last: usize) -> impl Iterator<Item = (&AtomicU64, u64)> {
+        let page = |address: usize| ((address - ptr::from_ref(self) as usize) / PAGE).min(PAGES);
+        let (first, last) = (page(first), page(last));
+        (first / WORD..last.div_ceil(WORD)).map(move |word| {
+            let (from, to) = (first.saturating_sub(word * WORD), (last - word * WORD).min(WORD));
+            (&self.given[word], (u64::MAX << from) & (u64::MAX >> (WORD - to)))
+        })
+    }
+
+    /// Notes that an object has the pages from `start` to `end`, and those of the words that dlmalloc writes there.
+    #[cold]
+    fn take_back(&self, start: usize, end: usize) {
+        for (word, bits) in self.bits(start - ALIGN, (end + CHUNK_HEADER).next_multiple_of(PAGE)) {
+            let before = word.load(Ordering::Relaxed);
+            if before & bits != 0 {
+                word.store(before & !bits, Ordering::Relaxed);
+                self.count(-((before & bits).count_ones() as i32));
+            }
+        }
+    }
+
+    fn count(&self, change: i32) {
+        self.given_count.store(self.given_count.load(Ordering::Relaxed).wrapping_add_signed(change), Ordering::Relaxed);
+    }
+
+    /// Gives the kernel the pages from `first` to before `last`, unless it has them all; true if it gave any.
+    fn give_back(&self, first: usize, last: usize) -> bool {
+        let is_known = (last - ptr::from_ref(self) as usize) <= PAGES * PAGE;
+        if is_known && self.bits(first, last).all(|(word, bits)| word.load(Ordering::Relaxed) & bits == bits) {
+            return false;
+        }
+        // SAFETY: the caller's range has no object.
+        if !unsafe { sys::advise(first as *mut c_void, last - first, libc::MADV_DONTNEED) } {
+            return false;
+        }
+        for (word, bits) in self.bits(first, last) {
+            let before = word.load(Ordering::Relaxed);
+            word.store(before | bits, Ordering::Relaxed);
+            self.count((bits & !before).count_ones() as i32);
+        }
+        true
     }
 
     /// Gives the kernel the whole pages that no object is in. The words of dlmalloc stay.
@@ -93,18 +144,10 @@ impl Extent {
             let first = (chunk + CHUNK_HEADER).next_multiple_of(PAGE);
             let last = (next & !(PAGE - 1)).min(used_end.next_multiple_of(PAGE));
             if !in_use && first < last {
-                let note = (chunk + NOTE) as *mut u32;
-                let wanted = ((next - chunk) / super::small_heap::ALIGN) as u32;
-                let is_end = last >= used_end;
-                // SAFETY: the pages lie in one free chunk, behind its header; its other word is at its end. The note is
-                // in the header.
-                let given = (is_end || unsafe { *note } != wanted)
-                    && unsafe { sys::advise(first as *mut c_void, last - first, libc::MADV_DONTNEED) };
-                if given && is_end {
+                // The pages lie in one free chunk, behind its header; its other word is at its end.
+                let given = self.give_back(first, last);
+                if given && last >= used_end {
                     self.handed_out.store(first, Ordering::Relaxed);
-                } else if given {
-                    // SAFETY: as above.
-                    unsafe { *note = wanted };
                 }
             }
             chunk = next;

@@ -10,15 +10,16 @@
 //!
 //! A heap has a lock for which no thread waits long. A thread that cannot take it allocates from another heap of the
 //! home, or puts the object to be freed on a list that the holder of the lock empties. Of a child that was forked while another
-//! thread held the lock, that heap gets no object any more and frees none.
+//! thread held the lock, that heap gets no object any more and frees none: the lock has the number of the process that
+//! took it ([`fork_wiped::generation`]), and another heap takes the place of one whose holder does not exist.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 
 use dlmalloc::{Allocator, Dlmalloc};
-use numamma_hook::{allocating, errno, own_stack, sandbox};
+use numamma_hook::{allocating, errno, fork_wiped, own_stack, sandbox};
 use numamma_kernel::sys::{self, PAGE};
 use numamma_kernel::window::Window;
 use numamma_plan::policy::PolicyKind;
@@ -142,6 +143,7 @@ unsafe impl Allocator for Source {
             .next_power_of_two();
         // SAFETY: null, or the heap that holds this source.
         let heap = unsafe { self.heap.as_ref() };
+        let _errno = errno::Saved::now();
         let Some((start, len)) = heap.and_then(|heap| (self.extents.map)(&self.owner, heap, wanted.max(size))) else {
             return (ptr::null_mut(), 0, 0);
         };
@@ -279,7 +281,7 @@ impl Inner {
         let (bytes, extent) = unsafe { (usable(address), Extent::of(address)) };
         // dlmalloc cuts an aligned object out of a larger one.
         let cut_from = if align > ALIGN { 2 * align } else { 0 };
-        let written = extent.hand_out(address + bytes + cut_from);
+        let written = extent.hand_out(address, address + bytes + cut_from);
         if zero {
             // SAFETY: the object has `bytes` bytes. What is fresh is zero, but for the last word: the end of a free
             // chunk is there.
@@ -316,7 +318,7 @@ impl Inner {
         let source = self.core.allocator_mut();
         // SAFETY: the object as it is now.
         let (bytes, extent) = unsafe { (usable(resized), Extent::of(resized)) };
-        extent.hand_out(resized + bytes);
+        extent.hand_out(resized, resized + bytes);
         source.used = (source.used + bytes).saturating_sub(before);
         self.account.allocated(source.used, bytes.saturating_sub(before));
         self.peak = self.peak.max(source.used);
@@ -347,6 +349,7 @@ impl Inner {
         } else if mapped > enough
             && (self.freed >= TRIM_AFTER.max(mapped / TRIM_DIVISOR) || self.objects <= self.left / 2)
         {
+            let _errno = errno::Saved::now();
             (self.freed, self.left) = (0, self.objects);
             let again = self.core.allocator().again;
             self.core.allocator_mut().trimming = true;
@@ -390,6 +393,7 @@ impl Inner {
             return;
         }
         EMPTY_BYTES.fetch_sub(more + core::mem::take(&mut self.kept), Ordering::Relaxed);
+        let _errno = errno::Saved::now();
         // Without memory for another stack the extents stay.
         own_stack::run(|| self.unmap_all());
     }
@@ -473,7 +477,8 @@ impl Source {
 /// One heap, with its lock.
 #[repr(align(64))]
 pub struct Heap {
-    busy: AtomicBool,
+    /// The lock: 0, or the number of the process in which a thread holds it.
+    busy: AtomicU32,
     /// Objects that were allocated, modulo 2^32.
     allocations: AtomicU32,
     /// Objects that were freed while another thread held the lock.
@@ -491,7 +496,7 @@ impl Held<'_> {
     /// Locks `heap` if no other thread holds it.
     fn take(heap: &Heap) -> Option<Held<'_>> {
         // The load keeps the cache line shared while another thread holds the lock.
-        let free = !heap.busy.load(Ordering::Relaxed) && !heap.busy.swap(true, Ordering::Acquire);
+        let free = heap.busy.load(Ordering::Relaxed) == 0 && heap.lock();
         // then_some would make a Held and drop it, which unlocks.
         free.then(|| Held(heap))
     }
@@ -518,11 +523,11 @@ impl Drop for Held<'_> {
             if !self.0.returned.load(Ordering::Relaxed).is_null() {
                 self.free_returned();
             }
-            self.0.busy.store(false, Ordering::Release);
+            self.0.busy.store(0, Ordering::Release);
             // Pairs with the fence of `Heap::free`: either this thread sees the object that was returned meanwhile, or
             // the thread that returned it sees the lock free.
             fence(Ordering::SeqCst);
-            if self.0.returned.load(Ordering::Relaxed).is_null() || self.0.busy.swap(true, Ordering::Acquire) {
+            if self.0.returned.load(Ordering::Relaxed).is_null() || !self.0.lock() {
                 return;
             }
         }
@@ -550,6 +555,17 @@ impl Heap {
         Heap { busy, allocations, returned, inner }
     }
 
+    #[inline]
+    fn lock(&self) -> bool {
+        self.busy.compare_exchange(0, fork_wiped::generation(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether a thread holds the lock that does not exist in this process.
+    #[cold]
+    fn is_lost(&self) -> bool {
+        ![0, fork_wiped::generation()].contains(&self.busy.load(Ordering::Relaxed))
+    }
+
     /// The object at `address` with `size` bytes; `None` when the heap is in use or gets no memory: it is as it was.
     ///
     /// # Safety
@@ -567,7 +583,7 @@ impl Heap {
             sys::yield_now();
         }
         for _ in 0..SPINS {
-            if !self.busy.load(Ordering::Relaxed) {
+            if self.busy.load(Ordering::Relaxed) == 0 {
                 return;
             }
             core::hint::spin_loop();
@@ -576,6 +592,7 @@ impl Heap {
 
     /// Unmaps all memory of the heap if no object is in it and no thread uses it; true if so.
     pub fn unmap_if_empty(&self) -> bool {
+        let _errno = errno::Saved::now();
         let Some(held) = Held::take(self) else { return false };
         // SAFETY: the lock is held.
         let inner = unsafe { &mut *held.0.inner.get() };
@@ -641,12 +658,17 @@ impl Home {
     pub fn allocate(&'static self, size: usize, align: usize, zero: bool, thread: usize) -> Option<usize> {
         for step in 0..TRIES {
             let in_use = self.in_use.load(Ordering::Relaxed);
-            let heap = self.heap((thread + step) % in_use.clamp(1, HEAPS))?;
+            let number = (thread + step) % in_use.clamp(1, HEAPS);
+            let heap = self.heap(number)?;
             if let Some(held) = Held::take(heap) {
                 // Only the thread that holds the lock changes it.
                 heap.allocations.store(heap.allocations.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 // SAFETY: the lock is held.
                 return unsafe { (*held.0.inner.get()).allocate(heap, size, align, zero) };
+            }
+            if heap.is_lost() {
+                self.new_heap(number, heap)?;
+                continue;
             }
             // A second heap is needed when the thread that holds the lock does not run.
             if in_use < HEAPS && (self.is_contended(in_use) || (in_use == 1 && step + 2 == TRIES)) {
@@ -674,20 +696,22 @@ impl Home {
 
     fn heap(&self, number: usize) -> Option<&'static Heap> {
         // SAFETY: null, or a leaked box that was published with Release.
-        unsafe { self.heaps[number].load(Ordering::Acquire).as_ref() }.or_else(|| self.new_heap(number))
+        unsafe { self.heaps[number].load(Ordering::Acquire).as_ref() }.or_else(|| self.new_heap(number, ptr::null()))
     }
 
+    /// A heap in place of `before`, which is null or lost.
     #[cold]
     #[inline(never)]
-    fn new_heap(&self, number: usize) -> Option<&'static Heap> {
+    fn new_heap(&self, number: usize, before: *const Heap) -> Option<&'static Heap> {
         if sandbox::entered() {
             return None;
         }
+        let _errno = errno::Saved::now();
         let fresh = allocating::run(|| boxed(self.owner, self.extents))?;
         let slot = &self.heaps[number];
         // The thread that loses the race leaves its heap unused.
-        let found = slot.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
-        // SAFETY: as in `heap`.
+        let found = slot.compare_exchange(before.cast_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
+        // SAFETY: as in `heap`; no slot becomes null again.
         unsafe { found.map_or_else(|first| first, |_| fresh).as_ref() }
     }
 }

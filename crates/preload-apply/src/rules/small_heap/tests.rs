@@ -169,3 +169,83 @@ fn threads_get_objects_of_their_own() {
         assert!(threads.into_iter().all(|t| t.join().unwrap()));
     });
 }
+
+/// Resident pages of the extents of a heap.
+fn resident() -> usize {
+    let of_extent = |(start, len): (&usize, &usize)| {
+        let mut found = vec![0_u8; len / PAGE];
+        // SAFETY: the vector has a byte for each page of the mapping.
+        assert_eq!(unsafe { libc::mincore(*start as *mut c_void, *len, found.as_mut_ptr()) }, 0);
+        found.iter().filter(|page| **page & 1 != 0).count()
+    };
+    LENGTHS.lock().unwrap().iter().map(of_extent).sum()
+}
+
+#[test]
+fn pages_are_given_back_whatever_objects_left_in_them() {
+    const BYTES: usize = 30_000;
+    /// Bytes that the program does not write: padding, for instance.
+    const HOLE: core::ops::Range<usize> = 32..64;
+    let _alone = ALONE.lock().unwrap();
+    let (home, before) = (home(), resident());
+    let heap = || home.heap(0).unwrap();
+    let mut objects = [0; 300];
+    for _ in 0..3 {
+        for object in objects.iter_mut().filter(|object| **object == 0) {
+            *object = home.allocate(BYTES, 1, false, 0).unwrap();
+            // SAFETY: an object of that many bytes.
+            unsafe {
+                (*object as *mut u8).write_bytes(1, HOLE.start);
+                ((*object + HOLE.end) as *mut u8).write_bytes(1, BYTES - HOLE.end);
+            }
+        }
+        for (_, object) in objects.iter_mut().enumerate().filter(|(number, _)| number % 10 != 0) {
+            // SAFETY: a live object.
+            unsafe { heap().free(core::mem::take(object)) };
+        }
+        // SAFETY: nothing else uses the heap.
+        unsafe { (*heap().inner.get()).give_back() };
+    }
+    let (left, live) = (resident() - before, 30 * BYTES / PAGE);
+    assert!(left <= live + live / 2, "{left} pages resident, objects in {live}");
+}
+
+/// The lock of a heap that a thread of the parent held during fork is never released.
+#[test]
+fn another_heap_takes_the_place_of_one_that_no_thread_will_unlock() {
+    let _alone = ALONE.lock().unwrap();
+    let home = home();
+    let object = home.allocate(100, 1, false, 0).unwrap();
+    let lost = home.heap(0).unwrap();
+    lost.busy.store(fork_wiped::generation() + 1, Ordering::Relaxed);
+    let others: Vec<usize> = (0..1000).map(|_| home.allocate(100, 1, false, 0).unwrap()).collect();
+    assert!(!ptr::eq(home.heap(0).unwrap(), lost) && home.in_use.load(Ordering::Relaxed) == 1);
+    // SAFETY: objects of these heaps.
+    unsafe {
+        lost.free(object);
+        others.iter().for_each(|object| home.heap(0).unwrap().free(*object));
+        assert_eq!((*home.heap(0).unwrap().inner.get()).objects, 0);
+    }
+}
+
+/// Of locked memory the kernel takes no page.
+#[test]
+fn free_keeps_errno() {
+    let _alone = ALONE.lock().unwrap();
+    let home = home();
+    let heap = || home.heap(0).unwrap();
+    let objects: Vec<usize> = (0..1000).map(|_| home.allocate(4000, 1, false, 0).unwrap()).collect();
+    for object in &objects {
+        // SAFETY: locks pages that are mapped.
+        unsafe { libc::mlock(*object as *const c_void, 4000) };
+    }
+    errno::set(77);
+    for (number, object) in objects.iter().enumerate().filter(|(number, _)| number % 100 != 50) {
+        // SAFETY: a live object.
+        unsafe { heap().free(*object) };
+        assert_eq!(errno::get(), 77, "{number}");
+    }
+    // SAFETY: nothing else uses the heap.
+    unsafe { (*heap().inner.get()).give_back() };
+    assert_eq!(errno::get(), 77);
+}
