@@ -148,6 +148,20 @@ fn a_list_that_each_step_builds_again_keeps_its_pages() {
     }
 }
 
+/// What is freed and allocated again at once, in whatever amounts.
+#[test]
+fn memory_that_is_needed_again_at_once_keeps_its_pages() {
+    let slack = Program::new("slack");
+    let sites: Vec<String> = (0..100).map(|n| format!("site_{n:03}")).collect();
+    // The pages that each buffer, each burst of the queue and each list would fault.
+    let cases = [("buffers 20", 20_000.0 * 6.0), ("buffers 100", 100_000.0 * 6.0), ("queue", 1000.0 * 390.0)];
+    for (how, pages) in cases.into_iter().chain([("lists 8", 400.0 * 244.0), ("lists 20", 1000.0 * 244.0)]) {
+        let rules = slack.policy("rules.toml", &sites, "policy = \"interleave\"");
+        let (bare, seen) = (slack.bare(how), slack.placed(&rules, how));
+        assert!(seen[0] <= 1.3 * bare[0] + pages / 5.0, "{how}: page faults {seen:?}, bare {bare:?}");
+    }
+}
+
 #[test]
 fn threads_that_share_a_rule_take_the_memory_that_they_take_in_glibc() {
     let slack = Program::new("slack");

@@ -1,4 +1,5 @@
-/* Memory that the heaps of many rules keep, and what keeping none would cost.   slack many N | sparse | shared N | list
+/* Memory that the heaps of many rules keep, and what keeping none would cost.   slack many N | sparse | shared N | list |
+ *                                                                                buffers N | queue | lists N
  *   many N    eight threads, each of which uses N call sites in turn: 400 small objects of which all but the first 16
  *             are freed; then frees those. Writes: resident KiB before, at the end of the rounds, and after all are freed
  *   sparse    1,000 tables of 100 KB from calloc, of which every 16th page is written; writes: resident KiB then. Fills and
@@ -6,6 +7,9 @@
  *   shared N  N threads replace rows of 16 to 400 bytes by others, 48 MiB in all; writes: resident KiB at the end
  *   list      40 times a list of 20 MiB is built and freed; writes: page faults and ms of CPU time of all but the first
  *             ten
+ *   buffers N 1,000 times each of N call sites allocates a buffer of 100 to 50,000 bytes, fills and frees it
+ *   queue     a queue that 1,000 times grows to 1,800 objects of 1,000 bytes and shrinks to 200
+ *   lists N   50 times each of N call sites builds and frees a list of 1 MB; these three write: page faults
  * Figures are written to standard error. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -192,6 +196,47 @@ static void list(void) {
     fprintf(stderr, "%ld %.1f\n", faults() - before, spent() - started);
 }
 
+static void buffers(void) {
+    unsigned state = 1;
+    for (int round = 0; round < 1000; round++)
+        for (int i = 0; i < rules; i++) {
+            size_t size = 100 + below(&state, 49900);
+            drop(filled(i, size, round), size, round);
+        }
+}
+
+static void queue(void) {
+    enum { MOST = 2000, SIZE = 1000 };
+    static unsigned char *held[MOST];
+    unsigned long head = 0, tail = 0;
+    for (int burst = 0; burst < 1000; burst++) {
+        for (; head - tail < MOST * 9 / 10; head++) held[head % MOST] = filled(0, SIZE, head);
+        for (; head - tail > MOST / 10; tail++) drop(held[tail % MOST], SIZE, tail);
+    }
+    for (; tail < head; tail++) drop(held[tail % MOST], SIZE, tail);
+}
+
+static void lists(void) {
+    enum { OBJECTS = 1000, SIZE = 1000 };
+    unsigned char *held[OBJECTS];
+    void *volatile behind = NULL;
+    for (int step = 0; step < 50; step++)
+        for (int i = 0; i < rules; i++) {
+            for (int j = 0; j < OBJECTS; j++) held[j] = filled(i, SIZE, step + j);
+            /* Without a block behind the first list glibc gives the pages back, too. */
+            if (!behind) behind = malloc(SIZE);
+            for (int j = 0; j < OBJECTS; j++) drop(held[j], SIZE, step + j);
+        }
+    free(behind);
+}
+
+static void count_faults(void (*work)(void), int number) {
+    rules = number < RULES ? number : RULES;
+    long before = faults();
+    work();
+    fprintf(stderr, "%ld\n", faults() - before);
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
     const char *space = strchr(how, ' ');
@@ -206,6 +251,9 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(how, "sparse")) sparse();
     if (!strcmp(how, "list")) list();
+    if (!strncmp(how, "buffers", 7)) count_faults(buffers, number);
+    if (!strcmp(how, "queue")) count_faults(queue, 1);
+    if (!strncmp(how, "lists", 5)) count_faults(lists, number);
     printf("damaged %d\n", damaged);
     return 0;
 }

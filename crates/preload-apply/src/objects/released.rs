@@ -44,8 +44,8 @@ const LIMIT_LOWEST: usize = 1 << 20;
 /// Most bytes that are ever kept, and the size from which a block is never kept: glibc unmaps each block of more than
 /// DEFAULT_MMAP_THRESHOLD_MAX.
 const LIMIT_HIGHEST: usize = 32 << 20;
-/// Most bytes that heaps of small objects which become empty again and again keep together, if they do not have the same
-/// objects each time.
+/// Most bytes that heaps of small objects which become empty again and again keep together, if they do so neither very
+/// often nor with the same objects each time.
 const HEAPS_HIGHEST: usize = 2 << 20;
 /// Share (1/64) of the memory and of the address space available to the process that may be kept.
 const SHARE_DIVISOR: u64 = 64;

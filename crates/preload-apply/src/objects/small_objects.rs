@@ -189,7 +189,7 @@ fn map_placed(owner: &Owner, heap: &'static Heap, len: usize) -> Option<usize> {
     // The policy is set before the extent can be written: after mlockall(MCL_FUTURE) that allocates its pages.
     if extent.place(state, &plan, false).is_ok() && mappings::make_usable(base, len) && heap_table::reserve(base) {
         // SAFETY: the extent is writable and no other thread knows it.
-        unsafe { (base as *mut Extent).write(Extent::new(heap)) };
+        unsafe { write_header(base, heap) };
         if heap_table::insert(&extent) {
             mover_request::request_if_outdated(rule, placing);
             return Some(base);
@@ -197,6 +197,16 @@ fn map_placed(owner: &Owner, heap: &'static Heap, len: usize) -> Option<usize> {
     }
     released::unmap_unseen(state, &extent);
     None
+}
+
+/// Not inlined: the header would be in the stack frame of the caller, too.
+///
+/// # Safety
+/// An extent begins at `base`, and no other thread knows it.
+#[inline(never)]
+unsafe fn write_header(base: usize, heap: &'static Heap) {
+    // SAFETY: the caller's promise.
+    unsafe { (base as *mut Extent).write(Extent::new(heap)) };
 }
 
 fn unmap_extent(usable: usize) {

@@ -73,17 +73,16 @@ impl Extent {
         self.handed_out.store(self.start() + CHUNK_HEADER, Ordering::Relaxed);
     }
 
-    /// Notes that an object has the memory from `start` to `end`; returns up to where memory may have been written before.
+    /// Notes that an object has the memory from `start` to `end`; returns up to where memory may have been written before,
+    /// and how many of its pages had been given back.
     #[inline]
-    pub fn hand_out(&self, start: usize, end: usize) -> usize {
-        if self.given_count.load(Ordering::Relaxed) > 0 {
-            self.take_back(start, end);
-        }
+    pub fn hand_out(&self, start: usize, end: usize) -> (usize, usize) {
+        let taken = if self.given_count.load(Ordering::Relaxed) > 0 { self.take_back(start, end) } else { 0 };
         let before = self.handed_out.load(Ordering::Relaxed);
         if end + CHUNK_HEADER > before {
             self.handed_out.store(end + CHUNK_HEADER, Ordering::Relaxed);
         }
-        before
+        (before, taken)
     }
 
     /// The words and bits of the pages from `first` to before `last`, those of which nothing is known left out.
@@ -96,16 +95,21 @@ impl Extent {
         })
     }
 
-    /// Notes that an object has the pages from `start` to `end`, and those of the words that dlmalloc writes there.
+    /// Notes that an object has the pages from `start` to `end`, and those of the words that dlmalloc writes there;
+    /// returns how many of them had been given back.
     #[cold]
-    fn take_back(&self, start: usize, end: usize) {
+    fn take_back(&self, start: usize, end: usize) -> usize {
+        let mut taken = 0;
         for (word, bits) in self.bits(start - ALIGN, (end + CHUNK_HEADER).next_multiple_of(PAGE)) {
             let before = word.load(Ordering::Relaxed);
             if before & bits != 0 {
                 word.store(before & !bits, Ordering::Relaxed);
-                self.count(-((before & bits).count_ones() as i32));
+                let pages = (before & bits).count_ones();
+                self.count(-(pages as i32));
+                taken += pages as usize;
             }
         }
+        taken
     }
 
     fn count(&self, change: i32) {

@@ -76,6 +76,11 @@ impl Part {
         self.counted() >= worth.max(2 * PAGE) && are_over()
     }
 
+    /// Whether the heap keeps anything.
+    pub fn keeps(&self) -> bool {
+        self.kept > 0
+    }
+
     #[inline]
     fn counted(&self) -> usize {
         self.kept.saturating_sub(self.again)

@@ -5,5 +5,6 @@ pub mod coming_again;
 pub mod counters;
 pub mod extent;
 pub mod heap_account;
+pub mod patience;
 pub mod small_heap;
 pub mod state;

@@ -6,7 +6,7 @@
 //! one whatever their sizes were, so a rule's heap takes about the memory that the same objects would take in glibc.
 //! Its memory comes in extents; an extent without an object is given back, except for a bounded rest (see [`SLACK`] and
 //! [`KEPT_EMPTY`]). What all heaps keep together is bounded, too: see [`super::heap_account`] and
-//! [`super::coming_again`].
+//! [`super::coming_again`]; but a heap that needs again what it gave back is [patient](super::patience).
 //!
 //! A heap has a lock for which no thread waits long. A thread that cannot take it allocates from another heap of the
 //! home, or puts the object to be freed on a list that the holder of the lock empties. Of a child that was forked while another
@@ -20,13 +20,15 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 
 use dlmalloc::{Allocator, Dlmalloc};
 use numamma_hook::{allocating, errno, fork_wiped, own_stack, sandbox};
+use numamma_kernel::clock;
 use numamma_kernel::sys::{self, PAGE};
 use numamma_kernel::window::Window;
 use numamma_plan::policy::PolicyKind;
 
-use super::coming_again::{self, Class};
+use super::coming_again::{self, Class, Link};
 use super::extent::{self, Extent};
-use super::heap_account::Part;
+use super::heap_account::{self, Part};
+use super::patience::Patience;
 
 /// The addresses of all extents.
 pub static WINDOW: Window = Window::new();
@@ -63,9 +65,20 @@ const KEPT_EMPTY: usize = 1 << 20;
 /// Objects with which a heap counts as one that is in use. With fewer it keeps its part of [`EMPTY_BYTES`]: a cache line
 /// that all threads would write if each of them allocated and freed one object at a time.
 const HAS_OBJECTS: usize = 64;
-/// Times that a heap has to become empty until it keeps what it needs from then on: a list that every step of the program
-/// builds and frees.
+/// Times that a heap has to become empty until it keeps what it needs from then on: a buffer that a function allocates at
+/// each call, a list that every step of the program builds and frees.
 const OFTEN: u32 = 4;
+/// Times from which it may keep much if its objects differ each time: each rule of many may do something in turn a few
+/// dozen times, and all of them together would keep what they never needed at once.
+const VERY_OFTEN: u32 = 32;
+/// Part (1/8) by which the objects and bytes of a heap may differ from those before it was empty last, so that they count
+/// as the same again.
+const ALIKE_DIVISOR: usize = 8;
+/// Times that such a heap has to need less than half of what it keeps, in turn, until it gives that back: sizes that vary
+/// are seldom on one side so often, and what keeps too much for one list of these keeps it not for long.
+const SMALLER: u32 = 16;
+/// An empty heap is given up when this many times as much as it keeps was allocated and freed elsewhere.
+const UNUSED: usize = 8;
 /// Pages that an empty heap has touched beside those of its objects: the header and both ends of its extent.
 const TOUCHED: usize = 3 * PAGE;
 /// Bytes that are freed between two searches for memory to give back, at least; also this part (1/512) of the bytes
@@ -77,9 +90,6 @@ const TRIM_DIVISOR: usize = 512;
 /// bytes before these, too few for another; so objects of one size must not end there.
 const FOOT: usize = 80;
 
-/// Part (1/8) by which the objects and bytes of a heap may differ from those before it was empty last, so that they count
-/// as the same again.
-const ALIKE_DIVISOR: usize = 8;
 /// Estimated resident bytes of the heaps without an object.
 static EMPTY_BYTES: AtomicUsize = AtomicUsize::new(0);
 
@@ -125,6 +135,11 @@ struct Source {
     again: usize,
     /// The heap searches for memory to give back. dlmalloc alone would do so at every second call.
     trimming: bool,
+    /// Extents without an object may be unmapped, which dlmalloc tries on its own, too.
+    releasing: bool,
+    /// Bytes that were unmapped, less those mapped since; and the bytes of these that were mapped since.
+    unmapped: core::cell::Cell<usize>,
+    mapped_again: core::cell::Cell<usize>,
     /// Free bytes that the heap may keep in extents without an object: [`SLACK`], or none while it gives all back.
     slack: usize,
     list: extent::Extents,
@@ -150,6 +165,9 @@ unsafe impl Allocator for Source {
         let rest = len.saturating_sub(FOOT) % (self.asked + size_of::<usize>()).next_multiple_of(ALIGN);
         let len = if rest == ALIGN { len - ALIGN } else { len };
         self.mapped.set(self.mapped.get() + len);
+        let again = len.min(self.unmapped.get());
+        self.unmapped.set(self.unmapped.get() - again);
+        self.mapped_again.set(self.mapped_again.get() + again);
         // SAFETY: a fresh extent of this heap.
         let extent = unsafe { Extent::of(start) };
         extent.begin(start + len);
@@ -169,16 +187,18 @@ unsafe impl Allocator for Source {
         let done = self.trimming && len > 0 && unsafe { sys::advise(first as *mut c_void, len, libc::MADV_DONTNEED) };
         if done {
             self.mapped.set(self.mapped.get().saturating_sub(old - new));
+            self.unmapped.set(self.unmapped.get() + old - new);
         }
         done
     }
 
     fn free(&self, start: *mut u8, len: usize) -> bool {
         let rest = self.mapped.get().saturating_sub(len);
-        if (self.used > 0 && rest < self.enough()) || sandbox::entered() {
+        if !self.releasing || rest < self.enough() || sandbox::entered() {
             return false;
         }
         self.mapped.set(rest);
+        self.unmapped.set(self.unmapped.get() + len);
         // SAFETY: an extent of this heap.
         self.list.remove(unsafe { Extent::of(start as usize) });
         (self.extents.unmap)(start as usize);
@@ -211,13 +231,20 @@ struct Inner {
     left: usize,
     /// Most objects since the heap was empty.
     most: usize,
-    /// Times that the heap has become empty.
+    /// Times that the heap has become empty, and that it needed much less than it keeps, see [`SMALLER`].
     emptied: u32,
+    smaller: u32,
     /// Of these, the last ones with about as many objects and bytes as before; and how many these were.
     alike: u32,
     last: (usize, usize),
+    /// The most bytes that an empty heap needed, and the times that it was at least about half of that.
+    large: (usize, u32),
     /// Whose bound `again` is within.
     class: Class,
+    /// When heaps that are not used were last looked for and objects had been allocated since the time before: how many so
+    /// far, when that was, ns, and what all heaps had turned over.
+    looked: (u32, u64, usize),
+    patience: Patience,
     /// The part of [`EMPTY_BYTES`] that this heap has; 0 once it has had [`HAS_OBJECTS`] objects at a time.
     kept: usize,
     account: Part,
@@ -265,6 +292,9 @@ impl Inner {
         if self.objects == HAS_OBJECTS {
             EMPTY_BYTES.fetch_sub(core::mem::take(&mut self.kept), Ordering::Relaxed);
         }
+        if self.objects == 0 {
+            self.patience.used(clock::coarse_ns);
+        }
         let source = self.core.allocator_mut();
         (source.heap, source.asked) = (heap, size);
         // SAFETY: the lock is held, and the heap stays where it is, as dlmalloc needs.
@@ -281,7 +311,8 @@ impl Inner {
         let (bytes, extent) = unsafe { (usable(address), Extent::of(address)) };
         // dlmalloc cuts an aligned object out of a larger one.
         let cut_from = if align > ALIGN { 2 * align } else { 0 };
-        let written = extent.hand_out(address, address + bytes + cut_from);
+        let (written, taken) = extent.hand_out(address, address + bytes + cut_from);
+        self.patience.needed_again(taken);
         if zero {
             // SAFETY: the object has `bytes` bytes. What is fresh is zero, but for the last word: the end of a free
             // chunk is there.
@@ -318,7 +349,7 @@ impl Inner {
         let source = self.core.allocator_mut();
         // SAFETY: the object as it is now.
         let (bytes, extent) = unsafe { (usable(resized), Extent::of(resized)) };
-        extent.hand_out(resized, resized + bytes);
+        self.patience.needed_again(extent.hand_out(resized, resized + bytes).1);
         source.used = (source.used + bytes).saturating_sub(before);
         self.account.allocated(source.used, bytes.saturating_sub(before));
         self.peak = self.peak.max(source.used);
@@ -345,19 +376,44 @@ impl Inner {
         } else if self.objects == 0 {
             self.keep_or_unmap();
         } else if self.account.is_over(used) {
-            self.give_back();
+            if self.is_impatient() {
+                self.give_back();
+            }
         } else if mapped > enough
             && (self.freed >= TRIM_AFTER.max(mapped / TRIM_DIVISOR) || self.objects <= self.left / 2)
+            && self.is_impatient()
         {
-            let _errno = errno::Saved::now();
-            (self.freed, self.left) = (0, self.objects);
-            let again = self.core.allocator().again;
-            self.core.allocator_mut().trimming = true;
-            // SAFETY: the lock is held.
-            unsafe { self.core.trim(SLACK + again) };
-            self.core.allocator_mut().trimming = false;
+            self.trim();
         }
         true
+    }
+
+    /// Whether the heap may give memory back, see [`super::patience`].
+    #[cold]
+    #[inline(never)]
+    fn is_impatient(&mut self) -> bool {
+        let source = self.core.allocator();
+        self.patience.needed_again(source.mapped_again.take() / PAGE);
+        let is_over = self.patience.is_over(clock::coarse_ns);
+        if !is_over {
+            self.enter();
+        }
+        is_over
+    }
+
+    /// Gives extents without an object back, but for the slack.
+    #[cold]
+    #[inline(never)]
+    fn trim(&mut self) {
+        let _errno = errno::Saved::now();
+        (self.freed, self.left) = (0, self.objects);
+        let source = self.core.allocator_mut();
+        let again = source.again;
+        (source.trimming, source.releasing) = (true, true);
+        // SAFETY: the lock is held.
+        unsafe { self.core.trim(SLACK + again) };
+        let source = self.core.allocator_mut();
+        (source.trimming, source.releasing) = (false, false);
     }
 
     /// Gives all memory back that lies in whole pages without an object, for the account of the process.
@@ -366,16 +422,18 @@ impl Inner {
     fn give_back(&mut self) {
         let _errno = errno::Saved::now();
         (self.freed, self.left) = (0, self.objects);
-        self.core.allocator_mut().slack = 0;
+        let source = self.core.allocator_mut();
+        (source.slack, source.releasing) = (0, true);
         // SAFETY: the lock is held.
         unsafe { self.core.trim(0) };
         let source = self.core.allocator_mut();
-        source.slack = SLACK;
+        (source.slack, source.releasing) = (SLACK, false);
         source.list.give_back_pages();
         self.account.gave_back(source.used);
     }
 
     /// Keeps the extents of a heap without objects within [`KEPT_EMPTY`], else unmaps them.
+    #[inline(never)]
     fn keep_or_unmap(&mut self) {
         // Its part of `EMPTY_BYTES` or of `AGAIN` counts instead.
         self.account.gave_back(0);
@@ -385,8 +443,13 @@ impl Inner {
         let keeps = self.comes_again() && self.keeps_again(wanted);
         (self.peak, self.most, self.freed, self.left) = (0, 0, 0, 0);
         if keeps {
+            // A patient heap has what it gave back to nobody.
+            if mapped > self.core.allocator().enough() {
+                self.trim();
+            }
             return;
         }
+        let touched = if self.patience.has_regretted() { mapped } else { touched };
         let more = touched.saturating_sub(self.kept);
         if more == 0 || EMPTY_BYTES.fetch_add(more, Ordering::Relaxed) + more <= KEPT_EMPTY {
             self.kept += more;
@@ -411,40 +474,94 @@ impl Inner {
     }
 
     /// Whether the heap may keep `wanted` bytes when it is empty.
+    #[inline(never)]
     fn keeps_again(&mut self, wanted: usize) -> bool {
         let again = self.core.allocator().again;
-        let is_alike = self.alike >= OFTEN;
-        let shrank = is_alike && wanted < again / 2;
-        if wanted <= again && !shrank && is_alike == (self.class == Class::Alike) {
-            self.note_empty();
+        self.smaller = if wanted < again / 2 { self.smaller + 1 } else { 0 };
+        let (most, times) = self.large;
+        self.large = match wanted {
+            _ if wanted / 2 > most => (wanted, 1),
+            _ if wanted >= most / 2 => (wanted.max(most), times.saturating_add(1)),
+            _ => self.large,
+        };
+        let is_much = self.alike >= OFTEN || (self.large.1 >= VERY_OFTEN && wanted.max(again) <= KEPT_EMPTY);
+        let shrank = self.smaller >= if self.alike >= OFTEN { OFTEN } else { SMALLER };
+        if wanted <= again && !shrank && (self.class == Class::Much || !is_much) {
             return true;
         }
         coming_again::give(self.class, again);
         let now = wanted.max(again);
-        let classes = [(is_alike, Class::Alike), (true, Class::Often)];
+        let classes = [(is_much, Class::Much), (true, Class::Little)];
         let allowed = classes.into_iter().find(|&(fits, class)| fits && !shrank && coming_again::take(class, now));
         let now = if allowed.is_some() { now } else { 0 };
-        self.class = allowed.map_or(Class::Often, |(_, class)| class);
+        self.class = allowed.map_or(Class::Little, |(_, class)| class);
+        self.smaller = 0;
         self.core.allocator_mut().again = now;
         self.account.allow(now);
-        self.note_empty();
+        if allowed.is_some() {
+            self.enter();
+        }
         allowed.is_some()
     }
 
-    fn note_empty(&self) {
+    /// Enters the heap in the list of those that give memory back when it is short.
+    fn enter(&self) {
         // SAFETY: null, or the heap that holds this structure.
-        let heap = unsafe { self.core.allocator().heap.as_ref() };
-        if self.class == Class::Alike && self.core.allocator().again > 0 {
-            heap.inspect(|heap| coming_again::note_empty(heap, self.core.allocator().again));
+        unsafe { self.core.allocator().heap.as_ref() }.inspect(|heap| coming_again::enter(heap));
+    }
+
+    /// Gives up what the heap keeps; true if it had memory.
+    #[inline(never)]
+    fn release(&mut self) -> bool {
+        if self.core.allocator().mapped.get() == 0 {
+            return false;
         }
+        if self.objects > 0 {
+            let keeps = self.account.keeps() && (self.patience.has_regretted() || self.core.allocator().again > 0);
+            if keeps {
+                self.give_back();
+            }
+            return keeps;
+        }
+        coming_again::give(self.class, core::mem::take(&mut self.core.allocator_mut().again));
+        EMPTY_BYTES.fetch_sub(core::mem::take(&mut self.kept), Ordering::Relaxed);
+        self.account.allow(0);
+        self.account.gave_back(0);
+        own_stack::run(|| self.unmap_all()).is_some()
+    }
+
+    /// Gives up what the heap keeps if it has not been used for long, in which it allocated no object beside the
+    /// `allocations`; true if it did.
+    #[inline(never)]
+    fn release_unused(&mut self, allocations: u32, now: u64) -> bool {
+        let turned = heap_account::turned_over();
+        if allocations != self.looked.0 {
+            self.looked = (allocations, now, turned);
+            return false;
+        }
+        let bytes = self.core.allocator().again.max(SLACK);
+        let is_unused = turned.wrapping_sub(self.looked.2) / UNUSED > bytes
+            && now.saturating_sub(self.looked.1) >= self.patience.length()
+            && self.patience.has_ended(now);
+        let done = is_unused && self.release();
+        if done {
+            self.patience.given_up(now);
+        }
+        done
     }
 
     /// Not inlined: two structures of 1 KiB each would be in the stack frame of the caller, too.
     #[cold]
     #[inline(never)]
     fn unmap_all(&mut self) {
-        let source = self.core.allocator();
-        let own = Source { again: source.again, ..Source::new(source.owner, source.extents) };
+        let source = self.core.allocator_mut();
+        source.releasing = true;
+        (source.slack, source.used) = (0, 0);
+        let again = core::mem::take(&mut source.again);
+        let unmapped = source.unmapped.get() + source.mapped.get();
+        let own = Source { again, heap: source.heap, ..Source::new(source.owner, source.extents) };
+        own.unmapped.set(unmapped);
+        own.mapped_again.set(source.mapped_again.get());
         let fresh = Dlmalloc::new_with_allocator(own);
         // SAFETY: there are no objects. `destroy` only reads the list of segments, which does not point into the
         // structure that moves here.
@@ -463,6 +580,9 @@ impl Source {
             asked: 0,
             again: 0,
             trimming: false,
+            releasing: false,
+            unmapped: core::cell::Cell::new(0),
+            mapped_again: core::cell::Cell::new(0),
             slack: SLACK,
             list: extent::Extents::new(),
         }
@@ -483,6 +603,7 @@ pub struct Heap {
     allocations: AtomicU32,
     /// Objects that were freed while another thread held the lock.
     returned: AtomicPtr<Free>,
+    link: Link,
     inner: UnsafeCell<Inner>,
 }
 
@@ -545,14 +666,18 @@ impl Heap {
             left: 0,
             most: 0,
             emptied: 0,
+            smaller: 0,
             alike: 0,
             last: (0, 0),
-            class: Class::Often,
+            large: (0, 0),
+            class: Class::Little,
+            looked: (0, 0, 0),
+            patience: Patience::default(),
             kept: 0,
             account: Part::default(),
         });
-        let (busy, allocations, returned) = Default::default();
-        Heap { busy, allocations, returned, inner }
+        let (busy, allocations, returned, link) = Default::default();
+        Heap { busy, allocations, returned, link, inner }
     }
 
     #[inline]
@@ -590,21 +715,25 @@ impl Heap {
         }
     }
 
-    /// Unmaps all memory of the heap if no object is in it and no thread uses it; true if so.
-    pub fn unmap_if_empty(&self) -> bool {
+    /// Its place in the list of heaps that have kept memory.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Gives back what the heap keeps that it does not need, if no thread uses it; true if there was any.
+    pub fn release(&self) -> bool {
         let _errno = errno::Saved::now();
-        let Some(held) = Held::take(self) else { return false };
+        let held = Held::take(self);
         // SAFETY: the lock is held.
-        let inner = unsafe { &mut *held.0.inner.get() };
-        if inner.objects > 0 || inner.core.allocator().mapped.get() == 0 {
-            return false;
-        }
-        coming_again::give(inner.class, core::mem::take(&mut inner.core.allocator_mut().again));
-        EMPTY_BYTES.fetch_sub(core::mem::take(&mut inner.kept), Ordering::Relaxed);
-        inner.account.allow(0);
-        inner.account.gave_back(0);
-        inner.alike = 0;
-        own_stack::run(|| inner.unmap_all()).is_some()
+        held.is_some_and(|held| unsafe { (*held.0.inner.get()).release() })
+    }
+
+    /// As [`Heap::release`], if the heap has not been used for long at the time `now`, ns.
+    pub fn release_unused(&self, now: u64) -> bool {
+        let _errno = errno::Saved::now();
+        let (held, allocations) = (Held::take(self), self.allocations.load(Ordering::Relaxed));
+        // SAFETY: the lock is held.
+        held.is_some_and(|held| unsafe { (*held.0.inner.get()).release_unused(allocations, now) })
     }
 
     /// Frees an object, from any thread.
