@@ -5,7 +5,7 @@
 //! A heap that has become empty several times may keep what it needs up to a bound that is small for all heaps together;
 //! one that has so very often, or had about the same objects each time, up to a bound as large as that of kept arrays. Its
 //! memory is given back when it has not been used while other heaps allocated and freed several times as much,
-//! for the time of its [patience](super::patience) at least; and when memory is short, as is that of the heaps which are
+//! for the time of its [patience] at least; and when memory is short, as is that of the heaps which are
 //! patient with objects in them.
 
 use core::ptr;
