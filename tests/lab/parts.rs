@@ -2,10 +2,12 @@
 //! page, on four real nodes with two CPUs each. Where the pages belong is written here by hand; where they are the
 //! kernel says (`/proc/PID/numa_maps`, move_pages(2)).
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::common::lab::Lab;
-use crate::common::{Policy, Scratch, number, object, program, source};
+use crate::common::{Policy, Scratch, compile, number, object, objects, program, source};
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -27,7 +29,12 @@ fn json(text: &str) -> Value {
 }
 
 fn run(lab: Lab, name: &str, arguments: &str) -> Option<String> {
-    let lab = lab.options(&["--timeout", "500"]).add(program(name)).add(source("lab/parts/run.sh"));
+    run_file(lab, &program(name), name, arguments)
+}
+
+/// Profiles, places and verifies the program `file`, which is called `name` in the guest.
+fn run_file(lab: Lab, file: &Path, name: &str, arguments: &str) -> Option<String> {
+    let lab = lab.options(&["--timeout", "500"]).add(file).add(source("lab/parts/run.sh"));
     let text = lab.run(&["./run.sh", "8", name, arguments]).success().stdout;
     for run in [format!("{name}.profiled"), "placed.out".into()] {
         assert!(text.contains(&format!("=== {name} same {run}\n")), "the output of {run} differs\n{text}");
@@ -36,6 +43,7 @@ fn run(lab: Lab, name: &str, arguments: &str) -> Option<String> {
 }
 
 /// One row of numa_maps.
+#[derive(Clone)]
 struct Row {
     start: u64,
     /// Pages on each node.
@@ -121,6 +129,62 @@ fn members_of_a_common_block() {
             }
             _ => {}
         }
+    }
+    assert_eq!(seen, 3, "{placed}");
+}
+
+/// Arrays that a stripped program carves out of one allocation: told apart by the profile, each placed by a rule of its
+/// own, every page where that rule says.
+#[test]
+fn arrays_of_one_allocation_without_debug_information() {
+    // About two samples for each page: an edge is known to a page or two.
+    const NEAR: u64 = 2 * PAGE;
+    // A boundary that is wrong by so much moves the three edges inside of an array, and blocks are whole pages.
+    const MOVED: u64 = STRAY + 2 * NEAR / PAGE + NODES;
+    let Some(lab) = Lab::new(4, 2) else { return };
+    let dir = Scratch::new("lab-pool");
+    let file = compile("cc", "lab/parts/pool.c", dir.join("pool"), &["-O1", "-s", "-pthread"]);
+    let Some(text) = run_file(lab, &file, "pool", "8 1000") else { return };
+    let (report, policy) = (json(section(&text, "pool report")), section(&text, "pool policy"));
+    let mut parts: Vec<&Value> = objects(&report).iter().filter(|o| !o["parent"].is_null()).collect();
+    parts.sort_by_key(|o| number(o, "offset"));
+    assert_eq!(parts.len(), 3, "{report:#}\n{policy}");
+    let planted = [(0, &["block"][..]), (6 * MIB, &["read-shared", "random"]), (11 * MIB, &["block"])];
+    for (part, (offset, kinds)) in parts.iter().zip(planted) {
+        assert!(number(part, "offset").abs_diff(offset) <= NEAR, "{offset}: {part:#}\n{policy}");
+        assert!(kinds.contains(&part["pattern"]["kind"].as_str().expect("a class")), "{offset}: {part:#}");
+        let name = part["name"].as_str().expect("a name");
+        assert!(name.starts_with(&format!("{} [", part["parent"].as_str().expect("a name"))), "{name}");
+    }
+    let names: Vec<&str> = parts.iter().filter_map(|o| o["name"].as_str()).collect();
+    check_verify(&text, "pool", &names);
+    let placed = section(&text, "pool placed");
+    let rows = rows(placed);
+    let one_node = |row: &&Row| row.nodes.iter().filter(|n| **n > 0).count() == 1;
+    let whole: Vec<Row> = rows.iter().filter(one_node).cloned().collect();
+    let mut seen = 0;
+    for line in placed.lines().filter_map(|l| l.strip_prefix("array ")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, start, size] = words[..] else { panic!("odd line {line}") };
+        let (start, size) = (u64::from_str_radix(start, 16).expect("hex"), size.parse::<u64>().expect("bytes"));
+        let found = quarters(&rows, start, size);
+        let all: u64 = found.iter().flatten().sum();
+        assert!(all + 2 > size / PAGE, "{name}: {found:?}\n{placed}");
+        let last = NODES as usize - 1;
+        // Where the pages of a row of several nodes are, numa_maps does not say: no slice may have any.
+        let sure = quarters(&whole, start, size);
+        let elsewhere = |home: &dyn Fn(usize) -> usize| all - (0..=last).map(|q| sure[q][home(q)]).sum::<u64>();
+        match name {
+            "field" => assert!(elsewhere(&|q| q) <= MOVED, "{found:?}\n{placed}\n{policy}"),
+            "back" => assert!(elsewhere(&|q| last - q) <= MOVED, "{found:?}\n{placed}\n{policy}"),
+            _ => {
+                for node in 0..=last {
+                    let own: u64 = found.iter().map(|q| q[node]).sum();
+                    assert!(own.abs_diff(all / NODES) <= all / 20, "{found:?}\n{placed}\n{policy}");
+                }
+            }
+        }
+        seen += 1;
     }
     assert_eq!(seen, 3, "{placed}");
 }
