@@ -10,3 +10,4 @@ mod loops;
 mod parts;
 mod programs;
 mod replay;
+mod seeds;

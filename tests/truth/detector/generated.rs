@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use numamma::detect::{Pattern, PatternKind, classify, samples_needed};
@@ -11,6 +10,7 @@ use super::plan::Plan;
 use super::random::Random;
 use super::trace::PAGE;
 use crate::common::beside_others;
+use crate::seeds::on_all_cores;
 
 /// Bars of the project: class right, period right, the worst class, false block-cyclic among random.
 const CLASS_BAR: f64 = 0.99;
@@ -147,25 +147,14 @@ impl Score {
 
 /// Classifies the traces of the seeds on all cores.
 fn run(seeds: std::ops::Range<u64>, draw: impl Fn(u64) -> (Plan, Random) + Sync) -> (Score, Duration) {
-    let (next, score, start) = (AtomicU64::new(seeds.start), Mutex::new(Score::default()), Instant::now());
-    let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..cores {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        break;
-                    }
-                    let (plan, mut r) = draw(seed);
-                    let view = plan.view(&mut r);
-                    let start = Instant::now();
-                    let got = classify(&view);
-                    let took = start.elapsed();
-                    score.lock().expect("no panic while scoring").add(&plan, &got, took);
-                }
-            });
-        }
+    let (score, start) = (Mutex::new(Score::default()), Instant::now());
+    on_all_cores(seeds, |seed| {
+        let (plan, mut r) = draw(seed);
+        let view = plan.view(&mut r);
+        let start = Instant::now();
+        let got = classify(&view);
+        let took = start.elapsed();
+        score.lock().expect("no panic while scoring").add(&plan, &got, took);
     });
     (score.into_inner().expect("no panic while scoring"), start.elapsed())
 }

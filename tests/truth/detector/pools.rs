@@ -8,30 +8,12 @@ use numamma::detect::part_boundaries;
 use super::plan::Plan;
 use super::pool_plan::Pool;
 use crate::common::beside_others;
+use crate::seeds::on_all_cores;
 
 /// Boundaries that the samples show, found to the page.
 const BOUNDARY_BAR: f64 = 0.95;
 /// Objects of one array that are cut, and cuts inside of an array of a block.
 const FALSE_BAR: f64 = 0.01;
-
-/// Runs `one` for each seed on all cores.
-fn all(seeds: std::ops::Range<u64>, one: impl Fn(u64) + Sync) {
-    let next = AtomicU64::new(seeds.start);
-    let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..cores {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        break;
-                    }
-                    one(seed);
-                }
-            });
-        }
-    });
-}
 
 #[derive(Default)]
 struct Score {
@@ -46,7 +28,7 @@ struct Score {
 
 fn score(pools: u64, first: u64) -> Score {
     let score = Mutex::new(Score::default());
-    all(first..first + pools, |seed| {
+    on_all_cores(first..first + pools, |seed| {
         let (pool, mut r) = Pool::draw(seed);
         let found = part_boundaries(&pool.view(&mut r));
         let planted = pool.boundaries();
@@ -98,7 +80,7 @@ fn one_array_stays_whole(traces: u64, first: u64) {
     let _beside = beside_others();
     let cut = Mutex::new(Vec::new());
     let judged = AtomicU64::new(0);
-    all(first..first + traces, |seed| {
+    on_all_cores(first..first + traces, |seed| {
         let (plan, mut r) = Plan::draw(seed);
         if plan.instances > 1 {
             return;

@@ -16,12 +16,12 @@ mod scenes;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use numamma::detect::{Pattern, PatternKind, classify};
 
 use crate::common::beside_others;
 use crate::detector::random::Random;
+use crate::seeds::on_all_cores;
 use machine::PAGE;
 use scenes::Scene;
 
@@ -197,26 +197,15 @@ impl Score {
 }
 
 fn run(seeds: std::ops::Range<u64>, samples: Option<(f64, f64)>) -> Score {
-    let (next, score) = (AtomicU64::new(seeds.start), Mutex::new(Score::default()));
-    let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..cores {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        break;
-                    }
-                    let (mut scene, mut r) = Scene::draw(seed);
-                    if let Some((least, most)) = samples {
-                        scene.program.samples = r.log(least, most) as u64;
-                    }
-                    let got = classify(&scene.program.profile(&mut r));
-                    let judgement = judge(&scene, &got, &mut r);
-                    score.lock().expect("no panic while scoring").add(seed, &scene, &got, &judgement);
-                }
-            });
+    let score = Mutex::new(Score::default());
+    on_all_cores(seeds, |seed| {
+        let (mut scene, mut r) = Scene::draw(seed);
+        if let Some((least, most)) = samples {
+            scene.program.samples = r.log(least, most) as u64;
         }
+        let got = classify(&scene.program.profile(&mut r));
+        let judgement = judge(&scene, &got, &mut r);
+        score.lock().expect("no panic while scoring").add(seed, &scene, &got, &judgement);
     });
     score.into_inner().expect("no panic while scoring")
 }
