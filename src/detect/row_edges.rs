@@ -200,3 +200,51 @@ fn slope(edges: &[Edge], fit: &Fit, of: impl Fn(&Edge) -> f64) -> Option<Slope> 
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::points::{Participant, Point};
+    use super::*;
+
+    const THREADS: u32 = 4;
+    const ROW: u32 = 10;
+    const ROWS: u32 = 96;
+
+    /// Rows of ten pages, dealt out to the threads one by one; `used` gives the used pages of each row.
+    fn dealt_out(used: impl Fn(u32) -> std::ops::Range<u32>) -> Points {
+        let of_row = |row: u32| used(row).map(move |page| (row * ROW + page, (row % THREADS) as u16));
+        let point = |(page, thread): (u32, u16)| Point { page, thread, weight: 4.0 };
+        let list: Vec<Point> = (0..ROWS).flat_map(of_row).map(point).collect();
+        let samples: f64 = list.iter().map(|p| f64::from(p.weight)).sum();
+        let share = 1.0 / f64::from(THREADS);
+        let threads = (0..THREADS).map(|rank| Participant { rank, weight: samples * share, share }).collect();
+        Points { pages: ROWS * ROW, list, threads, samples }
+    }
+
+    /// The distance between the rows of one thread, when a search has found `period`.
+    fn distance(points: &Points, period: f64) -> Option<f64> {
+        let mut folder = Folder::default();
+        let found = folder.fit(points, period);
+        rows(points, &mut folder, &found).map(|(fit, _)| fit.period)
+    }
+
+    /// Pages of a row of a triangle.
+    fn diagonal(row: u32) -> u32 {
+        1 + row * (ROW - 1) / (ROWS - 1)
+    }
+
+    #[test]
+    fn rows_of_a_triangle_have_the_shorter_of_two_distances() {
+        let wanted = Some(f64::from(THREADS * ROW));
+        for found in [40.1, 40.25] {
+            assert_eq!(distance(&dealt_out(|row| 0..diagonal(row)), found), wanted, "rows that begin in one line");
+            assert_eq!(distance(&dealt_out(|row| diagonal(row) - 1..ROW), found), wanted, "rows that end in one line");
+        }
+    }
+
+    #[test]
+    fn rows_used_from_end_to_end_leave_the_found_period() {
+        assert_eq!(distance(&dealt_out(|_| 0..ROW), 40.0), None);
+        assert_eq!(distance(&dealt_out(|_| 0..ROW / 2), 40.0), None);
+    }
+}
