@@ -1,4 +1,6 @@
-//! The page of a boundary, from the models of both sides.
+//! The page of a boundary between two parts, from the samples of both and from what describes them: the model of the
+//! threads of each side ([`Judged`]), and the shares of the code and of reads and writes there. Every page between the
+//! samples is compared by the likelihood of all samples on the side where it puts them.
 
 use super::judge::Judged;
 use super::line::{Line, stretch};
@@ -8,10 +10,10 @@ use crate::detect::limits::EVIDENCE_NATS;
 /// Where a boundary may lie.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
-    /// The first page of the right side by which all accesses are most likely. Between two pages with samples every page
-    /// is as likely: the one in the middle is taken.
+    /// The first page of the right side with which all accesses are most likely. Between two pages with samples every
+    /// page is as likely: the one in the middle is taken.
     pub page: u32,
-    /// The first and the last page by which they are nearly as likely: where the slices of both sides happen to have the
+    /// The first and the last page with which they are nearly as likely: where the slices next to the boundary have the
     /// same owner, the models do not say which side a page belongs to.
     pub nearly: (u32, u32),
 }

@@ -1,4 +1,9 @@
-//! Where cuts of a stretch are tried.
+//! The pages of a stretch at which one cut is tried, from its samples: where the code or the kind of the accesses
+//! changes, where slices of the same threads begin again, where the slices become longer or shorter, and where the
+//! share of accesses outside of slices, or their threads, change. What a cut there saves is computed elsewhere
+//! ([`search`]).
+//!
+//! [`search`]: super::search
 
 use super::line::{Line, alone};
 use super::signature;
@@ -34,9 +39,8 @@ fn is_inside(line: &Line, page: u32, first: u32, end: u32) -> bool {
     page >= first + line.least && page + line.least <= end
 }
 
-/// Cuts between slices of the same threads, where the length of the slices or the share of accesses
-/// without a slice changes, and where the threads
-/// of those change.
+/// Cuts between slices of the same threads, where the length of the slices changes, and where the share of the accesses
+/// outside of slices, or their threads, change.
 pub(super) fn by_threads(line: &Line, first: u32, end: u32) -> Vec<u32> {
     let samples = alone(&line.judged, first, end);
     let points = points::collect(&samples, samples.list.iter());
@@ -54,7 +58,8 @@ pub(super) fn by_threads(line: &Line, first: u32, end: u32) -> Vec<u32> {
     found
 }
 
-/// Cuts that separate the slices of one thread: on each side the largest slice of each thread counts.
+/// Cuts that separate slices of the same threads: those with most samples in the largest slice that each thread has
+/// before the cut, and in the largest one behind it.
 fn between_slices(cuts: &[Cut], total: f64) -> Vec<u32> {
     let before = largest(cuts.iter());
     let behind = largest(cuts.iter().rev());
@@ -73,7 +78,8 @@ fn between_slices(cuts: &[Cut], total: f64) -> Vec<u32> {
     chosen.into_iter().map(|i| ((u64::from(cuts[i].last) + 1 + u64::from(cuts[i + 1].first)) / 2) as u32).collect()
 }
 
-/// The cut between slices of different lengths: where the logarithms of the lengths vary least about a mean on each side.
+/// The cut between slices of different lengths: where the logarithms of the lengths on each side vary least about their
+/// mean.
 fn between_lengths(cuts: &[Cut]) -> Option<u32> {
     let lengths: Vec<f64> = cuts.iter().map(|c| f64::from(c.last - c.first + 1).ln()).collect();
     let sums = |of: fn(f64) -> f64| {
@@ -133,17 +139,18 @@ impl Bin {
         self.outside.iter().sum()
     }
 
-    /// Nats of inside and outside.
+    /// Nats to say of each sample whether it is inside.
     fn split(&self) -> f64 {
         nats(&[self.inside, self.all_outside()])
     }
 
-    /// Nats of the threads outside.
+    /// Nats to say the group of threads of each sample outside.
     fn threads(&self) -> f64 {
         nats(&self.outside)
     }
 }
 
+/// Nats of samples drawn by the shares of their kinds, and of the shares.
 fn nats(counts: &[f64]) -> f64 {
     let total: f64 = counts.iter().sum();
     let term = |n: &f64| if *n > 0.0 { n * (total / n).ln() } else { 0.0 };

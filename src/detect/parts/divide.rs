@@ -1,4 +1,4 @@
-//! The objects of a profile in their parts.
+//! Replaces the objects of a summary by their parts, at the boundaries that are found in the accesses of each hot one.
 
 use super::search::part_boundaries;
 use crate::detect::hot::hot;

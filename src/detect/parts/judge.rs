@@ -1,4 +1,8 @@
-//! How short the threads of a stretch can be described, and the model that does it.
+//! The shortest description of the threads of a stretch, in nats, from its samples by page and thread.
+//!
+//! The models are: all threads share the pages, each by its share; one slice for each thread, of equal or of any
+//! length; slices that repeat with a period. The length of a description is the negative log-likelihood of the threads
+//! given the model, and the nats to name the model's free numbers: shares, noise, edges, owners and period.
 
 use super::line::{Line, alone};
 use crate::detect::affinity::page_affinity;

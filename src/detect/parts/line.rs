@@ -1,4 +1,5 @@
-//! The accesses of an object along its pages.
+//! The accesses of an object in the order of its pages, without its initialisation, from the object's view: the input
+//! of all other files here.
 
 use std::cell::OnceCell;
 

@@ -1,8 +1,9 @@
-//! The search for the cuts of one object.
+//! The search for the cuts of one object: compares the nats of the description with and without the cuts that are
+//! tried, removes those that do not pay beside the others, and moves each to its page.
 
 use super::judge::{Judged, judge};
 use super::line::Line;
-use super::{boundary, candidates, signature};
+use super::{boundary, candidates, runs, signature};
 use crate::detect::ObjectView;
 use crate::detect::limits::EVIDENCE_NATS;
 use crate::profile::records::PART_LEAST;
@@ -21,7 +22,7 @@ const OTHER_CODE: f64 = 0.02;
 /// How often a boundary and the models of its sides are fitted to each other.
 const ROUNDS: usize = 2;
 
-/// A tried cut: its page, and what its sides would need less than the whole, per sample of the smaller side.
+/// A tried cut: its page, and the nats that it saves.
 #[derive(Clone, Copy)]
 struct Cut {
     page: u32,
@@ -38,36 +39,89 @@ pub fn part_boundaries(view: &ObjectView) -> Vec<u32> {
     let mut cuts: Vec<u32> = Vec::new();
     let mut open = vec![(0, line.samples.pages)];
     while let Some((first, end)) = open.pop() {
-        if cuts.len() + 1 >= MOST_PARTS {
+        let new = best_cuts(&line, first, end);
+        if cuts.len() + new.len() >= MOST_PARTS {
             break;
         }
-        if let Some(cut) = best_cut(&line, first, end) {
-            cuts.push(cut);
-            open.extend([(first, cut), (cut, end)]);
+        if !new.is_empty() {
+            let edges: Vec<u32> = [first].into_iter().chain(new.iter().copied()).chain([end]).collect();
+            open.extend(edges.windows(2).map(|w| (w[0], w[1])));
+            cuts.extend(new);
         }
     }
     cuts.sort_unstable();
     join(&line, &mut cuts);
-    polish(&line, &mut cuts);
+    polish(&line, (0, line.samples.pages), &mut cuts);
     cuts.into_iter().map(|page| page << line.samples.shift).collect()
 }
 
-/// The cut of a stretch that pays most.
-fn best_cut(line: &Line, first: u32, end: u32) -> Option<u32> {
+/// The cut of a stretch that pays most, or the cuts that pay together; none when it is one array.
+fn best_cuts(line: &Line, first: u32, end: u32) -> Vec<u32> {
     if end - first < 2 * line.least || line.weight(first, end) < LEAST_SAMPLES {
-        return None;
+        return Vec::new();
     }
     let mut whole: Option<Judged> = None;
-    let found = tried(line, (first, end), &candidates::by_code(line, first, end), &mut whole);
-    if found.is_some() {
-        return found;
+    if let Some(cut) = tried(line, (first, end), &candidates::by_code(line, first, end), &mut whole) {
+        return vec![cut];
     }
-    // Threads that change in time are described by no model here.
+    let mut by_code = far_apart(line, (first, end), signature::change_points(line, first, end));
+    // One of them alone was tried.
+    if by_code.len() > 1 {
+        polish(line, (first, end), &mut by_code);
+        if pay_together(line, (first, end), &by_code, &mut whole) {
+            return by_code;
+        }
+    }
+    let by_runs = runs::boundaries(line, first, end);
     let by_threads = candidates::by_threads(line, first, end);
-    if by_threads.is_empty() || line.is_phased() {
-        return None;
+    // Threads that change in time are described by no model here.
+    if (by_runs.is_empty() && by_threads.is_empty()) || line.is_phased() {
+        return Vec::new();
     }
-    tried(line, (first, end), &by_threads, &mut whole)
+    if !by_runs.is_empty() && pay_together(line, (first, end), &by_runs, &mut whole) {
+        return by_runs;
+    }
+    tried(line, (first, end), &by_threads, &mut whole).into_iter().collect()
+}
+
+/// The cuts without those that would leave a part of less than the least pages.
+fn far_apart(line: &Line, (first, end): (u32, u32), mut cuts: Vec<u32>) -> Vec<u32> {
+    let mut before = first;
+    cuts.retain(|&page| {
+        let far = page >= before + line.least && page + line.least <= end;
+        if far {
+            before = page;
+        }
+        far
+    });
+    cuts
+}
+
+/// Whether the parts between several cuts are described shorter than the whole, the cuts included. The evidence is
+/// demanded once, because the question is one: whether the stretch is an array or several.
+fn pay_together(line: &Line, (first, end): (u32, u32), cuts: &[u32], whole: &mut Option<Judged>) -> bool {
+    let whole = whole.get_or_insert_with(|| judge(line, first, end));
+    let edges: Vec<u32> = [first].into_iter().chain(cuts.iter().copied()).chain([end]).collect();
+    let parts: Vec<Judged> = edges.windows(2).map(|w| judge(line, w[0], w[1])).collect();
+    let weights = || parts.iter().map(|p| p.weight);
+    // A part too short to be cut must not be one that is padded to the least pages.
+    let padded = |w: &[u32]| w[1] - w[0] < 2 * line.least && !signature::is_uniform(line, w[0], w[1]);
+    if weights().any(|weight| weight < LEAST_OF_PART) || edges.windows(2).any(padded) {
+        return false;
+    }
+    let abrupt = edges.windows(3).all(|w| signature::saved(line, (w[0], w[1], w[2])) > 0.0);
+    let of_parts: f64 = edges.windows(2).map(|w| signature::described(line, w[0], w[1])).sum();
+    let by_code = if abrupt { signature::described(line, first, end) - of_parts } else { 0.0 };
+    let by_threads = whole.nats - parts.iter().map(|p| p.nats).sum::<f64>();
+    let price = EVIDENCE_NATS + cuts.len() as f64 * f64::from(line.samples.pages).ln();
+    let saved = by_threads + by_code - price;
+    let smaller = weights().sum::<f64>() - weights().fold(0.0, f64::max);
+    let least = match (whole.is_formula(), by_code > price) {
+        (false, _) => 0.0,
+        (_, true) => OTHER_CODE * smaller,
+        _ => PAYS * smaller,
+    };
+    saved > 0.0 && saved >= least
 }
 
 /// The best of the candidates, at its best page, if it pays.
@@ -87,7 +141,7 @@ fn tried(line: &Line, (first, end): (u32, u32), pages: &[u32], whole: &mut Optio
             }
             page = moved;
         }
-        let cut = Cut { page, gain: gain(line, (first, page, end), whole) };
+        let cut = Cut { page, gain: gain(line, (first, page, end), whole, Formulas::Both) };
         if cut.gain > 0.0 && best.is_none_or(|b| cut.gain > b.gain) {
             best = Some(cut);
         }
@@ -95,17 +149,31 @@ fn tried(line: &Line, (first, end): (u32, u32), pages: &[u32], whole: &mut Optio
     best.map(|cut| cut.page)
 }
 
+/// Sides of a cut that must be described by a formula where the whole is a list of slices.
+#[derive(Clone, Copy)]
+enum Formulas {
+    /// Of a new cut: a stretch of an irregular array may look like a formula by chance.
+    Both,
+    /// Of a cut that was made already: the other side may be a part that needs a list of slices.
+    One,
+}
+
 /// Nats that a cut saves after it is paid for; not positive when they are too few for the smaller side.
-fn gain(line: &Line, (first, page, end): (u32, u32, u32), whole: &Judged) -> f64 {
+fn gain(line: &Line, (first, page, end): (u32, u32, u32), whole: &Judged, formulas: Formulas) -> f64 {
     let (left, right) = (judge(line, first, page), judge(line, page, end));
     let by_threads = whole.nats - left.nats - right.nats;
     let by_code = signature::saved(line, (first, page, end));
     let price = EVIDENCE_NATS + f64::from(line.samples.pages).ln();
     let smaller = left.weight.min(right.weight);
     let saved = by_threads + by_code - price;
-    // Two formulas in place of a list of slices are worth it, whatever part of the accesses they explain better, and so
-    // is another code, which must differ next to the boundary.
-    let simpler = !whole.is_formula() && left.is_formula() && right.is_formula();
+    // A formula in place of a list of slices is worth it, whatever part of the accesses it explains better, and so is
+    // another code, which must differ next to the boundary.
+    let (left_is, right_is) = (left.is_formula(), right.is_formula());
+    let enough = match formulas {
+        Formulas::Both => left_is && right_is,
+        Formulas::One => left_is || right_is,
+    };
+    let simpler = !whole.is_formula() && enough;
     let least = match (simpler, by_code > price) {
         (true, _) => 0.0,
         (_, true) => OTHER_CODE * smaller,
@@ -120,7 +188,7 @@ fn join(line: &Line, cuts: &mut Vec<u32>) {
         let edges: Vec<u32> = [0].into_iter().chain(cuts.iter().copied()).chain([line.samples.pages]).collect();
         let needless = edges.windows(3).position(|w| {
             let whole = judge(line, w[0], w[2]);
-            gain(line, (w[0], w[1], w[2]), &whole) <= 0.0
+            gain(line, (w[0], w[1], w[2]), &whole, Formulas::One) <= 0.0
         });
         // A stretch that was never cut needs no second look.
         match needless.filter(|_| cuts.len() > 1) {
@@ -130,29 +198,43 @@ fn join(line: &Line, cuts: &mut Vec<u32>) {
     }
 }
 
-/// Moves each boundary to where the models of its two parts alone put it, beginning at the end: a part that was cut off
-/// too short leaves no room for those before it.
-fn polish(line: &Line, cuts: &mut [u32]) {
+/// Moves each boundary of a stretch to where the models of its two parts alone put it, beginning at the end: a part
+/// that was cut off too short leaves no room for those before it.
+fn polish(line: &Line, (start, stop): (u32, u32), cuts: &mut [u32]) {
     for round in 0..ROUNDS {
         for i in 0..cuts.len() {
             let i = if round % 2 == 0 { cuts.len() - 1 - i } else { i };
-            let first = if i == 0 { 0 } else { cuts[i - 1] };
-            let end = cuts.get(i + 1).copied().unwrap_or(line.samples.pages);
-            let (left, right) = (judge(line, first, cuts[i]), judge(line, cuts[i], end));
-            let place = boundary::between(line, (first, cuts[i], end), &left, &right);
-            let side = |first: u32, end: u32| judge(line, first, end).nats + signature::described(line, first, end);
-            let nats = |page: u32| side(first, page) + side(page, end);
-            let mut pages = vec![place.page, place.nearly.0, place.nearly.1];
-            pages.dedup();
-            if pages.len() == 1 {
-                cuts[i] = place.page;
-            } else if let Some((_, page)) =
-                pages.into_iter().map(|page| (nats(page), page)).min_by(|a, b| a.0.total_cmp(&b.0))
-            {
-                cuts[i] = page;
-            }
+            let first = if i == 0 { start } else { cuts[i - 1] };
+            let end = cuts.get(i + 1).copied().unwrap_or(stop);
+            cuts[i] = moved(line, (first, cuts[i], end));
         }
     }
+}
+
+/// The page of a boundary by which both sides together are described shortest: of those where the models of the sides
+/// put it, and of the edges of slices next to it. A model made without the slice next to the boundary does not know its
+/// owner, and would leave the boundary where it is.
+fn moved(line: &Line, (first, page, end): (u32, u32, u32)) -> u32 {
+    let (left, right) = (judge(line, first, page), judge(line, page, end));
+    let place = boundary::between(line, (first, page, end), &left, &right);
+    let inside = |page: &u32| *page >= first + line.least && *page + line.least <= end;
+    let edges: Vec<u32> = runs::edges(line, first, end).into_iter().filter(inside).collect();
+    let (before, behind) = (edges.iter().rfind(|e| **e < place.page), edges.iter().find(|e| **e > place.page));
+    let mut pages = vec![place.page, place.nearly.0, place.nearly.1];
+    pages.extend(before.into_iter().chain(behind));
+    // The first of pages that are equally good is taken.
+    let mut tried: Vec<(u32, f64)> = Vec::new();
+    for page in pages {
+        if tried.iter().all(|t| t.0 != page) {
+            tried.push((page, side(line, first, page) + side(line, page, end)));
+        }
+    }
+    tried.iter().min_by(|a, b| a.1.total_cmp(&b.1)).map_or(page, |t| t.0)
+}
+
+/// Nats of a part, by its threads and by its code.
+fn side(line: &Line, first: u32, end: u32) -> f64 {
+    judge(line, first, end).nats + signature::described(line, first, end)
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use crate::detect::limits::EVIDENCE_NATS;
 /// Bins of a stretch, in which change points are searched for.
 const BINS: usize = 128;
 /// Share of the accesses that must be of another kind next to a boundary: what changes gradually, as the work of a
-/// factorisation, is no boundary. Arrays that the same loop reads and writes at other shares differ less; they may still
-/// differ by their threads.
+/// factorisation, is no boundary. Arrays that the same loop reads and writes at other shares differ less; they may
+/// still differ by their threads.
 const DIFFER: f64 = 0.2;
-/// Samples next to a boundary that show it, in the pages of the smallest part at least: eight kinds with as many samples
-/// differ by a tenth by chance.
+/// Samples next to a boundary that show it, in the pages of the smallest part at least: eight kinds with as many
+/// samples differ by a tenth by chance.
 const NEXT: f64 = 200.0;
 
 /// Change points of the marks in a stretch, as pages at the ends of bins.
@@ -100,6 +100,12 @@ pub(super) fn saved(line: &Line, (first, page, end): (u32, u32, u32)) -> f64 {
         return 0.0;
     }
     evidence_of_cut(line, (first, page, end))
+}
+
+/// Whether no cut of a stretch, at whatever page, would be worth its description.
+pub(super) fn is_uniform(line: &Line, first: u32, end: u32) -> bool {
+    let price = EVIDENCE_NATS + f64::from(line.samples.pages).ln();
+    (first + 1..end).all(|page| evidence_of_cut(line, (first, page, end)) <= price)
 }
 
 /// Nats of one after the other, at shares that half a logarithm of the samples each describes.

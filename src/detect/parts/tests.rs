@@ -139,6 +139,13 @@ fn arrays_of_one_class_and_other_sizes_are_parts() {
     check(&[array(Block, 1600), array(Block, 900)], 0.0);
 }
 
+/// No cut of these pays alone: both sides of each still hold several arrays.
+#[test]
+fn arrays_that_are_told_apart_only_together_are_parts() {
+    use Shape::*;
+    check(&[array(Block, 400), array(Cyclic(80), 800), array(Block, 160), array(Random, 48), array(Block, 880)], 0.1);
+}
+
 /// The slices next to such a boundary may have one owner, and then they do not show the page.
 #[test]
 fn arrays_of_other_periods_are_parts_up_to_a_slice() {

@@ -35,15 +35,11 @@ pub struct Pool {
 const KINDS: [PatternKind; 5] =
     [PatternKind::Block, PatternKind::BlockCyclic, PatternKind::Random, PatternKind::ReadShared, PatternKind::Private];
 
-/// Samples per page from which a boundary that is wrong by a page misplaces what the data can tell.
+/// Samples per page from which a page on the wrong side of its boundary has more samples than chance explains: of a
+/// page that two threads share, one in four thousand shows one of them only.
 const ENOUGH: f64 = 12.0;
 /// Noise up to which that is so.
 const CLEAN: f64 = 0.2;
-/// Threads from which slices and shared pages differ by more than a nat for each access.
-const FEWEST_THREADS: u32 = 4;
-/// Threads from which two arrays in slices, accessed by one function, are described shorter as two than as one list of
-/// slices: with fewer the names of the slices cost no more than the second array.
-const MANY_SLICES: u32 = 8;
 /// Ratio of the lengths of two slices that are different.
 const OTHER_SLICES: f64 = 1.5;
 
@@ -70,20 +66,22 @@ impl Pool {
         self.arrays.windows(2).map(of).collect()
     }
 
+    /// Whether two neighbours differ by what the samples can show: by the function, the class, or the length of their
+    /// slices, with enough samples on a page and little noise. Left out are neighbours that are one array as well as
+    /// two: slices of about one length by one function are slices of a period, two arrays of one thread each are an
+    /// array in two slices, and two that all threads use at random by one function do not differ. Left in are those
+    /// whose pages next to the boundary happen to have the same thread, which nothing but the slices behind them can
+    /// show.
     fn is_determined(&self, a: &Array, b: &Array) -> bool {
         let sliced = |a: &Array| matches!(a.kind, PatternKind::Block | PatternKind::BlockCyclic | PatternKind::Private);
         let longer = (a.slice / b.slice).max(b.slice / a.slice);
         let differ = match (sliced(a), sliced(b)) {
             _ if a.function != b.function => true,
-            (true, true) => self.threads >= MANY_SLICES && (a.kind != b.kind || longer >= OTHER_SLICES),
+            (true, true) => a.kind != b.kind || longer >= OTHER_SLICES,
             _ => a.kind != b.kind,
         };
         let private = a.kind == PatternKind::Private && b.kind == a.kind && a.function == b.function;
-        differ
-            && !private
-            && self.threads >= FEWEST_THREADS
-            && self.noise <= CLEAN
-            && a.density.min(b.density) >= ENOUGH
+        differ && !private && self.noise <= CLEAN && a.density.min(b.density) >= ENOUGH
     }
 
     /// The block as the detectors see it.
