@@ -6,7 +6,9 @@
 
 use super::line::{Line, alone};
 use crate::detect::affinity::page_affinity;
+use crate::detect::block::principal;
 use crate::detect::fold::{Cut, Fit};
+use crate::detect::limits::STRAY_SLICES;
 use crate::detect::points::{self, Points};
 use crate::detect::samples::Samples;
 use crate::detect::structure;
@@ -59,6 +61,13 @@ impl Judged {
             Owners::Nobody | Owners::Equal { .. } => true,
             Owners::Slices { period, cuts, .. } => *period < f64::from(self.pages) || !repeats(cuts),
         }
+    }
+
+    /// The same, when slices beyond one for each thread hold so few samples that they are strays.
+    pub fn is_nearly_formula(&self) -> bool {
+        let matched = |cuts: &[Cut]| cuts.iter().map(|c| c.matched).sum::<f64>();
+        let strays = |cuts: &[Cut]| matched(&principal(cuts, false)) >= (1.0 - STRAY_SLICES) * matched(cuts);
+        self.is_formula() || matches!(&self.model.owners, Owners::Slices { cuts, .. } if strays(cuts))
     }
 }
 

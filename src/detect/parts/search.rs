@@ -116,7 +116,7 @@ fn pay_together(line: &Line, (first, end): (u32, u32), cuts: &[u32], whole: &mut
     let price = EVIDENCE_NATS + cuts.len() as f64 * f64::from(line.samples.pages).ln();
     let saved = by_threads + by_code - price;
     let smaller = weights().sum::<f64>() - weights().fold(0.0, f64::max);
-    let least = match (whole.is_formula(), by_code > price) {
+    let least = match (whole.is_nearly_formula(), by_code > price) {
         (false, _) => 0.0,
         (_, true) => OTHER_CODE * smaller,
         _ => PAYS * smaller,
