@@ -24,7 +24,8 @@ use crate::phases::mover_request;
 use crate::place::refusals;
 use crate::rules::coming_again;
 use crate::rules::extent::{Extent, HEADER};
-use crate::rules::small_heap::{self, Extents, Heap, Home, Owner, WINDOW};
+use crate::rules::small_heap::chunk;
+use crate::rules::small_heap::{Extents, Heap, Home, Owner, WINDOW};
 use crate::rules::state::{self, Rule, State};
 
 /// Requests for extents that are refused without a system call after the kernel refused one.
@@ -47,7 +48,7 @@ impl Small {
     /// Bytes it can hold.
     pub fn usable(&self) -> usize {
         // SAFETY: `find` checked that the address lies behind the header of an extent.
-        unsafe { small_heap::usable(self.address) }
+        unsafe { chunk::usable(self.address) }
     }
 
     /// The object with `size` bytes, in the same heap; `None` when that is in use or has no memory: it is as it was.
@@ -96,7 +97,7 @@ pub fn allocate(state: &'static State, index: usize, size: usize, align: usize, 
 /// Whether an object begins at `address`, as far as the words around it show.
 pub fn begins(address: usize) -> bool {
     // SAFETY: `find` checked that the address lies behind the header of an extent.
-    let is_object = |extent_end: usize| unsafe { small_heap::is_object(address, extent_end) };
+    let is_object = |extent_end: usize| unsafe { chunk::is_object(address, extent_end) };
     let extent = find(address).and_then(|_| heap_table::find(WINDOW.slot_start(address)));
     extent.is_some_and(|extent| is_object(extent.base + extent.bytes()))
 }

@@ -1,11 +1,11 @@
 //! What heaps for small objects keep while they are empty, because objects come again: buffers that each call of a
-//! function allocates and frees, lists that each step of the program builds and frees. Otherwise their pages would be new
-//! each time.
+//! function allocates and frees, lists that each step of the program builds and frees. Otherwise their pages would be
+//! new each time.
 //!
-//! A heap that has become empty several times may keep what it needs up to a bound that is small for all heaps together;
-//! one that has so very often, or had about the same objects each time, up to a bound as large as that of kept arrays. Its
-//! memory is given back when it has not been used while other heaps allocated and freed several times as much,
-//! for the time of its [patience] at least; and when memory is short, as is that of the heaps which are
+//! A heap that has become empty several times may keep what it needs up to a bound that is small for all heaps
+//! together; one that has so very often, or had about the same objects each time, up to a bound as large as that of
+//! kept arrays. Its memory is given back when it has not been used while other heaps allocated and freed several times
+//! as much, for the time of its [patience] at least; and when memory is short, as is that of the heaps which are
 //! patient with objects in them.
 
 use core::ptr;

@@ -14,8 +14,8 @@ use numamma_kernel::sys::PAGE;
 const ALWAYS: usize = 512 << 10;
 /// Beside that, this part (1/16) of the bytes of the objects.
 const DIVISOR: usize = 16;
-/// Part (1/4, of a heap of up to [`SMALL`] bytes 1/8) that must have been freed before a heap is searched: a search looks
-/// at each object, and so at four or eight for each object of their size that was freed.
+/// Part (1/4, of a heap of up to [`SMALL`] bytes 1/8) that must have been freed before a heap is searched: a search
+/// looks at each object, and so at four or eight for each object of their size that was freed.
 const WORTH: usize = 4;
 const WORTH_OF_SMALL: usize = 8;
 /// Bytes of a heap whose objects are in the caches of the processor when it is searched.

@@ -1,8 +1,13 @@
-use super::*;
-use numamma_kernel::mappings;
+use core::ffi::c_void;
+use core::sync::atomic::AtomicUsize;
 use std::collections::BTreeMap;
 
-use crate::rules::extent::HEADER;
+use numamma_kernel::mappings;
+use numamma_kernel::sys::PAGE;
+
+use super::chunk::{ALIGN, usable};
+use super::*;
+use crate::rules::extent::{Extent, HEADER};
 
 fn map(_: &Owner, heap: &'static Heap, len: usize) -> Option<(usize, usize)> {
     MAPPED.fetch_add(1, Ordering::Relaxed);
