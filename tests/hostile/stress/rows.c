@@ -1,9 +1,10 @@
-/* Small objects of many sizes, freed again: how much memory the process takes.   rows grow|mixed|rules|threads|cross
+/* Small objects of many sizes, freed again: how much memory the process takes.   rows grow|mixed|rules|threads|cross|rest
  *   grow     tables of rows, each table with larger rows than the one before, one table at a time
  *   mixed    rows of random sizes that replace each other, in a phase of short rows and a phase of long ones
  *   rules    200 call sites in turn, each with rows of growing sizes
  *   threads  as grow, in four threads
  *   cross    as grow, each table allocated by one thread and freed by another
+ *   rest     tables with more rows or fewer than the one before, while one row of the first one stays
  * Writes to standard error: resident KiB before the first row, at the peak, and after all rows are freed. */
 #define _GNU_SOURCE
 #include <malloc.h>
@@ -132,6 +133,12 @@ static void cross(void) {
     pthread_join(t, NULL);
 }
 
+static void rest(void) {
+    static void *stays;
+    stays = row(100, 0, 1);
+    for (int i = 0; i < 60; i++) empty(fill(LIVE + LIVE / 2 * (i % 3), 100, 0));
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "grow";
     long before = status("VmRSS:");
@@ -140,6 +147,7 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "mixed")) mixed();
     if (!strcmp(how, "rules")) grow(LIVE / 2, 1);
     if (!strcmp(how, "cross")) cross();
+    if (!strcmp(how, "rest")) rest();
     if (!strcmp(how, "threads")) {
         for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, thread, NULL);
         for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);

@@ -4,8 +4,8 @@
 //!
 //! A heap is an instance of `dlmalloc`, the algorithm that glibc's malloc comes from: neighbouring free blocks become
 //! one whatever their sizes were, so a rule's heap takes about the memory that the same objects would take in glibc.
-//! Its memory comes in extents; an extent without an object is given back, except for a bounded rest (see [`SLACK`] and
-//! [`KEPT_EMPTY`]). What all heaps keep together is bounded, too: see [`super::heap_account`] and
+//! Its memory comes in extents; an extent without an object is given back, except for a bounded rest (see
+//! [`source::SLACK`] and [`KEPT_EMPTY`]). What all heaps keep together is bounded, too: see [`super::heap_account`] and
 //! [`super::coming_again`]; but a heap that needs again what it gave back is [patient](super::patience).
 //!
 //! A heap has a lock for which no thread waits long. A thread that cannot take it allocates from another heap of the

@@ -37,8 +37,8 @@ impl Home {
         Home { owner, extents, in_use: AtomicUsize::new(1), met, looked, heaps }
     }
 
-    /// An object of `size` bytes aligned to [`ALIGN`] and to `align`, a power of two below a page; with `zero` its
-    /// bytes are zero. `thread` differs between threads. `None` when no heap is free or none gets memory.
+    /// An object of `size` bytes aligned to [`super::chunk::ALIGN`] and to `align`, a power of two below a page; with
+    /// `zero` its bytes are zero. `thread` differs between threads. `None` when no heap is free or none gets memory.
     pub fn allocate(&'static self, size: usize, align: usize, zero: bool, thread: usize) -> Option<usize> {
         for step in 0..TRIES {
             let in_use = self.in_use.load(Ordering::Relaxed);

@@ -27,6 +27,9 @@ const TOUCHED: usize = 3 * PAGE;
 /// that the heap has, because a search looks at each extent.
 const TRIM_AFTER: usize = 16 << 10;
 const TRIM_DIVISOR: usize = 512;
+/// A heap with this part (1/16) of the bytes that it had is nearly empty, which counts as empty: of a list that is
+/// freed something often stays.
+const NEARLY_EMPTY: usize = 16;
 
 /// Estimated resident bytes of the heaps without an object.
 static EMPTY_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -36,12 +39,14 @@ pub(super) struct Inner {
     pub(super) core: Dlmalloc<Source>,
     /// Live objects.
     pub(super) objects: usize,
-    /// Most bytes in use since the heap was empty.
+    /// Most bytes in use since the heap was empty, or nearly so.
     peak: usize,
+    /// The bytes that were left then.
+    rest: usize,
     /// Bytes freed since the last search for memory to give back, and the objects that were left then.
     freed: usize,
     left: usize,
-    /// Most objects since the heap was empty.
+    /// Most objects since then.
     most: usize,
     /// When heaps that are not used were last looked for and objects had been allocated since the time before: how many
     /// so far, when that was, ns, and what all heaps had turned over.
@@ -59,6 +64,7 @@ impl Inner {
             core: Dlmalloc::new_with_allocator(Source::new(owner, extents)),
             objects: 0,
             peak: 0,
+            rest: 0,
             freed: 0,
             left: 0,
             most: 0,
@@ -163,6 +169,8 @@ impl Inner {
             // Giving memory back takes system calls that the program's own free would not make.
         } else if self.objects == 0 {
             self.keep_or_unmap();
+        } else if used <= self.peak / NEARLY_EMPTY && self.peak > SLACK {
+            self.keep_or_give_back();
         } else if self.account.is_over(used) {
             if self.is_impatient() {
                 self.give_back();
@@ -176,7 +184,7 @@ impl Inner {
         true
     }
 
-    /// Whether the heap may give memory back, see [`super::patience`].
+    /// Whether the heap may give memory back, see [`crate::rules::patience`].
     #[cold]
     #[inline(never)]
     fn is_impatient(&mut self) -> bool {
@@ -227,14 +235,7 @@ impl Inner {
         self.account.gave_back(0);
         let mapped = self.core.allocator().mapped.get();
         let touched = mapped.min(self.peak + self.peak / SLACK_DIVISOR + TOUCHED);
-        let wanted = self.peak + self.peak / SLACK_DIVISOR + TOUCHED;
-        let keeps = self.emptied.comes_again(self.peak, self.most) && self.keeps_again(wanted);
-        (self.peak, self.most, self.freed, self.left) = (0, 0, 0, 0);
-        if keeps {
-            // A patient heap has what it gave back to nobody.
-            if mapped > self.core.allocator().enough() {
-                self.trim();
-            }
+        if self.keeps_again() {
             return;
         }
         let touched = if self.patience.has_regretted() { mapped } else { touched };
@@ -249,16 +250,41 @@ impl Inner {
         own_stack::run(|| self.unmap_all());
     }
 
-    /// Whether the heap may keep `wanted` bytes when it is empty.
+    /// As [`Inner::keep_or_unmap`], for a heap that is nearly empty. However patient it is, it keeps no more than an
+    /// empty one: nobody knows whether the program ever comes back.
+    #[cold]
     #[inline(never)]
-    fn keeps_again(&mut self, wanted: usize) -> bool {
-        let source = self.core.allocator_mut();
-        source.again = self.emptied.keeps(wanted, source.again);
-        self.account.allow(source.again);
-        if source.again > 0 {
-            self.enter();
+    fn keep_or_give_back(&mut self) {
+        if !self.keeps_again() {
+            self.give_back();
         }
-        self.core.allocator().again > 0
+    }
+
+    /// Whether the heap, which is empty or nearly so, keeps what it needed, because that comes again. Gives back more.
+    #[inline(never)]
+    fn keeps_again(&mut self) -> bool {
+        let source = self.core.allocator_mut();
+        let (bytes, objects) = (self.peak.saturating_sub(source.used), self.most.saturating_sub(self.objects));
+        // A heap that only becomes empty after it was nearly so has decided before.
+        if self.peak > self.rest {
+            let wanted = bytes + bytes / SLACK_DIVISOR + TOUCHED;
+            let often = self.emptied.comes_again(bytes, objects);
+            if often {
+                source.again = self.emptied.keeps(wanted, source.again);
+            }
+            self.account.allow(source.again);
+        }
+        let (keeps, is_more) = (source.again > 0, source.mapped.get() > source.enough());
+        (self.peak, self.rest, self.most) = (source.used, source.used, self.objects);
+        (self.freed, self.left) = (0, self.objects);
+        if keeps {
+            self.enter();
+            if is_more {
+                // A patient heap has what it gave back to nobody.
+                self.trim();
+            }
+        }
+        keeps
     }
 
     /// Enters the heap in the list of those that give memory back when it is short.
@@ -273,16 +299,17 @@ impl Inner {
         if self.core.allocator().mapped.get() == 0 {
             return false;
         }
+        let again = core::mem::take(&mut self.core.allocator_mut().again);
+        coming_again::give(self.emptied.class, again);
+        self.account.allow(0);
         if self.objects > 0 {
-            let keeps = self.account.keeps() && (self.patience.has_regretted() || self.core.allocator().again > 0);
+            let keeps = self.account.keeps() && (self.patience.has_regretted() || again > 0);
             if keeps {
                 self.give_back();
             }
             return keeps;
         }
-        coming_again::give(self.emptied.class, core::mem::take(&mut self.core.allocator_mut().again));
         EMPTY_BYTES.fetch_sub(core::mem::take(&mut self.kept), Ordering::Relaxed);
-        self.account.allow(0);
         self.account.gave_back(0);
         own_stack::run(|| self.unmap_all()).is_some()
     }

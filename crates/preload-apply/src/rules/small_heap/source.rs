@@ -60,7 +60,7 @@ pub(super) struct Source {
     pub(super) used: usize,
     /// Bytes of the object that is being allocated.
     pub(super) asked: usize,
-    /// Bytes that the heap keeps when it is empty, see [`coming_again`].
+    /// Bytes that the heap keeps when it is empty, see [`crate::rules::coming_again`].
     pub(super) again: usize,
     /// The heap searches for memory to give back. dlmalloc alone would do so at every second call.
     pub(super) trimming: bool,
