@@ -136,8 +136,8 @@ impl Decoded {
         self.open = !self.indirect.is_empty() && (0..self.insts.len() as u32).any(|idx| orphan(&idx));
     }
 
-    /// Where a jump table leads in case `k`, inside of the function or elsewhere in the code (its cold part); None behind
-    /// the table's end.
+    /// Where a jump table leads in case `k`, inside of the function or elsewhere in the code (its cold part); None
+    /// behind the table's end.
     fn case(&self, table: Table, k: u64, code: &mut dyn CodeSource) -> Option<Option<u32>> {
         let target = if table.relative {
             let offset = types::constant(code, table.at.wrapping_add(4 * k), 4)? as u32 as i32;

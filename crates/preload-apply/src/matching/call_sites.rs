@@ -122,8 +122,8 @@ pub fn expect_library() {
 
 /// The rule that the allocation of `size` bytes by `caller` matches; phases that count its call site have counted the
 /// allocation. In a process that has confined itself only what is known without a system call is found, and placing it
-/// must take none. `owner` is the rule of an object that realloc changes: the object keeps that rule, and neither rules nor
-/// phases count it, unless a rule of another call site claims the object, which then counts as new.
+/// must take none. `owner` is the rule of an object that realloc changes: the object keeps that rule, and neither rules
+/// nor phases count it, unless a rule of another call site claims the object, which then counts as new.
 ///
 /// # Safety
 /// `caller` comes from an entry stub of a hook that has not returned yet.

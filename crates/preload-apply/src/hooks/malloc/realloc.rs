@@ -23,10 +23,10 @@ use crate::objects::small_objects::Small;
 use crate::objects::{heap, heap_table, small_objects};
 use crate::rules::state;
 
-/// An object that was made smaller and larger again keeps its pages when it is made smaller once more, down to this part
-/// (1/8) of them: a scratch buffer that follows what it holds up and down, which glibc cuts from its heap at no cost.
-/// Up to a huge page: larger ones grow again without a copy. And of the last few that were cut, so that buffers which
-/// are large in turn do not all keep their largest size.
+/// An object that was made smaller and larger again keeps its pages when it is made smaller once more, down to this
+/// part (1/8) of them: a scratch buffer that follows what it holds up and down, which glibc cuts from its heap at no
+/// cost. Up to a huge page: larger ones grow again without a copy. And of the last few that were cut, so that buffers
+/// which are large in turn do not all keep their largest size.
 const SWING: usize = 8;
 
 /// Addresses of the objects that were cut last.
