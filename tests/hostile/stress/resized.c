@@ -27,6 +27,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "status.h"
+
 #define MIB ((size_t)1 << 20)
 #define PAGE 4096
 
@@ -40,16 +42,6 @@ __attribute__((noipa)) static void *smaller(void *p, size_t n) { return realloc(
 __attribute__((noipa)) static void *aligned(size_t align, size_t n) {
     void *p = NULL;
     return posix_memalign(&p, align, n) ? NULL : p;
-}
-
-static long status(const char *key) {
-    char line[256];
-    long value = -1;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, key, strlen(key))) value = atol(line + strlen(key));
-    if (f) fclose(f);
-    return value;
 }
 
 static void limit(size_t bytes) {

@@ -14,36 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LIVE = 8 << 20, THREADS = 4, SMALLEST = 24, LARGEST = 4000, RULES = 200 };
+#include "sites.h"
+#include "status.h"
+
+enum { LIVE = 8 << 20, THREADS = 4, SMALLEST = 24, LARGEST = 4000 };
 
 static int damaged;
-
-/* A call site of its own for each number. */
-#define SITE(n) \
-    __attribute__((noinline)) static void *site_##n(size_t size) { \
-        void *p = malloc(size); \
-        __asm__ volatile("" ::: "memory"); \
-        return p; \
-    }
-#define TEN(n) SITE(n##0) SITE(n##1) SITE(n##2) SITE(n##3) SITE(n##4) SITE(n##5) SITE(n##6) SITE(n##7) SITE(n##8) SITE(n##9)
-#define HUNDRED(n) TEN(n##0) TEN(n##1) TEN(n##2) TEN(n##3) TEN(n##4) TEN(n##5) TEN(n##6) TEN(n##7) TEN(n##8) TEN(n##9)
-HUNDRED(0) HUNDRED(1)
-#define NAME(n) site_##n,
-#define TEN_NAMES(n) NAME(n##0) NAME(n##1) NAME(n##2) NAME(n##3) NAME(n##4) NAME(n##5) NAME(n##6) NAME(n##7) NAME(n##8) NAME(n##9)
-#define HUNDRED_NAMES(n) \
-    TEN_NAMES(n##0) TEN_NAMES(n##1) TEN_NAMES(n##2) TEN_NAMES(n##3) TEN_NAMES(n##4) \
-    TEN_NAMES(n##5) TEN_NAMES(n##6) TEN_NAMES(n##7) TEN_NAMES(n##8) TEN_NAMES(n##9)
-static void *(*const sites[RULES])(size_t) = {HUNDRED_NAMES(0) HUNDRED_NAMES(1)};
-
-static long status(const char *key) {
-    char line[256];
-    long value = -1;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, key, strlen(key))) value = atol(line + strlen(key));
-    if (f) fclose(f);
-    return value;
-}
 
 static void *row(size_t size, int site, unsigned char mark) {
     unsigned char *p = sites[site](size);
@@ -67,7 +43,7 @@ struct table {
 static struct table fill(size_t live, size_t size, int rules) {
     struct table t = {malloc(live / size * sizeof(void *)), live / size, size};
     if (!t.rows) exit(3);
-    for (size_t i = 0; i < t.count; i++) t.rows[i] = row(size, rules ? i % RULES : 0, size);
+    for (size_t i = 0; i < t.count; i++) t.rows[i] = row(size, rules ? i % SITES : 0, size);
     return t;
 }
 
