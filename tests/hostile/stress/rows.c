@@ -110,9 +110,9 @@ static void cross(void) {
 }
 
 static void rest(void) {
-    static void *stays;
-    stays = row(100, 0, 1);
+    unsigned char *stays = row(100, 0, 1);
     for (int i = 0; i < 60; i++) empty(fill(LIVE + LIVE / 2 * (i % 3), 100, 0));
+    if (stays[0] != 1) damaged = 1;
 }
 
 int main(int argc, char **argv) {
