@@ -74,7 +74,7 @@ pub const WHOLE_TOLERANCE: f64 = 10.0;
 /// to one.
 pub const MISPLACED: f64 = 3.0;
 
-/// Longest period searched for, as a part of the object: a second repeat shorter than a third of a period is no
+/// Longest period searched for, as a part of the used part of the object: a second repeat shorter than a third of a period is no
 /// evidence.
 pub const LONGEST_PERIOD: f64 = 1.0 / 1.3;
 
