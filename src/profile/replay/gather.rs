@@ -31,7 +31,7 @@ pub(super) fn resolve(
     if object.is_none() || found.iter().any(|a| code.object_at(a.addr) != object) {
         return false;
     }
-    out.retain(|a| !a.carries_cost && !(a.ip == found[0].ip && a.certainty == Certainty::ObjectOnly));
+    out.retain(|a| !(a.carries_cost || a.ip == found[0].ip && a.certainty == Certainty::ObjectOnly));
     out.extend(found);
     true
 }
