@@ -10,7 +10,6 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use numamma_kernel::sys::{self, PAGE};
 use numamma_kernel::window::SLOT;
 
-use super::small_heap::Heap;
 use super::small_heap::chunk::{ALIGN, FLAGS, IN_USE};
 
 /// Bytes at the start of an extent that hold an [`Extent`], a multiple of the alignment of objects.
@@ -27,11 +26,15 @@ const _: () = assert!(LARGEST <= SLOT);
 const PAGES: usize = LARGEST / PAGE;
 const WORD: usize = u64::BITS as usize;
 
+/// Whose extent it is. The heap itself need not be known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeapAddress(pub usize);
+
 /// The first bytes of an extent, which begins at a multiple of [`SLOT`]. All but `heap` belongs to the thread that
 /// holds the lock of the heap.
 pub struct Extent {
     /// Whose extent it is.
-    pub heap: &'static Heap,
+    pub heap: HeapAddress,
     /// No byte from this address on was part of an object or is one of dlmalloc's, but for those at the end of a chunk.
     handed_out: AtomicUsize,
     /// Where dlmalloc's part ends.
@@ -47,7 +50,7 @@ const _: () = assert!(size_of::<Extent>() <= HEADER && HEADER.is_multiple_of(ALI
 
 impl Extent {
     /// The header of a fresh extent of `heap`.
-    pub fn new(heap: &'static Heap) -> Extent {
+    pub fn new(heap: HeapAddress) -> Extent {
         Extent {
             heap,
             handed_out: AtomicUsize::new(0),

@@ -5,7 +5,7 @@
 //! A heap is an instance of `dlmalloc`, the algorithm that glibc's malloc comes from: neighbouring free blocks become
 //! one whatever their sizes were, so a rule's heap takes about the memory that the same objects would take in glibc.
 //! Its memory comes in extents; an extent without an object is given back, except for a bounded rest (see
-//! [`source::SLACK`] and [`KEPT_EMPTY`]). What all heaps keep together is bounded, too: see [`super::heap_account`] and
+//! `SLACK` and `KEPT_EMPTY`). What all heaps keep together is bounded, too: see [`super::heap_account`] and
 //! [`super::coming_again`]; but a heap that needs again what it gave back is [patient](super::patience).
 //!
 //! A heap has a lock for which no thread waits long. A thread that cannot take it allocates from another heap of the
@@ -16,9 +16,9 @@
 
 pub mod chunk;
 mod emptied;
-mod home;
+pub mod home;
 mod inner;
-mod source;
+pub mod source;
 
 use core::cell::UnsafeCell;
 use core::ptr;
@@ -29,7 +29,7 @@ use numamma_kernel::sys;
 use numamma_kernel::window::Window;
 
 use super::coming_again::Link;
-pub use home::{Home, Homes, homes};
+use super::extent::HeapAddress;
 use inner::Inner;
 pub use source::{Extents, Owner};
 
@@ -38,10 +38,6 @@ pub static WINDOW: Window = Window::new();
 
 /// Looks at a lock that another thread holds before the next heap is tried: about 100 ns, in which a call ends.
 const SPINS: usize = 30;
-/// Bytes that all heaps without an object may keep together, so that the first object of a rule that has no other does
-/// not cost system calls and page faults each time.
-const KEPT_EMPTY: usize = 1 << 20;
-
 /// A freed object that waits for the lock of its heap.
 struct Free {
     next: *mut Free,
@@ -111,8 +107,27 @@ impl Drop for Held<'_> {
 impl Heap {
     fn new(owner: Owner, extents: Extents) -> Heap {
         let inner = UnsafeCell::new(Inner::new(owner, extents));
-        let (busy, allocations, returned, link) = Default::default();
+        let (busy, allocations, returned) = Default::default();
+        let link = Link::new(|heap, unused| {
+            // SAFETY: the address that the heap entered the list with.
+            let heap = unsafe { Heap::at(heap) };
+            unused.map_or_else(|| heap.release(), |now| heap.release_unused(now))
+        });
         Heap { busy, allocations, returned, link, inner }
+    }
+
+    /// What names the heap where it is not known.
+    fn address(&'static self) -> HeapAddress {
+        HeapAddress(ptr::from_ref(self) as usize)
+    }
+
+    /// The heap with this address.
+    ///
+    /// # Safety
+    /// `address` comes from [`Heap::address`].
+    pub unsafe fn at(address: HeapAddress) -> &'static Heap {
+        // SAFETY: the caller's promise; a heap is never freed.
+        unsafe { &*(address.0 as *const Heap) }
     }
 
     #[inline]
@@ -133,7 +148,7 @@ impl Heap {
     pub unsafe fn resize(&'static self, address: usize, size: usize) -> Option<usize> {
         let held = Held::take(self)?;
         // SAFETY: the lock is held; the caller's promise.
-        unsafe { (*held.0.inner.get()).resize(self, address, size) }
+        unsafe { (*held.0.inner.get()).resize(self.address(), address, size) }
     }
 
     /// Waits for about as long as a call takes that holds the lock; at every second `step` it lets that thread run.

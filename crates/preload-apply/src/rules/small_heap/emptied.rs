@@ -1,8 +1,10 @@
 //! What a heap remembers of the times that it became empty: whether its objects come again, and how much it keeps then.
 
-use super::KEPT_EMPTY;
 use crate::rules::coming_again::{self, Class};
 
+/// Bytes that all heaps without an object may keep together, so that the first object of a rule that has no other does
+/// not cost system calls and page faults each time.
+pub(super) const KEPT_EMPTY: usize = 1 << 20;
 /// Times that a heap has to become empty until it keeps what it needs from then on: a buffer that a function allocates
 /// at each call, a list that every step of the program builds and frees.
 const OFTEN: u32 = 4;

@@ -48,7 +48,7 @@ impl Home {
                 // Only the thread that holds the lock changes it.
                 heap.allocations.store(heap.allocations.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 // SAFETY: the lock is held.
-                return unsafe { (*held.0.inner.get()).allocate(heap, size, align, zero) };
+                return unsafe { (*held.0.inner.get()).allocate(heap.address(), size, align, zero) };
             }
             if heap.is_lost() {
                 self.new_heap(number, heap)?;

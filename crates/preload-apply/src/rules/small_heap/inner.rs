@@ -7,12 +7,12 @@ use numamma_hook::{errno, own_stack, sandbox};
 use numamma_kernel::clock;
 use numamma_kernel::sys::PAGE;
 
+use super::Heap;
 use super::chunk::{ALIGN, is_object, usable};
-use super::emptied::Emptied;
+use super::emptied::{Emptied, KEPT_EMPTY};
 use super::source::{Extents, Owner, SLACK, SLACK_DIVISOR, Source};
-use super::{Heap, KEPT_EMPTY};
 use crate::rules::coming_again;
-use crate::rules::extent::Extent;
+use crate::rules::extent::{Extent, HeapAddress};
 use crate::rules::heap_account::{self, Part};
 use crate::rules::patience::Patience;
 
@@ -78,7 +78,7 @@ impl Inner {
 
     pub(super) unsafe fn allocate(
         &mut self,
-        heap: &'static Heap,
+        heap: HeapAddress,
         size: usize,
         align: usize,
         zero: bool,
@@ -90,7 +90,7 @@ impl Inner {
             self.patience.used(clock::coarse_ns);
         }
         let source = self.core.allocator_mut();
-        (source.heap, source.asked) = (heap, size);
+        (source.heap, source.asked) = (Some(heap), size);
         // SAFETY: the lock is held, and the heap stays where it is, as dlmalloc needs.
         let address = unsafe {
             match align {
@@ -127,14 +127,14 @@ impl Inner {
     }
 
     /// Changes the size of an object, in place if there is room behind it.
-    pub(super) unsafe fn resize(&mut self, heap: &'static Heap, address: usize, size: usize) -> Option<usize> {
+    pub(super) unsafe fn resize(&mut self, heap: HeapAddress, address: usize, size: usize) -> Option<usize> {
         // SAFETY: the caller passes an address in an extent of this heap.
         let (before, is_live) = unsafe { (usable(address), is_object(address, usize::MAX)) };
         if !is_live || self.objects == 0 {
             return None;
         }
         let source = self.core.allocator_mut();
-        (source.heap, source.asked) = (heap, size);
+        (source.heap, source.asked) = (Some(heap), size);
         // SAFETY: the lock is held; a live object of this heap.
         let resized = unsafe { self.core.c_realloc(address as *mut u8, size) } as usize;
         if resized == 0 {
@@ -289,8 +289,10 @@ impl Inner {
 
     /// Enters the heap in the list of those that give memory back when it is short.
     fn enter(&self) {
-        // SAFETY: null, or the heap that holds this structure.
-        unsafe { self.core.allocator().heap.as_ref() }.inspect(|heap| coming_again::enter(heap));
+        if let Some(heap) = self.core.allocator().heap {
+            // SAFETY: the heap that holds this structure has named itself.
+            coming_again::enter(unsafe { Heap::at(heap) }.link(), heap);
+        }
     }
 
     /// Gives up what the heap keeps; true if it had memory.

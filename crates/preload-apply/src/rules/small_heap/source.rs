@@ -8,9 +8,8 @@ use dlmalloc::Allocator;
 use numamma_hook::{errno, sandbox};
 use numamma_kernel::sys::{self, PAGE};
 
-use super::Heap;
 use super::chunk::ALIGN;
-use crate::rules::extent::{self, Extent};
+use crate::rules::extent::{self, Extent, HeapAddress};
 
 /// Bytes of the smallest extent: twice what dlmalloc asks for at a time, because each takes two pages and one of the
 /// heap table.
@@ -43,7 +42,7 @@ pub struct Owner {
 pub struct Extents {
     /// Maps and places an extent of so many bytes for the heap, at a multiple of `SLOT`, and writes its header; returns
     /// the usable memory behind that.
-    pub map: fn(&Owner, &'static Heap, usize) -> Option<(usize, usize)>,
+    pub map: fn(&Owner, HeapAddress, usize) -> Option<(usize, usize)>,
     /// Unmaps the extent with this usable memory, which no object is in.
     pub unmap: fn(usize),
 }
@@ -52,8 +51,8 @@ pub struct Extents {
 pub(super) struct Source {
     pub(super) owner: Owner,
     pub(super) extents: Extents,
-    /// The heap that this source is part of; null until it is used.
-    pub(super) heap: *const Heap,
+    /// The heap that this source is part of; none until it is used.
+    pub(super) heap: Option<HeapAddress>,
     /// Bytes of all extents.
     pub(super) mapped: Cell<usize>,
     /// Bytes of all objects.
@@ -74,9 +73,6 @@ pub(super) struct Source {
     pub(super) list: extent::Extents,
 }
 
-// SAFETY: the pointer refers to a heap that is never freed and is only used by the thread that holds its lock.
-unsafe impl Send for Source {}
-
 // SAFETY: memory that `map` returned belongs to the heap until `unmap`.
 unsafe impl Allocator for Source {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
@@ -85,10 +81,9 @@ unsafe impl Allocator for Source {
             .max(mapped.min(DOUBLES))
             .clamp(SMALLEST_EXTENT, extent::LARGEST)
             .next_power_of_two();
-        // SAFETY: null, or the heap that holds this source.
-        let heap = unsafe { self.heap.as_ref() };
         let _errno = errno::Saved::now();
-        let Some((start, len)) = heap.and_then(|heap| (self.extents.map)(&self.owner, heap, wanted.max(size))) else {
+        let Some((start, len)) = self.heap.and_then(|heap| (self.extents.map)(&self.owner, heap, wanted.max(size)))
+        else {
             return (ptr::null_mut(), 0, 0);
         };
         let rest = len.saturating_sub(FOOT) % (self.asked + size_of::<usize>()).next_multiple_of(ALIGN);
@@ -153,7 +148,7 @@ impl Source {
         Source {
             owner,
             extents,
-            heap: ptr::null(),
+            heap: None,
             mapped: Cell::new(0),
             used: 0,
             asked: 0,

@@ -6,10 +6,11 @@ use numamma_kernel::mappings;
 use numamma_kernel::sys::PAGE;
 
 use super::chunk::{ALIGN, usable};
+use super::home::Home;
 use super::*;
 use crate::rules::extent::{Extent, HEADER};
 
-fn map(_: &Owner, heap: &'static Heap, len: usize) -> Option<(usize, usize)> {
+fn map(_: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, usize)> {
     MAPPED.fetch_add(1, Ordering::Relaxed);
     let start = mappings::map_aligned(len, numamma_kernel::window::SLOT)?;
     // SAFETY: the mapping was made above.
