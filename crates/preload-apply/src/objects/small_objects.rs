@@ -29,6 +29,7 @@ use crate::rules::small_heap::home::Home;
 use crate::rules::small_heap::source::{Extents, Owner};
 use crate::rules::small_heap::{Heap, WINDOW};
 use crate::rules::state::{self, Rule, State};
+use crate::threads::number;
 
 /// Requests for extents that are refused without a system call after the kernel refused one.
 const PAUSE: usize = 1024;
@@ -95,7 +96,7 @@ pub fn find(address: usize) -> Option<Small> {
 /// A small object under rule `index`, aligned to 16 bytes and to `align`, a power of two below a page; its contents are
 /// undefined, or zero if wanted.
 pub fn allocate(state: &'static State, index: usize, size: usize, align: usize, zero: bool) -> Option<usize> {
-    home(state, index)?.allocate(size, align, zero, crate::threads::binding::thread_number())
+    home(state, index)?.allocate(size, align, zero, number::of_this_thread())
 }
 
 /// Whether an object begins at `address`, as far as the words around it show.

@@ -9,8 +9,9 @@ use numamma_plan::policy::PolicyKind;
 use super::source::{Extents, Owner};
 use super::{Heap, Held};
 
-/// Most heaps of a home; a power of two. A home uses one heap until threads meet there.
-const HEAPS: usize = 8;
+/// Most heaps of a home; a power of two. A home uses one heap until threads meet there, and then one for each thread up
+/// to this number: of more threads than processors most that are interrupted hold the lock of a heap.
+const HEAPS: usize = 64;
 /// A home gets more heaps when more than every 64th allocation meets another thread, among as many meetings.
 const MEETINGS: u32 = 64;
 const OFTEN_MET: u32 = 64;
@@ -33,7 +34,8 @@ pub struct Home {
 impl Home {
     /// A home without memory.
     pub fn new(owner: Owner, extents: Extents) -> Home {
-        let (met, looked, heaps) = Default::default();
+        let (met, looked) = Default::default();
+        let heaps = [const { AtomicPtr::new(ptr::null_mut()) }; HEAPS];
         Home { owner, extents, in_use: AtomicUsize::new(1), met, looked, heaps }
     }
 
@@ -58,7 +60,7 @@ impl Home {
             if in_use < HEAPS && (self.is_contended(in_use) || (in_use == 1 && step + 2 == TRIES)) {
                 // If another thread did so meanwhile, its number stays.
                 let _ = self.in_use.compare_exchange(in_use, in_use * 2, Ordering::Relaxed, Ordering::Relaxed);
-            } else {
+            } else if step > 0 || in_use == 1 {
                 heap.let_go_on(step);
             }
         }
