@@ -21,6 +21,9 @@ use crate::rules::patience::Patience;
 const HAS_OBJECTS: usize = 64;
 /// An empty heap is given up when this many times as much as it keeps was allocated and freed elsewhere.
 const UNUSED: usize = 8;
+/// However patient a heap is, it gives back what it keeps when this part (1/4) of that was mapped elsewhere while it
+/// allocated nothing: without the library that memory would have been used.
+const CROWDED_DIVISOR: usize = 4;
 /// Pages that an empty heap has touched beside those of its objects: the header and both ends of its extent.
 const TOUCHED: usize = 3 * PAGE;
 /// Bytes that are freed between two searches for memory to give back, at least; also this part (1/512) of the bytes
@@ -49,8 +52,8 @@ pub(super) struct Inner {
     /// Most objects since then.
     most: usize,
     /// When heaps that are not used were last looked for and objects had been allocated since the time before: how many
-    /// so far, when that was, ns, and what all heaps had turned over.
-    looked: (u32, u64, usize),
+    /// so far, when that was, ns, what all heaps had turned over, and what had been mapped for objects in no heap.
+    looked: (u32, u64, usize, usize),
     emptied: Emptied,
     patience: Patience,
     /// The part of [`EMPTY_BYTES`] that this heap has; 0 once it has had [`HAS_OBJECTS`] objects at a time.
@@ -68,7 +71,7 @@ impl Inner {
             freed: 0,
             left: 0,
             most: 0,
-            looked: (0, 0, 0),
+            looked: (0, 0, 0, 0),
             emptied: Emptied::new(),
             patience: Patience::default(),
             kept: 0,
@@ -305,7 +308,7 @@ impl Inner {
         coming_again::give(self.emptied.class, again);
         self.account.allow(0);
         if self.objects > 0 {
-            let keeps = self.account.keeps() && (self.patience.has_regretted() || again > 0);
+            let keeps = self.account.kept() > 0 && (self.patience.has_regretted() || again > 0);
             if keeps {
                 self.give_back();
             }
@@ -316,14 +319,24 @@ impl Inner {
         own_stack::run(|| self.unmap_all()).is_some()
     }
 
-    /// Gives up what the heap keeps if it has not been used for long, in which it allocated no object beside the
-    /// `allocations`; true if it did.
+    /// Gives up what the heap keeps if its patience is over, or if it has not been used for long, in which it allocated
+    /// no object beside the `allocations`; true if it did.
     #[inline(never)]
     pub(super) fn release_unused(&mut self, allocations: u32, now: u64) -> bool {
-        let turned = heap_account::turned_over();
+        let used = self.core.allocator().used;
+        if self.objects > 0 && self.account.is_over(used) && self.patience.has_ended(now) {
+            self.give_back();
+            return true;
+        }
+        let (turned, mapped) = (heap_account::turned_over(), heap_account::all_mapped_elsewhere());
         if allocations != self.looked.0 {
-            self.looked = (allocations, now, turned);
+            self.looked = (allocations, now, turned, mapped);
             return false;
+        }
+        let is_crowded = mapped.wrapping_sub(self.looked.3) > self.account.kept().max(SLACK) / CROWDED_DIVISOR;
+        if self.objects > 0 && is_crowded && self.account.is_over(used) {
+            self.give_back();
+            return true;
         }
         let bytes = self.core.allocator().again.max(SLACK);
         let is_unused = turned.wrapping_sub(self.looked.2) / UNUSED > bytes

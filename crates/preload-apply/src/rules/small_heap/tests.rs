@@ -255,3 +255,29 @@ fn free_keeps_errno() {
     unsafe { (*heap().inner.get()).give_back() };
     assert_eq!(errno::get(), 77);
 }
+
+/// However patient: without the library the memory would have been used.
+#[test]
+fn a_patient_heap_gives_way_to_what_is_mapped_elsewhere() {
+    const COUNT: usize = 40_000;
+    let _alone = ALONE.lock().unwrap();
+    let (home, before) = (home(), resident());
+    let heap = || home.heap(0).unwrap();
+    let mut objects: Vec<usize> = Vec::new();
+    // A tenth is left each time, so that the heap is never nearly empty.
+    for _ in 0..20 {
+        objects.extend((objects.len()..COUNT).map(|_| home.allocate(1000, 1, false, 0).unwrap()));
+        // SAFETY: live objects; those of 1,000 bytes are written.
+        unsafe {
+            objects.iter().for_each(|object| (*object as *mut u8).write_bytes(1, 1000));
+            objects.drain(COUNT / 10..).for_each(|object| heap().free(object));
+        }
+    }
+    let (now, kept) = (numamma_kernel::clock::coarse_ns(), resident() - before);
+    assert!(kept > COUNT / 2 * 1000 / PAGE, "patient, with {kept} pages");
+    assert!(!heap().release_unused(now) && !heap().release_unused(now));
+    crate::rules::heap_account::mapped_elsewhere(COUNT / 2 * 1000);
+    assert!(heap().release_unused(now) && resident() - before < kept / 4, "of {kept} pages {}", resident() - before);
+    // SAFETY: live objects.
+    unsafe { objects.drain(..).for_each(|object| heap().free(object)) };
+}
