@@ -413,7 +413,8 @@ fn a_part_under_a_page_is_spread() {
 /// The tiles of one column of threads: pages in turn of two threads. Their nodes have a page of each period each.
 #[test]
 fn only_the_nodes_of_the_users_share_a_period() {
-    let pair = |low: u32, high: u32| move |at: u64, _: &mut Random| if at / PAGE % 2 == 0 { low } else { high };
+    let pair =
+        |low: u32, high: u32| move |at: u64, _: &mut Random| if (at / PAGE).is_multiple_of(2) { low } else { high };
     let entries = vec![
         entry("apart", 4 * MIB, 40, 3000, pair(1, 5)),
         entry("beside", 4 * MIB, 30, 3000, pair(6, 7)),
