@@ -8,7 +8,7 @@ use super::line::{Line, alone};
 use crate::detect::affinity::page_affinity;
 use crate::detect::block::principal;
 use crate::detect::fold::{Cut, Fit};
-use crate::detect::limits::STRAY_SLICES;
+use crate::detect::limits::{EVIDENCE_NATS, STRAY_SLICES};
 use crate::detect::points::{self, Points};
 use crate::detect::samples::Samples;
 use crate::detect::structure;
@@ -108,9 +108,31 @@ const LEAST_SHARE: f64 = 1e-4;
 /// Bounds of the noise: without the lower one a single stray access would be nearly impossible.
 const NOISE_RANGE: (f64, f64) = (0.005, 1.0);
 
+/// Nats of the threads of a stretch: those of its best description, or of one for each part of the code where parts use
+/// the object differently, such as a loop over rows and one over columns of a matrix. Which part makes an access is
+/// described by [`super::signature`].
+pub(super) fn nats(line: &Line, stretch: &Judged, first: u32, end: u32) -> f64 {
+    let by_code = |stretch: &Judged, first: u32, end: u32| {
+        let parts = line.by_code.iter().map(|part| judged(line, part, first, end));
+        let (nats, weight) = parts.fold((0.0, 0.0), |sum, part| (sum.0 + part.nats, sum.1 + part.weight));
+        // Of some accesses no part of the code is known.
+        nats * stretch.weight / f64::max(weight, f64::MIN_POSITIVE)
+    };
+    let is_mixed = || {
+        let whole = judge(line, 0, line.samples.pages);
+        by_code(&whole, 0, line.samples.pages) + EVIDENCE_NATS < whole.nats
+    };
+    if line.is_mixed(is_mixed) { stretch.nats.min(by_code(stretch, first, end)) } else { stretch.nats }
+}
+
 /// The best description of a stretch.
 pub(super) fn judge(line: &Line, first: u32, end: u32) -> Judged {
-    let samples = alone(&line.judged, first, end);
+    judged(line, &line.judged, first, end)
+}
+
+/// The best description of these samples of a stretch.
+fn judged(line: &Line, samples: &Samples, first: u32, end: u32) -> Judged {
+    let samples = alone(samples, first, end);
     let mut sums = vec![0.0; samples.threads()];
     samples.list.iter().for_each(|s| sums[usize::from(s.thread)] += f64::from(s.weight));
     let weight: f64 = sums.iter().sum();

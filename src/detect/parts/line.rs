@@ -11,6 +11,8 @@ use crate::profile::records::PART_LEAST;
 
 /// Cells that are judged, drawn at random from the others: as many show slices of 256 threads.
 const MOST_JUDGED: usize = 16_384;
+/// Parts of the code that are judged on their own; more loops seldom use one object differently.
+const MOST_CODE: usize = 4;
 
 /// Accesses of one kind by one part of the code to a page.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +29,8 @@ pub(super) struct Line {
     pub samples: Samples,
     /// As many of them as are judged.
     pub judged: Samples,
+    /// The same by the part of the code that made them, as far as these differ in weight: the last are those of the rest.
+    pub by_code: Vec<Samples>,
     /// The same accesses by what made them, ascending by page.
     pub marks: Vec<Mark>,
     /// Kinds of marks.
@@ -34,6 +38,7 @@ pub(super) struct Line {
     /// Pages of the smallest part.
     pub least: u32,
     phased: OnceCell<bool>,
+    mixed: OnceCell<bool>,
 }
 
 impl Line {
@@ -52,13 +57,21 @@ impl Line {
         }
         by_code.iter().zip(0..).for_each(|(part, number)| add(&mut marks, part, number));
         marks.sort_by_key(|m: &Mark| m.page);
+        let kinds = 2 * by_code.len().max(1);
+        let by_code = most_of(by_code, keep);
         let least = PART_LEAST.div_ceil(samples.unit).max(1) as u32;
-        Line { samples, judged, marks, kinds: 2 * by_code.len().max(1), least, phased: OnceCell::new() }
+        let (phased, mixed) = (OnceCell::new(), OnceCell::new());
+        Line { samples, judged, by_code, marks, kinds, least, phased, mixed }
     }
 
     /// Whether the threads of the pages change in time.
     pub fn is_phased(&self) -> bool {
         *self.phased.get_or_init(|| change_points(&self.samples).len() > 1)
+    }
+
+    /// Whether parts of the code use the object differently; `is` finds out.
+    pub fn is_mixed(&self, is: impl FnOnce() -> bool) -> bool {
+        self.by_code.len() > 1 && *self.mixed.get_or_init(is)
     }
 
     /// Independent samples of a stretch.
@@ -71,6 +84,24 @@ impl Line {
         let at = |page: u32| self.marks.partition_point(|m| m.page < page);
         &self.marks[at(first)..at(end)]
     }
+}
+
+/// The parts of the code with the most samples, and all others together; of so many samples a share of `keep`.
+fn most_of(mut parts: Vec<Samples>, keep: f64) -> Vec<Samples> {
+    let weight = |part: &Samples| part.list.iter().map(|s| f64::from(s.weight)).sum::<f64>();
+    parts.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+    if parts.len() > MOST_CODE {
+        let mut rest = parts.split_off(MOST_CODE - 1);
+        let mut all = rest.swap_remove(0);
+        all.list.extend(rest.into_iter().flat_map(|part| part.list));
+        parts.push(all);
+    }
+    parts.iter_mut().for_each(|part| part.list.sort_by_key(|s| s.page));
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    if keep < 1.0 {
+        parts.iter_mut().for_each(|part| part.list.retain(|_| uniform(&mut state) < keep));
+    }
+    parts
 }
 
 fn add(marks: &mut Vec<Mark>, samples: &Samples, number: u8) {
