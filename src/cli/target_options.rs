@@ -6,9 +6,13 @@ use numamma_kernel::input_file::{self, MOST_MACHINE};
 
 use crate::advise::Target;
 use crate::advise::target_machine::huge_pages;
+use crate::topology::caches::Caches;
+use crate::topology::cpus::Cpus;
 use crate::topology::model::Model;
-use crate::topology::{NODE_DIR, Topology, hmat, synthetic, xml};
+use crate::topology::{NODE_DIR, Topology, hmat, numa_balancing, synthetic, xml};
 
+/// Directory in which the kernel lists CPUs.
+const CPU_DIR: &str = "/sys/devices/system/cpu";
 /// Largest value of --nodes: Linux numbers at most 1,024 (CONFIG_NODES_SHIFT = 10).
 const MOST_NODES: i64 = 1024;
 /// Largest value of --threads: pid_max of a 64-bit kernel.
@@ -46,6 +50,10 @@ impl TargetArgs {
             if self.nodes.is_none() && !target.portable {
                 let (latency, bandwidth) = hmat::read(Path::new(NODE_DIR), here);
                 target.model.overlay(Some(&latency), Some(&bandwidth));
+                target.model.numa_balancing = numa_balancing();
+                if let Some(caches) = caches_of_this_machine(here) {
+                    target.model.caches = caches;
+                }
             }
             return Ok(target);
         };
@@ -56,6 +64,11 @@ impl TargetArgs {
         let threads = self.threads.unwrap_or(if one_per_cpu { cpus } else { profile_threads });
         Ok(Target::of(model, threads, huge_pages(thp)))
     }
+}
+
+fn caches_of_this_machine(here: &Topology) -> Option<Caches> {
+    let cpus: Vec<u32> = here.nodes.iter().flat_map(|n| n.cpus.iter().copied()).collect();
+    Caches::of_kernel(&Cpus::read(Path::new(CPU_DIR), &cpus).caches)
 }
 
 /// The machine that `--target SPEC` names: a file if there is one of that name, else a synthetic description.
