@@ -10,6 +10,8 @@ use crate::profile::summary::Entry;
 
 /// Ratio of prices up to which two placements count as equally good: the figure stated in the project's contract.
 const NEAR: f64 = 1.02;
+/// Part of the waiting for memory below which caches are named as the reason for a small gain: half.
+const CACHED: f64 = 0.5;
 /// A choice with its price.
 struct Priced {
     choice: Choice,
@@ -102,7 +104,7 @@ pub(super) fn choose(
     taken: &mut [f64],
 ) -> Result<(Choice, f64), String> {
     let subject = Subject::new(scene, entry, pattern, note, taken);
-    let (first, first_bytes, _) = subject.price(&Placement::first_touch(scene.world, entry));
+    let (first, first_bytes, _) = subject.price(&scene.world.unplaced(entry));
     let placing_ns = scene.world.placing_ns(entry);
     let (priced, too_big) = subject.price_all(choices, placing_ns);
     let best = subject.best_ns(&priced, Some(first), placing_ns);
@@ -115,7 +117,7 @@ pub(super) fn choose(
     };
     let verdict = match costs_more(scene, entry, &first, &chosen.outcome, placing_ns) {
         Some(why) => Err(format!("{}; {why}", pattern.evidence)),
-        None => verdict(pattern, &first, &chosen.outcome, best),
+        None => verdict(scene, (entry, pattern), &first, &chosen.outcome, best),
     };
     // An object that is left to first touch occupies memory as well.
     let bytes = if verdict.is_ok() { &chosen.bytes } else { &first_bytes };
@@ -158,17 +160,36 @@ fn costs_more(scene: &Scene<'_>, entry: &Entry, first: &Outcome, chosen: &Outcom
 }
 
 /// The remark with the price, or the reason to keep first touch.
-fn verdict(pattern: &Pattern, first: &Outcome, chosen: &Outcome, best: f64) -> Result<String, String> {
-    let less = |time: f64| if first.time_ns > 0.0 { 100.0 * (1.0 - time / first.time_ns) } else { 0.0 };
-    if first.time_ns <= NEAR * best {
+fn verdict(
+    scene: &Scene<'_>,
+    (entry, pattern): (&Entry, &Pattern),
+    first: &Outcome,
+    chosen: &Outcome,
+    best: f64,
+) -> Result<String, String> {
+    let balanced = if scene.world.balances() { " with the kernel's NUMA balancing" } else { "" };
+    // Waiting for the caches of its users is the same under every placement.
+    let memory = scene.world.memory_part(entry);
+    let with_caches = |time_ns: f64| memory * time_ns + (1.0 - memory) * first.time_ns;
+    let as_good = first.time_ns <= NEAR * with_caches(best);
+    if as_good && memory < CACHED {
         return Err(format!(
-            "{}; first touch is as good: the best page map would save {:.0} % of the time spent waiting for it",
+            "{}; first touch is as good, because it stays in the caches of the threads that use it: {:.0} % of the waiting \
+             for it is not for memory",
+            pattern.evidence,
+            100.0 * (1.0 - memory)
+        ));
+    }
+    let less = |time: f64| if first.time_ns > 0.0 { 100.0 * (1.0 - time / first.time_ns) } else { 0.0 };
+    if as_good {
+        return Err(format!(
+            "{}; first touch is as good{balanced}: the best page map would save {:.0} % of the time spent waiting for it",
             pattern.evidence,
             less(best).max(0.0)
         ));
     }
     Ok(format!(
-        "priced: {:.0} % less waiting than first touch, best page map {:.0} %",
+        "priced: {:.0} % less waiting than first touch{balanced}, best page map {:.0} %",
         less(chosen.time_ns),
         less(best)
     ))

@@ -1,5 +1,7 @@
-//! Predicts the run on the target under several policies with the cost model: first touch, interleave, block-naive, the
-//! advised policy, the given files, and the best placement that was found.
+//! Predicts the run on the target under several policies with the cost model: first touch without and with the kernel's
+//! NUMA balancing, interleave, block-naive, the advised policy, the given files, and the best placement that was found.
+//! Of the first two the one that the target does by default is the baseline: its time is 1. What a policy leaves
+//! unplaced is as in the baseline.
 //!
 //! Objects are priced one at a time, so that memory is bounded by the pages of the largest object.
 
@@ -29,13 +31,13 @@ pub struct Given {
 /// One policy's price.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PolicyPrice {
-    /// `first-touch`, `interleave`, `block-naive`, `advised`, `best possible`, or the name of a file.
+    /// `first-touch`, `first-touch, balanced`, `interleave`, `block-naive`, `advised`, `best possible`, or the name of a file.
     pub name: String,
     /// Share of the priced accesses whose page is on the thread's own node, 0 to 1; none without such accesses.
     pub local_share: Option<f64>,
     /// Share of them that the busiest node's memory serves; 1 / nodes when balanced.
     pub busiest_node_share: Option<f64>,
-    /// Estimated time over that of first touch.
+    /// Estimated time over that of the baseline.
     pub time: f64,
     /// The inverse.
     pub speedup: f64,
@@ -59,8 +61,11 @@ pub struct ObjectPrice {
 pub struct Prediction {
     /// Name of the target's model.
     pub target: String,
-    /// First touch, interleave, block-naive, advised, the given ones, best possible.
+    /// First touch, first touch with the kernel's balancing, interleave, block-naive, advised, the given ones, best
+    /// possible.
     pub policies: Vec<PolicyPrice>,
+    /// Name of the policy whose time is 1: what the target does by default.
+    pub baseline: &'static str,
     /// Objects with at least 1 % of the cost whose waiting is priced, highest share first.
     pub objects: Vec<ObjectPrice>,
     /// Share of the run's cost that is priced: all but stacks, unknown addresses and objects smaller than a page.
@@ -95,14 +100,21 @@ pub enum PredictError {
 /// The policies that are priced besides the best page map, in the order of the table.
 enum Column<'a> {
     FirstTouch,
+    /// First touch, and the kernel moves pages to their users.
+    Balanced,
     All(Place),
-    File { name: &'a str, policy: &'a Policy, used: Vec<bool> },
+    File {
+        name: &'a str,
+        policy: &'a Policy,
+        used: Vec<bool>,
+    },
 }
 
 impl<'a> Column<'a> {
     fn name(&self) -> &str {
         match self {
-            Column::FirstTouch => "first-touch",
+            Column::FirstTouch => FIRST_TOUCH,
+            Column::Balanced => BALANCED,
             Column::All(place) if place.policy == PolicyKind::Interleave => "interleave",
             Column::All(_) => "block-naive",
             Column::File { name, .. } => name,
@@ -150,6 +162,7 @@ impl<'a> Column<'a> {
         };
         match self {
             Column::FirstTouch => Ok(Placement::first_touch(world, entry)),
+            Column::Balanced => Ok(Placement::balanced(world, entry)),
             Column::All(place) => Placement::of(world, entry, place, None)
                 .map_err(|e| failed("built-in policy", &entry.name, e.to_string())),
             Column::File { name, policy, used } => {
@@ -167,10 +180,13 @@ impl<'a> Column<'a> {
                     Some(index) => {
                         used[index] = true;
                         let rule = &policy.objects[index];
+                        if rule.place.policy == PolicyKind::Default {
+                            return Ok(world.unplaced(entry));
+                        }
                         Placement::of(world, entry, &rule.place, rule.pattern.as_ref())
                             .map_err(|e| failed(name, &rule.title(), e.to_string()))
                     }
-                    None => Ok(Placement::first_touch(world, entry)),
+                    None => Ok(world.unplaced(entry)),
                 };
                 let first = rules.first().copied().flatten();
                 if rules.iter().all(|rule| *rule == first) {
@@ -227,6 +243,7 @@ pub fn predict(
     let everywhere = |policy| Place { policy, ..Place::default() };
     let mut columns = vec![
         Column::FirstTouch,
+        Column::Balanced,
         Column::All(everywhere(PolicyKind::Interleave)),
         Column::All(everywhere(PolicyKind::Block)),
         Column::file("advised", &advice.policy),
@@ -272,6 +289,8 @@ struct Table<'a> {
     loads: Vec<Load<'a>>,
     best: Load<'a>,
     waited_ns: Vec<f64>,
+    /// By slice: CPU time that computes on the priced objects, ns.
+    computed_ns: Vec<f64>,
     /// By column: what placing allocations, and moving pages between phases, costs.
     moving_ns: Vec<f64>,
     objects: Vec<ObjectPrice>,
@@ -302,6 +321,7 @@ impl<'a> Table<'a> {
             spills,
             best: Load::new(world),
             waited_ns: vec![0.0; world.clock.slices.len()],
+            computed_ns: vec![0.0; world.clock.slices.len()],
             objects: Vec::new(),
             priced_share: 0.0,
         };
@@ -318,6 +338,8 @@ impl<'a> Table<'a> {
         let world = self.world;
         let demands = Demands::of(world, entry, Some(pattern));
         self.waited_ns.iter_mut().zip(&demands.waited_ns).for_each(|(sum, w)| *sum += w);
+        let computed = demands.computed_ns(world.clock.slices.len());
+        self.computed_ns.iter_mut().zip(computed).for_each(|(sum, c)| *sum += c);
         self.priced_share += share;
         let hot = share >= HOT_SHARE;
         let mut outcomes = Vec::with_capacity(self.columns.len() + 1);
@@ -361,9 +383,9 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Outcomes of all columns and of the best, next to the first; `compute_ns` is added to each.
+    /// Outcomes of all columns and of the best, next to the baseline; `compute_ns` is added to each.
     fn prices(&self, outcomes: &[Outcome], compute_ns: f64) -> Vec<PolicyPrice> {
-        let first = outcomes.first().map_or(0.0, |o| o.time_ns) + compute_ns;
+        let first = outcomes.get(self.baseline()).map_or(0.0, |o| o.time_ns) + compute_ns;
         let names = self.columns.iter().map(Column::name).chain([BEST]);
         let price = |(name, o): (&str, &Outcome)| {
             let time = if first > 0.0 { (o.time_ns + compute_ns) / first } else { 1.0 };
@@ -378,15 +400,27 @@ impl<'a> Table<'a> {
         names.zip(outcomes).map(price).collect()
     }
 
+    /// Index of the column of what the target does by default.
+    fn baseline(&self) -> usize {
+        usize::from(self.world.balances())
+    }
+
     fn done(self) -> Prediction {
         let compute_ns = self.world.compute_ns(&self.waited_ns);
+        let spoken_for = self.waited_ns.iter().zip(&self.computed_ns).map(|(waited, computed)| waited + computed);
+        let slices = self.world.clock.slices.iter().zip(spoken_for);
+        let other_ns: Vec<f64> = slices.map(|(slice, known)| (slice.cpu_ns - known).max(0.0)).collect();
         let moved = |(load, moving): (&Load<'_>, &f64)| {
-            let outcome = load.outcome();
+            let outcome = load.outcome_beside(&other_ns);
             Outcome { time_ns: outcome.time_ns + moving, ..outcome }
         };
         let mut outcomes: Vec<Outcome> = self.loads.iter().zip(&self.moving_ns).map(moved).collect();
         // Objects share controllers, so the best placements of single objects together need not be the best of all.
-        let best = outcomes.iter().copied().chain([self.best.outcome()]).min_by(|a, b| a.time_ns.total_cmp(&b.time_ns));
+        let best = outcomes
+            .iter()
+            .copied()
+            .chain([self.best.outcome_beside(&other_ns)])
+            .min_by(|a, b| a.time_ns.total_cmp(&b.time_ns));
         outcomes.extend(best);
         let policies = self.prices(&outcomes, compute_ns);
         let mut remarks = remarks(self.world);
@@ -415,6 +449,7 @@ impl<'a> Table<'a> {
         Prediction {
             target: self.world.model().name.clone(),
             policies,
+            baseline: if self.world.balances() { BALANCED } else { FIRST_TOUCH },
             objects: self.objects,
             priced_share: self.priced_share,
             inputs: self.world.inputs(),
@@ -424,7 +459,10 @@ impl<'a> Table<'a> {
 }
 
 /// Index of the advised policy's column.
-const ADVISED: usize = 3;
+const ADVISED: usize = 4;
+/// Names of the columns without a policy.
+const FIRST_TOUCH: &str = "first-touch";
+const BALANCED: &str = "first-touch, balanced";
 /// Name of the last column.
 const BEST: &str = "best possible";
 
