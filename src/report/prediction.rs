@@ -24,6 +24,7 @@ pub fn text(prediction: &Prediction, options: &Options) -> String {
     let paint = Paint(options.color);
     let mut out = format!("{}\n\n", paint.bold(&printable(&format!("Estimated on {}", prediction.target))));
     out += &policies("policy", &prediction.policies, options);
+    out += &format!("{}\n", paint.dim(&format!("1.00x is {}", prediction.baseline)));
     if options.objects {
         for object in &prediction.objects {
             let title = format!("{}  {} of the cost, {}", object.name, percent(object.share), object.pattern);
