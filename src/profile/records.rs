@@ -324,7 +324,7 @@ pub struct AccessCode {
     pub body: u32,
     /// Instructions from it to the next that accesses memory, itself included; 0 outside of loops.
     pub gap: u32,
-    /// Samples that were charged to it and taken right behind it.
+    /// Samples that were charged to it and taken right behind it; 0, as the next, where that tells nothing (emulators).
     pub behind: u64,
     /// Samples that were charged to it and taken at a later instruction.
     pub later: u64,

@@ -3,10 +3,11 @@
 
 use rustc_hash::FxHashMap;
 
-use super::WINDOWS;
 use crate::detect::{Roles, roles::at_a_time};
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
+/// Parts into which the in-concert interpretation divides a slice: enough to show one of eight nodes loaded at a time.
+pub(super) const WINDOWS: usize = 8;
 /// Accesses per node in each window of a slice: the share of a node is then known to 10 % (one standard deviation of a
 /// Poisson count of 100).
 const ACCESSES_PER_NODE: f64 = 100.0;

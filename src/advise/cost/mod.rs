@@ -30,6 +30,7 @@ mod inputs;
 mod load;
 mod placement;
 mod placing;
+mod scan;
 #[cfg(test)]
 pub(super) mod tests;
 mod waiting;
@@ -45,6 +46,7 @@ use crate::profile::summary::{Entry, Summary};
 use crate::topology::model::Model;
 
 pub(super) use best::PageMap;
+use clock::WINDOWS;
 pub(super) use demand::Demands;
 pub(super) use load::{Load, Outcome};
 pub(super) use placement::{Piece, Placement, Spill};
@@ -58,8 +60,6 @@ pub(super) const PAGE_WALK_NS: f64 = 20.0;
 /// Weight of the in-concert interpretation of a slice. The samples of a slice do not distinguish a shared sweep from
 /// independent use, so both are assumed equally likely.
 pub(super) const IN_CONCERT: f64 = 0.5;
-/// Parts into which the in-concert interpretation divides a slice: enough to show one of eight nodes loaded at a time.
-pub(super) const WINDOWS: usize = 8;
 /// Part of a node's memory that a program's objects may take; the kernel, the page cache and stacks need the rest.
 pub(super) const FREE_PART: f64 = 0.9;
 /// Ratio of bandwidths from which a weighted interleave is priced: measured bandwidths of equal nodes differ by less.
@@ -85,7 +85,7 @@ pub(super) struct World<'a> {
     by_cost: bool,
     /// Smallest local latency of all nodes, ns.
     local_ns: f64,
-    scan: OnceCell<balancing::Scan>,
+    scan: OnceCell<scan::Scan>,
     /// By id of an entry, see [`caches::memory_parts`].
     memory_parts: OnceCell<FxHashMap<u32, f64>>,
 }
@@ -166,19 +166,14 @@ impl<'a> World<'a> {
     }
 
     /// The kernel's passes over the memory of the run; none on one node, where no page can move.
-    fn scan(&self) -> Option<&balancing::Scan> {
+    fn scan(&self) -> Option<&scan::Scan> {
         let scan = || {
-            let sizes = self.summary.entries.iter().filter(|e| self.waits(e));
-            let bytes = sizes.map(|e| e.size as f64 * e.instances.max(1) as f64).sum();
+            let used = || self.summary.entries.iter().filter(|e| self.waits(e));
+            let bytes = used().map(|e| e.size as f64 * e.instances.max(1) as f64).sum();
             let walls = self.clock.slices.iter().map(|s| s.cpu_ns / s.parallel);
-            balancing::Scan::new(bytes, self.target.threads, balancing::shared_part(self), walls)
+            scan::Scan::new(bytes, self.target.threads, scan::shared_part(used()), walls)
         };
         (self.memory.len() > 1).then(|| self.scan.get_or_init(scan))
-    }
-
-    /// What the kernel of the target does with an object that no rule places.
-    pub fn unplaced(&'a self, entry: &'a Entry) -> Placement<'a> {
-        if self.balances() { Placement::balanced(self, entry) } else { Placement::first_touch(self, entry) }
     }
 
     /// Whether the kernel of the target moves pages to their users by itself.

@@ -28,6 +28,13 @@ pub(in crate::advise) struct Placement<'a> {
     balanced: bool,
 }
 
+impl<'a> World<'a> {
+    /// What the kernel of the target does with an object that no rule places.
+    pub fn unplaced(&'a self, entry: &'a Entry) -> Placement<'a> {
+        if self.balances() { Placement::balanced(self, entry) } else { Placement::first_touch(self, entry) }
+    }
+}
+
 enum Layout {
     /// A rule's plan for objects of the entry's size, on nodes of the model.
     Planned {

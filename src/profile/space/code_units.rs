@@ -58,6 +58,7 @@ impl Space {
         let mut waits: Vec<((Frame, u8), u64)> = self.waits.iter().map(|(at, n)| (*at, *n)).collect();
         waits.sort_unstable();
         let mut functions: FxHashMap<(u32, u64), Addresses> = FxHashMap::default();
+        let emulated = is_emulated();
         let mut out = Vec::new();
         for of_one in waits.chunk_by(|a, b| a.0.0 == b.0.0) {
             let frame = of_one[0].0.0;
@@ -72,12 +73,33 @@ impl Space {
             };
             // Still at the instruction: a repeated one that is interrupted between its elements.
             let is_behind = |bytes: u8| bytes == 0 || bytes == place.length;
-            let samples = |behind: bool| of_one.iter().filter(|w| is_behind(w.0.1) == behind).map(|w| w.1).sum();
+            // An emulator interrupts a program between blocks of code, wherever it would have waited.
+            let told = |w: &&((Frame, u8), u64)| !emulated && is_behind(w.0.1);
+            let all: u64 = of_one.iter().map(|w| w.1).sum();
+            let behind: u64 = of_one.iter().filter(told).map(|w| w.1).sum();
+            let later = if emulated { 0 } else { all - behind };
             let (address, body, gap) = (place.address, place.body, place.gap);
-            out.push(AccessCode { frame, address, body, gap, behind: samples(true), later: samples(false) });
+            out.push(AccessCode { frame, address, body, gap, behind, later });
         }
         out
     }
+}
+
+/// Whether QEMU's emulator executes this program, by the name of the hypervisor that it announces (leaf 0x4000_0000, in
+/// `cpu_x86_cpuid` of target/i386/cpu.c).
+fn is_emulated() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::__cpuid;
+        /// Bit of leaf 1 that says that there is a hypervisor.
+        const HYPERVISOR: u32 = 1 << 31;
+        let has_hypervisor = __cpuid(1).ecx & HYPERVISOR != 0;
+        let leaf = __cpuid(0x4000_0000);
+        let name: Vec<u8> = [leaf.ebx, leaf.ecx, leaf.edx].into_iter().flat_map(u32::to_le_bytes).collect();
+        has_hypervisor && name == b"TCGTCGTCGTCG"
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// The units of instructions of one module, ascending.
