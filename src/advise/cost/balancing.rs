@@ -16,31 +16,33 @@ use super::best::{Group, groups};
 use super::demand::{Demand, Demands};
 use super::{Load, Placement, Spill, World};
 
-/// Where the pages of a group go: by node of the model, the probability after many passes; and that of two faults in a
-/// row from one node.
+/// Where the pages of a group go: nodes of the model with the probability after many passes, those with users only; and
+/// the probability that two faults in a row are of one node.
 struct Goal {
-    nodes: Vec<f64>,
+    nodes: Vec<(usize, f64)>,
     again: f64,
 }
 
 impl Goal {
     /// From the accesses of one half of the group's samples.
     fn of<'d>(world: &World<'_>, users: impl Iterator<Item = &'d Demand>) -> Goal {
-        let mut from = vec![0.0; world.nodes()];
-        users.for_each(|d| from[usize::from(d.from)] += f64::from(d.accesses));
-        let all: f64 = from.iter().sum();
-        let mut nodes = vec![0.0; world.nodes()];
+        // A group has few users, and a machine may have a thousand nodes.
+        let mut from: Vec<(usize, f64)> = Vec::new();
+        for d in users {
+            let (node, accesses) = (usize::from(d.from), f64::from(d.accesses));
+            match from.iter_mut().find(|(known, _)| *known == node) {
+                Some((_, sum)) => *sum += accesses,
+                None => from.push((node, accesses)),
+            }
+        }
+        let all: f64 = from.iter().map(|(_, accesses)| accesses).sum();
         if all <= 0.0 {
-            return Goal { nodes, again: 0.0 };
+            return Goal { nodes: Vec::new(), again: 0.0 };
         }
-        let mut again = 0.0;
-        for (node, accesses) in from.iter().enumerate() {
-            let share = accesses / all;
-            nodes[world.home(node)] += share * share;
-            again += share * share;
-        }
-        nodes.iter_mut().for_each(|share| *share /= again);
-        Goal { nodes, again }
+        let square = |accesses: f64| (accesses / all) * (accesses / all);
+        let again: f64 = from.iter().map(|(_, accesses)| square(*accesses)).sum();
+        let nodes = from.iter().map(|(node, accesses)| (world.home(*node), square(*accesses) / again));
+        Goal { nodes: nodes.collect(), again }
     }
 }
 
@@ -66,8 +68,8 @@ impl Load<'_> {
                     let stays = scan.stays(world.slice_of_bin(bin), goal.again);
                     let first = placement.node(d.instance, d.page);
                     self.add_to(bin, from, first, accesses * stays, spill);
-                    for (node, share) in goal.nodes.iter().enumerate().filter(|(_, s)| **s > 0.0) {
-                        self.add_to(bin, from, node, accesses * (1.0 - stays) * share, spill);
+                    for (node, share) in &goal.nodes {
+                        self.add_to(bin, from, *node, accesses * (1.0 - stays) * share, spill);
                     }
                 }
             }
