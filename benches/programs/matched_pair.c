@@ -60,7 +60,11 @@ int main(int argc, char **argv) {
     size_t bytes = argc > 1 ? strtoul(argv[1], 0, 10) : 1 << 20;
     long pairs = argc > 2 ? atol(argv[2]) : 2000, rounds = argc > 3 ? atol(argv[3]) : 15;
     void *p = matched(bytes);
-    if ((uintptr_t)p % 4096) return fprintf(stderr, "not placed\n"), 3;
+    int mode = 0;
+    *(char *)p = 1;
+    /* 2 is MPOL_F_ADDR: the policy of the page. */
+    if (syscall(SYS_get_mempolicy, &mode, NULL, 0, p, 2) || mode != MPOL_INTERLEAVE)
+        return fprintf(stderr, "not placed\n"), 3;
     free(p);
     long live = MOST / bytes < LIVE ? MOST / bytes : LIVE;
     for (int i = 0; i < 3; i++) free(matched(bytes)), free(unmatched(bytes));

@@ -9,7 +9,7 @@ use numamma_plan::callsite::selection::Sizes;
 use numamma_plan::policy::{ObjectRule, Place, PolicyKind};
 
 use super::item::Draft;
-use super::matching;
+use super::{matching, parts};
 use crate::profile::records::{ObjectKind, SMALL_OBJECT};
 use crate::profile::summary::{Entry, Summary};
 
@@ -25,7 +25,9 @@ pub(super) fn add(summary: &Summary, drafts: &mut [Draft]) {
         let Some(site) = &entry.site else { continue };
         for &draft in &placed {
             let Ok(rule) = &drafts[draft].item.rule else { continue };
-            if rule.function.is_none() || !matching::takes_when_rebuilt(summary, rule, site) {
+            // A part that is not placed is no part of the other ranges.
+            let of_one = drafts[draft].entry.is_some_and(|i| parts::are_of_one(&summary.entries[i], entry));
+            if of_one || rule.function.is_none() || !matching::takes_when_rebuilt(summary, rule, site) {
                 continue;
             }
             let of = drafts[draft].entry.map(|i| summary.entries[i].kind);

@@ -35,10 +35,22 @@ pub(super) fn rules_of(summary: &Summary, entry: &Entry, policy: &Policy) -> Vec
     let mut fitting: Vec<_> = fitting.collect();
     fitting.sort_by_key(|(frames, ..)| Reverse(*frames));
     let rule_of = |size: u64| rule::choose(fitting.iter().copied(), size as usize, None, |()| true);
+    if entry.part.is_some() {
+        let first = rule_of(parts::object_size(entry));
+        let same = first.map(|first| rules_of_one(policy, first)).unwrap_or_default();
+        let own = same.into_iter().find(|index| parts::holds_most(entry, &policy.objects[*index]));
+        return vec![own; instances];
+    }
     match entry.seen.as_slice() {
         [] => vec![rule_of(entry.size)],
         seen => seen.iter().map(|instance| rule_of(instance.size)).collect(),
     }
+}
+
+/// The rules for the parts of the allocations of a rule; itself when it is for all of their bytes.
+fn rules_of_one(policy: &Policy, rule: usize) -> Vec<usize> {
+    let parts = check::parts_of_allocations(&policy.objects);
+    parts.into_iter().find(|list| list.contains(&rule)).unwrap_or_else(|| vec![rule])
 }
 
 /// The rules that place bytes of an entry other than by a rule for exactly these, with the bytes of the object that
@@ -54,9 +66,8 @@ pub(super) fn rules_of_bytes(summary: &Summary, entry: &Entry, policy: &Policy) 
         let own = rules.filter(|(_, rule)| is_variable(summary, entry, rule, build == Build::Same));
         found.extend(own.map(|(index, rule)| (index, rule.bytes().unwrap_or(whole))));
     } else if let Some(first) = rules_of(summary, entry, policy).first().copied().flatten() {
-        let parts = check::parts_of_allocations(&policy.objects);
-        let parts = parts.into_iter().find(|list| list.contains(&first)).unwrap_or_default();
-        found.extend(parts.into_iter().filter_map(|index| Some((index, policy.objects.get(index)?.bytes()?))));
+        let bytes = |index: usize| Some((index, policy.objects.get(index)?.bytes().unwrap_or(whole)));
+        found.extend(rules_of_one(policy, first).into_iter().filter_map(bytes));
     }
     let own = parts::bytes_of(entry);
     found.retain(|(_, range)| range.overlaps(&own));

@@ -22,7 +22,8 @@ pub(super) fn name(summary: &Summary, entry: &Entry) -> Result<ObjectRule, Strin
         _ => match &entry.site {
             Some(site) => {
                 let sizes = sizes(summary, entry, site);
-                Ok(ObjectRule { sizes, ..at_site(summary, site, summary.user_frame(site) + 1)? })
+                let range = entry.part.as_ref().map(|p| parts::range_of(p, entry.size).to_string());
+                Ok(ObjectRule { sizes, range, ..at_site(summary, site, summary.user_frame(site) + 1)? })
             }
             None => Err("it is no allocation of a known call site, so a policy cannot name it".into()),
         },
@@ -45,7 +46,7 @@ fn global(summary: &Summary, entry: &Entry) -> ObjectRule {
         global: Some(name.to_owned()),
         module: module.filter(|m| m != base_name(&summary.header.program.path)),
         address: (entry.vaddr != 0).then_some(parts::variable_address(entry)),
-        member: entry.part.as_ref().map(|p| p.member.clone()),
+        member: entry.part.as_ref().map(|p| p.member.clone()).filter(|name| !name.is_empty()),
         range: entry.part.as_ref().map(|p| parts::range_of(p, entry.size).to_string()),
         ..ObjectRule::default()
     }
@@ -116,8 +117,13 @@ pub(super) fn separate(summary: &Summary, drafts: &mut [Draft]) {
             summary.entries.iter().enumerate().any(|(other, e)| {
                 let place = placed.iter().find(|(i, _)| *i == other).and_then(|(_, p)| p.as_ref());
                 // Cold sites may share a rule: where they go does not matter.
-                let verdict_differs = placed.iter().any(|(i, _)| *i == other) && place != Some(&rule.place);
                 let own = &summary.entries[index];
+                if parts::are_of_one(own, e) {
+                    return false;
+                }
+                // The rules for all parts of an object name it alike, wherever they place them.
+                let differs = own.part.is_some() || place != Some(&rule.place);
+                let verdict_differs = placed.iter().any(|(i, _)| *i == other) && differs;
                 // Rules of several classes of sizes say so.
                 let apart = own.size_class.zip(e.size_class).is_some_and(|(a, b)| a.1 < b.0 || b.1 < a.0);
                 let begins = e.site.as_ref().is_some_and(|s| s.frames.starts_with(&site.frames[..length]));

@@ -1,4 +1,4 @@
-//! Parts of variables in rules: which bytes a rule places, and which part it means.
+//! Parts of objects in rules: which bytes a rule places, and which part it means.
 
 use numamma_plan::policy::ObjectRule;
 use numamma_plan::range::ByteRange;
@@ -25,6 +25,12 @@ pub(super) fn object_size(entry: &Entry) -> u64 {
 pub(super) fn bytes_of(entry: &Entry) -> ByteRange {
     let low = entry.part.as_ref().map_or(0, |p| p.offset);
     ByteRange { low, high: low.saturating_add(entry.size) }
+}
+
+/// Whether both entries are parts of one object.
+pub(super) fn are_of_one(a: &Entry, b: &Entry) -> bool {
+    let parent = |e: &Entry| e.part.as_ref().map(|p| p.parent.clone());
+    parent(a).is_some() && parent(a) == parent(b) && a.module == b.module && a.kind == b.kind
 }
 
 /// Whether the bytes that a rule places are most of an entry's: of the rules for one variable at most one holds most of

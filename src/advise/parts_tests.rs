@@ -102,3 +102,36 @@ fn ranges_of_an_allocation_are_priced_page_by_page() {
     let spread = local(&summary, &[&part("0-", "policy = \"interleave\"")]);
     assert!((spread - 0.25).abs() < 0.02, "{spread}");
 }
+
+/// The parts that change points show: each has a rule with its range, and the rules are those of one allocation.
+#[test]
+fn a_part_of_an_allocation_has_a_rule_with_its_range() {
+    let e = entry("pool", 2 * HALF, 10_000, 16_000, |at, _| slice_of(at % HALF, HALF, 8));
+    let cost = e.total.cost_ns / 2;
+    let mut parts = heap(e, &[0x100, 0x200]).divided(&[(HALF / 4096) as u32], 4096);
+    parts.iter_mut().for_each(|part| part.total.cost_ns = cost);
+    let summary = profile(8, "never", numbered(parts));
+    let patterns = classify_all(&summary);
+    let advice = advise(&summary, &patterns, &target()).unwrap();
+    let mut rules: Vec<_> = advice
+        .policy
+        .objects
+        .iter()
+        .map(|r| (r.name.as_deref().unwrap(), r.range.as_deref().unwrap(), r.member.as_deref(), r.size))
+        .collect();
+    rules.sort_unstable();
+    let size = Some(2 * HALF);
+    assert_eq!(rules, [("pool [0..8 MiB]", "0-8MiB", None, size), ("pool [8 MiB..16 MiB]", "8MiB-", None, size)]);
+    let sites: Vec<_> = advice.policy.objects.iter().map(|r| &r.callsite).collect();
+    assert_eq!(sites[0], sites[1]);
+    let text = super::toml(&advice).unwrap();
+    assert_eq!(check::parse(&text).unwrap().objects, advice.policy.objects, "{text}");
+    let site = "callsite = [\"lu.C.x+0x100\"]";
+    let part = |range: &str| format!("{site}\nrange = \"{range}\"\nplace = {{ policy = \"block\" }}");
+    assert!(local(&summary, &[&part("0-8MiB"), &part("8MiB-")]) > 0.99);
+    // A rule for one part leaves the other to first touch; one for the whole is priced as such for both.
+    let one = local(&summary, &[&part("8MiB-")]);
+    assert!((one - (0.5 + 0.125)).abs() < 0.07, "{one}");
+    let whole = local(&summary, &[&format!("{site}\nplace = {{ policy = \"block\" }}")]);
+    assert!((whole - 0.25).abs() < 0.02, "{whole}");
+}

@@ -36,10 +36,12 @@ impl Scene<'_> {
         rule.pattern = Some(note(pattern));
         let others = taken.to_vec();
         let advised = choose::choose(self, entry, pattern, choices, rule.pattern.as_ref(), taken);
+        // Nor do parts of an allocation, which a policy cannot move.
+        let is_range = entry.part.is_some() && entry.site.is_some();
         let by_number = advised.as_ref().is_ok_and(|a| a.0.numbered.is_some());
         let whole = advised.as_ref().ok().map(|a| &a.0.place);
         // Instances placed by number do not move between phases.
-        let staged = if by_number {
+        let staged = if by_number || is_range {
             None
         } else {
             phase_placements::weigh(self, entry, phased, whole, rule.pattern.as_ref(), &others)

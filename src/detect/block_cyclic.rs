@@ -5,7 +5,7 @@ use super::block;
 use super::fold::{Fit, Folder, noise_of};
 use super::limits::{LONGEST_PERIOD, MISPLACED, PERIOD_TOLERANCE, STRUCTURE_MIN, WHOLE_TOLERANCE};
 use super::points::Points;
-use super::spectrum;
+use super::{row_edges, spectrum};
 
 /// Points used to compare candidates; the best candidate is refined with more.
 const SCAN_POINTS: usize = 3_000;
@@ -239,7 +239,8 @@ fn whole_pages(all: &Points, fewer: &Points, folder: &mut Folder, best: Fit) -> 
         best = folder.fit_with(all, best.period, noise);
     }
     let (fit, uncertainty) = choose(all, &fits, best);
-    (folder.fit(all, fit.period), uncertainty)
+    let fit = folder.fit(all, fit.period);
+    row_edges::rows(all, folder, &fit).unwrap_or((fit, uncertainty))
 }
 
 /// Loss of log-likelihood (nats) on the thinned points up to which a period is tried with all points: twice

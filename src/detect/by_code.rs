@@ -5,6 +5,7 @@
 //! pays for its own threads' shares and its own slices, so a group that noise made is not worth its description.
 
 use super::change_points::{same_placement, whole_serves};
+use super::confidence;
 use super::limits::{EVIDENCE_NATS, PRIVATE_SHARE};
 use super::samples::{Sample, Samples};
 use super::{CodePattern, ObjectView, Pattern, PatternKind};
@@ -198,7 +199,7 @@ fn owned(pattern: &Pattern, samples: &Samples, shares: &[f64]) -> f64 {
         pattern.slices.get(run).map(|s| s.thread)
     };
     let is_map = pattern.kind == PatternKind::Irregular;
-    let noise = (1.0 - pattern.confidence).clamp(0.02, 0.75);
+    let noise = (1.0 - pattern.figures.explained).clamp(0.02, 0.75);
     let of = |s: &Sample| {
         let share = shares[usize::from(s.thread)].max(1e-9);
         let owner = if is_map { of_page(s.page) } else { of_instance(s.instance) };
@@ -258,9 +259,14 @@ pub(crate) fn mixed(whole: Pattern, rows: Vec<CodePattern>) -> Pattern {
     let confidence = judged().map(|r| r.share * r.pattern.confidence).sum::<f64>() / sum.max(f64::MIN_POSITIVE);
     let words: Vec<String> =
         rows.iter().map(|r| format!("{} ({:.0} %) {}", r.function, 100.0 * r.share, r.pattern.summary())).collect();
-    let together = format!("{}, {:.0} %", whole.summary(), 100.0 * whole.confidence);
+    let together = match whole.figures.explained {
+        share if share > 0.0 => format!("{}, {:.0} %", whole.summary(), 100.0 * share),
+        _ => whole.summary(),
+    };
     let evidence = format!("its functions use it differently: {} (all together: {together})", words.join(", "));
     let figures = whole.figures;
+    // With few samples, functions that follow each other in time cannot be told from functions that alternate.
+    let confidence = confidence * (1.0 - confidence::missed(figures.samples, figures.needed));
     let whole = Some(Box::new(whole));
     Pattern { by_code: rows, whole, figures, ..Pattern::new(PatternKind::Mixed, confidence, evidence) }
 }

@@ -29,7 +29,7 @@ const MOST_SEGMENTS: usize = 8;
 const SLOTS: usize = TIME_SLOTS as usize;
 
 /// ln Gamma(n + a) - ln Gamma(a) for n in eighths, tabled; larger ones by Stirling's series.
-struct Rising {
+pub(crate) struct Rising {
     table: Vec<f32>,
     a: f64,
     base: f64,
@@ -47,7 +47,7 @@ impl Rising {
     }
 
     #[inline]
-    fn at(&self, n: f32) -> f32 {
+    pub fn at(&self, n: f32) -> f32 {
         if n < TABLED as f32 {
             return self.table[(n * STEPS as f32 + 0.5) as usize];
         }
@@ -100,10 +100,10 @@ impl Table {
 const PRIORS: [f64; 4] = [1.0 / 16.0, 0.25, 1.0, 4.0];
 
 /// A prior's two functions: of one thread group, and of all together.
-type Prior = (Rising, Rising);
+pub(crate) type Prior = (Rising, Rising);
 
 /// The priors for a number of thread groups; the tables are cached.
-fn priors(groups: usize) -> Rc<Vec<Prior>> {
+pub(crate) fn priors(groups: usize) -> Rc<Vec<Prior>> {
     thread_local! {
         static PRIORS_OF: RefCell<HashMap<usize, Rc<Vec<Prior>>>> = RefCell::default();
     }
@@ -209,7 +209,7 @@ pub(crate) fn whole_serves(whole: &Pattern, own: &Pattern, part: &Samples) -> bo
     }
     let chance = sums.iter().map(|s| s * s).sum::<f64>() / (total * total).max(f64::MIN_POSITIVE);
     let explained = (inside / total.max(f64::MIN_POSITIVE) - chance) / (1.0 - chance).max(1e-9);
-    let wanted = if is_spread(own) { STRUCTURE_MIN } else { AS_GOOD * own.confidence };
+    let wanted = if is_spread(own) { STRUCTURE_MIN } else { AS_GOOD * own.figures.explained };
     explained >= wanted
 }
 

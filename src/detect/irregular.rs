@@ -5,6 +5,7 @@
 //! other threads in each step agree within a short time but not between the halves, and so do not count.
 
 use super::affinity::{Halves, Level};
+use super::confidence;
 use super::limits::{AFFINITY_PAIRS, AFFINITY_SIGMA, STRUCTURE_MIN};
 use super::page_map::page_map;
 use super::samples::Samples;
@@ -57,7 +58,7 @@ pub(crate) fn irregular(samples: &Samples, end: u64, skew: u64) -> Option<Patter
         owners.len()
     );
     // The share has a relative error of about one sigma.
-    let sure = level.share * (1.0 - 1.0 / level.sigma);
+    let sure = confidence::structured(level.share, level.share / level.sigma);
     let mut pattern = Pattern::new(PatternKind::Irregular, sure, evidence).explained(total, level.share);
     pattern.figures.nats = 0.5 * level.sigma * level.sigma;
     pattern.slices = slices;

@@ -131,10 +131,9 @@ pub struct Pattern {
     pub kind: PatternKind,
     /// Period of block-cyclic, bytes.
     pub period: Option<u64>,
-    /// 0 to 1. For private, block, block-cyclic and irregular: the share of the accesses that the pattern explains,
-    /// corrected for chance (0.97: the pattern explains all but 3 %). For random and read-shared: the share that no
-    /// slices explain, reduced when samples are few. For phased: the mean over its segments. For unsure: samples over
-    /// samples needed. For small and cold: 1.
+    /// Probability that the kind is right, 0 to 1, by the number of samples and the distance from the limits between
+    /// the kinds. For phased and mixed: the mean over the parts. For unsure: samples over samples needed. For small
+    /// and cold: 1. The share of the accesses that the pattern explains is [`Figures::explained`].
     pub confidence: f64,
     /// The evidence in words and figures, one sentence.
     pub evidence: String,

@@ -1,5 +1,6 @@
 //! Private: one thread has nearly all of the accesses, or each instance of a call site is used by one thread.
 
+use super::confidence;
 use super::limits::{PRIVATE_SAMPLES, PRIVATE_SHARE};
 use super::samples::{Sample, Samples};
 use super::{Owner, Pattern, PatternKind};
@@ -20,7 +21,8 @@ fn one_thread(samples: &Samples, threads_of_run: u32) -> Option<Pattern> {
     let thread = samples.ranks[thread];
     let name = super::thread_name(thread, threads_of_run);
     let evidence = format!("{name} has {:.0} % of {total:.0} samples", 100.0 * top / total);
-    let mut pattern = Pattern::new(PatternKind::Private, top / total, evidence).explained(total, top / total);
+    let mut pattern =
+        Pattern::new(PatternKind::Private, confidence::private(top, total), evidence).explained(total, top / total);
     pattern.owners = instances(samples).map(|list| Owner { instance: list[0].instance, thread }).collect();
     Some(pattern)
 }
@@ -73,7 +75,8 @@ fn per_instance(samples: &Samples) -> Option<Pattern> {
         100.0 * own / seen,
         threads.len()
     );
-    let mut pattern = Pattern::new(PatternKind::Private, own / seen, evidence).explained(seen, own / seen);
+    let mut pattern =
+        Pattern::new(PatternKind::Private, confidence::private(own, seen), evidence).explained(seen, own / seen);
     pattern.owners = owners;
     Some(pattern)
 }

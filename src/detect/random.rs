@@ -1,5 +1,6 @@
 //! Random: shared, without structure. This is concluded only from enough samples to find slices if there were any.
 
+use super::confidence;
 use super::limits::{DESIGN_NOISE, EVIDENCE_NATS, HIGHEST_RATE, NEEDED_MARGIN};
 use super::{Figures, Pattern, PatternKind, Sampling};
 
@@ -29,8 +30,8 @@ pub(crate) fn random_or_unsure(samples: f64, threads: usize, structure: f64, sam
         return Pattern { figures, ..Pattern::new(PatternKind::Unsure, samples / needed, evidence) };
     }
     let evidence = format!("{threads} threads share it without structure: no slices explain {samples:.0} samples");
-    let confidence = (1.0 - structure) * (1.0 - 0.5 * needed / samples);
-    Pattern { figures, ..Pattern::new(PatternKind::Random, confidence, evidence) }
+    let sure = confidence::random(structure, samples, needed);
+    Pattern { figures, ..Pattern::new(PatternKind::Random, sure, evidence) }
 }
 
 /// How to get `factor` times the samples: a longer run, or a higher rate where the recorder accepts it.

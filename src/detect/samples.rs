@@ -121,7 +121,7 @@ impl Samples {
     }
 
     /// The cells that pass, with the same threads.
-    pub fn only(&self, keep: impl Fn(&Sample) -> bool) -> Samples {
+    pub fn only(&self, mut keep: impl FnMut(&Sample) -> bool) -> Samples {
         let list = self.list.iter().copied().filter(|s| keep(s)).collect();
         Samples { list, ranks: self.ranks.clone(), ..*self }
     }

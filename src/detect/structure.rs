@@ -3,6 +3,7 @@
 use super::affinity::page_affinity;
 use super::block::{self, order};
 use super::block_cyclic::{self, Periodic};
+use super::confidence;
 use super::fold::{Cut, Fit, Folder};
 use super::group::{self, Group};
 use super::irregular::irregular;
@@ -116,6 +117,16 @@ fn period_price(points: &Points, period: f64) -> f64 {
     (2.0 * repeats * points.threads() as f64).ln() + 2.0 * (1.0 + repeats.ln()).ln()
 }
 
+/// The best slices of all points, and those of the best period with the price of naming it, whatever they are worth.
+pub(crate) fn fits(points: Points, affinity: Option<f64>) -> (Fit, Option<(Fit, f64)>) {
+    let Trial { points, block, periodic, .. } = Trial::of(points, 1, affinity);
+    let priced = |p: Periodic| {
+        let price = period_price(&points, p.fit.period);
+        (p.fit, price)
+    };
+    (block, periodic.map(priced))
+}
+
 /// The pattern of private instances as rows of one object, when the threads follow a formula along the rows.
 pub(crate) fn rows(view: &ObjectView, samples: &Samples, owners: &[Owner]) -> Option<Pattern> {
     let group = group::may_be_rows(view, owners).then(|| group::lay_out(view, samples))??;
@@ -183,6 +194,12 @@ impl Trial {
         }
     }
 
+    /// Probability that the slices are the class of the object.
+    fn sure(&self, fit: &Fit, gain: f64) -> f64 {
+        let error = confidence::share_error(fit.structure, self.points.samples);
+        confidence::structured(fit.structure, error) * confidence::evident(gain)
+    }
+
     fn block_pattern(&self, fit: &Fit, size: u64, skew: u64) -> Pattern {
         let cuts = block::principal(&fit.cuts, false);
         let figures = self.figures(fit, fit.gain);
@@ -193,7 +210,7 @@ impl Trial {
             100.0 * fit.structure,
             self.points.samples
         );
-        let mut pattern = Pattern::new(PatternKind::Block, fit.structure, evidence);
+        let mut pattern = Pattern::new(PatternKind::Block, self.sure(fit, fit.gain), evidence);
         let end = if self.group.is_some() { u64::from(self.points.pages).saturating_mul(self.unit) } else { size };
         let skew = if self.group.is_some() { 0 } else { skew };
         pattern.slices = self.slices(fit, &cuts, end, skew);
@@ -223,7 +240,7 @@ impl Trial {
             100.0 * fit.structure,
             self.points.samples
         );
-        let mut pattern = Pattern::new(PatternKind::BlockCyclic, fit.structure, evidence);
+        let mut pattern = Pattern::new(PatternKind::BlockCyclic, self.sure(fit, gain), evidence);
         pattern.period = Some(period);
         pattern.slices = self.slices(fit, &cuts, period, 0);
         pattern.figures = figures;

@@ -13,6 +13,7 @@ use super::records::{CallSite, Frame};
 mod by_others;
 mod code_parts;
 mod distinct;
+mod divided;
 mod entries;
 mod fold;
 mod identity;
@@ -30,6 +31,7 @@ mod types;
 mod wrappers;
 
 pub use by_others::ByOthers;
+pub(crate) use divided::rank;
 pub use identity::{base_name, demangle};
 pub use stacks::{CallStacks, How, LostTable, NameTables, Step};
 pub use turnover::Turnover;

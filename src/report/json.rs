@@ -139,10 +139,12 @@ fn object(view: &View, e: &Entry) -> Value {
         "first_touch": touchers.iter().map(touched).collect::<Vec<_>>(),
         "pattern": view.pattern(e).map(pattern),
     });
-    // Of a part of a variable: the variable, the member, and where the part begins in it. `size` is that of the part.
+    // Of a part of an object: the object, the member if it is one, and where the part begins. `size` is that of the part.
     if let Some(part) = &e.part {
         row["parent"] = json!(part.parent);
-        row["member"] = json!(part.member);
+        if !part.member.is_empty() {
+            row["member"] = json!(part.member);
+        }
         row["offset"] = json!(part.offset);
     }
     row

@@ -131,15 +131,15 @@ fn of_function(c: &crate::detect::CodePattern) -> String {
 
 fn kind(view: &View, e: &Entry) -> String {
     let module = e.module.and_then(|m| view.summary.modules.get(m as usize));
+    let part = e.part.as_ref().map_or(String::new(), |p| {
+        format!("bytes {} to {} of {}, a ", p.offset, p.offset + e.size, bytes(p.parent_size))
+    });
     match module {
         Some(m) => {
             let symbol = if e.linkage.is_empty() { String::new() } else { format!(" {}", e.linkage) };
-            let part = e.part.as_ref().map_or(String::new(), |p| {
-                format!("bytes {} to {} of {}, a ", p.offset, p.offset + e.size, bytes(p.parent_size))
-            });
             format!("{part}{}{symbol} at {:#x} in {}", kind_word(e.kind), e.vaddr, base_name(&m.path))
         }
-        None => kind_word(e.kind).into(),
+        None => format!("{part}{}", kind_word(e.kind)),
     }
 }
 

@@ -105,6 +105,73 @@ fn small_objects_take_the_memory_that_they_take_in_glibc() {
     rows.compare(&local, "grow");
 }
 
+/// The run of slack.c with the least memory of three: how often a thread is interrupted while it holds a lock differs.
+fn least(runs: impl Fn() -> Vec<f64>) -> Vec<f64> {
+    (0..3).map(|_| runs()).min_by(|a, b| a[1].total_cmp(&b[1])).expect("three runs")
+}
+
+/// There is one bound on what the heaps of all rules and threads keep, not one for each.
+#[test]
+fn heaps_of_many_rules_and_threads_keep_little_together() {
+    let slack = Program::new("slack");
+    let sites: Vec<String> = (0..200).map(|n| format!("site_{n:03}")).collect();
+    // Of 200 rules with eight threads each heap has some ten objects of each thread, in pages of their own.
+    for (count, most) in [(40, 1.25), (200, 1.5)] {
+        let rules = slack.policy("rules.toml", &sites[..count], "policy = \"interleave\"");
+        let how = format!("many {count}");
+        let (bare, seen) = (slack.bare(&how), least(|| slack.placed(&rules, &how)));
+        assert!(seen[1] <= most * bare[1] + LIBRARY_KIB, "{how}: KiB with objects {seen:?}, bare {bare:?}");
+        assert!(seen[2] <= 1.1 * bare[2] + LIBRARY_KIB + KEPT_KIB, "{how}: KiB after {seen:?}, bare {bare:?}");
+    }
+}
+
+/// The kernel's fresh pages are zero already.
+#[test]
+fn zeroed_tables_take_no_memory_before_they_are_written() {
+    let slack = Program::new("slack");
+    for place in ["interleave", "local", "bind"] {
+        let zeroed = slack.policy("zeroed.toml", &["zeroed".to_owned()], &format!("policy = \"{place}\""));
+        let (bare, seen) = (slack.bare("sparse"), slack.placed(&zeroed, "sparse"));
+        assert!(seen[0] <= bare[0] / 2.0 + LIBRARY_KIB, "{place}: KiB {seen:?}, bare {bare:?}");
+    }
+}
+
+#[test]
+fn a_list_that_each_step_builds_again_keeps_its_pages() {
+    /// Pages of 20 MiB, which each of 30 steps would fault.
+    const PAGES: f64 = 5120.0;
+    let slack = Program::new("slack");
+    for place in ["interleave", "local", "bind"] {
+        let any = slack.policy("any.toml", &["?".to_owned()], &format!("policy = \"{place}\""));
+        let (bare, seen) = (slack.bare("list"), slack.placed(&any, "list"));
+        assert!(seen[0] <= 1.3 * bare[0] + PAGES / 10.0, "{place}: page faults {seen:?}, bare {bare:?}");
+    }
+}
+
+/// What is freed and allocated again at once, in whatever amounts.
+#[test]
+fn memory_that_is_needed_again_at_once_keeps_its_pages() {
+    let slack = Program::new("slack");
+    let sites: Vec<String> = (0..100).map(|n| format!("site_{n:03}")).collect();
+    // The pages that each buffer, each burst of the queue and each list would fault.
+    let cases = [("buffers 20", 20_000.0 * 6.0), ("buffers 100", 100_000.0 * 6.0), ("queue", 1000.0 * 390.0)];
+    for (how, pages) in cases.into_iter().chain([("lists 8", 400.0 * 244.0), ("lists 20", 1000.0 * 244.0)]) {
+        let rules = slack.policy("rules.toml", &sites, "policy = \"interleave\"");
+        let (bare, seen) = (slack.bare(how), slack.placed(&rules, how));
+        assert!(seen[0] <= 1.3 * bare[0] + pages / 5.0, "{how}: page faults {seen:?}, bare {bare:?}");
+    }
+}
+
+#[test]
+fn threads_that_share_a_rule_take_the_memory_that_they_take_in_glibc() {
+    let slack = Program::new("slack");
+    let any = slack.policy("any.toml", &["?".to_owned()], "policy = \"interleave\"");
+    for how in ["shared 4", "shared 8"] {
+        let (bare, seen) = (slack.bare(how), slack.placed(&any, how));
+        assert!(seen[0] <= 1.25 * bare[0] + LIBRARY_KIB, "{how}: KiB {seen:?}, bare {bare:?}");
+    }
+}
+
 /// What programs do all the time, with policies that somebody may write by hand: about as many page faults and as much
 /// memory as in glibc.
 #[test]

@@ -102,7 +102,7 @@ fn check(case: &Case, level: &str) {
     let pattern = &object["pattern"];
     if case.functions.is_empty() {
         assert_ne!(pattern["kind"], "mixed", "{pattern:#}");
-        assert!(pattern["by_code"].is_null() && pattern["confidence"].as_f64() < Some(0.7), "{pattern:#}");
+        assert!(pattern["by_code"].is_null() && pattern["figures"]["explained"].as_f64() < Some(0.7), "{pattern:#}");
         return;
     }
     assert_eq!(pattern["kind"], "mixed", "{}: {pattern:#}", case.source);

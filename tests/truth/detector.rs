@@ -9,5 +9,7 @@ mod cases;
 mod end_to_end;
 mod generated;
 mod plan;
+mod pool_plan;
+mod pools;
 pub mod random;
 pub mod trace;

@@ -8,5 +8,6 @@ mod brief;
 mod code;
 mod detector;
 mod loops;
+mod parts;
 mod programs;
 mod replay;

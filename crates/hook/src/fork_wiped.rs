@@ -18,9 +18,18 @@ struct Wiped {
     original: AtomicU64,
     /// Id of this process; 0 before [`process`].
     process: AtomicU64,
+    /// Number of this process among its ancestors; 0 before [`generation`].
+    generation: AtomicU64,
 }
 
-static INACTIVE: Wiped = Wiped { word: AtomicU64::new(0), original: AtomicU64::new(0), process: AtomicU64::new(0) };
+static INACTIVE: Wiped = Wiped {
+    word: AtomicU64::new(0),
+    original: AtomicU64::new(0),
+    process: AtomicU64::new(0),
+    generation: AtomicU64::new(0),
+};
+/// The highest number that [`generation`] gave in this process and in its ancestors.
+static GENERATIONS: AtomicU32 = AtomicU32::new(0);
 static PAGE: AtomicPtr<Wiped> = AtomicPtr::new(&raw const INACTIVE as *mut Wiped);
 /// The process that called [`remember_process`]; 0 before.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
@@ -76,6 +85,30 @@ pub fn process() -> u32 {
     }
 }
 
+/// A number, not 0, that no ancestor of this process had: what a thread of an ancestor left with its number belongs to no
+/// thread here. A child that shares memory has the number of its parent. Without a system call. 1 in all processes when
+/// the kernel cannot wipe a page on fork (before 4.14).
+#[inline]
+pub fn generation() -> u32 {
+    let page = page();
+    match page.generation.load(Ordering::Relaxed) {
+        0 => new_generation(page),
+        known => known as u32,
+    }
+}
+
+#[cold]
+fn new_generation(page: &Wiped) -> u32 {
+    if core::ptr::eq(page, &raw const INACTIVE) {
+        return 1;
+    }
+    let next = GENERATIONS.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+    match page.generation.compare_exchange(0, next.into(), Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => next,
+        Err(first) => first as u32,
+    }
+}
+
 /// The word: 0 before [`set`] and in a forked child.
 #[inline(always)]
 pub fn get() -> u64 {
@@ -101,12 +134,16 @@ mod tests {
         super::remember_process();
         assert!(super::get() == 7 && !super::is_forked_child());
         assert_eq!([super::process(), super::process()], [std::process::id(); 2]);
+        let generation = super::generation();
+        assert!(generation > 0 && generation == super::generation());
         // SAFETY: the child only reads one word and leaves by _exit.
         unsafe {
             let child = libc::fork();
             if child == 0 {
                 let own = super::process() == libc::getpid() as u32;
-                libc::_exit(super::get() as i32 + i32::from(!super::is_forked_child()) + i32::from(!own));
+                let same = super::generation() == generation || super::generation() != super::generation();
+                let wrong = [!super::is_forked_child(), !own, same].map(i32::from);
+                libc::_exit(super::get() as i32 + wrong.iter().sum::<i32>());
             }
             let mut status = -1;
             assert_eq!(libc::waitpid(child, &raw mut status, 0), child);

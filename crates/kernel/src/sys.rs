@@ -63,6 +63,12 @@ pub unsafe fn advise(addr: *mut c_void, len: usize, advice: c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_madvise, addr, len, c_long::from(advice)) == 0 }
 }
 
+/// Lets other threads run on the processor of this one.
+pub fn yield_now() {
+    // SAFETY: takes no argument and cannot fail.
+    unsafe { libc::syscall(libc::SYS_sched_yield) };
+}
+
 /// Opens a file, close-on-exec; `None` on failure.
 pub fn open(path: &CStr, flags: c_int) -> Option<c_int> {
     // SAFETY: `path` is a valid C string for the length of the call.

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::code_parts::{CodeParts, PART_BITS, of_part};
 use super::distinct;
+use super::divided::rank;
 use super::entries::{Layout, missing_thread};
 use super::parts::Place;
 use super::reuse;
@@ -14,7 +15,7 @@ use super::shared_pages::share;
 use super::stacks::NameTables;
 use super::tables::{MAX_ID_GAP, Tables};
 use super::tally::Tally;
-use super::types::{Cell, Counters, Entry, MAX_CODE, Summary, TIME_SLOTS, TouchRun};
+use super::types::{Cell, Counters, MAX_CODE, Summary, TIME_SLOTS, TouchRun};
 use crate::profile::file::{FileError, Reader};
 use crate::profile::ranges::Ranges;
 use crate::profile::records::*;
@@ -90,11 +91,7 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout) -> Resul
     let mut entries = layout.entries;
     let names = NameTables { modules: &layout.modules, symbols: &tables.symbols, stacks: &layout.stacks };
     distinct::separate(&mut entries, &names);
-    entries.sort_by(|a, b| {
-        let rank = |e: &Entry| (e.total.cost_ns, e.total.accesses());
-        rank(b).cmp(&rank(a)).then_with(|| a.name.cmp(&b.name))
-    });
-    entries.iter_mut().zip(0..).for_each(|(entry, id)| entry.id = id);
+    rank(&mut entries);
     Ok(Summary {
         header: tables.header,
         modules: layout.modules,

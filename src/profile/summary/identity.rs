@@ -3,6 +3,7 @@
 //! Frames of runtimes and of allocators stand between the user's line and `malloc`; [`super::stacks`] recognises them.
 
 use numamma_plan::callsite::function::without_parameters;
+use numamma_plan::policy::Size;
 
 use super::stacks::{NameTables, Step};
 use crate::profile::records::{Frame, Module};
@@ -59,4 +60,12 @@ pub fn base_name(path: &str) -> &str {
 /// A linkage name as its author wrote it; see [`numamma_plan::callsite::demangle`].
 pub fn demangle(linkage: &str) -> String {
     numamma_plan::callsite::demangle::demangle(linkage).into_owned()
+}
+
+/// Bytes with the largest unit of which they are a whole number, `40 MiB`; rounded to KiB where they are none.
+pub(super) fn size_text(bytes: u64) -> String {
+    let whole = if bytes.is_multiple_of(1024) { bytes } else { (bytes + 512) / 1024 * 1024 };
+    let text = Size(whole).to_string();
+    let unit = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    format!("{} {}", &text[..unit], &text[unit..]).trim_end().to_owned()
 }

@@ -49,7 +49,7 @@ pub struct Entry {
     pub module: Option<ModuleId>,
     /// ELF address of a global, or of the first page of a part.
     pub vaddr: u64,
-    /// The variable that this is a part of, if it is one; its size, pages and counters are those of the part.
+    /// The object that this is a part of, if it is one; its size, pages and counters are those of the part.
     pub part: Option<Part>,
     /// Call site (all stacks that share the innermost user frame's identity are one entry).
     pub site: Option<CallSite>,
@@ -77,15 +77,15 @@ pub struct Entry {
     pub details: Details,
 }
 
-/// A part of a variable: one large member, or several small neighbours. A page that two parts share belongs to the one
-/// that accesses it at the higher cost.
+/// A part of a variable: one large member, or several small neighbours; or a part of any object that no debug
+/// information names. A page that two parts share belongs to the one that accesses it at the higher cost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Part {
-    /// Display name of the variable.
+    /// Display name of the object.
     pub parent: String,
     /// Its bytes.
     pub parent_size: u64,
-    /// Name of the member, `first..last` of several.
+    /// Name of the member, `first..last` of several; empty for a part without one.
     pub member: String,
     /// Offset of the part's first byte: of a page, or 0.
     pub offset: u64,

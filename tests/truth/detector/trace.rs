@@ -11,7 +11,7 @@ pub const SLOTS: u64 = TIME_SLOTS as u64;
 
 impl Layout {
     /// Thread that uses a page.
-    fn user(&self, page: u32, order: &[u32], r: &mut Random) -> u32 {
+    pub fn user(&self, page: u32, order: &[u32], r: &mut Random) -> u32 {
         match self {
             Layout::Slices { order, edges, period } => {
                 let place = (f64::from(page) + r.unit()) % period / period;

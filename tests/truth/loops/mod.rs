@@ -3,15 +3,13 @@
 //! would like, and none is left out.
 //!
 //! The goals of the project are 99 % of the classes, 99 % of the periods exact, 98 % of the owners, and each tenth of
-//! confidence within 5 points. The bars below are what holds now: the periods and the tenths are short of it. Periods
-//! that are missed are those of triangles dealt out in chunks: the used part of a row grows from row to row, and the
-//! best period is up to a few pages too long.
-//! Verdicts under 0.9 are right more often than they say: their confidence is the share of the accesses that the
-//! pattern explains, so that only too much confidence is an error here.
+//! confidence within 5 points. The bars below are what holds now: the periods are short of it. Periods that are missed
+//! are mostly those of few samples, and those of triangles dealt out in chunks to few threads.
 //!
 //! Judged are the class, the period, the owners of the pages, the functions of mixed objects, and whether verdicts with
-//! a confidence of 0.9 are right nine times in ten. `NUMAMMA_TRUTH_TRACES` and `NUMAMMA_TRUTH_SEED` set the number of
-//! programs and the first seed of the long test.
+//! a confidence of 0.9 are right nine times in ten. Nearly all verdicts are sure, so that the lower tenths of confidence
+//! are judged by programs with few samples. `NUMAMMA_TRUTH_TRACES` and `NUMAMMA_TRUTH_SEED` set the number of programs
+//! and the first seed of the long test.
 
 mod machine;
 mod scenes;
@@ -32,15 +30,19 @@ const SHORT: u64 = 400;
 const LONG: u64 = 3000;
 /// Bars: classes right, periods right, mean share of the pages with the right owner, functions of mixed objects right.
 const CLASS_BAR: f64 = 0.99;
-const PERIOD_BAR: f64 = 0.88;
+const PERIOD_BAR: f64 = 0.97;
 const OWNERS_BAR: f64 = 0.985;
 const FUNCTIONS_BAR: f64 = 0.99;
 /// Difference between confidence and share of right verdicts in a tenth of confidence, and verdicts from which a share
-/// is known well enough for that (two standard deviations at 0.9).
+/// is known well enough for that (two standard deviations at 0.8).
 const CALIBRATION_BAR: f64 = 0.05;
-const CALIBRATED: u64 = 100;
-/// Tenths in which too little confidence is an error, too.
-const SURE: usize = 9;
+const CALIBRATED: u64 = 256;
+/// Samples of the programs whose verdicts are not all sure, their number in the short and the long test, and the first
+/// seed.
+const FEW: (f64, f64) = (10.0, 1000.0);
+const FEW_SHORT: u64 = 4000;
+const FEW_LONG: u64 = 40_000;
+const FEW_FIRST: u64 = 200_001;
 /// First seed of the test.
 const FIRST: u64 = 1;
 
@@ -122,8 +124,11 @@ impl Score {
             let of = self.owners_of.entry(scene.name).or_default();
             *of = (of.0 + share, of.1 + 1);
         }
-        let tenth = &mut self.tenths[((got.confidence * 10.0) as usize).min(9)];
-        *tenth = (tenth.0 + 1, tenth.1 + u64::from(j.class), tenth.2 + got.confidence);
+        // Unsure is no verdict.
+        if got.kind != PatternKind::Unsure {
+            let tenth = &mut self.tenths[((got.confidence * 10.0) as usize).min(9)];
+            *tenth = (tenth.0 + 1, tenth.1 + u64::from(j.class), tenth.2 + got.confidence);
+        }
         let bad_owners = j.owners.is_some_and(|o| o < 0.98);
         if !j.class || j.period == Some(false) || bad_owners || j.functions == Some(false) {
             let p = &scene.program;
@@ -164,6 +169,11 @@ impl Score {
             self.functions.1,
             self.functions.0
         );
+        self.print_tenths();
+        self.wrong.iter().for_each(|line| eprintln!("  {line}"));
+    }
+
+    fn print_tenths(&self) {
         eprintln!("  confidence: verdicts, right, mean confidence");
         for (i, (n, right, sum)) in self.tenths.iter().enumerate().filter(|(_, t)| t.0 > 0) {
             let share = *right as f64 / *n as f64;
@@ -174,7 +184,6 @@ impl Score {
                 sum / *n as f64
             );
         }
-        self.wrong.iter().for_each(|line| eprintln!("  {line}"));
     }
 
     fn owners(&self) -> f64 {
@@ -187,7 +196,7 @@ impl Score {
     }
 }
 
-fn run(seeds: std::ops::Range<u64>) -> Score {
+fn run(seeds: std::ops::Range<u64>, samples: Option<(f64, f64)>) -> Score {
     let (next, score) = (AtomicU64::new(seeds.start), Mutex::new(Score::default()));
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
@@ -198,7 +207,10 @@ fn run(seeds: std::ops::Range<u64>) -> Score {
                     if seed >= seeds.end {
                         break;
                     }
-                    let (scene, mut r) = Scene::draw(seed);
+                    let (mut scene, mut r) = Scene::draw(seed);
+                    if let Some((least, most)) = samples {
+                        scene.program.samples = r.log(least, most) as u64;
+                    }
                     let got = classify(&scene.program.profile(&mut r));
                     let judgement = judge(&scene, &got, &mut r);
                     score.lock().expect("no panic while scoring").add(seed, &scene, &got, &judgement);
@@ -211,18 +223,41 @@ fn run(seeds: std::ops::Range<u64>) -> Score {
 
 fn keep_the_bars(programs: u64, first: u64) {
     let _beside = beside_others();
-    let score = run(first..first + programs);
+    let score = run(first..first + programs, None);
     score.print();
     let share = |(n, right): (u64, u64)| right as f64 / n.max(1) as f64;
     assert!(score.class() >= CLASS_BAR, "{:.3} of the classes are right", score.class());
     assert!(share(score.periods) >= PERIOD_BAR, "{:?} periods are right", score.periods);
     assert!(score.owners() >= OWNERS_BAR, "{:.4} of the owners are right", score.owners());
     assert!(share(score.functions) >= FUNCTIONS_BAR, "{:?} mixed objects have the right functions", score.functions);
+    let (n, right, sum) = score.tenths[9];
+    assert!(
+        (right as f64 - sum).abs() <= CALIBRATION_BAR * n as f64,
+        "{right} of {n} sure verdicts are right, not {sum:.0}"
+    );
+}
+
+/// Confidence against the share of right verdicts, on programs with few samples. The seeds are others than those by
+/// which the chances in the detectors' source were counted.
+fn keep_the_odds(programs: u64) {
+    let _beside = beside_others();
+    let score = run(FEW_FIRST..FEW_FIRST + programs, Some(FEW));
+    score.print_tenths();
     for (tenth, (n, right, sum)) in score.tenths.iter().enumerate().filter(|(_, t)| t.0 >= CALIBRATED) {
         let (right, said) = (*right as f64 / *n as f64, sum / *n as f64);
-        assert!(right >= said - CALIBRATION_BAR, "tenth {tenth}: {right:.3} of the verdicts are right, not {said:.3}");
-        assert!(tenth < SURE || right <= said + CALIBRATION_BAR, "tenth {tenth}: {right:.3} right, not {said:.3}");
+        assert!((right - said).abs() <= CALIBRATION_BAR, "tenth {tenth}: {right:.3} of {n} are right, not {said:.3}");
     }
+}
+
+#[test]
+fn confidence_is_a_probability() {
+    keep_the_odds(FEW_SHORT);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn confidence_is_a_probability_in_many_programs() {
+    keep_the_odds(FEW_LONG);
 }
 
 #[test]

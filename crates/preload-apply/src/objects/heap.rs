@@ -83,12 +83,8 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
     if wanted.size < PAGE {
         if wanted.align < PAGE
             && !state.divides(index)
-            && let Some(address) = small_objects::allocate(state, index, wanted.size, wanted.align)
+            && let Some(address) = small_objects::allocate(state, index, wanted.size, wanted.align, wanted.zero)
         {
-            if wanted.zero {
-                // SAFETY: the object is new and at least that large.
-                unsafe { (address as *mut u8).write_bytes(0, wanted.size) };
-            }
             return Some(address);
         }
         if rule.counters.too_small.fetch_add(1, Ordering::Relaxed) == 0 && state.verbose {
@@ -97,12 +93,8 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
         return None;
     }
     if shares_pages(rule, &wanted)
-        && let Some(address) = small_objects::allocate(state, index, wanted.size, wanted.align)
+        && let Some(address) = small_objects::allocate(state, index, wanted.size, wanted.align, wanted.zero)
     {
-        if wanted.zero {
-            // SAFETY: the object is new and at least that large.
-            unsafe { (address as *mut u8).write_bytes(0, wanted.size) };
-        }
         return Some(address);
     }
     // New mappings take system calls that the program's own allocator may not make.

@@ -35,7 +35,8 @@ use super::object::Object;
 use crate::phases::exclusion;
 use crate::place::mapping_budget;
 use crate::rules::churn::MOST_SHARED;
-use crate::rules::small_heap::{self, WINDOW};
+use crate::rules::coming_again;
+use crate::rules::small_heap::WINDOW;
 use crate::rules::state::State;
 
 /// Bytes that may be kept in any case, if no limit is low.
@@ -43,7 +44,8 @@ const LIMIT_LOWEST: usize = 1 << 20;
 /// Most bytes that are ever kept, and the size from which a block is never kept: glibc unmaps each block of more than
 /// DEFAULT_MMAP_THRESHOLD_MAX.
 const LIMIT_HIGHEST: usize = 32 << 20;
-/// Most bytes that heaps of small objects which become empty again and again keep together.
+/// Most bytes that heaps of small objects which become empty again and again keep together, if they do so neither very
+/// often nor with the same objects each time.
 const HEAPS_HIGHEST: usize = 2 << 20;
 /// Share (1/64) of the memory and of the address space available to the process that may be kept.
 const SHARE_DIVISOR: u64 = 64;
@@ -76,7 +78,7 @@ pub fn start(available: Option<u64>, first: fn()) {
     let share = available.map_or(usize::MAX, |bytes| (bytes / SHARE_DIVISOR) as usize);
     HIGHEST.store(share.min(LIMIT_HIGHEST), Ordering::Relaxed);
     LIMIT.store(share.min(LIMIT_LOWEST), Ordering::Relaxed);
-    small_heap::keep_at_most(share.min(HEAPS_HIGHEST));
+    coming_again::keep_at_most(share.min(HEAPS_HIGHEST), share.min(LIMIT_HIGHEST), first);
 }
 
 /// Called when no kept block serves `object`: gives blocks back so that they and its memory stay within the limit.
@@ -188,6 +190,7 @@ fn give_back(state: &'static State, limit: usize) {
 #[cold]
 fn sweep(state: &'static State, now: u32) {
     kept::remove_all(|freed| now.wrapping_sub(freed) > 1).for_each(|old| unmap(state, &old));
+    coming_again::release_unused();
 }
 
 /// Unmaps all kept blocks because a call of the program failed for want of memory; true if there was one, so that the
@@ -200,8 +203,9 @@ pub fn give_way() -> bool {
 /// Unmaps all kept blocks; true if there was one.
 #[cold]
 pub fn release_all() -> bool {
-    let Some(state) = crate::rules::state::get().filter(|_| any()) else { return false };
-    kept::remove_all(|_| true).map(|block| unmap(state, &block)).count() > 0
+    let of_heaps = coming_again::release_all();
+    let Some(state) = crate::rules::state::get().filter(|_| any()) else { return of_heaps };
+    kept::remove_all(|_| true).map(|block| unmap(state, &block)).count() > 0 || of_heaps
 }
 
 /// Makes the first `size` bytes of a block from [`take`] zero. They are written, as glibc does: to lose the pages and

@@ -13,7 +13,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use numamma_hook::{allocating, sandbox};
+use numamma_hook::{allocating, errno, sandbox};
 use numamma_kernel::mappings;
 use numamma_plan::policy::PolicyKind;
 
@@ -22,22 +22,15 @@ use super::object::Object;
 use super::{heap_table, released};
 use crate::phases::mover_request;
 use crate::place::refusals;
+use crate::rules::coming_again;
+use crate::rules::extent::{Extent, HEADER};
 use crate::rules::small_heap::{self, Extents, Heap, Home, Owner, WINDOW};
 use crate::rules::state::{self, Rule, State};
 
-/// Bytes at the start of an extent that hold its [`Header`], a multiple of the alignment of objects.
-const HEADER: usize = 64;
 /// Requests for extents that are refused without a system call after the kernel refused one.
 const PAUSE: usize = 1024;
 /// Requests for extents that are still refused.
 static PAUSED: AtomicUsize = AtomicUsize::new(0);
-
-/// The first bytes of an extent.
-struct Header {
-    heap: &'static Heap,
-}
-
-const _: () = assert!(size_of::<Header>() <= HEADER && HEADER.is_multiple_of(small_heap::ALIGN));
 
 const EXTENTS: Extents = Extents { map: map_extent, unmap: unmap_extent };
 
@@ -91,13 +84,13 @@ pub fn find(address: usize) -> Option<Small> {
     let extent = heap_table::find(WINDOW.slot_start(address))?;
     let inside = address.wrapping_sub(extent.base) > HEADER && address < extent.base + extent.bytes();
     // SAFETY: the header was written before the extent was entered in the table; an extent with an object is mapped.
-    inside.then(|| Small { rule: extent.rule, heap: unsafe { (*(extent.base as *const Header)).heap }, address })
+    inside.then(|| Small { rule: extent.rule, heap: unsafe { Extent::of(extent.base).heap }, address })
 }
 
 /// A small object under rule `index`, aligned to 16 bytes and to `align`, a power of two below a page; its contents are
-/// undefined.
-pub fn allocate(state: &'static State, index: usize, size: usize, align: usize) -> Option<usize> {
-    home(state, index)?.allocate(size, align, crate::threads::binding::thread_number())
+/// undefined, or zero if wanted.
+pub fn allocate(state: &'static State, index: usize, size: usize, align: usize, zero: bool) -> Option<usize> {
+    home(state, index)?.allocate(size, align, zero, crate::threads::binding::thread_number())
 }
 
 /// Whether an object begins at `address`, as far as the words around it show.
@@ -142,6 +135,7 @@ fn home(state: &'static State, index: usize) -> Option<&'static Home> {
     if sandbox::entered() {
         return None;
     }
+    let _errno = errno::Saved::now();
     let owner = Owner { rule: index, placing: now, node };
     let fresh = allocating::run(|| new_home(owner))?;
     // The thread that loses the race leaves a few KiB unused.
@@ -166,6 +160,7 @@ fn map_extent(owner: &Owner, heap: &'static Heap, len: usize) -> Option<(usize, 
     if sandbox::entered() || PAUSED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paused).is_ok() {
         return None;
     }
+    coming_again::release_unused();
     let placed = map_placed(owner, heap, len).or_else(|| {
         // Kept memory may be what is missing.
         released::release_all().then(|| map_placed(owner, heap, len)).flatten()
@@ -194,7 +189,7 @@ fn map_placed(owner: &Owner, heap: &'static Heap, len: usize) -> Option<usize> {
     // The policy is set before the extent can be written: after mlockall(MCL_FUTURE) that allocates its pages.
     if extent.place(state, &plan, false).is_ok() && mappings::make_usable(base, len) && heap_table::reserve(base) {
         // SAFETY: the extent is writable and no other thread knows it.
-        unsafe { (base as *mut Header).write(Header { heap }) };
+        unsafe { write_header(base, heap) };
         if heap_table::insert(&extent) {
             mover_request::request_if_outdated(rule, placing);
             return Some(base);
@@ -202,6 +197,16 @@ fn map_placed(owner: &Owner, heap: &'static Heap, len: usize) -> Option<usize> {
     }
     released::unmap_unseen(state, &extent);
     None
+}
+
+/// Not inlined: the header would be in the stack frame of the caller, too.
+///
+/// # Safety
+/// An extent begins at `base`, and no other thread knows it.
+#[inline(never)]
+unsafe fn write_header(base: usize, heap: &'static Heap) {
+    // SAFETY: the caller's promise.
+    unsafe { (base as *mut Extent).write(Extent::new(heap)) };
 }
 
 fn unmap_extent(usable: usize) {

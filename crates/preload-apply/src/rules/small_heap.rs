@@ -5,40 +5,56 @@
 //! A heap is an instance of `dlmalloc`, the algorithm that glibc's malloc comes from: neighbouring free blocks become
 //! one whatever their sizes were, so a rule's heap takes about the memory that the same objects would take in glibc.
 //! Its memory comes in extents; an extent without an object is given back, except for a bounded rest (see [`SLACK`] and
-//! [`KEPT_EMPTY`]).
+//! [`KEPT_EMPTY`]). What all heaps keep together is bounded, too: see [`super::heap_account`] and
+//! [`super::coming_again`]; but a heap that needs again what it gave back is [patient](super::patience).
 //!
-//! A heap has a lock that no thread waits for. A thread that cannot take it allocates from another heap of the home, or
-//! puts the object to be freed on a list that the holder of the lock empties. Of a child that was forked while another
-//! thread held the lock, that heap gets no object any more and frees none.
+//! A heap has a lock for which no thread waits long. A thread that cannot take it allocates from another heap of the
+//! home, or puts the object to be freed on a list that the holder of the lock empties. Of a child that was forked while another
+//! thread held the lock, that heap gets no object any more and frees none: the lock has the number of the process that
+//! took it ([`fork_wiped::generation`]), and another heap takes the place of one whose holder does not exist.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 
 use dlmalloc::{Allocator, Dlmalloc};
-use numamma_hook::{allocating, own_stack, sandbox};
+use numamma_hook::{allocating, errno, fork_wiped, own_stack, sandbox};
+use numamma_kernel::clock;
 use numamma_kernel::sys::{self, PAGE};
 use numamma_kernel::window::Window;
 use numamma_plan::policy::PolicyKind;
+
+use super::coming_again::{self, Class, Link};
+use super::extent::{self, Extent};
+use super::heap_account::{self, Part};
+use super::patience::Patience;
 
 /// The addresses of all extents.
 pub static WINDOW: Window = Window::new();
 
 /// Most heaps of a home; a power of two. A home uses one heap until threads meet there.
 const HEAPS: usize = 8;
+/// Looks at a lock that another thread holds before the next heap is tried: about 100 ns, in which a call ends.
+const SPINS: usize = 30;
+/// A home gets more heaps when more than every 64th allocation meets another thread, among as many meetings.
+const MEETINGS: u32 = 64;
+const OFTEN_MET: u32 = 64;
 /// Heaps tried before the real allocator is called.
-const TRIES: usize = 4;
+const TRIES: usize = 6;
 /// Least alignment of every object, as malloc guarantees on x86_64.
 pub const ALIGN: usize = 16;
-/// Bytes of the smallest extent: what dlmalloc asks for at a time.
-const SMALLEST_EXTENT: usize = 64 << 10;
+/// Bytes of the smallest extent: twice what dlmalloc asks for at a time, because each takes two pages and one of the
+/// heap table.
+const SMALLEST_EXTENT: usize = 128 << 10;
 /// Bytes of the largest extent. An extent with one object is not given back; one of two huge pages can be a huge page
 /// wherever it begins.
 const LARGEST_EXTENT: usize = 4 << 20;
 const _: () = assert!(LARGEST_EXTENT <= numamma_kernel::window::SLOT);
 /// An extent has this part (1/4) of the bytes that the heap has already: few extents, and little address space unused.
 const GROWTH_DIVISOR: usize = 4;
+/// Bytes up to which an extent has as many as the heap has already, see [`SMALLEST_EXTENT`].
+const DOUBLES: usize = 512 << 10;
 /// Free bytes that a heap may keep in extents without an object, beside an eighth of the bytes in use: what a program
 /// frees and allocates again in turns would otherwise cost system calls and page faults each time.
 const SLACK: usize = 256 << 10;
@@ -49,9 +65,20 @@ const KEPT_EMPTY: usize = 1 << 20;
 /// Objects with which a heap counts as one that is in use. With fewer it keeps its part of [`EMPTY_BYTES`]: a cache line
 /// that all threads would write if each of them allocated and freed one object at a time.
 const HAS_OBJECTS: usize = 64;
-/// Times that a heap has to become empty until it keeps what it needs from then on: a list that every step of the program
-/// builds and frees.
+/// Times that a heap has to become empty until it keeps what it needs from then on: a buffer that a function allocates at
+/// each call, a list that every step of the program builds and frees.
 const OFTEN: u32 = 4;
+/// Times from which it may keep much if its objects differ each time: each rule of many may do something in turn a few
+/// dozen times, and all of them together would keep what they never needed at once.
+const VERY_OFTEN: u32 = 32;
+/// Part (1/8) by which the objects and bytes of a heap may differ from those before it was empty last, so that they count
+/// as the same again.
+const ALIKE_DIVISOR: usize = 8;
+/// Times that such a heap has to need less than half of what it keeps, in turn, until it gives that back: sizes that vary
+/// are seldom on one side so often, and what keeps too much for one list of these keeps it not for long.
+const SMALLER: u32 = 16;
+/// An empty heap is given up when this many times as much as it keeps was allocated and freed elsewhere.
+const UNUSED: usize = 8;
 /// Pages that an empty heap has touched beside those of its objects: the header and both ends of its extent.
 const TOUCHED: usize = 3 * PAGE;
 /// Bytes that are freed between two searches for memory to give back, at least; also this part (1/512) of the bytes
@@ -63,16 +90,8 @@ const TRIM_DIVISOR: usize = 512;
 /// bytes before these, too few for another; so objects of one size must not end there.
 const FOOT: usize = 80;
 
-/// Bytes that heaps which become empty [`OFTEN`] keep together, and the most that they may, see [`keep_at_most`].
-static AGAIN: AtomicUsize = AtomicUsize::new(0);
-static AGAIN_HIGHEST: AtomicUsize = AtomicUsize::new(0);
 /// Estimated resident bytes of the heaps without an object.
 static EMPTY_BYTES: AtomicUsize = AtomicUsize::new(0);
-
-/// Lets heaps that become empty again and again keep up to `bytes` together.
-pub fn keep_at_most(bytes: usize) {
-    AGAIN_HIGHEST.store(bytes, Ordering::Relaxed);
-}
 
 /// The rule and placing that memory belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +107,8 @@ pub struct Owner {
 /// Where a heap gets its extents.
 #[derive(Clone, Copy)]
 pub struct Extents {
-    /// Maps and places an extent of so many bytes for the heap; returns the usable memory in it.
+    /// Maps and places an extent of so many bytes for the heap, at a multiple of `SLOT`, and writes its header; returns
+    /// the usable memory behind that.
     pub map: fn(&Owner, &'static Heap, usize) -> Option<(usize, usize)>,
     /// Unmaps the extent with this usable memory, which no object is in.
     pub unmap: fn(usize),
@@ -111,10 +131,18 @@ struct Source {
     used: usize,
     /// Bytes of the object that is being allocated.
     asked: usize,
-    /// The part of [`AGAIN`] that this heap has.
+    /// Bytes that the heap keeps when it is empty, see [`coming_again`].
     again: usize,
     /// The heap searches for memory to give back. dlmalloc alone would do so at every second call.
     trimming: bool,
+    /// Extents without an object may be unmapped, which dlmalloc tries on its own, too.
+    releasing: bool,
+    /// Bytes that were unmapped, less those mapped since; and the bytes of these that were mapped since.
+    unmapped: core::cell::Cell<usize>,
+    mapped_again: core::cell::Cell<usize>,
+    /// Free bytes that the heap may keep in extents without an object: [`SLACK`], or none while it gives all back.
+    slack: usize,
+    list: extent::Extents,
 }
 
 // SAFETY: the pointer refers to a heap that is never freed and is only used by the thread that holds its lock.
@@ -123,15 +151,27 @@ unsafe impl Send for Source {}
 // SAFETY: memory that `map` returned belongs to the heap until `unmap`.
 unsafe impl Allocator for Source {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        let wanted = (self.mapped.get() / GROWTH_DIVISOR).clamp(SMALLEST_EXTENT, LARGEST_EXTENT).next_power_of_two();
+        let mapped = self.mapped.get();
+        let wanted = (mapped / GROWTH_DIVISOR)
+            .max(mapped.min(DOUBLES))
+            .clamp(SMALLEST_EXTENT, LARGEST_EXTENT)
+            .next_power_of_two();
         // SAFETY: null, or the heap that holds this source.
         let heap = unsafe { self.heap.as_ref() };
+        let _errno = errno::Saved::now();
         let Some((start, len)) = heap.and_then(|heap| (self.extents.map)(&self.owner, heap, wanted.max(size))) else {
             return (ptr::null_mut(), 0, 0);
         };
         let rest = len.saturating_sub(FOOT) % (self.asked + size_of::<usize>()).next_multiple_of(ALIGN);
         let len = if rest == ALIGN { len - ALIGN } else { len };
         self.mapped.set(self.mapped.get() + len);
+        let again = len.min(self.unmapped.get());
+        self.unmapped.set(self.unmapped.get() - again);
+        self.mapped_again.set(self.mapped_again.get() + again);
+        // SAFETY: a fresh extent of this heap.
+        let extent = unsafe { Extent::of(start) };
+        extent.begin(start + len);
+        self.list.add(extent);
         (start as *mut u8, len, 0)
     }
 
@@ -147,16 +187,20 @@ unsafe impl Allocator for Source {
         let done = self.trimming && len > 0 && unsafe { sys::advise(first as *mut c_void, len, libc::MADV_DONTNEED) };
         if done {
             self.mapped.set(self.mapped.get().saturating_sub(old - new));
+            self.unmapped.set(self.unmapped.get() + old - new);
         }
         done
     }
 
     fn free(&self, start: *mut u8, len: usize) -> bool {
         let rest = self.mapped.get().saturating_sub(len);
-        if (self.used > 0 && rest < self.enough()) || sandbox::entered() {
+        if !self.releasing || rest < self.enough() || sandbox::entered() {
             return false;
         }
         self.mapped.set(rest);
+        self.unmapped.set(self.unmapped.get() + len);
+        // SAFETY: an extent of this heap.
+        self.list.remove(unsafe { Extent::of(start as usize) });
         (self.extents.unmap)(start as usize);
         true
     }
@@ -185,16 +229,32 @@ struct Inner {
     /// Bytes freed since the last search for memory to give back, and the objects that were left then.
     freed: usize,
     left: usize,
-    /// Times that the heap has become empty.
+    /// Most objects since the heap was empty.
+    most: usize,
+    /// Times that the heap has become empty, and that it needed much less than it keeps, see [`SMALLER`].
     emptied: u32,
+    smaller: u32,
+    /// Of these, the last ones with about as many objects and bytes as before; and how many these were.
+    alike: u32,
+    last: (usize, usize),
+    /// The most bytes that an empty heap needed, and the times that it was at least about half of that.
+    large: (usize, u32),
+    /// Whose bound `again` is within.
+    class: Class,
+    /// When heaps that are not used were last looked for and objects had been allocated since the time before: how many so
+    /// far, when that was, ns, and what all heaps had turned over.
+    looked: (u32, u64, usize),
+    patience: Patience,
     /// The part of [`EMPTY_BYTES`] that this heap has; 0 once it has had [`HAS_OBJECTS`] objects at a time.
     kept: usize,
+    account: Part,
 }
 
 /// A word before each object that dlmalloc writes: its size with the word, and three bits. dlmalloc has no function for
 /// the size of an object; the test `sizes_are_read_from_the_header` fails if this layout changes.
-const FLAGS: usize = 7;
-const IN_USE: usize = 2;
+pub const FLAGS: usize = 7;
+/// The flag of a chunk that is an object.
+pub const IN_USE: usize = 2;
 /// The object before this one is in use.
 const BEFORE_IN_USE: usize = 1;
 
@@ -228,9 +288,12 @@ pub unsafe fn is_object(address: usize, end: usize) -> bool {
 }
 
 impl Inner {
-    unsafe fn allocate(&mut self, heap: &'static Heap, size: usize, align: usize) -> Option<usize> {
+    unsafe fn allocate(&mut self, heap: &'static Heap, size: usize, align: usize, zero: bool) -> Option<usize> {
         if self.objects == HAS_OBJECTS {
             EMPTY_BYTES.fetch_sub(core::mem::take(&mut self.kept), Ordering::Relaxed);
+        }
+        if self.objects == 0 {
+            self.patience.used(clock::coarse_ns);
         }
         let source = self.core.allocator_mut();
         (source.heap, source.asked) = (heap, size);
@@ -244,12 +307,28 @@ impl Inner {
         if address == 0 {
             return None;
         }
+        // SAFETY: a fresh object, in an extent of this heap.
+        let (bytes, extent) = unsafe { (usable(address), Extent::of(address)) };
+        // dlmalloc cuts an aligned object out of a larger one.
+        let cut_from = if align > ALIGN { 2 * align } else { 0 };
+        let (written, taken) = extent.hand_out(address, address + bytes + cut_from);
+        self.patience.needed_again(taken);
+        if zero {
+            // SAFETY: the object has `bytes` bytes. What is fresh is zero, but for the last word: the end of a free
+            // chunk is there.
+            unsafe {
+                let fresh = written.clamp(address, address + size);
+                (address as *mut u8).write_bytes(0, fresh - address);
+                ((address + bytes) as *mut usize).sub(1).write_unaligned(0);
+            }
+        }
         let source = self.core.allocator_mut();
-        // SAFETY: a fresh object.
-        source.used += unsafe { usable(address) };
+        source.used += bytes;
+        self.account.allocated(source.used, bytes);
         self.peak = self.peak.max(source.used);
         self.objects += 1;
         self.left = self.left.max(self.objects);
+        self.most = self.most.max(self.objects);
         Some(address)
     }
 
@@ -269,7 +348,10 @@ impl Inner {
         }
         let source = self.core.allocator_mut();
         // SAFETY: the object as it is now.
-        source.used = (source.used + unsafe { usable(resized) }).saturating_sub(before);
+        let (bytes, extent) = unsafe { (usable(resized), Extent::of(resized)) };
+        self.patience.needed_again(extent.hand_out(resized, resized + bytes).1);
+        source.used = (source.used + bytes).saturating_sub(before);
+        self.account.allocated(source.used, bytes.saturating_sub(before));
         self.peak = self.peak.max(source.used);
         Some(resized)
     }
@@ -283,7 +365,8 @@ impl Inner {
         }
         let source = self.core.allocator_mut();
         source.used = source.used.saturating_sub(bytes);
-        let (mapped, enough) = (source.mapped.get(), source.enough());
+        let (mapped, enough, used) = (source.mapped.get(), source.enough(), source.used);
+        self.account.freed(used, bytes);
         self.objects -= 1;
         self.freed += bytes;
         // SAFETY: a live object that the program gives up.
@@ -292,59 +375,193 @@ impl Inner {
             // Giving memory back takes system calls that the program's own free would not make.
         } else if self.objects == 0 {
             self.keep_or_unmap();
+        } else if self.account.is_over(used) {
+            if self.is_impatient() {
+                self.give_back();
+            }
         } else if mapped > enough
             && (self.freed >= TRIM_AFTER.max(mapped / TRIM_DIVISOR) || self.objects <= self.left / 2)
+            && self.is_impatient()
         {
-            (self.freed, self.left) = (0, self.objects);
-            let again = self.core.allocator().again;
-            self.core.allocator_mut().trimming = true;
-            // SAFETY: the lock is held.
-            unsafe { self.core.trim(SLACK + again) };
-            self.core.allocator_mut().trimming = false;
+            self.trim();
         }
         true
     }
 
+    /// Whether the heap may give memory back, see [`super::patience`].
+    #[cold]
+    #[inline(never)]
+    fn is_impatient(&mut self) -> bool {
+        let source = self.core.allocator();
+        self.patience.needed_again(source.mapped_again.take() / PAGE);
+        let is_over = self.patience.is_over(clock::coarse_ns);
+        if !is_over {
+            self.enter();
+        }
+        is_over
+    }
+
+    /// Gives extents without an object back, but for the slack.
+    #[cold]
+    #[inline(never)]
+    fn trim(&mut self) {
+        let _errno = errno::Saved::now();
+        (self.freed, self.left) = (0, self.objects);
+        let source = self.core.allocator_mut();
+        let again = source.again;
+        (source.trimming, source.releasing) = (true, true);
+        // SAFETY: the lock is held.
+        unsafe { self.core.trim(SLACK + again) };
+        let source = self.core.allocator_mut();
+        (source.trimming, source.releasing) = (false, false);
+    }
+
+    /// Gives all memory back that lies in whole pages without an object, for the account of the process.
+    #[cold]
+    #[inline(never)]
+    fn give_back(&mut self) {
+        let _errno = errno::Saved::now();
+        (self.freed, self.left) = (0, self.objects);
+        let source = self.core.allocator_mut();
+        (source.slack, source.releasing) = (0, true);
+        // SAFETY: the lock is held.
+        unsafe { self.core.trim(0) };
+        let source = self.core.allocator_mut();
+        (source.slack, source.releasing) = (SLACK, false);
+        source.list.give_back_pages();
+        self.account.gave_back(source.used);
+    }
+
     /// Keeps the extents of a heap without objects within [`KEPT_EMPTY`], else unmaps them.
+    #[inline(never)]
     fn keep_or_unmap(&mut self) {
+        // Its part of `EMPTY_BYTES` or of `AGAIN` counts instead.
+        self.account.gave_back(0);
         let mapped = self.core.allocator().mapped.get();
         let touched = mapped.min(self.peak + self.peak / SLACK_DIVISOR + TOUCHED);
-        self.emptied = self.emptied.saturating_add(1);
-        if self.emptied >= OFTEN && self.keeps_again(self.peak + self.peak / SLACK_DIVISOR + TOUCHED) {
-            (self.peak, self.freed, self.left) = (0, 0, 0);
+        let wanted = self.peak + self.peak / SLACK_DIVISOR + TOUCHED;
+        let keeps = self.comes_again() && self.keeps_again(wanted);
+        (self.peak, self.most, self.freed, self.left) = (0, 0, 0, 0);
+        if keeps {
+            // A patient heap has what it gave back to nobody.
+            if mapped > self.core.allocator().enough() {
+                self.trim();
+            }
             return;
         }
-        (self.peak, self.freed, self.left) = (0, 0, 0);
+        let touched = if self.patience.has_regretted() { mapped } else { touched };
         let more = touched.saturating_sub(self.kept);
         if more == 0 || EMPTY_BYTES.fetch_add(more, Ordering::Relaxed) + more <= KEPT_EMPTY {
             self.kept += more;
             return;
         }
         EMPTY_BYTES.fetch_sub(more + core::mem::take(&mut self.kept), Ordering::Relaxed);
+        let _errno = errno::Saved::now();
         // Without memory for another stack the extents stay.
         own_stack::run(|| self.unmap_all());
     }
 
+    /// Whether the heap has become empty [`OFTEN`]: since the start, or with about the same objects each time, which
+    /// decides how much it may keep.
+    fn comes_again(&mut self) -> bool {
+        let alike = |now: usize, before: usize| now.abs_diff(before) <= before / ALIKE_DIVISOR;
+        let now = (self.peak, self.most);
+        self.emptied = self.emptied.saturating_add(1);
+        self.alike =
+            if alike(now.0, self.last.0) && alike(now.1, self.last.1) { self.alike.saturating_add(1) } else { 0 };
+        self.last = now;
+        self.emptied >= OFTEN
+    }
+
     /// Whether the heap may keep `wanted` bytes when it is empty.
+    #[inline(never)]
     fn keeps_again(&mut self, wanted: usize) -> bool {
         let again = self.core.allocator().again;
-        let more = wanted.saturating_sub(again);
-        if more > 0 {
-            if AGAIN.fetch_add(more, Ordering::Relaxed) + more > AGAIN_HIGHEST.load(Ordering::Relaxed) {
-                AGAIN.fetch_sub(more, Ordering::Relaxed);
-                return false;
-            }
-            self.core.allocator_mut().again = wanted;
+        self.smaller = if wanted < again / 2 { self.smaller + 1 } else { 0 };
+        let (most, times) = self.large;
+        self.large = match wanted {
+            _ if wanted / 2 > most => (wanted, 1),
+            _ if wanted >= most / 2 => (wanted.max(most), times.saturating_add(1)),
+            _ => self.large,
+        };
+        let is_much = self.alike >= OFTEN || (self.large.1 >= VERY_OFTEN && wanted.max(again) <= KEPT_EMPTY);
+        let shrank = self.smaller >= if self.alike >= OFTEN { OFTEN } else { SMALLER };
+        if wanted <= again && !shrank && (self.class == Class::Much || !is_much) {
+            return true;
         }
-        true
+        coming_again::give(self.class, again);
+        let now = wanted.max(again);
+        let classes = [(is_much, Class::Much), (true, Class::Little)];
+        let allowed = classes.into_iter().find(|&(fits, class)| fits && !shrank && coming_again::take(class, now));
+        let now = if allowed.is_some() { now } else { 0 };
+        self.class = allowed.map_or(Class::Little, |(_, class)| class);
+        self.smaller = 0;
+        self.core.allocator_mut().again = now;
+        self.account.allow(now);
+        if allowed.is_some() {
+            self.enter();
+        }
+        allowed.is_some()
+    }
+
+    /// Enters the heap in the list of those that give memory back when it is short.
+    fn enter(&self) {
+        // SAFETY: null, or the heap that holds this structure.
+        unsafe { self.core.allocator().heap.as_ref() }.inspect(|heap| coming_again::enter(heap));
+    }
+
+    /// Gives up what the heap keeps; true if it had memory.
+    #[inline(never)]
+    fn release(&mut self) -> bool {
+        if self.core.allocator().mapped.get() == 0 {
+            return false;
+        }
+        if self.objects > 0 {
+            let keeps = self.account.keeps() && (self.patience.has_regretted() || self.core.allocator().again > 0);
+            if keeps {
+                self.give_back();
+            }
+            return keeps;
+        }
+        coming_again::give(self.class, core::mem::take(&mut self.core.allocator_mut().again));
+        EMPTY_BYTES.fetch_sub(core::mem::take(&mut self.kept), Ordering::Relaxed);
+        self.account.allow(0);
+        self.account.gave_back(0);
+        own_stack::run(|| self.unmap_all()).is_some()
+    }
+
+    /// Gives up what the heap keeps if it has not been used for long, in which it allocated no object beside the
+    /// `allocations`; true if it did.
+    #[inline(never)]
+    fn release_unused(&mut self, allocations: u32, now: u64) -> bool {
+        let turned = heap_account::turned_over();
+        if allocations != self.looked.0 {
+            self.looked = (allocations, now, turned);
+            return false;
+        }
+        let bytes = self.core.allocator().again.max(SLACK);
+        let is_unused = turned.wrapping_sub(self.looked.2) / UNUSED > bytes
+            && now.saturating_sub(self.looked.1) >= self.patience.length()
+            && self.patience.has_ended(now);
+        let done = is_unused && self.release();
+        if done {
+            self.patience.given_up(now);
+        }
+        done
     }
 
     /// Not inlined: two structures of 1 KiB each would be in the stack frame of the caller, too.
     #[cold]
     #[inline(never)]
     fn unmap_all(&mut self) {
-        let source = self.core.allocator();
-        let own = Source { again: source.again, ..Source::new(source.owner, source.extents) };
+        let source = self.core.allocator_mut();
+        source.releasing = true;
+        (source.slack, source.used) = (0, 0);
+        let again = core::mem::take(&mut source.again);
+        let unmapped = source.unmapped.get() + source.mapped.get();
+        let own = Source { again, heap: source.heap, ..Source::new(source.owner, source.extents) };
+        own.unmapped.set(unmapped);
+        own.mapped_again.set(source.mapped_again.get());
         let fresh = Dlmalloc::new_with_allocator(own);
         // SAFETY: there are no objects. `destroy` only reads the list of segments, which does not point into the
         // structure that moves here.
@@ -363,21 +580,30 @@ impl Source {
             asked: 0,
             again: 0,
             trimming: false,
+            releasing: false,
+            unmapped: core::cell::Cell::new(0),
+            mapped_again: core::cell::Cell::new(0),
+            slack: SLACK,
+            list: extent::Extents::new(),
         }
     }
 
     /// Bytes that the heap should have for its objects.
     fn enough(&self) -> usize {
-        self.used + self.used / SLACK_DIVISOR + SLACK + self.again
+        self.used + self.used / SLACK_DIVISOR + self.slack + self.again
     }
 }
 
 /// One heap, with its lock.
 #[repr(align(64))]
 pub struct Heap {
-    busy: AtomicBool,
+    /// The lock: 0, or the number of the process in which a thread holds it.
+    busy: AtomicU32,
+    /// Objects that were allocated, modulo 2^32.
+    allocations: AtomicU32,
     /// Objects that were freed while another thread held the lock.
     returned: AtomicPtr<Free>,
+    link: Link,
     inner: UnsafeCell<Inner>,
 }
 
@@ -391,7 +617,7 @@ impl Held<'_> {
     /// Locks `heap` if no other thread holds it.
     fn take(heap: &Heap) -> Option<Held<'_>> {
         // The load keeps the cache line shared while another thread holds the lock.
-        let free = !heap.busy.load(Ordering::Relaxed) && !heap.busy.swap(true, Ordering::Acquire);
+        let free = heap.busy.load(Ordering::Relaxed) == 0 && heap.lock();
         // then_some would make a Held and drop it, which unlocks.
         free.then(|| Held(heap))
     }
@@ -418,11 +644,11 @@ impl Drop for Held<'_> {
             if !self.0.returned.load(Ordering::Relaxed).is_null() {
                 self.free_returned();
             }
-            self.0.busy.store(false, Ordering::Release);
+            self.0.busy.store(0, Ordering::Release);
             // Pairs with the fence of `Heap::free`: either this thread sees the object that was returned meanwhile, or
             // the thread that returned it sees the lock free.
             fence(Ordering::SeqCst);
-            if self.0.returned.load(Ordering::Relaxed).is_null() || self.0.busy.swap(true, Ordering::Acquire) {
+            if self.0.returned.load(Ordering::Relaxed).is_null() || !self.0.lock() {
                 return;
             }
         }
@@ -432,8 +658,37 @@ impl Drop for Held<'_> {
 impl Heap {
     fn new(owner: Owner, extents: Extents) -> Heap {
         let core = Dlmalloc::new_with_allocator(Source::new(owner, extents));
-        let inner = UnsafeCell::new(Inner { core, objects: 0, peak: 0, freed: 0, left: 0, emptied: 0, kept: 0 });
-        Heap { busy: AtomicBool::new(false), returned: AtomicPtr::new(ptr::null_mut()), inner }
+        let inner = UnsafeCell::new(Inner {
+            core,
+            objects: 0,
+            peak: 0,
+            freed: 0,
+            left: 0,
+            most: 0,
+            emptied: 0,
+            smaller: 0,
+            alike: 0,
+            last: (0, 0),
+            large: (0, 0),
+            class: Class::Little,
+            looked: (0, 0, 0),
+            patience: Patience::default(),
+            kept: 0,
+            account: Part::default(),
+        });
+        let (busy, allocations, returned, link) = Default::default();
+        Heap { busy, allocations, returned, link, inner }
+    }
+
+    #[inline]
+    fn lock(&self) -> bool {
+        self.busy.compare_exchange(0, fork_wiped::generation(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether a thread holds the lock that does not exist in this process.
+    #[cold]
+    fn is_lost(&self) -> bool {
+        ![0, fork_wiped::generation()].contains(&self.busy.load(Ordering::Relaxed))
     }
 
     /// The object at `address` with `size` bytes; `None` when the heap is in use or gets no memory: it is as it was.
@@ -444,6 +699,41 @@ impl Heap {
         let held = Held::take(self)?;
         // SAFETY: the lock is held; the caller's promise.
         unsafe { (*held.0.inner.get()).resize(self, address, size) }
+    }
+
+    /// Waits for about as long as a call takes that holds the lock; at every second `step` it lets that thread run.
+    #[cold]
+    fn let_go_on(&self, step: usize) {
+        if step % 2 == 1 && !sandbox::entered() {
+            sys::yield_now();
+        }
+        for _ in 0..SPINS {
+            if self.busy.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Its place in the list of heaps that have kept memory.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Gives back what the heap keeps that it does not need, if no thread uses it; true if there was any.
+    pub fn release(&self) -> bool {
+        let _errno = errno::Saved::now();
+        let held = Held::take(self);
+        // SAFETY: the lock is held.
+        held.is_some_and(|held| unsafe { (*held.0.inner.get()).release() })
+    }
+
+    /// As [`Heap::release`], if the heap has not been used for long at the time `now`, ns.
+    pub fn release_unused(&self, now: u64) -> bool {
+        let _errno = errno::Saved::now();
+        let (held, allocations) = (Held::take(self), self.allocations.load(Ordering::Relaxed));
+        // SAFETY: the lock is held.
+        held.is_some_and(|held| unsafe { (*held.0.inner.get()).release_unused(allocations, now) })
     }
 
     /// Frees an object, from any thread.
@@ -478,6 +768,9 @@ pub struct Home {
     extents: Extents,
     /// Heaps in use: 1 to [`HEAPS`], a power of two.
     in_use: AtomicUsize,
+    /// Times that a thread met another one, and the objects that had been allocated at the last look.
+    met: AtomicU32,
+    looked: AtomicU32,
     /// Each is made when it is first used: of 200 rules, most have one. Null before.
     heaps: [AtomicPtr<Heap>; HEAPS],
 }
@@ -485,43 +778,69 @@ pub struct Home {
 impl Home {
     /// A home without memory.
     pub fn new(owner: Owner, extents: Extents) -> Home {
-        Home { owner, extents, in_use: AtomicUsize::new(1), heaps: Default::default() }
+        let (met, looked, heaps) = Default::default();
+        Home { owner, extents, in_use: AtomicUsize::new(1), met, looked, heaps }
     }
 
-    /// An object of `size` bytes aligned to [`ALIGN`] and to `align`, a power of two below a page. `thread` differs
-    /// between threads. `None` when no heap is free or none gets memory.
-    pub fn allocate(&'static self, size: usize, align: usize, thread: usize) -> Option<usize> {
+    /// An object of `size` bytes aligned to [`ALIGN`] and to `align`, a power of two below a page; with `zero` its bytes
+    /// are zero. `thread` differs between threads. `None` when no heap is free or none gets memory.
+    pub fn allocate(&'static self, size: usize, align: usize, zero: bool, thread: usize) -> Option<usize> {
         for step in 0..TRIES {
             let in_use = self.in_use.load(Ordering::Relaxed);
-            let heap = self.heap((thread + step) % in_use.clamp(1, HEAPS))?;
+            let number = (thread + step) % in_use.clamp(1, HEAPS);
+            let heap = self.heap(number)?;
             if let Some(held) = Held::take(heap) {
+                // Only the thread that holds the lock changes it.
+                heap.allocations.store(heap.allocations.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 // SAFETY: the lock is held.
-                return unsafe { (*held.0.inner.get()).allocate(heap, size, align) };
+                return unsafe { (*held.0.inner.get()).allocate(heap, size, align, zero) };
             }
-            if in_use < HEAPS {
+            if heap.is_lost() {
+                self.new_heap(number, heap)?;
+                continue;
+            }
+            // A second heap is needed when the thread that holds the lock does not run.
+            if in_use < HEAPS && (self.is_contended(in_use) || (in_use == 1 && step + 2 == TRIES)) {
                 // If another thread did so meanwhile, its number stays.
                 let _ = self.in_use.compare_exchange(in_use, in_use * 2, Ordering::Relaxed, Ordering::Relaxed);
+            } else {
+                heap.let_go_on(step);
             }
         }
         None
     }
 
-    fn heap(&self, number: usize) -> Option<&'static Heap> {
-        // SAFETY: null, or a leaked box that was published with Release.
-        unsafe { self.heaps[number].load(Ordering::Acquire).as_ref() }.or_else(|| self.new_heap(number))
+    /// Called when a thread has met another one: whether that happens often. Each heap more takes memory of its own, and
+    /// on a processor with fewer cores than threads a thread is now and then interrupted while it holds a lock.
+    #[cold]
+    fn is_contended(&self, in_use: usize) -> bool {
+        let met = self.met.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if !met.is_multiple_of(MEETINGS) {
+            return false;
+        }
+        let heaps = (0..in_use).filter_map(|number| self.heap(number));
+        let now = heaps.fold(0, |sum: u32, heap| sum.wrapping_add(heap.allocations.load(Ordering::Relaxed)));
+        now.wrapping_sub(self.looked.swap(now, Ordering::Relaxed)) < MEETINGS * OFTEN_MET
     }
 
+    fn heap(&self, number: usize) -> Option<&'static Heap> {
+        // SAFETY: null, or a leaked box that was published with Release.
+        unsafe { self.heaps[number].load(Ordering::Acquire).as_ref() }.or_else(|| self.new_heap(number, ptr::null()))
+    }
+
+    /// A heap in place of `before`, which is null or lost.
     #[cold]
     #[inline(never)]
-    fn new_heap(&self, number: usize) -> Option<&'static Heap> {
+    fn new_heap(&self, number: usize, before: *const Heap) -> Option<&'static Heap> {
         if sandbox::entered() {
             return None;
         }
+        let _errno = errno::Saved::now();
         let fresh = allocating::run(|| boxed(self.owner, self.extents))?;
         let slot = &self.heaps[number];
         // The thread that loses the race leaves its heap unused.
-        let found = slot.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
-        // SAFETY: as in `heap`.
+        let found = slot.compare_exchange(before.cast_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
+        // SAFETY: as in `heap`; no slot becomes null again.
         unsafe { found.map_or_else(|first| first, |_| fresh).as_ref() }
     }
 }
@@ -551,136 +870,4 @@ pub fn homes(policy: PolicyKind, nodes: usize) -> Homes {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use numamma_kernel::mappings;
-
-    fn map(_: &Owner, _: &'static Heap, len: usize) -> Option<(usize, usize)> {
-        MAPPED.fetch_add(1, Ordering::Relaxed);
-        // The length stands in front of the usable memory.
-        let start = mappings::map_aligned(len, PAGE)?;
-        // SAFETY: the mapping was made above.
-        unsafe { (start as *mut usize).write(len) };
-        Some((start + 64, len - 64))
-    }
-
-    fn unmap(usable: usize) {
-        MAPPED.fetch_sub(1, Ordering::Relaxed);
-        let start = (usable - 64) as *mut usize;
-        // SAFETY: `map` made this mapping.
-        unsafe { sys::unmap(start.cast(), start.read()) };
-    }
-
-    static MAPPED: AtomicUsize = AtomicUsize::new(0);
-    /// The tests count the mappings of all heaps.
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
-    fn home() -> &'static Home {
-        let owner = Owner { rule: 0, placing: 0, node: 0 };
-        Box::leak(Box::new(Home::new(owner, Extents { map, unmap })))
-    }
-
-    #[test]
-    fn sizes_are_read_from_the_header() {
-        let _alone = ALONE.lock().unwrap();
-        let home = home();
-        for size in (1..4096).step_by(7) {
-            let objects = [(); 3].map(|()| home.allocate(size, 1, 0).unwrap());
-            for object in objects {
-                assert!(object.is_multiple_of(ALIGN));
-                // SAFETY: an object of this heap, written within its size.
-                unsafe {
-                    let found = usable(object);
-                    assert!((size..=size + 40).contains(&found), "{size}: {found}");
-                    (object as *mut u8).write_bytes(0xff, found);
-                }
-            }
-            for object in objects {
-                // SAFETY: as above; it is given up here.
-                unsafe { home.heap(0).unwrap().free(object) };
-            }
-        }
-        // SAFETY: no other thread uses the heap.
-        assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 0);
-    }
-
-    #[test]
-    fn memory_of_freed_objects_serves_other_sizes_and_is_given_back() {
-        let _alone = ALONE.lock().unwrap();
-        let (home, before) = (home(), MAPPED.load(Ordering::Relaxed));
-        for size in [40, 100, 333, 1000, 2500, 4000] {
-            let objects: Vec<usize> = (0..(16 << 20) / size).map(|_| home.allocate(size, 1, 0).unwrap()).collect();
-            // SAFETY: no other thread uses the heap.
-            let mapped = unsafe { (*home.heap(0).unwrap().inner.get()).core.allocator().mapped.get() };
-            assert!(mapped < 27 << 20, "{mapped} bytes for 16 MiB of {size} bytes");
-            // SAFETY: live objects of this heap.
-            objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
-        }
-        assert!(MAPPED.load(Ordering::Relaxed) <= before + 1, "the last extent may stay");
-    }
-
-    #[test]
-    fn one_object_keeps_one_extent() {
-        let _alone = ALONE.lock().unwrap();
-        for size in (16..1100).step_by(16) {
-            let (home, before) = (home(), MAPPED.load(Ordering::Relaxed));
-            let stays = home.allocate(size, 1, 0);
-            let objects: Vec<usize> = (0..(2 << 20) / size).map(|_| home.allocate(size, 1, 0).unwrap()).collect();
-            // SAFETY: live objects of this heap.
-            objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
-            // The first, the last, and what fits into the slack.
-            let left = MAPPED.load(Ordering::Relaxed) - before;
-            assert!(stays.is_some() && left <= 5, "{size}: {left} extents");
-        }
-    }
-
-    #[test]
-    fn objects_freed_while_the_lock_is_held_come_back() {
-        let _alone = ALONE.lock().unwrap();
-        let home = home();
-        let objects: Vec<usize> = (0..100).map(|_| home.allocate(64, 1, 0).unwrap()).collect();
-        let held = Held::take(home.heap(0).unwrap()).unwrap();
-        // SAFETY: live objects of this heap.
-        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
-        assert!(Held::take(home.heap(0).unwrap()).is_none() && home.in_use.load(Ordering::Relaxed) == 1);
-        assert!(home.allocate(64, 1, 0).is_some() && home.in_use.load(Ordering::Relaxed) == 2);
-        drop(held);
-        // SAFETY: no other thread uses the heap.
-        assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 0);
-    }
-
-    #[test]
-    fn an_object_that_is_freed_twice_stops_no_thread() {
-        let _alone = ALONE.lock().unwrap();
-        let home = home();
-        let objects = [(); 3].map(|()| home.allocate(64, 1, 0).unwrap());
-        let held = Held::take(home.heap(0).unwrap()).unwrap();
-        // SAFETY: the heap sees the second time.
-        [objects[1], objects[1]].iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
-        drop(held);
-        // SAFETY: no other thread uses the heap.
-        assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 2);
-    }
-
-    #[test]
-    fn threads_get_objects_of_their_own() {
-        let _alone = ALONE.lock().unwrap();
-        let home = home();
-        let work = |mark: u8| {
-            let sizes = (0..20_000).map(|round| 8 + (round * 37) % 900);
-            let objects: Vec<(usize, usize)> =
-                sizes.filter_map(|size| Some((home.allocate(size, 1, usize::from(mark))?, size))).collect();
-            for &(object, size) in &objects {
-                // SAFETY: an object of `size` bytes that belongs to this thread.
-                unsafe { (object as *mut u8).write_bytes(mark, size) };
-            }
-            // SAFETY: as above, and written.
-            let bytes = |&(object, size)| unsafe { core::slice::from_raw_parts(object as *const u8, size) };
-            objects.iter().all(|object| bytes(object).iter().all(|b| *b == mark))
-        };
-        std::thread::scope(|s| {
-            let threads: Vec<_> = (1..5).map(|mark| s.spawn(move || work(mark))).collect();
-            assert!(threads.into_iter().all(|t| t.join().unwrap()));
-        });
-    }
-}
+mod tests;

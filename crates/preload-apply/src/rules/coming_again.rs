@@ -1,0 +1,149 @@
+//! What heaps for small objects keep while they are empty, because objects come again: buffers that each call of a
+//! function allocates and frees, lists that each step of the program builds and frees. Otherwise their pages would be new
+//! each time.
+//!
+//! A heap that has become empty several times may keep what it needs up to a bound that is small for all heaps together;
+//! one that has so very often, or had about the same objects each time, up to a bound as large as that of kept arrays. Its
+//! memory is given back when it has not been used while other heaps allocated and freed several times as much,
+//! for the time of its [patience] at least; and when memory is short, as is that of the heaps which are
+//! patient with objects in them.
+
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::OnceLock;
+
+use numamma_hook::sandbox;
+use numamma_kernel::clock;
+
+use super::patience;
+use super::small_heap::Heap;
+
+/// How much a heap may keep while it is empty.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// It has become empty often.
+    Little,
+    /// It has become empty very often, or often with about the same objects each time.
+    Much,
+}
+
+/// Bytes that the heaps of a class keep together, and the most that they may.
+struct Bound {
+    kept: AtomicUsize,
+    highest: AtomicUsize,
+}
+
+static BOUNDS: [Bound; 2] = [const { Bound { kept: AtomicUsize::new(0), highest: AtomicUsize::new(0) } }; 2];
+/// The heaps that have kept memory, linked by [`Link`].
+static HEAPS: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
+/// A thread gives heaps back. Of a child that was forked meanwhile, none does.
+static GIVING: AtomicBool = AtomicBool::new(false);
+/// When heaps that are not used were last looked for, ns.
+static LOOKED: AtomicU64 = AtomicU64::new(0);
+/// Called before memory is kept for the first time, see [`keep_at_most`].
+static FIRST: OnceLock<fn()> = OnceLock::new();
+
+/// The place of a heap in the list of those that have kept memory. They stay in it.
+#[derive(Default)]
+pub struct Link {
+    is_in: AtomicBool,
+    next: AtomicPtr<Heap>,
+}
+
+/// Lets heaps that become empty again and again keep up to `little` bytes together, and those that may keep much up to
+/// `much` bytes. `first` is called before that: from then on failing calls must ask [`release_all`].
+pub fn keep_at_most(little: usize, much: usize, first: fn()) {
+    let _ = FIRST.set(first);
+    for (class, bytes) in [(Class::Little, little), (Class::Much, much)] {
+        BOUNDS[class as usize].highest.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Whether `bytes` more may be kept; counted if so.
+pub fn take(class: Class, bytes: usize) -> bool {
+    let bound = &BOUNDS[class as usize];
+    let fits = bound.kept.fetch_add(bytes, Ordering::Relaxed) + bytes <= bound.highest.load(Ordering::Relaxed);
+    if !fits {
+        give(class, bytes);
+    }
+    fits
+}
+
+/// Takes back what [`take`] counted.
+pub fn give(class: Class, bytes: usize) {
+    BOUNDS[class as usize].kept.fetch_sub(bytes, Ordering::Relaxed);
+}
+
+/// Notes that `heap` keeps memory from now on.
+#[inline]
+pub fn enter(heap: &Heap) {
+    if !heap.link().is_in.load(Ordering::Relaxed) {
+        enter_first(heap);
+    }
+}
+
+#[cold]
+fn enter_first(heap: &Heap) {
+    if heap.link().is_in.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    FIRST.get().inspect(|first| first());
+    let own = ptr::from_ref(heap).cast_mut();
+    let mut next = HEAPS.load(Ordering::Relaxed);
+    loop {
+        heap.link().next.store(next, Ordering::Relaxed);
+        // Release: who finds the heap in the list sees it as it is.
+        match HEAPS.compare_exchange_weak(next, own, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => next = now,
+        }
+    }
+}
+
+/// Gives back the memory of heaps that has not been used for long, if that was not done a short time ago.
+pub fn release_unused() {
+    if HEAPS.load(Ordering::Relaxed).is_null() || sandbox::entered() {
+        return;
+    }
+    let now = clock::coarse_ns();
+    if now.saturating_sub(LOOKED.load(Ordering::Relaxed)) >= patience::SHORTEST_NS / 2 {
+        LOOKED.store(now, Ordering::Relaxed);
+        release(|heap| heap.release_unused(now));
+    }
+}
+
+/// Gives back what all heaps keep that they do not need; true if there was any.
+pub fn release_all() -> bool {
+    !HEAPS.load(Ordering::Relaxed).is_null() && !sandbox::entered() && release(Heap::release)
+}
+
+#[inline(never)]
+fn release(from: impl Fn(&Heap) -> bool) -> bool {
+    if GIVING.swap(true, Ordering::Acquire) {
+        return false;
+    }
+    let (mut any, mut next) = (false, HEAPS.load(Ordering::Acquire));
+    // SAFETY: null, or a heap, which is never freed.
+    while let Some(heap) = unsafe { next.as_ref() } {
+        any |= from(heap);
+        next = heap.link().next.load(Ordering::Relaxed);
+    }
+    GIVING.store(false, Ordering::Release);
+    any
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_keeps_no_more_than_it_may() {
+        keep_at_most(1000, 5000, || {});
+        assert!(take(Class::Little, 900) && !take(Class::Little, 200) && take(Class::Much, 4000));
+        give(Class::Little, 900);
+        assert!(take(Class::Little, 1000) && !take(Class::Much, 2000));
+        give(Class::Little, 1000);
+        give(Class::Much, 4000);
+        keep_at_most(0, 0, || {});
+    }
+}

@@ -1,0 +1,131 @@
+//! What the heaps for small objects keep beyond the objects in them: one account for the process, and so one bound,
+//! however many rules and threads there are.
+//!
+//! A heap counts the bytes that were freed in it, less those allocated, since it last gave memory back: of older free
+//! memory it has given back all that lies in whole pages. It adds to the account in steps of [`STEP`], so that threads
+//! do not write its cache line at each call.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use numamma_kernel::sys::PAGE;
+
+/// Bytes that the heaps may keep in any case, together: four times what glibc keeps at the end of its heap
+/// (M_TRIM_THRESHOLD of mallopt(3)).
+const ALWAYS: usize = 512 << 10;
+/// Beside that, this part (1/16) of the bytes of the objects.
+const DIVISOR: usize = 16;
+/// Part (1/4, of a heap of up to [`SMALL`] bytes 1/8) that must have been freed before a heap is searched: a search looks
+/// at each object, and so at four or eight for each object of their size that was freed.
+const WORTH: usize = 4;
+const WORTH_OF_SMALL: usize = 8;
+/// Bytes of a heap whose objects are in the caches of the processor when it is searched.
+const SMALL: usize = 512 << 10;
+/// Bytes by which a heap's part of the account may be wrong.
+const STEP: usize = 4 << 10;
+
+/// Bytes of the objects in all heaps, and freed bytes that these keep. They wrap for a moment when two heaps change
+/// them at the same time.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+/// Bytes by which these two rose so far: about how much was allocated and freed.
+static TURNED: AtomicUsize = AtomicUsize::new(0);
+
+/// A heap's part of the account.
+#[derive(Default)]
+pub struct Part {
+    /// Bytes freed since the heap gave memory back, less those allocated.
+    kept: usize,
+    /// Bytes that it may keep beyond what the account bounds, because its objects come again.
+    again: usize,
+    /// What it has added to [`LIVE`] and to [`KEPT`].
+    added_live: usize,
+    added_kept: usize,
+}
+
+impl Part {
+    /// The heap's objects take `used` bytes now, after `bytes` were allocated.
+    #[inline]
+    pub fn allocated(&mut self, used: usize, bytes: usize) {
+        self.kept = self.kept.saturating_sub(bytes);
+        self.add(used, STEP);
+    }
+
+    /// The heap's objects take `used` bytes now, after `bytes` were freed.
+    #[inline]
+    pub fn freed(&mut self, used: usize, bytes: usize) {
+        self.kept += bytes;
+        self.add(used, STEP);
+    }
+
+    /// The heap may keep `again` bytes beyond the account.
+    pub fn allow(&mut self, again: usize) {
+        self.again = again;
+    }
+
+    /// The heap has given back what it could.
+    pub fn gave_back(&mut self, used: usize) {
+        self.kept = 0;
+        self.add(used, 1);
+    }
+
+    /// Whether the heap is to give memory back: the heaps keep too much, and this one a part that is worth a search.
+    #[inline]
+    pub fn is_over(&self, used: usize) -> bool {
+        let bytes = used + self.kept;
+        let worth = bytes / if bytes <= SMALL { WORTH_OF_SMALL } else { WORTH };
+        self.counted() >= worth.max(2 * PAGE) && are_over()
+    }
+
+    /// Whether the heap keeps anything.
+    pub fn keeps(&self) -> bool {
+        self.kept > 0
+    }
+
+    #[inline]
+    fn counted(&self) -> usize {
+        self.kept.saturating_sub(self.again)
+    }
+
+    #[inline]
+    fn add(&mut self, used: usize, step: usize) {
+        let kept = self.counted();
+        for (total, now, added) in [(&LIVE, used, &mut self.added_live), (&KEPT, kept, &mut self.added_kept)] {
+            if now.abs_diff(*added) >= step {
+                total.fetch_add(now.wrapping_sub(*added), Ordering::Relaxed);
+                if now > *added {
+                    TURNED.fetch_add(now - *added, Ordering::Relaxed);
+                }
+                *added = now;
+            }
+        }
+    }
+}
+
+/// About how many bytes the heaps have allocated and freed so far, modulo 2^64.
+pub fn turned_over() -> usize {
+    TURNED.load(Ordering::Relaxed)
+}
+
+/// Whether all heaps together keep too much.
+fn are_over() -> bool {
+    KEPT.load(Ordering::Relaxed) > ALWAYS + LIVE.load(Ordering::Relaxed) / DIVISOR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_freed_and_allocated_again_is_not_kept() {
+        let mut part = Part::default();
+        part.allocated(100_000, 100_000);
+        part.freed(40_000, 60_000);
+        assert_eq!((part.kept, part.added_kept, part.added_live), (60_000, 60_000, 40_000));
+        part.allocated(90_000, 50_000);
+        part.allocated(110_000, 20_000);
+        assert_eq!((part.kept, part.added_live), (0, 110_000));
+        part.freed(0, 110_000);
+        part.gave_back(0);
+        assert_eq!((part.kept, part.added_kept, part.added_live), (0, 0, 0));
+    }
+}

@@ -1,0 +1,251 @@
+use super::*;
+use numamma_kernel::mappings;
+use std::collections::BTreeMap;
+
+use crate::rules::extent::HEADER;
+
+fn map(_: &Owner, heap: &'static Heap, len: usize) -> Option<(usize, usize)> {
+    MAPPED.fetch_add(1, Ordering::Relaxed);
+    let start = mappings::map_aligned(len, numamma_kernel::window::SLOT)?;
+    // SAFETY: the mapping was made above.
+    unsafe { (start as *mut Extent).write(Extent::new(heap)) };
+    LENGTHS.lock().unwrap().insert(start, len);
+    Some((start + HEADER, len - HEADER))
+}
+
+fn unmap(usable: usize) {
+    MAPPED.fetch_sub(1, Ordering::Relaxed);
+    let start = usable - HEADER;
+    let len = LENGTHS.lock().unwrap().remove(&start).unwrap();
+    // SAFETY: `map` made this mapping.
+    unsafe { sys::unmap(start as *mut c_void, len) };
+}
+
+static LENGTHS: std::sync::Mutex<BTreeMap<usize, usize>> = std::sync::Mutex::new(BTreeMap::new());
+
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+/// The tests count the mappings of all heaps.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn home() -> &'static Home {
+    let owner = Owner { rule: 0, placing: 0, node: 0 };
+    Box::leak(Box::new(Home::new(owner, Extents { map, unmap })))
+}
+
+#[test]
+fn sizes_are_read_from_the_header() {
+    let _alone = ALONE.lock().unwrap();
+    let home = home();
+    for size in (1..4096).step_by(7) {
+        let objects = [(); 3].map(|()| home.allocate(size, 1, false, 0).unwrap());
+        for object in objects {
+            assert!(object.is_multiple_of(ALIGN));
+            // SAFETY: an object of this heap, written within its size.
+            unsafe {
+                let found = usable(object);
+                assert!((size..=size + 40).contains(&found), "{size}: {found}");
+                (object as *mut u8).write_bytes(0xff, found);
+            }
+        }
+        for object in objects {
+            // SAFETY: as above; it is given up here.
+            unsafe { home.heap(0).unwrap().free(object) };
+        }
+    }
+    // SAFETY: no other thread uses the heap.
+    assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 0);
+}
+
+#[test]
+fn memory_of_freed_objects_serves_other_sizes_and_is_given_back() {
+    let _alone = ALONE.lock().unwrap();
+    let (home, before) = (home(), MAPPED.load(Ordering::Relaxed));
+    for size in [40, 100, 333, 1000, 2500, 4000] {
+        let objects: Vec<usize> = (0..(16 << 20) / size).map(|_| home.allocate(size, 1, false, 0).unwrap()).collect();
+        // SAFETY: no other thread uses the heap.
+        let mapped = unsafe { (*home.heap(0).unwrap().inner.get()).core.allocator().mapped.get() };
+        assert!(mapped < 27 << 20, "{mapped} bytes for 16 MiB of {size} bytes");
+        // SAFETY: live objects of this heap.
+        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
+    }
+    assert!(MAPPED.load(Ordering::Relaxed) <= before + 1, "the last extent may stay");
+}
+
+#[test]
+fn one_object_keeps_one_extent() {
+    let _alone = ALONE.lock().unwrap();
+    for size in (16..1100).step_by(16) {
+        let (home, before) = (home(), MAPPED.load(Ordering::Relaxed));
+        let stays = home.allocate(size, 1, false, 0);
+        let objects: Vec<usize> = (0..(2 << 20) / size).map(|_| home.allocate(size, 1, false, 0).unwrap()).collect();
+        // SAFETY: live objects of this heap.
+        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
+        // The first, the last, and what fits into the slack.
+        let left = MAPPED.load(Ordering::Relaxed) - before;
+        assert!(stays.is_some() && left <= 5, "{size}: {left} extents");
+    }
+}
+
+#[test]
+fn objects_freed_while_the_lock_is_held_come_back() {
+    let _alone = ALONE.lock().unwrap();
+    let home = home();
+    let objects: Vec<usize> = (0..100).map(|_| home.allocate(64, 1, false, 0).unwrap()).collect();
+    let held = Held::take(home.heap(0).unwrap()).unwrap();
+    // SAFETY: live objects of this heap.
+    objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
+    assert!(Held::take(home.heap(0).unwrap()).is_none() && home.in_use.load(Ordering::Relaxed) == 1);
+    assert!(home.allocate(64, 1, false, 0).is_some() && home.in_use.load(Ordering::Relaxed) == 2);
+    drop(held);
+    // SAFETY: no other thread uses the heap.
+    assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 0);
+}
+
+#[test]
+fn an_object_that_is_freed_twice_stops_no_thread() {
+    let _alone = ALONE.lock().unwrap();
+    let home = home();
+    let objects = [(); 3].map(|()| home.allocate(64, 1, false, 0).unwrap());
+    let held = Held::take(home.heap(0).unwrap()).unwrap();
+    // SAFETY: the heap sees the second time.
+    [objects[1], objects[1]].iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
+    drop(held);
+    // SAFETY: no other thread uses the heap.
+    assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 2);
+}
+
+#[test]
+fn objects_that_are_to_be_zero_are() {
+    let _alone = ALONE.lock().unwrap();
+    let (home, mut random) = (home(), 1_usize);
+    let mut held: Vec<(usize, usize)> = vec![(0, 0); 300];
+    for round in 0..60_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (slot, most) = ((random >> 40) % 300, if random >> 63 == 0 { 300 } else { 30_000 });
+        let size = 1 + (random >> 20) % most;
+        let heap = || home.heap(0).unwrap();
+        if held[slot].0 != 0 {
+            // SAFETY: a live object, which is given up.
+            unsafe { heap().free(held[slot].0) };
+        }
+        let align = if round % 7 == 0 { 512 } else { 1 };
+        let mut object = home.allocate(size, align, true, 0).unwrap();
+        // SAFETY: an object of `size` bytes.
+        let bytes = unsafe { core::slice::from_raw_parts(object as *const u8, size) };
+        assert!(bytes.iter().all(|byte| *byte == 0), "{round}: {size} bytes");
+        // SAFETY: as above; nothing else uses the heap.
+        unsafe {
+            (object as *mut u8).write_bytes(0xff, usable(object));
+            if round % 11 == 0 {
+                object = heap().resize(object, size + 1000).unwrap();
+                (object as *mut u8).write_bytes(0xff, usable(object));
+            }
+            if round % 500 == 0 {
+                (*heap().inner.get()).give_back();
+            }
+        }
+        held[slot] = (object, size);
+    }
+}
+
+#[test]
+fn threads_get_objects_of_their_own() {
+    let _alone = ALONE.lock().unwrap();
+    let home = home();
+    let work = |mark: u8| {
+        let sizes = (0..20_000).map(|round| 8 + (round * 37) % 900);
+        let objects: Vec<(usize, usize)> =
+            sizes.filter_map(|size| Some((home.allocate(size, 1, false, usize::from(mark))?, size))).collect();
+        for &(object, size) in &objects {
+            // SAFETY: an object of `size` bytes that belongs to this thread.
+            unsafe { (object as *mut u8).write_bytes(mark, size) };
+        }
+        // SAFETY: as above, and written.
+        let bytes = |&(object, size)| unsafe { core::slice::from_raw_parts(object as *const u8, size) };
+        objects.iter().all(|object| bytes(object).iter().all(|b| *b == mark))
+    };
+    std::thread::scope(|s| {
+        let threads: Vec<_> = (1..5).map(|mark| s.spawn(move || work(mark))).collect();
+        assert!(threads.into_iter().all(|t| t.join().unwrap()));
+    });
+}
+
+/// Resident pages of the extents of a heap.
+fn resident() -> usize {
+    let of_extent = |(start, len): (&usize, &usize)| {
+        let mut found = vec![0_u8; len / PAGE];
+        // SAFETY: the vector has a byte for each page of the mapping.
+        assert_eq!(unsafe { libc::mincore(*start as *mut c_void, *len, found.as_mut_ptr()) }, 0);
+        found.iter().filter(|page| **page & 1 != 0).count()
+    };
+    LENGTHS.lock().unwrap().iter().map(of_extent).sum()
+}
+
+#[test]
+fn pages_are_given_back_whatever_objects_left_in_them() {
+    const BYTES: usize = 30_000;
+    /// Bytes that the program does not write: padding, for instance.
+    const HOLE: core::ops::Range<usize> = 32..64;
+    let _alone = ALONE.lock().unwrap();
+    let (home, before) = (home(), resident());
+    let heap = || home.heap(0).unwrap();
+    let mut objects = [0; 300];
+    for _ in 0..3 {
+        for object in objects.iter_mut().filter(|object| **object == 0) {
+            *object = home.allocate(BYTES, 1, false, 0).unwrap();
+            // SAFETY: an object of that many bytes.
+            unsafe {
+                (*object as *mut u8).write_bytes(1, HOLE.start);
+                ((*object + HOLE.end) as *mut u8).write_bytes(1, BYTES - HOLE.end);
+            }
+        }
+        for (_, object) in objects.iter_mut().enumerate().filter(|(number, _)| number % 10 != 0) {
+            // SAFETY: a live object.
+            unsafe { heap().free(core::mem::take(object)) };
+        }
+        // SAFETY: nothing else uses the heap.
+        unsafe { (*heap().inner.get()).give_back() };
+    }
+    let (left, live) = (resident() - before, 30 * BYTES / PAGE);
+    assert!(left <= live + live / 2, "{left} pages resident, objects in {live}");
+}
+
+/// The lock of a heap that a thread of the parent held during fork is never released.
+#[test]
+fn another_heap_takes_the_place_of_one_that_no_thread_will_unlock() {
+    let _alone = ALONE.lock().unwrap();
+    let home = home();
+    let object = home.allocate(100, 1, false, 0).unwrap();
+    let lost = home.heap(0).unwrap();
+    lost.busy.store(fork_wiped::generation() + 1, Ordering::Relaxed);
+    let others: Vec<usize> = (0..1000).map(|_| home.allocate(100, 1, false, 0).unwrap()).collect();
+    assert!(!ptr::eq(home.heap(0).unwrap(), lost) && home.in_use.load(Ordering::Relaxed) == 1);
+    // SAFETY: objects of these heaps.
+    unsafe {
+        lost.free(object);
+        others.iter().for_each(|object| home.heap(0).unwrap().free(*object));
+        assert_eq!((*home.heap(0).unwrap().inner.get()).objects, 0);
+    }
+}
+
+/// Of locked memory the kernel takes no page.
+#[test]
+fn free_keeps_errno() {
+    let _alone = ALONE.lock().unwrap();
+    let home = home();
+    let heap = || home.heap(0).unwrap();
+    let objects: Vec<usize> = (0..1000).map(|_| home.allocate(4000, 1, false, 0).unwrap()).collect();
+    for object in &objects {
+        // SAFETY: locks pages that are mapped.
+        unsafe { libc::mlock(*object as *const c_void, 4000) };
+    }
+    errno::set(77);
+    for (number, object) in objects.iter().enumerate().filter(|(number, _)| number % 100 != 50) {
+        // SAFETY: a live object.
+        unsafe { heap().free(*object) };
+        assert_eq!(errno::get(), 77, "{number}");
+    }
+    // SAFETY: nothing else uses the heap.
+    unsafe { (*heap().inner.get()).give_back() };
+    assert_eq!(errno::get(), 77);
+}

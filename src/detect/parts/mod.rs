@@ -1,0 +1,20 @@
+//! Parts of an object without debug information: arrays that a program carves out of one block (pools, arenas, one large
+//! malloc), found by change points over the pages.
+//!
+//! A stretch of pages is described by the code and the kind of its accesses ([`signature`]) and by their threads under
+//! the best of a few models ([`judge`]): shared, slices in thread order, any slices, slices of a period. An object of one
+//! array is described as a whole, however its threads change along the pages, so that a cut saves nothing. A cut is made
+//! where both sides together, the cut included, are described shorter than the whole, by enough of the smaller side's
+//! accesses to matter ([`search`]). [`candidates`] says where cuts are tried, [`boundary`] finds their page. Stretches
+//! are cut in two again until no cut pays.
+
+mod boundary;
+mod candidates;
+mod divide;
+mod judge;
+mod line;
+mod search;
+mod signature;
+
+pub use divide::divide;
+pub use search::part_boundaries;

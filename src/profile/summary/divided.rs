@@ -1,0 +1,107 @@
+//! An entry cut at pages into entries of their own: parts that no debug information names.
+
+use std::cmp::Reverse;
+
+use super::code_parts;
+use super::types::{Cell, CodePart, Counters, Details, Entry, Part, TouchRun};
+
+impl Entry {
+    /// The parts of an entry of one instance that begin at its first page and at each of `pages`, ascending numbers of
+    /// pages below the last one. Every counter belongs to one of them: those without a page to the part with the most
+    /// accesses. A part of parts is not made.
+    pub fn divided(&self, pages: &[u32], page_size: u64) -> Vec<Entry> {
+        let Some(whole) = self.seen.first().filter(|_| self.seen.len() == 1 && self.part.is_none()) else {
+            return vec![self.clone()];
+        };
+        let skew = whole.base % page_size;
+        // A rule's range is rounded to the nearest page, so that it can be written from the object's first byte.
+        let offset = |page: u32| {
+            let offset = u64::from(page) * page_size;
+            if 2 * skew < page_size { offset } else { offset - skew }
+        };
+        let mut out: Vec<Entry> = Vec::new();
+        let firsts: Vec<u32> = [0].into_iter().chain(pages.iter().copied()).collect();
+        for (i, &first) in firsts.iter().enumerate() {
+            let end = firsts.get(i + 1).copied();
+            let low = if first == 0 { 0 } else { offset(first) };
+            let high = end.map_or(self.size, offset).min(self.size);
+            let base = if first == 0 { whole.base } else { whole.base - skew + u64::from(first) * page_size };
+            let part = Part { parent: self.name.clone(), parent_size: self.size, member: String::new(), offset: low };
+            let size = high.saturating_sub(low);
+            let inside = Inside { first, end: end.unwrap_or(u32::MAX) };
+            let cells = inside.cells(&self.cells);
+            let mut total = Counters::default();
+            cells.iter().for_each(|c| total.add(&c.counters));
+            let shown = |page: u64| super::identity::size_text(page * page_size);
+            let to = end.map_or_else(|| super::identity::size_text(self.size), |end| shown(end.into()));
+            out.push(Entry {
+                name: format!("{} [{}..{to}]", self.name, shown(first.into())),
+                vaddr: if self.vaddr == 0 { 0 } else { self.vaddr.wrapping_add(base - whole.base) },
+                size,
+                part: Some(part),
+                seen: vec![crate::profile::records::Instance { base, size, ..*whole }],
+                total,
+                cells,
+                touches: inside.touches(&self.touches),
+                by_code: code_parts::of_part(inside.code(&self.by_code)),
+                details: Details { backing: self.details.backing.clone(), ..Details::default() },
+                id: self.id,
+                kind: self.kind,
+                linkage: self.linkage.clone(),
+                module: self.module,
+                site: self.site.clone(),
+                size_class: self.size_class,
+                instances: self.instances,
+            });
+        }
+        if let Some(most) = out.iter_mut().max_by_key(|e| e.total.accesses()) {
+            most.details.unpaged = self.details.unpaged;
+            most.total.add(&self.details.unpaged);
+        }
+        out
+    }
+}
+
+/// Pages of a part.
+struct Inside {
+    first: u32,
+    end: u32,
+}
+
+impl Inside {
+    fn cells(&self, cells: &[Cell]) -> Vec<Cell> {
+        let own = cells.iter().filter(|c| (self.first..self.end).contains(&c.page));
+        own.map(|c| Cell { page: c.page - self.first, ..*c }).collect()
+    }
+
+    fn touches(&self, touches: &[TouchRun]) -> Vec<TouchRun> {
+        let own = |run: &TouchRun| {
+            let (low, high) = (run.page.max(self.first), run.page.saturating_add(run.pages).min(self.end));
+            (low < high).then(|| TouchRun { page: low - self.first, pages: high - low, ..*run })
+        };
+        touches.iter().filter_map(own).collect()
+    }
+
+    fn code(&self, code: &[CodePart]) -> Vec<CodePart> {
+        let own = |part: &CodePart| {
+            let cells = self.cells(&part.cells);
+            let mut total = Counters::default();
+            cells.iter().for_each(|c| total.add(&c.counters));
+            (!cells.is_empty()).then(|| CodePart { total, cells, ..part.clone() })
+        };
+        code.iter().filter_map(own).collect()
+    }
+}
+
+/// Sorts entries by cost and numbers them so.
+pub(crate) fn rank(entries: &mut [Entry]) {
+    entries.sort_by(|a, b| {
+        let rank = |e: &Entry| Reverse((e.total.cost_ns, e.total.accesses()));
+        rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
+    });
+    entries.iter_mut().zip(0..).for_each(|(entry, id)| entry.id = id);
+}
+
+#[cfg(test)]
+#[path = "divided_tests.rs"]
+mod tests;
