@@ -3,7 +3,7 @@
 
 use numamma_plan::policy::{PatternNote, PolicyKind};
 
-use super::cost::{Demands, Load, Outcome, PageMap, Placement, Spill};
+use super::cost::{Demands, Load, Outcome, PageMap, Placement, Residence, Spill};
 use super::scene::{Choice, Scene};
 use crate::detect::Pattern;
 use crate::profile::summary::Entry;
@@ -159,6 +159,26 @@ fn costs_more(scene: &Scene<'_>, entry: &Entry, first: &Outcome, chosen: &Outcom
     })
 }
 
+/// That the caches keep an object from gaining anything.
+fn cached(residence: &Residence) -> String {
+    let Residence { cache, used, size, memory } = *residence;
+    // More than the cache holds is found in it by chance only.
+    let stays = if used <= size { "stays" } else { "is mostly found" };
+    format!(
+        "it {stays} in the {cache} of its users: {} of {}; {:.0} % of the waiting for it is not for memory",
+        binary(used),
+        binary(size),
+        100.0 * (1.0 - memory)
+    )
+}
+
+/// Bytes with a binary unit and at most one decimal: `200 KiB`, `1.5 MiB`.
+fn binary(bytes: f64) -> String {
+    let kib = bytes / 1024.0;
+    let (value, unit) = if kib < 1024.0 { (kib, "KiB") } else { (kib / 1024.0, "MiB") };
+    format!("{} {unit}", (value * 10.0).round() / 10.0)
+}
+
 /// The remark with the price, or the reason to keep first touch.
 fn verdict(
     scene: &Scene<'_>,
@@ -169,16 +189,12 @@ fn verdict(
 ) -> Result<String, String> {
     let balanced = if scene.world.balances() { " with the kernel's NUMA balancing" } else { "" };
     // Waiting for the caches of its users is the same under every placement.
-    let memory = scene.world.memory_part(entry);
+    let residence = scene.world.residence(entry);
+    let memory = residence.memory;
     let with_caches = |time_ns: f64| memory * time_ns + (1.0 - memory) * first.time_ns;
     let as_good = first.time_ns <= NEAR * with_caches(best);
     if as_good && memory < CACHED {
-        return Err(format!(
-            "{}; first touch is as good, because it stays in the caches of the threads that use it: {:.0} % of the waiting \
-             for it is not for memory",
-            pattern.evidence,
-            100.0 * (1.0 - memory)
-        ));
+        return Err(format!("{}; {}", pattern.evidence, cached(&residence)));
     }
     let less = |time: f64| if first.time_ns > 0.0 { 100.0 * (1.0 - time / first.time_ns) } else { 0.0 };
     if as_good {

@@ -9,7 +9,7 @@ use crate::advise::target_machine::huge_pages;
 use crate::topology::caches::Caches;
 use crate::topology::cpus::Cpus;
 use crate::topology::model::Model;
-use crate::topology::{NODE_DIR, Topology, hmat, numa_balancing, synthetic, xml};
+use crate::topology::{NODE_DIR, Topology, emulator, hmat, numa_balancing, synthetic, xml};
 
 /// Directory in which the kernel lists CPUs.
 const CPU_DIR: &str = "/sys/devices/system/cpu";
@@ -22,7 +22,8 @@ const MOST_THREADS: i64 = 4_194_304;
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct TargetArgs {
     /// Machine to advise or predict for: an hwloc file (`lstopo m.xml`, `numamma topology --xml`) or a description such
-    /// as "pack:4 numa:2 core:6" [default: this machine]
+    /// as "pack:4 numa:2 core:6"; caches with a size count, as in "numa:2 l3:1(size=32MiB) core:8 l2:1(size=1MiB)"
+    /// [default: this machine]
     #[arg(long, value_name = "SPEC", conflicts_with = "nodes")]
     pub target: Option<String>,
     /// The same, for a machine with N equal nodes [default: this machine]
@@ -51,9 +52,7 @@ impl TargetArgs {
                 let (latency, bandwidth) = hmat::read(Path::new(NODE_DIR), here);
                 target.model.overlay(Some(&latency), Some(&bandwidth));
                 target.model.numa_balancing = numa_balancing();
-                if let Some(caches) = caches_of_this_machine(here) {
-                    target.model.caches = caches;
-                }
+                target.model.caches = caches_of_this_machine(here);
             }
             return Ok(target);
         };
@@ -66,9 +65,9 @@ impl TargetArgs {
     }
 }
 
-fn caches_of_this_machine(here: &Topology) -> Option<Caches> {
+fn caches_of_this_machine(here: &Topology) -> Caches {
     let cpus: Vec<u32> = here.nodes.iter().flat_map(|n| n.cpus.iter().copied()).collect();
-    Caches::of_kernel(&Cpus::read(Path::new(CPU_DIR), &cpus).caches)
+    Caches::of_kernel(&Cpus::read(Path::new(CPU_DIR), &cpus).caches, emulator::makes_up_caches())
 }
 
 /// The machine that `--target SPEC` names: a file if there is one of that name, else a synthetic description.

@@ -1,15 +1,10 @@
 //! The caches of a machine as the cost model needs them: how much one thread has of the second level, and how much the
 //! threads share of the last one. What fits into them does not wait for memory, wherever its pages are.
+//!
+//! Where no source gives sizes, nothing is assumed to be in a cache: an assumed size would leave an object unplaced for
+//! which nothing but the assumption says that it is cached.
 
 use serde::{Deserialize, Serialize};
-
-/// Bytes of the second level for each CPU where no source gives them: Intel's Xeon Scalable from the first generation
-/// on, and AMD's Zen 4 (Intel 64 and IA-32 Optimization Reference Manual, Skylake Server Microarchitecture; AMD,
-/// Software Optimization Guide for the Zen 4 Microarchitecture).
-pub const DEFAULT_SECOND: u64 = 1 << 20;
-/// Bytes of the last level for each CPU of a node where no source gives them: 1.375 MiB, the first two generations of
-/// Xeon Scalable (same manual), the least of all current servers.
-pub const DEFAULT_LAST: u64 = 1_408 << 10;
 
 /// Caches of one level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,8 +23,10 @@ pub enum CacheSource {
     Kernel,
     /// An hwloc file or a synthetic description.
     Described,
-    /// [`DEFAULT_SECOND`] and [`DEFAULT_LAST`].
-    Default,
+    /// No source gives sizes.
+    Unknown,
+    /// Sizes that the kernel lists of a CPU which an emulator makes up: they are not used.
+    Emulated,
 }
 
 /// Second and last level.
@@ -44,22 +41,11 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// The documented defaults for nodes of up to `cpus` CPUs with one last-level cache each.
-    pub fn default_of(cpus: usize) -> Caches {
-        let cpus = cpus.max(1) as u32;
-        Caches {
-            second: Cache { bytes: DEFAULT_SECOND, cpus: 1 },
-            last: Cache { bytes: DEFAULT_LAST * u64::from(cpus), cpus },
-            source: CacheSource::Default,
-        }
-    }
-
+    /// A machine of whose caches nothing is known: every access is priced as one to memory.
+    pub const UNKNOWN: Caches =
+        Caches { second: Cache { bytes: 0, cpus: 1 }, last: Cache { bytes: 0, cpus: 1 }, source: CacheSource::Unknown };
     /// A machine without caches: every access is one to memory.
-    pub const NONE: Caches = Caches {
-        second: Cache { bytes: 0, cpus: 1 },
-        last: Cache { bytes: 0, cpus: 1 },
-        source: CacheSource::Described,
-    };
+    pub const NONE: Caches = Caches { source: CacheSource::Described, ..Caches::UNKNOWN };
 
     /// From the level, the size and the number of CPUs of each data or unified cache; none when there is no second
     /// level among them. Of unequal caches of a level those with the least for each CPU count.
@@ -78,10 +64,13 @@ impl Caches {
         Some(Caches { second: least(2)?, last: last.unwrap_or(Caches::NONE.last), source })
     }
 
-    /// What the kernel lists of this machine.
-    pub fn of_kernel(caches: &[super::cpus::Cache]) -> Option<Caches> {
+    /// What the kernel lists of this machine; `made_up` where an emulator makes its CPUs up.
+    pub fn of_kernel(caches: &[super::cpus::Cache], made_up: bool) -> Caches {
+        if made_up {
+            return Caches { source: CacheSource::Emulated, ..Caches::UNKNOWN };
+        }
         let data = caches.iter().filter(|c| c.kind != "instruction");
-        Caches::of(data.map(|c| (c.level, c.size, c.cpus)), CacheSource::Kernel)
+        Caches::of(data.map(|c| (c.level, c.size, c.cpus)), CacheSource::Kernel).unwrap_or(Caches::UNKNOWN)
     }
 }
 
@@ -99,6 +88,15 @@ mod tests {
         let two = Caches::of([(1, 32 * kib, 1), (2, 4 * mib, 2)], CacheSource::Described).unwrap();
         assert_eq!((two.second.bytes, two.last.bytes), (4 * mib, 0));
         assert_eq!(Caches::of([(1, 32 * kib, 1)], CacheSource::Kernel), None);
-        assert_eq!(Caches::default_of(20).last.bytes, 27 * mib + 512 * kib, "the 27.5 MiB of a Xeon Gold 6148");
+    }
+
+    #[test]
+    fn what_an_emulated_cpu_claims_is_not_used() {
+        let claimed =
+            [super::super::cpus::Cache { level: 2, kind: "unified".into(), size: 4 << 20, cpus: 1, count: 8 }];
+        let of = |made_up| Caches::of_kernel(&claimed, made_up);
+        assert_eq!((of(false).second.bytes, of(false).source), (4 << 20, CacheSource::Kernel));
+        assert_eq!((of(true).second.bytes, of(true).last.bytes, of(true).source), (0, 0, CacheSource::Emulated));
+        assert_eq!(Caches::of_kernel(&[], false), Caches::UNKNOWN);
     }
 }

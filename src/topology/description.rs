@@ -7,7 +7,7 @@
 use super::caches::Caches;
 use super::model::{
     DEFAULT_BANDWIDTH, DEFAULT_LATENCY_NS, LOCAL_DISTANCE, MEMORY_ONLY_DISTANCE, Model, ModelNode, REMOTE_DISTANCE,
-    Source, default_caches,
+    Source,
 };
 use super::partial_matrix::PartialMatrix;
 
@@ -81,7 +81,7 @@ impl Description {
         };
         let mut model = Model {
             name: self.name,
-            caches: self.caches.unwrap_or_else(|| default_caches(&nodes)),
+            caches: self.caches.unwrap_or(Caches::UNKNOWN),
             numa_balancing: self.numa_balancing,
             nodes,
             latency: matrix(&|d| DEFAULT_LATENCY_NS * d),

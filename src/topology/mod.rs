@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 pub mod caches;
 pub mod cpus;
 pub mod description;
+pub mod emulator;
 pub mod hardware;
 pub mod hmat;
 pub mod last_level_cache;

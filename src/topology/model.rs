@@ -104,7 +104,7 @@ impl Model {
             bandwidth: matrix(&|d| DEFAULT_BANDWIDTH / d),
             latency_source: source,
             bandwidth_source: source,
-            caches: default_caches(&nodes),
+            caches: Caches::UNKNOWN,
             numa_balancing: None,
             nodes,
         }
@@ -132,9 +132,4 @@ impl Model {
         let largest = self.latency.iter().flatten().copied().fold(0.0, f64::max);
         if local.is_finite() && local > 0.0 { (largest / local).max(1.0) } else { 1.0 }
     }
-}
-
-/// The default caches of a machine with these nodes.
-pub(super) fn default_caches(nodes: &[ModelNode]) -> Caches {
-    Caches::default_of(nodes.iter().map(|n| n.cpus.len()).max().unwrap_or(1))
 }

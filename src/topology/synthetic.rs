@@ -3,8 +3,8 @@
 //! A description lists levels from the outermost to the innermost, each with the number of its objects in every
 //! object of the level before. NUMA nodes are a level of their own or, in brackets, attached to the level before the
 //! bracket. Unlike in hwloc, a last level `pu:1` may be left out. Memory without a given size is unlimited. Nodes are
-//! numbered as hwloc numbers them: those inside an object before those attached to it. (Grammar: hwloc 2.9,
-//! "Synthetic topologies".)
+//! numbered as hwloc numbers them: those inside an object before those attached to it. Caches count where their size is
+//! given: `numa:2 l3:1(size=32MiB) core:8 l2:1(size=1MiB)`. (Grammar: hwloc 2.9, "Synthetic topologies".)
 
 use super::caches::{CacheSource, Caches};
 use super::description::{DescribedNode, Description, MOST_CPUS, MOST_NODES};
@@ -238,7 +238,12 @@ fn memory<'a>(word: &'a str, attributes: &str) -> Result<Memory<'a>, String> {
                     format!("`{word}`: `{value}`: write the numbers one by one, as in indexes=0,2,1,3")
                 })?);
             }
-            Some(("size", value)) => found.size = bytes(value),
+            Some(("size", value)) => {
+                found.size = Some(
+                    bytes(value)
+                        .ok_or_else(|| format!("`{word}`: `{value}` is not the size of a cache, such as 32MiB"))?,
+                );
+            }
             // The model has no caches beside memory.
             Some(("memorysidecachesize", _)) => {}
             _ => {

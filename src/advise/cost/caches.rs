@@ -31,6 +31,34 @@ const HALVINGS: usize = 50;
 /// object small (97.5 % of a normal distribution lie above).
 const DEVIATIONS: f64 = 2.0;
 
+/// Where the target's threads find the lines of an entry.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::advise) struct Residence {
+    /// Part of the waiting that is for memory, 0 to 1.
+    pub memory: f64,
+    /// The cache in which more of the lines are found than in the other.
+    pub cache: &'static str,
+    /// Bytes of the entry that those who share one such cache use.
+    pub used: f64,
+    /// Bytes of the cache.
+    pub size: f64,
+}
+
+impl Residence {
+    /// Nothing is known to be in a cache.
+    pub const MEMORY: Residence = Residence { memory: 1.0, cache: "L2", used: 0.0, size: 0.0 };
+}
+
+/// Sums over the threads that use an entry, by the CPU time charged to them.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    charged: f64,
+    memory: f64,
+    /// Of the second level and of the last: part of the lines found there, and the lines that compete for it.
+    found: [f64; 2],
+    lines: [f64; 2],
+}
+
 /// What one thread does with one object.
 struct Use {
     entry: usize,
@@ -55,8 +83,8 @@ struct Level {
     threads: f64,
 }
 
-/// Part of the waiting that is for memory, by id of the entry; 1 for entries without known pages.
-pub(super) fn memory_parts(world: &World<'_>) -> FxHashMap<u32, f64> {
+/// Where the lines of each entry are found, by its id; [`Residence::MEMORY`] holds for entries that are not in the map.
+pub(super) fn residences(world: &World<'_>) -> FxHashMap<u32, Residence> {
     let caches = world.model().caches;
     let cpus = world.model().nodes.iter().map(|n| n.cpus.len()).sum::<usize>().max(1) as f64;
     let level = |cache: crate::topology::caches::Cache| {
@@ -69,22 +97,50 @@ pub(super) fn memory_parts(world: &World<'_>) -> FxHashMap<u32, f64> {
         return FxHashMap::default();
     }
     let entries = &world.summary.entries;
-    let mut sums = vec![(0.0, 0.0); entries.len()];
+    let mut sums = vec![Sums::default(); entries.len()];
     for uses in uses(world).values_mut() {
         search(uses, &second, &last, world.local_ns);
-        for used in uses.iter() {
-            let (time, memory) = used.time_ns(world.local_ns);
-            sums[used.entry].0 += used.charged;
-            sums[used.entry].1 += used.charged * memory / time;
+        uses.iter().for_each(|used| sums[used.entry].add(used, [&second, &last], world.local_ns));
+    }
+    let mut found: FxHashMap<u32, Residence> = FxHashMap::default();
+    for (entry, sums) in entries.iter().zip(sums) {
+        let one = sums.residence([&second, &last]);
+        // Entries of one id, which only profiles made by hand have, are priced as the one with most misses.
+        found.entry(entry.id).and_modify(|r| *r = if one.memory > r.memory { one } else { *r }).or_insert(one);
+    }
+    found
+}
+
+impl Sums {
+    fn add(&mut self, used: &Use, levels: [&Level; 2], memory_ns: f64) {
+        let (time, memory) = used.time_ns(memory_ns);
+        self.charged += used.charged;
+        self.memory += used.charged * memory / time;
+        for (i, part) in [used.second, (1.0 - used.second) * used.last].into_iter().enumerate() {
+            self.found[i] += used.charged * part;
+            self.lines[i] += used.charged * levels[i].lines_of(used);
         }
     }
-    let mut parts = FxHashMap::default();
-    for (entry, (charged, memory)) in entries.iter().zip(sums) {
-        let part = if charged > 0.0 { memory / charged } else { 1.0 };
-        // Entries of one id, which only profiles made by hand have, are priced as the one with most misses.
-        parts.entry(entry.id).and_modify(|p: &mut f64| *p = p.max(part)).or_insert(part);
+
+    fn residence(&self, levels: [&Level; 2]) -> Residence {
+        if self.charged <= 0.0 {
+            return Residence::MEMORY;
+        }
+        let i = usize::from(self.found[1] > self.found[0]);
+        Residence {
+            memory: self.memory / self.charged,
+            cache: ["L2", "last-level cache"][i],
+            used: self.lines[i] / self.charged * LINE_BYTES,
+            size: levels[i].lines * LINE_BYTES,
+        }
     }
-    parts
+}
+
+impl Level {
+    /// Lines of an object that the threads which share the cache use: all of them do the same.
+    fn lines_of(&self, used: &Use) -> f64 {
+        (self.threads * used.own).min(used.all).max(1.0)
+    }
 }
 
 impl Use {
@@ -100,9 +156,11 @@ fn search(uses: &mut [Use], second: &Level, last: &Level, memory_ns: f64) {
     for _ in 0..ROUNDS {
         let rates: Vec<f64> = uses.iter().map(|u| u.charged * u.flight / u.time_ns(memory_ns).0).collect();
         for (level, is_last) in [(second, false), (last, true)] {
-            // All threads that share a cache do the same.
-            let lines = |u: &Use| (level.threads * u.own).min(u.all).max(1.0);
-            let flow = |(u, rate): (&Use, &f64)| Flow { lines: lines(u), rate: level.threads * rate, sweeps: u.sweeps };
+            let flow = |(u, rate): (&Use, &f64)| Flow {
+                lines: level.lines_of(u),
+                rate: level.threads * rate,
+                sweeps: u.sweeps,
+            };
             let flows: Vec<Flow> = uses.iter().zip(&rates).map(flow).collect();
             let time = fills_in(&flows, level.lines);
             for (used, flow) in uses.iter_mut().zip(flows) {

@@ -8,7 +8,7 @@ use crate::advise::{Given, Prediction, Target, advise, predict};
 use crate::detect::classify_all;
 use crate::profile::records::{AccessCode, AddressKind};
 use crate::profile::summary::{Entry, Summary, TouchRun};
-use crate::topology::caches::Caches;
+use crate::topology::caches::{Cache, CacheSource, Caches};
 use crate::topology::model::Model;
 
 const MIB: u64 = 1 << 20;
@@ -89,7 +89,11 @@ fn the_baseline_is_what_the_target_does() {
     let one = predicted(&grid(100), &target(1, None));
     assert_eq!(one.baseline, "first-touch");
     // With balancing nothing is left to gain after the first two of a hundred seconds; without it there is.
-    let on = |balancing| advise(&grid(100), &classify_all(&grid(100)), &target(4, balancing)).unwrap();
+    let on = |balancing| {
+        let mut target = target(4, balancing);
+        target.model.caches = caches();
+        advise(&grid(100), &classify_all(&grid(100)), &target).unwrap()
+    };
     let item = |advice: &crate::advise::Advice| advice.items[0].rule.clone();
     assert!(item(&on(None)).is_err_and(|why| why.contains("as good with the kernel's NUMA balancing")));
     assert_eq!(item(&on(Some(false))).unwrap().place.policy, PolicyKind::Block);
@@ -116,20 +120,43 @@ fn gain(summary: &Summary, target: &Target) -> f64 {
     figures(&found, "mine").2 - 1.0
 }
 
+/// 1 MiB of L2 for each CPU and 2.75 MiB of L3 for the two CPUs of a node.
+fn caches() -> Caches {
+    let (second, last) = (Cache { bytes: 1 << 20, cpus: 1 }, Cache { bytes: 2_816 << 10, cpus: 2 });
+    Caches { second, last, source: CacheSource::Described }
+}
+
 #[test]
 fn a_table_that_stays_in_the_caches_of_its_users_gains_nothing() {
     let summary = with_table(200 << 10);
     let mut target = target(4, Some(false));
+    target.model.caches = caches();
     // Three threads saturate a node, so what is taken off the node of main counts.
     target.model.bandwidth.iter_mut().flatten().for_each(|b| *b = 20e9);
     let advice = advise(&summary, &classify_all(&summary), &target).unwrap();
     let table = advice.items.iter().find(|i| i.name == "table").unwrap();
-    assert!(table.rule.as_ref().is_err_and(|why| why.contains("stays in the caches")), "{table:#?}");
+    let why = table.rule.as_ref().unwrap_err();
+    assert!(why.contains("it stays in the L2 of its users: 200 KiB of 1 MiB;"), "{why}");
     near(gain(&summary, &target), 0.0, 0.001);
     // The same table on a machine whose caches hold nothing, and a large one on the same machine.
     assert!(gain(&with_table(64 * MIB), &target) > 0.01);
-    target.model.caches = Caches::NONE;
-    assert!(gain(&summary, &target) > 0.01);
+    for caches in [Caches::NONE, Caches::UNKNOWN] {
+        target.model.caches = caches;
+        assert!(gain(&summary, &target) > 0.01);
+    }
+}
+
+/// What an emulator claims, and what nobody says, keeps nothing from being placed.
+#[test]
+fn unknown_caches_do_not_silence_advice() {
+    let mut summary = grid(4);
+    summary.entries[0] = by_main(entry("grid", MIB, 4_000 * THREADS, 20_000, |at, _| slices(at, MIB)));
+    let mut target = target(4, Some(false));
+    let rule = |target: &Target| advise(&summary, &classify_all(&summary), target).unwrap().items[0].rule.clone();
+    assert_eq!(target.model.caches, Caches::UNKNOWN);
+    assert_eq!(rule(&target).unwrap().place.policy, PolicyKind::Block);
+    target.model.caches = caches();
+    assert!(rule(&target).unwrap_err().contains("in the L2 of its users: 128 KiB of 1 MiB"));
 }
 
 /// Nine tenths of the CPU time are charged to no access, and then the program waits for files as long again: neither

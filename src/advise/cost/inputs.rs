@@ -28,6 +28,30 @@ fn balancing(world: &World<'_>) -> String {
     }
 }
 
+/// Sizes of the caches, or why none are used.
+fn caches(world: &World<'_>) -> String {
+    let caches = world.model().caches;
+    let by = match caches.source {
+        CacheSource::Kernel => "as the kernel lists them",
+        CacheSource::Described => "as described",
+        CacheSource::Unknown => {
+            return "caches: sizes not known, so nothing is taken to stay in them; \
+                    give them with --target, as in \"numa:2 l3:1(size=32MiB) core:8 l2:1(size=1MiB)\""
+                .into();
+        }
+        CacheSource::Emulated => {
+            return "caches: made up by an emulator, so nothing is taken to stay in them".into();
+        }
+    };
+    format!(
+        "caches: {} KiB of the second level for {}, {} KiB of the last for {} ({by})",
+        caches.second.bytes >> 10,
+        crate::advise::plural(caches.second.cpus as usize, "CPU"),
+        caches.last.bytes >> 10,
+        crate::advise::plural(caches.last.cpus as usize, "CPU"),
+    )
+}
+
 /// `85` or `85 to 170`, in a unit that `scale` converts to.
 fn range(values: impl Iterator<Item = f64>, scale: f64) -> String {
     let (low, high) = values.fold((f64::MAX, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
@@ -68,20 +92,7 @@ impl World<'_> {
                  pace, and the prices averaged"
             ),
         ];
-        let caches = self.model().caches;
-        let size = |bytes: u64| bytes >> 10;
-        inputs.push(format!(
-            "caches: {} KiB of the second level for {}, {} KiB of the last for {} ({})",
-            size(caches.second.bytes),
-            crate::advise::plural(caches.second.cpus as usize, "CPU"),
-            size(caches.last.bytes),
-            crate::advise::plural(caches.last.cpus as usize, "CPU"),
-            match caches.source {
-                CacheSource::Kernel => "as the kernel lists them",
-                CacheSource::Described => "as described",
-                CacheSource::Default => "documented defaults",
-            }
-        ));
+        inputs.push(caches(self));
         if self.clock.uncharged_ns > 0.0 && all > 0.0 {
             inputs.push(format!(
                 "{:.0} % of the CPU time is charged to no access and stays as it is",

@@ -46,6 +46,7 @@ use crate::profile::summary::{Entry, Summary};
 use crate::topology::model::Model;
 
 pub(super) use best::PageMap;
+pub(super) use caches::Residence;
 use clock::WINDOWS;
 pub(super) use demand::Demands;
 pub(super) use load::{Load, Outcome};
@@ -86,8 +87,8 @@ pub(super) struct World<'a> {
     /// Smallest local latency of all nodes, ns.
     local_ns: f64,
     scan: OnceCell<scan::Scan>,
-    /// By id of an entry, see [`caches::memory_parts`].
-    memory_parts: OnceCell<FxHashMap<u32, f64>>,
+    /// By id of an entry, see [`caches::residences`].
+    residences: OnceCell<FxHashMap<u32, Residence>>,
 }
 
 impl<'a> World<'a> {
@@ -128,7 +129,7 @@ impl<'a> World<'a> {
             by_cost,
             local_ns,
             scan: OnceCell::new(),
-            memory_parts: OnceCell::new(),
+            residences: OnceCell::new(),
         }
     }
 
@@ -204,9 +205,10 @@ impl<'a> World<'a> {
         entry.placeable() && entry.size >= self.summary.header.page_size && entry.kind != ObjectKind::Unknown
     }
 
-    /// Part of the waiting for an entry that is for memory; the rest is for the target's caches.
-    pub fn memory_part(&self, entry: &Entry) -> f64 {
-        self.memory_parts.get_or_init(|| caches::memory_parts(self)).get(&entry.id).copied().unwrap_or(1.0)
+    /// Where the lines of an entry are found: in memory or in the target's caches.
+    pub fn residence(&self, entry: &Entry) -> Residence {
+        let all = self.residences.get_or_init(|| caches::residences(self));
+        all.get(&entry.id).copied().unwrap_or(Residence::MEMORY)
     }
 
     /// Accesses that wait for memory per ns charged to an entry. The latency during recording is assumed to be the
@@ -219,7 +221,7 @@ impl<'a> World<'a> {
 
     /// Part of the CPU time charged to an entry that waits for memory.
     fn waiting_part(&self, entry: &Entry) -> f64 {
-        self.stalled_part(entry) * self.memory_part(entry)
+        self.stalled_part(entry) * self.residence(entry).memory
     }
 
     /// Mean remote over local distance of the recording machine; 2 where its SLIT is unknown.

@@ -12,6 +12,7 @@ use super::processes::process_in;
 use crate::profile::PAGE;
 use crate::profile::records::{AccessCode, CodeUnit, Frame, NO_MODULE};
 use crate::profile::replay::{Addresses, Loops};
+use crate::topology::emulator;
 
 impl Space {
     /// Keeps the mapping of code outside every ELF file, which may be gone when the program has ended.
@@ -58,7 +59,7 @@ impl Space {
         let mut waits: Vec<((Frame, u8), u64)> = self.waits.iter().map(|(at, n)| (*at, *n)).collect();
         waits.sort_unstable();
         let mut functions: FxHashMap<(u32, u64), Addresses> = FxHashMap::default();
-        let emulated = is_emulated();
+        let emulated = emulator::executes_this_program();
         let mut out = Vec::new();
         for of_one in waits.chunk_by(|a, b| a.0.0 == b.0.0) {
             let frame = of_one[0].0.0;
@@ -83,23 +84,6 @@ impl Space {
         }
         out
     }
-}
-
-/// Whether QEMU's emulator executes this program, by the name of the hypervisor that it announces (leaf 0x4000_0000, in
-/// `cpu_x86_cpuid` of target/i386/cpu.c).
-fn is_emulated() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::__cpuid;
-        /// Bit of leaf 1 that says that there is a hypervisor.
-        const HYPERVISOR: u32 = 1 << 31;
-        let has_hypervisor = __cpuid(1).ecx & HYPERVISOR != 0;
-        let leaf = __cpuid(0x4000_0000);
-        let name: Vec<u8> = [leaf.ebx, leaf.ecx, leaf.edx].into_iter().flat_map(u32::to_le_bytes).collect();
-        has_hypervisor && name == b"TCGTCGTCGTCG"
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
 }
 
 /// The units of instructions of one module, ascending.
