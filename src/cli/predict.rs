@@ -25,8 +25,8 @@ pub struct Args {
     /// A table for every hot object as well
     #[arg(long)]
     objects: bool,
-    /// JSON instead of text: policies[{name, local_share, busiest_node_share, time, speedup}], baseline (the name of the
-    /// policy that is 1)
+    /// JSON instead of text: policies[{name, local_share, busiest_node_share, time, speedup, low, high}], baseline (the
+    /// name of the policy that is 1)
     #[arg(long)]
     json: bool,
     /// No notes about the profile on stderr
@@ -39,7 +39,7 @@ const EXAMPLES: &str = "Columns:
   busiest node  share of the cache lines that one node's memory serves (1 / nodes when even)
   time          estimated for the whole run, over that of the baseline: first touch as the target does it by default,
                 with the kernel's NUMA balancing or without (/proc/sys/kernel/numa_balancing)
-  speed-up      the inverse
+  speed-up      the inverse, and the range in which the samples leave it (95 %); errors of the model are not in it
 Rows:
   first-touch    the recorded first touchers on the target's threads
   first-touch, balanced

@@ -39,6 +39,11 @@ fn the_advice_and_its_file_have_one_price() {
     assert!((0.0..=1.0).contains(&first["local_share"].as_f64().unwrap()));
     assert!((0.25..=1.0).contains(&first["busiest_node_share"].as_f64().unwrap()));
     assert_eq!(table["policies"][1]["speedup"], 1.0);
+    for policy in table["policies"].as_array().unwrap() {
+        let of = |key: &str| policy[key].as_f64().unwrap_or_else(|| panic!("{key}: {policy:#}"));
+        assert!(0.0 < of("low") && of("low") <= of("speedup") && of("speedup") <= of("high"), "{policy:#}");
+        assert!(policy["name"] != "advised" || of("low") < of("high"), "{policy:#}");
+    }
 }
 
 #[test]
@@ -52,6 +57,10 @@ fn people_get_a_table_and_what_it_rests_on() {
         assert!(shown.contains(words), "no {words} in\n{shown}");
     }
     assert!(shown.lines().all(|l| l.chars().count() <= 100), "{shown}");
+    let advised = shown.lines().find(|l| l.starts_with("advised")).unwrap_or_else(|| panic!("{shown}"));
+    let (_, range) = advised.split_once("x (").unwrap_or_else(|| panic!("no range: {advised}"));
+    let ends: Vec<f64> = range.trim_end_matches(')').split(" to ").map(|end| end.parse().expect(range)).collect();
+    assert!(ends.len() == 2 && ends[0] < ends[1], "{advised}");
 }
 
 #[test]

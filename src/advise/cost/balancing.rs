@@ -52,25 +52,23 @@ impl Load<'_> {
     pub(super) fn add_balanced(&mut self, demands: &Demands, placement: &Placement<'_>, spill: &Spill) {
         let world = self.world;
         let Some(scan) = world.scan() else {
-            self.add_pages(demands, demands.list.iter(), placement, spill);
+            self.add_pages(demands, demands.list.iter().enumerate(), placement, spill);
             return;
         };
         let of_half = |group: &Group, half: usize| {
             let both = demands.list[group.range.clone()].iter().zip(group.range.clone());
-            both.filter(move |(_, i)| i % 2 == half).map(|(d, _)| d)
+            both.filter(move |(_, i)| i % 2 == half)
         };
+        let (one_in, mut shares) = (self.one_in, Vec::new());
         for group in groups(world, placement.entry(), demands) {
             for half in [0, 1] {
-                let goal = Goal::of(world, of_half(&group, 1 - half));
-                for d in of_half(&group, half) {
-                    let (bin, from) = (usize::from(d.bin), usize::from(d.from));
-                    let accesses = f64::from(d.accesses);
-                    let stays = scan.stays(world.slice_of_bin(bin), goal.again);
-                    let first = placement.node(d.instance, d.page);
-                    self.add_to(bin, from, first, accesses * stays, spill);
-                    for (node, share) in &goal.nodes {
-                        self.add_to(bin, from, *node, accesses * (1.0 - stays) * share, spill);
-                    }
+                let goal = Goal::of(world, of_half(&group, 1 - half).map(|(d, _)| d));
+                for (d, index) in of_half(&group, half).filter(|(_, index)| index % one_in == 0) {
+                    let stays = scan.stays(world.slice_of_bin(d.bin.into()), goal.again);
+                    shares.clear();
+                    shares.push((placement.node(d.instance, d.page), stays));
+                    shares.extend(goal.nodes.iter().map(|(node, share)| (*node, (1.0 - stays) * share)));
+                    self.add_demand((index, d), &shares, placement, spill);
                 }
             }
         }

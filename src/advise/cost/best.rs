@@ -55,7 +55,7 @@ impl<'a> PageMap<'a> {
     /// Adds the object's accesses to a load: each half of the samples on the nodes that the other half chose.
     pub fn add_to(&self, load: &mut Load<'_>, demands: &Demands) {
         for (half, (placement, spill)) in self.halves.iter().enumerate() {
-            let others = demands.list.iter().enumerate().filter(|(i, _)| i % 2 != half).map(|(_, d)| d);
+            let others = demands.list.iter().enumerate().filter(|(i, _)| i % 2 != half);
             load.add_pages(demands, others, placement, spill);
         }
     }

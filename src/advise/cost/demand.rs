@@ -34,8 +34,11 @@ pub(in crate::advise) struct Demands {
     pub sums: FxHashMap<(u16, u16), f64>,
     /// Lines that are fetched while one of the accesses waits.
     pub lines: f64,
-    /// CPU time that computes for each of the accesses, ns.
+    /// CPU time that waits, and that computes, for each of the accesses, ns.
+    pub waits_ns: f64,
     pub computes_ns: f64,
+    /// Accesses that a sample stands for.
+    pub per_sample: f64,
     /// CPU time by slice that these accesses waited for when they were recorded, ns.
     pub waited_ns: Vec<f64>,
 }
@@ -74,7 +77,10 @@ impl Demands {
         let per_access = world.charged(entry) * world.accesses_per_ns(entry) / counted as f64;
         let waited = world.charged(entry) * world.waiting_part(entry) / counted as f64;
         let computed = world.charged(entry) / counted as f64 - waited;
-        demands.computes_ns = if per_access > 0.0 { computed / per_access } else { 0.0 };
+        demands.per_sample = per_access;
+        if per_access > 0.0 {
+            (demands.waits_ns, demands.computes_ns) = (waited / per_access, computed / per_access);
+        }
         let mut courses: FxHashMap<u32, Course> = FxHashMap::default();
         let alone = |slice: usize| world.clock.slices.get(slice).is_some_and(|s| s.serial);
         for cell in &entry.cells {

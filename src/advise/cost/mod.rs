@@ -30,6 +30,9 @@ mod inputs;
 mod load;
 mod placement;
 mod placing;
+#[cfg(test)]
+mod range_tests;
+pub(super) mod resample;
 mod scan;
 #[cfg(test)]
 pub(super) mod tests;

@@ -11,6 +11,7 @@
 //! one line is under way.
 
 use super::World;
+use super::resample::{GROUPS, mixed, spread};
 use crate::profile::records::{AccessCode, AddressKind};
 use crate::profile::summary::Entry;
 
@@ -61,6 +62,24 @@ impl World<'_> {
     /// Lines that are fetched while one access to an entry waits.
     pub fn lines_in_flight(&self, entry: &Entry) -> f64 {
         mean(entry, |code| Some(lines(code))).unwrap_or(UNKNOWN_LINES)
+    }
+
+    /// What a random group of the samples tells of [`World::stalled_part`], over what all of them tell: the places of
+    /// samples behind an access are a draw, too. 1 where all time is taken to wait.
+    pub(super) fn waiting_by_group(&self, entry: &Entry) -> [f64; GROUPS] {
+        let (mut sums, mut weights) = ([0.0; GROUPS], 0.0);
+        for (index, code) in entry.details.access_code.iter().enumerate() {
+            let counters = entry.details.code.iter().find(|(frame, _)| *frame == code.frame).map(|(_, c)| c);
+            let (Some(part), Some(counters)) = (waiting(code).filter(|part| *part > 0.0), counters) else { continue };
+            let (behind, later) = (code.behind as f64, code.later as f64);
+            let scale = counters.cost_ns as f64 * GROUPS as f64 / (behind + later);
+            let seed = mixed(u64::from(entry.id), !(index as u64));
+            let (near, far) = (spread(seed, behind, behind), spread(!seed, later, later));
+            let others = f64::from(code.gap) - 1.0;
+            sums.iter_mut().zip(near).zip(far).for_each(|((s, n), f)| *s += scale * (n - f / others));
+            weights += counters.cost_ns as f64 * part;
+        }
+        if weights > 0.0 { sums.map(|sum| sum / weights) } else { [1.0; GROUPS] }
     }
 
     /// Whether most accesses to an entry go through it in sequence.
