@@ -4,7 +4,8 @@
 //! The pieces: [`clock`] cuts the run into slices with enough samples, [`demand`] turns an object's samples into
 //! accesses by the nodes of the target's threads, [`placement`] says on which node a page is (with the formulas of
 //! [`numamma_plan::plan`], which the apply library uses), [`balancing`] where the kernel has moved unplaced pages,
-//! [`load`] computes a time from accesses, [`best`] searches for the best page map. Times are nanoseconds of wall time under the assumptions below; only their ratios are meaningful.
+//! [`load`] computes a time from accesses, [`best`] searches for the best page map, [`resample`] gives ranges. Times are
+//! nanoseconds of wall time under the assumptions below; only their ratios are meaningful.
 //! Every profile is accepted: one without samples costs 0 under every placement.
 //!
 //! The time of a slice is `max(compute + latency, controller, link)`, as lines arrive while threads compute:
@@ -13,7 +14,8 @@
 //!   over the threads that run at a time;
 //! - *latency*: accesses x latency over the threads that run at a time, times the slowdown of the slowest node: when
 //!   the threads of one node wait longer per access than the mean, the others wait for them at the end;
-//! - *controller*, *link*: the lines that are under way ([`waiting`]) from one node's memory, or from it to one other node, over their bandwidth.
+//! - *controller*, *link*: the lines that are under way ([`waiting`]) from one node's memory, or from it to one other
+//!   node, over their bandwidth.
 //!
 //! How accesses lie inside a slice, which lasts seconds, is not known. They are priced twice, evenly mixed and in
 //! concert (every thread goes through its part of the object in address order, all at one pace), and the price is the
