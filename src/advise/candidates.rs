@@ -281,11 +281,6 @@ impl Scene<'_> {
             PolicyKind::BlockCyclic => pattern.period.unwrap_or(entry.size),
             _ => entry.size,
         };
-        let nodes = u64::from(self.target.nodes);
-        if whole.div_ceil(nodes) < PAGE {
-            let what = "a node's part of a period would be less than a page of 4 KiB, so single pages are interleaved";
-            return Choice::interleave(Some(what.into()));
-        }
         let page = page_size_of(&Place { huge, ..Place::default() }, entry.size, self.target.thp);
         let used = pattern.slices.last().map_or(whole, |s| s.end).max(1);
         let partly = policy == PolicyKind::Block && (used as f64) < USED_PART * whole as f64;
@@ -297,6 +292,19 @@ impl Scene<'_> {
             seen: self.roles.team_of(entry),
             threads: self.target.threads,
         };
+        let users = self.nodes_of_users(&sliced);
+        if let ([only], false) = (users.as_slice(), self.target.portable) {
+            let node = self.target.ids.get(*only as usize).copied().unwrap_or(0);
+            let place = Place { policy: PolicyKind::Bind, nodes: Some(node.to_string()), ..Place::default() };
+            let remark = Some(format!("all threads that use it run on node {node}"));
+            return Choice { place, remark, simplicity: Simplicity::OneNode, numbered: None };
+        }
+        let nodes = u64::from(self.target.nodes);
+        let parts = if self.target.portable { nodes } else { users.len().max(1) as u64 };
+        if whole.div_ceil(parts) < PAGE {
+            let what = "a node's part of a period would be less than a page of 4 KiB, so single pages are interleaved";
+            return Choice::interleave(Some(what.into()));
+        }
         let Layout { order, block, local } = self.best_layout(&sliced, base, page);
         // Nodes without CPUs do not take part.
         let parts = order.len().max(1) as f64;
@@ -342,12 +350,18 @@ impl Scene<'_> {
         ids.join(",")
     }
 
-    /// The block layout with the largest local share: over all nodes, or over those whose threads take part. A node
-    /// list names each node once, so orders that need a node twice are not considered.
-    fn best_layout(&self, sliced: &SlicedObject<'_>, base: u64, page: u64) -> Layout {
+    /// The nodes on which the users of the slices run, ascending, as indices into the target's list.
+    fn nodes_of_users(&self, sliced: &SlicedObject<'_>) -> Vec<u32> {
         let mut used: Vec<u32> = sliced.offsets().map(|(_, user)| self.node_of(user)).collect();
         used.sort_unstable();
         used.dedup();
+        used
+    }
+
+    /// The block layout with the largest local share: over all nodes, or over those whose threads take part. A node
+    /// list names each node once, so orders that need a node twice are not considered.
+    fn best_layout(&self, sliced: &SlicedObject<'_>, base: u64, page: u64) -> Layout {
+        let used = self.nodes_of_users(sliced);
         let mut best = self.layout((0..self.target.nodes).collect(), sliced, base, page);
         for count in [self.target.nodes, used.len() as u32] {
             let block = round_up(base.div_ceil(u64::from(count.max(1))), page);

@@ -428,6 +428,24 @@ fn a_part_under_a_page_is_spread() {
     assert!(rule.why.as_ref().unwrap().contains("less than a page"));
 }
 
+/// The tiles of one column of threads: pages in turn of two threads. Their nodes have a page of each period each.
+#[test]
+fn only_the_nodes_of_the_users_share_a_period() {
+    let pair =
+        |low: u32, high: u32| move |at: u64, _: &mut Random| if (at / PAGE).is_multiple_of(2) { low } else { high };
+    let entries = vec![
+        entry("apart", 4 * MIB, 40, 3000, pair(1, 5)),
+        entry("beside", 4 * MIB, 30, 3000, pair(6, 7)),
+        entry("all", 4 * MIB, 30, 3000, |at, _| slice_of(at, 4 * MIB, 8)),
+    ];
+    let advice = on(4, &profile(8, "never", numbered(entries)));
+    let place = |name: &str| rule(&advice, name).place.clone();
+    assert_eq!(rule(&advice, "apart").pattern.as_ref().unwrap().period, Some(Size(2 * PAGE)));
+    assert_eq!((place("apart").nodes.as_deref(), place("apart").block), (Some("0,2"), Some(Block::Size(Size(PAGE)))));
+    assert_eq!((place("beside").policy, place("beside").nodes.as_deref()), (PolicyKind::Bind, Some("3")));
+    round_trip(&advice);
+}
+
 #[test]
 fn a_section_is_named_as_in_the_file() {
     let mut e = entry(".bss of lu.C.x", 8 * MIB, 50, 1500, |_, r| r.below(8) as u32);

@@ -8,7 +8,8 @@ use crate::launch::exit::{Failure, say};
 use crate::launch::placed::{self, Prepared};
 use crate::profile::summary::Summary;
 
-/// Reads a profile, finds the parts of its objects and prints its notes unless `quiet`. When only profiles of MPI ranks exist, the message names one.
+/// Reads a profile, finds the parts of its objects and prints its notes unless `quiet`. When only profiles of MPI ranks
+/// exist, the message names one.
 ///
 /// # Errors
 /// Why the profile cannot be read.

@@ -144,15 +144,10 @@ fn keep_better(best: &mut Option<Fit>, fit: Option<Fit>) {
     }
 }
 
-/// Pages by which the last repeat shifts against the first when the period changes by one page.
-fn repeats(points: &Points, period: f64) -> f64 {
-    (f64::from(points.pages) / period).max(1.0)
-}
-
 /// Best fit at periods whose frequency is within `reach` resolution bins (1 / pages) of the candidate's, in steps
 /// that shift the last repeat by half of a slice: at most a quarter of a slice is then folded onto a wrong place.
 fn scan(points: &Points, folder: &mut Folder, period: f64, reach: f64, least: f64) -> Option<Fit> {
-    let repeats = repeats(points, period);
+    let repeats = points.repeats(period);
     let width = period * reach / repeats;
     let step = (period / (2.0 * points.threads() as f64 * repeats)).max(width / SCAN_TRIALS as f64 * 2.0);
     let fit = best_of(points, folder, grid(points, period, width, step), SCAN_NOISE, least)?;
@@ -164,7 +159,7 @@ const SCAN_NOISE: f64 = 0.3;
 
 fn grid(points: &Points, center: f64, width: f64, step: f64) -> impl Iterator<Item = f64> {
     let count = (width / step).ceil() as i64;
-    let longest = f64::from(points.pages) * LONGEST_PERIOD;
+    let longest = points.used() * LONGEST_PERIOD;
     // From the middle outwards: the earlier a good period is tried, the earlier the trials of others end.
     let offset = |i: i64| if i % 2 == 0 { i / 2 } else { -(i / 2) - 1 };
     (0..=2 * count).map(move |i| center + offset(i) as f64 * step).filter(move |p| *p >= 2.0 && *p <= longest)
@@ -194,7 +189,7 @@ const WHOLE_PAGES: f64 = 1.0;
 /// Searches around the best period in ever smaller steps.
 fn refine(points: &Points, folder: &mut Folder, start: &Fit) -> Fit {
     let noise = noise_of(start);
-    let mut step = start.period / (4.0 * points.threads() as f64 * repeats(points, start.period));
+    let mut step = start.period / (4.0 * points.threads() as f64 * points.repeats(start.period));
     let mut best = folder.fit_with(points, start.period, noise);
     while step > WHOLE_PAGES {
         let fit =
@@ -205,7 +200,7 @@ fn refine(points: &Points, folder: &mut Folder, start: &Fit) -> Fit {
         step /= REFINE_FACTOR;
     }
     // Between whole pages: a shift of the last repeat by half a page is the finest the data can show.
-    let fine = (0.5 / repeats(points, best.period)).clamp(1.0 / 16.0, 0.5);
+    let fine = (0.5 / points.repeats(best.period)).clamp(1.0 / 16.0, 0.5);
     let reach = (step * REFINE_FACTOR).max(2.0 * fine).min(REFINE_FACTOR);
     let fit =
         best_of(points, folder, grid(points, best.period, reach, fine.max(reach / 24.0)), noise, f64::NEG_INFINITY);
@@ -225,7 +220,7 @@ fn whole_pages(all: &Points, fewer: &Points, folder: &mut Folder, best: Fit) -> 
     let noise = noise_of(&best);
     let longest = f64::from(all.pages) * LONGEST_PERIOD;
     let center = best.period.round() as i64;
-    let trials = (0.25 * best.period / repeats(all, best.period)).clamp(1.0, WHOLE_TRIALS) as i64;
+    let trials = (0.25 * best.period / all.repeats(best.period)).clamp(1.0, WHOLE_TRIALS) as i64;
     let mut fits: Vec<Fit> = (center - trials..=center + trials)
         .filter(|p| *p >= 2 && *p as f64 <= longest)
         .map(|p| folder.fit_with(fewer, p as f64, noise))
@@ -250,7 +245,7 @@ const OPEN_NATS: f64 = 2.0 * WHOLE_TOLERANCE;
 /// Best of `fits` at whole pages, or `best` itself when none of them fits as well, and the uncertainty in pages.
 fn choose(points: &Points, fits: &[Fit], best: Fit) -> (Fit, f64) {
     // Pages hardly show a difference that adds up to less than one page from the first repeat to the last.
-    let drift = |f: &Fit| (f.period - best.period).abs() * repeats(points, best.period);
+    let drift = |f: &Fit| (f.period - best.period).abs() * points.repeats(best.period);
     let tolerance = WHOLE_TOLERANCE + fractional_luck(points, &best);
     let as_good = |f: &&Fit| drift(f) < MOST_DRIFT && f.likelihood >= best.likelihood - tolerance;
     let nearest = fits.iter().filter(as_good).min_by(|a, b| drift(a).total_cmp(&drift(b)));
@@ -304,7 +299,7 @@ fn fractional_luck(points: &Points, fit: &Fit) -> f64 {
 /// best period is the best of many that fit by chance.
 fn resolution(points: &Points, fit: &Fit) -> f64 {
     let edge_samples = points.samples * fit.structure * fit.owners() as f64;
-    MISPLACED * 4.0 * fit.period / (edge_samples * repeats(points, fit.period)).max(1.0)
+    MISPLACED * 4.0 * fit.period / (edge_samples * points.repeats(fit.period)).max(1.0)
 }
 
 /// Trailing zero bits up to which a page count is not a rounder number than others.

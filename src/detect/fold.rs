@@ -113,7 +113,7 @@ fn parts_of(points: &Points, period: f64) -> u32 {
     if unfolded(points, period) || period.fract() == 0.0 || period < points.threads() as f64 {
         return 1;
     }
-    let repeats = f64::from(points.pages) / period;
+    let repeats = points.used() / period;
     let wanted = (SLICE_PARTS * points.threads() as f64 / period).min(repeats / PART_REPEATS) as u32;
     // The power of two that is not larger.
     1 << wanted.clamp(1, PAGE_PARTS).ilog2()

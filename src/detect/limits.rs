@@ -1,7 +1,8 @@
 //! Thresholds of the detectors, each with the reason for its value.
 
-/// Share of the run's cost from which an object is hot, whatever the others are. Placing an object cannot save more than its share of the cost
-/// times (1 - 1 / NUMA factor); below 1 % this is less than the variation between runs of one program.
+/// Share of the run's cost from which an object is hot, whatever the others are. Placing an object cannot save more
+/// than its share of the cost times (1 - 1 / NUMA factor); below 1 % this is less than the variation between runs of
+/// one program.
 pub const HOT_SHARE: f64 = 0.01;
 
 /// Part of the cost of all objects that a placement can reach which those that get a verdict have together. The advice
@@ -73,7 +74,7 @@ pub const WHOLE_TOLERANCE: f64 = 10.0;
 /// to one.
 pub const MISPLACED: f64 = 3.0;
 
-/// Longest period searched for, as a part of the object: a second repeat shorter than a third of a period is no
+/// Longest period searched for, as a part of the used part of the object: a second repeat shorter than a third of a period is no
 /// evidence.
 pub const LONGEST_PERIOD: f64 = 1.0 / 1.3;
 

@@ -45,6 +45,18 @@ impl Points {
         self.threads.len()
     }
 
+    /// Times that `period` pages fit between the first and the last page that is used, at least once: an object may be
+    /// much larger than its used part, and what nobody uses shows no repeat.
+    pub fn repeats(&self, period: f64) -> f64 {
+        (self.used() / period).max(1.0)
+    }
+
+    /// Pages from the first that is used to the last.
+    pub fn used(&self) -> f64 {
+        let ends = self.list.first().zip(self.list.last());
+        ends.map_or(0.0, |(first, last)| f64::from(last.page - first.page + 1))
+    }
+
     /// About `most` points, drawn at random, for searches that only rank candidates. A fixed stride could coincide with
     /// the order of threads inside pages.
     pub fn thinned(&self, most: usize) -> std::borrow::Cow<'_, Points> {

@@ -113,7 +113,7 @@ const BLOCK_SUFFICES: f64 = 0.8;
 /// Nats to name a period: the number of distinguishable frequencies grows with repeats x threads, and long
 /// periods are more likely than short ones (a universal prior, so that all periods together cost no more than one).
 fn period_price(points: &Points, period: f64) -> f64 {
-    let repeats = (f64::from(points.pages) / period).max(1.0);
+    let repeats = points.repeats(period);
     (2.0 * repeats * points.threads() as f64).ln() + 2.0 * (1.0 + repeats.ln()).ln()
 }
 
@@ -222,7 +222,7 @@ impl Trial {
         let fit = &found.fit;
         let cuts = block::principal(&fit.cuts, true);
         let period = (fit.period * self.unit as f64).round() as u64;
-        let repeats = f64::from(self.points.pages) / fit.period;
+        let repeats = self.points.used() / fit.period;
         let margin =
             if found.uncertainty >= 0.5 { format!(" +- {:.0} pages", found.uncertainty.ceil()) } else { String::new() };
         let figures = Figures { peak: found.line, ..self.figures(fit, gain) };

@@ -116,8 +116,8 @@ pub(crate) struct Weight {
     pub hot: bool,
 }
 
-/// As [`view_of`], with precomputed roles and weight, and only the accesses that pass `filter`. The view of a cold entry
-/// has no accesses, because no detector needs them.
+/// As [`view_of`], with precomputed roles and weight, and only the accesses that pass `filter`. The view of a cold
+/// entry has no accesses, because no detector needs them.
 pub(crate) fn view_with(
     entry: &Entry,
     summary: &Summary,

@@ -1,5 +1,6 @@
 //! Signals of a process that waits for a program: those sent to it alone are forwarded with their sender, but for those
-//! that the program sends itself, and the program starts with the actions, the blocked signals and the closed descriptors that it would have without this process.
+//! that the program sends itself, and the program starts with the actions, the blocked signals and the closed
+//! descriptors that it would have without this process.
 //!
 //! What this process was started with is read before Rust's start-up, which ignores SIGPIPE ([`AT_START`]).
 //! [`wait_for_children`] takes back a SIGCHLD that the parent ignores, and [`forward_signals`] unblocks what it
@@ -35,7 +36,8 @@ fn forwarded() -> impl Iterator<Item = libc::c_int> {
     FORWARDED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
 }
 
-/// Signals that stop a process, besides SIGSTOP, which cannot be caught. They are forwarded, and stop this process, too.
+/// Signals that stop a process, besides SIGSTOP, which cannot be caught. They are forwarded, and stop this process,
+/// too.
 const STOPPING: [libc::c_int; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
 /// Signals that ask this process to end.
@@ -130,9 +132,9 @@ extern "C" fn forward_and_stop(signal: libc::c_int, info: *mut libc::siginfo_t, 
     }
 }
 
-/// Sends a signal that a process sent to this one on to the child. A program that answers the sender reaches that, if it
-/// finds its process id there. Only the kernel may say that a signal comes from kill or tgkill (do_rt_sigqueueinfo of
-/// kernel/signal.c), so it arrives as one of sigqueue. Async-signal-safe; errno stays.
+/// Sends a signal that a process sent to this one on to the child. A program that answers the sender reaches that, if
+/// it finds its process id there. Only the kernel may say that a signal comes from kill or tgkill (do_rt_sigqueueinfo
+/// of kernel/signal.c), so it arrives as one of sigqueue. Async-signal-safe; errno stays.
 ///
 /// What the child itself sends, to its parent or to its whole process group, is not sent back.
 ///
@@ -145,8 +147,8 @@ unsafe fn send_on(signal: libc::c_int, info: &libc::siginfo_t) {
         return;
     }
     let has_sender = matches!(info.si_code, libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE | libc::SI_MESGQ);
-    // SAFETY: such a signal has a sender. errno is this thread's. Both calls are async-signal-safe, and the child is not
-    // reaped while CHILD is set.
+    // SAFETY: such a signal has a sender. errno is this thread's. Both calls are async-signal-safe, and the child is
+    // not reaped while CHILD is set.
     unsafe {
         if has_sender && info.si_pid() == child {
             return;

@@ -218,9 +218,10 @@ pub enum Certainty {
     Exact,
     /// The path took one ambiguous back-edge: counted as an access, never charged with CPU time.
     Loop,
-    /// Only the object is known (vector gather: the base register).
+    /// Only the object is known (of a gather whose indices are lost: by the base register).
     ObjectOnly,
-    /// Only the page is known: ways to the sample that cannot be told apart access the same one.
+    /// Only the page is known: ways to the sample that cannot be told apart access the same one, or a gather's indices
+    /// were read from memory after the sample.
     Page,
 }
 
@@ -384,7 +385,7 @@ pub struct Stats {
     pub no_access: u64,
     /// Samples whose nearest access could not be computed (address register lost).
     pub unresolved: u64,
-    /// Samples whose waiting access was a vector gather or scatter.
+    /// Samples whose waiting access was a vector gather or scatter with lost indices.
     pub vsib: u64,
     /// Samples in code that could not be read or decoded.
     pub undecoded: u64,

@@ -139,7 +139,8 @@ fn object(view: &View, e: &Entry) -> Value {
         "first_touch": touchers.iter().map(touched).collect::<Vec<_>>(),
         "pattern": view.pattern(e).map(pattern),
     });
-    // Of a part of an object: the object, the member if it is one, and where the part begins. `size` is that of the part.
+    // Of a part of an object: the object, the member if it is one, and where the part begins. `size` is that of the
+    // part.
     if let Some(part) = &e.part {
         row["parent"] = json!(part.parent);
         if !part.member.is_empty() {

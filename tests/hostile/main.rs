@@ -12,3 +12,4 @@ mod readers;
 mod resized;
 mod shortage;
 mod stress;
+mod wrappers;

@@ -10,7 +10,7 @@ use crate::common::{self, Policy, Scratch, placed, plain, preload, run};
 /// Resident KiB that the library itself may take: its code that has run, its data, what it read of the program.
 const LIBRARY_KIB: f64 = 6144.0;
 /// KiB that the library may keep of freed memory where nothing is allocated again (KEPT_EMPTY and the slack of a heap
-/// that still has an object, in `rules/small_heap.rs`).
+/// that still has an object, in `rules/small_heap/inner.rs`).
 const KEPT_KIB: f64 = 2048.0;
 
 struct Program {
@@ -95,7 +95,7 @@ fn objects_of_a_little_more_than_a_page_share_pages() {
 fn small_objects_take_the_memory_that_they_take_in_glibc() {
     let rows = Program::new("rows");
     let any = rows.policy("any.toml", &["?".to_owned()], "policy = \"interleave\"");
-    for argument in ["grow", "mixed", "threads", "cross"] {
+    for argument in ["grow", "mixed", "threads", "cross", "rest"] {
         rows.compare(&any, argument);
     }
     let sites: Vec<String> = (0..200).map(|n| format!("site_{n:03}")).collect();

@@ -131,6 +131,15 @@ fn strings_that_grow_stay_where_they_are() {
     }
 }
 
+#[test]
+fn small_buffers_that_are_cut_give_the_rest_to_others() {
+    let program = Program::new("shrunk");
+    let bare = program.numbers(plain(&program.path), "shrunk", "bare");
+    let policy = program.policy(&["made", "larger"], "policy = \"interleave\"", None);
+    let seen = program.numbers(placed(&program.path, &policy), "shrunk", "placed");
+    assert!(seen[0] <= 1.25 * bare[0] + LIBRARY_KIB, "KiB at the peak {seen:?}, bare {bare:?}");
+}
+
 /// The kernel refuses to make them larger in place and elsewhere. What was reserved for that is given back.
 #[test]
 fn address_space_for_blocks_that_cannot_grow_is_given_back() {

@@ -141,6 +141,23 @@ fn functions_that_disagree_are_told_apart() {
     CASES.iter().for_each(|case| check(case, "-O2"));
 }
 
+/// The lanes of vector gathers, by the indices in the program's memory.
+#[test]
+fn gathered_tables_are_known_by_page() {
+    if !std::arch::is_x86_feature_detected!("avx2") {
+        eprintln!("SKIPPED: no AVX2 here, so no vector gathers");
+        return;
+    }
+    let _alone = alone();
+    let dir = Scratch::new("truth-code-gathered");
+    let flags = ["-O3", "-g", "-mavx2", "-mtune=haswell", "-fopenmp"];
+    let program = compile("cc", "truth/code/gathered.c", dir.join("gathered"), &flags);
+    let report = run(numamma(&["report", "--json"]).arg(profile(&dir, &program, &["40"]))).success().json();
+    let table = found(&report, "table");
+    assert_eq!(table["pattern"]["kind"], "block", "{table:#}");
+    assert!(table["cost_share"].as_f64() > Some(0.3), "{table:#}");
+}
+
 #[test]
 fn functions_that_agree_are_one_pattern() {
     check_dense("-O2");

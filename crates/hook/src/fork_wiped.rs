@@ -85,9 +85,9 @@ pub fn process() -> u32 {
     }
 }
 
-/// A number, not 0, that no ancestor of this process had: what a thread of an ancestor left with its number belongs to no
-/// thread here. A child that shares memory has the number of its parent. Without a system call. 1 in all processes when
-/// the kernel cannot wipe a page on fork (before 4.14).
+/// A number, not 0, that no ancestor of this process had: what a thread of an ancestor left with its number belongs to
+/// no thread here. A child that shares memory has the number of its parent. Without a system call. 1 in all processes
+/// when the kernel cannot wipe a page on fork (before 4.14).
 #[inline]
 pub fn generation() -> u32 {
     let page = page();

@@ -61,8 +61,8 @@ pub fn grow_in_place(start: usize, old: usize, new: usize) -> Result<(), c_int> 
     if at == -1 { Err(crate::errno::get()) } else { Ok(()) }
 }
 
-/// Moves the memory area `[start, start + old)` to `target`, with `new` bytes. When the kernel refuses the area is as it
-/// was, and the target is given back.
+/// Moves the memory area `[start, start + old)` to `target`, with `new` bytes. When the kernel refuses the area is as
+/// it was, and the target is given back.
 ///
 /// Up to Linux 6.16 the kernel unmaps the target before it looks at the limits of the process and for memory, later
 /// ones unmap it afterwards (mremap_to of mm/mremap.c). In the first case another thread may have mapped something

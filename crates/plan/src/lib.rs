@@ -13,7 +13,8 @@
 //! | [`plan`], [`block_order`], [`page_map`] | page plan of one object: blocks, their order over nodes, page maps |
 //! | [`home_node`] | node on which a page of a planned object belongs |
 //! | [`reason`], [`placement_report`] | reasons of pages off plan; report of a placed run |
-//! | [`threads`], [`teams`], [`slots`], [`openmp_places`] | slots of living threads; node of each, by the policy or by OpenMP variables |
+//! | [`threads`], [`teams`], [`slots`], [`openmp_places`] | slots of living threads; node of each, by the policy or by
+//! OpenMP variables |
 //! | [`environment`], [`output_name`] | environment variables of the preload; names of output files |
 
 pub mod block_order;

@@ -85,8 +85,8 @@ pub struct MachineNote {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Threads {
-    /// How the n-th created thread, or the n-th worker of a team, is bound. Never overrides OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY
-    /// or an affinity mask smaller than the machine.
+    /// How the n-th created thread, or the n-th worker of a team, is bound. Never overrides OMP_PROC_BIND, OMP_PLACES,
+    /// GOMP_CPU_AFFINITY or an affinity mask smaller than the machine.
     pub bind: Bind,
     /// Threads the program will create, the main thread included: what `compact` spreads over the nodes when the policy
     /// has no team. With teams, the workers of the largest.

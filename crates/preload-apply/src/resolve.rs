@@ -16,12 +16,13 @@ use numamma_hook::versions::{self, NotReplaced, Reading};
 use numamma_hook::{allocating, fork_wiped, sandbox, say_once, unwind};
 use numamma_kernel::sys::PAGE;
 
+use crate::matching::cached::unmatched;
 use crate::matching::call_sites;
 use crate::matching::facts::names::Names;
 use crate::matching::facts::{Facts, Key, Variable};
 use crate::matching::matcher::{Matcher, Module};
 use crate::matching::modules::{self, Counts, Extent, Listed, Loaded};
-use crate::matching::{pending, source_lines, unmatched};
+use crate::matching::{pending, source_lines};
 use crate::objects::{globals, heap};
 use crate::rules::state::{self, State};
 

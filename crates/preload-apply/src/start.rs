@@ -38,7 +38,7 @@ use crate::objects::{heap, heap_table, released};
 use crate::phases::{begin, mover_request};
 use crate::place::{counted_calls, populate, refusals};
 use crate::report::{json as report, messages};
-use crate::rules::small_heap;
+use crate::rules::small_heap::home;
 use crate::rules::state::{self, Placing, Rule, State, ThreadNodes};
 use crate::threads::binding;
 use crate::threads::teams::Teams;
@@ -323,7 +323,7 @@ fn build_placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Resu
         PolicyKind::Map => Some(plan::layout(place, None, 0, 0, 0)?),
         _ => None,
     };
-    let homes = small_heap::homes(place.policy, nodes.len());
+    let homes = home::homes(place.policy, nodes.len());
     let allowed = match (place.policy == PolicyKind::BindBlock, &place.nodes) {
         (false, _) => Vec::new(),
         (true, Some(list)) => nodes::parse(list, known.available)?,

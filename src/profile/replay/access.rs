@@ -81,6 +81,17 @@ fn address(mem: &Mem, pre: &State, fs_base: u64) -> Address {
     if vsib { Address::Object(addr) } else { Address::Known(addr) }
 }
 
+/// What the indices of a gather are added to.
+pub(super) fn base_of_lanes(mem: &Mem, pre: &State, regs: &Regs) -> Option<u64> {
+    if mem.base == NO_REG && mem.segment == Segment::Flat && !mem.addr32 {
+        return Some(mem.disp);
+    }
+    match address(mem, pre, regs.fs_base) {
+        Address::Object(base) if !mem.addr32 => Some(base),
+        _ => None,
+    }
+}
+
 /// The address of an operand of an instruction that has been executed: `post` is the state after it.
 fn address_behind(inst: &Inst, mem: &Mem, pre: &State, post: &State, regs: &Regs) -> Address {
     if mem.kind != MemKind::Str {

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use super::decode;
 use super::inst::{Copied, Effect, Flow, Inst, Mem, NO_REG};
 use super::types::{self, CodeSource, Function};
+use super::vector::{self, Vector};
 
 /// Larger functions are refused: decoding costs 25 ms per MiB and the result about 30 bytes per byte of code.
 pub(super) const MAX_FUNCTION_BYTES: usize = 512 << 10;
@@ -23,6 +24,8 @@ pub(super) struct Decoded {
     pub(super) start: u64,
     pub(super) insts: Vec<Inst>,
     pub(super) mems: Vec<Mem>,
+    /// What instructions do to vector registers, by index of the instruction; empty in a function without gathers.
+    vectors: Vec<(u32, Vector)>,
     /// (target, source) of every direct branch inside the function, sorted.
     branches: Vec<(u32, u32)>,
     /// Calls and branches that leave the function, and their targets as run-time addresses; ascending.
@@ -63,6 +66,7 @@ impl Decoded {
         let mut factory = InstructionInfoFactory::new();
         let mut insts: Vec<Inst> = Vec::with_capacity(f.code.len() / 4);
         let mut mems = Vec::new();
+        let mut vectors: Vec<(u32, Vector)> = Vec::new();
         let mut targets: Vec<(u32, u32)> = Vec::new(); // (target offset, source)
         let (mut leaving, mut returns, mut indirect) = (Vec::new(), Vec::new(), Vec::new());
         let mut i = Instruction::default();
@@ -86,11 +90,16 @@ impl Decoded {
                 FlowControl::IndirectBranch => indirect.push(insts.len() as u32),
                 _ => {}
             }
+            vectors.extend(vector::lower(&i).map(|v| (insts.len() as u32, v)));
             inst.leader = insts.last().is_none_or(|p| p.flow != Flow::Next);
             insts.push(inst);
         }
+        if vectors.iter().all(|(_, v)| v.lanes.is_none()) {
+            vectors = Vec::new();
+        }
+        let branches = Vec::new();
         let mut decoded =
-            Decoded { start: f.start, insts, mems, branches: Vec::new(), leaving, returns, indirect, open: false };
+            Decoded { start: f.start, insts, mems, vectors, branches, leaving, returns, indirect, open: false };
         decoded.link(&targets);
         decoded
     }
@@ -136,8 +145,8 @@ impl Decoded {
         self.open = !self.indirect.is_empty() && (0..self.insts.len() as u32).any(|idx| orphan(&idx));
     }
 
-    /// Where a jump table leads in case `k`, inside of the function or elsewhere in the code (its cold part); None behind
-    /// the table's end.
+    /// Where a jump table leads in case `k`, inside of the function or elsewhere in the code (its cold part); None
+    /// behind the table's end.
     fn case(&self, table: Table, k: u64, code: &mut dyn CodeSource) -> Option<Option<u32>> {
         let target = if table.relative {
             let offset = types::constant(code, table.at.wrapping_add(4 * k), 4)? as u32 as i32;
@@ -200,6 +209,12 @@ impl Decoded {
     }
 
     /// Memory operands of an instruction.
+    /// What an instruction does to vector registers, in a function with gathers.
+    pub(super) fn vector(&self, inst: u32) -> Option<&Vector> {
+        let found = self.vectors.binary_search_by_key(&inst, |v| v.0).ok()?;
+        Some(&self.vectors[found].1)
+    }
+
     pub(super) fn operands(&self, inst: &Inst) -> &[Mem] {
         let first = inst.mem_first as usize;
         &self.mems[first..first + inst.mem_count as usize]

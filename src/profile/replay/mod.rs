@@ -8,12 +8,12 @@
 //! The caller provides user-mode registers and, through [`CodeSource`], the code they belong to: bytes as
 //! executed, at run-time addresses, whole functions. Refused (and counted in [`Outcome`]): code that cannot be
 //! read or decoded, functions above 512 KiB, and paths that the sample does not determine. Gathers give only the
-//! object; thread-local accesses need `fs_base`.
+//! object where their indices are lost; thread-local accesses need `fs_base`.
 //!
 //! `inst` describes one instruction, `decode` lowers to it, `cfg` keeps decoded functions, `state`, `eval` and `flags`
 //! know what one instruction does, `path` finds the instructions executed around the sample, `access` lists the
-//! accesses and charges one of them. `loops` finds the loops of a function, `addresses` how the addresses in them come
-//! about.
+//! accesses and charges one of them, `vector` and `gather` the lanes of gathers. `loops` finds the loops of a function,
+//! `addresses` how the addresses in them come about.
 
 mod access;
 mod addresses;
@@ -23,6 +23,7 @@ mod decode;
 mod eval;
 mod fill;
 mod flags;
+mod gather;
 mod inst;
 mod loops;
 mod path;
@@ -30,6 +31,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod types;
+mod vector;
 mod ways;
 
 use super::perf::Regs;
@@ -67,6 +69,9 @@ impl Replayer {
         let Some(ip) = fun.at(regs.ip) else { return Outcome::Undecoded };
         let stop = path::find(&fun, ip, &regs.gpr, regs.flags, &mut self.path);
         let (outcome, weak) = access::collect(&fun, &self.path, stop, (ip, regs), &mut self.marks, out);
+        if outcome == Outcome::Vsib && gather::resolve(&fun, &self.path, regs, code, out) {
+            return Outcome::Resolved;
+        }
         if !weak {
             return outcome;
         }

@@ -81,7 +81,7 @@ pub enum Outcome {
     NoAccess,
     /// The waiting access lies before a merge of several possible paths, or its address registers are lost.
     Unresolved,
-    /// The waiting access is a gather or scatter: object only.
+    /// The waiting access is a gather or scatter whose indices are lost: object only.
     Vsib,
     /// The waiting access goes to TLS through fs or gs.
     Tls,

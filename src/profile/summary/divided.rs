@@ -36,7 +36,7 @@ impl Entry {
             let to = end.map_or_else(|| super::identity::size_text(self.size), |end| shown(end.into()));
             out.push(Entry {
                 name: format!("{} [{}..{to}]", self.name, shown(first.into())),
-                vaddr: if self.vaddr == 0 { 0 } else { self.vaddr.wrapping_add(base - whole.base) },
+                vaddr: if self.vaddr == 0 { 0 } else { self.vaddr.wrapping_add(low) },
                 size,
                 part: Some(part),
                 seen: vec![crate::profile::records::Instance { base, size, ..*whole }],

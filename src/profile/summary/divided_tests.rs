@@ -78,3 +78,14 @@ fn parts_and_several_instances_are_not_divided() {
     twice.seen.push(whole.seen[0]);
     assert_eq!(twice.divided(&[100], PAGE).len(), 1);
 }
+
+/// Rules name the variable by its address, which every part must lead to.
+#[test]
+fn parts_of_a_variable_know_where_it_begins() {
+    for skew in [0, 192, 4000] {
+        let whole = Entry { vaddr: 0x4000 + skew, ..pool(0x7000_0000 + skew) };
+        let parts = whole.divided(&[100, 128], PAGE);
+        let begins = parts.iter().map(|e| e.vaddr - e.part.as_ref().unwrap().offset);
+        assert!(begins.clone().all(|at| at == whole.vaddr), "{:x?}", begins.collect::<Vec<_>>());
+    }
+}

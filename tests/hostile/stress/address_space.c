@@ -12,20 +12,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "status.h"
+
 __attribute__((noinline)) static void *piece(size_t n) {
     char *p = malloc(n);
     if (p) memset(p, 1, n < 4096 ? n : 4096);
     return p;
-}
-
-static long status(const char *key) {
-    char line[256];
-    long value = -1;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, key, strlen(key))) value = atol(line + strlen(key));
-    if (f) fclose(f);
-    return value;
 }
 
 int main(int argc, char **argv) {

@@ -28,6 +28,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "status.h"
+
 enum { THREADS = 4, CHILDREN = 40 };
 
 static const size_t sizes[] = {8 << 10, 64 << 10, 1 << 20, 5000, 131072, 3 << 20};
@@ -122,16 +124,6 @@ static int rounds(unsigned char mark, int count) {
 }
 
 static void *thread(void *arg) { return rounds(1 + (long)arg, 200) ? arg : NULL; }
-
-static long status(const char *key) {
-    char line[256];
-    long value = -1;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, key, strlen(key))) value = atol(line + strlen(key));
-    if (f) fclose(f);
-    return value;
-}
 
 static int zero(void) {
     int wrong = 0;

@@ -1,4 +1,4 @@
-/* Blocks whose size realloc changes.   resized cut|cut-odd|steps|turns|first|strings|locked|data|threads
+/* Blocks whose size realloc changes.   resized cut|cut-odd|steps|turns|first|strings|locked|data|threads|shrunk
  *   cut      a block of 192 MiB that becomes smaller by steps, with 64 MiB of address space beside it; writes to standard
  *            error: resident KiB at the peak, and after the block was made as small as 1 MiB
  *   cut-odd  blocks that are aligned, locked, protected and shared with a child before they become smaller
@@ -11,7 +11,9 @@
  *   locked   arrays of 4 MiB that are locked and grow to more than the process may lock; writes to standard error: KiB
  *            of address space that are more after the last than after the third
  *   data     arrays that do not grow for want of data (RLIMIT_DATA); writes the same
- *   threads  four threads that make blocks larger and smaller and free each other's */
+ *   threads  four threads that make blocks larger and smaller and free each other's
+ *   shrunk   buffers of 16,000 bytes that are cut to a little more than half; writes to standard error: resident KiB at
+ *            the peak */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>
@@ -27,6 +29,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "status.h"
+
 #define MIB ((size_t)1 << 20)
 #define PAGE 4096
 
@@ -40,16 +44,6 @@ __attribute__((noipa)) static void *smaller(void *p, size_t n) { return realloc(
 __attribute__((noipa)) static void *aligned(size_t align, size_t n) {
     void *p = NULL;
     return posix_memalign(&p, align, n) ? NULL : p;
-}
-
-static long status(const char *key) {
-    char line[256];
-    long value = -1;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, key, strlen(key))) value = atol(line + strlen(key));
-    if (f) fclose(f);
-    return value;
 }
 
 static void limit(size_t bytes) {
@@ -242,6 +236,20 @@ static int refused(int locked) {
     return wrong;
 }
 
+static int shrunk(void) {
+    enum { BUFFERS = 6000, READ = 16000, KEPT = 8100 };
+    static char *buffers[BUFFERS];
+    int wrong = 0;
+    for (int i = 0; i < BUFFERS; i++) {
+        buffers[i] = made(READ);
+        memset(buffers[i], i, READ);
+        buffers[i] = larger(buffers[i], KEPT);
+    }
+    for (int i = 0; i < BUFFERS; i++) wrong += buffers[i][KEPT - 1] != (char)i;
+    fprintf(stderr, "%ld\n", status("VmHWM:"));
+    return wrong;
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "cut";
     int wrong = 1;
@@ -254,6 +262,7 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "locked")) wrong = refused(1);
     if (!strcmp(how, "data")) wrong = refused(0);
     if (!strcmp(how, "threads")) wrong = threads();
+    if (!strcmp(how, "shrunk")) wrong = shrunk();
     printf("damaged %d\n", wrong);
     return 0;
 }

@@ -1,9 +1,10 @@
-/* Small objects of many sizes, freed again: how much memory the process takes.   rows grow|mixed|rules|threads|cross
+/* Small objects of many sizes, freed again: how much memory the process takes.   rows grow|mixed|rules|threads|cross|rest
  *   grow     tables of rows, each table with larger rows than the one before, one table at a time
  *   mixed    rows of random sizes that replace each other, in a phase of short rows and a phase of long ones
  *   rules    200 call sites in turn, each with rows of growing sizes
  *   threads  as grow, in four threads
  *   cross    as grow, each table allocated by one thread and freed by another
+ *   rest     tables with more rows or fewer than the one before, while one row of the first one stays
  * Writes to standard error: resident KiB before the first row, at the peak, and after all rows are freed. */
 #define _GNU_SOURCE
 #include <malloc.h>
@@ -13,36 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LIVE = 8 << 20, THREADS = 4, SMALLEST = 24, LARGEST = 4000, RULES = 200 };
+#include "sites.h"
+#include "status.h"
+
+enum { LIVE = 8 << 20, THREADS = 4, SMALLEST = 24, LARGEST = 4000 };
 
 static int damaged;
-
-/* A call site of its own for each number. */
-#define SITE(n) \
-    __attribute__((noinline)) static void *site_##n(size_t size) { \
-        void *p = malloc(size); \
-        __asm__ volatile("" ::: "memory"); \
-        return p; \
-    }
-#define TEN(n) SITE(n##0) SITE(n##1) SITE(n##2) SITE(n##3) SITE(n##4) SITE(n##5) SITE(n##6) SITE(n##7) SITE(n##8) SITE(n##9)
-#define HUNDRED(n) TEN(n##0) TEN(n##1) TEN(n##2) TEN(n##3) TEN(n##4) TEN(n##5) TEN(n##6) TEN(n##7) TEN(n##8) TEN(n##9)
-HUNDRED(0) HUNDRED(1)
-#define NAME(n) site_##n,
-#define TEN_NAMES(n) NAME(n##0) NAME(n##1) NAME(n##2) NAME(n##3) NAME(n##4) NAME(n##5) NAME(n##6) NAME(n##7) NAME(n##8) NAME(n##9)
-#define HUNDRED_NAMES(n) \
-    TEN_NAMES(n##0) TEN_NAMES(n##1) TEN_NAMES(n##2) TEN_NAMES(n##3) TEN_NAMES(n##4) \
-    TEN_NAMES(n##5) TEN_NAMES(n##6) TEN_NAMES(n##7) TEN_NAMES(n##8) TEN_NAMES(n##9)
-static void *(*const sites[RULES])(size_t) = {HUNDRED_NAMES(0) HUNDRED_NAMES(1)};
-
-static long status(const char *key) {
-    char line[256];
-    long value = -1;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, key, strlen(key))) value = atol(line + strlen(key));
-    if (f) fclose(f);
-    return value;
-}
 
 static void *row(size_t size, int site, unsigned char mark) {
     unsigned char *p = sites[site](size);
@@ -66,7 +43,7 @@ struct table {
 static struct table fill(size_t live, size_t size, int rules) {
     struct table t = {malloc(live / size * sizeof(void *)), live / size, size};
     if (!t.rows) exit(3);
-    for (size_t i = 0; i < t.count; i++) t.rows[i] = row(size, rules ? i % RULES : 0, size);
+    for (size_t i = 0; i < t.count; i++) t.rows[i] = row(size, rules ? i % SITES : 0, size);
     return t;
 }
 
@@ -132,6 +109,12 @@ static void cross(void) {
     pthread_join(t, NULL);
 }
 
+static void rest(void) {
+    unsigned char *stays = row(100, 0, 1);
+    for (int i = 0; i < 60; i++) empty(fill(LIVE + LIVE / 2 * (i % 3), 100, 0));
+    if (stays[0] != 1) damaged = 1;
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "grow";
     long before = status("VmRSS:");
@@ -140,6 +123,7 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "mixed")) mixed();
     if (!strcmp(how, "rules")) grow(LIVE / 2, 1);
     if (!strcmp(how, "cross")) cross();
+    if (!strcmp(how, "rest")) rest();
     if (!strcmp(how, "threads")) {
         for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, thread, NULL);
         for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);

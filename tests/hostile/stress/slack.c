@@ -19,36 +19,12 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { THREADS = 8, RULES = 200 };
+#include "sites.h"
+#include "status.h"
 
-static int damaged, rules = RULES;
+enum { THREADS = 8 };
 
-/* A call site of its own for each number. */
-#define SITE(n) \
-    __attribute__((noinline)) static void *site_##n(size_t size) { \
-        void *p = malloc(size); \
-        __asm__ volatile("" ::: "memory"); \
-        return p; \
-    }
-#define TEN(n) SITE(n##0) SITE(n##1) SITE(n##2) SITE(n##3) SITE(n##4) SITE(n##5) SITE(n##6) SITE(n##7) SITE(n##8) SITE(n##9)
-#define HUNDRED(n) TEN(n##0) TEN(n##1) TEN(n##2) TEN(n##3) TEN(n##4) TEN(n##5) TEN(n##6) TEN(n##7) TEN(n##8) TEN(n##9)
-HUNDRED(0) HUNDRED(1)
-#define NAME(n) site_##n,
-#define TEN_NAMES(n) NAME(n##0) NAME(n##1) NAME(n##2) NAME(n##3) NAME(n##4) NAME(n##5) NAME(n##6) NAME(n##7) NAME(n##8) NAME(n##9)
-#define HUNDRED_NAMES(n) \
-    TEN_NAMES(n##0) TEN_NAMES(n##1) TEN_NAMES(n##2) TEN_NAMES(n##3) TEN_NAMES(n##4) \
-    TEN_NAMES(n##5) TEN_NAMES(n##6) TEN_NAMES(n##7) TEN_NAMES(n##8) TEN_NAMES(n##9)
-static void *(*const sites[RULES])(size_t) = {HUNDRED_NAMES(0) HUNDRED_NAMES(1)};
-
-static long status(const char *key) {
-    char line[256];
-    long value = -1;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, key, strlen(key))) value = atol(line + strlen(key));
-    if (f) fclose(f);
-    return value;
-}
+static int damaged, rules = SITES;
 
 static unsigned char *filled(int site, size_t size, unsigned char mark) {
     unsigned char *p = sites[site](size);
@@ -71,7 +47,7 @@ static pthread_barrier_t done;
 
 static void *many(void *arg) {
     enum { OBJECTS = 400, SIZE = 700, STAY = 16 };
-    static unsigned char *kept[THREADS][RULES][STAY];
+    static unsigned char *kept[THREADS][SITES][STAY];
     unsigned char *held[OBJECTS], mark = (unsigned char)(long)arg;
     for (int round = 0; round < 4; round++)
         for (int rule = 0; rule < rules; rule++) {
@@ -231,7 +207,7 @@ static void lists(void) {
 }
 
 static void count_faults(void (*work)(void), int number) {
-    rules = number < RULES ? number : RULES;
+    rules = number < SITES ? number : SITES;
     long before = faults();
     work();
     fprintf(stderr, "%ld\n", faults() - before);
@@ -242,7 +218,7 @@ int main(int argc, char **argv) {
     const char *space = strchr(how, ' ');
     int number = space ? atoi(space) : argc > 2 ? atoi(argv[2]) : 1;
     if (!strncmp(how, "many", 4)) {
-        rules = number < RULES ? number : RULES;
+        rules = number < SITES ? number : SITES;
         run_many();
     }
     if (!strncmp(how, "shared", 6)) {

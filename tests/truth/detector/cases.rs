@@ -69,6 +69,17 @@ fn a_stencil_with_halo_is_block() {
     assert!(got.slices.iter().enumerate().all(|(i, s)| s.thread == i as u32 && s.start < s.end));
 }
 
+/// A buffer of 12,000 pages of which the program needs the last 2,000: what nobody uses shows no repeat.
+#[test]
+fn repeats_are_counted_where_the_object_is_used() {
+    let got = classify(&traced(12_000, 2, 800, |r, seen| {
+        let page = r.below(2_000) as u32;
+        seen.push((10_000 + page, page % 1_000 / 500));
+    }));
+    assert_eq!(got.kind, PatternKind::BlockCyclic, "{}", got.evidence);
+    assert!(got.evidence.contains(", 2.0 times"), "{}", got.evidence);
+}
+
 /// A gather: the index array is block, the gathered one random, although samples come in bursts.
 #[test]
 fn a_gathered_array_is_random() {

@@ -96,7 +96,10 @@ pub fn measures() -> bool {
 /// Looks up the definitions in effect, after the next ones are known.
 pub(super) fn resolve() {
     let this = object_of(resolve as *mut c_void);
-    let ours = |name: &CStr| object_of(look_up(libc::RTLD_DEFAULT, name)) == this;
+    let ours = |name: &CStr| {
+        let found = look_up(libc::RTLD_DEFAULT, name);
+        object_of(found) == this || is_entry_of_another(found)
+    };
     let releases = ours(c"free") && ours(c"realloc");
     let comes_back = |name: &CStr| releases || !ours(name);
     let bits =
@@ -108,6 +111,35 @@ pub(super) fn resolve() {
     let malloc = provider(c"malloc");
     let same = [c"realloc", c"malloc_usable_size"].iter().all(|name| provider(name) == malloc);
     MEASURES.store(malloc.is_some() && same, Ordering::Relaxed);
+}
+
+/// Whether `function` is only an entry of a procedure linkage table. A program that is not position-independent and
+/// takes the address of a function has this entry stand for it everywhere (System V ABI for x86-64, section 5.2); the
+/// function itself is in another file, and calls reach it.
+fn is_entry_of_another(function: *mut c_void) -> bool {
+    // SAFETY: an all-zero structure is valid, and dladdr1 fills it and `symbol`; any address may be asked for.
+    let (rc, symbol) = unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        let mut symbol: *mut c_void = core::ptr::null_mut();
+        (dladdr1(function, &raw mut info, &raw mut symbol, RTLD_DL_SYMENT), symbol.cast::<libc::Elf64_Sym>())
+    };
+    // SAFETY: null, or a symbol of a loaded file.
+    let symbol = if rc != 0 { unsafe { symbol.as_ref() } } else { None };
+    symbol.is_some_and(|symbol| symbol.st_shndx == SHN_UNDEF)
+}
+
+/// dlfcn.h: dladdr1 gives the symbol, too.
+const RTLD_DL_SYMENT: libc::c_int = 1;
+/// elf.h: a symbol that is defined elsewhere.
+const SHN_UNDEF: u16 = 0;
+
+unsafe extern "C" {
+    fn dladdr1(
+        address: *const c_void,
+        info: *mut libc::Dl_info,
+        extra: *mut *mut c_void,
+        flags: libc::c_int,
+    ) -> libc::c_int;
 }
 
 /// Address of the loaded file that holds `function`.

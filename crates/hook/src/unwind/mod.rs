@@ -81,6 +81,34 @@ pub unsafe fn walk_traced(caller: &Caller, high: usize, out: &mut [u64], trace: 
     out.len()
 }
 
+/// The return addresses of a stack one at a time, as far as their rules are cached: without deriving any.
+pub struct Known {
+    frame: Frame,
+    high: usize,
+}
+
+impl Known {
+    /// From the frame of `caller` outwards.
+    ///
+    /// # Safety
+    /// As [`walk`], as long as this exists.
+    #[inline(always)]
+    pub unsafe fn of(caller: &Caller, high: usize) -> Known {
+        let frame = Frame { ra: caller.ra, sp: caller.cfa, rbp: caller.rbp, rbp_from: RbpFrom::Register };
+        Known { frame, high }
+    }
+
+    /// The next return address further out; `None` at the end, and where the rule of the last one is not cached.
+    #[inline(always)]
+    pub fn outer(&mut self) -> Option<usize> {
+        let rule = cache::get(self.frame.ra)?;
+        // SAFETY: the promise of `of`; sp only grows from there.
+        let next = unsafe { step(rule, &self.frame, self.high, &mut ()) };
+        self.frame = next.filter(|next| next.ra >= LOWEST_CODE)?;
+        Some(self.frame.ra)
+    }
+}
+
 /// Bytes from the stack pointer at the return address `ra` to that of its caller, for code that a walk has passed and
 /// whose unwind data need no other register.
 pub fn frame_size(ra: usize) -> Option<usize> {

@@ -17,7 +17,8 @@ use numamma_hook::{bootstrap_arena, errno, real, say_once};
 use numamma_kernel::sys::PAGE;
 
 use super::contained;
-use crate::matching::{call_sites, unmatched};
+use crate::matching::cached::{decided, unmatched};
+use crate::matching::call_sites;
 use crate::objects::heap::Wanted;
 use crate::objects::{heap, heap_table, released, small_objects};
 use crate::rules::state;
@@ -37,12 +38,17 @@ pub unsafe fn place_matched(member: Member, wanted: Wanted, caller: &Caller) -> 
     if wanted.size > heap::MAX_SIZE {
         return None; // the real allocator reports the error
     }
+    // SAFETY: the caller's promise.
+    let known = unsafe { decided::look_up(caller) };
+    if call_sites::takes_nothing(known, wanted.size) {
+        return None;
+    }
     let _errno = errno::Saved::now();
     // Allocations that the C library makes inside this call are forwarded: matching them would recurse.
     let _inside = ReentryGuard::enter()?;
     contained(|| {
         // SAFETY: the caller's promise.
-        let rule = unsafe { call_sites::find(caller, wanted.size, None) }?;
+        let rule = unsafe { call_sites::find_beyond(known, caller, wanted.size, None) }?;
         if !in_effect::returns(member) {
             let name = member.name();
             say_once!(

@@ -12,7 +12,8 @@ use numamma_hook::{errno, real};
 use numamma_kernel::sys::PAGE;
 
 use super::contained;
-use crate::matching::{call_sites, unmatched};
+use crate::matching::cached::unmatched;
+use crate::matching::call_sites;
 use crate::objects::backing::Backing;
 use crate::objects::mappings::{self, set_aside};
 use crate::objects::{mapping_list, released};

@@ -6,7 +6,8 @@ use numamma_hook::entry::Caller;
 use numamma_hook::{errno, real};
 
 use super::contained;
-use crate::matching::{call_sites, unmatched};
+use crate::matching::cached::unmatched;
+use crate::matching::call_sites;
 use crate::objects::backing::Backing;
 use crate::objects::{mapping_list, mappings, released};
 

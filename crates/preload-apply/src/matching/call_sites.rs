@@ -1,7 +1,8 @@
 //! The call sites of the policy in the loaded modules, and the rule of an allocation.
 //!
-//! Allocations that the cache [`unmatched`] does not answer come here. Their return address is looked up among the
-//! innermost frames of all rules, and the stack is walked only if one fits; the [`Matcher`] decides.
+//! Allocations that the cache [`unmatched`] does not answer come here. Where [`decided`] does not know, either, their
+//! return address is looked up among the innermost frames of all rules, and the stack is walked only if one fits; the
+//! [`Matcher`] decides.
 //!
 //! When a library comes or goes, a new matcher replaces the old one, which is freed when no thread uses it any more
 //! ([`Versions`]).
@@ -12,9 +13,12 @@ use numamma_hook::entry::Caller;
 use numamma_hook::versions::{self, NotReplaced, Reading, Versions};
 use numamma_hook::{sandbox, stackbounds, unwind};
 
+use crate::matching::cached::Fact;
+use crate::matching::cached::decided::{self, Decision};
+use crate::matching::cached::unmatched;
 use crate::matching::matcher::{MOST, Matcher};
 use crate::matching::pending;
-use crate::matching::unmatched::{self, Fact, Taken};
+use crate::rules::state;
 
 /// Frames that are walked first where a wrapper is the innermost one.
 const INNER: usize = unmatched::NESTED + 1;
@@ -122,19 +126,49 @@ pub fn expect_library() {
 
 /// The rule that the allocation of `size` bytes by `caller` matches; phases that count its call site have counted the
 /// allocation. In a process that has confined itself only what is known without a system call is found, and placing it
-/// must take none. `owner` is the rule of an object that realloc changes: the object keeps that rule, and neither rules nor
-/// phases count it, unless a rule of another call site claims the object, which then counts as new.
+/// must take none. `owner` is the rule of an object that realloc changes: the object keeps that rule, and neither rules
+/// nor phases count it, unless a rule of another call site claims the object, which then counts as new.
 ///
 /// # Safety
 /// `caller` comes from an entry stub of a hook that has not returned yet.
+pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option<usize> {
+    // SAFETY: the caller's promise.
+    let known = unsafe { decided::look_up(caller) };
+    // SAFETY: the caller's promise.
+    unsafe { find_beyond(known, caller, size, owner) }
+}
+
+/// Whether `known` says that no rule takes an allocation of `size` bytes, and that nobody counts it.
+pub fn takes_nothing(known: Option<Decision>, size: usize) -> bool {
+    match known {
+        Some(Decision::Nothing) => true,
+        Some(Decision::Group(group)) => {
+            let group = state::get().and_then(|state| state.groups.get(group));
+            group.is_some_and(|group| !group.fits(size))
+        }
+        _ => false,
+    }
+}
+
+/// As [`find`], for a caller that has asked [`decided`] already.
+///
+/// # Safety
+/// See [`find`].
 #[cold]
 #[inline(never)]
-pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option<usize> {
-    let known = if pending::is_pending() { None } else { unmatched::rule_at(caller.ra) };
-    // For an object of another rule the stack decides.
-    let known = known.filter(|taken| owner.is_none_or(|own| matches!(taken, Taken::By(rule) if *rule == own)));
-    if let Some(Taken::By(rule)) = known {
-        return Some(rule);
+pub unsafe fn find_beyond(
+    known: Option<Decision>,
+    caller: &Caller,
+    size: usize,
+    owner: Option<usize>,
+) -> Option<usize> {
+    match (known, owner) {
+        (Some(Decision::Nothing), _) => return None,
+        (Some(Decision::Rule(rule)), None) => return Some(rule),
+        (Some(Decision::Rule(rule)), Some(own)) if rule == own => return Some(rule),
+        (Some(Decision::Group(group)), None) => return take(group, size),
+        // For an object of another rule the stack decides.
+        _ => {}
     }
     // Without a matcher start-up is not complete, and nothing is cached.
     let mut matcher = current_for(caller.ra)?;
@@ -150,36 +184,41 @@ pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option
     } else if !matcher.may_begin(matcher.names_of(caller.ra)) {
         // A library that is being loaded may make more sites fit.
         if !is_pending {
-            cache(&matcher, &Fact::no_rule_begins_at(caller.ra));
+            cache(&matcher, &unmatched::no_rule_begins_at(caller.ra));
         }
         return None;
     }
     if sandbox::entered() {
         return None; // what follows takes system calls
     }
-    if known.is_none() && owner.is_none() && !is_pending && !matcher.in_profiler(caller.ra) {
-        let rule = matcher.rule_of_all(matcher.names_of(caller.ra));
-        cache(&matcher, &Fact::rule(caller.ra, rule));
-        if rule.is_some() {
-            return rule;
-        }
-    }
     let mut stack = [0_u64; MOST];
     let wanted = matcher.depth(caller.ra);
     let high = if wanted > 1 { stackbounds::high_for(caller.cfa) } else { 0 };
     // SAFETY: the caller's frame is live, and `high` bounds its stack.
     let walk = |stack: &mut [u64]| unsafe { unwind::walk(caller, high, stack) };
-    if wanted > INNER && !matcher.in_profiler(caller.ra) {
-        let inner = walk(&mut stack[..INNER]);
-        if matcher.is_unmatched(&stack[..inner]) {
-            if !is_pending {
-                matcher.facts_of(&stack[..inner], |fact| cache(&matcher, &fact));
-            }
-            return None;
+    if matcher.in_profiler(caller.ra) {
+        let depth = walk(&mut stack[..wanted]);
+        let stack = &stack[..depth];
+        let own = stack.iter().take_while(|&&ra| matcher.in_profiler(ra as usize)).count();
+        return matcher.choose_and_count(&stack[own..], size, owner);
+    }
+    let mut depth = walk(&mut stack[..INNER.min(wanted)]);
+    let mut decided = matcher.decide(&stack[..depth]);
+    if decided.is_none() && depth == INNER && wanted > INNER {
+        depth = walk(&mut stack[..wanted]);
+        decided = matcher.decide(&stack[..depth]);
+    }
+    if let (Some((frames, decision)), false) = (decided, is_pending) {
+        let frames = &stack[..frames];
+        decided::facts(frames, decision, |fact| cache(&matcher, &fact));
+        if matcher.is_unmatched(frames) {
+            matcher.facts_of(frames, |fact| cache(&matcher, &fact));
         }
     }
-    let depth = walk(&mut stack[..wanted]);
-    let stack = &stack[..depth];
-    let own = stack.iter().take_while(|&&ra| matcher.in_profiler(ra as usize)).count();
-    matcher.choose_and_count(&stack[own..], size, owner)
+    matcher.choose_and_count(&stack[..depth], size, owner)
+}
+
+/// The rule of a group that takes an allocation of `size` bytes, which the group counts.
+fn take(group: usize, size: usize) -> Option<usize> {
+    state::get()?.groups.get(group)?.take(size)
 }

@@ -7,13 +7,16 @@ use core::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use numamma_hook::unwind;
+use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule::{self, Passed};
 
+use crate::matching::cached::Fact;
+use crate::matching::cached::decided::Decision;
+use crate::matching::cached::unmatched;
 use crate::matching::facts::Facts;
 use crate::matching::facts::code_map::NameId;
 use crate::matching::facts::names::{LIBRARY, MAX_FRAMES, Names, Site, Target, WRAPPER};
 use crate::matching::modules::{Counts, Search};
-use crate::matching::unmatched::Fact;
 use crate::phases::begin;
 
 /// Frames that the profile preload may have between the program and this library: the entry stub with its arguments on
@@ -222,35 +225,67 @@ impl Matcher {
                 return;
             }
             if !self.may_begin(self.names_of(ra)) {
-                return cache(Fact::no_rule_begins_at(ra));
+                return cache(unmatched::no_rule_begins_at(ra));
             }
-            match unwind::frame_size(ra).and_then(|size| Fact::frame_size(ra, size)) {
+            match unwind::frame_size(ra).and_then(|size| unmatched::frame_size(ra, size)) {
                 Some(fact) => cache(fact),
                 None => return,
             }
         }
     }
 
-    /// The rule of every allocation that returns to an address with these names, whatever its size and its number are
-    /// and whichever frames follow; none if that differs.
-    pub fn rule_of_all(&self, names: &[NameId]) -> Option<usize> {
-        let mut first = None;
+    /// What decides on the allocations of a stack of these frames, innermost first, and of how many of them; none when
+    /// frames further out may count, or several sites fit that sizes or numbers tell apart.
+    pub fn decide(&self, stack: &[u64]) -> Option<(usize, Decision)> {
+        let mut frames = 1;
+        // The group that takes the allocation, with its number of frames and whether all groups take all sizes.
+        let mut best: Option<(usize, usize, &RuleGroup)> = None;
+        let (mut fitting, mut all) = (0, true);
         for site in self.sites() {
-            if Matcher::is_passed(site.passed, names) {
-                return None;
-            }
-            if site.frames.first().is_some_and(|frame| frame.is_some_and(|name| !names.contains(&name))) {
+            let (fits, looked_at) = self.fits_start(site, stack)?;
+            frames = frames.max(looked_at);
+            if !fits {
                 continue;
             }
-            match site.target {
-                Target::Rules(group) if site.frames.len() == 1 => {
-                    let rule = group.takes_all()?;
-                    first = Some(first.map_or(rule, |first: usize| first.min(rule)));
-                }
-                _ => return None,
+            let Target::Rules(index, group) = site.target else { return None };
+            fitting += 1;
+            all &= group.takes_all().is_some();
+            let better = |&(most, _, first): &(usize, usize, &RuleGroup)| {
+                site.frames.len() > most || (site.frames.len() == most && group.first() < first.first())
+            };
+            if best.as_ref().is_none_or(better) {
+                best = Some((site.frames.len(), index, group));
             }
         }
-        first
+        let decision = match best {
+            None => Decision::Nothing,
+            Some((_, _, group)) if all => Decision::Rule(group.takes_all()?),
+            Some((_, index, _)) if fitting == 1 => Decision::Group(index),
+            _ => return None,
+        };
+        Some((frames, decision))
+    }
+
+    /// Whether `site` fits a stack that begins with these frames, and how many were looked at; none when that depends
+    /// on further ones.
+    fn fits_start(&self, site: &Site, stack: &[u64]) -> Option<(bool, usize)> {
+        let names = |at: usize| stack.get(at).map(|&ra| self.names_of(ra as usize));
+        let mut looked_at = 0;
+        for start in 0..=stack.len() {
+            let mut fits = true;
+            for (k, frame) in site.frames.iter().enumerate() {
+                let names = names(start + k)?;
+                looked_at = looked_at.max(start + k + 1);
+                fits = frame.is_none_or(|name| names.contains(&name));
+                if !fits {
+                    break;
+                }
+            }
+            if fits || !Matcher::is_passed(site.passed, names(start)?) {
+                return Some((fits, looked_at));
+            }
+        }
+        None
     }
 
     /// Whether the frames of `site` fit a stack of frames with these names, innermost frame first.
@@ -293,7 +328,7 @@ impl Matcher {
 
     fn choose_rule(&self, stack: &[&[NameId]], size: usize, owner: Option<usize>) -> Option<usize> {
         let candidates = self.sites().filter_map(|site| match site.target {
-            Target::Rules(group) => Some((site.frames.len(), group, site)),
+            Target::Rules(_, group) => Some((site.frames.len(), group, site)),
             Target::Phase(_) => None,
         });
         rule::choose(candidates, size, owner, |site| Matcher::fits(site, stack))
@@ -309,12 +344,11 @@ fn is_new(found: Option<usize>, owner: Option<usize>) -> bool {
 #[cfg(test)]
 mod tests {
     use numamma_hook::entry::Caller;
-    use numamma_plan::callsite::group::RuleGroup;
     use numamma_plan::policy::ObjectRule;
 
     use super::*;
+    use crate::matching::call_sites;
     use crate::matching::facts::code_map::CodeMap;
-    use crate::matching::{call_sites, unmatched};
 
     /// Frames of the tests: the number of a name is the address where its code is.
     fn at(names: &[NameId]) -> Vec<Option<NameId>> {
@@ -335,8 +369,12 @@ mod tests {
             .collect();
         let selections: &'static [RuleGroup] = RuleGroup::of_all(rules.iter(), true).leak();
         assert_eq!(selections.len(), frames.len());
-        let site = |(selection, frames)| Site { target: Target::Rules(selection), frames, passed: Passed::Nothing };
-        selections.iter().zip(frames).map(site).collect()
+        let site = |(index, (selection, frames))| Site {
+            target: Target::Rules(index, selection),
+            frames,
+            passed: Passed::Nothing,
+        };
+        selections.iter().zip(frames).enumerate().map(site).collect()
     }
 
     fn facts(code: Vec<(u64, u64, NameId)>) -> Arc<Facts> {
@@ -386,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_return_address_alone_decides_where_nothing_else_counts() {
+    fn decisions_rest_on_as_few_frames_as_can_be() {
         let rules = ["a", "b", "c", "d", "e", "f", "g"].map(|name| match name {
             "b" => (name, "", "100-"),
             "c" => (name, "2", ""),
@@ -394,18 +432,39 @@ mod tests {
         });
         let frames = [at(&[5]), at(&[6]), at(&[7]), at(&[8, 9]), at(&[8]), at(&[10]), at(&[10])].to_vec();
         let sites = || sites(&rules, frames.clone());
-        let rule_of = |m: &Matcher, ra: usize| m.rule_of_all(m.names_of(ra));
         let m = matcher(sites());
-        assert_eq!([5, 6, 7, 8, 9, 10].map(|ra| rule_of(&m, ra)), [Some(0), None, None, None, None, Some(5)]);
+        let decide = |stack: &[u64]| m.decide(stack);
+        assert_eq!(decide(&[5, 1, 2]), Some((1, Decision::Rule(0))));
+        assert_eq!(decide(&[6]), Some((1, Decision::Group(1))), "the size decides");
+        assert_eq!(decide(&[7]), Some((1, Decision::Group(2))), "the number decides");
+        assert_eq!([decide(&[8]), decide(&[])], [None, None], "more frames are needed");
+        assert_eq!(decide(&[8, 9, 1]), Some((2, Decision::Rule(3))), "the site with the most frames");
+        assert_eq!(decide(&[8, 1, 9]), Some((2, Decision::Rule(4))));
+        assert_eq!([decide(&[9, 8]), decide(&[11])], [Some((1, Decision::Nothing)); 2]);
+        assert_eq!(decide(&[10]), Some((1, Decision::Rule(5))), "the first in the file");
         let found = |ra| m.choose_and_count(&[ra], 1, None);
         assert_eq!((found(5), found(10)), (Some(0), Some(5)), "the same");
         let mut all = sites();
         all.push(Site { target: Target::Phase(0), frames: at(&[5]), passed: Passed::Nothing });
-        assert_eq!(rule_of(&matcher(all), 5), None, "a phase counts the allocations");
-        let mut all = sites();
-        all[6].passed = Passed::Wrappers;
-        let m = matcher_with(all, &[(5, 6, WRAPPER)]);
-        assert_eq!((rule_of(&m, 5), rule_of(&m, 10)), (None, Some(5)), "a frame further out may decide");
+        assert_eq!(matcher(all).decide(&[5, 1]), None, "a phase counts the allocations");
+    }
+
+    #[test]
+    fn decisions_behind_wrappers_rest_on_the_first_frame_that_is_none() {
+        let mut all = sites(&[("f", "", ""), ("g", "", "")], vec![at(&[0x100, 0x101]), at(&[0x200])]);
+        all.iter_mut().for_each(|site| site.passed = Passed::Wrappers);
+        let m = matcher_with(all, &[(10, 20, WRAPPER)]);
+        assert_eq!(m.decide(&[10, 11, 0x200, 7]), Some((3, Decision::Rule(1))));
+        assert_eq!(m.decide(&[10, 0x300, 7]), Some((2, Decision::Nothing)));
+        assert_eq!(m.decide(&[10, 0x100, 0x101, 7]), Some((3, Decision::Rule(0))));
+        assert_eq!(m.decide(&[10, 0x100, 7]), Some((3, Decision::Nothing)));
+        assert_eq!([m.decide(&[10, 11]), m.decide(&[10, 0x100])], [None, None]);
+    }
+
+    #[test]
+    fn sites_of_one_stack_that_sizes_tell_apart_are_not_decided() {
+        let m = matcher(sites(&[("f", "", "100-"), ("g", "", "")], vec![at(&[5]), at(&[5])]));
+        assert_eq!(m.decide(&[5]), None);
     }
 
     #[test]

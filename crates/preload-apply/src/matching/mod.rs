@@ -2,10 +2,11 @@
 //!
 //! `resolve.rs` follows the loaded [`modules`]: at start-up and whenever a library comes or goes. Of each file it gets
 //! the [`facts`], read from its symbols ([`elf`], filtered by a [`name_table`]) and line table ([`source_lines`],
-//! [`line_table`]), and publishes a [`matcher`] in [`call_sites`], where a hooked allocation is looked up unless the
-//! cache [`unmatched`] has the answer. What a name means and which rule takes an allocation is decided in
+//! [`line_table`]), and publishes a [`matcher`] in [`call_sites`], where a hooked allocation is looked up unless one
+//! of the caches in [`cached`] has the answer. What a name means and which rule takes an allocation is decided in
 //! [`numamma_plan::callsite`].
 
+pub mod cached;
 pub mod call_sites;
 pub mod elf;
 pub mod facts;
@@ -15,4 +16,3 @@ pub mod modules;
 pub mod name_table;
 pub mod pending;
 pub mod source_lines;
-pub mod unmatched;

@@ -20,7 +20,8 @@ use crate::phases::mover_request;
 use crate::rules::churn::MOST_SHARED;
 use crate::rules::counters::add;
 use crate::rules::state::{self, Rule, State};
-use crate::threads::{binding, thread_nodes};
+use crate::rules::{coming_again, heap_account};
+use crate::threads::{number, thread_nodes};
 
 /// Largest object: PTRDIFF_MAX, less what alignment may add.
 pub const MAX_SIZE: usize = isize::MAX as usize - HUGE_PAGE as usize;
@@ -68,7 +69,7 @@ pub struct Wanted {
 
 /// Address of a new placed object under rule `index`; counted for the rule whether it can be placed or not.
 pub fn place_new(state: &'static State, index: usize, wanted: Wanted) -> Option<usize> {
-    state.count_new(index, binding::thread_number(), wanted.size);
+    state.count_new(index, number::of_this_thread(), wanted.size);
     place_under(state, index, wanted)
 }
 
@@ -137,6 +138,8 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
         released::unmap(state, &block);
     }
     released::none_fits(state, &object);
+    heap_account::mapped_elsewhere(object.bytes());
+    coming_again::release_unused();
     map_new(state, object, align, grows).or_else(|| {
         // What the kernel refused may be there once the freed memory that this library keeps is given back.
         released::release_all().then(|| map_new(state, object, align, grows)).flatten()

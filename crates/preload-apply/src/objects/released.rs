@@ -13,8 +13,8 @@
 //! - The blocks take at most twice the bytes of the largest one, at least [`LIMIT_LOWEST`] and at most
 //!   [`LIMIT_HIGHEST`]; less in a process that may use little memory, see [`start`] and [`allowed`].
 //! - Within that limit there must also be room for a new object that none of them serves.
-//! - A block that did not serve, the larger part of it, while [`SWEEP`] to twice as many were freed is given back. So is
-//!   one that is too small for the largest object so far of its rule, when that needs a mapping.
+//! - A block that did not serve, the larger part of it, while [`SWEEP`] to twice as many were freed is given back. So
+//!   is one that is too small for the largest object so far of its rule, when that needs a mapping.
 //! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
 //!   allocation, mapping or thread of the program fails for want of memory; the call is then made again.
 //!

@@ -23,9 +23,13 @@ use super::{heap_table, released};
 use crate::phases::mover_request;
 use crate::place::refusals;
 use crate::rules::coming_again;
-use crate::rules::extent::{Extent, HEADER};
-use crate::rules::small_heap::{self, Extents, Heap, Home, Owner, WINDOW};
+use crate::rules::extent::{Extent, HEADER, HeapAddress};
+use crate::rules::small_heap::chunk;
+use crate::rules::small_heap::home::Home;
+use crate::rules::small_heap::source::{Extents, Owner};
+use crate::rules::small_heap::{Heap, WINDOW};
 use crate::rules::state::{self, Rule, State};
+use crate::threads::number;
 
 /// Requests for extents that are refused without a system call after the kernel refused one.
 const PAUSE: usize = 1024;
@@ -47,7 +51,7 @@ impl Small {
     /// Bytes it can hold.
     pub fn usable(&self) -> usize {
         // SAFETY: `find` checked that the address lies behind the header of an extent.
-        unsafe { small_heap::usable(self.address) }
+        unsafe { chunk::usable(self.address) }
     }
 
     /// The object with `size` bytes, in the same heap; `None` when that is in use or has no memory: it is as it was.
@@ -83,20 +87,22 @@ pub fn find(address: usize) -> Option<Small> {
     }
     let extent = heap_table::find(WINDOW.slot_start(address))?;
     let inside = address.wrapping_sub(extent.base) > HEADER && address < extent.base + extent.bytes();
-    // SAFETY: the header was written before the extent was entered in the table; an extent with an object is mapped.
-    inside.then(|| Small { rule: extent.rule, heap: unsafe { Extent::of(extent.base).heap }, address })
+    // SAFETY: the header was written before the extent was entered in the table, with the heap's own address; an extent
+    // with an object is mapped.
+    let heap = || unsafe { Heap::at(Extent::of(extent.base).heap) };
+    inside.then(|| Small { rule: extent.rule, heap: heap(), address })
 }
 
 /// A small object under rule `index`, aligned to 16 bytes and to `align`, a power of two below a page; its contents are
 /// undefined, or zero if wanted.
 pub fn allocate(state: &'static State, index: usize, size: usize, align: usize, zero: bool) -> Option<usize> {
-    home(state, index)?.allocate(size, align, zero, crate::threads::binding::thread_number())
+    home(state, index)?.allocate(size, align, zero, number::of_this_thread())
 }
 
 /// Whether an object begins at `address`, as far as the words around it show.
 pub fn begins(address: usize) -> bool {
     // SAFETY: `find` checked that the address lies behind the header of an extent.
-    let is_object = |extent_end: usize| unsafe { small_heap::is_object(address, extent_end) };
+    let is_object = |extent_end: usize| unsafe { chunk::is_object(address, extent_end) };
     let extent = find(address).and_then(|_| heap_table::find(WINDOW.slot_start(address)));
     extent.is_some_and(|extent| is_object(extent.base + extent.bytes()))
 }
@@ -154,7 +160,7 @@ fn new_home(owner: Owner) -> *mut Home {
 }
 
 /// A placed extent of `len` bytes for `heap`: its usable memory.
-fn map_extent(owner: &Owner, heap: &'static Heap, len: usize) -> Option<(usize, usize)> {
+fn map_extent(owner: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, usize)> {
     let paused = |left: usize| left.checked_sub(1);
     // What is free in the heap is used again; more of it takes system calls that a filter may not allow.
     if sandbox::entered() || PAUSED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paused).is_ok() {
@@ -171,7 +177,7 @@ fn map_extent(owner: &Owner, heap: &'static Heap, len: usize) -> Option<(usize, 
     Some((placed? + HEADER, len - HEADER))
 }
 
-fn map_placed(owner: &Owner, heap: &'static Heap, len: usize) -> Option<usize> {
+fn map_placed(owner: &Owner, heap: HeapAddress, len: usize) -> Option<usize> {
     let state = state::get()?;
     let Owner { rule: index, placing, node } = *owner;
     let rule = state.rules.get(index)?;
@@ -204,7 +210,7 @@ fn map_placed(owner: &Owner, heap: &'static Heap, len: usize) -> Option<usize> {
 /// # Safety
 /// An extent begins at `base`, and no other thread knows it.
 #[inline(never)]
-unsafe fn write_header(base: usize, heap: &'static Heap) {
+unsafe fn write_header(base: usize, heap: HeapAddress) {
     // SAFETY: the caller's promise.
     unsafe { (base as *mut Extent).write(Extent::new(heap)) };
 }

@@ -1,7 +1,8 @@
-//! Small blocks with pages of their own (distributions by blocks, phases, alignment) that the program frees and allocates
-//! again all the time: each costs three system calls and its page faults, a hundred times what glibc takes. When that
-//! takes more than a small part of the program's time, the small blocks of the rule are left where they are from then
-//! on. `numamma advise` writes no such rule; somebody who writes one by hand must not get a program that stands still.
+//! Small blocks with pages of their own (distributions by blocks, phases, alignment) that the program frees and
+//! allocates again all the time: each costs three system calls and its page faults, a hundred times what glibc takes.
+//! When that takes more than a small part of the program's time, the small blocks of the rule are left where they are
+//! from then on. `numamma advise` writes no such rule; somebody who writes one by hand must not get a program that
+//! stands still.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 

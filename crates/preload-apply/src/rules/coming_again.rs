@@ -1,11 +1,11 @@
 //! What heaps for small objects keep while they are empty, because objects come again: buffers that each call of a
-//! function allocates and frees, lists that each step of the program builds and frees. Otherwise their pages would be new
-//! each time.
+//! function allocates and frees, lists that each step of the program builds and frees. Otherwise their pages would be
+//! new each time.
 //!
-//! A heap that has become empty several times may keep what it needs up to a bound that is small for all heaps together;
-//! one that has so very often, or had about the same objects each time, up to a bound as large as that of kept arrays. Its
-//! memory is given back when it has not been used while other heaps allocated and freed several times as much,
-//! for the time of its [patience] at least; and when memory is short, as is that of the heaps which are
+//! A heap that has become empty several times may keep what it needs up to a bound that is small for all heaps
+//! together; one that has so very often, or had about the same objects each time, up to a bound as large as that of
+//! kept arrays. Its memory is given back when it has not been used while other heaps allocated and freed several times
+//! as much, for the time of its [patience] at least; and when memory is short, as is that of the heaps which are
 //! patient with objects in them.
 
 use core::ptr;
@@ -15,8 +15,8 @@ use std::sync::OnceLock;
 use numamma_hook::sandbox;
 use numamma_kernel::clock;
 
+use super::extent::HeapAddress;
 use super::patience;
-use super::small_heap::Heap;
 
 /// How much a heap may keep while it is empty.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ struct Bound {
 
 static BOUNDS: [Bound; 2] = [const { Bound { kept: AtomicUsize::new(0), highest: AtomicUsize::new(0) } }; 2];
 /// The heaps that have kept memory, linked by [`Link`].
-static HEAPS: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
+static HEAPS: AtomicPtr<Link> = AtomicPtr::new(ptr::null_mut());
 /// A thread gives heaps back. Of a child that was forked meanwhile, none does.
 static GIVING: AtomicBool = AtomicBool::new(false);
 /// When heaps that are not used were last looked for, ns.
@@ -43,11 +43,28 @@ static LOOKED: AtomicU64 = AtomicU64::new(0);
 /// Called before memory is kept for the first time, see [`keep_at_most`].
 static FIRST: OnceLock<fn()> = OnceLock::new();
 
+/// Makes a heap give back what it does not need; with a time, ns, only if it has not been used for long at that time. True
+/// if there was any.
+pub type Release = fn(HeapAddress, Option<u64>) -> bool;
+
 /// The place of a heap in the list of those that have kept memory. They stay in it.
-#[derive(Default)]
 pub struct Link {
+    release: Release,
+    heap: AtomicUsize,
     is_in: AtomicBool,
-    next: AtomicPtr<Heap>,
+    next: AtomicPtr<Link>,
+}
+
+impl Link {
+    /// The link of a heap that is not in the list yet.
+    pub const fn new(release: Release) -> Link {
+        Link {
+            release,
+            heap: AtomicUsize::new(0),
+            is_in: AtomicBool::new(false),
+            next: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
 }
 
 /// Lets heaps that become empty again and again keep up to `little` bytes together, and those that may keep much up to
@@ -74,24 +91,25 @@ pub fn give(class: Class, bytes: usize) {
     BOUNDS[class as usize].kept.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-/// Notes that `heap` keeps memory from now on.
+/// Notes that the heap with this link keeps memory from now on.
 #[inline]
-pub fn enter(heap: &Heap) {
-    if !heap.link().is_in.load(Ordering::Relaxed) {
-        enter_first(heap);
+pub fn enter(link: &'static Link, heap: HeapAddress) {
+    if !link.is_in.load(Ordering::Relaxed) {
+        enter_first(link, heap);
     }
 }
 
 #[cold]
-fn enter_first(heap: &Heap) {
-    if heap.link().is_in.swap(true, Ordering::Relaxed) {
+fn enter_first(link: &'static Link, heap: HeapAddress) {
+    if link.is_in.swap(true, Ordering::Relaxed) {
         return;
     }
     FIRST.get().inspect(|first| first());
-    let own = ptr::from_ref(heap).cast_mut();
+    link.heap.store(heap.0, Ordering::Relaxed);
+    let own = ptr::from_ref(link).cast_mut();
     let mut next = HEAPS.load(Ordering::Relaxed);
     loop {
-        heap.link().next.store(next, Ordering::Relaxed);
+        link.next.store(next, Ordering::Relaxed);
         // Release: who finds the heap in the list sees it as it is.
         match HEAPS.compare_exchange_weak(next, own, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => return,
@@ -108,25 +126,25 @@ pub fn release_unused() {
     let now = clock::coarse_ns();
     if now.saturating_sub(LOOKED.load(Ordering::Relaxed)) >= patience::SHORTEST_NS / 2 {
         LOOKED.store(now, Ordering::Relaxed);
-        release(|heap| heap.release_unused(now));
+        release(Some(now));
     }
 }
 
 /// Gives back what all heaps keep that they do not need; true if there was any.
 pub fn release_all() -> bool {
-    !HEAPS.load(Ordering::Relaxed).is_null() && !sandbox::entered() && release(Heap::release)
+    !HEAPS.load(Ordering::Relaxed).is_null() && !sandbox::entered() && release(None)
 }
 
 #[inline(never)]
-fn release(from: impl Fn(&Heap) -> bool) -> bool {
+fn release(unused: Option<u64>) -> bool {
     if GIVING.swap(true, Ordering::Acquire) {
         return false;
     }
     let (mut any, mut next) = (false, HEAPS.load(Ordering::Acquire));
-    // SAFETY: null, or a heap, which is never freed.
-    while let Some(heap) = unsafe { next.as_ref() } {
-        any |= from(heap);
-        next = heap.link().next.load(Ordering::Relaxed);
+    // SAFETY: null, or the link of a heap, which is never freed.
+    while let Some(link) = unsafe { next.as_ref() } {
+        any |= (link.release)(HeapAddress(link.heap.load(Ordering::Relaxed)), unused);
+        next = link.next.load(Ordering::Relaxed);
     }
     GIVING.store(false, Ordering::Release);
     any

@@ -9,8 +9,8 @@ use numamma_plan::reason::Reason;
 /// took ten times as long as those of one.
 const STRIPES: usize = 8;
 
-/// How many objects a rule has found, and their bytes. Counted for every allocation, so threads count in different cache
-/// lines.
+/// How many objects a rule has found, and their bytes. Counted for every allocation, so threads count in different
+/// cache lines.
 #[derive(Default)]
 pub struct Found([Stripe; STRIPES]);
 

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use numamma_kernel::sys::{self, PAGE};
 use numamma_kernel::window::SLOT;
 
-use super::small_heap::{ALIGN, FLAGS, Heap, IN_USE};
+use super::small_heap::chunk::{ALIGN, FLAGS, IN_USE};
 
 /// Bytes at the start of an extent that hold an [`Extent`], a multiple of the alignment of objects.
 pub const HEADER: usize = 192;
@@ -18,15 +18,23 @@ pub const HEADER: usize = 192;
 pub const CHUNK_HEADER: usize = 64;
 /// Bytes of the smallest chunk: `Chunk`.
 const LEAST_CHUNK: usize = 32;
+/// Bytes of the largest extent that is mapped for objects of usual sizes. An extent with one object is not given back;
+/// one of two huge pages can be a huge page wherever it begins.
+pub const LARGEST: usize = 4 << 20;
+const _: () = assert!(LARGEST <= SLOT);
 /// Pages of an extent of which is known whether they were given back: all of the largest one.
-const PAGES: usize = (4 << 20) / PAGE;
+const PAGES: usize = LARGEST / PAGE;
 const WORD: usize = u64::BITS as usize;
+
+/// Whose extent it is. The heap itself need not be known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeapAddress(pub usize);
 
 /// The first bytes of an extent, which begins at a multiple of [`SLOT`]. All but `heap` belongs to the thread that
 /// holds the lock of the heap.
 pub struct Extent {
     /// Whose extent it is.
-    pub heap: &'static Heap,
+    pub heap: HeapAddress,
     /// No byte from this address on was part of an object or is one of dlmalloc's, but for those at the end of a chunk.
     handed_out: AtomicUsize,
     /// Where dlmalloc's part ends.
@@ -42,7 +50,7 @@ const _: () = assert!(size_of::<Extent>() <= HEADER && HEADER.is_multiple_of(ALI
 
 impl Extent {
     /// The header of a fresh extent of `heap`.
-    pub fn new(heap: &'static Heap) -> Extent {
+    pub fn new(heap: HeapAddress) -> Extent {
         Extent {
             heap,
             handed_out: AtomicUsize::new(0),
@@ -73,8 +81,8 @@ impl Extent {
         self.handed_out.store(self.start() + CHUNK_HEADER, Ordering::Relaxed);
     }
 
-    /// Notes that an object has the memory from `start` to `end`; returns up to where memory may have been written before,
-    /// and how many of its pages had been given back.
+    /// Notes that an object has the memory from `start` to `end`; returns up to where memory may have been written
+    /// before, and how many of its pages had been given back.
     #[inline]
     pub fn hand_out(&self, start: usize, end: usize) -> (usize, usize) {
         let taken = if self.given_count.load(Ordering::Relaxed) > 0 { self.take_back(start, end) } else { 0 };

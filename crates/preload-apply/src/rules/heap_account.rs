@@ -14,8 +14,8 @@ use numamma_kernel::sys::PAGE;
 const ALWAYS: usize = 512 << 10;
 /// Beside that, this part (1/16) of the bytes of the objects.
 const DIVISOR: usize = 16;
-/// Part (1/4, of a heap of up to [`SMALL`] bytes 1/8) that must have been freed before a heap is searched: a search looks
-/// at each object, and so at four or eight for each object of their size that was freed.
+/// Part (1/4, of a heap of up to [`SMALL`] bytes 1/8) that must have been freed before a heap is searched: a search
+/// looks at each object, and so at four or eight for each object of their size that was freed.
 const WORTH: usize = 4;
 const WORTH_OF_SMALL: usize = 8;
 /// Bytes of a heap whose objects are in the caches of the processor when it is searched.
@@ -27,8 +27,10 @@ const STEP: usize = 4 << 10;
 /// them at the same time.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static KEPT: AtomicUsize = AtomicUsize::new(0);
-/// Bytes by which these two rose so far: about how much was allocated and freed.
+/// Bytes by which these two rose so far, and those of objects elsewhere: about how much was allocated and freed.
 static TURNED: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that were mapped for objects in no heap.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// A heap's part of the account.
 #[derive(Default)]
@@ -76,9 +78,9 @@ impl Part {
         self.counted() >= worth.max(2 * PAGE) && are_over()
     }
 
-    /// Whether the heap keeps anything.
-    pub fn keeps(&self) -> bool {
-        self.kept > 0
+    /// Bytes that the heap keeps.
+    pub fn kept(&self) -> usize {
+        self.kept
     }
 
     #[inline]
@@ -101,7 +103,18 @@ impl Part {
     }
 }
 
-/// About how many bytes the heaps have allocated and freed so far, modulo 2^64.
+/// Notes that `bytes` bytes were mapped for an object that is in no heap.
+pub fn mapped_elsewhere(bytes: usize) {
+    MAPPED.fetch_add(bytes, Ordering::Relaxed);
+    TURNED.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// The bytes that were mapped for objects in no heap so far, modulo 2^64.
+pub fn all_mapped_elsewhere() -> usize {
+    MAPPED.load(Ordering::Relaxed)
+}
+
+/// About how many bytes the heaps have allocated and freed so far, and how many were allocated elsewhere, modulo 2^64.
 pub fn turned_over() -> usize {
     TURNED.load(Ordering::Relaxed)
 }

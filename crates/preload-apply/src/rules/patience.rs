@@ -1,11 +1,12 @@
 //! How long a heap for small objects keeps free memory that it has needed again before.
 //!
 //! A heap gives memory back as soon as it can. Where it needs that again at once, each time costs system calls and page
-//! faults: the heap regrets. From then on it gives nothing back for a while, twice as long with each regret, so that this
-//! takes a part of the program's time that becomes ever smaller. What a heap keeps is never more than it needed before.
+//! faults: the heap regrets. From then on it gives nothing back for a while, twice as long with each regret, so that
+//! this takes a part of the program's time that becomes ever smaller. What a heap keeps is never more than it needed
+//! before.
 
-/// Pages that a heap gave back and needed again within [`WINDOW_NS`], from which it regrets: 2 to 8 ms at the 0.5 to 2 us
-/// that a page fault takes. Fewer take less than one in a hundred of the time.
+/// Pages that a heap gave back and needed again within [`WINDOW_NS`], from which it regrets: 2 to 8 ms at the 0.5 to 2
+/// us that a page fault takes. Fewer take less than one in a hundred of the time.
 const REGRET_PAGES: usize = 4096;
 const WINDOW_NS: u64 = 1_000_000_000;
 /// Shortest patience, ns: several times what one regret costs.
@@ -46,7 +47,8 @@ impl Patience {
         self.given_up = now;
     }
 
-    /// Notes that the heap is used; within [`WINDOW_NS`] after its memory was given up it regrets. `now` reads the clock, ns.
+    /// Notes that the heap is used; within [`WINDOW_NS`] after its memory was given up it regrets. `now` reads the
+    /// clock, ns.
     #[inline]
     pub fn used(&mut self, now: impl Fn() -> u64) {
         if self.given_up > 0 {

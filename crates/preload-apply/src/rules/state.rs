@@ -12,7 +12,7 @@ use numamma_plan::policy::{ObjectRule, Place, Policy, PolicyKind};
 
 use super::churn::Churn;
 use super::counters::Counters;
-use super::small_heap::Homes;
+use super::small_heap::home::Homes;
 use crate::threads::teams::Teams;
 
 /// Share (1/4) of vm.max_map_count that all placed objects together may use. Beyond the limit pthread_create and malloc

@@ -45,13 +45,6 @@ struct Block {
 
 numamma_hook::static_tls!(fn block() -> Block, "numamma_apply_binding");
 
-/// A number that differs between most threads, to spread them over shards.
-pub fn thread_number() -> usize {
-    // Thread-local blocks of two threads are at least a stack apart.
-    let at = core::ptr::from_ref(block()) as usize;
-    (at >> 12) ^ (at >> 17) ^ (at >> 23)
-}
-
 /// Decides at start-up whether threads will be bound.
 pub fn start(state: &State) {
     if !wanted(state.policy.threads.as_ref()) {

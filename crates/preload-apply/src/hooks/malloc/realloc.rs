@@ -15,7 +15,8 @@ use numamma_plan::plan::HUGE_PAGE;
 
 use super::super::contained;
 use super::{Ptr, malloc_or_give_way, or_give_way, place_matched, plain};
-use crate::matching::{call_sites, unmatched};
+use crate::matching::cached::unmatched;
+use crate::matching::call_sites;
 use crate::objects::heap::{ROOM_DIVISOR, Wanted, contents, cut, growth, small_growth};
 use crate::objects::heap_table::NO_RULE;
 use crate::objects::object::Object;
@@ -23,10 +24,10 @@ use crate::objects::small_objects::Small;
 use crate::objects::{heap, heap_table, small_objects};
 use crate::rules::state;
 
-/// An object that was made smaller and larger again keeps its pages when it is made smaller once more, down to this part
-/// (1/8) of them: a scratch buffer that follows what it holds up and down, which glibc cuts from its heap at no cost.
-/// Up to a huge page: larger ones grow again without a copy. And of the last few that were cut, so that buffers which
-/// are large in turn do not all keep their largest size.
+/// An object that was made smaller and larger again keeps its pages when it is made smaller once more, down to this
+/// part (1/8) of them: a scratch buffer that follows what it holds up and down, which glibc cuts from its heap at no
+/// cost. Up to a huge page: larger ones grow again without a copy. And of the last few that were cut, so that buffers
+/// which are large in turn do not all keep their largest size.
 const SWING: usize = 8;
 
 /// Addresses of the objects that were cut last.
@@ -216,6 +217,9 @@ unsafe fn resized_to_nothing() -> Ptr {
     }
 }
 
+/// Part (1/8) of a small object that may stay unused when it becomes smaller: about what size classes waste.
+const UNUSED_DIVISOR: usize = 8;
+
 /// Changes the size of a small placed object.
 #[cold]
 #[inline(never)]
@@ -227,8 +231,7 @@ unsafe fn resize_small(old: *mut c_void, small: &Small, size: usize, caller: &Ca
             small.release();
             return resized_to_nothing();
         }
-        // The object stays unless more than half of it would be unused.
-        if size <= known && size > known / 2 {
+        if size <= known && known - size <= known / UNUSED_DIVISOR {
             return old;
         }
         let rule = rule_after(small.rule, size, caller);

@@ -5,7 +5,8 @@
 //! signal handler, and a library that protects pages does so often.
 //!
 //! mbind is not among them, which only libnuma defines: programs with weak references to libnuma take a definition as a
-//! sign that it is there. remap_file_pages is not among them: it takes shared mappings only, and one in place of a heap object came by mmap.
+//! sign that it is there. remap_file_pages is not among them: it takes shared mappings only, and one in place of a heap
+//! object came by mmap.
 
 use core::ffi::c_int;
 

@@ -23,8 +23,8 @@ pub const MAX_FRAMES: usize = 16;
 /// What a call site stands for.
 #[derive(Clone, Copy)]
 pub enum Target {
-    /// The rules that have these frames and the same sizes place what is allocated there.
-    Rules(&'static RuleGroup),
+    /// The rules that have these frames and the same sizes place what is allocated there: the group of this index.
+    Rules(usize, &'static RuleGroup),
     /// The phase of this index counts the allocations made there.
     Phase(usize),
 }
@@ -60,10 +60,10 @@ pub struct Names {
 
 /// Every rule group and every phase that counts allocations, with what names its call site.
 fn named_sites(state: &'static State) -> impl Iterator<Item = (Target, Naming<'static>)> {
-    let rules = state.groups.iter().filter_map(|group| {
+    let rules = state.groups.iter().enumerate().filter_map(|(index, group)| {
         // The rules of a group have the same call site.
         let rule = &state.rules.get(group.first())?.rule;
-        Some((Target::Rules(group), Naming::of(rule.site(), state.same_build)?))
+        Some((Target::Rules(index, group), Naming::of(rule.site(), state.same_build)?))
     });
     let phases = state.policy.phases.iter().enumerate().filter(|(_, phase)| phase.allocation.is_some());
     let phases =

@@ -28,7 +28,7 @@ use crate::phases::{exclusion, mover_request};
 use crate::place::{Part, counted_calls, interleaving, populate, refusals, relocate};
 use crate::rules::counters::add;
 use crate::rules::state::State;
-use crate::threads::binding;
+use crate::threads::number;
 
 const HUGE: usize = HUGE_PAGE as usize;
 /// Bytes that the heap table may map for one address.
@@ -62,7 +62,7 @@ pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule:
         let like = if rule == object.rule { *object } else { placed_alike(state, object, rule)? };
         let grown = with_room(state, object, &like, size, room.min(MAX_SIZE))?;
         if let Some(rule) = state.rules.get(rule).filter(|_| rule != object.rule) {
-            rule.counters.found.count(binding::thread_number(), size);
+            rule.counters.found.count(number::of_this_thread(), size);
         }
         Some(grown)
     })

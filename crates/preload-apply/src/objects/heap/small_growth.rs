@@ -8,7 +8,7 @@ use numamma_kernel::sys::PAGE;
 use super::ROOM_DIVISOR;
 use crate::objects::small_objects::Small;
 use crate::rules::churn::MOST_SHARED;
-use crate::rules::small_heap::ALIGN;
+use crate::rules::small_heap::chunk::ALIGN;
 use crate::rules::state;
 
 /// Objects that are remembered as having grown, by their address; a newer one replaces an older one.

@@ -1,10 +1,16 @@
-use super::*;
-use numamma_kernel::mappings;
+use core::ffi::c_void;
+use core::sync::atomic::AtomicUsize;
 use std::collections::BTreeMap;
 
-use crate::rules::extent::HEADER;
+use numamma_kernel::mappings;
+use numamma_kernel::sys::PAGE;
 
-fn map(_: &Owner, heap: &'static Heap, len: usize) -> Option<(usize, usize)> {
+use super::chunk::{ALIGN, usable};
+use super::home::Home;
+use super::*;
+use crate::rules::extent::{Extent, HEADER};
+
+fn map(_: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, usize)> {
     MAPPED.fetch_add(1, Ordering::Relaxed);
     let start = mappings::map_aligned(len, numamma_kernel::window::SLOT)?;
     // SAFETY: the mapping was made above.
@@ -248,4 +254,30 @@ fn free_keeps_errno() {
     // SAFETY: nothing else uses the heap.
     unsafe { (*heap().inner.get()).give_back() };
     assert_eq!(errno::get(), 77);
+}
+
+/// However patient: without the library the memory would have been used.
+#[test]
+fn a_patient_heap_gives_way_to_what_is_mapped_elsewhere() {
+    const COUNT: usize = 40_000;
+    let _alone = ALONE.lock().unwrap();
+    let (home, before) = (home(), resident());
+    let heap = || home.heap(0).unwrap();
+    let mut objects: Vec<usize> = Vec::new();
+    // A tenth is left each time, so that the heap is never nearly empty.
+    for _ in 0..20 {
+        objects.extend((objects.len()..COUNT).map(|_| home.allocate(1000, 1, false, 0).unwrap()));
+        // SAFETY: live objects; those of 1,000 bytes are written.
+        unsafe {
+            objects.iter().for_each(|object| (*object as *mut u8).write_bytes(1, 1000));
+            objects.drain(COUNT / 10..).for_each(|object| heap().free(object));
+        }
+    }
+    let (now, kept) = (numamma_kernel::clock::coarse_ns(), resident() - before);
+    assert!(kept > COUNT / 2 * 1000 / PAGE, "patient, with {kept} pages");
+    assert!(!heap().release_unused(now) && !heap().release_unused(now));
+    crate::rules::heap_account::mapped_elsewhere(COUNT / 2 * 1000);
+    assert!(heap().release_unused(now) && resident() - before < kept / 4, "of {kept} pages {}", resident() - before);
+    // SAFETY: live objects.
+    unsafe { objects.drain(..).for_each(|object| heap().free(object)) };
 }

@@ -1,0 +1,75 @@
+//! What a heap remembers of the times that it became empty: whether its objects come again, and how much it keeps then.
+
+use crate::rules::coming_again::{self, Class};
+
+/// Bytes that all heaps without an object may keep together, so that the first object of a rule that has no other does
+/// not cost system calls and page faults each time.
+pub(super) const KEPT_EMPTY: usize = 1 << 20;
+/// Times that a heap has to become empty until it keeps what it needs from then on: a buffer that a function allocates
+/// at each call, a list that every step of the program builds and frees.
+const OFTEN: u32 = 4;
+/// Times from which it may keep much if its objects differ each time: each rule of many may do something in turn a few
+/// dozen times, and all of them together would keep what they never needed at once.
+const VERY_OFTEN: u32 = 32;
+/// Part (1/8) by which the objects and bytes of a heap may differ from those before it was empty last, so that they
+/// count as the same again.
+const ALIKE_DIVISOR: usize = 8;
+/// Times that such a heap has to need less than half of what it keeps, in turn, until it gives that back: sizes that
+/// vary are seldom on one side so often, and what keeps too much for one list of these keeps it not for long.
+const SMALLER: u32 = 16;
+
+/// See the module.
+pub(super) struct Emptied {
+    /// How often the heap has become empty.
+    times: u32,
+    /// The last of these times, in turn, at which it needed much less than it keeps, see [`SMALLER`].
+    smaller: u32,
+    /// The last of these times, in turn, with about as many bytes and objects as before; and how many these were.
+    alike: u32,
+    last: (usize, usize),
+    /// The most bytes that it needed, and the times that it needed at least about half of that.
+    large: (usize, u32),
+    /// Whose bound the bytes that it keeps are within.
+    pub(super) class: Class,
+}
+
+impl Emptied {
+    pub(super) const fn new() -> Emptied {
+        Emptied { times: 0, smaller: 0, alike: 0, last: (0, 0), large: (0, 0), class: Class::Little }
+    }
+
+    /// Notes that the heap is empty, which had `bytes` in `objects` at most; whether it has become so [`OFTEN`].
+    pub(super) fn comes_again(&mut self, bytes: usize, objects: usize) -> bool {
+        let alike = |now: usize, before: usize| now.abs_diff(before) <= before / ALIKE_DIVISOR;
+        self.times = self.times.saturating_add(1);
+        self.alike =
+            if alike(bytes, self.last.0) && alike(objects, self.last.1) { self.alike.saturating_add(1) } else { 0 };
+        self.last = (bytes, objects);
+        self.times >= OFTEN
+    }
+
+    /// Bytes that the heap may keep from now on, which needed `wanted` of the `again` bytes that it keeps so far; 0 if
+    /// it must give all back.
+    #[inline(never)]
+    pub(super) fn keeps(&mut self, wanted: usize, again: usize) -> usize {
+        self.smaller = if wanted < again / 2 { self.smaller + 1 } else { 0 };
+        let (most, times) = self.large;
+        self.large = match wanted {
+            _ if wanted / 2 > most => (wanted, 1),
+            _ if wanted >= most / 2 => (wanted.max(most), times.saturating_add(1)),
+            _ => self.large,
+        };
+        let is_much = self.alike >= OFTEN || (self.large.1 >= VERY_OFTEN && wanted.max(again) <= KEPT_EMPTY);
+        let shrank = self.smaller >= if self.alike >= OFTEN { OFTEN } else { SMALLER };
+        if wanted <= again && !shrank && (self.class == Class::Much || !is_much) {
+            return again;
+        }
+        coming_again::give(self.class, again);
+        let now = wanted.max(again);
+        let classes = [(is_much, Class::Much), (true, Class::Little)];
+        let allowed = classes.into_iter().find(|&(fits, class)| fits && !shrank && coming_again::take(class, now));
+        self.class = allowed.map_or(Class::Little, |(_, class)| class);
+        self.smaller = 0;
+        if allowed.is_some() { now } else { 0 }
+    }
+}

@@ -1,0 +1,127 @@
+//! The heaps of one placing of a rule: one until threads meet there.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use numamma_hook::{allocating, errno, sandbox};
+use numamma_plan::policy::PolicyKind;
+
+use super::source::{Extents, Owner};
+use super::{Heap, Held};
+
+/// Most heaps of a home; a power of two. A home uses one heap until threads meet there, and then one for each thread up
+/// to this number: of more threads than processors most that are interrupted hold the lock of a heap.
+const HEAPS: usize = 64;
+/// A home gets more heaps when more than every 64th allocation meets another thread, among as many meetings.
+const MEETINGS: u32 = 64;
+const OFTEN_MET: u32 = 64;
+/// Heaps tried before the real allocator is called.
+const TRIES: usize = 6;
+
+/// Memory for the small objects of one placing of a rule; for `local`, of one node of the placing.
+pub struct Home {
+    owner: Owner,
+    extents: Extents,
+    /// Heaps in use: 1 to [`HEAPS`], a power of two.
+    pub(super) in_use: AtomicUsize,
+    /// Times that a thread met another one, and the objects that had been allocated at the last look.
+    met: AtomicU32,
+    looked: AtomicU32,
+    /// Each is made when it is first used: of 200 rules, most have one. Null before.
+    heaps: [AtomicPtr<Heap>; HEAPS],
+}
+
+impl Home {
+    /// A home without memory.
+    pub fn new(owner: Owner, extents: Extents) -> Home {
+        let (met, looked) = Default::default();
+        let heaps = [const { AtomicPtr::new(ptr::null_mut()) }; HEAPS];
+        Home { owner, extents, in_use: AtomicUsize::new(1), met, looked, heaps }
+    }
+
+    /// An object of `size` bytes aligned to [`super::chunk::ALIGN`] and to `align`, a power of two below a page; with
+    /// `zero` its bytes are zero. `thread` differs between threads. `None` when no heap is free or none gets memory.
+    pub fn allocate(&'static self, size: usize, align: usize, zero: bool, thread: usize) -> Option<usize> {
+        for step in 0..TRIES {
+            let in_use = self.in_use.load(Ordering::Relaxed);
+            let number = (thread + step) % in_use.clamp(1, HEAPS);
+            let heap = self.heap(number)?;
+            if let Some(held) = Held::take(heap) {
+                // Only the thread that holds the lock changes it.
+                heap.allocations.store(heap.allocations.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+                // SAFETY: the lock is held.
+                return unsafe { (*held.0.inner.get()).allocate(heap.address(), size, align, zero) };
+            }
+            if heap.is_lost() {
+                self.new_heap(number, heap)?;
+                continue;
+            }
+            // A second heap is needed when the thread that holds the lock does not run.
+            if in_use < HEAPS && (self.is_contended(in_use) || (in_use == 1 && step + 2 == TRIES)) {
+                // If another thread did so meanwhile, its number stays.
+                let _ = self.in_use.compare_exchange(in_use, in_use * 2, Ordering::Relaxed, Ordering::Relaxed);
+            } else if step > 0 || in_use == 1 {
+                heap.let_go_on(step);
+            }
+        }
+        None
+    }
+
+    /// Called when a thread has met another one: whether that happens often. Each heap more takes memory of its own,
+    /// and on a processor with fewer cores than threads a thread is now and then interrupted while it holds a lock.
+    #[cold]
+    fn is_contended(&self, in_use: usize) -> bool {
+        let met = self.met.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if !met.is_multiple_of(MEETINGS) {
+            return false;
+        }
+        let heaps = (0..in_use).filter_map(|number| self.heap(number));
+        let now = heaps.fold(0, |sum: u32, heap| sum.wrapping_add(heap.allocations.load(Ordering::Relaxed)));
+        now.wrapping_sub(self.looked.swap(now, Ordering::Relaxed)) < MEETINGS * OFTEN_MET
+    }
+
+    pub(super) fn heap(&self, number: usize) -> Option<&'static Heap> {
+        // SAFETY: null, or a leaked box that was published with Release.
+        unsafe { self.heaps[number].load(Ordering::Acquire).as_ref() }.or_else(|| self.new_heap(number, ptr::null()))
+    }
+
+    /// A heap in place of `before`, which is null or lost.
+    #[cold]
+    #[inline(never)]
+    fn new_heap(&self, number: usize, before: *const Heap) -> Option<&'static Heap> {
+        if sandbox::entered() {
+            return None;
+        }
+        let _errno = errno::Saved::now();
+        let fresh = allocating::run(|| boxed(self.owner, self.extents))?;
+        let slot = &self.heaps[number];
+        // The thread that loses the race leaves its heap unused.
+        let found = slot.compare_exchange(before.cast_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
+        // SAFETY: as in `heap`; no slot becomes null again.
+        unsafe { found.map_or_else(|first| first, |_| fresh).as_ref() }
+    }
+}
+
+/// Not inlined: a heap is 1 KiB, which would be in the stack frame of the caller, too.
+#[cold]
+#[inline(never)]
+fn boxed(owner: Owner, extents: Extents) -> *mut Heap {
+    Box::into_raw(Box::new(Heap::new(owner, extents)))
+}
+
+/// Homes of a rule: one, or one for each node of its list.
+pub type Homes = Vec<AtomicPtr<Home>>;
+
+/// Null pointers for the homes that a placing may need; a home is built when it is first used.
+pub fn homes(policy: PolicyKind, nodes: usize) -> Homes {
+    let count = match policy {
+        PolicyKind::Local => nodes,
+        PolicyKind::Bind
+        | PolicyKind::Preferred
+        | PolicyKind::PreferredMany
+        | PolicyKind::Interleave
+        | PolicyKind::WeightedInterleave => 1,
+        _ => 0,
+    };
+    (0..count).map(|_| AtomicPtr::new(ptr::null_mut())).collect()
+}
