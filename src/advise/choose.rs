@@ -2,14 +2,18 @@
 //! cheapest. Objects that first touch places equally well get no rule.
 
 use numamma_plan::policy::{PatternNote, PolicyKind};
+use numamma_plan::unusable::Unusable;
 
-use super::cost::{Demands, Load, Outcome, PageMap, Placement, Spill};
+use super::cost::resample::{self, Groups, Range, range};
+use super::cost::{Demands, Load, Outcome, PageMap, Placement, Residence, Spill};
 use super::scene::{Choice, Scene};
 use crate::detect::Pattern;
 use crate::profile::summary::Entry;
 
 /// Ratio of prices up to which two placements count as equally good: the figure stated in the project's contract.
 const NEAR: f64 = 1.02;
+/// Part of the waiting for memory below which caches are named as the reason for a small gain: half.
+const CACHED: f64 = 0.5;
 /// A choice with its price.
 struct Priced {
     choice: Choice,
@@ -48,19 +52,36 @@ impl<'a> Subject<'a> {
         (load.outcome(), bytes, spill.any)
     }
 
+    /// The range of the time that `second` saves over `first`, ns, which is estimated to be `saved_ns`.
+    fn saving(&self, first: &Placement<'_>, second: &Placement<'_>, saved_ns: f64) -> Option<Range> {
+        let world = self.scene.world;
+        let draws = resample::draws();
+        let times = |placement: &Placement<'_>| {
+            let mut groups = Groups::sparse(world, self.demands.list.len())?;
+            groups.load().add(&self.demands, placement, &Spill::of(world, &placement.bytes(), self.taken));
+            Some((groups.times(&draws), groups.taken()))
+        };
+        let ((before, taken), (after, _)) = (times(first)?, times(second)?);
+        let differences: Vec<f64> = before.iter().zip(&after).map(|(b, a)| b - a).collect();
+        Some(range(saved_ns, &differences).of_more(saved_ns, 1.0 / taken))
+    }
+
+    /// The placement of a choice.
+    fn placement(&self, choice: &Choice) -> Result<Placement<'a>, Unusable> {
+        match &choice.numbered {
+            Some(nodes) => Ok(Placement::of_instances(self.scene.world, self.entry, nodes)),
+            None => Placement::of(self.scene.world, self.entry, &choice.place, self.note),
+        }
+    }
+
     /// Prices the candidates that can be planned; `placing_ns` is added to each. The second value is the node of a
     /// candidate that is too small for the object.
     fn price_all(&self, choices: Vec<Choice>, placing_ns: f64) -> (Vec<Priced>, Option<String>) {
-        let world = self.scene.world;
         let mut priced: Vec<Priced> = Vec::new();
         let mut too_big = None;
         for choice in choices {
             // The apply library refuses placements that cannot be planned, too.
-            let placement = match &choice.numbered {
-                Some(nodes) => Ok(Placement::of_instances(world, self.entry, nodes)),
-                None => Placement::of(world, self.entry, &choice.place, self.note),
-            };
-            let Ok(placement) = placement else { continue };
+            let Ok(placement) = self.placement(&choice) else { continue };
             let (outcome, bytes, spills) = self.price(&placement);
             let outcome = Outcome { time_ns: outcome.time_ns + placing_ns, ..outcome };
             if spills && choice.place.policy == PolicyKind::Bind {
@@ -102,7 +123,8 @@ pub(super) fn choose(
     taken: &mut [f64],
 ) -> Result<(Choice, f64), String> {
     let subject = Subject::new(scene, entry, pattern, note, taken);
-    let (first, first_bytes, _) = subject.price(&Placement::first_touch(scene.world, entry));
+    let unplaced = scene.world.unplaced(entry);
+    let (first, first_bytes, _) = subject.price(&unplaced);
     let placing_ns = scene.world.placing_ns(entry);
     let (priced, too_big) = subject.price_all(choices, placing_ns);
     let best = subject.best_ns(&priced, Some(first), placing_ns);
@@ -115,7 +137,12 @@ pub(super) fn choose(
     };
     let verdict = match costs_more(scene, entry, &first, &chosen.outcome, placing_ns) {
         Some(why) => Err(format!("{}; {why}", pattern.evidence)),
-        None => verdict(pattern, &first, &chosen.outcome, best),
+        None => verdict(scene, (entry, pattern), &first, best).and_then(|()| {
+            let saved_ns = first.time_ns - (chosen.outcome.time_ns - placing_ns);
+            let placed = subject.placement(&chosen.choice).ok();
+            let saving = placed.and_then(|placed| subject.saving(&unplaced, &placed, saved_ns));
+            with_range(scene, pattern, (&first, &chosen.outcome, best), (saving, placing_ns))
+        }),
     };
     // An object that is left to first touch occupies memory as well.
     let bytes = if verdict.is_ok() { &chosen.bytes } else { &first_bytes };
@@ -157,19 +184,72 @@ fn costs_more(scene: &Scene<'_>, entry: &Entry, first: &Outcome, chosen: &Outcom
     })
 }
 
-/// The remark with the price, or the reason to keep first touch.
-fn verdict(pattern: &Pattern, first: &Outcome, chosen: &Outcome, best: f64) -> Result<String, String> {
-    let less = |time: f64| if first.time_ns > 0.0 { 100.0 * (1.0 - time / first.time_ns) } else { 0.0 };
-    if first.time_ns <= NEAR * best {
+/// That the caches keep an object from gaining anything.
+fn cached(residence: &Residence) -> String {
+    let Residence { cache, used, size, memory } = *residence;
+    // More than the cache holds is found in it by chance only.
+    let stays = if used <= size { "stays" } else { "is mostly found" };
+    format!(
+        "it {stays} in the {cache} of its users: {} of {}; {:.0} % of the waiting for it is not for memory",
+        binary(used),
+        binary(size),
+        100.0 * (1.0 - memory)
+    )
+}
+
+/// Bytes with a binary unit and at most one decimal: `200 KiB`, `1.5 MiB`.
+fn binary(bytes: f64) -> String {
+    let kib = bytes / 1024.0;
+    let (value, unit) = if kib < 1024.0 { (kib, "KiB") } else { (kib / 1024.0, "MiB") };
+    format!("{} {unit}", (value * 10.0).round() / 10.0)
+}
+
+/// The remark with the price and its range, or the reason to keep first touch: the lower end does not pay for placing.
+fn with_range(
+    scene: &Scene<'_>,
+    pattern: &Pattern,
+    (first, chosen, best): (&Outcome, &Outcome, f64),
+    (saving, placing_ns): (Option<Range>, f64),
+) -> Result<String, String> {
+    let of_first = |saved_ns: f64| if first.time_ns > 0.0 { 100.0 * saved_ns / first.time_ns } else { 0.0 };
+    let less = of_first(first.time_ns - chosen.time_ns);
+    let range = saving.map(|s| (of_first(s.low - placing_ns), of_first(s.high - placing_ns)));
+    if let Some((low, high)) = range.filter(|(low, _)| *low <= 0.0) {
         return Err(format!(
-            "{}; first touch is as good: the best page map would save {:.0} % of the time spent waiting for it",
+            "{}; the samples are too few to tell whether placing it pays: {less:.0} % less waiting ({low:.0} to {high:.0} %)",
+            pattern.evidence
+        ));
+    }
+    let range = range.map(|(low, high)| format!(" ({low:.0} to {high:.0} %)")).unwrap_or_default();
+    Ok(format!(
+        "priced: {less:.0} % less waiting{range} than first touch{}, best page map {:.0} %",
+        balanced(scene),
+        of_first(first.time_ns - best)
+    ))
+}
+
+fn balanced(scene: &Scene<'_>) -> &'static str {
+    if scene.world.balances() { " with the kernel's NUMA balancing" } else { "" }
+}
+
+/// The reason to keep first touch where no placement is better by more than [`NEAR`].
+fn verdict(scene: &Scene<'_>, (entry, pattern): (&Entry, &Pattern), first: &Outcome, best: f64) -> Result<(), String> {
+    // Waiting for the caches of its users is the same under every placement.
+    let residence = scene.world.residence(entry);
+    let memory = residence.memory;
+    let with_caches = |time_ns: f64| memory * time_ns + (1.0 - memory) * first.time_ns;
+    let as_good = first.time_ns <= NEAR * with_caches(best);
+    if as_good && memory < CACHED {
+        return Err(format!("{}; {}", pattern.evidence, cached(&residence)));
+    }
+    let less = |time: f64| if first.time_ns > 0.0 { 100.0 * (1.0 - time / first.time_ns) } else { 0.0 };
+    if as_good {
+        return Err(format!(
+            "{}; first touch is as good{}: the best page map would save {:.0} % of the time spent waiting for it",
             pattern.evidence,
+            balanced(scene),
             less(best).max(0.0)
         ));
     }
-    Ok(format!(
-        "priced: {:.0} % less waiting than first touch, best page map {:.0} %",
-        less(chosen.time_ns),
-        less(best)
-    ))
+    Ok(())
 }

@@ -1,22 +1,51 @@
 //! The two programs of the NumaMMA paper (ICPP 2018), profiled with 32 threads, on its machine AMD48: four packages of
 //! two nodes of six cores.
 //!
-//! The profiles are generated from what the paper says: sizes, shares of the samples, which thread works where. Nothing
-//! in the model knows these programs. What the paper does not say is assumed, and said at each program.
+//! The profiles are generated from what the paper says: sizes, shares of the samples, which thread works where; and from
+//! the programs' sources: the loops go through their arrays in sequence (`jacld`, `blts` and `buts` of LU, `dist` of
+//! Streamcluster). Nothing in the model knows these programs. What the paper does not say is assumed, and said at each program.
 
 use numamma_plan::policy::{Block, Huge, PolicyKind, Size};
 
-use super::tests::{Random, entry, heap, numbered, profile};
+use super::tests::{Random, entry, heap, in_sequence, numbered, profile};
 use super::*;
 use crate::detect::classify_all;
 use crate::profile::summary::{Entry, TouchRun};
+use crate::topology::caches::{Cache, CacheSource, Caches};
+use crate::topology::model::Model;
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 const THREADS: u64 = 32;
 
+/// Of an Opteron 6100: 512 KiB for each core, and 6 MiB for the six cores of a node, of which HT Assist takes 1 MiB (AMD,
+/// BIOS and Kernel Developer's Guide for Family 10h).
+fn opteron_caches() -> Caches {
+    let (second, last) = (Cache { bytes: 512 << 10, cpus: 1 }, Cache { bytes: 5 << 20, cpus: 6 });
+    Caches { second, last, source: CacheSource::Described }
+}
+
+/// Two channels of DDR3-1333 for a node at the part of their peak that the default assumes, HyperTransport 3 at 6.4 GT/s
+/// with 16 bits inside a package and 8 between packages, and the distances 10, 16 and 22 of such machines.
+fn opteron_memory(model: &mut Model) {
+    const CHANNELS: f64 = 0.8 * 2.0 * 10.667e9;
+    for i in 0..8 {
+        for j in 0..8 {
+            let (distance, bandwidth) = match (i == j, i / 2 == j / 2, i % 2 == j % 2) {
+                (true, ..) => (10.0, CHANNELS),
+                (_, true, _) => (16.0, 12.8e9),
+                (.., true) => (16.0, 6.4e9),
+                _ => (22.0, 6.4e9),
+            };
+            model.latency[i][j] = crate::topology::model::DEFAULT_LATENCY_NS * distance / 10.0;
+            model.bandwidth[i][j] = bandwidth;
+        }
+    }
+}
+
 fn amd48(thp: &str) -> Target {
-    let model = crate::topology::synthetic::parse("pack:4 numa:2 core:6").unwrap().model().unwrap();
+    let mut model = crate::topology::synthetic::parse("pack:4 numa:2 core:6").unwrap().model().unwrap();
+    model.caches = opteron_caches();
     Target::of(model, 48, target_machine::huge_pages(thp))
 }
 
@@ -53,8 +82,8 @@ fn stack(cost: u64, samples: u64) -> Entry {
 /// MiB) was first touched by any thread. An assumption that explains the published order, not a measurement.
 fn lu(thp: &str, samples: u64) -> Summary {
     let mut r = Random(41);
-    let cvar = entry("cvar", 558 * MIB, 58, samples, |at, _| split(at, 160 * MIB));
-    let cjac = entry("cjac", 20 * MIB, 10, samples / 5, |at, _| split(at, 5 * MIB));
+    let cvar = in_sequence(entry("cvar", 558 * MIB, 58, samples, |at, _| split(at, 160 * MIB)));
+    let cjac = in_sequence(entry("cjac", 20 * MIB, 10, samples / 5, |at, _| split(at, 5 * MIB)));
     profile(
         THREADS as u32,
         thp,
@@ -70,8 +99,8 @@ fn lu(thp: &str, samples: u64) -> Summary {
 /// PARSEC Streamcluster: 88 % of the samples on the stack; of the rest `block` has 66 % and `points` 31 %. The main
 /// thread reads the input into both (`SimStream::read` and the loop in `streamCluster`), so it touches them first.
 fn streamcluster(samples: u64) -> Summary {
-    let points = entry("points", 6 * MIB, 37, samples / 3, |at, _| split(at, 6 * MIB));
-    let block = entry("block", 98 * MIB, 79, samples, |_, r| r.below(THREADS) as u32);
+    let points = in_sequence(entry("points", 6 * MIB, 37, samples / 3, |at, _| split(at, 6 * MIB)));
+    let block = in_sequence(entry("block", 98 * MIB, 79, samples, |_, r| r.below(THREADS) as u32));
     profile(
         THREADS as u32,
         "never",
@@ -159,8 +188,10 @@ fn order(summary: &Summary) -> Vec<(String, f64)> {
     let advice = advise(summary, &patterns, &target).unwrap();
     let found = predict(summary, &patterns, &target, &advice, &[]).unwrap();
     println!("{:#?}", found.policies);
+    // The made-up run is too short for the kernel to move pages, and what the published runs had is not known.
+    let published = |name: &str| !["best possible", "first-touch, balanced"].contains(&name);
     let mut order: Vec<(String, f64)> =
-        found.policies.into_iter().filter(|p| p.name != "best possible").map(|p| (p.name, p.time)).collect();
+        found.policies.into_iter().filter(|p| published(&p.name)).map(|p| (p.name, p.time)).collect();
     order.sort_by(|a, b| a.1.total_cmp(&b.1));
     assert!(order.windows(2).all(|w| w[0].1 < w[1].1 * 0.999), "no order among equals: {order:?}");
     order
@@ -188,5 +219,39 @@ fn streamcluster_in_the_published_order() {
     for samples in SAMPLES {
         let order = order(&streamcluster(samples));
         assert_eq!(names(&order), ["advised", "interleave", "block-naive", "first-touch"], "{samples}: {order:?}");
+    }
+}
+
+/// Error of each predicted time over that of first touch against the published one, percent: on the machine of the
+/// other tests, and on one of the documented figures of the Opteron. Nothing is fitted to them; they are in
+/// docs/measurements.md. The bounds are what they are today, so that they do not grow unseen.
+#[test]
+fn errors_of_the_published_ratios() {
+    let mut documented = amd48("never");
+    opteron_memory(&mut documented.model);
+    let programs = [
+        ("LU", lu("never", 20_000), [("advised", 81.05), ("interleave", 106.86), ("block-naive", 109.88)], 102.53),
+        (
+            "Streamcluster",
+            streamcluster(20_000),
+            [("advised", 73.32), ("interleave", 76.76), ("block-naive", 79.75)],
+            93.72,
+        ),
+    ];
+    for (machine, target, most) in [("default figures", amd48("never"), 25.0), ("Opteron", documented, 60.0)] {
+        for (program, summary, published, first) in &programs {
+            let patterns = classify_all(summary);
+            let advice = advise(summary, &patterns, &target).unwrap();
+            let found = predict(summary, &patterns, &target, &advice, &[]).unwrap();
+            for (policy, seconds) in published {
+                let time = found.policies.iter().find(|p| p.name == *policy).unwrap().time;
+                let error = 100.0 * (time / (seconds / first) - 1.0);
+                println!(
+                    "{machine}, {program}, {policy}: {time:.3}, published {:.3}, error {error:.1} %",
+                    seconds / first
+                );
+                assert!(error.abs() <= most, "{machine}, {program}, {policy}: {error:.1} %");
+            }
+        }
     }
 }

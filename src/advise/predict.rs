@@ -1,5 +1,7 @@
-//! Predicts the run on the target under several policies with the cost model: first touch, interleave, block-naive, the
-//! advised policy, the given files, and the best placement that was found.
+//! Predicts the run on the target under several policies with the cost model: first touch without and with the kernel's
+//! NUMA balancing, interleave, block-naive, the advised policy, the given files, and the best placement that was found.
+//! Of the first two the one that the target does by default is the baseline: its time is 1. What a policy leaves
+//! unplaced is as in the baseline.
 //!
 //! Objects are priced one at a time, so that memory is bounded by the pages of the largest object.
 
@@ -11,6 +13,7 @@ use numamma_plan::range::ByteRange;
 use numamma_plan::unusable::Unusable;
 use serde::Serialize;
 
+use super::cost::resample::{self, Groups};
 use super::cost::{Demands, Load, Outcome, PageMap, Piece, Placement, Spill, World};
 use super::phase_demands::PhaseDemands;
 use super::{Advice, AdviceError, Target, matching, parts, phase_placements};
@@ -29,16 +32,21 @@ pub struct Given {
 /// One policy's price.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PolicyPrice {
-    /// `first-touch`, `interleave`, `block-naive`, `advised`, `best possible`, or the name of a file.
+    /// `first-touch`, `first-touch, balanced`, `interleave`, `block-naive`, `advised`, `best possible`, or the name of a file.
     pub name: String,
     /// Share of the priced accesses whose page is on the thread's own node, 0 to 1; none without such accesses.
     pub local_share: Option<f64>,
     /// Share of them that the busiest node's memory serves; 1 / nodes when balanced.
     pub busiest_node_share: Option<f64>,
-    /// Estimated time over that of first touch.
+    /// Estimated time over that of the baseline.
     pub time: f64,
     /// The inverse.
     pub speedup: f64,
+    /// Lower end of the range of the speed-up: the samples leave it open within this range with a probability of 95 %.
+    /// None where the target has too many nodes for it.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
 }
 
 /// The prices of one object under every policy, as if only accesses to this object waited for memory.
@@ -59,8 +67,11 @@ pub struct ObjectPrice {
 pub struct Prediction {
     /// Name of the target's model.
     pub target: String,
-    /// First touch, interleave, block-naive, advised, the given ones, best possible.
+    /// First touch, first touch with the kernel's balancing, interleave, block-naive, advised, the given ones, best
+    /// possible.
     pub policies: Vec<PolicyPrice>,
+    /// Name of the policy whose time is 1: what the target does by default.
+    pub baseline: &'static str,
     /// Objects with at least 1 % of the cost whose waiting is priced, highest share first.
     pub objects: Vec<ObjectPrice>,
     /// Share of the run's cost that is priced: all but stacks, unknown addresses and objects smaller than a page.
@@ -95,14 +106,21 @@ pub enum PredictError {
 /// The policies that are priced besides the best page map, in the order of the table.
 enum Column<'a> {
     FirstTouch,
+    /// First touch, and the kernel moves pages to their users.
+    Balanced,
     All(Place),
-    File { name: &'a str, policy: &'a Policy, used: Vec<bool> },
+    File {
+        name: &'a str,
+        policy: &'a Policy,
+        used: Vec<bool>,
+    },
 }
 
 impl<'a> Column<'a> {
     fn name(&self) -> &str {
         match self {
-            Column::FirstTouch => "first-touch",
+            Column::FirstTouch => FIRST_TOUCH,
+            Column::Balanced => BALANCED,
             Column::All(place) if place.policy == PolicyKind::Interleave => "interleave",
             Column::All(_) => "block-naive",
             Column::File { name, .. } => name,
@@ -150,6 +168,7 @@ impl<'a> Column<'a> {
         };
         match self {
             Column::FirstTouch => Ok(Placement::first_touch(world, entry)),
+            Column::Balanced => Ok(Placement::balanced(world, entry)),
             Column::All(place) => Placement::of(world, entry, place, None)
                 .map_err(|e| failed("built-in policy", &entry.name, e.to_string())),
             Column::File { name, policy, used } => {
@@ -167,10 +186,13 @@ impl<'a> Column<'a> {
                     Some(index) => {
                         used[index] = true;
                         let rule = &policy.objects[index];
+                        if rule.place.policy == PolicyKind::Default {
+                            return Ok(world.unplaced(entry));
+                        }
                         Placement::of(world, entry, &rule.place, rule.pattern.as_ref())
                             .map_err(|e| failed(name, &rule.title(), e.to_string()))
                     }
-                    None => Ok(Placement::first_touch(world, entry)),
+                    None => Ok(world.unplaced(entry)),
                 };
                 let first = rules.first().copied().flatten();
                 if rules.iter().all(|rule| *rule == first) {
@@ -227,6 +249,7 @@ pub fn predict(
     let everywhere = |policy| Place { policy, ..Place::default() };
     let mut columns = vec![
         Column::FirstTouch,
+        Column::Balanced,
         Column::All(everywhere(PolicyKind::Interleave)),
         Column::All(everywhere(PolicyKind::Block)),
         Column::file("advised", &advice.policy),
@@ -271,7 +294,11 @@ struct Table<'a> {
     spills: Vec<Spill>,
     loads: Vec<Load<'a>>,
     best: Load<'a>,
+    /// By column, and of the best: the same loads in groups of samples.
+    groups: Vec<Option<Groups<'a>>>,
     waited_ns: Vec<f64>,
+    /// By slice: CPU time that computes on the priced objects, ns.
+    computed_ns: Vec<f64>,
     /// By column: what placing allocations, and moving pages between phases, costs.
     moving_ns: Vec<f64>,
     objects: Vec<ObjectPrice>,
@@ -297,11 +324,13 @@ impl<'a> Table<'a> {
         let mut table = Table {
             world,
             loads: columns.iter().map(|_| Load::new(world)).collect(),
+            groups: (0..=columns.len()).map(|_| Groups::new(world)).collect(),
             moving_ns: vec![0.0; columns.len()],
             columns,
             spills,
             best: Load::new(world),
             waited_ns: vec![0.0; world.clock.slices.len()],
+            computed_ns: vec![0.0; world.clock.slices.len()],
             objects: Vec::new(),
             priced_share: 0.0,
         };
@@ -318,15 +347,22 @@ impl<'a> Table<'a> {
         let world = self.world;
         let demands = Demands::of(world, entry, Some(pattern));
         self.waited_ns.iter_mut().zip(&demands.waited_ns).for_each(|(sum, w)| *sum += w);
+        let computed = demands.computed_ns(world.clock.slices.len());
+        self.computed_ns.iter_mut().zip(computed).for_each(|(sum, c)| *sum += c);
         self.priced_share += share;
         let hot = share >= HOT_SHARE;
         let mut outcomes = Vec::with_capacity(self.columns.len() + 1);
+        let mut times = Vec::with_capacity(self.columns.len() + 1);
+        let draws = resample::draws();
         let mut placements = Vec::with_capacity(self.columns.len());
         for (index, (column, spill)) in self.columns.iter_mut().zip(&self.spills).enumerate() {
             let placement = column.placement(world, entry)?;
             let later = column.later(world, entry)?;
             let stages = PhaseDemands::of(world, entry, pattern, &demands, (&placement, &later));
             stages.add_to(&mut self.loads[index], spill);
+            if let Some(groups) = &mut self.groups[index] {
+                stages.add_to(groups.load(), spill);
+            }
             let moving_ns = stages.moving_ns + column.placing_ns(world, entry);
             self.moving_ns[index] += moving_ns;
             if hot {
@@ -334,6 +370,10 @@ impl<'a> Table<'a> {
                 stages.add_to(&mut alone, spill);
                 let outcome = alone.outcome();
                 outcomes.push(Outcome { time_ns: outcome.time_ns + moving_ns, ..outcome });
+                times.push(Groups::new(world).map(|mut groups| {
+                    stages.add_to(groups.load(), spill);
+                    groups.times(&draws).into_iter().map(|time| time + moving_ns).collect()
+                }));
             }
             placements.push((placement, spill));
         }
@@ -341,54 +381,120 @@ impl<'a> Table<'a> {
             // The best placement of a cold object is not searched for; the advised one is used.
             let (placement, spill) = &placements[ADVISED];
             self.best.add(&demands, placement, spill);
+            let groups = self.groups.last_mut().and_then(Option::as_mut);
+            groups.into_iter().for_each(|groups| groups.load().add(&demands, placement, spill));
             return Ok(());
         }
         let map = PageMap::best(world, entry, &demands, &[]);
         let cheapest = |a: &(usize, &Outcome), b: &(usize, &Outcome)| a.1.time_ns.total_cmp(&b.1.time_ns);
         let (index, least) = outcomes.iter().enumerate().min_by(cheapest).map_or((0, outcomes[0]), |(i, o)| (i, *o));
+        let all = self.groups.last_mut().and_then(Option::as_mut);
         match map.filter(|m| m.outcome.time_ns < least.time_ns) {
             Some(map) => {
                 map.add_to(&mut self.best, &demands);
+                all.into_iter().for_each(|groups| map.add_to(groups.load(), &demands));
                 outcomes.push(map.outcome);
+                times.push(Groups::new(world).map(|mut groups| {
+                    map.add_to(groups.load(), &demands);
+                    groups.times(&draws)
+                }));
             }
             None => {
-                self.best.add(&demands, &placements[index].0, placements[index].1);
+                let (placement, spill) = &placements[index];
+                self.best.add(&demands, placement, spill);
+                all.into_iter().for_each(|groups| groups.load().add(&demands, placement, spill));
                 outcomes.push(least);
+                times.push(times[index].clone());
             }
         }
-        let policies = self.prices(&outcomes, 0.0);
+        let policies = self.prices(&outcomes, &times, 0.0);
         self.objects.push(ObjectPrice { name: entry.name.clone(), share, pattern: pattern.kind.as_str(), policies });
         Ok(())
     }
 
-    /// Outcomes of all columns and of the best, next to the first; `compute_ns` is added to each.
-    fn prices(&self, outcomes: &[Outcome], compute_ns: f64) -> Vec<PolicyPrice> {
-        let first = outcomes.first().map_or(0.0, |o| o.time_ns) + compute_ns;
+    /// Outcomes of all columns and of the best, next to the baseline; `compute_ns` is added to each. `times` are those of
+    /// the replicates.
+    fn prices(&self, outcomes: &[Outcome], times: &[Option<Vec<f64>>], compute_ns: f64) -> Vec<PolicyPrice> {
+        let first = outcomes.get(self.baseline()).map_or(0.0, |o| o.time_ns) + compute_ns;
         let names = self.columns.iter().map(Column::name).chain([BEST]);
-        let price = |(name, o): (&str, &Outcome)| {
+        let baseline = times.get(self.baseline()).and_then(Option::as_ref);
+        let price = |((name, o), own): ((&str, &Outcome), &Option<Vec<f64>>)| {
             let time = if first > 0.0 { (o.time_ns + compute_ns) / first } else { 1.0 };
+            let speedup = if time > 0.0 { 1.0 / time } else { 1.0 };
+            let range = baseline.zip(own.as_ref()).map(|(first, own)| {
+                let ratio = |(first, own): (&f64, &f64)| if *own > 0.0 { first / own } else { 1.0 };
+                resample::range_of_ratio(speedup, &first.iter().zip(own).map(ratio).collect::<Vec<_>>())
+            });
             PolicyPrice {
                 name: name.to_owned(),
                 local_share: (o.busiest_share > 0.0).then_some(o.local_share),
                 busiest_node_share: (o.busiest_share > 0.0).then_some(o.busiest_share),
                 time,
-                speedup: if time > 0.0 { 1.0 / time } else { 1.0 },
+                speedup,
+                low: range.map(|r| r.low),
+                high: range.map(|r| r.high),
             }
         };
-        names.zip(outcomes).map(price).collect()
+        names.zip(outcomes).zip(times).map(price).collect()
+    }
+
+    /// Index of the column of what the target does by default.
+    fn baseline(&self) -> usize {
+        usize::from(self.world.balances())
+    }
+
+    /// By column, and of the best: the times of the whole run, ns, in each replicate. The CPU time of a run is known; a
+    /// replicate says which part of it is for what.
+    fn replicates(&self) -> Vec<Option<Vec<f64>>> {
+        let slices = &self.world.clock.slices;
+        let others: f64 =
+            slices.iter().map(|s| s.cpu_ns).sum::<f64>() - self.waited_ns.iter().chain(&self.computed_ns).sum::<f64>();
+        let others = self.world.spread_others(others.max(0.0));
+        let moving = self.moving_ns.iter().chain(&[0.0]);
+        let of_column = |(groups, moving): (&Option<Groups<'_>>, &f64)| {
+            let groups = groups.as_ref()?;
+            Some(resample::draws().iter().map(|drawn| moving + self.replicate(groups, drawn, &others)).collect())
+        };
+        self.groups.iter().zip(moving).map(of_column).collect()
+    }
+
+    /// The time of the run in a replicate, ns; `others` is the CPU time of samples that are not priced, by group.
+    fn replicate(&self, groups: &Groups<'_>, drawn: &[f64; resample::GROUPS], others: &[f64]) -> f64 {
+        let slices = &self.world.clock.slices;
+        let (waited, computed) = groups.cpu_ns();
+        let sum = |of_groups: &[f64], slice: usize| -> f64 {
+            drawn.iter().enumerate().map(|(g, times)| times * of_groups[g * slices.len() + slice]).sum()
+        };
+        let parts: Vec<(f64, f64)> = (0..slices.len()).map(|s| (sum(waited, s), sum(computed, s))).collect();
+        let priced: f64 = parts.iter().map(|(waited, computed)| waited + computed).sum();
+        let whole: f64 = slices.iter().map(|s| s.cpu_ns).sum();
+        let all = priced + drawn.iter().zip(others).map(|(times, other)| times * other).sum::<f64>();
+        let scale = if all > 0.0 { whole / all } else { 1.0 };
+        let waited: Vec<f64> = parts.iter().map(|(waited, _)| waited * scale).collect();
+        let known = parts.iter().map(|(waited, computed)| scale * (waited + computed));
+        let other_ns: Vec<f64> = slices.iter().zip(known).map(|(s, known)| (s.cpu_ns - known).max(0.0)).collect();
+        groups.replicate(drawn, scale).outcome_beside(&other_ns).time_ns + self.world.compute_ns(&waited)
     }
 
     fn done(self) -> Prediction {
         let compute_ns = self.world.compute_ns(&self.waited_ns);
+        let spoken_for = self.waited_ns.iter().zip(&self.computed_ns).map(|(waited, computed)| waited + computed);
+        let slices = self.world.clock.slices.iter().zip(spoken_for);
+        let other_ns: Vec<f64> = slices.map(|(slice, known)| (slice.cpu_ns - known).max(0.0)).collect();
         let moved = |(load, moving): (&Load<'_>, &f64)| {
-            let outcome = load.outcome();
+            let outcome = load.outcome_beside(&other_ns);
             Outcome { time_ns: outcome.time_ns + moving, ..outcome }
         };
         let mut outcomes: Vec<Outcome> = self.loads.iter().zip(&self.moving_ns).map(moved).collect();
         // Objects share controllers, so the best placements of single objects together need not be the best of all.
-        let best = outcomes.iter().copied().chain([self.best.outcome()]).min_by(|a, b| a.time_ns.total_cmp(&b.time_ns));
-        outcomes.extend(best);
-        let policies = self.prices(&outcomes, compute_ns);
+        let mut times = self.replicates();
+        outcomes.push(self.best.outcome_beside(&other_ns));
+        let least = (0..outcomes.len()).min_by(|a, b| outcomes[*a].time_ns.total_cmp(&outcomes[*b].time_ns));
+        if let (Some(least), Some(best)) = (least, outcomes.len().checked_sub(1)) {
+            outcomes[best] = outcomes[least];
+            times[best] = times[least].clone();
+        }
+        let policies = self.prices(&outcomes, &times, compute_ns);
         let mut remarks = remarks(self.world);
         for (column, spill) in self.columns.iter().zip(&self.spills) {
             if spill.any {
@@ -415,6 +521,7 @@ impl<'a> Table<'a> {
         Prediction {
             target: self.world.model().name.clone(),
             policies,
+            baseline: if self.world.balances() { BALANCED } else { FIRST_TOUCH },
             objects: self.objects,
             priced_share: self.priced_share,
             inputs: self.world.inputs(),
@@ -424,7 +531,10 @@ impl<'a> Table<'a> {
 }
 
 /// Index of the advised policy's column.
-const ADVISED: usize = 3;
+const ADVISED: usize = 4;
+/// Names of the columns without a policy.
+const FIRST_TOUCH: &str = "first-touch";
+const BALANCED: &str = "first-touch, balanced";
 /// Name of the last column.
 const BEST: &str = "best possible";
 

@@ -6,7 +6,9 @@ use numamma_plan::policy::{Auto, Bind, Block, Huge, ObjectRule, PolicyKind, Size
 
 use super::*;
 use crate::detect::classify_all;
-use crate::profile::records::{self, CallSite, Frame, Header, Instance, Location, Module, Stats, Thread};
+use crate::profile::records::{
+    self, AccessCode, AddressKind, CallSite, Frame, Header, Instance, Location, Module, Stats, Thread,
+};
 use crate::profile::summary::{Cell, Counters, Details, Entry, TouchRun};
 use crate::topology::Topology;
 
@@ -122,6 +124,14 @@ pub(super) fn entry(name: &str, size: u64, cost: u64, samples: u64, user: impl F
     }
 }
 
+/// With all accesses made by a loop that goes through it in sequence; how much of the time waits is not known.
+pub(super) fn in_sequence(mut e: Entry) -> Entry {
+    let (frame, address) = (Frame { module: 0, offset: 0x1000 }, AddressKind::Counted);
+    e.details.code = vec![(frame, e.total)];
+    e.details.access_code = vec![AccessCode { frame, address, body: 8, gap: 1, behind: 0, later: 0 }];
+    e
+}
+
 /// An allocation instead of a global.
 pub(super) fn heap(mut e: Entry, offsets: &[u64]) -> Entry {
     e.kind = ObjectKind::Heap;
@@ -135,6 +145,14 @@ pub(super) fn heap(mut e: Entry, offsets: &[u64]) -> Entry {
 pub(super) fn numbered(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries.iter_mut().enumerate().for_each(|(i, e)| e.id = i as u32);
     entries
+}
+
+/// On a machine whose caches hold nothing, for objects that are small for the sake of the test.
+fn without_caches(nodes: u32, summary: &Summary) -> Advice {
+    let threads = summary.threads.len() as u32;
+    let mut target = Target::new(Some(nodes), None, &Topology::uniform(1, 2), threads, &summary.header.thp);
+    target.model.caches = crate::topology::caches::Caches::NONE;
+    advise(summary, &classify_all(summary), &target).unwrap()
 }
 
 fn on(nodes: u32, summary: &Summary) -> Advice {
@@ -402,8 +420,8 @@ fn names_cannot_break_out_of_a_comment() {
 
 #[test]
 fn a_part_under_a_page_is_spread() {
-    let tiny = entry("tiny", 4 * MIB, 50, 6000, |at, _| slice_of(at, 16 * PAGE, 8));
-    let advice = on(32, &profile(8, "never", vec![tiny]));
+    let tiny = in_sequence(entry("tiny", 4 * MIB, 50, 6000, |at, _| slice_of(at, 16 * PAGE, 8)));
+    let advice = without_caches(32, &profile(8, "never", vec![tiny]));
     let rule = rule(&advice, "tiny");
     assert_eq!(rule.pattern.as_ref().unwrap().period, Some(Size(16 * PAGE)));
     assert_eq!(rule.place.policy, PolicyKind::Interleave);
@@ -468,7 +486,7 @@ fn accesses_to_a_page_or_two_are_not_worth_spreading() {
     e.cells.sort_by_key(|c| (c.page, c.thread, c.slot));
     let summary = profile(8, "never", vec![e]);
     assert!(reason(&on(4, &summary), "counters").contains("2 pages"));
-    assert_eq!(rule(&on(2, &summary), "counters").place.policy, PolicyKind::Interleave);
+    assert_eq!(rule(&without_caches(2, &summary), "counters").place.policy, PolicyKind::Interleave);
 }
 
 /// Eight instances, each allocated, first touched and used by one thread, a given number of 320 accesses remote.

@@ -25,7 +25,8 @@ pub struct Args {
     /// A table for every hot object as well
     #[arg(long)]
     objects: bool,
-    /// JSON instead of text: policies[{name, local_share, busiest_node_share, time, speedup}], first touch being 1
+    /// JSON instead of text: policies[{name, local_share, busiest_node_share, time, speedup, low, high}], baseline (the
+    /// name of the policy that is 1)
     #[arg(long)]
     json: bool,
     /// No notes about the profile on stderr
@@ -34,12 +35,15 @@ pub struct Args {
 }
 
 const EXAMPLES: &str = "Columns:
-  local         share of the accesses whose page is on the thread's own node
-  busiest node  share of the accesses that one node's memory serves (1 / nodes when balanced)
-  time          estimated, over first touch's (the recorded first touchers on the target's threads)
-  speed-up      the inverse
+  local         share of the cache lines that come from the thread's own node
+  busiest node  share of the cache lines that one node's memory serves (1 / nodes when even)
+  time          estimated for the whole run, over that of the baseline: first touch as the target does it by default,
+                with the kernel's NUMA balancing or without (/proc/sys/kernel/numa_balancing)
+  speed-up      the inverse, and the range in which the samples leave it (95 %); errors of the model are not in it
 Rows:
-  first-touch    as recorded
+  first-touch    the recorded first touchers on the target's threads
+  first-touch, balanced
+                 the same, and the kernel moves pages to the nodes that use them (numa_balancing)
   interleave     every object page by page over all nodes
   block-naive    every object in blocks of size / nodes
   advised        what `numamma advise` says for the same target

@@ -6,9 +6,13 @@ use numamma_kernel::input_file::{self, MOST_MACHINE};
 
 use crate::advise::Target;
 use crate::advise::target_machine::huge_pages;
+use crate::topology::caches::Caches;
+use crate::topology::cpus::Cpus;
 use crate::topology::model::Model;
-use crate::topology::{NODE_DIR, Topology, hmat, synthetic, xml};
+use crate::topology::{NODE_DIR, Topology, emulator, hmat, numa_balancing, synthetic, xml};
 
+/// Directory in which the kernel lists CPUs.
+const CPU_DIR: &str = "/sys/devices/system/cpu";
 /// Largest value of --nodes: Linux numbers at most 1,024 (CONFIG_NODES_SHIFT = 10).
 const MOST_NODES: i64 = 1024;
 /// Largest value of --threads: pid_max of a 64-bit kernel.
@@ -18,7 +22,8 @@ const MOST_THREADS: i64 = 4_194_304;
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct TargetArgs {
     /// Machine to advise or predict for: an hwloc file (`lstopo m.xml`, `numamma topology --xml`) or a description such
-    /// as "pack:4 numa:2 core:6" [default: this machine]
+    /// as "pack:4 numa:2 core:6"; caches with a size count, as in "numa:2 l3:1(size=32MiB) core:8 l2:1(size=1MiB)"
+    /// [default: this machine]
     #[arg(long, value_name = "SPEC", conflicts_with = "nodes")]
     pub target: Option<String>,
     /// The same, for a machine with N equal nodes [default: this machine]
@@ -46,6 +51,8 @@ impl TargetArgs {
             if self.nodes.is_none() && !target.portable {
                 let (latency, bandwidth) = hmat::read(Path::new(NODE_DIR), here);
                 target.model.overlay(Some(&latency), Some(&bandwidth));
+                target.model.numa_balancing = numa_balancing();
+                target.model.caches = caches_of_this_machine(here);
             }
             return Ok(target);
         };
@@ -56,6 +63,11 @@ impl TargetArgs {
         let threads = self.threads.unwrap_or(if one_per_cpu { cpus } else { profile_threads });
         Ok(Target::of(model, threads, huge_pages(thp)))
     }
+}
+
+fn caches_of_this_machine(here: &Topology) -> Caches {
+    let cpus: Vec<u32> = here.nodes.iter().flat_map(|n| n.cpus.iter().copied()).collect();
+    Caches::of_kernel(&Cpus::read(Path::new(CPU_DIR), &cpus).caches, emulator::makes_up_caches())
 }
 
 /// The machine that `--target SPEC` names: a file if there is one of that name, else a synthetic description.

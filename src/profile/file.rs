@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 use numamma_kernel::output_file;
 
 use super::records::{
-    Access, CallSite, CodeUnit, Frame, Location, LostFrames, Member, Members, Module, Object, Record, SiteCount,
-    Symbol, Thread, Touch,
+    Access, AccessCode, CallSite, CodeUnit, Frame, Location, LostFrames, Member, Members, Module, Object, Record,
+    SiteCount, Symbol, Thread, Touch,
 };
 
 /// First bytes of every profile.
@@ -229,6 +229,7 @@ fn decoded_size(plain: &[u8]) -> u64 {
         13 => (size_of::<LostFrames>(), size_of::<Location>().div_ceil(3)),
         // A member: the length of its name, its offset and its size, a byte each at least.
         14 => (size_of::<Members>(), size_of::<Member>().div_ceil(3)),
+        15 => (size_of::<AccessCode>(), 0),
         _ => (0, 1),
     };
     // A count that the encoding is too short for is refused by the decoder after as many items as there are.
@@ -251,6 +252,7 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::records::AddressKind;
 
     /// The numbers of [`decoded_size`] are those of the variants, and an estimate is never too small.
     #[test]
@@ -270,6 +272,20 @@ mod tests {
                 size_of::<LostFrames>(),
             ),
             (Record::Members(vec![Members::default(); 1000]), size_of::<Members>()),
+            (
+                Record::AccessCode(vec![
+                    AccessCode {
+                        frame,
+                        address: AddressKind::Loaded,
+                        body: 0,
+                        gap: 0,
+                        behind: 0,
+                        later: 0
+                    };
+                    1000
+                ]),
+                size_of::<AccessCode>(),
+            ),
             (
                 Record::Members(vec![Members { members: vec![Member::default(); 250], ..Members::default() }; 4]),
                 size_of::<Member>(),

@@ -300,6 +300,37 @@ pub struct CodeUnit {
     pub nest: u64,
 }
 
+/// How the address of an access comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum AddressKind {
+    /// Not known: outside of a loop, or from a value that a call returned.
+    #[default]
+    Unknown,
+    /// From registers that count: a sequence, or always the same place.
+    Counted,
+    /// From a value that the loop loads: a gather.
+    Loaded,
+    /// From a value whose own address was loaded before: a list, a tree, a search.
+    Chained,
+}
+
+/// What an instruction that accesses memory tells of the time its accesses take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessCode {
+    /// The instruction.
+    pub frame: Frame,
+    /// How its address comes about.
+    pub address: AddressKind,
+    /// Instructions of the innermost loop around it; 0 outside of loops.
+    pub body: u32,
+    /// Instructions from it to the next that accesses memory, itself included; 0 outside of loops.
+    pub gap: u32,
+    /// Samples that were charged to it and taken right behind it; 0, as the next, where that tells nothing (emulators).
+    pub behind: u64,
+    /// Samples that were charged to it and taken at a later instruction.
+    pub later: u64,
+}
+
 /// Functions that are missing between two frames of call stacks, because they left by a tail call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostFrames {
@@ -409,6 +440,8 @@ pub enum Record {
     LostFrames(Vec<LostFrames>),
     /// Members of global variables.
     Members(Vec<Members>),
+    /// How the addresses of accesses come about, and where they were sampled.
+    AccessCode(Vec<AccessCode>),
 }
 
 impl Record {
@@ -432,6 +465,7 @@ impl Record {
             Record::Code(list) => cut(list, Record::Code),
             Record::LostFrames(list) => cut(list, Record::LostFrames),
             Record::Members(list) => cut(list, Record::Members),
+            Record::AccessCode(list) => cut(list, Record::AccessCode),
         }
     }
 }

@@ -53,6 +53,9 @@ fn cpus(machine: &Hardware, out: &mut String) {
         let shared = if *cpus == 1 { "per CPU".to_owned() } else { format!("per {cpus} CPUs") };
         out.push_str(&format!("  {:<24} {} {shared}\n", format!("L{level}{kind} cache"), bytes(*size)));
     }
+    if machine.emulated && !machine.caches.is_empty() {
+        out.push_str("  an emulator makes these CPUs up: advice and predictions take their caches as unknown\n");
+    }
 }
 
 /// Latency and bandwidth, where they were measured or the firmware rates them.

@@ -24,6 +24,7 @@ pub fn text(prediction: &Prediction, options: &Options) -> String {
     let paint = Paint(options.color);
     let mut out = format!("{}\n\n", paint.bold(&printable(&format!("Estimated on {}", prediction.target))));
     out += &policies("policy", &prediction.policies, options);
+    out += &format!("{}\n", paint.dim(&format!("1.00x is {}", prediction.baseline)));
     if options.objects {
         for object in &prediction.objects {
             let title = format!("{}  {} of the cost, {}", object.name, percent(object.share), object.pattern);
@@ -43,6 +44,14 @@ pub fn text(prediction: &Prediction, options: &Options) -> String {
     out
 }
 
+/// `1.23x (1.19 to 1.27)`.
+pub fn speedup(price: &PolicyPrice) -> String {
+    match (price.low, price.high) {
+        (Some(low), Some(high)) => format!("{:.2}x ({low:.2} to {high:.2})", price.speedup),
+        _ => format!("{:.2}x", price.speedup),
+    }
+}
+
 fn policies(head: &'static str, rows: &[PolicyPrice], options: &Options) -> String {
     let column = |cell: &dyn Fn(&PolicyPrice) -> String| rows.iter().map(cell).collect::<Vec<_>>();
     let share = |share: Option<f64>| share.map_or("-".into(), percent);
@@ -51,7 +60,7 @@ fn policies(head: &'static str, rows: &[PolicyPrice], options: &Options) -> Stri
         Column::new("local", true, 2, column(&|p| share(p.local_share))),
         Column::new("busiest node", true, 3, column(&|p| share(p.busiest_node_share))),
         Column::new("time", true, 1, column(&|p| format!("{:.3}", p.time))),
-        Column::new("speed-up", true, 0, column(&|p| format!("{:.2}x", p.speedup))),
+        Column::new("speed-up", true, 0, column(&speedup)),
     ];
     fit(columns, options.width, NAME_WIDTH, options.color).0
 }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::comparison::seconds;
+use super::prediction::speedup;
 use super::table::plain;
 use super::units::percent;
 use crate::advise::PolicyPrice;
@@ -122,7 +123,7 @@ impl Tuned {
     /// The measured beside the predicted speed-up, for the policy file.
     pub fn remark(&self) -> String {
         let row = self.row(&self.winner);
-        let predicted = row.and_then(|r| r.predicted.as_ref()).map(|p| format!("; predicted {:.2}x", p.speedup));
+        let predicted = row.and_then(|r| r.predicted.as_ref()).map(|p| format!("; predicted {}", speedup(p)));
         let (winner, sentence) = (&self.winner, &self.sentence);
         format!("Measured by numamma tune ({winner}): {sentence}{}.", predicted.unwrap_or_default())
     }
@@ -137,7 +138,7 @@ impl Tuned {
                 r.times.len().to_string(),
                 or_dash(r.time.map(seconds)),
                 or_dash(r.speedup.as_ref().map(measured)),
-                or_dash(r.predicted.as_ref().map(|p| format!("{:.2}x", p.speedup))),
+                or_dash(r.predicted.as_ref().map(speedup)),
                 or_dash(r.busiest_node_share.map(percent)),
             ]
         };
@@ -165,6 +166,8 @@ mod tests {
             busiest_node_share: None,
             time: 0.8,
             speedup: 1.25,
+            low: None,
+            high: None,
         };
         let mut tuned = Tuned {
             command: vec!["./app".into()],

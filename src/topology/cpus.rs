@@ -38,6 +38,8 @@ pub struct Cpus {
     pub caches: Vec<Cache>,
     /// Bytes and CPUs of each last-level cache.
     pub last_level: Vec<(u64, Vec<u32>)>,
+    /// Level, bytes and CPUs of each cache from level 2 on that holds data.
+    pub outer: Vec<(u32, u64, Vec<u32>)>,
 }
 
 impl Cpus {
@@ -51,6 +53,11 @@ impl Cpus {
             dies: groups(dir, online, &["die_cpus_list"]),
             cores: groups(dir, online, &["core_cpus_list", "thread_siblings_list"]),
             last_level: caches.iter().filter(|c| Some(c.level) == last).map(|c| (c.size, c.cpus.clone())).collect(),
+            outer: caches
+                .iter()
+                .filter(|c| c.level > 1 && c.kind != "instruction")
+                .map(|c| (c.level, c.size, c.cpus.clone()))
+                .collect(),
             caches: count_equal(&caches),
         }
     }

@@ -4,6 +4,7 @@
 //! and fills in missing distances, latencies and bandwidths. Matrices are in the order of [`Description::nodes`] and
 //! indexed `[from][to]`.
 
+use super::caches::Caches;
 use super::model::{
     DEFAULT_BANDWIDTH, DEFAULT_LATENCY_NS, LOCAL_DISTANCE, MEMORY_ONLY_DISTANCE, Model, ModelNode, REMOTE_DISTANCE,
     Source,
@@ -39,6 +40,10 @@ pub struct Description {
     pub latency: Option<PartialMatrix>,
     /// Bandwidths, bytes a second.
     pub bandwidth: Option<PartialMatrix>,
+    /// Caches, where sizes are given.
+    pub caches: Option<Caches>,
+    /// Whether its kernel moves pages to their users, where that is given.
+    pub numa_balancing: Option<bool>,
 }
 
 /// The CPUs that the kernel assigns to each node. A CPU belongs to one of the nodes it is local to: to the one with
@@ -76,6 +81,8 @@ impl Description {
         };
         let mut model = Model {
             name: self.name,
+            caches: self.caches.unwrap_or(Caches::UNKNOWN),
+            numa_balancing: self.numa_balancing,
             nodes,
             latency: matrix(&|d| DEFAULT_LATENCY_NS * d),
             bandwidth: matrix(&|d| DEFAULT_BANDWIDTH / d),

@@ -13,7 +13,7 @@ use super::cpus::{Cache, Cpus};
 use super::measure::Measured;
 use super::model::{Model, Source};
 use super::partial_matrix::PartialMatrix;
-use super::{Topology, hmat, xml};
+use super::{Topology, emulator, hmat, xml};
 
 /// SLIT distance of a node to itself (ACPI specification, System Locality Information Table).
 const LOCAL_DISTANCE: f64 = 10.0;
@@ -57,6 +57,8 @@ pub struct Hardware {
     pub cores: usize,
     /// Caches, nearest first.
     pub caches: Vec<Cache>,
+    /// Whether an emulator makes the CPUs up, so that their caches say nothing.
+    pub emulated: bool,
     /// Pairs of nodes at the smallest remote distance.
     pub links: Vec<(u32, u32)>,
     /// Latency and bandwidth of every pair of nodes.
@@ -123,6 +125,7 @@ impl Hardware {
         // SAFETY: sysconf has no preconditions.
         let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let mut machine = Hardware::from_sysfs(Path::new("/sys"), u64::try_from(page_size).unwrap_or(4096));
+        machine.emulated = emulator::makes_up_caches();
         if machine.topology.nodes.is_empty() {
             machine.topology = Topology::this_machine();
             machine.reset_firmware_figures();
@@ -148,6 +151,7 @@ impl Hardware {
             dies: if cpus.dies.len() > cpus.packages.len() { cpus.dies.clone() } else { Vec::new() },
             cores: cpus.cores.len(),
             caches: cpus.caches.clone(),
+            emulated: false,
             links: links(&topology),
             figures: figures(&topology, &[&sourced]),
             notes: Vec::new(),
@@ -180,9 +184,12 @@ impl Hardware {
         self.figures = figures(&self.topology, &[&self.sourced]);
     }
 
-    /// The machine as an hwloc XML file, with the measured latencies and bandwidths or those of HMAT.
+    /// The machine as an hwloc XML file, with the measured latencies and bandwidths or those of HMAT, and without caches
+    /// that an emulator makes up.
     pub fn xml(&self) -> String {
-        xml::write(&self.topology, &self.cpus, Some(&self.sourced.0), Some(&self.sourced.1))
+        let outer = if self.emulated { Vec::new() } else { self.cpus.outer.clone() };
+        let cpus = Cpus { outer, ..self.cpus.clone() };
+        xml::write(&self.topology, &cpus, Some(&self.sourced.0), Some(&self.sourced.1))
     }
 }
 

@@ -11,8 +11,10 @@ use numamma_kernel::lists::parse_list;
 use numamma_kernel::meminfo;
 use serde::{Deserialize, Serialize};
 
+pub mod caches;
 pub mod cpus;
 pub mod description;
+pub mod emulator;
 pub mod hardware;
 pub mod hmat;
 pub mod last_level_cache;
@@ -46,6 +48,8 @@ pub struct Topology {
 
 /// Directory in which the kernel lists the nodes.
 pub const NODE_DIR: &str = "/sys/devices/system/node";
+/// Whether the kernel balances memory between nodes by itself: 0 is off (Documentation/admin-guide/sysctl/kernel.rst).
+const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 
 impl Topology {
     /// This machine. A kernel without NUMA support is one node with all online CPUs.
@@ -103,6 +107,15 @@ impl Topology {
     pub fn cpu_count(&self) -> usize {
         self.nodes.iter().map(|n| n.cpus.len()).sum()
     }
+}
+
+/// Whether this machine's kernel moves pages to their users by itself. None where the kernel cannot, and where it says
+/// nothing. Kernels with one node have it off whatever their default is (`check_numabalancing_enable` in
+/// mm/mempolicy.c).
+pub fn numa_balancing() -> Option<bool> {
+    let text = fs::read_to_string(NUMA_BALANCING).ok()?;
+    // Bit 0 is balancing, bit 1 the demotion between tiers of memory.
+    Some(text.trim().parse::<u32>().ok()? & 1 != 0)
 }
 
 fn mem_total(meminfo: &str) -> u64 {

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Topology;
+use super::caches::Caches;
 
 /// Latency of local memory where no source gives one, nanoseconds: published results of Intel Memory Latency Checker
 /// and lmbench for two-socket Xeon and EPYC servers lie between 70 and 100.
@@ -66,6 +67,10 @@ pub struct Model {
     pub latency_source: Source,
     /// Source of the bandwidths.
     pub bandwidth_source: Source,
+    /// Second and last level of the caches.
+    pub caches: Caches,
+    /// Whether the kernel moves pages to their users by itself; none where the description does not say.
+    pub numa_balancing: Option<bool>,
 }
 
 impl Model {
@@ -99,8 +104,16 @@ impl Model {
             bandwidth: matrix(&|d| DEFAULT_BANDWIDTH / d),
             latency_source: source,
             bandwidth_source: source,
+            caches: Caches::UNKNOWN,
+            numa_balancing: None,
             nodes,
         }
+    }
+
+    /// Whether its kernel moves pages to their users by itself: as described, else the default of distributions for
+    /// machines with several nodes (CONFIG_NUMA_BALANCING_DEFAULT_ENABLED).
+    pub fn balances(&self) -> bool {
+        self.nodes.len() > 1 && self.numa_balancing.unwrap_or(true)
     }
 
     /// Nodes with CPUs, as indices into [`Model::nodes`].

@@ -3,9 +3,10 @@
 //! A description lists levels from the outermost to the innermost, each with the number of its objects in every
 //! object of the level before. NUMA nodes are a level of their own or, in brackets, attached to the level before the
 //! bracket. Unlike in hwloc, a last level `pu:1` may be left out. Memory without a given size is unlimited. Nodes are
-//! numbered as hwloc numbers them: those inside an object before those attached to it. (Grammar: hwloc 2.9,
-//! "Synthetic topologies".)
+//! numbered as hwloc numbers them: those inside an object before those attached to it. Caches count where their size is
+//! given: `numa:2 l3:1(size=32MiB) core:8 l2:1(size=1MiB)`. (Grammar: hwloc 2.9, "Synthetic topologies".)
 
+use super::caches::{CacheSource, Caches};
 use super::description::{DescribedNode, Description, MOST_CPUS, MOST_NODES};
 
 /// Largest number of levels (hwloc's HWLOC_SYNTHETIC_MAX_DEPTH).
@@ -47,7 +48,15 @@ pub fn parse(text: &str) -> Result<Description, String> {
     if let Some(level) = levels.last().filter(|l| l.kind == Kind::Pu) {
         built.renumber(level)?;
     }
-    Ok(Description { name: words.join(" "), nodes: built.nodes, distances: None, latency: None, bandwidth: None })
+    Ok(Description {
+        name: words.join(" "),
+        nodes: built.nodes,
+        distances: None,
+        latency: None,
+        bandwidth: None,
+        caches: Caches::of(caches(&levels), CacheSource::Described),
+        numa_balancing: None,
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,6 +73,8 @@ struct Level<'a> {
     count: usize,
     indexes: Option<Vec<u32>>,
     attached: Vec<Memory<'a>>,
+    /// Bytes of a cache, where they are given.
+    size: Option<u64>,
 }
 
 /// A node in each object of a level.
@@ -72,10 +83,12 @@ struct Memory<'a> {
     word: &'a str,
     bytes: u64,
     indexes: Option<Vec<u32>>,
+    size: Option<u64>,
 }
 
 fn levels(text: &str) -> Result<Vec<Level<'_>>, String> {
-    let mut levels = vec![Level { word: "", kind: Kind::Other, count: 1, indexes: None, attached: Vec::new() }];
+    let mut levels =
+        vec![Level { word: "", kind: Kind::Other, count: 1, indexes: None, attached: Vec::new(), size: None }];
     let mut has_level = false;
     let mut has_bracket = false;
     for word in words(text)? {
@@ -110,7 +123,7 @@ fn levels(text: &str) -> Result<Vec<Level<'_>>, String> {
     }
     if !has_level && !has_bracket {
         // hwloc adds one node around the whole machine, too.
-        levels[0].attached.push(Memory { word: "", bytes: u64::MAX, indexes: None });
+        levels[0].attached.push(Memory { word: "", bytes: u64::MAX, indexes: None, size: None });
     }
     Ok(levels)
 }
@@ -167,9 +180,21 @@ fn level<'a>(word: &'a str, before: Option<&Level<'_>>) -> Result<Level<'a>, Str
         Err(_) => return Err(format!("`{word}`: `{count}` is not a number of objects, such as the 4 of core:4")),
     };
     let memory = memory(word, attributes)?;
-    let indexes = memory.indexes.clone();
+    let (indexes, size) = (memory.indexes.clone(), memory.size);
     let attached = if kind == Kind::Numa { vec![memory] } else { Vec::new() };
-    Ok(Level { word, kind, count, indexes, attached })
+    Ok(Level { word, kind, count, indexes, attached, size })
+}
+
+/// Level, size and number of CPUs of the caches whose size is given.
+fn caches<'a>(levels: &'a [Level<'_>]) -> impl Iterator<Item = (u32, u64, usize)> + 'a {
+    levels.iter().enumerate().filter_map(|(depth, level)| {
+        let name = level.word.strip_prefix(['l', 'L'])?;
+        let number = name.chars().next()?.to_digit(10)?;
+        // Caches of instructions hold no data.
+        let of_code = name[1..].starts_with(['i', 'I']);
+        let cpus: usize = levels[depth + 1..].iter().map(|inner| inner.count).product();
+        level.size.filter(|_| !of_code).map(|size| (number, size, cpus))
+    })
 }
 
 /// `numa:2(memory=1GB)` as `numa:2` and `memory=1GB`.
@@ -200,7 +225,7 @@ fn kind(name: &str) -> Option<Kind> {
 }
 
 fn memory<'a>(word: &'a str, attributes: &str) -> Result<Memory<'a>, String> {
-    let mut found = Memory { word, bytes: u64::MAX, indexes: None };
+    let mut found = Memory { word, bytes: u64::MAX, indexes: None, size: None };
     for attribute in attributes.split_whitespace() {
         match attribute.split_once('=') {
             Some(("memory", value)) => {
@@ -213,8 +238,14 @@ fn memory<'a>(word: &'a str, attributes: &str) -> Result<Memory<'a>, String> {
                     format!("`{word}`: `{value}`: write the numbers one by one, as in indexes=0,2,1,3")
                 })?);
             }
-            // The model has no caches.
-            Some(("size" | "memorysidecachesize", _)) => {}
+            Some(("size", value)) => {
+                found.size = Some(
+                    bytes(value)
+                        .ok_or_else(|| format!("`{word}`: `{value}` is not the size of a cache, such as 32MiB"))?,
+                );
+            }
+            // The model has no caches beside memory.
+            Some(("memorysidecachesize", _)) => {}
             _ => {
                 return Err(format!(
                     "`{word}`: there is no attribute `{attribute}`; the attributes are memory=, size=, indexes="

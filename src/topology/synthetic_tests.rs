@@ -2,6 +2,7 @@
 //! ones.
 
 use super::parse;
+use crate::topology::caches::{Cache, CacheSource, Caches};
 use crate::topology::model::{Model, Source};
 
 fn model(text: &str) -> Model {
@@ -128,4 +129,18 @@ fn nothing_panics() {
     let many = "pack:1 ".repeat(200);
     assert!(parse(&many).unwrap_err().contains("more than 128 levels"));
     assert!(read > 0, "at least one random word should be valid");
+}
+
+#[test]
+fn caches_count_where_their_size_is_given() {
+    let caches = |text: &str| parse(text).unwrap().model().unwrap().caches;
+    let found = caches("numa:2 l3:1(size=32MiB) core:8 l2:1(size=1MiB) l1d:1(size=32KiB) pu:2");
+    let (second, last) = (Cache { bytes: 1 << 20, cpus: 2 }, Cache { bytes: 32 << 20, cpus: 16 });
+    assert_eq!(found, Caches { second, last, source: CacheSource::Described });
+    let two = caches("numa:2 core:8 L2Cache:1(size=2MB)");
+    assert_eq!((two.second, two.last.bytes), (Cache { bytes: 2_000_000, cpus: 1 }, 0));
+    for unknown in ["numa:2 core:8", "numa:2 l3:1 core:8 l2:1", "numa:2 core:8 l2i:1(size=1MiB)"] {
+        assert_eq!(caches(unknown), Caches::UNKNOWN, "{unknown}");
+    }
+    assert!(parse("numa:2 l2:1(size=big) core:8").unwrap_err().contains("`big` is not the size of a cache"));
 }

@@ -104,9 +104,23 @@ fn json_has_the_fields_scripts_use() {
     assert_eq!(value["numa_factor"], 3.0);
 }
 
+#[test]
+fn caches_of_a_made_up_cpu_are_shown_as_claims_and_not_written() {
+    let mut machine = Hardware::from_sysfs(&with_hmat("emulated"), 4096);
+    let (real, file) = (crate::report::hardware::render(&machine), machine.xml());
+    assert!(
+        !real.contains("emulator") && file.contains("type=\"L3Cache\"") && file.contains("cache_size=\"33554432\"")
+    );
+    machine.emulated = true;
+    let text = crate::report::hardware::render(&machine);
+    assert!(text.contains("an emulator makes these CPUs up: advice and predictions take their caches as unknown"));
+    assert!(text.contains("L3 cache") && !machine.xml().contains("cache_size"), "{text}");
+    assert_eq!(serde_json::to_value(&machine).expect("it can be written")["emulated"], true);
+}
+
 /// The fake machine with HMAT (latency in nanoseconds, bandwidth in MiB/s), packages and caches added.
-fn with_hmat() -> PathBuf {
-    let root = four_nodes("hmat");
+fn with_hmat(name: &str) -> PathBuf {
+    let root = four_nodes(name);
     let node = |file: &str, text: &str| put(&root, &format!("devices/system/node/{file}"), text);
     // Initiators of access0 may be devices; those of access1 are CPUs.
     node("node0/access0/initiators/read_latency", "1\n");
@@ -141,7 +155,7 @@ fn with_hmat() -> PathBuf {
 
 #[test]
 fn firmware_latencies_caches_and_packages() {
-    let machine = Hardware::from_sysfs(&with_hmat(), 4096);
+    let machine = Hardware::from_sysfs(&with_hmat("hmat"), 4096);
     let latency = &machine.figures.latency_ns;
     assert_eq!(
         (latency[0][0], latency[0][3], machine.figures.bandwidth[0][0]),

@@ -28,15 +28,22 @@ fn the_advice_and_its_file_have_one_price() {
     let table = out.success().json();
     let names: Vec<&str> = table["policies"].as_array().unwrap().iter().filter_map(|p| p["name"].as_str()).collect();
     let file = policy.to_string_lossy();
-    assert_eq!(names, ["first-touch", "interleave", "block-naive", "advised", &file, "best possible"]);
-    assert_eq!(time(&table, "first-touch"), 1.0);
+    let both = ["first-touch", "first-touch, balanced"];
+    assert_eq!(names, [both[0], both[1], "interleave", "block-naive", "advised", &file, "best possible"]);
+    assert_eq!(table["baseline"], both[1], "kernels with several nodes balance by default");
+    assert_eq!(time(&table, both[1]), 1.0);
     assert!((time(&table, "advised") - time(&table, &file)).abs() < 1e-12, "{table:#}");
     assert!(time(&table, "advised") < time(&table, "interleave"), "{table:#}");
     assert!(time(&table, "best possible") <= time(&table, "advised"), "{table:#}");
     let first = &table["policies"][0];
     assert!((0.0..=1.0).contains(&first["local_share"].as_f64().unwrap()));
     assert!((0.25..=1.0).contains(&first["busiest_node_share"].as_f64().unwrap()));
-    assert_eq!(first["speedup"], 1.0);
+    assert_eq!(table["policies"][1]["speedup"], 1.0);
+    for policy in table["policies"].as_array().unwrap() {
+        let of = |key: &str| policy[key].as_f64().unwrap_or_else(|| panic!("{key}: {policy:#}"));
+        assert!(0.0 < of("low") && of("low") <= of("speedup") && of("speedup") <= of("high"), "{policy:#}");
+        assert!(policy["name"] != "advised" || of("low") < of("high"), "{policy:#}");
+    }
 }
 
 #[test]
@@ -50,6 +57,10 @@ fn people_get_a_table_and_what_it_rests_on() {
         assert!(shown.contains(words), "no {words} in\n{shown}");
     }
     assert!(shown.lines().all(|l| l.chars().count() <= 100), "{shown}");
+    let advised = shown.lines().find(|l| l.starts_with("advised")).unwrap_or_else(|| panic!("{shown}"));
+    let (_, range) = advised.split_once("x (").unwrap_or_else(|| panic!("no range: {advised}"));
+    let ends: Vec<f64> = range.trim_end_matches(')').split(" to ").map(|end| end.parse().expect(range)).collect();
+    assert!(ends.len() == 2 && ends[0] <= ends[1], "{advised}");
 }
 
 #[test]

@@ -91,9 +91,11 @@ fn check_verify(text: &str, name: &str, placed: &[&str]) {
     }
 }
 
+/// The kernel moves nothing by itself here, as in the next test: how much it has moved when a run ends, and so how much a
+/// rule still gains, depends on how fast the host emulates.
 #[test]
 fn members_of_a_common_block() {
-    let Some(lab) = Lab::new(4, 2) else { return };
+    let Some(lab) = Lab::still(4, 2) else { return };
     let Some(text) = run(lab, "sparse", "40") else { return };
     let report = json(section(&text, "sparse report"));
     let policy = section(&text, "sparse policy");
@@ -191,7 +193,7 @@ fn arrays_of_one_allocation_without_debug_information() {
 
 #[test]
 fn members_of_a_struct_and_of_a_class() {
-    let Some(lab) = Lab::new(4, 2) else { return };
+    let Some(lab) = Lab::still(4, 2) else { return };
     let Some(text) = run(lab, "fields", "8 60") else { return };
     let report = json(section(&text, "fields report"));
     let policy = section(&text, "fields policy");

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod addresses;
 mod brief;
 mod code;
 mod detector;

@@ -16,10 +16,10 @@ const GROUP_SAMPLES: usize = 16;
 const BALANCE: f64 = 1.1;
 
 /// Neighbouring pages that are placed on one node.
-struct Group {
+pub(super) struct Group {
     first: (u32, u32),
     /// Demands of the list.
-    range: std::ops::Range<usize>,
+    pub range: std::ops::Range<usize>,
 }
 
 /// A page map, made twice: from the samples with even numbers and from those with odd ones.
@@ -55,13 +55,14 @@ impl<'a> PageMap<'a> {
     /// Adds the object's accesses to a load: each half of the samples on the nodes that the other half chose.
     pub fn add_to(&self, load: &mut Load<'_>, demands: &Demands) {
         for (half, (placement, spill)) in self.halves.iter().enumerate() {
-            let others = demands.list.iter().enumerate().filter(|(i, _)| i % 2 != half).map(|(_, d)| d);
-            load.add_pages(others, placement, spill);
+            let others = demands.list.iter().enumerate().filter(|(i, _)| i % 2 != half);
+            load.add_pages(demands, others, placement, spill);
         }
     }
 }
 
-fn groups(world: &World<'_>, entry: &Entry, demands: &Demands) -> Vec<Group> {
+/// Neighbouring pages with enough samples together.
+pub(super) fn groups(world: &World<'_>, entry: &Entry, demands: &Demands) -> Vec<Group> {
     let unit =
         (page_size_in_use(entry.size, world.target.thp) / world.summary.header.page_size.max(PAGE)).max(1) as u32;
     let mut groups: Vec<Group> = Vec::new();

@@ -3,10 +3,11 @@
 
 use rustc_hash::FxHashMap;
 
-use super::WINDOWS;
 use crate::detect::{Roles, roles::at_a_time};
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
+/// Parts into which the in-concert interpretation divides a slice: enough to show one of eight nodes loaded at a time.
+pub(super) const WINDOWS: usize = 8;
 /// Accesses per node in each window of a slice: the share of a node is then known to 10 % (one standard deviation of a
 /// Poisson count of 100).
 const ACCESSES_PER_NODE: f64 = 100.0;
@@ -26,7 +27,7 @@ pub(in crate::advise) struct Scale {
 /// One slice.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::advise) struct Slice {
-    /// CPU time charged in it, ns.
+    /// CPU time in it, ns, that charged to no access included.
     pub cpu_ns: f64,
     /// Threads that run at a time on the target; at least 1.
     pub parallel: f64,
@@ -39,6 +40,10 @@ pub(in crate::advise) struct Slice {
 pub(in crate::advise) struct Clock {
     slice_of: Vec<u16>,
     pub slices: Vec<Slice>,
+    /// CPU time charged to no access, ns: part of the slices, in proportion.
+    pub uncharged_ns: f64,
+    /// Time in which no thread ran, ns.
+    pub idle_ns: f64,
 }
 
 /// Sums of one slot, or of several.
@@ -62,8 +67,10 @@ impl Clock {
         let (slice_of, sums) = join(&slots, wanted);
         let total: f64 = summary.entries.iter().map(|e| charged(e, by_cost)).sum();
         let paged: f64 = sums.iter().map(|s| s.cpu_ns).sum();
-        // The cost of entries without pages (gathers) is distributed over all slices in proportion.
-        let stretch = if paged > 0.0 { total / paged } else { 0.0 };
+        let uncharged_ns = if by_cost { uncharged(summary, total) } else { 0.0 };
+        // The cost of entries without pages (gathers) and of samples without an access is distributed over all slices
+        // in proportion.
+        let stretch = if paged > 0.0 { (total + uncharged_ns) / paged } else { 0.0 };
         let more = f64::from(scale.threads) / f64::from(scale.seen.max(1));
         let most = f64::from(scale.threads.min(scale.cpus).max(1));
         let slices = sums.iter().map(|s| {
@@ -71,7 +78,9 @@ impl Clock {
             let parallel = if s.serial { 1.0 } else { (seen * more).clamp(1.0, most) };
             Slice { cpu_ns: s.cpu_ns * stretch, parallel, serial: s.serial }
         });
-        Clock { slice_of, slices: slices.collect() }
+        let idle_ns = summary.duration_ns().saturating_sub(summary.stats.cpu_ns) as f64;
+        let idle_ns = if by_cost && summary.stats.cpu_ns > 0 { idle_ns } else { 0.0 };
+        Clock { slice_of, slices: slices.collect(), uncharged_ns, idle_ns }
     }
 
     /// Slice of a time slot.
@@ -81,8 +90,17 @@ impl Clock {
 
     /// Time of the run when every access is as fast as recorded, ns.
     pub fn wall_ns(&self) -> f64 {
-        self.slices.iter().map(|s| s.cpu_ns / s.parallel).sum()
+        self.idle_ns + self.slices.iter().map(|s| s.cpu_ns / s.parallel).sum::<f64>()
     }
+}
+
+/// CPU time of the run that is charged to no access, ns: samples without one, and system calls. Lost samples are
+/// missing from both sides, so the CPU time counts by the part of the samples that was taken.
+fn uncharged(summary: &Summary, charged: f64) -> f64 {
+    let stats = &summary.stats;
+    let sampled = stats.samples as f64 * summary.header.sampling.period_ns as f64;
+    let ran = stats.cpu_ns as f64 * stats.achieved.clamp(0.0, 1.0);
+    (sampled.max(ran) - charged).max(0.0)
 }
 
 fn slots(summary: &Summary, roles: &Roles, by_cost: bool) -> Vec<Slot> {

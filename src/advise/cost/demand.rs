@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{MEMORY_PART, WINDOWS, World};
+use super::{WINDOWS, World};
 use crate::advise::block_layout::extrapolate;
 use crate::detect::{Pattern, PatternKind, Rank};
 use crate::profile::summary::Entry;
@@ -32,6 +32,13 @@ pub(in crate::advise) struct Demands {
     pub list: Vec<Demand>,
     /// Accesses by (bin, node of the thread).
     pub sums: FxHashMap<(u16, u16), f64>,
+    /// Lines that are fetched while one of the accesses waits.
+    pub lines: f64,
+    /// CPU time that waits, and that computes, for each of the accesses, ns.
+    pub waits_ns: f64,
+    pub computes_ns: f64,
+    /// Accesses that a sample stands for.
+    pub per_sample: f64,
     /// CPU time by slice that these accesses waited for when they were recorded, ns.
     pub waited_ns: Vec<f64>,
 }
@@ -60,13 +67,20 @@ impl Demands {
     /// threads of the profile to threads of the target.
     pub fn of(world: &World<'_>, entry: &Entry, pattern: Option<&Pattern>) -> Demands {
         let slices = world.clock.slices.len();
-        let mut demands = Demands { waited_ns: vec![0.0; slices], ..Demands::default() };
+        let mut demands =
+            Demands { waited_ns: vec![0.0; slices], lines: world.lines_in_flight(entry), ..Demands::default() };
         let counted: u64 = entry.cells.iter().map(|c| c.counters.accesses()).sum();
         if counted == 0 || !world.waits(entry) {
             return demands;
         }
         let seen = world.roles.team_of(entry);
         let per_access = world.charged(entry) * world.accesses_per_ns(entry) / counted as f64;
+        let waited = world.charged(entry) * world.waiting_part(entry) / counted as f64;
+        let computed = world.charged(entry) / counted as f64 - waited;
+        demands.per_sample = per_access;
+        if per_access > 0.0 {
+            (demands.waits_ns, demands.computes_ns) = (waited / per_access, computed / per_access);
+        }
         let mut courses: FxHashMap<u32, Course> = FxHashMap::default();
         let alone = |slice: usize| world.clock.slices.get(slice).is_some_and(|s| s.serial);
         for cell in &entry.cells {
@@ -89,10 +103,19 @@ impl Demands {
                 (user(world, pattern, cell.page, u32::from(cell.slot), Rank { rank, of: seen }), part)
             };
             let accesses = cell.counters.accesses() as f64 * per_access;
-            demands.waited_ns[slice] += accesses / world.accesses_per_ns(entry) * MEMORY_PART;
+            demands.waited_ns[slice] += cell.counters.accesses() as f64 * waited;
             demands.push(cell.instance, cell.page, from as u16, bin(slice, part), accesses);
         }
         demands
+    }
+
+    /// CPU time by slice that computes between these accesses, ns.
+    pub fn computed_ns(&self, slices: usize) -> Vec<f64> {
+        let mut sums = vec![0.0; slices];
+        for (&(bin, _), accesses) in &self.sums {
+            sums[usize::from(bin) / (WINDOWS + 1)] += accesses * self.computes_ns;
+        }
+        sums
     }
 
     fn push(&mut self, instance: u32, page: u32, from: u16, bin: u16, accesses: f64) {

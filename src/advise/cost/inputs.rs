@@ -1,6 +1,8 @@
 //! Describes the sources and assumptions of the model for the report.
 
-use super::{LINES_IN_FLIGHT, MEMORY_PART, World};
+use super::World;
+use super::waiting::UNKNOWN_LINES;
+use crate::topology::caches::CacheSource;
 use crate::topology::model::Source;
 
 fn source(source: Source) -> &'static str {
@@ -11,6 +13,43 @@ fn source(source: Source) -> &'static str {
         Source::Slit => "documented defaults scaled by the SLIT distances",
         Source::Default => "documented defaults with distances 10 and 20",
     }
+}
+
+/// Which baseline is 1, and why.
+fn balancing(world: &World<'_>) -> String {
+    let by = match world.model().numa_balancing {
+        Some(_) => "as the kernel's setting says",
+        None => "the default of kernels with several nodes",
+    };
+    match (world.nodes(), world.balances()) {
+        (..2, _) => "NUMA balancing: none on one node".into(),
+        (_, true) => format!("NUMA balancing: on ({by}), so first touch with it is 1.00x"),
+        (_, false) => "NUMA balancing: off (as the kernel's setting says), so first touch without it is 1.00x".into(),
+    }
+}
+
+/// Sizes of the caches, or why none are used.
+fn caches(world: &World<'_>) -> String {
+    let caches = world.model().caches;
+    let by = match caches.source {
+        CacheSource::Kernel => "as the kernel lists them",
+        CacheSource::Described => "as described",
+        CacheSource::Unknown => {
+            return "caches: sizes not known, so nothing is taken to stay in them; \
+                    give them with --target, as in \"numa:2 l3:1(size=32MiB) core:8 l2:1(size=1MiB)\""
+                .into();
+        }
+        CacheSource::Emulated => {
+            return "caches: made up by an emulator, so nothing is taken to stay in them".into();
+        }
+    };
+    format!(
+        "caches: {} KiB of the second level for {}, {} KiB of the last for {} ({by})",
+        caches.second.bytes >> 10,
+        crate::advise::plural(caches.second.cpus as usize, "CPU"),
+        caches.last.bytes >> 10,
+        crate::advise::plural(caches.last.cpus as usize, "CPU"),
+    )
 }
 
 /// `85` or `85 to 170`, in a unit that `scale` converts to.
@@ -44,12 +83,23 @@ impl World<'_> {
                 if all > 0.0 { 100.0 * serial / all } else { 0.0 }
             ),
             format!(
-                "assumed: {:.0} % of the CPU time charged to an object waits for memory, {LINES_IN_FLIGHT:.0} cache \
-                 lines are fetched while one access waits; time slices are priced twice, with \
-                 accesses mixed evenly and with all threads going through their parts at one pace, and the prices averaged",
-                100.0 * MEMORY_PART
+                "waiting and cache lines under way: from the code of {:.0} % of the charged CPU time",
+                100.0 * self.known_code()
+            ),
+            format!(
+                "assumed: all CPU time charged to other code waits, with {UNKNOWN_LINES:.0} lines under way; time slices \
+                 are priced twice, with accesses mixed evenly and with all threads going through their parts at one \
+                 pace, and the prices averaged"
             ),
         ];
+        inputs.push(caches(self));
+        if self.clock.uncharged_ns > 0.0 && all > 0.0 {
+            inputs.push(format!(
+                "{:.0} % of the CPU time is charged to no access and stays as it is",
+                100.0 * self.clock.uncharged_ns / all
+            ));
+        }
+        inputs.push(balancing(self));
         if !self.by_cost {
             inputs.push("the profile has no costs: every access counts the same".into());
         }

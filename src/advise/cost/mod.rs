@@ -3,22 +3,29 @@
 //!
 //! The pieces: [`clock`] cuts the run into slices with enough samples, [`demand`] turns an object's samples into
 //! accesses by the nodes of the target's threads, [`placement`] says on which node a page is (with the formulas of
-//! [`numamma_plan::plan`], which the apply library uses), [`load`] computes a time from accesses, [`best`] searches for
-//! the best page map. Times are nanoseconds of wall time under the assumptions below; only their ratios are meaningful.
+//! [`numamma_plan::plan`], which the apply library uses), [`balancing`] where the kernel has moved unplaced pages,
+//! [`load`] computes a time from accesses, [`best`] searches for the best page map, [`resample`] gives ranges. Times are
+//! nanoseconds of wall time under the assumptions below; only their ratios are meaningful.
 //! Every profile is accepted: one without samples costs 0 under every placement.
 //!
-//! The time of a slice is `compute + max(latency, controller, link)`:
-//! - *compute*: CPU time that does not wait for memory (1 - [`MEMORY_PART`], and all of stacks, thread-local data,
-//!   objects under a page and unknown addresses), over the threads that run at a time;
+//! The time of a slice is `max(compute + latency, controller, link)`, as lines arrive while threads compute:
+//! - *compute*: CPU time that does not wait for memory (what [`waiting`] tells from waiting and [`caches`] from memory,
+//!   all of stacks, thread-local data, objects under a page and unknown addresses, and what is charged to no access),
+//!   over the threads that run at a time;
 //! - *latency*: accesses x latency over the threads that run at a time, times the slowdown of the slowest node: when
 //!   the threads of one node wait longer per access than the mean, the others wait for them at the end;
-//! - *controller*, *link*: bytes that come from one node's memory, or from it to one other node, over their bandwidth.
+//! - *controller*, *link*: the lines that are under way ([`waiting`]) from one node's memory, or from it to one other
+//!   node, over their bandwidth.
 //!
 //! How accesses lie inside a slice, which lasts seconds, is not known. They are priced twice, evenly mixed and in
 //! concert (every thread goes through its part of the object in address order, all at one pace), and the price is the
 //! mean: see [`IN_CONCERT`].
 
+mod balancing;
 mod best;
+mod caches;
+#[cfg(test)]
+mod cases_tests;
 mod clock;
 mod demand;
 mod inputs;
@@ -26,7 +33,16 @@ mod load;
 mod placement;
 mod placing;
 #[cfg(test)]
+mod range_tests;
+pub(super) mod resample;
+mod scan;
+#[cfg(test)]
 pub(super) mod tests;
+mod waiting;
+
+use std::cell::OnceCell;
+
+use rustc_hash::FxHashMap;
 
 use super::Target;
 use crate::detect::Roles;
@@ -35,17 +51,12 @@ use crate::profile::summary::{Entry, Summary};
 use crate::topology::model::Model;
 
 pub(super) use best::PageMap;
+pub(super) use caches::Residence;
+use clock::WINDOWS;
 pub(super) use demand::Demands;
 pub(super) use load::{Load, Outcome};
 pub(super) use placement::{Piece, Placement, Spill};
 
-/// Part of the CPU time charged to an object that waits for memory; the rest is arithmetic and caches. NPB LU's
-/// published times (81.05 s placed, 106.86 s interleaved on 8 nodes, 68 % of the samples in the two placed objects)
-/// agree with 0.7 at a NUMA factor of 1.5 to 1.6.
-pub(super) const MEMORY_PART: f64 = 0.7;
-/// Cache lines that a core fetches while one access waits: the ten line fill buffers of the L1 data cache (Intel 64
-/// and IA-32 Optimization Reference Manual, Sandy Bridge to Broadwell). An upper bound: pointer chasing has one.
-pub(super) const LINES_IN_FLIGHT: f64 = 10.0;
 /// Bytes of a cache line of x86_64 and most arm64.
 pub(super) const LINE_BYTES: f64 = 64.0;
 /// What an access waits longer, at most, on 4 KiB pages where the object would otherwise have huge pages, ns: the TLB
@@ -55,8 +66,6 @@ pub(super) const PAGE_WALK_NS: f64 = 20.0;
 /// Weight of the in-concert interpretation of a slice. The samples of a slice do not distinguish a shared sweep from
 /// independent use, so both are assumed equally likely.
 pub(super) const IN_CONCERT: f64 = 0.5;
-/// Parts into which the in-concert interpretation divides a slice: enough to show one of eight nodes loaded at a time.
-pub(super) const WINDOWS: usize = 8;
 /// Part of a node's memory that a program's objects may take; the kernel, the page cache and stacks need the rest.
 pub(super) const FREE_PART: f64 = 0.9;
 /// Ratio of bandwidths from which a weighted interleave is priced: measured bandwidths of equal nodes differ by less.
@@ -82,6 +91,9 @@ pub(super) struct World<'a> {
     by_cost: bool,
     /// Smallest local latency of all nodes, ns.
     local_ns: f64,
+    scan: OnceCell<scan::Scan>,
+    /// By id of an entry, see [`caches::residences`].
+    residences: OnceCell<FxHashMap<u32, Residence>>,
 }
 
 impl<'a> World<'a> {
@@ -110,7 +122,20 @@ impl<'a> World<'a> {
             nodes: model.nodes.len(),
         };
         let clock = clock::Clock::new(summary, roles, by_cost, &scale);
-        World { summary, roles, target, node_of, thread_nodes, memory, home, clock, by_cost, local_ns }
+        World {
+            summary,
+            roles,
+            target,
+            node_of,
+            thread_nodes,
+            memory,
+            home,
+            clock,
+            by_cost,
+            local_ns,
+            scan: OnceCell::new(),
+            residences: OnceCell::new(),
+        }
     }
 
     pub fn model(&self) -> &Model {
@@ -146,6 +171,27 @@ impl<'a> World<'a> {
         high > UNEVEN * low
     }
 
+    /// The kernel's passes over the memory of the run; none on one node, where no page can move.
+    fn scan(&self) -> Option<&scan::Scan> {
+        let scan = || {
+            let used = || self.summary.entries.iter().filter(|e| self.waits(e));
+            let bytes = used().map(|e| e.size as f64 * e.instances.max(1) as f64).sum();
+            let walls = self.clock.slices.iter().map(|s| s.cpu_ns / s.parallel);
+            scan::Scan::new(bytes, self.target.threads, scan::shared_part(used()), walls)
+        };
+        (self.memory.len() > 1).then(|| self.scan.get_or_init(scan))
+    }
+
+    /// Whether the kernel of the target moves pages to their users by itself.
+    pub fn balances(&self) -> bool {
+        self.target.model.balances()
+    }
+
+    /// Slice of a bin, see [`demand::bin`].
+    fn slice_of_bin(&self, bin: usize) -> usize {
+        bin / (WINDOWS + 1)
+    }
+
     /// Bytes of objects that fit on a node.
     pub fn capacity(&self, node: usize) -> f64 {
         match self.model().nodes.get(node).map_or(0, |n| n.memory) {
@@ -164,12 +210,23 @@ impl<'a> World<'a> {
         entry.placeable() && entry.size >= self.summary.header.page_size && entry.kind != ObjectKind::Unknown
     }
 
+    /// Where the lines of an entry are found: in memory or in the target's caches.
+    pub fn residence(&self, entry: &Entry) -> Residence {
+        let all = self.residences.get_or_init(|| caches::residences(self));
+        all.get(&entry.id).copied().unwrap_or(Residence::MEMORY)
+    }
+
     /// Accesses that wait for memory per ns charged to an entry. The latency during recording is assumed to be the
     /// local one, scaled for remote accesses by the mean remote distance of the recording machine.
     fn accesses_per_ns(&self, entry: &Entry) -> f64 {
         let remote = crate::profile::summary::ratio(entry.total.remote, entry.total.placed);
         let recorded = self.local_ns * (1.0 + remote * (self.recorded_distance() - 1.0));
-        MEMORY_PART / recorded.max(f64::MIN_POSITIVE)
+        self.waiting_part(entry) / recorded.max(f64::MIN_POSITIVE)
+    }
+
+    /// Part of the CPU time charged to an entry that waits for memory.
+    fn waiting_part(&self, entry: &Entry) -> f64 {
+        self.stalled_part(entry) * self.residence(entry).memory
     }
 
     /// Mean remote over local distance of the recording machine; 2 where its SLIT is unknown.
@@ -186,9 +243,11 @@ impl<'a> World<'a> {
         (remote.iter().sum::<f64>() / remote.len() as f64 / crate::topology::model::LOCAL_DISTANCE).max(1.0)
     }
 
-    /// Wall time of the run without the waiting that is priced, ns: `waited` is the CPU time of it by slice.
+    /// Wall time of the run without the waiting that is priced, ns, time charged to no access included: `waited` is the
+    /// CPU time of the waiting by slice.
     pub fn compute_ns(&self, waited: &[f64]) -> f64 {
         let slices = self.clock.slices.iter().zip(waited);
-        slices.map(|(slice, waited)| (slice.cpu_ns - waited).max(0.0) / slice.parallel).sum()
+        self.clock.idle_ns
+            + slices.map(|(slice, waited)| (slice.cpu_ns - waited).max(0.0) / slice.parallel).sum::<f64>()
     }
 }

@@ -24,6 +24,15 @@ pub(in crate::advise) struct Placement<'a> {
     layout: Layout,
     /// One thread touched everything first.
     alone: bool,
+    /// The kernel moves its pages to their users.
+    balanced: bool,
+}
+
+impl<'a> World<'a> {
+    /// What the kernel of the target does with an object that no rule places.
+    pub fn unplaced(&'a self, entry: &'a Entry) -> Placement<'a> {
+        if self.balances() { Placement::balanced(self, entry) } else { Placement::first_touch(self, entry) }
+    }
 }
 
 enum Layout {
@@ -57,7 +66,7 @@ pub(in crate::advise) struct Piece {
 impl<'a> Placement<'a> {
     fn new(world: &'a World<'a>, entry: &'a Entry, layout: Layout) -> Placement<'a> {
         let alone = entry.touches.iter().all(|t| t.thread == entry.touches[0].thread);
-        Placement { world, entry, layout, alone }
+        Placement { world, entry, layout, alone, balanced: false }
     }
 
     /// What the kernel does on its own.
@@ -65,6 +74,21 @@ impl<'a> Placement<'a> {
         let (layout, huge, mode) = (plan::Layout::Default, Huge::default(), Mode::default());
         let plan = PagePlan { pages: 0, nodes: Vec::new().into(), layout, huge, mode };
         Placement::new(world, entry, Layout::Planned { plan, blocks: Vec::new(), order: 0, shares: Vec::new() })
+    }
+
+    /// The same, and the kernel moves pages to their users.
+    pub fn balanced(world: &'a World<'a>, entry: &'a Entry) -> Placement<'a> {
+        Placement { balanced: true, ..Placement::first_touch(world, entry) }
+    }
+
+    /// The object.
+    pub fn entry(&self) -> &'a Entry {
+        self.entry
+    }
+
+    /// Whether the kernel moves its pages to their users; [`Placement::node`] is where they are at first.
+    pub fn is_balanced(&self) -> bool {
+        self.balanced
     }
 
     /// Groups of pages, ascending by (instance, first page), each with its node of the model.

@@ -4,7 +4,7 @@
 //! next allocation of the same rule and size, so only as many allocations are mapped anew as are alive at a time, and
 //! those whose size did not occur before.
 
-use super::{MEMORY_PART, World};
+use super::World;
 use crate::profile::summary::Entry;
 
 /// Mapping an allocation, giving it a policy and unmapping it, ns: what malloc and free of 8 KiB cost more under a rule
@@ -38,7 +38,7 @@ impl World<'_> {
         let latency = |from: &usize| self.memory.iter().map(|to| self.model().latency[*from][*to]).fold(near, f64::max);
         let far = self.thread_nodes.iter().map(latency).fold(near, f64::max);
         let pages = size.div_ceil(self.summary.header.page_size.max(1)) as f64;
-        let waits = MEMORY_PART * (1.0 - near / far);
+        let waits = 1.0 - near / far;
         if waits > 0.0 { (PLACE_NS + pages * FAULT_NS) / waits } else { f64::INFINITY }
     }
 }

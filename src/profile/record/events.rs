@@ -309,6 +309,10 @@ impl Events {
         } += 1;
         for found in &replayed {
             self.access(found, pid, thread, cpu, regs.gpr[RSP], time);
+            if found.carries_cost {
+                let ip = self.space.frame(pid, found.ip);
+                self.space.count_wait(ip, regs.ip.wrapping_sub(found.ip));
+            }
         }
         self.replayed = replayed;
     }

@@ -413,6 +413,7 @@ impl Recorder {
         self.flush();
         let space = &mut self.events.space;
         let mut records = vec![Record::Symbols(space.symbols()), Record::Code(space.code_units())];
+        records.push(Record::AccessCode(space.access_code()));
         let lost = space.lost_frames();
         if !lost.is_empty() {
             records.push(Record::LostFrames(lost));

@@ -12,9 +12,11 @@
 //!
 //! `inst` describes one instruction, `decode` lowers to it, `cfg` keeps decoded functions, `state`, `eval` and `flags`
 //! know what one instruction does, `path` finds the instructions executed around the sample, `access` lists the
-//! accesses and charges one of them, `vector` and `gather` the lanes of gathers. `loops` finds the loops of a function.
+//! accesses and charges one of them, `vector` and `gather` the lanes of gathers. `loops` finds the loops of a function,
+//! `addresses` how the addresses in them come about.
 
 mod access;
+mod addresses;
 mod agree;
 mod cfg;
 mod decode;
@@ -34,6 +36,7 @@ mod ways;
 
 use super::perf::Regs;
 
+pub use addresses::Addresses;
 pub use loops::Loops;
 pub use types::{CodeSource, Function, Outcome, ReplayAccess};
 

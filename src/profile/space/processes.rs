@@ -57,6 +57,8 @@ pub struct Space {
     pub(super) named: FxHashSet<Frame>,
     /// Code outside every ELF file, and the first address of the mapping that held it.
     pub(super) regions: FxHashMap<u64, u64>,
+    /// Samples by the instruction that was charged and the bytes from its first one to the sample.
+    pub(super) waits: FxHashMap<(Frame, u8), u64>,
     /// Of the process whose memory was read last.
     pub(super) memory: Option<ProcessMemory>,
 }

@@ -85,7 +85,7 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout) -> Resul
         notes.push(format!("{dropped} accesses have more different pages, threads and times than fit in memory"));
     }
     assign_cells(&mut layout, sums, unpaged, (&parts, &tables.symbols));
-    assign_code(&mut layout, code.finish());
+    assign_code(&mut layout, code.finish(), &tables.access_code);
     assign_touches(&mut layout, &touches);
     reuse::inherit(&mut layout, &touches);
     let mut entries = layout.entries;
@@ -279,7 +279,7 @@ fn part_of(key: CellKey) -> u8 {
     (key % (1 << PART_BITS)) as u8
 }
 
-fn assign_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>) {
+fn assign_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>, known: &FxHashMap<Frame, AccessCode>) {
     for ((entry, ip), counters) in code {
         layout.entries[entry as usize].details.code.push((ip, counters));
     }
@@ -287,6 +287,7 @@ fn assign_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>) {
         let code = &mut entry.details.code;
         code.sort_unstable_by_key(|&(ip, c)| (std::cmp::Reverse((c.cost_ns, c.accesses())), ip));
         code.truncate(MAX_CODE);
+        entry.details.access_code = code.iter().filter_map(|(ip, _)| known.get(ip).copied()).collect();
     }
 }
 

@@ -89,6 +89,8 @@ pub(super) struct Tables {
     pub symbols: HashMap<Frame, Vec<Location>>,
     /// Where the instructions of the accesses belong.
     pub code: FxHashMap<Frame, CodeUnit>,
+    /// What they tell of the time of their accesses.
+    pub access_code: FxHashMap<Frame, AccessCode>,
     /// Accesses by object and instruction.
     pub uses: Tally<Use>,
     pub lost: LostTable,
@@ -168,6 +170,7 @@ impl Tables {
             Record::Objects(list) => self.objects.extend(list.into_iter().map(|o| (o.id, o))),
             Record::Symbols(list) => self.symbols.extend(list.into_iter().map(|s| (s.frame, s.locations))),
             Record::Code(list) => self.code.extend(list.into_iter().map(|u| (u.frame, u))),
+            Record::AccessCode(list) => self.access_code.extend(list.into_iter().map(|u| (u.frame, u))),
             Record::LostFrames(list) => self.lost.extend(list.into_iter().map(|l| ((l.inner, l.outer), l.locations))),
             Record::Members(list) => self.members.extend(list.into_iter().map(|m| ((m.module, m.vaddr), m.members))),
             Record::Stats(stats) => self.stats = stats,

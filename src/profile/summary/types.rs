@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::stacks::CallStacks;
 use crate::profile::records::{
-    CallSite, Ended, Frame, Header, Instance, Location, Module, ModuleId, ObjectKind, Stats, Thread, ThreadId,
+    AccessCode, CallSite, Ended, Frame, Header, Instance, Location, Module, ModuleId, ObjectKind, Stats, Thread,
+    ThreadId,
 };
 
 /// Number of equal time slots the run is cut into.
@@ -104,7 +105,7 @@ pub struct CodePart {
     pub cells: Vec<Cell>,
 }
 
-/// Parts of an entry that no detector uses.
+/// Parts of an entry that no detector uses, for reports and prices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Details {
     /// Counters that are in [`Entry::total`] but in no cell, because only the object is known (vector
@@ -114,6 +115,8 @@ pub struct Details {
     pub backing: Option<String>,
     /// Instructions that accessed the entry, highest cost first, at most [`MAX_CODE`].
     pub code: Vec<(Frame, Counters)>,
+    /// What these instructions tell of the time of their accesses, as far as known; for the cost model.
+    pub access_code: Vec<AccessCode>,
 }
 
 /// Instructions kept per entry; a screen shows fewer.

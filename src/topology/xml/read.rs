@@ -1,4 +1,4 @@
-//! Reads nodes, CPUs, memory, distances and memory attributes from an hwloc XML file. Other objects (caches, devices)
+//! Reads nodes, CPUs, caches, memory, distances and memory attributes from an hwloc XML file. Other objects (devices)
 //! are ignored, and files of any processor architecture are accepted.
 
 use std::collections::HashMap;
@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use roxmltree::{Document, Node as Element, ParsingOptions};
 
 use super::bitmap;
+use crate::topology::caches::{CacheSource, Caches};
 use crate::topology::description::{DescribedNode, Description, MOST_NODES, cpus_of_nodes};
 use crate::topology::model::Source;
 use crate::topology::partial_matrix::PartialMatrix;
@@ -21,6 +22,8 @@ const SLIT: &str = "NUMALatency";
 const MIB: f64 = 1_048_576.0;
 /// Name of the `<info>` that NumaMMA writes into files with measured figures.
 pub(super) const MEASURED: &str = "NumammaMeasured";
+/// Name of the `<info>` with 1 where the kernel moves pages to their users by itself (the sysctl numa_balancing), or 0.
+pub(super) const BALANCING: &str = "NumammaNumaBalancing";
 /// The unit of ACPI SLIT: 10 is local.
 const SLIT_LOCAL: f64 = 10.0;
 
@@ -62,6 +65,8 @@ pub fn parse(text: &str) -> Result<Description, String> {
         objects.iter().filter_map(|o| Some((o.attribute("gp_index")?, o.attribute("cpuset")?))).collect();
     let count = |name| of_type(name).count();
     let measured = root.descendants().any(|e| e.has_tag_name("info") && e.attribute("name") == Some(MEASURED));
+    let balancing = root.descendants().filter(|e| e.has_tag_name("info") && e.attribute("name") == Some(BALANCING));
+    let numa_balancing = balancing.filter_map(|e| e.attribute("value")).map(|v| v != "0").next();
     let source = if measured { Source::Measured } else { Source::Xml };
     Ok(Description {
         name: synthetic_name(count("Package"), &nodes, count("Core"), cpus.len()),
@@ -69,6 +74,8 @@ pub fn parse(text: &str) -> Result<Description, String> {
         latency: attribute(root, &nodes, &cpusets, &["Latency", "ReadLatency"], 1.0, source)?,
         bandwidth: attribute(root, &nodes, &cpusets, &["Bandwidth", "ReadBandwidth"], MIB, source)?,
         nodes: nodes.into_iter().map(|n| n.described).collect(),
+        caches: Caches::of(objects.iter().filter_map(|o| cache(*o)), CacheSource::Described),
+        numa_balancing,
     })
 }
 
@@ -106,6 +113,13 @@ fn node(object: Element<'_, '_>) -> Result<FileNode, String> {
     };
     let gp_index = object.attribute("gp_index").and_then(|v| v.parse().ok());
     Ok(FileNode { described: DescribedNode { id, local_cpus, memory }, gp_index })
+}
+
+/// Level, size and number of CPUs of a data or unified cache: `L2Cache`, not `L1iCache`.
+fn cache(object: Element<'_, '_>) -> Option<(u32, u64, usize)> {
+    let level = object.attribute("type")?.strip_prefix('L')?.strip_suffix("Cache")?.parse().ok()?;
+    let size = object.attribute("cache_size")?.parse().ok()?;
+    Some((level, size, bitmap::parse(object.attribute("cpuset")?)?.len()))
 }
 
 fn number(object: Element<'_, '_>, name: &str) -> Result<u32, String> {

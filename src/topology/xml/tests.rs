@@ -10,6 +10,7 @@
 //! ```
 
 use super::{parse, write};
+use crate::topology::caches::{Cache, CacheSource, Caches};
 use crate::topology::cpus::Cpus;
 use crate::topology::model::{Model, Source};
 use crate::topology::partial_matrix::PartialMatrix;
@@ -140,7 +141,9 @@ fn uneven() -> (Topology, Cpus) {
         node(6, &[], 128, &[17, 28, 28, 10]),
     ];
     let cores = [[0, 4], [1, 5], [2, 6], [3, 7]].map(|c| c.to_vec()).to_vec();
-    let cpus = Cpus { packages: vec![vec![0, 1, 4, 5], vec![2, 3, 6, 7]], cores, ..Cpus::default() };
+    let mut outer: Vec<(u32, u64, Vec<u32>)> = cores.iter().map(|c| (2, 1 << 20, c.clone())).collect();
+    outer.extend([(3, 24 << 20, vec![0, 1, 4, 5]), (3, 24 << 20, vec![2, 3, 6, 7])]);
+    let cpus = Cpus { packages: vec![vec![0, 1, 4, 5], vec![2, 3, 6, 7]], cores, outer, ..Cpus::default() };
     (Topology { nodes }, cpus)
 }
 
@@ -161,6 +164,9 @@ fn what_is_written_is_read_again() {
     assert_eq!((m.latency_source, m.bandwidth_source), (Source::Measured, Source::Measured));
     let plain = model(&write(&topology, &cpus, None, None));
     assert_eq!((plain.latency_source, plain.latency.clone()), (Source::Slit, Model::of(&topology).latency));
-    // A kernel that lists no packages and cores.
-    assert_eq!(model(&write(&topology, &Cpus::default(), None, None)).nodes, plain.nodes);
+    let (second, last) = (Cache { bytes: 1 << 20, cpus: 2 }, Cache { bytes: 24 << 20, cpus: 4 });
+    assert_eq!(plain.caches, Caches { second, last, source: CacheSource::Described });
+    // A kernel that lists no packages, cores and caches.
+    let bare = model(&write(&topology, &Cpus::default(), None, None));
+    assert_eq!((bare.nodes, bare.caches), (plain.nodes, Caches::UNKNOWN));
 }

@@ -1,4 +1,4 @@
-//! Writes packages, nodes, cores, CPUs, ACPI SLIT, and measured latencies and bandwidths or those of HMAT as an hwloc
+//! Writes packages, nodes, caches, cores, CPUs, ACPI SLIT, and measured latencies and bandwidths or those of HMAT as an hwloc
 //! XML file. Assumed figures are left out, so that a reader of the file cannot mistake them for facts.
 
 use std::fmt::Write;
@@ -18,6 +18,9 @@ const GROUP_KIND: u32 = 0;
 const LATENCY_FLAGS: u32 = 1 << 1 | 1 << 2;
 const BANDWIDTH_FLAGS: u32 = 1 << 0 | 1 << 2;
 const MIB: f64 = 1_048_576.0;
+
+/// Names of the objects of caches by level, from 2 on: hwloc knows no others.
+const CACHES: [&str; 4] = ["L2Cache", "L3Cache", "L4Cache", "L5Cache"];
 
 /// The text of the file for a machine; `latency` and `bandwidth` are in the order of its nodes.
 pub fn write(
@@ -46,12 +49,24 @@ struct Object {
     cpus: Vec<u32>,
     /// Indices into the nodes of the topology.
     nodes: Vec<usize>,
+    /// Level and bytes of a cache.
+    cache: Option<(u32, u64)>,
     inside: Vec<Object>,
 }
 
 fn tree(topology: &Topology, cpus: &Cpus) -> Object {
-    let object =
-        |kind, os_index, cpus: Vec<u32>| Object { kind, os_index, cpus, nodes: Vec::new(), inside: Vec::new() };
+    let object = |kind, os_index, cpus: Vec<u32>| Object {
+        kind,
+        os_index,
+        cpus,
+        nodes: Vec::new(),
+        cache: None,
+        inside: Vec::new(),
+    };
+    let cache = |(level, bytes, cpus): &(u32, u64, Vec<u32>)| {
+        let kind = CACHES.get(level.checked_sub(2)? as usize)?;
+        Some(Object { cache: Some((*level, *bytes)), ..object(kind, None, cpus.clone()) })
+    };
     let mut all: Vec<u32> = topology.nodes.iter().flat_map(|n| n.cpus.iter().copied()).collect();
     all.sort_unstable();
     let mut root = object("Machine", Some(0), all.clone());
@@ -60,6 +75,8 @@ fn tree(topology: &Topology, cpus: &Cpus) -> Object {
     };
     let mut objects = numbered("Package", &cpus.packages);
     objects.extend(topology.nodes.iter().map(|n| object("Group", None, n.cpus.clone())));
+    // The kernel lists the inner level first.
+    objects.extend(cpus.outer.iter().rev().filter_map(cache));
     objects.extend(numbered("Core", &cpus.cores));
     objects.extend(all.iter().map(|cpu| object("PU", Some(*cpu), vec![*cpu])));
     // The sort is stable: among objects of equal size the package contains the node, and the core its CPU.
@@ -117,8 +134,12 @@ impl Out<'_> {
         self.gp_index += 1;
         let gp_index = self.gp_index;
         let number = object.os_index.map_or(String::new(), |i| format!(" os_index=\"{i}\""));
-        let extra =
-            if object.kind == "Group" { format!(" kind=\"{GROUP_KIND}\" subkind=\"0\"") } else { String::new() };
+        let extra = match object.cache {
+            // 0 is a cache of data and code (HWLOC_OBJ_CACHE_UNIFIED), as all from level 2 on are.
+            Some((level, bytes)) => format!(" cache_size=\"{bytes}\" depth=\"{level}\" cache_type=\"0\""),
+            None if object.kind == "Group" => format!(" kind=\"{GROUP_KIND}\" subkind=\"0\""),
+            None => String::new(),
+        };
         let sets = self.sets(&object.cpus);
         let head = format!("<object type=\"{}\"{number} {sets} gp_index=\"{gp_index}\"{extra}", object.kind);
         if object.kind == "PU" {

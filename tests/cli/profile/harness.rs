@@ -115,7 +115,7 @@ impl Profile {
             }
             Record::Symbols(s) => self.symbols.extend(s),
             Record::Notes(n) => self.notes.extend(n),
-            Record::Code(_) => {}
+            Record::Code(_) | Record::AccessCode(_) => {}
             Record::LostFrames(_) | Record::Members(_) => {}
             Record::Stats(s) => self.stats = s,
             Record::End(e) => self.ending = Some(e),

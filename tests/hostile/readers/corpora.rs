@@ -130,6 +130,14 @@ fn profiles() -> Vec<Vec<u8>> {
             }),
             Record::Notes(vec!["a note".into()]),
             Record::Code(vec![CodeUnit { frame: frame(0x100), function: 0x100, nest: 0x104 }]),
+            Record::AccessCode(vec![AccessCode {
+                frame: frame(0x100),
+                address: AddressKind::Loaded,
+                body: 5,
+                gap: 2,
+                behind: 7,
+                later: 1,
+            }]),
             Record::LostFrames(vec![LostFrames { inner: None, outer: frame(0x100), locations: Vec::new() }]),
             Record::Members(vec![Members {
                 module: 0,
