@@ -9,7 +9,8 @@ use numamma_plan::output_name;
 use crate::launch::executable::{self, Executable};
 use crate::launch::exit::{Failure, say};
 use crate::launch::library;
-use crate::profile::perf::{attr, calibrate};
+use crate::profile::perf::calibrate::{self, Costs};
+use crate::profile::perf::{attr, kept};
 use crate::profile::record::{self, Options, Recorded};
 use crate::profile::records::Sampling;
 
@@ -94,7 +95,7 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
     }
     let mut notes = Vec::new();
     let preload = preload_for(&program, &mut notes)?;
-    let sampling = sampling(args)?;
+    let (sampling, costs) = sampling(args)?;
     if args.verbose {
         say(format_args!("sampler {}: {}", sampling.sampler, sampling.reason));
     }
@@ -102,7 +103,8 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
         say(note);
     }
     let (argv, max_memory) = (args.command.clone(), args.max_memory);
-    let options = Options { program, argv, output, sampling, follow: args.follow, preload, notes, max_memory };
+    let (follow, fault_ns) = (args.follow, costs.fault_ns);
+    let options = Options { program, argv, output, sampling, fault_ns, follow, preload, notes, max_memory };
     record::record(options)
 }
 
@@ -132,17 +134,19 @@ fn memory(text: &str) -> Result<u64, String> {
     if bytes < least { Err(format!("give at least {}M", least >> 20)) } else { Ok(bytes) }
 }
 
-fn sampling(args: &Args) -> Result<Sampling, String> {
+/// How to sample, and what events cost as far as that is known.
+fn sampling(args: &Args) -> Result<(Sampling, Costs), String> {
     if !(args.max_overhead > 0.0 && args.max_overhead <= 100.0) {
         return Err(format!("--max-overhead {}: give a percentage above 0 and up to 100", args.max_overhead));
     }
     let max_overhead = args.max_overhead / 100.0;
     if args.sampler == Sampler::None {
         let reason = "no samples were asked for".into();
-        return Ok(Sampling { sampler: "none".into(), reason, period_ns: 0, cost_ns: 0, max_overhead });
+        let sampling = Sampling { sampler: "none".into(), reason, period_ns: 0, cost_ns: 0, max_overhead };
+        return Ok((sampling, kept::read().unwrap_or_default()));
     }
     let given = args.frequency.or(args.count.map(|ns| NANOSECONDS / ns.max(1) as f64));
-    let (rate, cost_ns, why) = match given {
+    let (rate, costs, why) = match given {
         Some(rate) if !(1.0..=calibrate::MAX_RATE).contains(&rate) => {
             return Err(format!(
                 "{rate:.0} samples a second are out of range: 1 to {:.0} (faster timers have locked up virtual \
@@ -150,16 +154,19 @@ fn sampling(args: &Args) -> Result<Sampling, String> {
                 calibrate::MAX_RATE
             ));
         }
-        Some(rate) => (rate, 0, "rate as asked for".to_owned()),
+        Some(rate) => {
+            let costs = kept::read().unwrap_or_default();
+            (rate, Costs { sample_ns: 0, ..costs }, "rate as asked for".to_owned())
+        }
         None => {
-            let cost = calibrate::sample_cost_ns().map_err(|e| attr::explain_refusal(&e))?;
-            let rate = calibrate::rate_for(max_overhead, cost);
-            (rate, cost, format!("a sample costs at least {:.1} us here", cost as f64 / 1e3))
+            let costs = calibrate::kept_or_measured().map_err(|e| attr::explain_refusal(&e))?;
+            let rate = calibrate::rate_for(max_overhead, costs.sample_ns);
+            (rate, costs, format!("a sample costs at least {:.1} us here", costs.sample_ns as f64 / 1e3))
         }
     };
     let reason = format!("CPU clock with registers, {rate:.0} samples a second and thread; {why}");
-    let period_ns = (NANOSECONDS / rate) as u64;
-    Ok(Sampling { sampler: "timer".into(), reason, period_ns, cost_ns, max_overhead })
+    let (period_ns, cost_ns) = ((NANOSECONDS / rate) as u64, costs.sample_ns);
+    Ok((Sampling { sampler: "timer".into(), reason, period_ns, cost_ns, max_overhead }, costs))
 }
 
 /// What is said when the tracking of allocations took a larger part of the program's time than the overhead may be.

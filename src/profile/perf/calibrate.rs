@@ -1,20 +1,26 @@
-//! Measures what one sample costs the program on this machine, and derives the sampling rate.
+//! Measures what one sample and the record of one page fault cost the program on this machine, and derives the sampling
+//! rate.
 //!
 //! The recorder reads the clock in a loop under a timer event like the program's; every sample shows as a
 //! gap. On bare metal a sample takes 1 to 2 us, in nested virtual machines 20 to 100. The loop is the cheapest case, so
-//! the figure is a lower bound and is multiplied by a safety factor.
+//! the figure is a lower bound and is multiplied by a safety factor. A page fault is charged with the difference between
+//! faults that are recorded and faults that are not.
 
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use numamma_kernel::sys::{self, PAGE};
+use perf_event_open_sys::bindings::perf_event_attr;
 use perf_event_open_sys::ioctls;
 
 use super::attr;
+use super::kept;
 use super::ring::Ring;
 
-/// How long the spin lasts.
-const SPIN: Duration = Duration::from_millis(60);
+/// How long the spin lasts: 60 samples, whose median is known to a few percent. The first profile after a boot waits
+/// for it.
+const SPIN: Duration = Duration::from_millis(20);
 /// Samples per second while calibrating: enough to outnumber the kernel's own ticks (at most 1000 a second).
 const SPIN_HZ: u64 = 3000;
 /// Two clock readings closer than this had no interrupt between them.
@@ -29,16 +35,95 @@ pub const MAX_RATE: f64 = 4000.0;
 /// Rate when calibration could not measure anything.
 pub const DEFAULT_RATE: f64 = 250.0;
 
+/// Pages touched to measure a fault: a millisecond, in which interrupts are few.
+const FAULT_PAGES: usize = 256;
+/// Rounds of them, with and without the event in turn.
+const FAULT_ROUNDS: usize = 5;
+/// What the recorder does with a page fault, nanoseconds: it takes that from the CPUs of a parallel program (CPU time of
+/// the recorder over the faults of a program that does nothing else, docs/measurements.md).
+pub const FAULT_RECORDER_NS: u64 = 200;
+
+/// What an event costs the program, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Costs {
+    /// A sample; 0 when the machine was too busy to tell.
+    pub sample_ns: u64,
+    /// The record of a page fault; 0 when the machine was too busy to tell.
+    pub fault_ns: u64,
+}
+
+/// The costs as they were measured in this boot, else measured now and kept.
+///
+/// # Errors
+/// When the kernel refuses the events.
+pub fn kept_or_measured() -> io::Result<Costs> {
+    // Kept figures do not help where events are refused.
+    attr::open(&mut own(attr::timer(1_000_000_000, false)), 0, -1)?;
+    match kept::read() {
+        Some(costs) => Ok(costs),
+        None => measured(),
+    }
+}
+
+/// Measures the costs and keeps them for later runs.
+///
+/// # Errors
+/// When the kernel refuses the events.
+pub fn measured() -> io::Result<Costs> {
+    let costs = Costs { sample_ns: sample_cost_ns()?, fault_ns: fault_cost_ns().unwrap_or(0) };
+    kept::write(costs);
+    Ok(costs)
+}
+
+/// An event of the calling thread, which is enabled by hand.
+fn own(mut event: perf_event_attr) -> perf_event_attr {
+    event.set_inherit(0);
+    event.set_enable_on_exec(0);
+    event
+}
+
+/// Measures what the record of one page fault costs, nanoseconds; 0 when other work hides it.
+fn fault_cost_ns() -> io::Result<u64> {
+    let event = attr::open(&mut own(attr::faults(false)), 0, -1)?;
+    let mut ring = Ring::map(&event, 4)?;
+    let (mut bare, mut recorded) = (u64::MAX, u64::MAX);
+    for _ in 0..FAULT_ROUNDS {
+        bare = bare.min(time_of_faults()?);
+        // SAFETY: `event` is an open event.
+        unsafe { ioctls::ENABLE(event.as_raw_fd(), 0) };
+        recorded = recorded.min(time_of_faults()?);
+        // SAFETY: as above.
+        unsafe { ioctls::DISABLE(event.as_raw_fd(), 0) };
+        ring.drain(|_| {});
+    }
+    Ok(recorded.saturating_sub(bare) / FAULT_PAGES as u64)
+}
+
+/// Time of touching [`FAULT_PAGES`] new pages, nanoseconds.
+fn time_of_faults() -> io::Result<u64> {
+    let len = FAULT_PAGES * PAGE;
+    let base = sys::map_anonymous(len).ok_or_else(io::Error::last_os_error)?;
+    // One fault must not fill several pages.
+    // SAFETY: the advice keeps the contents, and the mapping is nobody else's.
+    unsafe { sys::advise(base, len, libc::MADV_NOHUGEPAGE) };
+    let start = Instant::now();
+    for page in 0..FAULT_PAGES {
+        // SAFETY: within the mapping, which is writable and nobody else's.
+        unsafe { base.cast::<u8>().add(page * PAGE).write_volatile(1) };
+    }
+    let time = start.elapsed().as_nanos() as u64;
+    // SAFETY: the mapping made above, to which no reference exists.
+    unsafe { sys::unmap(base, len) };
+    Ok(time)
+}
+
 /// Measures the cost of one sample, nanoseconds.
 ///
 /// # Errors
 /// When the kernel refuses the event.
-pub fn sample_cost_ns() -> io::Result<u64> {
+fn sample_cost_ns() -> io::Result<u64> {
     // The event counts the calling thread, until it is closed at the end of this function.
-    let mut timer = attr::timer(1_000_000_000 / SPIN_HZ, true);
-    timer.set_inherit(0);
-    timer.set_enable_on_exec(0);
-    let event = attr::open(&mut timer, 0, -1)?;
+    let event = attr::open(&mut own(attr::timer(1_000_000_000 / SPIN_HZ, true)), 0, -1)?;
     let mut ring = Ring::map(&event, 16)?;
     // SAFETY: `event` is an open event.
     unsafe { ioctls::ENABLE(event.as_raw_fd(), 0) };
@@ -78,6 +163,14 @@ pub fn rate_for(max_overhead: f64, cost_ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_costs_are_measured() {
+        let costs = measured().expect("perf events work where the tests run");
+        // Zero is allowed: other work may hide them.
+        assert!(costs.sample_ns < 10_000_000 && costs.fault_ns < 1_000_000, "{costs:?}");
+        assert!((0..20).any(|_| fault_cost_ns().is_ok_and(|ns| ns > 0)), "the record of a fault costs something");
+    }
 
     #[test]
     fn the_rate_keeps_the_budget() {

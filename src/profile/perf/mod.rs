@@ -1,12 +1,13 @@
 //! Kernel events: what `perf_event_open(2)` delivers, decoded.
 //!
 //! [`attr`] describes the events, [`ring`] maps one buffer, [`decode`] reads one record, [`session`] holds the events
-//! of all CPUs, [`calibrate`] measures the cost of a sample. Record layouts: perf_event_open(2) and
-//! include/uapi/linux/perf_event.h.
+//! of all CPUs, [`calibrate`] measures the cost of events, [`kept`] keeps it for later runs. Record layouts:
+//! perf_event_open(2) and include/uapi/linux/perf_event.h.
 
 pub mod attr;
 pub mod calibrate;
 pub mod decode;
+pub mod kept;
 pub mod ring;
 pub mod session;
 

@@ -66,6 +66,8 @@ pub struct Options {
     pub output: String,
     /// How to sample.
     pub sampling: Sampling,
+    /// What the record of a page fault costs the program, nanoseconds; 0 when that is not known.
+    pub fault_ns: u64,
     /// Whether children are recorded too.
     pub follow: bool,
     /// The profile preload; none when it cannot be loaded (static program).
