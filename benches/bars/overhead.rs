@@ -14,8 +14,8 @@ use crate::paired::{Spread, pairs, verdict, within};
 const PAIRS: usize = 11;
 const BAR_MEDIAN: f64 = 1.03;
 const BAR_WORST: f64 = 1.05;
-const PROGRAMS: [&str; 9] =
-    ["lu", "cluster", "private", "stencil", "gather", "linked", "allocs", "slices", "firsttouch"];
+const PROGRAMS: [&str; 10] =
+    ["lu", "cluster", "private", "stencil", "gather", "linked", "allocs", "slices", "firsttouch", "remap"];
 
 pub fn run() -> Result<(), String> {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/programs");

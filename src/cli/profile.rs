@@ -182,7 +182,12 @@ fn tracking(recorded: &Recorded) -> Option<String> {
 
 fn summarise(recorded: &Recorded) {
     let s = &recorded.stats;
-    let kinds = [(s.lost, "samples"), (s.faults_lost, "first touches"), (s.alloc_lost, "allocation events")];
+    let kinds = [
+        (s.lost, "samples"),
+        (s.events.mappings_lost, "records of mappings and threads"),
+        (s.faults_lost, "page faults"),
+        (s.alloc_lost, "allocation events"),
+    ];
     let lost: String = kinds.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what} lost")).collect();
     say(format_args!(
         "{} samples in {:.1} s{lost}; wrote {}{}",

@@ -230,6 +230,7 @@ fn decoded_size(plain: &[u8]) -> u64 {
         // A member: the length of its name, its offset and its size, a byte each at least.
         14 => (size_of::<Members>(), size_of::<Member>().div_ceil(3)),
         15 => (size_of::<AccessCode>(), 0),
+        16 => (size_of::<Touch>(), 0),
         _ => (0, 1),
     };
     // A count that the encoding is too short for is refused by the decoder after as many items as there are.
@@ -285,6 +286,10 @@ mod tests {
                     1000
                 ]),
                 size_of::<AccessCode>(),
+            ),
+            (
+                Record::SampledTouches(vec![Touch { object: 0, addr: 0, pages: 1, thread: 0, time_ns: 0 }; 1000]),
+                size_of::<Touch>(),
             ),
             (
                 Record::Members(vec![Members { members: vec![Member::default(); 250], ..Members::default() }; 4]),

@@ -405,6 +405,28 @@ pub struct Stats {
     pub recorder_cpu_ns: u64,
     /// Samples taken over samples expected from CPU time and period.
     pub achieved: f64,
+    /// Counters that have a record of their own, [`Record::EventCounts`].
+    #[serde(skip)]
+    pub events: EventCounts,
+}
+
+/// Counters of the kernel's events that are not in [`Stats`], cumulative; the last record counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EventCounts {
+    /// What the record of a page fault cost the program, nanoseconds; 0 when not measured.
+    pub fault_ns: u64,
+    /// A page fault in [`Record::SampledTouches`] stands for so many of its thread.
+    pub fault_period: u32,
+    /// Page faults that were sampled while not all were recorded.
+    pub faults_sampled: u64,
+    /// Time of the run in which not all page faults were recorded.
+    pub thinned_ns: u64,
+    /// Part of it in which none was.
+    pub unseen_ns: u64,
+    /// Records of mappings, names, starts and ends of threads that were lost in full buffers.
+    pub mappings_lost: u64,
+    /// Threads and processes whose start was among them.
+    pub starts_lost: u64,
 }
 
 /// One record of a profile file; a chunk holds one.
@@ -442,6 +464,10 @@ pub enum Record {
     Members(Vec<Members>),
     /// How the addresses of accesses come about, and where they were sampled.
     AccessCode(Vec<AccessCode>),
+    /// First touches, of one page each, while only one in [`EventCounts::fault_period`] page faults was recorded.
+    SampledTouches(Vec<Touch>),
+    /// Counters of the kernel's events.
+    EventCounts(EventCounts),
 }
 
 impl Record {
@@ -452,7 +478,7 @@ impl Record {
             (list.len() > 1).then(|| (record(first.to_vec()), record(second.to_vec())))
         }
         match self {
-            Record::Header(_) | Record::Stats(_) | Record::End(_) => None,
+            Record::Header(_) | Record::Stats(_) | Record::End(_) | Record::EventCounts(_) => None,
             Record::Modules(list) => cut(list, Record::Modules),
             Record::Threads(list) => cut(list, Record::Threads),
             Record::Sites(list) => cut(list, Record::Sites),
@@ -466,6 +492,7 @@ impl Record {
             Record::LostFrames(list) => cut(list, Record::LostFrames),
             Record::Members(list) => cut(list, Record::Members),
             Record::AccessCode(list) => cut(list, Record::AccessCode),
+            Record::SampledTouches(list) => cut(list, Record::SampledTouches),
         }
     }
 }

@@ -15,6 +15,7 @@ mod code_parts;
 mod distinct;
 mod divided;
 mod entries;
+mod extrapolate;
 mod fold;
 mod identity;
 mod parts;

@@ -49,6 +49,8 @@ pub fn render(view: &View, only: Option<&Entry>) -> Value {
         "complete": view.summary.ending.is_some(),
         "notes": view.summary.notes,
         "samples": samples(view),
+        "lost": lost(view),
+        "first_touches": first_touches(view),
         "threads": view.summary.threads.iter().map(|t| thread(view, t)).collect::<Vec<_>>(),
         "objects": objects,
     })
@@ -72,6 +74,31 @@ fn samples(view: &View) -> Value {
         "own": stats.own,
         "accesses": view.total.accesses(),
         "achieved": stats.achieved,
+    })
+}
+
+/// Records lost in full buffers, by kind. `starts` are those of threads and processes, which are among `mappings`.
+fn lost(view: &View) -> Value {
+    let stats = &view.summary.stats;
+    json!({
+        "samples": stats.lost,
+        "mappings": stats.events.mappings_lost,
+        "starts": stats.events.starts_lost,
+        "faults": stats.faults_lost,
+        "allocations": stats.alloc_lost,
+    })
+}
+
+/// How page faults were recorded: all of them but for `thinned_s`, in which one in `period` of each thread was, and in
+/// `unseen_s` of that time none.
+fn first_touches(view: &View) -> Value {
+    let stats = &view.summary.stats;
+    json!({
+        "faults": stats.faults,
+        "faults_sampled": stats.events.faults_sampled,
+        "period": stats.events.fault_period,
+        "thinned_s": seconds(stats.events.thinned_ns),
+        "unseen_s": seconds(stats.events.unseen_ns),
     })
 }
 
@@ -137,6 +164,8 @@ fn object(view: &View, e: &Entry) -> Value {
         "threads": threads.iter().map(|(t, _)| t).collect::<Vec<_>>(),
         "thread_accesses": threads.iter().map(|(_, c)| view.options.access.count(c)).collect::<Vec<_>>(),
         "first_touch": touchers.iter().map(touched).collect::<Vec<_>>(),
+        // Of these pages, those whose first toucher was not seen but follows from others.
+        "first_touch_extrapolated": e.extrapolated_touches(),
         "pattern": view.pattern(e).map(pattern),
     });
     // Of a part of an object: the object, the member if it is one, and where the part begins. `size` is that of the

@@ -124,10 +124,9 @@ impl<'a> View<'a> {
         crate::profile::summary::ratio(entry.total.cost_ns, self.total.cost_ns)
     }
 
-    /// What the recording cost the program, as a share of the CPU time that it would have used alone: of the samples,
-    /// and of the tracking of allocations, by the samples that fell into it. None when the cost of a sample was not
-    /// measured.
-    pub fn overhead_shares(&self) -> Option<(f64, f64)> {
+    /// What the recording cost the program, as shares of the CPU time that it would have used alone. None when the cost
+    /// of a sample was not measured.
+    pub fn overhead_shares(&self) -> Option<Overhead> {
         let (h, s) = (&self.summary.header, &self.summary.stats);
         if h.sampling.cost_ns == 0 || s.cpu_ns == 0 {
             return None;
@@ -136,13 +135,14 @@ impl<'a> View<'a> {
         let period =
             h.sampling.period_ns as f64 / if s.achieved > 0.0 { s.achieved.clamp(LEAST_ACHIEVED, 1.0) } else { 1.0 };
         let (samples, tracking) = (s.samples as f64 * h.sampling.cost_ns as f64, s.own as f64 * period);
-        let alone = (s.cpu_ns as f64 - samples - tracking).max(s.cpu_ns as f64 * LEAST_ALONE);
-        Some((samples / alone, tracking / alone))
+        let faults = (s.faults + s.faults_lost) as f64 * s.events.fault_ns as f64;
+        let alone = (s.cpu_ns as f64 - samples - tracking - faults).max(s.cpu_ns as f64 * LEAST_ALONE);
+        Some(Overhead { samples: samples / alone, tracking: tracking / alone, faults: faults / alone })
     }
 
-    /// Both parts of [`View::overhead_shares`].
+    /// All parts of [`View::overhead_shares`].
     pub fn overhead_share(&self) -> Option<f64> {
-        self.overhead_shares().map(|(samples, tracking)| samples + tracking)
+        self.overhead_shares().map(|o| o.samples + o.tracking + o.faults)
     }
 
     /// Entries that were accessed, in the order of [`Options::sort`].
@@ -159,6 +159,17 @@ impl<'a> View<'a> {
         let objects = self.ranked().into_iter().filter(|e| e.placeable());
         objects.take(self.options.top.unwrap_or(usize::MAX)).collect()
     }
+}
+
+/// What the recording cost the program, as shares of its CPU time alone.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Overhead {
+    /// The samples.
+    pub samples: f64,
+    /// The tracking of allocations, by the samples that fell into it.
+    pub tracking: f64,
+    /// The page faults that were recorded.
+    pub faults: f64,
 }
 
 /// Least part of the expected samples, and of the program's own CPU time, that the figures of the overhead assume.

@@ -156,7 +156,11 @@ fn touched_by(e: &Entry) -> String {
         .collect();
     let more = touchers.len().saturating_sub(6);
     let more = if more > 0 { format!(", {} more", plural(more as u64, "thread")) } else { String::new() };
-    format!("first by {}{more}", each.join(", "))
+    let extrapolated = match e.extrapolated_touches() {
+        0.0 => String::new(),
+        share => format!("; {} of them extrapolated from some of the page faults", percent(share)),
+    };
+    format!("first by {}{more}{extrapolated}", each.join(", "))
 }
 
 fn stack(out: &mut String, view: &View, e: &Entry, width: usize) {

@@ -5,7 +5,7 @@ use numamma_kernel::terminal::shell_word;
 use super::style::{Paint, heading, indent, labelled};
 use super::table::{Column, fit};
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural};
-use super::{View, by_others_words, kind_word, sample_account, thread_table};
+use super::{Overhead, View, by_others_words, kind_word, sample_account, thread_table};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::records::Ended;
 use crate::profile::summary::Entry;
@@ -105,15 +105,16 @@ fn overhead(view: &View) -> String {
     let sampling = &view.summary.header.sampling;
     let (each, allowed) = (duration(sampling.cost_ns), percent(sampling.max_overhead));
     match view.overhead_shares() {
-        Some((samples, 0.0)) => {
+        Some(Overhead { samples, tracking: 0.0, faults: 0.0 }) => {
             format!("at least {} of the program's CPU time ({each} per sample; allowed {allowed})", percent(samples))
         }
-        Some((samples, tracking)) => format!(
-            "at least {} of the program's CPU time (samples {}, {each} each; tracking of allocations {}; allowed \
-             {allowed}); besides, the recorder used {}",
-            percent(samples + tracking),
+        Some(Overhead { samples, tracking, faults }) => format!(
+            "at least {} of the program's CPU time (samples {}, {each} each; tracking of allocations {}; page faults \
+             {}; allowed {allowed}); besides, the recorder used {}",
+            percent(samples + tracking + faults),
             percent(samples),
             percent(tracking),
+            percent(faults),
             duration(view.summary.stats.recorder_cpu_ns)
         ),
         None => "not measured (the cost of a sample was not calibrated)".into(),

@@ -14,6 +14,7 @@ mod odd_profiles;
 mod predict;
 mod profile;
 mod report;
+mod storm;
 mod synthetic;
 mod topology;
 mod tune;

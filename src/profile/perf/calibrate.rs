@@ -169,7 +169,7 @@ mod tests {
         let costs = measured().expect("perf events work where the tests run");
         // Zero is allowed: other work may hide them.
         assert!(costs.sample_ns < 10_000_000 && costs.fault_ns < 1_000_000, "{costs:?}");
-        assert!((0..20).any(|_| fault_cost_ns().is_ok_and(|ns| ns > 0)), "the record of a fault costs something");
+        assert!((0..200).any(|_| fault_cost_ns().is_ok_and(|ns| ns > 0)), "the record of a fault costs something");
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub enum PerfEvent {
     },
     /// Page fault: this address was touched for the first time (or again after the kernel took the page away).
     Fault(u64),
+    /// A page fault that stands for [`attr::FAULT_PERIOD`] of its thread.
+    SampledFault(u64),
     /// New mapping (PERF_RECORD_MMAP2, also data mappings).
     Mmap(Mapping),
     /// Name change, or exec when `exec`.

@@ -1,7 +1,8 @@
 //! The recorder's events on all CPUs: opened on the stopped program, drained from outside.
 //!
-//! Each CPU has two buffers: one for samples, mappings and threads, one for page faults, so that a burst of faults (a
-//! million a second when memory is filled) cannot displace the mappings that all other records need.
+//! Each CPU has three buffers: one for samples, one for mappings and threads, one for page faults, so that neither a
+//! burst of faults (a million a second when memory is filled) nor one of samples displaces the mappings that all other
+//! records need.
 
 use std::fs;
 use std::io;
@@ -20,11 +21,30 @@ use super::{PerfEvent, PerfRecord};
 pub const FAULT_PAGES: usize = 512;
 /// Data pages of a samples buffer from which on samples carry a piece of the stack: 80 such samples fit in 16 pages.
 const PAGES_FOR_STACKS: usize = 16;
-/// Data pages of the samples and the faults buffer of each CPU, largest first. Root gets the first pair (2 MiB of
-/// faults are 20 ms at a million a second), an ordinary user without `ulimit -l` the second, which fits the default
-/// perf_event_mlock_kb of 516 on every CPU; the rest is for stricter limits. All CPUs get the same, or the first ones
-/// would use up the limit.
-const PAGES: [(usize, usize); 6] = [(64, FAULT_PAGES), (32, 64), (16, 32), (8, 16), (4, 4), (1, 1)];
+/// Data pages of the buffers of each CPU, largest first. Root gets the first sizes (2 MiB of faults are 20 ms at a million
+/// a second), an ordinary user without `ulimit -l` the second, which fit the default perf_event_mlock_kb of 516 on every
+/// CPU; the rest is for stricter limits. All CPUs get the same, or the first ones would use up the limit.
+const PAGES: [Pages; 6] =
+    [pages(64, 64, FAULT_PAGES), pages(32, 16, 64), pages(16, 8, 32), pages(8, 4, 16), pages(4, 2, 4), pages(1, 1, 1)];
+
+/// Data pages of the buffers of one CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pages {
+    samples: usize,
+    sideband: usize,
+    faults: usize,
+}
+
+const fn pages(samples: usize, sideband: usize, faults: usize) -> Pages {
+    Pages { samples, sideband, faults }
+}
+
+impl Pages {
+    /// Bytes with the control page of each buffer.
+    fn bytes(self) -> usize {
+        (self.samples + self.sideband + self.faults + 3) * PAGE
+    }
+}
 
 /// The events to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,22 +61,36 @@ struct Request {
 /// Events and buffers of one CPU. Buffers first: they are unmapped before their events are closed.
 #[derive(Debug)]
 struct PerCpu {
-    samples: Ring,
+    /// None without samples.
+    samples: Option<Ring>,
+    mappings: Ring,
     faults: Ring,
-    sideband: OwnedFd,
     timer: Option<OwnedFd>,
+    sideband: OwnedFd,
     fault: OwnedFd,
+    /// Its records are in `mappings`.
+    some_faults: OwnedFd,
+}
+
+/// Which page faults are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Faults {
+    /// Each.
+    All,
+    /// One in [`attr::FAULT_PERIOD`] of each thread.
+    Some,
+    /// None.
+    None,
 }
 
 /// Records dropped by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lost {
-    /// Samples; where the kernel does not count by event, everything lost in the buffers that samples share with
-    /// mappings and threads.
+    /// Samples.
     pub samples: u64,
     /// Mappings, names, starts and ends of threads.
     pub mappings: u64,
-    /// In the faults buffers.
+    /// Page faults.
     pub faults: u64,
 }
 
@@ -90,7 +124,7 @@ impl Session {
         let abilities = Abilities::probe(pid, first as i32);
         let request = Request { period_ns, follow, kernel_faults, abilities };
         let mut refused = io::Error::from_raw_os_error(libc::EPERM);
-        let fits = |&(samples, faults): &(usize, usize)| (samples + faults + 2) * PAGE * online.len() <= memory;
+        let fits = |pages: &Pages| pages.bytes() * online.len() <= memory;
         let smallest = PAGES.len() - 1;
         for (_, pages) in PAGES.into_iter().enumerate().filter(|(n, pages)| fits(pages) || *n == smallest) {
             match open_all(pid, &online, request, pages) {
@@ -121,14 +155,32 @@ impl Session {
     /// Appends all records written so far; each buffer in time order, buffers one after the other.
     pub fn drain(&mut self, out: &mut Vec<PerfRecord>) {
         for cpu in &mut self.cpus {
-            drain_ring(&mut cpu.samples, Source::Timer, &mut self.reported.samples, out);
+            // First, because the faults that follow are attributed with these mappings.
+            drain_ring(&mut cpu.mappings, Source::Sideband, &mut self.reported.mappings, out);
+            if let Some(samples) = &mut cpu.samples {
+                drain_ring(samples, Source::Timer, &mut self.reported.samples, out);
+            }
             drain_ring(&mut cpu.faults, Source::Faults, &mut self.reported.faults, out);
         }
     }
 
     /// Bytes of all buffers.
     pub fn buffers(&self) -> usize {
-        self.cpus.iter().map(|c| c.faults.size() + c.samples.size() + 2 * PAGE).sum()
+        let size = |c: &PerCpu| c.faults.size() + c.mappings.size() + c.samples.as_ref().map_or(0, Ring::size);
+        self.cpus.iter().map(|c| size(c) + 3 * PAGE).sum()
+    }
+
+    /// Records these page faults from now on, in threads that exist and in those that they create.
+    pub fn record_faults(&self, which: Faults) {
+        let set = |event: &OwnedFd, on| {
+            let fd = event.as_raw_fd();
+            // SAFETY: an open event; the calls take no memory. They cannot fail for an event that is open.
+            unsafe { if on { ioctls::ENABLE(fd, 0) } else { ioctls::DISABLE(fd, 0) } };
+        };
+        for cpu in &self.cpus {
+            set(&cpu.fault, which == Faults::All);
+            set(&cpu.some_faults, which == Faults::Some);
+        }
     }
 
     /// Bytes of the faults buffers: below [`FAULT_PAGES`] pages when memory could not be locked.
@@ -145,7 +197,7 @@ impl Session {
         for cpu in &self.cpus {
             lost.samples += cpu.timer.as_ref().map_or(0, lost_by);
             lost.mappings += lost_by(&cpu.sideband);
-            lost.faults += lost_by(&cpu.fault);
+            lost.faults += lost_by(&cpu.fault) + lost_by(&cpu.some_faults);
         }
         lost
     }
@@ -184,12 +236,7 @@ enum OpenError {
     Buffer(io::Error),
 }
 
-fn open_all(
-    pid: libc::pid_t,
-    online: &[u32],
-    request: Request,
-    pages: (usize, usize),
-) -> Result<Vec<PerCpu>, OpenError> {
+fn open_all(pid: libc::pid_t, online: &[u32], request: Request, pages: Pages) -> Result<Vec<PerCpu>, OpenError> {
     let mut cpus = Vec::with_capacity(online.len());
     for &cpu in online {
         match PerCpu::open(pid, cpu as i32, request, pages) {
@@ -203,28 +250,29 @@ fn open_all(
 }
 
 impl PerCpu {
-    fn open(pid: libc::pid_t, cpu: i32, request: Request, pages: (usize, usize)) -> Result<PerCpu, OpenError> {
+    fn open(pid: libc::pid_t, cpu: i32, request: Request, pages: Pages) -> Result<PerCpu, OpenError> {
         let open = |attr| {
             let mut attr = request.abilities.applied(attr, request.follow);
             attr::open(&mut attr, pid, cpu).map_err(OpenError::Event)
         };
+        let map = |event: &OwnedFd, pages| Ring::map_exactly(event, pages).map_err(OpenError::Buffer);
         let sideband = open(attr::sideband())?;
-        let samples = Ring::map_exactly(&sideband, pages.0).map_err(OpenError::Buffer)?;
-        let stack = pages.0 >= PAGES_FOR_STACKS;
+        let mappings = map(&sideband, pages.sideband)?;
+        let stack = pages.samples >= PAGES_FOR_STACKS;
         let timer = if request.period_ns > 0 { Some(open(attr::timer(request.period_ns, stack))?) } else { None };
-        if let Some(timer) = &timer {
-            // SAFETY: both descriptors are open events.
-            if unsafe { ioctls::SET_OUTPUT(timer.as_raw_fd(), sideband.as_raw_fd()) } != 0 {
-                return Err(OpenError::Event(io::Error::last_os_error()));
-            }
-        }
+        let samples = timer.as_ref().map(|timer| map(timer, pages.samples)).transpose()?;
         let fault = open(attr::faults(request.kernel_faults))?;
-        let faults = Ring::map_exactly(&fault, pages.1).map_err(OpenError::Buffer)?;
-        Ok(PerCpu { samples, faults, sideband, timer, fault })
+        let faults = map(&fault, pages.faults)?;
+        let some_faults = open(attr::some_faults(request.kernel_faults))?;
+        // SAFETY: both descriptors are open events.
+        if unsafe { ioctls::SET_OUTPUT(some_faults.as_raw_fd(), sideband.as_raw_fd()) } != 0 {
+            return Err(OpenError::Event(io::Error::last_os_error()));
+        }
+        Ok(PerCpu { samples, mappings, faults, timer, sideband, fault, some_faults })
     }
 
-    /// Any event of a buffer wakes its poller; the timer shares a buffer with the sideband, so one of them is enough.
-    fn poll_fds(&self) -> [libc::pollfd; 2] {
-        [poll_fd(self.timer.as_ref().unwrap_or(&self.sideband).as_fd()), poll_fd(self.fault.as_fd())]
+    fn poll_fds(&self) -> impl Iterator<Item = libc::pollfd> {
+        let events = self.timer.iter().chain([&self.sideband, &self.fault]);
+        events.map(|event| poll_fd(event.as_fd()))
     }
 }

@@ -51,6 +51,10 @@ pub struct Events {
     pub discarded_allocs: u64,
     /// Page faults discarded because memory was full.
     pub discarded_faults: u64,
+    /// Page faults that were sampled while not all were recorded.
+    pub faults_sampled: u64,
+    /// Whether not all page faults are recorded now.
+    pub faults_thinned: bool,
     /// The memory that the recording may take.
     pub budget: Budget,
     full: bool,
@@ -130,6 +134,9 @@ impl Events {
             }
         }
         self.perf = perf.into_iter().flatten().collect();
+        if self.faults_thinned {
+            self.touches.forget_candidates();
+        }
         self.allocs = keys[now..].iter().filter(|k| k.channel).map(|k| allocs[k.index as usize]).collect();
         self.keys = keys;
         let unplaced = self.unplaced;
@@ -233,7 +240,8 @@ impl Events {
         let time = self.relative(time_ns);
         match event {
             PerfEvent::Sample { cpu, user } => self.sample(pid, tid, cpu, user, time),
-            PerfEvent::Fault(addr) => self.fault(pid, tid, addr, time),
+            PerfEvent::Fault(addr) => self.fault(pid, tid, addr, time, false),
+            PerfEvent::SampledFault(addr) => self.fault(pid, tid, addr, time, true),
             PerfEvent::Mmap(mapping) => {
                 self.touches.forget(pid, mapping.addr, mapping.len);
                 self.space.mmap(time, pid, &mapping);
@@ -346,7 +354,7 @@ impl Events {
         });
     }
 
-    fn fault(&mut self, pid: u32, tid: u32, addr: u64, time: u64) {
+    fn fault(&mut self, pid: u32, tid: u32, addr: u64, time: u64, sampled: bool) {
         // An access to an address that no program has is an error of the program, not a first touch.
         if addr >= USER_END {
             return;
@@ -356,12 +364,22 @@ impl Events {
             return;
         }
         self.stats.faults += 1;
+        self.faults_sampled += u64::from(sampled);
         if !self.touches.mark_touched(pid, addr) {
             return;
         }
         let thread = self.threads.get(pid, tid, time);
         let object = self.space.attribute(time, pid, thread, 0, addr);
-        self.touches.add(pid, object, addr, thread, time);
+        if sampled {
+            self.touches.add_sampled(object, addr, thread, time);
+        } else {
+            self.touches.add(pid, object, addr, thread, time);
+        }
+    }
+
+    /// Threads and processes whose start was not seen.
+    pub fn starts_missed(&self) -> u64 {
+        self.threads.missed
     }
 
     /// Mappings from /proc, for kernels that give no events.
@@ -400,6 +418,10 @@ impl Events {
         let touches = self.touches.take();
         if !touches.is_empty() {
             records.push(Record::Touches(touches));
+        }
+        let sampled = self.touches.take_sampled();
+        if !sampled.is_empty() {
+            records.push(Record::SampledTouches(sampled));
         }
         records
     }

@@ -7,6 +7,7 @@
 
 mod budget;
 mod events;
+mod fault_thinning;
 mod maps;
 mod nodes;
 mod notes;
@@ -26,13 +27,14 @@ use numamma_kernel::thp;
 
 use self::budget::{Budget, Level};
 use self::events::Events;
+use self::fault_thinning::{Counted, FaultThinning};
 use self::process::{CpuTime, cpu_time, host_name};
 use self::thinning::Thinning;
 use super::PAGE;
 use super::file::Writer;
-use super::perf::attr::explain_refusal;
-use super::perf::session::Session;
-use super::records::{Header, Program, Record, Sampling, Stats};
+use super::perf::attr::{FAULT_PERIOD, explain_refusal};
+use super::perf::session::{Faults, Session};
+use super::records::{EventCounts, Header, Program, Record, Sampling, Stats};
 use crate::launch::executable::Executable;
 use crate::launch::exit::{Ended, Failure, say};
 use crate::launch::held::{self, Held};
@@ -179,6 +181,9 @@ struct Recorder {
     channel: Option<Channel>,
     events: Events,
     thinning: Thinning,
+    fault_thinning: FaultThinning,
+    /// See [`Options::fault_ns`].
+    fault_ns: u64,
     /// Bytes of the kernel's buffers.
     kernel_bytes: u64,
     /// When memory was saved last.
@@ -190,6 +195,8 @@ struct Recorder {
     own_cpu_ns: u64,
     /// CPU time of the program without its children, as of the last round.
     program_cpu: CpuTime,
+    /// Its pages in memory, as of the last round.
+    resident: u64,
 }
 
 impl Recorder {
@@ -230,6 +237,8 @@ impl Recorder {
             channel,
             events,
             thinning: Thinning::new(options.sampling.max_overhead),
+            fault_thinning: FaultThinning::new(options.sampling.max_overhead, options.fault_ns),
+            fault_ns: options.fault_ns,
             kernel_bytes: 0,
             saved: None,
             swept: Instant::now(),
@@ -237,6 +246,7 @@ impl Recorder {
             start_ns: 0,
             own_cpu_ns: cpu_time(libc::RUSAGE_SELF).total(),
             program_cpu: CpuTime::default(),
+            resident: 0,
         }
     }
 
@@ -249,7 +259,8 @@ impl Recorder {
             let before = Instant::now();
             self.wait(timeout, held.pid, end.as_ref());
             // /proc has the times of a program that ended until it is waited for.
-            self.program_cpu = process::program_cpu(held.pid as u32).unwrap_or(self.program_cpu);
+            let now = process::program_use(held.pid as u32);
+            (self.program_cpu, self.resident) = now.unwrap_or((self.program_cpu, self.resident));
             // Polled before the drain, so that events written before the program's end are in this round.
             let ended = held.poll();
             // Taken before the drain: what is older than that lay in its buffer then, however long the drain takes.
@@ -262,7 +273,7 @@ impl Recorder {
             self.thin();
             self.save_memory();
             // Grows slowly after a round with few events, shrinks at once after a round with many.
-            timeout = next_timeout(before.elapsed(), got).min(timeout * 2);
+            timeout = next_timeout(before.elapsed(), got).min(timeout * 2).min(self.fault_thinning.longest_round_ms());
             if flushed.elapsed() >= FLUSH || self.events.pending() >= FLUSH_ACCESSES {
                 self.flush();
                 flushed = Instant::now();
@@ -300,9 +311,22 @@ impl Recorder {
     }
 
     fn thin(&mut self) {
+        self.thin_faults();
         let Some(channel) = &self.channel else { return };
         let events = self.events.stats.alloc_events + channel.lost();
         self.thinning.watch(monotonic_ns(), events, self.program_cpu.total(), channel, &mut self.events.space);
+    }
+
+    fn thin_faults(&mut self) {
+        let Some(session) = &self.session else { return };
+        let (stats, now_ns) = (&self.events.stats, monotonic_ns());
+        let faults = stats.faults - self.events.faults_sampled + self.events.discarded_faults + session.lost().faults;
+        let (cpu_ns, sampled) = (self.program_cpu.total(), self.events.faults_sampled);
+        let now = Counted { now_ns, cpu_ns, faults, sampled, resident: self.resident };
+        if let Some(which) = self.fault_thinning.watch(now) {
+            session.record_faults(which);
+            self.events.faults_thinned = which != Faults::All;
+        }
     }
 
     /// Keeps the recording within its memory.
@@ -337,8 +361,25 @@ impl Recorder {
             self.append_header();
         }
         let mut records = self.events.take_records();
-        records.push(Record::Stats(self.stats()));
+        let stats = self.stats();
+        records.push(Record::Stats(stats));
+        records.push(Record::EventCounts(stats.events));
         self.append(&records);
+    }
+
+    fn event_counts(&self) -> EventCounts {
+        let now = self.events.ended_ns.unwrap_or_else(monotonic_ns);
+        let mappings_lost = self.session.as_ref().map_or(0, |s| s.lost().mappings);
+        EventCounts {
+            fault_ns: self.fault_ns,
+            fault_period: FAULT_PERIOD,
+            faults_sampled: self.events.faults_sampled,
+            thinned_ns: self.fault_thinning.thinned_ns(now),
+            unseen_ns: self.fault_thinning.unseen_ns(now),
+            mappings_lost,
+            // Without losses, a thread that is seen first by something else is one whose start comes late.
+            starts_lost: self.events.starts_missed().min(mappings_lost),
+        }
     }
 
     fn stats(&self) -> Stats {
@@ -353,6 +394,7 @@ impl Recorder {
             stats.lost = lost.samples;
             stats.faults_lost = lost.faults;
         }
+        stats.events = self.event_counts();
         stats.alloc_lost = self.channel.as_ref().map_or(0, Channel::lost) + self.events.discarded_allocs;
         stats.faults_lost += self.events.discarded_faults;
         // The timer does not sample the kernel.
@@ -396,6 +438,7 @@ impl Recorder {
         self.notes.extend(notes::thinned(self.thinning.factor(), self.left_out()));
         self.notes.extend(self.saved.map(|_| notes::memory(self.events.budget.limit())));
         self.notes.extend(notes::lost(&self.stats(), self.session.as_ref()));
+        self.notes.extend(notes::faults_thinned(&self.stats()));
         self.notes.extend(notes::children(self.events.child_share(), self.events.not_followed));
     }
 

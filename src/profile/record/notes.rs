@@ -3,7 +3,7 @@
 use numamma_kernel::sys::PAGE;
 
 use crate::profile::perf::session::{FAULT_PAGES, Session};
-use crate::profile::records::Stats;
+use crate::profile::records::{EventCounts, Stats};
 
 /// Share of the samples in children that are not followed from which a note says so: with a shell or a launcher around
 /// the real program nearly all samples fall there, with a `system("date")` nearly none.
@@ -31,11 +31,19 @@ pub fn first_touch(session: Option<&Session>) -> Option<String> {
 /// Notes about events lost in full buffers: each kind makes another part of the report incomplete.
 pub fn lost(stats: &Stats, session: Option<&Session>) -> Vec<String> {
     let mut notes = Vec::new();
-    let mappings = session.map_or(0, |s| s.lost().mappings);
-    if mappings > 0 {
+    let EventCounts { mappings_lost, starts_lost, .. } = stats.events;
+    if mappings_lost > 0 {
         notes.push(format!(
-            "{mappings} records of mappings and threads were lost, because the program makes them faster than the \
-             recorder could read them: accesses may be charged to what lay at their address before"
+            "{mappings_lost} records of mappings and threads were lost, {starts_lost} of them starts of threads, \
+             because the program makes them faster than the recorder could read them: accesses may be charged to what \
+             lay at their address before"
+        ));
+    }
+    if stats.lost > 0 {
+        notes.push(format!(
+            "{} samples were lost, because the program was sampled faster than the recorder could read: sample slower \
+             with -F",
+            stats.lost
         ));
     }
     if stats.faults_lost > 0 {
@@ -58,6 +66,23 @@ pub fn lost(stats: &Stats, session: Option<&Session>) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// Page faults of which only some were recorded.
+pub fn faults_thinned(stats: &Stats) -> Option<String> {
+    let counts = &stats.events;
+    let share = |ns: u64| 100.0 * (ns as f64 / stats.duration_ns.max(1) as f64).min(1.0);
+    (counts.thinned_ns > 0).then(|| {
+        format!(
+            "the program touches new memory so fast that in {:.0}% of the run only one page fault in {} was recorded, \
+             and in {:.0}% none, to keep the overhead down: {} faults were seen then, and first touchers are \
+             extrapolated from them (for what share of an object is said with it) or unknown",
+            share(counts.thinned_ns - counts.unseen_ns.min(counts.thinned_ns)),
+            counts.fault_period,
+            share(counts.unseen_ns),
+            counts.faults_sampled
+        )
+    })
 }
 
 /// Allocations that were not tracked: all small ones but one in `factor`, and large ones beyond the quota of their call

@@ -28,15 +28,17 @@ pub fn cpu_time(who: libc::c_int) -> CpuTime {
     CpuTime { user: ns(usage.ru_utime), system: ns(usage.ru_stime) }
 }
 
-/// CPU time of a process without its children, to the clock tick; none when it has been reaped.
-pub fn program_cpu(pid: u32) -> Option<CpuTime> {
+/// CPU time of a process without its children, to the clock tick, and its pages in memory; none when it has been reaped.
+pub fn program_use(pid: u32) -> Option<(CpuTime, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; utime and stime are the 12th and 13th fields behind it (proc(5)).
-    let mut ticks = stat.rsplit(')').next()?.split_whitespace().skip(11).map(|t| t.parse::<u64>().ok());
+    // The name in parentheses may hold anything; utime, stime and rss are the 12th, 13th and 22nd fields behind it
+    // (proc(5)).
+    let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(11).map(|t| t.parse::<u64>().ok());
     // SAFETY: sysconf has no preconditions.
     let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
     let tick = 1_000_000_000 / hz;
-    Some(CpuTime { user: ticks.next()?? * tick, system: ticks.next()?? * tick })
+    let cpu = CpuTime { user: fields.next()?? * tick, system: fields.next()?? * tick };
+    Some((cpu, fields.nth(8)??))
 }
 
 /// Host name.

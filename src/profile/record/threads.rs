@@ -12,6 +12,8 @@ pub struct Threads {
     dirty: Vec<bool>,
     living: FxHashMap<(u32, u32), ThreadId>,
     last_cpu: Vec<Option<u16>>,
+    /// Threads whose start was missed.
+    pub missed: u64,
 }
 
 impl Threads {
@@ -19,7 +21,10 @@ impl Threads {
     pub fn get(&mut self, pid: u32, tid: u32, now_ns: u64) -> ThreadId {
         match self.living.get(&(pid, tid)) {
             Some(&id) => id,
-            None => self.start(pid, tid, now_ns, String::new(), None),
+            None => {
+                self.missed += 1;
+                self.start(pid, tid, now_ns, String::new(), None)
+            }
         }
     }
 

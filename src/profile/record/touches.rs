@@ -37,6 +37,8 @@ pub struct Touches {
     /// Where in `runs` a thread's last run is.
     last: FxHashMap<ThreadId, usize>,
     runs: Vec<Touch>,
+    /// Touches of the time in which not all page faults were recorded.
+    sampled: Vec<Touch>,
     /// Blocks first touched in this round; none are kept where there are no huge pages.
     this_round: Vec<Candidate>,
     /// Blocks first touched in the round before.
@@ -79,6 +81,18 @@ impl Touches {
     /// Drops the pages of a process that ended or executed another program.
     pub fn forget_process(&mut self, pid: u32) {
         self.touched.retain(|(p, _), _| *p != pid);
+    }
+
+    /// Adds a first touch of the page at `addr`, one of those that are sampled. It makes no [`Candidate`]: a block of
+    /// which few faults were seen may have had many.
+    pub fn add_sampled(&mut self, object: ObjectId, addr: u64, thread: ThreadId, time_ns: u64) {
+        self.sampled.push(Touch { object, addr: addr / PAGE * PAGE, pages: 1, thread, time_ns });
+    }
+
+    /// Forgets the blocks that wait for the kernel's answer: not all of their faults will be seen.
+    pub fn forget_candidates(&mut self) {
+        self.this_round.clear();
+        self.last_round.clear();
     }
 
     /// Adds a first touch of the page at `addr`.
@@ -171,7 +185,12 @@ impl Touches {
 
     /// Number of runs waiting.
     pub fn len(&self) -> usize {
-        self.runs.len()
+        self.runs.len() + self.sampled.len()
+    }
+
+    /// The sampled touches since the last call.
+    pub fn take_sampled(&mut self) -> Vec<Touch> {
+        std::mem::take(&mut self.sampled)
     }
 
     /// The runs since the last call.

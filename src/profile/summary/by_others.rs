@@ -3,7 +3,7 @@
 //! Under first touch such a page is on the node of the thread that touched it, so these are the accesses that are
 //! remote where threads run on different nodes: on any machine, also one with a single node, where nothing is remote.
 
-use super::types::{Entry, TouchRun};
+use super::types::{Entry, PageRange, TouchRun};
 use crate::profile::records::ThreadId;
 
 /// Accesses by the first toucher of their page.
@@ -30,6 +30,13 @@ impl ByOthers {
 }
 
 impl Entry {
+    /// Whether the first toucher of a page is right in the sum only.
+    fn is_guessed(&self, at: (u32, u32)) -> bool {
+        let ranges = self.details.extrapolated.around.as_slice();
+        let after = ranges.partition_point(|r: &PageRange| (r.instance, r.low) <= at);
+        after.checked_sub(1).is_some_and(|i| ranges[i].instance == at.0 && at.1 < ranges[i].high)
+    }
+
     /// Accesses of all threads, or of one, by the first toucher of their page.
     pub fn by_others(&self, of: Option<ThreadId>) -> ByOthers {
         let mut out = ByOthers::default();
@@ -42,6 +49,7 @@ impl Entry {
                 runs = rest;
             }
             let run = runs.first().filter(|r| r.instance == cell.instance && r.page <= cell.page);
+            let run = run.filter(|_| !self.is_guessed(at));
             let accesses = cell.counters.accesses();
             match run {
                 Some(run) => {
@@ -88,6 +96,17 @@ mod tests {
             ..Entry::default()
         };
         entry.details.unpaged.reads = 256;
+        let before = entry.by_others(None);
+        entry.details.extrapolated.around = vec![
+            PageRange { instance: 0, low: 1, high: 3 },
+            PageRange { instance: 0, low: 6, high: 7 },
+            PageRange { instance: 1, low: 1, high: 2 },
+        ];
+        assert_eq!(entry.by_others(None), before, "no access is to one of them");
+        entry.details.extrapolated.around.insert(2, PageRange { instance: 0, low: 7, high: 8 });
+        let without = ByOthers { known: before.known - 24, others: before.others - 8, unknown: before.unknown + 24 };
+        assert_eq!(entry.by_others(None), without, "right in the sum is not right for a page");
+        entry.details.extrapolated.around.clear();
         let all = ByOthers { known: 1 + 2 + 8 + 16 + 64, others: 2 + 8, unknown: 4 + 32 + 128 + 256 };
         assert_eq!(entry.by_others(None), all);
         assert_eq!(entry.by_others(Some(0)), ByOthers { known: 9, others: 8, unknown: 0 });

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::code_parts;
-use super::types::{Cell, CodePart, Counters, Details, Entry, Part, TouchRun};
+use super::types::{Cell, CodePart, Counters, Details, Entry, Extrapolated, PageRange, Part, TouchRun};
 
 impl Entry {
     /// The parts of an entry of one instance that begin at its first page and at each of `pages`, ascending numbers of
@@ -44,7 +44,7 @@ impl Entry {
                 cells,
                 touches: inside.touches(&self.touches),
                 by_code: code_parts::of_part(inside.code(&self.by_code)),
-                details: Details { backing: self.details.backing.clone(), ..Details::default() },
+                details: inside.details(&self.details),
                 id: self.id,
                 kind: self.kind,
                 linkage: self.linkage.clone(),
@@ -80,6 +80,18 @@ impl Inside {
             (low < high).then(|| TouchRun { page: low - self.first, pages: high - low, ..*run })
         };
         touches.iter().filter_map(own).collect()
+    }
+
+    /// Details of the whole that hold for its part as well.
+    fn details(&self, whole: &Details) -> Details {
+        let ranges = |ranges: &[PageRange]| {
+            let own = ranges.iter().map(|r| PageRange { low: r.low.max(self.first), high: r.high.min(self.end), ..*r });
+            let own = own.filter(|r| r.low < r.high);
+            own.map(|r| PageRange { low: r.low - self.first, high: r.high - self.first, ..r }).collect()
+        };
+        let Extrapolated { between, around } = &whole.extrapolated;
+        let extrapolated = Extrapolated { between: ranges(between), around: ranges(around) };
+        Details { backing: whole.backing.clone(), extrapolated, ..Details::default() }
     }
 
     fn code(&self, code: &[CodePart]) -> Vec<CodePart> {

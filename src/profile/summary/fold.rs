@@ -9,13 +9,14 @@ use super::code_parts::{CodeParts, PART_BITS, of_part};
 use super::distinct;
 use super::divided::rank;
 use super::entries::{Layout, missing_thread};
+use super::extrapolate;
 use super::parts::Place;
 use super::reuse;
 use super::shared_pages::share;
 use super::stacks::NameTables;
 use super::tables::{MAX_ID_GAP, Tables};
 use super::tally::Tally;
-use super::types::{Cell, Counters, MAX_CODE, Summary, TIME_SLOTS, TouchRun};
+use super::types::{Cell, Counters, Entry, MAX_CODE, PageRange, Summary, TIME_SLOTS, TouchRun};
 use crate::profile::file::{FileError, Reader};
 use crate::profile::ranges::Ranges;
 use crate::profile::records::*;
@@ -69,7 +70,9 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout) -> Resul
             list.iter().for_each(|a| fold.add(a));
         }
     }
-    let touches: Vec<Touch> = tables.touches.into_iter().filter(|t| fold.thread_is_plausible(t.thread)).collect();
+    let mut plausible = |t: &Touch| fold.thread_is_plausible(t.thread);
+    let seen: Vec<Touch> = tables.touches.into_iter().filter(|t| plausible(t)).collect();
+    let sampled: Vec<Touch> = tables.sampled.into_iter().filter(|t| plausible(t)).collect();
     let Fold { mut cells, unpaged, mut code, threads, unknown_ids, .. } = fold;
     let known = layout.threads.len();
     layout.threads.extend((known..threads).map(|id| missing_thread(id as ThreadId)));
@@ -86,8 +89,8 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout) -> Resul
     }
     assign_cells(&mut layout, sums, unpaged, (&parts, &tables.symbols));
     assign_code(&mut layout, code.finish(), &tables.access_code);
-    assign_touches(&mut layout, &touches);
-    reuse::inherit(&mut layout, &touches);
+    let touches = FirstTouches { seen, sampled, period: tables.stats.events.fault_period };
+    touches.assign(&mut layout);
     let mut entries = layout.entries;
     let names = NameTables { modules: &layout.modules, symbols: &tables.symbols, stacks: &layout.stacks };
     distinct::separate(&mut entries, &names);
@@ -291,7 +294,43 @@ fn assign_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>, known: 
     }
 }
 
-fn assign_touches(layout: &mut Layout, touches: &[Touch]) {
+/// First touches of a profile.
+struct FirstTouches {
+    /// While all page faults were recorded.
+    seen: Vec<Touch>,
+    /// While one in `period` was.
+    sampled: Vec<Touch>,
+    period: u32,
+}
+
+impl FirstTouches {
+    fn assign(mut self, layout: &mut Layout) {
+        let between = extrapolate::between(&self.sampled, self.period);
+        let mut sampled = vec![Vec::new(); layout.entries.len()];
+        assign_touches(layout, &self.seen, |_, _, _| {});
+        assign_touches(layout, &between, |_, entry, run| {
+            let range = PageRange { instance: run.instance, low: run.page, high: run.page + run.pages };
+            entry.details.extrapolated.between.push(range);
+        });
+        assign_touches(layout, &self.sampled, |index, _, run| sampled[index].push((run.instance, run.page)));
+        let page_size = 1 << layout.page_shift;
+        for (entry, mut sampled) in layout.entries.iter_mut().zip(sampled) {
+            entry.touches = merged(std::mem::take(&mut entry.touches));
+            sampled.sort_unstable();
+            entry.extend_sampled(&sampled, self.period, page_size);
+            entry.details.extrapolated.between =
+                extrapolate::joined(std::mem::take(&mut entry.details.extrapolated.between));
+        }
+        let times = || self.sampled.iter().map(|t| t.time_ns);
+        let thinned = times().min().unwrap_or(u64::MAX)..=times().max().unwrap_or(0);
+        self.seen.extend(between);
+        self.seen.append(&mut self.sampled);
+        reuse::inherit(layout, &self.seen, thinned);
+    }
+}
+
+/// Adds runs to the entries of the objects touched, and calls `also` with each, and with its entry and that one's index.
+fn assign_touches(layout: &mut Layout, touches: &[Touch], mut also: impl FnMut(usize, &mut Entry, &TouchRun)) {
     for touch in touches {
         let Some(&whole) = layout.places.get(&touch.object) else { continue };
         let division = whole.division.and_then(|d| layout.divisions.get(d as usize));
@@ -310,17 +349,11 @@ fn assign_touches(layout: &mut Layout, touches: &[Touch]) {
             }
             let Some(page) = low.checked_sub(first_page).and_then(|p| u32::try_from(p).ok()) else { continue };
             let pages = touch.pages.min(high.saturating_sub(low));
-            entry.touches.push(TouchRun {
-                instance,
-                page,
-                pages: u32::try_from(pages).unwrap_or(u32::MAX).min(u32::MAX - page),
-                thread: touch.thread,
-                time_ns: touch.time_ns,
-            });
+            let pages = u32::try_from(pages).unwrap_or(u32::MAX).min(u32::MAX - page);
+            let run = TouchRun { instance, page, pages, thread: touch.thread, time_ns: touch.time_ns };
+            entry.touches.push(run);
+            also(place.entry as usize, entry, &run);
         }
-    }
-    for entry in &mut layout.entries {
-        entry.touches = merged(std::mem::take(&mut entry.touches));
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A page that an allocator gives out again does not fault, so the allocation has no first touch of its own: its pages
 //! are where the first toucher of the memory put them, under whatever object that happened. An allocation without any
-//! first touch gets those of its addresses.
+//! first touch gets those of its addresses, unless its own may have been among the page faults that were not recorded.
 
 use super::entries::Layout;
 use super::types::TouchRun;
@@ -20,9 +20,11 @@ struct Reused {
     instance: u32,
 }
 
-/// Adds the first touches of reused memory. Those of every entry are sorted; the order stays.
-pub(super) fn inherit(layout: &mut Layout, touches: &[Touch]) {
+/// Adds the first touches of reused memory. Those of every entry are sorted; the order stays. `thinned`: the time in
+/// which not all page faults were recorded.
+pub(super) fn inherit(layout: &mut Layout, touches: &[Touch], thinned: std::ops::RangeInclusive<u64>) {
     let mut reused = untouched(layout);
+    reused.retain(|r| !thinned.contains(&r.born_ns));
     reused.sort_unstable_by_key(|r| r.born_ns);
     let mut touches: Vec<&Touch> = touches.iter().collect();
     touches.sort_by_key(|t| t.time_ns);

@@ -86,6 +86,8 @@ pub(super) struct Tables {
     pub objects: FxHashMap<ObjectId, Object>,
     pub seen: FxHashMap<ObjectId, Seen>,
     pub touches: Vec<Touch>,
+    /// Those of the time in which not all page faults were recorded, of one page each.
+    pub sampled: Vec<Touch>,
     pub symbols: HashMap<Frame, Vec<Location>>,
     /// Where the instructions of the accesses belong.
     pub code: FxHashMap<Frame, CodeUnit>,
@@ -138,6 +140,12 @@ impl Tables {
                     }
                     tables.touches.extend(list);
                 }
+                Record::SampledTouches(list) => {
+                    for t in &list {
+                        tables.extend_range(t.object, t.addr, t.time_ns);
+                    }
+                    tables.sampled.extend(list.into_iter().map(|t| Touch { pages: 1, ..t }));
+                }
                 other => tables.take(other),
             }
         }
@@ -173,7 +181,8 @@ impl Tables {
             Record::AccessCode(list) => self.access_code.extend(list.into_iter().map(|u| (u.frame, u))),
             Record::LostFrames(list) => self.lost.extend(list.into_iter().map(|l| ((l.inner, l.outer), l.locations))),
             Record::Members(list) => self.members.extend(list.into_iter().map(|m| ((m.module, m.vaddr), m.members))),
-            Record::Stats(stats) => self.stats = stats,
+            Record::Stats(stats) => self.stats = Stats { events: self.stats.events, ..stats },
+            Record::EventCounts(counts) => self.stats.events = counts,
             Record::End(ending) => self.ending = Some(ending),
             Record::Notes(list) => {
                 for note in list {
@@ -183,7 +192,7 @@ impl Tables {
                 }
             }
             // The caller takes these.
-            Record::Header(_) | Record::Accesses(_) | Record::Touches(_) => {}
+            Record::Header(_) | Record::Accesses(_) | Record::Touches(_) | Record::SampledTouches(_) => {}
         }
     }
 

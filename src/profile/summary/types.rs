@@ -117,6 +117,28 @@ pub struct Details {
     pub code: Vec<(Frame, Counters)>,
     /// What these instructions tell of the time of their accesses, as far as known; for the cost model.
     pub access_code: Vec<AccessCode>,
+    /// Pages whose first toucher was concluded from the faults of others.
+    pub extrapolated: Extrapolated,
+}
+
+/// Pages of an entry whose first toucher was not seen, but follows from some of the page faults. Ascending and disjoint.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Extrapolated {
+    /// Touched in order by one thread, between two of its faults.
+    pub between: Vec<PageRange>,
+    /// Near a page that was sampled: right in the sum of many pages, not for each of them.
+    pub around: Vec<PageRange>,
+}
+
+/// Pages of one instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageRange {
+    /// Index into [`Entry::seen`].
+    pub instance: u32,
+    /// First page, counted as in [`Cell::page`].
+    pub low: u32,
+    /// The one after the last.
+    pub high: u32,
 }
 
 /// Instructions kept per entry; a screen shows fewer.

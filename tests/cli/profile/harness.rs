@@ -60,6 +60,8 @@ pub struct Profile {
     pub counts: HashMap<SiteId, SiteCount>,
     pub accesses: Vec<Access>,
     pub touches: Vec<Touch>,
+    /// Those of the time in which not all page faults were recorded.
+    pub sampled_touches: Vec<Touch>,
     pub symbols: Vec<Symbol>,
     pub notes: Vec<String>,
     pub stats: Stats,
@@ -117,6 +119,8 @@ impl Profile {
             Record::Notes(n) => self.notes.extend(n),
             Record::Code(_) | Record::AccessCode(_) => {}
             Record::LostFrames(_) | Record::Members(_) => {}
+            Record::SampledTouches(t) => self.sampled_touches.extend(t),
+            Record::EventCounts(c) => self.stats.events = c,
             Record::Stats(s) => self.stats = s,
             Record::End(e) => self.ending = Some(e),
             Record::SiteCounts(c) => self.counts.extend(c.into_iter().map(|c| (c.site, c))),

@@ -121,6 +121,12 @@ fn profiles() -> Vec<Vec<u8>> {
             ]),
             Record::Accesses((0..n).map(access).collect()),
             Record::Touches(vec![Touch { object: 0, addr: 0x10_0000, pages: 20, thread: 1, time_ns: 5 }]),
+            Record::SampledTouches(vec![
+                Touch { object: 0, addr: 0x10_0000, pages: 1, thread: 1, time_ns: 6 },
+                Touch { object: 0, addr: 0x10_8000, pages: 1, thread: 1, time_ns: 7 },
+                Touch { object: 2, addr: 0x20_0000, pages: 1, thread: 0, time_ns: 8 },
+            ]),
+            Record::EventCounts(EventCounts { fault_period: 8, ..EventCounts::default() }),
             Record::Stats(Stats {
                 duration_ns: n * 1_000_000,
                 samples: n,
