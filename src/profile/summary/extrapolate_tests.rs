@@ -11,7 +11,7 @@ fn sampled(order: &[(u32, u64)]) -> Vec<Touch> {
     let chosen = order.iter().zip(0..).filter(|&(&(thread, _), _)| {
         let count = counts.entry(thread).or_default();
         *count += 1;
-        *count % PERIOD == 0
+        (*count).is_multiple_of(PERIOD)
     });
     chosen.map(|(&(thread, page), time_ns)| Touch { object: 1, addr: page * PAGE, pages: 1, thread, time_ns }).collect()
 }
