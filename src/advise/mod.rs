@@ -10,6 +10,7 @@ mod block_layout;
 mod brief_tests;
 mod candidates;
 mod choose;
+mod correction;
 mod cost;
 mod emit;
 mod item;
@@ -45,6 +46,7 @@ use crate::detect::{Pattern, PatternKind, cost_shares, hot, limits::HOT_SHARE, r
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::Summary;
 
+pub use correction::{Correction, Measured};
 pub use emit::{Advised, json, toml};
 pub use item::Item;
 pub use predict::{Given, ObjectPrice, PolicyPrice, PredictError, Prediction, predict, remote_shares};
