@@ -47,23 +47,25 @@ fn released(thread: &Thread) -> u64 {
 pub(super) struct Regions {
     /// Threads of the last region so far.
     threads: u32,
-    /// When the first of them ended.
-    first_end: Option<u64>,
+    /// The life of the one that ended first.
+    first: Option<(u64, u64)>,
 }
 
 impl Regions {
     /// The number of a thread in its region, in the order of creation.
     pub fn take(&mut self, thread: &Thread) -> u32 {
-        // The threads of one region end together. One of an earlier region ended at about the time when this one
-        // starts: at least nearer to that than to this one's end.
-        let end = thread.end_ns.unwrap_or(u64::MAX).max(thread.start_ns);
-        let middle = thread.start_ns + (end - thread.start_ns) / 2;
-        if self.first_end.is_some_and(|first| first < middle) {
+        // The threads of one region start together and end together, but for what each waits for a CPU. So where this
+        // thread starts nearer to the end of the first one than to its start, and that ended nearer to this one's
+        // start than to its end, they are of two regions.
+        let middle = |(start, end): (u64, u64)| start + end.saturating_sub(start) / 2;
+        let own = (thread.start_ns, thread.end_ns.unwrap_or(u64::MAX));
+        if self.first.is_some_and(|first| middle(first) < own.0 && first.1 < middle(own)) {
             *self = Regions::default();
         }
         let slot = self.threads;
         self.threads += 1;
-        self.first_end = self.first_end.into_iter().chain(thread.end_ns).min();
+        let ended = thread.end_ns.map(|end| (thread.start_ns, end));
+        self.first = self.first.into_iter().chain(ended).min_by_key(|(_, end)| *end);
         slot
     }
 }
@@ -90,6 +92,15 @@ mod tests {
             [(begin, Some(begin + 190)), (begin + 5, Some(begin + 110)), (begin + 10, Some(begin + 170))]
         });
         assert_eq!(slots(&regions.collect::<Vec<_>>()), [0, 1, 2].repeat(6));
+    }
+
+    #[test]
+    fn a_thread_that_ends_late_is_of_the_region_it_began_with() {
+        let regions = (0..3).flat_map(|step| {
+            let begin = step * 100;
+            [(begin, Some(begin + 95)), (begin + 5, Some(begin + 96)), (begin + 10, Some(begin + 290))]
+        });
+        assert_eq!(slots(&regions.collect::<Vec<_>>()), [0, 1, 2].repeat(3));
     }
 
     #[test]
