@@ -17,6 +17,7 @@ mod kept_apart;
 mod matching;
 mod naming;
 mod numbered;
+mod page_maps;
 #[cfg(test)]
 mod paper_tests;
 mod parts;
@@ -35,6 +36,8 @@ mod teams;
 mod tests;
 mod together;
 mod toml_escapes;
+#[cfg(test)]
+mod unaligned_tests;
 #[cfg(test)]
 mod unequal_tests;
 pub mod unprofiled;
