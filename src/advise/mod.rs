@@ -18,6 +18,7 @@ mod kept_apart;
 mod matching;
 mod naming;
 mod numbered;
+mod page_maps;
 #[cfg(test)]
 mod paper_tests;
 mod parts;
@@ -36,6 +37,8 @@ mod teams;
 mod tests;
 mod together;
 mod toml_escapes;
+#[cfg(test)]
+mod unaligned_tests;
 #[cfg(test)]
 mod unequal_tests;
 pub mod unprofiled;
