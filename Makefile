@@ -8,7 +8,7 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 PROGRAMS := $(abspath $(CARGO_TARGET_DIR)/programs)
 
 .DEFAULT_GOAL := build
-.PHONY: help build programs setup test test-long check fmt lint doc demo bench install uninstall clean
+.PHONY: help build programs setup test test-long check fmt lint doc demo bench bench-meter install uninstall clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -60,6 +60,12 @@ bench: ## measure overhead, malloc, start-up and detection against the bars
 	$(CARGO) bench --bench bars
 	$(CARGO) bench --bench detection
 	$(CARGO) bench --bench attribution
+
+bench-meter: ## advice and predictions against the meter of the lab (20 minutes)
+	@scripts/setup build tests
+	$(CARGO) build --release --workspace
+	$(MAKE) programs
+	NUMAMMA_METER_BARS=1 $(CARGO) test --test lab bars -- --ignored --nocapture --test-threads 1
 
 # Not built again as root when it is there: make && sudo make install.
 install: ## PREFIX=/usr/local DESTDIR=

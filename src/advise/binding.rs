@@ -26,8 +26,8 @@ const GENERATIONS: f64 = 0.5;
 
 /// Whether a rule is only useful while threads stay on their nodes.
 fn relies_on_binding(rule: &ObjectRule) -> bool {
-    matches!(rule.place.policy, PolicyKind::Bind | PolicyKind::Block | PolicyKind::BlockCyclic | PolicyKind::Local)
-        || rule.instances.is_some()
+    use PolicyKind::{Bind, Block, BlockCyclic, Local, Map};
+    matches!(rule.place.policy, Bind | Block | BlockCyclic | Local | Map) || rule.instances.is_some()
 }
 
 /// Share of the accesses to a private object that were remote although the thread that uses it touched it first, which

@@ -1,7 +1,12 @@
 //! Layouts of a sliced object in blocks, and the share of the object that each makes local. The share is estimated from
 //! evenly spaced offsets and the thread of the target that uses each.
 
+use numamma_plan::plan::PAGE;
+use numamma_plan::policy::PolicyKind;
+
 use crate::detect::Slice;
+use crate::profile::records::ObjectKind;
+use crate::profile::summary::Entry;
 
 /// Number of offsets from which a local share is estimated.
 const OFFSETS: u64 = 8192;
@@ -20,9 +25,33 @@ pub(super) struct SlicedObject<'a> {
     pub slices: &'a [Slice],
     pub size: u64,
     pub whole: u64,
+    /// Offset of the first byte of block 0, see [`first_planned`].
+    pub first: i64,
     /// Threads of the profile and of the target.
     pub seen: u32,
     pub threads: u32,
+}
+
+/// Bytes of an entry's first page that lie before it.
+fn ahead(entry: &Entry) -> u64 {
+    entry.seen.first().map_or(entry.vaddr, |i| i.base) % PAGE
+}
+
+/// Number of recorded pages of an entry before page 0 of its plan. Variables keep their address, so that a plan begins
+/// with the first whole page of one, and with the page nearest to the first byte of a part. Allocations that a rule
+/// places begin with a page, so that page 0 is the recorded one with most of its first bytes.
+pub(super) fn pages_before(entry: &Entry) -> u64 {
+    let keeps_address = matches!(entry.kind, ObjectKind::Global | ObjectKind::Section);
+    let is_inside = entry.part.as_ref().is_some_and(|part| part.offset > 0);
+    let most = if keeps_address && !is_inside { 0 } else { PAGE / 2 };
+    u64::from(ahead(entry) > most)
+}
+
+/// Offset of the first byte of page 0 of a plan in the bytes that slices count: those of the object for plain blocks,
+/// those of its pages for the slices of a period.
+pub(super) fn first_planned(entry: &Entry, policy: PolicyKind) -> i64 {
+    let ahead = if policy == PolicyKind::BlockCyclic { 0 } else { ahead(entry) };
+    (pages_before(entry) * PAGE) as i64 - ahead as i64
 }
 
 /// The thread of the target that takes over from thread `rank` of the profile's `seen` threads, at `part` (0 to 1) of
@@ -52,12 +81,18 @@ impl SlicedObject<'_> {
         })
     }
 
+    /// Number of the block in which an offset is. What lies before the first block shares its page with another object,
+    /// and goes with it.
+    fn block_of(&self, at: u64, block: u64) -> u64 {
+        at.saturating_add_signed(self.first.saturating_neg()) / block.max(1)
+    }
+
     /// Share of the offsets whose block is on the node of the thread that uses them.
     pub fn local_share(&self, order: &[u32], block: u64, node_of: impl Fn(u32) -> u32) -> f64 {
         let (mut all, mut good) = (0u64, 0u64);
         for (at, thread) in self.offsets() {
             all += 1;
-            let node = order.get((at / block % order.len().max(1) as u64) as usize);
+            let node = order.get((self.block_of(at, block) % order.len().max(1) as u64) as usize);
             good += u64::from(node == Some(&node_of(thread)));
         }
         if all == 0 { 0.0 } else { good as f64 / all as f64 }
@@ -68,7 +103,7 @@ impl SlicedObject<'_> {
     pub fn preferred_nodes(&self, count: u32, block: u64, node_of: impl Fn(u32) -> u32) -> Vec<u32> {
         let mut votes = vec![vec![0u64; MOST_NODES]; count as usize];
         for (at, thread) in self.offsets() {
-            let index = (at / block % u64::from(count.max(1))) as usize;
+            let index = (self.block_of(at, block) % u64::from(count.max(1))) as usize;
             if let Some(vote) = votes[index].get_mut(node_of(thread) as usize) {
                 *vote += 1;
             }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use numamma_plan::plan::{PAGE, page_size_in_use, page_size_of};
 use numamma_plan::policy::{Auto, Block, Huge, Place, PolicyKind, Size};
 
-use super::block_layout::{Layout, SlicedObject};
+use super::block_layout::{Layout, SlicedObject, first_planned};
 use super::numbered;
 use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::limits::PRIVATE_SHARE;
@@ -18,7 +18,7 @@ use crate::profile::summary::Entry;
 
 /// Local share from which slices suggest a block distribution: half way between interleaved and perfectly local would
 /// be 0.5 to 0.6 on two to eight nodes; below it, latency gains no longer outweigh the uneven load of the nodes.
-const WORTH_BLOCKS: f64 = 0.6;
+pub(super) const WORTH_BLOCKS: f64 = 0.6;
 /// Share of pages first touched by the thread that uses them from which first touch is a good placement.
 const TOUCHED_RIGHT: f64 = 0.9;
 /// Size of a block, rounded up to huge pages, over a node's part from which blocks no longer match the threads. The
@@ -86,6 +86,7 @@ impl Scene<'_> {
         };
         let mut choices = vec![first];
         choices.extend(self.exact_slices(entry, pattern));
+        choices.extend(self.mapped_slices(entry, pattern));
         // One thread allocates for the others. Where each user allocates its own, local placement is simpler.
         if first_is_spread(&choices) && !pattern.owners.is_empty() {
             choices.extend(numbered::choice(self, entry, pattern));
@@ -275,23 +276,30 @@ impl Scene<'_> {
         (choice.place.policy == policy).then_some(Choice { simplicity: Simplicity::Split, ..choice })
     }
 
-    /// Block and block-cyclic.
-    fn sliced(&self, entry: &Entry, pattern: &Pattern, policy: PolicyKind, huge: Option<Huge>) -> Choice {
+    /// The slices of an object, its bytes that are used, and the bytes of a period (all of it for plain blocks).
+    pub fn slices<'p>(&self, entry: &Entry, pattern: &'p Pattern, policy: PolicyKind) -> (SlicedObject<'p>, u64, u64) {
         let whole = match policy {
             PolicyKind::BlockCyclic => pattern.period.unwrap_or(entry.size),
             _ => entry.size,
         };
-        let page = page_size_of(&Place { huge, ..Place::default() }, entry.size, self.target.thp);
         let used = pattern.slices.last().map_or(whole, |s| s.end).max(1);
         let partly = policy == PolicyKind::Block && (used as f64) < USED_PART * whole as f64;
-        let base = if partly { used } else { whole };
         let sliced = SlicedObject {
             slices: &pattern.slices,
             size: entry.size.min(if partly { used } else { u64::MAX }),
             whole,
+            first: first_planned(entry, policy),
             seen: self.roles.team_of(entry),
             threads: self.target.threads,
         };
+        (sliced, if partly { used } else { whole }, whole)
+    }
+
+    /// Block and block-cyclic.
+    fn sliced(&self, entry: &Entry, pattern: &Pattern, policy: PolicyKind, huge: Option<Huge>) -> Choice {
+        let page = page_size_of(&Place { huge, ..Place::default() }, entry.size, self.target.thp);
+        let (sliced, base, whole) = self.slices(entry, pattern, policy);
+        let (used, partly) = (base, policy == PolicyKind::Block && base < whole);
         let users = self.nodes_of_users(&sliced);
         if let ([only], false) = (users.as_slice(), self.target.portable) {
             let node = self.target.ids.get(*only as usize).copied().unwrap_or(0);
@@ -360,7 +368,7 @@ impl Scene<'_> {
 
     /// The block layout with the largest local share: over all nodes, or over those whose threads take part. A node
     /// list names each node once, so orders that need a node twice are not considered.
-    fn best_layout(&self, sliced: &SlicedObject<'_>, base: u64, page: u64) -> Layout {
+    pub fn best_layout(&self, sliced: &SlicedObject<'_>, base: u64, page: u64) -> Layout {
         let used = self.nodes_of_users(sliced);
         let mut best = self.layout((0..self.target.nodes).collect(), sliced, base, page);
         for count in [self.target.nodes, used.len() as u32] {
@@ -388,6 +396,6 @@ impl Scene<'_> {
     }
 }
 
-fn round_up(value: u64, unit: u64) -> u64 {
+pub(super) fn round_up(value: u64, unit: u64) -> u64 {
     value.div_ceil(unit).saturating_mul(unit)
 }

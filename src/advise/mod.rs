@@ -10,6 +10,7 @@ mod block_layout;
 mod brief_tests;
 mod candidates;
 mod choose;
+mod correction;
 mod cost;
 mod emit;
 mod item;
@@ -17,6 +18,7 @@ mod kept_apart;
 mod matching;
 mod naming;
 mod numbered;
+mod page_maps;
 #[cfg(test)]
 mod paper_tests;
 mod parts;
@@ -36,6 +38,8 @@ mod tests;
 mod together;
 mod toml_escapes;
 #[cfg(test)]
+mod unaligned_tests;
+#[cfg(test)]
 mod unequal_tests;
 pub mod unprofiled;
 
@@ -45,6 +49,7 @@ use crate::detect::{Pattern, PatternKind, cost_shares, hot, limits::HOT_SHARE, r
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::Summary;
 
+pub use correction::{Correction, Measured};
 pub use emit::{Advised, json, toml};
 pub use item::Item;
 pub use predict::{Given, ObjectPrice, PolicyPrice, PredictError, Prediction, predict, remote_shares};

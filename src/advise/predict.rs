@@ -56,6 +56,8 @@ pub struct ObjectPrice {
     pub name: String,
     /// Share of the run's cost, 0 to 1.
     pub share: f64,
+    /// Share of the priced waiting for memory that is for it, 0 to 1: 0 for what the target's caches hold.
+    pub waiting: f64,
     /// Its pattern.
     pub pattern: &'static str,
     /// In the order of [`Prediction::policies`]; times are of the object's waiting.
@@ -408,7 +410,10 @@ impl<'a> Table<'a> {
             }
         }
         let policies = self.prices(&outcomes, &times, 0.0);
-        self.objects.push(ObjectPrice { name: entry.name.clone(), share, pattern: pattern.kind.as_str(), policies });
+        // Of all waiting when it is known.
+        let waiting = demands.waited_ns.iter().sum();
+        let (name, pattern) = (entry.name.clone(), pattern.kind.as_str());
+        self.objects.push(ObjectPrice { name, share, waiting, pattern, policies });
         Ok(())
     }
 
@@ -495,6 +500,9 @@ impl<'a> Table<'a> {
             times[best] = times[least].clone();
         }
         let policies = self.prices(&outcomes, &times, compute_ns);
+        let all_ns: f64 = self.waited_ns.iter().sum();
+        let mut objects = self.objects;
+        objects.iter_mut().for_each(|o| o.waiting = if all_ns > 0.0 { o.waiting / all_ns } else { 0.0 });
         let mut remarks = remarks(self.world);
         for (column, spill) in self.columns.iter().zip(&self.spills) {
             if spill.any {
@@ -522,7 +530,7 @@ impl<'a> Table<'a> {
             target: self.world.model().name.clone(),
             policies,
             baseline: if self.world.balances() { BALANCED } else { FIRST_TOUCH },
-            objects: self.objects,
+            objects,
             priced_share: self.priced_share,
             inputs: self.world.inputs(),
             remarks,

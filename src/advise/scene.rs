@@ -30,6 +30,8 @@ pub(super) enum Simplicity {
     Spread,
     /// The distribution that follows from the pattern, without huge pages.
     Split,
+    /// A page map that follows from the pattern.
+    Mapped,
     /// On nodes chosen by price alone.
     Chosen,
 }

@@ -24,6 +24,9 @@ pub struct Target {
     /// The model that placements are priced on. Its nodes with memory are `ids`, in this order; it also has the nodes
     /// with CPUs only.
     pub model: Model,
+    /// Factor by which the waiting that is modelled for this program is multiplied, as its times on this machine showed;
+    /// 1 where none were measured.
+    pub waiting: f64,
 }
 
 /// Nodes with which a portable policy is checked: the usual two-socket machine with two nodes each.
@@ -62,7 +65,7 @@ impl Target {
     pub fn of(model: Model, threads: u32, thp: Thp) -> Target {
         let ids: Vec<u32> = model.memory_nodes().into_iter().map(|i| model.nodes[i].id).collect();
         let (nodes, topology) = (ids.len() as u32, model.name.clone());
-        Target { nodes, ids, threads: threads.max(1), portable: false, thp, topology, model }
+        Target { nodes, ids, threads: threads.max(1), portable: false, thp, topology, model, waiting: 1.0 }
     }
 
     /// The node that thread `thread` is bound to under `bind = "compact"`, as an index into the nodes of the model:

@@ -1,7 +1,7 @@
 //! Advice and predictions for machines whose nodes differ, and for profiles and targets at the edge.
 
 use numamma_plan::machine::Thp;
-use numamma_plan::policy::{Block, PolicyKind, Size};
+use numamma_plan::policy::{Bind, Block, PolicyKind, Size};
 
 use super::cost::tests::machine;
 use super::tests::{Random, busy, entry, heap, in_sequence, numbered, profile};
@@ -188,4 +188,31 @@ fn a_given_policy_that_the_target_cannot_apply_is_refused_with_the_rule() {
     let [_, _, interleave, .., mine, _] = found.policies.as_slice() else { panic!("{found:#?}") };
     assert_eq!((mine.name.as_str(), mine.time), ("mine.toml", interleave.time));
     assert!(found.remarks.iter().any(|r| r.contains("mine.toml") && r.contains("gone")), "{found:#?}");
+}
+
+/// Six threads on four nodes of two CPUs: the first two and the fourth and fifth share a node, so the nodes' parts of a
+/// period are unequal.
+#[test]
+fn slices_that_equal_blocks_do_not_fit_get_a_page_map() {
+    let near = 90.0;
+    let even: &[f64] = &[82e9; 4];
+    let latency: Vec<Vec<f64>> =
+        (0..4).map(|i| (0..4).map(|j| if i == j { near } else { 2.0 * near }).collect()).collect();
+    let latency: Vec<&[f64]> = latency.iter().map(Vec::as_slice).collect();
+    let model = machine(&[(2, 8 << 30); 4], &latency, &[even; 4]);
+    let user = |at: u64| (at / (MIB / 8) % 6) as u32;
+    let frames = by_main(entry("frames", 24 * MIB, 50, 8000, |at, _| user(at)));
+    let advice = advised(&profile(6, "never", numbered(vec![frames, busy(6)])), model.clone());
+    let place = &rule(&advice, "frames").place;
+    assert_eq!((place.policy, place.map.as_deref()), (PolicyKind::Map, Some("64x0,32x1,64x2,32x3")));
+    assert_eq!(
+        advice.policy.threads.as_ref().map(|t| &t.bind),
+        Some(&Bind::Compact),
+        "a map by thread needs threads that stay"
+    );
+    // As many threads as CPUs: blocks do.
+    let user = |at: u64| (at / (MIB / 8) % 8) as u32;
+    let frames = by_main(entry("frames", 24 * MIB, 50, 8000, |at, _| user(at)));
+    let advice = advised(&profile(8, "never", numbered(vec![frames, busy(8)])), model);
+    assert_eq!(rule(&advice, "frames").place.policy, PolicyKind::BlockCyclic);
 }

@@ -65,7 +65,8 @@ fn size(text: &str) -> Result<Size, String> {
 fn profiled(args: &Args) -> Result<Advice, String> {
     let summary = super::input::load(&args.profile, args.quiet)?;
     let threads = detect::roles(&summary).workers;
-    let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
+    let mut target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
+    super::tuned_file::correct(&mut target, &args.profile, &summary.header.program, args.quiet);
     let patterns = detect::classify_accesses(&summary, args.access);
     advise::advise(&summary, &patterns, &target).map_err(|e| format!("{}: {e}", args.profile.display()))
 }

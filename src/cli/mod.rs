@@ -22,6 +22,7 @@ pub mod run;
 pub mod target_options;
 pub mod topology;
 pub mod tune;
+mod tuned_file;
 pub mod verify;
 
 /// Make an unmodified parallel program run well on a NUMA machine.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::output::{self, color_is_welcome, print, terminal_size};
 use super::target_options::TargetArgs;
+use super::tuned_file;
 use crate::advise::{self, Given};
 use crate::detect;
 use crate::launch::exit::Failure;
@@ -68,7 +69,8 @@ fn render(args: &Args, color: bool) -> Result<String, String> {
     let given = args.policy.iter().map(|p| read(p)).collect::<Result<Vec<Given>, String>>()?;
     let summary = super::input::load(&args.profile, args.quiet)?;
     let threads = detect::roles(&summary).workers;
-    let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
+    let mut target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
+    tuned_file::correct(&mut target, &args.profile, &summary.header.program, args.quiet);
     let patterns = detect::classify_all(&summary);
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", args.profile.display());
     let advice = advise::advise(&summary, &patterns, &target).map_err(|e| named(&e))?;

@@ -11,13 +11,14 @@ use numamma_plan::policy::Bind;
 use super::compare::machine_notes;
 use super::output::{self, print};
 use super::target_options::TargetArgs;
-use crate::advise::{self, Advice, Given, Prediction, Target};
+use super::tuned_file;
+use crate::advise::{self, Advice, Correction, Measured, PolicyPrice, Prediction, Target};
 use crate::apply::compare::candidates::{self, Candidates, INTERLEAVE};
 use crate::apply::compare::timed_run;
 use crate::apply::compare::{Ending, Plan};
 use crate::apply::tune::{self, Limits, Raced};
 use crate::apply::verify::ReportDir;
-use crate::detect;
+use crate::detect::{self, Pattern};
 use crate::launch::exit::{Ended, Failure, say};
 use crate::profile::summary::Summary;
 use crate::report::tuning::{Row, Tuned};
@@ -181,8 +182,35 @@ struct Entrants {
     candidates: Vec<candidates::Candidate>,
     /// The text of the policy file of each candidate; none for those without.
     policies: Vec<Option<Advice>>,
-    prediction: Prediction,
+    model: Model,
     notes: Vec<String>,
+}
+
+/// What the candidates' prices come from.
+struct Model {
+    summary: Summary,
+    patterns: Vec<Pattern>,
+    target: Target,
+    advice: Advice,
+}
+
+impl Model {
+    /// The prices when the program waits `waiting` times as long for memory as its samples say.
+    fn predict(&self, waiting: f64) -> Result<Prediction, Failure> {
+        let target = Target { waiting, ..self.target.clone() };
+        advise::predict(&self.summary, &self.patterns, &target, &self.advice, &[])
+            .map_err(|e| Failure::of_work(e.to_string()))
+    }
+
+    /// Whether another placement is advised when the program waits `waiting` times as long.
+    fn advises_otherwise(&self, waiting: f64) -> bool {
+        let target = Target { waiting, ..self.target.clone() };
+        let places = |advice: &Advice| -> Vec<String> {
+            advice.policy.objects.iter().map(|rule| format!("{} {:?}", rule.title(), rule.place)).collect()
+        };
+        let other = advise::advise(&self.summary, &self.patterns, &target);
+        other.is_ok_and(|other| places(&other) != places(&self.advice))
+    }
 }
 
 impl Entrants {
@@ -193,23 +221,16 @@ impl Entrants {
         let patterns = detect::classify_all(&summary);
         let named = |e: &dyn std::fmt::Display| format!("{}: {e}", profile.display());
         let advice = advise::advise(&summary, &patterns, &target).map_err(|e| named(&e))?;
-        let given: [Given; 0] = [];
-        let prediction = advise::predict(&summary, &patterns, &target, &advice, &given).map_err(|e| named(&e))?;
         let mut advised = vec![("advised".to_owned(), advice.clone())];
         advised.extend(rebound(&advice, &summary, &target));
         if advice.policy.objects.is_empty() {
             // Without a placement only the binding is left.
             advised.retain(|(_, a)| a.policy.threads.as_ref().is_some_and(|t| t.bind != Bind::None));
         }
-        Entrants::of(args, advised, prediction, dir)
+        Entrants::of(args, advised, Model { summary, patterns, target, advice }, dir)
     }
 
-    fn of(
-        args: &Args,
-        advised: Vec<(String, Advice)>,
-        prediction: Prediction,
-        dir: &Path,
-    ) -> Result<Entrants, Failure> {
+    fn of(args: &Args, advised: Vec<(String, Advice)>, model: Model, dir: &Path) -> Result<Entrants, Failure> {
         let mut asked = vec![INTERLEAVE.to_owned()];
         for (index, (_, advice)) in advised.iter().enumerate() {
             let path = dir.join(format!("candidate-{index}.toml"));
@@ -217,7 +238,7 @@ impl Entrants {
             asked.push(path.to_string_lossy().into_owned());
         }
         let Candidates { list, notes } = candidates::prepare(&asked, false, &args.command, dir)?;
-        let mut entrants = Entrants { candidates: list, policies: Vec::new(), prediction, notes };
+        let mut entrants = Entrants { candidates: list, policies: Vec::new(), model, notes };
         for candidate in &mut entrants.candidates {
             let found = asked[1..].iter().position(|path| *path == candidate.name).map(|index| &advised[index]);
             if let Some((name, _)) = found {
@@ -244,18 +265,49 @@ fn toml(advice: &Advice) -> Result<String, Failure> {
     advise::toml(advice).map_err(|e| Failure::of_work(format!("the policy cannot be written as TOML: {e}")))
 }
 
+/// The price of a candidate.
+fn price(prediction: &Prediction, candidate: &str) -> Option<PolicyPrice> {
+    // Binding is not priced: the threads of the target are where the policy would bind them.
+    let column = candidate.split(',').next().unwrap_or(candidate);
+    prediction.policies.iter().find(|p| p.name == column).cloned()
+}
+
+/// What the measured speed-ups say of the model: see [`Correction`].
+fn correction(model: &Model, rows: &[Row]) -> Result<Option<Correction>, Failure> {
+    let mut known: Vec<(&Row, Measured)> = Vec::new();
+    for row in rows {
+        let bare = |name: &str| name.split(',').next().unwrap_or(name).to_owned();
+        // The same objects with other threads have the same price; the first of them counts.
+        let again = known.iter().any(|(other, _)| bare(&other.name) == bare(&row.name));
+        if let (Some(s), Some(_), false) = (row.speedup, &row.predicted, again) {
+            known.push((row, Measured { speedup: s.estimate, low: s.low, high: s.high }));
+        }
+    }
+    let measured: Vec<Measured> = known.iter().map(|(_, m)| *m).collect();
+    let runs = rows.iter().map(|r| r.times.len() as u32).sum();
+    Correction::fit(&model.target, &measured, runs, |waiting| {
+        let prediction = model.predict(waiting)?;
+        Ok(known.iter().map(|(row, _)| price(&prediction, &row.name).map_or(1.0, |p| p.speedup)).collect())
+    })
+}
+
 fn conclude(args: &Args, entrants: &Entrants, raced: &Raced, profile: &Path, seed: u64) -> Result<u8, Failure> {
-    let predicted = |name: &str| {
-        // Binding is not priced: the threads of the target are where the policy would bind them.
-        let column = name.split(',').next().unwrap_or(name);
-        entrants.prediction.policies.iter().find(|p| p.name == column).cloned()
-    };
+    let model = &entrants.model;
+    let prediction = model.predict(1.0)?;
     let samples = &raced.measured.samples;
     let times: Vec<Vec<f64>> = samples.iter().map(|s| s.times.clone()).collect();
     let rows = samples.iter().enumerate().map(|(index, sample)| {
         let speed_up = if index == 0 { None } else { raced.race.speed_up(index, &times) };
-        Row::of(sample, speed_up, predicted(&sample.name))
+        Row::of(sample, speed_up, price(&prediction, &sample.name))
     });
+    let mut rows: Vec<Row> = rows.collect();
+    let correction = correction(model, &rows)?;
+    let explained = correction.as_ref().filter(|c| c.explains());
+    if let Some(correction) = explained {
+        let corrected = model.predict(correction.waiting)?;
+        rows.iter_mut().for_each(|row| row.corrected = price(&corrected, &row.name));
+    }
+    tuned_file::keep(explained, profile, &model.summary.header.program)?;
     let winner = raced.race.winner(&times);
     let mut tuned = Tuned {
         command: args.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
@@ -266,7 +318,9 @@ fn conclude(args: &Args, entrants: &Entrants, raced: &Raced, profile: &Path, see
         winner: samples[winner].name.clone(),
         policy: entrants.policies[winner].is_some().then(|| args.output.display().to_string()),
         notes: raced.measured.notes.clone(),
-        candidates: rows.collect(),
+        candidates: rows,
+        advises_otherwise: explained.is_some_and(|c| model.advises_otherwise(c.waiting)),
+        correction,
         sentence: String::new(),
     };
     tuned.sentence = tuned.in_one_sentence();

@@ -6,7 +6,7 @@ use super::comparison::seconds;
 use super::prediction::speedup;
 use super::table::plain;
 use super::units::percent;
-use crate::advise::PolicyPrice;
+use crate::advise::{Correction, PolicyPrice};
 use crate::apply::compare::Sample;
 use crate::apply::compare::stats::{self, SpeedUp};
 use crate::apply::tune::race::{EQUAL, Stop};
@@ -24,6 +24,8 @@ pub struct Row {
     pub speedup: Option<SpeedUp>,
     /// What the model of this machine said of it before the race.
     pub predicted: Option<PolicyPrice>,
+    /// The same with [`Tuned::correction`].
+    pub corrected: Option<PolicyPrice>,
     /// Share of the node with most of the program's pages, in the warm-up run.
     pub busiest_node_share: Option<f64>,
 }
@@ -50,6 +52,10 @@ pub struct Tuned {
     pub notes: Vec<String>,
     /// A row for each, first-touch first.
     pub candidates: Vec<Row>,
+    /// What the times say of the model; null when they do not contradict it.
+    pub correction: Option<Correction>,
+    /// Whether the corrected model advises other placements than those that were raced.
+    pub advises_otherwise: bool,
     /// The outcome for people.
     pub sentence: String,
 }
@@ -73,6 +79,7 @@ impl Row {
             time: stats::median(&sample.times),
             speedup,
             predicted,
+            corrected: None,
             busiest_node_share: sample.busiest.as_ref().ok().copied(),
         }
     }
@@ -130,7 +137,7 @@ impl Tuned {
 
     /// The table and the sentence for the terminal.
     pub fn text(&self) -> String {
-        let head = ["candidate", "runs", "median", "speed-up", "predicted", "busiest node"];
+        let head = ["candidate", "runs", "median", "speed-up", "predicted", "corrected", "busiest node"];
         let or_dash = |v: Option<String>| v.unwrap_or_else(|| "-".to_owned());
         let cells = |r: &Row| {
             vec![
@@ -139,17 +146,44 @@ impl Tuned {
                 or_dash(r.time.map(seconds)),
                 or_dash(r.speedup.as_ref().map(measured)),
                 or_dash(r.predicted.as_ref().map(speedup)),
+                or_dash(r.corrected.as_ref().map(speedup)),
                 or_dash(r.busiest_node_share.map(percent)),
             ]
         };
-        let table = plain(&head, self.candidates.iter().map(cells), 1..6);
+        let table = plain(&head, self.candidates.iter().map(cells), 1..7);
         let mut out: String = table.to_string().lines().map(|line| line.trim_end().to_owned() + "\n").collect();
         let level = self.candidates.iter().find_map(|r| r.speedup).map_or(0.0, |s| s.confidence);
         if level > 0.0 {
             out +=
                 &format!("intervals: {:.1} % each, so that all looks at all pairs together have 95 %\n", 100.0 * level);
         }
-        out + &format!("\n{}\n", self.sentence)
+        out += &format!("\n{}\n", self.sentence);
+        self.correction.iter().for_each(|c| out += &self.words(c));
+        out
+    }
+
+    /// The correction for people.
+    fn words(&self, correction: &Correction) -> String {
+        let (factor, left) = (correction.waiting, 100.0 * correction.left);
+        let file = format!("{}.tuned", self.profile);
+        if !correction.explains() {
+            return format!(
+                "The predictions are up to {left:.0} % from the times, however long the program waits for memory: the \n\
+                 difference comes from something that they do not know.\n"
+            );
+        }
+        let mut words = if factor > 0.0 {
+            format!("The program waits {factor:.2} times as long for memory as its samples say: ")
+        } else {
+            "The program does not wait for memory as its samples say: ".to_owned()
+        };
+        words += &format!("with that the predictions\nare within {left:.0} % of the times. ");
+        words += &format!("advise and predict use it on this machine from now on ({file}).\n");
+        if self.advises_otherwise {
+            let profile = &self.profile;
+            words += &format!("With it other placements are advised; next: numamma advise {profile}\n");
+        }
+        words
     }
 }
 
@@ -183,6 +217,8 @@ mod tests {
                 Row::of(&sample("interleave", &[1.5; 7]), None, None),
                 Row::of(&sample("advised", &[1.0; 7]), Some(found), Some(price)),
             ],
+            correction: None,
+            advises_otherwise: false,
             sentence: String::new(),
         };
         tuned.sentence = tuned.in_one_sentence();
@@ -196,6 +232,12 @@ mod tests {
         assert!(won.remark().ends_with("in 14 runs; predicted 1.25x."), "{}", won.remark());
         let text = won.text();
         assert!(text.contains("1.23x (1.19 to 1.27)") && text.contains("25.0%") && text.contains("99.9 %"), "{text}");
+        assert!(!text.contains("waits"), "{text}");
+        let correction = Correction { machine: "m".into(), waiting: 0.62, left: 0.04, runs: 21 };
+        let corrected = Tuned { correction: Some(correction), advises_otherwise: true, ..won }.text();
+        for words in ["waits 0.62 times as long", "within 4 % of", "(numamma.prof.tuned)", "next: numamma advise"] {
+            assert!(corrected.contains(words), "{corrected}");
+        }
         for (stop, words) in [
             (Stop::Equal, "no difference seen in 21 runs: none is 3 % faster"),
             (Stop::Budget, "a larger --budget"),

@@ -6,6 +6,7 @@ mod common;
 mod allocators;
 mod bystanders;
 mod confined;
+mod fibers;
 mod fuzz;
 mod memory;
 mod readers;

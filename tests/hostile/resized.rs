@@ -143,13 +143,17 @@ fn small_buffers_that_are_cut_give_the_rest_to_others() {
 /// The kernel refuses to make them larger in place and elsewhere. What was reserved for that is given back.
 #[test]
 fn address_space_for_blocks_that_cannot_grow_is_given_back() {
+    /// Arrays that come and go too often to be placed again are glibc's, which keeps twice the largest of 16 MiB. What
+    /// 21 of them would lose is ten times as much.
+    const KEPT_BY_GLIBC: f64 = 32.0 * 1024.0;
     let program = Program::new("refused");
     for argument in ["locked", "data"] {
         let bare = program.numbers(plain(&program.path), argument, "bare");
         for place in PLACES {
             let policy = program.policy(&["made"], place, None);
             let seen = program.numbers(placed(&program.path, &policy), argument, place);
-            assert!(seen[0] <= bare[0] + LIBRARY_KIB, "{argument}, {place}: {seen:?} KiB more, bare {bare:?}");
+            let most = bare[0] + LIBRARY_KIB + KEPT_BY_GLIBC;
+            assert!(seen[0] <= most, "{argument}, {place}: {seen:?} KiB more, bare {bare:?}");
         }
     }
 }

@@ -194,12 +194,19 @@ lab_libraries() {
     local root=$1 path
     ((${#lab_elf[@]})) || return 0
     while IFS= read -r path; do
-        [[ -e $root$path ]] || lab_copy_as "$root" "$path" "$path" || return 1
+        [[ -e $root$path ]] || lab_copy_library "$root" "$path" || return 1
     done < <(printf '%s\0' "${lab_elf[@]}" | xargs -0 -r ldd 2>/dev/null |
         sed -n -e 's/^.* => \(\/[^ ]*\) (0x.*$/\1/p' -e 's/^[[:space:]]*\(\/[^ ]*\) (0x.*$/\1/p' | sort -u)
     # Loaded at run time and never listed: libgcc_s by pthread_exit and unwinding.
     path=$(ldconfig_path libgcc_s.so.1)
-    [[ -z $path || -e $root$path ]] || lab_copy_as "$root" "$path" "$path"
+    [[ -z $path || -e $root$path ]] || lab_copy_library "$root" "$path"
+}
+
+# lab_copy_library ROOT PATH: a library, with the link that leads to it: profiles name libraries by their files.
+lab_copy_library() {
+    local root=$1 path=$2 file
+    file=$(realpath -- "$path") && file=${path%/*}/${file##*/} && lab_copy_as "$root" "$path" "$file" || return 1
+    [[ $file == "$path" ]] || ln -s -- "${file##*/}" "$root$path"
 }
 
 ldconfig_path() {

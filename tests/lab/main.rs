@@ -4,6 +4,7 @@
 mod common;
 
 mod attached;
+mod bars;
 mod bound;
 mod compare;
 mod full;

@@ -14,7 +14,7 @@ use numamma_plan::policy::ObjectRule;
 use crate::common::{Policy, Scratch, alone, json_file, numamma, number, objects, placed, run, source};
 
 /// Reads and writes of each object in a profiled run: a tenth of a second.
-const ACCESSES: &str = "20000000";
+const ACCESSES: u64 = 20_000_000;
 /// Samples per second and thread.
 const RATE: &str = "4000";
 const MIB: u64 = 1 << 20;
@@ -134,15 +134,23 @@ impl Program {
     /// `advise` makes a rule for each object of the table, whose functions name it in the second build. `predict` says
     /// which object of the profile falls under each row of the table.
     fn is_advised_as_by(&self, table: &[Row]) {
-        let Some(profile) = self.profile() else { return };
         let advice = self.dir.join("advice.toml");
-        run(numamma(&["advise", "-q", "--nodes", "4", "-o"]).args([&advice, &profile])).success();
-        let text = std::fs::read_to_string(&advice).unwrap();
-        let rules = numamma_plan::check::parse(&text).unwrap().objects;
-        let sizes = |rule: &ObjectRule| rule.size.filter(|_| rule.callsite.is_some());
-        let advised: BTreeSet<u64> = rules.iter().filter_map(sizes).collect();
         let expected: BTreeSet<u64> = table.iter().map(|row| row.1 * MIB).filter(|size| *size > 0).collect();
-        assert_eq!(advised, expected, "{text}");
+        let mut accesses = ACCESSES;
+        // Of a thread that hardly runs on a loaded machine there may be too few samples for advice.
+        let (profile, rules) = loop {
+            let Some(profile) = self.profile(accesses) else { return };
+            run(numamma(&["advise", "-q", "--nodes", "4", "-o"]).args([&advice, &profile])).success();
+            let text = std::fs::read_to_string(&advice).unwrap();
+            let rules = numamma_plan::check::parse(&text).unwrap().objects;
+            let sizes = |rule: &ObjectRule| rule.size.filter(|_| rule.callsite.is_some());
+            let advised: BTreeSet<u64> = rules.iter().filter_map(sizes).collect();
+            if advised == expected {
+                break (profile, rules);
+            }
+            assert!(accesses < 4 * ACCESSES, "advised {advised:?}, expected {expected:?}: {text}");
+            accesses *= 2;
+        };
         for rule in rules.iter().filter(|rule| rule.callsite.is_some()) {
             let functions: Vec<String> = rule.function.iter().flatten().map(|name| format!("{name:?}")).collect();
             let (functions, size) = (functions.join(", "), rule.size.unwrap());
@@ -153,10 +161,10 @@ impl Program {
     }
 
     /// A profile of the first build; none where the kernel forbids sampling.
-    fn profile(&self) -> Option<PathBuf> {
+    fn profile(&self, accesses: u64) -> Option<PathBuf> {
         let profile = self.dir.join("app.prof");
         let mut c = numamma(&["profile", "-q", "-F", RATE, "-o"]);
-        c.arg(&profile).arg(&self.first).arg(ACCESSES);
+        c.arg(&profile).arg(&self.first).arg(accesses.to_string());
         let out = run(c.env("OMP_NUM_THREADS", "4").env("OMP_WAIT_POLICY", "passive"));
         if out.code() == Some(2) && out.stderr.contains("perf_event_paranoid") {
             eprintln!("SKIPPED: this kernel lets only root sample");

@@ -5,6 +5,7 @@
 //! and exit are as without this library.
 
 use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::real::{self, StartRoutine};
@@ -130,11 +131,7 @@ pub unsafe fn create(
 unsafe fn stack_of(attr: *const libc::pthread_attr_t) -> (usize, usize) {
     let (mut size, mut addr) = (0_usize, core::ptr::null_mut());
     if attr.is_null() {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: `limit` is writable. glibc's default stack size is the limit, 2 MiB when there is none.
-        let rc = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) };
-        let unlimited = rc != 0 || limit.rlim_cur == libc::RLIM_INFINITY;
-        return (0, if unlimited { 2 << 20 } else { limit.rlim_cur as usize });
+        return (0, default_stack_size());
     }
     // SAFETY: `attr` is initialised by C's contract; both results are writable.
     unsafe {
@@ -146,6 +143,22 @@ unsafe fn stack_of(attr: *const libc::pthread_attr_t) -> (usize, usize) {
         let rc = libc::pthread_attr_getstack(attr, &raw mut addr, &raw mut explicit_size);
         let explicit = rc == 0 && (addr as usize) != 0 && (addr as usize) < 1 << 47;
         (if explicit { addr as usize } else { 0 }, size)
+    }
+}
+
+/// Bytes of a stack for which the program does not ask a size; 0 unknown. glibc decides on them when the program
+/// starts, so a limit that the program has changed since says nothing about them.
+fn default_stack_size() -> usize {
+    let (mut attr, mut size) = (MaybeUninit::<libc::pthread_attr_t>::uninit(), 0);
+    // SAFETY: `attr` is initialised before it is read, and both results are writable. Attributes without a size of
+    // their own have the default one.
+    unsafe {
+        if libc::pthread_attr_init(attr.as_mut_ptr()) != 0 {
+            return 0;
+        }
+        let rc = libc::pthread_attr_getstacksize(attr.as_ptr(), &raw mut size);
+        libc::pthread_attr_destroy(attr.as_mut_ptr());
+        if rc == 0 { size } else { 0 }
     }
 }
 

@@ -4,6 +4,7 @@
 //! Every function sets `errno` on failure, as libc does.
 
 use core::ffi::{CStr, c_int, c_long, c_void};
+use core::sync::atomic::AtomicU32;
 
 /// Bytes of a base page on x86_64.
 pub const PAGE: usize = 4096;
@@ -67,6 +68,22 @@ pub unsafe fn advise(addr: *mut c_void, len: usize, advice: c_int) -> bool {
 pub fn yield_now() {
     // SAFETY: takes no argument and cannot fail.
     unsafe { libc::syscall(libc::SYS_sched_yield) };
+}
+
+/// Waits for `ns` nanoseconds, or a signal, as long as `word` is `value` at the beginning: futex(2), which every allocator
+/// of a program with threads calls, too. Changes errno.
+pub fn wait_while(word: &AtomicU32, value: u32, ns: i64) {
+    let timeout = libc::timespec { tv_sec: 0, tv_nsec: ns };
+    // SAFETY: the word and the timeout are readable for the length of the call.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            value,
+            &raw const timeout,
+        )
+    };
 }
 
 /// Opens a file, close-on-exec; `None` on failure.

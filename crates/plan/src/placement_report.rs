@@ -105,7 +105,7 @@ record! {
         /// Instances that were not placed because the mapping budget was used up.
         #[serde(default)]
         over_budget: u64,
-        /// Small instances that were not placed because they come and go too often.
+        /// Instances that were not placed because memory of their size came and went too often.
         #[serde(default)]
         too_brief: u64,
         /// Instances that cannot have a memory policy: read-only data, files, shared memory.

@@ -100,6 +100,12 @@ impl World<'_> {
             ));
         }
         inputs.push(balancing(self));
+        if self.target.waiting != 1.0 {
+            inputs.push(format!(
+                "waiting for memory: {:.2} times what the samples say, as times measured on this machine show",
+                self.target.waiting
+            ));
+        }
         if !self.by_cost {
             inputs.push("the profile has no costs: every access counts the same".into());
         }

@@ -226,7 +226,7 @@ impl<'a> World<'a> {
 
     /// Part of the CPU time charged to an entry that waits for memory.
     fn waiting_part(&self, entry: &Entry) -> f64 {
-        self.stalled_part(entry) * self.residence(entry).memory
+        (self.stalled_part(entry) * self.residence(entry).memory * self.target.waiting).min(1.0)
     }
 
     /// Mean remote over local distance of the recording machine; 2 where its SLIT is unknown.

@@ -9,7 +9,7 @@ use numamma_plan::policy::{Huge, Mode, PatternNote, Place};
 use numamma_plan::unusable::Unusable;
 
 use super::World;
-use crate::advise::block_layout::extrapolate;
+use crate::advise::block_layout::{extrapolate, pages_before};
 use crate::detect::Rank;
 use crate::profile::records::ThreadId;
 use crate::profile::summary::{Entry, TouchRun};
@@ -186,7 +186,7 @@ impl<'a> Placement<'a> {
             Layout::Planned { plan, blocks, order, .. } => {
                 let mut plan = PagePlan { nodes: Cow::Borrowed(&plan.nodes), ..*plan };
                 plan.set_block_pages(blocks.get(instance as usize).copied().unwrap_or(0));
-                self.planned(&plan, *order, (instance, page), self.whole_page(instance, page))
+                self.planned(&plan, *order, (instance, page), self.whole_page(page))
             }
             Layout::Pieces(pieces) => {
                 let (number, unit) = (u64::from(page), self.world.summary.header.page_size.max(PAGE) / PAGE);
@@ -223,13 +223,11 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Number of a page as a plan counts: 4 KiB pages from the object's first whole one. The page it shares with a
-    /// neighbour goes with the first.
-    fn whole_page(&self, instance: u32, page: u32) -> u64 {
+    /// Number of a page as a plan counts: 4 KiB pages from the first that a rule places. The page that a variable shares
+    /// with a neighbour goes with the first.
+    fn whole_page(&self, page: u32) -> u64 {
         let size = self.world.summary.header.page_size.max(PAGE);
-        let base = self.entry.seen.get(instance as usize).map_or(self.entry.vaddr, |i| i.base);
-        let number = u64::from(page) * (size / PAGE);
-        if base.is_multiple_of(PAGE) { number } else { number.saturating_sub(1) }
+        (u64::from(page) * (size / PAGE)).saturating_sub(pages_before(self.entry))
     }
 
     /// Node of the first toucher. Where no touch was recorded for an instance, it is taken for the thread that

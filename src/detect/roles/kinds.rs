@@ -1,21 +1,18 @@
 //! Kinds of threads, and the slot of every thread among the living of its kind.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 
 use numamma_plan::threads::is_openmp_runtime;
 
 use crate::profile::records::{Frame, Location, ModuleId, NO_MODULE, Thread, ThreadId};
 use crate::profile::summary::Summary;
 
+use super::living::{Living, Regions};
+
 /// The kind of main threads.
 pub(super) const MAIN: usize = 0;
 /// Creators above a thread that tell kinds apart; a chain of threads that create each other is one kind from there on.
 const MOST_LEVELS: usize = 4;
-/// Time before its recorded end from which a thread counts as ended: pthread_join returns before the kernel records the
-/// end, by as much as the ended thread waits for a CPU. At most half of its life.
-const JOINED_NS: u64 = 20_000_000;
-
 /// What makes two threads of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
@@ -58,36 +55,6 @@ pub(super) type Origin = (Option<Frame>, Option<Frame>);
 /// Start routines kept of a kind that was joined of single threads.
 const MOST_ORIGINS: usize = 64;
 
-/// Free slots of a kind below one creator.
-#[derive(Default)]
-struct Living {
-    /// When threads end, with their slots.
-    ends: BinaryHeap<Reverse<(u64, u32)>>,
-    free: BinaryHeap<Reverse<u32>>,
-    slots: u32,
-}
-
-impl Living {
-    /// The lowest slot that is free at `now`, until `end`.
-    fn take(&mut self, now: u64, end: u64) -> u32 {
-        while let Some(Reverse((_, slot))) = self.ends.peek().copied().filter(|Reverse((end, _))| *end <= now) {
-            self.ends.pop();
-            self.free.push(Reverse(slot));
-        }
-        let slot = self.free.pop().map_or(self.slots, |Reverse(slot)| slot);
-        self.slots = self.slots.max(slot + 1);
-        self.ends.push(Reverse((end, slot)));
-        slot
-    }
-}
-
-/// When the slot of a thread is free again.
-fn released(thread: &Thread) -> u64 {
-    let Some(end) = thread.end_ns else { return u64::MAX };
-    let life = end.saturating_sub(thread.start_ns);
-    end - (life / 2).min(JOINED_NS).min(end)
-}
-
 impl Kinds {
     /// Kinds of all threads. `family` names the family that a single thread's kind is joined with.
     pub fn of(summary: &Summary, main_of: &HashMap<u32, ThreadId>, family: &HashMap<Key, usize>) -> Kinds {
@@ -102,6 +69,7 @@ impl Kinds {
         let mut index: HashMap<Key, usize> = HashMap::new();
         let mut levels = vec![0];
         let mut living: HashMap<(usize, Option<usize>), Living> = HashMap::new();
+        let mut regions: HashMap<(usize, Option<usize>), Regions> = HashMap::new();
         let mut place_at: HashMap<(usize, Option<usize>, u32), usize> = HashMap::new();
         let mut sites = Sites::default();
         for thread in &summary.threads {
@@ -135,7 +103,12 @@ impl Kinds {
                 }
                 (kind, parent, nested)
             };
-            let slot = living.entry((kind, parent)).or_default().take(thread.start_ns, released(thread));
+            let below = (kind, parent);
+            let slot = if kinds.keys[kind].creator.is_some() && is_openmp(summary, thread) {
+                regions.entry(below).or_default().take(thread)
+            } else {
+                living.entry(below).or_default().take(thread)
+            };
             let next = kinds.places.len();
             let place = *place_at.entry((kind, parent, slot)).or_insert(next);
             if place == next {
@@ -159,8 +132,7 @@ impl Kinds {
         let main = main_of.get(&thread.pid).filter(|m| **m < thread.id).copied();
         let creator = thread.creator.filter(|id| of(id).is_some()).or(main);
         let parent = creator.and_then(|id| self.place_of.get(id as usize).copied());
-        let module = thread.start_routine.and_then(|routine| summary.modules.get(routine.module as usize));
-        let openmp = module.is_some_and(|m| is_openmp_runtime(&m.path));
+        let openmp = is_openmp(summary, thread);
         let mut key = Key { routine: thread.start_routine, site: None, creator: None, family: None };
         if !openmp {
             key.site = creation_site(summary, thread);
@@ -178,6 +150,12 @@ impl Kinds {
             None => (key, parent, false),
         }
     }
+}
+
+/// Whether a thread starts in an OpenMP runtime.
+fn is_openmp(summary: &Summary, thread: &Thread) -> bool {
+    let module = thread.start_routine.and_then(|routine| summary.modules.get(routine.module as usize));
+    module.is_some_and(|m| is_openmp_runtime(&m.path))
 }
 
 /// Groups of neighbouring frames in the module of the start routine, in the stack that created the thread: one for each

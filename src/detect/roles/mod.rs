@@ -14,6 +14,7 @@
 
 mod activity;
 mod kinds;
+mod living;
 mod overlap;
 #[cfg(test)]
 mod tests;
@@ -194,13 +195,15 @@ impl Work {
         let total: f64 = by_place.iter().sum();
         let counts = |weight: f64| total <= 0.0 || weight >= HOT_SHARE * total;
         let mut list: Vec<Kind> = (0..kinds.keys.len()).map(|at| kind(summary, at, kinds)).collect();
+        let by_master = with_inner_teams(kinds, &list, &by_place);
         for (kind, row) in list.iter_mut().enumerate() {
             let own = &kinds.of_kind[kind];
             let mut by_slot = vec![0.0; row.width as usize];
-            own.iter().for_each(|p| by_slot[kinds.places[*p].slot as usize] += by_place[*p]);
+            own.iter().for_each(|p| by_slot[kinds.places[*p].slot as usize] += by_master[*p]);
             row.threads = own.iter().map(|p| kinds.places[*p].threads.len() as u32).sum();
             let weight: f64 = by_slot.iter().sum();
-            row.share = if total > 0.0 { weight / total } else { 0.0 };
+            let own_weight: f64 = own.iter().map(|p| by_place[*p]).sum();
+            row.share = if total > 0.0 { own_weight / total } else { 0.0 };
             if kind == MAIN || !counts(weight) {
                 continue;
             }
@@ -235,6 +238,20 @@ impl Work {
         processes.dedup();
         Work { kinds: list, process, processes }
     }
+}
+
+/// The weight of every place with that of the OpenMP teams that its threads make inside their own team, in which they
+/// work as well, even where too few samples show it.
+fn with_inner_teams(kinds: &Kinds, list: &[Kind], by_place: &[f64]) -> Vec<f64> {
+    let mut sums = by_place.to_vec();
+    for (index, place) in kinds.places.iter().enumerate().rev() {
+        // A creator's place is older than the places of its threads.
+        let master = place.parent.filter(|p| *p < index && kinds.places[*p].kind != MAIN);
+        if let Some(master) = master.filter(|_| place.nested && list[place.kind].openmp) {
+            sums[master] += sums[index];
+        }
+    }
+    sums
 }
 
 fn kind(summary: &Summary, at: usize, kinds: &Kinds) -> Kind {

@@ -246,9 +246,8 @@ fn threads_with_a_routine_each_are_one_team() {
     assert_eq!(ranks(&run.roles(), &run)[1..], some(&[(0, 4), (1, 4), (2, 4), (3, 4)]));
 }
 
-#[test]
-fn nested_teams_divide_the_part_of_their_master() {
-    // An outer team of two, each of which works in an inner team of two that is made anew in every step.
+/// An outer team of two, each of which works in an inner team of two that is made anew in every step.
+fn nested_teams(accesses_of_outer: u64) {
     let mut run = Run::new();
     let start = at(GOMP, 0x2000);
     let outer = run.thread(0, start, (0, 640));
@@ -265,10 +264,20 @@ fn nested_teams_divide_the_part_of_their_master() {
         }
     }
     run.works(0, 0..64, 100);
-    run.works(outer, 0..64, 100);
+    run.works(outer, 0..64, accesses_of_outer);
     let roles = run.roles();
     assert_eq!(ranks(&roles, &run), expected);
     assert_eq!(roles.workers, 4);
+}
+
+#[test]
+fn nested_teams_divide_the_part_of_their_master() {
+    nested_teams(100);
+}
+
+#[test]
+fn a_master_without_samples_works_in_the_team_that_it_makes() {
+    nested_teams(0);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::backing::Backing;
 use super::object::Object;
 use super::{heap_table, released, small_objects};
 use crate::phases::mover_request;
-use crate::rules::churn::MOST_SHARED;
+use crate::rules::churn::{self, MOST_SHARED};
 use crate::rules::counters::add;
 use crate::rules::state::{self, Rule, State};
 use crate::rules::{coming_again, heap_account};
@@ -119,10 +119,6 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
     if size > MAX_SIZE {
         return None;
     }
-    if size < MOST_SHARED && rule.churn.is_over() {
-        add(&rule.counters.too_brief, 1);
-        return None;
-    }
     let (placing, pages, backing) = (rule.current_index(), heap_table::pages_of(size), Backing::PRIVATE);
     let node = thread_nodes::instance_node(state, rule, placing);
     let object = Object { rule: index, placing, waiting: false, node, block: 0, base: 0, size, pages, backing };
@@ -136,6 +132,10 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
             return Some(block.base);
         }
         released::unmap(state, &block);
+    }
+    if rule.churn.is_over(object.bytes()) {
+        add(&rule.counters.too_brief, 1);
+        return None;
     }
     released::none_fits(state, &object);
     heap_account::mapped_elsewhere(object.bytes());
@@ -154,6 +154,7 @@ fn map_new(state: &'static State, mut object: Object, align: usize, grows: bool)
         return None;
     };
     object.base = address;
+    churn::mapped(address);
     if grows {
         growth::prepare(state, &object, &plan);
     }

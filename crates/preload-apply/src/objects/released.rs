@@ -34,10 +34,10 @@ use super::heap_table;
 use super::object::Object;
 use crate::phases::exclusion;
 use crate::place::mapping_budget;
-use crate::rules::churn::MOST_SHARED;
+use crate::rules::churn::Ended;
 use crate::rules::coming_again;
 use crate::rules::small_heap::WINDOW;
-use crate::rules::state::State;
+use crate::rules::state::{Rule, State};
 
 /// Bytes that may be kept in any case, if no limit is low.
 const LIMIT_LOWEST: usize = 1 << 20;
@@ -121,8 +121,13 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     let current = state.rules.get(object.rule).is_some_and(|rule| rule.current_index() == object.placing);
     let bytes = object.bytes();
     let can_serve = current && !object.backing.changed && !object.waiting && !exclusion::mover_works();
+    let is_over = |rule: &Rule| rule.churn.is_over(bytes);
     let too_large = bytes >= LIMIT_HIGHEST || bytes > HIGHEST.load(Ordering::Relaxed);
-    if !can_serve || too_large || !kept::comes_again(state, object, grown) {
+    if !can_serve
+        || too_large
+        || state.rules.get(object.rule).is_some_and(is_over)
+        || !kept::comes_again(state, object, grown)
+    {
         return false;
     }
     let mut limit = LIMIT.load(Ordering::Relaxed);
@@ -270,20 +275,30 @@ fn examine(state: &'static State, object: &Object) {
 /// program's own free would, see [`of_libc`]. No lock of this library is held, since what replaces it may allocate.
 pub fn unmap(state: &'static State, object: &Object) {
     // SAFETY: the program gave the object up or never got it, and the caller took it from its list.
-    unmap_by(state, object, |address, len| unsafe {
+    let ended = unmap_by(state, object, |address, len| unsafe {
         of_libc::munmap(address, len);
     });
-    if object.bytes() <= MOST_SHARED && state.rules.get(object.rule).is_some_and(|rule| rule.churn.unmapped()) {
-        say_over(state, object.rule);
+    if let Ended::Pause { first } = ended {
+        pause(state, object, first);
     }
 }
 
-/// Not inlined: the message takes much of the stack.
+/// Gives back the blocks that nothing takes any more, because objects of the rule are not placed for a while. Not inlined:
+/// the message takes much of the stack.
 #[cold]
 #[inline(never)]
-fn say_over(state: &State, rule: usize) {
-    if let Some(rule) = state.rules.get(rule).filter(|_| state.verbose) {
-        say!("{}: small objects come and go too often, no more of them are placed", rule.rule.name());
+fn pause(state: &'static State, object: &Object, first: bool) {
+    let of_libc = |address: *mut c_void, len: usize| {
+        // SAFETY: a kept block belongs to nobody else once it is removed.
+        unsafe { of_libc::munmap(address, len) };
+    };
+    kept::remove_all(|_| true).for_each(|block| _ = unmap_by(state, &block, of_libc));
+    if let Some(rule) = state.rules.get(object.rule).filter(|_| first && state.verbose) {
+        let kib = object.size.div_ceil(1024);
+        say!(
+            "{}: objects of about {kib} KiB come and go too often, more of them stay where they are",
+            rule.rule.name()
+        );
     }
 }
 
@@ -291,14 +306,18 @@ fn say_over(state: &State, rule: usize) {
 /// moves pages, for which others wait.
 pub fn unmap_unseen(state: &'static State, object: &Object) {
     // SAFETY: as in `unmap`.
-    unmap_by(state, object, |address, len| unsafe { sys::unmap(address, len) });
+    let _ = unmap_by(state, object, |address, len| unsafe { sys::unmap(address, len) });
 }
 
-fn unmap_by(state: &'static State, object: &Object, unmap: impl FnOnce(*mut c_void, usize)) {
+fn unmap_by(state: &'static State, object: &Object, unmap: impl FnOnce(*mut c_void, usize)) -> Ended {
     let _errno = errno::Saved::now();
+    let is_extent = WINDOW.owns(object.base) && object.base == WINDOW.slot_start(object.base);
+    let churn = state.rules.get(object.rule).map(|rule| &rule.churn).filter(|_| !sandbox::entered());
+    let ended = churn.map_or(Ended::Well, |churn| churn.unmapped(object.base, object.bytes(), is_extent));
     state.give_mappings(object.mappings(state, object.whole()));
     unmap(object.base as *mut c_void, object.bytes());
-    if WINDOW.owns(object.base) && object.base == WINDOW.slot_start(object.base) {
+    if is_extent {
         WINDOW.unmapped(object.base);
     }
+    ended
 }

@@ -22,13 +22,14 @@ use super::object::Object;
 use super::{heap_table, released};
 use crate::phases::mover_request;
 use crate::place::refusals;
-use crate::rules::coming_again;
+use crate::rules::counters::add;
 use crate::rules::extent::{Extent, HEADER, HeapAddress};
 use crate::rules::small_heap::chunk;
 use crate::rules::small_heap::home::Home;
 use crate::rules::small_heap::source::{Extents, Owner};
 use crate::rules::small_heap::{Heap, WINDOW};
 use crate::rules::state::{self, Rule, State};
+use crate::rules::{churn, coming_again};
 use crate::threads::number;
 
 /// Requests for extents that are refused without a system call after the kernel refused one.
@@ -166,6 +167,11 @@ fn map_extent(owner: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, us
     if sandbox::entered() || PAUSED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paused).is_ok() {
         return None;
     }
+    let rule = state::get().and_then(|state| state.rules.get(owner.rule));
+    if let Some(rule) = rule.filter(|rule| rule.churn.is_over_small()) {
+        add(&rule.counters.too_brief, 1);
+        return None;
+    }
     coming_again::release_unused();
     let placed = map_placed(owner, heap, len).or_else(|| {
         // Kept memory may be what is missing.
@@ -192,6 +198,7 @@ fn map_placed(owner: &Owner, heap: HeapAddress, len: usize) -> Option<usize> {
         return None;
     };
     extent.base = base;
+    churn::mapped(base);
     // The policy is set before the extent can be written: after mlockall(MCL_FUTURE) that allocates its pages.
     if extent.place(state, &plan, false).is_ok() && mappings::make_usable(base, len) && heap_table::reserve(base) {
         // SAFETY: the extent is writable and no other thread knows it.
@@ -215,8 +222,12 @@ unsafe fn write_header(base: usize, heap: HeapAddress) {
     unsafe { (base as *mut Extent).write(Extent::new(heap)) };
 }
 
-fn unmap_extent(usable: usize) {
+fn unmap_extent(usable: usize, is_little: bool) {
     if let (Some(state), Some((extent, moving))) = (state::get(), heap_table::take(usable - HEADER)) {
+        if !is_little {
+            // A heap that needs again what it gave back is patient, and glibc gives much back, too.
+            churn::forget(extent.base);
+        }
         released::examine_and_unmap(state, &extent, moving);
     }
 }

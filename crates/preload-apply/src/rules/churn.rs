@@ -1,51 +1,212 @@
-//! Small blocks with pages of their own (distributions by blocks, phases, alignment) that the program frees and
-//! allocates again all the time: each costs three system calls and its page faults, a hundred times what glibc takes.
-//! When that takes more than a small part of the program's time, the small blocks of the rule are left where they are
-//! from then on. `numamma advise` writes no such rule; somebody who writes one by hand must not get a program that
-//! stands still.
+//! Memory that is mapped, placed and unmapped again all the time: arrays that each step of a program allocates and frees
+//! and of which this library may keep too few (see [`crate::objects::released`]), and heaps of small objects that
+//! become empty at each turn. Each time costs three system calls and the page faults; glibc takes such a block from what
+//! it keeps.
+//!
+//! So the time that this takes is bounded, for the whole process. What was mapped for less than [`PART`] times as long as
+//! it took to map and fault it is charged to one account. When more than one part in [`PART`] of the time that passed
+//! was charged, the rules that had a part in it leave objects of those sizes where they are for a multiple of the time
+//! that keeps the part, and for twice as long each time that this happens again.
+//!
+//! Where memory lives longer than that nothing is charged, however much there is of it: glibc gives many large blocks
+//! that are freed together back to the kernel, too.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use numamma_kernel::sys;
+use numamma_kernel::clock;
+use numamma_kernel::sys::PAGE;
 
 /// Bytes from which objects have pages of their own: M_MMAP_THRESHOLD of mallopt(3), from which glibc gives a block its
 /// own mapping. Smaller ones would all begin at a page, which puts the same elements of all rows of a matrix into the
 /// same few sets of the caches, and a mapping for each would take longer than what glibc does.
 pub const MOST_SHARED: usize = 128 << 10;
-/// Blocks that are unmapped between two looks at the clock.
-const LOOK: u32 = 1024;
-/// Time that one takes, ns: 6.3 us for mmap, mbind and munmap, as `cargo bench --bench bars -- matched` measures them,
-/// and the page faults of a few pages.
-const BLOCK_NS: u64 = 10_000;
-/// Part (1/20) of the CPU time of the process from which it is too much.
+/// Bytes from which nothing is charged: glibc maps each such block itself (DEFAULT_MMAP_THRESHOLD_MAX of mallopt(3)).
+const LARGEST: usize = 32 << 20;
+/// Sizes that are told apart: what is smaller than [`MOST_SHARED`], and each power of two from there to [`LARGEST`].
+const CLASSES: usize = (LARGEST / MOST_SHARED).ilog2() as usize + 1;
+/// Time that a mapping takes, ns: 6.3 us for mmap, mbind and munmap, as `cargo bench --bench bars -- matched` measures
+/// them.
+const MAPPING_NS: u64 = 6_300;
+/// Time that a page fault takes, ns: 0.5 us on a machine of its own to 2 us on a virtual one.
+const FAULT_NS: u64 = 1_000;
+/// Part (1/20) of the time that may be charged.
 const PART: u64 = 20;
+/// Charged time from which the clock is compared, ns.
+const LOOK_NS: u64 = 10_000_000;
+/// Shortest pause, ns: four times what keeps the part, because what is charged is the lower end of what it takes.
+const PAUSE_NS: u64 = 4 * PART * LOOK_NS;
+/// Times that the pause of a class doubles at most: to an hour.
+const MOST_DOUBLINGS: u64 = 12;
 
-/// How often small blocks of one rule come and go.
+/// The account of the process.
+static ACCOUNT: Account = Account::new();
+
+/// Mappings of which is remembered when they were made; a newer one replaces an older one.
+const REMEMBERED: usize = 4096;
+/// The address of a mapping, and in the bits below a page the ms at which it was made.
+static MADE: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
+
+fn made(base: usize) -> &'static AtomicUsize {
+    // Addresses of extents differ in higher bits only.
+    let page = base / PAGE;
+    &MADE[(page ^ page >> 12 ^ page >> 20) % REMEMBERED]
+}
+
+fn in_ms(now: u64) -> usize {
+    (now / 1_000_000) as usize % PAGE
+}
+
+/// Notes that memory for objects was mapped at `base`.
+pub fn mapped(base: usize) {
+    made(base).store(base | in_ms(clock::monotonic_ns()), Ordering::Relaxed);
+}
+
+/// Forgets when the memory at `base` was mapped: it is not charged.
+pub fn forget(base: usize) {
+    made(base).store(0, Ordering::Relaxed);
+}
+
+/// Time that mapping and faulting `bytes` takes, ns.
+fn cost_ns(bytes: usize) -> u64 {
+    MAPPING_NS + (bytes / PAGE) as u64 * FAULT_NS
+}
+
+/// What is charged for `bytes` at `base` that are unmapped at the time `now`, ns; 0 when they served long enough, or
+/// nobody knows.
+fn charge(base: usize, bytes: usize, now: u64) -> u64 {
+    let note = made(base);
+    let found = note.load(Ordering::Relaxed);
+    if found & !(PAGE - 1) != base {
+        return 0;
+    }
+    note.store(0, Ordering::Relaxed);
+    // What lived a multiple of four seconds counts as brief, too.
+    let lived_ms = in_ms(now).wrapping_sub(found) % PAGE;
+    let cost = cost_ns(bytes);
+    let is_brief = (lived_ms as u64) * 1_000_000 < PART * cost;
+    if is_brief && bytes < LARGEST { cost } else { 0 }
+}
+
+/// Charged time.
+struct Account {
+    /// Since the last look, ns.
+    charged: AtomicU64,
+    /// When that was, ns; 0 before the first, which only starts the clock: what is freed once, at the end of a step, is no
+    /// churn.
+    looked: AtomicU64,
+    /// Number of the next look, from 1, and of the last one that found too much.
+    look: AtomicU32,
+    too_much: AtomicU32,
+}
+
+impl Account {
+    const fn new() -> Account {
+        Account {
+            charged: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
+            look: AtomicU32::new(1),
+            too_much: AtomicU32::new(0),
+        }
+    }
+
+    /// Charges `cost` at the time `now`, ns. True when that is too much; and the number of the next look.
+    fn charge(&self, cost: u64, now: u64) -> (bool, u32) {
+        let look = self.look.load(Ordering::Relaxed);
+        if self.charged.fetch_add(cost, Ordering::Relaxed) + cost < LOOK_NS {
+            return (false, look);
+        }
+        let all = self.charged.swap(0, Ordering::Relaxed);
+        let last = self.looked.swap(now, Ordering::Relaxed);
+        let is_too_much = last > 0 && now.saturating_sub(last) < PART * all;
+        if is_too_much {
+            self.too_much.store(look, Ordering::Relaxed);
+        }
+        self.look.store(look.wrapping_add(1).max(1), Ordering::Relaxed);
+        (is_too_much, look)
+    }
+
+    /// Whether who was charged before look number `charged`, or never (0), had a part in what was too much.
+    fn had_part(&self, charged: u32) -> bool {
+        charged > 0 && charged == self.too_much.load(Ordering::Relaxed)
+    }
+}
+
+/// The sizes of a rule whose objects are left where they are for a while.
 #[derive(Default)]
 pub struct Churn {
-    unmapped: AtomicU32,
-    /// CPU time of the process at the last look, ns.
-    looked: AtomicU64,
-    over: AtomicBool,
+    /// For each class of sizes when that ends, ms, and in the lowest byte how often it has begun; 0: never.
+    pauses: [AtomicU64; CLASSES],
+    /// For each class before which look it was charged.
+    charged: [AtomicU32; CLASSES],
+}
+
+const COUNT_BITS: u32 = 8;
+
+/// What follows from a mapping that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Nothing.
+    Well,
+    /// A pause of its class begins.
+    Pause {
+        /// The first one.
+        first: bool,
+    },
+}
+
+fn class(bytes: usize) -> usize {
+    (bytes / MOST_SHARED).checked_ilog2().map_or(0, |power| power as usize + 1).min(CLASSES - 1)
 }
 
 impl Churn {
-    /// Whether small blocks are left where they are.
-    pub fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed)
+    /// Whether new memory for an object of `bytes` would be charged too often, so that the object is not placed.
+    #[inline]
+    pub fn is_over(&self, bytes: usize) -> bool {
+        let class = class(bytes);
+        let pause = self.pauses[class].load(Ordering::Relaxed);
+        let had_part = ACCOUNT.had_part(self.charged[class].load(Ordering::Relaxed));
+        (pause > 0 || had_part) && bytes < LARGEST && self.is_over_now(class, had_part)
     }
 
-    /// Takes note that a small block was unmapped; true when from now on no more are placed.
-    pub fn unmapped(&self) -> bool {
-        let count = self.unmapped.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        count.is_multiple_of(LOOK) && sys::cpu_time_ns().is_some_and(|now| self.look(now))
+    #[cold]
+    fn is_over_now(&self, class: usize, had_part: bool) -> bool {
+        let now = clock::coarse_ns();
+        if had_part {
+            self.pause(class, now);
+        }
+        now / 1_000_000 < self.pauses[class].load(Ordering::Relaxed) >> COUNT_BITS
     }
 
-    fn look(&self, now: u64) -> bool {
-        let before = self.looked.swap(now, Ordering::Relaxed);
-        // The first look only starts the clock: what is freed once, at the end of a step, is no churn.
-        let busy = before > 0 && now.saturating_sub(before) < PART * BLOCK_NS * u64::from(LOOK);
-        busy && !self.over.swap(true, Ordering::Relaxed)
+    /// [`Churn::is_over`] for objects that share memory.
+    pub fn is_over_small(&self) -> bool {
+        self.is_over(0)
+    }
+
+    /// Notes that the `bytes` at `base`, mapped for one object of this rule or for small ones that share them, are
+    /// unmapped.
+    pub fn unmapped(&self, base: usize, bytes: usize, is_shared: bool) -> Ended {
+        let now = clock::monotonic_ns();
+        let cost = charge(base, bytes, now);
+        let class = if is_shared { 0 } else { class(bytes) };
+        if cost == 0 {
+            return Ended::Well;
+        }
+        let (is_too_much, look) = ACCOUNT.charge(cost, now);
+        self.charged[class].store(look, Ordering::Relaxed);
+        if is_too_much { self.pause(class, now) } else { Ended::Well }
+    }
+
+    fn pause(&self, class: usize, now: u64) -> Ended {
+        let pause = &self.pauses[class];
+        let before = pause.load(Ordering::Relaxed);
+        self.charged[class].store(0, Ordering::Relaxed);
+        if now / 1_000_000 < before >> COUNT_BITS {
+            return Ended::Well;
+        }
+        let times = before & ((1 << COUNT_BITS) - 1);
+        let until_ms = (now + (PAUSE_NS << times)) / 1_000_000;
+        pause.store(until_ms << COUNT_BITS | (times + 1).min(MOST_DOUBLINGS), Ordering::Relaxed);
+        Ended::Pause { first: times == 0 }
     }
 }
 
@@ -53,20 +214,62 @@ impl Churn {
 mod tests {
     use super::*;
 
+    const MS: u64 = 1_000_000;
+
     #[test]
-    fn blocks_that_come_and_go_all_the_time_are_over_and_others_never() {
-        let second = 1_000_000_000;
-        let seldom = Churn::default();
-        assert!((1..1000).all(|n| !seldom.look(n * second)) && !seldom.is_over());
-        let often = Churn::default();
-        let first = (1..1000).position(|n| often.look(n * second / 10));
-        assert_eq!((first, often.is_over()), (Some(1), true));
-        assert!(!often.look(200 * second), "it is said once");
+    fn what_serves_long_enough_is_not_charged() {
+        let base = 77 * PAGE;
+        let charged = |bytes: usize, ms: u64| {
+            made(base).store(base | in_ms(5_000 * MS), Ordering::Relaxed);
+            charge(base, bytes, (5_000 + ms) * MS)
+        };
+        assert_eq!(charged(1 << 20, 1), cost_ns(1 << 20));
+        assert_eq!(charged(1 << 20, 6), 0, "20 times 262 us are over");
+        assert_eq!(charged(LARGEST, 1), 0, "glibc maps it, too");
+        assert_eq!(charge(base, 1 << 20, 5_000 * MS), 0, "charged before");
+        assert_eq!(charge(base + 4096 * PAGE, 1 << 20, 5_000 * MS), 0, "never mapped");
     }
 
     #[test]
-    fn the_clock_is_looked_at_now_and_then() {
+    fn one_part_in_twenty_may_be_charged() {
+        let too_much = |each_ms: u64| {
+            let account = Account::new();
+            (1..1000_u64).filter(|n| account.charge(MS, n * each_ms * MS).0).count()
+        };
+        assert_eq!(too_much(20), 0);
+        assert_eq!(too_much(19), 98, "a look after every ten, and the first only starts the clock");
+    }
+
+    #[test]
+    fn all_that_were_charged_since_the_look_before_had_a_part() {
+        let account = Account::new();
+        let (_, early) = account.charge(LOOK_NS, MS);
+        let (_, first) = account.charge(MS, 2 * MS);
+        assert!(!account.had_part(early) && !account.had_part(first));
+        let (is_too_much, second) = account.charge(LOOK_NS, 3 * MS);
+        assert!(is_too_much && account.had_part(first) && account.had_part(second));
+        assert!(!account.had_part(early) && !account.had_part(0));
+    }
+
+    #[test]
+    fn a_pause_is_for_one_class_of_sizes_and_doubles() {
         let churn = Churn::default();
-        assert_eq!((0..10 * LOOK).filter(|_| churn.unmapped()).count(), 1);
+        let now = clock::monotonic_ns();
+        let of = class(1 << 20);
+        assert!(!churn.is_over(1 << 20));
+        assert_eq!(churn.pause(of, now), Ended::Pause { first: true });
+        assert!(churn.is_over((2 << 20) - 1) && !churn.is_over(2 << 20) && !churn.is_over_small());
+        assert_eq!(churn.pause(of, now), Ended::Well, "it lasts");
+        let mut begin = now;
+        for length in (1..20).map(|n| PAUSE_NS << MOST_DOUBLINGS.min(n)) {
+            begin += length;
+            assert_eq!(churn.pause(of, begin), Ended::Pause { first: false });
+        }
+    }
+
+    #[test]
+    fn classes_are_powers_of_two() {
+        assert_eq!([PAGE, MOST_SHARED - 1, MOST_SHARED, 255 << 10, 256 << 10].map(class), [0, 0, 1, 1, 2]);
+        assert_eq!([LARGEST - 1, LARGEST, usize::MAX].map(class), [CLASSES - 1; 3]);
     }
 }

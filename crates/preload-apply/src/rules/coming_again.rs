@@ -16,16 +16,22 @@ use numamma_hook::sandbox;
 use numamma_kernel::clock;
 
 use super::extent::HeapAddress;
-use super::patience;
+use super::{heap_account, patience};
 
 /// How much a heap may keep while it is empty.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// It has become empty often.
     Little,
-    /// It has become empty very often, or often with about the same objects each time.
+    /// It has become empty very often, or often with about the same objects each time, and needs little.
     Much,
+    /// The same, and it needs more than [`MOST_SMALL`].
+    Large,
 }
+
+/// Bytes up to which a heap needs little: many rules and threads have such heaps, so that all of them together must not
+/// keep more than objects had at a time.
+pub const MOST_SMALL: usize = 512 << 10;
 
 /// Bytes that the heaps of a class keep together, and the most that they may.
 struct Bound {
@@ -33,7 +39,9 @@ struct Bound {
     highest: AtomicUsize,
 }
 
-static BOUNDS: [Bound; 2] = [const { Bound { kept: AtomicUsize::new(0), highest: AtomicUsize::new(0) } }; 2];
+static BOUNDS: [Bound; 3] = [const { Bound { kept: AtomicUsize::new(0), highest: AtomicUsize::new(0) } }; 3];
+/// Bytes that the heaps which need little keep however few there have been at a time.
+const LEAST: usize = 4 << 20;
 /// The heaps that have kept memory, linked by [`Link`].
 static HEAPS: AtomicPtr<Link> = AtomicPtr::new(ptr::null_mut());
 /// A thread gives heaps back. Of a child that was forked meanwhile, none does.
@@ -71,7 +79,7 @@ impl Link {
 /// `much` bytes. `first` is called before that: from then on failing calls must ask [`release_all`].
 pub fn keep_at_most(little: usize, much: usize, first: fn()) {
     let _ = FIRST.set(first);
-    for (class, bytes) in [(Class::Little, little), (Class::Much, much)] {
+    for (class, bytes) in [(Class::Little, little), (Class::Much, much), (Class::Large, much)] {
         BOUNDS[class as usize].highest.store(bytes, Ordering::Relaxed);
     }
 }
@@ -79,7 +87,9 @@ pub fn keep_at_most(little: usize, much: usize, first: fn()) {
 /// Whether `bytes` more may be kept; counted if so.
 pub fn take(class: Class, bytes: usize) -> bool {
     let bound = &BOUNDS[class as usize];
-    let fits = bound.kept.fetch_add(bytes, Ordering::Relaxed) + bytes <= bound.highest.load(Ordering::Relaxed);
+    let most = if class == Class::Much { heap_account::most().max(LEAST) } else { usize::MAX };
+    let highest = bound.highest.load(Ordering::Relaxed).min(most);
+    let fits = bound.kept.fetch_add(bytes, Ordering::Relaxed) + bytes <= highest;
     if !fits {
         give(class, bytes);
     }

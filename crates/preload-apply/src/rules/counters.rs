@@ -55,7 +55,7 @@ pub struct Counters {
     pub error: AtomicU64,
     /// Of the unplaced, refused by the budget of mappings.
     pub over_budget: AtomicU64,
-    /// Of the unplaced, small blocks that come and go too often, see [`super::churn`].
+    /// Of the unplaced, those whose memory would come and go too often, see [`super::churn`].
     pub too_brief: AtomicU64,
     /// Of the unplaced, memory that no policy reaches: read-only data, files, shared memory.
     pub out_of_reach: AtomicU64,

@@ -2,7 +2,7 @@
 //! however many rules and threads there are.
 //!
 //! A heap counts the bytes that were freed in it, less those allocated, since it last gave memory back: of older free
-//! memory it has given back all that lies in whole pages. It adds to the account in steps of [`STEP`], so that threads
+//! memory it has given back all that lies in whole pages. It adds to the account in steps of [`STEPS`], so that threads
 //! do not write its cache line at each call.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -20,13 +20,16 @@ const WORTH: usize = 4;
 const WORTH_OF_SMALL: usize = 8;
 /// Bytes of a heap whose objects are in the caches of the processor when it is searched.
 const SMALL: usize = 512 << 10;
-/// Bytes by which a heap's part of the account may be wrong.
-const STEP: usize = 4 << 10;
+/// Bytes by which a heap's part of the objects may be wrong, and its part of what is kept: a buffer that each call of a
+/// function allocates and frees must not make all threads write one cache line.
+const STEPS: [usize; 2] = [64 << 10, 4 << 10];
 
 /// Bytes of the objects in all heaps, and freed bytes that these keep. They wrap for a moment when two heaps change
 /// them at the same time.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static KEPT: AtomicUsize = AtomicUsize::new(0);
+/// Most bytes of the objects at a time.
+static MOST: AtomicUsize = AtomicUsize::new(0);
 /// Bytes by which these two rose so far, and those of objects elsewhere: about how much was allocated and freed.
 static TURNED: AtomicUsize = AtomicUsize::new(0);
 /// Bytes that were mapped for objects in no heap.
@@ -49,14 +52,14 @@ impl Part {
     #[inline]
     pub fn allocated(&mut self, used: usize, bytes: usize) {
         self.kept = self.kept.saturating_sub(bytes);
-        self.add(used, STEP);
+        self.add(used, STEPS);
     }
 
     /// The heap's objects take `used` bytes now, after `bytes` were freed.
     #[inline]
     pub fn freed(&mut self, used: usize, bytes: usize) {
         self.kept += bytes;
-        self.add(used, STEP);
+        self.add(used, STEPS);
     }
 
     /// The heap may keep `again` bytes beyond the account.
@@ -67,7 +70,7 @@ impl Part {
     /// The heap has given back what it could.
     pub fn gave_back(&mut self, used: usize) {
         self.kept = 0;
-        self.add(used, 1);
+        self.add(used, [1; 2]);
     }
 
     /// Whether the heap is to give memory back: the heaps keep too much, and this one a part that is worth a search.
@@ -89,18 +92,33 @@ impl Part {
     }
 
     #[inline]
-    fn add(&mut self, used: usize, step: usize) {
-        let kept = self.counted();
-        for (total, now, added) in [(&LIVE, used, &mut self.added_live), (&KEPT, kept, &mut self.added_kept)] {
-            if now.abs_diff(*added) >= step {
-                total.fetch_add(now.wrapping_sub(*added), Ordering::Relaxed);
-                if now > *added {
-                    TURNED.fetch_add(now - *added, Ordering::Relaxed);
-                }
-                *added = now;
+    fn add(&mut self, used: usize, steps: [usize; 2]) {
+        if used.abs_diff(self.added_live) >= steps[0] {
+            let live = change(&LIVE, &mut self.added_live, used);
+            // Not while it wraps.
+            if (MOST.load(Ordering::Relaxed)..=isize::MAX as usize).contains(&live) {
+                MOST.store(live, Ordering::Relaxed);
             }
         }
+        let kept = self.counted();
+        if kept.abs_diff(self.added_kept) >= steps[1] {
+            change(&KEPT, &mut self.added_kept, kept);
+        }
     }
+}
+
+/// Makes a heap's part of a total `now`; returns the total.
+fn change(total: &AtomicUsize, added: &mut usize, now: usize) -> usize {
+    if now > *added {
+        TURNED.fetch_add(now - *added, Ordering::Relaxed);
+    }
+    let more = now.wrapping_sub(core::mem::replace(added, now));
+    total.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
+}
+
+/// The most bytes that the objects in all heaps took at a time so far.
+pub fn most() -> usize {
+    MOST.load(Ordering::Relaxed)
 }
 
 /// Notes that `bytes` bytes were mapped for an object that is in no heap.
@@ -131,13 +149,13 @@ mod tests {
     #[test]
     fn what_is_freed_and_allocated_again_is_not_kept() {
         let mut part = Part::default();
-        part.allocated(100_000, 100_000);
-        part.freed(40_000, 60_000);
-        assert_eq!((part.kept, part.added_kept, part.added_live), (60_000, 60_000, 40_000));
-        part.allocated(90_000, 50_000);
-        part.allocated(110_000, 20_000);
-        assert_eq!((part.kept, part.added_live), (0, 110_000));
-        part.freed(0, 110_000);
+        part.allocated(1_000_000, 1_000_000);
+        part.freed(400_000, 600_000);
+        assert_eq!((part.kept, part.added_kept, part.added_live), (600_000, 600_000, 400_000));
+        part.allocated(900_000, 500_000);
+        part.allocated(1_100_000, 200_000);
+        assert_eq!((part.kept, part.added_live), (0, 1_100_000));
+        part.freed(0, 1_100_000);
         part.gave_back(0);
         assert_eq!((part.kept, part.added_kept, part.added_live), (0, 0, 0));
     }

@@ -38,6 +38,9 @@ pub static WINDOW: Window = Window::new();
 
 /// Looks at a lock that another thread holds before the next heap is tried: about 100 ns, in which a call ends.
 const SPINS: usize = 30;
+/// Looks after which a thread waits for the holder, which seems not to run; and for how long each time, ns.
+const LOOKS: usize = 4;
+const WAIT_NS: i64 = 200_000;
 /// A freed object that waits for the lock of its heap.
 struct Free {
     next: *mut Free,
@@ -151,9 +154,18 @@ impl Heap {
         unsafe { (*held.0.inner.get()).resize(self.address(), address, size) }
     }
 
-    /// Waits for about as long as a call takes that holds the lock; at every second `step` it lets that thread run.
+    /// Waits for about as long as a call takes that holds the lock; at every second `step` it lets that thread run, and
+    /// from the [`LOOKS`]th on it waits for longer.
     #[cold]
     fn let_go_on(&self, step: usize) {
+        if step >= LOOKS && !sandbox::entered() {
+            let _errno = errno::Saved::now();
+            let holder = self.busy.load(Ordering::Relaxed);
+            if holder != 0 {
+                sys::wait_while(&self.busy, holder, WAIT_NS);
+            }
+            return;
+        }
         if step % 2 == 1 && !sandbox::entered() {
             sys::yield_now();
         }

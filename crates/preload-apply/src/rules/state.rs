@@ -65,7 +65,7 @@ pub struct Rule {
     /// Index of the current placing, with the ticket of the phase that set it: see [`Rule::begin_phase`].
     current: AtomicU64,
     pub counters: Counters,
-    /// How often its small blocks come and go.
+    /// The sizes of its objects that come and go too often.
     pub churn: Churn,
     /// A message said that the blocks are larger than asked for.
     pub said_enlarged: AtomicBool,

@@ -61,12 +61,13 @@ impl Emptied {
         };
         let is_much = self.alike >= OFTEN || (self.large.1 >= VERY_OFTEN && wanted.max(again) <= KEPT_EMPTY);
         let shrank = self.smaller >= if self.alike >= OFTEN { OFTEN } else { SMALLER };
-        if wanted <= again && !shrank && (self.class == Class::Much || !is_much) {
+        if wanted <= again && !shrank && (self.class != Class::Little || !is_much) {
             return again;
         }
         coming_again::give(self.class, again);
         let now = wanted.max(again);
-        let classes = [(is_much, Class::Much), (true, Class::Little)];
+        let much = if now <= coming_again::MOST_SMALL { Class::Much } else { Class::Large };
+        let classes = [(is_much, much), (true, Class::Little)];
         let allowed = classes.into_iter().find(|&(fits, class)| fits && !shrank && coming_again::take(class, now));
         self.class = allowed.map_or(Class::Little, |(_, class)| class);
         self.smaller = 0;

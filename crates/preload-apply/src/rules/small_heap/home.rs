@@ -17,6 +17,9 @@ const MEETINGS: u32 = 64;
 const OFTEN_MET: u32 = 64;
 /// Heaps tried before the real allocator is called.
 const TRIES: usize = 6;
+/// Tries of the only heap of a home until it gets a second one: with [`super::WAIT_NS`] each, the time slice of a thread
+/// that is interrupted while it holds the lock. A second heap of each home takes memory for all of the run.
+const TRIES_ALONE: usize = 24;
 
 /// Memory for the small objects of one placing of a rule; for `local`, of one node of the placing.
 pub struct Home {
@@ -42,8 +45,13 @@ impl Home {
     /// An object of `size` bytes aligned to [`super::chunk::ALIGN`] and to `align`, a power of two below a page; with
     /// `zero` its bytes are zero. `thread` differs between threads. `None` when no heap is free or none gets memory.
     pub fn allocate(&'static self, size: usize, align: usize, zero: bool, thread: usize) -> Option<usize> {
-        for step in 0..TRIES {
+        let mut tries = 0;
+        for step in 0..TRIES_ALONE + TRIES {
             let in_use = self.in_use.load(Ordering::Relaxed);
+            if in_use > 1 && tries == TRIES {
+                break;
+            }
+            tries += usize::from(in_use > 1);
             let number = (thread + step) % in_use.clamp(1, HEAPS);
             let heap = self.heap(number)?;
             if let Some(held) = Held::take(heap) {
@@ -57,7 +65,8 @@ impl Home {
                 continue;
             }
             // A second heap is needed when the thread that holds the lock does not run.
-            if in_use < HEAPS && (self.is_contended(in_use) || (in_use == 1 && step + 2 == TRIES)) {
+            if in_use < HEAPS && ((step == 0 && self.is_contended(in_use)) || (in_use == 1 && step + 1 >= TRIES_ALONE))
+            {
                 // If another thread did so meanwhile, its number stays.
                 let _ = self.in_use.compare_exchange(in_use, in_use * 2, Ordering::Relaxed, Ordering::Relaxed);
             } else if step > 0 || in_use == 1 {

@@ -11,7 +11,7 @@ use super::Heap;
 use super::chunk::{ALIGN, is_object, usable};
 use super::emptied::{Emptied, KEPT_EMPTY};
 use super::source::{Extents, Owner, SLACK, SLACK_DIVISOR, Source};
-use crate::rules::coming_again;
+use crate::rules::coming_again::{self, MOST_SMALL};
 use crate::rules::extent::{Extent, HeapAddress};
 use crate::rules::heap_account::{self, Part};
 use crate::rules::patience::Patience;
@@ -163,8 +163,11 @@ impl Inner {
         let source = self.core.allocator_mut();
         source.used = source.used.saturating_sub(bytes);
         let (mapped, enough, used) = (source.mapped.get(), source.enough(), source.used);
-        self.account.freed(used, bytes);
         self.objects -= 1;
+        // Of an empty heap [`Inner::keep_or_unmap`] settles the account.
+        if self.objects > 0 || sandbox::entered() {
+            self.account.freed(used, bytes);
+        }
         self.freed += bytes;
         // SAFETY: a live object that the program gives up.
         unsafe { self.core.c_free(address as *mut u8) };
@@ -354,7 +357,8 @@ impl Inner {
     #[inline(never)]
     fn unmap_all(&mut self) {
         let source = self.core.allocator_mut();
-        source.releasing = true;
+        // What glibc would keep: of more it gives the end of its heap back, too.
+        (source.releasing, source.emptying) = (true, source.mapped.get() <= MOST_SMALL);
         (source.slack, source.used) = (0, 0);
         let again = core::mem::take(&mut source.again);
         let unmapped = source.unmapped.get() + source.mapped.get();

@@ -19,7 +19,7 @@ fn map(_: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, usize)> {
     Some((start + HEADER, len - HEADER))
 }
 
-fn unmap(usable: usize) {
+fn unmap(usable: usize, _: bool) {
     MAPPED.fetch_sub(1, Ordering::Relaxed);
     let start = usable - HEADER;
     let len = LENGTHS.lock().unwrap().remove(&start).unwrap();
@@ -101,6 +101,7 @@ fn objects_freed_while_the_lock_is_held_come_back() {
     // SAFETY: live objects of this heap.
     objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
     assert!(Held::take(home.heap(0).unwrap()).is_none() && home.in_use.load(Ordering::Relaxed) == 1);
+    // Nobody lets the lock go.
     assert!(home.allocate(64, 1, false, 0).is_some() && home.in_use.load(Ordering::Relaxed) == 2);
     drop(held);
     // SAFETY: no other thread uses the heap.

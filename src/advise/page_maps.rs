@@ -1,0 +1,57 @@
+//! Page maps of one period, for slices that equal blocks in a list of nodes do not fit.
+
+use numamma_plan::plan::{PAGE, page_size_of};
+use numamma_plan::policy::{Place, PolicyKind};
+
+use super::block_layout::Layout;
+use super::candidates::{WORTH_BLOCKS, round_up};
+use super::scene::{Choice, Scene, Simplicity};
+use crate::detect::{Pattern, PatternKind};
+use crate::profile::summary::Entry;
+
+/// A page map has blocks of a thread's part of a period, or of a half, a quarter or an eighth of it.
+const MAP_HALVINGS: u32 = 4;
+/// Most blocks of a period of a page map: a person can still read the line.
+const MOST_MAP_BLOCKS: u64 = 256;
+
+impl Scene<'_> {
+    /// A page map of one period, for slices that follow the threads while equal blocks do not fit them, as with six
+    /// threads on four nodes. None where blocks are as good.
+    pub fn mapped_slices(&self, entry: &Entry, pattern: &Pattern) -> Option<Choice> {
+        let policy = match pattern.kind {
+            PatternKind::Block => PolicyKind::Block,
+            PatternKind::BlockCyclic => PolicyKind::BlockCyclic,
+            _ => return None,
+        };
+        if self.target.portable || pattern.group.is_some() {
+            return None;
+        }
+        let page = page_size_of(&Place::default(), entry.size, self.target.thp);
+        let (sliced, base, whole) = self.slices(entry, pattern, policy);
+        let blocks = self.best_layout(&sliced, base, page).local;
+        let threads = u64::from(self.target.threads);
+        let counts = [pattern.slices.len() as u64].into_iter().chain((0..MAP_HALVINGS).map(|n| threads << n));
+        let layouts = counts.filter(|n| (2..=MOST_MAP_BLOCKS).contains(n)).filter_map(|count| {
+            let block = round_up(base.div_ceil(count), page);
+            // The map repeats, so that a period must consist of whole blocks.
+            let fits = policy == PolicyKind::Block || whole.is_multiple_of(block);
+            let order =
+                fits.then(|| sliced.preferred_nodes(base.div_ceil(block) as u32, block, |t| self.node_of(t)))?;
+            let local = sliced.local_share(&order, block, |t| self.node_of(t));
+            (!order.is_empty()).then_some(Layout { order, block, local })
+        });
+        // One per cent more does not justify smaller blocks.
+        let best = layouts.reduce(|best, other| if other.local > best.local + 0.01 { other } else { best })?;
+        if blocks < WORTH_BLOCKS || best.local <= blocks + 0.01 {
+            return None;
+        }
+        let node = |index: &u32| self.target.ids.get(*index as usize).copied();
+        let nodes = best.order.iter().map(node).collect::<Option<Vec<u32>>>()?;
+        let runs =
+            nodes.chunk_by(|a, b| a == b).map(|run| format!("{}x{}", run.len() as u64 * best.block / PAGE, run[0]));
+        let map = runs.collect::<Vec<_>>().join(",");
+        let remark = format!("{:.0} % of it is placed on the node of the thread that uses it", 100.0 * best.local);
+        let place = Place { policy: PolicyKind::Map, map: Some(map), ..Place::default() };
+        Some(Choice { place, remark: Some(remark), simplicity: Simplicity::Mapped, numbered: None })
+    }
+}

@@ -1,0 +1,78 @@
+//! Objects that begin inside of a page, with slices of a page: which thread uses a page depends on where the object
+//! begins, and an allocation that a rule places begins elsewhere than in the recorded run.
+
+use numamma_plan::machine::Thp;
+use numamma_plan::plan::PAGE;
+
+use super::cost::tests::machine;
+use super::tests::{busy, entry, heap, in_sequence, numbered, profile};
+use super::*;
+use crate::detect::classify_all;
+use crate::profile::records::Instance;
+use crate::profile::summary::{Cell, Counters, Entry, TouchRun};
+
+const SIZE: u64 = 8 << 20;
+
+/// The thread that uses an offset: two threads take turns, a page each.
+fn user(at: u64) -> u32 {
+    (at / PAGE % 2) as u32
+}
+
+/// An object whose first byte is number `ahead` of its page.
+fn begins_at(ahead: u64) -> Entry {
+    let mut e = in_sequence(entry("tiles", SIZE, 1000, 4000, |_, _| 0));
+    let base = 0x40_0000 + ahead;
+    let counters = Counters { reads: 1, ..Counters::default() };
+    let cell = |at: u64| {
+        let slot = (at % 61) as u16;
+        Cell { instance: 0, page: ((at + ahead) / PAGE) as u32, thread: user(at), slot, counters }
+    };
+    e.cells = (0..SIZE).step_by(2003).map(cell).collect();
+    e.cells.sort_by_key(|c| (c.page, c.thread, c.slot));
+    (e.vaddr, e.total.reads) = (base, e.cells.len() as u64);
+    e.seen = vec![Instance { base, size: SIZE, thread: Some(0), born_ns: 0, died_ns: None }];
+    e.touches = vec![TouchRun { instance: 0, page: 0, pages: (SIZE / PAGE) as u32, thread: 0, time_ns: 0 }];
+    e
+}
+
+/// The share of the bytes that the advised rule puts on the node of their user, when byte 0 is number `ahead` of a page;
+/// and what the prediction says of it.
+fn local(e: Entry, ahead: u64) -> (f64, f64) {
+    let model = machine(&[(1, 1 << 30), (1, 1 << 30)], &[&[90.0, 180.0], &[180.0, 90.0]], &[&[82e9; 2], &[82e9; 2]]);
+    let summary = profile(2, "never", numbered(vec![e, busy(2)]));
+    let (patterns, target) = (classify_all(&summary), Target::of(model, 2, Thp::Never));
+    let advice = advise(&summary, &patterns, &target).unwrap();
+    let item = advice.items.iter().find(|i| i.name == "tiles").unwrap();
+    let rule = item.rule.as_ref().unwrap_or_else(|why| panic!("{why}"));
+    let pages = (SIZE - (PAGE - ahead) % PAGE) / PAGE;
+    let plan = numamma_plan::plan::plan(&rule.place, rule.pattern.as_ref(), SIZE, pages, PAGE, &target.ids, 2).unwrap();
+    let node = |at: u64| {
+        let page = ((at + ahead) / PAGE).checked_sub(u64::from(ahead > 0))?;
+        let index = plan.block_node(page).unwrap_or_else(|| panic!("{rule:#?}"));
+        Some(plan.nodes[index as usize])
+    };
+    let own = (0..SIZE).step_by(61).filter(|at| node(*at) == Some(user(*at))).count();
+    let predicted = predict(&summary, &patterns, &target, &advice, &[]).unwrap();
+    let object = predicted.objects.iter().find(|o| o.name == "tiles").unwrap();
+    let advised = object.policies.iter().find(|p| p.name == "advised").unwrap();
+    (own as f64 / (SIZE as f64 / 61.0), advised.local_share.unwrap())
+}
+
+#[test]
+fn variables_are_placed_by_the_pages_where_they_are() {
+    for (ahead, least) in [(0, 0.99), (0xc0, 0.95), (1000, 0.75), (3700, 0.85), (4080, 0.99)] {
+        let (placed, predicted) = local(begins_at(ahead), ahead);
+        assert!(placed >= least, "{ahead}: {placed}");
+        assert!((placed - predicted).abs() < 0.03, "{ahead}: {placed}, predicted {predicted}");
+    }
+}
+
+#[test]
+fn allocations_are_placed_by_pages_that_begin_with_them() {
+    // As malloc leaves room for its own header.
+    for ahead in [0, 16, 64] {
+        let (placed, predicted) = local(heap(begins_at(ahead), &[0x1234]), 0);
+        assert!(placed >= 0.99, "{ahead}: {placed}");
+        assert!((placed - predicted).abs() < 0.03, "{ahead}: {placed}, predicted {predicted}");
+    }
+}

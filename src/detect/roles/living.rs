@@ -1,0 +1,117 @@
+//! Slots among the living threads of a kind, from the recorded starts and ends.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::profile::records::Thread;
+
+/// Time before its recorded end from which a thread counts as ended: pthread_join returns before the kernel records the
+/// end, by as much as the ended thread waits for a CPU. At most half of its life.
+const JOINED_NS: u64 = 20_000_000;
+
+/// Free slots of a kind below one creator.
+#[derive(Default)]
+pub(super) struct Living {
+    /// When threads end, with their slots.
+    ends: BinaryHeap<Reverse<(u64, u32)>>,
+    free: BinaryHeap<Reverse<u32>>,
+    slots: u32,
+}
+
+impl Living {
+    /// The lowest slot that is free when the thread starts, until it ends.
+    pub fn take(&mut self, thread: &Thread) -> u32 {
+        let now = thread.start_ns;
+        while let Some(Reverse((_, slot))) = self.ends.peek().copied().filter(|Reverse((end, _))| *end <= now) {
+            self.ends.pop();
+            self.free.push(Reverse(slot));
+        }
+        let slot = self.free.pop().map_or(self.slots, |Reverse(slot)| slot);
+        self.slots = self.slots.max(slot + 1);
+        self.ends.push(Reverse((released(thread), slot)));
+        slot
+    }
+}
+
+/// When the slot of a thread is free again.
+fn released(thread: &Thread) -> u64 {
+    let Some(end) = thread.end_ns else { return u64::MAX };
+    let life = end.saturating_sub(thread.start_ns);
+    end - (life / 2).min(JOINED_NS).min(end)
+}
+
+/// Slots of the threads that one thread makes for its OpenMP regions inside regions. GNU's runtime makes them anew for
+/// every region and detaches them, so some of one region still end while those of the next begin; but none ends
+/// before the whole region does. They are numbered in turn within a region, as the apply preload numbers them.
+#[derive(Default)]
+pub(super) struct Regions {
+    /// Threads of the last region so far.
+    threads: u32,
+    /// The life of the one that ended first.
+    first: Option<(u64, u64)>,
+}
+
+impl Regions {
+    /// The number of a thread in its region, in the order of creation.
+    pub fn take(&mut self, thread: &Thread) -> u32 {
+        // The threads of one region start together and end together, but for what each waits for a CPU. So where this
+        // thread starts nearer to the end of the first one than to its start, and that ended nearer to this one's
+        // start than to its end, they are of two regions.
+        let middle = |(start, end): (u64, u64)| start + end.saturating_sub(start) / 2;
+        let own = (thread.start_ns, thread.end_ns.unwrap_or(u64::MAX));
+        if self.first.is_some_and(|first| middle(first) < own.0 && first.1 < middle(own)) {
+            *self = Regions::default();
+        }
+        let slot = self.threads;
+        self.threads += 1;
+        let ended = thread.end_ns.map(|end| (thread.start_ns, end));
+        self.first = self.first.into_iter().chain(ended).min_by_key(|(_, end)| *end);
+        slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(lives: &[(u64, Option<u64>)]) -> Vec<u32> {
+        let mut regions = Regions::default();
+        let thread = |(start_ns, end_ns): &(u64, Option<u64>)| Thread {
+            start_ns: *start_ns,
+            end_ns: *end_ns,
+            ..Thread::default()
+        };
+        lives.iter().map(|life| regions.take(&thread(life))).collect()
+    }
+
+    /// Two of the three threads of each region end long after the next region has begun.
+    #[test]
+    fn threads_that_end_late_do_not_widen_the_next_region() {
+        let regions = (0..6).flat_map(|step| {
+            let begin = step * 100;
+            [(begin, Some(begin + 190)), (begin + 5, Some(begin + 110)), (begin + 10, Some(begin + 170))]
+        });
+        assert_eq!(slots(&regions.collect::<Vec<_>>()), [0, 1, 2].repeat(6));
+    }
+
+    #[test]
+    fn a_thread_that_ends_late_is_of_the_region_it_began_with() {
+        let regions = (0..3).flat_map(|step| {
+            let begin = step * 100;
+            [(begin, Some(begin + 95)), (begin + 5, Some(begin + 96)), (begin + 10, Some(begin + 290))]
+        });
+        assert_eq!(slots(&regions.collect::<Vec<_>>()), [0, 1, 2].repeat(3));
+    }
+
+    #[test]
+    fn a_region_of_more_threads_has_more_slots() {
+        let wide = (100..105).map(|start| (start, Some(210)));
+        let lives: Vec<_> = (0..3).map(|start| (start, Some(99))).chain(wide).collect();
+        assert_eq!(slots(&lives), [0, 1, 2, 0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn threads_of_a_pool_stay() {
+        assert_eq!(slots(&[(0, None), (1, None), (500, None)]), [0, 1, 2]);
+    }
+}

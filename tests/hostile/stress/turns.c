@@ -1,0 +1,62 @@
+/* Memory that comes and goes more often than the library can keep it.   turns MODE
+ *   arrays    12,000 times one of three call sites allocates 400 KB, writes and frees it, in turn
+ *   large     1,200 times one of three call sites allocates 8 MB, in 1 GB of address space (RLIMIT_AS)
+ *   sizes     12,000 times one call site allocates 150 to 225 KB, each time another size
+ *   buffers   16 threads, in which each of 80 call sites in turn allocates 15 to 45 KB, 200 times
+ * Writes: page faults. Figures are written to standard error. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "sites.h"
+
+enum { THREADS = 16 };
+static int damaged;
+
+static long faults(void) {
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return used.ru_minflt;
+}
+
+static void brief(int site, size_t size, unsigned char mark) {
+    unsigned char *p = sites[site](size);
+    if (!p) exit(3);
+    memset(p, mark, size);
+    if (p[0] != mark || p[size / 2] != mark || p[size - 1] != mark) damaged = 1;
+    free(p);
+}
+
+static void *thread(void *arg) {
+    for (int round = 0; round < 200; round++)
+        for (int site = 0; site < 80; site++)
+            brief(site, 15000 + (size_t)(round * 37 + site * 101 + (long)arg) % 30000, (unsigned char)site);
+    return NULL;
+}
+
+static void buffers(void) {
+    pthread_t threads[THREADS];
+    for (long i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, thread, (void *)i);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+}
+
+int main(int argc, char **argv) {
+    const char *how = argc > 1 ? argv[1] : "";
+    long before = faults();
+    if (!strcmp(how, "arrays"))
+        for (int i = 0; i < 12000; i++) brief(i % 3, 400000, (unsigned char)i);
+    if (!strcmp(how, "large")) {
+        struct rlimit limit = {1ul << 30, 1ul << 30};
+        setrlimit(RLIMIT_AS, &limit);
+        for (int i = 0; i < 1200; i++) brief(i % 3, 8000000, (unsigned char)i);
+    }
+    if (!strcmp(how, "sizes"))
+        for (int i = 0; i < 12000; i++) brief(0, 150000 + (size_t)i * 7919 % 75000, (unsigned char)i);
+    if (!strcmp(how, "buffers")) buffers();
+    fprintf(stderr, "%ld\n", faults() - before);
+    printf("damaged %d\n", damaged);
+    return 0;
+}
