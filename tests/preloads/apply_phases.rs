@@ -75,7 +75,8 @@ fn nothing_is_lost_while_phases_change() {
         assert_eq!((&object["pages_off_plan"], &object["pages_waiting"]), (&0.into(), &0.into()), "{object}");
         // Much of what the program allocates is freed at once, again and again.
         assert_eq!(object["unplaced"], object["too_brief"], "{object}");
-        assert!(number(object, "instances") - number(object, "unplaced") > 100, "{object}");
+        let placed = number(object, "instances") - number(object, "unplaced");
+        assert!(placed > if object["too_brief"] == 0 { 0 } else { 100 }, "{object}");
     }
     let phases = report["phases"].as_array().expect("phases");
     for phase in &phases[..3] {
