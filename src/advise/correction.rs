@@ -37,6 +37,10 @@ pub struct Measured {
 const POWERS: (i32, i32) = (-5, 5);
 /// Steps by which the best factor is narrowed down between its neighbours: to a hundredth of the distance.
 const STEPS: u32 = 10;
+/// Part of the squared differences between the model and the times that a factor must explain: one half, so that what
+/// it explains is no less than what it leaves. Otherwise the program waits for something else, and whichever factor is
+/// the best of them says nothing.
+const LEAST_EXPLAINED: f64 = 0.5;
 
 impl Correction {
     /// The machine that a target stands for.
@@ -55,7 +59,7 @@ impl Correction {
     }
 
     /// The factor with which the predicted speed-ups come closest to the measured ones, by the squares of their
-    /// differences in units of the measured intervals. `predict` gives the speed-ups of the policies of `measured`, in
+    /// differences in units of the measured intervals; 1 where none explains half of them. `predict` gives the speed-ups of the policies of `measured`, in
     /// their order, for a factor; `runs` is the number of timed runs. `None` where the model's own speed-ups are inside
     /// of all intervals, or nothing was measured.
     ///
@@ -84,7 +88,9 @@ impl Correction {
             if distance(a)? <= distance(b)? { high = b } else { low = a }
         }
         let middle = f64::midpoint(low, high);
-        let waiting = if distance(middle)? < of_grid[best] { middle } else { grid[best] };
+        let found = if distance(middle)? < of_grid[best] { middle } else { grid[best] };
+        let explains = distance(found)? <= (1.0 - LEAST_EXPLAINED) * distance(1.0)?;
+        let waiting = if explains { found } else { 1.0 };
         let left = predict(waiting)?.iter().zip(measured).map(|(p, m)| (p / m.speedup - 1.0).abs()).fold(0.0, f64::max);
         Ok(Some(Correction { machine: Correction::machine_of(target), waiting, left, runs }))
     }
@@ -146,6 +152,16 @@ mod tests {
     fn no_factor_explains_what_does_not_come_from_memory() {
         let predict = |factor: f64| Ok::<_, ()>(speedups((0.1 * factor).min(0.1), &[0.5]));
         let found = Correction::fit(&target(), &[measured(4.0)], 9, predict).unwrap().expect("a difference");
+        assert!(!found.explains() && found.left > 0.7, "{found:?}");
+    }
+
+    /// The model says that one policy is a little better and the other a little worse, and both are much faster: no
+    /// difference at all is the nearest factor, and the furthest from the truth.
+    #[test]
+    fn a_factor_that_explains_next_to_nothing_is_none() {
+        let truth = [Measured { speedup: 1.28, low: 1.24, high: 1.33 }, Measured { speedup: 4.5, low: 4.0, high: 5.3 }];
+        let found = Correction::fit(&target(), &truth, 9, |f| Ok::<_, ()>(speedups((0.03 * f).min(1.0), &[1.4, 0.95])));
+        let found = found.unwrap().expect("a difference");
         assert!(!found.explains() && found.left > 0.7, "{found:?}");
     }
 

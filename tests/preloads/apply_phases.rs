@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::common::{self, Policy, Scratch, alone, json_file, objects, placed, plain, root, run};
+use crate::common::{self, Policy, Scratch, alone, json_file, number, objects, placed, plain, root, run};
 
 const POLICY: &str = r#"
 version = 1
@@ -73,7 +73,10 @@ fn nothing_is_lost_while_phases_change() {
         assert_ne!(object["instances"], 0, "{object}");
         // One node: wherever a page waits to be moved, it is there already.
         assert_eq!((&object["pages_off_plan"], &object["pages_waiting"]), (&0.into(), &0.into()), "{object}");
-        assert_eq!(object["unplaced"], 0, "{object}");
+        // Much of what the program allocates is freed at once, again and again.
+        assert_eq!(object["unplaced"], object["too_brief"], "{object}");
+        let placed = number(object, "instances") - number(object, "unplaced");
+        assert!(placed > if object["too_brief"] == 0 { 0 } else { 100 }, "{object}");
     }
     let phases = report["phases"].as_array().expect("phases");
     for phase in &phases[..3] {

@@ -190,7 +190,8 @@ fn a_mixed_object_gets_a_placement() {
     let _alone = alone();
     let dir = Scratch::new("truth-code-advice");
     let Some(program) = built(&dir, "planes.c", "-O2") else { return };
-    let prof = profile(&dir, &program, &["150"]);
+    // A placement is only advised where the samples are enough to say that it pays: a second or more of CPU time.
+    let prof = profile(&dir, &program, &["2000"]);
     let policy = run(numamma(&["advise", "-q", "--nodes", "4"]).arg(&prof)).success().stdout;
     assert!(policy.contains("kind = \"mixed\"") && policy.contains("slabs") && policy.contains("rows"), "{policy}");
     let place = policy.lines().find(|l| l.starts_with("place = ")).expect("a rule");

@@ -86,6 +86,12 @@ pub fn wait_while(word: &AtomicU32, value: u32, ns: i64) {
     };
 }
 
+/// Wakes all threads that wait for `word`, see [`wait_while`].
+pub fn wake_all(word: &AtomicU32) {
+    // SAFETY: only the address of the word is used.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };
+}
+
 /// Opens a file, close-on-exec; `None` on failure.
 pub fn open(path: &CStr, flags: c_int) -> Option<c_int> {
     // SAFETY: `path` is a valid C string for the length of the call.

@@ -7,7 +7,7 @@ use numamma_plan::threads::is_openmp_runtime;
 use crate::profile::records::{Frame, Location, ModuleId, NO_MODULE, Thread, ThreadId};
 use crate::profile::summary::Summary;
 
-use super::living::{Living, Regions};
+use super::living::{Living, in_regions};
 
 /// The kind of main threads.
 pub(super) const MAIN: usize = 0;
@@ -69,7 +69,7 @@ impl Kinds {
         let mut index: HashMap<Key, usize> = HashMap::new();
         let mut levels = vec![0];
         let mut living: HashMap<(usize, Option<usize>), Living> = HashMap::new();
-        let mut regions: HashMap<(usize, Option<usize>), Regions> = HashMap::new();
+        let in_regions = slots_in_regions(summary);
         let mut place_at: HashMap<(usize, Option<usize>, u32), usize> = HashMap::new();
         let mut sites = Sites::default();
         for thread in &summary.threads {
@@ -104,10 +104,10 @@ impl Kinds {
                 (kind, parent, nested)
             };
             let below = (kind, parent);
-            let slot = if kinds.keys[kind].creator.is_some() && is_openmp(summary, thread) {
-                regions.entry(below).or_default().take(thread)
-            } else {
-                living.entry(below).or_default().take(thread)
+            let in_region = in_regions.get(&thread.id).filter(|_| kinds.keys[kind].creator.is_some());
+            let slot = match in_region {
+                Some(slot) => *slot,
+                None => living.entry(below).or_default().take(thread),
             };
             let next = kinds.places.len();
             let place = *place_at.entry((kind, parent, slot)).or_insert(next);
@@ -156,6 +156,20 @@ impl Kinds {
 fn is_openmp(summary: &Summary, thread: &Thread) -> bool {
     let module = thread.start_routine.and_then(|routine| summary.modules.get(routine.module as usize));
     module.is_some_and(|m| is_openmp_runtime(&m.path))
+}
+
+/// Slots of the threads of OpenMP runtimes as of regions inside regions, by their creators.
+fn slots_in_regions(summary: &Summary) -> HashMap<ThreadId, u32> {
+    // Main creates its own team as well.
+    let mut by_creator: HashMap<(u32, Option<ThreadId>, bool), Vec<&Thread>> = HashMap::new();
+    for thread in summary.threads.iter().filter(|t| is_openmp(summary, t)) {
+        by_creator.entry((thread.pid, thread.creator, runs(thread) > 1)).or_default().push(thread);
+    }
+    let numbered = |threads: Vec<&Thread>| {
+        let slots = in_regions(&threads);
+        threads.into_iter().map(|t| t.id).zip(slots).collect::<Vec<_>>()
+    };
+    by_creator.into_values().flat_map(numbered).collect()
 }
 
 /// Groups of neighbouring frames in the module of the start routine, in the stack that created the thread: one for each

@@ -1,7 +1,7 @@
 //! Slots among the living threads of a kind, from the recorded starts and ends.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use crate::profile::records::Thread;
 
@@ -40,20 +40,42 @@ fn released(thread: &Thread) -> u64 {
     end - (life / 2).min(JOINED_NS).min(end)
 }
 
-/// Slots of the threads that one thread makes for its OpenMP regions inside regions. GNU's runtime makes them anew for
-/// every region and detaches them, so some of one region still end while those of the next begin; but none ends
-/// before the whole region does. They are numbered in turn within a region, as the apply preload numbers them.
+/// Slots of the threads that one thread makes for its OpenMP regions inside regions, in the order of creation. GNU's
+/// runtime makes them anew for every region and detaches them, so some of one region still end while those of the next
+/// begin; but none ends before the whole region does. They are numbered in turn within a region, as the apply preload
+/// numbers them.
+pub(super) fn in_regions(threads: &[&Thread]) -> Vec<u32> {
+    let mut regions = Regions::default();
+    let slots: Vec<u32> = threads.iter().map(|thread| regions.take(thread)).collect();
+    match usual_size(&slots) {
+        Some(size) => (0..threads.len() as u32).map(|at| at % size).collect(),
+        None => slots,
+    }
+}
+
+/// The size of most regions, if all threads can be of regions of this size: then the few that seem to be larger or
+/// smaller begin where a thread was kept from starting or ending for as long as a region takes.
+fn usual_size(slots: &[u32]) -> Option<u32> {
+    let first = |at: &usize| slots.get(*at).is_none_or(|slot| *slot == 0);
+    let starts: Vec<usize> = (0..=slots.len()).filter(first).collect();
+    let mut counts: HashMap<usize, usize> = HashMap::new();
+    starts.windows(2).for_each(|pair| *counts.entry(pair[1] - pair[0]).or_default() += 1);
+    let (size, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+    (2 * count > starts.len() - 1 && slots.len().is_multiple_of(size)).then_some(size as u32)
+}
+
+/// The regions of one thread so far.
 #[derive(Default)]
-pub(super) struct Regions {
-    /// Threads of the last region so far.
+struct Regions {
+    /// Threads of the last one so far.
     threads: u32,
-    /// The life of the one that ended first.
+    /// The life of the one of them that ended first.
     first: Option<(u64, u64)>,
 }
 
 impl Regions {
     /// The number of a thread in its region, in the order of creation.
-    pub fn take(&mut self, thread: &Thread) -> u32 {
+    fn take(&mut self, thread: &Thread) -> u32 {
         // The threads of one region start together and end together, but for what each waits for a CPU. So where this
         // thread starts nearer to the end of the first one than to its start, and that ended nearer to this one's
         // start than to its end, they are of two regions.
@@ -75,13 +97,13 @@ mod tests {
     use super::*;
 
     fn slots(lives: &[(u64, Option<u64>)]) -> Vec<u32> {
-        let mut regions = Regions::default();
         let thread = |(start_ns, end_ns): &(u64, Option<u64>)| Thread {
             start_ns: *start_ns,
             end_ns: *end_ns,
             ..Thread::default()
         };
-        lives.iter().map(|life| regions.take(&thread(life))).collect()
+        let threads: Vec<Thread> = lives.iter().map(thread).collect();
+        in_regions(&threads.iter().collect::<Vec<_>>())
     }
 
     /// Two of the three threads of each region end long after the next region has begun.
@@ -108,6 +130,14 @@ mod tests {
         let wide = (100..105).map(|start| (start, Some(210)));
         let lives: Vec<_> = (0..3).map(|start| (start, Some(99))).chain(wide).collect();
         assert_eq!(slots(&lives), [0, 1, 2, 0, 1, 2, 3, 4]);
+    }
+
+    /// The first thread of the third region starts when the first one of the second has not come far.
+    #[test]
+    fn one_region_that_is_mistaken_is_of_the_usual_size() {
+        let mut lives: Vec<_> = (0..18).map(|at| (at / 3 * 100 + at % 3, Some(at / 3 * 100 + 97))).collect();
+        (lives[3].1, lives[4].1, lives[5].1) = (Some(260), Some(270), Some(290));
+        assert_eq!(slots(&lives), [0, 1, 2].repeat(6));
     }
 
     #[test]

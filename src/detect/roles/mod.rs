@@ -196,18 +196,24 @@ impl Work {
         let counts = |weight: f64| total <= 0.0 || weight >= HOT_SHARE * total;
         let mut list: Vec<Kind> = (0..kinds.keys.len()).map(|at| kind(summary, at, kinds)).collect();
         let by_master = with_inner_teams(kinds, &list, &by_place);
+        let slots_of = |kind: usize, width: u32| {
+            let mut by_slot = vec![0.0; width as usize];
+            kinds.of_kind[kind].iter().for_each(|p| by_slot[kinds.places[*p].slot as usize] += by_master[*p]);
+            by_slot
+        };
+        let least = least_of_a_worker((1..list.len()).map(|kind| slots_of(kind, list[kind].width)));
         for (kind, row) in list.iter_mut().enumerate() {
             let own = &kinds.of_kind[kind];
-            let mut by_slot = vec![0.0; row.width as usize];
-            own.iter().for_each(|p| by_slot[kinds.places[*p].slot as usize] += by_master[*p]);
+            let by_slot = slots_of(kind, row.width);
             row.threads = own.iter().map(|p| kinds.places[*p].threads.len() as u32).sum();
             let weight: f64 = by_slot.iter().sum();
             let own_weight: f64 = own.iter().map(|p| by_place[*p]).sum();
             row.share = if total > 0.0 { own_weight / total } else { 0.0 };
-            if kind == MAIN || !counts(weight) {
+            let busy = working(&by_slot);
+            if kind == MAIN || !counts(weight) || weight < least * busy.len() as f64 {
                 continue;
             }
-            row.slots = if total > 0.0 { working(&by_slot) } else { (0..row.width).collect() };
+            row.slots = if total > 0.0 { busy } else { (0..row.width).collect() };
             row.creator_works = row.openmp || total <= 0.0 || {
                 let slots = span(summary, kinds, own, activity);
                 let mut creators: Vec<usize> = own.iter().filter_map(|p| kinds.places[*p].parent).collect();
@@ -285,6 +291,15 @@ fn span(summary: &Summary, kinds: &Kinds, own: &[usize], activity: &Activity) ->
 /// Whether a thread with `samples` does not work, when `workers` (itself included) have `mean` on average.
 fn is_idle(samples: f64, mean: f64, workers: usize) -> bool {
     if samples > 0.0 { samples < LEAST_WORK * mean / workers.max(1) as f64 } else { mean >= SAYS_IDLE }
+}
+
+/// The least that a worker does: [`is_idle`] against the workers of the kind that does most. A thread that only
+/// looks after the others has a few samples of large objects, too, if only by mistakes of the sampler.
+fn least_of_a_worker(kinds: impl Iterator<Item = Vec<f64>>) -> f64 {
+    let sum = |by_slot: &[f64]| by_slot.iter().sum::<f64>();
+    let most = kinds.max_by(|a, b| sum(a).total_cmp(&sum(b))).unwrap_or_default();
+    let workers = working(&most).len().max(1) as f64;
+    LEAST_WORK * sum(&most) / workers / (workers + 1.0)
 }
 
 /// The slots that work.

@@ -125,6 +125,18 @@ fn a_helper_that_formats_text_while_main_initialises_is_no_worker() {
 }
 
 #[test]
+fn a_helper_with_a_few_samples_of_the_arrays_is_no_worker() {
+    let mut run = Run::new();
+    let helper = run.thread(0, at(PROGRAM, 0x90), (0, 640));
+    let team = run.team(4, WORKER, (0, 640));
+    team.iter().for_each(|t| run.works(*t, 0..64, 100));
+    // Two in a hundred of all accesses.
+    run.works(helper, 0..64, 8);
+    let expected: Vec<_> = [None, None].into_iter().chain(some(&[(0, 4), (1, 4), (2, 4), (3, 4)])).collect();
+    assert_eq!(ranks(&run.roles(), &run), expected);
+}
+
+#[test]
 fn a_main_that_works_is_worker_0() {
     for (module, own) in [(PROGRAM, 100), (GOMP, 100), (GOMP, 0)] {
         let mut run = Run::new();

@@ -128,6 +128,7 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
             released::clear(&block, size);
         }
         if heap_table::insert(&block) {
+            released::began(block.bytes());
             mover_request::request_if_outdated(rule, placing);
             return Some(block.base);
         }
@@ -161,6 +162,7 @@ fn map_new(state: &'static State, mut object: Object, align: usize, grows: bool)
     if object.place(state, &plan, false).is_ok() && heap_table::reserve(address) && heap_table::insert(&object) {
         mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
         released::mapped(state, &object);
+        released::began(object.bytes());
         return Some(address);
     }
     state.give_mappings(taken);
@@ -173,6 +175,7 @@ fn map_new(state: &'static State, mut object: Object, align: usize, grows: bool)
 pub fn free(address: usize) -> bool {
     let grown = heap_table::has_grown(address);
     let Some((object, moving)) = heap_table::take(address) else { return false };
+    released::ended(object.bytes());
     if let Some(state) = state::get() {
         released::release(state, &object, moving, grown);
     }

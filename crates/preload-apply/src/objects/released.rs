@@ -13,6 +13,7 @@
 //! - The blocks take at most twice the bytes of the largest one, at least [`LIMIT_LOWEST`] and at most
 //!   [`LIMIT_HIGHEST`]; less in a process that may use little memory, see [`start`] and [`allowed`].
 //! - Within that limit there must also be room for a new object that none of them serves.
+//! - The blocks and the arrays in use together take little more than the arrays took at a time before, see [`room`].
 //! - A block that did not serve, the larger part of it, while [`SWEEP`] to twice as many were freed is given back. So
 //!   is one that is too small for the largest object so far of its rule, when that needs a mapping.
 //! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
@@ -21,6 +22,7 @@
 //! A program that frees nothing any more keeps what is within these bounds.
 
 mod kept;
+mod room;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -85,7 +87,7 @@ pub fn start(available: Option<u64>, first: fn()) {
 pub fn none_fits(state: &'static State, object: &Object) {
     if any() {
         kept::replace(state, object);
-        let limit = LIMIT.load(Ordering::Relaxed).saturating_sub(object.bytes());
+        let limit = LIMIT.load(Ordering::Relaxed).min(room::left()).saturating_sub(object.bytes());
         give_back(state, limit);
     }
 }
@@ -94,6 +96,8 @@ pub fn none_fits(state: &'static State, object: &Object) {
 pub fn mapped(state: &State, object: &Object) {
     kept::mapped(state, object);
 }
+
+pub use room::{began, ended};
 
 /// Whether any block is kept.
 #[inline]
@@ -136,6 +140,10 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
         if bytes > limit {
             return false;
         }
+    }
+    limit = limit.min(room::left());
+    if bytes > limit {
+        return false;
     }
     if kept::count(bytes) > limit {
         // Of many arrays of a size that are freed together, the first stay.

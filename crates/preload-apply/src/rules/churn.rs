@@ -33,6 +33,12 @@ const FAULT_NS: u64 = 1_000;
 const PART: u64 = 20;
 /// Charged time from which the clock is compared, ns.
 const LOOK_NS: u64 = 10_000_000;
+/// Time that may be charged in any case, ns: what a program does while it starts says little of what it does then.
+const CREDIT_NS: u64 = 20_000_000;
+/// Mappings that may be charged in any case: some large temporaries, too, are part of a start.
+const CREDIT: u32 = 32;
+/// A pause that ended this many times its length ago makes the next one half as long.
+const CALM: u64 = 8;
 /// Shortest pause, ns: four times what keeps the part, because what is charged is the lower end of what it takes.
 const PAUSE_NS: u64 = 4 * PART * LOOK_NS;
 /// Times that the pause of a class doubles at most: to an hour.
@@ -97,6 +103,11 @@ struct Account {
     /// Number of the next look, from 1, and of the last one that found too much.
     look: AtomicU32,
     too_much: AtomicU32,
+    /// Page faults of the process before the last look.
+    faults: AtomicU64,
+    /// What is left of [`CREDIT_NS`] and of [`CREDIT`].
+    credit_ns: AtomicU64,
+    credit: AtomicU32,
 }
 
 impl Account {
@@ -106,18 +117,32 @@ impl Account {
             looked: AtomicU64::new(0),
             look: AtomicU32::new(1),
             too_much: AtomicU32::new(0),
+            faults: AtomicU64::new(0),
+            credit_ns: AtomicU64::new(CREDIT_NS),
+            credit: AtomicU32::new(CREDIT),
         }
     }
 
-    /// Charges `cost` at the time `now`, ns. True when that is too much; and the number of the next look.
-    fn charge(&self, cost: u64, now: u64) -> (bool, u32) {
+    /// Charges `cost` at the time `now`, ns. True when that is too much; and the number of the next look. `faults` tells
+    /// the page faults of the process so far.
+    fn charge(&self, cost: u64, now: u64, faults: impl Fn() -> u64) -> (bool, u32) {
         let look = self.look.load(Ordering::Relaxed);
+        let left = self.credit.load(Ordering::Relaxed);
+        if left > 0 {
+            // Threads that do so at the same time count as one.
+            self.credit.store(left - 1, Ordering::Relaxed);
+        }
         if self.charged.fetch_add(cost, Ordering::Relaxed) + cost < LOOK_NS {
             return (false, look);
         }
-        let all = self.charged.swap(0, Ordering::Relaxed);
-        let last = self.looked.swap(now, Ordering::Relaxed);
-        let is_too_much = last > 0 && now.saturating_sub(last) < PART * all;
+        let charged = self.charged.swap(0, Ordering::Relaxed);
+        let (last, faults) = (self.looked.swap(now, Ordering::Relaxed), faults());
+        let faulted = faults.saturating_sub(self.faults.swap(faults, Ordering::Relaxed)) * FAULT_NS;
+        // Pages that nobody touched cost nothing. A twentieth of what is charged stands for the mappings.
+        let all = charged.min(faulted + charged / PART);
+        let credit_ns = self.credit_ns.load(Ordering::Relaxed);
+        self.credit_ns.store(credit_ns.saturating_sub(all), Ordering::Relaxed);
+        let is_too_much = last > 0 && left == 0 && credit_ns < all && now.saturating_sub(last) < PART * all;
         if is_too_much {
             self.too_much.store(look, Ordering::Relaxed);
         }
@@ -152,6 +177,15 @@ pub enum Ended {
         /// The first one.
         first: bool,
     },
+}
+
+/// Page faults of the process so far; getrusage(2).
+fn page_faults() -> u64 {
+    // SAFETY: zeroes are a value of the plain structure.
+    let mut used: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: the structure is writable.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut used) };
+    used.ru_minflt as u64
 }
 
 fn class(bytes: usize) -> usize {
@@ -191,7 +225,7 @@ impl Churn {
         if cost == 0 {
             return Ended::Well;
         }
-        let (is_too_much, look) = ACCOUNT.charge(cost, now);
+        let (is_too_much, look) = ACCOUNT.charge(cost, now, page_faults);
         self.charged[class].store(look, Ordering::Relaxed);
         if is_too_much { self.pause(class, now) } else { Ended::Well }
     }
@@ -203,10 +237,14 @@ impl Churn {
         if now / 1_000_000 < before >> COUNT_BITS {
             return Ended::Well;
         }
-        let times = before & ((1 << COUNT_BITS) - 1);
+        let mut times = before & ((1 << COUNT_BITS) - 1);
+        let calm_ns = now.saturating_sub((before >> COUNT_BITS) * 1_000_000);
+        while times > 0 && calm_ns > (CALM * PAUSE_NS) << times {
+            times -= 1;
+        }
         let until_ms = (now + (PAUSE_NS << times)) / 1_000_000;
         pause.store(until_ms << COUNT_BITS | (times + 1).min(MOST_DOUBLINGS), Ordering::Relaxed);
-        Ended::Pause { first: times == 0 }
+        Ended::Pause { first: before == 0 }
     }
 }
 
@@ -230,23 +268,30 @@ mod tests {
         assert_eq!(charge(base + 4096 * PAGE, 1 << 20, 5_000 * MS), 0, "never mapped");
     }
 
+    fn spent() -> Account {
+        Account { credit_ns: AtomicU64::new(0), credit: AtomicU32::new(0), ..Account::new() }
+    }
+
     #[test]
     fn one_part_in_twenty_may_be_charged() {
-        let too_much = |each_ms: u64| {
-            let account = Account::new();
-            (1..1000_u64).filter(|n| account.charge(MS, n * each_ms * MS).0).count()
+        let too_much = |account: Account, each_ms: u64, faults: u64| {
+            (1..1000_u64).filter(|n| account.charge(MS, n * each_ms * MS, || n * faults).0).count()
         };
-        assert_eq!(too_much(20), 0);
-        assert_eq!(too_much(19), 98, "a look after every ten, and the first only starts the clock");
+        let (all, few) = (MS / FAULT_NS, MS / FAULT_NS / 100);
+        assert_eq!(too_much(spent(), 20, all), 0);
+        assert_eq!(too_much(spent(), 19, all), 98, "a look after every ten, and the first only starts the clock");
+        assert_eq!(too_much(Account::new(), 19, all), 96, "32 mappings are free");
+        assert_eq!(too_much(spent(), 19, few), 0, "pages that nobody touched");
     }
 
     #[test]
     fn all_that_were_charged_since_the_look_before_had_a_part() {
-        let account = Account::new();
-        let (_, early) = account.charge(LOOK_NS, MS);
-        let (_, first) = account.charge(MS, 2 * MS);
+        let account = spent();
+        let charge = |cost, ms| account.charge(cost, ms * MS, || ms * 100_000);
+        let (_, early) = charge(LOOK_NS, 1);
+        let (_, first) = charge(MS, 2);
         assert!(!account.had_part(early) && !account.had_part(first));
-        let (is_too_much, second) = account.charge(LOOK_NS, 3 * MS);
+        let (is_too_much, second) = charge(LOOK_NS, 3);
         assert!(is_too_much && account.had_part(first) && account.had_part(second));
         assert!(!account.had_part(early) && !account.had_part(0));
     }
@@ -265,6 +310,10 @@ mod tests {
             begin += length;
             assert_eq!(churn.pause(of, begin), Ended::Pause { first: false });
         }
+        let lasts = |churn: &Churn, now: u64| churn.pauses[of].load(Ordering::Relaxed) >> COUNT_BITS > now / MS;
+        begin += 2 * ((CALM * PAUSE_NS) << MOST_DOUBLINGS);
+        churn.pause(of, begin);
+        assert!(!lasts(&churn, begin + (PAUSE_NS << (MOST_DOUBLINGS - 1))), "shorter after a calm time");
     }
 
     #[test]

@@ -41,7 +41,7 @@ struct Bound {
 
 static BOUNDS: [Bound; 3] = [const { Bound { kept: AtomicUsize::new(0), highest: AtomicUsize::new(0) } }; 3];
 /// Bytes that the heaps which need little keep however few there have been at a time.
-const LEAST: usize = 4 << 20;
+const LEAST: usize = 2 << 20;
 /// The heaps that have kept memory, linked by [`Link`].
 static HEAPS: AtomicPtr<Link> = AtomicPtr::new(ptr::null_mut());
 /// A thread gives heaps back. Of a child that was forked meanwhile, none does.
@@ -87,7 +87,7 @@ pub fn keep_at_most(little: usize, much: usize, first: fn()) {
 /// Whether `bytes` more may be kept; counted if so.
 pub fn take(class: Class, bytes: usize) -> bool {
     let bound = &BOUNDS[class as usize];
-    let most = if class == Class::Much { heap_account::most().max(LEAST) } else { usize::MAX };
+    let most = if class == Class::Large { usize::MAX } else { heap_account::most().max(LEAST) };
     let highest = bound.highest.load(Ordering::Relaxed).min(most);
     let fits = bound.kept.fetch_add(bytes, Ordering::Relaxed) + bytes <= highest;
     if !fits {

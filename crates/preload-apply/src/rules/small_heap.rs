@@ -51,6 +51,8 @@ struct Free {
 pub struct Heap {
     /// The lock: 0, or the number of the process in which a thread holds it.
     busy: AtomicU32,
+    /// Not 0 while a thread may wait for the lock, see [`Heap::let_go_on`]. Who lets the lock go wakes it.
+    waiters: AtomicU32,
     /// Objects that were allocated, modulo 2^32.
     allocations: AtomicU32,
     /// Objects that were freed while another thread held the lock.
@@ -100,6 +102,9 @@ impl Drop for Held<'_> {
             // Pairs with the fence of `Heap::free`: either this thread sees the object that was returned meanwhile, or
             // the thread that returned it sees the lock free.
             fence(Ordering::SeqCst);
+            if self.0.waiters.load(Ordering::Relaxed) != 0 {
+                self.0.wake();
+            }
             if self.0.returned.load(Ordering::Relaxed).is_null() || !self.0.lock() {
                 return;
             }
@@ -110,13 +115,13 @@ impl Drop for Held<'_> {
 impl Heap {
     fn new(owner: Owner, extents: Extents) -> Heap {
         let inner = UnsafeCell::new(Inner::new(owner, extents));
-        let (busy, allocations, returned) = Default::default();
+        let (busy, waiters, allocations, returned) = Default::default();
         let link = Link::new(|heap, unused| {
             // SAFETY: the address that the heap entered the list with.
             let heap = unsafe { Heap::at(heap) };
             unused.map_or_else(|| heap.release(), |now| heap.release_unused(now))
         });
-        Heap { busy, allocations, returned, link, inner }
+        Heap { busy, waiters, allocations, returned, link, inner }
     }
 
     /// What names the heap where it is not known.
@@ -162,6 +167,9 @@ impl Heap {
             let _errno = errno::Saved::now();
             let holder = self.busy.load(Ordering::Relaxed);
             if holder != 0 {
+                // Pairs with the fence of `Held::drop`: if the lock is let go after this, its holder sees the waiter; if
+                // before, the kernel sees another value than `holder`.
+                self.waiters.store(1, Ordering::SeqCst);
                 sys::wait_while(&self.busy, holder, WAIT_NS);
             }
             return;
@@ -174,6 +182,16 @@ impl Heap {
                 return;
             }
             core::hint::spin_loop();
+        }
+    }
+
+    /// Wakes the threads that wait for the lock. One that is about to wait does so for [`WAIT_NS`] at most.
+    #[cold]
+    fn wake(&self) {
+        let _errno = errno::Saved::now();
+        self.waiters.store(0, Ordering::Relaxed);
+        if !sandbox::entered() {
+            sys::wake_all(&self.busy);
         }
     }
 

@@ -17,7 +17,9 @@ const MEETINGS: u32 = 64;
 const OFTEN_MET: u32 = 64;
 /// Heaps tried before the real allocator is called.
 const TRIES: usize = 6;
-/// Tries of the only heap of a home until it gets a second one: with [`super::WAIT_NS`] each, the time slice of a thread
+/// Times that a thread waits for the only heap of a home.
+const PATIENT: u32 = 3;
+/// Tries of the only heap of a home until it gets a second one even so: with [`super::WAIT_NS`] each, the time slice of a thread
 /// that is interrupted while it holds the lock. A second heap of each home takes memory for all of the run.
 const TRIES_ALONE: usize = 24;
 
@@ -30,6 +32,8 @@ pub struct Home {
     /// Times that a thread met another one, and the objects that had been allocated at the last look.
     met: AtomicU32,
     looked: AtomicU32,
+    /// Times that the thread which held the lock of the only heap did not run.
+    stuck: AtomicU32,
     /// Each is made when it is first used: of 200 rules, most have one. Null before.
     heaps: [AtomicPtr<Heap>; HEAPS],
 }
@@ -37,9 +41,9 @@ pub struct Home {
 impl Home {
     /// A home without memory.
     pub fn new(owner: Owner, extents: Extents) -> Home {
-        let (met, looked) = Default::default();
+        let (met, looked, stuck) = Default::default();
         let heaps = [const { AtomicPtr::new(ptr::null_mut()) }; HEAPS];
-        Home { owner, extents, in_use: AtomicUsize::new(1), met, looked, heaps }
+        Home { owner, extents, in_use: AtomicUsize::new(1), met, looked, stuck, heaps }
     }
 
     /// An object of `size` bytes aligned to [`super::chunk::ALIGN`] and to `align`, a power of two below a page; with
@@ -65,8 +69,7 @@ impl Home {
                 continue;
             }
             // A second heap is needed when the thread that holds the lock does not run.
-            if in_use < HEAPS && ((step == 0 && self.is_contended(in_use)) || (in_use == 1 && step + 1 >= TRIES_ALONE))
-            {
+            if in_use < HEAPS && ((step == 0 && self.is_contended(in_use)) || (in_use == 1 && self.is_stuck(step))) {
                 // If another thread did so meanwhile, its number stays.
                 let _ = self.in_use.compare_exchange(in_use, in_use * 2, Ordering::Relaxed, Ordering::Relaxed);
             } else if step > 0 || in_use == 1 {
@@ -74,6 +77,14 @@ impl Home {
             }
         }
         None
+    }
+
+    /// Whether a second heap is needed because the thread that holds the lock of the only one does not run. It takes
+    /// memory for all of the run, so the first [`PATIENT`] times a thread waits.
+    #[cold]
+    fn is_stuck(&self, step: usize) -> bool {
+        let is_late = step + 2 == TRIES && self.stuck.fetch_add(1, Ordering::Relaxed) >= PATIENT;
+        is_late || step + 1 >= TRIES_ALONE
     }
 
     /// Called when a thread has met another one: whether that happens often. Each heap more takes memory of its own,
