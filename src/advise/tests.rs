@@ -489,6 +489,17 @@ fn accesses_to_a_page_or_two_are_not_worth_spreading() {
     assert_eq!(rule(&without_caches(2, &summary), "counters").place.policy, PolicyKind::Interleave);
 }
 
+/// The threads of one node have four tenths of the accesses to a table that all share: the others would queue at its memory.
+#[test]
+fn a_table_that_all_share_is_not_put_on_the_node_with_a_few_accesses_more() {
+    let users = |_: u64, r: &mut Random| if r.below(4) == 0 { 4 } else { r.below(8) as u32 };
+    let mut table = entry("table", 64 * MIB, 3, 2000, users);
+    let owned = entry("owned", 64 * MIB, 3, 3000, |at, _| slice_of(at, 64 * MIB, 8));
+    table.touches = vec![TouchRun { instance: 0, page: 0, pages: 16 << 10, thread: 0, time_ns: 0 }];
+    let summary = profile(8, "never", numbered(vec![owned, table]));
+    assert_eq!(rule(&without_caches(4, &summary), "table").place.policy, PolicyKind::Interleave);
+}
+
 /// Eight instances, each allocated, first touched and used by one thread, a given number of 320 accesses remote.
 fn own_buffers(remote: u64) -> Entry {
     let mut e = heap(entry("own", MIB, 50, 0, |_, _| 0), &[0x10]);
