@@ -2,6 +2,7 @@
  *   arrays    12,000 times one of three call sites allocates 400 KB, writes and frees it, in turn
  *   large     1,200 times one of three call sites allocates 8 MB, in 1 GB of address space (RLIMIT_AS)
  *   sizes     12,000 times one call site allocates 150 to 225 KB, each time another size
+ *   cache     60 arrays of 150 to 450 KB stay, and 15,000 times one of them is replaced by another
  *   buffers   16 threads, in which each of 80 call sites in turn allocates 15 to 45 KB, 200 times
  * Writes: page faults. Figures are written to standard error. */
 #define _GNU_SOURCE
@@ -30,6 +31,20 @@ static void brief(int site, size_t size, unsigned char mark) {
     free(p);
 }
 
+static void cache(void) {
+    static unsigned char *blocks[60];
+    unsigned random = 1;
+    for (int i = 0; i < 15000; i++) {
+        random = random * 1664525 + 1013904223;
+        unsigned char **block = &blocks[(random >> 16) % 60];
+        size_t size = 150000 + (size_t)i * 7919 % 300000;
+        free(*block);
+        if (!(*block = sites[0](size))) exit(3);
+        memset(*block, i, size);
+    }
+    for (int i = 0; i < 60; i++) free(blocks[i]);
+}
+
 static void *thread(void *arg) {
     for (int round = 0; round < 200; round++)
         for (int site = 0; site < 80; site++)
@@ -55,6 +70,7 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(how, "sizes"))
         for (int i = 0; i < 12000; i++) brief(0, 150000 + (size_t)i * 7919 % 75000, (unsigned char)i);
+    if (!strcmp(how, "cache")) cache();
     if (!strcmp(how, "buffers")) buffers();
     fprintf(stderr, "%ld\n", faults() - before);
     printf("damaged %d\n", damaged);

@@ -36,7 +36,7 @@ use super::heap_table;
 use super::object::Object;
 use crate::phases::exclusion;
 use crate::place::mapping_budget;
-use crate::rules::churn::Ended;
+use crate::rules::churn::{self, Ended};
 use crate::rules::coming_again;
 use crate::rules::small_heap::WINDOW;
 use crate::rules::state::{Rule, State};
@@ -291,6 +291,15 @@ pub fn unmap(state: &'static State, object: &Object) {
     }
 }
 
+/// Charges `bytes` that were mapped for an array, see [`churn`].
+pub fn charge(state: &'static State, object: &Object, bytes: usize) {
+    let Some(rule) = state.rules.get(object.rule).filter(|_| bytes > 0) else { return };
+    if let Ended::Pause { first } = rule.churn.array_mapped(bytes) {
+        let _errno = errno::Saved::now();
+        pause(state, object, first);
+    }
+}
+
 /// Gives back the blocks that nothing takes any more, because objects of the rule are not placed for a while. Not inlined:
 /// the message takes much of the stack.
 #[cold]
@@ -321,7 +330,13 @@ fn unmap_by(state: &'static State, object: &Object, unmap: impl FnOnce(*mut c_vo
     let _errno = errno::Saved::now();
     let is_extent = WINDOW.owns(object.base) && object.base == WINDOW.slot_start(object.base);
     let churn = state.rules.get(object.rule).map(|rule| &rule.churn).filter(|_| !sandbox::entered());
-    let ended = churn.map_or(Ended::Well, |churn| churn.unmapped(object.base, object.bytes(), is_extent));
+    let ended = match churn {
+        Some(churn) if is_extent => churn.unmapped(object.base, object.bytes()),
+        _ => Ended::Well,
+    };
+    if !is_extent {
+        churn::array_unmapped(object.bytes(), room::in_use(), LARGEST.load(Ordering::Relaxed));
+    }
     state.give_mappings(object.mappings(state, object.whole()));
     unmap(object.base as *mut c_void, object.bytes());
     if is_extent {
