@@ -16,6 +16,7 @@
 //! - The blocks and the arrays in use together take little more than the arrays took at a time before, see [`room`].
 //! - A block that did not serve, the larger part of it, while [`SWEEP`] to twice as many were freed is given back. So
 //!   is one that is too small for the largest object so far of its rule, when that needs a mapping.
+//! - All are given back when the program goes on with large arrays that no rule places, see [`room`].
 //! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
 //!   allocation, mapping or thread of the program fails for want of memory; the call is then made again.
 //!
@@ -107,7 +108,8 @@ fn any() -> bool {
 
 /// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there.
 pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Object> {
-    if any() { kept::take(state, wanted, align) } else { None }
+    let block = if any() { kept::take(state, wanted, align) } else { None };
+    block.inspect(|_| room::serves())
 }
 
 /// Notes that the program is about to change attributes of the `len` bytes at `start`, or what is mapped there: access
@@ -163,6 +165,7 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
         sweep(state, count / SWEEP);
     }
     kept::store(state, object, count / SWEEP);
+    room::serves();
     true
 }
 
@@ -219,6 +222,15 @@ pub fn release_all() -> bool {
     let of_heaps = coming_again::release_all();
     let Some(state) = crate::rules::state::get().filter(|_| any()) else { return of_heaps };
     kept::remove_all(|_| true).map(|block| unmap(state, &block)).count() > 0 || of_heaps
+}
+
+/// Notes that the program is about to allocate `size` bytes that no rule places, and gives all kept blocks back when it
+/// goes on with such arrays.
+#[inline]
+pub fn allocating_elsewhere(size: usize) {
+    if size >= MMAP_THRESHOLD && room::is_needed_elsewhere(size, kept::bytes()) {
+        give_way();
+    }
 }
 
 /// Makes the first `size` bytes of a block from [`take`] zero. They are written, as glibc does: to lose the pages and
