@@ -186,6 +186,14 @@ fn placing_again_and_again_ends() {
 }
 
 #[test]
+fn what_is_kept_is_given_back_to_a_program_that_goes_on_with_others() {
+    let turns = Program::new("turns");
+    let rules = turns.policy("rules.toml", &["site_000".to_owned()], "policy = \"interleave\"");
+    let (bare, seen) = (turns.bare("elsewhere"), turns.placed(&rules, "elsewhere"));
+    assert!(seen[0] <= 1.3 * bare[0] + LIBRARY_KIB, "KiB {seen:?}, bare {bare:?}");
+}
+
+#[test]
 fn threads_that_share_a_rule_take_the_memory_that_they_take_in_glibc() {
     let slack = Program::new("slack");
     let any = slack.policy("any.toml", &["?".to_owned()], "policy = \"interleave\"");
