@@ -327,9 +327,14 @@ impl Scene<'_> {
             ));
         }
         if !coarse && local < WORTH_BLOCKS {
+            let in_turn = pattern.slices.is_sorted_by_key(|slice| slice.thread);
+            let because = if in_turn {
+                "its slices differ in size"
+            } else {
+                "its slices do not follow the order in which threads fill the nodes"
+            };
             return Choice::interleave(Some(format!(
-                "blocks would make only {:.0} % of it local, because its slices do not follow the order in which \
-                 threads fill the nodes, so its pages are interleaved",
+                "blocks would make only {:.0} % of it local, because {because}, so its pages are interleaved",
                 100.0 * local
             )));
         }

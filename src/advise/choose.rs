@@ -6,7 +6,7 @@ use numamma_plan::unusable::Unusable;
 
 use super::cost::resample::{self, Groups, Range, range};
 use super::cost::{Demands, Load, Outcome, PageMap, Placement, Residence, Spill};
-use super::scene::{Choice, Scene};
+use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::Pattern;
 use crate::profile::summary::Entry;
 
@@ -14,6 +14,11 @@ use crate::profile::summary::Entry;
 const NEAR: f64 = 1.02;
 /// Part of the waiting for memory below which caches are named as the reason for a small gain: half.
 const CACHED: f64 = 0.5;
+/// Part of the accesses to an object that must come from the node that holds all of it: half. Which node has a few more
+/// than the others changes from run to run, and threads of the others queue at one memory controller; how long they do is
+/// the least certain of all that is priced.
+const MAJORITY: f64 = 0.5;
+
 /// A choice with its price.
 struct Priced {
     choice: Choice,
@@ -80,6 +85,9 @@ impl<'a> Subject<'a> {
         let mut priced: Vec<Priced> = Vec::new();
         let mut too_big = None;
         for choice in choices {
+            if self.is_for_a_minority(&choice) {
+                continue;
+            }
             // The apply library refuses placements that cannot be planned, too.
             let Ok(placement) = self.placement(&choice) else { continue };
             let (outcome, bytes, spills) = self.price(&placement);
@@ -92,6 +100,20 @@ impl<'a> Subject<'a> {
             priced.push(Priced { choice, outcome, bytes, spills });
         }
         (priced, too_big)
+    }
+
+    /// Whether a choice puts all pages on a node from which less than [`MAJORITY`] of the accesses come. Where the nodes'
+    /// memories differ, the fastest may be worth it.
+    fn is_for_a_minority(&self, choice: &Choice) -> bool {
+        let world = self.scene.world;
+        if choice.simplicity != Simplicity::Chosen || choice.place.policy != PolicyKind::Bind || world.uneven() {
+            return false;
+        }
+        let is_chosen = |node: usize| choice.place.nodes == Some(world.model().nodes[node].id.to_string());
+        let near = |from: u16| is_chosen(world.home(from.into()));
+        let sums = || self.demands.sums.iter();
+        let own: f64 = sums().filter(|((_, from), _)| near(*from)).map(|(_, accesses)| accesses).sum();
+        own < MAJORITY * sums().map(|(_, accesses)| accesses).sum::<f64>()
     }
 
     /// The time of the cheapest of `priced`, of the best page map with `placing_ns`, and of `first`, ns.

@@ -9,10 +9,12 @@ use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::summary::Entry;
 
-/// A page map has blocks of a thread's part of a period, or of a half, a quarter or an eighth of it.
+/// A page map has blocks of a thread's part of a period, or of a half, a quarter or an eighth of it, or else so many that
+/// edges between slices of any sizes are met: an edge that lies in the middle of its block costs 1/4096 of the object.
 const MAP_HALVINGS: u32 = 4;
-/// Most blocks of a period of a page map: a person can still read the line.
-const MOST_MAP_BLOCKS: u64 = 256;
+const FINE: u64 = 2048;
+/// Most runs of pages of a period of a page map: a person can still read the line.
+const MOST_RUNS: usize = 256;
 
 impl Scene<'_> {
     /// A page map of one period, for slices that follow the threads while equal blocks do not fit them, as with six
@@ -30,19 +32,21 @@ impl Scene<'_> {
         let (sliced, base, whole) = self.slices(entry, pattern, policy);
         let blocks = self.best_layout(&sliced, base, page).local;
         let threads = u64::from(self.target.threads);
-        let counts = [pattern.slices.len() as u64].into_iter().chain((0..MAP_HALVINGS).map(|n| threads << n));
-        let layouts = counts.filter(|n| (2..=MOST_MAP_BLOCKS).contains(n)).filter_map(|count| {
+        let halved = (0..MAP_HALVINGS).map(|n| threads << n);
+        let counts = [pattern.slices.len() as u64].into_iter().chain(halved).chain([FINE]);
+        let layouts = counts.filter(|n| (2..=FINE).contains(n)).filter_map(|count| {
             let block = round_up(base.div_ceil(count), page);
             // The map repeats, so that a period must consist of whole blocks.
             let fits = policy == PolicyKind::Block || whole.is_multiple_of(block);
             let order =
                 fits.then(|| sliced.preferred_nodes(base.div_ceil(block) as u32, block, |t| self.node_of(t)))?;
             let local = sliced.local_share(&order, block, |t| self.node_of(t));
-            (!order.is_empty()).then_some(Layout { order, block, local })
+            let runs = order.chunk_by(|a, b| a == b).count();
+            (1..=MOST_RUNS).contains(&runs).then_some(Layout { order, block, local })
         });
         // One per cent more does not justify smaller blocks.
         let best = layouts.reduce(|best, other| if other.local > best.local + 0.01 { other } else { best })?;
-        if blocks < WORTH_BLOCKS || best.local <= blocks + 0.01 {
+        if best.local < WORTH_BLOCKS || best.local <= blocks + 0.01 {
             return None;
         }
         let node = |index: &u32| self.target.ids.get(*index as usize).copied();

@@ -252,22 +252,40 @@ fn a_portable_policy_leaves_the_block_to_the_machine() {
 }
 
 #[test]
-fn parts_in_another_order_get_a_node_list_or_are_spread() {
+fn parts_in_another_order_get_a_node_list_or_a_page_map() {
     // Four nodes with four threads each; whole nodes change places.
     let swapped = |at: u64, _: &mut Random| (slice_of(at, 64 * MIB, 16) + 8) % 16;
     // No two neighbours on one node.
     let strided = |at: u64, _: &mut Random| slice_of(at, 64 * MIB, 16) * 5 % 16;
+    // The rows of a triangle: each thread has as many, and they become longer.
+    let growing = |at: u64, _: &mut Random| ((at as f64 / (64 * MIB) as f64).sqrt() * 16.0) as u32;
     let summary = profile(
         16,
         "never",
-        numbered(vec![entry("swapped", 64 * MIB, 50, 2000, swapped), entry("strided", 64 * MIB, 50, 2000, strided)]),
+        numbered(vec![
+            entry("swapped", 64 * MIB, 50, 2000, swapped),
+            entry("strided", 64 * MIB, 50, 2000, strided),
+            entry("growing", 64 * MIB, 50, 2000, growing),
+        ]),
     );
     let advice = on(4, &summary);
     assert_eq!(rule(&advice, "swapped").place.nodes.as_deref(), Some("2,3,0,1"));
     assert_eq!(rule(&advice, "strided").pattern.as_ref().unwrap().kind, "block");
-    assert_eq!(rule(&advice, "strided").place.policy, PolicyKind::Interleave);
-    assert!(rule(&advice, "strided").why.as_ref().unwrap().contains("order"));
+    let runs_of = |name| {
+        let map = rule(&advice, name).place.map.as_ref().unwrap_or_else(|| panic!("{:?}", rule(&advice, name).place));
+        let runs = map.split(',').map(|run| run.split_once('x').unwrap());
+        runs.map(|(pages, node)| (pages.parse::<u64>().unwrap(), node.to_owned())).collect::<Vec<_>>()
+    };
+    let strided = runs_of("strided");
+    assert!(strided.len() == 16 && strided.iter().all(|(pages, _)| *pages == 1024), "{strided:?}");
+    let growing = runs_of("growing");
+    let expected = [(1024, "0"), (3072, "1"), (5120, "2"), (7168, "3")];
+    let near = |(found, truth): (&(u64, String), &(u64, &str))| found.1 == truth.1 && found.0.abs_diff(truth.0) < 200;
+    assert!(growing.len() == 4 && growing.iter().zip(&expected).all(near), "{growing:?}");
     round_trip(&advice);
+    let portable = Target::new(None, None, &Topology::uniform(1, 2), 16, "never");
+    let advice = advise(&summary, &classify_all(&summary), &portable).unwrap();
+    assert_eq!(rule(&advice, "strided").place.policy, PolicyKind::Interleave);
 }
 
 #[test]
@@ -487,6 +505,17 @@ fn accesses_to_a_page_or_two_are_not_worth_spreading() {
     let summary = profile(8, "never", vec![e]);
     assert!(reason(&on(4, &summary), "counters").contains("2 pages"));
     assert_eq!(rule(&without_caches(2, &summary), "counters").place.policy, PolicyKind::Interleave);
+}
+
+/// The threads of one node have four tenths of the accesses to a table that all share: the others would queue at its memory.
+#[test]
+fn a_table_that_all_share_is_not_put_on_the_node_with_a_few_accesses_more() {
+    let users = |_: u64, r: &mut Random| if r.below(4) == 0 { 4 } else { r.below(8) as u32 };
+    let mut table = entry("table", 64 * MIB, 3, 2000, users);
+    let owned = entry("owned", 64 * MIB, 3, 3000, |at, _| slice_of(at, 64 * MIB, 8));
+    table.touches = vec![TouchRun { instance: 0, page: 0, pages: 16 << 10, thread: 0, time_ns: 0 }];
+    let summary = profile(8, "never", numbered(vec![owned, table]));
+    assert_eq!(rule(&without_caches(4, &summary), "table").place.policy, PolicyKind::Interleave);
 }
 
 /// Eight instances, each allocated, first touched and used by one thread, a given number of 320 accesses remote.

@@ -2,8 +2,10 @@
  *   arrays    12,000 times one of three call sites allocates 400 KB, writes and frees it, in turn
  *   large     1,200 times one of three call sites allocates 8 MB, in 1 GB of address space (RLIMIT_AS)
  *   sizes     12,000 times one call site allocates 150 to 225 KB, each time another size
+ *   cache     60 arrays of 150 to 450 KB stay, and 15,000 times one of them is replaced by another
  *   buffers   16 threads, in which each of 80 call sites in turn allocates 15 to 45 KB, 200 times
- * Writes: page faults. Figures are written to standard error. */
+ *   elsewhere 50 times two arrays of 15 MB of one call site, then 30 of 1 MB of another one that stay
+ * Writes: page faults, for `elsewhere` the most memory, KiB. Figures are written to standard error. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -28,6 +30,34 @@ static void brief(int site, size_t size, unsigned char mark) {
     memset(p, mark, size);
     if (p[0] != mark || p[size / 2] != mark || p[size - 1] != mark) damaged = 1;
     free(p);
+}
+
+static void cache(void) {
+    static unsigned char *blocks[60];
+    unsigned random = 1;
+    for (int i = 0; i < 15000; i++) {
+        random = random * 1664525 + 1013904223;
+        unsigned char **block = &blocks[(random >> 16) % 60];
+        size_t size = 150000 + (size_t)i * 7919 % 300000;
+        free(*block);
+        if (!(*block = sites[0](size))) exit(3);
+        memset(*block, i, size);
+    }
+    for (int i = 0; i < 60; i++) free(blocks[i]);
+}
+
+static long elsewhere(void) {
+    unsigned char *held[30];
+    struct rusage used;
+    for (int i = 0; i < 50; i++) {
+        held[0] = sites[0](15000000), held[1] = sites[0](15000000);
+        memset(held[0], i, 15000000), memset(held[1], i, 15000000);
+        free(held[0]), free(held[1]);
+    }
+    for (int i = 0; i < 30; i++) memset(held[i] = sites[1](1000000), i, 1000000);
+    getrusage(RUSAGE_SELF, &used);
+    for (int i = 0; i < 30; i++) damaged |= held[i][999999] != i, free(held[i]);
+    return used.ru_maxrss;
 }
 
 static void *thread(void *arg) {
@@ -55,8 +85,9 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(how, "sizes"))
         for (int i = 0; i < 12000; i++) brief(0, 150000 + (size_t)i * 7919 % 75000, (unsigned char)i);
+    if (!strcmp(how, "cache")) cache();
     if (!strcmp(how, "buffers")) buffers();
-    fprintf(stderr, "%ld\n", faults() - before);
+    fprintf(stderr, "%ld\n", !strcmp(how, "elsewhere") ? elsewhere() : faults() - before);
     printf("damaged %d\n", damaged);
     return 0;
 }

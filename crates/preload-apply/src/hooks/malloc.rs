@@ -120,12 +120,14 @@ pub fn expect_shortage() {
 /// C's contract.
 pub unsafe extern "C" fn malloc_or_give_way(size: usize) -> Ptr {
     // SAFETY: forwarded unchanged.
-    or_give_way(|| unsafe { real::malloc(size) })
+    or_give_way(size, || unsafe { real::malloc(size) })
 }
 
-/// What `allocate` returns; if that is null while freed memory is kept, what it returns once that has been given back.
+/// What `allocate` returns for `size` bytes; if that is null while freed memory is kept, what it returns once that has
+/// been given back.
 #[inline(always)]
-pub fn or_give_way(allocate: impl Fn() -> Ptr) -> Ptr {
+pub fn or_give_way(size: usize, allocate: impl Fn() -> Ptr) -> Ptr {
+    released::allocating_elsewhere(size);
     match allocate() {
         found if found.is_null() && released::give_way() => allocate(),
         found => found,
@@ -178,11 +180,11 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize
     // SAFETY: as in `malloc`.
     unsafe {
         if unmatched::is_unmatched(ra, cfa) {
-            return or_give_way(|| real::calloc(count, size));
+            return or_give_way(count.saturating_mul(size), || real::calloc(count, size));
         }
         let wanted = count.checked_mul(size).map(|size| Wanted { zero: true, ..plain(size) });
         let placed = wanted.and_then(|wanted| place_matched(Member::Calloc, wanted, &Caller { ra, cfa, rbp }));
-        placed.unwrap_or_else(|| or_give_way(|| real::calloc(count, size)))
+        placed.unwrap_or_else(|| or_give_way(count.saturating_mul(size), || real::calloc(count, size)))
     }
 }
 
@@ -193,7 +195,7 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize
 pub unsafe extern "C" fn memalign(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
     unsafe {
-        let real = || or_give_way(|| real::memalign(align, size));
+        let real = || or_give_way(size, || real::memalign(align, size));
         aligned(Member::Memalign, align, size, ra, cfa, rbp).unwrap_or_else(real)
     }
 }
@@ -205,7 +207,7 @@ pub unsafe extern "C" fn memalign(align: usize, size: usize, ra: usize, cfa: usi
 pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
     unsafe {
-        let real = || or_give_way(|| real::aligned_alloc(align, size));
+        let real = || or_give_way(size, || real::aligned_alloc(align, size));
         aligned(Member::AlignedAlloc, align, size, ra, cfa, rbp).unwrap_or_else(real)
     }
 }
@@ -217,7 +219,7 @@ pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize, ra: usize, cfa
 pub unsafe extern "C" fn valloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
     unsafe {
-        let real = || or_give_way(|| real::valloc(size));
+        let real = || or_give_way(size, || real::valloc(size));
         aligned(Member::Valloc, PAGE, size, ra, cfa, rbp).unwrap_or_else(real)
     }
 }
@@ -229,7 +231,7 @@ pub unsafe extern "C" fn valloc(size: usize, ra: usize, cfa: usize, rbp: usize) 
 pub unsafe extern "C" fn pvalloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: as in `malloc`.
     unsafe {
-        let real = || or_give_way(|| real::pvalloc(size));
+        let real = || or_give_way(size, || real::pvalloc(size));
         aligned(Member::Pvalloc, PAGE, size, ra, cfa, rbp).unwrap_or_else(real)
     }
 }

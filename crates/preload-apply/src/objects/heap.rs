@@ -17,7 +17,7 @@ use super::backing::Backing;
 use super::object::Object;
 use super::{heap_table, released, small_objects};
 use crate::phases::mover_request;
-use crate::rules::churn::{self, MOST_SHARED};
+use crate::rules::churn::MOST_SHARED;
 use crate::rules::counters::add;
 use crate::rules::state::{self, Rule, State};
 use crate::rules::{coming_again, heap_account};
@@ -155,7 +155,6 @@ fn map_new(state: &'static State, mut object: Object, align: usize, grows: bool)
         return None;
     };
     object.base = address;
-    churn::mapped(address);
     if grows {
         growth::prepare(state, &object, &plan);
     }
@@ -163,6 +162,7 @@ fn map_new(state: &'static State, mut object: Object, align: usize, grows: bool)
         mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
         released::mapped(state, &object);
         released::began(object.bytes());
+        released::charge(state, &object, object.bytes());
         return Some(address);
     }
     state.give_mappings(taken);

@@ -16,6 +16,7 @@
 //! - The blocks and the arrays in use together take little more than the arrays took at a time before, see [`room`].
 //! - A block that did not serve, the larger part of it, while [`SWEEP`] to twice as many were freed is given back. So
 //!   is one that is too small for the largest object so far of its rule, when that needs a mapping.
+//! - All are given back when the program goes on with large arrays that no rule places, see [`room`].
 //! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
 //!   allocation, mapping or thread of the program fails for want of memory; the call is then made again.
 //!
@@ -36,7 +37,7 @@ use super::heap_table;
 use super::object::Object;
 use crate::phases::exclusion;
 use crate::place::mapping_budget;
-use crate::rules::churn::Ended;
+use crate::rules::churn::{self, Ended};
 use crate::rules::coming_again;
 use crate::rules::small_heap::WINDOW;
 use crate::rules::state::{Rule, State};
@@ -107,7 +108,8 @@ fn any() -> bool {
 
 /// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there.
 pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Object> {
-    if any() { kept::take(state, wanted, align) } else { None }
+    let block = if any() { kept::take(state, wanted, align) } else { None };
+    block.inspect(|_| room::serves())
 }
 
 /// Notes that the program is about to change attributes of the `len` bytes at `start`, or what is mapped there: access
@@ -163,6 +165,7 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
         sweep(state, count / SWEEP);
     }
     kept::store(state, object, count / SWEEP);
+    room::serves();
     true
 }
 
@@ -219,6 +222,15 @@ pub fn release_all() -> bool {
     let of_heaps = coming_again::release_all();
     let Some(state) = crate::rules::state::get().filter(|_| any()) else { return of_heaps };
     kept::remove_all(|_| true).map(|block| unmap(state, &block)).count() > 0 || of_heaps
+}
+
+/// Notes that the program is about to allocate `size` bytes that no rule places, and gives all kept blocks back when it
+/// goes on with such arrays.
+#[inline]
+pub fn allocating_elsewhere(size: usize) {
+    if size >= MMAP_THRESHOLD && room::is_needed_elsewhere(size, kept::bytes()) {
+        give_way();
+    }
 }
 
 /// Makes the first `size` bytes of a block from [`take`] zero. They are written, as glibc does: to lose the pages and
@@ -291,6 +303,15 @@ pub fn unmap(state: &'static State, object: &Object) {
     }
 }
 
+/// Charges `bytes` that were mapped for an array, see [`churn`].
+pub fn charge(state: &'static State, object: &Object, bytes: usize) {
+    let Some(rule) = state.rules.get(object.rule).filter(|_| bytes > 0) else { return };
+    if let Ended::Pause { first } = rule.churn.array_mapped(bytes) {
+        let _errno = errno::Saved::now();
+        pause(state, object, first);
+    }
+}
+
 /// Gives back the blocks that nothing takes any more, because objects of the rule are not placed for a while. Not inlined:
 /// the message takes much of the stack.
 #[cold]
@@ -321,7 +342,13 @@ fn unmap_by(state: &'static State, object: &Object, unmap: impl FnOnce(*mut c_vo
     let _errno = errno::Saved::now();
     let is_extent = WINDOW.owns(object.base) && object.base == WINDOW.slot_start(object.base);
     let churn = state.rules.get(object.rule).map(|rule| &rule.churn).filter(|_| !sandbox::entered());
-    let ended = churn.map_or(Ended::Well, |churn| churn.unmapped(object.base, object.bytes(), is_extent));
+    let ended = match churn {
+        Some(churn) if is_extent => churn.unmapped(object.base, object.bytes()),
+        _ => Ended::Well,
+    };
+    if !is_extent {
+        churn::array_unmapped(object.bytes(), room::in_use(), LARGEST.load(Ordering::Relaxed));
+    }
     state.give_mappings(object.mappings(state, object.whole()));
     unmap(object.base as *mut c_void, object.bytes());
     if is_extent {

@@ -3,13 +3,19 @@
 //! become empty at each turn. Each time costs three system calls and the page faults; glibc takes such a block from what
 //! it keeps.
 //!
-//! So the time that this takes is bounded, for the whole process. What was mapped for less than [`PART`] times as long as
-//! it took to map and fault it is charged to one account. When more than one part in [`PART`] of the time that passed
-//! was charged, the rules that had a part in it leave objects of those sizes where they are for a multiple of the time
-//! that keeps the part, and for twice as long each time that this happens again.
+//! So the time that this takes is bounded, for the whole process. What glibc would not have to map and fault is charged
+//! to one account:
 //!
-//! Where memory lives longer than that nothing is charged, however much there is of it: glibc gives many large blocks
-//! that are freed together back to the kernel, too.
+//! - An array, when it is mapped, if as much was unmapped before that glibc would still have: of what is freed it gives
+//!   back what lies together at the end of its heap, so all when all is freed, and next to nothing where arrays that stay
+//!   lie between. So it counts as keeping as much as is in use, and twice the largest array in any case (M_TRIM_THRESHOLD
+//!   in mallopt(3)).
+//! - Memory for small objects, when it is unmapped, if it served for less than [`PART`] times as long as it took to map
+//!   and fault it.
+//!
+//! When more than one part in [`PART`] of the time that passed was charged, the rules that had a part in it leave objects
+//! of those sizes where they are for a multiple of the time that keeps the part, and for twice as long each time that
+//! this happens again. The time is that of the process's CPUs where these work longer than time passes.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -47,7 +53,26 @@ const MOST_DOUBLINGS: u64 = 12;
 /// The account of the process.
 static ACCOUNT: Account = Account::new();
 
-/// Mappings of which is remembered when they were made; a newer one replaces an older one.
+/// Bytes of arrays that were unmapped, and that glibc would still have.
+static FREED: AtomicUsize = AtomicUsize::new(0);
+
+/// Notes that an array of `bytes` was unmapped while `in_use` bytes of others stay and `largest` was the largest one so
+/// far.
+pub fn array_unmapped(bytes: usize, in_use: usize, largest: usize) {
+    if bytes < LARGEST {
+        let most = in_use.max(largest.saturating_mul(2));
+        // Threads may overwrite each other's: what glibc would have need not be exact.
+        FREED.store((FREED.load(Ordering::Relaxed) + bytes).min(most), Ordering::Relaxed);
+    }
+}
+
+/// Whether glibc would have had the memory for an array of `bytes` that is mapped.
+fn was_freed(bytes: usize) -> bool {
+    let left = FREED.load(Ordering::Relaxed).checked_sub(bytes).filter(|_| bytes < LARGEST);
+    left.inspect(|left| FREED.store(*left, Ordering::Relaxed)).is_some()
+}
+
+/// Mappings for small objects of which is remembered when they were made; a newer one replaces an older one.
 const REMEMBERED: usize = 4096;
 /// The address of a mapping, and in the bits below a page the ms at which it was made.
 static MADE: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
@@ -62,7 +87,7 @@ fn in_ms(now: u64) -> usize {
     (now / 1_000_000) as usize % PAGE
 }
 
-/// Notes that memory for objects was mapped at `base`.
+/// Notes that memory for small objects was mapped at `base`.
 pub fn mapped(base: usize) {
     made(base).store(base | in_ms(clock::monotonic_ns()), Ordering::Relaxed);
 }
@@ -77,7 +102,7 @@ fn cost_ns(bytes: usize) -> u64 {
     MAPPING_NS + (bytes / PAGE) as u64 * FAULT_NS
 }
 
-/// What is charged for `bytes` at `base` that are unmapped at the time `now`, ns; 0 when they served long enough, or
+/// What is charged for `bytes` for small objects at `base` that are unmapped at the time `now`, ns; 0 when they served long enough, or
 /// nobody knows.
 fn charge(base: usize, bytes: usize, now: u64) -> u64 {
     let note = made(base);
@@ -89,8 +114,7 @@ fn charge(base: usize, bytes: usize, now: u64) -> u64 {
     // What lived a multiple of four seconds counts as brief, too.
     let lived_ms = in_ms(now).wrapping_sub(found) % PAGE;
     let cost = cost_ns(bytes);
-    let is_brief = (lived_ms as u64) * 1_000_000 < PART * cost;
-    if is_brief && bytes < LARGEST { cost } else { 0 }
+    if (lived_ms as u64) * 1_000_000 < PART * cost { cost } else { 0 }
 }
 
 /// Charged time.
@@ -103,8 +127,9 @@ struct Account {
     /// Number of the next look, from 1, and of the last one that found too much.
     look: AtomicU32,
     too_much: AtomicU32,
-    /// Page faults of the process before the last look.
+    /// Page faults and CPU time of the process before the last look.
     faults: AtomicU64,
+    cpu_ns: AtomicU64,
     /// What is left of [`CREDIT_NS`] and of [`CREDIT`].
     credit_ns: AtomicU64,
     credit: AtomicU32,
@@ -118,14 +143,15 @@ impl Account {
             look: AtomicU32::new(1),
             too_much: AtomicU32::new(0),
             faults: AtomicU64::new(0),
+            cpu_ns: AtomicU64::new(0),
             credit_ns: AtomicU64::new(CREDIT_NS),
             credit: AtomicU32::new(CREDIT),
         }
     }
 
-    /// Charges `cost` at the time `now`, ns. True when that is too much; and the number of the next look. `faults` tells
-    /// the page faults of the process so far.
-    fn charge(&self, cost: u64, now: u64, faults: impl Fn() -> u64) -> (bool, u32) {
+    /// Charges `cost` at the time `now`, ns. True when that is too much; and the number of the next look. `used` tells
+    /// what the process has used so far.
+    fn charge(&self, cost: u64, now: u64, used: impl Fn() -> Used) -> (bool, u32) {
         let look = self.look.load(Ordering::Relaxed);
         let left = self.credit.load(Ordering::Relaxed);
         if left > 0 {
@@ -136,13 +162,15 @@ impl Account {
             return (false, look);
         }
         let charged = self.charged.swap(0, Ordering::Relaxed);
-        let (last, faults) = (self.looked.swap(now, Ordering::Relaxed), faults());
+        let (last, Used { faults, cpu_ns }) = (self.looked.swap(now, Ordering::Relaxed), used());
         let faulted = faults.saturating_sub(self.faults.swap(faults, Ordering::Relaxed)) * FAULT_NS;
+        let worked = cpu_ns.saturating_sub(self.cpu_ns.swap(cpu_ns, Ordering::Relaxed));
+        let passed = now.saturating_sub(last).max(worked);
         // Pages that nobody touched cost nothing. A twentieth of what is charged stands for the mappings.
         let all = charged.min(faulted + charged / PART);
         let credit_ns = self.credit_ns.load(Ordering::Relaxed);
         self.credit_ns.store(credit_ns.saturating_sub(all), Ordering::Relaxed);
-        let is_too_much = last > 0 && left == 0 && credit_ns < all && now.saturating_sub(last) < PART * all;
+        let is_too_much = last > 0 && left == 0 && credit_ns < all && passed < PART * all;
         if is_too_much {
             self.too_much.store(look, Ordering::Relaxed);
         }
@@ -167,7 +195,7 @@ pub struct Churn {
 
 const COUNT_BITS: u32 = 8;
 
-/// What follows from a mapping that ended.
+/// What follows from what was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Nothing.
@@ -179,13 +207,23 @@ pub enum Ended {
     },
 }
 
-/// Page faults of the process so far; getrusage(2).
-fn page_faults() -> u64 {
+/// What the process has used so far.
+#[derive(Clone, Copy, Default)]
+struct Used {
+    /// Page faults.
+    faults: u64,
+    /// CPU time of all threads, ns.
+    cpu_ns: u64,
+}
+
+/// By getrusage(2).
+fn used() -> Used {
     // SAFETY: zeroes are a value of the plain structure.
     let mut used: libc::rusage = unsafe { core::mem::zeroed() };
     // SAFETY: the structure is writable.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut used) };
-    used.ru_minflt as u64
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+    Used { faults: used.ru_minflt as u64, cpu_ns: ns(used.ru_utime) + ns(used.ru_stime) }
 }
 
 fn class(bytes: usize) -> usize {
@@ -216,16 +254,20 @@ impl Churn {
         self.is_over(0)
     }
 
-    /// Notes that the `bytes` at `base`, mapped for one object of this rule or for small ones that share them, are
-    /// unmapped.
-    pub fn unmapped(&self, base: usize, bytes: usize, is_shared: bool) -> Ended {
+    /// Notes that `bytes` were mapped for an array of this rule, or for what it grew by.
+    pub fn array_mapped(&self, bytes: usize) -> Ended {
+        if was_freed(bytes) { self.charge(class(bytes), cost_ns(bytes), clock::monotonic_ns()) } else { Ended::Well }
+    }
+
+    /// Notes that the `bytes` at `base`, mapped for small objects of this rule that share them, are unmapped.
+    pub fn unmapped(&self, base: usize, bytes: usize) -> Ended {
         let now = clock::monotonic_ns();
         let cost = charge(base, bytes, now);
-        let class = if is_shared { 0 } else { class(bytes) };
-        if cost == 0 {
-            return Ended::Well;
-        }
-        let (is_too_much, look) = ACCOUNT.charge(cost, now, page_faults);
+        if cost == 0 { Ended::Well } else { self.charge(0, cost, now) }
+    }
+
+    fn charge(&self, class: usize, cost: u64, now: u64) -> Ended {
+        let (is_too_much, look) = ACCOUNT.charge(cost, now, used);
         self.charged[class].store(look, Ordering::Relaxed);
         if is_too_much { self.pause(class, now) } else { Ended::Well }
     }
@@ -263,9 +305,32 @@ mod tests {
         };
         assert_eq!(charged(1 << 20, 1), cost_ns(1 << 20));
         assert_eq!(charged(1 << 20, 6), 0, "20 times 262 us are over");
-        assert_eq!(charged(LARGEST, 1), 0, "glibc maps it, too");
         assert_eq!(charge(base, 1 << 20, 5_000 * MS), 0, "charged before");
         assert_eq!(charge(base + 4096 * PAGE, 1 << 20, 5_000 * MS), 0, "never mapped");
+    }
+
+    #[test]
+    fn arrays_are_charged_that_glibc_would_have_kept() {
+        const MIB: usize = 1 << 20;
+        let (free, live) = (|live| array_unmapped(MIB, live, MIB), |n: usize| n * MIB);
+        assert!(!was_freed(MIB), "the first one");
+        // One of many is replaced, time and again.
+        for _ in 0..5 {
+            free(live(20));
+            assert!(was_freed(MIB) && !was_freed(MIB));
+        }
+        // All of many are freed: glibc gives back all but two.
+        (0..20).rev().for_each(|n| free(live(n)));
+        assert_eq!((0..20).filter(|_| was_freed(MIB)).count(), 2);
+        // Half of many are.
+        (10..20).rev().for_each(|n| free(live(n)));
+        assert_eq!((0..20).filter(|_| was_freed(MIB)).count(), 10);
+        array_unmapped(LARGEST, 0, LARGEST);
+        assert!(!was_freed(MIB), "glibc maps it, too");
+    }
+
+    fn used_of(faults: u64) -> Used {
+        Used { faults, cpu_ns: 0 }
     }
 
     fn spent() -> Account {
@@ -275,19 +340,25 @@ mod tests {
     #[test]
     fn one_part_in_twenty_may_be_charged() {
         let too_much = |account: Account, each_ms: u64, faults: u64| {
-            (1..1000_u64).filter(|n| account.charge(MS, n * each_ms * MS, || n * faults).0).count()
+            (1..1000_u64).filter(|n| account.charge(MS, n * each_ms * MS, || used_of(n * faults)).0).count()
         };
         let (all, few) = (MS / FAULT_NS, MS / FAULT_NS / 100);
         assert_eq!(too_much(spent(), 20, all), 0);
         assert_eq!(too_much(spent(), 19, all), 98, "a look after every ten, and the first only starts the clock");
         assert_eq!(too_much(Account::new(), 19, all), 96, "32 mappings are free");
         assert_eq!(too_much(spent(), 19, few), 0, "pages that nobody touched");
+        let of_threads = |cpu_ms: u64| {
+            let account = spent();
+            let used = |n: u64| Used { faults: n * all, cpu_ns: n * cpu_ms * MS };
+            (1..1000_u64).filter(|n| account.charge(MS, n * 5 * MS, || used(*n)).0).count()
+        };
+        assert_eq!((of_threads(19), of_threads(20)), (98, 0), "of the CPU time of four threads");
     }
 
     #[test]
     fn all_that_were_charged_since_the_look_before_had_a_part() {
         let account = spent();
-        let charge = |cost, ms| account.charge(cost, ms * MS, || ms * 100_000);
+        let charge = |cost, ms| account.charge(cost, ms * MS, || used_of(ms * 100_000));
         let (_, early) = charge(LOOK_NS, 1);
         let (_, first) = charge(MS, 2);
         assert!(!account.had_part(early) && !account.had_part(first));

@@ -58,7 +58,7 @@ pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, r
         // The size of a block of another allocator may be unknown, and with it how much to copy.
         let movable = ptr.is_null() || (size > 0 && in_effect::measures());
         // For no bytes realloc frees and returns null.
-        let real = || if size > 0 { or_give_way(|| real::realloc(ptr, size)) } else { real::realloc(ptr, size) };
+        let real = || if size > 0 { or_give_way(size, || real::realloc(ptr, size)) } else { real::realloc(ptr, size) };
         if unmatched::is_unmatched(ra, cfa) || !movable {
             return real();
         }

@@ -83,7 +83,10 @@ fn exchange(state: &'static State, old: &Object, work: impl FnOnce(&Object) -> O
     let outcome = work(&object);
     let grown = if outcome.is_some() { heap_table::GROWN } else { 0 };
     put_back(state, &outcome.unwrap_or(object), history | grown);
-    outcome.map(|object| object.base)
+    outcome.map(|now| {
+        released::charge(state, &now, now.bytes().saturating_sub(object.bytes()));
+        now.base
+    })
 }
 
 /// Takes an object that stays alive from the table, so that no other thread finds it, once the mover is not working on
