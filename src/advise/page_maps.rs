@@ -13,6 +13,8 @@ use crate::profile::summary::Entry;
 /// edges between slices of any sizes are met: an edge that lies in the middle of its block costs 1/4096 of the object.
 const MAP_HALVINGS: u32 = 4;
 const FINE: u64 = 2048;
+/// Part of the object by which a map must make more local than larger blocks do: no more than the error of the slices.
+const LEAST_BETTER: f64 = 0.01;
 /// Most runs of pages of a period of a page map: a person can still read the line.
 const MOST_RUNS: usize = 256;
 
@@ -33,8 +35,8 @@ impl Scene<'_> {
         let blocks = self.best_layout(&sliced, base, page).local;
         let threads = u64::from(self.target.threads);
         let halved = (0..MAP_HALVINGS).map(|n| threads << n);
-        let counts = [pattern.slices.len() as u64].into_iter().chain(halved).chain([FINE]);
-        let layouts = counts.filter(|n| (2..=FINE).contains(n)).filter_map(|count| {
+        let counts = [pattern.slices.len() as u64].into_iter().chain(halved).filter(|n| (2..FINE).contains(n));
+        let layout = |count: u64| {
             let block = round_up(base.div_ceil(count), page);
             // The map repeats, so that a period must consist of whole blocks.
             let fits = policy == PolicyKind::Block || whole.is_multiple_of(block);
@@ -43,10 +45,14 @@ impl Scene<'_> {
             let local = sliced.local_share(&order, block, |t| self.node_of(t));
             let runs = order.chunk_by(|a, b| a == b).count();
             (1..=MOST_RUNS).contains(&runs).then_some(Layout { order, block, local })
-        });
-        // One per cent more does not justify smaller blocks.
-        let best = layouts.reduce(|best, other| if other.local > best.local + 0.01 { other } else { best })?;
-        if best.local < WORTH_BLOCKS || best.local <= blocks + 0.01 {
+        };
+        // One per cent more does not justify smaller blocks, and a part of a page at each edge no map of single pages.
+        let better = |best: Layout, other: Layout| if other.local > best.local + LEAST_BETTER { other } else { best };
+        let edges = (pattern.slices.len() as f64 * page as f64 / base as f64).max(LEAST_BETTER);
+        let coarse = counts.filter_map(layout).reduce(better);
+        let before = coarse.as_ref().map_or(blocks, |coarse| coarse.local.max(blocks));
+        let best = layout(FINE).filter(|fine| fine.local > before + edges).or(coarse)?;
+        if best.local < WORTH_BLOCKS || best.local <= blocks + LEAST_BETTER {
             return None;
         }
         let node = |index: &u32| self.target.ids.get(*index as usize).copied();
