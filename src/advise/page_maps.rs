@@ -13,6 +13,8 @@ use crate::profile::summary::Entry;
 /// edges between slices of any sizes are met: an edge that lies in the middle of its block costs 1/4096 of the object.
 const MAP_HALVINGS: u32 = 4;
 const FINE: u64 = 2048;
+/// Part of the object by which a map must make more local than larger blocks do: no more than the error of the slices.
+const LEAST_BETTER: f64 = 0.01;
 /// Most runs of pages of a period of a page map: a person can still read the line.
 const MOST_RUNS: usize = 256;
 
@@ -45,12 +47,12 @@ impl Scene<'_> {
             (1..=MOST_RUNS).contains(&runs).then_some(Layout { order, block, local })
         };
         // One per cent more does not justify smaller blocks, and a part of a page at each edge no map of single pages.
-        let better = |best: Layout, other: Layout| if other.local > best.local + 0.01 { other } else { best };
-        let edges = pattern.slices.len() as f64 * page as f64 / base as f64;
+        let better = |best: Layout, other: Layout| if other.local > best.local + LEAST_BETTER { other } else { best };
+        let edges = (pattern.slices.len() as f64 * page as f64 / base as f64).max(LEAST_BETTER);
         let coarse = counts.filter_map(layout).reduce(better);
         let before = coarse.as_ref().map_or(blocks, |coarse| coarse.local.max(blocks));
         let best = layout(FINE).filter(|fine| fine.local > before + edges).or(coarse)?;
-        if best.local < WORTH_BLOCKS || best.local <= blocks + 0.01 {
+        if best.local < WORTH_BLOCKS || best.local <= blocks + LEAST_BETTER {
             return None;
         }
         let node = |index: &u32| self.target.ids.get(*index as usize).copied();
