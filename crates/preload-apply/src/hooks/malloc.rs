@@ -256,10 +256,13 @@ pub unsafe extern "C" fn posix_memalign(
                 *out = found;
                 0
             }
-            None => match real::posix_memalign(out, align, size) {
-                libc::ENOMEM if released::give_way() => real::posix_memalign(out, align, size),
-                found => found,
-            },
+            None => {
+                released::allocating_elsewhere(size);
+                match real::posix_memalign(out, align, size) {
+                    libc::ENOMEM if released::give_way() => real::posix_memalign(out, align, size),
+                    found => found,
+                }
+            }
         }
     }
 }

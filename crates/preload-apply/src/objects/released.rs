@@ -29,7 +29,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
-use numamma_hook::real::of_libc;
+use numamma_hook::real::{self, of_libc};
 use numamma_hook::{errno, sandbox, say};
 use numamma_kernel::sys;
 
@@ -249,12 +249,28 @@ pub fn release(state: &'static State, object: &Object, moving: bool, grown: bool
     if sandbox::entered() {
         return unmap_as_free_would(state, object);
     }
-    if object.bytes() > LARGEST.load(Ordering::Relaxed) && object.bytes() <= LIMIT_HIGHEST {
+    let is_largest = object.bytes() > LARGEST.load(Ordering::Relaxed) && object.bytes() <= LIMIT_HIGHEST;
+    if is_largest {
         LARGEST.store(object.bytes(), Ordering::Relaxed);
     }
     examine(state, object);
     if !keep(state, object, grown) {
         unmap(state, object);
+    }
+    if is_largest {
+        raise_thresholds(object.size);
+    }
+}
+
+/// Lets the program's allocator free a block of `size` bytes, as it would have without this library: the sizes from which
+/// glibc maps blocks and gives memory back rise with the largest mapped block that is freed (M_MMAP_THRESHOLD in
+/// mallopt(3)). Otherwise blocks that no rule places would be mapped and faulted anew in every step of the program.
+#[cold]
+fn raise_thresholds(size: usize) {
+    if size >= MMAP_THRESHOLD {
+        let _errno = errno::Saved::now();
+        // SAFETY: a block of its own, which is not used. Nothing is written but the allocator's header.
+        unsafe { real::free(real::malloc(size)) };
     }
 }
 
