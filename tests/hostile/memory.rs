@@ -167,13 +167,14 @@ fn memory_that_is_needed_again_at_once_keeps_its_pages() {
 fn placing_again_and_again_ends() {
     let turns = Program::new("turns");
     let sites: Vec<String> = (0..80).map(|n| format!("site_{n:03}")).collect();
-    // The pages of all allocations: of 12,000 arrays 97 and 45 each, of 15,000 73, of 1,200 1,953, and of 256,000
-    // buffers 7.
+    // The pages of all allocations: of 12,000 arrays 97 and 45 each, of 15,000 and 19,200 73, of 1,200 1,953, and of
+    // 256,000 buffers 7.
     let cases = [
         ("arrays", 1.2e6, 0..3),
         ("large", 2.3e6, 0..3),
         ("sizes", 0.5e6, 0..1),
         ("cache", 1.1e6, 0..1),
+        ("pinned", 1.4e6, 0..1),
         ("buffers", 1.8e6, 0..80),
     ];
     for (how, pages, used) in cases {

@@ -4,6 +4,7 @@
  *   sizes     12,000 times one call site allocates 150 to 225 KB, each time another size
  *   cache     60 arrays of 150 to 450 KB stay, and 15,000 times one of them is replaced by another
  *   buffers   16 threads, in which each of 80 call sites in turn allocates 15 to 45 KB, 200 times
+ *   pinned    300 times 64 arrays of 300 KB that are freed together, and a small block that stays
  *   after     an array of 20 MB of one call site, then 50 times 60 of 300 KB of another one that are freed together
  *   elsewhere 50 times two arrays of 15 MB of one call site, then 30 of 1 MB of another one that stay
  * Writes: page faults, for `elsewhere` the most memory, KiB. Figures are written to standard error. */
@@ -45,6 +46,18 @@ static void cache(void) {
         memset(*block, i, size);
     }
     for (int i = 0; i < 60; i++) free(blocks[i]);
+}
+
+static void pinned(void) {
+    unsigned char *held[64];
+    void *list = NULL;
+    for (int step = 0; step < 300; step++) {
+        for (int i = 0; i < 64; i++) memset(held[i] = sites[0](300000), step, 300000);
+        void **record = malloc(56);
+        *record = list, list = record;
+        for (int i = 0; i < 64; i++) damaged |= held[i][299999] != (unsigned char)step, free(held[i]);
+    }
+    for (void *next; list; list = next) next = *(void **)list, free(list);
 }
 
 static void after(void) {
@@ -96,6 +109,7 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "sizes"))
         for (int i = 0; i < 12000; i++) brief(0, 150000 + (size_t)i * 7919 % 75000, (unsigned char)i);
     if (!strcmp(how, "cache")) cache();
+    if (!strcmp(how, "pinned")) pinned();
     if (!strcmp(how, "after")) after();
     if (!strcmp(how, "buffers")) buffers();
     fprintf(stderr, "%ld\n", !strcmp(how, "elsewhere") ? elsewhere() : faults() - before);

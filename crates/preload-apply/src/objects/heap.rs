@@ -122,6 +122,7 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
     let (placing, pages, backing) = (rule.current_index(), heap_table::pages_of(size), Backing::PRIVATE);
     let node = thread_nodes::instance_node(state, rule, placing);
     let object = Object { rule: index, placing, waiting: false, node, block: 0, base: 0, size, pages, backing };
+    rule.churn.asked(object.bytes());
     let align = align.max(if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE });
     if let Some(block) = released::take(state, &object, align) {
         if zero {

@@ -363,7 +363,7 @@ fn unmap_by(state: &'static State, object: &Object, unmap: impl FnOnce(*mut c_vo
         _ => Ended::Well,
     };
     if !is_extent {
-        churn::array_unmapped(object.bytes(), room::in_use(), LARGEST.load(Ordering::Relaxed));
+        churn::array_unmapped(object.bytes());
     }
     state.give_mappings(object.mappings(state, object.whole()));
     unmap(object.base as *mut c_void, object.bytes());

@@ -6,10 +6,8 @@
 //! So the time that this takes is bounded, for the whole process. What glibc would not have to map and fault is charged
 //! to one account:
 //!
-//! - An array, when it is mapped, if as much was unmapped before that glibc would still have: of what is freed it gives
-//!   back what lies together at the end of its heap, so all when all is freed, and next to nothing where arrays that stay
-//!   lie between. So it counts as keeping as much as is in use, and twice the largest array in any case (M_TRIM_THRESHOLD
-//!   in mallopt(3)).
+//! - An array, when it is mapped, if as much was unmapped before. Where glibc would have had to map it anew, too, that is
+//!   found out by a pause, see [`trial`].
 //! - Memory for small objects, when it is unmapped, if it served for less than [`PART`] times as long as it took to map
 //!   and fault it.
 //!
@@ -17,10 +15,14 @@
 //! of those sizes where they are for a multiple of the time that keeps the part, and for twice as long each time that
 //! this happens again. The time is that of the process's CPUs where these work longer than time passes.
 
+mod trial;
+
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use numamma_kernel::clock;
 use numamma_kernel::sys::PAGE;
+
+use self::trial::Trial;
 
 /// Bytes from which objects have pages of their own: M_MMAP_THRESHOLD of mallopt(3), from which glibc gives a block its
 /// own mapping. Smaller ones would all begin at a page, which puts the same elements of all rows of a matrix into the
@@ -53,23 +55,20 @@ const MOST_DOUBLINGS: u64 = 12;
 /// The account of the process.
 static ACCOUNT: Account = Account::new();
 
-/// Bytes of arrays that were unmapped, and that glibc would still have.
+/// Bytes of arrays that were unmapped and not mapped again.
 static FREED: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes that an array of `bytes` was unmapped while `in_use` bytes of others stay and `largest` was the largest one so
-/// far.
-pub fn array_unmapped(bytes: usize, in_use: usize, largest: usize) {
+/// Notes that an array of `bytes` was unmapped.
+pub fn array_unmapped(bytes: usize) {
     if bytes < LARGEST {
-        let most = in_use.max(largest.saturating_mul(2));
-        // Threads may overwrite each other's: what glibc would have need not be exact.
-        FREED.store((FREED.load(Ordering::Relaxed) + bytes).min(most), Ordering::Relaxed);
+        FREED.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-/// Whether glibc would have had the memory for an array of `bytes` that is mapped.
+/// Whether as much as an array of `bytes` that is mapped was unmapped before.
 fn was_freed(bytes: usize) -> bool {
-    let left = FREED.load(Ordering::Relaxed).checked_sub(bytes).filter(|_| bytes < LARGEST);
-    left.inspect(|left| FREED.store(*left, Ordering::Relaxed)).is_some()
+    let take = |freed: usize| freed.checked_sub(bytes).filter(|_| bytes < LARGEST);
+    FREED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
 }
 
 /// Mappings for small objects of which is remembered when they were made; a newer one replaces an older one.
@@ -127,6 +126,8 @@ struct Account {
     /// Number of the next look, from 1, and of the last one that found too much.
     look: AtomicU32,
     too_much: AtomicU32,
+    /// Part of the time that this one found, per mille.
+    part: AtomicU32,
     /// Page faults and CPU time of the process before the last look.
     faults: AtomicU64,
     cpu_ns: AtomicU64,
@@ -142,6 +143,7 @@ impl Account {
             looked: AtomicU64::new(0),
             look: AtomicU32::new(1),
             too_much: AtomicU32::new(0),
+            part: AtomicU32::new(0),
             faults: AtomicU64::new(0),
             cpu_ns: AtomicU64::new(0),
             credit_ns: AtomicU64::new(CREDIT_NS),
@@ -172,6 +174,7 @@ impl Account {
         self.credit_ns.store(credit_ns.saturating_sub(all), Ordering::Relaxed);
         let is_too_much = last > 0 && left == 0 && credit_ns < all && passed < PART * all;
         if is_too_much {
+            self.part.store((1000 * all / passed.max(1)).min(1000 * PART) as u32, Ordering::Relaxed);
             self.too_much.store(look, Ordering::Relaxed);
         }
         self.look.store(look.wrapping_add(1).max(1), Ordering::Relaxed);
@@ -191,6 +194,8 @@ pub struct Churn {
     pauses: [AtomicU64; CLASSES],
     /// For each class before which look it was charged.
     charged: [AtomicU32; CLASSES],
+    /// For each class whether pauses help.
+    trials: [Trial; CLASSES],
 }
 
 const COUNT_BITS: u32 = 8;
@@ -231,6 +236,12 @@ fn class(bytes: usize) -> usize {
 }
 
 impl Churn {
+    /// Notes that an array of `bytes` is asked for.
+    #[inline]
+    pub fn asked(&self, bytes: usize) {
+        self.trials[class(bytes)].asked();
+    }
+
     /// Whether new memory for an object of `bytes` would be charged too often, so that the object is not placed.
     #[inline]
     pub fn is_over(&self, bytes: usize) -> bool {
@@ -246,7 +257,17 @@ impl Churn {
         if had_part {
             self.pause(class, now);
         }
-        now / 1_000_000 < self.pauses[class].load(Ordering::Relaxed) >> COUNT_BITS
+        let pause = self.pauses[class].load(Ordering::Relaxed);
+        let lasts = now / 1_000_000 < pause >> COUNT_BITS;
+        if !lasts && let Some(helped) = self.trials[class].helped(now) {
+            let times = pause & ((1 << COUNT_BITS) - 1);
+            self.trials[class].judge(helped, now, PAUSE_NS << times.saturating_sub(1));
+            if !helped {
+                // The next one is no longer.
+                self.pauses[class].store(pause - 1.min(times), Ordering::Relaxed);
+            }
+        }
+        lasts
     }
 
     /// [`Churn::is_over`] for objects that share memory.
@@ -267,8 +288,13 @@ impl Churn {
     }
 
     fn charge(&self, class: usize, cost: u64, now: u64) -> Ended {
+        if self.trials[class].is_exempt(now) {
+            return Ended::Well;
+        }
         let (is_too_much, look) = ACCOUNT.charge(cost, now, used);
-        self.charged[class].store(look, Ordering::Relaxed);
+        if self.charged[class].swap(look, Ordering::Relaxed) != look {
+            self.trials[class].count_from(now);
+        }
         if is_too_much { self.pause(class, now) } else { Ended::Well }
     }
 
@@ -286,6 +312,7 @@ impl Churn {
         }
         let until_ms = (now + (PAUSE_NS << times)) / 1_000_000;
         pause.store(until_ms << COUNT_BITS | (times + 1).min(MOST_DOUBLINGS), Ordering::Relaxed);
+        self.trials[class].pauses(now, ACCOUNT.part.load(Ordering::Relaxed));
         Ended::Pause { first: before == 0 }
     }
 }
@@ -310,22 +337,12 @@ mod tests {
     }
 
     #[test]
-    fn arrays_are_charged_that_glibc_would_have_kept() {
+    fn arrays_are_charged_for_which_as_much_was_unmapped() {
         const MIB: usize = 1 << 20;
-        let (free, live) = (|live| array_unmapped(MIB, live, MIB), |n: usize| n * MIB);
         assert!(!was_freed(MIB), "the first one");
-        // One of many is replaced, time and again.
-        for _ in 0..5 {
-            free(live(20));
-            assert!(was_freed(MIB) && !was_freed(MIB));
-        }
-        // All of many are freed: glibc gives back all but two.
-        (0..20).rev().for_each(|n| free(live(n)));
-        assert_eq!((0..20).filter(|_| was_freed(MIB)).count(), 2);
-        // Half of many are.
-        (10..20).rev().for_each(|n| free(live(n)));
-        assert_eq!((0..20).filter(|_| was_freed(MIB)).count(), 10);
-        array_unmapped(LARGEST, 0, LARGEST);
+        array_unmapped(3 * MIB / 2);
+        assert!(was_freed(MIB) && !was_freed(MIB) && was_freed(MIB / 2));
+        array_unmapped(LARGEST);
         assert!(!was_freed(MIB), "glibc maps it, too");
     }
 

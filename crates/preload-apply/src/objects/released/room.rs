@@ -53,14 +53,9 @@ pub fn ended(bytes: usize) {
     LIVE.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-/// Bytes of the arrays that are in use.
-pub fn in_use() -> usize {
-    LIVE.load(Ordering::Relaxed)
-}
-
 /// Bytes that may be kept now.
 pub fn left() -> usize {
-    beside(in_use(), MOST.load(Ordering::Relaxed))
+    beside(LIVE.load(Ordering::Relaxed), MOST.load(Ordering::Relaxed))
 }
 
 fn beside(live: usize, most: usize) -> usize {
