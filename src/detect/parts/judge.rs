@@ -1,10 +1,14 @@
 //! The shortest description of the threads of a stretch, in nats, from its samples by page and thread.
 //!
 //! The models are: all threads share the pages, each by its share; one slice for each thread, of equal or of any
-//! length; slices that repeat with a period. The length of a description is the negative log-likelihood of the threads
-//! given the model, and the nats to name the model's free numbers: shares, noise, edges, owners and period.
+//! length; slices that repeat with a period; and two of these laid over each other ([`overlay`]), for an array that two
+//! loops use differently. The length of a description is the negative log-likelihood of the threads given the model, and
+//! the nats to name the model's free numbers: shares, noise, edges, owners and period.
+//!
+//! [`overlay`]: super::overlay
 
 use super::line::{Line, alone};
+use super::overlay;
 use crate::detect::affinity::page_affinity;
 use crate::detect::block::principal;
 use crate::detect::fold::{Cut, Fit};
@@ -15,13 +19,15 @@ use crate::detect::structure;
 
 /// Pages and their owners, threads by their index in [`Samples::ranks`].
 #[derive(Debug, Clone)]
-enum Owners {
+pub(super) enum Owners {
     /// Shared.
     Nobody,
     /// Equal slices in this order, in every period.
     Equal { order: Vec<u16>, period: f64 },
     /// Slices of a period, in parts of a page.
     Slices { period: f64, parts: f64, cuts: Vec<Cut> },
+    /// Those of a period that is counted from a page behind the first.
+    Later { by: f64, owners: Box<Owners> },
 }
 
 /// A stretch and its best description.
@@ -38,36 +44,60 @@ pub(super) struct Judged {
 
 /// The thread of an access is the owner of its page, or with probability `noise` any thread.
 #[derive(Debug, Clone)]
-struct Model {
-    owners: Owners,
-    noise: f64,
+pub(super) struct Model {
+    pub owners: Owners,
+    /// Nats to name the owners.
+    pub price: f64,
+    /// Another use of the same pages.
+    pub second: Option<Second>,
+    pub noise: f64,
     /// Share of each thread of the noise.
-    shares: Vec<f64>,
+    pub shares: Vec<f64>,
+}
+
+/// A second use: its owners, the nats to name them, and the share of the accesses that it makes.
+#[derive(Debug, Clone)]
+pub(super) struct Second {
+    pub owners: Owners,
+    pub price: f64,
+    pub share: f64,
 }
 
 impl Judged {
     /// Log-likelihood of an access. A page outside of the stretch has the owner of the next one inside.
     pub fn likelihood(&self, page: u32, thread: u16) -> f64 {
-        let Model { owners, noise, shares } = &self.model;
         let at = f64::from(page) - f64::from(self.first) + 0.5;
-        let owner = owners.of(at, f64::from(self.pages));
-        let own = if owner == Some(thread) { 1.0 - noise } else { 0.0 };
-        (own + noise * shares[usize::from(thread)].max(LEAST_SHARE)).ln()
+        self.model.probability(at, f64::from(self.pages), thread).ln()
     }
 
     /// Whether a formula says the owners of all pages: one slice for each thread, or a period.
     pub fn is_formula(&self) -> bool {
-        match &self.model.owners {
-            Owners::Nobody | Owners::Equal { .. } => true,
-            Owners::Slices { period, cuts, .. } => *period < f64::from(self.pages) || !repeats(cuts),
-        }
+        self.model.layers().all(|owners| owners.is_formula(f64::from(self.pages)))
     }
 
     /// The same, when slices beyond one for each thread hold so few samples that they are strays.
     pub fn is_nearly_formula(&self) -> bool {
         let matched = |cuts: &[Cut]| cuts.iter().map(|c| c.matched).sum::<f64>();
         let strays = |cuts: &[Cut]| matched(&principal(cuts, false)) >= (1.0 - STRAY_SLICES) * matched(cuts);
-        self.is_formula() || matches!(&self.model.owners, Owners::Slices { cuts, .. } if strays(cuts))
+        let nearly = |owners: &Owners| {
+            owners.is_formula(f64::from(self.pages)) || matches!(owners, Owners::Slices { cuts, .. } if strays(cuts))
+        };
+        self.model.layers().all(nearly)
+    }
+}
+
+impl Model {
+    fn layers(&self) -> impl Iterator<Item = &Owners> {
+        [&self.owners].into_iter().chain(self.second.as_ref().map(|s| &s.owners))
+    }
+
+    /// Probability of a thread at a place among `pages` pages.
+    fn probability(&self, at: f64, pages: f64, thread: u16) -> f64 {
+        let second = self.second.as_ref().map_or(0.0, |s| s.share);
+        let is = |owners: &Owners, share: f64| if owners.of(at, pages) == Some(thread) { share } else { 0.0 };
+        let own = is(&self.owners, 1.0 - self.noise - second);
+        let other = self.second.as_ref().map_or(0.0, |s| is(&s.owners, s.share));
+        own + other + self.noise * self.shares[usize::from(thread)].max(LEAST_SHARE)
     }
 }
 
@@ -79,10 +109,28 @@ fn repeats(cuts: &[Cut]) -> bool {
 }
 
 impl Owners {
+    /// Whether a formula says the owners of all of `pages` pages.
+    fn is_formula(&self, pages: f64) -> bool {
+        match self {
+            Owners::Nobody | Owners::Equal { .. } => true,
+            Owners::Slices { period, cuts, .. } => *period < pages || !repeats(cuts),
+            Owners::Later { owners, .. } => owners.is_formula(pages),
+        }
+    }
+
+    /// Whether they repeat among `pages` pages.
+    fn is_periodic(&self, pages: f64) -> bool {
+        match self {
+            Owners::Equal { period, .. } | Owners::Slices { period, .. } => *period < pages,
+            Owners::Nobody | Owners::Later { .. } => false,
+        }
+    }
+
     /// The owner of a place among `pages` pages.
-    fn of(&self, at: f64, pages: f64) -> Option<u16> {
+    pub fn of(&self, at: f64, pages: f64) -> Option<u16> {
         match self {
             Owners::Nobody => None,
+            Owners::Later { by, owners } => owners.of(at - by, pages),
             Owners::Equal { order, period } => {
                 let at = if *period < pages { at.rem_euclid(*period) } else { at.clamp(0.0, pages) };
                 let slice = at / period.max(1.0) * order.len() as f64;
@@ -104,9 +152,9 @@ impl Owners {
 }
 
 /// Share of a thread that a stretch has not seen.
-const LEAST_SHARE: f64 = 1e-4;
+pub(super) const LEAST_SHARE: f64 = 1e-4;
 /// Bounds of the noise: without the lower one a single stray access would be nearly impossible.
-const NOISE_RANGE: (f64, f64) = (0.005, 1.0);
+pub(super) const NOISE_RANGE: (f64, f64) = (0.005, 1.0);
 
 /// Nats of the threads of a stretch: those of its best description, or of one for each part of the code where parts use
 /// the object differently, such as a loop over rows and one over columns of a matrix. Which part makes an access is
@@ -125,6 +173,27 @@ pub(super) fn nats(line: &Line, stretch: &Judged, first: u32, end: u32) -> f64 {
     if line.is_mixed(is_mixed) { stretch.nats.min(by_code(stretch, first, end)) } else { stretch.nats }
 }
 
+/// Nats of the threads of a stretch that may have, as its second use, one that a part of it shows: what a search finds
+/// in a part and misses in the whole is no reason for a cut.
+pub(super) fn with_uses_of(line: &Line, whole: &Judged, parts: &[&Judged]) -> f64 {
+    let uses = parts.iter().flat_map(|part| {
+        let second = part.model.second.as_ref().map(|s| (&s.owners, s.price));
+        let uses = [(&part.model.owners, part.model.price)].into_iter().chain(second);
+        let repeats = uses.filter(|(owners, _)| owners.is_periodic(f64::from(part.pages)));
+        let by = f64::from(part.first) - f64::from(whole.first);
+        repeats.map(move |(owners, price)| (Owners::Later { by, owners: Box::new(owners.clone()) }, price))
+    });
+    let uses: Vec<(Owners, f64)> = uses.collect();
+    if uses.is_empty() {
+        return whole.nats;
+    }
+    let samples = alone(&line.judged, whole.first, whole.first + whole.pages);
+    let points = points::collect(&samples, samples.list.iter());
+    let order = order(&samples, &points);
+    let more = uses.into_iter().map(|(owners, price)| overlay::more(&points, &order, &whole.model, owners, price));
+    whole.nats - more.fold(0.0, f64::max)
+}
+
 /// The best description of a stretch.
 pub(super) fn judge(line: &Line, first: u32, end: u32) -> Judged {
     judged(line, &line.judged, first, end)
@@ -141,11 +210,11 @@ fn judged(line: &Line, samples: &Samples, first: u32, end: u32) -> Judged {
     let term = |n: &f64| if *n > 0.0 { n * (weight / n).ln() } else { 0.0 };
     let nats = sums.iter().map(term).sum::<f64>() + 0.5 * free * weight.max(1.0).ln();
     let shares = sums.iter().map(|n| n / weight.max(f64::MIN_POSITIVE)).collect();
-    let model = Model { owners: Owners::Nobody, noise: 1.0, shares };
+    let model = Model { owners: Owners::Nobody, price: 0.0, second: None, noise: 1.0, shares };
     let mut judged = Judged { nats, weight, first, pages: end - first, model };
     let points = points::collect(&samples, samples.list.iter());
     if points.threads() >= 2
-        && let Some((saved, model)) = best(&samples, points, f64::from(line.samples.pages))
+        && let Some((saved, model)) = best(&samples, &points, f64::from(line.samples.pages))
         && saved > 0.0
     {
         judged = Judged { nats: nats - saved, model, ..judged };
@@ -154,16 +223,42 @@ fn judged(line: &Line, samples: &Samples, first: u32, end: u32) -> Judged {
 }
 
 /// The model that saves most against threads drawn by their shares.
-fn best(samples: &Samples, points: Points, pages: f64) -> Option<(f64, Model)> {
+fn best(samples: &Samples, points: &Points, pages: f64) -> Option<(f64, Model)> {
+    let order = order(samples, points);
+    let fitted = candidates(samples, points, &order, pages).into_iter().map(|(price, owners)| {
+        let (saved, model) = fitted(points, &order, owners, samples.threads());
+        (saved - price, Model { price, ..model })
+    });
+    let mut tried: Vec<(f64, Model)> = fitted.collect();
+    tried.sort_by(|a, b| b.0.total_cmp(&a.0));
+    // A list of slices may follow what is only the majority of two uses; a formula next to it may be one of the two.
+    let is_formula = |tried: &&(f64, Model)| tried.1.owners.is_formula(f64::from(points.pages));
+    let simple = tried.iter().find(is_formula).filter(|_| !is_formula(&&tried[0]));
+    let both = tried.first().into_iter().chain(simple).filter_map(|(saved, first)| {
+        let (more, model) = overlay::best(samples, points, &order, first, pages)?;
+        Some((saved + more, model))
+    });
+    let both = both.max_by(|a, b| a.0.total_cmp(&b.0));
+    let first = tried.first().cloned()?;
+    Some(both.filter(|both| both.0 > first.0).unwrap_or(first))
+}
+
+/// The threads of points by their index in [`Samples::ranks`].
+fn order(samples: &Samples, points: &Points) -> Vec<u16> {
     let index = |rank: u32| samples.ranks.binary_search(&rank).unwrap_or_default() as u16;
-    let order: Vec<u16> = points.threads.iter().map(|t| index(t.rank)).collect();
+    points.threads.iter().map(|t| index(t.rank)).collect()
+}
+
+/// Owners that may describe the samples, each with the nats to name it; equal slices are those of the threads `of_all`.
+pub(super) fn candidates(samples: &Samples, points: &Points, of_all: &[u16], pages: f64) -> Vec<(f64, Owners)> {
+    let order = order(samples, points);
     let threads = points.threads() as f64;
-    let reverse: Vec<u16> = order.iter().rev().copied().collect();
+    let reverse: Vec<u16> = of_all.iter().rev().copied().collect();
     // The noise, and which order.
     let price = 0.5 * points.samples.max(1.0).ln() + 2.0_f64.ln();
     let mut tried = Vec::new();
     let mut equal = |price: f64, period: f64| {
-        tried.push((price, Owners::Equal { order: order.clone(), period }));
+        tried.push((price, Owners::Equal { order: of_all.to_vec(), period }));
         tried.push((price, Owners::Equal { order: reverse.clone(), period }));
     };
     equal(price, f64::from(points.pages));
@@ -177,11 +272,7 @@ fn best(samples: &Samples, points: Points, pages: f64) -> Option<(f64, Model)> {
         let cuts = fit.cuts.iter().map(|c| Cut { thread: order[usize::from(c.thread)], ..*c }).collect();
         tried.push((price, Owners::Slices { period: fit.period, parts: f64::from(fit.parts), cuts }));
     }
-    let fitted = tried.into_iter().map(|(price, owners)| {
-        let (saved, model) = fitted(&points, &order, owners, samples.threads());
-        (saved - price, model)
-    });
-    fitted.max_by(|a, b| a.0.total_cmp(&b.0))
+    tried
 }
 
 /// Nats to name the edges of slices among the pages of the object, and their owners. Pages of the object and not of the
@@ -223,5 +314,5 @@ fn fitted(points: &Points, order: &[u16], owners: Owners, threads: usize) -> (f6
         saved +=
             matched[t] * ((1.0 - noise + noise * shares[t]) / base).ln() + stray[t] * (noise * shares[t] / base).ln();
     }
-    (saved, Model { owners, noise, shares })
+    (saved, Model { owners, price: 0.0, second: None, noise, shares })
 }

@@ -2,17 +2,19 @@
 //! large malloc), found by change points over the pages.
 //!
 //! A stretch of pages is described by the code and the kind of its accesses ([`signature`]) and by their threads under
-//! the best of a few models ([`judge`]): shared, slices in thread order, any slices, slices of a period. An object of
-//! one array is described as a whole, however its threads change along the pages, so that a cut saves nothing. A cut
-//! is made where both sides together, the cut included, are described shorter than the whole, by enough of the smaller
-//! side's accesses to matter ([`search`]). [`candidates`] says where one cut is tried, [`runs`] where several are
-//! tried that pay only together, [`boundary`] finds the page of each. The parts are searched again until no cut pays.
+//! the best of a few models ([`judge`]): shared, slices in thread order, any slices, slices of a period, or two of
+//! these at once ([`overlay`]). An object of one array is described as a whole, however its threads change along the
+//! pages, and also where two loops use it differently, so that a cut saves nothing. A cut is made where both sides
+//! together, the cut included, are described shorter than the whole, by enough of the smaller side's accesses to matter
+//! ([`search`]). [`candidates`] says where one cut is tried, [`runs`] where several are tried that pay only together,
+//! [`boundary`] finds the page of each. The parts are searched again until no cut pays.
 
 mod boundary;
 mod candidates;
 mod divide;
 mod judge;
 mod line;
+mod overlay;
 mod runs;
 mod search;
 mod signature;

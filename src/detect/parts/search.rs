@@ -1,7 +1,7 @@
 //! The search for the cuts of one object: compares the nats of the description with and without the cuts that are
 //! tried, removes those that do not pay beside the others, and moves each to its page.
 
-use super::judge::{Judged, judge, nats};
+use super::judge::{Judged, judge, nats, with_uses_of};
 use super::line::Line;
 use super::{boundary, candidates, runs, signature};
 use crate::detect::ObjectView;
@@ -113,7 +113,8 @@ fn pay_together(line: &Line, (first, end): (u32, u32), cuts: &[u32], whole: &mut
     let of_parts: f64 = edges.windows(2).map(|w| signature::described(line, w[0], w[1])).sum();
     let by_code = if abrupt { signature::described(line, first, end) - of_parts } else { 0.0 };
     let of_threads = edges.windows(2).zip(&parts).map(|(w, part)| nats(line, part, w[0], w[1]));
-    let by_threads = nats(line, whole, first, end) - of_threads.sum::<f64>();
+    let of_whole = nats(line, whole, first, end).min(with_uses_of(line, whole, &parts.iter().collect::<Vec<_>>()));
+    let by_threads = of_whole - of_threads.sum::<f64>();
     let price = EVIDENCE_NATS + cuts.len() as f64 * f64::from(line.samples.pages).ln();
     let saved = by_threads + by_code - price;
     let smaller = weights().sum::<f64>() - weights().fold(0.0, f64::max);
@@ -162,7 +163,9 @@ enum Formulas {
 /// Nats that a cut saves after it is paid for; not positive when they are too few for the smaller side.
 fn gain(line: &Line, (first, page, end): (u32, u32, u32), whole: &Judged, formulas: Formulas) -> f64 {
     let (left, right) = (judge(line, first, page), judge(line, page, end));
-    let by_threads = nats(line, whole, first, end) - nats(line, &left, first, page) - nats(line, &right, page, end);
+    let of_whole = nats(line, whole, first, end).min(with_uses_of(line, whole, &[&left, &right]));
+    let of_sides = nats(line, &left, first, page) + nats(line, &right, page, end);
+    let by_threads = of_whole - of_sides;
     let by_code = signature::saved(line, (first, page, end));
     let price = EVIDENCE_NATS + f64::from(line.samples.pages).ln();
     let smaller = left.weight.min(right.weight);

@@ -237,3 +237,6 @@ fn what_cannot_be_cut_is_whole() {
     assert!(part_boundaries(&ObjectView { accesses: Vec::new(), ..view.clone() }).is_empty());
     assert!(part_boundaries(&ObjectView { size: PAGE, ..view }).is_empty());
 }
+
+#[path = "uses_tests.rs"]
+mod uses;
