@@ -10,9 +10,11 @@
 //! the core looks ahead. An address that is loaded through a loaded address is known when the one before has arrived, so
 //! one line is under way.
 
+use rustc_hash::FxHashMap;
+
 use super::World;
 use super::resample::{GROUPS, mixed, spread};
-use crate::profile::records::{AccessCode, AddressKind};
+use crate::profile::records::{AccessCode, AddressKind, Frame};
 use crate::profile::summary::Entry;
 
 /// Line fill buffers of the first-level data cache, the most lines that a core fetches at a time: 10 (Intel 64 and IA-32
@@ -21,6 +23,9 @@ const FILL_BUFFERS: f64 = 10.0;
 /// Instructions that a core looks ahead: entries of the reorder buffer (224: same manual, Skylake; Zen 2 has the same
 /// number by AMD's Software Optimization Guide for Family 17h).
 const WINDOW: f64 = 224.0;
+/// Bytes of an instruction at most (15 on x86_64: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2,
+/// section 2.3.11).
+const MOST_BYTES: u64 = 15;
 /// Lines of code of which nothing is known: the geometric middle of the bounds, 1 and [`FILL_BUFFERS`].
 pub(super) const UNKNOWN_LINES: f64 = 3.162_277_66;
 /// Part of the time charged to code of which nothing is known that waits: the upper bound.
@@ -36,13 +41,102 @@ fn lines(code: &AccessCode) -> f64 {
     }
 }
 
-/// Part of the samples charged to an access that wait; none where every instruction accesses memory, or outside of
-/// loops.
-fn waiting(code: &AccessCode) -> Option<f64> {
-    let others = f64::from(code.gap.checked_sub(1).filter(|others| *others > 0)?);
-    let (behind, later) = (code.behind as f64, code.later as f64);
-    let all = behind + later;
-    (all > 0.0).then(|| (behind - later / others).max(0.0) / all)
+/// The samples of one loop at instructions behind its accesses, which do not wait, and how many such instructions it has.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Turn {
+    seed: u64,
+    later: f64,
+    others: f64,
+}
+
+/// The loops of the accesses whose next instruction accesses memory, too, by instruction: what a turn of the loop takes
+/// without waiting is known from the other accesses of the loop only, as all of its instructions run equally often.
+#[derive(Debug, Default)]
+pub(super) struct Turns(FxHashMap<Frame, Turn>);
+
+impl Turns {
+    pub fn of(entries: &[Entry]) -> Turns {
+        let mut all: Vec<&AccessCode> = entries.iter().flat_map(|e| &e.details.access_code).collect();
+        all.retain(|code| code.body > 0 && code.gap > 0);
+        all.sort_unstable_by_key(|code| code.frame);
+        all.dedup_by_key(|code| code.frame);
+        let mut found = FxHashMap::default();
+        let mut rest = all.as_slice();
+        while let Some(first) = rest.first() {
+            let (own, next) = rest.split_at(members(first, rest));
+            let mut turn = Turn::default();
+            for code in own {
+                turn.later += code.later as f64;
+                turn.others += f64::from(code.gap - 1);
+            }
+            turn.seed = mixed(first.frame.offset, turn.later as u64);
+            if turn.others > 0.0 {
+                found.extend(own.iter().filter(|code| code.gap == 1).map(|code| (code.frame, turn)));
+            }
+            rest = next;
+        }
+        Turns(found)
+    }
+}
+
+/// How many of the accesses `rest`, in the order of their addresses, are in the loop of the first one: an access is at
+/// most as far from the one before as the instructions between them are long, and the loop has no more than its own.
+fn members(first: &AccessCode, rest: &[&AccessCode]) -> usize {
+    let mut gaps = first.gap;
+    let follows = |pair: &[&AccessCode]| {
+        let (before, code) = (pair[0], pair[1]);
+        let reach = before.frame.offset.saturating_add(MOST_BYTES * u64::from(before.gap));
+        gaps = gaps.saturating_add(code.gap);
+        code.frame.module == before.frame.module
+            && code.body == before.body
+            && code.frame.offset <= reach
+            && gaps <= first.body
+    };
+    1 + rest.windows(2).map(follows).take_while(|follows| *follows).count()
+}
+
+/// What the samples of an access tell.
+struct Told {
+    seed: u64,
+    behind: f64,
+    later: f64,
+    /// The samples that lie right behind without waiting, and from what they are known; none where that is not known.
+    turn: Option<Turn>,
+}
+
+impl Told {
+    fn of(code: &AccessCode, turns: &Turns) -> Told {
+        let (behind, later) = (code.behind as f64, code.later as f64);
+        // The samples decide, too: the ranges of two runs are two draws.
+        let seed = mixed(mixed(code.frame.offset, !u64::from(code.frame.module)), code.behind);
+        let own = (code.gap > 1).then(|| Turn { seed, later, others: f64::from(code.gap - 1) });
+        Told { seed, behind, later, turn: own.or_else(|| turns.0.get(&code.frame).copied()) }
+    }
+
+    /// Part that waits. Where nothing tells what the instruction takes without waiting, as outside of loops, all that
+    /// lies right behind it does: the upper bound.
+    fn waiting(&self) -> f64 {
+        let issue = self.turn.map_or(0.0, |turn| turn.later / turn.others);
+        let all = self.behind + self.later;
+        if all > 0.0 { (self.behind - issue).max(0.0) / all } else { UNKNOWN_WAITING }
+    }
+
+    fn is_known(&self) -> bool {
+        self.turn.is_some() && self.behind + self.later > 0.0
+    }
+
+    /// The part that a random group of the samples tells, for each group; the mean is [`Told::waiting`].
+    fn by_group(&self) -> [f64; GROUPS] {
+        let (part, all) = (self.waiting(), self.behind + self.later);
+        if part <= 0.0 || all <= 0.0 {
+            return [part; GROUPS];
+        }
+        let issue = self.turn.map_or([0.0; GROUPS], |turn| spread(turn.seed, turn.later, turn.later / turn.others));
+        let (near, far) = (spread(!self.seed, self.behind, self.behind), spread(self.seed, self.later, self.later));
+        // The number of samples in a group counts with the accesses, so only their places do here.
+        let scale = GROUPS as f64 / all;
+        std::array::from_fn(|g| part + scale * (near[g] - issue[g] - part * (near[g] + far[g])))
+    }
 }
 
 /// The mean of a figure over the instructions that access an entry, by cost; none where no instruction has it.
@@ -64,20 +158,26 @@ impl World<'_> {
         mean(entry, |code| Some(lines(code))).unwrap_or(UNKNOWN_LINES)
     }
 
+    fn turns(&self) -> &Turns {
+        self.turns.get_or_init(|| Turns::of(&self.summary.entries))
+    }
+
+    /// The instructions that access an entry with their cost, and what is told of them.
+    fn told<'e>(&'e self, entry: &'e Entry) -> impl Iterator<Item = (f64, Option<Told>)> + 'e {
+        entry.details.code.iter().map(|(frame, counters)| {
+            let code = entry.details.access_code.iter().find(|code| code.frame == *frame);
+            (counters.cost_ns as f64, code.map(|code| Told::of(code, self.turns())))
+        })
+    }
+
     /// What a random group of the samples tells of [`World::stalled_part`], over what all of them tell: the places of
     /// samples behind an access are a draw, too. 1 where all time is taken to wait.
-    pub(super) fn waiting_by_group(&self, entry: &Entry) -> [f64; GROUPS] {
+    pub fn waiting_by_group(&self, entry: &Entry) -> [f64; GROUPS] {
         let (mut sums, mut weights) = ([0.0; GROUPS], 0.0);
-        for (index, code) in entry.details.access_code.iter().enumerate() {
-            let counters = entry.details.code.iter().find(|(frame, _)| *frame == code.frame).map(|(_, c)| c);
-            let (Some(part), Some(counters)) = (waiting(code).filter(|part| *part > 0.0), counters) else { continue };
-            let (behind, later) = (code.behind as f64, code.later as f64);
-            let scale = counters.cost_ns as f64 * GROUPS as f64 / (behind + later);
-            let seed = mixed(u64::from(entry.id), !(index as u64));
-            let (near, far) = (spread(seed, behind, behind), spread(!seed, later, later));
-            let others = f64::from(code.gap) - 1.0;
-            sums.iter_mut().zip(near).zip(far).for_each(|((s, n), f)| *s += scale * (n - f / others));
-            weights += counters.cost_ns as f64 * part;
+        for (cost, told) in self.told(entry) {
+            let parts = told.as_ref().map_or([UNKNOWN_WAITING; GROUPS], Told::by_group);
+            sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += cost * part);
+            weights += cost * told.as_ref().map_or(UNKNOWN_WAITING, Told::waiting);
         }
         if weights > 0.0 { sums.map(|sum| sum / weights) } else { [1.0; GROUPS] }
     }
@@ -90,15 +190,24 @@ impl World<'_> {
 
     /// Part of the CPU time charged to an entry that waits, for memory or for a cache.
     pub fn stalled_part(&self, entry: &Entry) -> f64 {
-        mean(entry, waiting).unwrap_or(UNKNOWN_WAITING)
+        let waiting = |told: Option<Told>| told.map_or(UNKNOWN_WAITING, |told| told.waiting());
+        let add = |sum: (f64, f64), (cost, told)| (sum.0 + cost * waiting(told), sum.1 + cost);
+        let (sum, weights) = self.told(entry).fold((0.0, 0.0), add);
+        if weights > 0.0 { sum / weights } else { UNKNOWN_WAITING }
     }
 
     /// Share of the charged CPU time of which the code is known, 0 to 1.
     pub fn known_code(&self) -> f64 {
         let (mut known, mut all) = (0.0, 0.0);
         for entry in self.summary.entries.iter().filter(|e| self.waits(e)) {
-            all += self.charged(entry);
-            known += if mean(entry, waiting).is_some() { self.charged(entry) } else { 0.0 };
+            let charged = self.charged(entry);
+            let (mut told, mut of) = (0.0, 0.0);
+            for (cost, code) in self.told(entry) {
+                told += if code.is_some_and(|code| code.is_known()) { cost } else { 0.0 };
+                of += cost;
+            }
+            all += charged;
+            known += if of > 0.0 { charged * told / of } else { 0.0 };
         }
         if all > 0.0 { known / all } else { 0.0 }
     }
@@ -107,7 +216,6 @@ impl World<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::records::Frame;
 
     fn code(address: AddressKind, body: u32, gap: u32, behind: u64, later: u64) -> AccessCode {
         AccessCode { frame: Frame { module: 0, offset: 0 }, address, body, gap, behind, later }
@@ -126,12 +234,52 @@ mod tests {
 
     #[test]
     fn waiting_is_what_lies_right_behind_beyond_an_instruction_s_share() {
-        let of = |gap, behind, later| waiting(&code(AddressKind::Counted, 20, gap, behind, later));
+        let of = |gap, behind, later| {
+            let told = Told::of(&code(AddressKind::Counted, 20, gap, behind, later), &Turns::default());
+            (told.waiting(), told.is_known())
+        };
         // Ten instructions that each take 1 of 10: nothing waits.
-        assert_eq!(of(10, 100, 900), Some(0.0));
-        assert_eq!(of(10, 1_000, 0), Some(1.0));
+        assert_eq!(of(10, 100, 900), (0.0, true));
+        assert_eq!(of(10, 1_000, 0), (1.0, true));
         // 9 instructions take 100 each, and so does the tenth; 500 of 1,500 wait.
-        assert_eq!(of(10, 600, 900), Some(500.0 / 1_500.0));
-        assert_eq!((of(1, 10, 0), of(0, 10, 5), of(5, 0, 0)), (None, None, None));
+        assert_eq!(of(10, 600, 900), (500.0 / 1_500.0, true));
+        // Alone, or outside of loops, at most what lies right behind.
+        assert_eq!((of(1, 10, 0), of(0, 10, 30), of(5, 0, 0)), ((1.0, false), (0.25, false), (1.0, false)));
+    }
+
+    /// An access right before another one has no instruction of its own that would tell what one takes: the rest of the
+    /// loop does, and no other loop.
+    #[test]
+    fn an_access_right_before_another_one_is_measured_by_its_loop() {
+        let at = |offset, gap, behind, later| AccessCode {
+            frame: Frame { module: 0, offset },
+            ..code(AddressKind::Counted, 7, gap, behind, later)
+        };
+        // The loop of 7 instructions: 100 samples at each of the four that access nothing.
+        let list = [at(0x10, 2, 400, 100), at(0x19, 1, 900, 0), at(0x1e, 4, 100, 300), at(0x40, 7, 600, 6_000)];
+        let mut entry = crate::advise::tests::entry("a", 4096, 1, 1, |_, _| 0);
+        entry.details.access_code = list.to_vec();
+        let turns = Turns::of(&[entry]);
+        let waiting = |code: &AccessCode| Told::of(code, &turns).waiting();
+        assert_eq!(list.each_ref().map(waiting), [0.6, 800.0 / 900.0, 0.0, 0.0]);
+        assert!(Told::of(&list[1], &turns).is_known());
+        let far = [at(0x19, 1, 900, 0), at(0x40, 2, 400, 100)];
+        assert_eq!(members(&far[0], &far.each_ref()), 1, "more bytes away than an instruction has");
+    }
+
+    #[test]
+    fn groups_tell_of_places_of_samples_and_not_of_their_number() {
+        let told = |gap, behind, later| {
+            let turns = Turns::default();
+            let groups = Told::of(&code(AddressKind::Counted, 20, gap, behind, later), &turns).by_group();
+            let mean = groups.iter().sum::<f64>() / GROUPS as f64;
+            (mean, (groups.iter().map(|part| (part - mean).powi(2)).sum::<f64>() / (GROUPS as f64 - 1.0)).sqrt())
+        };
+        assert_eq!(told(1, 5_000, 0), (1.0, 0.0), "all of them wait, however many a group has");
+        let (mean, deviation) = told(11, 6_000, 4_000);
+        assert!((mean - 0.56).abs() < 1e-9, "{mean}");
+        // A binomial share of 0.6, times 1 + 1 / 10, in 10,000 / 32 samples.
+        let wanted = 1.1 * (0.6 * 0.4 * GROUPS as f64 / 10_000.0).sqrt();
+        assert!((0.7..1.4).contains(&(deviation / wanted)), "{deviation} instead of {wanted}");
     }
 }
