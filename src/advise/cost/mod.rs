@@ -40,6 +40,7 @@ mod saving_tests;
 mod scan;
 #[cfg(test)]
 pub(super) mod tests;
+mod turns;
 mod waiting;
 
 use std::cell::OnceCell;
@@ -96,7 +97,7 @@ pub(super) struct World<'a> {
     scan: OnceCell<scan::Scan>,
     /// By id of an entry, see [`caches::residences`].
     residences: OnceCell<FxHashMap<u32, Residence>>,
-    turns: OnceCell<waiting::Turns>,
+    turns: OnceCell<turns::Turns>,
 }
 
 impl<'a> World<'a> {

@@ -10,11 +10,10 @@
 //! the core looks ahead. An address that is loaded through a loaded address is known when the one before has arrived, so
 //! one line is under way.
 
-use rustc_hash::FxHashMap;
-
 use super::World;
 use super::resample::{GROUPS, mixed, spread};
-use crate::profile::records::{AccessCode, AddressKind, Frame};
+use super::turns::{Turn, Turns};
+use crate::profile::records::{AccessCode, AddressKind};
 use crate::profile::summary::Entry;
 
 /// Line fill buffers of the first-level data cache, the most lines that a core fetches at a time: 10 (Intel 64 and IA-32
@@ -23,9 +22,6 @@ const FILL_BUFFERS: f64 = 10.0;
 /// Instructions that a core looks ahead: entries of the reorder buffer (224: same manual, Skylake; Zen 2 has the same
 /// number by AMD's Software Optimization Guide for Family 17h).
 const WINDOW: f64 = 224.0;
-/// Bytes of an instruction at most (15 on x86_64: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2,
-/// section 2.3.11).
-const MOST_BYTES: u64 = 15;
 /// Lines of code of which nothing is known: the geometric middle of the bounds, 1 and [`FILL_BUFFERS`].
 pub(super) const UNKNOWN_LINES: f64 = 3.162_277_66;
 /// Part of the time charged to code of which nothing is known that waits: the upper bound.
@@ -41,60 +37,6 @@ fn lines(code: &AccessCode) -> f64 {
     }
 }
 
-/// The samples of one loop at instructions behind its accesses, which do not wait, and how many such instructions it has.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Turn {
-    seed: u64,
-    later: f64,
-    others: f64,
-}
-
-/// The loops of the accesses whose next instruction accesses memory, too, by instruction: what a turn of the loop takes
-/// without waiting is known from the other accesses of the loop only, as all of its instructions run equally often.
-#[derive(Debug, Default)]
-pub(super) struct Turns(FxHashMap<Frame, Turn>);
-
-impl Turns {
-    pub fn of(entries: &[Entry]) -> Turns {
-        let mut all: Vec<&AccessCode> = entries.iter().flat_map(|e| &e.details.access_code).collect();
-        all.retain(|code| code.body > 0 && code.gap > 0);
-        all.sort_unstable_by_key(|code| code.frame);
-        all.dedup_by_key(|code| code.frame);
-        let mut found = FxHashMap::default();
-        let mut rest = all.as_slice();
-        while let Some(first) = rest.first() {
-            let (own, next) = rest.split_at(members(first, rest));
-            let mut turn = Turn::default();
-            for code in own {
-                turn.later += code.later as f64;
-                turn.others += f64::from(code.gap - 1);
-            }
-            turn.seed = mixed(first.frame.offset, turn.later as u64);
-            if turn.others > 0.0 {
-                found.extend(own.iter().filter(|code| code.gap == 1).map(|code| (code.frame, turn)));
-            }
-            rest = next;
-        }
-        Turns(found)
-    }
-}
-
-/// How many of the accesses `rest`, in the order of their addresses, are in the loop of the first one: an access is at
-/// most as far from the one before as the instructions between them are long, and the loop has no more than its own.
-fn members(first: &AccessCode, rest: &[&AccessCode]) -> usize {
-    let mut gaps = first.gap;
-    let follows = |pair: &[&AccessCode]| {
-        let (before, code) = (pair[0], pair[1]);
-        let reach = before.frame.offset.saturating_add(MOST_BYTES * u64::from(before.gap));
-        gaps = gaps.saturating_add(code.gap);
-        code.frame.module == before.frame.module
-            && code.body == before.body
-            && code.frame.offset <= reach
-            && gaps <= first.body
-    };
-    1 + rest.windows(2).map(follows).take_while(|follows| *follows).count()
-}
-
 /// What the samples of an access tell.
 struct Told {
     seed: u64,
@@ -108,9 +50,9 @@ impl Told {
     fn of(code: &AccessCode, turns: &Turns) -> Told {
         let (behind, later) = (code.behind as f64, code.later as f64);
         // The samples decide, too: the ranges of two runs are two draws.
-        let seed = mixed(mixed(code.frame.offset, !u64::from(code.frame.module)), code.behind);
+        let seed = code.frame.offset;
         let own = (code.gap > 1).then(|| Turn { seed, later, others: f64::from(code.gap - 1) });
-        Told { seed, behind, later, turn: own.or_else(|| turns.0.get(&code.frame).copied()) }
+        Told { seed, behind, later, turn: own.or_else(|| turns.at(code.frame)) }
     }
 
     /// Part that waits. Where nothing tells what the instruction takes without waiting, as outside of loops, all that
@@ -131,8 +73,13 @@ impl Told {
         if part <= 0.0 || all <= 0.0 {
             return [part; GROUPS];
         }
-        let issue = self.turn.map_or([0.0; GROUPS], |turn| spread(turn.seed, turn.later, turn.later / turn.others));
-        let (near, far) = (spread(!self.seed, self.behind, self.behind), spread(self.seed, self.later, self.later));
+        let issue = self.turn.map_or([0.0; GROUPS], |turn| {
+            spread(mixed(turn.seed, turn.later as u64), turn.later, turn.later / turn.others)
+        });
+        let (near, far) = (
+            spread(mixed(!self.seed, self.behind as u64), self.behind, self.behind),
+            spread(mixed(self.seed, self.later as u64), self.later, self.later),
+        );
         // The number of samples in a group counts with the accesses, so only their places do here.
         let scale = GROUPS as f64 / all;
         std::array::from_fn(|g| part + scale * (near[g] - issue[g] - part * (near[g] + far[g])))
@@ -216,6 +163,7 @@ impl World<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::records::Frame;
 
     fn code(address: AddressKind, body: u32, gap: u32, behind: u64, later: u64) -> AccessCode {
         AccessCode { frame: Frame { module: 0, offset: 0 }, address, body, gap, behind, later }
@@ -263,8 +211,9 @@ mod tests {
         let waiting = |code: &AccessCode| Told::of(code, &turns).waiting();
         assert_eq!(list.each_ref().map(waiting), [0.6, 800.0 / 900.0, 0.0, 0.0]);
         assert!(Told::of(&list[1], &turns).is_known());
-        let far = [at(0x19, 1, 900, 0), at(0x40, 2, 400, 100)];
-        assert_eq!(members(&far[0], &far.each_ref()), 1, "more bytes away than an instruction has");
+        let mut far = crate::advise::tests::entry("b", 4096, 1, 1, |_, _| 0);
+        far.details.access_code = vec![at(0x19, 1, 900, 0), at(0x40, 2, 400, 100)];
+        assert_eq!(Turns::of(&[far]).at(list[1].frame), None, "more bytes away than an instruction has");
     }
 
     #[test]
