@@ -4,7 +4,7 @@
 use numamma_plan::policy::{PatternNote, PolicyKind};
 use numamma_plan::unusable::Unusable;
 
-use super::cost::resample::{self, Groups, Range, range};
+use super::cost::resample::{self, Groups, Saving};
 use super::cost::{Demands, Load, Outcome, PageMap, Placement, Residence, Spill};
 use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::Pattern;
@@ -57,8 +57,8 @@ impl<'a> Subject<'a> {
         (load.outcome(), bytes, spill.any)
     }
 
-    /// The range of the time that `second` saves over `first`, ns, which is estimated to be `saved_ns`.
-    fn saving(&self, first: &Placement<'_>, second: &Placement<'_>, saved_ns: f64) -> Option<Range> {
+    /// What `second` saves of the waiting under `first`, of which it is estimated to be `part`.
+    pub fn saving(&self, first: &Placement<'_>, second: &Placement<'_>, part: f64) -> Option<Saving> {
         let world = self.scene.world;
         let draws = resample::draws();
         let times = |placement: &Placement<'_>| {
@@ -67,8 +67,8 @@ impl<'a> Subject<'a> {
             Some((groups.times(&draws), groups.taken()))
         };
         let ((before, taken), (after, _)) = (times(first)?, times(second)?);
-        let differences: Vec<f64> = before.iter().zip(&after).map(|(b, a)| b - a).collect();
-        Some(range(saved_ns, &differences).of_more(saved_ns, 1.0 / taken))
+        let part = resample::range_of_part(part, &before, &after).of_more(part, 1.0 / taken);
+        Some(Saving { part, open: resample::half_range(&world.waiting_by_group(self.entry)) })
     }
 
     /// The placement of a choice.
@@ -160,10 +160,10 @@ pub(super) fn choose(
     let verdict = match costs_more(scene, entry, &first, &chosen.outcome, placing_ns) {
         Some(why) => Err(format!("{}; {why}", pattern.evidence)),
         None => verdict(scene, (entry, pattern), &first, best).and_then(|()| {
-            let saved_ns = first.time_ns - (chosen.outcome.time_ns - placing_ns);
+            let part = 1.0 - (chosen.outcome.time_ns - placing_ns) / first.time_ns.max(f64::MIN_POSITIVE);
             let placed = subject.placement(&chosen.choice).ok();
-            let saving = placed.and_then(|placed| subject.saving(&unplaced, &placed, saved_ns));
-            with_range(scene, pattern, (&first, &chosen.outcome, best), (saving, placing_ns))
+            let saving = placed.and_then(|placed| subject.saving(&unplaced, &placed, part));
+            with_range(scene, (entry, pattern), (&first, &chosen.outcome, best), (saving, placing_ns))
         }),
     };
     // An object that is left to first touch occupies memory as well.
@@ -176,7 +176,7 @@ pub(super) fn choose(
     let words = [chosen.choice.remark, too_big, full, Some(price)];
     let remark = words.into_iter().flatten().collect::<Vec<_>>().join("; ");
     let saved_ns = first.time_ns - chosen.outcome.time_ns;
-    let saved = saved_ns / scene.world.clock.wall_ns().max(f64::MIN_POSITIVE);
+    let saved = saved_ns / scene.world.clock.running_ns().max(f64::MIN_POSITIVE);
     Ok((Choice { remark: Some(remark), ..chosen.choice }, saved))
 }
 
@@ -194,10 +194,10 @@ fn costs_more(scene: &Scene<'_>, entry: &Entry, first: &Outcome, chosen: &Outcom
     let turnover = scene.world.summary.turnover(entry)?;
     let pays = saved_ns <= 0.0 || saved_ns > placing_ns;
     (!pays).then(|| {
-        let part = |ns: f64| 100.0 * ns / scene.world.clock.wall_ns().max(f64::MIN_POSITIVE);
+        let part = |ns: f64| 100.0 * ns / scene.world.clock.running_ns().max(f64::MIN_POSITIVE);
         format!(
-            "it is allocated {} times, {:.0} times a second: placing every allocation would take {:.1} % of the run \
-             and save {:.1} % of it",
+            "it is allocated {} times, {:.0} times a second: placing every allocation would take {:.1} % of the \
+             time in which it runs and save {:.1} % of it",
             turnover.allocations,
             turnover.per_second,
             part(placing_ns),
@@ -226,25 +226,50 @@ fn binary(bytes: f64) -> String {
     format!("{} {unit}", (value * 10.0).round() / 10.0)
 }
 
+/// `31 % less waiting (15 to 47 %)` from the part of the waiting that is saved, in per cent, and its range; what is more
+/// is called so.
+fn waiting(less: f64, range: Option<(f64, f64)>) -> String {
+    let rounded = |x: f64| x.round() + 0.0;
+    let is_more = rounded(less) < 0.0;
+    let (value, range) = if is_more { (-less, range.map(|(low, high)| (-high, -low))) } else { (less, range) };
+    let range = range.map(|(low, high)| format!(" ({} to {} %)", rounded(low), rounded(high))).unwrap_or_default();
+    format!("{} % {} waiting{range}", rounded(value), if is_more { "more" } else { "less" })
+}
+
 /// The remark with the price and its range, or the reason to keep first touch: the lower end does not pay for placing.
 fn with_range(
     scene: &Scene<'_>,
-    pattern: &Pattern,
+    (entry, pattern): (&Entry, &Pattern),
     (first, chosen, best): (&Outcome, &Outcome, f64),
-    (saving, placing_ns): (Option<Range>, f64),
+    (saving, placing_ns): (Option<Saving>, f64),
 ) -> Result<String, String> {
     let of_first = |saved_ns: f64| if first.time_ns > 0.0 { 100.0 * saved_ns / first.time_ns } else { 0.0 };
     let less = of_first(first.time_ns - chosen.time_ns);
-    let range = saving.map(|s| (of_first(s.low - placing_ns), of_first(s.high - placing_ns)));
-    if let Some((low, high)) = range.filter(|(low, _)| *low <= 0.0) {
+    let range = saving.map(|Saving { part, open }| {
+        // What placing takes is known, but not how much waiting that is; the two errors are independent.
+        let placing = of_first(placing_ns);
+        let end = |end: f64, middle: f64| (100.0 * (end - middle)).hypot(placing * open);
+        let middle = (less + placing) / 100.0;
+        (less - end(part.low, middle), less + end(part.high, middle))
+    });
+    let words = waiting(less, range);
+    if range.is_some_and(|(_, high)| high <= 0.0) {
+        return Err(format!("{}; no placement of a policy saves anything: the best means {words}", pattern.evidence));
+    }
+    if range.is_some_and(|(low, _)| low <= 0.0) {
+        return Err(format!("{}; the samples are too few to tell whether placing it pays: {words}", pattern.evidence));
+    }
+    if let Some(saving) = saving.filter(|saving| saving.open >= 1.0) {
+        let waits = 100.0 * scene.world.stalled_part(entry);
+        let most = (waits * (1.0 + saving.open)).min(100.0);
         return Err(format!(
-            "{}; the samples are too few to tell whether placing it pays: {less:.0} % less waiting ({low:.0} to {high:.0} %)",
+            "{}; its samples do not tell whether it waits for memory: {waits:.1} % of the time charged to it seems to, \
+             {most:.1} % at most; {words} if it does",
             pattern.evidence
         ));
     }
-    let range = range.map(|(low, high)| format!(" ({low:.0} to {high:.0} %)")).unwrap_or_default();
     Ok(format!(
-        "priced: {less:.0} % less waiting{range} than first touch{}, best page map {:.0} %",
+        "priced: {words} than first touch{}, best page map {:.0} %",
         balanced(scene),
         of_first(first.time_ns - best)
     ))
@@ -264,6 +289,13 @@ fn verdict(scene: &Scene<'_>, (entry, pattern): (&Entry, &Pattern), first: &Outc
     if as_good && memory < CACHED {
         return Err(format!("{}; {}", pattern.evidence, cached(&residence)));
     }
+    if scene.world.stalled_part(entry) <= 0.0 {
+        return Err(format!(
+            "{}; no waiting for it was seen: its samples lie where the code computes, which takes as long wherever its \
+             pages are",
+            pattern.evidence
+        ));
+    }
     let less = |time: f64| if first.time_ns > 0.0 { 100.0 * (1.0 - time / first.time_ns) } else { 0.0 };
     if as_good {
         return Err(format!(
@@ -274,4 +306,17 @@ fn verdict(scene: &Scene<'_>, (entry, pattern): (&Entry, &Pattern), first: &Outc
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::waiting;
+
+    #[test]
+    fn what_is_more_is_not_called_a_negative_less() {
+        assert_eq!(waiting(31.2, Some((15.4, 46.6))), "31 % less waiting (15 to 47 %)");
+        assert_eq!(waiting(-22.0, Some((-24.0, -21.0))), "22 % more waiting (21 to 24 %)");
+        assert_eq!(waiting(-0.3, Some((-1.2, 0.4))), "0 % less waiting (-1 to 0 %)");
+        assert_eq!(waiting(12.0, None), "12 % less waiting");
+    }
 }

@@ -31,7 +31,7 @@ impl Item {
 pub(super) struct Draft {
     pub entry: Option<usize>,
     pub item: Item,
-    /// Part of the run's time that its rules save; 0 without rules.
+    /// Part of the time in which the program runs that its rules save; 0 without rules.
     pub saved: f64,
 }
 

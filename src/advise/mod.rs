@@ -121,7 +121,8 @@ pub fn advise(summary: &Summary, patterns: &[Pattern], target: &Target) -> Resul
     let phases = phase_placements::declare_phases(out.iter_mut().filter_map(|i| i.rule.as_mut().ok()), run_s);
     let rules: Vec<ObjectRule> = out.iter().flat_map(Item::rules).cloned().collect();
     let binding = binding::decide(&scene, patterns, &shares, &rules);
-    let remarks = remarks(summary, target, roles.workers, &rules, &binding);
+    let mut remarks = remarks(summary, target, roles.workers, &rules, &binding);
+    remarks.extend(world.idle_remark());
     let teams = if binding.bind { teams::teams(summary, &roles, target) } else { Vec::new() };
     Ok(Advice { policy: Policy { phases, teams, ..policy(summary, target, rules, &binding) }, items: out, remarks })
 }

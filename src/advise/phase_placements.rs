@@ -73,13 +73,13 @@ pub(super) fn weigh(
         }
         before = Some(nodes);
     }
-    let run = scene.world.clock.wall_ns().max(f64::MIN_POSITIVE);
+    let run = scene.world.clock.running_ns().max(f64::MIN_POSITIVE);
     let (saved, cost) = (saved / run, moved * MOVE_PAGE_NS / run);
     let pays = places.len() > 1 && saved - cost > WORTH;
     let words = if pays {
         format!(
-            "its {} phases need different placements: with one for each phase it spares {:.1} % of the run more than \
-             with the best single placement, after {:.1} % for moving {moved:.0} pages",
+            "its {} phases need different placements: with one for each phase it spares {:.1} % of the time in which \
+             the program runs more than with the best single placement, after {:.1} % for moving {moved:.0} pages",
             computed.len(),
             100.0 * (saved - cost),
             100.0 * cost
@@ -88,7 +88,7 @@ pub(super) fn weigh(
         places.clear();
         format!(
             "its {} phases need different placements, but one for each phase would not pay: it would spare at most \
-             {:.1} % of the run, and moving {moved:.0} pages costs {:.1} %",
+             {:.1} % of the time in which the program runs, and moving {moved:.0} pages costs {:.1} %",
             computed.len(),
             100.0 * saved.max(0.0),
             100.0 * cost

@@ -43,9 +43,9 @@ pub struct PolicyPrice {
     /// The inverse.
     pub speedup: f64,
     /// Lower end of the range of the speed-up: the samples leave it open within this range with a probability of 95 %.
-    /// None where the target has too many nodes for it.
+    /// None where the samples set no lower end, or the target has too many nodes for ranges.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end, in the same way.
     pub high: Option<f64>,
 }
 
@@ -372,7 +372,7 @@ impl<'a> Table<'a> {
                 stages.add_to(&mut alone, spill);
                 let outcome = alone.outcome();
                 outcomes.push(Outcome { time_ns: outcome.time_ns + moving_ns, ..outcome });
-                times.push(Groups::new(world).map(|mut groups| {
+                times.push(Groups::of_one(world).map(|mut groups| {
                     stages.add_to(groups.load(), spill);
                     groups.times(&draws).into_iter().map(|time| time + moving_ns).collect()
                 }));
@@ -396,7 +396,7 @@ impl<'a> Table<'a> {
                 map.add_to(&mut self.best, &demands);
                 all.into_iter().for_each(|groups| map.add_to(groups.load(), &demands));
                 outcomes.push(map.outcome);
-                times.push(Groups::new(world).map(|mut groups| {
+                times.push(Groups::of_one(world).map(|mut groups| {
                     map.add_to(groups.load(), &demands);
                     groups.times(&draws)
                 }));
@@ -426,18 +426,15 @@ impl<'a> Table<'a> {
         let price = |((name, o), own): ((&str, &Outcome), &Option<Vec<f64>>)| {
             let time = if first > 0.0 { (o.time_ns + compute_ns) / first } else { 1.0 };
             let speedup = if time > 0.0 { 1.0 / time } else { 1.0 };
-            let range = baseline.zip(own.as_ref()).map(|(first, own)| {
-                let ratio = |(first, own): (&f64, &f64)| if *own > 0.0 { first / own } else { 1.0 };
-                resample::range_of_ratio(speedup, &first.iter().zip(own).map(ratio).collect::<Vec<_>>())
-            });
+            let range = baseline.zip(own.as_ref()).map(|(first, own)| resample::range_of_ratio(speedup, first, own));
             PolicyPrice {
                 name: name.to_owned(),
                 local_share: (o.busiest_share > 0.0).then_some(o.local_share),
                 busiest_node_share: (o.busiest_share > 0.0).then_some(o.busiest_share),
                 time,
                 speedup,
-                low: range.map(|r| r.low),
-                high: range.map(|r| r.high),
+                low: range.map(|r| r.low).filter(|low| *low > 0.0),
+                high: range.map(|r| r.high).filter(|high| high.is_finite()),
             }
         };
         names.zip(outcomes).zip(times).map(price).collect()
@@ -563,6 +560,7 @@ fn remarks(world: &World<'_>) -> Vec<String> {
     if !touched {
         remarks.push("The profile holds no first touches: the main thread is taken to touch everything first.".into());
     }
+    remarks.extend(world.idle_remark());
     if world.summary.ending.is_none() {
         remarks.push("The recording was cut off; the table is based on the recorded part.".into());
     }

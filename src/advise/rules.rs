@@ -12,7 +12,7 @@ pub(super) struct Rules {
     pub rule: ObjectRule,
     /// Those of further instances, where instances are placed by number.
     pub more: Vec<ObjectRule>,
-    /// Part of the run's time that they save.
+    /// Part of the time in which the program runs that they save.
     pub saved: f64,
 }
 

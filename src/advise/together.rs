@@ -3,7 +3,7 @@
 
 use super::item::Draft;
 
-/// Part of the run's time that placements must save: smaller savings vanish in the variation between runs.
+/// Part of the time in which the program runs that placements must save: smaller savings vanish in the variation between runs.
 pub(super) const WORTH: f64 = 0.002;
 /// Part of the gain of all placements that the advised ones have together: the figure stated in the project's contract.
 const MOST_OF_GAIN: f64 = 0.95;
@@ -24,8 +24,9 @@ pub(super) fn keep(drafts: &mut [Draft]) {
                 if total < WORTH { "too little to be seen" } else { "and the rules here save nearly all that can be" };
             let evidence = draft.item.pattern.as_ref().map(|p| p.evidence.as_str()).unwrap_or_default();
             let saved = 100.0 * draft.saved;
-            draft.item.rule =
-                Err(format!("{evidence}; the best policy would save {saved:.2} % of the run over first touch, {why}"));
+            draft.item.rule = Err(format!(
+                "{evidence}; the best policy would save {saved:.2} % of the time in which the program runs over first touch, {why}"
+            ));
             draft.item.more.clear();
         }
     }

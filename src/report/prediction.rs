@@ -8,6 +8,9 @@ use crate::advise::{PolicyPrice, Prediction};
 /// Least width of the name column.
 const NAME_WIDTH: usize = 24;
 
+/// Times the estimate from which an end of a range tells no more than that it is open: two figures more.
+const MOST_TOLD: f64 = 100.0;
+
 /// How the table is written.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
@@ -44,12 +47,17 @@ pub fn text(prediction: &Prediction, options: &Options) -> String {
     out
 }
 
-/// `1.23x (1.19 to 1.27)`.
+/// `1.23x (1.19 to 1.27)`; `1.23x (at least 1.19)` where nothing is known of the upper end.
 pub fn speedup(price: &PolicyPrice) -> String {
-    match (price.low, price.high) {
-        (Some(low), Some(high)) => format!("{:.2}x ({low:.2} to {high:.2})", price.speedup),
-        _ => format!("{:.2}x", price.speedup),
-    }
+    let is_told = |times: f64| times < price.speedup.max(1.0) * MOST_TOLD;
+    let low = price.low.filter(|low| is_told(1.0 / low.max(f64::MIN_POSITIVE)));
+    let ends = match (low, price.high.filter(|high| is_told(*high))) {
+        (Some(low), Some(high)) => format!(" ({low:.2} to {high:.2})"),
+        (Some(low), None) => format!(" (at least {low:.2})"),
+        (None, Some(high)) => format!(" (at most {high:.2})"),
+        (None, None) => String::new(),
+    };
+    format!("{:.2}x{ends}", price.speedup)
 }
 
 fn policies(head: &'static str, rows: &[PolicyPrice], options: &Options) -> String {
@@ -63,4 +71,30 @@ fn policies(head: &'static str, rows: &[PolicyPrice], options: &Options) -> Stri
         Column::new("speed-up", true, 0, column(&speedup)),
     ];
     fit(columns, options.width, NAME_WIDTH, options.color).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PolicyPrice, speedup};
+
+    #[test]
+    fn open_ends_of_a_range_are_said_and_never_digits() {
+        let of = |low, high| {
+            let name = "advised".into();
+            speedup(&PolicyPrice {
+                name,
+                local_share: None,
+                busiest_node_share: None,
+                time: 0.5,
+                speedup: 1.97,
+                low,
+                high,
+            })
+        };
+        assert_eq!(of(Some(1.9), Some(2.04)), "1.97x (1.90 to 2.04)");
+        assert_eq!(of(Some(0.9), None), "1.97x (at least 0.90)");
+        assert_eq!(of(Some(0.9), Some(5e300)), "1.97x (at least 0.90)");
+        assert_eq!(of(Some(1e-300), Some(2.0)), "1.97x (at most 2.00)");
+        assert_eq!(of(None, None), "1.97x");
+    }
 }

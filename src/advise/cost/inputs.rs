@@ -59,7 +59,22 @@ fn range(values: impl Iterator<Item = f64>, scale: f64) -> String {
     if high - low < 0.5 { format!("{high:.0}") } else { format!("{low:.0} to {high:.0}") }
 }
 
+/// Part of the recording without a running thread from which that is said: it hides as much of every gain.
+const MOSTLY_RUNS: f64 = 0.1;
+
 impl World<'_> {
+    /// That no thread ran for a good part of the recording, and what to do about it.
+    pub fn idle_remark(&self) -> Option<String> {
+        let (idle, all) = (self.clock.idle_ns / 1e9, self.summary.duration_ns() as f64 / 1e9);
+        (idle > MOSTLY_RUNS * all).then(|| {
+            format!(
+                "No thread of the program had a CPU for {idle:.1} s of the {all:.1} s: it slept, waited for files, or waited \
+                 for a CPU on a busy machine. Predicted times count this as time that no placement shortens. If the \
+                 machine was busy, profile again on an idle one."
+            )
+        })
+    }
+
     /// A sentence per input.
     pub fn inputs(&self) -> Vec<String> {
         let model = self.model();

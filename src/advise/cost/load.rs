@@ -20,6 +20,8 @@ pub(in crate::advise) struct Load<'a> {
     grouped: bool,
     /// In groups: one in so many of an object's demands stands for all.
     pub(super) one_in: usize,
+    /// In groups: whether the part of the time that waits is no draw.
+    pub(super) waiting_known: bool,
     /// In groups, by slice: CPU time that waits, and that computes, ns.
     waited: Vec<f64>,
     computed: Vec<f64>,
@@ -86,6 +88,7 @@ impl<'a> Load<'a> {
             split: None,
             grouped: true,
             one_in: 1,
+            waiting_known: false,
             waited: vec![0.0; slices],
             computed: vec![0.0; slices],
             waits: vec![0.0; groups * bins],
@@ -103,7 +106,7 @@ impl<'a> Load<'a> {
     /// Adds an object's accesses.
     pub fn add(&mut self, demands: &Demands, placement: &Placement<'_>, spill: &Spill) {
         (self.lines, self.computes_ns) = (demands.lines, demands.computes_ns);
-        self.split = self.grouped.then(|| Split::of(self.world, placement.entry(), demands));
+        self.split = self.split_of(placement, demands);
         if placement.gives_up_huge_pages() && !self.grouped {
             demands.sums.iter().for_each(|(&(bin, from), accesses)| self.add_walks(bin.into(), from.into(), *accesses));
         }
@@ -127,6 +130,10 @@ impl<'a> Load<'a> {
         }
     }
 
+    fn split_of(&self, placement: &Placement<'_>, demands: &Demands) -> Option<Split> {
+        self.grouped.then(|| Split::of(self.world, placement.entry(), demands, self.waiting_known))
+    }
+
     /// Adds a part of an object's accesses, page by page; demands come with their index in the list.
     pub fn add_pages<'d>(
         &mut self,
@@ -136,7 +143,7 @@ impl<'a> Load<'a> {
         spill: &Spill,
     ) {
         (self.lines, self.computes_ns) = (demands.lines, demands.computes_ns);
-        self.split = self.grouped.then(|| Split::of(self.world, placement.entry(), demands));
+        self.split = self.split_of(placement, demands);
         // The node is computed once per page: most neighbours in the list are on the same page.
         let mut last = ((u32::MAX, u32::MAX), 0);
         for (index, d) in list {

@@ -35,9 +35,12 @@ mod placing;
 #[cfg(test)]
 mod range_tests;
 pub(super) mod resample;
+#[cfg(test)]
+mod saving_tests;
 mod scan;
 #[cfg(test)]
 pub(super) mod tests;
+mod turns;
 mod waiting;
 
 use std::cell::OnceCell;
@@ -94,6 +97,7 @@ pub(super) struct World<'a> {
     scan: OnceCell<scan::Scan>,
     /// By id of an entry, see [`caches::residences`].
     residences: OnceCell<FxHashMap<u32, Residence>>,
+    turns: OnceCell<turns::Turns>,
 }
 
 impl<'a> World<'a> {
@@ -135,6 +139,7 @@ impl<'a> World<'a> {
             local_ns,
             scan: OnceCell::new(),
             residences: OnceCell::new(),
+            turns: OnceCell::new(),
         }
     }
 

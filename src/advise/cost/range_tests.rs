@@ -22,17 +22,17 @@ const STRIPE: u64 = 8;
 /// Of `profile`.
 const PERIOD_NS: u64 = 4_000_000;
 /// Instructions between two accesses.
-const GAP: u32 = 11;
+pub(super) const GAP: u32 = 11;
 
 /// What is true of a program that follows pointers through a block for each thread, on two nodes of four CPUs.
-struct Truth {
+pub(super) struct Truth {
     /// Part of the CPU time that is charged to the object.
-    charged: f64,
+    pub charged: f64,
     /// Part of it that waits.
-    waits: f64,
+    pub waits: f64,
     /// One in so many stripes of the second node's blocks was touched first by the first node; those of the first node
     /// never by the second.
-    one_in: u64,
+    pub one_in: u64,
 }
 
 impl Truth {
@@ -42,7 +42,7 @@ impl Truth {
     }
 
     /// So many samples of it.
-    fn drawn(&self, samples: u64, run: u64) -> Summary {
+    pub fn drawn(&self, samples: u64, run: u64) -> Summary {
         let mut r = Random(run.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let mut count =
             |n: u64, part: f64| (0..n).filter(|_| (r.below(1 << 30) as f64) < part * f64::from(1 << 30)).count() as u64;
@@ -74,13 +74,13 @@ impl Truth {
     }
 }
 
-fn target() -> Target {
+pub(super) fn target() -> Target {
     let mut model = Model::uniform(2, THREADS as u32);
     (model.numa_balancing, model.caches) = (Some(false), Caches::NONE);
     Target::of(model, THREADS as u32, Thp::Never)
 }
 
-fn advised(summary: &Summary) -> Advice {
+pub(super) fn advised(summary: &Summary) -> Advice {
     advise(summary, &classify_all(summary), &target()).unwrap()
 }
 

@@ -20,8 +20,13 @@ const REPLICATES: usize = 50;
 const FEW: f64 = 8.0 * GROUPS as f64;
 /// Demands of an object from which its own range is estimated: 128 samples for each group.
 const ENOUGH: usize = 128 * GROUPS;
-/// 97.5 % of Student's t distribution with [`GROUPS`] - 1 degrees of freedom: ranges have 95 %.
-const STUDENT: f64 = 2.04;
+/// 97.5 % of Student's t distribution: ranges have 95 %. Groups have 31 degrees of freedom and replicates of them 49; the
+/// error of a standard error from both is that of 1 / (1 / 31 + 1 / 49) = 19.
+const STUDENT: f64 = 2.093;
+/// The same where only the groups are a draw.
+const STUDENT_OF_GROUPS: f64 = 2.040;
+/// The logarithms of a ratio of which no replicate tells anything: 1.
+const NO_TIME: Range = Range { low: 0.0, high: 0.0 };
 /// Most sums of a load in groups, so that it takes 16 MiB at most; loads of machines with more have no range.
 const MOST_SUMS: usize = 2 << 20;
 
@@ -30,6 +35,15 @@ const MOST_SUMS: usize = 2 << 20;
 pub(in crate::advise) struct Range {
     pub low: f64,
     pub high: f64,
+}
+
+/// What a placement saves of the time that is spent waiting for an object.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::advise) struct Saving {
+    /// The part of the waiting that it saves.
+    pub part: Range,
+    /// By how much of itself the waiting may be less or more.
+    pub open: f64,
 }
 
 /// Numbers that look random and depend on what they are made from only (SplitMix64: Steele, Lea and Flood, "Fast
@@ -78,11 +92,32 @@ impl Range {
     }
 }
 
-/// The range around a ratio, which is never below 0.
-pub(in crate::advise) fn range_of_ratio(estimate: f64, values: &[f64]) -> Range {
-    let logs: Vec<f64> = values.iter().map(|v| v.max(f64::MIN_POSITIVE).ln()).collect();
-    let Range { low, high } = range(estimate.max(f64::MIN_POSITIVE).ln(), &logs);
-    Range { low: low.exp(), high: high.exp() }
+/// The range around a ratio, which is never below 0, from numerators and denominators. An end is open, 0 or infinite,
+/// where a replicate has nothing above or below the line.
+pub(in crate::advise) fn range_of_ratio(estimate: f64, above: &[f64], below: &[f64]) -> Range {
+    let pairs = || above.iter().zip(below).filter(|(a, b)| **a > 0.0 || **b > 0.0);
+    let logs: Vec<f64> = pairs().filter(|(a, b)| **a > 0.0 && **b > 0.0).map(|(a, b)| (a / b).ln()).collect();
+    let closed = if logs.len() > 1 { range(estimate.max(f64::MIN_POSITIVE).ln(), &logs) } else { NO_TIME };
+    Range {
+        low: if pairs().any(|(a, _)| *a <= 0.0) { 0.0 } else { closed.low.exp() },
+        high: if pairs().any(|(_, b)| *b <= 0.0) { f64::INFINITY } else { closed.high.exp() },
+    }
+}
+
+/// The range around the part of `before` that `after` is less, from the times of the replicates: the ratio is taken as
+/// linear in both, so that no replicate is divided by a time close to 0.
+pub(in crate::advise) fn range_of_part(part: f64, before: &[f64], after: &[f64]) -> Range {
+    let mean = before.iter().sum::<f64>() / before.len().max(1) as f64;
+    let off = |(before, after): (&f64, &f64)| if mean > 0.0 { ((1.0 - part) * before - after) / mean } else { 0.0 };
+    range(part, &before.iter().zip(after).map(off).collect::<Vec<_>>())
+}
+
+/// Half of the range around the mean of what all groups tell, over that mean, from what each tells over it.
+pub(in crate::advise) fn half_range(told: &[f64; GROUPS]) -> f64 {
+    let n = GROUPS as f64;
+    let mean = told.iter().sum::<f64>() / n;
+    let variance = told.iter().map(|t| (t - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    STUDENT_OF_GROUPS * (variance / n).sqrt()
 }
 
 /// `count` samples that are worth `whole` together, distributed over the groups at random.
@@ -124,12 +159,12 @@ pub(super) struct Split {
 }
 
 impl Split {
-    pub fn of(world: &World<'_>, entry: &Entry, demands: &Demands) -> Split {
+    pub fn of(world: &World<'_>, entry: &Entry, demands: &Demands, waiting_known: bool) -> Split {
         let per_access = if demands.per_sample > 0.0 { 1.0 / demands.per_sample } else { 0.0 };
         Split {
             seed: u64::from(entry.id),
             per_access,
-            waiting: world.waiting_by_group(entry),
+            waiting: if waiting_known { [1.0; GROUPS] } else { world.waiting_by_group(entry) },
             waits_ns: demands.waits_ns,
             computes_ns: demands.computes_ns,
         }
@@ -159,9 +194,17 @@ impl<'a> Groups<'a> {
         (load.sums() * GROUPS <= MOST_SUMS).then(|| Groups(Load::in_groups(world, GROUPS)))
     }
 
+    /// The same for one object whose times are only compared with each other: which part of its time waits is then the
+    /// same in all of them, and taken as known.
+    pub fn of_one(world: &'a World<'a>) -> Option<Groups<'a>> {
+        let mut groups = Groups::new(world)?;
+        groups.0.waiting_known = true;
+        Some(groups)
+    }
+
     /// The same for a load of one object with so many demands, of which it takes [`ENOUGH`] at most, each for several.
     pub fn sparse(world: &'a World<'a>, demands: usize) -> Option<Groups<'a>> {
-        let mut groups = Groups::new(world)?;
+        let mut groups = Groups::of_one(world)?;
         // Odd, as the price of balanced pages takes demands in pairs.
         groups.0.one_in = (demands / ENOUGH) | 1;
         Some(groups)
@@ -224,6 +267,19 @@ mod tests {
         }
         let share = f64::from(covered) / runs as f64;
         assert!((0.91..0.985).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn a_ratio_has_an_open_end_where_a_replicate_has_no_time() {
+        let all = |low: f64, high: f64| Range { low, high };
+        assert_eq!(range_of_ratio(1.0, &[0.0, 0.0], &[0.0, 0.0]), all(1.0, 1.0), "nothing over nothing is 1");
+        assert_eq!(
+            range_of_ratio(2.0, &[2.0, 4.0, 0.0], &[1.0, 2.0, 0.0]).low,
+            2.0,
+            "one without either tells nothing"
+        );
+        assert_eq!(range_of_ratio(2.0, &[2.0, 4.0, 1.0], &[1.0, 2.0, 0.0]).high, f64::INFINITY);
+        assert_eq!(range_of_ratio(2.0, &[2.0, 4.0, -1.0], &[1.0, 2.0, 1.0]).low, 0.0);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 
 use super::World;
 use super::resample::{GROUPS, mixed, spread};
+use super::turns::{Turn, Turns};
 use crate::profile::records::{AccessCode, AddressKind};
 use crate::profile::summary::Entry;
 
@@ -36,13 +37,53 @@ fn lines(code: &AccessCode) -> f64 {
     }
 }
 
-/// Part of the samples charged to an access that wait; none where every instruction accesses memory, or outside of
-/// loops.
-fn waiting(code: &AccessCode) -> Option<f64> {
-    let others = f64::from(code.gap.checked_sub(1).filter(|others| *others > 0)?);
-    let (behind, later) = (code.behind as f64, code.later as f64);
-    let all = behind + later;
-    (all > 0.0).then(|| (behind - later / others).max(0.0) / all)
+/// What the samples of an access tell.
+struct Told {
+    seed: u64,
+    behind: f64,
+    later: f64,
+    /// The samples that lie right behind without waiting, and from what they are known; none where that is not known.
+    turn: Option<Turn>,
+}
+
+impl Told {
+    fn of(code: &AccessCode, turns: &Turns) -> Told {
+        let (behind, later) = (code.behind as f64, code.later as f64);
+        // The samples decide, too: the ranges of two runs are two draws.
+        let seed = code.frame.offset;
+        let own = (code.gap > 1).then(|| Turn { seed, later, others: f64::from(code.gap - 1) });
+        Told { seed, behind, later, turn: own.or_else(|| turns.at(code.frame)) }
+    }
+
+    /// Part that waits. Where nothing tells what the instruction takes without waiting, as outside of loops, all that
+    /// lies right behind it does: the upper bound.
+    fn waiting(&self) -> f64 {
+        let issue = self.turn.map_or(0.0, |turn| turn.later / turn.others);
+        let all = self.behind + self.later;
+        if all > 0.0 { (self.behind - issue).max(0.0) / all } else { UNKNOWN_WAITING }
+    }
+
+    fn is_known(&self) -> bool {
+        self.turn.is_some() && self.behind + self.later > 0.0
+    }
+
+    /// The part that a random group of the samples tells, for each group; the mean is [`Told::waiting`].
+    fn by_group(&self) -> [f64; GROUPS] {
+        let (part, all) = (self.waiting(), self.behind + self.later);
+        if part <= 0.0 || all <= 0.0 {
+            return [part; GROUPS];
+        }
+        let issue = self.turn.map_or([0.0; GROUPS], |turn| {
+            spread(mixed(turn.seed, turn.later as u64), turn.later, turn.later / turn.others)
+        });
+        let (near, far) = (
+            spread(mixed(!self.seed, self.behind as u64), self.behind, self.behind),
+            spread(mixed(self.seed, self.later as u64), self.later, self.later),
+        );
+        // The number of samples in a group counts with the accesses, so only their places do here.
+        let scale = GROUPS as f64 / all;
+        std::array::from_fn(|g| part + scale * (near[g] - issue[g] - part * (near[g] + far[g])))
+    }
 }
 
 /// The mean of a figure over the instructions that access an entry, by cost; none where no instruction has it.
@@ -64,20 +105,26 @@ impl World<'_> {
         mean(entry, |code| Some(lines(code))).unwrap_or(UNKNOWN_LINES)
     }
 
+    fn turns(&self) -> &Turns {
+        self.turns.get_or_init(|| Turns::of(&self.summary.entries))
+    }
+
+    /// The instructions that access an entry with their cost, and what is told of them.
+    fn told<'e>(&'e self, entry: &'e Entry) -> impl Iterator<Item = (f64, Option<Told>)> + 'e {
+        entry.details.code.iter().map(|(frame, counters)| {
+            let code = entry.details.access_code.iter().find(|code| code.frame == *frame);
+            (counters.cost_ns as f64, code.map(|code| Told::of(code, self.turns())))
+        })
+    }
+
     /// What a random group of the samples tells of [`World::stalled_part`], over what all of them tell: the places of
     /// samples behind an access are a draw, too. 1 where all time is taken to wait.
-    pub(super) fn waiting_by_group(&self, entry: &Entry) -> [f64; GROUPS] {
+    pub fn waiting_by_group(&self, entry: &Entry) -> [f64; GROUPS] {
         let (mut sums, mut weights) = ([0.0; GROUPS], 0.0);
-        for (index, code) in entry.details.access_code.iter().enumerate() {
-            let counters = entry.details.code.iter().find(|(frame, _)| *frame == code.frame).map(|(_, c)| c);
-            let (Some(part), Some(counters)) = (waiting(code).filter(|part| *part > 0.0), counters) else { continue };
-            let (behind, later) = (code.behind as f64, code.later as f64);
-            let scale = counters.cost_ns as f64 * GROUPS as f64 / (behind + later);
-            let seed = mixed(u64::from(entry.id), !(index as u64));
-            let (near, far) = (spread(seed, behind, behind), spread(!seed, later, later));
-            let others = f64::from(code.gap) - 1.0;
-            sums.iter_mut().zip(near).zip(far).for_each(|((s, n), f)| *s += scale * (n - f / others));
-            weights += counters.cost_ns as f64 * part;
+        for (cost, told) in self.told(entry) {
+            let parts = told.as_ref().map_or([UNKNOWN_WAITING; GROUPS], Told::by_group);
+            sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += cost * part);
+            weights += cost * told.as_ref().map_or(UNKNOWN_WAITING, Told::waiting);
         }
         if weights > 0.0 { sums.map(|sum| sum / weights) } else { [1.0; GROUPS] }
     }
@@ -90,15 +137,24 @@ impl World<'_> {
 
     /// Part of the CPU time charged to an entry that waits, for memory or for a cache.
     pub fn stalled_part(&self, entry: &Entry) -> f64 {
-        mean(entry, waiting).unwrap_or(UNKNOWN_WAITING)
+        let waiting = |told: Option<Told>| told.map_or(UNKNOWN_WAITING, |told| told.waiting());
+        let add = |sum: (f64, f64), (cost, told)| (sum.0 + cost * waiting(told), sum.1 + cost);
+        let (sum, weights) = self.told(entry).fold((0.0, 0.0), add);
+        if weights > 0.0 { sum / weights } else { UNKNOWN_WAITING }
     }
 
     /// Share of the charged CPU time of which the code is known, 0 to 1.
     pub fn known_code(&self) -> f64 {
         let (mut known, mut all) = (0.0, 0.0);
         for entry in self.summary.entries.iter().filter(|e| self.waits(e)) {
-            all += self.charged(entry);
-            known += if mean(entry, waiting).is_some() { self.charged(entry) } else { 0.0 };
+            let charged = self.charged(entry);
+            let (mut told, mut of) = (0.0, 0.0);
+            for (cost, code) in self.told(entry) {
+                told += if code.is_some_and(|code| code.is_known()) { cost } else { 0.0 };
+                of += cost;
+            }
+            all += charged;
+            known += if of > 0.0 { charged * told / of } else { 0.0 };
         }
         if all > 0.0 { known / all } else { 0.0 }
     }
@@ -126,12 +182,53 @@ mod tests {
 
     #[test]
     fn waiting_is_what_lies_right_behind_beyond_an_instruction_s_share() {
-        let of = |gap, behind, later| waiting(&code(AddressKind::Counted, 20, gap, behind, later));
+        let of = |gap, behind, later| {
+            let told = Told::of(&code(AddressKind::Counted, 20, gap, behind, later), &Turns::default());
+            (told.waiting(), told.is_known())
+        };
         // Ten instructions that each take 1 of 10: nothing waits.
-        assert_eq!(of(10, 100, 900), Some(0.0));
-        assert_eq!(of(10, 1_000, 0), Some(1.0));
+        assert_eq!(of(10, 100, 900), (0.0, true));
+        assert_eq!(of(10, 1_000, 0), (1.0, true));
         // 9 instructions take 100 each, and so does the tenth; 500 of 1,500 wait.
-        assert_eq!(of(10, 600, 900), Some(500.0 / 1_500.0));
-        assert_eq!((of(1, 10, 0), of(0, 10, 5), of(5, 0, 0)), (None, None, None));
+        assert_eq!(of(10, 600, 900), (500.0 / 1_500.0, true));
+        // Alone, or outside of loops, at most what lies right behind.
+        assert_eq!((of(1, 10, 0), of(0, 10, 30), of(5, 0, 0)), ((1.0, false), (0.25, false), (1.0, false)));
+    }
+
+    /// An access right before another one has no instruction of its own that would tell what one takes: the rest of the
+    /// loop does, and no other loop.
+    #[test]
+    fn an_access_right_before_another_one_is_measured_by_its_loop() {
+        let at = |offset, gap, behind, later| AccessCode {
+            frame: Frame { module: 0, offset },
+            ..code(AddressKind::Counted, 7, gap, behind, later)
+        };
+        // The loop of 7 instructions: 100 samples at each of the four that access nothing.
+        let list = [at(0x10, 2, 400, 100), at(0x19, 1, 900, 0), at(0x1e, 4, 100, 300), at(0x40, 7, 600, 6_000)];
+        let mut entry = crate::advise::tests::entry("a", 4096, 1, 1, |_, _| 0);
+        entry.details.access_code = list.to_vec();
+        let turns = Turns::of(&[entry]);
+        let waiting = |code: &AccessCode| Told::of(code, &turns).waiting();
+        assert_eq!(list.each_ref().map(waiting), [0.6, 800.0 / 900.0, 0.0, 0.0]);
+        assert!(Told::of(&list[1], &turns).is_known());
+        let mut far = crate::advise::tests::entry("b", 4096, 1, 1, |_, _| 0);
+        far.details.access_code = vec![at(0x19, 1, 900, 0), at(0x40, 2, 400, 100)];
+        assert_eq!(Turns::of(&[far]).at(list[1].frame), None, "more bytes away than an instruction has");
+    }
+
+    #[test]
+    fn groups_tell_of_places_of_samples_and_not_of_their_number() {
+        let told = |gap, behind, later| {
+            let turns = Turns::default();
+            let groups = Told::of(&code(AddressKind::Counted, 20, gap, behind, later), &turns).by_group();
+            let mean = groups.iter().sum::<f64>() / GROUPS as f64;
+            (mean, (groups.iter().map(|part| (part - mean).powi(2)).sum::<f64>() / (GROUPS as f64 - 1.0)).sqrt())
+        };
+        assert_eq!(told(1, 5_000, 0), (1.0, 0.0), "all of them wait, however many a group has");
+        let (mean, deviation) = told(11, 6_000, 4_000);
+        assert!((mean - 0.56).abs() < 1e-9, "{mean}");
+        // A binomial share of 0.6, times 1 + 1 / 10, in 10,000 / 32 samples.
+        let wanted = 1.1 * (0.6 * 0.4 * GROUPS as f64 / 10_000.0).sqrt();
+        assert!((0.7..1.4).contains(&(deviation / wanted)), "{deviation} instead of {wanted}");
     }
 }
