@@ -15,8 +15,8 @@ const NEAR: f64 = 1.02;
 /// Part of the waiting for memory below which caches are named as the reason for a small gain: half.
 const CACHED: f64 = 0.5;
 /// Part of the accesses to an object that must come from the node that holds all of it: half. Which node has a few more
-/// than the others changes from run to run, and threads of the others queue at one memory controller; how long they do is
-/// the least certain of all that is priced.
+/// than the others changes from run to run, and threads of the others queue at one memory controller; how long they do
+/// is the least certain of all that is priced.
 const MAJORITY: f64 = 0.5;
 
 /// A choice with its price.
@@ -102,8 +102,8 @@ impl<'a> Subject<'a> {
         (priced, too_big)
     }
 
-    /// Whether a choice puts all pages on a node from which less than [`MAJORITY`] of the accesses come. Where the nodes'
-    /// memories differ, the fastest may be worth it.
+    /// Whether a choice puts all pages on a node from which less than [`MAJORITY`] of the accesses come. Where the
+    /// nodes' memories differ, the fastest may be worth it.
     fn is_for_a_minority(&self, choice: &Choice) -> bool {
         let world = self.scene.world;
         if choice.simplicity != Simplicity::Chosen || choice.place.policy != PolicyKind::Bind || world.uneven() {
@@ -134,8 +134,8 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// The placement to advise, with the price in its remark, and the part of the run's time that it saves, or the reason to
-/// leave the object to first touch. `note` and `taken` as in [`Subject::new`].
+/// The placement to advise, with the price in its remark, and the part of the run's time that it saves, or the reason
+/// to leave the object to first touch. `note` and `taken` as in [`Subject::new`].
 pub(super) fn choose(
     scene: &Scene<'_>,
     entry: &Entry,
@@ -226,8 +226,8 @@ fn binary(bytes: f64) -> String {
     format!("{} {unit}", (value * 10.0).round() / 10.0)
 }
 
-/// `31 % less waiting (15 to 47 %)` from the part of the waiting that is saved, in per cent, and its range; what is more
-/// is called so.
+/// `31 % less waiting (15 to 47 %)` from the part of the waiting that is saved, in per cent, and its range; what is
+/// more is called so.
 fn waiting(less: f64, range: Option<(f64, f64)>) -> String {
     let rounded = |x: f64| x.round() + 0.0;
     let is_more = rounded(less) < 0.0;

@@ -1,13 +1,13 @@
-//! First touch with the kernel's automatic NUMA balancing: pages that no rule places move to the nodes that use them, at
-//! the kernel's own rate.
+//! First touch with the kernel's automatic NUMA balancing: pages that no rule places move to the nodes that use them,
+//! at the kernel's own rate.
 //!
 //! The kernel takes the mappings of a process away, one pass after the other, and learns from the fault of the next
 //! access which node uses a page (`task_numa_work` and `do_numa_page`). A page moves to the node of a fault when the
 //! fault before it was of the same node (`should_numa_migrate_memory`; the CPU of the last fault is in the page). With
-//! the share q of a page's accesses that come from a node, this happens with the probability q^2 in a pass, wherever the
-//! page is. So after some passes a page is on each node with a probability in proportion to the q^2 of the nodes: a page
-//! with one user is with it, and a page that all read settles anywhere. Pages of objects that a policy places are left
-//! out, as the kernel does (`vma_policy_mof`).
+//! the share q of a page's accesses that come from a node, this happens with the probability q^2 in a pass, wherever
+//! the page is. So after some passes a page is on each node with a probability in proportion to the q^2 of the nodes: a
+//! page with one user is with it, and a page that all read settles anywhere. Pages of objects that a policy places are
+//! left out, as the kernel does (`vma_policy_mof`).
 //!
 //! Not modelled: threads are bound, so the kernel does not move them instead of pages; the time of the faults; the
 //! slower passes over a process whose pages do not move any more, because then nothing changes.
@@ -47,8 +47,8 @@ impl Goal {
 }
 
 impl Load<'_> {
-    /// Adds the accesses to an object whose pages the kernel moves. As in [`super::PageMap`] each half of the samples of
-    /// a group of pages is priced with the nodes that the other half gives.
+    /// Adds the accesses to an object whose pages the kernel moves. As in [`super::PageMap`] each half of the samples
+    /// of a group of pages is priced with the nodes that the other half gives.
     pub(super) fn add_balanced(&mut self, demands: &Demands, placement: &Placement<'_>, spill: &Spill) {
         let world = self.world;
         let Some(scan) = world.scan() else {

@@ -1,7 +1,7 @@
-//! The addresses of a gather or scatter: its indices are in a vector register, which is not sampled, but most often they
-//! were loaded from memory just before. The program's memory is read for them as it is by now; an index that has changed
-//! since is seldom, and named by nothing more than [`Certainty::Page`]. Lanes that a mask leaves out are not known:
-//! only when all lanes fall into one object do they count.
+//! The addresses of a gather or scatter: its indices are in a vector register, which is not sampled, but most often
+//! they were loaded from memory just before. The program's memory is read for them as it is by now; an index that has
+//! changed since is seldom, and named by nothing more than [`Certainty::Page`]. Lanes that a mask leaves out are not
+//! known: only when all lanes fall into one object do they count.
 
 use super::access;
 use super::cfg::Decoded;
@@ -14,8 +14,8 @@ use crate::profile::records::Certainty;
 /// Copies between registers that are followed.
 const MOST_COPIES: usize = 4;
 
-/// Replaces the object that a waiting gather is known by with the addresses of its lanes, the first of which carries the
-/// cost. False, and `out` as it was, when these are not known.
+/// Replaces the object that a waiting gather is known by with the addresses of its lanes, the first of which carries
+/// the cost. False, and `out` as it was, when these are not known.
 pub(super) fn resolve(
     fun: &Decoded,
     path: &Path,

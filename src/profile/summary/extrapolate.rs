@@ -1,13 +1,13 @@
 //! First touches of the time in which only some page faults were recorded.
 //!
-//! A fault that was sampled stands for [`EventCounts::fault_period`] faults of its thread on its CPU. Two kinds of pages
-//! are concluded from them, and both are said to be extrapolated:
+//! A fault that was sampled stands for [`EventCounts::fault_period`] faults of its thread on its CPU. Two kinds of
+//! pages are concluded from them, and both are said to be extrapolated:
 //!
-//! - Between two successive faults of a thread that lie about as many pages apart as there were faults between them, the
-//!   thread has touched the pages one after the other. Each of them has a known first toucher.
-//! - Other pages near a sampled one were touched by an unknown thread. They count for the thread of the sampled page, so
-//!   that the shares of first touchers are those of the faults; which of them a thread touched is not known, so no access
-//!   is held to be to a page of another thread or its own for them.
+//! - Between two successive faults of a thread that lie about as many pages apart as there were faults between them,
+//!   the thread has touched the pages one after the other. Each of them has a known first toucher.
+//! - Other pages near a sampled one were touched by an unknown thread. They count for the thread of the sampled page,
+//!   so that the shares of first touchers are those of the faults; which of them a thread touched is not known, so no
+//!   access is held to be to a page of another thread or its own for them.
 //!
 //! [`EventCounts::fault_period`]: crate::profile::records::EventCounts::fault_period
 

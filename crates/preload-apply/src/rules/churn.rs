@@ -1,19 +1,20 @@
-//! Memory that is mapped, placed and unmapped again all the time: arrays that each step of a program allocates and frees
-//! and of which this library may keep too few (see [`crate::objects::released`]), and heaps of small objects that
-//! become empty at each turn. Each time costs three system calls and the page faults; glibc takes such a block from what
-//! it keeps.
+//! Memory that is mapped, placed and unmapped again all the time: arrays that each step of a program allocates and
+//! frees and of which this library may keep too few (see [`crate::objects::released`]), and heaps of small objects that
+//! become empty at each turn. Each time costs three system calls and the page faults; glibc takes such a block from
+//! what it keeps.
 //!
 //! So the time that this takes is bounded, for the whole process. What glibc would not have to map and fault is charged
 //! to one account:
 //!
-//! - An array, when it is mapped, if as much was unmapped before. Where glibc would have had to map it anew, too, that is
-//!   found out by a pause, see [`trial`].
+//! - An array, when it is mapped, if as much was unmapped before. Where glibc would have had to map it anew, too, that
+//!   is found out by a pause, see [`trial`].
 //! - Memory for small objects, when it is unmapped, if it served for less than [`PART`] times as long as it took to map
 //!   and fault it.
 //!
-//! When more than one part in [`PART`] of the time that passed was charged, the rules that had a part in it leave objects
-//! of those sizes where they are for a multiple of the time that keeps the part, and for twice as long each time that
-//! this happens again. The time is that of the process's CPUs where these work longer than time passes.
+//! When more than one part in [`PART`] of the time was charged, the rules that were charged do not place objects of
+//! those sizes for a while: four times as long as it takes until what was charged is no more than that part, and twice
+//! as long each time that this happens again. The time is the CPU time of all threads where that is more than what
+//! passed.
 
 mod trial;
 
@@ -101,8 +102,8 @@ fn cost_ns(bytes: usize) -> u64 {
     MAPPING_NS + (bytes / PAGE) as u64 * FAULT_NS
 }
 
-/// What is charged for `bytes` for small objects at `base` that are unmapped at the time `now`, ns; 0 when they served long enough, or
-/// nobody knows.
+/// What is charged for `bytes` for small objects at `base` that are unmapped at the time `now`, ns; 0 when they served
+/// long enough, or nobody knows.
 fn charge(base: usize, bytes: usize, now: u64) -> u64 {
     let note = made(base);
     let found = note.load(Ordering::Relaxed);
@@ -120,8 +121,8 @@ fn charge(base: usize, bytes: usize, now: u64) -> u64 {
 struct Account {
     /// Since the last look, ns.
     charged: AtomicU64,
-    /// When that was, ns; 0 before the first, which only starts the clock: what is freed once, at the end of a step, is no
-    /// churn.
+    /// When that was, ns; 0 before the first, which only starts the clock: what is freed once, at the end of a step, is
+    /// no churn.
     looked: AtomicU64,
     /// Number of the next look, from 1, and of the last one that found too much.
     look: AtomicU32,
