@@ -9,6 +9,7 @@ pub mod apply;
 pub mod cli;
 pub mod detect;
 pub mod launch;
+pub mod merge;
 pub mod profile;
 pub mod report;
 pub mod topology;

@@ -105,5 +105,39 @@ fn the_cost_of_placing_is_in_the_price() {
     let other_sizes = |i| (256 + u64::from(i)) * PAGE;
     assert_eq!(advice(shared(u64::from(SEEN), &other_sizes)), Ok(PolicyKind::Interleave), "few allocations");
     let why = advice(shared(2000, &other_sizes)).unwrap_err();
-    assert!(why.contains("it is allocated 2000 times") && why.contains("placing every allocation would take"), "{why}");
+    assert!(
+        why.contains("it is allocated 2000 times, 2000 times a second")
+            && why.contains("placing every allocation would take"),
+        "{why}"
+    );
+}
+
+/// The same arrays, all allocated in the first tenth of the run: nothing is allocated so many times a second.
+#[test]
+fn allocations_at_once_are_not_called_a_rate() {
+    let other_sizes = |i| (256 + u64::from(i)) * PAGE;
+    let mut e = site(2000, 400_000, other_sizes, |_| 0, |_, r| r.below(THREADS.into()) as u32);
+    for seen in &mut e.seen {
+        seen.born_ns /= 10;
+        seen.died_ns = Some(seen.born_ns + 400_000);
+    }
+    let why = advice(touched(e, |_| 0)).unwrap_err();
+    assert!(why.contains("it is allocated 2000 times within 97.5 ms: placing every allocation"), "{why}");
+}
+
+/// An object that is allocated once and first touched where it is used, but for a few pages, so that placing it would
+/// take more than it saves: but it gains nothing anyway.
+#[test]
+fn what_is_allocated_once_is_left_alone_for_what_it_gains() {
+    const SIZE: u64 = 64 << 20;
+    let pages = (SIZE / PAGE) as u32;
+    let part = |page: u32| page / (pages / THREADS);
+    let mut e = heap(entry("site", SIZE, 50, 8000, |at, _| part((at / PAGE) as u32)), &[0x10]);
+    // The first page of the second part is the first thread's.
+    let run = |page: u32, pages: u32, thread| TouchRun { instance: 0, page, pages, thread, time_ns: 0 };
+    e.touches = (0..THREADS).map(|t| run(t * (pages / THREADS), pages / THREADS, t)).collect();
+    e.touches[0].pages += 32;
+    (e.touches[1].page, e.touches[1].pages) = (e.touches[1].page + 32, e.touches[1].pages - 32);
+    let why = advice(e).unwrap_err();
+    assert!(why.contains("first touch is as good") && !why.contains("allocated"), "{why}");
 }

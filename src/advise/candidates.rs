@@ -12,9 +12,9 @@ use super::block_layout::{Layout, SlicedObject, first_planned};
 use super::numbered;
 use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::limits::PRIVATE_SHARE;
-use crate::detect::{Pattern, PatternKind};
+use crate::detect::{Pattern, PatternKind, unpaged_share};
 use crate::profile::records::ObjectKind;
-use crate::profile::summary::Entry;
+use crate::profile::summary::{Entry, duration};
 
 /// Local share from which slices suggest a block distribution: half way between interleaved and perfectly local would
 /// be 0.5 to 0.6 on two to eight nodes; below it, latency gains no longer outweigh the uneven load of the nodes.
@@ -35,15 +35,6 @@ const USED_PART: f64 = 0.9;
 /// Share of the accesses that the allocating thread makes to instances it uses for a time from which nothing is placed:
 /// as many as make an object private.
 const BRIEF_SHARE: f64 = PRIVATE_SHARE;
-
-/// `12 us`, `1.5 ms`.
-fn duration(ns: u64) -> String {
-    match ns as f64 {
-        ns if ns < 1e6 => format!("{:.0} us", (ns / 1e3).max(1.0)),
-        ns if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
-        ns => format!("{:.1} s", ns / 1e9),
-    }
-}
 
 /// Number of the busiest pages that have [`HOT_PART`] of the accesses together.
 fn hot_pages(entry: &Entry) -> u64 {
@@ -66,6 +57,15 @@ fn first_is_spread(choices: &[Choice]) -> bool {
     choices.first().is_some_and(|c| c.simplicity == Simplicity::Spread)
 }
 
+/// Small objects that threads use in slices: each begins at block 0 of a rule that goes by blocks.
+fn pool() -> Choice {
+    Choice::interleave(Some(
+        "it consists of objects smaller than a page, which no rule can place by blocks, so their pages are interleaved; \
+         one allocation for all of them could be placed by blocks"
+            .into(),
+    ))
+}
+
 impl Scene<'_> {
     /// The placements to price for an object of this pattern, or the reason why none is needed.
     pub fn candidates(&self, entry: &Entry, pattern: &Pattern) -> Result<Vec<Choice>, String> {
@@ -79,14 +79,17 @@ impl Scene<'_> {
             PatternKind::Random | PatternKind::ReadShared | PatternKind::Irregular => self.spread(entry, pattern)?,
             // A caller passes the pattern of the whole run, of one phase or of one function, which are neither.
             PatternKind::Phased | PatternKind::Mixed => return Err(pattern.evidence.clone()),
+            PatternKind::Block | PatternKind::BlockCyclic if entry.kind == ObjectKind::SmallHeap => pool(),
             // Rows are allocated one by one, so that a rule can only place whole instances, as for private objects.
             PatternKind::Block | PatternKind::BlockCyclic if pattern.group.is_some() => self.rows(entry, pattern)?,
             PatternKind::Block => self.sliced(entry, pattern, PolicyKind::Block, None),
             PatternKind::BlockCyclic => self.sliced(entry, pattern, PolicyKind::BlockCyclic, None),
         };
         let mut choices = vec![first];
-        choices.extend(self.exact_slices(entry, pattern));
-        choices.extend(self.mapped_slices(entry, pattern));
+        if entry.kind != ObjectKind::SmallHeap {
+            choices.extend(self.exact_slices(entry, pattern));
+            choices.extend(self.mapped_slices(entry, pattern));
+        }
         // One thread allocates for the others. Where each user allocates its own, local placement is simpler.
         if first_is_spread(&choices) && !pattern.owners.is_empty() {
             choices.extend(numbered::choice(self, entry, pattern));
@@ -341,7 +344,7 @@ impl Scene<'_> {
         let remark = if coarse {
             format!("a node's part of {} is rounded up to huge pages", Size(base.div_ceil(nodes)))
         } else {
-            format!("{:.0} % of it is placed on the node of the thread that uses it", 100.0 * local)
+            placed_locally(entry, local) + &self.target.laid_out()
         };
         let remark =
             if huge == Some(Huge::Split) { format!("{remark}, at the price of its huge pages") } else { remark };
@@ -399,6 +402,15 @@ impl Scene<'_> {
         let block = round_up(base.div_ceil(order.len().max(1) as u64), page);
         Layout { local: sliced.local_share(&order, block, |t| self.node_of(t)), order, block }
     }
+}
+
+/// What share of an object a layout puts where it is used. Of accesses without a known page nothing is claimed.
+pub(super) fn placed_locally(entry: &Entry, local: f64) -> String {
+    let (of, known) = match unpaged_share(entry) {
+        Some(unpaged) => (1.0 - unpaged, " known to be"),
+        None => (1.0, ""),
+    };
+    format!("{:.0} % of it is{known} placed on the node of the thread that uses it", 100.0 * local * of)
 }
 
 pub(super) fn round_up(value: u64, unit: u64) -> u64 {

@@ -8,7 +8,7 @@ use super::cost::resample::{self, Groups, Saving};
 use super::cost::{Demands, Load, Outcome, PageMap, Placement, Residence, Spill};
 use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::Pattern;
-use crate::profile::summary::Entry;
+use crate::profile::summary::{Entry, duration};
 
 /// Ratio of prices up to which two placements count as equally good: the figure stated in the project's contract.
 const NEAR: f64 = 1.02;
@@ -158,7 +158,11 @@ pub(super) fn choose(
         ));
     };
     let verdict = match costs_more(scene, entry, &first, &chosen.outcome, placing_ns) {
-        Some(why) => Err(format!("{}; {why}", pattern.evidence)),
+        // Where the allocations are few, it is for what they gain that they are left alone.
+        Some((often, why)) => {
+            let gains_nothing = || verdict(scene, (entry, pattern), &first, best).err().filter(|_| !often);
+            Err(gains_nothing().unwrap_or_else(|| format!("{}; {why}", pattern.evidence)))
+        }
         None => verdict(scene, (entry, pattern), &first, best).and_then(|()| {
             let part = 1.0 - (chosen.outcome.time_ns - placing_ns) / first.time_ns.max(f64::MIN_POSITIVE);
             let placed = subject.placement(&chosen.choice).ok();
@@ -188,21 +192,35 @@ fn simplest(priced: Vec<Priced>, best: f64) -> Option<Priced> {
     priced.into_iter().filter(|p| p.outcome.time_ns <= limit).min_by_key(|p| p.choice.simplicity)
 }
 
-/// The reason to keep first touch when a placement saves less waiting than placing every allocation takes.
-fn costs_more(scene: &Scene<'_>, entry: &Entry, first: &Outcome, chosen: &Outcome, placing_ns: f64) -> Option<String> {
+/// Allocations a second from which their number is said to be the reason: fewer are rounded to none.
+const OFTEN: f64 = 0.5;
+
+/// The reason to keep first touch when a placement saves less waiting than placing every allocation takes, and whether
+/// the object is allocated often.
+fn costs_more(
+    scene: &Scene<'_>,
+    entry: &Entry,
+    first: &Outcome,
+    chosen: &Outcome,
+    placing_ns: f64,
+) -> Option<(bool, String)> {
     let saved_ns = first.time_ns - (chosen.time_ns - placing_ns);
     let turnover = scene.world.summary.turnover(entry)?;
     let pays = saved_ns <= 0.0 || saved_ns > placing_ns;
     (!pays).then(|| {
         let part = |ns: f64| 100.0 * ns / scene.world.clock.running_ns().max(f64::MIN_POSITIVE);
-        format!(
-            "it is allocated {} times, {:.0} times a second: placing every allocation would take {:.1} % of the \
-             time in which it runs and save {:.1} % of it",
-            turnover.allocations,
-            turnover.per_second,
-            part(placing_ns),
-            part(saved_ns)
-        )
+        let often = turnover.per_second >= OFTEN;
+        let allocated = match (turnover.allocations, turnover.within_ns) {
+            (1, _) => "once: placing it".to_owned(),
+            (n, Some(ns)) => format!("{n} times within {}: placing every allocation", duration(ns)),
+            (n, _) if often => format!("{n} times, {:.0} times a second: placing every allocation", turnover.per_second),
+            (n, _) => format!("{n} times: placing every allocation"),
+        };
+        let (takes, saves) = (part(placing_ns), part(saved_ns));
+        let words = format!(
+            "it is allocated {allocated} would take {takes:.1} % of the time in which it runs and save {saves:.1} % of it"
+        );
+        (often, words)
     })
 }
 
@@ -269,7 +287,7 @@ fn with_range(
         ));
     }
     Ok(format!(
-        "priced: {words} than first touch{}, best page map {:.0} %",
+        "priced: {words} than first touch{}, ideal placement would save {:.0} %",
         balanced(scene),
         of_first(first.time_ns - best)
     ))
@@ -299,7 +317,7 @@ fn verdict(scene: &Scene<'_>, (entry, pattern): (&Entry, &Pattern), first: &Outc
     let less = |time: f64| if first.time_ns > 0.0 { 100.0 * (1.0 - time / first.time_ns) } else { 0.0 };
     if as_good {
         return Err(format!(
-            "{}; first touch is as good{}: the best page map would save {:.0} % of the time spent waiting for it",
+            "{}; first touch is as good{}: ideal placement would save {:.0} % of the time spent waiting for it",
             pattern.evidence,
             balanced(scene),
             less(best).max(0.0)

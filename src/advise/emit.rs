@@ -57,13 +57,17 @@ impl Advised for Item {
     }
 
     fn json(&self) -> Value {
-        json!({
+        let mut row = json!({
             "name": self.name,
             "share": self.share,
             "pattern": self.pattern,
             "place": self.rule.as_ref().ok().map(|r| without_nulls(&r.place)),
             "reason": self.rule.as_ref().err(),
-        })
+        });
+        if let Some(ranks) = self.rule.as_ref().ok().and_then(|rule| rule.ranks.as_ref()) {
+            row["ranks"] = json!(ranks);
+        }
+        row
     }
 }
 

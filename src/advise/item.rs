@@ -55,6 +55,7 @@ pub(super) struct Groups {
     pub stacks: Group,
     pub unknown: Group,
     pub cold: Group,
+    pub left_out: Group,
 }
 
 impl Groups {
@@ -62,7 +63,9 @@ impl Groups {
         let cold = format!("{} cold objects", self.cold.count);
         let below =
             format!("each has under {:.0} % of the cost, and no placement of one would gain enough", 100.0 * HOT_SHARE);
+        let left_out = format!("{} objects that are left out", self.left_out.count);
         let groups = [
+            (self.left_out, left_out, "by --include or --exclude".to_owned()),
             (
                 self.stacks,
                 "stacks and thread-local data".to_owned(),

@@ -26,7 +26,10 @@ mod parts;
 mod parts_tests;
 mod phase_demands;
 mod phase_placements;
+#[cfg(test)]
+mod pool_tests;
 mod predict;
+mod ranks;
 mod rules;
 mod scene;
 pub mod target_machine;
@@ -53,6 +56,7 @@ pub use correction::{Correction, Measured};
 pub use emit::{Advised, json, toml};
 pub use item::Item;
 pub use predict::{Given, ObjectPrice, PolicyPrice, PredictError, Prediction, predict, remote_shares};
+pub use ranks::{for_ranks, for_runs, of_group};
 pub use target_machine::Target;
 
 use item::{Draft, Groups};
@@ -140,6 +144,7 @@ fn items(scene: &scene::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<
         match entry.kind {
             ObjectKind::Stack | ObjectKind::Tls => groups.stacks.add(share),
             ObjectKind::Unknown => groups.unknown.add(share),
+            _ if entry.details.left_out => groups.left_out.add(share),
             _ if !hot[index] => groups.cold.add(share),
             _ => {
                 let pattern = &patterns[index];
@@ -197,6 +202,9 @@ fn policy(summary: &Summary, target: &Target, rules: Vec<ObjectRule>, binding: &
     }
 }
 
+/// The remark on a policy without rules.
+const NOTHING: &str = "No object was found that a placement would help; the policy says why for each.";
+
 fn remarks(
     summary: &Summary,
     target: &Target,
@@ -214,16 +222,30 @@ fn remarks(
     } else if target.nodes < 2 {
         remarks.push("The target has one node: all memory is local and nothing needs placing.".into());
     }
+    if let Some(recorded) = target.recorded.filter(|_| rules.iter().any(by_threads)) {
+        remarks.push(format!(
+            "Laid out for {} threads, although the run had {}: a small run, as it seems. If the program has {recorded} \
+             on the target, too, parts lie on other nodes than their threads: use `--threads {recorded}`.",
+            target.threads, recorded
+        ));
+    }
     if threads == 1 {
         remarks.push("The program has one thread: all its memory is private, and first touch places it.".into());
     } else if rules.is_empty() {
-        remarks.push("No object was found that a placement would help; the policy says why for each.".into());
+        remarks.push(NOTHING.into());
     }
     remarks.extend(binding.remark.clone());
     if summary.ending.is_none() {
-        remarks.push("The recording was cut off; the advice is based on the recorded part.".into());
+        let which = if summary.profiles > 1 { "At least one" } else { "The" };
+        remarks.push(format!("{which} recording was cut off; the advice is based on the recorded part."));
     }
     remarks
+}
+
+/// Whether a placement fits only as many threads as it is laid out for.
+fn by_threads(rule: &ObjectRule) -> bool {
+    use numamma_plan::policy::PolicyKind::{Block, BlockCyclic, Map};
+    matches!(rule.place.policy, Block | BlockCyclic | Map)
 }
 
 /// `1 node`, `8 nodes`.

@@ -4,6 +4,7 @@
 //! run, so such rules are made only where it is reproducible: one thread allocates all instances, the profile contains
 //! all of them, each has one user, and the target has as many threads as the run had.
 
+use numamma_plan::callsite::abridged;
 use numamma_plan::nodes::format_runs;
 use numamma_plan::policy::{ObjectRule, Place, PolicyKind};
 
@@ -13,9 +14,14 @@ use crate::detect::Pattern;
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::{Entry, Summary};
 
-/// Largest number of ranges in a list of instances, so that the list stays readable. Users that alternate give one
-/// range per instance.
-const MOST_RANGES: usize = 64;
+/// Largest number of ranges in the lists of all nodes together, some 5 KB of text. Users that alternate give one range
+/// per instance.
+const MOST_RANGES: usize = 1024;
+/// Longest period that is looked for, in instances.
+const LONGEST_PERIOD: usize = 64;
+
+/// Part of the instances whose users the samples must show: of fewer, the order of the others is a guess.
+const KNOWN: f64 = 0.75;
 
 /// The placement by number, or the reason why there is none, which completes the phrase "by number, because".
 pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Result<Choice, &'static str> {
@@ -46,13 +52,12 @@ pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Res
             *node = Some(target.home_of(owner.thread));
         }
     }
-    let nodes: Vec<u32> =
-        nodes.into_iter().collect::<Option<_>>().ok_or("the users of several instances are not known")?;
+    let nodes = completed(&nodes).ok_or("the users of several instances are not known")?;
     if nodes.chunk_by(|a, b| a == b).count() > MOST_RANGES {
         return Err("their users alternate too often for a list");
     }
     let groups = groups(&nodes, target);
-    let words: Vec<String> = groups.iter().map(|(list, node)| format!("{list} on node {node}")).collect();
+    let words: Vec<String> = groups.iter().map(|(list, node)| format!("{} on node {node}", abridged(list))).collect();
     let remark = format!(
         "one thread allocates them for others: by number, in the order of the profiled run, {}; only right with {} \
          threads",
@@ -61,6 +66,26 @@ pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Res
     );
     let place = place(groups.first().map_or(0, |g| g.1));
     Ok(Choice { place, remark: Some(remark), simplicity: Simplicity::Pattern, numbered: Some(nodes) })
+}
+
+/// The nodes with those of instances that no sample hit: where the known ones repeat, as the period says; otherwise that
+/// of both neighbours. None when that leaves one open, or when less than [`KNOWN`] are known.
+fn completed(nodes: &[Option<u32>]) -> Option<Vec<u32>> {
+    let known = nodes.iter().flatten().count();
+    if (known as f64) < KNOWN * nodes.len() as f64 {
+        return None;
+    }
+    let of = |i: usize, period: usize| nodes.iter().skip(i % period).step_by(period).flatten();
+    let by_period = |i: usize, period: usize| of(i, period).next().copied();
+    let same = |i: usize, period: usize| of(i, period).all(|node| Some(*node) == by_period(i, period));
+    let period = (1..=LONGEST_PERIOD.min(nodes.len() / 2)).find(|&period| (0..period).all(|i| same(i, period)));
+    let between = |i: usize| {
+        let before = nodes[..i].iter().rev().flatten().next();
+        let behind = nodes[i..].iter().flatten().next();
+        if before.is_none() || behind.is_none() || before == behind { before.or(behind).copied() } else { None }
+    };
+    let node = |i: usize| nodes[i].or_else(|| period.map_or_else(|| between(i), |p| by_period(i, p)));
+    (0..nodes.len()).map(node).collect()
 }
 
 /// Preferred rather than bound, so that the kernel does not kill the program when the node is full.
@@ -106,4 +131,20 @@ fn is_alone(summary: &Summary, entry: &Entry) -> bool {
     let own = site.frames.get(..=summary.user_frame(site)).unwrap_or(&site.frames);
     let same = |e: &&Entry| e.site.as_ref().is_some_and(|s| s.frames.starts_with(own));
     summary.entries.iter().filter(same).count() == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_without_a_sample_follow_the_others() {
+        let some = |list: &[u32]| list.iter().map(|&n| (n < 9).then_some(n)).collect::<Vec<_>>();
+        assert_eq!(completed(&some(&[0, 1, 2, 9, 0, 1, 2, 3])), Some(vec![0, 1, 2, 3, 0, 1, 2, 3]), "a period");
+        assert_eq!(completed(&some(&[0, 9, 0, 1, 1, 1, 9])), None, "less than three quarters");
+        assert_eq!(completed(&some(&[0, 9, 0, 0, 1, 1, 1, 9])), Some(vec![0, 0, 0, 0, 1, 1, 1, 1]));
+        assert_eq!(completed(&some(&[0, 0, 0, 9, 1, 1, 1, 1])), None, "it may be of either");
+        assert_eq!(completed(&some(&[0, 2, 1, 3, 3, 1])), Some(vec![0, 2, 1, 3, 3, 1]));
+        assert_eq!(completed(&some(&[9, 9, 9])), None);
+    }
 }

@@ -4,7 +4,7 @@ use numamma_plan::plan::{PAGE, page_size_of};
 use numamma_plan::policy::{Place, PolicyKind};
 
 use super::block_layout::Layout;
-use super::candidates::{WORTH_BLOCKS, round_up};
+use super::candidates::{WORTH_BLOCKS, placed_locally, round_up};
 use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::summary::Entry;
@@ -13,10 +13,18 @@ use crate::profile::summary::Entry;
 /// edges between slices of any sizes are met: an edge that lies in the middle of its block costs 1/4096 of the object.
 const MAP_HALVINGS: u32 = 4;
 const FINE: u64 = 2048;
-/// Part of the object by which a map must make more local than larger blocks do: no more than the error of the slices.
+/// Part of the object by which a map must make more local than larger blocks do, and no less than the edges of the
+/// slices may be off by ([`error_of_edges`]).
 const LEAST_BETTER: f64 = 0.01;
 /// Most runs of pages of a period of a page map: a person can still read the line.
 const MOST_RUNS: usize = 256;
+
+/// Part of `base` bytes, an object or a period, that may be on the wrong side of an edge of its slices: an edge lies
+/// somewhere in the page, or between the two samples, beside it.
+fn error_of_edges(pattern: &Pattern, base: u64, page: u64) -> f64 {
+    let apart = (page as f64 / base as f64).max(1.0 / pattern.figures.samples.max(1.0));
+    (pattern.slices.len() as f64 * apart).max(LEAST_BETTER)
+}
 
 impl Scene<'_> {
     /// A page map of one period, for slices that follow the threads while equal blocks do not fit them, as with six
@@ -46,13 +54,13 @@ impl Scene<'_> {
             let runs = order.chunk_by(|a, b| a == b).count();
             (1..=MOST_RUNS).contains(&runs).then_some(Layout { order, block, local })
         };
-        // One per cent more does not justify smaller blocks, and a part of a page at each edge no map of single pages.
+        // One per cent more does not justify smaller blocks.
         let better = |best: Layout, other: Layout| if other.local > best.local + LEAST_BETTER { other } else { best };
-        let edges = (pattern.slices.len() as f64 * page as f64 / base as f64).max(LEAST_BETTER);
+        let edges = error_of_edges(pattern, base, page);
         let coarse = counts.filter_map(layout).reduce(better);
         let before = coarse.as_ref().map_or(blocks, |coarse| coarse.local.max(blocks));
         let best = layout(FINE).filter(|fine| fine.local > before + edges).or(coarse)?;
-        if best.local < WORTH_BLOCKS || best.local <= blocks + LEAST_BETTER {
+        if best.local < WORTH_BLOCKS || best.local <= blocks + edges {
             return None;
         }
         let node = |index: &u32| self.target.ids.get(*index as usize).copied();
@@ -60,7 +68,7 @@ impl Scene<'_> {
         let runs =
             nodes.chunk_by(|a, b| a == b).map(|run| format!("{}x{}", run.len() as u64 * best.block / PAGE, run[0]));
         let map = runs.collect::<Vec<_>>().join(",");
-        let remark = format!("{:.0} % of it is placed on the node of the thread that uses it", 100.0 * best.local);
+        let remark = placed_locally(entry, best.local) + &self.target.laid_out();
         let place = Place { policy: PolicyKind::Map, map: Some(map), ..Place::default() };
         Some(Choice { place, remark: Some(remark), simplicity: Simplicity::Mapped, numbered: None })
     }

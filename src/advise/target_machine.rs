@@ -15,6 +15,8 @@ pub struct Target {
     pub ids: Vec<u32>,
     /// Threads the program will create, the main thread included; at least 1.
     pub threads: u32,
+    /// Workers of the recorded run, where `threads` is another number that nobody asked for.
+    pub recorded: Option<u32>,
     /// Whether node numbers and block sizes are left to the machine it runs on.
     pub portable: bool,
     /// Huge pages on it.
@@ -41,22 +43,38 @@ pub fn huge_pages(word: &str) -> Thp {
     }
 }
 
+/// Threads of the program on the target when nobody says how many: those of the recorded run, or `more` where that run
+/// was a small one of a program that has as many as its machine lets it have. Such a run has fewer threads than the
+/// target has nodes: one per CPU of its machine (`here`), or a number that people take for a small run, a divisor of
+/// `more`. Three consumers of a queue are three on any machine.
+pub fn assumed_threads(recorded: u32, more: u32, nodes: u32, here: &Topology) -> u32 {
+    let per_cpu = recorded as usize == here.cpu_count();
+    let scales = recorded == 0 || per_cpu || more.is_multiple_of(recorded);
+    if recorded < nodes && scales { more.max(recorded) } else { recorded }
+}
+
 impl Target {
     /// The target that was asked for: `nodes` and `threads` as given, else from `here` and the threads of the
-    /// profile; a run with fewer threads than the target has nodes is taken for a small one, and at least a thread
-    /// per node is assumed. `thp` is the profile's word for the huge page setting.
+    /// profile, see [`assumed_threads`]; a portable policy, which does not fix their number, is checked with at least a
+    /// thread per node. `thp` is the profile's word for the huge page setting.
     pub fn new(nodes: Option<u32>, threads: Option<u32>, here: &Topology, profile_threads: u32, thp: &str) -> Target {
         let memory = here.nodes.iter().filter(|n| n.memory > 0).count() as u32;
         let wanted_nodes = nodes.unwrap_or(if memory < 2 { PORTABLE_NODES } else { memory }).max(1);
-        let threads = threads.unwrap_or(profile_threads.max(wanted_nodes)).max(1);
+        let portable = nodes.is_none() && memory < 2;
+        let small = || match portable {
+            true => profile_threads.max(wanted_nodes),
+            false => assumed_threads(profile_threads, wanted_nodes, wanted_nodes, here),
+        };
+        let assumed = |target: Target| if portable { target } else { target.assuming(threads, profile_threads) };
+        let threads = threads.unwrap_or_else(small).max(1);
         if nodes.is_none() && memory >= 2 {
-            return Target::of(Model::of(here), threads, huge_pages(thp));
+            return assumed(Target::of(Model::of(here), threads, huge_pages(thp)));
         }
         // As many CPUs on each node, whatever the number of threads is.
         let model = Model::uniform(wanted_nodes, threads.div_ceil(wanted_nodes).saturating_mul(wanted_nodes));
         let target = Target::of(model, threads, huge_pages(thp));
         if nodes.is_some() {
-            return target;
+            return assumed(target);
         }
         Target { portable: true, topology: format!("numa:1 core:{}", here.cpu_count().max(1)), ..target }
     }
@@ -65,7 +83,23 @@ impl Target {
     pub fn of(model: Model, threads: u32, thp: Thp) -> Target {
         let ids: Vec<u32> = model.memory_nodes().into_iter().map(|i| model.nodes[i].id).collect();
         let (nodes, topology) = (ids.len() as u32, model.name.clone());
-        Target { nodes, ids, threads: threads.max(1), portable: false, thp, topology, model, waiting: 1.0 }
+        let threads = threads.max(1);
+        Target { nodes, ids, threads, recorded: None, portable: false, thp, topology, model, waiting: 1.0 }
+    }
+
+    /// With the workers of the recorded run, where the user `asked` for no number of threads and another one is assumed.
+    pub fn assuming(self, asked: Option<u32>, profile_threads: u32) -> Target {
+        let recorded =
+            (asked.is_none() && profile_threads > 1 && profile_threads != self.threads).then_some(profile_threads);
+        Target { recorded, ..self }
+    }
+
+    /// What is said of a placement by threads other than those of the recorded run; empty where their number is the same.
+    pub fn laid_out(&self) -> String {
+        match self.recorded {
+            Some(recorded) => format!(", laid out for {} threads instead of {recorded}", self.threads),
+            None => String::new(),
+        }
     }
 
     /// The node that thread `thread` is bound to under `bind = "compact"`, as an index into the nodes of the model:
@@ -86,5 +120,25 @@ impl Target {
             (0..memory.len()).min_by(|a, b| latency(*a).total_cmp(&latency(*b)))
         };
         own.or_else(nearest).unwrap_or(0) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_workers_on_two_cpus_stay_three() {
+        let two_cpus = Topology::uniform(1, 2);
+        let target = |recorded| Target::new(Some(4), None, &two_cpus, recorded, "never");
+        assert_eq!((target(3).threads, target(3).recorded, target(3).laid_out()), (3, None, String::new()));
+        assert_eq!((target(2).threads, target(2).recorded), (4, Some(2)), "one per CPU");
+        assert_eq!(target(2).laid_out(), ", laid out for 4 threads instead of 2");
+        assert_eq!((target(1).threads, target(5).threads), (4, 5));
+        let three_cpus = Topology::uniform(1, 3);
+        assert_eq!(Target::new(Some(4), None, &three_cpus, 3, "never").threads, 4, "one per CPU");
+        let asked = Target::new(Some(4), Some(8), &two_cpus, 3, "never");
+        assert_eq!((asked.threads, asked.recorded), (8, None));
+        assert_eq!(Target::new(None, None, &two_cpus, 3, "never").threads, PORTABLE_NODES, "not fixed by the policy");
     }
 }

@@ -63,6 +63,7 @@ fn thread(id: u32) -> Thread {
         start_routine: None,
         creator: None,
         created_at: vec![],
+        task: None,
         start_ns: 0,
         end_ns: None,
         cpus: vec![],
@@ -82,6 +83,8 @@ pub(super) fn profile(threads: u32, thp: &str, entries: Vec<Entry>) -> Summary {
         entries,
         stats: Stats::default(),
         ending: Some(crate::profile::records::Ended::Exited(0)),
+        rank: None,
+        profiles: 1,
         notes: vec![],
     }
 }
@@ -148,7 +151,7 @@ pub(super) fn numbered(mut entries: Vec<Entry>) -> Vec<Entry> {
 }
 
 /// On a machine whose caches hold nothing, for objects that are small for the sake of the test.
-fn without_caches(nodes: u32, summary: &Summary) -> Advice {
+pub(super) fn without_caches(nodes: u32, summary: &Summary) -> Advice {
     let threads = summary.threads.len() as u32;
     let mut target = Target::new(Some(nodes), None, &Topology::uniform(1, 2), threads, &summary.header.thp);
     target.model.caches = crate::topology::caches::Caches::NONE;

@@ -4,7 +4,7 @@ use numamma_plan::machine::Thp;
 use numamma_plan::policy::{Bind, Block, PolicyKind, Size};
 
 use super::cost::tests::machine;
-use super::tests::{Random, busy, entry, heap, in_sequence, numbered, profile};
+use super::tests::{Random, busy, entry, heap, in_sequence, numbered, profile, without_caches};
 use super::*;
 use crate::detect::classify_all;
 use crate::profile::summary::{Entry, TouchRun};
@@ -215,4 +215,21 @@ fn slices_that_equal_blocks_do_not_fit_get_a_page_map() {
     let frames = by_main(entry("frames", 24 * MIB, 50, 8000, |at, _| user(at)));
     let advice = advised(&profile(8, "never", numbered(vec![frames, busy(8)])), model);
     assert_eq!(rule(&advice, "frames").place.policy, PolicyKind::BlockCyclic);
+}
+
+/// One in 32 accesses strays into the table of the next thread: these few wait long, but delay nobody.
+#[test]
+fn a_few_accesses_of_others_do_not_keep_a_table_from_its_user() {
+    let table = |own: u32| {
+        let users = move |_: u64, r: &mut Random| if r.below(32) == 0 { (own + 1) % 4 } else { own };
+        let mut table = entry(&format!("table{own}"), 64 * MIB, 3, 2000, users);
+        table.touches = vec![TouchRun { instance: 0, page: 0, pages: 16 << 10, thread: 0, time_ns: 0 }];
+        table
+    };
+    let summary = profile(4, "never", numbered((0..4).map(table).collect()));
+    let advice = without_caches(4, &summary);
+    for own in 1..4 {
+        let place = &rule(&advice, &format!("table{own}")).place;
+        assert_eq!((place.policy, place.nodes.clone()), (PolicyKind::Bind, Some(own.to_string())));
+    }
 }

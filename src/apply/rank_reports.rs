@@ -1,5 +1,5 @@
 //! The reports that the apply preload writes at the end of a placed run, one per process: where they are, and how those
-//! of all MPI ranks are added up.
+//! of all processes of the program, such as MPI ranks, are added up.
 
 use std::fs;
 use std::io;
@@ -19,16 +19,16 @@ pub(super) fn merge_phases(all: &mut Vec<PhaseReport>, of_one: Vec<PhaseReport>)
     }
 }
 
-/// The texts of all reports whose name is that of `report` with a rank for its `%r`, in the order of the ranks.
+/// The texts of all reports whose name is that of `report` with a process id for its `%p`, in the order of the ids.
 pub(super) fn take_reports(report: &Path) -> Vec<String> {
     let (Some(dir), Some(name)) = (report.parent(), report.file_name().and_then(|n| n.to_str())) else {
         return Vec::new();
     };
-    let Some((before, after)) = name.split_once("%r") else { return Vec::new() };
-    let rank = |name: &str| name.strip_prefix(before)?.strip_suffix(after)?.parse::<u32>().ok();
+    let Some((before, after)) = name.split_once("%p") else { return Vec::new() };
+    let process = |name: &str| name.strip_prefix(before)?.strip_suffix(after)?.parse::<u32>().ok();
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut files: Vec<(u32, PathBuf)> =
-        entries.filter_map(|e| Some((rank(e.file_name().to_str()?)?, e.path()))).collect();
+        entries.filter_map(|e| Some((process(e.file_name().to_str()?)?, e.path()))).collect();
     files.sort_unstable();
     let take = |(_, path): (u32, PathBuf)| {
         let text = input_file::text(&path, MOST_REPORT).ok();
@@ -76,9 +76,9 @@ impl ReportDir {
         Err(io::Error::other(format!("{}: too many left-over numamma-verify directories", base.display())))
     }
 
-    /// Name of the report files in it, one for each MPI rank.
+    /// Name of the report files in it, one for each process.
     pub fn file(&self) -> PathBuf {
-        self.0.join("report.%r.json")
+        self.0.join("report.%p.json")
     }
 }
 

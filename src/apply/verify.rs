@@ -29,7 +29,7 @@ pub struct Answer<'a> {
 /// What the processes of a placed run reported, judged together.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
-    /// Processes of the program that reported: the ranks of an MPI job, else one.
+    /// Processes of the program that reported: one, the ranks of an MPI job, or as often as a script runs it.
     pub processes: usize,
     /// Everything was found, and is on plan except pages that spilled from a full node.
     pub ok: bool,
@@ -75,8 +75,9 @@ pub struct CheckedObject {
 }
 
 /// Reads the reports written under the name [`ReportDir::file`], removes them, and judges them together. `started` is
-/// what the process that was started was given, and its id; none where the nodes of `all` are not to be judged.
-pub fn judge(report: &Path, ended: Ended, started: Option<(&Started, u32)>) -> Outcome {
+/// what the process that was started was given, and its id; none where the nodes of `all` are not to be judged. `other`:
+/// why no process of the policy's program is to be expected, if so.
+pub fn judge(report: &Path, ended: Ended, started: Option<(&Started, u32)>, other: Option<&str>) -> Outcome {
     let mut found: Vec<ObjectReport> = Vec::new();
     let mut phases: Vec<PhaseReport> = Vec::new();
     let mut problem = None;
@@ -98,7 +99,7 @@ pub fn judge(report: &Path, ended: Ended, started: Option<(&Started, u32)>) -> O
         }
     }
     if texts.is_empty() {
-        problem = Some(no_report(ended));
+        problem = Some(no_report(ended, other));
     }
     let objects: Vec<CheckedObject> =
         found.into_iter().map(|counts| CheckedObject { verdict: verdict(&counts), counts }).collect();
@@ -141,10 +142,11 @@ fn verdict(object: &ObjectReport) -> Verdict {
     }
 }
 
-fn no_report(ended: Ended) -> String {
+fn no_report(ended: Ended, other: Option<&str>) -> String {
     match ended {
-        Ended::Signalled(_) => format!("the program {ended} before its pages could be checked"),
-        Ended::Exited(_) => {
+        _ if other.is_some() => other.unwrap_or_default().to_owned(),
+        Ended::Signalled(_) | Ended::Runs => format!("the program {ended} before its pages could be checked"),
+        Ended::Exited(_) | Ended::Unknown => {
             "the program ended without a report: it is not the program of the policy, or it left by a raw \
                              exit system call or by exec"
                 .to_owned()

@@ -29,7 +29,14 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         Group { title: "Placing", checks: placing::checks() },
         Group { title: "Machine", checks: machine::checks() },
     ];
-    print(&if args.json { output::json("what was found", &groups)? } else { checks::text(&groups) }, false)?;
+    print(
+        &if args.json {
+            output::json("what was found", &groups)?
+        } else {
+            checks::text(&groups, output::columns(libc::STDOUT_FILENO))
+        },
+        false,
+    )?;
     let broken = groups.iter().flat_map(|g| &g.checks).any(|c| c.state == State::Missing);
     Ok(if broken { EXIT_FAILURE } else { 0 })
 }

@@ -1,31 +1,148 @@
-//! The profile, or the policy and the program, that a command line names.
+//! The profiles, or the policy and the program, that a command line names.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use numamma_kernel::terminal::shell_word;
+
 use crate::detect;
-use crate::launch::exit::{Failure, say};
+use crate::launch::exit::{EXIT_FAILURE, Failure, say};
 use crate::launch::placed::{self, Prepared};
+use crate::merge::{self, Many};
 use crate::profile::summary::Summary;
 
+/// Name of a profile when none is given, as `numamma profile` writes it.
+const DEFAULT_PROFILE: &str = "numamma.prof";
+/// Longest words for profiles in a command that is suggested.
+const LONGEST_WORDS: usize = 80;
+
+/// The profiles to read.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Profiles {
+    /// Profiles to read, or directories of *.prof: several runs of one program, or the ranks of an MPI job, count as one
+    #[arg(value_name = "PROF", default_value = DEFAULT_PROFILE)]
+    profiles: Vec<PathBuf>,
+}
+
+/// Profiles that were read, and the exit status that says whether all were.
+pub struct Loaded {
+    /// The profiles.
+    pub many: Many,
+    /// 0, or [`EXIT_FAILURE`] when some were left out.
+    pub status: u8,
+}
+
+impl Default for Profiles {
+    fn default() -> Profiles {
+        Profiles::of(Path::new(DEFAULT_PROFILE))
+    }
+}
+
+impl Profiles {
+    /// One profile.
+    pub fn of(path: &Path) -> Profiles {
+        Profiles { profiles: vec![path.to_owned()] }
+    }
+
+    /// Reads them, finds the parts of their objects and prints their notes unless `quiet`. What is left out is always
+    /// said.
+    ///
+    /// # Errors
+    /// Why nothing can be read.
+    pub fn load(&self, quiet: bool) -> Result<Loaded, String> {
+        let mut many = match merge::load(&self.profiles) {
+            Ok(many) => many,
+            Err(mut why) => {
+                let last = why.pop().map_or_else(|| "no profile was named".to_owned(), |last| last.why);
+                why.iter().for_each(say);
+                return Err(self.only().and_then(of_ranks).unwrap_or(last));
+            }
+        };
+        many.left_out.iter().for_each(say);
+        detect::divide(&mut many.whole);
+        many.groups.iter_mut().for_each(|group| detect::divide(&mut group.summary));
+        if !quiet {
+            many.whole.notes.iter().for_each(say);
+        }
+        let status = if many.left_out.is_empty() { 0 } else { EXIT_FAILURE };
+        Ok(Loaded { many, status })
+    }
+
+    /// The profile, if one name was given and it is no directory.
+    pub fn only(&self) -> Option<&Path> {
+        match &self.profiles[..] {
+            [one] if !one.is_dir() => Some(one),
+            _ => None,
+        }
+    }
+
+    /// What a message calls them: the file, or how many.
+    pub fn name(&self) -> String {
+        match &self.profiles[..] {
+            [one] => one.display().to_string(),
+            several => format!("{} profiles", several.len()),
+        }
+    }
+
+    /// The words that name them in a command; none for the default.
+    pub fn words(&self) -> Option<String> {
+        if self.profiles.len() == 1 && self.profiles[0].as_os_str() == DEFAULT_PROFILE {
+            return None;
+        }
+        let words: Vec<String> = self.profiles.iter().map(|p| shell_word(&p.to_string_lossy())).collect();
+        Some(words.join(" ")).filter(|words| self.profiles.len() == 1 || words.len() <= LONGEST_WORDS).or_else(|| {
+            let first = self.profiles.first().map(|p| shell_word(&p.to_string_lossy()));
+            first.map(|first| format!("{first} ... (all {})", self.profiles.len()))
+        })
+    }
+}
+
+/// What an advice from several profiles says of them; none for one.
+pub fn remark(many: &Many) -> Option<String> {
+    let others: Vec<String> = (1..many.groups.len()).map(|group| many.words(group)).collect();
+    let differ = if many.unlike {
+        "; they use their objects in many different ways, and the advice is for all together".to_owned()
+    } else if others.is_empty() {
+        "; none uses its objects in another way than the others".to_owned()
+    } else if many.ranks().is_some() {
+        format!("; otherwise than most do: {}", others.join("; "))
+    } else {
+        format!(
+            "; otherwise than most do: {}. Where they differ the advice is for {}; advise the others by themselves",
+            others.join("; "),
+            many.words(0)
+        )
+    };
+    let profiles = many.members.len();
+    (profiles > 1).then(|| format!("From {profiles} profiles{differ}. `numamma report` says how."))
+}
+
 /// Reads a profile, finds the parts of its objects and prints its notes unless `quiet`. When only profiles of MPI ranks
-/// exist, the message names one.
+/// exist, the message names them.
 ///
 /// # Errors
 /// Why the profile cannot be read.
 pub fn load(path: &Path, quiet: bool) -> Result<Summary, String> {
-    let rank_0 = || Some(path.with_extension(format!("0.{}", path.extension()?.to_str()?))).filter(|p| p.exists());
-    let mut summary = Summary::load(path).map_err(|e| match rank_0().filter(|_| !path.exists()) {
-        Some(rank) => {
-            format!("{}: there is one profile for each MPI rank; name one: {}", path.display(), rank.display())
-        }
-        None => e.to_string(),
-    })?;
+    let mut summary = Summary::load(path).map_err(|e| of_ranks(path).unwrap_or_else(|| e.to_string()))?;
     detect::divide(&mut summary);
     if !quiet {
         summary.notes.iter().for_each(say);
     }
     Ok(summary)
+}
+
+/// What to do when there is no profile of a name, but one for each MPI rank.
+fn of_ranks(path: &Path) -> Option<String> {
+    let ending = path.extension()?.to_str()?;
+    let rank_0 = path.with_extension(format!("0.{ending}"));
+    (!path.exists() && rank_0.exists()).then(|| {
+        format!(
+            "{}: there is one profile for each MPI rank; name all ({}) or one ({})",
+            path.display(),
+            path.with_extension(format!("*.{ending}")).display(),
+            rank_0.display()
+        )
+    })
 }
 
 /// A program and the policy to run it under.
@@ -35,7 +152,7 @@ pub struct PlacedProgram {
     #[arg(short, long, value_name = "FILE")]
     pub policy: PathBuf,
     /// Program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM [ARGS]")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM [ARGS]")]
     command: Vec<OsString>,
 }
 

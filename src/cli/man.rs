@@ -39,6 +39,19 @@ fn generate(directory: &Path) -> io::Result<()> {
     let man = directory.join("man/man1");
     fs::create_dir_all(&man)?;
     clap_mangen::generate_to(super::Cli::command(), &man)?;
+    let mut root = super::Cli::command();
+    root.build();
+    for command in root.get_subcommands_mut().filter(|command| !command.is_hide_set()) {
+        let path = man.join(format!("numamma-{}.1", command.get_name()));
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            // The page of `help` itself has another name.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(e),
+        };
+        let text = with_synopsis(&text, &command.render_usage().to_string());
+        output_file::write(&path, text.as_bytes(), Pipes::Wait)?;
+    }
     for (shell, path) in COMPLETIONS {
         let path = directory.join(path);
         if let Some(parent) = path.parent() {
@@ -49,4 +62,41 @@ fn generate(directory: &Path) -> io::Result<()> {
         output_file::write(&path, &text, Pipes::Wait)?;
     }
     Ok(())
+}
+
+/// A manual page with the usage of the help as its synopsis, which has `--` and the values of the options, and with the
+/// line breaks of lists and commands: lines that begin with two spaces.
+fn with_synopsis(page: &str, usage: &str) -> String {
+    let usage = usage.trim_start_matches("Usage:").lines().map(|line| line.trim().replace('-', "\\-"));
+    let usage: Vec<String> = usage.collect();
+    let mut text = String::new();
+    let (mut in_synopsis, mut filled) = (false, true);
+    for line in page.lines() {
+        let section = line.strip_prefix(".SH ");
+        in_synopsis = section.map_or(in_synopsis, |name| name == "SYNOPSIS");
+        let keeps = line.starts_with("  ");
+        if keeps == filled && (keeps || !line.is_empty()) {
+            text += if keeps { ".nf\n" } else { ".fi\n" };
+            filled = !keeps;
+        }
+        if section == Some("SYNOPSIS") {
+            text += &format!("{line}\n.nf\n{}\n.fi\n", usage.join("\n"));
+        } else if !in_synopsis {
+            text += &format!("{line}\n");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_synopsis_has_the_usage_and_lists_keep_their_lines() {
+        let page = ".SH NAME\na\n.SH SYNOPSIS\n\\fBa\\fR [x]\n.SH DESCRIPTION\nlist:\n  b  c\n  d\nend\n";
+        let expected = ".SH NAME\na\n.SH SYNOPSIS\n.nf\na [\\-\\-] P\na \\-\\-pid N\n.fi\n.SH DESCRIPTION\nlist:\n\
+                        .nf\n  b  c\n  d\n.fi\nend\n";
+        assert_eq!(with_synopsis(page, "Usage: a [--] P\n       a --pid N"), expected);
+    }
 }

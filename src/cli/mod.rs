@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use numamma_kernel::terminal;
 
 use crate::launch::exit::{say, show};
+pub use crate::launch::memory::OrExit;
 use crate::launch::signals;
 
 pub mod advise;
@@ -19,7 +20,10 @@ pub mod predict;
 pub mod profile;
 pub mod report;
 pub mod run;
+mod selection_options;
 pub mod target_options;
+mod time_option;
+pub mod top;
 pub mod topology;
 pub mod tune;
 mod tuned_file;
@@ -35,16 +39,18 @@ pub struct Cli {
 
 const LONG_ABOUT: &str = "Make an unmodified parallel program run well on a NUMA machine.
 
-  numamma profile -- ./app                  record one run in numamma.prof
-  numamma report                            what was hot, who touched it, from where
-  numamma advise > policy.toml              where each hot object should go, and why
+  numamma profile -- ./app        record one run in numamma.prof; ./app may be
+                                  a script, make or mpirun
+  numamma report                  what was hot, who touched it, from where
+  numamma advise > policy.toml    where each hot object should go, and why
   LD_PRELOAD=libnumamma-apply.so NUMAMMA_POLICY=policy.toml ./app
-                                            the next run is placed
+                                  the next run is placed
   numamma verify --policy policy.toml -- ./app
-                                            placed, and every page checked
+                                  placed, and every page checked
   numamma compare --policies interleave,policy.toml -- ./app
-                                            whether it is faster than first touch, with n runs
-  numamma tune -- ./app                     all of it: the fastest policy on this machine
+                                  whether it is faster than first touch
+  numamma tune -- ./app           all of it: the fastest policy on this machine
+  numamma top -- ./app            the objects by cost while it runs
 
 No hardware counters, no root and no recompilation are needed.";
 
@@ -58,6 +64,7 @@ enum Command {
     Verify(verify::Args),
     Compare(compare::Args),
     Tune(tune::Args),
+    Top(top::Args),
     Topology(topology::Args),
     Doctor(doctor::Args),
     /// For `make install`
@@ -84,6 +91,25 @@ fn parsed() -> Cli {
 pub fn main() -> ExitCode {
     signals::wait_for_children();
     signals::survive_file_limit();
+    if stack_limit() >= LEAST_STACK {
+        return work();
+    }
+    let thread = std::thread::Builder::new().stack_size(LEAST_STACK).spawn(work);
+    thread.map_or_else(|_| work(), |thread| thread.join().unwrap_or(ExitCode::FAILURE))
+}
+
+/// Stack that every command gets along with: several times what was measured with `ulimit -s` (80 KiB overflow).
+const LEAST_STACK: usize = 1 << 20;
+
+/// Bytes that the stack of the main thread may take.
+fn stack_limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the structure is writable; after a failure it is as it was.
+    unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) };
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+}
+
+fn work() -> ExitCode {
     let done = match parsed().command {
         Command::Profile(a) => profile::run(a),
         Command::Report(a) => report::run(a),
@@ -93,6 +119,7 @@ pub fn main() -> ExitCode {
         Command::Verify(a) => verify::run(a),
         Command::Compare(a) => compare::run(a),
         Command::Tune(a) => tune::run(a),
+        Command::Top(a) => top::run(a),
         Command::Topology(a) => topology::run(a),
         Command::Doctor(a) => doctor::run(a),
         Command::GenerateDocs(a) => man::run(a),
@@ -101,4 +128,29 @@ pub fn main() -> ExitCode {
         say(&failure.message);
         failure.exit
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Where the help keeps line breaks of the source, a terminal of 80 columns must not add others.
+    #[test]
+    fn lines_of_the_help_that_are_kept_fit_a_terminal() {
+        let root = Cli::command();
+        let commands = || std::iter::once(&root).chain(root.get_subcommands());
+        let mut kept = 0;
+        for command in commands() {
+            let text = [command.get_long_about(), command.get_after_long_help(), command.get_after_help()];
+            let text: String = text.into_iter().flatten().map(|text| format!("{text}\n\n")).collect();
+            for paragraph in text.split("\n\n").filter(|paragraph| paragraph.contains('\n')) {
+                let wide = paragraph.lines().find(|line| line.chars().count() > 80);
+                assert_eq!(wide, None, "{}", command.get_name());
+                kept += 1;
+            }
+        }
+        assert!(kept > 5, "{kept}");
+    }
 }

@@ -75,8 +75,18 @@ pub fn file(path: &Path, text: &str) -> Result<(), String> {
 /// # Errors
 /// When it cannot be written.
 pub fn keeping_old(path: &Path, text: &str) -> Result<(), String> {
-    let written = output_file::create_keeping_old(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = output_file::create_keeping_old(path, text.as_bytes()).map(drop);
     written.map_err(|e| format!("{}: cannot write it: {e}", path.display()))
+}
+
+/// Writes to stdout, byte for byte, what a program printed.
+///
+/// # Errors
+/// When it cannot be written. A reader that stops early is no error.
+pub fn of_program(printed: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(printed).and_then(|()| out.flush());
+    written.or_else(|e| if e.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(e) })
 }
 
 fn to_stdout(text: &str) -> Result<(), String> {
@@ -94,17 +104,27 @@ pub fn color_is_welcome() -> bool {
     io::stdout().is_terminal() && set("NO_COLOR").is_none() && set("TERM").is_some_and(|t| t != "dumb")
 }
 
-/// Columns of the terminal and rows for a matrix; COLUMNS where stdout is none.
-pub fn terminal_size() -> (usize, usize) {
+/// Columns of the terminal that `fd` is; COLUMNS where it is none, if that is set.
+pub fn columns(fd: libc::c_int) -> Option<usize> {
+    let of_terminal = window(fd).map(|size| usize::from(size.ws_col));
+    of_terminal.or_else(|| std::env::var("COLUMNS").ok()?.trim().parse().ok()).filter(|&c| c > 0)
+}
+
+/// The size of the terminal that `fd` is.
+fn window(fd: libc::c_int) -> Option<libc::winsize> {
     // SAFETY: winsize is plain data for which all zeroes is a value.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
     // SAFETY: TIOCGWINSZ writes one winsize to the pointer, which is valid for the call; on anything but a
     // terminal it fails and writes nothing.
-    let rc = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
-    if rc == 0 && size.ws_col > 0 {
+    let rc = unsafe { libc::ioctl(fd, libc::TIOCGWINSZ, &mut size) };
+    (rc == 0 && size.ws_col > 0).then_some(size)
+}
+
+/// Columns of the terminal and rows for a matrix; COLUMNS where stdout is none.
+pub fn terminal_size() -> (usize, usize) {
+    if let Some(size) = window(libc::STDOUT_FILENO) {
         let rows = usize::from(size.ws_row).saturating_sub(MATRIX_MARGIN).clamp(MATRIX_ROWS.0, MATRIX_ROWS.1);
         return (size.ws_col.into(), rows);
     }
-    let columns = std::env::var("COLUMNS").ok().and_then(|c| c.trim().parse().ok()).filter(|&c| c > 0);
-    (columns.unwrap_or(PIPE_WIDTH), PIPE_ROWS)
+    (columns(libc::STDOUT_FILENO).unwrap_or(PIPE_WIDTH), PIPE_ROWS)
 }

@@ -2,25 +2,35 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use numamma_kernel::terminal::shell_word;
 use numamma_plan::output_name;
 
+use super::time_option;
 use crate::launch::executable::{self, Executable};
 use crate::launch::exit::{Failure, say};
 use crate::launch::library;
+use crate::launch::running::Running;
+use crate::launch::wrapper;
 use crate::profile::perf::calibrate::{self, Costs};
 use crate::profile::perf::{attr, kept};
-use crate::profile::record::{self, Options, Recorded};
+use crate::profile::record::{self, ATTACH, Follow, Launch, Options, Recorded, Subject};
 use crate::profile::records::Sampling;
+use crate::report::units::plural;
 
 const NANOSECONDS: f64 = 1e9;
 
-/// Record one run of a program in numamma.prof
+/// Record one run of a program, or a program that runs already, in numamma.prof
 #[derive(Debug, clap::Args)]
 #[command(
+    override_usage = "numamma profile [OPTIONS] [--] PROGRAM [ARGS]...\n       \
+                      numamma profile [OPTIONS] --pid PID[,PID...]",
     after_help = "The exit status is the program's own (128 + signal), 2 when nothing could be recorded, 126 or 127 \
-                  when the program cannot be executed."
+                  when the program cannot be executed.\n\nWith --pid the program is neither stopped nor changed. The \
+                  recording ends with --duration, Ctrl-C (SIGINT, SIGTERM) or the program; the profile is written and \
+                  the exit status is 0. Allocations, with the code that made them, are recorded only in programs that \
+                  are started here."
 )]
 pub struct Args {
     /// Output file: %p process id, %h host, %r MPI rank; an older one is kept as FILE.old. An MPI rank puts its number
@@ -48,9 +58,53 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = memory)]
     max_memory: u64,
 
-    /// Record the program's children, too
+    /// Sum up what the file holds when it has grown by SIZE, with K, M or G, and doubled: of runs of hours it stays small
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size, conflicts_with = "raw")]
+    compact_at: u64,
+
+    /// Keep every access and every object in the file, which then grows as long as the program runs
+    #[arg(long)]
+    raw: bool,
+
+    /// Write names while the program runs, for `numamma top`
+    #[arg(long, hide = true)]
+    live: bool,
+
+    /// Record all processes that the program starts, as one (with --pid those that it starts from now on). Without it,
+    /// of a command that starts others (a script, make, mpirun, env, python3) the program that has the time is recorded
     #[arg(long)]
     follow: bool,
+
+    /// Record only the process that is started, even if that is a script or a launcher
+    #[arg(long, conflicts_with_all = ["follow", "pid"])]
+    no_follow: bool,
+
+    /// Of the programs that the command starts, record the one of this name instead of the one that has the time
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["follow", "no_follow", "pid"])]
+    program: Option<String>,
+
+    /// Attach to a process that runs, with all its threads, instead of starting a program; several with commas
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Vec<u32>,
+
+    /// End the recording after TIME (500ms, 90s, 10m); the program goes on, and if it was started here its end is
+    /// awaited
+    #[arg(long, value_name = "TIME", value_parser = time_option::parse)]
+    duration: Option<Duration>,
+
+    /// Take no samples in the first TIME; allocations, mappings and first touches are recorded from the start, and
+    /// --duration counts from its end
+    #[arg(long, value_name = "TIME", value_parser = time_option::parse)]
+    delay: Option<Duration>,
+
+    /// Take no samples until the program calls numamma_profile(1); see numamma.h
+    #[arg(long, conflicts_with = "pid")]
+    start_paused: bool,
+
+    /// Print the report of the profile when the program has ended
+    #[arg(long)]
+    report: bool,
 
     /// Print what was chosen and why
     #[arg(short, long, conflicts_with = "quiet")]
@@ -61,7 +115,7 @@ pub struct Args {
     quiet: bool,
 
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
@@ -84,17 +138,20 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     if !args.quiet {
         summarise(&recorded);
     }
-    Ok(recorded.ended.code())
+    let ended = recorded.wait();
+    if args.report {
+        super::report::of_profile(&recorded.path)?;
+    }
+    Ok(ended.code())
 }
 
 fn profile(args: &Args) -> Result<Recorded, Failure> {
-    let program = executable::check(&args.command[0])?;
+    let mut notes = Vec::new();
+    let (subject, follow) = subject(args, &mut notes)?;
     let output = output_name::expand(&args.output, None);
     if let Some(why) = record::unusable_output(&output) {
         return Err(Failure::usage(why));
     }
-    let mut notes = Vec::new();
-    let preload = preload_for(&program, &mut notes)?;
     let (sampling, costs) = sampling(args)?;
     if args.verbose {
         say(format_args!("sampler {}: {}", sampling.sampler, sampling.reason));
@@ -102,15 +159,51 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
     for note in notes.iter().filter(|_| !args.quiet) {
         say(note);
     }
-    let (argv, max_memory) = (args.command.clone(), args.max_memory);
-    let (follow, fault_ns) = (args.follow, costs.fault_ns);
-    let options = Options { program, argv, output, sampling, fault_ns, follow, preload, notes, max_memory };
-    record::record(options)
+    notes.extend(args.delay.map(|delay| format!("samples were taken from {delay:?} after the start on (--delay)")));
+    record::record(Options {
+        subject,
+        output,
+        sampling,
+        fault_ns: costs.fault_ns,
+        follow,
+        delay: args.delay,
+        duration: args.duration,
+        start_paused: args.start_paused,
+        notes,
+        max_memory: args.max_memory,
+        live: args.live,
+        compact_at: (!args.raw).then_some(args.compact_at),
+    })
 }
 
-/// The profile preload, where it can be loaded.
-fn preload_for(program: &Executable, notes: &mut Vec<String>) -> Result<Option<PathBuf>, String> {
-    if program.is_static {
+/// What is to be recorded, and which of its processes, with what is missing then added to `notes`.
+fn subject(args: &Args, notes: &mut Vec<String>) -> Result<(Subject, Follow), Failure> {
+    let Some(name) = args.command.first() else {
+        let once = args.pid.iter().enumerate().filter(|(at, pid)| !args.pid[..*at].contains(pid));
+        let running = once.map(|(_, pid)| Running::find(*pid)).collect::<Result<_, _>>()?;
+        return Ok((Subject::Running(running), if args.follow { Follow::All } else { Follow::No }));
+    };
+    let program = executable::check(name)?;
+    let follow = match &args.program {
+        _ if args.follow => Follow::All,
+        Some(name) => Follow::Program(Some(name.clone())),
+        None if !args.no_follow && wrapper::starts_programs(&program) => Follow::Program(None),
+        None => Follow::No,
+    };
+    let preload = preload_for(&program, &follow, notes)?;
+    if args.start_paused && preload.is_none() {
+        return Err(Failure::usage(format!(
+            "--start-paused: {} is statically linked, so its numamma_profile(1) reaches no library that could start \
+             the samples; use --delay",
+            program.elf.display()
+        )));
+    }
+    Ok((Subject::Launch(Launch { program, argv: args.command.clone(), preload }), follow))
+}
+
+/// The profile preload, where it can be loaded: by the program, or by one that it starts.
+fn preload_for(program: &Executable, follow: &Follow, notes: &mut Vec<String>) -> Result<Option<PathBuf>, String> {
+    if program.is_static && !follow.children() {
         notes.push(format!(
             "{} is statically linked: globals and mappings are recorded, allocations and their call sites are not",
             program.elf.display()
@@ -120,8 +213,17 @@ fn preload_for(program: &Executable, notes: &mut Vec<String>) -> Result<Option<P
     library::find("profile").map(Some)
 }
 
-/// Bytes of a size such as 512M.
+/// Bytes of a limit such as 512M.
 fn memory(text: &str) -> Result<u64, String> {
+    at_least(text, record::LEAST_MEMORY)
+}
+
+/// Bytes of a file.
+fn size(text: &str) -> Result<u64, String> {
+    at_least(text, 64 << 10)
+}
+
+fn at_least(text: &str, least: u64) -> Result<u64, String> {
     let (digits, shift) = match text.char_indices().next_back() {
         Some((at, 'K' | 'k')) => (&text[..at], 10),
         Some((at, 'M' | 'm')) => (&text[..at], 20),
@@ -130,8 +232,7 @@ fn memory(text: &str) -> Result<u64, String> {
     };
     let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
     let bytes = bytes.ok_or("give a size such as 512M")?;
-    let least = record::LEAST_MEMORY;
-    if bytes < least { Err(format!("give at least {}M", least >> 20)) } else { Ok(bytes) }
+    if bytes < least { Err(format!("give at least {}K", least >> 10)) } else { Ok(bytes) }
 }
 
 /// How to sample, and what events cost as far as that is known.
@@ -183,21 +284,33 @@ fn tracking(recorded: &Recorded) -> Option<String> {
 fn summarise(recorded: &Recorded) {
     let s = &recorded.stats;
     let kinds = [
-        (s.lost, "samples"),
-        (s.events.mappings_lost, "records of mappings and threads"),
-        (s.faults_lost, "page faults"),
-        (s.alloc_lost, "allocation events"),
+        (s.lost, "sample"),
+        (s.events.mappings_lost, "mapping or thread record"),
+        (s.faults_lost, "page fault"),
+        (s.alloc_lost, "allocation event"),
     ];
-    let lost: String = kinds.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what} lost")).collect();
+    let lost: String =
+        kinds.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {} lost", plural(*n, what))).collect();
     say(format_args!(
-        "{} samples in {:.1} s{lost}; wrote {}{}",
-        s.samples,
+        "{} in {:.1} s{lost}; wrote {}{}",
+        plural(s.samples, "sample"),
         s.duration_ns as f64 / NANOSECONDS,
         recorded.path.display(),
         if recorded.complete { "" } else { " (incomplete)" }
     ));
     for note in tracking(recorded).iter().chain(&recorded.notes) {
         say(note);
+    }
+    if recorded.running.is_some() {
+        say("the program goes on unobserved");
+    }
+    let is_answered = recorded.notes.iter().any(|note| note.contains(ATTACH));
+    if s.samples == 0 && recorded.samples_wanted && !is_answered {
+        say(format_args!(
+            "no sample was taken: the program used {:.2} s of CPU time; let it work for a few seconds. Work that it \
+             leaves to a process that runs already is recorded with: {ATTACH}",
+            s.cpu_ns as f64 / NANOSECONDS
+        ));
     }
     let file = recorded.path.display().to_string();
     let file = if file == "numamma.prof" { String::new() } else { format!(" {}", shell_word(&file)) };

@@ -1,22 +1,24 @@
 //! `numamma report`: objects, threads and first touch of a profile.
 
-use std::path::PathBuf;
-
+use super::input::{Loaded, Profiles};
 use super::output::{self, color_is_welcome, print, terminal_size};
+use super::selection_options::SelectionArgs;
 use super::target_options::TargetArgs;
 use crate::advise::{self, AdviceError};
 use crate::launch::exit::Failure;
+use crate::report::processes::{By, Processes};
 use crate::report::{self, AccessFilter, DEFAULT_TOP, Options, Predicted, Sort, View};
 use crate::topology::Topology;
 
-/// Name of a profile when none is given, as `numamma profile` writes it.
-const DEFAULT_PROFILE: &str = "numamma.prof";
 /// Show what a profile holds: hot objects, their pattern, which threads touched them
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = crate::report::glossary::REPORT)]
 pub struct Args {
-    /// Profile to read
-    #[arg(value_name = "PROF", default_value = DEFAULT_PROFILE)]
-    profile: PathBuf,
+    #[command(flatten)]
+    profiles: Profiles,
+    /// Also the objects by rank, host or thread
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with = "object")]
+    by: Option<By>,
     /// Order of the objects [default: cost; accesses when --access is given]
     #[arg(long, value_enum)]
     sort: Option<Sort>,
@@ -26,9 +28,12 @@ pub struct Args {
     /// Show every object and thread
     #[arg(long)]
     all: bool,
-    /// One object in detail: its pages x threads, call stack and code (part of its name will do)
+    /// One object in detail: its pages x threads, call stack and code. Part of its name will do, as the table shows it,
+    /// or its number, '#3'
     #[arg(long, value_name = "NAME")]
     object: Option<String>,
+    #[command(flatten)]
+    selection: SelectionArgs,
     /// Count and classify only reads or only writes
     #[arg(long, value_enum, default_value_t = AccessFilter::All)]
     access: AccessFilter,
@@ -53,27 +58,51 @@ enum Color {
     Never,
 }
 
+/// Prints the report of one profile as the command does without options.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn of_profile(path: &std::path::Path) -> Result<u8, Failure> {
+    run(Args {
+        profiles: Profiles::of(path),
+        by: None,
+        sort: None,
+        top: None,
+        all: false,
+        object: None,
+        selection: SelectionArgs::default(),
+        access: AccessFilter::All,
+        json: false,
+        color: Color::Auto,
+        target: TargetArgs::default(),
+    })
+}
+
 /// Runs the command.
 ///
 /// # Errors
 /// When the profile cannot be read or stdout not be written.
 pub fn run(args: Args) -> Result<u8, Failure> {
     let options = options(&args);
-    print(&render(&args, &options)?, options.color && !args.json)?;
-    Ok(0)
+    let mut loaded = args.profiles.load(true)?;
+    args.selection.apply(&mut loaded.many);
+    print(&render(&args, &options, &loaded)?, options.color && !args.json)?;
+    Ok(loaded.status)
 }
 
-fn render(args: &Args, options: &Options) -> Result<String, String> {
-    let summary = super::input::load(&args.profile, true)?;
-    let patterns = crate::detect::classify_accesses(&summary, args.access);
-    let mut view = View::new(&summary, &patterns, options);
+fn render(args: &Args, options: &Options, loaded: &Loaded) -> Result<String, String> {
+    let (many, summary) = (&loaded.many, &loaded.many.whole);
+    let patterns = crate::detect::classify_accesses(summary, args.access);
+    let mut view = View::new(summary, &patterns, options);
+    let verdicts = many.groups.iter().map(|g| crate::detect::classify_accesses(&g.summary, args.access)).collect();
+    view.processes = Some(Processes { many, verdicts, by: args.by });
     if args.target.is_given() {
         let target = args.target.resolve(&Topology::this_machine(), view.roles.workers, &summary.header.thp)?;
-        let named = |e: AdviceError| format!("{}: {e}", args.profile.display());
-        let remote_shares = advise::remote_shares(&summary, &view.roles, &patterns, &target).map_err(named)?;
+        let named = |e: AdviceError| format!("{}: {e}", args.profiles.name());
+        let remote_shares = advise::remote_shares(summary, &view.roles, &patterns, &target).map_err(named)?;
         view.predicted = Some(Predicted { target: target.model.name.clone(), remote_shares });
     }
-    let only = args.object.as_deref().map(|name| report::find_object::entry(&summary, name)).transpose()?;
+    let only = args.object.as_deref().map(|name| report::find_object::entry(summary, name)).transpose()?;
     if args.json {
         return output::json("the report", &report::json::render(&view, only));
     }
@@ -88,7 +117,6 @@ fn options(args: &Args) -> Options {
     let (width, height) = terminal_size();
     let by_access = args.access != AccessFilter::All;
     let default_top = if args.json { None } else { Some(DEFAULT_TOP) };
-    let profile = args.profile.to_string_lossy();
     Options {
         sort: args.sort.unwrap_or(if by_access { Sort::Accesses } else { Sort::Cost }),
         top: if args.all { None } else { args.top.map(|n| n as usize).or(default_top) },
@@ -100,6 +128,6 @@ fn options(args: &Args) -> Options {
             Color::Never => false,
             Color::Auto => color_is_welcome(),
         },
-        profile: (profile != DEFAULT_PROFILE).then(|| profile.into_owned()),
+        profile: args.profiles.words(),
     }
 }

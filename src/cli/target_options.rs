@@ -5,7 +5,7 @@ use std::path::Path;
 use numamma_kernel::input_file::{self, MOST_MACHINE};
 
 use crate::advise::Target;
-use crate::advise::target_machine::huge_pages;
+use crate::advise::target_machine::{assumed_threads, huge_pages};
 use crate::topology::caches::Caches;
 use crate::topology::cpus::Cpus;
 use crate::topology::model::Model;
@@ -29,8 +29,9 @@ pub struct TargetArgs {
     /// The same, for a machine with N equal nodes [default: this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_NODES))]
     pub nodes: Option<u32>,
-    /// Threads the program will run with [default: as recorded, at least one per node; with --target one per CPU if the
-    /// recorded run had one per CPU of this machine or fewer than the target has nodes]
+    /// Threads the program will run with [default: as recorded. A run with one thread per CPU of this machine, or whose
+    /// threads are fewer than the target's nodes and a divisor of that number (with --target of its CPUs), is taken for
+    /// a small one: then at least one per node, with --target one per CPU]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
     pub threads: Option<u32>,
 }
@@ -58,10 +59,11 @@ impl TargetArgs {
         };
         let model = described(spec)?;
         let cpus = model.nodes.iter().map(|n| n.cpus.len()).sum::<usize>() as u32;
-        let one_per_cpu =
-            profile_threads as usize == here.cpu_count() || (profile_threads as usize) < model.cpu_nodes().len();
-        let threads = self.threads.unwrap_or(if one_per_cpu { cpus } else { profile_threads });
-        Ok(Target::of(model, threads, huge_pages(thp)))
+        let one_per_cpu = profile_threads as usize == here.cpu_count();
+        let nodes = model.cpu_nodes().len() as u32;
+        let assumed = || if one_per_cpu { cpus } else { assumed_threads(profile_threads, cpus, nodes, here) };
+        let threads = self.threads.unwrap_or_else(assumed);
+        Ok(Target::of(model, threads, huge_pages(thp)).assuming(self.threads, profile_threads))
     }
 }
 
@@ -122,6 +124,9 @@ mod tests {
     fn threads_when_nobody_says() {
         assert_eq!(asked("numa:2 core:8", None).unwrap().threads, 4, "as recorded");
         assert_eq!(asked("pack:4 numa:2 core:6", None).unwrap().threads, 48, "fewer than nodes: a small run");
+        let three = TargetArgs { target: Some("numa:4 core:2".into()), ..TargetArgs::default() };
+        let three = three.resolve(&Topology::uniform(1, 2), 3, "").unwrap();
+        assert_eq!((three.threads, three.recorded), (3, None), "no part of 4 nodes or 8 CPUs");
         let args = TargetArgs { target: Some("numa:2 core:8".into()), ..TargetArgs::default() };
         assert_eq!(
             args.resolve(&Topology::uniform(1, 4), 4, "").unwrap().threads,

@@ -24,32 +24,39 @@ use crate::profile::summary::Summary;
 use crate::report::tuning::{Row, Tuned};
 use crate::topology::Topology;
 
-/// Find the fastest policy of a program on this machine by running it, and write it
+/// Find the fastest policy of a program on this machine by running it, write it
 ///
-/// Profiles the program once, makes the policy that `numamma advise` makes, and runs the program under each candidate
-/// in turn until it is known which is fastest:
+/// Profiles the program once, makes the policy that `numamma advise` makes, and
+/// runs the program under each candidate in turn until it is known which is
+/// fastest:
 ///   first-touch         the bare program, with which the others are compared
-///   interleave          every page of the program round robin over the nodes, as numactl --interleave=all
+///   interleave          every page of the program round robin over the nodes,
+///                       as numactl --interleave=all
 ///   advised             the advised policy, with its binding of threads
-///   advised, unbound    the same objects, threads left alone (or `advised, bound`, if the advice leaves them alone)
+///   advised, unbound    the same objects, threads left alone (or `advised,
+///                       bound`, if the advice leaves them alone)
 ///
-/// A candidate that is slower beyond doubt is not run again. The race ends when all but one are slower, when none
-/// differs from another by more than 3 %, or at --budget or --runs. The level of the tests counts every look at the
-/// times: with a probability of 95 % nothing that is as fast as first-touch is called faster.
+/// A candidate that is slower beyond doubt is not run again. The race ends when
+/// all but one are slower, when none differs from another by more than 3 %, or at
+/// --budget or --runs. The level of the tests counts every look at the times:
+/// with a probability of 95 % nothing that is as fast as first-touch is called
+/// faster.
 ///
-/// The winner is written to policy.toml, with the predicted speed-up beside the measured one. Nothing is written when
-/// no policy is faster than first touch.
+/// The winner is written to policy.toml, with the predicted speed-up beside the
+/// measured one. Nothing is written when no policy is faster than first touch.
 ///
-/// The program's stdout is not shown, only compared between candidates. Its stdin is empty unless it is redirected
-/// from a file, which every run then reads from the beginning. Ctrl-C ends it and shows what was measured.
+/// The program's stdout is not shown, only compared between candidates. Its stdin
+/// is empty unless it is redirected from a file, which every run then reads from
+/// the beginning. Ctrl-C ends it and shows what was measured.
 ///
-/// Exit status: 0 when the race was run to its end, 1 where there is nothing to race (one node with memory), the
-/// program's own if it failed, 130 after Ctrl-C, 2 if the command line cannot be used.
+/// Exit status: 0 when the race was run to its end, 1 where there is nothing to
+/// race (one node with memory), the program's own if it failed, 130 after Ctrl-C,
+/// 2 if the command line cannot be used.
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, override_usage = "numamma tune [OPTIONS] [--] PROGRAM [ARGS]...")]
 pub struct Args {
     /// Time that all of it may take, such as 90s, 10m or 2h
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = super::time_option::parse)]
     budget: Duration,
     /// Most timed runs of each candidate
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -73,7 +80,7 @@ pub struct Args {
     #[arg(short, long)]
     quiet: bool,
     /// Program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM [ARGS]")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM [ARGS]")]
     command: Vec<OsString>,
 }
 
@@ -81,18 +88,6 @@ pub struct Args {
 const PROFILE: &str = "numamma.prof";
 /// Variables by which a user binds the threads of an OpenMP program; the apply library then leaves them alone.
 const BINDERS: [&str; 4] = ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"];
-
-/// `90`, `90s`, `10m`, `2h`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let (digits, unit) = match text.char_indices().next_back() {
-        Some((at, 's')) => (&text[..at], 1),
-        Some((at, 'm')) => (&text[..at], 60),
-        Some((at, 'h')) => (&text[..at], 3600),
-        _ => (text, 1),
-    };
-    let seconds = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|s| *s > 0);
-    seconds.map(Duration::from_secs).ok_or_else(|| "write a time such as 90s, 10m or 2h".to_owned())
-}
 
 /// Runs the command.
 ///
@@ -116,7 +111,13 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         let names: Vec<&str> = entrants.candidates.iter().map(|c| c.name.as_str()).collect();
         say(format!("racing {}; --seed {seed}", names.join(" / ")));
     }
-    let plan = Plan { candidates: entrants.candidates.clone(), runs: args.runs, seed, any_status: args.ignore_status };
+    let plan = Plan {
+        candidates: entrants.candidates.clone(),
+        runs: args.runs,
+        warmups: 1,
+        seed,
+        any_status: args.ignore_status,
+    };
     let limits = Limits { until: started + args.budget, runs: args.runs };
     let mut raced = tune::run(&plan, limits, &report, |round, policy, seconds| {
         if !args.quiet {
@@ -342,19 +343,5 @@ fn conclude(args: &Args, entrants: &Entrants, raced: &Raced, profile: &Path, see
             Ok(Ended::Signalled(*signal).code())
         }
         Ending::Failed(failure) => Err(failure.clone()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_as_people_write_them() {
-        let seconds = |text: &str| duration(text).map(|d| d.as_secs());
-        assert_eq!((seconds("90"), seconds("90s"), seconds("10m"), seconds("2h")), (Ok(90), Ok(90), Ok(600), Ok(7200)));
-        for text in ["", "0", "m", "-1s", "1.5h", "99999999999999999999h"] {
-            assert!(seconds(text).is_err(), "{text}");
-        }
     }
 }

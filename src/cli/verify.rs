@@ -20,6 +20,10 @@ const EXIT_OFF_PLAN: u8 = 1;
 /// it could be checked; otherwise the program's own. Pages that spilled to another node because theirs was full are
 /// counted and named, but do not change the exit status.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = crate::report::glossary::VERIFY,
+    override_usage = "numamma verify [OPTIONS] --policy FILE [--] PROGRAM [ARGS]..."
+)]
 pub struct Args {
     /// Print the counts as JSON on stdout, after the program's own output
     #[arg(long)]
@@ -43,9 +47,9 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let dir = ReportDir::new().map_err(|e| Failure::usage(format!("cannot make a directory for the report: {e}")))?;
     let started = Started::now(&prepared.executable.elf, &prepared.policy);
     let (ended, pid) = prepared.spawn_and_wait(&dir.file())?;
-    let outcome = judge(&dir.file(), ended, Some((&started, pid)));
+    let outcome = judge(&dir.file(), ended, Some((&started, pid)), prepared.other_program().as_deref());
     if !args.quiet {
-        show(&verification::text(&outcome));
+        show(&verification::text(&outcome, output::columns(libc::STDERR_FILENO)));
     }
     let (program, policy) = (prepared.executable.path.to_string_lossy(), args.placed.policy.to_string_lossy());
     let exit_status = ended.code();

@@ -8,6 +8,7 @@ use super::affinity::{Halves, Level};
 use super::confidence;
 use super::limits::{AFFINITY_PAIRS, AFFINITY_SIGMA, STRUCTURE_MIN};
 use super::page_map::page_map;
+use super::pattern::fitting;
 use super::samples::Samples;
 use super::{Pattern, PatternKind};
 
@@ -50,9 +51,8 @@ pub(crate) fn irregular(samples: &Samples, end: u64, skew: u64) -> Option<Patter
     }
     let place = if level.shift == 0 { "page has a".into() } else { format!("{} pages have a", 1 << level.shift) };
     let evidence = format!(
-        "each {place} main thread that stays the same ({:.0} % of {total:.0} samples beyond chance; the halves of the run agree \
-         by {:.0} sigma), but no block or period fits: {} runs of pages of {} threads",
-        100.0 * level.share,
+        "each {place} main thread that stays the same ({}; the halves of the run agree by {:.0} sigma), but no block or period fits: {} runs of pages of {} threads",
+        fitting(level.share, total),
         level.sigma,
         slices.len(),
         owners.len()

@@ -13,6 +13,7 @@ mod block_cyclic;
 mod by_code;
 mod change_points;
 mod confidence;
+mod cores;
 mod fold;
 mod group;
 mod hot;
@@ -33,6 +34,7 @@ mod samples;
 mod small;
 mod spectrum;
 mod structure;
+mod unpaged;
 mod view;
 
 pub use hot::hot;
@@ -40,6 +42,7 @@ pub use parts::{divide, part_boundaries};
 pub use pattern::{CodePattern, Figures, Owner, Pattern, PatternKind, Segment, Slice};
 pub use random::samples_needed;
 pub use roles::{Rank, Role, Roles, roles};
+pub use unpaged::unpaged_share;
 pub use view::{CodeAccesses, ObjectView, PageAccess, Row, Sampling, cost_shares, view_of};
 
 use std::borrow::Cow;
@@ -77,7 +80,7 @@ pub fn classify(view: &ObjectView) -> Pattern {
         pattern.evidence += &format!(
             "; {:.0} % of the accesses, by {} alone, look like initialisation and do not count",
             100.0 * s.share,
-            thread_name(s.thread, view.threads)
+            pattern::thread_name(s.thread, view.threads)
         );
         if !pattern.segments.is_empty() {
             add_initialisation(view, &mut pattern, &s);
@@ -145,16 +148,12 @@ fn in_time(
 /// The pattern of a set of samples without regard to time: private, or a pattern of [`structure`].
 fn judge(view: &ObjectView, samples: &Samples) -> Pattern {
     let Some(private) = private::private(samples, view.threads) else { return structure::structured(view, samples) };
-    // For rows of a matrix a formula over all rows is preferred to a list of owners, which is kept as well.
+    // For rows of a matrix a formula over all rows is preferred to a list of owners, which is kept as well, and which
+    // the formula completes.
     match structure::rows(view, samples, &private.owners) {
-        Some(group) => Pattern { owners: private.owners, ..group },
+        Some(group) => Pattern { owners: group::owners(view, samples, &group, private.owners), ..group },
         None => private,
     }
-}
-
-/// `worker 3`, or what stands for a thread that is none of the `workers`. Threads have other numbers, their ids.
-fn thread_name(rank: u32, workers: u32) -> String {
-    if rank < workers { format!("worker {rank}") } else { "a thread outside the team".into() }
 }
 
 /// Seconds from the start of the run at which a slot begins.
@@ -199,7 +198,7 @@ fn add_initialisation(view: &ObjectView, pattern: &mut Pattern, serial: &init::S
         if !run[0] || weight <= 0.0 {
             continue;
         }
-        let evidence = format!("{} alone", thread_name(serial.thread, view.threads));
+        let evidence = format!("{} alone", pattern::thread_name(serial.thread, view.threads));
         let alone = Pattern::new(PatternKind::Private, 1.0, evidence);
         let share = weight / serial.weights.iter().sum::<f64>();
         pattern.segments.push(Segment { initialisation: true, ..segment(view, slots, share, alone) });
@@ -217,7 +216,8 @@ pub fn classify_accesses(summary: &Summary, filter: AccessFilter) -> Vec<Pattern
     let (roles, shares, hot) = (roles(summary), cost_shares(summary), hot(summary));
     let weights = shares.into_iter().zip(hot).map(|(share, hot)| view::Weight { share, hot });
     let alone = |(entry, weight)| classify(&view::view_with(entry, summary, &roles, weight, filter));
-    let mut patterns: Vec<Pattern> = summary.entries.iter().zip(weights).map(alone).collect();
+    let mut patterns: Vec<Pattern> = cores::on_all(summary.entries.iter().zip(weights).collect(), alone);
     pool::judge(summary, &roles, filter, classify, &mut patterns);
+    summary.entries.iter().zip(&mut patterns).for_each(|(entry, pattern)| unpaged::weigh(entry, pattern));
     patterns
 }

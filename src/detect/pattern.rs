@@ -1,5 +1,10 @@
 //! The result of the detectors for one object: the kind of pattern, the parts that each thread uses, and the evidence.
 
+/// `worker 3`, or what stands for a thread that is none of the `workers`. Threads have other numbers, their ids.
+pub(crate) fn thread_name(rank: u32, workers: u32) -> String {
+    if rank < workers { format!("worker {rank}") } else { "a thread outside the team".into() }
+}
+
 /// Name of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -140,8 +145,8 @@ pub struct Pattern {
     /// Slices of block and block-cyclic, in order of their offset; for irregular the page map as runs of pages with one
     /// main thread; empty otherwise.
     pub slices: Vec<Slice>,
-    /// Owners of the instances of a private object, or of rows that form a block or block-cyclic group; empty
-    /// otherwise.
+    /// Owners of the instances of a private object, or of rows that form a block or block-cyclic group, for which the
+    /// slices tell the owners of the rows without samples; empty otherwise.
     pub owners: Vec<Owner>,
     /// Number of instances that are classified as one object in allocation order (rows of a matrix). Period and slices
     /// then extend over the pages of all instances.
@@ -192,6 +197,14 @@ impl Pattern {
     /// The pattern on which one placement for the whole run is based: for a phased object, that of all phases together.
     pub fn overall(&self) -> &Pattern {
         self.whole.as_deref().unwrap_or(self)
+    }
+}
+
+/// How many of the samples a pattern explains beyond chance: `fits all 2072 samples`.
+pub(super) fn fitting(share: f64, samples: f64) -> String {
+    match (100.0 * share).round() {
+        100.0 => format!("fits all {samples:.0} samples"),
+        percent => format!("fits {percent:.0} % of {samples:.0} samples beyond chance"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::confidence;
 use super::limits::{PRIVATE_SAMPLES, PRIVATE_SHARE};
+use super::pattern;
 use super::samples::{Sample, Samples};
 use super::{Owner, Pattern, PatternKind};
 
@@ -19,7 +20,7 @@ fn one_thread(samples: &Samples, threads_of_run: u32) -> Option<Pattern> {
         return None;
     }
     let thread = samples.ranks[thread];
-    let name = super::thread_name(thread, threads_of_run);
+    let name = pattern::thread_name(thread, threads_of_run);
     let evidence = format!("{name} has {:.0} % of {total:.0} samples", 100.0 * top / total);
     let mut pattern =
         Pattern::new(PatternKind::Private, confidence::private(top, total), evidence).explained(total, top / total);

@@ -21,6 +21,8 @@ pub fn samples_needed(threads: usize) -> f64 {
 /// The pattern when no slices were found: random or unsure. `structure` is the share that the best slices explain.
 pub(crate) fn random_or_unsure(samples: f64, threads: usize, structure: f64, sampling: &Sampling) -> Pattern {
     let needed = samples_needed(threads);
+    // The sum of no floats is -0.0, which would be printed with its sign.
+    let samples = samples + 0.0;
     let figures = Figures { samples, needed, explained: structure, residual: 1.0 - structure, ..Figures::default() };
     if samples < needed {
         let evidence = format!(
@@ -29,7 +31,7 @@ pub(crate) fn random_or_unsure(samples: f64, threads: usize, structure: f64, sam
         );
         return Pattern { figures, ..Pattern::new(PatternKind::Unsure, samples / needed, evidence) };
     }
-    let evidence = format!("{threads} threads share it without structure: no slices explain {samples:.0} samples");
+    let evidence = format!("all {threads} threads use all of it ({samples:.0} samples)");
     let sure = confidence::random(structure, samples, needed);
     Pattern { figures, ..Pattern::new(PatternKind::Random, sure, evidence) }
 }
@@ -46,4 +48,15 @@ fn remedy(factor: f64, sampling: &Sampling) -> String {
     };
     let rate = (sampling.rate_hz * factor).ceil();
     if rate > 0.0 && rate <= HIGHEST_RATE { format!("{longer} or sample with -F {rate:.0}") } else { longer }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sample_is_printed_without_a_sign() {
+        let none = random_or_unsure(std::iter::empty::<f64>().sum(), 2, 0.0, &Sampling::default());
+        assert!(none.evidence.contains(": 0 independent samples"), "{}", none.evidence);
+    }
 }

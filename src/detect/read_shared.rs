@@ -1,5 +1,6 @@
-//! Read-shared: shared without structure, and written only before many threads read it. A copy on every node would make
-//! all reads local; no placement of a single copy can.
+//! Read-shared: shared without structure, and written only before many threads read it, as far as samples show: the read
+//! of a read-modify-write waits, so that its write has next to no samples, and nothing says that it never comes. A copy on
+//! every node would make all reads local, if there is none; no placement of a single copy can.
 
 use super::limits::{READ_ONLY_SAMPLES, READ_ONLY_SHARE, READ_ONLY_STRAY};
 use super::samples::Samples;
@@ -70,7 +71,8 @@ pub(crate) fn read_shared(random: Pattern, written: Written) -> Pattern {
         None => "never seen written".into(),
     };
     let evidence = format!(
-        "{}; {first} and only read in its last {:.0} samples, {:.0} % of all (writes there under {:.1} %)",
+        "{}; {first} and read by all, without writes seen, in its last {:.0} samples, {:.0} % of all (under {:.1} %; a \
+         write right behind a read of the same place is seldom sampled)",
         random.evidence,
         written.after,
         100.0 * written.share,

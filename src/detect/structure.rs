@@ -8,7 +8,7 @@ use super::fold::{Cut, Fit, Folder};
 use super::group::{self, Group};
 use super::irregular::irregular;
 use super::limits::{AS_GOOD, EVIDENCE_NATS, SAMPLES_PER_SLICE, STRUCTURE_MIN};
-use super::pattern::period_text;
+use super::pattern::{fitting, period_text};
 use super::points::{self, Points};
 use super::private;
 use super::random::{random_or_unsure, samples_needed};
@@ -204,11 +204,10 @@ impl Trial {
         let cuts = block::principal(&fit.cuts, false);
         let figures = self.figures(fit, fit.gain);
         let evidence = format!(
-            "each of {} threads has one contiguous part, {} ({:.0} % of {:.0} samples beyond chance)",
+            "each of {} threads has one contiguous part, {} ({})",
             fit.owners(),
             order(&cuts, false).as_str(),
-            100.0 * fit.structure,
-            self.points.samples
+            fitting(fit.structure, self.points.samples)
         );
         let mut pattern = Pattern::new(PatternKind::Block, self.sure(fit, fit.gain), evidence);
         let end = if self.group.is_some() { u64::from(self.points.pages).saturating_mul(self.unit) } else { size };
@@ -232,13 +231,11 @@ impl Trial {
             String::new()
         };
         let evidence = format!(
-            "every {}{margin} are split over {} threads {}, {repeats:.1} times ({:.0} % of {:.0} samples beyond \
-             chance{line})",
+            "every {}{margin} are split over {} threads {}, {repeats:.1} times ({}{line})",
             period_text(fit.period, period),
             fit.owners(),
             order(&cuts, true).as_str(),
-            100.0 * fit.structure,
-            self.points.samples
+            fitting(fit.structure, self.points.samples)
         );
         let mut pattern = Pattern::new(PatternKind::BlockCyclic, self.sure(fit, gain), evidence);
         pattern.period = Some(period);

@@ -1,5 +1,6 @@
 //! The input of the detectors, made from the summary of a profile.
 
+use crate::profile::records::ObjectKind;
 use crate::profile::summary::{AccessFilter, Cell, CodePart, Entry, Summary};
 
 use super::hot::hot;
@@ -50,7 +51,7 @@ pub struct Sampling {
 /// The input of the detectors for one object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObjectView {
-    /// Bytes of the object (largest instance).
+    /// Bytes of the object (largest instance); of small objects of one call site, those from the first to the last.
     pub size: u64,
     /// Offset of the first byte in its page, bytes.
     pub skew: u64,
@@ -128,7 +129,15 @@ pub(crate) fn view_with(
     let page_size = summary.header.page_size.max(1);
     let threads = roles.team_of(entry);
     let hot = weight.hot;
-    let accesses = |cells: &[Cell]| page_accesses(cells, roles, threads, filter);
+    let skew = entry.seen.first().map_or(entry.vaddr, |i| i.base) % page_size;
+    let pool = Pool::of(entry, page_size);
+    let accesses = |cells: &[Cell]| {
+        let mut list = page_accesses(cells, roles, threads, filter);
+        if let Some(pool) = &pool {
+            list.iter_mut().for_each(|a| a.page = pool.page(a.instance, a.page));
+        }
+        list
+    };
     let of_code = |part: &CodePart| CodeAccesses {
         function: part.function.clone(),
         place: part.place.clone(),
@@ -140,8 +149,8 @@ pub(crate) fn view_with(
     };
     let period_ns = summary.header.sampling.period_ns;
     ObjectView {
-        size: entry.size,
-        skew: entry.seen.first().map_or(entry.vaddr, |i| i.base) % page_size,
+        size: pool.as_ref().map_or(entry.size, |p| entry.size.max((p.pages * page_size).saturating_sub(skew))),
+        skew,
         page_size,
         threads,
         others: roles.idlers(),
@@ -156,6 +165,49 @@ pub(crate) fn view_with(
             duration_s: summary.duration_ns() as f64 / 1e9,
             rate_hz: if period_ns == 0 { 0.0 } else { 1e9 / period_ns as f64 },
         },
+    }
+}
+
+/// The pages among which the small objects of a call site lie. Objects of other call sites and free memory lie between
+/// them, so they may extend over many more pages than their bytes fill.
+struct Pool {
+    /// From this instance and page on, pages to leave out before; ascending.
+    gaps: Vec<((u32, u32), u32)>,
+    /// Pages from the first to the last that is used, without what is left out; of the instance with most.
+    pages: u64,
+}
+
+impl Pool {
+    /// The pool of an entry of small objects that fill a page. A gap of more pages than all its objects fill says nothing
+    /// of them (heaps of different threads lie far apart), and is shortened to so many.
+    fn of(entry: &Entry, page_size: u64) -> Option<Pool> {
+        if entry.kind != ObjectKind::SmallHeap || entry.size < page_size {
+            return None;
+        }
+        let most = u32::try_from(entry.size.div_ceil(page_size)).unwrap_or(u32::MAX);
+        let mut pool = Pool { gaps: Vec::new(), pages: 0 };
+        // Cells ascend by instance and page.
+        for cells in entry.cells.chunk_by(|a, b| a.instance == b.instance) {
+            let (mut last, mut left_out) = (0, 0);
+            pool.gaps.push(((cells[0].instance, 0), 0));
+            for cell in cells {
+                let gap = cell.page.saturating_sub(last);
+                if gap > most {
+                    left_out += gap - most;
+                    pool.gaps.push(((cell.instance, cell.page), left_out));
+                }
+                last = cell.page;
+            }
+            pool.pages = pool.pages.max(u64::from(last - left_out) + 1);
+        }
+        Some(pool)
+    }
+
+    /// Number of a page without what is left out before it.
+    fn page(&self, instance: u32, page: u32) -> u32 {
+        let after = self.gaps.partition_point(|(from, _)| *from <= (instance, page));
+        let gap = after.checked_sub(1).and_then(|i| self.gaps.get(i)).filter(|(from, _)| from.0 == instance);
+        page - gap.map_or(0, |(_, left_out)| *left_out)
     }
 }
 
@@ -177,4 +229,29 @@ fn page_accesses(cells: &[Cell], roles: &Roles, threads: u32, filter: AccessFilt
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::summary::Counters;
+
+    /// Small objects that fill so many pages, with accesses to (instance, page).
+    fn pool(pages: u64, used: &[(u32, u32)]) -> Entry {
+        let counters = Counters { reads: 1, ..Counters::default() };
+        let cell = |&(instance, page): &(u32, u32)| Cell { instance, page, thread: 0, slot: 0, counters };
+        let cells = used.iter().map(cell).collect();
+        Entry { kind: ObjectKind::SmallHeap, size: pages * 4096, cells, ..Entry::default() }
+    }
+
+    #[test]
+    fn gaps_of_a_pool_are_at_most_as_long_as_its_objects_together() {
+        let far = 1 << 30;
+        let entry = pool(10, &[(0, 2), (0, 12), (0, far), (0, far + 3), (1, 0), (1, 40)]);
+        let pool = Pool::of(&entry, 4096).unwrap();
+        let pages: Vec<u32> = entry.cells.iter().map(|c| pool.page(c.instance, c.page)).collect();
+        assert_eq!((pages, pool.pages), (vec![2, 12, 22, 25, 0, 10], 26));
+        assert!(Pool::of(&Entry { kind: ObjectKind::Heap, ..entry.clone() }, 4096).is_none());
+        assert!(Pool::of(&Entry { size: 4095, ..entry }, 4096).is_none(), "less than a page is small wherever it lies");
+    }
 }

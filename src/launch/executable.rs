@@ -163,8 +163,32 @@ fn shebang(head: &[u8]) -> Option<PathBuf> {
 
 fn inspect(path: PathBuf, elf: PathBuf) -> Result<Executable, Failure> {
     let show = elf.display().to_string();
+    let image = image(&elf, &show)?;
+    if let Some(loader) = &image.loader {
+        check_loader(&show, loader)?;
+    }
+    let Image { loader, build_id, needs_asan } = image;
+    Ok(Executable { path, build_id, is_static: loader.is_none(), needs_asan, elf })
+}
+
+/// What an ELF program says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Its loader; none of a static program.
+    pub loader: Option<PathBuf>,
+    /// Hex GNU build-id.
+    pub build_id: Option<String>,
+    /// See [`Executable::needs_asan`].
+    pub needs_asan: bool,
+}
+
+/// Reads the program in the file `elf`, which messages call `show`.
+///
+/// # Errors
+/// Why it is no program of this machine.
+pub fn image(elf: &Path, show: &str) -> Result<Image, Failure> {
     let broken = |what: &str| Failure::cannot_execute(format!("{show}: {what}; is the file complete?"));
-    let file = File::open(&elf).map_err(|e| Failure::cannot_execute(format!("{show}: cannot open it: {e}")))?;
+    let file = File::open(elf).map_err(|e| Failure::cannot_execute(format!("{show}: cannot open it: {e}")))?;
     // SAFETY: the mapping is private and read-only; a program file that is truncated meanwhile could fault, as in every
     // ELF reader.
     let data = unsafe { memmap2::Mmap::map(&file) }
@@ -191,12 +215,9 @@ fn inspect(path: PathBuf, elf: PathBuf) -> Result<Executable, Failure> {
         .iter()
         .find_map(|h| h.interpreter(parsed.endian(), &*data).ok().flatten())
         .map(|name| PathBuf::from(OsStr::from_bytes(name)));
-    if let Some(loader) = &loader {
-        check_loader(&show, loader)?;
-    }
     let build_id = parsed.build_id().ok().flatten().map(hex);
     let needs_asan = needed(&parsed, &data).iter().any(|name| name.starts_with(ASAN_RUNTIME));
-    Ok(Executable { path, build_id, is_static: loader.is_none(), needs_asan, elf })
+    Ok(Image { loader, build_id, needs_asan })
 }
 
 /// Names of the libraries a program is linked to; none when its dynamic section cannot be read.

@@ -21,6 +21,24 @@ pub const EXIT_NOT_FOUND: u8 = 127;
 /// Added to the number of a signal in an exit status, as shells do.
 const SIGNAL_STATUS: i32 = 128;
 
+/// Ends the command because `bytes` of memory could not be had. Allocates nothing.
+pub fn out_of_memory(bytes: usize) -> ! {
+    let mut line = [0u8; 200];
+    let mut rest = &mut line[..];
+    let _ = writeln!(
+        rest,
+        "numamma: out of memory: the system refused {bytes} bytes; raise the limit (ulimit -v, ulimit -d, the container's \
+         memory) or give fewer or smaller inputs"
+    );
+    let unused = rest.len();
+    let text = &line[..line.len() - unused];
+    // SAFETY: a buffer with its length; then nothing of this process runs any more.
+    unsafe {
+        libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+        libc::_exit(EXIT_FAILURE.into())
+    }
+}
+
 /// How a program ended; also a record of the profile file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ended {
@@ -28,14 +46,19 @@ pub enum Ended {
     Exited(i32),
     /// Killed by a signal.
     Signalled(i32),
+    /// It has not ended yet: the recording ended before it did.
+    Runs,
+    /// It ended, and only its parent knows how.
+    Unknown,
 }
 
 impl Ended {
-    /// Exit status for a shell: the code, or 128 + signal.
+    /// Exit status for a shell: the code, or 128 + signal; 0 where there is none.
     pub fn code(self) -> u8 {
         match self {
             Ended::Exited(code) => code as u8,
             Ended::Signalled(signal) => (SIGNAL_STATUS + signal) as u8,
+            Ended::Runs | Ended::Unknown => 0,
         }
     }
 }
@@ -52,6 +75,8 @@ impl fmt::Display for Ended {
         match self {
             Ended::Exited(code) => write!(f, "exited with status {code}"),
             Ended::Signalled(signal) => write!(f, "was killed by signal {signal}"),
+            Ended::Runs => write!(f, "went on"),
+            Ended::Unknown => write!(f, "ended"),
         }
     }
 }

@@ -7,5 +7,8 @@ pub mod exit;
 pub mod held;
 pub mod invocation;
 pub mod library;
+pub mod memory;
 pub mod placed;
+pub mod running;
 pub mod signals;
+pub mod wrapper;

@@ -10,14 +10,18 @@ use std::path::Path;
 use numamma_plan::callsite::file_name;
 use numamma_plan::environment::{POLICY_ENV, REPORT_ENV};
 use numamma_plan::machine::Machine;
-use numamma_plan::policy::Policy;
+use numamma_plan::policy::{Policy, Program};
 use numamma_plan::threads::explicit_lists;
 use numamma_plan::{check, nodes, ranks};
 
 use super::executable::Executable;
 use super::exit::{Ended, Failure};
 use super::invocation::Invocation;
-use super::{executable, library, signals};
+use super::{executable, library, signals, wrapper};
+
+/// Similarity (Jaro-Winkler) from which a word may have been meant, as in the command line's suggestions (clap_builder,
+/// `suggestions::did_you_mean`).
+const NEAR: f64 = 0.7;
 
 /// A program and a policy that fit each other and this machine, ready to be started.
 #[derive(Debug, Clone)]
@@ -59,7 +63,7 @@ pub fn read_policy(path: &Path, machine: &Machine) -> Result<Policy, String> {
     let show = path.display();
     let text = numamma_plan::policy_file::read(path)
         .map_err(|e| format!("{show}: cannot read the policy: {e}; `numamma advise > policy.toml` writes one"))?;
-    let policy = check::parse(&text).map_err(|e| format!("{show}: {e}"))?;
+    let policy = check::parse(&text).map_err(|e| format!("{show}: {e}{}", did_you_mean(&e.message)))?;
     if let Some(threads) = &policy.threads {
         explicit_lists(&threads.bind, machine).map_err(|e| format!("{show}: threads: bind: {e}"))?;
     }
@@ -75,18 +79,51 @@ pub fn read_policy(path: &Path, machine: &Machine) -> Result<Policy, String> {
     Ok(policy)
 }
 
+/// The nearest of the words that a message lists for one that is not known: "unknown field `globl`, expected one of ...".
+fn did_you_mean(message: &str) -> String {
+    let mut words = message.split('`').skip(1).step_by(2);
+    let unknown = words.next().filter(|_| message.starts_with("unknown ")).unwrap_or_default();
+    let near = words.map(|word| (strsim::jaro_winkler(unknown, word), word)).max_by(|a, b| a.0.total_cmp(&b.0));
+    near.filter(|n| n.0 >= NEAR).map_or_else(String::new, |(_, word)| format!("; did you mean `{word}`?"))
+}
+
+/// Whether a program is neither the policy's nor another build of it.
+fn is_other(program: &Program, executable: &Executable) -> bool {
+    let same_build = program.build_id.is_some() && program.build_id == executable.build_id;
+    !same_build && file_name(&program.path) != file_name(&executable.elf.to_string_lossy())
+}
+
 fn warning(policy: &Policy, executable: &Executable) -> Option<String> {
     let program = policy.program.as_ref()?;
-    let (name, elf) = (file_name(&program.path), executable.elf.to_string_lossy());
-    let same_build = program.build_id.is_some() && program.build_id == executable.build_id;
-    // Of another build of the same program the library itself warns when it loads.
-    (!same_build && name != file_name(&elf)).then(|| {
-        let path = &program.path;
+    // Of another build of the same program the library itself warns when it loads. A script or launcher is expected to
+    // be another program.
+    (is_other(program, executable) && !wrapper::starts_programs(executable)).then(|| {
+        let (path, name, elf) = (&program.path, file_name(&program.path), executable.elf.display());
         format!("the policy is for {path}, this is {elf}: only processes named {name} that it starts will be placed")
     })
 }
 
 impl Prepared {
+    /// Why the program that is started is none that the policy places, if so: what a run without a report means.
+    pub fn other_program(&self) -> Option<String> {
+        let (path, elf) = (&self.policy.program.as_ref()?.path, self.executable.elf.display());
+        let name = file_name(path);
+        self.is_other_program().then(|| match wrapper::starts_programs(&self.executable) {
+            true => format!(
+                "the policy is for {path}, and no process of {} was that program, or none ended by itself: it must start \
+                 a program named {name}",
+                self.executable.path.display()
+            ),
+            false => {
+                format!("{elf} is not the policy's program ({path}): name that, or advise from a profile of this one")
+            }
+        })
+    }
+
+    fn is_other_program(&self) -> bool {
+        self.policy.program.as_ref().is_some_and(|program| is_other(program, &self.executable))
+    }
+
     /// Replaces this process by the placed program; returns only on failure.
     pub fn exec(&self) -> Failure {
         self.exec_failed(&self.invocation.exec())

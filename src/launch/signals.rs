@@ -102,7 +102,8 @@ pub fn wait_for_children() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// The signal that asked this process to end since [`forward_signals`] took over, if one did.
+/// The signal that asked this process to end since [`forward_signals`] or [`note_ending_signals`] was called, if one
+/// did.
 pub fn asked_to_end() -> Option<i32> {
     Some(ENDED_BY.load(Ordering::SeqCst)).filter(|s| *s != 0)
 }
@@ -181,6 +182,20 @@ pub fn forward_signals(child: libc::pid_t) {
     if child > 0 {
         // A signal that arrived before the child was known is handled, and so forwarded, here.
         mask_forwarded(libc::SIG_UNBLOCK);
+    }
+}
+
+/// Keeps the signals that ask this process to end from ending it, for [`asked_to_end`]. One that is ignored stays so.
+pub fn note_ending_signals() {
+    for signal in ENDING.into_iter().filter(|s| !is_ignored(*s)) {
+        // SAFETY: an all-zero sigaction is valid; the handler only makes async-signal-safe calls, and sends nothing on
+        // without a child.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = forward as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+            libc::sigaction(signal, &raw const action, ptr::null_mut());
+        }
     }
 }
 

@@ -16,14 +16,14 @@
 //! incomplete one at the end, which the reader reports and ignores.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use numamma_kernel::output_file;
 
 use super::records::{
-    Access, AccessCode, CallSite, CodeUnit, Frame, Location, LostFrames, Member, Members, Module, Object, Record,
-    SiteCount, Symbol, Thread, Touch,
+    Access, AccessCode, CallSite, CodeUnit, Folded, Frame, Like, Location, LostFrames, Member, Members, Module, Object,
+    Record, SiteCount, Symbol, Thread, ThreadTask, Touch,
 };
 
 /// First bytes of every profile.
@@ -67,6 +67,24 @@ pub enum FileError {
 #[derive(Debug)]
 pub struct Writer {
     file: File,
+    /// Bytes and chunks of the file so far.
+    written: Extent,
+}
+
+/// A part of a profile from its start on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Bytes.
+    pub bytes: u64,
+    /// Chunks, each a record.
+    pub chunks: u64,
+}
+
+fn file_header() -> [u8; HEADER] {
+    let mut head = [0u8; HEADER];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    head
 }
 
 impl Writer {
@@ -74,12 +92,41 @@ impl Writer {
     /// are renamed: a device such as /dev/null or a pipe is written to, a directory is refused; of links, see
     /// [`output_file`].
     pub fn create(path: &Path) -> io::Result<Writer> {
-        let mut file = output_file::create_keeping_old(path)?;
-        let mut head = [0u8; HEADER];
-        head[..8].copy_from_slice(&MAGIC);
-        head[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        file.write_all(&head)?;
-        Ok(Writer { file })
+        Ok(Writer::begun(output_file::create_keeping_old(path, &file_header())?))
+    }
+
+    /// Writes the file header to an empty file.
+    pub(super) fn on(mut file: File) -> io::Result<Writer> {
+        file.write_all(&file_header())?;
+        Ok(Writer::begun(file))
+    }
+
+    /// Appends to a file that holds its header, and marks it as being written.
+    fn begun(file: File) -> Writer {
+        output_file::mark(&file);
+        Writer { file, written: Extent { bytes: HEADER as u64, chunks: 0 } }
+    }
+
+    /// What was written so far.
+    pub(super) fn written(&self) -> Extent {
+        self.written
+    }
+
+    /// The file.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Appends what follows the extent `from` in `old`, which was read up to there.
+    pub(super) fn append_rest(&mut self, old: &Writer, input: &mut File, from: Extent) -> io::Result<()> {
+        input.seek(SeekFrom::Start(from.bytes))?;
+        let copied = io::copy(&mut input.take(old.written.bytes - from.bytes), &mut self.file)?;
+        if copied != old.written.bytes - from.bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.written.bytes += copied;
+        self.written.chunks += old.written.chunks - from.chunks;
+        Ok(())
     }
 
     /// Appends one record as one chunk. After an error (disk full) the file still reads up to the
@@ -98,7 +145,10 @@ impl Writer {
         chunk.extend_from_slice(&(payload.len() as u32).to_le_bytes());
         chunk.extend_from_slice(&crc32fast::hash(&payload).to_le_bytes());
         chunk.extend_from_slice(&payload);
-        self.file.write_all(&chunk)
+        self.file.write_all(&chunk)?;
+        self.written.bytes += chunk.len() as u64;
+        self.written.chunks += 1;
+        Ok(())
     }
 }
 
@@ -123,6 +173,11 @@ impl Reader {
             io::ErrorKind::NotFound => FileError::Missing(path.into()),
             _ => FileError::Io(path.into(), e),
         })?;
+        Reader::of(file, path)
+    }
+
+    /// Reads a profile that is open, at its start; `path` is its name.
+    pub(super) fn of(file: File, path: &Path) -> Result<Reader, FileError> {
         let file_len = file.metadata().map_or(0, |m| m.len());
         let mut input = BufReader::with_capacity(1 << 20, file);
         let head = read_up_to(&mut input, HEADER).map_err(|e| FileError::Io(path.into(), e))?;
@@ -231,6 +286,9 @@ fn decoded_size(plain: &[u8]) -> u64 {
         14 => (size_of::<Members>(), size_of::<Member>().div_ceil(3)),
         15 => (size_of::<AccessCode>(), 0),
         16 => (size_of::<Touch>(), 0),
+        18 => (size_of::<ThreadTask>(), 0),
+        20 => (size_of::<Folded>(), 0),
+        21 => (size_of::<Like>(), 0),
         _ => (0, 1),
     };
     // A count that the encoding is too short for is refused by the decoder after as many items as there are.
@@ -253,12 +311,25 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::records::AddressKind;
+    use crate::profile::records::{AddressKind, Task};
 
     /// The numbers of [`decoded_size`] are those of the variants, and an estimate is never too small.
     #[test]
     fn the_memory_of_a_record_is_known_before_it_is_decoded() {
         let frame = Frame { module: 0, offset: 0 };
+        let folded = Folded {
+            time_ns: 0,
+            thread: 0,
+            object: 0,
+            addr: 0,
+            object_only: false,
+            ip: frame,
+            reads: 0,
+            writes: 0,
+            remote: 0,
+            placed: 0,
+            cost_ns: 0,
+        };
         let counted = [
             (Record::Modules(vec![Module::default(); 1000]), size_of::<Module>()),
             (Record::Threads(vec![Thread::default(); 1000]), size_of::<Thread>()),
@@ -287,6 +358,12 @@ mod tests {
                 ]),
                 size_of::<AccessCode>(),
             ),
+            (
+                Record::ThreadTasks(vec![ThreadTask { thread: 0, task: Task { class: frame, function: None } }; 1000]),
+                size_of::<ThreadTask>(),
+            ),
+            (Record::Like(vec![Like::default(); 1000]), size_of::<Like>()),
+            (Record::Folded(vec![folded; 1000]), size_of::<Folded>()),
             (
                 Record::SampledTouches(vec![Touch { object: 0, addr: 0, pages: 1, thread: 0, time_ns: 0 }; 1000]),
                 size_of::<Touch>(),

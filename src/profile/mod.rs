@@ -4,12 +4,16 @@
 //! [`replay`] turns register samples into accesses, [`space`] gives every address its object, and
 //! [`mod@file`] keeps the result as the records of [`records`]. [`summary`] folds a profile for detection and reports.
 //!
+//! [`compact`] sums up the older part of a long recording.
+//!
 //! A folder imports only those to its left:
-//! `perf`, `ranges`, `records` < `file`, `replay` < `space`, `summary` < `record`.
+//! `perf`, `ranges`, `records` < `file`, `folded`, `replay` < `compact`, `space`, `summary` < `record`.
 
+pub mod compact;
 pub mod file;
+pub(crate) mod folded;
 pub mod perf;
-mod ranges;
+pub(crate) mod ranges;
 pub mod record;
 pub mod records;
 pub mod replay;

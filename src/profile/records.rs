@@ -113,6 +113,10 @@ pub struct Thread {
     pub creator: Option<ThreadId>,
     /// Return addresses of the call of pthread_create, innermost first; empty where none was recorded.
     pub created_at: Vec<Frame>,
+    /// What it runs, where the start routine serves all threads of C++ and the object says so. In the file a record of
+    /// its own, see [`Record::ThreadTasks`].
+    #[serde(skip)]
+    pub task: Option<Task>,
     /// Start of its lifetime.
     pub start_ns: u64,
     /// End of its lifetime; none while it exists.
@@ -123,6 +127,24 @@ pub struct Thread {
     pub migrations: u64,
     /// Samples taken in it.
     pub samples: u64,
+}
+
+/// What a thread of std::thread runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Task {
+    /// Virtual table of the object with the function and its arguments: its class, so the type of the function.
+    pub class: Frame,
+    /// The first address of code in the object: the function, where it is given by a pointer.
+    pub function: Option<Frame>,
+}
+
+/// The task of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadTask {
+    /// Thread.
+    pub thread: ThreadId,
+    /// What it runs.
+    pub task: Task,
 }
 
 /// A call stack that allocated.
@@ -220,8 +242,8 @@ pub enum Certainty {
     Loop,
     /// Only the object is known (of a gather whose indices are lost: by the base register).
     ObjectOnly,
-    /// Only the page is known: ways to the sample that cannot be told apart access the same one, or a gather's indices
-    /// were read from memory after the sample.
+    /// Only the page is known: ways to the sample that cannot be told apart access the same one, or the indices of a
+    /// gather or of a look-up were read from memory after the sample.
     Page,
 }
 
@@ -252,6 +274,45 @@ pub struct Access {
     /// Instruction.
     pub ip: Frame,
 }
+
+/// Accesses to one page of an object by one instruction of a thread, close in time, summed up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Folded {
+    /// When the first of them was sampled.
+    pub time_ns: u64,
+    /// Thread that made them.
+    pub thread: ThreadId,
+    /// Object accessed.
+    pub object: ObjectId,
+    /// Address of the first.
+    pub addr: u64,
+    /// Whether the object is all that is known of where: the address is that of one of the accesses, or of none.
+    pub object_only: bool,
+    /// Instruction.
+    pub ip: Frame,
+    /// Loads.
+    pub reads: u64,
+    /// Stores.
+    pub writes: u64,
+    /// Of both, those to a page on another node than the CPU's.
+    pub remote: u64,
+    /// Of both, those for which that is known.
+    pub placed: u64,
+    /// CPU time charged, ns.
+    pub cost_ns: u64,
+}
+
+/// Objects that ended without a sample and are not in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Like {
+    /// An object of the same call site (or kind and name) and of about the same size.
+    pub object: ObjectId,
+    /// How many there were.
+    pub more: u64,
+}
+
+/// Object of a [`Touch`] whose object is not in the file: only the addresses count, for objects that were there later.
+pub const NO_OBJECT: ObjectId = ObjectId::MAX;
 
 /// Consecutive pages of an object first touched by one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -468,6 +529,14 @@ pub enum Record {
     SampledTouches(Vec<Touch>),
     /// Counters of the kernel's events.
     EventCounts(EventCounts),
+    /// What threads of std::thread run.
+    ThreadTasks(Vec<ThreadTask>),
+    /// MPI rank of the program; only where a launcher gave one.
+    Rank(u32),
+    /// Accesses, summed up when a long recording was compacted.
+    Folded(Vec<Folded>),
+    /// Objects that were left out then.
+    Like(Vec<Like>),
 }
 
 impl Record {
@@ -478,7 +547,7 @@ impl Record {
             (list.len() > 1).then(|| (record(first.to_vec()), record(second.to_vec())))
         }
         match self {
-            Record::Header(_) | Record::Stats(_) | Record::End(_) | Record::EventCounts(_) => None,
+            Record::Header(_) | Record::Stats(_) | Record::End(_) | Record::EventCounts(_) | Record::Rank(_) => None,
             Record::Modules(list) => cut(list, Record::Modules),
             Record::Threads(list) => cut(list, Record::Threads),
             Record::Sites(list) => cut(list, Record::Sites),
@@ -493,6 +562,9 @@ impl Record {
             Record::Members(list) => cut(list, Record::Members),
             Record::AccessCode(list) => cut(list, Record::AccessCode),
             Record::SampledTouches(list) => cut(list, Record::SampledTouches),
+            Record::ThreadTasks(list) => cut(list, Record::ThreadTasks),
+            Record::Folded(list) => cut(list, Record::Folded),
+            Record::Like(list) => cut(list, Record::Like),
         }
     }
 }

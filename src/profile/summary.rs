@@ -1,14 +1,15 @@
 //! A profile folded for reading: one entry per global, call site, mapping or stack, with its counters per
 //! page, thread and time slot. Memory is bounded by objects and pages touched, not by samples.
 //!
-//! [`Summary::load`] reads the file twice: tables (threads, objects, names) and the extent of the run first,
-//! then the accesses, which are not kept in memory. Unusable parts (a damaged end, ids that are in no table) are
+//! [`Summary::load`] reads tables (threads, objects, names) and the extent of the run first, then the accesses: again
+//! from the file, unless they are few enough to be kept in memory. Unusable parts (a damaged end, ids that are in no table) are
 //! reported in [`Summary::notes`]; a file without a header is refused.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use super::file::FileError;
-use super::records::{CallSite, Frame};
+use super::records::{CallSite, Frame, Location};
 
 mod by_others;
 mod code_parts;
@@ -16,10 +17,12 @@ mod distinct;
 mod divided;
 mod entries;
 mod extrapolate;
+mod first_touches;
 mod fold;
 mod identity;
 mod parts;
 mod reuse;
+mod selection;
 mod shared_pages;
 mod size_classes;
 mod stacks;
@@ -29,14 +32,25 @@ mod tally;
 pub(crate) mod tests;
 mod turnover;
 mod types;
+mod unresolved;
+mod uses;
 mod wrappers;
 
 pub use by_others::ByOthers;
+pub(crate) use code_parts::{MAX_PARTS, of_part as ordered_code};
 pub(crate) use divided::rank;
 pub use identity::{base_name, demangle};
+pub use selection::Selection;
 pub use stacks::{CallStacks, How, LostTable, NameTables, Step};
-pub use turnover::Turnover;
+pub use turnover::{Turnover, duration};
 pub use types::*;
+pub(crate) use unresolved::note as unresolved_note;
+
+/// The function that an instruction is in, as parts by code name it.
+pub(crate) fn function_of(symbols: &HashMap<Frame, Vec<Location>>, frame: Frame) -> Option<&str> {
+    let function = symbols.get(&frame)?.last()?.function.as_deref()?;
+    Some(identity::short_function(function))
+}
 
 impl Summary {
     /// Reads and folds a profile. A damaged or cut-off file is read up to the damage, with a note.

@@ -1,6 +1,6 @@
 //! The summary of an advice: a title, and a line for each object.
 
-use numamma_plan::policy::{Block, Place};
+use numamma_plan::policy::{Block, Place, PolicyKind};
 
 use super::units::{bytes, plural, printable};
 use crate::advise::unprofiled::{StaticAdvice, Verdict};
@@ -12,7 +12,7 @@ pub fn profiled(advice: &Advice) -> (String, Vec<String>) {
     // A fold from 0.0: the sum of no floats is -0.0, which would be printed with its sign.
     let share = advice.items.iter().filter(|i| i.rule.is_ok()).fold(0.0, |sum, i| sum + i.share);
     let objects = if placed == 1 { "object" } else { "objects" };
-    let kind = |i: &Item| i.pattern.as_ref().map_or("-", |p| p.kind.as_str());
+    let kind = |i: &Item| i.pattern.as_ref().map_or("-", |p| super::pattern_words(p.kind));
     let place = |i: &Item| match &i.rule {
         Ok(rule) if i.more.is_empty() => placement(&rule.place),
         Ok(rule) => format!("{} by number", rule.place.policy),
@@ -31,7 +31,8 @@ pub fn profiled(advice: &Advice) -> (String, Vec<String>) {
 fn placement(place: &Place) -> String {
     let block = match place.block {
         Some(Block::Size(size)) => format!(" of {size}"),
-        Some(Block::Auto(_)) => " of auto".into(),
+        Some(Block::Auto(_)) if place.policy == PolicyKind::Block => ", one per node".into(),
+        Some(Block::Auto(_)) => " of a size that fits the nodes".into(),
         None => String::new(),
     };
     let nodes = place.nodes.as_deref().filter(|n| *n != "all").map(|n| format!(" on {n}")).unwrap_or_default();

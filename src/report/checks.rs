@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::units::printable;
+use super::units::{printable, wrap};
 
 /// What a check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -65,14 +65,26 @@ pub struct Group {
     pub checks: Vec<Check>,
 }
 
-/// One line per check, and one for the command that changes its result.
-pub fn text(groups: &[Group]) -> String {
+/// Columns of what was found from which on that stands beside the check; in less it stands below.
+const LEAST_BESIDE: usize = 24;
+
+/// One line per check, and one for the command that changes its result; with `columns` wrapped to so many.
+pub fn text(groups: &[Group], columns: Option<usize>) -> String {
     let width = groups.iter().flat_map(|g| &g.checks).map(|c| c.name.len()).max().unwrap_or(0);
     let mut out = String::new();
     for group in groups {
         out += &format!("{}\n", group.title);
         for check in &group.checks {
-            out += &format!("  {:<width$}  {:<7}  {}\n", check.name, check.state.word(), printable(&check.found));
+            let (name, state) = (check.name, check.state.word());
+            let beside = columns.map_or(usize::MAX, |columns| columns.saturating_sub(width + 13));
+            let found = printable(&check.found);
+            let below = if beside < LEAST_BESIDE { 4 } else { width + 13 };
+            let room = columns.map_or(usize::MAX, |columns| columns.saturating_sub(below + 1));
+            let mut lines = wrap(&found, room).into_iter();
+            let first = if beside < LEAST_BESIDE { None } else { lines.next() };
+            out += format!("  {name:<width$}  {state:<7}  {}", first.unwrap_or_default()).trim_end();
+            out.push('\n');
+            lines.for_each(|line| out += &format!("{:below$}{line}\n", ""));
             if let Some(command) = &check.enable {
                 out += &format!("  {:<width$}  {:<7}  enable: {}\n", "", "", printable(command));
             }
@@ -96,6 +108,9 @@ mod tests {
         }];
         let expected = "Profiling\n  timer        ok       works\n  page faults  limited  half\n\
                         \x20                       enable: sudo x\n";
-        assert_eq!(text(&groups), expected);
+        assert_eq!(text(&groups, None), expected);
+        let narrow =
+            text(&[Group { title: "P", checks: vec![Check::new("t", State::Ok, "a word ".repeat(9))] }], Some(40));
+        assert!(narrow.lines().count() > 2 && narrow.lines().all(|line| line.len() <= 40), "{narrow}");
     }
 }

@@ -42,6 +42,10 @@ pub struct Row {
     pub busiest_node_share_reason: Option<String>,
     /// Median.
     pub time: Option<f64>,
+    /// Mean.
+    pub mean: Option<f64>,
+    /// Standard deviation of the times; null for fewer than two.
+    pub deviation: Option<f64>,
     /// Median of first-touch over this one.
     pub speedup: Option<f64>,
     /// Runs.
@@ -76,6 +80,17 @@ pub fn rows(samples: &[Sample], memory_nodes: usize) -> Vec<Row> {
     samples.iter().enumerate().map(|(i, s)| row(s, (i > 0).then_some(&base[..]), memory_nodes)).collect()
 }
 
+fn mean(times: &[f64]) -> Option<f64> {
+    (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
+}
+
+/// The sample standard deviation.
+fn deviation(times: &[f64]) -> Option<f64> {
+    let mean = mean(times).filter(|_| times.len() > 1)?;
+    let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();
+    Some((squares / (times.len() - 1) as f64).sqrt())
+}
+
 fn row(sample: &Sample, base: Option<&[f64]>, memory_nodes: usize) -> Row {
     let time = stats::median(&sample.times);
     // With one node every page is on it.
@@ -88,6 +103,8 @@ fn row(sample: &Sample, base: Option<&[f64]>, memory_nodes: usize) -> Row {
         busiest_node_share: sample.busiest.as_ref().ok().copied(),
         busiest_node_share_reason: sample.busiest.as_ref().err().cloned(),
         time,
+        mean: mean(&sample.times),
+        deviation: deviation(&sample.times),
         speedup: reference.zip(time).filter(|(_, t)| *t > 0.0).map(|(b, t)| b / t),
         n: sample.times.len(),
         times: sample.times.clone(),
@@ -95,6 +112,48 @@ fn row(sample: &Sample, base: Option<&[f64]>, memory_nodes: usize) -> Row {
         p: base.and_then(|b| stats::mann_whitney(&sample.times, b)).map(|t| t.p),
         verdict: base.map_or_else(|| "what the others are compared with".to_owned(), |b| verdict(b, &sample.times)),
     }
+}
+
+/// Runs in which loading the apply library may weigh: it takes some milliseconds of each (docs/measurements.md).
+const SHORT_S: f64 = 0.1;
+/// A time is an outlier when it is so many times the median absolute deviation from the median: 3 standard deviations of
+/// normal times, 1.4826 deviations each (Iglewicz and Hoaglin, 1993).
+const OUTLIER: f64 = 3.0 * 1.4826;
+/// Share of the median by which a time differs at least to be an outlier: less matters to nobody.
+const OUTLIER_LEAST: f64 = 0.05;
+
+/// The least number of runs that can tell a difference, where `runs` is less.
+pub fn least_runs(runs: u32) -> Option<usize> {
+    let least = (1..).find(|n| stats::smallest_p(*n) < ALPHA)?;
+    ((runs as usize) < least).then_some(least)
+}
+
+/// What makes the times doubtful, a line each.
+pub fn doubts(samples: &[Sample]) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if let Some(short) = samples.first().and_then(|s| stats::median(&s.times)).filter(|median| *median < SHORT_S) {
+        doubts.push(format!(
+            "the program runs for {} only, so loading and starting are a large part of each time: compare a longer run",
+            seconds(short)
+        ));
+    }
+    let outliers: Vec<String> = samples.iter().filter_map(outliers).collect();
+    if !outliers.is_empty() {
+        doubts.push(format!(
+            "outliers: {}; something else ran meanwhile, or the first runs found cold caches (--warmup)",
+            outliers.join(", ")
+        ));
+    }
+    doubts
+}
+
+/// `1 of 5 runs under p.toml`.
+fn outliers(sample: &Sample) -> Option<String> {
+    let median = stats::median(&sample.times)?;
+    let apart: Vec<f64> = sample.times.iter().map(|time| (time - median).abs()).collect();
+    let bound = (OUTLIER * stats::median(&apart)?).max(OUTLIER_LEAST * median);
+    let n = apart.iter().filter(|apart| **apart > bound).count();
+    (n > 0).then(|| format!("{n} of {} runs under {}", apart.len(), sample.name))
 }
 
 /// One sentence about the difference between the times.
@@ -107,7 +166,7 @@ pub fn verdict(base: &[f64], times: &[f64]) -> String {
     let n = base.len().min(times.len());
     let p = if test.p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {:.3}", test.p) };
     if stats::smallest_p(n) >= ALPHA {
-        let enough = (1..).find(|n| stats::smallest_p(*n) < ALPHA).unwrap_or(n);
+        let enough = least_runs(n as u32).unwrap_or(n);
         return format!("too few runs: {n} can never tell a difference from chance, -n {enough} is the least");
     }
     if test.p < ALPHA {
@@ -147,7 +206,7 @@ pub(super) fn seconds(s: f64) -> String {
 pub fn text(rows: &[Row]) -> String {
     let confidence = rows.iter().find_map(|r| r.interval).map_or(stats::CONFIDENCE, |i| i.confidence);
     let level = format!("{:.0} % interval", 100.0 * confidence);
-    let head = ["policy", "runs", "median", &level, "speed-up", "busiest node", "verdict"];
+    let head = ["policy", "runs", "median", &level, "mean +- deviation", "speed-up", "busiest node", "verdict"];
     let or_dash = |v: Option<String>| v.unwrap_or_else(|| "-".to_owned());
     let cells = |r: &Row| {
         vec![
@@ -155,12 +214,16 @@ pub fn text(rows: &[Row]) -> String {
             r.n.to_string(),
             or_dash(r.time.map(seconds)),
             or_dash(r.interval.map(|i| format!("{} .. {}", seconds(i.low), seconds(i.high)))),
+            or_dash(r.mean.map(|mean| {
+                let deviation = r.deviation.map_or(String::new(), |d| format!(" +- {}", seconds(d)));
+                seconds(mean) + &deviation
+            })),
             or_dash(r.speedup.map(|s| format!("{s:.2}x"))),
             or_dash(r.busiest_node_share.map(|s| format!("{:.0} %", 100.0 * s))),
             r.verdict.clone(),
         ]
     };
-    let table = plain(&head, rows.iter().map(cells), 1..6);
+    let table = plain(&head, rows.iter().map(cells), 1..7);
     table.to_string().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
@@ -199,6 +262,18 @@ mod tests {
         assert!(text.contains("102.5 s") && text.contains("81.05 s") && text.contains("1.27x"), "{text}");
         assert_eq!(super::rows(&samples, 1)[0].local_share, Some(1.0));
         assert!(super::rows(&[], 1).is_empty());
+    }
+
+    #[test]
+    fn short_and_scattered_times_are_doubted() {
+        let steady = sample("first-touch", &[1.0, 1.01, 0.99, 1.0, 1.0]);
+        assert!(doubts(std::slice::from_ref(&steady)).is_empty());
+        let doubts = doubts(&[sample("first-touch", &[0.02, 0.021, 0.02]), sample("p", &[1.0, 1.01, 1.0, 0.99, 2.0])]);
+        assert!(doubts[0].contains("20.00 ms only") && doubts[1].contains("1 of 5 runs under p"), "{doubts:?}");
+        assert_eq!((least_runs(3), least_runs(4)), (Some(4), None));
+        let row = &rows(&[steady], 2)[0];
+        assert!(row.mean.is_some_and(|m| (m - 1.0).abs() < 1e-9), "{row:?}");
+        assert!(row.deviation.is_some_and(|d| (d - 0.00707).abs() < 1e-4), "{row:?}");
     }
 
     #[test]

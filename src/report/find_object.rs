@@ -10,17 +10,27 @@ const MAX_NAMES: usize = 10;
 /// Characters of a listed name: names come from files, and none may flood the terminal.
 const MAX_WIDTH: usize = 100;
 
-/// Finds the entry whose display or linkage name is `wanted`, or the only one that contains it.
+/// Similarity (Jaro-Winkler) from which a name may have been meant; the command line suggests options from 0.7 on.
+const NEAR: f64 = 0.8;
+
+/// Finds the entry whose display or linkage name is `wanted`, or the only one that contains it; or by its number, `#3`.
 ///
 /// # Errors
 /// The message for the user: candidates of an ambiguous name, near names of an unknown one.
 pub fn entry<'a>(summary: &'a Summary, wanted: &str) -> Result<&'a Entry, String> {
     let accessed = || summary.entries.iter().filter(|e| e.total.accesses() > 0 || !e.touches.is_empty());
+    let number = wanted.strip_prefix('#').and_then(|number| number.parse::<u32>().ok());
+    if let Some(entry) = accessed().find(|e| number == Some(e.id)) {
+        return Ok(entry);
+    }
+    // Tables cut long names in the middle.
+    let (head, tail) = wanted.split_once("..").unwrap_or((wanted, "\0"));
     let lower = wanted.to_lowercase();
-    let steps: [&dyn Fn(&Entry) -> bool; 3] = [
+    let steps: [&dyn Fn(&Entry) -> bool; 4] = [
         &|e| e.name == wanted || (!e.linkage.is_empty() && e.linkage == wanted),
         &|e| !wanted.is_empty() && (e.name.contains(wanted) || e.linkage.contains(wanted)),
         &|e| !wanted.is_empty() && e.name.to_lowercase().contains(&lower),
+        &|e| e.name.len() >= head.len() + tail.len() && e.name.starts_with(head) && e.name.ends_with(tail),
     ];
     for matches in steps {
         let found: Vec<&Entry> = accessed().filter(|e| matches(e)).collect();
@@ -38,37 +48,36 @@ pub fn entry<'a>(summary: &'a Summary, wanted: &str) -> Result<&'a Entry, String
             }
         }
     }
-    let mut near: Vec<&Entry> = accessed().filter(|e| e.placeable()).collect();
-    near.sort_by_key(|e| (distance(&lower, &e.name.to_lowercase()), e.id));
     let wanted = line(wanted);
+    let hot: Vec<&Entry> = accessed().filter(|e| e.placeable()).collect();
+    if hot.is_empty() {
+        return Err(format!("--object {wanted}: the profile holds no object with accesses; `numamma report` says why"));
+    }
+    let mut near: Vec<(f64, &Entry)> = hot.iter().map(|e| (similarity(&lower, &e.name.to_lowercase()), *e)).collect();
+    near.retain(|(similarity, _)| *similarity >= NEAR);
+    near.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.id.cmp(&b.1.id)));
+    let near: Vec<&Entry> = near.into_iter().map(|(_, e)| e).collect();
+    let none = format!("--object {wanted}: no object with that name was accessed");
     Err(match near.is_empty() {
-        true => format!("--object {wanted}: the profile holds no object with accesses; `numamma report` says why"),
-        false => {
-            format!("--object {wanted}: no object with that name was accessed; the nearest names are:{}", list(&near))
-        }
+        true => format!("{none}; the hottest are:{}", list(&hot)),
+        false => format!("{none}; did you mean:{}", list(&near)),
     })
 }
 
 fn list(entries: &[&Entry]) -> String {
-    let mut out: String =
-        entries.iter().take(MAX_NAMES).map(|e| format!("\n{}", super::units::middle(&e.name, MAX_WIDTH))).collect();
+    let mut out: String = entries
+        .iter()
+        .take(MAX_NAMES)
+        .map(|e| format!("\n#{} {}", e.id, super::units::middle(&e.name, MAX_WIDTH)))
+        .collect();
     if entries.len() > MAX_NAMES {
         out.push_str(&format!("\nand {} more", entries.len() - MAX_NAMES));
     }
     out
 }
 
-/// Edit distance of `wanted` to the best matching part of `name`: users often type only a part of a name.
-fn distance(wanted: &str, name: &str) -> usize {
-    let name: Vec<char> = name.chars().collect();
-    let mut row = vec![0; name.len() + 1];
-    for (i, w) in wanted.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, n) in name.iter().enumerate() {
-            let best = (diagonal + usize::from(w != *n)).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = std::mem::replace(&mut row[j + 1], best);
-        }
-    }
-    row.into_iter().min().unwrap_or(usize::MAX)
+/// How much `wanted` is like a name, or like a word of it: users often type only a part.
+fn similarity(wanted: &str, name: &str) -> f64 {
+    let words = name.split(|c: char| !c.is_alphanumeric() && c != '_').chain([name]);
+    words.map(|word| strsim::jaro_winkler(wanted, word)).fold(0.0, f64::max)
 }

@@ -19,14 +19,14 @@ pub fn render(view: &View, only: Option<&Entry>) -> Value {
     let (exit_status, signal) = match view.summary.ending {
         Some(Ended::Exited(code)) => (Some(code), None),
         Some(Ended::Signalled(signal)) => (None, Some(signal)),
-        None => (None, None),
+        Some(Ended::Runs | Ended::Unknown) | None => (None, None),
     };
     let listed = view.ranked().into_iter().take(view.options.top.unwrap_or(usize::MAX));
     let objects: Vec<Value> = match only {
         Some(entry) => vec![object(view, entry)],
         None => listed.map(|e| object(view, e)).collect(),
     };
-    json!({
+    let mut report = json!({
         "program": h.program.path,
         "argv": h.program.argv,
         "build_id": h.program.build_id,
@@ -47,13 +47,19 @@ pub fn render(view: &View, only: Option<&Entry>) -> Value {
         "exit_status": exit_status,
         "signal": signal,
         "complete": view.summary.ending.is_some(),
+        // Whether the recording ended before the program.
+        "went_on": view.summary.ending == Some(Ended::Runs),
         "notes": view.summary.notes,
         "samples": samples(view),
         "lost": lost(view),
         "first_touches": first_touches(view),
         "threads": view.summary.threads.iter().map(|t| thread(view, t)).collect::<Vec<_>>(),
         "objects": objects,
-    })
+    });
+    if let Some(processes) = &view.processes {
+        processes.add_json(&mut report, view);
+    }
+    report
 }
 
 fn samples(view: &View) -> Value {
@@ -128,7 +134,7 @@ fn thread(view: &View, t: &Thread) -> Value {
 fn object(view: &View, e: &Entry) -> Value {
     let frames = e.site.as_ref().map_or(&[][..], |s| &s.frames[..]);
     let steps = e.site.as_ref().map_or(Vec::new(), |site| view.summary.steps(site).0);
-    let by_others = e.by_others(None);
+    let by_others = view.by_others(e, None);
     let threads = e.threads();
     let touchers = e.first_touchers();
     let pages: u64 = touchers.iter().map(|(_, n)| n).sum();
@@ -156,6 +162,7 @@ fn object(view: &View, e: &Entry) -> Value {
         // Null when no page's node is known, and on a machine with one node.
         "remote_share": view.remote_share(&e.total),
         // Of the accesses whose page's first toucher is known, those by another thread; null when none is known.
+        // Successive threads of one slot of a pool count as one.
         "by_others_share": by_others.share(),
         // Of all accesses, those whose page's first toucher is known.
         "by_others_known": by_others.known_share(),

@@ -74,6 +74,17 @@ impl Matrix {
         lines
     }
 
+    /// What a row, a column and a shade are.
+    pub fn legend(&self, page_size: u64, color: bool) -> Vec<String> {
+        let pages = (self.pages as f64 / self.counts.len() as f64).ceil() as u64;
+        let row = bytes(pages * page_size);
+        let shades = match color {
+            true => "dark is few, bright is many".to_owned(),
+            false => format!("from few to many: {}", ASCII[1..].iter().map(|&c| c as char).collect::<String>()),
+        };
+        vec![format!("a row is {row}, a column a thread; a cell its accesses there, {shades}; empty: none seen")]
+    }
+
     /// Thread numbers above the columns, digits below each other, and what the sides mean.
     fn heading(&self, cell: usize) -> Vec<String> {
         let first: Vec<String> = self.columns.iter().map(|c| c.0.to_string()).collect();

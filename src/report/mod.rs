@@ -3,8 +3,8 @@
 //! Every function here is pure: nothing reads the environment or the terminal. [`overview`] is the overview,
 //! [`object_details`] one object in detail, [`json`] the same facts for scripts.
 
-use crate::detect::{Pattern, Roles, roles};
-use crate::profile::records::ObjectKind;
+use crate::detect::{Pattern, PatternKind, Roles, roles};
+use crate::profile::records::{ObjectKind, ThreadId};
 use crate::profile::summary::{ByOthers, Counters, Entry, Summary};
 
 pub use crate::profile::summary::AccessFilter;
@@ -13,12 +13,16 @@ pub mod advice;
 pub mod checks;
 pub mod comparison;
 pub mod find_object;
+pub mod glossary;
 pub mod hardware;
 pub mod json;
+pub mod live;
 pub mod matrix;
 pub mod object_details;
 pub mod overview;
 pub mod prediction;
+pub mod processes;
+mod run_verdict;
 pub mod sample_account;
 mod style;
 mod table;
@@ -54,7 +58,7 @@ pub struct Options {
     pub height: usize,
     /// The terminal shows escape sequences and block characters.
     pub color: bool,
-    /// File name for the commands that are suggested; none when it is the default one.
+    /// Words that name the profiles in the commands that are suggested; none when it is the default one.
     pub profile: Option<String>,
 }
 
@@ -76,6 +80,8 @@ pub struct View<'a> {
     pub roles: Roles,
     /// Remote shares on another machine.
     pub predicted: Option<Predicted>,
+    /// The profiles that the summary is made of; none for one that is shown by itself.
+    pub processes: Option<processes::Processes<'a>>,
 }
 
 /// What would be remote on a target machine under first touch.
@@ -90,12 +96,19 @@ pub struct Predicted {
 impl<'a> View<'a> {
     /// Prepares a report.
     pub fn new(summary: &'a Summary, patterns: &'a [Pattern], options: &'a Options) -> View<'a> {
-        View { summary, patterns, options, total: summary.total(), roles: roles(summary), predicted: None }
+        let (total, roles) = (summary.total(), roles(summary));
+        View { summary, patterns, options, total, roles, predicted: None, processes: None }
     }
 
     /// Verdict of an entry.
     pub fn pattern(&self, entry: &Entry) -> Option<&'a Pattern> {
         self.patterns.get(entry.id as usize)
+    }
+
+    /// Accesses to an entry of all threads, or of one, by the first toucher of their page. Successive threads of one slot,
+    /// as in a pool that is made anew for every step, count as one.
+    pub fn by_others(&self, entry: &Entry, of: Option<ThreadId>) -> ByOthers {
+        entry.by_others(of, |thread| self.roles.place(thread))
     }
 
     /// Remote share of what was seen with a known node; none on a machine with one node, where nothing can be remote.
@@ -145,9 +158,10 @@ impl<'a> View<'a> {
         self.overhead_shares().map(|o| o.samples + o.tracking + o.faults)
     }
 
-    /// Entries that were accessed, in the order of [`Options::sort`].
+    /// Entries that were accessed and are not left out, in the order of [`Options::sort`].
     pub fn ranked(&self) -> Vec<&'a Entry> {
-        let mut list: Vec<&Entry> = self.summary.entries.iter().filter(|e| self.accesses(e) > 0).collect();
+        let wanted = |e: &&Entry| self.accesses(e) > 0 && !e.details.left_out;
+        let mut list: Vec<&Entry> = self.summary.entries.iter().filter(wanted).collect();
         if self.options.sort == Sort::Accesses {
             list.sort_by_key(|e| (std::cmp::Reverse(self.accesses(e)), e.id));
         }
@@ -185,6 +199,17 @@ const LEAST_KNOWN: f64 = 0.5;
 /// most of them.
 fn by_others_words(by: &ByOthers) -> String {
     by.share().filter(|_| by.known_share() >= LEAST_KNOWN).map_or("?".into(), units::percent)
+}
+
+/// Remote share as a table shows it: `-` on a machine with one node, where nothing can be remote.
+fn remote_words(view: &View, counters: &Counters) -> String {
+    let none = if view.summary.header.topology.nodes.len() == 1 { "-" } else { "?" };
+    view.remote_share(counters).map_or(none.into(), units::percent)
+}
+
+/// Name of a pattern in tables; JSON and policies have those of [`PatternKind`].
+pub fn pattern_words(kind: PatternKind) -> &'static str {
+    if kind == PatternKind::Unsure { "too few samples" } else { kind.as_str() }
 }
 
 /// Word for a kind in tables.

@@ -21,6 +21,9 @@ pub fn render(view: &View, entry: &Entry) -> String {
     let paint = Paint(view.options.color);
     let mut out = format!("{}\n", paint.bold(&middle(&entry.name, width)));
     facts(&mut out, view, entry, width);
+    if let Some(processes) = &view.processes {
+        processes.of_entry(entry, &mut out, width);
+    }
     stack(&mut out, view, entry, width);
     matrix(&mut out, view, entry, width);
     time(&mut out, view, entry, width);
@@ -39,15 +42,18 @@ fn facts(out: &mut String, view: &View, e: &Entry, width: usize) {
         bytes(e.size)
     };
     line("size", &plurality);
-    line("cost", &format!("{} of the CPU time charged ({})", percent(view.cost_share(e)), duration(e.total.cost_ns)));
+    line(
+        "cost",
+        &format!("{} of the CPU time at all accesses ({})", percent(view.cost_share(e)), duration(e.total.cost_ns)),
+    );
     line(
         "accesses",
         &format!(
-            "{} of all ({}): {} reads, {} writes",
+            "{} of all ({}): {}, {}",
             percent(view.share(e)),
             count(view.accesses(e)),
-            count(e.total.reads),
-            count(e.total.writes)
+            plural(e.total.reads, "read"),
+            plural(e.total.writes, "write")
         ),
     );
     let unpaged = e.details.unpaged.accesses();
@@ -64,7 +70,8 @@ fn facts(out: &mut String, view: &View, e: &Entry, width: usize) {
         ),
         None if view.summary.header.topology.nodes.len() < 2 => line(
             "remote",
-            "unknown: the machine of the recording has one node; --nodes N or --target predicts it for another",
+            "- (one node): nothing is remote where the program was recorded; --nodes N or --target predicts it for another \
+             machine",
         ),
         None => line("remote", "unknown: the nodes of its pages were not recorded"),
     }
@@ -72,7 +79,7 @@ fn facts(out: &mut String, view: &View, e: &Entry, width: usize) {
         let share = view.predicted_remote(e).map_or("unknown".into(), percent);
         line("predicted", &format!("{share} remote under first touch on {}", predicted.target));
     }
-    line("by others", &by_others(e));
+    line("by others", &by_others(view, e));
     if let Some(p) = view.pattern(e) {
         line("pattern", &super::overview::verdict(p));
         line("", &p.evidence);
@@ -87,8 +94,8 @@ fn facts(out: &mut String, view: &View, e: &Entry, width: usize) {
 
 /// `83.1% of 1,200 accesses are to pages that another thread touched first; for 3.0% of all, the first touch is not
 /// known`.
-fn by_others(e: &Entry) -> String {
-    let by = e.by_others(None);
+fn by_others(view: &View, e: &Entry) -> String {
+    let by = view.by_others(e, None);
     let Some(share) = by.share() else { return "unknown: no first touch of its pages was recorded".into() };
     let unknown = if by.unknown > 0 {
         format!("; for {} of all, the first touch is not known", percent(1.0 - by.known_share()))
@@ -194,6 +201,8 @@ fn matrix(out: &mut String, view: &View, e: &Entry, width: usize) {
     heading(out, view, width, &title);
     let lines = matrix.draw(page_size, view.options.color);
     lines.iter().for_each(|line| out.push_str(&format!("{}\n", line.trim_end())));
+    let legend = matrix.legend(page_size, view.options.color);
+    legend.iter().for_each(|text| labelled(out, "", text, width));
 }
 
 fn time(out: &mut String, view: &View, e: &Entry, width: usize) {
@@ -216,16 +225,16 @@ fn threads(out: &mut String, view: &View, e: &Entry, width: usize) {
     let total = e.total;
     let mut columns = vec![
         Column::new("name", false, 0, cells(&|(t, _)| name(*t))),
-        Column::new("rank", true, 0, cells(&|(t, _)| t.to_string())),
+        Column::new("thread", true, 0, cells(&|(t, _)| t.to_string())),
         Column::new("cost", true, 0, cells(&|(_, c)| percent(ratio(c.cost_ns, total.cost_ns)))),
         Column::new("accesses", true, 0, cells(&|(_, c)| percent(ratio(c.accesses(), total.accesses())))),
         Column::new("reads", true, 2, cells(&|(_, c)| count(c.reads))),
         Column::new("writes", true, 2, cells(&|(_, c)| count(c.writes))),
     ];
     if total.placed > 0 {
-        columns.push(Column::new("remote", true, 1, cells(&|(_, c)| view.remote_share(c).map_or("?".into(), percent))));
+        columns.push(Column::new("remote", true, 1, cells(&|(_, c)| super::remote_words(view, c))));
     }
-    columns.push(Column::new("by others", true, 1, cells(&|(t, _)| by_others_words(&e.by_others(Some(*t))))));
+    columns.push(Column::new("by others", true, 1, cells(&|(t, _)| by_others_words(&view.by_others(e, Some(*t))))));
     indent(out, &fit(columns, width - 2, 8, view.options.color).0);
     if threads.len() > shown.len() {
         let rest = ranges(threads[shown.len()..].iter().map(|t| t.0));

@@ -21,6 +21,9 @@ pub fn render(view: &View) -> String {
     let mut out = String::new();
     head(&mut out, view, width);
     objects(&mut out, view, width);
+    if let Some(processes) = &view.processes {
+        processes.render(&mut out, view, width);
+    }
     account(&mut out, view, width);
     thread_table::render(&mut out, view, width);
     next_step(&mut out, view, width);
@@ -39,14 +42,20 @@ pub(super) fn head(out: &mut String, view: &View, width: usize) {
     let ended = match view.summary.ending {
         Some(Ended::Exited(code)) => format!("exit status {code}"),
         Some(Ended::Signalled(signal)) => format!("killed by signal {signal}"),
+        Some(Ended::Runs) => "the program went on".into(),
+        Some(Ended::Unknown) => "it ended (how is known to its parent only)".into(),
         None => "its end is not recorded".into(),
     };
     let run = format!("{} on {}, {}, {ended}", date(h.started_unix), h.host, duration(stats.duration_ns));
     labelled(out, "run", &run, width);
+    if let Some(processes) = &view.processes {
+        processes.head(out, width);
+    }
     labelled(out, "machine", &machine(view), width);
     labelled(out, "sampler", &sampler(view), width);
     labelled(out, "samples", &samples(view), width);
     labelled(out, "overhead", &overhead(view), width);
+    labelled(out, "verdict", &super::run_verdict::of(view), width);
     if let Some(predicted) = &view.predicted {
         let text = format!("share of remote accesses under first touch on {}", predicted.target);
         labelled(out, "predicted", &text, width);
@@ -87,7 +96,7 @@ fn samples(view: &View) -> String {
     }
     let share = |n: u64, of: u64| percent(crate::profile::summary::ratio(n, of));
     let mut text = format!(
-        "{} taken, {} ({}) resolved to the access that waited, {} lost ({}); {} accesses seen",
+        "{} taken, {} ({}) attributed to a memory access, {} lost ({}); {} accesses seen",
         count(s.samples),
         count(s.resolved),
         share(s.resolved, s.samples),
@@ -117,7 +126,9 @@ fn overhead(view: &View) -> String {
             percent(faults),
             duration(view.summary.stats.recorder_cpu_ns)
         ),
-        None => "not measured (the cost of a sample was not calibrated)".into(),
+        None if view.summary.stats.samples == 0 => "no samples, no overhead".into(),
+        None if sampling.cost_ns == 0 => "not measured (with -F or -c the cost of a sample is not calibrated)".into(),
+        None => "not known: the CPU time of the program was not recorded".into(),
     }
 }
 
@@ -125,18 +136,18 @@ fn overhead(view: &View) -> String {
 fn objects(out: &mut String, view: &View, width: usize) {
     let shown = view.shown();
     let order = match view.options.sort {
-        super::Sort::Cost => "CPU time spent waiting for them (cost)",
+        super::Sort::Cost => "CPU time at their accesses (cost)",
         super::Sort::Accesses => "accesses seen",
     };
     heading(out, view, width, &format!("Objects by {order}"));
     if shown.is_empty() {
-        labelled(out, "none", "no sample was charged to an object; see below where the samples went", width);
+        labelled(out, "none", "no sample was attributed to an object; see below where the samples went", width);
         return;
     }
     let (table, hidden) = fit(columns(view, &shown), width.saturating_sub(2), MIN_NAME, view.options.color);
     indent(out, &table);
     if !hidden.is_empty() {
-        let text = format!("no room for: {} (widen the terminal, or --json)", hidden.join(", "));
+        let text = format!("hidden: {} (COLUMNS=200 shows them, or --json)", hidden.join(", "));
         let paint = Paint(view.options.color);
         super::units::wrap(&text, width - 2).iter().for_each(|l| out.push_str(&format!("  {}\n", paint.dim(l))));
     }
@@ -146,6 +157,7 @@ fn columns(view: &View, shown: &[&Entry]) -> Vec<Column> {
     let paint = |f: &dyn Fn(&Entry) -> String| shown.iter().map(|e| f(e)).collect::<Vec<_>>();
     let mut columns = vec![
         Column::new("object", false, 0, paint(&|e| e.name.clone())),
+        Column::new("#", true, 4, paint(&|e| e.id.to_string())),
         Column::new("kind", false, 8, paint(&|e| kind_word(e.kind).into())),
         Column::new("size", true, 0, paint(&|e| bytes(e.size))),
     ];
@@ -163,10 +175,10 @@ fn columns(view: &View, shown: &[&Entry]) -> Vec<Column> {
     columns.push(Column::new("threads", true, 3, paint(&|e| e.threads().len().to_string())));
     columns.push(Column::new("first touch", false, 2, paint(&|e| first_touch(e))));
     if shown.iter().any(|e| e.total.placed > 0) {
-        let remote = |e: &Entry| view.remote_share(&e.total).map_or("?".into(), percent);
+        let remote = |e: &Entry| super::remote_words(view, &e.total);
         columns.push(Column::new("remote", true, 1, paint(&remote)));
     }
-    columns.push(Column::new("by others", true, 1, paint(&|e| by_others_words(&e.by_others(None)))));
+    columns.push(Column::new("by others", true, 1, paint(&|e| by_others_words(&view.by_others(e, None)))));
     if view.predicted.is_some() {
         let remote = |e: &Entry| view.predicted_remote(e).map_or("?".into(), percent);
         columns.push(Column::new("predicted remote", true, 0, paint(&remote)));
@@ -193,7 +205,7 @@ fn first_touch(e: &Entry) -> String {
     let touchers = e.first_touchers();
     let pages: u64 = touchers.iter().map(|(_, n)| n).sum();
     match touchers[..] {
-        [] => "?".into(),
+        [] => "not seen".into(),
         [(thread, _)] => format!("thread {thread}"),
         [(thread, n), ..] if n as f64 >= pages as f64 * ONE_TOUCHER => {
             format!("thread {thread} {:.0}%", (n as f64 / pages as f64 * 100.0).floor())
@@ -204,7 +216,8 @@ fn first_touch(e: &Entry) -> String {
 
 /// `block-cyclic 160 MiB`: the pattern with its period.
 fn pattern(p: &Pattern) -> String {
-    p.period.map_or(p.kind.to_string(), |period| format!("{} {}", p.kind, bytes(period)))
+    let kind = super::pattern_words(p.kind);
+    p.period.map_or(kind.to_owned(), |period| format!("{kind} {}", bytes(period)))
 }
 
 /// Confidence of a verdict; of those that are none, nothing.
@@ -233,25 +246,36 @@ fn account(out: &mut String, view: &View, width: usize) {
     cost.resize(rows.len(), String::new());
     let samples: Vec<f64> = rows.iter().map(|r| r.samples).collect();
     let columns = vec![
-        Column::new("charged to", false, 0, rows.iter().map(|r| r.label.clone()).collect()),
-        Column::new("cost", true, 0, cost),
-        Column::new("samples", true, 0, percents(&samples)),
+        Column::new("where", false, 0, rows.iter().map(|r| r.label.clone()).collect()),
+        Column::new("share of cost", true, 0, cost),
+        Column::new("share of samples", true, 0, percents(&samples)),
     ];
     indent(out, &fit(columns, width.saturating_sub(2), MIN_NAME, view.options.color).0);
 }
 
 fn next_step(out: &mut String, view: &View, width: usize) {
-    let profile = view.options.profile.as_ref().map_or(String::new(), |p| format!(" {}", shell_word(p)));
+    let profile = view.options.profile.as_ref().map_or(String::new(), |p| format!(" {p}"));
     let Some(hot) = view.shown().first().copied() else {
-        let program = shell_word(&view.summary.header.program.path);
-        let text =
-            format!("Next: run longer or sample faster (numamma profile -F 1000 -- {program}), then report again");
+        let argv = &view.summary.header.program.argv;
+        let program: Vec<String> = argv.iter().map(|word| shell_word(word)).collect();
+        let program = program.join(" ");
+        let text = if view.summary.stats.samples == 0 {
+            format!(
+                "Next: let the program work for a few seconds (numamma profile -- {program}); work that it leaves to a \
+                 process that runs already is recorded with numamma profile -p PID"
+            )
+        } else {
+            format!("Next: run longer or sample faster (numamma profile -F 1000 -- {program}), then report again")
+        };
         out.push('\n');
         super::units::wrap(&text, width).iter().for_each(|line| out.push_str(&format!("{line}\n")));
         return;
     };
     // Commands are for copying: they are neither wrapped nor cut.
-    let name = if hot.linkage.is_empty() || hot.part.is_some() { hot.name.as_str() } else { hot.linkage.as_str() };
+    let mut name = if hot.linkage.is_empty() || hot.part.is_some() { hot.name.clone() } else { hot.linkage.clone() };
+    if view.summary.entries.iter().filter(|e| e.name == hot.name).count() > 1 {
+        name = format!("#{}", hot.id);
+    }
     out.push_str(&format!("\nNext: numamma advise{profile} > policy.toml\n"));
-    out.push_str(&format!("  or: numamma report{profile} --object={}\n", shell_word(name)));
+    out.push_str(&format!("  or: numamma report{profile} --object={}\n", shell_word(&name)));
 }

@@ -116,8 +116,10 @@ fn charged_rows(view: &View, charged: f64) -> Vec<Row> {
     let row = |label: String, cost: f64| Row { label, cost: Some(cost), samples: cost * charged };
     let mut rows = vec![row(format!("{} in the table", super::units::plural(above.0, "larger object")), above.1)];
     if below.0 > 0 {
+        let selected = view.summary.entries.iter().any(|e| e.details.left_out);
+        let options = if selected { "--all, --access, --include, --exclude" } else { "--all, --access" };
         rows.push(row(
-            format!("{} not in the table (see --all, --access)", super::units::plural(below.0, "larger object")),
+            format!("{} not in the table (see {options})", super::units::plural(below.0, "larger object")),
             below.1,
         ));
     }

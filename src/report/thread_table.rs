@@ -64,7 +64,7 @@ fn columns(view: &View, shown: &[&Thread]) -> Vec<Column> {
     if view.summary.header.topology.nodes.len() > 1 {
         columns.push(Column::new("nodes", true, 0, cells(&node_list)));
     }
-    columns.push(Column::new("moves", true, 0, cells(&|t| count(t.migrations))));
+    columns.push(Column::new("CPU changes", true, 0, cells(&|t| count(t.migrations))));
     if view.summary.threads.iter().any(|t| t.pid != view.summary.header.pid && t.pid != 0) {
         columns.push(Column::new("pid", true, 1, cells(&|t| t.pid.to_string())));
     }

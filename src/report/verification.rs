@@ -6,12 +6,15 @@ use numamma_plan::placement_report::{ObjectReport, PhaseReport};
 use numamma_plan::policy::Size;
 use numamma_plan::reason::Reason;
 
-use super::table::plain;
-use super::units::{plural, printable};
+use super::table::{Column, fit, plain};
+use super::units::{plural, printable, wrap};
 use crate::apply::verify::{Outcome, Verdict, spilled};
 
-/// Table, reasons and verdict.
-pub fn text(outcome: &Outcome) -> String {
+/// Narrowest column in which names of objects still differ.
+const MIN_NAME: usize = 12;
+
+/// Table, reasons and verdict; with `columns` the table takes so many at most.
+pub fn text(outcome: &Outcome, columns: Option<usize>) -> String {
     let head = ["object", "policy", "block", "nodes", "instances", "planned", "present", "on", "off", "verdict"];
     let rows = outcome.objects.iter().map(|o| {
         let c = &o.counts;
@@ -20,10 +23,15 @@ pub fn text(outcome: &Outcome) -> String {
         let words = [c.name.clone(), c.policy.clone(), block, c.nodes.clone(), c.instances.to_string()];
         words.into_iter().chain(pages).chain([words_of(o.verdict).to_owned()]).collect()
     });
-    let table = plain(&head, rows, 4..9);
+    let rows: Vec<Vec<String>> = rows.collect();
     let mut text = String::new();
     if !outcome.objects.is_empty() {
-        text.push_str(&format!("{table}\n"));
+        let table = plain(&head, rows.iter().cloned(), 4..9).to_string();
+        let fits = |columns: usize| table.lines().all(|line| line.trim_end().chars().count() <= columns);
+        match columns.filter(|columns| !fits(*columns)) {
+            Some(columns) => text.push_str(&narrow(&head, &rows, columns)),
+            None => text.push_str(&format!("{table}\n")),
+        }
     }
     for o in &outcome.objects {
         let name = printable(&o.counts.name);
@@ -39,6 +47,21 @@ pub fn text(outcome: &Outcome) -> String {
     text
 }
 
+/// The table in `width` columns: those of least weight are left out and named.
+fn narrow(head: &[&'static str], rows: &[Vec<String>], width: usize) -> String {
+    // Importance of each column as [`Column::rank`] has it.
+    const RANKS: [u8; 10] = [0, 5, 7, 6, 3, 4, 2, 8, 0, 0];
+    let cells = |at: usize| rows.iter().map(|row| row.get(at).cloned().unwrap_or_default()).collect();
+    let column =
+        |(at, (head, rank)): (usize, (&&'static str, u8))| Column::new(head, (4..9).contains(&at), rank, cells(at));
+    let columns = head.iter().zip(RANKS).enumerate().map(column).collect();
+    let (table, hidden) = fit(columns, width.saturating_sub(1), MIN_NAME, false);
+    let table: String = table.lines().map(|line| format!(" {line}\n")).collect();
+    let hidden = format!("hidden: {} (COLUMNS=200 shows them, or --json)", hidden.join(", "));
+    let hidden: String = wrap(&hidden, width.saturating_sub(1)).iter().map(|line| format!(" {line}\n")).collect();
+    table + &hidden
+}
+
 fn summary(outcome: &Outcome) -> String {
     if let Some(problem) = &outcome.problem {
         return format!("numamma: not verified: {}", printable(problem));
@@ -51,7 +74,7 @@ fn summary(outcome: &Outcome) -> String {
     }
     let of = if outcome.processes > 1 { format!(" of {} processes", outcome.processes) } else { String::new() };
     if outcome.ok && off > 0 {
-        let on = present - off;
+        let on = present.saturating_sub(off);
         return format!(
             "numamma: {on} of {present} present pages{of} are on plan, {off} spilled to other nodes because theirs \
              were full"
@@ -69,11 +92,19 @@ fn summary(outcome: &Outcome) -> String {
         0 => String::new(),
         n => format!(", {n} had not been moved yet when the program ended or gave them up"),
     };
-    format!(
-        "numamma: {off} of {present} present pages are off plan{spilled}{waited}; {} not found, {} not placed",
-        plural(count(Verdict::NotFound) as u64, "object"),
-        count(Verdict::Unplaced)
-    )
+    let missing = [(Verdict::NotFound, "not found"), (Verdict::Unplaced, "not placed")];
+    let missing = missing.map(|(verdict, word)| (count(verdict) as u64, word));
+    let mut faults: Vec<String> =
+        missing.iter().filter(|m| m.0 > 0).map(|(n, word)| format!("{} {word}", plural(*n, "object"))).collect();
+    let pages = match off {
+        0 if present == 0 => String::new(),
+        0 => format!("; the {present} present pages{of} are in place"),
+        _ => format!("; {} of {present} present pages{of} are in place", present.saturating_sub(off)),
+    };
+    if off > 0 {
+        faults.insert(0, format!("{} off plan{spilled}{waited}", plural(off, "page")));
+    }
+    format!("numamma: FAILED: {}{pages}", faults.join(", "))
 }
 
 fn words_of(verdict: Verdict) -> &'static str {

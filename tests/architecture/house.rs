@@ -18,13 +18,14 @@ pub const ROOMS: &[Room] = &[
     room("launch", "src/launch", &["kernel", "plan"]),
     room("profile", "src/profile", &["kernel", "plan", "channel", "launch", "topology"]),
     room("detect", "src/detect", &["plan", "profile"]),
+    room("merge", "src/merge", &["plan", "profile", "detect"]),
     room("advise", "src/advise", &["kernel", "plan", "topology", "profile", "detect"]),
     room("apply", "src/apply", &["kernel", "plan", "topology", "launch", "profile", "advise"]),
-    room("report", "src/report", &["kernel", "plan", "topology", "profile", "detect", "advise", "apply"]),
+    room("report", "src/report", &["kernel", "plan", "topology", "profile", "detect", "merge", "advise", "apply"]),
     room(
         "cli",
         "src/cli",
-        &["kernel", "plan", "channel", "topology", "launch", "profile", "detect", "advise", "apply", "report"],
+        &["kernel", "plan", "channel", "topology", "launch", "profile", "detect", "merge", "advise", "apply", "report"],
     ),
     room("main", "src/", &["cli"]),
 ];

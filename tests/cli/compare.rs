@@ -129,7 +129,7 @@ fn what_cannot_be_compared_is_refused_before_the_first_run() {
     std::fs::write(dir.join("bad.toml"), "version = 1\n[[object]]\nglobl = \"x\"\n").unwrap();
     for (policies, command, code, words) in [
         ("missing.toml", "true", 2, "there is no policy file missing.toml"),
-        ("interleaved", "true", 2, "first-touch, interleave, block-naive"),
+        ("interleaved", "true", 2, "first-touch, interleave, block-naive, advised"),
         ("bad.toml", "true", 2, "line 3"),
         ("interleave,interleave", "true", 2, "twice"),
         ("", "true", 2, "names no policy"),
@@ -141,6 +141,24 @@ fn what_cannot_be_compared_is_refused_before_the_first_run() {
         assert_eq!((out.status.code(), stdout.as_str()), (Some(code), ""), "{policies}: {stderr}");
         assert!(stderr.contains(words) && !stderr.contains("warm-up"), "{policies}: {stderr}");
     }
+}
+
+#[test]
+fn what_is_advised_needs_no_policy_file() {
+    let dir = scratch("advised");
+    compile("cc", "programs/private.c", dir.join("private"), &["-O2", "-g", "-fopenmp", "-pthread"]);
+    let (out, stdout, stderr) = run(compare(&dir, &["-p", "advised", "-n", "1"], &["./private"]));
+    assert_eq!((out.status.code(), stdout.as_str()), (Some(2), ""), "{stderr}");
+    assert!(stderr.contains("numamma.prof: no such profile"), "{stderr}");
+    let mut profile = numamma(&["profile", "-q", "--", "./private"]);
+    profile.current_dir(&dir).env("OMP_NUM_THREADS", "2");
+    assert!(run(profile).0.status.success());
+    let (out, _, stderr) = run(compare(&dir, &["-p", "advised,interleave", "-n", "1", "--json"], &["./private"]));
+    assert_eq!(out.status.code(), Some(0), "{stderr}");
+    let json = out.json();
+    let names: Vec<&str> = json["policies"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["first-touch", "advised", "interleave"]);
+    assert!(!dir.join("advised.toml").exists(), "what is left is what the user asked for");
 }
 
 #[test]

@@ -13,11 +13,12 @@ use crate::common::{self, NUMAMMA, Policy, Ran, Scratch, compile, numamma, plain
 const STATUS: i32 = 5;
 
 /// The commands that start programs.
-const COMMANDS: [&[&str]; 6] = [
+const COMMANDS: [&[&str]; 7] = [
     &["profile", "-o", "t.prof"],
     &["profile", "--follow", "-o", "t.prof"],
     &["profile", "--sampler", "none", "-o", "t.prof"],
     &["run", "--policy", "p.toml"],
+    &["run", "--interleave"],
     &["verify", "--policy", "p.toml"],
     &["compare", "-n", "1", "--policies", "p.toml,interleave"],
 ];
@@ -293,6 +294,7 @@ fn no_command_panics_under_limits() {
         ("address space", libc::RLIMIT_AS, 200 << 20),
         ("file size", libc::RLIMIT_FSIZE, 0),
         ("data", libc::RLIMIT_DATA, 4 << 20),
+        ("too little data", libc::RLIMIT_DATA, 1 << 20),
     ];
     for (name, resource, value) in limits {
         for words in ALL {

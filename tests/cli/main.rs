@@ -4,17 +4,23 @@
 mod common;
 
 mod advise_static;
+mod arguments;
 mod bombs;
 mod by_others;
 mod compare;
+mod documents;
+mod first_hour;
 mod hostile_names;
 mod launch;
+mod many;
 mod names;
 mod odd_profiles;
 mod predict;
 mod profile;
 mod report;
+mod selection;
 mod storm;
 mod synthetic;
+mod top;
 mod topology;
 mod tune;

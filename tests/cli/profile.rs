@@ -3,8 +3,11 @@
 
 mod harness;
 
+mod attach;
 mod content;
 mod endings;
 mod family;
 mod limits;
+mod long_runs;
 mod refusals;
+mod window;

@@ -182,7 +182,10 @@ fn refusals_say_what_to_do() {
 fn unknown_and_ambiguous_objects_list_names() {
     let path = write("names", &lu()).display().to_string();
     let unknown = stderr_of(&["report", &path, "--object", "cvra_"], 2);
-    assert!(unknown.contains("nearest") && unknown.lines().nth(1).is_some_and(|l| l.contains("cvar_")), "{unknown}");
+    assert!(
+        unknown.contains("did you mean") && unknown.lines().nth(1).is_some_and(|l| l.contains("cvar_")),
+        "{unknown}"
+    );
     let ambiguous = stderr_of(&["report", &path, "--object", ".cpp"], 2);
     assert!(ambiguous.contains("ssor") && ambiguous.contains("exchange"), "{ambiguous}");
 }

@@ -4,6 +4,7 @@
 mod common;
 
 mod allocators;
+mod beside;
 mod bystanders;
 mod confined;
 mod fibers;

@@ -159,6 +159,21 @@ fn programs_without_address_space_left_run_as_bare() {
     assert!(ran.stdout.ends_with("sites 200 damaged 0\n"), "{ran:?}");
 }
 
+/// Heaps of small objects take more address space than glibc's: extents with one object stay.
+#[test]
+fn rows_fit_into_the_address_space_that_they_need() {
+    let dir = Scratch::new("near-limit");
+    compile(&dir, "near_limit.c", "near_limit", &[]);
+    let good = "failed 0 damaged 0\n";
+    assert_eq!(run(plain(dir.join("near_limit"))).stdout, good);
+    for place in ["interleave", "local", "block"] {
+        let rule = format!("policy = \"{place}\"");
+        let policy = Policy::new().rule("function = [\"?\"]", &rule).write(&dir, "rows.toml");
+        let ran = run(placed(dir.join("near_limit"), &policy));
+        assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), good), "{place}: {ran:?}");
+    }
+}
+
 /// Lets the memory of the library end after a number of its allocations, and lets a single allocation fail: at
 /// `samples` numbers from 0 to what the run needs.
 fn memory_ends(samples: u64) {

@@ -38,7 +38,7 @@ fn workers_are_bound_by_their_ranks_and_others_are_not() {
     let Some(lab) = Lab::new(4, 2) else { return };
     let names = ["pools", "crew", "nested"];
     let lab = names.iter().fold(lab.options(&["--timeout", "400"]), |lab, name| lab.add(program(name)));
-    let steps = ["./run.sh", "pools", "6", "crew", "30", "nested", "6"];
+    let steps = ["./run.sh", "pools", "6", "crew", "90", "nested", "6"];
     let text = lab.add(source("lab/teams/run.sh")).run(&steps).success().stdout;
     let report = |name: &str| -> Value {
         let json = section(&text, &format!("{name} report"));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use numamma_plan::policy::Policy;
 use serde_json::Value;
 
 use crate::common::{self, Ran, Scratch, json_file, numamma, number, objects, placed, run};
@@ -284,6 +285,26 @@ fn only_processes_that_may_be_meant_name_what_they_did_not_find() {
     assert_eq!(out.stderr, "numamma: not found, so not placed: no_such\n");
 }
 
+/// What `numamma run` asks for: one line, from the processes that the policy is meant for.
+#[test]
+fn a_summary_is_one_line_and_says_what_was_left() {
+    let program = compile("cc", "sites.c", "sites_summary", C);
+    let rule = |function: &str| format!("function = [\"{function}\"]\nplace = {{ policy = \"bind\" }}");
+    for (rules, line) in [
+        (vec![rule("make")], " placed\n"),
+        (vec![rule("make"), rule("no_such")], " placed; not found: no_such\n"),
+        (vec![rule("none"), rule("no_such")], "numamma: 0 objects placed; 2 rules matched nothing: none; no_such\n"),
+    ] {
+        let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+        let policy = policy("summary.toml", &rules);
+        let out = run(placed(&program, &policy).env("NUMAMMA_SUMMARY", "1"));
+        assert_eq!(out.code(), Some(0), "{}", out.stderr);
+        assert!(out.stderr.ends_with(line) && out.stderr.lines().count() == 1, "{}", out.stderr);
+        let placed = out.stderr.trim_start_matches("numamma: ").split(' ').next().and_then(|n| n.parse::<u64>().ok());
+        assert_eq!(placed > Some(0), line.starts_with(" placed"), "{}", out.stderr);
+    }
+}
+
 #[test]
 fn what_the_kernel_refuses_later_is_counted_with_its_error() {
     let program = compile("cc", "sealed.c", "sealed", C);
@@ -306,17 +327,37 @@ fn what_the_kernel_refuses_later_is_counted_with_its_error() {
     );
 }
 
-/// From a profile of a real run: the main thread allocates for its workers, so each buffer gets its node by number.
-#[test]
-fn buffers_of_workers_are_advised_by_number() {
-    let program = compile("cc", "workers.c", "workers", C);
-    let profile = scratch().join("workers.prof");
+/// The policy for four nodes from a profile of a real run of the program.
+fn advised(source: &str, name: &str) -> (String, Policy) {
+    let program = compile("cc", source, name, C);
+    let profile = scratch().join(format!("{name}.prof"));
     let numamma = |args: &[&str], more: &[&Path]| run(numamma(args).args(more)).success().stdout;
     assert_eq!(numamma(&["profile", "-q", "-F", "1000", "-o"], &[&profile, &program]), "ok\n");
     let advice = numamma(&["advise", "--nodes", "4"], &[&profile]);
     let policy = numamma_plan::check::parse(&advice).unwrap();
-    let rules: Vec<_> = policy.objects.iter().map(|o| (o.instances.as_deref(), o.place.nodes.as_deref())).collect();
+    (advice, policy)
+}
+
+fn by_number(policy: &Policy) -> Vec<(Option<&str>, Option<&str>)> {
+    policy.objects.iter().map(|o| (o.instances.as_deref(), o.place.nodes.as_deref())).collect()
+}
+
+/// The main thread allocates for its workers, so each buffer gets its node by number.
+#[test]
+fn buffers_of_workers_are_advised_by_number() {
+    let (advice, policy) = advised("workers.c", "workers");
     let expected = [("1-2", "0"), ("3-4", "1"), ("5-6", "2"), ("7-8", "3")].map(|(a, b)| (Some(a), Some(b)));
-    assert_eq!(rules, expected, "{advice}");
+    assert_eq!(by_number(&policy), expected, "{advice}");
     assert!(policy.objects[0].why.as_ref().is_some_and(|why| why.contains("only right with 8 threads")), "{advice}");
+}
+
+/// Of many patches in a row each thread works on every fourth.
+#[test]
+fn patches_whose_users_alternate_are_advised_by_number() {
+    let (advice, policy) = advised("patches.c", "patches");
+    let every_fourth = |first: usize| (first..=96).step_by(4).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let lists: Vec<_> = (1..=4).map(every_fourth).collect();
+    let nodes = ["0", "1", "2", "3"].map(Some);
+    assert_eq!(by_number(&policy), lists.iter().map(|l| Some(l.as_str())).zip(nodes).collect::<Vec<_>>(), "{advice}");
+    assert!(advice.contains("1,5,9,13,17,21,25,29,... (24 parts) on node 0"), "{advice}");
 }

@@ -138,6 +138,33 @@ fn threads_say_their_routine_and_stack() {
 }
 
 #[test]
+fn threads_of_cxx_say_what_they_run() {
+    for flags in [&["-O2"][..], &["-O0"], &["-O3", "-fno-rtti"]] {
+        let program = Build::new("tasks.cpp").flags(flags).build();
+        let run = run(&program, &[]);
+        let words: Vec<(u32, u32, [u64; 2])> = run.events.iter().filter_map(harness::task_words).collect();
+        if flags.contains(&"-fno-rtti") {
+            assert!(words.is_empty(), "no class says how the function is given");
+            continue;
+        }
+        let mut threads: std::collections::BTreeMap<u32, Vec<[u64; 2]>> = std::collections::BTreeMap::new();
+        words.iter().for_each(|(tid, _, pair)| threads.entry(*tid).or_default().push(*pair));
+        let class = |words: &[[u64; 2]]| words[0][0];
+        let pointers: Vec<_> = threads.values().filter(|words| words.len() == 4).collect();
+        let types: Vec<_> = threads.values().filter(|words| words.len() == 1).collect();
+        assert_eq!((pointers.len(), types.len(), threads.len()), (6, 2, 8), "{flags:?}: {threads:x?}");
+        assert!(pointers.iter().all(|words| class(words) == class(pointers[0])), "one type of function");
+        assert!(class(types[0]) == class(types[1]) && class(types[0]) != class(pointers[0]));
+        for name in ["read_all", "write_all"] {
+            // What follows the function may be another thread's.
+            let function = |words: &[[u64; 2]]| words.iter().flatten().map(|w| run.function(w + 1)).find(|f| f != "?");
+            let runs = pointers.iter().filter(|words| function(words).is_some_and(|f| f.contains(name)));
+            assert_eq!(runs.count(), 3, "{flags:?}: {name}");
+        }
+    }
+}
+
+#[test]
 fn two_thousand_short_threads() {
     let program = Build::new("many_threads.c").build();
     let run = run(&program, &["2000"]);
@@ -400,4 +427,23 @@ fn a_limited_address_space_is_enough() {
     assert_eq!(run.stdout, "calls: done\n");
     assert_eq!((run.images, run.lost), (2, 0));
     assert_eq!(run.allocations().filter(|e| harness::size(e) == 30001).count(), 1);
+}
+
+#[test]
+fn what_a_program_repeats_is_said_once_and_its_last_word_holds() {
+    let run = run(&Build::new("switch.c").flags(&["-O2", "-Iinclude"]).build(), &[]);
+    assert_eq!(run.lost, 0);
+    let mut events = run.events.clone();
+    events.sort_by_key(|e| e.time_ns);
+    let said: Vec<bool> = events.iter().filter_map(harness::switched).collect();
+    assert_eq!(said[..2], [false, true], "each of the two million calls once");
+    let (mut on, mut rounds) = (false, 0);
+    for event in &events {
+        on = harness::switched(event).unwrap_or(on);
+        if harness::size(event) == 100_000 {
+            assert!(on, "round {rounds}");
+            rounds += 1;
+        }
+    }
+    assert_eq!(rounds, 20_000);
 }

@@ -45,6 +45,8 @@ struct Score {
     cost_next: u64,
     /// The cost carrier is in the object of the true one.
     right_object: u64,
+    /// The same for its page, by the instruction itself.
+    right_page: u64,
     /// Carriers marked exact, and those that are the true nearest access.
     marked: u64,
     marked_true: u64,
@@ -68,6 +70,7 @@ impl Score {
         self.cost_true += other.cost_true;
         self.cost_next += other.cost_next;
         self.right_object += other.right_object;
+        self.right_page += other.right_page;
         self.marked += other.marked;
         self.marked_true += other.marked_true;
         self.behind += other.behind;
@@ -81,6 +84,9 @@ impl Score {
         self.spent += other.spent;
     }
 }
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
 
 /// How far before and after a step its accesses are looked for.
 const HORIZON: usize = 400;
@@ -156,6 +162,8 @@ fn score(trace: &mut Trace) -> Score {
         let object = trace.code.object(carrier.addr);
         let right = truth.iter().any(|a| trace.code.object(a.addr) == object);
         s.right_object += u64::from(right);
+        let paged = carrier.certainty != Certainty::ObjectOnly && !carrier.ahead && carrier.ip == trace.regs[k].ip;
+        s.right_page += u64::from(paged && truth.iter().any(|a| a.addr / PAGE == carrier.addr / PAGE));
         if carrier.certainty == Certainty::Exact && !carrier.ahead {
             s.marked += 1;
             let good = carrier.ip == trace.regs[k].ip && truth.iter().any(|a| a.addr == carrier.addr);
@@ -253,6 +261,46 @@ fn floor(kernel: &str, name: &str) -> f64 {
     }
 }
 
+/// Flags of code for machines with AVX2, which not every machine runs: gcc's vectors of other machines than this one.
+fn vectors_of_other_machines() -> &'static [&'static [&'static str]] {
+    if std::arch::is_x86_feature_detected!("avx2") {
+        &[&["-O3", "-march=x86-64-v3", "-fopenmp"], &["-O3", "-march=x86-64-v3", "-mtune=haswell", "-fopenmp"]]
+    } else {
+        &[]
+    }
+}
+
+#[test]
+fn claims_only_what_is_proven() {
+    if !needs(&["gcc", "clang"], "the replay of stepped shapes") {
+        return;
+    }
+    let _beside = beside_others();
+    eprintln!("{STEP_HEADER}");
+    let here: [&[&str]; 4] = [&["-O1"], &["-O2"], &["-O3"], &["-Os"]];
+    let mut wrong = Vec::new();
+    for (compiler, flags) in here
+        .iter()
+        .chain(vectors_of_other_machines())
+        .map(|&flags| ("gcc", flags))
+        .chain([("clang", &["-O2"][..]), ("clang", &["-O3"])])
+    {
+        let program = build(compiler, "shapes.c", flags, "");
+        let program = program.0.to_string_lossy().into_owned();
+        for shape in ["triangle", "sparse", "cases", "wraps", "tiles", "scan", "sift", "recursion"] {
+            let name = format!("{shape} {compiler} {}", flags.join(" "));
+            let mut trace = step::trace(&program, &[shape], step::From::Breakpoint, 3_000, PATIENCE);
+            let s = score(&mut trace);
+            print(&name, &s);
+            assert!(s.with_access >= ENOUGH_STEPS, "{name}: the trace is too short to judge: {s:?}");
+            if exact(&s) < 99.9 || s.marked_true != s.marked {
+                wrong.push(format!("{name}: {s:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// Code that is mostly branches: compilers and an interpreter.
 #[test]
 fn stays_true_in_branchy_code() {
@@ -307,13 +355,14 @@ fn agrees_with_single_stepped_truth() {
     }
     let _beside = beside_others();
     eprintln!("{STEP_HEADER}");
-    for (compiler, flags) in [
+    let here = [
         ("gcc", &["-O0", "-fopenmp"][..]),
         ("gcc", &["-O2", "-fopenmp"]),
         ("gcc", &["-O3", "-fopenmp"]),
         ("gcc", &["-O3", "-march=native", "-fopenmp"]),
         ("clang", &["-O2"]),
-    ] {
+    ];
+    for (compiler, flags) in here.into_iter().chain(vectors_of_other_machines().iter().map(|&flags| ("gcc", flags))) {
         let program = build(compiler, "kernels.c", flags, "");
         for kernel in ["triad", "gather", "chase", "stencil", "branchy", "bisect", "libm"] {
             step_one(&program.0, kernel, &format!("{kernel} {compiler} {}", flags.join(" ")));
@@ -343,6 +392,48 @@ fn step_one(program: &Path, kernel: &str, name: &str) {
         assert!(share(s.resolved, s.with_access) >= 97.0, "{name}: {s:?}");
         assert!(share(s.cost_true, s.resolved) >= 97.0, "{name}: {s:?}");
     }
+}
+
+/// Least share of the samples of look-ups that are charged to the right object and to the right page, in percent.
+const FLOOR_LOOKUPS: f64 = 90.0;
+
+#[test]
+fn finds_the_page_of_look_ups_that_overwrite_their_index() {
+    if !needs(&["gcc", "clang"], "the replay of stepped look-ups") {
+        return;
+    }
+    let _beside = beside_others();
+    eprintln!("{STEP_HEADER}");
+    let mut poor = Vec::new();
+    for (compiler, flags) in [
+        ("gcc", &["-O0"][..]),
+        ("gcc", &["-O2", "-fno-tree-vectorize"]),
+        ("gcc", &["-O3", "-fno-tree-vectorize"]),
+        ("clang", &["-O2"]),
+        // Indices that pass through vector registers, which are not sampled: the object only.
+        ("gcc", &["-O3"]),
+    ] {
+        let program = build(compiler, "lookups.c", flags, "");
+        let program = program.0.to_string_lossy().into_owned();
+        for kernel in ["sum", "sum_signed", "sum_narrow", "mixed", "shifted", "masked", "hashed", "chained", "changing"]
+        {
+            let name = format!("{kernel} {compiler} {}", flags.join(" "));
+            let mut trace = step::trace(&program, &[kernel], step::From::Breakpoint, 3_000, PATIENCE);
+            let s = score(&mut trace);
+            print(&name, &s);
+            assert!(s.with_access >= ENOUGH_STEPS, "{name}: the trace is too short to judge: {s:?}");
+            assert!(exact(&s) >= 99.9, "{name}: {s:?}");
+            assert_eq!(s.marked_true, s.marked, "{name}: what is marked exact must be: {s:?}");
+            let (object, page) = (share(s.right_object, s.with_access), share(s.right_page, s.with_access));
+            eprintln!("{name:42} on the right page: {page:.1} %");
+            // Of indices that are others by now no page can be known, nor, where a pointer is lost with them, an object.
+            let gone = kernel == "changing" || flags == ["-O3"];
+            if page < FLOOR_LOOKUPS && !gone || object < FLOOR_LOOKUPS && !(gone && flags == ["-O0"]) {
+                poor.push(format!("{name}: {object:.1} % on the right object, {page:.1} % on the right page: {s:?}"));
+            }
+        }
+    }
+    assert!(poor.is_empty(), "{poor:#?}");
 }
 
 /// Steps with an access that a kernel's trace has at least.

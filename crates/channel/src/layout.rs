@@ -18,7 +18,12 @@
 //! 28  u32 kind          kind and origin (see Kind), and in the upper 24 bits of an Alloc the allocations that were
 //!                       left out and that this record stands for besides its own, of a ThreadStart the id of the
 //!                       stack that created the thread
+//!
+//! A ThreadTask, behind the ThreadStart of its thread, has two words of the start routine's argument in place of address
+//! and size, and the index of the first one in place of the stack id.
 //! ```
+//!
+//! A Sampling record has a time stamp, as its address 1 or 0 (whether the program wants samples from then on), and zeros.
 //!
 //! The recorder allocates the memory of chunks and stacks before it grants them to the program (`granted`,
 //! `stacks_granted`), so that a store of the program never allocates a page of the file: where that fails, the kernel
@@ -38,7 +43,7 @@ use crate::MAX_FRAMES;
 /// First eight bytes of the channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NMMACHAN");
 /// Changes with every change of this layout.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 5;
 
 /// Threads that can be recorded at once.
 pub const SLOTS: usize = 1 << 14;
@@ -64,6 +69,9 @@ pub fn kept(address: u64, mask: u32) -> bool {
     let hash = (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     hash as u32 & mask == 0
 }
+
+/// The thinning that asks the program to record nothing any more, for good; no other has all bits set.
+pub const STOP: u32 = u32::MAX;
 
 /// Offsets of the parts.
 pub const SLOTS_AT: usize = size_of::<Header>();
@@ -121,7 +129,7 @@ pub struct Header {
     pub stacks_granted: AtomicU32,
     /// Events dropped for lack of a slot.
     pub lost: AtomicU64,
-    /// Thinning of small allocations, see [`kept`]; written by the recorder, only ever grows.
+    /// Thinning of small allocations, see [`kept`], or [`STOP`]; written by the recorder, only ever grows.
     pub thin: AtomicU32,
     /// Large allocations that a call site may have recorded in each [`Header::epoch`]; 0: all. Written by the recorder.
     pub quota: AtomicU32,
@@ -194,6 +202,10 @@ pub const FREE_HEAP: u32 = 3;
 pub const FREE_MMAP: u32 = 4;
 /// See [`ALLOC_HEAP`].
 pub const THREAD_START: u32 = 5;
+/// See [`ALLOC_HEAP`].
+pub const THREAD_TASK: u32 = 6;
+/// Whether samples are wanted: the address is 1 or 0.
+pub const SAMPLING: u32 = 7;
 /// Bits of `kind` that hold one of the constants above; those above count allocations, or hold a stack id.
 pub const KIND_BITS: u32 = 8;
 const _: () = assert!(STACKS <= 1 << (u32::BITS - KIND_BITS));

@@ -76,6 +76,11 @@ pub enum EventKind {
         /// Which hook.
         origin: Origin,
     },
+    /// The program says whether samples are wanted from now on.
+    Sampling {
+        /// Whether they are.
+        on: bool,
+    },
     /// This thread starts.
     ThreadStart {
         /// Address of the routine given to pthread_create; 0 for the main thread and threads made otherwise.
@@ -86,5 +91,13 @@ pub enum EventKind {
         stack_high: u64,
         /// Call stack of pthread_create; 0 not recorded.
         created_at: u32,
+    },
+    /// Words of the object that tells this thread of std::thread what to run. Those behind the object's end are
+    /// whatever is there.
+    ThreadTask {
+        /// Index of the first word.
+        first: u32,
+        /// The words.
+        words: [u64; 2],
     },
 }

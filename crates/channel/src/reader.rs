@@ -115,6 +115,11 @@ impl Channel {
         self.map.header().thin.store(mask, Relaxed);
     }
 
+    /// Asks the program to record nothing any more.
+    pub fn stop(&self) {
+        self.map.header().thin.store(layout::STOP, Relaxed);
+    }
+
     /// Asks the program to record only so many large allocations of a call site until the next [`Channel::new_epoch`].
     pub fn set_quota(&self, quota: u32) {
         self.map.header().quota.store(quota, Relaxed);
@@ -228,12 +233,14 @@ impl Channel {
             layout::ALLOC_MMAP => alloc(Origin::Mmap),
             layout::FREE_HEAP => EventKind::Free { addr, size, origin: Origin::Heap },
             layout::FREE_MMAP => EventKind::Free { addr, size, origin: Origin::Mmap },
+            layout::SAMPLING => EventKind::Sampling { on: addr != 0 },
             layout::THREAD_START => EventKind::ThreadStart {
                 start_routine: addr,
                 stack_low: size,
                 stack_high: size.saturating_add(u64::from(stack) * layout::STACK_UNIT),
                 created_at: left_out,
             },
+            layout::THREAD_TASK => EventKind::ThreadTask { first: stack, words: [addr, size] },
             _ => return None,
         };
         // A time in the future would keep the event waiting for ever.

@@ -217,11 +217,11 @@ impl<P: Pool> Writer<P> {
         (header.quota.load(Relaxed), header.epoch.load(Relaxed))
     }
 
-    /// Appends a record, or counts it as lost. The thread has called [`Writer::claim`] for this process.
+    /// Appends a record, or counts it as lost and returns false. The thread has called [`Writer::claim`] for this process.
     #[inline(always)]
-    pub fn push(&self, local: &Local, record: Record) {
+    pub fn push(&self, local: &Local, record: Record) -> bool {
         if local.next.get() == local.end.get() && !self.next_chunk(local, &record) {
-            return;
+            return false;
         }
         let next = local.next.get();
         // SAFETY: [next, end) belongs to this thread until the head passes it.
@@ -232,6 +232,7 @@ impl<P: Pool> Writer<P> {
         local.head.set(head);
         // Release pairs with the recorder's Acquire load: it sees the whole record.
         self.map.slot((local.slot.get() as usize).wrapping_sub(1)).head.store(head, Release);
+        true
     }
 
     /// Goes on in another chunk; false, and the record is counted as lost, when there is none for it.

@@ -17,6 +17,8 @@ use crate::sys;
 pub struct Started {
     /// The program's start routine.
     pub start_routine: usize,
+    /// The argument that it will get.
+    pub argument: usize,
     /// Its stack.
     pub stack: Bounds,
     /// Value given to [`create`], for instance the creation number.
@@ -202,7 +204,7 @@ unsafe extern "C" fn begin(record: *mut Record) -> Jump {
     let stack = Bounds { low, high };
     stackbounds::set(stack);
     if let Some(on_start) = on_start {
-        on_start(&Started { start_routine: start, stack, token });
+        on_start(&Started { start_routine: start, argument: arg, stack, token });
     }
     Jump { start, arg }
 }

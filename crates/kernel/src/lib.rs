@@ -18,6 +18,7 @@
 //! | [`maps`], [`smaps`], [`pagemap`], [`lines`] | /proc/PID/{maps,smaps,pagemap}, and a reader of lines |
 //! | [`lists`], [`thp`] | lists of CPUs and nodes; the setting of transparent huge pages |
 //! | [`cgroup`], [`meminfo`], [`zoneinfo`] | available memory of the process, the machine and its nodes |
+//! | [`statm`] | the memory of this process |
 //! | [`input_file`], [`output_file`] | files that are read up to a limit and replaced as a whole |
 //! | [`terminal`] | text that a terminal may be given |
 
@@ -37,6 +38,7 @@ pub mod pagemap;
 pub mod pages;
 pub mod policy;
 pub mod smaps;
+pub mod statm;
 pub mod sys;
 pub mod terminal;
 pub mod thp;

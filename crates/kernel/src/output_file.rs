@@ -18,6 +18,7 @@ use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Links in a row, as many as the kernel follows (MAXSYMLINKS of include/linux/namei.h).
@@ -59,22 +60,115 @@ pub fn write(path: &Path, data: &[u8], pipes: Pipes) -> io::Result<()> {
     }
 }
 
-/// Opens a new file at `path`; an existing one is renamed to `path.old`, which is replaced. Anything but a file is
-/// opened as it is.
+/// Opens a new file at `path` that begins with `begin`; an existing one is renamed to `path.old`, which is replaced.
+/// Anything but a file is opened as it is.
 ///
 /// # Errors
-/// Why there is no such file now.
-pub fn create_keeping_old(path: &Path) -> io::Result<File> {
+/// Why there is no such file now; then the files that exist are as they were.
+pub fn create_keeping_old(path: &Path, begin: &[u8]) -> io::Result<File> {
     let place = match find(path)? {
-        Found::Special(path) => return open_special(&path, Pipes::Wait),
+        Found::Special(path) => {
+            let mut file = open_special(&path, Pipes::Wait)?;
+            return file.write_all(begin).map(|()| file);
+        }
         Found::Place(place) => place,
     };
-    if place.mode.is_some() {
-        let mut old = place.name.as_bytes().to_vec();
-        old.extend_from_slice(b".old");
-        place.rename(&place.name, &c_string(OsStr::from_bytes(&old))?)?;
+    let (mut file, temporary) = place.temporary()?;
+    let done = file.write_all(begin).and_then(|()| place.publish(&temporary));
+    if done.is_err() {
+        place.remove(&temporary);
     }
-    place.open(libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, NEW_FILE)
+    done.map(|()| file)
+}
+
+/// Marks a file as being written, until it is closed everywhere; see [`is_being_written`]. Where the file system has no
+/// locks it is not marked.
+pub fn mark(file: &File) {
+    // SAFETY: the descriptor is open. A refusal changes nothing.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+}
+
+/// Whether a process has marked the file at `path`.
+pub fn is_being_written(path: &Path) -> bool {
+    let Ok(Found::Place(place)) = find(path) else { return false };
+    let Ok(file) = place.open(libc::O_RDONLY | libc::O_NONBLOCK, 0) else { return false };
+    // SAFETY: the descriptor is open; the lock ends when it is closed.
+    let rc = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) };
+    rc != 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock
+}
+
+/// The name under which an open file is found now: `path`, or the one that it was given since.
+///
+/// # Errors
+/// When it has no name any more, or none that this process sees.
+pub fn name_of(file: &File, path: &Path) -> io::Result<PathBuf> {
+    let own = file.metadata()?;
+    let is_own = |name: &PathBuf| {
+        std::fs::metadata(name).is_ok_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino()))
+    };
+    let asked = Some(path.to_owned()).filter(is_own);
+    let now = || std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok().filter(is_own);
+    asked.or_else(now).ok_or_else(|| io::Error::other("it was removed, or moved to where this process does not see it"))
+}
+
+/// A new file that takes the place of another one when it is whole. Without [`Replacement::commit`] it is removed.
+#[derive(Debug)]
+pub struct Replacement {
+    place: Place,
+    file: File,
+    /// Its name, where the file system has no files without one.
+    temporary: Option<CString>,
+}
+
+impl Replacement {
+    /// A new, empty file beside the file at `path`, with its permission bits.
+    ///
+    /// # Errors
+    /// Why there can be none; also where `path` is anything but a file.
+    pub fn of(path: &Path) -> io::Result<Replacement> {
+        let Found::Place(place) = find(path)? else { return Err(io::Error::other("it is no file")) };
+        let unnamed =
+            open_at(Some(&place.dir), &c_string(OsStr::new("."))?, libc::O_TMPFILE | libc::O_WRONLY, NEW_FILE);
+        let (file, temporary) = match unnamed {
+            Ok(fd) => (File::from(fd), None),
+            // EISDIR: a kernel or file system without O_TMPFILE (open(2)).
+            Err(_) => place.temporary().map(|(file, name)| (file, Some(name)))?,
+        };
+        let new = Replacement { place, file, temporary };
+        new.place.keep_mode(&new.file)?;
+        Ok(new)
+    }
+
+    /// The file, for writing.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// Puts the file in its place.
+    ///
+    /// # Errors
+    /// Why it could not; then the old file is still there.
+    pub fn commit(mut self) -> io::Result<()> {
+        if self.temporary.is_none() {
+            self.temporary = Some(self.place.link(&self.file)?);
+        }
+        if let Some(name) = &self.temporary {
+            self.place.rename(name, &self.place.name)?;
+        }
+        self.temporary = None;
+        Ok(())
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if let Some(name) = &self.temporary {
+            self.place.remove(name);
+        }
+    }
 }
 
 /// Whether `path` is a name in /dev or /proc, which leads to a device or an open file.
@@ -87,6 +181,7 @@ fn is_refusal(e: &io::Error) -> bool {
 }
 
 /// A name in an open directory, where a file is or can be made.
+#[derive(Debug)]
 struct Place {
     dir: OwnedFd,
     name: CString,
@@ -184,7 +279,7 @@ fn open_special(path: &Path, pipes: Pipes) -> io::Result<File> {
     let follow = if in_dev { 0 } else { libc::O_NOFOLLOW };
     let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_NOCTTY | wait | follow;
     let file = File::from(open_at(None, &c_string(path.as_os_str())?, flags, 0)?);
-    let kind = std::os::unix::fs::MetadataExt::mode(&file.metadata()?) & libc::S_IFMT;
+    let kind = file.metadata()?.mode() & libc::S_IFMT;
     match kind {
         libc::S_IFBLK => Err(io::Error::other("it is a block device; name a file")),
         libc::S_IFREG if !in_dev => Err(io::Error::other("it was replaced meanwhile; try again")),
@@ -204,25 +299,82 @@ impl Place {
         if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Gives a new file the name, and what has it the name with `.old`.
+    fn publish(&self, new: &CString) -> io::Result<()> {
+        let old = c_string(OsStr::from_bytes(&[self.name.as_bytes(), b".old"].concat()))?;
+        for _ in 0..MAX_NAMES {
+            if status(&self.dir, &self.name)?.is_some() {
+                self.rename(&self.name, &old)?;
+            }
+            match self.rename_to_free(new) {
+                // Another process was faster.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                done => return done,
+            }
+        }
+        Err(io::Error::from_raw_os_error(libc::EEXIST))
+    }
+
+    /// Renames to the name, if nothing has it.
+    fn rename_to_free(&self, from: &CString) -> io::Result<()> {
+        let dir = self.dir.as_raw_fd();
+        // SAFETY: both names end in NUL and outlive the call; the directory is open.
+        let rc = unsafe { libc::renameat2(dir, from.as_ptr(), dir, self.name.as_ptr(), libc::RENAME_NOREPLACE) };
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            _ if rc == 0 => Ok(()),
+            // File systems without it, kernels before 3.15 and sandboxes (renameat2(2)).
+            Some(libc::EINVAL | libc::ENOSYS | libc::EPERM) => self.rename(from, &self.name),
+            _ => Err(error),
+        }
+    }
+
     fn replace(&self, data: &[u8]) -> io::Result<()> {
         let (mut file, temporary) = self.temporary()?;
-        let kept = self.mode.map_or(Ok(()), |mode| {
-            // SAFETY: the descriptor is open.
-            let rc = unsafe { libc::fchmod(file.as_raw_fd(), mode) };
-            if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-        });
+        let kept = self.keep_mode(&file);
         let done = kept.and_then(|()| file.write_all(data)).and_then(|()| self.rename(&temporary, &self.name));
         if done.is_err() {
-            // SAFETY: the name ends in NUL; the file was made here.
-            unsafe { libc::unlinkat(self.dir.as_raw_fd(), temporary.as_ptr(), 0) };
+            self.remove(&temporary);
         }
         done
+    }
+
+    /// Gives a new file the permission bits of the one that exists.
+    fn keep_mode(&self, file: &File) -> io::Result<()> {
+        let Some(mode) = self.mode else { return Ok(()) };
+        // SAFETY: the descriptor is open.
+        let rc = unsafe { libc::fchmod(file.as_raw_fd(), mode) };
+        if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Removes a file that was made here.
+    fn remove(&self, name: &CString) {
+        // SAFETY: the name ends in NUL; the directory is open.
+        unsafe { libc::unlinkat(self.dir.as_raw_fd(), name.as_ptr(), 0) };
+    }
+
+    /// Gives a file without a name one in the directory.
+    fn link(&self, file: &File) -> io::Result<CString> {
+        let from = c_string(OsStr::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))?;
+        for _ in 0..MAX_NAMES {
+            let name = temporary_name()?;
+            let (dir, follow) = (self.dir.as_raw_fd(), libc::AT_SYMLINK_FOLLOW);
+            // SAFETY: both names end in NUL and outlive the call; the directory is open.
+            if unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), dir, name.as_ptr(), follow) } == 0 {
+                return Ok(name);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::AlreadyExists {
+                return Err(error);
+            }
+        }
+        Err(io::Error::from_raw_os_error(libc::EEXIST))
     }
 
     /// A new file beside the one asked for.
     fn temporary(&self) -> io::Result<(File, CString)> {
         for _ in 0..MAX_NAMES {
-            let name = c_string(OsStr::new(&format!(".numamma-{:016x}.tmp", random()?)))?;
+            let name = temporary_name()?;
             let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
             match open_at(Some(&self.dir), &name, flags, NEW_FILE) {
                 Ok(fd) => return Ok((File::from(fd), name)),
@@ -232,6 +384,10 @@ impl Place {
         }
         Err(io::Error::from_raw_os_error(libc::EEXIST))
     }
+}
+
+fn temporary_name() -> io::Result<CString> {
+    c_string(OsStr::new(&format!(".numamma-{:016x}.tmp", random()?)))
 }
 
 fn random() -> io::Result<u64> {
@@ -271,8 +427,8 @@ mod tests {
         write(&file, b"two", Pipes::Wait).unwrap();
         assert_eq!((fs::read(&file).unwrap(), fs::read(dir.join("hard")).unwrap()), (b"two".into(), b"one".into()));
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        create_keeping_old(&file).unwrap().write_all(b"three").unwrap();
-        create_keeping_old(&dir.join("new")).unwrap();
+        create_keeping_old(&file, b"th").unwrap().write_all(b"ree").unwrap();
+        create_keeping_old(&dir.join("new"), b"").unwrap();
         assert_eq!(
             (fs::read(dir.join("file.old")).unwrap(), fs::read(&file).unwrap()),
             (b"two".into(), b"three".into())
@@ -284,6 +440,25 @@ mod tests {
             assert!(write(odd, b"x", Pipes::Wait).unwrap_err().to_string().contains("directory"), "{odd:?}");
         }
         assert!(write(&dir.join("none/x"), b"x", Pipes::Wait).is_err());
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_written_is_known_and_found_again() {
+        let dir = scratch("marked");
+        let (path, moved) = (dir.join("file"), dir.join("moved"));
+        let file = create_keeping_old(&path, b"one").unwrap();
+        assert!(!is_being_written(&path) && !is_being_written(&moved));
+        mark(&file);
+        assert!(is_being_written(&path));
+        assert_eq!(name_of(&file, &path).unwrap(), path);
+        fs::rename(&path, &moved).unwrap();
+        fs::write(&path, "of another").unwrap();
+        assert_eq!(name_of(&file, &path).unwrap(), moved.canonicalize().unwrap());
+        assert!(is_being_written(&moved) && !is_being_written(&path));
+        fs::remove_file(&moved).unwrap();
+        assert!(name_of(&file, &path).is_err());
+        drop(file);
         fs::remove_dir_all(&dir).unwrap();
     }
 
@@ -300,18 +475,18 @@ mod tests {
         assert_eq!(fs::read(&file).unwrap(), b"one");
         write(&dangling, b"two", Pipes::Wait).unwrap();
         assert_eq!(fs::read(dir.join("made")).unwrap(), b"two");
-        create_keeping_old(&link).unwrap();
+        create_keeping_old(&link, b"").unwrap();
         assert_eq!(fs::read(dir.join("file.old")).unwrap(), b"one");
         assert!(link.is_symlink() && chain.is_symlink() && dangling.is_symlink());
         symlink("loop", dir.join("loop")).unwrap();
         assert!(write(&dir.join("loop"), b"x", Pipes::Wait).is_err());
         symlink("/dev/null", dir.join("null")).unwrap();
         write(&dir.join("null"), b"x", Pipes::Wait).unwrap();
-        create_keeping_old(&dir.join("null")).unwrap();
+        create_keeping_old(&dir.join("null"), b"").unwrap();
         // Only root can make a link of another user.
         symlink(dir.join("stolen"), &theirs).unwrap();
         if lchown(&theirs, Some(12_345), None).is_ok() {
-            for refused in [write(&theirs, b"x", Pipes::Wait).err(), create_keeping_old(&theirs).err()] {
+            for refused in [write(&theirs, b"x", Pipes::Wait).err(), create_keeping_old(&theirs, b"").err()] {
                 assert!(refused.is_some_and(|e| e.to_string().contains("another user (uid 12345)")));
             }
             assert!(!dir.join("stolen").exists());

@@ -125,9 +125,9 @@ impl TaskPolicy {
         TaskPolicy { mode: Mode::Preferred as c_int, mask: mask_of(&[node]) }.set()
     }
 
-    /// A policy that interleaves pages over `nodes`.
-    pub fn interleave(nodes: &[u32]) -> TaskPolicy {
-        TaskPolicy { mode: Mode::Interleave as c_int, mask: mask_of(nodes) }
+    /// The policy `mode` with `nodes`.
+    pub fn of(mode: Mode, nodes: &[u32]) -> TaskPolicy {
+        TaskPolicy { mode: mode as c_int, mask: mask_of(nodes) }
     }
 
     /// Makes this the policy of the calling thread. Makes only a system call, so a child may call it between fork and

@@ -14,6 +14,11 @@ pub fn map_anonymous(len: usize) -> Option<*mut c_void> {
     map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
 }
 
+/// Maps `len` bytes of zeroed anonymous memory that forked children share; `None` when the kernel refuses.
+pub fn map_inherited(len: usize) -> Option<*mut c_void> {
+    map(len, libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)
+}
+
 /// Maps `len` bytes of `fd` from `offset`, shared and writable; `None` when the kernel refuses.
 pub fn map_shared(fd: c_int, offset: usize, len: usize) -> Option<*mut c_void> {
     map(len, libc::MAP_SHARED, fd, offset)

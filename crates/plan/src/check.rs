@@ -22,6 +22,7 @@ use crate::unusable::Unusable;
 mod parts;
 mod phases;
 mod teams;
+mod words;
 pub use parts::parts_of_allocations;
 pub use phases::MOST_PHASES;
 
@@ -50,7 +51,7 @@ pub fn parse(text: &str) -> Result<Policy, PolicyError> {
         Some(policy) => policy,
         None => toml::from_str(text).map_err(|e| {
             let offset = e.span().map_or(0, |s| s.start);
-            located(text, offset, e.message())
+            located(text, offset, &words::plain(text, offset, e.message()))
         })?,
     };
     match check(&policy) {

@@ -81,6 +81,15 @@ fn syntax_errors_are_located() {
 }
 
 #[test]
+fn what_people_write_by_hand_is_answered_with_what_to_write() {
+    fails("version = 1\n[object]\nname = \"a\"\n", 2, "[object]", &["write [[object]]"]);
+    fails("version = 1\n[phase]\nname = \"a\"\n[phase]\nname = \"b\"\n", 4, "phase]", &["write [[phase]]"]);
+    let place = |p: &str| format!("version = 1\n[[object]]\nglobal = \"a\"\nplace = {p}\n");
+    fails(&place("{ policy = interleave }"), 4, "interleave", &["quotes", "\"interleave\""]);
+    fails(&place("{ policy = block, nodes = \"0\" }"), 4, "block", &["\"block\""]);
+}
+
+#[test]
 fn exactly_one_name() {
     let rule = |keys: &str| format!("version = 1\n[[object]]\n{keys}\nplace = {{ policy = \"bind\" }}\n");
     assert!(parse(&rule("function = [\"f\"]")).is_ok());

@@ -7,6 +7,8 @@ pub const POLICY_ENV: &str = "NUMAMMA_POLICY";
 pub const REPORT_ENV: &str = "NUMAMMA_REPORT";
 /// If set and neither empty nor 0, the preload prints to stderr what it does for each rule.
 pub const VERBOSE_ENV: &str = "NUMAMMA_VERBOSE";
+/// If set and neither empty nor 0, the preload prints to stderr how many objects it has placed.
+pub const SUMMARY_ENV: &str = "NUMAMMA_SUMMARY";
 /// If set and neither empty nor 0, a program that cannot be placed as the policy says does not start.
 pub const STRICT_ENV: &str = "NUMAMMA_STRICT";
 /// What the process that started this one was given: written and read by the preload only.

@@ -22,7 +22,7 @@ use numamma_hook::{
 use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule::Build;
-use numamma_plan::environment::{POLICY_ENV, REPORT_ENV, STRICT_ENV, VERBOSE_ENV};
+use numamma_plan::environment::{POLICY_ENV, REPORT_ENV, STRICT_ENV, SUMMARY_ENV, VERBOSE_ENV};
 use numamma_plan::machine::{Given, Machine};
 use numamma_plan::nodes::{self, Available};
 use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind, Program};
@@ -38,6 +38,7 @@ use crate::objects::{heap, heap_table, released};
 use crate::phases::{begin, mover_request};
 use crate::place::{counted_calls, populate, refusals};
 use crate::report::{json as report, messages};
+use crate::rules::churn;
 use crate::rules::small_heap::home;
 use crate::rules::state::{self, Placing, Rule, State, ThreadNodes};
 use crate::threads::binding;
@@ -229,10 +230,12 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
         report,
         pid: sys::pid(),
         verbose: is_set(VERBOSE_ENV),
+        summary: is_set(SUMMARY_ENV),
         mappings: AtomicI64::new(0),
         own_mappings: AtomicU64::new(numamma_kernel::maps::count_own()),
         taken: AtomicU64::new(0),
     });
+    churn::start();
     released::start(cgroup::available(), malloc::expect_shortage);
     binding::start(state);
     mover_request::start(migrate::thread::run);

@@ -9,9 +9,11 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use numamma_channel::layout::{SMALL, kept};
+use numamma_channel::layout::{SMALL, STOP, kept};
 use numamma_hook::real::in_effect;
 use numamma_hook::{modules, real};
+
+use crate::recording;
 
 /// The mask that the channel had last; 0 without thinning.
 static CHANNEL_MASK: AtomicU32 = AtomicU32::new(0);
@@ -36,6 +38,10 @@ pub fn set_mask(mask: u32) {
 #[inline(never)]
 fn change(mask: u32) {
     CHANNEL_MASK.store(mask, Ordering::Relaxed);
+    if mask == STOP {
+        FAST_MASK.store(0, Ordering::Relaxed);
+        return recording::stop();
+    }
     FAST_MASK.store(if glibc_allocates() { mask } else { 0 }, Ordering::Relaxed);
 }
 

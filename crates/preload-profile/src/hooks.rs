@@ -149,7 +149,7 @@ mod imp {
             // SAFETY: forwarded with a trampoline that jumps to `start`.
             return unsafe {
                 thread_start::create(thread, attr, start, arg, created_at.into(), |started| {
-                    recording::thread_started(started.start_routine, started.token as u32)
+                    recording::thread_started(started)
                 })
             };
         }

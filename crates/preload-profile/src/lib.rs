@@ -14,6 +14,8 @@ mod fast_path;
 mod hooks;
 mod quota;
 mod recording;
+mod switch;
+mod task;
 
 #[global_allocator]
 static PRIVATE: numamma_hook::alloc::Private = numamma_hook::alloc::Private;

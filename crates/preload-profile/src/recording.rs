@@ -7,7 +7,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::{channel_map, fast_path, quota};
+use crate::{channel_map, fast_path, quota, task};
 use numamma_channel::attach::{NAME_BYTES, Name};
 use numamma_channel::layout::{self, KIND_BITS, Map, Record};
 use numamma_channel::writer::{Local, Writer};
@@ -16,6 +16,7 @@ use numamma_hook::entry::Caller;
 use numamma_hook::errno::Saved;
 use numamma_hook::reentry::ReentryGuard;
 use numamma_hook::stackbounds::Bounds;
+use numamma_hook::thread_start::Started;
 use numamma_hook::{fork_wiped, real, sandbox, stackbounds, static_tls, sys, unwind};
 
 static_tls!(fn local() -> Local, "numamma_profile_local");
@@ -80,11 +81,13 @@ pub fn stop() {
     fork_wiped::set(0);
 }
 
-/// Records the start of the calling thread, a new one, which the call stack `created_at` created.
-pub fn thread_started(start_routine: usize, created_at: u32) {
+/// Records the start of the calling thread, a new one, whose token is the id of the call stack that created it.
+pub fn thread_started(started: &Started) {
     if let Some(inside) = active().then(ReentryGuard::enter).flatten() {
-        local().created_at.set(created_at);
-        Recording::new(inside, fork_wiped::get() as u32, start_routine);
+        local().created_at.set(started.token as u32);
+        if let Some(recording) = Recording::new(inside, fork_wiped::get() as u32, started.start_routine) {
+            task::words(started, |first, words| recording.task(first, words));
+        }
     }
 }
 
@@ -124,6 +127,12 @@ impl Recording {
                 kind: layout::THREAD_START | self.local.created_at.get() << KIND_BITS,
             },
         );
+    }
+
+    /// Two words of what tells this thread what to run.
+    fn task(&self, first: usize, [address, size]: [u64; 2]) {
+        let (ticks, stack) = (self.writer.now(), first as u32);
+        self.writer.push(self.local, Record { ticks, address, size, stack, kind: layout::THREAD_TASK });
     }
 
     /// `size` bytes at `address` have just been given to `caller`.
@@ -201,6 +210,12 @@ impl Recording {
             }
             memo.walk(caller, high, &mut [0; MAX_FRAMES], |frames| self.writer.intern(frames))
         }
+    }
+
+    /// Records whether samples are wanted from now on; false when the record is lost.
+    pub fn sampling(&self, on: bool) -> bool {
+        let (ticks, address) = (self.writer.now_after_loads(), u64::from(on));
+        self.writer.push(self.local, Record { ticks, address, size: 0, stack: 0, kind: layout::SAMPLING })
     }
 
     /// Records that the object at `address` ends. Called before the real function, so that a later allocation at the

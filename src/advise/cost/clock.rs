@@ -79,7 +79,8 @@ impl Clock {
             let parallel = if s.serial { 1.0 } else { (seen * more).clamp(1.0, most) };
             Slice { cpu_ns: s.cpu_ns * stretch, parallel, serial: s.serial }
         });
-        let idle_ns = summary.duration_ns().saturating_sub(summary.stats.cpu_ns) as f64;
+        let recorded_ns = summary.duration_ns().saturating_mul(u64::from(summary.profiles.max(1)));
+        let idle_ns = recorded_ns.saturating_sub(summary.stats.cpu_ns) as f64;
         let idle_ns = if by_cost && summary.stats.cpu_ns > 0 { idle_ns } else { 0.0 };
         Clock { slice_of, slices: slices.collect(), uncharged_ns, idle_ns }
     }

@@ -65,7 +65,8 @@ const MOSTLY_RUNS: f64 = 0.1;
 impl World<'_> {
     /// That no thread ran for a good part of the recording, and what to do about it.
     pub fn idle_remark(&self) -> Option<String> {
-        let (idle, all) = (self.clock.idle_ns / 1e9, self.summary.duration_ns() as f64 / 1e9);
+        let profiles = f64::from(self.summary.profiles.max(1));
+        let (idle, all) = (self.clock.idle_ns / 1e9 / profiles, self.summary.duration_ns() as f64 / 1e9);
         (idle > MOSTLY_RUNS * all).then(|| {
             format!(
                 "No thread of the program had a CPU for {idle:.1} s of the {all:.1} s: it slept, waited for files, or waited \

@@ -4,9 +4,6 @@ use super::demand::{Demand, Demands, bin, bins};
 use super::resample::Split;
 use super::{IN_CONCERT, LINE_BYTES, MOST_LINKED, PAGE_WALK_NS, Placement, Spill, WINDOWS, World};
 
-/// The threads of a node with fewer accesses than this part of an equal share do not count as the slowest.
-const SETS_PACE: f64 = 0.05;
-
 /// Accesses of one or more objects under their placements.
 pub(in crate::advise) struct Load<'a> {
     pub(super) world: &'a World<'a>,
@@ -253,13 +250,19 @@ impl<'a> Load<'a> {
         self.world.clock.slices.get(self.world.slice_of_bin(bin)).is_none_or(|s| s.serial)
     }
 
-    /// Mean latency of the node whose threads wait longest, over the mean of all; 1 without parallel accesses.
+    /// Mean latency of the node whose threads wait longest, over the mean of all; 1 without parallel accesses. Threads
+    /// with less than an equal share of the accesses do other work meanwhile, which waits as all do: a few accesses that
+    /// stray do not make them the slowest.
     fn worst_pace(&self) -> f64 {
         let (all, waits) = self.pace.iter().fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1));
-        let taking_part = self.pace.iter().filter(|p| p.0 > 0.0).count().max(1);
-        let least = SETS_PACE * all / taking_part as f64;
-        let worst = self.pace.iter().filter(|p| p.0 > least).map(|p| p.1 / p.0).fold(0.0, f64::max);
-        if waits > 0.0 { (worst * all / waits).max(1.0) } else { 1.0 }
+        if waits <= 0.0 {
+            return 1.0;
+        }
+        let mean = waits / all;
+        let share = all / self.pace.iter().filter(|p| p.0 > 0.0).count().max(1) as f64;
+        let of_node = |p: &(f64, f64)| (p.1 + (share - p.0).max(0.0) * mean) / p.0.max(share);
+        let worst = self.pace.iter().filter(|p| p.0 > 0.0).map(of_node).fold(0.0, f64::max);
+        (worst / mean).max(1.0)
     }
 
     /// The time and the shares of all accesses added so far, which take turns with what the program computes on them.

@@ -6,6 +6,7 @@
 //! - `block-naive`: every object of the policy files that are compared too, cut into one block per node (block = size /
 //!   nodes), with the thread binding of the first of the files, so that only the blocks differ. Without
 //!   a policy file: the program's large variables, and its threads are left alone.
+//! - `advised`: the policy file [`ADVISED_FILE`], which the caller has written.
 //! - a policy file: as `numamma run` starts it.
 
 use std::ffi::OsString;
@@ -14,7 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use numamma_kernel::policy::TaskPolicy;
+use numamma_kernel::policy::{Mode, TaskPolicy};
 use numamma_kernel::terminal::shell_word;
 use numamma_plan::environment::{POLICY_ENV, REPORT_ENV};
 use numamma_plan::machine::Machine;
@@ -28,13 +29,17 @@ use crate::launch::placed::{self, Prepared};
 use crate::profile::space::static_data::StaticData;
 use crate::topology::last_level_cache;
 
-/// Names of policies that are not files.
+/// Names of policies that are not files, and need none.
 pub const WORDS: [&str; 3] = [FIRST_TOUCH, INTERLEAVE, BLOCK_NAIVE];
 /// The bare program.
 pub const FIRST_TOUCH: &str = "first-touch";
 /// Every page of the program round robin over the nodes.
 pub const INTERLEAVE: &str = "interleave";
 const BLOCK_NAIVE: &str = "block-naive";
+/// What is advised for the program.
+pub const ADVISED: &str = "advised";
+/// Name of its policy, in the directory of temporary files.
+pub const ADVISED_FILE: &str = "advised.toml";
 
 /// A policy under which the program can be run.
 #[derive(Debug, Clone)]
@@ -43,6 +48,8 @@ pub struct Candidate {
     pub name: String,
     /// Whether the apply library is preloaded.
     pub places: bool,
+    /// See [`Prepared::other_program`].
+    pub other_program: Option<String>,
     /// The program, with the apply library for a policy file.
     invocation: Invocation,
     /// The memory policy that the process starts with.
@@ -69,11 +76,15 @@ pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Pat
     let asked = checked(asked).map_err(Failure::usage)?;
     let mut out = Candidates { list: Vec::new(), notes: Vec::new() };
     let invocation = Invocation { path: executable.path.clone(), argv: command.to_vec(), env: Vec::new() };
-    let bare = Candidate { name: FIRST_TOUCH.to_owned(), places: false, invocation, memory_policy: None };
-    let placed = |p: Prepared| Candidate { places: true, invocation: p.invocation, ..bare.clone() };
+    let bare =
+        Candidate { name: FIRST_TOUCH.to_owned(), places: false, other_program: None, invocation, memory_policy: None };
+    let placed = |p: Prepared| {
+        let other_program = p.other_program();
+        Candidate { places: true, other_program, invocation: p.invocation, ..bare.clone() }
+    };
     out.list.push(bare.clone());
     let files: Vec<&String> = asked.iter().filter(|name| !WORDS.contains(&name.as_str())).collect();
-    let prepared = files.iter().map(|f| placed::prepare(Path::new(f), command)).collect::<Result<Vec<_>, _>>()?;
+    let prepared = files.iter().map(|f| placed::prepare(&file(f, dir), command)).collect::<Result<Vec<_>, _>>()?;
     for (file, p) in files.iter().zip(&prepared) {
         out.notes.extend(p.warning.iter().map(|w| format!("{file}: {w}")));
     }
@@ -100,6 +111,11 @@ pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Pat
     Ok(out)
 }
 
+/// The policy file of a name.
+fn file(name: &str, dir: &Path) -> PathBuf {
+    if name == ADVISED { dir.join(ADVISED_FILE) } else { name.into() }
+}
+
 /// The names, after a check that each stands once and is known or a file.
 fn checked(asked: &[String]) -> Result<Vec<String>, String> {
     let mut seen: Vec<String> = Vec::new();
@@ -107,10 +123,10 @@ fn checked(asked: &[String]) -> Result<Vec<String>, String> {
         if seen.iter().any(|s| s == name) {
             return Err(format!("--policies names {name} twice; once is enough, -n sets the number of runs"));
         }
-        if !WORDS.contains(&name) && !Path::new(name).exists() {
+        if !WORDS.contains(&name) && name != ADVISED && !Path::new(name).exists() {
             return Err(format!(
                 "--policies: there is no policy file {name}; `numamma advise -o {}` writes one, and the words are \
-                 {}",
+                 {}, {ADVISED}",
                 shell_word(name),
                 WORDS.join(", ")
             ));
@@ -118,7 +134,10 @@ fn checked(asked: &[String]) -> Result<Vec<String>, String> {
         seen.push(name.to_owned());
     }
     if seen.is_empty() {
-        return Err(format!("--policies names no policy; write some of {} or policy files", WORDS.join(", ")));
+        return Err(format!(
+            "--policies names no policy; write some of {}, {ADVISED} or policy files",
+            WORDS.join(", ")
+        ));
     }
     Ok(seen)
 }
@@ -126,7 +145,7 @@ fn checked(asked: &[String]) -> Result<Vec<String>, String> {
 /// All nodes with memory, after the kernel has accepted the policy in a thread of its own: a memory policy belongs to a
 /// thread.
 fn interleave() -> Result<TaskPolicy, String> {
-    let policy = TaskPolicy::interleave(&Machine::this().memory_node_ids());
+    let policy = TaskPolicy::of(Mode::Interleave, &Machine::this().memory_node_ids());
     let thread = std::thread::Builder::new().spawn(move || set(&policy)).map_err(|e| {
         format!(
             "the kernel could not be asked for set_mempolicy: no thread: {e}; raise the limit of processes (ulimit -u)"

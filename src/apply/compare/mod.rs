@@ -30,6 +30,8 @@ pub struct Plan {
     pub candidates: Vec<Candidate>,
     /// Timed runs of each.
     pub runs: u32,
+    /// Runs of each before those; the first of them is checked.
+    pub warmups: u32,
     /// Of the order.
     pub seed: u64,
     /// An exit status other than 0 is no failure.
@@ -73,7 +75,7 @@ pub struct Comparison {
 /// number of the round (0: warm-up), the name of the policy and the time in seconds.
 pub fn measure(plan: &Plan, report: &Path, mut progress: impl FnMut(u32, &str, f64)) -> Comparison {
     let mut bench = Bench::new(plan, report);
-    let warm_up = (0..plan.candidates.len()).map(|policy| (0, policy));
+    let warm_up = (0..plan.warmups).flat_map(|_| (0..plan.candidates.len()).map(|policy| (0, policy)));
     let rounds = order::rounds(plan.candidates.len(), plan.runs, plan.seed);
     let timed = (1..).zip(rounds).flat_map(|(round, order)| order.into_iter().map(move |policy| (round, policy)));
     for (round, policy) in warm_up.chain(timed) {
@@ -91,6 +93,8 @@ pub struct Bench<'a> {
     plan: &'a Plan,
     report: &'a Path,
     samples: Vec<Sample>,
+    /// Whether each has had a warm-up run.
+    warmed: Vec<bool>,
     outputs: Outputs,
     notes: Vec<String>,
 }
@@ -102,7 +106,14 @@ impl<'a> Bench<'a> {
         let not_yet = || Err("not run".to_owned());
         let sample = |c: &Candidate| Sample { name: c.name.clone(), times: Vec::new(), busiest: not_yet() };
         let samples: Vec<Sample> = plan.candidates.iter().map(sample).collect();
-        Bench { plan, report, outputs: Outputs::new(samples.len()), samples, notes: Vec::new() }
+        Bench {
+            plan,
+            report,
+            outputs: Outputs::new(samples.len()),
+            warmed: vec![false; samples.len()],
+            samples,
+            notes: Vec::new(),
+        }
     }
 
     /// Runs the program under the candidate of this number and returns its seconds. Round 0 is the warm-up, which is
@@ -119,7 +130,11 @@ impl<'a> Bench<'a> {
         let finished = finished.map_err(|e| not_started(candidate, &e))?;
         let f = judged(self.plan, candidate, round, finished)?;
         self.outputs.add(policy, &f.output);
+        if round == 0 && self.warmed[policy] {
+            return Ok(f.seconds);
+        }
         if round == 0 {
+            self.warmed[policy] = true;
             self.samples[policy].busiest = f.residency.map(|r| r.busiest_share());
             self.notes.extend(unplaced(candidate, self.report));
         } else {
@@ -174,7 +189,7 @@ fn unplaced(candidate: &Candidate, report: &Path) -> Option<String> {
     if !candidate.places {
         return None;
     }
-    let outcome = verify::judge(report, Ended::Exited(0), None);
+    let outcome = verify::judge(report, Ended::Exited(0), None, candidate.other_program.as_deref());
     if let Some(problem) = outcome.problem {
         return Some(format!("{}: {problem}", candidate.name));
     }

@@ -1,6 +1,7 @@
 //! Replaces the objects of a summary by their parts, at the boundaries that are found in the accesses of each hot one.
 
 use super::search::part_boundaries;
+use crate::detect::cores::on_all;
 use crate::detect::hot::hot;
 use crate::detect::roles::roles;
 use crate::detect::view::{Weight, cost_shares, view_with};
@@ -13,15 +14,14 @@ use crate::profile::summary::{AccessFilter, Entry, Summary, rank};
 pub fn divide(summary: &mut Summary) {
     let (roles, shares, hot) = (roles(summary), cost_shares(summary), hot(summary));
     let page_size = summary.header.page_size.max(1);
-    let mut parts: Vec<(usize, Vec<Entry>)> = Vec::new();
-    for (index, entry) in summary.entries.iter().enumerate().filter(|(index, e)| hot[*index] && has_parts(e)) {
+    let whole: Vec<usize> = (0..hot.len()).filter(|&index| hot[index] && has_parts(&summary.entries[index])).collect();
+    let divided = |index: usize| {
+        let entry = &summary.entries[index];
         let weight = Weight { share: shares[index], hot: true };
-        let view = view_with(entry, summary, &roles, weight, AccessFilter::All);
-        let pages = part_boundaries(&view);
-        if !pages.is_empty() {
-            parts.push((index, entry.divided(&pages, page_size)));
-        }
-    }
+        let pages = part_boundaries(&view_with(entry, summary, &roles, weight, AccessFilter::All));
+        (!pages.is_empty()).then(|| (index, entry.divided(&pages, page_size)))
+    };
+    let parts: Vec<(usize, Vec<Entry>)> = on_all(whole, divided).into_iter().flatten().collect();
     if parts.is_empty() {
         return;
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use numamma_plan::threads::is_openmp_runtime;
 
-use crate::profile::records::{Frame, Location, ModuleId, NO_MODULE, Thread, ThreadId};
+use crate::profile::records::{Frame, Location, ModuleId, NO_MODULE, Task, Thread, ThreadId};
 use crate::profile::summary::Summary;
 
 use super::living::{Living, in_regions};
@@ -20,6 +20,8 @@ pub(super) struct Key {
     pub routine: Option<Frame>,
     /// Place in the program that creates them, where one start routine serves all threads of a language.
     pub site: Option<Frame>,
+    /// What they run, where it is recorded. Where no line of the source tells the place, this does.
+    pub task: Option<Task>,
     /// Kind that creates them, if main does not.
     pub creator: Option<usize>,
     /// Number of the family of single threads that it was joined with, see `singles`.
@@ -58,7 +60,7 @@ const MOST_ORIGINS: usize = 64;
 impl Kinds {
     /// Kinds of all threads. `family` names the family that a single thread's kind is joined with.
     pub fn of(summary: &Summary, main_of: &HashMap<u32, ThreadId>, family: &HashMap<Key, usize>) -> Kinds {
-        let main = Key { routine: None, site: None, creator: None, family: None };
+        let main = Key { routine: None, site: None, task: None, creator: None, family: None };
         let mut kinds = Kinds {
             keys: vec![main],
             places: Vec::new(),
@@ -71,23 +73,23 @@ impl Kinds {
         let mut living: HashMap<(usize, Option<usize>), Living> = HashMap::new();
         let in_regions = slots_in_regions(summary);
         let mut place_at: HashMap<(usize, Option<usize>, u32), usize> = HashMap::new();
-        let mut sites = Sites::default();
+        let mut sites = Sites::of(summary);
         for thread in &summary.threads {
             let (kind, parent, nested) = if main_of.get(&thread.pid) == Some(&thread.id) {
                 (MAIN, None, false)
             } else {
-                let (mut key, mut parent, mut nested) = kinds.key_of(summary, thread, main_of);
+                let (mut key, mut parent, mut nested) = kinds.key_of(summary, thread, main_of, &sites);
+                let origin = (key.routine, key.site);
+                sites.one_of_all(summary, thread, &mut key);
                 if key.creator.is_some_and(|k| levels[k] >= MOST_LEVELS)
                     && let Some(creator) = parent.map(|place| &kinds.places[place])
                 {
                     // As if its creator's creator had created it.
                     (key, parent, nested) = (kinds.keys[creator.kind], creator.parent, creator.nested);
                 }
-                let origin = (key.routine, key.site);
-                key.site = key.site.map(|site| sites.of_line(summary, site));
                 key.family = family.get(&Key { family: None, ..key }).copied();
                 if let Some(number) = key.family {
-                    key = Key { family: Some(number), routine: None, site: None, ..key };
+                    key = Key { family: Some(number), routine: None, site: None, task: None, ..key };
                 }
                 let next = kinds.keys.len();
                 let kind = *index.entry(key).or_insert(next);
@@ -127,15 +129,16 @@ impl Kinds {
         summary: &Summary,
         thread: &Thread,
         main_of: &HashMap<u32, ThreadId>,
+        sites: &Sites,
     ) -> (Key, Option<usize>, bool) {
         let of = |id: &ThreadId| summary.threads.get(*id as usize).filter(|t| t.pid == thread.pid && t.id < thread.id);
         let main = main_of.get(&thread.pid).filter(|m| **m < thread.id).copied();
         let creator = thread.creator.filter(|id| of(id).is_some()).or(main);
         let parent = creator.and_then(|id| self.place_of.get(id as usize).copied());
         let openmp = is_openmp(summary, thread);
-        let mut key = Key { routine: thread.start_routine, site: None, creator: None, family: None };
+        let mut key = Key { routine: thread.start_routine, site: None, task: None, creator: None, family: None };
         if !openmp {
-            key.site = creation_site(summary, thread);
+            key.site = sites.creation_site(summary, thread);
         }
         let Some(place) = parent else { return (key, None, false) };
         if self.places[place].kind != MAIN {
@@ -181,33 +184,65 @@ fn runs(thread: &Thread) -> usize {
     frames.iter().enumerate().filter(|(i, f)| inside(f) && !frames.get(i + 1).is_some_and(inside)).count()
 }
 
-/// One frame for all of the same source line: what the compiler makes of one call may be several calls (a vector that
-/// grows, a loop that is unrolled).
+/// Places in the program that create threads. What the compiler makes of one call may be several calls (a vector that
+/// grows, a loop that is unrolled), so all of one source line are one place. Without debug information they are told
+/// apart by what the threads run, where that is recorded.
 #[derive(Default)]
-struct Sites<'a>(HashMap<(ModuleId, &'a Location), Frame>);
+struct Sites<'a> {
+    /// The first frame that was seen of each line.
+    lines: HashMap<(ModuleId, &'a Location), Frame>,
+    /// What the threads run that each frame creates; none where they run different functions.
+    tasks: HashMap<Frame, Option<Task>>,
+}
 
 impl<'a> Sites<'a> {
-    /// The first frame that was seen of the line of this one; the frame itself without debug information.
-    fn of_line(&mut self, summary: &'a Summary, frame: Frame) -> Frame {
-        let line = summary.symbols.get(&frame).and_then(|locations| locations.last()).filter(|l| l.line.is_some());
-        line.map_or(frame, |line| *self.0.entry((frame.module, line)).or_insert(frame))
+    fn of(summary: &Summary) -> Sites<'a> {
+        let mut sites = Sites::default();
+        for thread in summary.threads.iter().filter(|t| t.task.is_some()) {
+            for frame in &thread.created_at {
+                let task = sites.tasks.entry(*frame).or_insert(thread.task);
+                *task = task.filter(|_| *task == thread.task);
+            }
+        }
+        sites
+    }
+
+    /// Gives the key of a thread what all threads of its kind have in common.
+    fn one_of_all(&mut self, summary: &'a Summary, thread: &Thread, key: &mut Key) {
+        let Some(site) = key.site else { return };
+        let line = summary.symbols.get(&site).and_then(|locations| locations.last()).filter(|l| l.line.is_some());
+        // One line may hold two calls, for threads that run different functions.
+        key.task = thread.task;
+        match line {
+            Some(line) => key.site = Some(*self.lines.entry((site.module, line)).or_insert(site)),
+            None if thread.task.is_some() => key.site = None,
+            None => {}
+        }
+    }
+
+    /// Where the program creates the thread, if the start routine belongs to a runtime library and serves all of a
+    /// language's threads (std::thread of C++ and Rust).
+    fn creation_site(&self, summary: &Summary, thread: &Thread) -> Option<Frame> {
+        let generic = thread.start_routine.is_some_and(|routine| summary.is_of_runtime(routine));
+        if !generic {
+            return None;
+        }
+        let location = |frame: &Frame| summary.symbols.get(frame).and_then(|locations| locations.last());
+        let is_standard = |frame: &Frame| {
+            let file = location(frame).and_then(|location| location.file.as_deref());
+            file.is_some_and(|file| STANDARD_SOURCES.iter().any(|part| file.contains(part)))
+        };
+        let own = || thread.created_at.iter().copied().filter(|f| !summary.is_of_runtime(*f) && !is_standard(f));
+        // Code of the library in the program, of which nothing else tells.
+        let for_others = |frame: &Frame| {
+            thread.task.is_some()
+                && location(frame).is_none_or(|l| l.line.is_none())
+                && self.tasks.get(frame).is_some_and(Option::is_none)
+        };
+        let site = own().find(|frame| !for_others(frame)).or_else(|| own().next());
+        site.or_else(|| summary.user_frame_of(&thread.created_at))
     }
 }
 
 /// Parts of the paths of headers and sources of the standard libraries of C++ and Rust.
 const STANDARD_SOURCES: [&str; 3] = ["/include/c++/", "/rustc/", "/rustlib/src/"];
-
-/// Where the program creates the thread, if the start routine belongs to a runtime library and serves all of a
-/// language's threads (std::thread of C++ and Rust).
-fn creation_site(summary: &Summary, thread: &Thread) -> Option<Frame> {
-    let generic = thread.start_routine.is_some_and(|routine| summary.is_of_runtime(routine));
-    if !generic {
-        return None;
-    }
-    let is_standard = |frame: &Frame| {
-        let file = summary.symbols.get(frame).and_then(|locations| locations.last()?.file.as_deref());
-        file.is_some_and(|file| STANDARD_SOURCES.iter().any(|part| file.contains(part)))
-    };
-    let own = thread.created_at.iter().copied().find(|f| !summary.is_of_runtime(*f) && !is_standard(f));
-    own.or_else(|| summary.user_frame_of(&thread.created_at))
-}

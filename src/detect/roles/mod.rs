@@ -16,6 +16,7 @@ mod activity;
 mod kinds;
 mod living;
 mod overlap;
+pub mod paths;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::profile::records::{Header, Location, Module, ObjectKind, Stats};
+use crate::profile::records::{Header, Location, Module, ObjectKind, Stats, Task};
 use crate::profile::summary::{Cell, Counters};
 
 const MS: u64 = 1_000_000;
@@ -78,6 +78,8 @@ impl Run {
             entries: vec![entry, section],
             stats: Stats { duration_ns: 640 * MS, ..Stats::default() },
             ending: None,
+            rank: None,
+            profiles: 1,
             notes: Vec::new(),
         })
     }
@@ -354,6 +356,58 @@ fn one_line_that_creates_threads_in_several_calls_is_one_place() {
     assert_eq!(ranks(&roles, &run), expected);
     let origins: Vec<_> = [0x20, 0x30, 0x40].map(|site| (Some(at(STDCXX, 0x500)), Some(at(PROGRAM, site)))).into();
     assert_eq!(roles.kinds[2].origins, origins);
+}
+
+/// A std::thread of main that runs `function`, created by the frames of the program innermost first.
+fn of_cxx(run: &mut Run, function: u64, frames: &[u64]) -> u32 {
+    let t = run.thread(0, at(STDCXX, 0x500), (0, 640));
+    let thread = &mut run.threads[t as usize];
+    thread.created_at = [vec![at(STDCXX, 0x600)], frames.iter().map(|f| at(PROGRAM, *f)).collect()].concat();
+    thread.task = Some(Task { class: at(PROGRAM, 0x9000), function: Some(at(PROGRAM, function)) });
+    run.works(t, 0..64, 100);
+    t
+}
+
+#[test]
+fn one_call_is_one_place_without_debug_information_too() {
+    // A vector of threads grows for the first three in a function of the library, and has room for the fourth.
+    let mut run = Run::new();
+    for frames in [&[0x50, 0x30][..], &[0x50, 0x30], &[0x50, 0x30], &[0x20]] {
+        of_cxx(&mut run, 0x100, frames);
+    }
+    let roles = run.roles();
+    assert_eq!(ranks(&roles, &run)[1..], some(&[(0, 4), (1, 4), (2, 4), (3, 4)]));
+    let origins: Vec<_> = [0x50, 0x20].map(|site| (Some(at(STDCXX, 0x500)), Some(at(PROGRAM, site)))).into();
+    assert_eq!(roles.kinds[1].origins, origins);
+}
+
+#[test]
+fn threads_that_run_different_functions_are_of_two_kinds() {
+    // Two vectors of threads that grow in the same function of the library.
+    let mut run = Run::new();
+    let (reader, worker) = (0x100, 0x200);
+    for (function, frames) in [
+        (reader, &[0x50, 0x30][..]),
+        (reader, &[0x50, 0x30]),
+        (worker, &[0x50, 0x38]),
+        (worker, &[0x50, 0x38]),
+        (worker, &[0x50, 0x38]),
+        (worker, &[0x28]),
+    ] {
+        of_cxx(&mut run, function, frames);
+    }
+    let two_and_four = some(&[(0, 2), (1, 2), (0, 4), (1, 4), (2, 4), (3, 4)]);
+    let roles = run.roles();
+    assert_eq!(ranks(&roles, &run)[1..], two_and_four);
+    let sites = |kind: usize| roles.kinds[kind].origins.iter().map(|o| o.1.unwrap().offset).collect::<Vec<_>>();
+    assert_eq!((sites(1), sites(2)), (vec![0x30], vec![0x38, 0x28]), "a place is of one team");
+    // Both loops on one line of the source.
+    let line = |file: &str, line| Location { function: None, file: Some(file.into()), line: Some(line) };
+    run.symbols.insert(at(PROGRAM, 0x50), vec![line("/usr/include/c++/12/bits/vector.tcc", 462)]);
+    for site in [0x30, 0x38, 0x28] {
+        run.symbols.insert(at(PROGRAM, site), vec![line("/src/two.cpp", 14)]);
+    }
+    assert_eq!(ranks(&run.roles(), &run)[1..], two_and_four);
 }
 
 #[test]

@@ -49,6 +49,25 @@ impl Abilities {
     }
 }
 
+/// When an event begins to count. The threads that its thread creates get it as it is then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// When its process executes a program.
+    AtExec,
+    /// When it is opened.
+    Opened,
+    /// When it is enabled with an ioctl.
+    Enabled,
+}
+
+impl Start {
+    /// Sets the bits of `attr` that say so.
+    pub fn set(self, attr: &mut perf_event_attr) {
+        attr.set_disabled(u64::from(self != Start::Opened));
+        attr.set_enable_on_exec(u64::from(self == Start::AtExec));
+    }
+}
+
 /// The kernel wakes the reader at half a buffer, whatever size it gets (ring_buffer_init in
 /// kernel/events/ring_buffer.c).
 const WAKE_AT_HALF: u32 = 0;
@@ -65,8 +84,7 @@ fn software(config: u32, sample_type: u64) -> perf_event_attr {
     attr.set_use_clockid(1);
     attr.set_sample_id_all(1);
     attr.set_inherit(1);
-    attr.set_disabled(1);
-    attr.set_enable_on_exec(1);
+    Start::AtExec.set(&mut attr);
     attr.set_exclude_hv(1);
     attr.set_watermark(1);
     attr.__bindgen_anon_2.wakeup_watermark = WAKE_AT_HALF;
@@ -108,7 +126,7 @@ pub const FAULT_PERIOD: u32 = 61;
 pub fn some_faults(kernel: bool) -> perf_event_attr {
     let mut attr = faults(kernel);
     attr.__bindgen_anon_1.sample_period = u64::from(FAULT_PERIOD);
-    attr.set_enable_on_exec(0);
+    Start::Enabled.set(&mut attr);
     attr
 }
 
@@ -136,6 +154,27 @@ pub fn open(attr: &mut perf_event_attr, pid: libc::pid_t, cpu: i32) -> io::Resul
     }
     // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The message for the user when the kernel refuses an event on a process that runs already.
+pub fn explain_refused_attach(error: &io::Error) -> String {
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let paranoid = paranoid.trim();
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) if paranoid.parse::<i32>().is_ok_and(|p| p > 2) => format!(
+            "the kernel refuses perf events (kernel.perf_event_paranoid is {paranoid}); allow them with \
+             `sudo sysctl kernel.perf_event_paranoid=2`, or attach as root"
+        ),
+        Some(libc::EACCES | libc::EPERM | libc::ENOSYS) => format!(
+            "perf_event_open is refused ({error}); attach as root, in a container with `--cap-add PERFMON --cap-add \
+             SYS_PTRACE` or a seccomp profile that permits perf_event_open"
+        ),
+        Some(libc::EMFILE | libc::ENFILE) => format!(
+            "{error}: four perf events are needed for each thread on each CPU; raise the hard limit of open files \
+             (`ulimit -Hn`, as root)"
+        ),
+        _ => format!("perf_event_open failed: {error}; `numamma doctor` shows what works here"),
+    }
 }
 
 /// The message for the user when the kernel refuses an event.

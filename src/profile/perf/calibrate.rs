@@ -78,7 +78,7 @@ pub fn measured() -> io::Result<Costs> {
 /// An event of the calling thread, which is enabled by hand.
 fn own(mut event: perf_event_attr) -> perf_event_attr {
     event.set_inherit(0);
-    event.set_enable_on_exec(0);
+    attr::Start::Enabled.set(&mut event);
     event
 }
 

@@ -1,8 +1,10 @@
-//! The recorder's events on all CPUs: opened on the stopped program, drained from outside.
+//! The recorder's events on all CPUs: opened on a program that is held before its exec or on the threads of one that
+//! runs, drained from outside.
 //!
 //! Each CPU has three buffers: one for samples, one for mappings and threads, one for page faults, so that neither a
 //! burst of faults (a million a second when memory is filled) nor one of samples displaces the mappings that all other
-//! records need.
+//! records need. An event belongs to one thread and to those that it creates, so that a program that runs already needs
+//! events for each of its threads ([`super::threads`]); those of one CPU share its buffers.
 
 use std::fs;
 use std::io;
@@ -10,9 +12,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use numamma_kernel::lists::parse_list;
 use numamma_kernel::sys::PAGE;
+use perf_event_open_sys::bindings::perf_event_attr;
 use perf_event_open_sys::ioctls;
 
-use super::attr::{self, Abilities};
+use super::attr::{self, Abilities, Start};
 use super::decode::{self, Source};
 use super::ring::{Ring, over_limit};
 use super::{PerfEvent, PerfRecord};
@@ -46,30 +49,56 @@ impl Pages {
     }
 }
 
-/// The events to open.
+/// What to open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Period of the timer, ns; 0 records mappings, threads and page faults only.
+    pub period_ns: u64,
+    /// Whether forked processes are recorded too.
+    pub follow: bool,
+    /// Bytes that the buffers of all CPUs may take, though the smallest are always tried.
+    pub memory: usize,
+    /// Whether samples are taken from the start, or from [`Session::start_samples`] on.
+    pub samples_at_start: bool,
+}
+
+/// The events of one thread on one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Request {
-    /// Period of the timer, ns; 0 records mappings, threads and page faults only.
-    period_ns: u64,
-    /// Whether forked processes are recorded too.
-    follow: bool,
+    wanted: Wanted,
+    /// When mappings and threads are recorded from.
+    sideband: Start,
+    /// When page faults are.
+    faults: Start,
+    /// When samples are taken from.
+    samples: Start,
     /// Whether faults inside system calls are recorded.
     kernel_faults: bool,
+    /// Whether samples carry a piece of the stack.
+    stack: bool,
     abilities: Abilities,
 }
 
-/// Events and buffers of one CPU. Buffers first: they are unmapped before their events are closed.
+/// The events of one thread on one CPU.
+#[derive(Debug)]
+struct Task {
+    timer: Option<OwnedFd>,
+    fault: OwnedFd,
+    sideband: OwnedFd,
+    /// Its records are in the buffer of `sideband`.
+    some_faults: OwnedFd,
+}
+
+/// Buffers and events of one CPU. Buffers first: they are unmapped before their events are closed.
 #[derive(Debug)]
 struct PerCpu {
     /// None without samples.
     samples: Option<Ring>,
     mappings: Ring,
     faults: Ring,
-    timer: Option<OwnedFd>,
-    sideband: OwnedFd,
-    fault: OwnedFd,
-    /// Its records are in `mappings`.
-    some_faults: OwnedFd,
+    cpu: i32,
+    /// Of each thread; those of the first one own the buffers.
+    tasks: Vec<Task>,
 }
 
 /// Which page faults are recorded.
@@ -99,22 +128,33 @@ pub struct Lost {
 pub struct Session {
     cpus: Vec<PerCpu>,
     poll: Vec<libc::pollfd>,
+    request: Request,
     /// Whether faults inside system calls are recorded too.
     pub kernel_faults: bool,
-    /// Whether the kernel counts dropped records.
-    counted: bool,
     /// Losses reported in the buffers; a loss at the very end of the run is not reported there.
     reported: Lost,
 }
 
 impl Session {
-    /// Opens the events on `pid`, which must not have executed the program yet: they start with its exec. `period_ns`
-    /// is the timer's; 0 records mappings, threads and page faults only. `follow`: forked processes are recorded
-    /// too. `memory`: bytes that the buffers of all CPUs may take, though the smallest are always tried.
+    /// Opens the events on `pid`, which must not have executed the program yet: they start with its exec.
     ///
     /// # Errors
     /// The kernel's error; [`attr::explain_refusal`] gives the message for the user.
-    pub fn open(pid: libc::pid_t, period_ns: u64, follow: bool, memory: usize) -> io::Result<Session> {
+    pub fn open(pid: libc::pid_t, wanted: Wanted) -> io::Result<Session> {
+        let samples = if wanted.samples_at_start { Start::AtExec } else { Start::Enabled };
+        Session::with_starts(pid, wanted, [Start::AtExec, Start::AtExec, samples])
+    }
+
+    /// Opens the events on the thread `tid`, which runs: mappings and threads are recorded at once, page faults from
+    /// [`Session::record_faults`] on, samples from [`Session::start_samples`] on.
+    ///
+    /// # Errors
+    /// The kernel's error; [`attr::explain_refused_attach`] gives the message for the user.
+    pub(super) fn of_running(tid: libc::pid_t, wanted: Wanted) -> io::Result<Session> {
+        Session::with_starts(tid, wanted, [Start::Opened, Start::Enabled, Start::Enabled])
+    }
+
+    fn with_starts(pid: libc::pid_t, wanted: Wanted, starts: [Start; 3]) -> io::Result<Session> {
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_else(|_| "0".into());
         let online = parse_list(online.trim());
         let Some(&first) = online.first() else {
@@ -122,16 +162,17 @@ impl Session {
         };
         let kernel_faults = attr::open(&mut attr::faults(true), pid, first as i32).is_ok();
         let abilities = Abilities::probe(pid, first as i32);
-        let request = Request { period_ns, follow, kernel_faults, abilities };
+        let [sideband, faults, samples] = starts;
+        let request = Request { wanted, sideband, faults, samples, kernel_faults, stack: false, abilities };
         let mut refused = io::Error::from_raw_os_error(libc::EPERM);
-        let fits = |pages: &Pages| pages.bytes() * online.len() <= memory;
+        let fits = |pages: &Pages| pages.bytes() * online.len() <= wanted.memory;
         let smallest = PAGES.len() - 1;
         for (_, pages) in PAGES.into_iter().enumerate().filter(|(n, pages)| fits(pages) || *n == smallest) {
+            let request = Request { stack: pages.samples >= PAGES_FOR_STACKS, ..request };
             match open_all(pid, &online, request, pages) {
                 Ok(cpus) => {
                     let poll = cpus.iter().flat_map(PerCpu::poll_fds).collect();
-                    let counted = abilities.count_lost;
-                    return Ok(Session { cpus, poll, kernel_faults, counted, reported: Lost::default() });
+                    return Ok(Session { cpus, poll, request, kernel_faults, reported: Lost::default() });
                 }
                 Err(OpenError::Buffer(e)) if over_limit(&e) => refused = no_memory(&e),
                 Err(OpenError::Buffer(e) | OpenError::Event(e)) => return Err(e),
@@ -140,14 +181,26 @@ impl Session {
         Err(refused)
     }
 
-    /// Waits until a buffer is half full or `end` is readable, at most `timeout_ms`.
-    pub fn wait(&mut self, timeout_ms: i32, end: Option<BorrowedFd<'_>>) {
-        self.poll.extend(end.map(poll_fd));
+    /// Opens the events on another thread that runs.
+    ///
+    /// # Errors
+    /// The kernel's; then the thread has none of them.
+    pub(super) fn add(&mut self, tid: libc::pid_t) -> io::Result<()> {
+        // The events of mappings and threads last: a thread that is reported as new has all others.
+        let parts = self.cpus.iter().map(|cpu| cpu.sampling(tid, self.request)).collect::<io::Result<Vec<_>>>()?;
+        let tasks = self.cpus.iter().zip(parts).map(|(cpu, (timer, fault))| cpu.task(tid, self.request, timer, fault));
+        let tasks = tasks.collect::<io::Result<Vec<_>>>()?;
+        self.cpus.iter_mut().zip(tasks).for_each(|(cpu, task)| cpu.tasks.push(task));
+        Ok(())
+    }
+
+    /// Waits until a buffer is half full or one of `ends` is readable, at most `timeout_ms`.
+    pub fn wait(&mut self, timeout_ms: i32, ends: &[BorrowedFd<'_>]) {
+        let own = self.poll.len();
+        self.poll.extend(ends.iter().map(|end| poll_fd(*end)));
         // SAFETY: `poll` is a live array of the given length.
         unsafe { libc::poll(self.poll.as_mut_ptr(), self.poll.len() as libc::nfds_t, timeout_ms) };
-        if end.is_some() {
-            self.poll.pop();
-        }
+        self.poll.truncate(own);
         // An event whose threads have all ended reports POLLHUP at every poll.
         self.poll.retain(|p| p.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) == 0);
     }
@@ -170,16 +223,27 @@ impl Session {
         self.cpus.iter().map(|c| size(c) + 3 * PAGE).sum()
     }
 
+    fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.cpus.iter().flat_map(|cpu| &cpu.tasks)
+    }
+
     /// Records these page faults from now on, in threads that exist and in those that they create.
     pub fn record_faults(&self, which: Faults) {
-        let set = |event: &OwnedFd, on| {
-            let fd = event.as_raw_fd();
-            // SAFETY: an open event; the calls take no memory. They cannot fail for an event that is open.
-            unsafe { if on { ioctls::ENABLE(fd, 0) } else { ioctls::DISABLE(fd, 0) } };
-        };
-        for cpu in &self.cpus {
-            set(&cpu.fault, which == Faults::All);
-            set(&cpu.some_faults, which == Faults::Some);
+        for task in self.tasks() {
+            switch(&task.fault, which == Faults::All);
+            switch(&task.some_faults, which == Faults::Some);
+        }
+    }
+
+    /// Takes samples from now on.
+    pub fn start_samples(&self) {
+        self.tasks().filter_map(|task| task.timer.as_ref()).for_each(|timer| switch(timer, true));
+    }
+
+    /// Records nothing more. What was recorded can still be drained.
+    pub fn stop(&self) {
+        for task in self.tasks() {
+            task.timer.iter().chain([&task.fault, &task.some_faults, &task.sideband]).for_each(|e| switch(e, false));
         }
     }
 
@@ -190,17 +254,25 @@ impl Session {
 
     /// Records that the kernel has dropped so far.
     pub fn lost(&self) -> Lost {
-        if !self.counted {
+        // The kernel adds up the counts of an event's threads at each read: too slow for the events of many.
+        if !self.request.abilities.count_lost || self.request.sideband != Start::AtExec {
             return self.reported;
         }
         let mut lost = Lost::default();
-        for cpu in &self.cpus {
-            lost.samples += cpu.timer.as_ref().map_or(0, lost_by);
-            lost.mappings += lost_by(&cpu.sideband);
-            lost.faults += lost_by(&cpu.fault) + lost_by(&cpu.some_faults);
+        for task in self.tasks() {
+            lost.samples += task.timer.as_ref().map_or(0, lost_by);
+            lost.mappings += lost_by(&task.sideband);
+            lost.faults += lost_by(&task.fault) + lost_by(&task.some_faults);
         }
         lost
     }
+}
+
+/// Enables or disables an event in all threads that have it.
+fn switch(event: &OwnedFd, on: bool) {
+    let fd = event.as_raw_fd();
+    // SAFETY: an open event; the calls take no memory. They cannot fail for an event that is open.
+    unsafe { if on { ioctls::ENABLE(fd, 0) } else { ioctls::DISABLE(fd, 0) } };
 }
 
 /// Records of one event that were dropped (PERF_FORMAT_LOST).
@@ -236,6 +308,12 @@ enum OpenError {
     Buffer(io::Error),
 }
 
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> OpenError {
+        OpenError::Event(error)
+    }
+}
+
 fn open_all(pid: libc::pid_t, online: &[u32], request: Request, pages: Pages) -> Result<Vec<PerCpu>, OpenError> {
     let mut cpus = Vec::with_capacity(online.len());
     for &cpu in online {
@@ -249,30 +327,77 @@ fn open_all(pid: libc::pid_t, online: &[u32], request: Request, pages: Pages) ->
     Ok(cpus)
 }
 
+impl Request {
+    fn open(&self, mut attr: perf_event_attr, start: Start, tid: libc::pid_t, cpu: i32) -> io::Result<OwnedFd> {
+        start.set(&mut attr);
+        attr::open(&mut self.abilities.applied(attr, self.wanted.follow), tid, cpu)
+    }
+
+    fn timer(&self, tid: libc::pid_t, cpu: i32) -> io::Result<Option<OwnedFd>> {
+        let period_ns = self.wanted.period_ns;
+        let open = || self.open(attr::timer(period_ns, self.stack), self.samples, tid, cpu);
+        (period_ns > 0).then(open).transpose()
+    }
+
+    fn fault(&self, tid: libc::pid_t, cpu: i32) -> io::Result<OwnedFd> {
+        self.open(attr::faults(self.kernel_faults), self.faults, tid, cpu)
+    }
+
+    fn sideband(&self, tid: libc::pid_t, cpu: i32) -> io::Result<OwnedFd> {
+        self.open(attr::sideband(), self.sideband, tid, cpu)
+    }
+
+    fn some_faults(&self, tid: libc::pid_t, cpu: i32) -> io::Result<OwnedFd> {
+        self.open(attr::some_faults(self.kernel_faults), Start::Enabled, tid, cpu)
+    }
+}
+
+/// Sends the records of `event` to the buffer of `owner`, an event of the same CPU.
+fn share_buffer(event: &OwnedFd, owner: &OwnedFd) -> io::Result<()> {
+    // SAFETY: both descriptors are open events.
+    let rc = unsafe { ioctls::SET_OUTPUT(event.as_raw_fd(), owner.as_raw_fd()) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 impl PerCpu {
-    fn open(pid: libc::pid_t, cpu: i32, request: Request, pages: Pages) -> Result<PerCpu, OpenError> {
-        let open = |attr| {
-            let mut attr = request.abilities.applied(attr, request.follow);
-            attr::open(&mut attr, pid, cpu).map_err(OpenError::Event)
-        };
+    /// The events of the first thread, with the buffers.
+    fn open(tid: libc::pid_t, cpu: i32, request: Request, pages: Pages) -> Result<PerCpu, OpenError> {
         let map = |event: &OwnedFd, pages| Ring::map_exactly(event, pages).map_err(OpenError::Buffer);
-        let sideband = open(attr::sideband())?;
-        let mappings = map(&sideband, pages.sideband)?;
-        let stack = pages.samples >= PAGES_FOR_STACKS;
-        let timer = if request.period_ns > 0 { Some(open(attr::timer(request.period_ns, stack))?) } else { None };
+        let timer = request.timer(tid, cpu)?;
         let samples = timer.as_ref().map(|timer| map(timer, pages.samples)).transpose()?;
-        let fault = open(attr::faults(request.kernel_faults))?;
+        let fault = request.fault(tid, cpu)?;
         let faults = map(&fault, pages.faults)?;
-        let some_faults = open(attr::some_faults(request.kernel_faults))?;
-        // SAFETY: both descriptors are open events.
-        if unsafe { ioctls::SET_OUTPUT(some_faults.as_raw_fd(), sideband.as_raw_fd()) } != 0 {
-            return Err(OpenError::Event(io::Error::last_os_error()));
+        let sideband = request.sideband(tid, cpu)?;
+        let mappings = map(&sideband, pages.sideband)?;
+        let some_faults = request.some_faults(tid, cpu)?;
+        share_buffer(&some_faults, &sideband)?;
+        let tasks = vec![Task { timer, fault, sideband, some_faults }];
+        Ok(PerCpu { samples, mappings, faults, cpu, tasks })
+    }
+
+    /// The events of another thread: samples and page faults.
+    fn sampling(&self, tid: libc::pid_t, request: Request) -> io::Result<(Option<OwnedFd>, OwnedFd)> {
+        let timer = request.timer(tid, self.cpu)?;
+        if let Some((timer, owner)) = timer.as_ref().zip(self.tasks[0].timer.as_ref()) {
+            share_buffer(timer, owner)?;
         }
-        Ok(PerCpu { samples, mappings, faults, timer, sideband, fault, some_faults })
+        let fault = request.fault(tid, self.cpu)?;
+        share_buffer(&fault, &self.tasks[0].fault)?;
+        Ok((timer, fault))
+    }
+
+    /// All events of another thread.
+    fn task(&self, tid: libc::pid_t, request: Request, timer: Option<OwnedFd>, fault: OwnedFd) -> io::Result<Task> {
+        let sideband = request.sideband(tid, self.cpu)?;
+        share_buffer(&sideband, &self.tasks[0].sideband)?;
+        let some_faults = request.some_faults(tid, self.cpu)?;
+        share_buffer(&some_faults, &self.tasks[0].sideband)?;
+        Ok(Task { timer, fault, sideband, some_faults })
     }
 
     fn poll_fds(&self) -> impl Iterator<Item = libc::pollfd> {
-        let events = self.timer.iter().chain([&self.sideband, &self.fault]);
+        let owners = self.tasks.iter().take(1);
+        let events = owners.flat_map(|t| t.timer.iter().chain([&t.sideband, &t.fault]));
         events.map(|event| poll_fd(event.as_fd()))
     }
 }

@@ -7,8 +7,11 @@ use rustc_hash::FxHashMap;
 use super::budget::{Budget, Level};
 use super::maps::Maps;
 use super::nodes::Nodes;
+use super::processes::Processes;
+use super::switch::Switch;
 use super::threads::Threads;
-use super::touches::Touches;
+use super::touches::{Candidate, Touches};
+use crate::profile::PAGE;
 use crate::profile::perf::{PerfEvent, PerfRecord, UserState};
 use crate::profile::records::{Access, ModuleId, Program, Record, Stats, ThreadId};
 use crate::profile::replay::{Outcome, ReplayAccess, Replayer};
@@ -57,8 +60,11 @@ pub struct Events {
     pub faults_thinned: bool,
     /// The memory that the recording may take.
     pub budget: Budget,
+    /// Whether samples are wanted, as the program says.
+    pub switch: Switch,
     full: bool,
-    target: u32,
+    /// The processes to record, besides their children if these are followed.
+    targets: Vec<u32>,
     follow: bool,
     period_ns: u64,
     origin_ns: u64,
@@ -81,6 +87,8 @@ pub struct Events {
     new_program: Option<Program>,
     /// Samples of children that are not followed.
     child_samples: u64,
+    /// Who runs what, where children are followed.
+    pub processes: Processes,
 }
 
 /// Sort key of an event: by time. At the same time kernel records come first: a mapping before the allocation in it.
@@ -92,12 +100,12 @@ struct Key {
 }
 
 impl Events {
-    /// For the process `target`.
-    pub fn new(target: u32, follow: bool, period_ns: u64, topology: &Topology, huge_pages: bool) -> Events {
+    /// For the processes `targets`.
+    pub fn new(targets: &[u32], follow: bool, period_ns: u64, topology: &Topology, huge_pages: bool) -> Events {
         Events {
-            space: Space::new(target, follow),
+            space: Space::of(targets.to_vec(), follow),
             budget: Budget::new(super::budget::DEFAULT),
-            target,
+            targets: targets.to_vec(),
             follow,
             period_ns,
             touches: Touches::new(huge_pages),
@@ -106,10 +114,12 @@ impl Events {
         }
     }
 
-    /// Sets the start of the run.
+    /// Sets the start of a run, in which no program was executed yet.
     pub fn start(&mut self, now_ns: u64) {
         self.origin_ns = now_ns;
-        self.threads.start(self.target, self.target, 0, String::new(), None);
+        for target in self.targets.clone() {
+            self.threads.start(target, target, 0, String::new(), None);
+        }
     }
 
     /// Processes all events up to `until_ns` in the order of time; later ones stay.
@@ -145,9 +155,18 @@ impl Events {
         self.unplaced = self.accesses.len();
         for candidate in self.touches.take_candidates() {
             if self.nodes.all_present(candidate.pid, &self.touches.pages(&candidate)) {
-                self.touches.touch_whole_block(&candidate);
+                self.touch_huge_page(&candidate);
             }
         }
+    }
+
+    /// Its pages are of the object that was touched first, as far as that goes, and of its neighbours.
+    fn touch_huge_page(&mut self, candidate: &Candidate) {
+        let Candidate { pid, object, thread, time_ns, .. } = *candidate;
+        let (touches, space) = (&mut self.touches, &mut self.space);
+        touches.touch_whole_block(candidate, |addr| {
+            if space.overlaps(object, addr, PAGE) { object } else { space.attribute(time_ns, pid, thread, 0, addr) }
+        });
     }
 
     /// Looks how much memory is used; at the limit no allocations and page faults are taken any more.
@@ -170,7 +189,7 @@ impl Events {
     }
 
     fn wanted(&self, pid: u32) -> bool {
-        pid == self.target || self.follow
+        self.follow || self.targets.contains(&pid)
     }
 
     /// Share of all samples that fell into children that are not followed, 0 to 1.
@@ -183,11 +202,11 @@ impl Events {
         if !self.wanted(pid) {
             return;
         }
-        if self.full && !matches!(event.what, EventKind::Free { .. } | EventKind::ThreadStart { .. }) {
+        if self.full && matches!(event.what, EventKind::Alloc { .. }) {
             self.discarded_allocs += 1;
             return;
         }
-        self.stats.alloc_events += 1;
+        self.count(pid, |stats| stats.alloc_events += 1);
         let time = self.relative(event.time_ns);
         let thread = self.threads.get(pid, tid, time);
         match event.what {
@@ -201,7 +220,12 @@ impl Events {
                 }
                 self.touched_by_allocator(pid, thread, addr, size, time);
             }
-            EventKind::Free { addr, size, origin } => self.space.free(time, pid, addr, size, origin),
+            EventKind::Sampling { on } => self.switch.set(pid, on),
+            EventKind::Free { addr, size, origin } => {
+                if let Some((addr, len)) = self.space.free(time, pid, addr, size, origin) {
+                    self.touches.forget_unmapped(pid, addr, len);
+                }
+            }
             EventKind::ThreadStart { start_routine, stack_low, stack_high, created_at } => {
                 let name = self.threads.name(thread).to_owned();
                 self.space.thread_stack(time, pid, thread, stack_low, stack_high, &name);
@@ -214,6 +238,13 @@ impl Events {
                     self.threads.set_created_at(thread, frames);
                 }
             }
+            EventKind::ThreadTask { first, words } if thread < MOST_CREATIONS => {
+                for (index, word) in (first..).zip(words) {
+                    let (code, data) = (self.space.code_frame(pid, word), self.space.module_frame(pid, word));
+                    self.threads.task_word(thread, index, code, data);
+                }
+            }
+            EventKind::ThreadTask { .. } => {}
         }
     }
 
@@ -232,7 +263,9 @@ impl Events {
         if !self.wanted(pid) {
             match event {
                 PerfEvent::Sample { .. } => self.child_samples += 1,
-                PerfEvent::Fork { parent_pid, .. } => self.not_followed += u64::from(parent_pid == self.target),
+                PerfEvent::Fork { parent_pid, .. } => {
+                    self.not_followed += u64::from(self.targets.contains(&parent_pid))
+                }
                 _ => {}
             }
             return;
@@ -244,12 +277,22 @@ impl Events {
             PerfEvent::SampledFault(addr) => self.fault(pid, tid, addr, time, true),
             PerfEvent::Mmap(mapping) => {
                 self.touches.forget(pid, mapping.addr, mapping.len);
+                for (low, high) in self.space.fresh_parts(pid, &mapping) {
+                    self.touches.forget_unmapped(pid, low, high - low);
+                }
                 self.space.mmap(time, pid, &mapping);
+                if self.follow && mapping.prot & libc::PROT_EXEC as u32 != 0 {
+                    self.processes.maps_code(pid, &mapping.path);
+                }
             }
             PerfEvent::Comm { name, exec } => self.comm(pid, tid, name, exec, time),
             PerfEvent::Fork { parent_pid, parent_tid } => {
                 if pid != parent_pid {
+                    self.switch.forked(parent_pid, pid);
                     self.space.fork_process(time, parent_pid, pid);
+                    if self.follow {
+                        self.processes.fork(parent_pid, pid);
+                    }
                 }
                 let parent = self.threads.get(parent_pid, parent_tid, time);
                 let name = self.threads.name(parent).to_owned();
@@ -261,10 +304,10 @@ impl Events {
                     channel.thread_gone(pid, tid);
                 }
                 if !self.threads.any_alive(pid) {
-                    if pid == self.target {
-                        self.ended_ns = Some(time_ns);
-                    } else {
+                    if !self.targets.contains(&pid) {
                         self.space.exit_process(pid);
+                    } else if !self.targets.iter().any(|target| self.threads.any_alive(*target)) {
+                        self.ended_ns = Some(time_ns);
                     }
                     self.touches.forget_process(pid);
                 }
@@ -278,7 +321,10 @@ impl Events {
             self.space.exec(time, pid);
             self.touches.forget_process(pid);
             self.threads.end_others(pid, tid, time);
-            if pid == self.target {
+            if self.follow {
+                self.processes.exec(pid, program_of(pid));
+            }
+            if self.targets.first() == Some(&pid) {
                 self.execs += 1;
                 // The first exec is the program the header names.
                 if self.execs > 1 {
@@ -292,29 +338,34 @@ impl Events {
     }
 
     fn sample(&mut self, pid: u32, tid: u32, cpu: u16, user: Option<Box<UserState>>, time: u64) {
+        if !self.switch.is_on(pid) {
+            return;
+        }
         let thread = self.threads.get(pid, tid, time);
         self.threads.sampled(thread, cpu);
-        self.stats.samples += 1;
+        self.count(pid, |stats| stats.samples += 1);
         let Some(UserState { regs, stack }) = user.as_deref() else {
-            self.stats.undecoded += 1;
+            self.count(pid, |stats| stats.undecoded += 1);
             return;
         };
         if self.is_preload_code(pid, regs.ip) {
-            self.stats.own += 1;
+            self.count(pid, |stats| stats.own += 1);
             return;
         }
         let mut replayed = std::mem::take(&mut self.replayed);
         let sampled = Sampled { time_ns: time, thread, sp: regs.gpr[RSP] };
         let mut code = self.space.code_for(pid, sampled);
         let outcome = self.replayer.replay(regs, stack, &mut code, &mut replayed);
-        *match outcome {
-            Outcome::Resolved => &mut self.stats.resolved,
-            Outcome::NoAccess => &mut self.stats.no_access,
-            Outcome::Unresolved => &mut self.stats.unresolved,
-            Outcome::Vsib => &mut self.stats.vsib,
-            Outcome::Tls => &mut self.stats.tls,
-            Outcome::Undecoded => &mut self.stats.undecoded,
-        } += 1;
+        self.count(pid, |stats| {
+            *match outcome {
+                Outcome::Resolved => &mut stats.resolved,
+                Outcome::NoAccess => &mut stats.no_access,
+                Outcome::Unresolved => &mut stats.unresolved,
+                Outcome::Vsib => &mut stats.vsib,
+                Outcome::Tls => &mut stats.tls,
+                Outcome::Undecoded => &mut stats.undecoded,
+            } += 1;
+        });
         for found in &replayed {
             self.access(found, pid, thread, cpu, regs.gpr[RSP], time);
             if found.carries_cost {
@@ -323,6 +374,25 @@ impl Events {
             }
         }
         self.replayed = replayed;
+    }
+
+    /// Counts an event of a process: in the whole and, where children are followed, for the process.
+    fn count(&mut self, pid: u32, add: impl Fn(&mut Stats)) {
+        add(&mut self.stats);
+        if self.follow {
+            add(self.processes.counters(pid));
+        }
+    }
+
+    /// Processes that began since the last call.
+    pub fn take_new_processes(&mut self) -> Vec<u32> {
+        self.processes.take_new()
+    }
+
+    /// When the first thread of `pids` began and the last one ended, nanoseconds since the start of the recording; the
+    /// end is none while one lives.
+    pub fn lifetime(&self, pids: &[u32]) -> (u64, Option<u64>) {
+        self.threads.lifetime(pids)
     }
 
     /// Whether code belongs to the profile preload, whose accesses are not the program's.
@@ -363,7 +433,7 @@ impl Events {
             self.discarded_faults += 1;
             return;
         }
-        self.stats.faults += 1;
+        self.count(pid, |stats| stats.faults += 1);
         self.faults_sampled += u64::from(sampled);
         if !self.touches.mark_touched(pid, addr) {
             return;
@@ -407,6 +477,10 @@ impl Events {
         if !threads.is_empty() {
             records.push(Record::Threads(threads));
         }
+        let tasks = self.threads.take_tasks();
+        if !tasks.is_empty() {
+            records.push(Record::ThreadTasks(tasks));
+        }
         if !self.accesses.is_empty() {
             // On a loaded machine a sample may arrive after later ones of another CPU were processed.
             if !self.accesses.is_sorted_by_key(|a| a.time_ns) {
@@ -436,5 +510,6 @@ fn program_of(pid: u32) -> Option<Program> {
     Some(Program { path: path.to_string_lossy().into_owned(), build_id, argv: argv.collect() })
 }
 
+mod attached;
 #[cfg(test)]
 mod tests;

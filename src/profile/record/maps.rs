@@ -26,7 +26,8 @@ impl Maps {
 }
 
 fn mapping_of(m: maps::Mapping<'_>) -> Mapping {
-    let path = if m.path.is_empty() { "//anon" } else { m.path };
+    // The kernel's events do not have the names that programs give to anonymous memory (PR_SET_VMA_ANON_NAME).
+    let path = if m.path.is_empty() || m.path.starts_with("[anon:") { "//anon" } else { m.path };
     let (addr, pgoff) = (m.start as u64, m.offset as u64);
     Mapping { addr, len: (m.end - m.start) as u64, pgoff, prot: m.prot as u32, path: path.to_owned() }
 }

@@ -1,7 +1,14 @@
 //! The notes of a recording: what is missing in it, why, and what to do about that.
 
-use numamma_kernel::sys::PAGE;
+use std::fs::File;
+use std::path::Path;
 
+use numamma_kernel::sys::PAGE;
+use numamma_kernel::terminal::shell_word;
+
+use super::processes::Busy;
+use super::switch::Switch;
+use crate::launch::running::Running;
 use crate::profile::perf::session::{FAULT_PAGES, Session};
 use crate::profile::records::{EventCounts, Stats};
 
@@ -12,6 +19,145 @@ const NOTED_CHILD_SHARE: f64 = 0.1;
 /// The profile preload never attached.
 pub const NOT_PRELOADED: &str = "the program did not load libnumamma-profile.so (statically linked, or it cleared \
      LD_PRELOAD): no heap call sites";
+
+/// Files that a note names.
+const MOST_FILES: usize = 3;
+
+/// The command that records a process that runs.
+pub const ATTACH: &str = "numamma profile -p PID";
+
+/// Other programs that a note names.
+const MOST_PROGRAMS: usize = 4;
+
+/// The commands that start the ranks of an MPI job.
+const MPI_LAUNCHERS: [&str; 6] = ["mpirun", "mpiexec", "orterun", "prterun", "srun", "mpiexec.hydra"];
+
+fn words(argv: &[String]) -> String {
+    let words: Vec<String> = argv.iter().map(|word| shell_word(word)).collect();
+    words.join(" ")
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The program that was recorded of those that a command started.
+pub fn chosen(chosen: &Busy, command: &[String]) -> String {
+    let pids: Vec<String> = chosen.pids.iter().take(MOST_PROGRAMS).map(u32::to_string).collect();
+    let (pids, count) = (pids.join(", "), chosen.pids.len());
+    let processes = match count {
+        1 => format!("process {pids}"),
+        _ if count > MOST_PROGRAMS => format!("{count} processes, the first {pids}"),
+        _ => format!("processes {pids}"),
+    };
+    let launcher = command.first().map_or("", |word| file_name(word));
+    let ranks = if count > 1 && MPI_LAUNCHERS.contains(&launcher) {
+        let program = words(&chosen.program.argv);
+        format!("; for a profile of each MPI rank: {launcher} ... numamma profile -- {program}")
+    } else {
+        String::new()
+    };
+    format!(
+        "this is the profile of {} ({processes}; {:.0} % of the {}), which {} started{ranks}",
+        words(&chosen.program.argv),
+        100.0 * chosen.share,
+        if chosen.counted.samples > 0 { "samples" } else { "page faults" },
+        words(command)
+    )
+}
+
+/// Other programs that a command started and that had a part of the time, each with the command that records it.
+pub fn other_programs(others: &[Busy], command: &[String], profile: &Path) -> Option<String> {
+    let named = others.iter().take(MOST_PROGRAMS).map(|other| {
+        let name = file_name(&other.program.path);
+        format!(
+            "{} ({:.0} % of the samples): numamma profile --program {} -o {} -- {}",
+            words(&other.program.argv),
+            100.0 * other.share,
+            shell_word(name),
+            shell_word(&profile.with_file_name(format!("{name}.prof")).to_string_lossy()),
+            words(command)
+        )
+    });
+    let named: Vec<String> = named.collect();
+    let more = others.len().saturating_sub(MOST_PROGRAMS);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| format!("also busy, and not in this profile: {}{more}", named.join("; ")))
+}
+
+/// The program that was asked for did not run.
+pub fn no_such_program(wanted: &str, chosen: &Busy) -> String {
+    format!("--program {wanted}: no process ran it; most of the time was in {}", words(&chosen.program.argv))
+}
+
+/// None of the processes of a command was busy.
+pub fn nothing_ran(processes: usize) -> Option<String> {
+    let ran = if processes == 1 { "1 process ran".to_owned() } else { format!("{processes} processes ran") };
+    (processes > 0).then(|| {
+        format!(
+            "{ran}, and none used the CPU long enough for a sample: the work is too short, or was left to a process \
+             that runs on (attach to that: {ATTACH})"
+        )
+    })
+}
+
+/// What a recording of programs that ran before cannot have.
+pub fn attached(running: &[Running]) -> Vec<String> {
+    let Some(first) = running.first() else { return Vec::new() };
+    let command: Vec<String> = first.argv.iter().map(|arg| shell_word(arg)).collect();
+    let pids: Vec<String> = running.iter().map(|r| r.pid.to_string()).collect();
+    let processes = if pids.len() == 1 { "the running process" } else { "the running processes" };
+    let mut notes = vec![format!(
+        "attached to {processes} {}: allocations are not known, so heap memory is [heap] and anonymous mappings \
+         without call sites, and who touched a page before that is not known either; to get both, record the program \
+         from its start: numamma profile -- {}",
+        pids.join(", "),
+        command.join(" ")
+    )];
+    if let Some(refused) = running.iter().find(|r| File::open(format!("/proc/{}/mem", r.pid)).is_err()) {
+        notes.push(format!(
+            "the memory of process {} cannot be read (kernel.yama.ptrace_scope, or it is protected): addresses that \
+             depend on tables in memory, and code that was generated at run time, are not resolved; as root they are",
+            refused.pid
+        ));
+    }
+    notes
+}
+
+/// Files with code that could not be read.
+pub fn unreadable(files: &[String]) -> Option<String> {
+    let named = files[..files.len().min(MOST_FILES)].join(", ");
+    let more = if files.len() > MOST_FILES { format!(" and {} more", files.len() - MOST_FILES) } else { String::new() };
+    (!files.is_empty()).then(|| {
+        format!(
+            "{named}{more}: deleted or replaced since the program mapped it, and not readable through the process (as \
+             root it may be): its variables and functions have no names"
+        )
+    })
+}
+
+/// Samples that the program did not want.
+pub fn switched(switch: &Switch) -> Option<String> {
+    let Switch { dropped, switched_on, .. } = *switch;
+    if switch.starts_off() && switched_on == 0 {
+        return Some(
+            "no samples were taken: they were to start when the program calls numamma_profile(1) of numamma.h \
+             (--start-paused), and it did not"
+                .into(),
+        );
+    }
+    let times = match switched_on {
+        0 => String::new(),
+        1 => "; it switched them on once".to_owned(),
+        n => format!("; it switched them on {n} times"),
+    };
+    let left_out = if dropped == 1 { "1 sample was".to_owned() } else { format!("{dropped} samples were") };
+    (dropped > 0).then(|| {
+        format!(
+            "{left_out} left out, taken while the program had switched them off (numamma_profile(0)) or not yet on{times}"
+        )
+    })
+}
 
 /// First touches that this recording cannot have.
 pub fn first_touch(session: Option<&Session>) -> Option<String> {
@@ -61,7 +207,8 @@ pub fn lost(stats: &Stats, session: Option<&Session>) -> Vec<String> {
     if stats.alloc_lost > 0 {
         notes.push(format!(
             "{} allocation events were lost, small ones and frees first: counts of allocations are too low, and small \
-             objects may be charged to the wrong call site",
+             objects may be charged to the wrong call site; a CPU left free for the recorder, or a larger --max-memory, \
+             keeps them",
             stats.alloc_lost
         ));
     }
@@ -112,7 +259,7 @@ pub fn children(share: f64, count: u64) -> Option<String> {
     if share >= NOTED_CHILD_SHARE {
         return Some(format!(
             "{:.0}% of the samples fell into child processes, which are not part of this profile: record them with \
-             `numamma profile --follow`",
+             `numamma profile --follow`, or one program of them with `--program NAME`",
             100.0 * share
         ));
     }

@@ -29,7 +29,7 @@ pub fn cpu_time(who: libc::c_int) -> CpuTime {
 }
 
 /// CPU time of a process without its children, to the clock tick, and its pages in memory; none when it has been reaped.
-pub fn program_use(pid: u32) -> Option<(CpuTime, u64)> {
+fn program_use(pid: u32) -> Option<(CpuTime, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything; utime, stime and rss are the 12th, 13th and 22nd fields behind it
     // (proc(5)).
@@ -39,6 +39,72 @@ pub fn program_use(pid: u32) -> Option<(CpuTime, u64)> {
     let tick = 1_000_000_000 / hz;
     let cpu = CpuTime { user: fields.next()?? * tick, system: fields.next()?? * tick };
     Some((cpu, fields.nth(8)??))
+}
+
+/// CPU time and resident memory of the recorded processes since the recording began, without their children.
+#[derive(Debug, Default)]
+pub struct ProgramUse {
+    processes: Vec<ProcessUse>,
+}
+
+#[derive(Debug)]
+struct ProcessUse {
+    pid: u32,
+    /// CPU time before the recording.
+    before: CpuTime,
+    now: CpuTime,
+    resident: u64,
+    /// It has been reaped.
+    gone: bool,
+}
+
+impl ProgramUse {
+    /// From now on.
+    pub fn begin(pids: &[u32]) -> ProgramUse {
+        let of = |pid: &u32| {
+            let (before, resident) = program_use(*pid).unwrap_or_default();
+            ProcessUse { pid: *pid, before, now: before, resident, gone: false }
+        };
+        ProgramUse { processes: pids.iter().map(of).collect() }
+    }
+
+    /// Takes processes that began since the last look.
+    pub fn add(&mut self, pids: Vec<u32>) {
+        let new =
+            |pid| ProcessUse { pid, before: CpuTime::default(), now: CpuTime::default(), resident: 0, gone: false };
+        self.processes.extend(pids.into_iter().map(new));
+    }
+
+    /// Looks again. What ended keeps the CPU time that it had last.
+    pub fn update(&mut self) {
+        for process in self.processes.iter_mut().filter(|process| !process.gone) {
+            let now = program_use(process.pid);
+            if now.is_none() {
+                (process.gone, process.resident) = (true, 0);
+            }
+            // Less than before is that of another process, which got the id.
+            if let Some((cpu, resident)) = now.filter(|(cpu, _)| cpu.total() >= process.now.total()) {
+                (process.now, process.resident) = (cpu, resident);
+            }
+        }
+    }
+
+    /// CPU time as of the last look.
+    pub fn cpu(&self) -> CpuTime {
+        let since = |p: &ProcessUse| CpuTime {
+            user: p.now.user.saturating_sub(p.before.user),
+            system: p.now.system.saturating_sub(p.before.system),
+        };
+        self.processes
+            .iter()
+            .map(since)
+            .fold(CpuTime::default(), |sum, one| CpuTime { user: sum.user + one.user, system: sum.system + one.system })
+    }
+
+    /// Pages in memory as of the last look.
+    pub fn resident(&self) -> u64 {
+        self.processes.iter().map(|p| p.resident).sum()
+    }
 }
 
 /// Host name.

@@ -1,8 +1,10 @@
 //! Threads of the recorded processes: ids in creation order, names, lifetimes, CPUs.
 
+use std::collections::BTreeSet;
+
 use rustc_hash::FxHashMap;
 
-use crate::profile::records::{Frame, Thread, ThreadId};
+use crate::profile::records::{Frame, Task, Thread, ThreadId, ThreadTask};
 
 /// All threads seen, and the living one of each kernel thread id.
 #[derive(Debug, Default)]
@@ -12,6 +14,8 @@ pub struct Threads {
     dirty: Vec<bool>,
     living: FxHashMap<(u32, u32), ThreadId>,
     last_cpu: Vec<Option<u16>>,
+    /// Threads with new words of what they run.
+    tasks: BTreeSet<ThreadId>,
     /// Threads whose start was missed.
     pub missed: u64,
 }
@@ -80,6 +84,24 @@ impl Threads {
         self.touch(id);
     }
 
+    /// Takes words of the object that says what a thread runs: the first one is its virtual table, `code` and `data` say
+    /// where in a module such a word points to.
+    pub fn task_word(&mut self, id: ThreadId, index: u32, code: Option<Frame>, data: Option<Frame>) {
+        let task = &mut self.all[id as usize].task;
+        match (index, task) {
+            (0, task) => *task = data.map(|class| Task { class, function: None }),
+            (_, Some(task)) if task.function.is_none() => task.function = code,
+            _ => {}
+        }
+        self.tasks.insert(id);
+    }
+
+    /// What threads run, as far as it is new or changed since the last call.
+    pub fn take_tasks(&mut self) -> Vec<ThreadTask> {
+        let known = |thread| Some(ThreadTask { thread, task: self.all.get(thread as usize)?.task? });
+        std::mem::take(&mut self.tasks).into_iter().filter_map(known).collect()
+    }
+
     /// Counts a sample of a thread on `cpu`.
     pub fn sampled(&mut self, id: ThreadId, cpu: u16) {
         let i = id as usize;
@@ -97,6 +119,13 @@ impl Threads {
     /// A thread's name.
     pub fn name(&self, id: ThreadId) -> &str {
         &self.all[id as usize].name
+    }
+
+    /// When the first thread of `pids` began and the last one ended; the end is none while one lives.
+    pub fn lifetime(&self, pids: &[u32]) -> (u64, Option<u64>) {
+        let of = || self.all.iter().filter(|t| pids.contains(&t.pid));
+        let end = of().map(|t| t.end_ns).try_fold(0, |last, end| Some(end?.max(last)));
+        (of().map(|t| t.start_ns).min().unwrap_or(0), end)
     }
 
     fn touch(&mut self, id: ThreadId) {

@@ -12,7 +12,28 @@ use crate::profile::records::{ObjectId, ThreadId, Touch};
 /// Pages remembered together: one bit each.
 const BLOCK_PAGES: u64 = 512;
 
-type Block = [u64; (BLOCK_PAGES / 64) as usize];
+type Bits = [u64; (BLOCK_PAGES / 64) as usize];
+
+/// The pages of a block.
+#[derive(Debug, Clone, Copy, Default)]
+struct Block {
+    /// Those of which the first touch was seen.
+    touched: Bits,
+    /// Those that faulted since they were mapped. The kernel reports a mapping that was merged with its neighbours as
+    /// one that is new, so that pages may be forgotten which are as present as before.
+    faulted: Bits,
+}
+
+fn set(bits: &mut Bits, page: u64) -> bool {
+    let (word, bit) = ((page % BLOCK_PAGES / 64) as usize, 1u64 << (page % 64));
+    let first = bits[word] & bit == 0;
+    bits[word] |= bit;
+    first
+}
+
+fn clear(bits: &mut Bits, page: u64) {
+    bits[(page % BLOCK_PAGES / 64) as usize] &= !(1u64 << (page % 64));
+}
 
 /// A block of base pages with at most this many faults may be a huge page: one fault made it, a few more are hint
 /// faults. Touching a block page by page takes 512.
@@ -25,9 +46,12 @@ pub struct Candidate {
     pub pid: u32,
     /// First address of the block.
     pub addr: u64,
-    object: ObjectId,
-    thread: ThreadId,
-    time_ns: u64,
+    /// The object that was touched first, by whom, and when.
+    pub object: ObjectId,
+    /// As above.
+    pub thread: ThreadId,
+    /// As above.
+    pub time_ns: u64,
 }
 
 /// Which pages were touched, and the runs not yet written.
@@ -56,24 +80,45 @@ impl Touches {
     pub fn mark_touched(&mut self, pid: u32, addr: u64) -> bool {
         let page = addr / PAGE;
         let block = self.touched.entry((pid, page / BLOCK_PAGES)).or_default();
-        let (word, bit) = ((page % BLOCK_PAGES / 64) as usize, 1u64 << (page % 64));
-        let first = block[word] & bit == 0;
-        block[word] |= bit;
-        first
+        set(&mut block.faulted, page);
+        set(&mut block.touched, page)
     }
 
-    /// Marks the pages of a new mapping as untouched.
+    /// Marks the pages of `pid` from `first` on that `present` names, in order, as touched.
+    pub fn mark_present(&mut self, pid: u32, first: u64, present: impl Iterator<Item = bool>) {
+        for page in (first..).zip(present).filter(|(_, present)| *present).map(|(page, _)| page) {
+            self.mark_touched(pid, page * PAGE);
+        }
+    }
+
+    /// Marks the pages of a mapping that the kernel reports as untouched: of an old one, its parts may be new.
     pub fn forget(&mut self, pid: u32, addr: u64, len: u64) {
+        self.forget_in(pid, addr, len, |block, page| clear(&mut block.touched, page));
+    }
+
+    /// Marks the pages of memory that was just mapped, or unmapped, as untouched.
+    pub fn forget_unmapped(&mut self, pid: u32, addr: u64, len: u64) {
+        self.forget_in(pid, addr, len, |block, page| {
+            clear(&mut block.touched, page);
+            clear(&mut block.faulted, page);
+        });
+    }
+
+    fn forget_in(&mut self, pid: u32, addr: u64, len: u64, forget: impl Fn(&mut Block, u64)) {
         let (first, last) = (addr / PAGE, addr.saturating_add(len).div_ceil(PAGE));
         let (low, high) = (first / BLOCK_PAGES, last.div_ceil(BLOCK_PAGES));
+        let pages = |block: u64| first.max(block * BLOCK_PAGES)..last.min((block + 1) * BLOCK_PAGES);
         if high - low > self.touched.len() as u64 {
-            self.touched.retain(|(p, b), _| *p != pid || *b < low || *b >= high);
+            for ((_, block), bits) in self.touched.iter_mut().filter(|((p, b), _)| *p == pid && (low..high).contains(b))
+            {
+                pages(*block).for_each(|page| forget(bits, page));
+            }
+            self.touched.retain(|_, block| block.faulted != Bits::default());
             return;
         }
         for block in low..high {
-            let Some(bits) = self.touched.get_mut(&(pid, block)) else { continue };
-            for page in first.max(block * BLOCK_PAGES)..last.min((block + 1) * BLOCK_PAGES) {
-                bits[(page % BLOCK_PAGES / 64) as usize] &= !(1u64 << (page % 64));
+            if let Some(bits) = self.touched.get_mut(&(pid, block)) {
+                pages(block).for_each(|page| forget(bits, page));
             }
         }
     }
@@ -148,7 +193,7 @@ impl Touches {
     }
 
     fn faults_in(&self, pid: u32, block: u64) -> u32 {
-        self.touched.get(&(pid, block)).map_or(0, |bits| bits.iter().map(|word| word.count_ones()).sum())
+        self.touched.get(&(pid, block)).map_or(0, |block| block.faulted.iter().map(|word| word.count_ones()).sum())
     }
 
     /// Blocks first touched in an earlier round and since then not touched page by page: the kernel must be asked about
@@ -163,17 +208,18 @@ impl Touches {
         (0..BLOCK_PAGES).map(|page| candidate.addr + page * PAGE).collect()
     }
 
-    /// Marks all pages of the candidate, a huge page, as first touched by the thread that touched it first.
-    pub fn touch_whole_block(&mut self, candidate: &Candidate) {
+    /// Marks all pages of the candidate, a huge page, as first touched by the thread that touched it first. `object_of`
+    /// tells the object at an address of a page.
+    pub fn touch_whole_block(&mut self, candidate: &Candidate, mut object_of: impl FnMut(u64) -> ObjectId) {
         let block = candidate.addr / PAGE / BLOCK_PAGES;
-        let Some(bits) = self.touched.insert((candidate.pid, block), [u64::MAX; (BLOCK_PAGES / 64) as usize]) else {
-            return;
-        };
-        let Candidate { object, thread, time_ns, .. } = *candidate;
+        let all = Block { touched: [u64::MAX; 8], faulted: [u64::MAX; 8] };
+        let Some(Block { faulted, .. }) = self.touched.insert((candidate.pid, block), all) else { return };
+        let Candidate { thread, time_ns, .. } = *candidate;
         for (page, addr) in (0..BLOCK_PAGES).zip(self.pages(candidate)) {
-            if bits[(page / 64) as usize] & (1 << (page % 64)) != 0 {
+            if faulted[(page / 64) as usize] & (1 << (page % 64)) != 0 {
                 continue;
             }
+            let object = object_of(addr);
             match self.runs.last_mut() {
                 Some(run) if run.object == object && run.thread == thread && run.addr + run.pages * PAGE == addr => {
                     run.pages += 1;
@@ -214,7 +260,7 @@ mod tests {
         let found = t.take_candidates();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].addr, block);
-        t.touch_whole_block(&found[0]);
+        t.touch_whole_block(&found[0], |_| 7);
         assert!(!t.mark_touched(1, block + 100 * 4096), "a later hint fault is no first touch");
         let runs = t.take();
         assert_eq!(runs.iter().map(|r| r.pages).sum::<u64>(), BLOCK_PAGES);
@@ -253,9 +299,30 @@ mod tests {
         let runs = t.take();
         assert_eq!(runs.len(), 2);
         assert!(runs.iter().all(|r| r.pages == 4));
-        t.forget(1, 4096, 4096);
+        t.forget_unmapped(1, 4096, 4096);
         assert!(t.mark_touched(1, 4096) && !t.mark_touched(1, 0) && !t.mark_touched(1, 8192));
-        t.forget(1, 0, u64::MAX);
+        t.forget_unmapped(1, 0, u64::MAX);
         assert!(t.mark_touched(1, 0));
+    }
+
+    #[test]
+    fn pages_of_a_mapping_that_was_merged_are_no_huge_page() {
+        let mut t = Touches::new(true);
+        let touch = |t: &mut Touches, pages: std::ops::Range<u64>, object| {
+            for addr in pages.map(|page| page * PAGE) {
+                t.mark_touched(1, addr).then(|| t.add(1, object, addr, 0, 0));
+            }
+        };
+        // A mapping of 200 pages, and one of 40 below it, with which it is reported again.
+        touch(&mut t, 550..750, 1);
+        t.forget(1, 510 * PAGE, 240 * PAGE);
+        touch(&mut t, 512..550, 2);
+        t.take_candidates();
+        assert!(t.take_candidates().is_empty());
+        // As one that is new.
+        t.forget_unmapped(1, 0, 2000 * PAGE);
+        touch(&mut t, 512..550, 2);
+        t.take_candidates();
+        assert_eq!(t.take_candidates().len(), 1);
     }
 }

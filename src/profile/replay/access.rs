@@ -140,6 +140,18 @@ struct Waiting {
     carrier: Option<ReplayAccess>,
     /// Another access may have been nearer: the path does not tell.
     weak: bool,
+    /// Its step, when its address is lost.
+    lost: Option<usize>,
+}
+
+/// What the path tells of the sample.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Charged {
+    pub(super) outcome: Outcome,
+    /// Another access may have been the one that waited.
+    pub(super) weak: bool,
+    /// Step of the access that waited, when its address is lost.
+    pub(super) lost: Option<usize>,
 }
 
 /// The sample and its path.
@@ -158,7 +170,7 @@ pub(super) fn collect(
     (ip, regs): (u32, &Regs),
     marks: &mut Marks,
     out: &mut Vec<ReplayAccess>,
-) -> (Outcome, bool) {
+) -> Charged {
     let scene = Scene { fun, path, regs, ip };
     let waiting = scene.waiting(stop);
     scene.list(marks, out);
@@ -169,7 +181,8 @@ pub(super) fn collect(
             None => out.push(carrier),
         }
     }
-    (waiting.outcome, waiting.weak)
+    let Waiting { outcome, weak, lost, .. } = waiting;
+    Charged { outcome, weak, lost }
 }
 
 impl Scene<'_> {
@@ -254,6 +267,7 @@ impl Scene<'_> {
         if let Some((k, mem)) = stack {
             let mut waiting = self.wait_at(k, mem);
             waiting.weak = true;
+            waiting.lost = None;
             if let Some(carrier) = &mut waiting.carrier {
                 carrier.certainty = Certainty::ObjectOnly;
             }
@@ -261,7 +275,7 @@ impl Scene<'_> {
         }
         let ambiguous = matches!(stop, Stop::Merge | Stop::Wrong | Stop::Limit);
         let outcome = if ambiguous { Outcome::Unresolved } else { Outcome::NoAccess };
-        Waiting { outcome, carrier: None, weak: true }
+        Waiting { outcome, carrier: None, weak: true, lost: None }
     }
 
     /// A repeated string instruction is interrupted between elements with IP still at the instruction, so it is the one
@@ -276,7 +290,7 @@ impl Scene<'_> {
         match address(mem, &self.path.states[0], self.regs.fs_base) {
             Address::Known(a) => {
                 let access = self.made(self.ip, mem, a, Certainty::Exact, true);
-                Some(Waiting { outcome: Outcome::Resolved, carrier: Some(charge(access)), weak: false })
+                Some(Waiting { outcome: Outcome::Resolved, carrier: Some(charge(access)), weak: false, lost: None })
             }
             _ => None,
         }
@@ -290,8 +304,12 @@ impl Scene<'_> {
     fn wait_at(&self, k: usize, mem: &Mem) -> Waiting {
         let idx = self.path.steps[k];
         let (post, pre) = (&self.path.states[k], &self.path.states[k + 1]);
-        let done =
-            |outcome, carrier: Option<ReplayAccess>| Waiting { outcome, carrier: carrier.map(charge), weak: false };
+        let done = |outcome, carrier: Option<ReplayAccess>| Waiting {
+            outcome,
+            carrier: carrier.map(charge),
+            weak: false,
+            lost: None,
+        };
         match address_behind(self.inst(idx), mem, pre, post, self.regs) {
             Address::Known(a) => {
                 let certainty = self.at_best(Certainty::Exact, k);
@@ -304,9 +322,10 @@ impl Scene<'_> {
             Address::Lost { vsib: false } => match self.next_iteration(k, mem) {
                 // Decided by the branches ahead: other ways would not tell more.
                 Some(access) => {
-                    Waiting { weak: access.certainty != Certainty::Exact, ..done(Outcome::Resolved, Some(access)) }
+                    let weak = access.certainty != Certainty::Exact;
+                    Waiting { weak, lost: weak.then_some(k), ..done(Outcome::Resolved, Some(access)) }
                 }
-                None => Waiting { weak: true, ..done(Outcome::Unresolved, None) },
+                None => Waiting { weak: true, lost: Some(k), ..done(Outcome::Unresolved, None) },
             },
         }
     }

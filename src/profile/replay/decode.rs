@@ -6,8 +6,8 @@ use iced_x86::{CodeSize, FlowControl, Instruction, InstructionInfoFactory, Mnemo
 
 use super::flags;
 use super::inst::{
-    Binary, Compared, Copied, Effect, FlagKind, FlagOp, FlagOperation, Flow, Inst, Mem, MemKind, NO_REG, RAX, RBP, RCX,
-    RSP, Reg, Segment, Source,
+    Binary, Combined, Compared, Copied, Effect, FlagKind, FlagOp, FlagOperation, Flow, Inst, Mem, MemKind, NO_REG,
+    Operator, RAX, RBP, RCX, RSP, Reg, Segment, Source,
 };
 
 /// Number of a general-purpose register, whatever its width; None for others.
@@ -69,6 +69,7 @@ pub(super) fn lower(i: &Instruction, off: u32, factory: &mut InstructionInfoFact
         flags: flag_op(i),
         compared: compared(i),
         copied: copied(i),
+        combined: combined(i),
         mem_first,
         mem_count: (mems.len() as u32 - mem_first) as u8,
         leader: false,
@@ -110,6 +111,24 @@ fn copied(i: &Instruction) -> Option<Copied> {
         }
         _ => None,
     }
+}
+
+fn combined(i: &Instruction) -> Option<Combined> {
+    let op = match i.mnemonic() {
+        Mnemonic::Add => Operator::Add,
+        Mnemonic::Sub => Operator::Sub,
+        Mnemonic::Xor => Operator::Xor,
+        Mnemonic::And => Operator::And,
+        Mnemonic::Or => Operator::Or,
+        Mnemonic::Imul => Operator::Imul,
+        _ => return None,
+    };
+    if i.op_count() < 2 || i.op_kind(1) != OpKind::Memory {
+        return None;
+    }
+    let (dst, width) = destination(i).filter(|(_, width)| *width >= 4)?;
+    let with = if i.op_count() == 3 { source(i, 2)? } else { Source::Reg(dst) };
+    Some(Combined { op, dst, with, width })
 }
 
 fn source_size(i: &Instruction) -> u8 {

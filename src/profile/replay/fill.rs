@@ -8,7 +8,7 @@ use super::access;
 use super::cfg::Decoded;
 use super::eval;
 use super::flags::{self, Flags};
-use super::inst::{Compared, Copied, Flow, Inst, Mem, Reg, Segment, Source};
+use super::inst::{Combined, Compared, Copied, Flow, Inst, Mem, Reg, Segment, Source};
 use super::state::{Contradiction, State, mask, sign_extend};
 use crate::profile::perf::Regs;
 
@@ -36,7 +36,8 @@ impl Sample<'_> {
         Some(u64::from_le_bytes(value))
     }
 
-    fn near(&self, addr: u64) -> bool {
+    /// Whether an address is of the thread's stack.
+    pub(super) fn near(&self, addr: u64) -> bool {
         addr.wrapping_sub(self.regs.gpr[4].wrapping_sub(REACH)) < 2 * REACH
     }
 }
@@ -51,7 +52,8 @@ pub(super) struct Slots {
     blind: bool,
 }
 
-fn overlap(a: u64, size: u8, b: u64, other: u8) -> bool {
+/// Whether two ranges of bytes have one in common.
+pub(super) fn overlap(a: u64, size: u8, b: u64, other: u8) -> bool {
     a < b.saturating_add(other.into()) && b < a.saturating_add(size.into())
 }
 
@@ -218,6 +220,12 @@ fn through_memory(
             _ => {}
         }
     }
+    if let (Some(combined), Some(mem)) = (inst.combined, mems.first())
+        && let Some(addr) = at(mem, pre, post)
+        && let Some(v) = slots.value(sample, addr, combined.width, constant)
+    {
+        combine(combined, v, (pre, post))?;
+    }
     for mem in mems.iter().filter(|m| m.write && m.segment == Segment::Flat) {
         let Some(addr) = at(mem, pre, post) else {
             slots.clear(true);
@@ -244,6 +252,18 @@ fn through_memory(
         }
     }
     Ok(())
+}
+
+/// What a value of memory tells of the register that it is combined with, before and after.
+pub(super) fn combine(c: Combined, memory: u64, (pre, post): (&mut State, &mut State)) -> Result<(), Contradiction> {
+    if let Some(with) = pre.operand(c.with, c.width) {
+        return post.set(c.dst, c.result(with, memory) & mask(c.width));
+    }
+    match (post.narrow(c.dst, c.width).and_then(|v| c.operand(v, memory)), c.width) {
+        (Some(v), 8) => pre.set(c.dst, v),
+        (Some(v), _) => pre.set_soft(c.dst, v & mask(c.width)),
+        (None, _) => Ok(()),
+    }
 }
 
 /// The value that a load has left in its register, when the register tells all of its bytes.

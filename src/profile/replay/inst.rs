@@ -138,6 +138,52 @@ pub enum Copied {
     Store { src: Source, size: u8 },
 }
 
+/// A register computed from memory, by the instruction's first operand of that kind: `dst = with op memory`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Combined {
+    pub op: Operator,
+    pub dst: Reg,
+    /// `dst` itself, or a constant.
+    pub with: Source,
+    /// Bytes: 4 or 8.
+    pub width: u8,
+}
+
+/// Operators of [`Combined`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operator {
+    Add,
+    Sub,
+    Xor,
+    And,
+    Or,
+    Imul,
+}
+
+impl Combined {
+    /// The result of the operation on `with` and `memory`.
+    pub fn result(&self, with: u64, memory: u64) -> u64 {
+        match self.op {
+            Operator::Add => with.wrapping_add(memory),
+            Operator::Sub => with.wrapping_sub(memory),
+            Operator::Xor => with ^ memory,
+            Operator::And => with & memory,
+            Operator::Or => with | memory,
+            Operator::Imul => with.wrapping_mul(memory),
+        }
+    }
+
+    /// What `with` was, where the result tells.
+    pub fn operand(&self, result: u64, memory: u64) -> Option<u64> {
+        match self.op {
+            Operator::Add => Some(result.wrapping_sub(memory)),
+            Operator::Sub => Some(result.wrapping_add(memory)),
+            Operator::Xor => Some(result ^ memory),
+            Operator::And | Operator::Or | Operator::Imul => None,
+        }
+    }
+}
+
 /// One decoded instruction.
 #[derive(Debug, Clone, Copy)]
 pub struct Inst {
@@ -154,6 +200,8 @@ pub struct Inst {
     pub compared: Option<Compared>,
     /// What it copies from or to memory, where nothing else happens to the value.
     pub copied: Option<Copied>,
+    /// What it computes from memory.
+    pub combined: Option<Combined>,
     /// First of its operands in the function's operand table.
     pub mem_first: u32,
     pub mem_count: u8,

@@ -12,8 +12,8 @@
 //!
 //! `inst` describes one instruction, `decode` lowers to it, `cfg` keeps decoded functions, `state`, `eval` and `flags`
 //! know what one instruction does, `path` finds the instructions executed around the sample, `access` lists the
-//! accesses and charges one of them, `vector` and `gather` the lanes of gathers. `loops` finds the loops of a function,
-//! `addresses` how the addresses in them come about.
+//! accesses and charges one of them, `vector` and `gather` the lanes of gathers, and `recover` addresses whose registers
+//! are overwritten. `loops` finds the loops of a function, `addresses` how the addresses in them come about.
 
 mod access;
 mod addresses;
@@ -27,6 +27,7 @@ mod gather;
 mod inst;
 mod loops;
 mod path;
+mod recover;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -68,20 +69,29 @@ impl Replayer {
         let Some(fun) = self.cache.get(regs.ip, code) else { return Outcome::Undecoded };
         let Some(ip) = fun.at(regs.ip) else { return Outcome::Undecoded };
         let stop = path::find(&fun, ip, &regs.gpr, regs.flags, &mut self.path);
-        let (outcome, weak) = access::collect(&fun, &self.path, stop, (ip, regs), &mut self.marks, out);
+        let charged = access::collect(&fun, &self.path, stop, (ip, regs), &mut self.marks, out);
+        let outcome = charged.outcome;
         if outcome == Outcome::Vsib && gather::resolve(&fun, &self.path, regs, code, out) {
             return Outcome::Resolved;
         }
-        if !weak {
+        if !charged.weak {
             return outcome;
         }
         let sample = fill::Sample { regs, stack };
+        if charged.lost.is_some_and(|k| recover::resolve((&fun, &self.path), k, sample, code, out)) {
+            return Outcome::Resolved;
+        }
         // First by what is certain, then by what the program's memory holds by now.
         for now in [false, true] {
             let found = self.ways.follow(&fun, ip, now, sample, &mut self.cache, code);
             if agree::settle(found, now, (&self.path, regs), code, out) {
                 return Outcome::Resolved;
             }
+        }
+        if outcome == Outcome::Unresolved
+            && charged.lost.is_some_and(|k| recover::by_base((&fun, &self.path), k, code, out))
+        {
+            return Outcome::Resolved;
         }
         outcome
     }

@@ -194,16 +194,25 @@ impl Walk<'_> {
         self.path.loop_from = self.path.steps.len();
         match stop {
             Stop::Wrong => {
-                // An unknown way in must be at a block start between the contradiction and the sample.
-                while self.path.steps.last().is_some_and(|&s| !self.fun.insts[s as usize].leader) {
-                    self.pop();
-                }
-                self.path.loop_from = self.path.steps.len();
+                self.doubt();
                 Stop::Wrong
             }
             Stop::Merge => self.guess_loop(),
             other => other,
         }
+    }
+
+    /// After a contradiction: there is an unknown way into a block between it and the sample. Which one is not known, so
+    /// only the sampled block is certain. The steps before the farthest such block are not part of the path.
+    fn doubt(&mut self) {
+        let leads = |s: u32| self.fun.insts[s as usize].leader;
+        while self.path.steps.last().is_some_and(|&s| !leads(s)) {
+            self.pop();
+        }
+        self.path.loop_from = self.path.steps.len();
+        let sampled = std::iter::once(self.ip).chain(self.path.steps.iter().copied());
+        let certain = sampled.take_while(|&s| !leads(s)).count();
+        self.path.likely_from = self.path.likely_from.min(certain);
     }
 
     /// At an undecided merge: follows the only way that leads back to the sampled instruction.
@@ -373,13 +382,17 @@ impl Walk<'_> {
 }
 
 /// Evaluates forwards from the path's start and backwards again until no knowledge is added. A contradiction only stops
-/// this: the knowledge so far stays valid for the path.
+/// this: the knowledge so far stays valid for the path. Nothing goes from the guessed or likely steps to the certain
+/// ones, whose addresses would then be taken for certain, too.
 fn fill(fun: &Decoded, path: &mut Path, rflags: u64) {
     const PASSES: usize = 2;
     let inst = |k: usize| &fun.insts[path.steps[k] as usize];
     for _ in 0..PASSES {
         let mut added = false;
         for k in (0..path.steps.len()).rev() {
+            if k == path.loop_from || k == path.likely_from {
+                continue;
+            }
             let (newer, older) = path.states.split_at_mut(k + 1);
             let before = newer[k].knowledge();
             if before == 32 {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 mod gathers;
+mod recovered;
 
 use super::*;
 use crate::profile::records::Certainty;
@@ -342,11 +343,13 @@ fn callers_are_found_by_the_return_address() {
 
 #[test]
 fn jump_tables_lead_to_their_cases() {
-    let text = "cmp eax, 1; ja other; jmp [rax*8 + 0x4000]; one: mov rcx, [rbx]; ret; other: ret; two: ip: nop";
-    // The table's second case is the label `two`.
+    let text =
+        "cmp eax, 1; ja other; jmp [rax*8 + 0x4000]; one: mov rcx, [rbx]; ret; other: ret; two: inc ebx; ip: nop";
+    // The table's second case is the label `two`, an instruction of 2 bytes before the sampled one, which leaves flags
+    // that the comparison does not.
     let snippet = assemble(text);
-    let memory = [(0x4000, START + 12), (0x4008, snippet.ip)];
-    let c = charged(text, &[(RAX, 1)], &[], &memory).expect("a charge");
+    let memory = [(0x4000, START + 12), (0x4008, snippet.ip - 2)];
+    let c = charged(text, &[(RAX, 1), (RBX, 1)], &[], &memory).expect("a charge");
     assert_eq!((c.certainty, c.addr), (Certainty::Exact, 0x4008), "{c:x?}");
 }
 

@@ -6,10 +6,12 @@ use super::processes::{Space, process_in};
 
 impl Space {
     /// Loads the file of a mapping if it is an ELF file.
-    pub(super) fn load(&mut self, slot: usize, time_ns: u64, pgoff: u64, executable: bool, mapped: MappedFile<'_>) {
+    pub(super) fn load(&mut self, slot: usize, time_ns: u64, executable: bool, mapped: MappedFile<'_>) {
         let Some(module) = self.modules.open(mapped) else { return };
         let file = &self.modules.file(module).elf;
-        let Some((bias, (low, high))) = file.bias(mapped.low, pgoff, executable).zip(file.extent()) else { return };
+        let Some((bias, (low, high))) = file.bias(mapped.low, mapped.pgoff, executable).zip(file.extent()) else {
+            return;
+        };
         let (low, high) = (low.wrapping_add(bias), high.wrapping_add(bias));
         let instance = self.modules.instance(LoadedModule { module, bias });
         let p = process_in(&mut self.slots, slot);

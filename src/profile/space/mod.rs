@@ -44,6 +44,7 @@ use self::modules::{LoadedModule, MappedFile, Modules};
 use self::objects::{Objects, Sites};
 use self::process::Process;
 use self::processes::{Slot, process_in};
+use super::PAGE;
 use super::perf::Mapping;
 use super::ranges::Span;
 use super::records::{
@@ -52,6 +53,11 @@ use super::records::{
 
 pub use self::code::{Code, Sampled};
 pub use self::processes::Space;
+
+/// Bytes from which glibc maps a block (M_MMAP_THRESHOLD of mallopt(3), which may rise), and where in its first page
+/// the block begins: behind the two words of its header (`struct malloc_chunk` of malloc.c).
+const MMAP_THRESHOLD: u64 = 128 << 10;
+const MAPPED_HEADER: u64 = 16;
 
 impl Space {
     /// The kernel reported a mapping.
@@ -73,8 +79,16 @@ impl Space {
         // Libraries without code are loaded too; other data files are not opened.
         let file = path.starts_with('/') && (executable || path.contains(".so"));
         if !process::is_anonymous(path) && (file || path == "[vdso]") {
-            self.load(slot, time_ns, pgoff, executable, MappedFile { pid, low: addr, high, path });
+            self.load(slot, time_ns, executable, MappedFile { pid, low: addr, high, pgoff, path });
         }
+    }
+
+    /// The parts of a mapping that the kernel reports in which there was none that it continues: bounds.
+    pub fn fresh_parts(&mut self, pid: u32, mapping: &Mapping) -> Vec<(u64, u64)> {
+        let Mapping { addr, len, prot, ref path, .. } = *mapping;
+        let high = addr.saturating_add(len);
+        let Some(slot) = self.find(pid) else { return vec![(addr, high)] };
+        process_in(&mut self.slots, slot).fresh_parts(addr, high, prot, path)
     }
 
     /// The process runs a new program: its address space is replaced.
@@ -105,7 +119,7 @@ impl Space {
     /// The process ended. Objects of the root process get no end time: they existed until the end of the run.
     pub fn exit_process(&mut self, pid: u32) {
         let Some(&slot) = self.by_pid.get(&pid) else { return };
-        let died = (pid != self.root).then_some(self.now_ns);
+        let died = (!self.roots.contains(&pid)).then_some(self.now_ns);
         self.empty_slot(slot, died);
         self.by_pid.remove(&pid);
         self.last = None;
@@ -217,19 +231,24 @@ impl Space {
         }
     }
 
-    /// The block at `addr` was freed, or `size` bytes from `addr` were unmapped. Unknown addresses are ignored.
-    pub fn free(&mut self, time_ns: u64, pid: u32, addr: u64, size: u64, origin: Origin) {
-        let Some(slot) = self.find_to_change(time_ns, pid) else { return };
+    /// The block at `addr` was freed, or `size` bytes from `addr` were unmapped. Unknown addresses are ignored. Returns
+    /// the address and the bytes of what is not mapped any more, as far as that is known.
+    pub fn free(&mut self, time_ns: u64, pid: u32, addr: u64, size: u64, origin: Origin) -> Option<(u64, u64)> {
+        let slot = self.find_to_change(time_ns, pid)?;
         let p = process_in(&mut self.slots, slot);
         match origin {
             Origin::Heap => {
+                let freed = p.heap.at_or_before(addr).filter(|block| block.low == addr).map(|b| b.high - b.low);
                 free_block(p, addr, time_ns, &mut self.objects, &mut self.sites, &mut self.cache);
+                let mapped = |size: &u64| *size >= MMAP_THRESHOLD && addr % PAGE == MAPPED_HEADER;
+                freed.filter(mapped).map(|size| (addr - MAPPED_HEADER, size + MAPPED_HEADER))
             }
             Origin::Mmap => {
-                let Some(high) = addr.checked_add(size).filter(|h| *h > addr) else { return };
+                let high = addr.checked_add(size).filter(|h| *h > addr)?;
                 p.unmap_hooked(time_ns, addr, high, &mut self.objects, &mut self.sites);
                 p.unmap_kernel(time_ns, addr, high, &mut self.objects);
                 self.cache.forget(p.serial, addr, high);
+                Some((addr, size))
             }
         }
     }
@@ -273,9 +292,33 @@ impl Space {
         frame
     }
 
+    /// Module and offset of an address of code or data in an ELF file.
+    pub fn module_frame(&mut self, pid: u32, addr: u64) -> Option<Frame> {
+        let slot = self.find(pid)?;
+        let frame = frame_in(process_in(&mut self.slots, slot), &self.modules, addr, addr);
+        (frame.module != NO_MODULE).then_some(frame)
+    }
+
+    /// Module and offset of an address of code in an ELF file.
+    pub fn code_frame(&mut self, pid: u32, addr: u64) -> Option<Frame> {
+        let frame = self.module_frame(pid, addr)?;
+        self.modules.file(frame.module).functions().at(frame.offset).map(|_| frame)
+    }
+
     /// Path of a module that [`Space::frame`] returned.
     pub fn module_path(&self, module: crate::profile::records::ModuleId) -> Option<&str> {
         self.modules.path(module)
+    }
+
+    /// Whether the code at an address is that of a file that could be read.
+    pub fn is_loaded(&mut self, pid: u32, addr: u64) -> bool {
+        self.find(pid).is_some_and(|slot| process_in(&mut self.slots, slot).loaded.get(addr).is_some())
+    }
+
+    /// Whether the object has some of the `len` bytes at `addr`.
+    pub fn overlaps(&self, id: ObjectId, addr: u64, len: u64) -> bool {
+        let has = |o: &Object| addr < o.instance.base + o.instance.size && o.instance.base < addr + len;
+        self.objects.get(id).is_some_and(has)
     }
 
     /// Whether an object is memory without an origin in the program: no variable, no block, no mapping made by a hooked

@@ -47,6 +47,8 @@ pub struct MappedFile<'a> {
     pub low: u64,
     /// One past the last.
     pub high: u64,
+    /// Offset in the file, bytes.
+    pub pgoff: u64,
     /// Path, with ` (deleted)` when the kernel says so.
     pub path: &'a str,
 }
@@ -59,8 +61,11 @@ impl Modules {
         if name == "[vdso]" {
             return self.open_vdso(mapped);
         }
-        for candidate in candidates(mapped) {
+        for Candidate { path: candidate, same_name } in candidates(mapped) {
             let Ok(meta) = fs::metadata(&candidate) else { continue };
+            if same_name && !is_mapped_content(mapped, &candidate) {
+                continue;
+            }
             let key = (name.to_string(), meta.dev(), meta.ino());
             if let Some(known) = self.by_inode.get(&key) {
                 return *known;
@@ -147,27 +152,33 @@ pub fn strip_deleted(path: &str) -> &str {
     path.strip_suffix(" (deleted)").unwrap_or(path)
 }
 
+/// A path that may open the mapped file.
+#[derive(Debug)]
+struct Candidate {
+    path: PathBuf,
+    /// The mapped file has lost this name, so that another one may have it now: a new version that was installed.
+    same_name: bool,
+}
+
 /// Paths that may open the mapped file, the most reliable first: another root directory or mount namespace changes what
 /// the path means, and a deleted file is only reachable through the mapping itself or /proc/PID/exe.
-fn candidates(mapped: MappedFile<'_>) -> Vec<PathBuf> {
-    let MappedFile { pid, low, high, path } = mapped;
+fn candidates(mapped: MappedFile<'_>) -> Vec<Candidate> {
+    let MappedFile { pid, low, high, path, .. } = mapped;
     let name = strip_deleted(path);
-    let process = PathBuf::from(format!("/proc/{pid}"));
-    let below_root = PathBuf::from(format!("/proc/{pid}/root{name}"));
-    let mut out = Vec::new();
-    if name != path {
-        out.push(process.join(format!("map_files/{low:x}-{high:x}")));
+    let (process, deleted) = (PathBuf::from(format!("/proc/{pid}")), name != path);
+    let mut own = Vec::new();
+    if deleted {
+        own.push(process.join(format!("map_files/{low:x}-{high:x}")));
         if fs::read_link(process.join("exe")).is_ok_and(|exe| exe == Path::new(path)) {
-            out.push(process.join("exe"));
+            own.push(process.join("exe"));
         }
     }
-    let plain = PathBuf::from(name);
-    if same_files(&process) {
-        out.extend([plain, below_root])
-    } else {
-        out.extend([below_root, plain])
+    let mut named = [PathBuf::from(name), PathBuf::from(format!("/proc/{pid}/root{name}"))];
+    if !same_files(&process) {
+        named.reverse();
     }
-    out
+    let own = own.into_iter().map(|path| Candidate { path, same_name: false });
+    own.chain(named.map(|path| Candidate { path, same_name: deleted })).collect()
 }
 
 /// Whether absolute paths name the same files in that process and in this one; true when that cannot be determined.
@@ -178,6 +189,28 @@ fn same_files(process: &Path) -> bool {
             _ => false,
         };
     !differs("ns/mnt") && !differs("root")
+}
+
+/// Bytes compared of a file and of its mapping: a page of headers with the build-id, or of code.
+const COMPARED: u64 = 4096;
+
+/// Whether a file begins, at the offset of a mapping of code or headers, with what is mapped; false when the memory
+/// cannot be read.
+fn is_mapped_content(mapped: MappedFile<'_>, candidate: &Path) -> bool {
+    let MappedFile { pid, low, high, pgoff, .. } = mapped;
+    let compare = || {
+        let memory = read_memory(&format!("/proc/{pid}/mem"), low, high.min(low.saturating_add(COMPARED)))?;
+        let mut content = vec![0; memory.len()];
+        let mut file = fs::File::open(candidate).ok()?;
+        file.seek(SeekFrom::Start(pgoff)).ok()?;
+        // The last page of a file is filled up with zeros.
+        let mut got = 0;
+        while let Ok(more @ 1..) = file.read(&mut content[got..]) {
+            got += more;
+        }
+        Some(got > 0 && memory == content)
+    };
+    compare().unwrap_or(false)
 }
 
 /// Bytes of a process's memory, through its `mem` file; none unless all of them can be read.
@@ -205,7 +238,7 @@ mod tests {
         let mut m = Modules::default();
         let exe = fs::read_link("/proc/self/exe").unwrap();
         let path = exe.to_str().unwrap();
-        let mapped = MappedFile { pid: std::process::id(), low: 0, high: 0, path };
+        let mapped = MappedFile { pid: std::process::id(), low: 0, high: 0, pgoff: 0, path };
         assert_eq!(m.open(mapped), Some(0));
         assert_eq!(m.open(mapped), Some(0));
         assert_eq!(m.open(MappedFile { path: "/etc/passwd", ..mapped }), None);
@@ -217,6 +250,23 @@ mod tests {
         assert_eq!(new.iter().map(|m| m.path.as_str()).collect::<Vec<_>>(), [path, "[vdso]"]);
         assert!(new[1].build_id.is_some());
         assert!(m.take_new().is_empty());
+    }
+
+    #[test]
+    fn another_file_of_the_same_name_is_not_taken_for_a_deleted_one() {
+        let text = maps::read_own();
+        let exe = fs::read_link("/proc/self/exe").unwrap();
+        let own = maps::parse(&text).find(|m| Path::new(m.path) == exe).unwrap();
+        let (low, high, pgoff) = (own.start as u64, own.end as u64, own.offset as u64);
+        let mapped = MappedFile { pid: std::process::id(), low, high, pgoff, path: own.path };
+        assert!(is_mapped_content(mapped, &exe));
+        assert!(!is_mapped_content(mapped, Path::new("/bin/sh")));
+        assert!(!is_mapped_content(MappedFile { pid: u32::MAX, ..mapped }, &exe), "no memory to compare with");
+        let path = format!("{} (deleted)", own.path);
+        let listed = candidates(MappedFile { path: &path, ..mapped });
+        let compared: Vec<bool> = listed.iter().map(|c| c.same_name).collect();
+        assert_eq!(compared, [false, true, true]);
+        assert!(candidates(mapped).iter().all(|c| !c.same_name));
     }
 
     #[test]

@@ -149,6 +149,23 @@ impl Process {
         self.kernel.insert(low, high, MappingPiece { prot, mapping });
     }
 
+    /// The parts of `low..high`, which the kernel reports to map `path` with `prot`, that [`Process::map`] would not take
+    /// for a continued mapping: bounds.
+    pub fn fresh_parts(&self, low: u64, high: u64, prot: u32, path: &str) -> Vec<(u64, u64)> {
+        let same = |s: &Span<MappingPiece>| self.mappings[s.value.mapping].path.as_deref() == Some(path);
+        let (mut fresh, mut from) = (Vec::new(), low);
+        for span in self.kernel.overlapping(low, high).filter(|s| same(s) && continues(s, low, high, prot, path)) {
+            if from < span.low {
+                fresh.push((from, span.low));
+            }
+            from = from.max(span.high);
+        }
+        if from < high {
+            fresh.push((from, high));
+        }
+        fresh
+    }
+
     /// Removes `low..high` from the kernel mappings.
     pub fn unmap_kernel(&mut self, time_ns: u64, low: u64, high: u64, objects: &mut Objects) {
         for span in self.kernel.cut(low, high) {
@@ -283,6 +300,17 @@ mod tests {
         let low = p.kernel.get(93 * MB).unwrap().value.mapping;
         let high = p.kernel.get(102 * MB).unwrap().value.mapping;
         assert_ne!(low, high);
+    }
+
+    #[test]
+    fn of_a_mapping_that_grew_only_the_new_part_is_fresh() {
+        let (mut p, mut o) = (Process::new(1, 1), Objects::default());
+        assert_eq!(p.fresh_parts(2 * MB, 3 * MB, RW, "//anon"), [(2 * MB, 3 * MB)]);
+        p.map(1, 2 * MB, 3 * MB, RW, "//anon", &mut o);
+        assert_eq!(p.fresh_parts(MB, 4 * MB, RW, "//anon"), [(MB, 2 * MB), (3 * MB, 4 * MB)]);
+        assert_eq!(p.fresh_parts(2 * MB, 3 * MB, RW, "//anon"), [(2 * MB, 3 * MB)], "mapped anew");
+        assert_eq!(p.fresh_parts(2 * MB, 3 * MB, 1, "//anon"), [], "only its protection changed");
+        assert_eq!(p.fresh_parts(MB, 4 * MB, RW, "/tmp/a"), [(MB, 4 * MB)]);
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(super) struct ProcessMemory {
 /// The model of every followed process.
 #[derive(Debug, Default)]
 pub struct Space {
-    pub(super) root: u32,
+    pub(super) roots: Vec<u32>,
     pub(super) follow: bool,
     pub(super) slots: Vec<Slot>,
     pub(super) by_pid: FxHashMap<u32, usize>,
@@ -66,7 +66,12 @@ pub struct Space {
 impl Space {
     /// The model of process `root_pid`, and of its children when `follow`.
     pub fn new(root_pid: u32, follow: bool) -> Space {
-        Space { root: root_pid, follow, ..Space::default() }
+        Space::of(vec![root_pid], follow)
+    }
+
+    /// The model of the processes `roots`, and of their children when `follow`.
+    pub fn of(roots: Vec<u32>, follow: bool) -> Space {
+        Space { roots, follow, ..Space::default() }
     }
 
     /// Empties a slot and, with a time in `died`, ends the objects of its address space.
@@ -100,7 +105,7 @@ impl Space {
         }
         let slot = match self.by_pid.get(&pid) {
             Some(&slot) => slot,
-            None if self.follow || pid == self.root => {
+            None if self.follow || self.roots.contains(&pid) => {
                 let fresh = self.new_process(pid);
                 self.slots.push(Slot::Live(fresh));
                 self.by_pid.insert(pid, self.slots.len() - 1);

@@ -440,10 +440,10 @@ fn apply(s: &mut Space, time: u64, [what, addr, len, by]: [u64; 4]) {
     let page = addr & !0xfff;
     match what {
         0 | 1 => s.alloc(time, PID, by as u32, addr, len, &[by], HEAP),
-        2 => s.free(time, PID, addr, 0, HEAP),
+        2 => _ = s.free(time, PID, addr, 0, HEAP),
         3 => s.mmap(time, PID, &mapped(page, (len + 4096) & !0xfff, 0, RW, ["//anon", "/f"][by as usize % 2])),
         4 => s.alloc(time, PID, by as u32, page, (len + 4096) & !0xfff, &[by + 10], Origin::Mmap),
         _ if by == 0 => s.thread_stack(time, PID, by as u32, page, page + 64 * KB, "t"),
-        _ => s.free(time, PID, page, len, Origin::Mmap),
+        _ => _ = s.free(time, PID, page, len, Origin::Mmap),
     }
 }

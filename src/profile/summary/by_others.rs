@@ -2,6 +2,9 @@
 //!
 //! Under first touch such a page is on the node of the thread that touched it, so these are the accesses that are
 //! remote where threads run on different nodes: on any machine, also one with a single node, where nothing is remote.
+//!
+//! A caller says which threads count as one: the threads of a pool that is made anew in every step run, one after the
+//! other, where the first of them ran.
 
 use super::types::{Entry, PageRange, TouchRun};
 use crate::profile::records::ThreadId;
@@ -11,7 +14,7 @@ use crate::profile::records::ThreadId;
 pub struct ByOthers {
     /// Accesses to pages whose first toucher is known.
     pub known: u64,
-    /// Of these, those by another thread.
+    /// Of these, those by another thread that does not count as the same.
     pub others: u64,
     /// Accesses to pages whose first touch was not seen, or to no known page.
     pub unknown: u64,
@@ -37,8 +40,10 @@ impl Entry {
         after.checked_sub(1).is_some_and(|i| ranges[i].instance == at.0 && at.1 < ranges[i].high)
     }
 
-    /// Accesses of all threads, or of one, by the first toucher of their page.
-    pub fn by_others(&self, of: Option<ThreadId>) -> ByOthers {
+    /// Accesses of all threads, or of one, by the first toucher of their page. Threads of one `place` count as one; a
+    /// thread without a place is only itself.
+    pub fn by_others(&self, of: Option<ThreadId>, place: impl Fn(ThreadId) -> Option<u32>) -> ByOthers {
+        let same = |a: ThreadId, b: ThreadId| a == b || place(a).is_some_and(|own| place(b) == Some(own));
         let mut out = ByOthers::default();
         let mut runs = self.touches.as_slice();
         for cell in self.cells.iter().filter(|c| of.is_none_or(|thread| c.thread == thread)) {
@@ -54,7 +59,7 @@ impl Entry {
             match run {
                 Some(run) => {
                     out.known += accesses;
-                    out.others += if run.thread == cell.thread { 0 } else { accesses };
+                    out.others += if same(run.thread, cell.thread) { 0 } else { accesses };
                 }
                 None => out.unknown += accesses,
             }
@@ -70,6 +75,10 @@ impl Entry {
 mod tests {
     use super::*;
     use crate::profile::summary::{Cell, Counters};
+
+    fn alone(thread: ThreadId) -> Option<u32> {
+        Some(thread)
+    }
 
     #[test]
     fn pages_are_told_apart_by_their_first_toucher() {
@@ -96,20 +105,40 @@ mod tests {
             ..Entry::default()
         };
         entry.details.unpaged.reads = 256;
-        let before = entry.by_others(None);
+        let before = entry.by_others(None, alone);
         entry.details.extrapolated.around = vec![
             PageRange { instance: 0, low: 1, high: 3 },
             PageRange { instance: 0, low: 6, high: 7 },
             PageRange { instance: 1, low: 1, high: 2 },
         ];
-        assert_eq!(entry.by_others(None), before, "no access is to one of them");
+        assert_eq!(entry.by_others(None, alone), before, "no access is to one of them");
         entry.details.extrapolated.around.insert(2, PageRange { instance: 0, low: 7, high: 8 });
         let without = ByOthers { known: before.known - 24, others: before.others - 8, unknown: before.unknown + 24 };
-        assert_eq!(entry.by_others(None), without, "right in the sum is not right for a page");
+        assert_eq!(entry.by_others(None, alone), without, "right in the sum is not right for a page");
         entry.details.extrapolated.around.clear();
         let all = ByOthers { known: 1 + 2 + 8 + 16 + 64, others: 2 + 8, unknown: 4 + 32 + 128 + 256 };
-        assert_eq!(entry.by_others(None), all);
-        assert_eq!(entry.by_others(Some(0)), ByOthers { known: 9, others: 8, unknown: 0 });
-        assert_eq!((all.share(), Entry::default().by_others(None).share()), (Some(10.0 / 91.0), None));
+        assert_eq!(entry.by_others(None, alone), all);
+        assert_eq!(entry.by_others(Some(0), alone), ByOthers { known: 9, others: 8, unknown: 0 });
+        assert_eq!((all.share(), Entry::default().by_others(None, alone).share()), (Some(10.0 / 91.0), None));
+    }
+
+    /// Threads 2 and 3 are of a pool that is made anew: 2 comes after 0, and 3 after 1.
+    #[test]
+    fn a_thread_in_the_place_of_the_first_toucher_is_no_other() {
+        let cell = |page, thread, reads| {
+            let counters = Counters { reads, ..Counters::default() };
+            Cell { instance: 0, page, thread, slot: 0, counters }
+        };
+        let run = |page, thread| TouchRun { instance: 0, page, pages: 1, thread, time_ns: 0 };
+        let entry = Entry {
+            touches: vec![run(0, 0), run(1, 1)],
+            cells: vec![cell(0, 0, 1), cell(0, 2, 2), cell(0, 3, 4), cell(1, 2, 8), cell(1, 3, 16)],
+            ..Entry::default()
+        };
+        let others = |place: &dyn Fn(ThreadId) -> Option<u32>| entry.by_others(None, place).others;
+        assert_eq!(others(&alone), 2 + 4 + 8 + 16);
+        assert_eq!(others(&|thread| Some(thread % 2)), 4 + 8);
+        assert_eq!(others(&|_| None), 2 + 4 + 8 + 16, "threads of no known place are only themselves");
+        assert_eq!(entry.by_others(Some(2), |thread| Some(thread % 2)), ByOthers { known: 10, others: 8, unknown: 0 });
     }
 }

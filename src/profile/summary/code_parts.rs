@@ -11,12 +11,13 @@ use super::identity::{frame_name, frame_place, short_function};
 use super::stacks::NameTables;
 use super::tables::Tables;
 use super::types::{Cell, CodePart};
-use crate::profile::records::{CodeUnit, Frame, ObjectId};
+use super::uses::{UseId, Used, Uses};
+use crate::profile::records::{CodeUnit, Frame};
 
 /// Bits of a part's number in the key of a cell; number 0 is the rest.
 pub(super) const PART_BITS: u32 = 4;
 /// Units with cells of their own.
-const MAX_PARTS: usize = (1 << PART_BITS) - 1;
+pub(crate) const MAX_PARTS: usize = (1 << PART_BITS) - 1;
 /// Share of an entry's accesses from which one unit is all that matters: what is left is less than what the detectors
 /// tolerate as noise.
 const ALONE: f64 = 0.98;
@@ -27,6 +28,8 @@ pub(super) struct CodeParts {
     /// Units of every entry in order of their numbers, from 1; empty for entries that are not divided.
     units: Vec<Vec<Unit>>,
     numbers: FxHashMap<(u32, Frame), u8>,
+    /// Of every pair of the first pass whose object is one entry: the entry, and the part.
+    by_use: Vec<Option<(u32, u8)>>,
 }
 
 #[derive(Debug)]
@@ -39,14 +42,14 @@ struct Unit {
 
 impl CodeParts {
     /// Divides the entries by the instructions that accessed each object.
-    pub(super) fn build(tables: &mut Tables, layout: &Layout) -> CodeParts {
-        let mut parts = CodeParts { units: Vec::new(), numbers: FxHashMap::default() };
+    pub(super) fn build(tables: &Tables, layout: &Layout) -> CodeParts {
+        let mut parts = CodeParts::default();
         parts.units.resize_with(layout.entries.len(), Vec::new);
         let mut sums: FxHashMap<(u32, Frame), u64> = FxHashMap::default();
-        for ((object, frame), counters) in tables.uses.finish() {
+        for used in &tables.uses.all {
             // Of an object in parts it is not known yet which part: all get the units of the whole.
-            for entry in layout.entries_of(object) {
-                *sums.entry((entry, frame)).or_default() += counters.accesses();
+            for entry in layout.entries_of(used.object) {
+                *sums.entry((entry, used.ip)).or_default() += used.counters.accesses();
             }
         }
         let mut sums: Vec<((u32, Frame), u64)> = sums.into_iter().collect();
@@ -66,7 +69,23 @@ impl CodeParts {
             }
             parts.units[entry as usize] = units;
         }
+        parts.by_use = tables.uses.all.iter().map(|u| Some(parts.of_whole(layout.whole(u.object)?, u.ip))).collect();
         parts
+    }
+
+    fn of_whole(&self, entry: u32, ip: Frame) -> (u32, u8) {
+        (entry, self.of(entry, ip))
+    }
+
+    /// The part of the accesses of a pair of the first pass; none when that goes by their address.
+    #[inline]
+    pub(super) fn of_use(&self, id: UseId) -> Option<u8> {
+        self.by_use.get(id as usize).copied().flatten().map(|(_, part)| part)
+    }
+
+    /// The pairs of the first pass that belong to one entry as a whole, with that entry.
+    pub(super) fn whole<'a>(&'a self, uses: &'a Uses) -> impl Iterator<Item = (u32, &'a Used)> {
+        uses.all.iter().zip(&self.by_use).filter_map(|(used, of)| Some(((*of)?.0, used)))
     }
 
     /// The part of an access, 0 for the rest.
@@ -107,7 +126,7 @@ impl CodeParts {
 
 /// Orders the code of a part of an object, which was numbered for the whole object; none when one unit is all that
 /// matters for the part.
-pub(super) fn of_part(mut code: Vec<CodePart>) -> Vec<CodePart> {
+pub(crate) fn of_part(mut code: Vec<CodePart>) -> Vec<CodePart> {
     let accesses = |p: &CodePart| p.total.accesses();
     let all: u64 = code.iter().map(accesses).sum();
     if code.iter().any(|p| accesses(p) as f64 >= ALONE * all as f64) {
@@ -150,11 +169,7 @@ fn part(unit: &Unit, names: &NameTables<'_>) -> CodePart {
     CodePart {
         function: function.unwrap_or_else(|| frame_place(start, names.modules)),
         place: frame_name(frame, names),
+        nest: Some(Frame { module: frame.module, offset: unit.place.nest }),
         ..CodePart::default()
     }
 }
-
-/// An object and an instruction that accesses it.
-pub(super) type Use = (ObjectId, Frame);
-/// (object, instruction) pairs counted.
-pub(super) const MAX_USES: usize = 1 << 18;

@@ -13,7 +13,7 @@ fn pool(base: u64) -> Entry {
     let code = |own: Vec<Cell>| {
         let mut total = Counters::default();
         own.iter().for_each(|c| total.add(&c.counters));
-        CodePart { function: "f".into(), place: String::new(), total, cells: own }
+        CodePart { function: "f".into(), place: String::new(), nest: None, total, cells: own }
     };
     let unpaged = Counters { reads: 5, ..Counters::default() };
     let mut total = unpaged;

@@ -50,7 +50,8 @@ pub(super) struct Layout {
 impl Layout {
     pub(super) fn build(tables: &mut Tables) -> Layout {
         let modules = tables.modules.filled(|id| Module { id, path: format!("module {id}"), ..Module::default() });
-        let threads = tables.threads.filled(missing_thread);
+        let mut threads = tables.threads.filled(missing_thread);
+        threads.iter_mut().for_each(|thread| thread.task = tables.tasks.get(&thread.id).copied());
         let page_size = if tables.header.page_size.is_power_of_two() { tables.header.page_size } else { 4096 };
         tables.header.page_size = page_size;
         let mut stacks = CallStacks { lost: std::mem::take(&mut tables.lost), ..CallStacks::default() };
@@ -83,6 +84,11 @@ impl Layout {
         let parts = place.and_then(|p| p.division).and_then(|d| self.divisions.get(d as usize));
         let count = parts.map_or(1, |d| d.places.len() as u32);
         place.into_iter().flat_map(move |p| p.entry..p.entry + count)
+    }
+
+    /// The entry of an object that is not in parts.
+    pub(super) fn whole(&self, object: ObjectId) -> Option<u32> {
+        self.places.get(&object).filter(|place| place.division.is_none()).map(|place| place.entry)
     }
 
     /// Gives every seen object its instance, in order of entry, birth and id. An object in parts has one of each.
@@ -193,7 +199,9 @@ impl Build<'_> {
             let key = self.key(object);
             let entry = self.entry(key, Some(object));
             if let Some(site) = object.site {
-                *self.sites[entry as usize].entry(site).or_default() += 1;
+                let alike = 1 + tables.more.get(&id).copied().unwrap_or(0);
+                let count = self.sites[entry as usize].entry(site).or_default();
+                *count = count.saturating_add(alike);
             }
             owner.insert(id, entry);
             if self.pieces.contains_key(&entry) {
@@ -344,7 +352,8 @@ impl Build<'_> {
                 match entry.kind {
                     ObjectKind::SmallHeap => drop(small.insert(site, ())),
                     _ => {
-                        *large.entry(site).or_default() += objects;
+                        let count = large.entry(site).or_default();
+                        *count = count.saturating_add(objects);
                         *entries_of.entry(site).or_default() += 1;
                     }
                 }

@@ -84,7 +84,7 @@ fn pages_dealt_out_to_threads_are_right_in_the_sum_and_no_page_is_claimed() {
         counters: super::super::Counters { reads: 1, ..Default::default() },
     };
     let e = Entry { cells: (0..PAGES).map(cell).collect(), ..e };
-    let by = e.by_others(None);
+    let by = e.by_others(None, Some);
     assert!(by.known > 1000 && by.others == 0 && by.known + by.unknown == PAGES, "{by:?}");
 }
 

@@ -9,18 +9,18 @@ use super::code_parts::{CodeParts, PART_BITS, of_part};
 use super::distinct;
 use super::divided::rank;
 use super::entries::{Layout, missing_thread};
-use super::extrapolate;
+use super::first_touches::FirstTouches;
 use super::parts::Place;
-use super::reuse;
 use super::shared_pages::share;
 use super::stacks::NameTables;
 use super::tables::{MAX_ID_GAP, Tables};
 use super::tally::Tally;
-use super::types::{Cell, Counters, Entry, MAX_CODE, PageRange, Summary, TIME_SLOTS, TouchRun};
+use super::types::{Cell, Counters, MAX_CODE, Summary, TIME_SLOTS};
+use super::unresolved;
+use super::uses::UseId;
 use crate::profile::file::{FileError, Reader};
-use crate::profile::ranges::Ranges;
+use crate::profile::folded::CpuNodes;
 use crate::profile::records::*;
-use crate::topology::Topology;
 
 /// (entry, instruction) pairs counted; programs have few hot instructions, and memory must stay bounded.
 const MAX_INSTRUCTIONS: usize = 1 << 16;
@@ -29,6 +29,8 @@ const MAX_INSTRUCTIONS: usize = 1 << 16;
 /// recorder needs more bytes than that for an access.
 const BYTES_PER_CELL: usize = 4;
 const MIN_CELLS: usize = 1 << 21;
+/// Accesses for which room for a cell is made at first: a sample is charged to several accesses, most of them close by.
+const ACCESSES_PER_CELL: usize = 4;
 
 /// Objects looked up by index; at 32 bytes each this is 32 MiB.
 const MAX_DENSE: usize = 1 << 20;
@@ -52,8 +54,6 @@ struct Fold<'a> {
     /// Counters of accesses without a page, per entry.
     unpaged: Vec<Counters>,
     code: Tally<(u32, Frame)>,
-    /// Node of each CPU, [`NODE_UNKNOWN`] where not known.
-    cpu_node: Vec<u8>,
     slots_per_ns: f64,
     /// One more than the highest thread id used.
     threads: usize,
@@ -63,12 +63,15 @@ struct Fold<'a> {
 
 pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout) -> Result<Summary, FileError> {
     let reader = Reader::open(path)?;
-    let parts = CodeParts::build(&mut tables, &layout);
+    let cpu_nodes = CpuNodes::of(&tables.header.topology);
+    let parts = CodeParts::build(&tables, &layout);
     let mut fold = Fold::new(&layout, &tables, &parts, reader.file_len);
-    for record in reader.take(tables.records) {
-        if let Record::Accesses(list) = record {
-            list.iter().for_each(|a| fold.add(a));
-        }
+    let mut uses = std::mem::take(&mut tables.uses);
+    match tables.held.take() {
+        Some(lists) => lists.into_iter().for_each(|(list, uses)| fold.add_list(&list, &cpu_nodes, |i, _| uses[i])),
+        None => reader
+            .take(tables.records)
+            .for_each(|record| fold.add_list(&record, &cpu_nodes, |_, a| uses.find(a.object, a.ip))),
     }
     let mut plausible = |t: &Touch| fold.thread_is_plausible(t.thread);
     let seen: Vec<Touch> = tables.touches.into_iter().filter(|t| plausible(t)).collect();
@@ -82,12 +85,16 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout) -> Resul
             "{unknown_ids} accesses refer to threads or objects that are missing in the file and were left out"
         ));
     }
+    notes.extend(unresolved::note(&tables.stats));
     let sums = cells.finish();
     if cells.dropped > 0 {
         let dropped = cells.dropped;
         notes.push(format!("{dropped} accesses have more different pages, threads and times than fit in memory"));
     }
     assign_cells(&mut layout, sums, unpaged, (&parts, &tables.symbols));
+    for (entry, used) in parts.whole(&uses) {
+        code.add((entry, used.ip), &used.counters);
+    }
     assign_code(&mut layout, code.finish(), &tables.access_code);
     let touches = FirstTouches { seen, sampled, period: tables.stats.events.fault_period };
     touches.assign(&mut layout);
@@ -104,6 +111,8 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout) -> Resul
         entries,
         stats: tables.stats,
         ending: tables.ending,
+        rank: tables.rank,
+        profiles: 1,
         notes,
     })
 }
@@ -113,33 +122,54 @@ impl<'a> Fold<'a> {
         Fold {
             layout,
             places: dense(&layout.places),
-            cells: Tally::new(MIN_CELLS.max(file_len as usize / BYTES_PER_CELL)),
+            cells: Tally::new(
+                MIN_CELLS.max(file_len as usize / BYTES_PER_CELL),
+                tables.held.accesses() / ACCESSES_PER_CELL,
+            ),
             parts,
             unpaged: vec![Counters::default(); layout.entries.len()],
-            code: Tally::new(MAX_INSTRUCTIONS),
-            cpu_node: cpu_nodes(&tables.header.topology),
+            code: Tally::new(MAX_INSTRUCTIONS, 0),
             slots_per_ns: f64::from(TIME_SLOTS) / tables.stats.duration_ns.max(1) as f64,
             threads: layout.threads.len(),
             unknown_ids: 0,
         }
     }
 
-    #[inline]
-    fn add(&mut self, a: &Access) {
+    /// Adds the accesses of a record, if it is one; `use_of` knows the pair of the i-th.
+    fn add_list(&mut self, list: &Record, cpu_nodes: &CpuNodes, mut use_of: impl FnMut(usize, &Folded) -> UseId) {
+        match list {
+            Record::Accesses(list) => {
+                for (i, a) in list.iter().enumerate() {
+                    let a = cpu_nodes.fold(a);
+                    self.add(&a, use_of(i, &a));
+                }
+            }
+            Record::Folded(list) => list.iter().enumerate().for_each(|(i, a)| self.add(a, use_of(i, a))),
+            _ => {}
+        }
+    }
+
+    // Not inlined, it spends half of its time on handing over the access.
+    #[inline(always)]
+    fn add(&mut self, a: &Folded, of: UseId) {
         let Some(place) = self.place(a).filter(|_| self.thread_is_plausible(a.thread)) else {
             self.unknown_ids += 1;
             return;
         };
-        let counters = self.counters(a);
-        self.code.add((place.entry, a.ip), &counters);
-        match self.key(place, a) {
+        let counters = Counters::of(a);
+        // What one entry has of the pair as a whole is summed already.
+        let part = self.parts.of_use(of).unwrap_or_else(|| {
+            self.code.add((place.entry, a.ip), &counters);
+            self.parts.of(place.entry, a.ip)
+        });
+        match self.key(place, a, part) {
             Some(key) => self.cells.add(key, &counters),
             None => self.unpaged[place.entry as usize].add(&counters),
         }
     }
 
     #[inline]
-    fn place(&self, a: &Access) -> Option<Place> {
+    fn place(&self, a: &Folded) -> Option<Place> {
         let place = match self.places.get(a.object as usize) {
             Some(place) => *place,
             None => self.layout.places.get(&a.object).copied(),
@@ -163,21 +193,8 @@ impl<'a> Fold<'a> {
     }
 
     #[inline]
-    fn counters(&self, a: &Access) -> Counters {
-        let from = self.cpu_node.get(usize::from(a.cpu)).copied().unwrap_or(NODE_UNKNOWN);
-        let placed = a.node != NODE_UNKNOWN && from != NODE_UNKNOWN;
-        Counters {
-            reads: u64::from(!a.write),
-            writes: u64::from(a.write),
-            remote: u64::from(placed && a.node != from),
-            placed: u64::from(placed),
-            cost_ns: u64::from(a.cost_ns),
-        }
-    }
-
-    #[inline]
-    fn key(&self, place: Place, a: &Access) -> Option<CellKey> {
-        if a.certainty == Certainty::ObjectOnly {
+    fn key(&self, place: Place, a: &Folded, part: u8) -> Option<CellKey> {
+        if a.object_only {
             return None;
         }
         let page = u32::try_from((a.addr >> self.layout.page_shift).checked_sub(place.first_page)?).ok()?;
@@ -187,8 +204,7 @@ impl<'a> Fold<'a> {
         }
         // An access at the very end of the run belongs to the last slot.
         let slot = ((a.time_ns as f64 * self.slots_per_ns) as u64).min(u64::from(TIME_SLOTS) - 1);
-        let part = u64::from(self.parts.of(place.entry, a.ip));
-        Some(((global_page << THREAD_BITS | u64::from(a.thread)) << SLOT_BITS | slot) << PART_BITS | part)
+        Some(((global_page << THREAD_BITS | u64::from(a.thread)) << SLOT_BITS | slot) << PART_BITS | u64::from(part))
     }
 }
 
@@ -202,19 +218,6 @@ fn dense(places: &FxHashMap<ObjectId, Place>) -> Vec<Option<Place>> {
         }
     }
     table
-}
-
-/// Node of every CPU. Node numbers that do not fit the file's one byte count as unknown.
-fn cpu_nodes(topology: &Topology) -> Vec<u8> {
-    let mut nodes = vec![NODE_UNKNOWN; usize::from(u16::MAX) + 1];
-    for node in &topology.nodes {
-        for &cpu in &node.cpus {
-            if let Some(slot) = nodes.get_mut(cpu as usize) {
-                *slot = u8::try_from(node.id).unwrap_or(NODE_UNKNOWN);
-            }
-        }
-    }
-    nodes
 }
 
 fn assign_cells(
@@ -294,103 +297,6 @@ fn assign_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>, known: 
     }
 }
 
-/// First touches of a profile.
-struct FirstTouches {
-    /// While all page faults were recorded.
-    seen: Vec<Touch>,
-    /// While one in `period` was.
-    sampled: Vec<Touch>,
-    period: u32,
-}
-
-impl FirstTouches {
-    fn assign(mut self, layout: &mut Layout) {
-        let between = extrapolate::between(&self.sampled, self.period);
-        let mut sampled = vec![Vec::new(); layout.entries.len()];
-        assign_touches(layout, &self.seen, |_, _, _| {});
-        assign_touches(layout, &between, |_, entry, run| {
-            let range = PageRange { instance: run.instance, low: run.page, high: run.page + run.pages };
-            entry.details.extrapolated.between.push(range);
-        });
-        assign_touches(layout, &self.sampled, |index, _, run| sampled[index].push((run.instance, run.page)));
-        let page_size = 1 << layout.page_shift;
-        for (entry, mut sampled) in layout.entries.iter_mut().zip(sampled) {
-            entry.touches = merged(std::mem::take(&mut entry.touches));
-            sampled.sort_unstable();
-            entry.extend_sampled(&sampled, self.period, page_size);
-            entry.details.extrapolated.between =
-                extrapolate::joined(std::mem::take(&mut entry.details.extrapolated.between));
-        }
-        let times = || self.sampled.iter().map(|t| t.time_ns);
-        let thinned = times().min().unwrap_or(u64::MAX)..=times().max().unwrap_or(0);
-        self.seen.extend(between);
-        self.seen.append(&mut self.sampled);
-        reuse::inherit(layout, &self.seen, thinned);
-    }
-}
-
-/// Adds runs to the entries of the objects touched, and calls `also` with each, and with its entry and that one's index.
-fn assign_touches(layout: &mut Layout, touches: &[Touch], mut also: impl FnMut(usize, &mut Entry, &TouchRun)) {
-    for touch in touches {
-        let Some(&whole) = layout.places.get(&touch.object) else { continue };
-        let division = whole.division.and_then(|d| layout.divisions.get(d as usize));
-        let places = division.map_or(std::slice::from_ref(&whole), |d| &d.places);
-        for place in places {
-            let instance = place.instance - layout.first_instance[place.entry as usize];
-            let entry = &mut layout.entries[place.entry as usize];
-            let (mut low, mut high) = (touch.addr >> layout.page_shift, u64::MAX);
-            let mut first_page = place.first_page;
-            if division.is_some() {
-                let Some(part) = entry.seen.get(instance as usize) else { continue };
-                first_page = part.base >> layout.page_shift;
-                high = part.base.saturating_add(part.size).div_ceil(1 << layout.page_shift);
-                high = high.min(low.saturating_add(touch.pages));
-                low = low.max(first_page);
-            }
-            let Some(page) = low.checked_sub(first_page).and_then(|p| u32::try_from(p).ok()) else { continue };
-            let pages = touch.pages.min(high.saturating_sub(low));
-            let pages = u32::try_from(pages).unwrap_or(u32::MAX).min(u32::MAX - page);
-            let run = TouchRun { instance, page, pages, thread: touch.thread, time_ns: touch.time_ns };
-            entry.touches.push(run);
-            also(place.entry as usize, entry, &run);
-        }
-    }
-}
-
-/// Sorts runs, drops pages touched before (they were returned and touched again) and joins neighbours.
-fn merged(runs: Vec<TouchRun>) -> Vec<TouchRun> {
-    let mut runs = earliest(runs);
-    runs.sort_unstable_by_key(|r| (r.instance, r.page));
-    let mut out: Vec<TouchRun> = Vec::with_capacity(runs.len());
-    for run in runs {
-        match out.last_mut() {
-            Some(last)
-                if (last.instance, last.page + last.pages, last.thread) == (run.instance, run.page, run.thread) =>
-            {
-                last.pages += run.pages;
-                last.time_ns = last.time_ns.min(run.time_ns);
-            }
-            _ => out.push(run),
-        }
-    }
-    out
-}
-
-/// The parts of runs that no earlier run covers.
-fn earliest(mut runs: Vec<TouchRun>) -> Vec<TouchRun> {
-    runs.retain(|r| r.pages > 0);
-    runs.sort_unstable_by_key(|r| (r.time_ns, r.instance, r.page, r.thread));
-    // Pages of all instances, each with its instance in the upper half.
-    let mut covered = Ranges::default();
-    let mut out = Vec::with_capacity(runs.len());
-    for run in runs {
-        let first = u64::from(run.instance) << 32 | u64::from(run.page);
-        let new = covered.fill(first, first + u64::from(run.pages), ());
-        out.extend(new.into_iter().map(|(low, high)| TouchRun { page: low as u32, pages: (high - low) as u32, ..run }));
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -403,13 +309,36 @@ mod tests {
         crate::profile::summary::tests::write_many(&path, &accesses);
         let mut tables = Tables::read(&path).expect("just written");
         let layout = Layout::build(&mut tables);
-        let parts = CodeParts::build(&mut tables, &layout);
+        let parts = CodeParts::build(&tables, &layout);
         let mut fold = Fold::new(&layout, &tables, &parts, 0);
-        accesses.iter().for_each(|a| fold.add(a));
+        let cpu_nodes = CpuNodes::of(&tables.header.topology);
+        for (list, uses) in tables.held.take().expect("few") {
+            fold.add_list(&list, &cpu_nodes, |i, _| uses[i]);
+        }
         let cells = fold.cells.finish();
         let counted: u64 = cells.iter().map(|c| c.1.accesses()).sum();
         assert_eq!(counted, accesses.len() as u64);
         assert!(cells.len() < accesses.len() / 2, "{} cells", cells.len());
+        let _ = std::fs::remove_file(path);
+    }
+
+    /// A profile whose accesses do not fit in memory is read twice, and folds to the same.
+    #[test]
+    fn accesses_that_are_not_kept_are_read_again() {
+        let path = std::env::temp_dir().join(format!("numamma-again-{}.prof", std::process::id()));
+        let accesses = crate::profile::summary::tests::many_accesses(1 << 14);
+        crate::profile::summary::tests::write_many(&path, &accesses);
+        let folded = |too_many: bool| {
+            let mut tables = Tables::read(&path).expect("just written");
+            if too_many {
+                tables.held.keep(Record::Accesses(Vec::new()), Vec::new(), u64::MAX);
+            }
+            let layout = Layout::build(&mut tables);
+            super::fold(&path, tables, layout).expect("just written").entries
+        };
+        let (kept, again) = (folded(false), folded(true));
+        assert_eq!(kept.iter().map(|e| e.total.accesses()).sum::<u64>(), accesses.len() as u64);
+        assert_eq!(format!("{kept:?}"), format!("{again:?}"));
         let _ = std::fs::remove_file(path);
     }
 }

@@ -1,5 +1,5 @@
-//! First pass over a profile: all records but the accesses, and from those the length of the run and the address range
-//! of each object, which must be known before the accesses are folded.
+//! First pass over a profile: all records, and of the accesses the length of the run and the address range of each
+//! object, which must be known before they are folded.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -8,11 +8,10 @@ use numamma_kernel::affinity::MAX_CPUS;
 use numamma_kernel::policy::MAX_NODES;
 use rustc_hash::FxHashMap;
 
-use super::code_parts::{MAX_USES, Use};
 use super::stacks::LostTable;
-use super::tally::Tally;
-use super::types::Counters;
+use super::uses::{Held, NO_USE, UseId, Uses};
 use crate::profile::file::{FileError, Reader};
+use crate::profile::folded::CpuNodes;
 use crate::profile::records::*;
 
 /// Thread and module ids are dense; more ids than this without a record are damage. Large enough for records out of
@@ -27,9 +26,6 @@ const MAX_GROWTH: u64 = 64;
 const SEEN_BYTES: u64 = 256;
 /// Page sizes of Linux on any processor are in this range.
 const PAGE_SIZES: std::ops::RangeInclusive<u64> = 1 << 12..=1 << 30;
-
-/// One access.
-const ONE: Counters = Counters { reads: 1, writes: 0, remote: 0, placed: 0, cost_ns: 0 };
 
 /// Records with dense ids; the last record of an id counts.
 #[derive(Debug, Default)]
@@ -75,15 +71,33 @@ pub(super) struct Seen {
     pub first_ns: u64,
 }
 
-/// All records of a profile but its accesses.
+impl Seen {
+    #[inline]
+    pub(super) fn extend(&mut self, addr: u64, time_ns: u64) {
+        self.join(&Seen { lowest: addr, highest: addr, first_ns: time_ns });
+    }
+
+    #[inline]
+    fn join(&mut self, other: &Seen) {
+        self.lowest = self.lowest.min(other.lowest);
+        self.highest = self.highest.max(other.highest);
+        self.first_ns = self.first_ns.min(other.first_ns);
+    }
+}
+
+/// All records of a profile, and what the first pass tells of its accesses.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub header: Header,
     pub modules: Table<Module>,
     pub threads: Table<Thread>,
+    /// What threads of std::thread run.
+    pub tasks: FxHashMap<ThreadId, Task>,
     pub sites: FxHashMap<SiteId, CallSite>,
     pub counts: FxHashMap<SiteId, SiteCount>,
     pub objects: FxHashMap<ObjectId, Object>,
+    /// How many objects like this one are not in the file.
+    pub more: FxHashMap<ObjectId, u64>,
     pub seen: FxHashMap<ObjectId, Seen>,
     pub touches: Vec<Touch>,
     /// Those of the time in which not all page faults were recorded, of one page each.
@@ -94,12 +108,15 @@ pub(super) struct Tables {
     /// What they tell of the time of their accesses.
     pub access_code: FxHashMap<Frame, AccessCode>,
     /// Accesses by object and instruction.
-    pub uses: Tally<Use>,
+    pub uses: Uses,
+    /// The accesses themselves, if they are few.
+    pub held: Held,
     pub lost: LostTable,
     /// Members of the variables at these addresses of modules.
     pub members: FxHashMap<(ModuleId, u64), Vec<Member>>,
     pub stats: Stats,
     pub ending: Option<Ended>,
+    pub rank: Option<u32>,
     pub notes: Vec<String>,
     /// Good records in the file: the second pass reads no more, so that the file may still grow.
     pub records: usize,
@@ -109,12 +126,13 @@ impl Tables {
     pub(super) fn read(path: &Path) -> Result<Tables, FileError> {
         let mut reader = Reader::open(path)?;
         let mut header = None;
-        let mut tables = Tables { uses: Tally::new(MAX_USES), ..Tables::default() };
+        let mut tables = Tables::default();
+        let mut cpu_nodes = CpuNodes::of(&tables.header.topology);
         let mut last_ns = 0;
         let most = MAX_KEPT.max(reader.file_len.saturating_mul(MAX_GROWTH));
         let mut kept: u64 = 0;
         while let Some(record) = reader.next() {
-            if !matches!(record, Record::Accesses(_)) {
+            if !matches!(record, Record::Accesses(_) | Record::Folded(_)) {
                 kept = kept.saturating_add(reader.decoded);
             }
             if kept + tables.seen.len() as u64 * SEEN_BYTES > most {
@@ -126,16 +144,21 @@ impl Tables {
             }
             tables.records += 1;
             match record {
-                Record::Header(h) => header = Some(tables.checked(h)),
+                Record::Header(h) => {
+                    let checked = tables.checked(h);
+                    cpu_nodes = CpuNodes::of(&checked.topology);
+                    header = Some(checked);
+                }
                 Record::Accesses(list) => {
-                    for a in &list {
-                        last_ns = last_ns.max(a.time_ns);
-                        tables.extend_range(a.object, a.addr, a.time_ns);
-                        tables.uses.add((a.object, a.ip), &ONE);
-                    }
+                    let uses = list.iter().map(|a| tables.used(&cpu_nodes.fold(a), &mut last_ns)).collect();
+                    tables.held.keep(Record::Accesses(list), uses, reader.decoded);
+                }
+                Record::Folded(list) => {
+                    let uses = list.iter().map(|f| tables.used(f, &mut last_ns)).collect();
+                    tables.held.keep(Record::Folded(list), uses, reader.decoded);
                 }
                 Record::Touches(list) => {
-                    for t in &list {
+                    for t in list.iter().filter(|t| t.object != NO_OBJECT) {
                         tables.extend_range(t.object, t.addr, t.time_ns);
                     }
                     tables.touches.extend(list);
@@ -148,6 +171,9 @@ impl Tables {
                 }
                 other => tables.take(other),
             }
+        }
+        for used in &tables.uses.all {
+            tables.seen.entry(used.object).or_insert(used.seen).join(&used.seen);
         }
         tables.header = header.ok_or_else(|| FileError::Empty(path.into()))?;
         tables.stats.duration_ns = tables.stats.duration_ns.max(last_ns);
@@ -173,9 +199,11 @@ impl Tables {
         match record {
             Record::Modules(list) => list.into_iter().for_each(|m| self.modules.put(m.id, m)),
             Record::Threads(list) => list.into_iter().for_each(|t| self.threads.put(t.id, t)),
+            Record::ThreadTasks(list) => self.tasks.extend(list.into_iter().map(|t| (t.thread, t.task))),
             Record::Sites(list) => self.sites.extend(list.into_iter().map(|s| (s.id, s))),
             Record::SiteCounts(list) => self.counts.extend(list.into_iter().map(|c| (c.site, c))),
             Record::Objects(list) => self.objects.extend(list.into_iter().map(|o| (o.id, o))),
+            Record::Like(list) => self.more.extend(list.into_iter().map(|like| (like.object, like.more))),
             Record::Symbols(list) => self.symbols.extend(list.into_iter().map(|s| (s.frame, s.locations))),
             Record::Code(list) => self.code.extend(list.into_iter().map(|u| (u.frame, u))),
             Record::AccessCode(list) => self.access_code.extend(list.into_iter().map(|u| (u.frame, u))),
@@ -184,6 +212,7 @@ impl Tables {
             Record::Stats(stats) => self.stats = Stats { events: self.stats.events, ..stats },
             Record::EventCounts(counts) => self.stats.events = counts,
             Record::End(ending) => self.ending = Some(ending),
+            Record::Rank(rank) => self.rank = Some(rank),
             Record::Notes(list) => {
                 for note in list {
                     if !self.notes.contains(&note) {
@@ -192,16 +221,29 @@ impl Tables {
                 }
             }
             // The caller takes these.
-            Record::Header(_) | Record::Accesses(_) | Record::Touches(_) | Record::SampledTouches(_) => {}
+            Record::Header(_)
+            | Record::Accesses(_)
+            | Record::Folded(_)
+            | Record::Touches(_)
+            | Record::SampledTouches(_) => {}
         }
     }
 
     #[inline]
     fn extend_range(&mut self, object: ObjectId, addr: u64, time_ns: u64) {
-        let seen = self.seen.entry(object).or_insert(Seen { lowest: addr, highest: addr, first_ns: time_ns });
-        seen.lowest = seen.lowest.min(addr);
-        seen.highest = seen.highest.max(addr);
-        seen.first_ns = seen.first_ns.min(time_ns);
+        let seen = Seen { lowest: addr, highest: addr, first_ns: time_ns };
+        self.seen.entry(object).or_insert(seen).join(&seen);
+    }
+
+    /// Takes note of accesses, and of the time of the last ones.
+    #[inline(always)]
+    fn used(&mut self, a: &Folded, last_ns: &mut u64) -> UseId {
+        *last_ns = (*last_ns).max(a.time_ns);
+        let id = self.uses.add(a);
+        if id == NO_USE {
+            self.extend_range(a.object, a.addr, a.time_ns);
+        }
+        id
     }
 
     fn note_damage(&mut self, damage: Option<String>) {

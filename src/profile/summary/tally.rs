@@ -31,12 +31,13 @@ impl<K> Default for Tally<K> {
 }
 
 impl<K: Copy + Eq + Hash> Tally<K> {
-    /// A tally of at most `limit` keys.
-    pub(super) fn new(limit: usize) -> Tally<K> {
+    /// A tally of at most `limit` keys, with room for `expected`.
+    pub(super) fn new(limit: usize, expected: usize) -> Tally<K> {
+        let room = expected.min(limit);
         Tally {
             recent: vec![None; 1 << RECENT_BITS],
-            all: FxHashMap::default(),
-            sums: Vec::new(),
+            all: FxHashMap::with_capacity_and_hasher(room, FxBuildHasher),
+            sums: Vec::with_capacity(room),
             limit: limit.min(u32::MAX as usize),
             dropped: 0,
         }

@@ -12,8 +12,11 @@ use crate::profile::records::{Instance, ObjectKind};
 pub struct Turnover {
     /// Allocations in the run.
     pub allocations: u64,
-    /// The same, a second.
+    /// The same, a second of the run.
     pub per_second: f64,
+    /// Time from the first to the last allocation, ns, where they are over before [`SPREAD`] of the run: a rate over the
+    /// whole run would say that they go on.
+    pub within_ns: Option<u64>,
     /// Median lifetime of the sampled instances, ns.
     pub median_ns: u64,
     /// Estimated allocations that are alive at a time; at least 1.
@@ -28,11 +31,28 @@ pub struct Turnover {
     pub threads: usize,
 }
 
+/// Part of the run that lies between the first and the last allocation from which allocating goes on during the run:
+/// with less, most of the run is without.
+const SPREAD: f64 = 0.5;
+
 impl Turnover {
-    /// `2000 allocations (400 a second)`; without the rate where it is below one.
+    /// `2000 allocations (400 a second)` or `2000 allocations (within 12 ms)`; without the rate where it is below one.
     pub fn count(&self) -> String {
-        let rate = if self.per_second < 1.0 { String::new() } else { format!(" ({:.0} a second)", self.per_second) };
-        format!("{} allocations{rate}", self.allocations)
+        let rate = match self.within_ns {
+            Some(ns) => format!(" (within {})", duration(ns)),
+            None if self.per_second < 1.0 => String::new(),
+            None => format!(" ({:.0} a second)", self.per_second),
+        };
+        format!("{} allocation{}{rate}", self.allocations, if self.allocations == 1 { "" } else { "s" })
+    }
+}
+
+/// A time in words: `20 us`, `5.0 ms` or `1.5 s`.
+pub fn duration(ns: u64) -> String {
+    match ns as f64 {
+        ns if ns < 1e6 => format!("{:.0} us", (ns / 1e3).max(1.0)),
+        ns if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
+        ns => format!("{:.1} s", ns / 1e9),
     }
 }
 
@@ -55,9 +75,13 @@ impl Summary {
         threads.sort_unstable();
         threads.dedup();
         let allocations = entry.instances.max(entry.seen.len() as u64);
+        let births = || entry.seen.iter().map(|i| i.born_ns);
+        let span_ns = births().max()? - births().min()?;
+        let over = entry.seen.len() > 1 && (span_ns as f64) < SPREAD * run_ns as f64;
         Some(Turnover {
             allocations,
             per_second: allocations as f64 * 1e9 / run_ns as f64,
+            within_ns: over.then_some(span_ns),
             median_ns: lives[lives.len() / 2],
             alive: (allocations as f64 * mean_ns / run_ns as f64).clamp(1.0, allocations as f64),
             kept_share: entry.seen.iter().filter(|i| i.died_ns.is_none()).count() as f64 / seen,
@@ -123,6 +147,8 @@ mod tests {
             entries: Vec::new(),
             stats,
             ending: None,
+            rank: None,
+            profiles: 1,
             notes: Vec::new(),
         }
     }
@@ -143,6 +169,16 @@ mod tests {
         assert_eq!((t.allocations, t.median_ns, t.threads), (2000, 2 * MS, 4));
         assert!((t.per_second - 2000.0).abs() < 1e-6 && (t.alive - 4.0).abs() < 1e-6, "{t:?}");
         assert_eq!((t.kept_share, t.sizes_share), (0.0, 0.0));
+        assert_eq!(t.count(), "2000 allocations (2000 a second)");
+    }
+
+    #[test]
+    fn what_is_allocated_at_once_has_no_rate() {
+        let seen: Vec<Instance> = (0..10).map(|i| instance(20 + i, None, 8192, 0)).collect();
+        let t = summary().turnover(&entry(seen.clone(), 2000)).unwrap();
+        assert_eq!(t.count(), "2000 allocations (within 9.0 ms)");
+        let t = summary().turnover(&entry(seen[..1].to_vec(), 2000)).unwrap();
+        assert_eq!(t.count(), "2000 allocations (2000 a second)", "one of them tells nothing of the others");
     }
 
     #[test]

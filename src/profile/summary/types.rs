@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::stacks::CallStacks;
 use crate::profile::records::{
-    AccessCode, CallSite, Ended, Frame, Header, Instance, Location, Module, ModuleId, ObjectKind, Stats, Thread,
-    ThreadId,
+    AccessCode, CallSite, Ended, Folded, Frame, Header, Instance, Location, Module, ModuleId, ObjectKind, Stats,
+    Thread, ThreadId,
 };
 
 /// Number of equal time slots the run is cut into.
@@ -30,6 +30,10 @@ pub struct Summary {
     pub stats: Stats,
     /// How the run ended; none when the recording was cut off.
     pub ending: Option<Ended>,
+    /// MPI rank of the program, if a launcher gave it one; none for several profiles.
+    pub rank: Option<u32>,
+    /// Profiles of one program that are summed up here. Times are those of one run, counters sums over all.
+    pub profiles: u32,
     /// Recorder's notes and the reader's (damage), for the user.
     pub notes: Vec<String>,
 }
@@ -99,6 +103,8 @@ pub struct CodePart {
     /// `function file:line` of the instruction with the most accesses, inlined functions included: it tells the loops
     /// of a function apart.
     pub place: String,
+    /// Module and first address of the loop nest, or of the function outside of loops; none for the rest.
+    pub nest: Option<Frame>,
     /// Counters of the cells summed.
     pub total: Counters,
     /// As [`Entry::cells`].
@@ -119,6 +125,8 @@ pub struct Details {
     pub access_code: Vec<AccessCode>,
     /// Pages whose first toucher was concluded from the faults of others.
     pub extrapolated: Extrapolated,
+    /// Neither shown nor placed: the user does not want to see it ([`super::Selection`]).
+    pub left_out: bool,
 }
 
 /// Pages of an entry whose first toucher was not seen, but follows from some of the page faults. Ascending and disjoint.
@@ -223,13 +231,21 @@ impl Counters {
         self.reads + self.writes
     }
 
+    /// The counters of a sum of accesses.
+    pub(super) fn of(f: &Folded) -> Counters {
+        // A recorder counts in 32 bits, and no stretch of time has hours; a damaged file must not overflow the sums.
+        let count = |n: u64| n.min(u32::MAX.into());
+        let [reads, writes, remote, placed] = [f.reads, f.writes, f.remote, f.placed].map(count);
+        Counters { reads, writes, remote, placed, cost_ns: f.cost_ns.min(1 << 44) }
+    }
+
     /// Adds another set of counters.
     pub fn add(&mut self, o: &Counters) {
-        self.reads += o.reads;
-        self.writes += o.writes;
-        self.remote += o.remote;
-        self.placed += o.placed;
-        self.cost_ns += o.cost_ns;
+        self.reads = self.reads.saturating_add(o.reads);
+        self.writes = self.writes.saturating_add(o.writes);
+        self.remote = self.remote.saturating_add(o.remote);
+        self.placed = self.placed.saturating_add(o.placed);
+        self.cost_ns = self.cost_ns.saturating_add(o.cost_ns);
     }
 }
 

@@ -118,11 +118,12 @@ impl Profile {
             Record::Symbols(s) => self.symbols.extend(s),
             Record::Notes(n) => self.notes.extend(n),
             Record::Code(_) | Record::AccessCode(_) => {}
-            Record::LostFrames(_) | Record::Members(_) => {}
+            Record::LostFrames(_) | Record::Members(_) | Record::ThreadTasks(_) | Record::Rank(_) => {}
             Record::SampledTouches(t) => self.sampled_touches.extend(t),
             Record::EventCounts(c) => self.stats.events = c,
             Record::Stats(s) => self.stats = s,
             Record::End(e) => self.ending = Some(e),
+            Record::Folded(_) | Record::Like(_) => panic!("only files of long runs are compacted"),
             Record::SiteCounts(c) => self.counts.extend(c.into_iter().map(|c| (c.site, c))),
         }
     }

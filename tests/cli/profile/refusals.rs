@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use super::harness::*;
 
@@ -118,4 +119,30 @@ fn unprivileged(dir: &Path, program: &Path, wrapper: &str, args: &[&str]) {
     assert!(p.stats.samples > 50, "{:?}", p.stats);
     assert_eq!((p.stats.lost, p.stats.alloc_lost), (0, 0));
     assert!(p.heap(4 << 20).is_empty() || p.stats.faults > 0);
+}
+
+#[test]
+fn a_small_stack_is_enough() {
+    let dir = scratch("small-stack");
+    for options in ["profile -o t.prof -- true", "report t.prof", "report --json t.prof", "topology"] {
+        let command = format!("ulimit -s 64; exec {} {options}", env!("CARGO_BIN_EXE_numamma"));
+        run(Command::new("bash").args(["-c", &command]).current_dir(&dir)).success();
+    }
+}
+
+/// A limit of the file size (ulimit -f 0) stands for a full disk: the new profile cannot be begun.
+#[test]
+fn an_older_profile_outlives_a_recording_that_cannot_begin() {
+    let dir = scratch("no-room");
+    run(profile(&dir, &[], &["true"])).success();
+    let older = std::fs::read(dir.join("t.prof")).unwrap();
+    let command =
+        format!("trap '' XFSZ; ulimit -f 0; exec {} profile -o t.prof -- true", env!("CARGO_BIN_EXE_numamma"));
+    for _ in 0..2 {
+        let out = run(Command::new("bash").args(["-c", &command]).current_dir(&dir));
+        assert_eq!(out.code(), Some(2), "{}", out.stderr);
+        assert!(std::fs::read(dir.join("t.prof")).unwrap() == older, "{}", out.stderr);
+    }
+    let names: Vec<_> = std::fs::read_dir(&*dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["t.prof"]);
 }

@@ -105,6 +105,10 @@ fn profiles() -> Vec<Vec<u8>> {
             Record::Header(header.clone()),
             Record::Modules(vec![Module { id: 0, path: "/a/b".into(), build_id: None, read_only: vec![(1, 5)] }]),
             Record::Threads((0..4).map(thread).collect()),
+            Record::ThreadTasks(vec![ThreadTask {
+                thread: 2,
+                task: Task { class: frame(0x900), function: Some(frame(0x300)) },
+            }]),
             Record::Sites(vec![CallSite { id: 0, frames: vec![frame(0x100), frame(0x200)] }]),
             Record::SiteCounts(vec![SiteCount {
                 site: 0,
@@ -126,6 +130,7 @@ fn profiles() -> Vec<Vec<u8>> {
                 Touch { object: 0, addr: 0x10_8000, pages: 1, thread: 1, time_ns: 7 },
                 Touch { object: 2, addr: 0x20_0000, pages: 1, thread: 0, time_ns: 8 },
             ]),
+            Record::Rank(3),
             Record::EventCounts(EventCounts { fault_period: 8, ..EventCounts::default() }),
             Record::Stats(Stats {
                 duration_ns: n * 1_000_000,

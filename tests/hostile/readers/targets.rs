@@ -94,12 +94,13 @@ fn description(data: &[u8], _: &Path) -> bool {
 fn placement_report(data: &[u8], _: &Path) -> bool {
     let dir = ReportDir::new().expect("a directory in TMPDIR");
     let file = dir.file();
-    for rank in ["0", "1"] {
-        let file = file.to_str().expect("UTF-8").replace("%r", rank);
+    for process in ["10", "11"] {
+        let file = file.to_str().expect("UTF-8").replace("%p", process);
         std::fs::write(file, data).expect("the directory is new");
     }
-    let outcome = judge(&file, Exit::Exited(0), None);
-    verification::text(&outcome);
+    let outcome = judge(&file, Exit::Exited(0), None, None);
+    verification::text(&outcome, None);
+    verification::text(&outcome, Some(60));
     outcome.problem.is_none()
 }
 

@@ -3,27 +3,49 @@
  *   large     1,200 times one of three call sites allocates 8 MB, in 1 GB of address space (RLIMIT_AS)
  *   sizes     12,000 times one call site allocates 150 to 225 KB, each time another size
  *   cache     60 arrays of 150 to 450 KB stay, and 15,000 times one of them is replaced by another
+ *   store     as cache, 500 arrays of 300 to 1,200 KB, of which each page is written once, and a small block beside each
+ *   high      800 times one call site allocates three times 20 MB, below small blocks of the first steps that stay
  *   buffers   16 threads, in which each of 80 call sites in turn allocates 15 to 45 KB, 200 times
  *   pinned    300 times 64 arrays of 300 KB that are freed together, and a small block that stays
+ *   together  as pinned, 3,000 rows of 16 KB
  *   after     an array of 20 MB of one call site, then 50 times 60 of 300 KB of another one that are freed together
  *   elsewhere 50 times two arrays of 15 MB of one call site, then 30 of 1 MB of another one that stay
- * Writes: page faults, for `elsewhere` the most memory, KiB. Figures are written to standard error. */
+ *   steps     600 times 40 arrays of 300 KB that are freed together, below a small block of the second time that stays
+ *   fewer     60 arrays of 1 MB, then 1,200 times six of 700 KB, as in steps
+ *   small     60 times four arrays of 15 MB that are freed together, then four times 100,000 objects of 500 bytes
+ *   middle    as small, then four times 600 of 100 KB
+ *   both      30 times eight arrays of 8 MB of one call site that are freed together, then as many of another one
+ *   children  100 processes, one after the other, that allocate, write and free 100 arrays of 500 KB to 1 MB
+ * Writes: page faults, the most memory, and the memory after all is freed, KiB. Figures are written to standard
+ * error. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "sites.h"
 
 enum { THREADS = 16 };
 static int damaged;
 
-static long faults(void) {
-    struct rusage used;
+static struct rusage used(void) {
+    struct rusage used, of_children;
     getrusage(RUSAGE_SELF, &used);
-    return used.ru_minflt;
+    getrusage(RUSAGE_CHILDREN, &of_children);
+    used.ru_minflt += of_children.ru_minflt;
+    return used;
+}
+
+static long resident_kib(void) {
+    long pages = 0;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    if (!statm || fscanf(statm, "%*d %ld", &pages) != 1) exit(3);
+    fclose(statm);
+    return pages * 4;
 }
 
 static void brief(int site, size_t size, unsigned char mark) {
@@ -48,16 +70,79 @@ static void cache(void) {
     for (int i = 0; i < 60; i++) free(blocks[i]);
 }
 
-static void pinned(void) {
-    unsigned char *held[64];
+static void touch(unsigned char *p, size_t size, int mark) {
+    if (!p) exit(3);
+    for (size_t i = 0; i < size; i += 4096) p[i] = (unsigned char)mark;
+    p[size - 1] = (unsigned char)mark;
+}
+
+static void store(void) {
+    static unsigned char *blocks[500], *beside[500];
+    unsigned random = 1;
+    for (int i = 0; i < 8000; i++) {
+        random = random * 1664525 + 1013904223;
+        int n = i < 500 ? i : (int)((random >> 16) % 500);
+        size_t size = 300000 + (size_t)i * 7919 % 900000;
+        free(blocks[n]), free(beside[n]);
+        touch(blocks[n] = sites[0](size), size, i);
+        if (!(beside[n] = malloc(64))) exit(3);
+        memset(beside[n], i, 64);
+    }
+    for (int n = 0; n < 500; n++) damaged |= *blocks[n] != *beside[n], free(blocks[n]), free(beside[n]);
+}
+
+static void high(void) {
+    unsigned char *three[3], *small[3] = {NULL, NULL, NULL};
+    for (int step = 0; step < 800; step++) {
+        for (int i = 0; i < 3; i++) three[i] = sites[0](20000000);
+        unsigned char *last = malloc(100000);
+        if (step < 3) small[step] = last;
+        else free(last);
+        for (int i = 0; i < 3; i++) touch(three[i], 20000000, step);
+        for (int i = 0; i < 3; i++) damaged |= three[i][4096] != (unsigned char)step, free(three[i]);
+    }
+    for (int i = 0; i < 3; i++) free(small[i]);
+}
+
+static void pinned(int count, int size, int steps) {
+    static unsigned char *held[3000];
     void *list = NULL;
-    for (int step = 0; step < 300; step++) {
-        for (int i = 0; i < 64; i++) memset(held[i] = sites[0](300000), step, 300000);
+    for (int step = 0; step < steps; step++) {
+        for (int i = 0; i < count; i++) memset(held[i] = sites[0](size), step, size);
         void **record = malloc(56);
         *record = list, list = record;
-        for (int i = 0; i < 64; i++) damaged |= held[i][299999] != (unsigned char)step, free(held[i]);
+        for (int i = 0; i < count; i++) damaged |= held[i][size - 1] != (unsigned char)step, free(held[i]);
     }
     for (void *next; list; list = next) next = *(void **)list, free(list);
+}
+
+/* `steps` times `count` arrays of one call site, freed together. In step `stays` a small block is allocated above. */
+static void together(int site, int steps, int count, size_t size, int stays) {
+    static unsigned char *held[100000];
+    void *small = NULL;
+    for (int step = 0; step < steps; step++) {
+        for (int i = 0; i < count; i++) touch(held[i] = sites[site](size), size, step);
+        if (step == stays && !(small = malloc(56))) exit(3);
+        for (int i = 0; i < count; i++) damaged |= held[i][size - 1] != (unsigned char)step, free(held[i]);
+    }
+    free(small);
+}
+
+static void children(void) {
+    for (int n = 0; n < 100; n++) {
+        pid_t child = fork();
+        if (child == 0) {
+            for (int i = 0; i < 100; i++) {
+                size_t size = 500000 + (size_t)(n * 100 + i) * 7919 % 500000;
+                unsigned char *p = sites[0](size);
+                touch(p, size, i);
+                free(p);
+            }
+            _exit(0);
+        }
+        int status = 1;
+        if (child < 0 || waitpid(child, &status, 0) != child || status) exit(3);
+    }
 }
 
 static void after(void) {
@@ -69,18 +154,15 @@ static void after(void) {
     }
 }
 
-static long elsewhere(void) {
+static void elsewhere(void) {
     unsigned char *held[30];
-    struct rusage used;
     for (int i = 0; i < 50; i++) {
         held[0] = sites[0](15000000), held[1] = sites[0](15000000);
         memset(held[0], i, 15000000), memset(held[1], i, 15000000);
         free(held[0]), free(held[1]);
     }
     for (int i = 0; i < 30; i++) memset(held[i] = sites[1](1000000), i, 1000000);
-    getrusage(RUSAGE_SELF, &used);
     for (int i = 0; i < 30; i++) damaged |= held[i][999999] != i, free(held[i]);
-    return used.ru_maxrss;
 }
 
 static void *thread(void *arg) {
@@ -98,7 +180,7 @@ static void buffers(void) {
 
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
-    long before = faults();
+    long before = used().ru_minflt;
     if (!strcmp(how, "arrays"))
         for (int i = 0; i < 12000; i++) brief(i % 3, 400000, (unsigned char)i);
     if (!strcmp(how, "large")) {
@@ -109,10 +191,22 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "sizes"))
         for (int i = 0; i < 12000; i++) brief(0, 150000 + (size_t)i * 7919 % 75000, (unsigned char)i);
     if (!strcmp(how, "cache")) cache();
-    if (!strcmp(how, "pinned")) pinned();
+    if (!strcmp(how, "store")) store();
+    if (!strcmp(how, "high")) high();
+    if (!strcmp(how, "elsewhere")) elsewhere();
+    if (!strcmp(how, "pinned")) pinned(64, 300000, 300);
+    if (!strcmp(how, "together")) pinned(3000, 16000, 100);
     if (!strcmp(how, "after")) after();
     if (!strcmp(how, "buffers")) buffers();
-    fprintf(stderr, "%ld\n", !strcmp(how, "elsewhere") ? elsewhere() : faults() - before);
+    if (!strcmp(how, "steps")) together(0, 600, 40, 300000, 1);
+    if (!strcmp(how, "fewer")) together(0, 1, 60, 1 << 20, -1), together(0, 1200, 6, 700000, 1);
+    if (!strcmp(how, "small")) together(0, 60, 4, 15000000, -1), together(0, 4, 100000, 500, -1);
+    if (!strcmp(how, "middle")) together(0, 60, 4, 15000000, -1), together(0, 4, 600, 100000, -1);
+    if (!strcmp(how, "both"))
+        for (int i = 0; i < 30; i++) together(0, 1, 8, 8000000, -1), together(1, 1, 8, 8000000, -1);
+    if (!strcmp(how, "children")) children();
+    struct rusage after_all = used();
+    fprintf(stderr, "%ld %ld %ld\n", after_all.ru_minflt - before, after_all.ru_maxrss, resident_kib());
     printf("damaged %d\n", damaged);
     return 0;
 }

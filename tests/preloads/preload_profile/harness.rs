@@ -192,6 +192,22 @@ impl Run {
     }
 }
 
+/// Two words of what a thread of std::thread runs: thread, index of the first, words.
+pub fn task_words(event: &Event) -> Option<(u32, u32, [u64; 2])> {
+    match event.what {
+        EventKind::ThreadTask { first, words } => Some((event.tid, first, words)),
+        _ => None,
+    }
+}
+
+/// Whether the program says that it wants samples.
+pub fn switched(event: &Event) -> Option<bool> {
+    match event.what {
+        EventKind::Sampling { on } => Some(on),
+        _ => None,
+    }
+}
+
 /// Bytes of an allocation.
 pub fn size(event: &Event) -> u64 {
     match event.what {

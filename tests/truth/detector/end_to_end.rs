@@ -48,6 +48,7 @@ fn thread(id: u32) -> Thread {
         start_routine: None,
         creator: None,
         created_at: vec![],
+        task: None,
         start_ns: 0,
         end_ns: None,
         cpus: vec![],

@@ -110,7 +110,9 @@ fn many_threads_one_after_the_other_and_all_at_once_share_the_memory() {
     for thread in 0..20_000_u32 {
         let me = local();
         writer.claim(&me, NO_THREAD, NO_THREAD + thread);
-        (0..150).for_each(|n| writer.push(&me, alloc(&writer, n)));
+        for n in 0..150 {
+            writer.push(&me, alloc(&writer, n));
+        }
         if thread % 100 == 99 {
             channel.drain(&mut events);
             channel.free_ended();
@@ -125,7 +127,9 @@ fn many_threads_one_after_the_other_and_all_at_once_share_the_memory() {
     let locals: Vec<Local> = (0..10_000).map(|_| local()).collect();
     for (i, l) in locals.iter().enumerate() {
         writer.claim(l, NO_THREAD, NO_THREAD + i as u32);
-        (0..100).for_each(|n| writer.push(l, alloc(&writer, n)));
+        for n in 0..100 {
+            writer.push(l, alloc(&writer, n));
+        }
         if i % 100 == 99 {
             channel.drain(&mut events);
         }
@@ -271,7 +275,9 @@ fn random_bytes_all_over_the_channel_do_no_harm() {
         for _ in 0..100 {
             let me = local();
             writer.claim(&me, NO_THREAD, random() as u32 | 1);
-            (0..random() % 500).for_each(|n| writer.push(&me, alloc(&writer, n)));
+            for n in 0..random() % 500 {
+                writer.push(&me, alloc(&writer, n));
+            }
             let header = channel.map.header();
             for _ in 0..random() % 4 {
                 let (slot, value) = (channel.map.slot(random() as usize % 64), random());

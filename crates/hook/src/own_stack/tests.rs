@@ -1,6 +1,17 @@
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// Starts the stacks before the test program has threads, as the constructor of a library does. A test that did so
+/// would let two threads take one stack: what was taken before is not known afterwards.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = {
+    extern "C" fn constructor() {
+        start();
+    }
+    constructor
+};
+
 /// Uses `depth` times 1 KiB of stack.
 #[inline(never)]
 fn descend(depth: usize) -> usize {
@@ -84,7 +95,6 @@ fn threads_do_not_share_a_stack() {
 
 #[test]
 fn a_forked_child_has_the_stacks_of_the_other_threads() {
-    start();
     let (go, stop) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -25,3 +25,4 @@ pub mod wrapper;
 
 pub use frame::{Frame, file_name};
 pub use function::FunctionName;
+pub use title::abridged;

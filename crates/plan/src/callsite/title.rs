@@ -30,15 +30,34 @@ impl ObjectRule {
         let range = if self.name.is_none() { &self.range } else { &None };
         let filters = [("instances", &self.instances), ("sizes", &self.sizes), ("range", range)];
         filters.into_iter().fold(Cow::Borrowed(self.name()), |title, (word, filter)| match filter {
-            Some(filter) => Cow::Owned(format!("{title}, {word} {filter}")),
+            Some(filter) => Cow::Owned(format!("{title}, {word} {}", abridged(filter))),
             None => title,
         })
+    }
+}
+
+/// Parts of a list that are shown in words.
+const SHOWN: usize = 8;
+
+/// The list with its first parts only, if it has many: `1,5,9,... (256 parts)`.
+pub fn abridged(list: &str) -> Cow<'_, str> {
+    match (list.split(',').count(), list.match_indices(',').nth(SHOWN - 1)) {
+        (count, Some((end, _))) if count > 2 * SHOWN => Cow::Owned(format!("{},... ({count} parts)", &list[..end])),
+        _ => Cow::Borrowed(list),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lists_are_abridged() {
+        let list = |n: u32| (0..n).map(|i| (4 * i + 1).to_string()).collect::<Vec<_>>().join(",");
+        assert_eq!(abridged("1-4,7"), "1-4,7");
+        assert_eq!(abridged(&list(16)), list(16));
+        assert_eq!(abridged(&list(256)), "1,5,9,13,17,21,25,29,... (256 parts)");
+    }
 
     #[test]
     fn a_rule_is_called_by_its_first_function_that_is_no_wrapper() {

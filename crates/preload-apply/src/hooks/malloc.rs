@@ -20,6 +20,8 @@ use super::contained;
 use crate::matching::cached::{decided, unmatched};
 use crate::matching::call_sites;
 use crate::objects::heap::Wanted;
+use crate::objects::released::elsewhere;
+use crate::objects::released::glibc::ReleasedBy;
 use crate::objects::{heap, heap_table, released, small_objects};
 use crate::rules::state;
 
@@ -127,7 +129,7 @@ pub unsafe extern "C" fn malloc_or_give_way(size: usize) -> Ptr {
 /// been given back.
 #[inline(always)]
 pub fn or_give_way(size: usize, allocate: impl Fn() -> Ptr) -> Ptr {
-    released::allocating_elsewhere(size);
+    elsewhere::allocating(size);
     match allocate() {
         found if found.is_null() && released::give_way() => allocate(),
         found => found,
@@ -257,7 +259,7 @@ pub unsafe extern "C" fn posix_memalign(
                 0
             }
             None => {
-                released::allocating_elsewhere(size);
+                elsewhere::allocating(size);
                 match real::posix_memalign(out, align, size) {
                     libc::ENOMEM if released::give_way() => real::posix_memalign(out, align, size),
                     found => found,
@@ -315,7 +317,7 @@ pub unsafe fn release(ptr: Ptr) -> bool {
         unsafe { small.release() };
         return true;
     }
-    heap_table::possible(ptr as usize) && heap::free(ptr as usize)
+    heap_table::possible(ptr as usize) && heap::release(ptr as usize, ReleasedBy::Free)
 }
 
 /// malloc_usable_size(3).

@@ -16,6 +16,7 @@ use crate::matching::cached::unmatched;
 use crate::matching::call_sites;
 use crate::objects::backing::Backing;
 use crate::objects::mappings::{self, set_aside};
+use crate::objects::released::elsewhere;
 use crate::objects::{mapping_list, released};
 
 type Ptr = *mut c_void;
@@ -30,6 +31,9 @@ unsafe fn place_mmap(arguments: &MmapArguments, caller: &Caller) -> Ptr {
     let MmapArguments { addr, len, prot, flags, fd, .. } = *arguments;
     if flags & libc::MAP_FIXED != 0 {
         released::changing(addr as usize, len);
+    }
+    if prot & libc::PROT_WRITE != 0 {
+        elsewhere::mapping(len);
     }
     // The range is taken off the list before the call, because afterwards it belongs to the new mapping.
     let replaces = flags & libc::MAP_FIXED != 0 && len > 0 && !mapping_list::is_empty();

@@ -13,6 +13,7 @@ use numamma_kernel::sys::PAGE;
 use numamma_kernel::{mappings as areas, smaps, sys};
 
 use crate::objects::mappings::{forget_range, set_aside};
+use crate::objects::released::elsewhere;
 use crate::objects::{mapping_list, released};
 
 type Ptr = *mut c_void;
@@ -59,6 +60,7 @@ pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int,
     if flags & libc::MREMAP_FIXED != 0 {
         released::changing(new_addr as usize, new);
     }
+    elsewhere::mapping(new.saturating_sub(old));
     // SAFETY: forwarded unchanged.
     let once = || unsafe { real::mremap(addr, old, new, flags, new_addr) };
     let forward = || match once() {

@@ -15,12 +15,14 @@ use numamma_plan::plan::HUGE_PAGE;
 
 use super::backing::Backing;
 use super::object::Object;
+use super::released::elsewhere;
+use super::released::glibc::ReleasedBy;
 use super::{heap_table, released, small_objects};
 use crate::phases::mover_request;
 use crate::rules::churn::MOST_SHARED;
 use crate::rules::counters::add;
 use crate::rules::state::{self, Rule, State};
-use crate::rules::{coming_again, heap_account};
+use crate::rules::{coming_again, heap_account, in_use};
 use crate::threads::{number, thread_nodes};
 
 /// Largest object: PTRDIFF_MAX, less what alignment may add.
@@ -88,9 +90,9 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
         {
             return Some(address);
         }
-        if rule.counters.too_small.fetch_add(1, Ordering::Relaxed) == 0 && state.verbose {
-            numamma_hook::say!("{}: allocations of less than a page are left where they are", rule.rule.name());
-        }
+        rule.churn.asked(wanted.size);
+        elsewhere::leaving_small(wanted.size);
+        count_small(state, rule, index);
         return None;
     }
     if shares_pages(rule, &wanted)
@@ -106,13 +108,26 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
     placed
 }
 
+/// Counts an object of less than a page that is not placed.
+#[cold]
+fn count_small(state: &State, rule: &Rule, index: usize) {
+    if rule.churn.is_over_small() {
+        add(&rule.counters.too_brief, 1);
+        state.rules_of(index).for_each(|rule| add(&rule.counters.unplaced, 1));
+    } else if rule.counters.too_small.fetch_add(1, Ordering::Relaxed) == 0 && state.verbose {
+        numamma_hook::say!("{}: allocations of less than a page are left where they are", rule.rule.name());
+    }
+}
+
 /// Whether an object of a page and more is to share pages with the small ones of the rule: up to [`MOST_SHARED`], and
 /// where no phase moves it on its own.
 fn shares_pages(rule: &Rule, wanted: &Wanted) -> bool {
     wanted.align < PAGE && wanted.size < MOST_SHARED && rule.placings.len() == 1 && rule.parts.is_empty()
 }
 
-/// An object of whole pages: kept memory if there is any of the size, else a new mapping.
+/// An object of whole pages: kept memory if there is any of the size, else a new mapping. Not inlined: what it holds
+/// would be in the stack frame of small objects, too.
+#[inline(never)]
 fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<usize> {
     let Wanted { size, align, zero, grows } = wanted;
     let rule = state.rules.get(index)?;
@@ -121,19 +136,11 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
     }
     let (placing, pages, backing) = (rule.current_index(), heap_table::pages_of(size), Backing::PRIVATE);
     let node = thread_nodes::instance_node(state, rule, placing);
-    let object = Object { rule: index, placing, waiting: false, node, block: 0, base: 0, size, pages, backing };
+    let mut object = Object { rule: index, placing, waiting: false, node, block: 0, base: 0, size, pages, backing };
     rule.churn.asked(object.bytes());
     let align = align.max(if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE });
-    if let Some(block) = released::take(state, &object, align) {
-        if zero {
-            released::clear(&block, size);
-        }
-        if heap_table::insert(&block) {
-            released::began(block.bytes());
-            mover_request::request_if_outdated(rule, placing);
-            return Some(block.base);
-        }
-        released::unmap(state, &block);
+    if let Some(address) = take_kept(state, &object, align, zero) {
+        return Some(address);
     }
     if rule.churn.is_over(object.bytes()) {
         add(&rule.counters.too_brief, 1);
@@ -142,13 +149,30 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
     released::none_fits(state, &object);
     heap_account::mapped_elsewhere(object.bytes());
     coming_again::release_unused();
-    map_new(state, object, align, grows).or_else(|| {
+    map_new(state, &mut object, align, grows).or_else(|| {
         // What the kernel refused may be there once the freed memory that this library keeps is given back.
-        released::release_all().then(|| map_new(state, object, align, grows)).flatten()
+        released::release_all().then(|| map_new(state, &mut object, align, grows)).flatten()
     })
 }
 
-fn map_new(state: &'static State, mut object: Object, align: usize, grows: bool) -> Option<usize> {
+/// Kept memory for `object`. Not inlined: the block that is taken would be in the stack frame of new mappings, too.
+#[inline(never)]
+fn take_kept(state: &'static State, object: &Object, align: usize, zero: bool) -> Option<usize> {
+    let block = released::take(state, object, align)?;
+    if zero {
+        released::clear(&block, object.size);
+    }
+    if !heap_table::insert(&block) {
+        released::unmap(state, &block);
+        return None;
+    }
+    in_use::began(block.bytes(), false);
+    mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
+    Some(block.base)
+}
+
+#[inline(never)]
+fn map_new(state: &'static State, object: &mut Object, align: usize, grows: bool) -> Option<usize> {
     let plan = object.fit(state)?;
     let taken = object.mappings(state, object.whole());
     let Some(address) = mappings::map_aligned(object.bytes(), align) else {
@@ -157,13 +181,13 @@ fn map_new(state: &'static State, mut object: Object, align: usize, grows: bool)
     };
     object.base = address;
     if grows {
-        growth::prepare(state, &object, &plan);
+        growth::prepare(state, object, &plan);
     }
-    if object.place(state, &plan, false).is_ok() && heap_table::reserve(address) && heap_table::insert(&object) {
+    if object.place(state, &plan, false).is_ok() && heap_table::reserve(address) && heap_table::insert(object) {
         mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
-        released::mapped(state, &object);
-        released::began(object.bytes());
-        released::charge(state, &object, object.bytes());
+        released::mapped(state, object);
+        in_use::began(object.bytes(), true);
+        released::charge(state, object, object.bytes());
         return Some(address);
     }
     state.give_mappings(taken);
@@ -173,12 +197,12 @@ fn map_new(state: &'static State, mut object: Object, align: usize, grows: bool)
 }
 
 /// Releases the placed object that starts at `address`; false when there is none.
-pub fn free(address: usize) -> bool {
+pub fn release(address: usize, by: ReleasedBy) -> bool {
     let grown = heap_table::has_grown(address);
     let Some((object, moving)) = heap_table::take(address) else { return false };
-    released::ended(object.bytes());
+    in_use::ended(object.bytes());
     if let Some(state) = state::get() {
-        released::release(state, &object, moving, grown);
+        released::release(state, &object, moving, grown, by);
     }
     true
 }

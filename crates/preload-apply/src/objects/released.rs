@@ -11,17 +11,23 @@
 //! Bounds, which follow glibc's: it keeps up to twice the largest block that was freed (M_MMAP_THRESHOLD in
 //! mallopt(3)).
 //! - The blocks take at most twice the bytes of the largest one, at least [`LIMIT_LOWEST`] and at most
-//!   [`LIMIT_HIGHEST`]; less in a process that may use little memory, see [`start`] and [`allowed`].
+//!   [`LIMIT_HIGHEST`]; less in a process that may use little memory, see [`start`] and [`allowed`]. Beside large arrays
+//!   that are in use they take a part of these, see [`room`]; and of arrays that are freed together and asked for again,
+//!   as much as comes and goes so, see [`in_use`].
 //! - Within that limit there must also be room for a new object that none of them serves.
-//! - The blocks and the arrays in use together take little more than the arrays took at a time before, see [`room`].
-//! - A block that did not serve, the larger part of it, while [`SWEEP`] to twice as many were freed is given back. So
-//!   is one that is too small for the largest object so far of its rule, when that needs a mapping.
-//! - All are given back when the program goes on with large arrays that no rule places, see [`room`].
+//! - The blocks and the arrays in use together take little more than the arrays took at a time before, and they and what
+//!   the process holds otherwise little more than that was before, see [`room`].
+//! - A block that did not serve, the larger part of it, while [`SWEEP`] to twice as many were freed is given back if
+//!   the blocks take more than that part. So is one that is too small for the largest object so far of its rule, when
+//!   that needs a mapping.
+//! - All are given back when the program goes on with other memory for some time, see [`room`].
 //! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
 //!   allocation, mapping or thread of the program fails for want of memory; the call is then made again.
 //!
 //! A program that frees nothing any more keeps what is within these bounds.
 
+pub mod elsewhere;
+pub mod glibc;
 mod kept;
 mod room;
 
@@ -29,18 +35,19 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
-use numamma_hook::real::{self, of_libc};
+use numamma_hook::real::of_libc;
 use numamma_hook::{errno, sandbox, say};
-use numamma_kernel::sys;
+use numamma_kernel::{mappings, sys};
 
+use self::glibc::ReleasedBy;
 use super::heap_table;
 use super::object::Object;
 use crate::phases::exclusion;
 use crate::place::mapping_budget;
 use crate::rules::churn::{self, Ended};
-use crate::rules::coming_again;
 use crate::rules::small_heap::WINDOW;
 use crate::rules::state::{Rule, State};
+use crate::rules::{coming_again, in_use};
 
 /// Bytes that may be kept in any case, if no limit is low.
 const LIMIT_LOWEST: usize = 1 << 20;
@@ -52,19 +59,15 @@ const LIMIT_HIGHEST: usize = 32 << 20;
 const HEAPS_HIGHEST: usize = 2 << 20;
 /// Share (1/64) of the memory and of the address space available to the process that may be kept.
 const SHARE_DIVISOR: u64 = 64;
-/// M_MMAP_THRESHOLD of glibc, before it rises.
-const MMAP_THRESHOLD: usize = 128 << 10;
 /// Blocks that are freed between two searches for blocks that nothing asks for any more.
 const SWEEP: u32 = 4096;
 
 /// Most bytes that may be kept now.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
-/// Most bytes that may ever be kept.
+/// Most bytes that may be kept where it is known to save page faults.
+static SHARE: AtomicUsize = AtomicUsize::new(0);
+/// Most bytes that may be kept elsewhere, beside a part of the objects in use.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of the largest object freed so far, as far as glibc's threshold rises.
-static LARGEST: AtomicUsize = AtomicUsize::new(0);
-/// Bytes left mapped because the process has confined itself.
-static LEFT: AtomicUsize = AtomicUsize::new(0);
 /// The entry that is given up next.
 static HAND: AtomicUsize = AtomicUsize::new(0);
 /// Blocks freed so far. Threads may overwrite each other's count: how often a sweep comes need not be exact.
@@ -79,16 +82,23 @@ pub fn start(available: Option<u64>, first: fn()) {
     let _ = FIRST.set(first);
     mapping_budget::on_shortage(release_all);
     let share = available.map_or(usize::MAX, |bytes| (bytes / SHARE_DIVISOR) as usize);
+    SHARE.store(share, Ordering::Relaxed);
     HIGHEST.store(share.min(LIMIT_HIGHEST), Ordering::Relaxed);
     LIMIT.store(share.min(LIMIT_LOWEST), Ordering::Relaxed);
     coming_again::keep_at_most(share.min(HEAPS_HIGHEST), share.min(LIMIT_HIGHEST), first);
 }
 
-/// Called when no kept block serves `object`: gives blocks back so that they and its memory stay within the limit.
+/// Called when no kept block serves `object`: gives blocks back so that they and its memory stay within the limit. Not
+/// inlined, as [`charge`]: what they hold would be in the stack frame of the calls that place the object, too.
+#[inline(never)]
 pub fn none_fits(state: &'static State, object: &Object) {
+    if room::is_needed_for_new(object.bytes(), kept::bytes()) {
+        give_all_back(state);
+    }
+    room::mapped();
     if any() {
         kept::replace(state, object);
-        let limit = LIMIT.load(Ordering::Relaxed).min(room::left()).saturating_sub(object.bytes());
+        let limit = limit_beside().saturating_sub(object.bytes());
         give_back(state, limit);
     }
 }
@@ -97,8 +107,6 @@ pub fn none_fits(state: &'static State, object: &Object) {
 pub fn mapped(state: &State, object: &Object) {
     kept::mapped(state, object);
 }
-
-pub use room::{began, ended};
 
 /// Whether any block is kept.
 #[inline]
@@ -136,14 +144,13 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     {
         return false;
     }
-    let mut limit = LIMIT.load(Ordering::Relaxed);
-    if limit < bytes.saturating_mul(2).min(HIGHEST.load(Ordering::Relaxed)) {
-        limit = raise(bytes.saturating_mul(2));
-        if bytes > limit {
-            return false;
-        }
+    if LIMIT.load(Ordering::Relaxed) < bytes.saturating_mul(2).min(HIGHEST.load(Ordering::Relaxed)) {
+        raise(bytes.saturating_mul(2));
     }
-    limit = limit.min(room::left());
+    if room::is_left(kept::bytes()) {
+        give_all_back(state);
+    }
+    let limit = limit_beside();
     if bytes > limit {
         return false;
     }
@@ -151,6 +158,7 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
         // Of many arrays of a size that are freed together, the first stay.
         if kept::has_like(state, object) {
             kept::discount(bytes);
+            give_back(state, limit);
             return false;
         }
         give_back(state, limit);
@@ -165,28 +173,26 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
         sweep(state, count / SWEEP);
     }
     kept::store(state, object, count / SWEEP);
-    room::serves();
     true
 }
 
-/// Raises the limit to `wanted` bytes as far as allowed; returns the new limit.
+/// Bytes that may be kept beside the arrays in use.
+fn limit_beside() -> usize {
+    let of_turns = in_use::coming_again().min(SHARE.load(Ordering::Relaxed));
+    LIMIT.load(Ordering::Relaxed).max(room::part_of_live()).max(of_turns).min(room::left())
+}
+
+/// Raises the limit to `wanted` bytes as far as allowed.
 #[cold]
-fn raise(wanted: usize) -> usize {
+fn raise(wanted: usize) {
     let _errno = errno::Saved::now();
     let highest = HIGHEST.load(Ordering::Relaxed).min(allowed());
-    let limit = wanted.min(highest);
-    LIMIT.fetch_max(limit, Ordering::Relaxed).max(limit)
+    LIMIT.fetch_max(wanted.min(highest), Ordering::Relaxed);
 }
 
 /// Bytes that may be kept with the present limits of address space and data.
 fn allowed() -> usize {
-    let limit = |resource: u32| {
-        let mut found = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: the kernel fills the structure; no limit is set.
-        unsafe { libc::syscall(libc::SYS_prlimit64, 0, resource, core::ptr::null::<libc::rlimit>(), &raw mut found) };
-        found.rlim_cur
-    };
-    (limit(libc::RLIMIT_AS).min(limit(libc::RLIMIT_DATA)) / SHARE_DIVISOR) as usize
+    (mappings::limit() / SHARE_DIVISOR) as usize
 }
 
 /// Unmaps kept blocks, one entry after the other, until `limit` bytes or none are left.
@@ -196,7 +202,7 @@ fn give_back(state: &'static State, limit: usize) {
         if kept::bytes() <= limit {
             return;
         }
-        if let Some(old) = kept::remove_at(HAND.fetch_add(1, Ordering::Relaxed)) {
+        if let Some(old) = kept::remove_any(HAND.fetch_add(1, Ordering::Relaxed)) {
             unmap(state, &old);
         }
     }
@@ -205,7 +211,9 @@ fn give_back(state: &'static State, limit: usize) {
 /// Unmaps the blocks that were freed before the sweep before number `now`.
 #[cold]
 fn sweep(state: &'static State, now: u32) {
-    kept::remove_all(|freed| now.wrapping_sub(freed) > 1).for_each(|old| unmap(state, &old));
+    if kept::bytes() > room::part_of_live().max(in_use::coming_again()) {
+        kept::remove_all(|freed| now.wrapping_sub(freed) > 1).for_each(|old| unmap(state, &old));
+    }
     coming_again::release_unused();
 }
 
@@ -224,13 +232,11 @@ pub fn release_all() -> bool {
     kept::remove_all(|_| true).map(|block| unmap(state, &block)).count() > 0 || of_heaps
 }
 
-/// Notes that the program is about to allocate `size` bytes that no rule places, and gives all kept blocks back when it
-/// goes on with such arrays.
-#[inline]
-pub fn allocating_elsewhere(size: usize) {
-    if size >= MMAP_THRESHOLD && room::is_needed_elsewhere(size, kept::bytes()) {
-        give_way();
-    }
+/// Unmaps all kept blocks where locks of this library may be held.
+#[cold]
+#[inline(never)]
+fn give_all_back(state: &'static State) {
+    kept::remove_all(|_| true).for_each(|block| unmap_unseen(state, &block));
 }
 
 /// Makes the first `size` bytes of a block from [`take`] zero. They are written, as glibc does: to lose the pages and
@@ -242,48 +248,21 @@ pub fn clear(block: &Object, size: usize) {
 
 /// Ends an object that was taken from the heap table: checks its pages, then keeps or unmaps its memory. If the mover
 /// is working on it, the mover unmaps it when its step ends. `grown`: realloc made it larger.
-pub fn release(state: &'static State, object: &Object, moving: bool, grown: bool) {
+pub fn release(state: &'static State, object: &Object, moving: bool, grown: bool, by: ReleasedBy) {
     if left_to_mover(moving) {
         return;
     }
     if sandbox::entered() {
-        return unmap_as_free_would(state, object);
-    }
-    let is_largest = object.bytes() > LARGEST.load(Ordering::Relaxed) && object.bytes() <= LIMIT_HIGHEST;
-    if is_largest {
-        LARGEST.store(object.bytes(), Ordering::Relaxed);
+        if glibc::would_unmap(object.bytes()) {
+            unmap(state, object);
+        }
+        return;
     }
     examine(state, object);
     if !keep(state, object, grown) {
         unmap(state, object);
     }
-    if is_largest {
-        raise_thresholds(object.size);
-    }
-}
-
-/// Lets the program's allocator free a block of `size` bytes, as it would have without this library: the sizes from which
-/// glibc maps blocks and gives memory back rise with the largest mapped block that is freed (M_MMAP_THRESHOLD in
-/// mallopt(3)). Otherwise blocks that no rule places would be mapped and faulted anew in every step of the program.
-#[cold]
-fn raise_thresholds(size: usize) {
-    if size >= MMAP_THRESHOLD {
-        let _errno = errno::Saved::now();
-        // SAFETY: a block of its own, which is not used. Nothing is written but the allocator's header.
-        unsafe { real::free(real::malloc(size)) };
-    }
-}
-
-/// Unmaps an object in a process that has confined itself, if the program's own free would do so: a filter may kill for
-/// any other call. glibc unmaps blocks from M_MMAP_THRESHOLD on, which rises to the largest block that it has unmapped
-/// (mallopt(3)); and of the others it keeps up to twice that. Smaller ones stay mapped: later allocations are not
-/// placed.
-fn unmap_as_free_would(state: &'static State, object: &Object) {
-    let (bytes, threshold) = (object.bytes(), LARGEST.load(Ordering::Relaxed).max(MMAP_THRESHOLD));
-    let left = if bytes > threshold { usize::MAX } else { LEFT.fetch_add(bytes, Ordering::Relaxed) + bytes };
-    if bytes >= MMAP_THRESHOLD && left > 2 * threshold {
-        unmap(state, object);
-    }
+    glibc::released(object, by);
 }
 
 /// As [`release`], for memory that is not kept, and as [`unmap_unseen`].
@@ -311,15 +290,13 @@ fn examine(state: &'static State, object: &Object) {
 /// program's own free would, see [`of_libc`]. No lock of this library is held, since what replaces it may allocate.
 pub fn unmap(state: &'static State, object: &Object) {
     // SAFETY: the program gave the object up or never got it, and the caller took it from its list.
-    let ended = unmap_by(state, object, |address, len| unsafe {
+    unmap_by(state, object, |address, len| unsafe {
         of_libc::munmap(address, len);
     });
-    if let Ended::Pause { first } = ended {
-        pause(state, object, first);
-    }
 }
 
 /// Charges `bytes` that were mapped for an array, see [`churn`].
+#[inline(never)]
 pub fn charge(state: &'static State, object: &Object, bytes: usize) {
     let Some(rule) = state.rules.get(object.rule).filter(|_| bytes > 0) else { return };
     if let Ended::Pause { first } = rule.churn.array_mapped(bytes) {
@@ -328,8 +305,8 @@ pub fn charge(state: &'static State, object: &Object, bytes: usize) {
     }
 }
 
-/// Gives back the blocks that nothing takes any more, because objects of the rule are not placed for a while. Not inlined:
-/// the message takes much of the stack.
+/// Gives back the blocks that nothing takes any more, because objects of the rule are not placed for a while. Not
+/// inlined: the message takes much of the stack.
 #[cold]
 #[inline(never)]
 fn pause(state: &'static State, object: &Object, first: bool) {
@@ -337,7 +314,7 @@ fn pause(state: &'static State, object: &Object, first: bool) {
         // SAFETY: a kept block belongs to nobody else once it is removed.
         unsafe { of_libc::munmap(address, len) };
     };
-    kept::remove_all(|_| true).for_each(|block| _ = unmap_by(state, &block, of_libc));
+    kept::remove_all(|_| true).for_each(|block| unmap_by(state, &block, of_libc));
     if let Some(rule) = state.rules.get(object.rule).filter(|_| first && state.verbose) {
         let kib = object.size.div_ceil(1024);
         say!(
@@ -351,24 +328,16 @@ fn pause(state: &'static State, object: &Object, first: bool) {
 /// moves pages, for which others wait.
 pub fn unmap_unseen(state: &'static State, object: &Object) {
     // SAFETY: as in `unmap`.
-    let _ = unmap_by(state, object, |address, len| unsafe { sys::unmap(address, len) });
+    unmap_by(state, object, |address, len| unsafe { sys::unmap(address, len) });
 }
 
-fn unmap_by(state: &'static State, object: &Object, unmap: impl FnOnce(*mut c_void, usize)) -> Ended {
+fn unmap_by(state: &'static State, object: &Object, unmap: impl FnOnce(*mut c_void, usize)) {
     let _errno = errno::Saved::now();
     let is_extent = WINDOW.owns(object.base) && object.base == WINDOW.slot_start(object.base);
-    let churn = state.rules.get(object.rule).map(|rule| &rule.churn).filter(|_| !sandbox::entered());
-    let ended = match churn {
-        Some(churn) if is_extent => churn.unmapped(object.base, object.bytes()),
-        _ => Ended::Well,
-    };
-    if !is_extent {
-        churn::array_unmapped(object.bytes());
-    }
+    churn::unmapped(object.bytes());
     state.give_mappings(object.mappings(state, object.whole()));
     unmap(object.base as *mut c_void, object.bytes());
     if is_extent {
         WINDOW.unmapped(object.base);
     }
-    ended
 }

@@ -13,7 +13,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use numamma_hook::{allocating, errno, sandbox};
+use numamma_hook::{allocating, errno, sandbox, say_once};
 use numamma_kernel::mappings;
 use numamma_plan::policy::PolicyKind;
 
@@ -22,20 +22,25 @@ use super::object::Object;
 use super::{heap_table, released};
 use crate::phases::mover_request;
 use crate::place::refusals;
-use crate::rules::counters::add;
+use crate::rules::coming_again;
 use crate::rules::extent::{Extent, HEADER, HeapAddress};
 use crate::rules::small_heap::chunk;
 use crate::rules::small_heap::home::Home;
 use crate::rules::small_heap::source::{Extents, Owner};
 use crate::rules::small_heap::{Heap, WINDOW};
 use crate::rules::state::{self, Rule, State};
-use crate::rules::{churn, coming_again};
 use crate::threads::number;
 
 /// Requests for extents that are refused without a system call after the kernel refused one.
 const PAUSE: usize = 1024;
 /// Requests for extents that are still refused.
 static PAUSED: AtomicUsize = AtomicUsize::new(0);
+
+/// Part (1/16) of the address space of a process with a limit that extents may take: an extent with one object left
+/// takes as much of it as a full one, where glibc would use the rest for others.
+const SHARE_DIVISOR: u64 = 16;
+/// Bytes of all extents.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 const EXTENTS: Extents = Extents { map: map_extent, unmap: unmap_extent };
 
@@ -168,11 +173,15 @@ fn map_extent(owner: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, us
         return None;
     }
     let rule = state::get().and_then(|state| state.rules.get(owner.rule));
-    if let Some(rule) = rule.filter(|rule| rule.churn.is_over_small()) {
-        add(&rule.counters.too_brief, 1);
+    if rule.is_some_and(|rule| rule.churn.is_over_small()) {
+        return None;
+    }
+    if is_too_much(len) {
+        PAUSED.store(PAUSE, Ordering::Relaxed);
         return None;
     }
     coming_again::release_unused();
+    state::get().inspect(|state| released::elsewhere::mapping_small(state, len));
     let placed = map_placed(owner, heap, len).or_else(|| {
         // Kept memory may be what is missing.
         released::release_all().then(|| map_placed(owner, heap, len)).flatten()
@@ -181,6 +190,16 @@ fn map_extent(owner: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, us
         PAUSED.store(PAUSE, Ordering::Relaxed);
     }
     Some((placed? + HEADER, len - HEADER))
+}
+
+/// Whether another extent of `len` bytes would take too much of the address space.
+fn is_too_much(len: usize) -> bool {
+    let most = mappings::limit() / SHARE_DIVISOR;
+    let is_too_much = (MAPPED.load(Ordering::Relaxed) + len) as u64 > most;
+    if is_too_much && state::get().is_some_and(|state| state.verbose) {
+        say_once!("small objects beyond a sixteenth of the address space (ulimit -v, -d) stay where they are");
+    }
+    is_too_much
 }
 
 fn map_placed(owner: &Owner, heap: HeapAddress, len: usize) -> Option<usize> {
@@ -198,13 +217,14 @@ fn map_placed(owner: &Owner, heap: HeapAddress, len: usize) -> Option<usize> {
         return None;
     };
     extent.base = base;
-    churn::mapped(base);
     // The policy is set before the extent can be written: after mlockall(MCL_FUTURE) that allocates its pages.
     if extent.place(state, &plan, false).is_ok() && mappings::make_usable(base, len) && heap_table::reserve(base) {
         // SAFETY: the extent is writable and no other thread knows it.
         unsafe { write_header(base, heap) };
         if heap_table::insert(&extent) {
+            MAPPED.fetch_add(len, Ordering::Relaxed);
             mover_request::request_if_outdated(rule, placing);
+            rule.churn.extent_mapped(len);
             return Some(base);
         }
     }
@@ -222,12 +242,9 @@ unsafe fn write_header(base: usize, heap: HeapAddress) {
     unsafe { (base as *mut Extent).write(Extent::new(heap)) };
 }
 
-fn unmap_extent(usable: usize, is_little: bool) {
+fn unmap_extent(usable: usize) {
     if let (Some(state), Some((extent, moving))) = (state::get(), heap_table::take(usable - HEADER)) {
-        if !is_little {
-            // A heap that needs again what it gave back is patient, and glibc gives much back, too.
-            churn::forget(extent.base);
-        }
+        MAPPED.fetch_sub(extent.bytes(), Ordering::Relaxed);
         released::examine_and_unmap(state, &extent, moving);
     }
 }

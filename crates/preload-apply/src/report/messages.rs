@@ -1,4 +1,5 @@
-//! Messages at exit: with NUMAMMA_VERBOSE=1 a line for every rule, else the rules that matched nothing.
+//! Messages at exit: with NUMAMMA_VERBOSE=1 a line for every rule, else the rules that matched nothing, and with
+//! NUMAMMA_SUMMARY=1 how many objects were placed.
 //!
 //! A policy without `[program]` is meant for one process of a process tree, and the policy does not say which. So a
 //! process that matched rules names those that matched nothing. A process that matched none prints nothing, unless it
@@ -117,7 +118,7 @@ fn size(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
-/// Prints in one line which rules matched nothing.
+/// Prints in one line how many objects were placed if that is asked for, and which rules matched nothing.
 pub fn missing_rules(state: &State) {
     let missing: Vec<_> = state
         .rules
@@ -127,9 +128,27 @@ pub fn missing_rules(state: &State) {
         .filter(|r| r.rule.global.is_some() || heap::stopped().is_none())
         .map(|r| r.rule.title())
         .collect();
-    if !missing.is_empty() && is_meant(state) {
-        print_held_problems();
-        say!("not found, so not placed: {}", listed(&missing));
+    if (missing.is_empty() && !state.summary) || !is_meant(state) {
+        return;
+    }
+    print_held_problems();
+    match (state.summary, missing.len()) {
+        (true, 0) => say!("{}", placed(state)),
+        (true, 1) => say!("{}; not found: {}", placed(state), missing[0]),
+        (true, n) => say!("{}; {n} rules matched nothing: {}", placed(state), listed(&missing)),
+        (false, _) => say!("not found, so not placed: {}", listed(&missing)),
+    }
+}
+
+/// `3 objects placed`, and how many could not be.
+fn placed(state: &State) -> String {
+    let sum = |of: fn(&Rule) -> u64| state.rules.iter().map(of).fold(0_u64, u64::wrapping_add);
+    let left = sum(|r| read(&r.counters.too_small).wrapping_add(read(&r.counters.unplaced)));
+    let placed = sum(|r| r.counters.found.instances()).saturating_sub(left);
+    let objects = if placed == 1 { "object" } else { "objects" };
+    match left {
+        0 => format!("{placed} {objects} placed"),
+        left => format!("{placed} {objects} placed, {left} not ({VERBOSE_ENV}=1 says why)"),
     }
 }
 

@@ -121,6 +121,11 @@ pub fn most() -> usize {
     MOST.load(Ordering::Relaxed)
 }
 
+/// The bytes that the objects in all heaps take now, about; 0 at the moments in which the sum wraps.
+pub fn in_use() -> usize {
+    Some(LIVE.load(Ordering::Relaxed)).filter(|&live| live <= isize::MAX as usize).unwrap_or(0)
+}
+
 /// Notes that `bytes` bytes were mapped for an object that is in no heap.
 pub fn mapped_elsewhere(bytes: usize) {
     MAPPED.fetch_add(bytes, Ordering::Relaxed);

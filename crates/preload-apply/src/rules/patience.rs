@@ -8,13 +8,13 @@
 /// Pages that a heap gave back and needed again within [`WINDOW_NS`], from which it regrets: 2 to 8 ms at the 0.5 to 2
 /// us that a page fault takes. Fewer take less than one in a hundred of the time.
 const REGRET_PAGES: usize = 4096;
-const WINDOW_NS: u64 = 1_000_000_000;
+pub const WINDOW_NS: u64 = 1_000_000_000;
 /// Shortest patience, ns: several times what one regret costs.
 pub const SHORTEST_NS: u64 = 20_000_000;
 /// Longest patience, ns: one regret costs a thousandth of it.
-const LONGEST_NS: u64 = 8_000_000_000;
+pub const LONGEST_NS: u64 = 8_000_000_000;
 /// When a heap has not regretted for this many times its patience, that becomes half as long.
-const CALM: u64 = 8;
+pub const CALM: u64 = 8;
 /// Objects that a patient heap frees until it looks at the clock again.
 const LOOK: u32 = 256;
 

@@ -142,6 +142,8 @@ pub struct State {
     pub pid: u32,
     /// NUMAMMA_VERBOSE=1.
     pub verbose: bool,
+    /// NUMAMMA_SUMMARY=1.
+    pub summary: bool,
     /// Mappings in use by placed objects. Negative for a moment when an object is released while the mover changes its
     /// policy.
     pub mappings: AtomicI64,

@@ -11,7 +11,7 @@ fn events_of_a_program_that_lies_do_no_harm() {
         state ^= state << 17;
         state % below
     };
-    let mut events = Events::new(1, true, 1_000_000, &Topology::this_machine(), true);
+    let mut events = Events::new(&[1], true, 1_000_000, &Topology::this_machine(), true);
     events.start(0);
     let mut number = move || match random(5) {
         0 => random(1 << 16),
@@ -27,7 +27,7 @@ fn events_of_a_program_that_lies_do_no_harm() {
             let origin = if number() % 2 == 0 { Origin::Heap } else { Origin::Mmap };
             // The channel refuses other addresses of the heap.
             let addr = if origin == Origin::Heap { addr & !7 } else { addr };
-            let what = match number() % 4 {
+            let what = match number() % 6 {
                 0 => EventKind::Free { addr, size, origin },
                 1 => EventKind::ThreadStart {
                     start_routine: addr,
@@ -35,6 +35,8 @@ fn events_of_a_program_that_lies_do_no_harm() {
                     stack_high: number(),
                     created_at: number() as u32,
                 },
+                2 => EventKind::ThreadTask { first: number() as u32 % 8, words: [addr, number()] },
+                3 => EventKind::Sampling { on: number() % 2 == 0 },
                 _ => EventKind::Alloc { addr, size, stack: number() as u32, origin, left_out: number() as u32 },
             };
             events.allocs.push(Event { time_ns, pid, tid, what });

@@ -20,6 +20,7 @@ use crate::matching::call_sites;
 use crate::objects::heap::{ROOM_DIVISOR, Wanted, contents, cut, growth, small_growth};
 use crate::objects::heap_table::NO_RULE;
 use crate::objects::object::Object;
+use crate::objects::released::glibc::{self, ReleasedBy};
 use crate::objects::small_objects::Small;
 use crate::objects::{heap, heap_table, small_objects};
 use crate::rules::state;
@@ -68,7 +69,7 @@ pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, r
                 if !ptr.is_null() {
                     let known = real::malloc_usable_size(ptr);
                     contents::take_over(ptr as usize, fresh as usize, known.min(size));
-                    real::free(ptr);
+                    glibc::free_replaced(ptr, known);
                 }
                 fresh
             }
@@ -137,7 +138,7 @@ fn place_instead(owner: usize, rule: usize, wanted: Wanted) -> Option<Ptr> {
 #[inline(never)]
 unsafe fn resize_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     if size == 0 {
-        heap::free(old.base);
+        heap::release(old.base, ReleasedBy::Free);
         // SAFETY: the object is not used any more.
         return unsafe { resized_to_nothing() };
     }
@@ -149,10 +150,17 @@ unsafe fn resize_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     unsafe { if size > old.bytes() { grow_pages(old, size, caller) } else { shrink_pages(old, size, caller) } }
 }
 
+/// Bytes for an object of `size` that grows again and again. Not more than a huge page if it fits into one: what is
+/// larger begins at a huge page, and is cut when it swings, see [`SWING`].
+fn with_room(size: usize) -> usize {
+    let most = if size <= HUGE_PAGE as usize { HUGE_PAGE as usize } else { usize::MAX };
+    size.saturating_add(size / ROOM_DIVISOR).min(most)
+}
+
 unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     let before = errno::get();
     let history = heap_table::history(old.base);
-    let room = if history & heap_table::GROWN != 0 { size.saturating_add(size / ROOM_DIVISOR) } else { size };
+    let room = if history & heap_table::GROWN != 0 { with_room(size) } else { size };
     // An object that lost its place has no rule, and none claims it.
     // SAFETY: the caller as the stub saw it.
     let rule = if old.rule == NO_RULE { NO_RULE } else { unsafe { rule_after(old.rule, size, caller) } };
@@ -175,7 +183,7 @@ unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     noted_cut(old.base).inspect(|last| last.store(fresh as usize, Ordering::Relaxed));
     // SAFETY: the copy stays inside both blocks, and the program gives the old one up.
     unsafe { contents::take_over(old.base, fresh as usize, old.bytes()) };
-    heap::free(old.base);
+    heap::release(old.base, ReleasedBy::Realloc);
     fresh
 }
 
@@ -198,7 +206,7 @@ unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
             let fresh = placed.unwrap_or_else(|| malloc_or_give_way(size));
             if !fresh.is_null() {
                 core::ptr::copy_nonoverlapping(base.cast::<u8>(), fresh.cast(), size);
-                heap::free(old.base);
+                heap::release(old.base, ReleasedBy::Realloc);
                 return fresh;
             }
         }

@@ -23,10 +23,11 @@ use numamma_plan::policy::Huge;
 use super::MAX_SIZE;
 use crate::objects::heap_table::{self, NO_RULE};
 use crate::objects::object::Object;
-use crate::objects::released;
+use crate::objects::released::{self, elsewhere};
 use crate::phases::{exclusion, mover_request};
 use crate::place::{Part, counted_calls, interleaving, populate, refusals, relocate};
 use crate::rules::counters::add;
+use crate::rules::in_use;
 use crate::rules::state::State;
 use crate::threads::number;
 
@@ -58,6 +59,7 @@ pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule:
     if [old.rule, rule].iter().any(|&rule| state.divides(rule)) {
         return None;
     }
+    elsewhere::mapping(size.saturating_sub(old.bytes()));
     exchange(state, old, |object| {
         let like = if rule == object.rule { *object } else { placed_alike(state, object, rule)? };
         let grown = with_room(state, object, &like, size, room.min(MAX_SIZE))?;
@@ -73,10 +75,13 @@ pub fn grow_unplaced(state: &'static State, old: &Object, size: usize) -> Option
     if size > MAX_SIZE || sandbox::entered() {
         return None;
     }
+    elsewhere::mapping(size.saturating_sub(old.bytes()));
     exchange(state, old, |object| lose_place(state, object, size))
 }
 
 /// Takes `old` from the table, and enters what `work` made of it, or else the object as it was.
+/// Not inlined: what `work` holds would be in the stack frame of the others that grow, too.
+#[inline(never)]
 fn exchange(state: &'static State, old: &Object, work: impl FnOnce(&Object) -> Option<Object>) -> Option<usize> {
     let history = heap_table::history(old.base);
     let object = take_idle(old)?;
@@ -94,7 +99,7 @@ fn exchange(state: &'static State, old: &Object, work: impl FnOnce(&Object) -> O
 pub fn take_idle(object: &Object) -> Option<Object> {
     for _ in 0..MOST_STEPS {
         if let Some(taken) = heap_table::take_unless_moving(object.base, exclusion::has_mover()) {
-            released::ended(taken.bytes());
+            in_use::ended(taken.bytes());
             return Some(taken);
         }
         heap_table::find(object.base).filter(|_| !exclusion::stopped())?;
@@ -111,7 +116,7 @@ pub fn put_back(state: &State, object: &Object, history: u64) {
     // The parts of an object do not move between phases.
     let may_move = rule.is_some_and(|rule| rule.parts.is_empty());
     let now = Object { waiting: object.waiting || (missed && may_move), ..*object };
-    released::began(now.bytes());
+    in_use::began(now.bytes(), false);
     if !heap_table::reserve(now.base) || !heap_table::insert(&now) {
         // Only where memory is too short for a node of the table: the address stays the program's, and is never freed.
         say_once!("memory is short: an array that grew cannot be freed any more");

@@ -19,12 +19,18 @@ use crate::objects::object::Object;
 use crate::objects::{heap_table, released};
 use crate::rules::state::{Rule, State};
 
-/// Sets of the table, and the blocks of a set: those of a rule, or of a rule and size, are in one set.
-const SETS: usize = 16;
-const WAYS: usize = 64;
+/// Sets of the table, and the blocks of a set: those of a rule, or of a rule and size, are in one set. Half as many
+/// blocks are free as are in use, where one of another size is allocated for each that is freed (the fifty-percent
+/// rule, Knuth, The Art of Computer Programming, volume 1, 2.5): enough for a cache of a thousand arrays;
+/// of more, the smallest blocks are given back. All of the table is locked by a program that locks its memory.
+const SETS: usize = 4;
+const WAYS: usize = 512;
+/// Bits of a word of [`Set::used`].
+const BITS: usize = u64::BITS as usize;
 /// Searches for a block that another thread does not take first.
 const TRIES: usize = 4;
-/// Rules and sizes that are remembered, by a hash; a newer one replaces an older one.
+/// Rules and sizes that are remembered, and as many rules and classes of sizes, by a hash; a newer one replaces an
+/// older one.
 const SIZES: usize = 1024;
 
 const EMPTY: u64 = 0;
@@ -46,7 +52,7 @@ struct Entry {
 /// The blocks of some rules and sizes.
 struct Set {
     /// A bit for each entry that is not empty, changed by the thread that has taken the entry.
-    used: AtomicU64,
+    used: [AtomicU64; WAYS / BITS],
     /// Bytes of the largest object that no block served, see [`replace`].
     largest: AtomicUsize,
     entries: [Entry; WAYS],
@@ -54,7 +60,7 @@ struct Set {
 
 static TABLE: [Set; SETS] = [const { Set::new() }; SETS];
 /// Hashes of rules and sizes that were freed. The lowest bit: they were allocated again.
-static FREED: [AtomicU64; SIZES] = [const { AtomicU64::new(0) }; SIZES];
+static FREED: [[AtomicU64; SIZES]; 2] = [const { [const { AtomicU64::new(0) }; SIZES] }; 2];
 const AGAIN: u64 = 1;
 /// Bytes of all kept blocks.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
@@ -176,35 +182,44 @@ impl Entry {
 
 impl Set {
     const fn new() -> Set {
-        Set { used: AtomicU64::new(0), largest: AtomicUsize::new(0), entries: [const { Entry::new() }; WAYS] }
+        Set {
+            used: [const { AtomicU64::new(0) }; WAYS / BITS],
+            largest: AtomicUsize::new(0),
+            entries: [const { Entry::new() }; WAYS],
+        }
     }
 
     /// The entries that are not empty, with their numbers.
     fn used(&self) -> impl Iterator<Item = (usize, &Entry)> {
-        let mut bits = self.used.load(Ordering::Relaxed);
-        core::iter::from_fn(move || {
-            let number = bits.trailing_zeros() as usize;
-            bits &= bits.wrapping_sub(1);
-            self.entries.get(number).map(|entry| (number, entry))
+        self.used.iter().enumerate().flat_map(move |(word, bits)| {
+            let mut bits = bits.load(Ordering::Relaxed);
+            core::iter::from_fn(move || {
+                let number = bits.trailing_zeros() as usize;
+                bits &= bits.wrapping_sub(1);
+                (number < BITS).then(|| (word * BITS + number, &self.entries[word * BITS + number]))
+            })
         })
     }
 
     /// Empties entry `number`, which the caller has taken.
     fn empty(&self, number: usize) {
-        self.used.fetch_and(!(1 << number), Ordering::Relaxed);
+        self.used[number / BITS].fetch_and(!(1 << (number % BITS)), Ordering::Relaxed);
         self.entries[number].set(EMPTY);
     }
 
     /// Stores `block` in an empty entry, if there is one.
     fn fill(&self, block: &Block) -> bool {
-        let mut free = !self.used.load(Ordering::Relaxed);
-        while let Some(entry) = self.entries.get(free.trailing_zeros() as usize) {
-            if entry.word.compare_exchange(EMPTY, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                self.used.fetch_or(1 << free.trailing_zeros(), Ordering::Relaxed);
-                entry.set_block(block);
-                return true;
+        for (word, used) in self.used.iter().enumerate() {
+            let mut free = !used.load(Ordering::Relaxed);
+            while free > 0 {
+                let entry = &self.entries[word * BITS + free.trailing_zeros() as usize];
+                if entry.word.compare_exchange(EMPTY, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    used.fetch_or(1 << free.trailing_zeros(), Ordering::Relaxed);
+                    entry.set_block(block);
+                    return true;
+                }
+                free &= free.wrapping_sub(1);
             }
-            free &= free.wrapping_sub(1);
         }
         false
     }
@@ -227,11 +242,13 @@ pub fn remove_all(mut wanted: impl FnMut(u32) -> bool) -> impl Iterator<Item = O
     })
 }
 
-/// Removes the block in place `hand` of the table; consecutive places are of different sets.
-pub fn remove_at(hand: usize) -> Option<Object> {
-    let (set, number) = (&TABLE[hand % SETS], hand / SETS % WAYS);
-    let (word, ..) = set.entries[number].peek()?;
-    set.remove(number, word)
+/// Removes a block; consecutive values of `hand` are for different sets, then for different blocks of a set.
+pub fn remove_any(hand: usize) -> Option<Object> {
+    (0..SETS).find_map(|more| {
+        let (set, from) = (&TABLE[(hand + more) % SETS], hand / SETS % WAYS);
+        let (number, entry) = set.used().find(|(number, _)| *number >= from).or_else(|| set.used().next())?;
+        set.remove(number, entry.peek()?.0)
+    })
 }
 
 /// Number of the places.
@@ -272,26 +289,25 @@ fn class(pages: u64) -> u64 {
     }
 }
 
-fn note_of(hash: u64) -> &'static AtomicU64 {
-    &FREED[(hash >> 40) as usize % SIZES]
-}
-
-/// The notes of an object: of its size, and of its class of sizes.
-fn notes(shape: Shape, object: &Object) -> [u64; 2] {
-    let exact = hash(object, object.size as u64) & !AGAIN;
-    match shape {
-        Shape::Object => [exact, exact],
-        // Bit 47, which is in no size.
-        Shape::Pages { .. } => [exact, hash(object, class(object.pages) | 1 << 47) & !AGAIN],
-    }
+/// The notes of an object, of its size and of its class of sizes: the hash, and where it is noted.
+fn notes(shape: Shape, object: &Object) -> [(u64, &'static AtomicU64); 2] {
+    let class = match shape {
+        Shape::Object => object.size as u64,
+        Shape::Pages { .. } => class(object.pages),
+    };
+    let note = |table: usize, number: u64| {
+        let hash = hash(object, number) & !AGAIN;
+        (hash, &FREED[table][(hash >> 40) as usize % SIZES])
+    };
+    [note(0, object.size as u64), note(1, class)]
 }
 
 /// Notes that memory for an object was mapped, see [`comes_again`].
 pub fn mapped(state: &State, object: &Object) {
     let Some(shape) = Shape::of(state, object) else { return };
-    for hash in notes(shape, object) {
-        if note_of(hash).load(Ordering::Relaxed) == hash {
-            note_of(hash).store(hash | AGAIN, Ordering::Relaxed);
+    for (hash, note) in notes(shape, object) {
+        if note.load(Ordering::Relaxed) == hash {
+            note.store(hash | AGAIN, Ordering::Relaxed);
         }
     }
 }
@@ -300,10 +316,10 @@ pub fn mapped(state: &State, object: &Object) {
 /// `grown`: realloc made it larger. Then only its very size counts, because an array that grows passes all sizes.
 pub fn comes_again(state: &State, object: &Object, grown: bool) -> bool {
     let Some(shape) = Shape::of(state, object) else { return false };
-    let found = notes(shape, object).map(|hash| {
-        let found = note_of(hash).load(Ordering::Relaxed);
+    let found = notes(shape, object).map(|(hash, note)| {
+        let found = note.load(Ordering::Relaxed);
         if found & !AGAIN != hash {
-            note_of(hash).store(hash, Ordering::Relaxed);
+            note.store(hash, Ordering::Relaxed);
         }
         found == hash | AGAIN
     });
@@ -424,8 +440,8 @@ impl Search<'_> {
                 }
             }
         }
-        let [_, class] = notes(self.shape, self.wanted);
-        note_of(class).store(class | AGAIN, Ordering::Relaxed);
+        let [_, (class, note)] = notes(self.shape, self.wanted);
+        note.store(class | AGAIN, Ordering::Relaxed);
         let Object { size, pages, .. } = *self.wanted;
         Some(Object { base: start, size, pages, ..block.object })
     }

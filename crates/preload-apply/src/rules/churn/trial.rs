@@ -1,68 +1,144 @@
 //! Whether a pause of placing helps. What glibc would do with memory that a program frees cannot be known: it gives all
 //! back when all is freed, and nothing when a small block at the end of its heap stays; other allocators and mallopt(3)
-//! differ. So the objects that are asked for are counted, before a pause and in it. Where the program does not become
-//! faster by half of what was charged, the allocator has to map and fault as well, or the time goes elsewhere: then the
-//! sizes are placed again, and not charged for a multiple of the pause, twice as long each time.
+//! differ. So page faults are counted for the bytes that are asked for, before a pause and in it. Where they do not
+//! become fewer by half of the pages that were charged, the allocator has to map and fault as well: then the sizes are
+//! placed again, and not charged for a multiple of the pause, twice as long each time. What moves into the allocator's
+//! memory in the pause faults there once; that says nothing of the time after, so as many are not counted. That time
+//! ends at once when there are more page faults than before the pause: something else has changed.
+//!
+//! Times would say less: a program works on other things meanwhile, or waits, and other programs use the processors.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use numamma_kernel::sys::PAGE;
 
 /// Pauses for whose length sizes are not charged when the first pause did not help.
 const EXEMPT: u64 = 8;
-/// Times that this doubles at most.
-const MOST_DOUBLINGS: u64 = 10;
+/// Times that this doubles at most: a program may come to a part in which a pause helps.
+const MOST_DOUBLINGS: u64 = 4;
 const COUNT_BITS: u32 = 8;
+/// Part (3/2) of the page faults before a pause from which there are more of them, and how often that is looked at, ms.
+const MORE: (u64, u64) = (3, 2);
+const WATCH_MS: u64 = 100;
+/// What is asked for in a pause must be this part (1/4) of what was before, for a comparison.
+const ENOUGH: u64 = 4;
+/// A pause counts to its end. Nobody may ask for anything then; up to this many times its length the faults since then
+/// are taken for those of the pause.
+const OVERDUE: u64 = 2;
 
 /// What is known of one class of sizes of one rule.
 #[derive(Default)]
 pub(super) struct Trial {
-    /// Objects that were asked for so far, modulo 2^32.
-    asked: AtomicU32,
-    /// How many that were when the count before a pause began, and when that was, ns.
-    before: AtomicU32,
-    before_ns: AtomicU64,
-    /// How many a pause must have in 1,000 s to help; 0: no pause is judged.
-    needed: AtomicU64,
-    /// As `before`, for the pause.
-    pause: AtomicU32,
+    /// Bytes that were asked for so far, and those of them that were charged.
+    asked: AtomicU64,
+    charged: AtomicU64,
+    /// When the count before a pause began: these, with what heaps served, and the page faults of the process.
+    before: Count,
+    /// Of the time before a pause: bytes that were asked for, and how many page faults a pause may have for as many; 0:
+    /// no pause is judged.
+    bytes: AtomicU64,
+    most: AtomicU64,
+    /// Of the time before the last pause: bytes that were asked for, and page faults.
+    usual: [AtomicU64; 2],
+    /// When the time without charges was last looked at, ms.
+    watched_ms: AtomicU64,
+    /// As `before`, when the pause began, ns.
+    pause: Count,
     pause_ns: AtomicU64,
+    /// Bytes that were placed then.
+    placed: AtomicU64,
     /// Until when nothing is charged, ms, and in the lowest byte how often that was said in turn.
     exempt: AtomicU64,
 }
 
-/// Objects in 1,000 s.
-fn rate(objects: u32, ns: u64) -> u64 {
-    u64::from(objects.min(1 << 20)) * 1_000_000_000_000 / ns.max(1)
+/// What the process has done up to a point in time, beside what a [`Trial`] is told.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Seen {
+    /// Page faults.
+    pub faults: u64,
+    /// Bytes of the class that were asked for and that heaps served.
+    pub of_heaps: u64,
+    /// Bytes of all placed objects in use.
+    pub placed: u64,
+}
+
+/// What was counted up to a point in time.
+#[derive(Default)]
+struct Count {
+    asked: AtomicU64,
+    charged: AtomicU64,
+    faults: AtomicU64,
+}
+
+impl Count {
+    fn store(&self, asked: u64, charged: u64, faults: u64) {
+        self.asked.store(asked, Ordering::Relaxed);
+        self.charged.store(charged, Ordering::Relaxed);
+        self.faults.store(faults, Ordering::Relaxed);
+    }
+
+    /// What was counted since then.
+    fn since(&self, asked: u64, charged: u64, faults: u64) -> [u64; 3] {
+        let since = |now: u64, then: &AtomicU64| now.saturating_sub(then.load(Ordering::Relaxed));
+        [since(asked, &self.asked), since(charged, &self.charged), since(faults, &self.faults)]
+    }
 }
 
 impl Trial {
-    /// Notes that an object is asked for.
+    /// Notes that an object of `bytes` is asked for.
     #[inline]
-    pub fn asked(&self) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+    pub fn asked(&self, bytes: usize) {
+        self.asked.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that `bytes` are charged.
+    pub fn charged(&self, bytes: usize) {
+        self.charged.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// All that was asked for, with what heaps served, and charged.
+    fn all(&self, of_heaps: u64) -> (u64, u64) {
+        (self.asked.load(Ordering::Relaxed) + of_heaps, self.charged.load(Ordering::Relaxed))
     }
 
     /// Begins to count anew.
-    pub fn count_from(&self, now: u64) {
-        self.before.store(self.asked.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.before_ns.store(now, Ordering::Relaxed);
+    pub fn count_from(&self, seen: Seen) {
+        let (asked, charged) = self.all(seen.of_heaps);
+        self.before.store(asked, charged, seen.faults);
     }
 
-    /// Notes that a pause begins, because `part` (per mille) of the time was charged.
-    pub fn pauses(&self, now: u64, part: u32) {
-        let (asked, from) = (self.asked.load(Ordering::Relaxed), self.before_ns.load(Ordering::Relaxed));
-        let objects = asked.wrapping_sub(self.before.load(Ordering::Relaxed));
-        let rate = if from > 0 && objects > 1 { rate(objects, now.saturating_sub(from)) } else { 0 };
-        self.pause.store(asked, Ordering::Relaxed);
+    /// Notes that a pause begins at the time `now`, ns.
+    pub fn pauses(&self, now: u64, seen: Seen) {
+        let (asked, charged) = self.all(seen.of_heaps);
+        let [bytes, charged_since, faulted] = self.before.since(asked, charged, seen.faults);
+        // Pages that nobody touched did not fault.
+        let expected = (charged_since / PAGE as u64).min(faulted);
+        self.pause.store(asked, charged, seen.faults);
+        self.placed.store(seen.placed, Ordering::Relaxed);
+        self.usual[0].store(bytes, Ordering::Relaxed);
+        self.usual[1].store(faulted, Ordering::Relaxed);
         self.pause_ns.store(now, Ordering::Relaxed);
-        self.needed.store(rate + rate / 1000 * u64::from(part) / 2, Ordering::Relaxed);
+        self.most.store(faulted - expected / 2, Ordering::Relaxed);
+        self.bytes.store(if expected > 0 { bytes } else { 0 }, Ordering::Relaxed);
     }
 
-    /// Whether the pause that ended helped; none when that was told before, or cannot be told.
-    pub fn helped(&self, now: u64) -> Option<bool> {
-        let needed = self.needed.swap(0, Ordering::Relaxed);
-        let objects = self.asked.load(Ordering::Relaxed).wrapping_sub(self.pause.load(Ordering::Relaxed));
-        let rate = rate(objects, now.saturating_sub(self.pause_ns.load(Ordering::Relaxed)));
-        (needed > 0).then_some(rate >= needed)
+    /// Whether the pause of `length_ns` that ended helped; none when that was told before, or cannot be told.
+    pub fn helped(&self, now: u64, seen: Seen, length_ns: u64) -> Option<bool> {
+        let (bytes, most) = (self.bytes.swap(0, Ordering::Relaxed), self.most.load(Ordering::Relaxed));
+        let (asked, charged) = self.all(seen.of_heaps);
+        let [in_pause, _, faulted] = self.pause.since(asked, charged, seen.faults);
+        let moved = self.placed.load(Ordering::Relaxed).saturating_sub(seen.placed);
+        let faulted = faulted.saturating_sub(moved / PAGE as u64);
+        let is_overdue = now.saturating_sub(self.pause_ns.load(Ordering::Relaxed)) > OVERDUE * length_ns;
+        if bytes == 0 || in_pause < bytes / ENOUGH || is_overdue {
+            return None;
+        }
+        Some(u128::from(faulted) * u128::from(bytes) <= u128::from(most) * u128::from(in_pause))
+    }
+
+    /// Whether a pause is to be judged.
+    pub fn is_open(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > 0
     }
 
     /// Notes what a pause of `pause_ns` showed.
@@ -70,13 +146,38 @@ impl Trial {
         let times = self.exempt.load(Ordering::Relaxed) & ((1 << COUNT_BITS) - 1);
         let until_ms = (now + ((EXEMPT * pause_ns) << times)) / 1_000_000;
         let exempt = until_ms << COUNT_BITS | (times + 1).min(MOST_DOUBLINGS);
+        // The first look only begins to count.
+        self.watched_ms.store(0, Ordering::Relaxed);
         self.exempt.store(if helped { 0 } else { exempt }, Ordering::Relaxed);
     }
 
-    /// Whether nothing is charged now.
+    /// Whether nothing is charged now. `seen` is called now and then.
     #[inline]
-    pub fn is_exempt(&self, now: u64) -> bool {
-        now / 1_000_000 < self.exempt.load(Ordering::Relaxed) >> COUNT_BITS
+    pub fn is_exempt(&self, now: u64, seen: impl FnOnce() -> Seen) -> bool {
+        now / 1_000_000 < self.exempt.load(Ordering::Relaxed) >> COUNT_BITS && !self.became_worse(now, seen)
+    }
+
+    /// Ends the time without charges if there were many more page faults than before the pause since the last look.
+    fn became_worse(&self, now: u64, seen: impl FnOnce() -> Seen) -> bool {
+        let now_ms = now / 1_000_000;
+        let last = self.watched_ms.load(Ordering::Relaxed);
+        if now_ms < last + WATCH_MS || self.watched_ms.swap(now_ms, Ordering::Relaxed) != last {
+            return false;
+        }
+        let seen = seen();
+        let (asked, charged) = self.all(seen.of_heaps);
+        let [bytes, _, faults] = self.before.since(asked, charged, seen.faults).map(u128::from);
+        let [usual_bytes, usual_faults] = [0, 1].map(|n| u128::from(self.usual[n].load(Ordering::Relaxed)));
+        if last > 0 && bytes < usual_bytes / u128::from(ENOUGH) {
+            return false;
+        }
+        let is_worse =
+            last > 0 && u128::from(MORE.1) * faults * usual_bytes > u128::from(MORE.0) * usual_faults * bytes;
+        self.before.store(asked, charged, seen.faults);
+        if is_worse {
+            self.exempt.store(0, Ordering::Relaxed);
+        }
+        is_worse
     }
 }
 
@@ -86,37 +187,66 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn asked(trial: &Trial, times: u32) {
-        (0..times).for_each(|_| trial.asked());
+    #[test]
+    fn a_pause_helps_where_the_program_faults_less() {
+        // Of 100 objects of ten pages each, 80 were mapped anew, and there were 300 other page faults.
+        let moved = |left: usize, asked: u32, faults: u64, at_ms: u64| {
+            let trial = Trial::default();
+            let ask = |times: u32| (0..times).for_each(|_| trial.asked(10 * PAGE));
+            let seen = |faults: u64, placed: usize| Seen { faults, of_heaps: 0, placed: (placed * PAGE) as u64 };
+            trial.count_from(seen(5_000, 0));
+            ask(100);
+            trial.charged(800 * PAGE);
+            trial.pauses(1000 * MS, seen(6_100, 900));
+            ask(asked);
+            let helped = trial.helped(at_ms * MS, seen(6_100 + faults, left), 100 * MS);
+            assert_eq!(trial.helped(at_ms * MS, seen(6_100, left), 100 * MS), None, "told before");
+            helped
+        };
+        let tried = |asked, faults, at_ms| moved(900, asked, faults, at_ms);
+        assert_eq!(tried(100, 300, 1100), Some(true));
+        assert_eq!(tried(100, 1_000, 1100), Some(false));
+        assert_eq!(tried(1000, 6_900, 1100), Some(true), "700 for as many");
+        assert_eq!(tried(1000, 7_100, 1100), Some(false));
+        assert_eq!(tried(20, 0, 1100), None, "too few");
+        assert_eq!(tried(100, 1_000, 1300), None, "too long ago");
+        assert_eq!(moved(100, 100, 1_000, 1100), Some(true), "800 for what moved");
+        assert_eq!(moved(1000, 100, 300, 1100), Some(true), "more is placed");
+        let trial = Trial::default();
+        trial.asked(PAGE);
+        trial.pauses(1000 * MS, Seen::default());
+        assert_eq!(trial.helped(1100 * MS, Seen::default(), 100 * MS), None, "nothing charged");
     }
 
     #[test]
-    fn a_pause_helps_where_the_program_becomes_faster() {
-        for (faster, helps) in [(2, true), (1, false)] {
+    fn the_time_without_charges_ends_when_there_are_more_page_faults() {
+        let lasts = |each: u64| {
             let trial = Trial::default();
-            trial.count_from(1000 * MS);
-            asked(&trial, 100);
-            trial.pauses(1100 * MS, 500);
-            assert_eq!(trial.helped(1000 * MS), Some(false), "nothing yet");
-            trial.pauses(1100 * MS, 500);
-            asked(&trial, 800 * faster);
-            assert_eq!((trial.helped(1900 * MS), trial.helped(1900 * MS)), (Some(helps), None));
-        }
-        let trial = Trial::default();
-        trial.pauses(1100 * MS, 500);
-        assert_eq!(trial.helped(1900 * MS), None, "not counted before");
+            trial.count_from(Seen::default());
+            trial.asked(10 * PAGE);
+            trial.charged(10 * PAGE);
+            trial.pauses(0, Seen { faults: 10, ..Seen::default() });
+            trial.judge(false, 1000 * MS, 1000 * MS);
+            (0..50).all(|step| {
+                trial.asked(10 * PAGE);
+                let seen = || Seen { faults: 10 + step * each, ..Seen::default() };
+                trial.is_exempt((1000 + step * WATCH_MS) * MS, seen)
+            })
+        };
+        assert_eq!((lasts(0), lasts(10), lasts(15), lasts(16)), (true, true, true, false));
     }
 
     #[test]
     fn what_does_not_help_is_tried_less_and_less() {
         let trial = Trial::default();
-        let ends = |ms: u64| (!trial.is_exempt((ms + 1) * MS), trial.is_exempt((ms - 1) * MS));
+        let is_exempt = |ms: u64| trial.is_exempt(ms * MS, Seen::default);
+        let ends = |ms: u64| (!is_exempt(ms + 1), is_exempt(ms - 1));
         trial.judge(false, 100 * MS, 10 * MS);
         assert_eq!(ends(180), (true, true));
         trial.judge(false, 200 * MS, 10 * MS);
         assert_eq!(ends(360), (true, true));
         trial.judge(true, 400 * MS, 10 * MS);
-        assert!(!trial.is_exempt(401 * MS));
+        assert!(!is_exempt(401));
         (0..20).for_each(|_| trial.judge(false, 400 * MS, 10 * MS));
         assert_eq!(ends(400 + (80 << MOST_DOUBLINGS)), (true, true));
     }

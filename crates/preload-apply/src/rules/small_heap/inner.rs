@@ -11,7 +11,7 @@ use super::Heap;
 use super::chunk::{ALIGN, is_object, usable};
 use super::emptied::{Emptied, KEPT_EMPTY};
 use super::source::{Extents, Owner, SLACK, SLACK_DIVISOR, Source};
-use crate::rules::coming_again::{self, MOST_SMALL};
+use crate::rules::coming_again;
 use crate::rules::extent::{Extent, HeapAddress};
 use crate::rules::heap_account::{self, Part};
 use crate::rules::patience::Patience;
@@ -357,8 +357,7 @@ impl Inner {
     #[inline(never)]
     fn unmap_all(&mut self) {
         let source = self.core.allocator_mut();
-        // What glibc would keep: of more it gives the end of its heap back, too.
-        (source.releasing, source.emptying) = (true, source.mapped.get() <= MOST_SMALL);
+        source.releasing = true;
         (source.slack, source.used) = (0, 0);
         let again = core::mem::take(&mut source.again);
         let unmapped = source.unmapped.get() + source.mapped.get();

@@ -43,9 +43,8 @@ pub struct Extents {
     /// Maps and places an extent of so many bytes for the heap, at a multiple of `SLOT`, and writes its header; returns
     /// the usable memory behind that.
     pub map: fn(&Owner, HeapAddress, usize) -> Option<(usize, usize)>,
-    /// Unmaps the extent with this usable memory, which no object is in; true if its heap has no object at all and had
-    /// little memory.
-    pub unmap: fn(usize, bool),
+    /// Unmaps the extent with this usable memory, which no object is in.
+    pub unmap: fn(usize),
 }
 
 /// dlmalloc's source of memory.
@@ -66,8 +65,6 @@ pub(super) struct Source {
     pub(super) trimming: bool,
     /// Extents without an object may be unmapped, which dlmalloc tries on its own, too.
     pub(super) releasing: bool,
-    /// The heap has no object, had little memory and gives all of it back.
-    pub(super) emptying: bool,
     /// Bytes that were unmapped, less those mapped since; and the bytes of these that were mapped since.
     pub(super) unmapped: Cell<usize>,
     pub(super) mapped_again: Cell<usize>,
@@ -128,7 +125,7 @@ unsafe impl Allocator for Source {
         self.unmapped.set(self.unmapped.get() + len);
         // SAFETY: an extent of this heap.
         self.list.remove(unsafe { Extent::of(start as usize) });
-        (self.extents.unmap)(start as usize, self.emptying);
+        (self.extents.unmap)(start as usize);
         true
     }
 
@@ -158,7 +155,6 @@ impl Source {
             again: 0,
             trimming: false,
             releasing: false,
-            emptying: false,
             unmapped: Cell::new(0),
             mapped_again: Cell::new(0),
             slack: SLACK,

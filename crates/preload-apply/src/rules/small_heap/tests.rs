@@ -19,7 +19,7 @@ fn map(_: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, usize)> {
     Some((start + HEADER, len - HEADER))
 }
 
-fn unmap(usable: usize, _: bool) {
+fn unmap(usable: usize) {
     MAPPED.fetch_sub(1, Ordering::Relaxed);
     let start = usable - HEADER;
     let len = LENGTHS.lock().unwrap().remove(&start).unwrap();

@@ -1,0 +1,43 @@
+//! /proc/self/statm: the memory of this process.
+
+use crate::sys::{self, PAGE};
+
+/// Bytes that the file has at most: seven numbers of up to twenty digits.
+const LONGEST: usize = 7 * 21;
+
+/// Memory of this process, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statm {
+    /// Pages that exist.
+    pub resident: usize,
+    /// Private memory that can be written, whether its pages exist or not.
+    pub data: usize,
+}
+
+/// What the kernel says now; `None` when the file cannot be read. Allocates nothing.
+pub fn read() -> Option<Statm> {
+    let fd = sys::open(c"/proc/self/statm", libc::O_RDONLY)?;
+    let mut text = [0; LONGEST];
+    let len = sys::read(fd, &mut text);
+    sys::close(fd);
+    parse(text.get(..len?)?)
+}
+
+/// The second and the sixth number, in pages.
+fn parse(text: &[u8]) -> Option<Statm> {
+    let mut numbers = core::str::from_utf8(text).ok()?.split_ascii_whitespace().map(|n| n.parse::<usize>().ok());
+    let (resident, data) = (numbers.nth(1)??, numbers.nth(3)??);
+    Some(Statm { resident: resident.checked_mul(PAGE)?, data: data.checked_mul(PAGE)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_and_the_sixth_number_are_pages() {
+        assert_eq!(parse(b"1000 200 30 4 0 600 0\n"), Some(Statm { resident: 200 * PAGE, data: 600 * PAGE }));
+        assert_eq!([&b""[..], b"1 2 3 4 5", b"1 x 3 4 5 6 7", b"1 \xff"].map(parse), [None; 4]);
+        assert!(read().is_some_and(|now| now.resident > PAGE && now.data > PAGE));
+    }
+}

@@ -1,0 +1,26 @@
+//! What the `toml` crate says, in words for people who write a policy by hand.
+
+/// Arrays of tables at the top of a policy.
+const TABLES: [&str; 3] = ["object", "phase", "team"];
+
+/// The message for what the crate found at the byte `offset` of `text`.
+pub(super) fn plain(text: &str, offset: usize, message: &str) -> String {
+    if text.trim().is_empty() {
+        return "the file is empty, as an `advise` that fails leaves it; a policy begins with `version = 1`".to_owned();
+    }
+    let (before, behind) = text.split_at_checked(offset).unwrap_or((text, ""));
+    let line = before.rsplit('\n').next().unwrap_or("").to_owned() + behind.lines().next().unwrap_or("");
+    let header = line.trim().trim_start_matches('[').split([']', '.']).next().unwrap_or("").trim();
+    let is_header = line.trim_start().starts_with('[') && TABLES.contains(&header);
+    if is_header && (message.contains("duplicate key") || message.contains("expected a sequence")) {
+        return format!("there may be several tables of this name; write [[{header}]]");
+    }
+    let value = behind.split([',', '}', '\n', '#']).next().unwrap_or("").trim();
+    let is_word = value.starts_with(|c: char| c.is_ascii_alphabetic()) && !value.contains(['"', '\'', '=']);
+    let unquoted = message.starts_with("invalid") || message.contains("must be quoted");
+    if is_word && unquoted || message.contains("missing value") {
+        let value = if value.is_empty() { "interleave" } else { value };
+        return format!("words need quotes: \"{value}\"");
+    }
+    message.to_owned()
+}

@@ -1,0 +1,215 @@
+//! The profile of one program of several that were recorded: of a script, a make or an mpirun, the program that it
+//! started is what the user wants to see.
+//!
+//! Which program that is shows at the end only. Until then the file holds all processes, so that a killed recorder
+//! leaves a readable profile; then it is written again with the records of the program's processes, whose threads and
+//! objects are numbered and whose times count as if the program had been recorded alone.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use numamma_kernel::output_file::Replacement;
+use rustc_hash::FxHashMap;
+
+use super::processes::{Busy, is_named};
+use super::recorder::Recorder;
+use super::{Follow, notes};
+use crate::launch::{executable, wrapper};
+use crate::profile::file::{Reader, Writer};
+use crate::profile::records::{
+    Access, Folded, Header, NO_OBJECT, Object, ObjectId, Record, Stats, Thread, ThreadId, Touch,
+};
+
+/// Records of one program, in the order of the file that holds all.
+struct OneProgram {
+    pids: Vec<u32>,
+    /// When the program began: its times count from here.
+    begin_ns: u64,
+    header: Header,
+    stats: Stats,
+    threads: FxHashMap<ThreadId, ThreadId>,
+    objects: FxHashMap<ObjectId, ObjectId>,
+}
+
+impl Recorder {
+    /// Names the program that has the time as the one recorded. Returns it if the others are to be left out.
+    pub(super) fn choose_program(&mut self) -> Option<Busy> {
+        let wanted = match &self.follow {
+            Follow::No => return None,
+            Follow::All => None,
+            Follow::Program(wanted) => wanted.clone(),
+        };
+        if self.events.stats.samples == 0 && self.header.sampling.period_ns > 0 {
+            self.notes.extend(notes::nothing_ran(self.events.processes.count()));
+            return None;
+        }
+        let mut busy = self.events.processes.busy(wanted.as_deref()).into_iter();
+        let mut chosen = busy.next()?;
+        if let Some(wanted) = wanted.as_deref().filter(|wanted| !is_named(&chosen.program, wanted)) {
+            self.notes.push(notes::no_such_program(wanted, &chosen));
+        }
+        let command = self.command.clone();
+        let named = |other: &Busy| !other.program.path.is_empty() && !wrapper::is_known(other.program.path.as_ref());
+        let others: Vec<Busy> = busy.filter(named).collect();
+        let is_itself = chosen.pids.contains(&self.header.pid);
+        if !is_itself && !chosen.program.path.is_empty() {
+            if chosen.program.build_id.is_none() {
+                let file = executable::check(chosen.program.path.as_ref());
+                chosen.program.build_id = file.ok().and_then(|file| file.build_id);
+            }
+            self.notes.push(notes::chosen(&chosen, &command));
+            self.header.program = chosen.program.clone();
+            self.header.pid = chosen.pids[0];
+            self.append_header();
+        }
+        let only = matches!(self.follow, Follow::Program(_));
+        self.notes.extend(notes::other_programs(&others, &command, &self.path).filter(|_| only));
+        (only && chosen.pids.len() < self.events.processes.count()).then_some(chosen)
+    }
+
+    /// Writes the finished file again with the records of a program alone, whose counters are returned. After an error
+    /// the file holds all processes.
+    pub(super) fn keep_program(&self, chosen: &Busy, all: Stats) -> io::Result<Stats> {
+        let (begin_ns, end_ns) = self.events.lifetime(&chosen.pids);
+        let end_ns = end_ns.unwrap_or(all.duration_ns);
+        let stats = of_program(all, chosen, end_ns.saturating_sub(begin_ns));
+        let mut kept = OneProgram {
+            pids: chosen.pids.clone(),
+            begin_ns,
+            header: self.header.clone(),
+            stats,
+            threads: FxHashMap::default(),
+            objects: FxHashMap::default(),
+        };
+        let path = fs::canonicalize(self.own_path()?)?;
+        if !path.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let replacement = Replacement::of(&path)?;
+        kept.write(&path, Writer::on(replacement.file()?)?)?;
+        replacement.commit().map(|()| stats)
+    }
+}
+
+/// The counters of a program among those of all; what is known only of all is taken in proportion to the samples.
+fn of_program(all: Stats, chosen: &Busy, duration_ns: u64) -> Stats {
+    let c = &chosen.counted;
+    let share = if all.samples > 0 { c.samples as f64 / all.samples as f64 } else { 1.0 };
+    Stats {
+        duration_ns,
+        cpu_ns: (all.cpu_ns as f64 * share) as u64,
+        samples: c.samples,
+        resolved: c.resolved,
+        no_access: c.no_access,
+        unresolved: c.unresolved,
+        vsib: c.vsib,
+        undecoded: c.undecoded,
+        own: c.own,
+        tls: c.tls,
+        faults: c.faults,
+        alloc_events: c.alloc_events,
+        ..all
+    }
+}
+
+impl OneProgram {
+    fn write(&mut self, from: &Path, mut writer: Writer) -> io::Result<()> {
+        let mut reader = Reader::open(from).map_err(io::Error::other)?;
+        writer.append(&Record::Header(self.header.clone()))?;
+        for record in reader.by_ref().filter(|record| !matches!(record, Record::Header(_))) {
+            if let Some(record) = self.kept(record) {
+                writer.append(&record)?;
+            }
+        }
+        reader.damage.map_or(Ok(()), |damage| Err(io::Error::other(damage)))
+    }
+
+    fn time(&self, time_ns: u64) -> u64 {
+        time_ns.saturating_sub(self.begin_ns)
+    }
+
+    /// The part of a record that is the program's; none when nothing is left of it.
+    fn kept(&mut self, record: Record) -> Option<Record> {
+        fn list<T>(list: Vec<T>, record: fn(Vec<T>) -> Record) -> Option<Record> {
+            (!list.is_empty()).then(|| record(list))
+        }
+        match record {
+            Record::Threads(all) => list(all.into_iter().filter_map(|t| self.thread(t)).collect(), Record::Threads),
+            Record::ThreadTasks(mut all) => {
+                all.retain_mut(|task| renumber(&self.threads, &mut task.thread));
+                list(all, Record::ThreadTasks)
+            }
+            Record::Objects(all) => list(all.into_iter().filter_map(|o| self.object(o)).collect(), Record::Objects),
+            Record::Accesses(mut all) => {
+                all.retain_mut(|access| self.access(access));
+                list(all, Record::Accesses)
+            }
+            Record::Folded(mut all) => {
+                all.retain_mut(|folded| self.folded(folded));
+                list(all, Record::Folded)
+            }
+            Record::Like(mut all) => {
+                all.retain_mut(|like| renumber(&self.objects, &mut like.object));
+                list(all, Record::Like)
+            }
+            Record::Touches(mut all) => {
+                all.retain_mut(|touch| self.touch(touch));
+                list(all, Record::Touches)
+            }
+            Record::SampledTouches(mut all) => {
+                all.retain_mut(|touch| self.touch(touch));
+                list(all, Record::SampledTouches)
+            }
+            Record::Stats(_) => Some(Record::Stats(self.stats)),
+            other => Some(other),
+        }
+    }
+
+    fn thread(&mut self, mut thread: Thread) -> Option<Thread> {
+        if !self.pids.contains(&thread.pid) {
+            return None;
+        }
+        let next = self.threads.len() as ThreadId;
+        thread.id = *self.threads.entry(thread.id).or_insert(next);
+        thread.creator = thread.creator.and_then(|creator| self.threads.get(&creator).copied());
+        thread.start_ns = self.time(thread.start_ns);
+        thread.end_ns = thread.end_ns.map(|end| self.time(end));
+        Some(thread)
+    }
+
+    fn object(&mut self, mut object: Object) -> Option<Object> {
+        if !self.pids.contains(&object.pid) {
+            return None;
+        }
+        let next = self.objects.len() as ObjectId;
+        object.id = *self.objects.entry(object.id).or_insert(next);
+        let instance = &mut object.instance;
+        instance.thread = instance.thread.and_then(|thread| self.threads.get(&thread).copied());
+        instance.born_ns = instance.born_ns.saturating_sub(self.begin_ns);
+        instance.died_ns = instance.died_ns.map(|died| died.saturating_sub(self.begin_ns));
+        Some(object)
+    }
+
+    fn access(&self, access: &mut Access) -> bool {
+        access.time_ns = self.time(access.time_ns);
+        renumber(&self.threads, &mut access.thread) && renumber(&self.objects, &mut access.object)
+    }
+
+    fn folded(&self, folded: &mut Folded) -> bool {
+        folded.time_ns = self.time(folded.time_ns);
+        renumber(&self.threads, &mut folded.thread) && renumber(&self.objects, &mut folded.object)
+    }
+
+    fn touch(&self, touch: &mut Touch) -> bool {
+        touch.time_ns = self.time(touch.time_ns);
+        let object = touch.object == NO_OBJECT || renumber(&self.objects, &mut touch.object);
+        object && renumber(&self.threads, &mut touch.thread)
+    }
+}
+
+/// Gives an id its new number; false when what it names is left out.
+fn renumber(numbers: &FxHashMap<u32, u32>, id: &mut u32) -> bool {
+    let new = numbers.get(id);
+    new.inspect(|new| *id = **new).is_some()
+}
