@@ -4,11 +4,11 @@
 //! group. Several groups are reported only when they describe the accesses shorter than one pattern does: each group
 //! pays for its own threads' shares and its own slices, so a group that noise made is not worth its description.
 
-use super::change_points::{same_placement, whole_serves};
+use super::change_points::{self, same_placement, whole_serves};
 use super::confidence;
 use super::limits::{EVIDENCE_NATS, PRIVATE_SHARE};
 use super::samples::{Sample, Samples};
-use super::{CodePattern, ObjectView, Pattern, PatternKind};
+use super::{CodePattern, ObjectView, Pattern, PatternKind, Segment};
 
 /// Share of the accesses that the code outside of the largest group must make: what a private object tolerates of other
 /// threads.
@@ -37,7 +37,15 @@ struct Group {
     pattern: Pattern,
 }
 
-/// The components of an object whose functions disagree, highest share first; none when one pattern serves. `whole` is
+/// What the code tells of an object whose functions disagree.
+pub(crate) struct Components {
+    /// The functions, highest share first.
+    rows: Vec<CodePattern>,
+    /// Whether they use it in turn all through the run.
+    alternate: bool,
+}
+
+/// The components of an object whose functions disagree; none when one pattern serves. `whole` is
 /// the pattern of all samples that count, `counts` tells them from initialisation, `judge` classifies a part.
 pub(crate) fn components(
     view: &ObjectView,
@@ -45,26 +53,43 @@ pub(crate) fn components(
     whole: &Pattern,
     counts: impl Fn(&Sample) -> bool,
     judge: impl Fn(&Samples) -> Pattern,
-) -> Vec<CodePattern> {
+) -> Option<Components> {
     let parts = parts(view, all, counts, &judge);
     let total: f64 = parts.iter().map(|p| p.weight).sum();
     if parts.len() < 2 {
-        return Vec::new();
+        return None;
     }
     let voting = joined(parts.iter().map(|p| &p.samples), all);
     let groups = groups(view, parts, &judge);
     let largest = groups.iter().map(|g| g.weight).fold(0.0, f64::max);
     if groups.len() < 2 || total - largest < MIXED_SHARE * total {
-        return Vec::new();
+        return None;
     }
     let base = shares(&voting);
     let apart: f64 = groups.iter().map(|g| nats(&g.pattern, &g.samples, Some(&base))).sum();
     let overall = whole.overall();
     let one = nats(overall, &voting, None);
     if apart <= one + EVIDENCE_NATS || one_serves(overall, &groups, &voting, &judge) {
-        return Vec::new();
+        return None;
     }
-    described(groups, total, overall.kind, &judge)
+    let alternate = alternate(view, whole, &groups, &judge);
+    Some(Components { rows: described(groups, total, overall.kind, &judge), alternate })
+}
+
+/// Whether the phases of `whole` are no more than a changing mix of groups that stay the same: no phase's pattern serves
+/// the groups that use the object in it, and no group has phases of its own. On a busy machine the time that each loop
+/// takes changes all the time.
+fn alternate(view: &ObjectView, whole: &Pattern, groups: &[Group], judge: &impl Fn(&Samples) -> Pattern) -> bool {
+    let is_mix = |phase: &Segment| {
+        let inside = |s: &Sample| (phase.first_slot..phase.end_slot).contains(&s.slot);
+        let used: Vec<Samples> = groups.iter().map(|g| g.samples.only(inside)).collect();
+        let total: f64 = used.iter().map(Samples::total).sum();
+        let counts = used.iter().zip(groups).filter(|(used, _)| used.total() >= MIXED_SHARE * total);
+        let served = |(used, group): (&Samples, &Group)| whole_serves(&phase.pattern, &group.pattern, used);
+        !counts.map(served).all(|served| served)
+    };
+    let changes = |g: &Group| !change_points::parts(&g.samples, &g.pattern, view.size, view.threads, judge).is_empty();
+    whole.segments.iter().all(is_mix) && !groups.iter().any(changes)
 }
 
 /// Whether one pattern places the samples of all groups about as well as their own patterns. A page map is made of the
@@ -250,10 +275,12 @@ fn described(
 }
 
 /// The pattern of an object with these components, in place of `whole`.
-pub(crate) fn mixed(whole: Pattern, rows: Vec<CodePattern>) -> Pattern {
-    if whole.kind == PatternKind::Phased {
-        return Pattern { by_code: rows, ..whole };
-    }
+pub(crate) fn mixed(whole: Pattern, Components { rows, alternate }: Components) -> Pattern {
+    let whole = match whole {
+        Pattern { kind: PatternKind::Phased, whole: Some(whole), .. } if alternate => *whole,
+        Pattern { kind: PatternKind::Phased, .. } => return Pattern { by_code: rows, ..whole },
+        whole => whole,
+    };
     let judged = || rows.iter().filter(|r| r.pattern.kind != PatternKind::Unsure);
     let sum: f64 = judged().map(|r| r.share).sum();
     let confidence = judged().map(|r| r.share * r.pattern.confidence).sum::<f64>() / sum.max(f64::MIN_POSITIVE);

@@ -71,9 +71,8 @@ pub fn classify(view: &ObjectView) -> Pattern {
     if !view.by_code.is_empty() {
         let works = |a: &samples::Sample| usize::from(a.thread) < workers;
         let counts = |a: &samples::Sample| works(a) && serial.as_ref().is_none_or(|s| !s.dropped[usize::from(a.slot)]);
-        let rows = by_code::components(view, &all, &pattern, counts, |part| judge(view, part));
-        if !rows.is_empty() {
-            pattern = by_code::mixed(pattern, rows);
+        if let Some(found) = by_code::components(view, &all, &pattern, counts, |part| judge(view, part)) {
+            pattern = by_code::mixed(pattern, found);
         }
     }
     if let Some(s) = serial.filter(|s| s.share >= INIT_SHOWN) {

@@ -62,7 +62,13 @@ pub struct Noise {
     pub lost: f64,
     /// Share of uses of a few pages that all threads share (counters, locks).
     pub hot: f64,
+    /// How many times as long a loop takes while other programs keep the caches and the memory busy, at most; each
+    /// stretch of the run has its own factor for each loop.
+    pub busy: f64,
 }
+
+/// Stretches of a run on a busy machine.
+const STRETCHES: u64 = 12;
 
 /// A program with one array.
 pub struct Program {
@@ -151,6 +157,7 @@ impl Program {
         let period = total / self.samples as f64;
         let lost: Vec<f64> = (0..self.threads).map(|_| self.noise.lost * r.unit()).collect();
         let mut clock: Vec<f64> = (0..self.threads).map(|_| period * r.unit()).collect();
+        let slower = self.slower(r);
         let mut seen: Vec<(f64, usize, PageAccess)> = Vec::new();
         let mut wall = 0.0;
         if self.filled {
@@ -158,15 +165,17 @@ impl Program {
         }
         let mut uses = Vec::new();
         for step in 0..self.steps {
+            let stretch = (step * STRETCHES / self.steps) as usize;
             for (index, nest) in self.nests.iter().enumerate().filter(|(_, n)| self.runs_in(n, step)) {
+                let slower = slower[index][stretch];
                 let mut longest = 0.0f64;
                 for (thread, share) in nest.shares(self.threads, r).into_iter().enumerate() {
                     let mut done = 0.0;
                     for (first, end) in share {
                         let before = sums[index][first as usize];
-                        let work = sums[index][end as usize] - before;
+                        let work = slower * (sums[index][end as usize] - before);
                         while clock[thread] < work {
-                            let at = before + clock[thread];
+                            let at = before + clock[thread] / slower;
                             let i = sums[index].partition_point(|s| *s <= at).saturating_sub(1) as u64;
                             let part = (at - sums[index][i as usize]) / (nest.work)(i).max(f64::MIN_POSITIVE);
                             if !r.chance(lost[thread]) {
@@ -185,6 +194,15 @@ impl Program {
             }
         }
         self.view(seen, wall)
+    }
+
+    /// Factors of the time that each loop takes in each stretch of the run.
+    fn slower(&self, r: &mut Random) -> Vec<Vec<f64>> {
+        if self.noise.busy <= 1.0 {
+            return vec![vec![1.0; STRETCHES as usize]; self.nests.len()];
+        }
+        let of_loop = |_: &Nest| (0..STRETCHES).map(|_| r.log(1.0, self.noise.busy)).collect();
+        self.nests.iter().map(of_loop).collect()
     }
 
     /// The main thread writes the array from its first byte to its last; returns the time that takes.

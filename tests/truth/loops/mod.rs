@@ -45,6 +45,11 @@ const FEW_LONG: u64 = 40_000;
 const FEW_FIRST: u64 = 200_001;
 /// First seed of the test.
 const FIRST: u64 = 1;
+/// Programs of which those whose loops alternate run on a busy machine, how many times as long a loop takes there at most, and the share
+/// that must be called mixed.
+const BUSY: u64 = 800;
+const BUSY_FACTOR: f64 = 5.0;
+const BUSY_BAR: f64 = 0.98;
 
 /// What is right about one verdict.
 struct Judgement {
@@ -247,6 +252,30 @@ fn confidence_is_a_probability() {
 #[ignore = "long: make test-long"]
 fn confidence_is_a_probability_in_many_programs() {
     keep_the_odds(FEW_LONG);
+}
+
+/// Other programs change the time that each loop takes, all the time; the object is used by the same loops all the same.
+#[test]
+fn loops_in_turn_on_a_busy_machine_are_no_phases() {
+    let _beside = beside_others();
+    let right = Mutex::new(Vec::new());
+    on_all_cores(FIRST..FIRST + BUSY, |seed| {
+        let (mut scene, mut r) = Scene::draw(seed);
+        if scene.truth.kinds != [PatternKind::Mixed] {
+            return;
+        }
+        scene.program.noise.busy = BUSY_FACTOR;
+        let got = classify(&scene.program.profile(&mut r));
+        right.lock().expect("no panic before").push((judge(&scene, &got, &mut r).class, seed, got.evidence));
+    });
+    let right = right.into_inner().expect("no panic before");
+    let wrong: Vec<_> = right.iter().filter(|r| !r.0).collect();
+    assert!(
+        wrong.len() as f64 <= (1.0 - BUSY_BAR) * right.len() as f64,
+        "{} of {}: {wrong:#?}",
+        wrong.len(),
+        right.len()
+    );
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn team(r: &mut Random) -> (u64, Vec<u32>) {
 
 fn noise(r: &mut Random) -> Noise {
     let some = |r: &mut Random, most: f64| if r.chance(0.5) { 0.0 } else { most * r.unit() };
-    Noise { stray: some(r, 0.25), skid: some(r, 0.05), lost: some(r, 0.3), hot: some(r, 0.08) }
+    Noise { stray: some(r, 0.25), skid: some(r, 0.05), lost: some(r, 0.3), hot: some(r, 0.08), busy: 1.0 }
 }
 
 /// A program without loops; `bytes` is the array.
@@ -361,6 +361,14 @@ fn long_phases(r: &mut Random) -> Scene {
     scene(p, &[PatternKind::Phased], None, None)
 }
 
+/// One run in two of programs whose loops alternate is on a busy machine: how long each loop takes changes.
+fn on_a_machine_that_may_be_busy(mut scene: Scene, r: &mut Random) -> Scene {
+    if r.chance(0.5) {
+        scene.program.noise.busy = 1.5 + 4.5 * r.unit();
+    }
+    scene
+}
+
 /// The same sweeps, in every step both.
 fn alternating(r: &mut Random) -> Scene {
     let mut scene = long_phases(r);
@@ -376,7 +384,7 @@ fn alternating(r: &mut Random) -> Scene {
             ("along columns", PatternKind::BlockCyclic, Some(row)),
         ],
     };
-    scene
+    on_a_machine_that_may_be_busy(scene, r)
 }
 
 /// A vector that one function reads everywhere and another updates in parts.
@@ -395,7 +403,7 @@ fn product_and_update(r: &mut Random) -> Scene {
         owners: None,
         functions: vec![("product", PatternKind::Random, None), ("update", PatternKind::Block, None)],
     };
-    scene
+    on_a_machine_that_may_be_busy(scene, r)
 }
 
 /// Parts of all threads, and in every step a check of the whole array by the main thread.
@@ -414,5 +422,5 @@ fn serial_check(r: &mut Random) -> Scene {
         owners: None,
         functions: vec![("rows", PatternKind::Block, None), ("check", PatternKind::Private, None)],
     };
-    scene
+    on_a_machine_that_may_be_busy(scene, r)
 }
