@@ -84,9 +84,8 @@ fn alternate(view: &ObjectView, whole: &Pattern, groups: &[Group], judge: &impl 
         let inside = |s: &Sample| (phase.first_slot..phase.end_slot).contains(&s.slot);
         let used: Vec<Samples> = groups.iter().map(|g| g.samples.only(inside)).collect();
         let total: f64 = used.iter().map(Samples::total).sum();
-        let counts = used.iter().zip(groups).filter(|(used, _)| used.total() >= MIXED_SHARE * total);
-        let served = |(used, group): (&Samples, &Group)| whole_serves(&phase.pattern, &group.pattern, used);
-        !counts.map(served).all(|served| served)
+        let mut that_count = used.iter().zip(groups).filter(|(used, _)| used.total() >= MIXED_SHARE * total);
+        !that_count.all(|(used, group)| whole_serves(&phase.pattern, &group.pattern, used))
     };
     let changes = |g: &Group| !change_points::parts(&g.samples, &g.pattern, view.size, view.threads, judge).is_empty();
     whole.segments.iter().all(is_mix) && !groups.iter().any(changes)
