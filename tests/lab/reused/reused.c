@@ -15,23 +15,42 @@ __attribute__((noinline)) static void *array(size_t n) { void *p = malloc(n); __
 __attribute__((noinline)) static void *zeroed(size_t n) { void *p = calloc(n, 1); __asm__ volatile(""); return p; }
 __attribute__((noinline)) static void *row(size_t n) { void *p = malloc(n); __asm__ volatile("nop"); return p; }
 
-/* The mapping that holds `address`: the last that begins at or before it. */
-static void show(const char *moment, const char *what, unsigned long address, int again) {
+/* The mapping that holds `address`: the last that begins at or before it. Writes its policy and its pages by node. */
+static void look(unsigned long address, char policy[64], long on[2]) {
     char line[1024], best[1024] = "";
     FILE *f = fopen("/proc/self/numa_maps", "r");
     while (f && fgets(line, sizeof line, f))
         if (strtoul(line, NULL, 16) <= address) strcpy(best, line);
     if (f) fclose(f);
-    char policy[64] = "?";
+    strcpy(policy, "?");
     sscanf(best, "%*x %63s", policy);
-    long on[2] = {0, 0};
+    on[0] = on[1] = 0;
     for (int node = 0; node < 2; node++) {
         char key[8];
         snprintf(key, sizeof key, " N%d=", node);
         char *found = strstr(best, key);
         if (found) on[node] = atol(found + strlen(key));
     }
+}
+
+static void show(const char *moment, const char *what, unsigned long address, int again) {
+    char policy[64];
+    long on[2];
+    look(address, policy, on);
     printf("maps %s %s %s N0=%ld N1=%ld again=%d\n", moment, what, policy, on[0], on[1], again);
+}
+
+/* Pages move in the background, and a page that is moving is in no count: looks until all of `address` are there and
+ * `percent` of them are on node 1, for a minute at most. Whether they are is judged by what `show` prints afterwards. */
+static void wait_until_moved(unsigned long address, long percent) {
+    for (int tenths = 0; tenths < 600; tenths++) {
+        char policy[64];
+        long on[2];
+        usleep(100000);
+        look(address, policy, on);
+        long all = on[0] + on[1];
+        if (all >= SIZE / 4096 && labs(on[1] * 100 - percent * all) <= 2 * all) return;
+    }
 }
 
 static int damaged;
@@ -66,12 +85,12 @@ static void rounds(const char *moment) {
 
 /* An array that is live when the phase begins, and whose pages move then. Until they have, a mapping beside it with the same
  * policy shares its line of numa_maps. */
-static void across(const char *phase, const char *at_once) {
+static void across(const char *phase, const char *at_once, long percent_on_node_1) {
     char *live = array(SIZE);
     memset(live, 1, SIZE);
     numamma_phase(phase);
     rounds(at_once);
-    usleep(1500000);
+    wait_until_moved((unsigned long)live, percent_on_node_1);
     show(phase, "moved", (unsigned long)live, 0);
     free(live);
     rounds(phase);
@@ -79,8 +98,8 @@ static void across(const char *phase, const char *at_once) {
 
 int main(void) {
     rounds("start");
-    across("solve", "solve-begins");
-    across("back", "back-begins");
+    across("solve", "solve-begins", 100);
+    across("back", "back-begins", 50);
     printf("damaged %d\n", damaged);
     return 0;
 }
