@@ -11,4 +11,5 @@ pub mod memory;
 pub mod placed;
 pub mod running;
 pub mod signals;
+mod witness;
 pub mod wrapper;
