@@ -4,10 +4,13 @@ use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fmt, io};
 
 use numamma_kernel::terminal;
 use serde::{Deserialize, Serialize};
+
+use super::signals;
 
 /// Exit status of a command that could not do its work.
 pub const EXIT_FAILURE: u8 = 1;
@@ -21,8 +24,17 @@ pub const EXIT_NOT_FOUND: u8 = 127;
 /// Added to the number of a signal in an exit status, as shells do.
 const SIGNAL_STATUS: i32 = 128;
 
-/// Ends the command because `bytes` of memory could not be had. Allocates nothing.
+/// Ends the command because `bytes` of memory could not be had. Allocates nothing. A program that the command started
+/// goes on, so it is waited for, and its exit status is the command's.
 pub fn out_of_memory(bytes: usize) -> ! {
+    static FIRST: AtomicBool = AtomicBool::new(true);
+    if !FIRST.swap(false, Ordering::SeqCst) {
+        // Another thread is about to end the command.
+        loop {
+            // SAFETY: waits for a signal.
+            unsafe { libc::pause() };
+        }
+    }
     let mut line = [0u8; 200];
     let mut rest = &mut line[..];
     let _ = writeln!(
@@ -35,7 +47,24 @@ pub fn out_of_memory(bytes: usize) -> ! {
     // SAFETY: a buffer with its length; then nothing of this process runs any more.
     unsafe {
         libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
-        libc::_exit(EXIT_FAILURE.into())
+        let status = signals::child().and_then(wait_for);
+        libc::_exit(status.map_or(EXIT_FAILURE, Ended::code).into())
+    }
+}
+
+/// Waits until the child `pid` has ended; `None` when it is no child that can be waited for. Allocates nothing.
+fn wait_for(pid: libc::pid_t) -> Option<Ended> {
+    let mut status = 0;
+    loop {
+        // SAFETY: the status is a valid place to write to.
+        let got = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        if got == pid {
+            return Some(Ended::of_wait_status(status));
+        }
+        // SAFETY: errno is this thread's.
+        if unsafe { *libc::__errno_location() } != libc::EINTR {
+            return None;
+        }
     }
 }
 
@@ -53,6 +82,15 @@ pub enum Ended {
 }
 
 impl Ended {
+    /// From the status that waitpid(2) gives of a process that has ended.
+    pub fn of_wait_status(status: libc::c_int) -> Ended {
+        if libc::WIFSIGNALED(status) {
+            Ended::Signalled(libc::WTERMSIG(status))
+        } else {
+            Ended::Exited(libc::WEXITSTATUS(status))
+        }
+    }
+
     /// Exit status for a shell: the code, or 128 + signal; 0 where there is none.
     pub fn code(self) -> u8 {
         match self {

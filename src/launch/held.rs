@@ -94,11 +94,7 @@ impl Held {
         // SAFETY: the status is a valid place to write to.
         let got = unsafe { libc::waitpid(self.pid, &mut status, flags) };
         if got == self.pid {
-            return Some(if libc::WIFSIGNALED(status) {
-                Ended::Signalled(libc::WTERMSIG(status))
-            } else {
-                Ended::Exited(libc::WEXITSTATUS(status))
-            });
+            return Some(Ended::of_wait_status(status));
         }
         // Something else has reaped the child, and its status is lost; not the kernel, see
         // `signals::wait_for_children`.
