@@ -13,6 +13,8 @@ use crate::topology::partial_matrix::PartialMatrix;
 
 /// Largest number of elements and attributes: lstopo writes about 40 per CPU, and a machine has at most 8,192 CPUs.
 const MOST_ELEMENTS: u32 = 4_000_000;
+/// Largest number of attributes of one element: lstopo writes up to 20, and the parser compares each with all before it.
+const MOST_ATTRIBUTES: usize = 1_000;
 /// Bits of a distance matrix's `kind`: its values are latencies, or bandwidths (HWLOC_DISTANCES_KIND_MEANS_*).
 const MEANS_LATENCY: u64 = 1 << 2;
 const MEANS_BANDWIDTH: u64 = 1 << 3;
@@ -32,6 +34,10 @@ const SLIT_LOCAL: f64 = 10.0;
 /// # Errors
 /// When the text is not XML, not an hwloc topology, of hwloc 1.x, or holds values that describe no machine.
 pub fn parse(text: &str) -> Result<Description, String> {
+    // Each attribute has a `=`; hwloc writes none between elements, where an attribute's value may hold a `>`.
+    if text.split('<').any(|element| element.matches('=').count() > MOST_ATTRIBUTES) {
+        return Err(format!("this is not an hwloc XML file: an element has more than {MOST_ATTRIBUTES} attributes"));
+    }
     let options = ParsingOptions { allow_dtd: true, nodes_limit: MOST_ELEMENTS, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options)
         .map_err(|e| format!("this is not an hwloc XML file: {e}; write one with `lstopo m.xml`"))?;
