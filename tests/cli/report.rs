@@ -59,6 +59,25 @@ fn load(name: &str, records: &[Record]) -> Summary {
     Summary::load(&write(name, records)).expect("the profile is whole")
 }
 
+/// A thread's first sample comes a whole period after its start.
+#[test]
+fn threads_that_end_before_they_are_sampled_are_in_the_verdict() {
+    let mut records = lu();
+    let tasks = (100..5100).map(|t| Thread {
+        start_ns: u64::from(t) * PERIOD_NS,
+        end_ns: Some(u64::from(t) * PERIOD_NS + 2 * PERIOD_NS),
+        ..thread(t, "task", None)
+    });
+    records.insert(4, Record::Threads(tasks.collect()));
+    let text = |name: &str, records: &[Record]| {
+        let summary = load(name, records);
+        overview::render(&View::new(&summary, &verdicts(&summary), &options(400)))
+    };
+    let said = text("short-threads", &records);
+    assert!(said.contains("5,000 threads lived for") && said.contains("sample faster (-F 4000)"), "{said}");
+    assert!(!text("long-threads", &lu()).contains("lived for"), "threads of 20 s are sampled throughout");
+}
+
 #[test]
 fn overview_at_usual_widths() {
     let summary = load("overview", &lu());
