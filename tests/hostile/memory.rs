@@ -289,6 +289,28 @@ fn an_array_from_before_mallopt_is_not_kept() {
     assert_eq!(seen[3], 23.0, "arrays that are placed: {seen:?}");
 }
 
+/// glibc asks the kernel for huge pages where it is told to, and the kernel gives them on request.
+#[test]
+fn a_placed_array_has_huge_pages_where_glibc_asks_for_them() {
+    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if !setting.contains("[madvise]") {
+        eprintln!("SKIPPED: huge pages are not given on request: {setting}");
+        return;
+    }
+    let tuned = Program::new("tuned");
+    for (place, share) in [("interleave", 0.9), ("block", 0.9), ("local\", huge = \"split", 0.0)] {
+        let array = tuned.policy("array.toml", &["array".to_owned()], &format!("policy = \"{place}\""));
+        let kib = |value: &str| {
+            let mut commands = [plain(&tuned.path), placed(&tuned.path, &array)];
+            commands.iter_mut().for_each(|command| _ = command.env("GLIBC_TUNABLES", value));
+            commands.map(|command| tuned.numbers(command, "huge", "damaged 0\n")[0])
+        };
+        let [bare, seen] = kib("glibc.malloc.hugetlb=1");
+        assert!(seen >= share * bare && (share > 0.0 || seen == 0.0), "{place}: KiB {seen}, bare {bare}");
+        assert_eq!(kib("glibc.malloc.hugetlb=0")[1], 0.0, "{place}");
+    }
+}
+
 #[test]
 fn what_is_kept_is_given_back_to_a_program_that_goes_on_with_others() {
     let turns = Program::new("turns");

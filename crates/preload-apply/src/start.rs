@@ -251,7 +251,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
             }
             None => {
                 redirect::start();
-                allocator::start();
+                allocator::start(state.machine.thp);
             }
         }
     }

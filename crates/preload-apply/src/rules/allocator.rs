@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use numamma_hook::environment;
 use numamma_hook::real::behind::{self, Provider};
+use numamma_plan::machine::Thp;
 
 /// Size from which untuned glibc maps each block: DEFAULT_MMAP_THRESHOLD_MAX.
 pub const ALWAYS_MAPPED: usize = 32 << 20;
@@ -22,7 +23,7 @@ pub const ALWAYS_MAPPED: usize = 32 << 20;
 const TRIM_THRESHOLD: usize = 128 << 10;
 /// DEFAULT_MMAP_MAX.
 const MMAP_MAX: i32 = 65_536;
-/// First version of glibc in which M_MMAP_THRESHOLD may be more than [`ALWAYS_MAPPED`].
+/// First version of glibc in which M_MMAP_THRESHOLD may be more than [`ALWAYS_MAPPED`], and with glibc.malloc.hugetlb.
 const NEWER: [u32; 2] = [2, 35];
 
 /// The parameters of mallopt(3) that count: their number, variable and tunable.
@@ -47,9 +48,10 @@ static HAS_READ: AtomicBool = AtomicBool::new(false);
 /// The allocator is not glibc's: the sizes do not follow [`TOLD`].
 static IS_FOREIGN: AtomicBool = AtomicBool::new(false);
 
-/// See [`mapped_from`] and [`kept_below`].
+/// See [`mapped_from`], [`kept_below`] and [`wants_huge_pages`].
 static MAPPED_FROM: AtomicUsize = AtomicUsize::new(ALWAYS_MAPPED);
 static KEPT_BELOW: AtomicUsize = AtomicUsize::new(ALWAYS_MAPPED);
+static WANTS_HUGE: AtomicBool = AtomicBool::new(false);
 
 impl Told {
     const fn new() -> Told {
@@ -97,11 +99,22 @@ pub fn never_maps() -> bool {
     mapped_from() == usize::MAX && !IS_FOREIGN.load(Ordering::Relaxed)
 }
 
+/// Whether the allocator asks for huge pages for what it maps from their size on.
+#[inline]
+pub fn wants_huge_pages() -> bool {
+    WANTS_HUGE.load(Ordering::Relaxed)
+}
+
 /// Finds out which allocator it is, once the files behind this library are known.
-pub fn start() {
+pub fn start(thp: Thp) {
     read_environment();
     let tcmalloc = match behind::provider() {
-        Provider::Libc => return,
+        Provider::Libc => {
+            // glibc asks for them where the kernel gives them on request alone.
+            let is_told = tunables().filter(|(name, _)| *name == b"glibc.malloc.hugetlb").last();
+            let asks = is_told.is_some_and(|(_, value)| number(value) == Some(1));
+            return WANTS_HUGE.store(asks && is_newer() && thp == Thp::Madvise, Ordering::Relaxed);
+        }
         Provider::Other(file) => file.defines(c"tc_malloc"),
         Provider::Unknown => false,
     };
