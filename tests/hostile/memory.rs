@@ -215,6 +215,102 @@ fn a_placed_array_raises_the_bounds_of_glibc() {
     assert!(seen[0] <= 1.3 * bare[0] + 1_000.0, "page faults {seen:?}, bare {bare:?}");
 }
 
+/// Ways to tell an allocator that it keeps large arrays: the argument of the program, and variables.
+const KEEPING: [(&str, &[(&str, &str)]); 4] = [
+    (" mallopt", &[]),
+    ("", &[("MALLOC_MMAP_MAX_", "0"), ("MALLOC_TRIM_THRESHOLD_", "0x100000000")]),
+    ("", &[("GLIBC_TUNABLES", "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=-1")]),
+    ("", &[("GLIBC_TUNABLES", "glibc.malloc.mmap_max=0"), ("MALLOC_TOP_PAD_", "200000000")]),
+];
+
+/// An allocator that keeps large arrays, where it is installed.
+const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4";
+
+/// glibc and other allocators can be told to keep freed memory of any size: then large arrays are kept as others are.
+#[test]
+fn large_arrays_are_kept_where_the_allocator_keeps_them() {
+    let tuned = Program::new("tuned");
+    let before = format!("{}:{TCMALLOC}", preload("apply").display());
+    let tcmalloc: (&str, &[(&str, &str)]) = ("", &[("LD_PRELOAD", &before)]);
+    let tcmalloc = Some(tcmalloc).filter(|_| Path::new(TCMALLOC).exists());
+    for place in ["interleave", "block"] {
+        let arrays = tuned.policy("arrays.toml", &["array".to_owned()], &format!("policy = \"{place}\""));
+        for (told, variables) in KEEPING.into_iter().chain(tcmalloc) {
+            // Each is mapped twice, then kept; of four arrays as much as was mapped anew four times.
+            let cases = [("one", 2.0), ("four", 6.0), ("other", 3.0)].into_iter();
+            for (how, turns) in cases.filter(|(how, _)| *how != "four" || place == "block") {
+                let argument = format!("{how}{told}");
+                let with = |mut command: Command| {
+                    let of_others = variables.iter().filter(|(name, _)| *name != "LD_PRELOAD");
+                    command.envs(of_others.copied());
+                    command
+                };
+                let mut command = with(placed(&tuned.path, &arrays));
+                command.envs(variables.iter().copied());
+                let seen = tuned.numbers(command, &argument, "damaged 0\n");
+                let bare = tuned.numbers(with(plain(&tuned.path)), &argument, "damaged 0\n");
+                let pages = if how == "four" { 4.0 * 36.0 } else { 40.0 } * 256.0;
+                let case = format!("{place} {argument} {variables:?}: {seen:?}, bare {bare:?}");
+                assert!(seen[0] <= turns * pages + 2_000.0, "page faults, {case}");
+                assert!(seen[1] <= 1.25 * pages * 4.0 + 2.0 * LIBRARY_KIB, "peak KiB, {case}");
+                assert!(seen[2] <= 2.0 * LIBRARY_KIB + KEPT_KIB, "KiB after malloc_trim, {case}");
+                assert!(seen[3] >= 18.0, "arrays that are placed, {case}");
+            }
+        }
+    }
+}
+
+/// As it is by default, glibc unmaps them: nothing is kept, and all are placed. Where it has no mappings and gives the
+/// end of its heap back, a pause of placing shows that this saves nothing.
+#[test]
+fn large_arrays_are_given_back_where_glibc_gives_them_back() {
+    let tuned = Program::new("tuned");
+    let arrays = tuned.policy("arrays.toml", &["array".to_owned()], "policy = \"interleave\"");
+    for variables in [&[][..], &[("MALLOC_TRIM_THRESHOLD_", "-1")], &[("MALLOC_MMAP_MAX_", "0")]] {
+        for (how, number) in [("one", 1.0), ("four", 4.0)].into_iter().take(2 - variables.len()) {
+            let mut commands = [plain(&tuned.path), placed(&tuned.path, &arrays)];
+            commands.iter_mut().for_each(|command| _ = command.envs(variables.iter().copied()));
+            let [bare, seen] = commands.map(|command| tuned.numbers(command, how, "damaged 0\n"));
+            let case = format!("{how} {variables:?}: {seen:?}, bare {bare:?}");
+            assert!(seen[0] >= 0.9 * bare[0] && seen[0] <= 1.1 * bare[0], "page faults, {case}");
+            assert!(seen[1] <= bare[1] + LIBRARY_KIB && seen[2] <= bare[2] + LIBRARY_KIB, "KiB, {case}");
+            let has_no_mappings = variables.first().is_some_and(|(name, _)| name.ends_with("MMAP_MAX_"));
+            assert!(has_no_mappings || seen[3] == 20.0 * number, "arrays that are placed, {case}");
+        }
+    }
+}
+
+/// What a program did to a large array before it told glibc to keep such arrays was not noted: this one is not kept.
+#[test]
+fn an_array_from_before_mallopt_is_not_kept() {
+    let tuned = Program::new("tuned");
+    let arrays = tuned.policy("arrays.toml", &["array".to_owned()], "policy = \"interleave\"");
+    let seen = tuned.placed(&arrays, "late mallopt");
+    assert_eq!(seen[3], 23.0, "arrays that are placed: {seen:?}");
+}
+
+/// glibc asks the kernel for huge pages where it is told to, and the kernel gives them on request.
+#[test]
+fn a_placed_array_has_huge_pages_where_glibc_asks_for_them() {
+    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if !setting.contains("[madvise]") {
+        eprintln!("SKIPPED: huge pages are not given on request: {setting}");
+        return;
+    }
+    let tuned = Program::new("tuned");
+    for (place, share) in [("interleave", 0.9), ("block", 0.9), ("local\", huge = \"split", 0.0)] {
+        let array = tuned.policy("array.toml", &["array".to_owned()], &format!("policy = \"{place}\""));
+        let kib = |value: &str| {
+            let mut commands = [plain(&tuned.path), placed(&tuned.path, &array)];
+            commands.iter_mut().for_each(|command| _ = command.env("GLIBC_TUNABLES", value));
+            commands.map(|command| tuned.numbers(command, "huge", "damaged 0\n")[0])
+        };
+        let [bare, seen] = kib("glibc.malloc.hugetlb=1");
+        assert!(seen >= share * bare && (share > 0.0 || seen == 0.0), "{place}: KiB {seen}, bare {bare}");
+        assert_eq!(kib("glibc.malloc.hugetlb=0")[1], 0.0, "{place}");
+    }
+}
+
 #[test]
 fn what_is_kept_is_given_back_to_a_program_that_goes_on_with_others() {
     let turns = Program::new("turns");

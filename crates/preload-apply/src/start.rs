@@ -38,6 +38,7 @@ use crate::objects::{heap, heap_table, released};
 use crate::phases::{begin, mover_request};
 use crate::place::{counted_calls, populate, refusals};
 use crate::report::{json as report, messages};
+use crate::rules::allocator;
 use crate::rules::churn;
 use crate::rules::small_heap::home;
 use crate::rules::state::{self, Placing, Rule, State, ThreadNodes};
@@ -248,7 +249,10 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
                 // In a program that has the runtime inside, no allocation comes here to tell why.
                 heap::say_why_stopped();
             }
-            None => redirect::start(),
+            None => {
+                redirect::start();
+                allocator::start(state.machine.thp);
+            }
         }
     }
     place_globals(is_set(STRICT_ENV), state.policy.program.is_some())

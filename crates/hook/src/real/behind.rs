@@ -23,6 +23,27 @@ pub fn allocators() -> &'static [LoadedFile] {
     unsafe { FOUND.load(Ordering::Acquire).as_ref() }.map_or(&[], Vec::as_slice)
 }
 
+/// Where the next malloc is.
+pub enum Provider {
+    /// In the C library.
+    Libc,
+    /// In another file.
+    Other(&'static LoadedFile),
+    /// Not known, as before [`find`].
+    Unknown,
+}
+
+/// Where the next malloc is.
+pub fn provider() -> Provider {
+    let Some(malloc) = super::symbol::malloc() else { return Provider::Unknown };
+    let all = allocators();
+    match all.iter().position(|file| file.contains(malloc as usize)) {
+        Some(last) if last + 1 == all.len() => Provider::Libc,
+        Some(index) => all.get(index).map_or(Provider::Unknown, Provider::Other),
+        None => Provider::Unknown,
+    }
+}
+
 /// Start of the file that this code is in.
 pub fn own_start() -> usize {
     OWN.load(Ordering::Relaxed)

@@ -64,6 +64,8 @@ table! {
     valloc(usize) -> *mut c_void;
     pvalloc(usize) -> *mut c_void;
     malloc_usable_size(*mut c_void) -> usize;
+    mallopt(c_int, c_int) -> c_int;
+    malloc_trim(usize) -> c_int;
     // The C library's own entries, which programs that wrap malloc call.
     __libc_free(*mut c_void);
     __libc_realloc(*mut c_void, usize) -> *mut c_void;

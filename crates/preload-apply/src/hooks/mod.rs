@@ -1,5 +1,6 @@
 //! The C functions that this library takes over.
 
+pub mod bounds;
 pub mod exit;
 pub mod libraries;
 pub mod malloc;

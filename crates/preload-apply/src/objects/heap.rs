@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use numamma_hook::{sandbox, say_once};
 use numamma_kernel::mappings;
+use numamma_kernel::pages;
 use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::plan::HUGE_PAGE;
 
@@ -180,6 +181,9 @@ fn map_new(state: &'static State, object: &mut Object, align: usize, grows: bool
         return None;
     };
     object.base = address;
+    if object.follows_allocator(state) {
+        pages::huge_pages(address, object.bytes(), true);
+    }
     if grows {
         growth::prepare(state, object, &plan);
     }

@@ -9,11 +9,12 @@ use core::sync::atomic::Ordering;
 
 use numamma_hook::{allocating, say_once};
 use numamma_kernel::sys::PAGE;
-use numamma_plan::plan::{Layout, PagePlan};
+use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
 use numamma_plan::policy::{Huge, Mode};
 
 use super::backing::{Backing, Kind};
 use crate::place::{Part, apply, counted_calls, mapping_budget, refusals};
+use crate::rules::allocator;
 use crate::rules::state::State;
 use crate::threads::thread_nodes;
 use crate::verify;
@@ -102,6 +103,13 @@ impl Object {
         thread_nodes::apply(&mut plan, state.rules.get(self.rule)?, self.placing, self.node);
         plan.set_block_pages(self.block);
         Some(plan)
+    }
+
+    /// Whether a heap object gets huge pages because the program's allocator would ask for them
+    /// ([`allocator::wants_huge_pages`]): one that may hold one, and whose rule says nothing else.
+    pub fn follows_allocator(&self, state: &State) -> bool {
+        let says_nothing = || state.rules.get(self.rule)?.placings.get(self.placing).map(|p| p.place.huge.is_none());
+        allocator::wants_huge_pages() && self.bytes() >= HUGE_PAGE as usize && says_nothing() == Some(true)
     }
 
     /// Mappings that `part` takes of the budget.

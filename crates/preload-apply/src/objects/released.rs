@@ -10,10 +10,11 @@
 //!
 //! Bounds, which follow glibc's: it keeps up to twice the largest block that was freed (M_MMAP_THRESHOLD in
 //! mallopt(3)).
-//! - The blocks take at most twice the bytes of the largest one, at least [`LIMIT_LOWEST`] and at most
-//!   [`LIMIT_HIGHEST`]; less in a process that may use little memory, see [`start`] and [`allowed`]. Beside large arrays
-//!   that are in use they take a part of these, see [`room`]; and of arrays that are freed together and asked for again,
-//!   as much as comes and goes so, see [`in_use`].
+//! - The blocks take at most twice the bytes of the largest one, at least [`LIMIT_LOWEST`] and at most what the
+//!   program's allocator keeps ([`kept_below`], 32 MiB with glibc as it is by default, which is also the size from which
+//!   a block is never kept); less in a process that may use little memory, see [`start`] and [`allowed`]. Beside large
+//!   arrays that are in use they take a part of these, see [`room`]; and of arrays that are freed together and asked for
+//!   again, as much as comes and goes so, see [`in_use`].
 //! - Within that limit there must also be room for a new object that none of them serves.
 //! - The blocks and the arrays in use together take little more than the arrays took at a time before, and they and what
 //!   the process holds otherwise little more than that was before, see [`room`].
@@ -44,6 +45,7 @@ use super::heap_table;
 use super::object::Object;
 use crate::phases::exclusion;
 use crate::place::mapping_budget;
+use crate::rules::allocator::{ALWAYS_MAPPED, kept_below};
 use crate::rules::churn::{self, Ended};
 use crate::rules::small_heap::WINDOW;
 use crate::rules::state::{Rule, State};
@@ -51,9 +53,6 @@ use crate::rules::{coming_again, in_use};
 
 /// Bytes that may be kept in any case, if no limit is low.
 const LIMIT_LOWEST: usize = 1 << 20;
-/// Most bytes that are ever kept, and the size from which a block is never kept: glibc unmaps each block of more than
-/// DEFAULT_MMAP_THRESHOLD_MAX.
-const LIMIT_HIGHEST: usize = 32 << 20;
 /// Most bytes that heaps of small objects which become empty again and again keep together, if they do so neither very
 /// often nor with the same objects each time.
 const HEAPS_HIGHEST: usize = 2 << 20;
@@ -66,8 +65,6 @@ const SWEEP: u32 = 4096;
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
 /// Most bytes that may be kept where it is known to save page faults.
 static SHARE: AtomicUsize = AtomicUsize::new(0);
-/// Most bytes that may be kept elsewhere, beside a part of the objects in use.
-static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 /// The entry that is given up next.
 static HAND: AtomicUsize = AtomicUsize::new(0);
 /// Blocks freed so far. Threads may overwrite each other's count: how often a sweep comes need not be exact.
@@ -83,9 +80,8 @@ pub fn start(available: Option<u64>, first: fn()) {
     mapping_budget::on_shortage(release_all);
     let share = available.map_or(usize::MAX, |bytes| (bytes / SHARE_DIVISOR) as usize);
     SHARE.store(share, Ordering::Relaxed);
-    HIGHEST.store(share.min(LIMIT_HIGHEST), Ordering::Relaxed);
     LIMIT.store(share.min(LIMIT_LOWEST), Ordering::Relaxed);
-    coming_again::keep_at_most(share.min(HEAPS_HIGHEST), share.min(LIMIT_HIGHEST), first);
+    coming_again::keep_at_most(share.min(HEAPS_HIGHEST), share.min(ALWAYS_MAPPED), first);
 }
 
 /// Called when no kept block serves `object`: gives blocks back so that they and its memory stay within the limit. Not
@@ -124,10 +120,32 @@ pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Obje
 /// rights, locks, advice, policies, another mapping in its place. glibc unmaps a large block that is freed, and with it
 /// all of that. So memory of which this was noted is not kept. For signal handlers, too.
 ///
-/// It is not noted of an object that begins [`LIMIT_HIGHEST`] bytes or more before `start`, which is never kept; a tail
+/// It is not noted of an object that begins [`kept_below`] bytes or more before `start`, which is never kept; a tail
 /// that realloc cuts off such an object must not be kept, either.
 pub fn changing(start: usize, len: usize) {
-    heap_table::mark_changed(start, start.saturating_add(len), LIMIT_HIGHEST);
+    heap_table::mark_changed(start, start.saturating_add(len), kept_below());
+}
+
+/// Notes that larger or smaller blocks than before are kept from now on, [`kept_below`] `before` and `now`. What the
+/// program did to large objects was not noted so far.
+#[cold]
+pub fn bounds_change(before: usize, now: usize) {
+    if now > before {
+        heap_table::mark_changed(0, usize::MAX, before);
+    } else if now < before {
+        give_way();
+    }
+}
+
+/// Most bytes that may be kept elsewhere, beside a part of the objects in use.
+fn highest() -> usize {
+    SHARE.load(Ordering::Relaxed).min(kept_below())
+}
+
+/// Whether a block of `bytes` is never kept. Where the program's allocator keeps such blocks, what is freed together
+/// and asked for again decides about those that are more than [`highest`].
+fn is_too_large(bytes: usize) -> bool {
+    bytes >= kept_below() || (bytes > highest() && kept_below() == ALWAYS_MAPPED)
 }
 
 /// Keeps the memory of an object that has been taken from the heap table; false when the caller must unmap it.
@@ -136,15 +154,14 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     let bytes = object.bytes();
     let can_serve = current && !object.backing.changed && !object.waiting && !exclusion::mover_works();
     let is_over = |rule: &Rule| rule.churn.is_over(bytes);
-    let too_large = bytes >= LIMIT_HIGHEST || bytes > HIGHEST.load(Ordering::Relaxed);
     if !can_serve
-        || too_large
+        || is_too_large(bytes)
         || state.rules.get(object.rule).is_some_and(is_over)
         || !kept::comes_again(state, object, grown)
     {
         return false;
     }
-    if LIMIT.load(Ordering::Relaxed) < bytes.saturating_mul(2).min(HIGHEST.load(Ordering::Relaxed)) {
+    if LIMIT.load(Ordering::Relaxed) < bytes.saturating_mul(2).min(highest()) {
         raise(bytes.saturating_mul(2));
     }
     if room::is_left(kept::bytes()) {
@@ -178,7 +195,8 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
 
 /// Bytes that may be kept beside the arrays in use.
 fn limit_beside() -> usize {
-    let of_turns = in_use::coming_again().min(SHARE.load(Ordering::Relaxed));
+    let most = if kept_below() == ALWAYS_MAPPED { SHARE.load(Ordering::Relaxed) } else { usize::MAX };
+    let of_turns = in_use::coming_again().min(most);
     LIMIT.load(Ordering::Relaxed).max(room::part_of_live()).max(of_turns).min(room::left())
 }
 
@@ -186,7 +204,7 @@ fn limit_beside() -> usize {
 #[cold]
 fn raise(wanted: usize) {
     let _errno = errno::Saved::now();
-    let highest = HIGHEST.load(Ordering::Relaxed).min(allowed());
+    let highest = highest().min(allowed());
     LIMIT.fetch_max(wanted.min(highest), Ordering::Relaxed);
 }
 

@@ -4,7 +4,8 @@
 //! what it keeps.
 //!
 //! So the time that this takes is bounded, for the whole process. What glibc would not have to map and fault is charged
-//! to one account: memory for an array or for small objects, when it is mapped, if as much was unmapped before. Where
+//! to one account: memory for an array or for small objects, when it is mapped, if as much was unmapped before; not for
+//! an array that the program's allocator maps each time, too ([`mapped_from`]). Where
 //! glibc would have had to map it anew, too, that is found out by a pause, see [`trial`].
 //!
 //! When more than one part in [`PART`] of the time was charged, the rules that were charged do not place objects of
@@ -35,16 +36,16 @@ use numamma_kernel::sys::PAGE;
 use self::account::{FAULT_NS, LOOK_NS, PART, Used, moving_ns, used};
 use self::inherited::{AllZero, Inherited};
 use self::trial::{Seen, Trial};
+use super::allocator::{ALWAYS_MAPPED, mapped_from};
 use super::heap_account;
 
 /// Bytes from which objects have pages of their own: M_MMAP_THRESHOLD of mallopt(3), from which glibc gives a block its
 /// own mapping. Smaller ones would all begin at a page, which puts the same elements of all rows of a matrix into the
 /// same few sets of the caches, and a mapping for each would take longer than what glibc does.
 pub const MOST_SHARED: usize = 128 << 10;
-/// Bytes from which nothing is charged: glibc maps each such block itself (DEFAULT_MMAP_THRESHOLD_MAX of mallopt(3)).
-const LARGEST: usize = 32 << 20;
-/// Sizes that are told apart: what is smaller than [`MOST_SHARED`], and each power of two from there to [`LARGEST`].
-const CLASSES: usize = (LARGEST / MOST_SHARED).ilog2() as usize + 1;
+/// Sizes that are told apart: what is smaller than [`MOST_SHARED`], each power of two from there to [`ALWAYS_MAPPED`],
+/// and what is larger.
+const CLASSES: usize = (ALWAYS_MAPPED / MOST_SHARED).ilog2() as usize + 2;
 /// Time that a mapping takes, ns: 6.3 us for mmap, mbind and munmap, as `cargo bench --bench bars -- matched` measures
 /// them.
 const MAPPING_NS: u64 = 6_300;
@@ -65,14 +66,14 @@ pub fn start() {
 
 /// Notes that memory of `bytes` was unmapped.
 pub fn unmapped(bytes: usize) {
-    if bytes < LARGEST {
+    if bytes < mapped_from() {
         FREED.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
 /// Whether as much as the `bytes` that are mapped was unmapped before.
 fn was_freed(bytes: usize) -> bool {
-    let take = |freed: usize| freed.checked_sub(bytes).filter(|_| bytes < LARGEST);
+    let take = |freed: usize| freed.checked_sub(bytes).filter(|_| bytes < mapped_from());
     FREED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
 }
 
@@ -141,7 +142,7 @@ impl Churn {
         let class = class(bytes);
         let pause = self.learned.pauses[class].load(Ordering::Relaxed);
         let had_part = account::had_part(self.learned.charged[class].load(Ordering::Relaxed));
-        (pause > 0 || had_part) && bytes < LARGEST && self.is_over_now(class, had_part)
+        (pause > 0 || had_part) && bytes < mapped_from() && self.is_over_now(class, had_part)
     }
 
     #[cold]
@@ -235,7 +236,7 @@ mod tests {
         assert!(!was_freed(MIB), "the first one");
         unmapped(3 * MIB / 2);
         assert!(was_freed(MIB) && !was_freed(MIB) && was_freed(MIB / 2));
-        unmapped(LARGEST);
+        unmapped(ALWAYS_MAPPED);
         assert!(!was_freed(MIB), "glibc maps it, too");
     }
 
@@ -262,6 +263,7 @@ mod tests {
     #[test]
     fn classes_are_powers_of_two() {
         assert_eq!([PAGE, MOST_SHARED - 1, MOST_SHARED, 255 << 10, 256 << 10].map(class), [0, 0, 1, 1, 2]);
-        assert_eq!([LARGEST - 1, LARGEST, usize::MAX].map(class), [CLASSES - 1; 3]);
+        let large = [ALWAYS_MAPPED - 1, ALWAYS_MAPPED, usize::MAX].map(class);
+        assert_eq!(large, [CLASSES - 2, CLASSES - 1, CLASSES - 1]);
     }
 }

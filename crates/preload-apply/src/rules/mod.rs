@@ -1,5 +1,6 @@
 //! The accepted policy: its rules, their counters, and the budget of mappings.
 
+pub mod allocator;
 pub mod churn;
 pub mod coming_again;
 pub mod counters;

@@ -16,8 +16,8 @@ use numamma_hook::{errno, real};
 use numamma_kernel::clock;
 use numamma_kernel::sys::PAGE;
 
-use super::LIMIT_HIGHEST;
 use crate::objects::object::Object;
+use crate::rules::allocator::{self, ALWAYS_MAPPED};
 
 /// M_MMAP_THRESHOLD, before it rises.
 pub const MMAP_THRESHOLD: usize = 128 << 10;
@@ -45,7 +45,7 @@ pub enum ReleasedBy {
 
 /// Lets the program's allocator know that `object` was released.
 pub fn released(object: &Object, by: ReleasedBy) {
-    let raises = by == ReleasedBy::Free && object.bytes() <= LIMIT_HIGHEST;
+    let raises = by == ReleasedBy::Free && object.bytes() <= ALWAYS_MAPPED;
     if raises && object.bytes() > LARGEST.load(Ordering::Relaxed) {
         LARGEST.fetch_max(object.bytes(), Ordering::Relaxed);
         raise_thresholds(object.size);
@@ -86,7 +86,7 @@ pub unsafe fn free_replaced(block: *mut c_void, usable: usize) {
     let _errno = errno::Saved::now();
     // SAFETY: the caller's promise; a block that could not be cut is as it was.
     unsafe {
-        let may_raise = (MMAP_THRESHOLD..=LIMIT_HIGHEST).contains(&usable);
+        let may_raise = (MMAP_THRESHOLD..=ALWAYS_MAPPED).contains(&usable);
         let cut = if may_raise { real::realloc(block, REMAINDER) } else { block };
         real::free(if cut.is_null() { block } else { cut });
     }
@@ -95,8 +95,9 @@ pub unsafe fn free_replaced(block: *mut c_void, usable: usize) {
 /// Whether, in a process that has confined itself, the program's own free would unmap an object of `bytes`: a filter may
 /// kill for any other call. glibc unmaps blocks from M_MMAP_THRESHOLD on, which rises to the largest block that it has
 /// unmapped; and of the others it keeps up to twice that. Smaller ones stay mapped: later allocations are not placed.
+/// All do where glibc was told to map nothing.
 pub fn would_unmap(bytes: usize) -> bool {
     let threshold = LARGEST.load(Ordering::Relaxed).max(MMAP_THRESHOLD);
     let left = if bytes > threshold { usize::MAX } else { LEFT.fetch_add(bytes, Ordering::Relaxed) + bytes };
-    bytes >= MMAP_THRESHOLD && left > 2 * threshold
+    bytes >= MMAP_THRESHOLD && left > 2 * threshold && !allocator::never_maps()
 }

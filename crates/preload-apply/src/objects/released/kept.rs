@@ -115,7 +115,9 @@ fn is_of_pages(policy: PolicyKind) -> bool {
 fn may_be_huge(state: &State, rule: &Rule, object: &Object) -> bool {
     let bytes = object.bytes() as u64;
     let place = rule.placings.get(object.placing).map(|placing| &placing.place);
-    bytes >= HUGE_PAGE && place.is_some_and(|place| page_size_of(place, bytes, state.machine.thp) == HUGE_PAGE)
+    bytes >= HUGE_PAGE
+        && (place.is_some_and(|place| page_size_of(place, bytes, state.machine.thp) == HUGE_PAGE)
+            || object.follows_allocator(state))
 }
 
 /// A block that a thread has taken out of the table or is about to store there.
