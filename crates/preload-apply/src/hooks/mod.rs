@@ -4,7 +4,6 @@ pub mod exit;
 pub mod libraries;
 pub mod malloc;
 pub mod mmap;
-pub mod mremap;
 pub mod pthread;
 pub mod redirect;
 pub mod releases;
