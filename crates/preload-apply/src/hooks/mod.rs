@@ -4,6 +4,7 @@ pub mod exit;
 pub mod libraries;
 pub mod malloc;
 pub mod mmap;
+pub mod processes;
 pub mod pthread;
 pub mod redirect;
 pub mod releases;
