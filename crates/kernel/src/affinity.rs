@@ -15,6 +15,11 @@ impl CpuMask {
         CpuMask(crate::mask_of(cpus))
     }
 
+    /// A mask of all CPUs, also of those that are not there: the kernel leaves out what the cpuset does not allow.
+    pub fn all() -> CpuMask {
+        CpuMask([u64::MAX; MAX_CPUS / 64])
+    }
+
     /// A mask of the words that the kernel wrote.
     pub fn of_words(words: [u64; MAX_CPUS / 64]) -> CpuMask {
         CpuMask(words)

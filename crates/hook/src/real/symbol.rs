@@ -80,6 +80,20 @@ table! {
     dlopen(*const c_char, c_int) -> *mut c_void;
     dlclose(*mut c_void) -> c_int;
     fork() -> libc::pid_t;
+    system(*const c_char) -> c_int;
+    popen(*const c_char, *const c_char) -> *mut c_void;
+    // As registers: file actions, attributes and lists of strings are handed on unread.
+    posix_spawn(usize, usize, usize, usize, usize, usize) -> c_int;
+    posix_spawnp(usize, usize, usize, usize, usize, usize) -> c_int;
+    // By their address only: some are variadic.
+    execl() -> c_int;
+    execlp() -> c_int;
+    execle() -> c_int;
+    execv() -> c_int;
+    execve() -> c_int;
+    execvp() -> c_int;
+    execvpe() -> c_int;
+    fexecve() -> c_int;
     _exit(c_int);
     _Exit(c_int);
     // Variadic in C; with integer arguments the calling convention is the same.

@@ -1,9 +1,10 @@
 //! mmap and munmap: mappings from a matched call site are placed if their kind of memory takes a policy.
 //!
 //! The program may unmap or replace parts of a placed mapping at any time; the list of placed mappings follows.
-//! Calls that change attributes of memory are in mmap/attributes.rs.
+//! Calls that change attributes of memory are in mmap/attributes.rs, mremap is in mmap/mremap.rs.
 
 pub mod attributes;
+pub mod mremap;
 
 use core::ffi::{c_int, c_void};
 

@@ -5,7 +5,7 @@ pub mod exit;
 pub mod libraries;
 pub mod malloc;
 pub mod mmap;
-pub mod mremap;
+pub mod processes;
 pub mod pthread;
 pub mod redirect;
 pub mod releases;

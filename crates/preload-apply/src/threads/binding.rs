@@ -24,6 +24,7 @@ use numamma_plan::policy::{Bind, Threads};
 use numamma_plan::teams::{Rank, bound_node_of};
 use numamma_plan::threads::{bound_node, node_of_cpus};
 
+use super::children;
 use super::teams::{self, MOST_INHERITED, Seat, Teams};
 use crate::rules::state::{self, State};
 
@@ -34,6 +35,8 @@ static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// Rank of the next thread; the main thread is 0.
 static NEXT: AtomicU32 = AtomicU32::new(1);
 static MAIN_BOUND: AtomicBool = AtomicBool::new(false);
+/// Whether a thread has been bound.
+static HAS_BOUND: AtomicBool = AtomicBool::new(false);
 
 #[repr(C)]
 struct Block {
@@ -54,6 +57,7 @@ pub fn start(state: &State) {
     match &reason_not_to_bind {
         None => {
             state.teams.iter().for_each(Teams::start);
+            children::start();
             ACTIVE.store(true, Ordering::Relaxed);
         }
         Some(why) if state.verbose => say!("threads are left where they are: {why}"),
@@ -190,6 +194,44 @@ fn bind_to(number: u32, inherits: Option<u32>, node: impl FnOnce(&State, &Thread
     if own_stack::run(|| is_free(state, inherits) && CpuMask::of(cpus).apply().is_ok()) == Some(true) {
         block().node.set(node_of_cpus(cpus, &state.machine).map_or(0, |n| n + 1));
         block().bound.set(chosen + 1);
+        HAS_BOUND.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether the calling thread was bound here, whatever the program did to its CPUs afterwards.
+pub fn was_bound() -> bool {
+    block().bound.get() != 0
+}
+
+/// CPUs to which the calling thread was bound here; `None` for a thread that was not.
+fn bound_cpus(state: &State) -> Option<&[u32]> {
+    cpus_of(state, block().bound.get().checked_sub(1)?)
+}
+
+/// Lets the calling thread use all CPUs if it was bound here and the program has left that alone. Whether it was.
+///
+/// All means what the thread could use before: only a thread that may use every CPU of the machine is bound.
+pub fn lift() -> bool {
+    let lift = |cpus| CpuMask::of_thread(0) == Some(CpuMask::of(cpus)) && CpuMask::all().apply().is_ok();
+    let cpus = state::get().and_then(bound_cpus);
+    cpus.is_some_and(|cpus| own_stack::run(|| lift(cpus)) == Some(true))
+}
+
+/// Binds the calling thread as before [`lift`], unless the program has changed its CPUs since.
+pub fn bind_again() {
+    let Some(state) = state::get() else { return };
+    if let Some(cpus) = bound_cpus(state) {
+        own_stack::run(|| is_free(state, None) && CpuMask::of(cpus).apply().is_ok());
+    }
+}
+
+/// Ends the binding in a forked child, if its parent had bound a thread. Other children may exist, each with fewer
+/// threads than the parent: the ranks of all of them together would crowd the first nodes.
+pub fn end_in_child() {
+    if HAS_BOUND.load(Ordering::Relaxed) {
+        ACTIVE.store(false, Ordering::Relaxed);
+        block().bound.set(0);
+        block().node.set(0);
     }
 }
 
