@@ -41,7 +41,7 @@ pub fn load(names: &[PathBuf]) -> Result<Many, Vec<LeftOut>> {
                 let own = files.iter().skip(first).step_by(workers);
                 let work = move || {
                     for file in own {
-                        if to.send(Summary::load(file)).is_err() {
+                        if to.send(Summary::load_beside_others(file)).is_err() {
                             return;
                         }
                     }
@@ -51,7 +51,7 @@ pub fn load(names: &[PathBuf]) -> Result<Many, Vec<LeftOut>> {
             .collect();
         for (file, (from, started)) in files.iter().zip(channels.iter().cycle()) {
             // Where no thread could be created, its part is read here.
-            let loaded = if *started { from.recv() } else { Ok(Summary::load(file)) };
+            let loaded = if *started { from.recv() } else { Ok(Summary::load_beside_others(file)) };
             match loaded {
                 Ok(Ok(summary)) => builder.add(file.clone(), summary),
                 Ok(Err(e)) => left_out.push(LeftOut { why: e.to_string() }),

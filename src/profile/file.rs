@@ -26,6 +26,11 @@ use super::records::{
     Record, SiteCount, Symbol, Thread, ThreadTask, Touch,
 };
 
+mod access_lists;
+mod ahead;
+
+pub(super) use self::ahead::Ahead;
+
 /// First bytes of every profile.
 pub const MAGIC: [u8; 8] = *b"NUMAMMA\x01";
 /// Version of the format this build writes and reads.
@@ -225,7 +230,10 @@ impl Reader {
         if self.decoded > MAX_DECODED {
             return Err(format!("a chunk of {len} bytes would take {} MiB of memory", self.decoded >> 20));
         }
-        postcard::from_bytes(&plain).map(Some).map_err(|e| e.to_string())
+        match access_lists::decode(&plain) {
+            Some(accesses) => Ok(Some(accesses)),
+            None => postcard::from_bytes(&plain).map(Some).map_err(|e| e.to_string()),
+        }
     }
 }
 

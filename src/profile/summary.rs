@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::file::FileError;
+use super::file::{Ahead, FileError, Reader};
 use super::records::{CallSite, Frame, Location};
 
 mod by_others;
@@ -58,9 +58,20 @@ impl Summary {
     /// # Errors
     /// [`FileError`] when the file cannot be read, is no profile, has another version or holds no header.
     pub fn load(path: &Path) -> Result<Summary, FileError> {
-        let mut tables = tables::Tables::read(path)?;
+        Summary::load_by(path, Ahead::of)
+    }
+
+    /// The same on one core, where others read other profiles.
+    pub(crate) fn load_beside_others(path: &Path) -> Result<Summary, FileError> {
+        Summary::load_by(path, Ahead::here)
+    }
+
+    fn load_by(path: &Path, read: fn(Reader) -> Ahead) -> Result<Summary, FileError> {
+        let reader = Reader::open(path)?;
+        let bytes = reader.file_len;
+        let mut tables = tables::Tables::read(path, read(reader), bytes)?;
         let layout = entries::Layout::build(&mut tables);
-        fold::fold(path, tables, layout)
+        fold::fold(path, tables, layout, read)
     }
 
     /// What names of call sites are made from.

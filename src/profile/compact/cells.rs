@@ -1,8 +1,9 @@
 //! Accesses summed up by object, page, thread, instruction and stretch of time.
 
 use std::collections::BinaryHeap;
+use std::hash::BuildHasher;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::objects::Moved;
 use crate::profile::records::{Folded, Frame, ObjectId, ThreadId};
@@ -15,8 +16,11 @@ const SLOTS_OF_INSTRUCTIONS: u64 = 64;
 const SLOTS_OF_PAGES: u64 = 16;
 /// Instructions within 2^8 bytes of code are neighbours: the body of a loop has some tens of a few bytes each.
 const NEIGHBOURS_BITS: u32 = 8;
-/// The shortest stretch, ns: the samplers take at most some thousand samples a second of a thread.
-const SHORTEST_NS: u64 = 1 << 20;
+/// The shortest stretch, 2^20 ns: the samplers take at most some thousand samples a second of a thread.
+const SHORTEST_BITS: u32 = 20;
+/// Cells in front of the table, and instructions with their indices: these stay in the nearest caches. The accesses of
+/// one sample mostly share a cell, and every use of the table misses the caches.
+const RECENT_BITS: u32 = 10;
 
 /// Page of what is known by its object only.
 const NO_PAGE: u64 = u64::MAX;
@@ -58,52 +62,72 @@ impl Sums {
     }
 }
 
+/// How coarse the sums of a file had to become: the next compaction of the file begins there. It reads these sums again,
+/// and more, and would only merge them step by step to the same.
+#[derive(Debug)]
+pub(super) struct Coarseness {
+    slot_bits: u32,
+    code_bits: u32,
+    thinned: FxHashMap<ObjectId, u32>,
+    /// Cells that there were.
+    cells: usize,
+}
+
 /// Sums by key, at most a fixed number.
 #[derive(Debug)]
 pub(super) struct Cells {
     sums: FxHashMap<Key, Sums>,
+    /// Cells that were used lately, at most one of each hash; they are in `sums` after [`Cells::settle`].
+    recent: Vec<Option<(Key, Sums)>>,
     /// Instructions, and their indices.
     code: Vec<Frame>,
     index: FxHashMap<Frame, u32>,
+    /// Indices that were looked up lately, at most one of each hash.
+    recent_code: Vec<Option<(Frame, u32)>>,
     /// Instructions within 2^n bytes are counted as the first of them; 0: each is counted.
     code_bits: u32,
     neighbours: FxHashMap<(u32, Frame), u32>,
+    /// The first of the neighbours of each instruction, as far as looked up since `code_bits` changed.
+    nearest: Vec<Option<u32>>,
     page_shift: u32,
     /// Length of the run so far.
     run_ns: u64,
-    slot_ns: u64,
+    /// A stretch of time has 2^n ns.
+    slot_bits: u32,
     most: usize,
     /// Objects with too many cells: of 2^n pages one is kept, chosen by a hash; the rest counts for the object.
     thinned: FxHashMap<ObjectId, u32>,
 }
 
 impl Cells {
-    /// At most `most` cells of a run that has taken `run_ns` so far.
-    pub fn new(page_shift: u32, run_ns: u64, most: usize) -> Cells {
-        let mut slot_ns = SHORTEST_NS;
-        while run_ns / slot_ns >= MOST_SLOTS {
-            slot_ns *= 2;
+    /// At most `most` cells of a run that has taken `run_ns` so far, whose sums were `before` when it was summed up last.
+    pub fn new(page_shift: u32, run_ns: u64, most: usize, before: Option<Coarseness>) -> Cells {
+        let mut slot_bits = SHORTEST_BITS;
+        while run_ns >> slot_bits >= MOST_SLOTS {
+            slot_bits += 1;
         }
+        let begun = Coarseness { slot_bits, code_bits: 0, thinned: FxHashMap::default(), cells: 0 };
+        let Coarseness { slot_bits: known, code_bits, thinned, cells } = before.unwrap_or(begun);
         Cells {
-            sums: FxHashMap::default(),
+            sums: FxHashMap::with_capacity_and_hasher(cells, FxBuildHasher),
+            recent: vec![None; 1 << RECENT_BITS],
             code: Vec::new(),
             index: FxHashMap::default(),
-            code_bits: 0,
+            recent_code: vec![None; 1 << RECENT_BITS],
+            code_bits,
             neighbours: FxHashMap::default(),
+            nearest: Vec::new(),
             page_shift,
             run_ns,
-            slot_ns,
+            slot_bits: slot_bits.max(known),
             most: most.max(1),
-            thinned: FxHashMap::default(),
+            thinned,
         }
     }
 
     /// Adds a sum.
     pub fn add(&mut self, f: &Folded) {
-        let ip = *self.index.entry(f.ip).or_insert_with(|| {
-            self.code.push(f.ip);
-            self.code.len() as u32 - 1
-        });
+        let ip = self.index_of(f.ip);
         let page = if f.object_only { NO_PAGE } else { f.addr >> self.page_shift };
         let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let sums = Sums {
@@ -119,36 +143,83 @@ impl Cells {
         while self.sums.len() > self.most && self.make_room() {}
     }
 
+    fn index_of(&mut self, ip: Frame) -> u32 {
+        let slot = recent_slot(ip);
+        if let Some((frame, index)) = self.recent_code[slot]
+            && frame == ip
+        {
+            return index;
+        }
+        let index = *self.index.entry(ip).or_insert_with(|| {
+            self.code.push(ip);
+            self.code.len() as u32 - 1
+        });
+        self.recent_code[slot] = Some((ip, index));
+        index
+    }
+
     /// Adds the sums of a key, in the cell that they belong to at present.
     fn put(&mut self, key: Key, sums: Sums) {
-        let kept = self.thinned.get(&key.object).is_none_or(|bits| is_kept(key.page, *bits));
+        let is_kept = |bits: &u32| is_kept(key.page, *bits);
+        let kept = self.thinned.is_empty() || self.thinned.get(&key.object).is_none_or(is_kept);
         let page = if kept { key.page } else { NO_PAGE };
-        let slot = u32::try_from(sums.time_ns / self.slot_ns).unwrap_or(u32::MAX);
+        let slot = u32::try_from(sums.time_ns >> self.slot_bits).unwrap_or(u32::MAX);
         let ip = if self.code_bits > 0 { self.neighbour(key.ip) } else { key.ip };
-        self.sums.entry(Key { page, slot, ip, ..key }).and_modify(|sum| sum.add(&sums)).or_insert(sums);
+        let key = Key { page, slot, ip, ..key };
+        match &mut self.recent[recent_slot(key)] {
+            Some((known, sum)) if *known == key => sum.add(&sums),
+            other => {
+                if let Some((key, sums)) = other.replace((key, sums)) {
+                    self.spill(key, sums);
+                }
+            }
+        }
+    }
+
+    fn spill(&mut self, key: Key, sums: Sums) {
+        self.sums.entry(key).and_modify(|sum| sum.add(&sums)).or_insert(sums);
+    }
+
+    /// Brings what was used lately into the table.
+    fn settle(&mut self) {
+        for slot in 0..self.recent.len() {
+            if let Some((key, sums)) = self.recent[slot].take() {
+                self.spill(key, sums);
+            }
+        }
     }
 
     /// The first instruction that was seen of those near this one.
     fn neighbour(&mut self, ip: u32) -> u32 {
+        if let Some(Some(known)) = self.nearest.get(ip as usize) {
+            return *known;
+        }
         let Frame { module, offset } = self.code[ip as usize];
-        *self.neighbours.entry((self.code_bits, Frame { module, offset: offset >> self.code_bits })).or_insert(ip)
+        let near = Frame { module, offset: offset >> self.code_bits };
+        let found = *self.neighbours.entry((self.code_bits, near)).or_insert(ip);
+        self.nearest.resize(self.code.len(), None);
+        self.nearest[ip as usize] = Some(found);
+        found
     }
 
     /// Merges cells, what a summary needs least first: stretches of time, neighbouring instructions, pages of the objects
     /// that have most. False when there is nothing to merge.
     fn make_room(&mut self) -> bool {
-        let slots = self.run_ns / self.slot_ns;
+        self.settle();
+        let slots = self.run_ns >> self.slot_bits;
         if slots >= 2 * SLOTS_OF_INSTRUCTIONS {
-            self.slot_ns *= 2;
+            self.slot_bits += 1;
         } else if self.code_bits == 0 {
             self.code_bits = NEIGHBOURS_BITS;
+            self.nearest.clear();
         } else if slots >= 2 * SLOTS_OF_PAGES {
-            self.slot_ns *= 2;
+            self.slot_bits += 1;
         } else if !self.thin() {
             if slots > 0 {
-                self.slot_ns *= 2;
+                self.slot_bits += 1;
             } else if self.code_bits < u64::BITS - 1 {
                 self.code_bits += 1;
+                self.nearest.clear();
             } else {
                 return false;
             }
@@ -156,6 +227,7 @@ impl Cells {
         for (key, sums) in std::mem::take(&mut self.sums) {
             self.put(key, sums);
         }
+        self.settle();
         true
     }
 
@@ -181,7 +253,9 @@ impl Cells {
     }
 
     /// Of each object the thread that accessed it most.
-    pub fn users(&self) -> FxHashMap<ObjectId, ThreadId> {
+    pub fn users(&mut self) -> FxHashMap<ObjectId, ThreadId> {
+        self.settle();
+        while self.sums.len() > self.most && self.make_room() {}
         let mut by_thread: FxHashMap<(ObjectId, ThreadId), u64> = FxHashMap::default();
         for (key, sums) in &self.sums {
             *by_thread.entry((key.object, key.thread)).or_default() += u64::from(sums.reads) + u64::from(sums.writes);
@@ -202,6 +276,7 @@ impl Cells {
         if moved.is_empty() {
             return;
         }
+        self.settle();
         for (mut key, mut sums) in std::mem::take(&mut self.sums) {
             if let Some(place) = moved.get(&key.object) {
                 key.object = place.to;
@@ -214,7 +289,14 @@ impl Cells {
 
     /// Length of a stretch of time, ns.
     pub fn slot_ns(&self) -> u64 {
-        self.slot_ns
+        1 << self.slot_bits
+    }
+
+    /// How coarse the sums are; none where what was seen so far leaves room for finer ones.
+    pub fn coarseness(&self) -> Option<Coarseness> {
+        let Cells { slot_bits, code_bits, .. } = *self;
+        let cells = self.sums.len();
+        (cells > self.most / 2).then(|| Coarseness { slot_bits, code_bits, thinned: self.thinned.clone(), cells })
     }
 
     /// Objects whose pages are not all told apart any more.
@@ -223,7 +305,8 @@ impl Cells {
     }
 
     /// All sums, by object, thread, page and time.
-    pub fn into_sorted(self) -> Vec<Folded> {
+    pub fn into_sorted(mut self) -> Vec<Folded> {
+        self.settle();
         let Cells { sums, code, .. } = self;
         let mut all: Vec<(Key, Sums)> = sums.into_iter().collect();
         all.sort_unstable_by_key(|(key, _)| *key);
@@ -251,4 +334,9 @@ fn is_kept(page: u64, bits: u32) -> bool {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (mixed ^ (mixed >> 31)).trailing_zeros() >= bits
+}
+
+/// The place of a key in a small table. The multiplicative hash is best in its high bits.
+fn recent_slot(key: impl std::hash::Hash) -> usize {
+    (FxBuildHasher.hash_one(key) >> (u64::BITS - RECENT_BITS)) as usize
 }

@@ -16,7 +16,7 @@ mod touches;
 
 use std::collections::BTreeMap;
 
-use self::cells::Cells;
+use self::cells::{Cells, Coarseness};
 use self::objects::Objects;
 pub use self::running::{COMPACT_AT, Compaction};
 use super::folded::CpuNodes;
@@ -48,8 +48,9 @@ pub(super) struct Compacted {
 }
 
 impl Compacted {
-    /// Of a run that has taken `run_ns` so far, with at most `cells` sums of accesses.
-    pub fn new(run_ns: u64, cells: usize) -> Compacted {
+    /// Of a run that has taken `run_ns` so far, with at most `cells` sums of accesses; `before`: how coarse they were the
+    /// last time.
+    fn new(run_ns: u64, cells: usize, before: Option<Coarseness>) -> Compacted {
         let page_shift = super::PAGE.trailing_zeros();
         Compacted {
             header: None,
@@ -61,7 +62,7 @@ impl Compacted {
             objects: Objects::default(),
             touches: Vec::new(),
             sampled: Vec::new(),
-            cells: Cells::new(page_shift, run_ns, cells),
+            cells: Cells::new(page_shift, run_ns, cells, before),
             cpu_nodes: CpuNodes::of(&Topology::default()),
             page_shift,
             others: Vec::new(),
@@ -102,6 +103,11 @@ impl Compacted {
         }
     }
 
+    /// How coarse the sums are; none where there is room for finer ones.
+    fn coarseness(&self) -> Option<Coarseness> {
+        self.cells.coarseness()
+    }
+
     /// What is left, definitions before their use.
     pub fn into_records(self) -> Vec<Record> {
         let Compacted { mut cells, page_shift, .. } = self;
@@ -137,7 +143,7 @@ impl Compacted {
 /// What is left of the records of a file.
 #[cfg(test)]
 pub(in crate::profile) fn compacted(records: Vec<Record>, run_ns: u64, cells: usize) -> Vec<Record> {
-    let mut compacted = Compacted::new(run_ns, cells);
+    let mut compacted = Compacted::new(run_ns, cells, None);
     records.into_iter().for_each(|record| compacted.take(record));
     compacted.into_records()
 }

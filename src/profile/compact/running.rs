@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use numamma_kernel::output_file::Replacement;
 
 use super::Compacted;
+use super::cells::Coarseness;
 use crate::profile::file::{Extent, Reader, Writer};
 
 /// By default a file is compacted when it has grown by so many bytes, and at least doubled: some million accesses, which
@@ -30,12 +31,22 @@ pub struct Compaction {
     least: Option<u64>,
     /// Bytes of memory that one may take.
     memory: u64,
+    /// Of the sums in the file.
+    coarseness: Option<Coarseness>,
     running: Option<Running>,
+}
+
+/// A file that was written anew.
+#[derive(Debug)]
+struct Written {
+    replacement: Replacement,
+    writer: Writer,
+    coarseness: Option<Coarseness>,
 }
 
 #[derive(Debug)]
 struct Running {
-    thread: JoinHandle<io::Result<(Replacement, Writer)>>,
+    thread: JoinHandle<io::Result<Written>>,
     cancelled: Arc<AtomicBool>,
     /// The file, for reading, and what of it is compacted.
     input: File,
@@ -45,7 +56,7 @@ struct Running {
 impl Compaction {
     /// Of a recording that may take `memory` bytes for it; `least` as [`COMPACT_AT`], none for no compaction.
     pub fn new(least: Option<u64>, memory: u64) -> Compaction {
-        Compaction { compacted: 0, least, memory, running: None }
+        Compaction { compacted: 0, least, memory, coarseness: None, running: None }
     }
 
     /// Whether one is under way.
@@ -65,11 +76,13 @@ impl Compaction {
         match self.running.take() {
             Some(running) if !running.thread.is_finished() => self.running = Some(running),
             Some(running) => match running.finish(path, writer) {
-                Ok(bytes) => self.compacted = bytes,
+                Ok((bytes, coarseness)) => (self.compacted, self.coarseness) = (bytes, coarseness),
                 Err(_) => self.least = None,
             },
             None if self.least.is_some_and(|least| writer.written().bytes >= self.compacted * 2 + least) => {
-                match Running::start(path, writer, run_ns, self.memory) {
+                let cells = usize::try_from(self.memory / CELL_BYTES).unwrap_or(usize::MAX);
+                let compacted = Compacted::new(run_ns, cells, self.coarseness.take());
+                match Running::start(path, writer, compacted) {
                     Ok(running) => self.running = Some(running),
                     Err(_) => self.least = None,
                 }
@@ -90,7 +103,7 @@ impl Compaction {
 }
 
 impl Running {
-    fn start(path: &Path, writer: &Writer, run_ns: u64, memory: u64) -> io::Result<Running> {
+    fn start(path: &Path, writer: &Writer, compacted: Compacted) -> io::Result<Running> {
         let input = File::open(path)?;
         let (read, written) = (input.metadata()?, writer.file().metadata()?);
         if !written.is_file() || (read.dev(), read.ino()) != (written.dev(), written.ino()) {
@@ -99,20 +112,20 @@ impl Running {
         let from = writer.written();
         let cancelled = Arc::new(AtomicBool::new(false));
         let (whole, stop, place) = (input.try_clone()?, cancelled.clone(), path.to_owned());
-        let cells = usize::try_from(memory / CELL_BYTES).unwrap_or(usize::MAX);
         let work = move || {
             // SAFETY: takes numbers; 0 is the calling thread. A refusal changes nothing.
             unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
-            compact(&place, whole, from, Compacted::new(run_ns, cells), &stop)
+            compact(&place, whole, from, compacted, &stop)
         };
         let thread = thread::Builder::new().name("numamma-compact".into()).spawn(work)?;
         Ok(Running { thread, cancelled, input, from })
     }
 
-    /// Puts the new file in the place of the old one; returns its bytes without what was recorded meanwhile.
-    fn finish(mut self, path: &Path, writer: &mut Writer) -> io::Result<u64> {
+    /// Puts the new file in the place of the old one; returns its bytes without what was recorded meanwhile, and how
+    /// coarse its sums are.
+    fn finish(mut self, path: &Path, writer: &mut Writer) -> io::Result<(u64, Option<Coarseness>)> {
         let done = self.thread.join().map_err(|_| io::Error::other("the thread panicked"))?;
-        let (replacement, mut new) = done?;
+        let Written { replacement, writer: mut new, coarseness } = done?;
         let compacted = new.written().bytes;
         let (now, old) = (std::fs::symlink_metadata(path).or_else(|_| self.input.metadata())?, self.input.metadata()?);
         if !now.is_symlink() && (now.dev(), now.ino()) != (old.dev(), old.ino()) {
@@ -121,18 +134,12 @@ impl Running {
         new.append_rest(writer, &mut self.input, self.from)?;
         replacement.commit()?;
         *writer = new;
-        Ok(compacted)
+        Ok((compacted, coarseness))
     }
 }
 
 /// Reads the first part of a file and writes what is left of it.
-fn compact(
-    path: &Path,
-    input: File,
-    from: Extent,
-    mut compacted: Compacted,
-    stop: &AtomicBool,
-) -> io::Result<(Replacement, Writer)> {
+fn compact(path: &Path, input: File, from: Extent, mut compacted: Compacted, stop: &AtomicBool) -> io::Result<Written> {
     let go_on = || -> io::Result<()> {
         if stop.load(Ordering::Relaxed) { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
     };
@@ -144,11 +151,12 @@ fn compact(
     if let Some(damage) = reader.damage {
         return Err(io::Error::other(damage));
     }
+    let coarseness = compacted.coarseness();
     let replacement = Replacement::of(path)?;
     let mut writer = Writer::on(replacement.file()?)?;
     for record in compacted.into_records() {
         go_on()?;
         writer.append(&record)?;
     }
-    Ok((replacement, writer))
+    Ok(Written { replacement, writer, coarseness })
 }

@@ -157,7 +157,7 @@ fn what_is_recorded_meanwhile_follows_and_a_moved_file_is_left_alone() {
 #[test]
 fn sums_are_merged_until_they_fit() {
     let folded = |most: usize, pages: u64| {
-        let mut cells = Cells::new(12, 256 * SECOND, most);
+        let mut cells = Cells::new(12, 256 * SECOND, most, None);
         let nodes = CpuNodes::of(&Topology::default());
         for n in 0..4 * pages {
             // Every page in four seconds that are far from each other.
@@ -186,7 +186,7 @@ fn sums_are_merged_until_they_fit() {
 #[test]
 fn many_sampled_objects_count_for_few_that_are_like_them() {
     const STEPS: u64 = 5000;
-    let mut compacted = Compacted::new(STEPS * SECOND, 1 << 20);
+    let mut compacted = Compacted::new(STEPS * SECOND, 1 << 20, None);
     compacted.take(Record::Header(Header::default()));
     for n in 0..STEPS {
         let (now, user) = (n * SECOND, (n % 4) as ThreadId);

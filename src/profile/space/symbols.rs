@@ -21,9 +21,7 @@ pub fn name(modules: &mut Modules, frames: &[(Frame, bool)]) -> Vec<Symbol> {
         if module as usize >= modules.count() {
             continue;
         }
-        let file = modules.file(module);
-        let (elf, debug) = file.with_debug();
-        let namer = Namer::new(elf, debug);
+        let (namer, ..) = modules.file(module).namer();
         for &(frame, call) in group {
             let locations = namer.locations(frame.offset - u64::from(call && frame.offset > 0));
             if !locations.is_empty() {
@@ -35,7 +33,7 @@ pub fn name(modules: &mut Modules, frames: &[(Frame, bool)]) -> Vec<Symbol> {
 }
 
 /// Function symbols of one file and, when it has any, its debug information.
-pub(super) struct Namer {
+pub struct Namer {
     loader: Option<Loader>,
     /// (first address, one past the last, name), ascending, enclosing symbols before the ones inside.
     functions: Vec<(u64, u64, String)>,

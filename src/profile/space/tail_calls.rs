@@ -6,7 +6,6 @@
 //! followed, and if there is exactly one way, its functions are returned.
 
 use std::collections::HashSet;
-use std::rc::Rc;
 
 use numamma_plan::callsite::demangle::function_name;
 use numamma_plan::callsite::wrapper::{self, Wrapper};
@@ -60,9 +59,9 @@ pub fn find<'a>(modules: &mut Modules, stacks: impl Iterator<Item = &'a [Frame]>
         if broken.is_empty() {
             continue;
         }
-        let (elf, debug) = file.with_debug();
+        let (namer, elf, debug) = file.namer();
         let Some(sections) = sections(debug.unwrap_or(elf)) else { continue };
-        let mut search = Search { calls: DwarfCalls::new(&sections), namer: Rc::new(Namer::new(elf, debug)) };
+        let mut search = Search { calls: DwarfCalls::new(&sections), namer };
         for ((inner, outer), called) in broken {
             let locations = search.lost(inner, called);
             if !locations.is_empty() {
@@ -84,7 +83,7 @@ fn called_by(elf: &ElfFile, return_address: u64) -> Option<u64> {
 
 struct Search<'a> {
     calls: DwarfCalls<'a>,
-    namer: Rc<Namer>,
+    namer: &'a Namer,
 }
 
 impl Search<'_> {

@@ -18,7 +18,7 @@ use super::tally::Tally;
 use super::types::{Cell, Counters, MAX_CODE, Summary, TIME_SLOTS};
 use super::unresolved;
 use super::uses::UseId;
-use crate::profile::file::{FileError, Reader};
+use crate::profile::file::{Ahead, FileError, Reader};
 use crate::profile::folded::CpuNodes;
 use crate::profile::records::*;
 
@@ -61,7 +61,13 @@ struct Fold<'a> {
     unknown_ids: u64,
 }
 
-pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout) -> Result<Summary, FileError> {
+/// `read`: how the file is read, if it is read again.
+pub(super) fn fold(
+    path: &Path,
+    mut tables: Tables,
+    mut layout: Layout,
+    read: fn(Reader) -> Ahead,
+) -> Result<Summary, FileError> {
     let reader = Reader::open(path)?;
     let cpu_nodes = CpuNodes::of(&tables.header.topology);
     let parts = CodeParts::build(&tables, &layout);
@@ -69,9 +75,9 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout) -> Resul
     let mut uses = std::mem::take(&mut tables.uses);
     match tables.held.take() {
         Some(lists) => lists.into_iter().for_each(|(list, uses)| fold.add_list(&list, &cpu_nodes, |i, _| uses[i])),
-        None => reader
+        None => read(reader)
             .take(tables.records)
-            .for_each(|record| fold.add_list(&record, &cpu_nodes, |_, a| uses.find(a.object, a.ip))),
+            .for_each(|(record, _)| fold.add_list(&record, &cpu_nodes, |_, a| uses.find(a.object, a.ip))),
     }
     let mut plausible = |t: &Touch| fold.thread_is_plausible(t.thread);
     let seen: Vec<Touch> = tables.touches.into_iter().filter(|t| plausible(t)).collect();
@@ -301,13 +307,19 @@ fn assign_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>, known: 
 mod tests {
     use super::*;
 
+    fn tables(path: &Path) -> Tables {
+        let reader = Reader::open(path).expect("just written");
+        let bytes = reader.file_len;
+        Tables::read(path, Ahead::here(reader), bytes).expect("just written")
+    }
+
     /// Folding loses no access, however many share a cell.
     #[test]
     fn every_access_is_in_a_cell_or_charged_without_a_page() {
         let path = std::env::temp_dir().join(format!("numamma-fold-{}.prof", std::process::id()));
         let accesses = crate::profile::summary::tests::many_accesses(1 << 18);
         crate::profile::summary::tests::write_many(&path, &accesses);
-        let mut tables = Tables::read(&path).expect("just written");
+        let mut tables = tables(&path);
         let layout = Layout::build(&mut tables);
         let parts = CodeParts::build(&tables, &layout);
         let mut fold = Fold::new(&layout, &tables, &parts, 0);
@@ -329,12 +341,12 @@ mod tests {
         let accesses = crate::profile::summary::tests::many_accesses(1 << 14);
         crate::profile::summary::tests::write_many(&path, &accesses);
         let folded = |too_many: bool| {
-            let mut tables = Tables::read(&path).expect("just written");
+            let mut tables = tables(&path);
             if too_many {
                 tables.held.keep(Record::Accesses(Vec::new()), Vec::new(), u64::MAX);
             }
             let layout = Layout::build(&mut tables);
-            super::fold(&path, tables, layout).expect("just written").entries
+            super::fold(&path, tables, layout, Ahead::here).expect("just written").entries
         };
         let (kept, again) = (folded(false), folded(true));
         assert_eq!(kept.iter().map(|e| e.total.accesses()).sum::<u64>(), accesses.len() as u64);

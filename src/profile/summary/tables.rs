@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::stacks::LostTable;
 use super::uses::{Held, NO_USE, UseId, Uses};
-use crate::profile::file::{FileError, Reader};
+use crate::profile::file::{Ahead, FileError};
 use crate::profile::folded::CpuNodes;
 use crate::profile::records::*;
 
@@ -123,17 +123,17 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn read(path: &Path) -> Result<Tables, FileError> {
-        let mut reader = Reader::open(path)?;
+    /// The records of the file at `path` of `file_len` bytes.
+    pub(super) fn read(path: &Path, mut reader: Ahead, file_len: u64) -> Result<Tables, FileError> {
         let mut header = None;
         let mut tables = Tables::default();
         let mut cpu_nodes = CpuNodes::of(&tables.header.topology);
         let mut last_ns = 0;
-        let most = MAX_KEPT.max(reader.file_len.saturating_mul(MAX_GROWTH));
+        let most = MAX_KEPT.max(file_len.saturating_mul(MAX_GROWTH));
         let mut kept: u64 = 0;
-        while let Some(record) = reader.next() {
+        while let Some((record, decoded)) = reader.next() {
             if !matches!(record, Record::Accesses(_) | Record::Folded(_)) {
-                kept = kept.saturating_add(reader.decoded);
+                kept = kept.saturating_add(decoded);
             }
             if kept + tables.seen.len() as u64 * SEEN_BYTES > most {
                 let (path, records, most) = (path.display(), tables.records, most >> 20);
@@ -151,11 +151,11 @@ impl Tables {
                 }
                 Record::Accesses(list) => {
                     let uses = list.iter().map(|a| tables.used(&cpu_nodes.fold(a), &mut last_ns)).collect();
-                    tables.held.keep(Record::Accesses(list), uses, reader.decoded);
+                    tables.held.keep(Record::Accesses(list), uses, decoded);
                 }
                 Record::Folded(list) => {
                     let uses = list.iter().map(|f| tables.used(f, &mut last_ns)).collect();
-                    tables.held.keep(Record::Folded(list), uses, reader.decoded);
+                    tables.held.keep(Record::Folded(list), uses, decoded);
                 }
                 Record::Touches(list) => {
                     for t in list.iter().filter(|t| t.object != NO_OBJECT) {

@@ -157,6 +157,57 @@ fn a_killed_recorder_leaves_what_it_had_and_the_program_goes_on() {
     assert_eq!(out.stdout, "done");
 }
 
+/// As when the machine runs out of memory: neither has time to write anything.
+#[test]
+fn a_recorder_and_its_program_killed_together_leave_what_was_written() {
+    let dir = scratch("both-killed");
+    let program = compile(&dir, "behave", &[]);
+    let (mut child, pid) = start(&dir, &[], &[program.to_str().unwrap(), "spin", "20000"]);
+    wait_for_cpu(pid, 500);
+    std::thread::sleep(Duration::from_millis(1500)); // the file grows once a second
+    signal(child.id(), libc::SIGKILL);
+    signal(pid, libc::SIGKILL);
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    let p = Profile::read(&dir.join("t.prof"));
+    assert_eq!(p.ending, None);
+    assert!(p.accesses_to(&p.global("cells")).count() > 50, "{:?}", p.stats);
+    let report = run(numamma(&["report", dir.join("t.prof").to_str().unwrap()]));
+    assert_eq!(report.code(), Some(0), "{}", report.stderr);
+    assert!(report.stdout.contains("cells"), "{}", report.stdout);
+}
+
+/// Two programs that have one process id after another, in a PID namespace in which the next one can be chosen.
+#[test]
+fn a_process_id_that_is_used_again_is_another_process() {
+    let dir = scratch("pid-reused");
+    let (first, second) = (compile(&dir, "behave", &[]), compile(&dir, "slices", &[]));
+    let script = "\"$1\" spin 400 & a=$!; wait $a
+        echo $((a - 1)) > /proc/sys/kernel/ns_last_pid || exit 77
+        \"$2\" 0.4 > slices.out & b=$!; wait $b; [ $a = $b ] || exit 78";
+    let sh = ["sh", "-c", script, "sh", first.to_str().unwrap(), second.to_str().unwrap()];
+    let inside = profile(&dir, &["--follow"], &sh);
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]).arg(inside.get_program()).args(inside.get_args());
+    let out = run({
+        command.current_dir(&dir).stdin(Stdio::null());
+        command
+    });
+    if !dir.join("t.prof").exists() || out.code() == Some(77) {
+        eprintln!("not root here: {}", out.stderr);
+        return;
+    }
+    assert_eq!(out.code(), Some(0), "{}", out.stderr);
+    let p = Profile::read(&dir.join("t.prof"));
+    // Each program's variable is charged by its own threads only.
+    let users = |variable: &str| -> Vec<&str> {
+        let by = p.accesses_to(&p.global(variable)).filter_map(|a| p.threads.get(a.thread as usize));
+        by.map(|thread| thread.name.as_str()).collect()
+    };
+    let (cells, sliced) = (users("cells"), users("sliced"));
+    assert!(cells.len() > 50 && cells.iter().all(|name| *name == "behave"), "{cells:?}");
+    assert!(sliced.len() > 50 && sliced.iter().all(|name| *name != "behave"), "{sliced:?}");
+}
+
 #[test]
 fn signals_sent_to_the_recorder_reach_the_program() {
     let dir = scratch("forward");

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use numamma::profile::records::Ended;
+
 use super::harness::*;
 use crate::common;
 
@@ -78,6 +80,30 @@ fn large_allocations_are_thinned_and_counted() {
     // Those left out after the last one recorded go to no call site.
     assert!(counted <= PAIRS && counted + lost > PAIRS / 10 * 8, "{counted} of {PAIRS} counted, {lost} lost");
     assert_eq!(counts(1_000_001), 1, "the array is not one of them");
+}
+
+/// 10,000 threads and a million blocks, all at the same time; what is too fast for the recorder is counted by its kind.
+#[test]
+fn ten_thousand_threads_and_a_million_blocks() {
+    let dir = scratch("crowd");
+    let crowd = compile(&dir, "crowd", &["-fno-builtin-malloc"]);
+    let mut recorder = profile(&dir, &[], &[crowd.to_str().unwrap(), "10000", "1000000"]);
+    let recorder = recorder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let out = wait(recorder);
+    if out.code() == Some(1) {
+        eprintln!("no 10,000 threads here");
+        return;
+    }
+    assert_eq!((out.code(), out.stdout.trim()), (Some(0), "10000 499999500000"), "{}", out.stderr);
+    let p = Profile::read(&dir.join("t.prof"));
+    assert_eq!((p.ending, &p.damage), (Some(Ended::Exited(0)), &None));
+    p.check_sums();
+    let missed = p.stats.events.mappings_lost as usize;
+    assert!(p.threads.len() + missed > 10_000, "{} threads, {missed} records lost", p.threads.len());
+    assert!(missed == 0 || p.notes.iter().any(|n| n.contains("records of mappings and threads")), "{:?}", p.notes);
+    assert!(p.accesses_to(&p.global("cells")).count() > 50, "{:?}", p.stats);
+    let bytes = std::fs::metadata(dir.join("t.prof")).unwrap().len();
+    assert!(bytes < 8 << 20, "{bytes} bytes of file");
 }
 
 #[test]
