@@ -106,8 +106,12 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         say(format!("{policies}, {warmups} and {runs} each, --seed {seed}"));
     }
     let plan = Plan { candidates: list, runs: args.runs, warmups: args.warmup, seed, any_status: args.ignore_status };
+    let mut is_first = true;
     let mut measured = compare::measure(&plan, &report, |round, policy, seconds| {
         if !args.quiet {
+            // Before the many runs that it concerns; with their median again at the end.
+            comparison::short(seconds).filter(|_| is_first).iter().for_each(say);
+            is_first = false;
             let round = if round == 0 { "warm-up".to_owned() } else { format!("run {round} of {}", args.runs) };
             say(format!("{round}: {policy} {seconds:.3} s"));
         }
@@ -183,7 +187,7 @@ fn conclude(args: &Args, setting: &Setting, measured: &Comparison) -> Result<u8,
     if args.json {
         print(&output::json("the comparison", &report)?, false)?;
     } else if some {
-        print(&comparison::text(&rows), false)?;
+        print(&comparison::text(&rows, output::columns(libc::STDOUT_FILENO)), false)?;
     }
     match &measured.ending {
         Ending::Complete => Ok(0),
