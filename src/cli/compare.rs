@@ -36,7 +36,8 @@ use crate::report::units::plural;
 /// The verdict: median times, a confidence interval from order statistics (95 %
 /// from 6 runs on, the table says how much with fewer), and the Mann-Whitney U
 /// test against first-touch at p < 0.05. "No difference seen" comes with the
-/// number of runs that a difference of 3 % would need.
+/// number of runs that a difference of 3 % would need. No policy is called slower
+/// where runs take less than 0.1 s: loading the library takes some milliseconds.
 ///
 /// The program's stdout is not shown, only compared between policies. Its stdin
 /// is empty unless it is redirected from a file, which every run then reads from

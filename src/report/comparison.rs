@@ -179,6 +179,10 @@ pub fn verdict(base: &[f64], times: &[f64]) -> String {
         let change = 100.0 * (now / before - 1.0).abs();
         // A few runs do not justify three significant digits.
         let digits = if change < 9.95 { 1 } else { 0 };
+        if now > before && now < SHORT_S {
+            let more = seconds(now - before);
+            return format!("too short to tell: {more} more of {} ({p}), which loading may take", seconds(before));
+        }
         return match now.total_cmp(&before) {
             std::cmp::Ordering::Less => format!("faster: {change:.digits$} % less time ({p})"),
             std::cmp::Ordering::Greater => format!("slower: {change:.digits$} % more time ({p})"),
@@ -276,6 +280,10 @@ mod tests {
         let base = [1.00, 1.01, 0.99, 1.02, 0.98];
         assert_eq!(verdict(&base, &[0.88, 0.87, 0.89, 0.90, 0.86]), "faster: 12 % less time (p = 0.008)");
         assert_eq!(verdict(&base, &[1.05, 1.06, 1.04, 1.07, 1.055]), "slower: 5.5 % more time (p = 0.008)");
+        let short = [0.0110, 0.0101, 0.0099, 0.0102, 0.0098];
+        let said = verdict(&short, &short.map(|time| time + 0.0125));
+        assert_eq!(said, "too short to tell: 12.50 ms more of 10.10 ms (p = 0.008), which loading may take");
+        assert_eq!(verdict(&short, &short.map(|time| time / 2.0)), "faster: 50 % less time (p = 0.008)");
         let base = [1.00, 1.04, 0.96, 1.08, 0.92];
         let same = verdict(&base, &[1.02, 0.94, 1.06, 0.98, 1.0]);
         assert!(same.starts_with("no difference seen with 5 runs (p = ") && same.contains("one of 3 %"), "{same}");
