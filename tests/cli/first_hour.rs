@@ -209,6 +209,9 @@ fn a_comparison_fits_its_terminal_and_says_first_that_runs_are_short() {
     let out = run(numamma(&args).current_dir(&dir).env("COLUMNS", "80")).success();
     assert!(out.stdout.lines().all(|line| line.chars().count() <= 80), "{}", out.stdout);
     assert!(out.stdout.contains("hidden: ") && out.stdout.contains(" p.toml: "), "{}", out.stdout);
-    let at = |words: &str| out.stderr.find(words).unwrap_or_else(|| panic!("{words}: {}", out.stderr));
-    assert!(at("loading and starting are a large part") < at("run 1 of 4"), "{}", out.stderr);
+    let (before, _) = out.stderr.split_once("run 1 of 4").expect("the first run");
+    let first = before.split("warm-up: first-touch ").nth(1).and_then(|time| time.split(' ').next()).expect("a time");
+    // On a busy machine a run takes longer than what counts as short.
+    let is_short = first.parse::<f64>().expect("seconds") < 0.1;
+    assert_eq!(before.contains("loading and starting are a large part"), is_short, "{}", out.stderr);
 }
