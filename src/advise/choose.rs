@@ -281,7 +281,7 @@ fn with_range(
         let waits = 100.0 * scene.world.stalled_part(entry);
         let most = (waits * (1.0 + saving.open)).min(100.0);
         return Err(format!(
-            "{}; its samples do not tell whether it waits for memory: {waits:.1} % of the time charged to it seems to, \
+            "{}; its samples do not tell whether it waits for memory: {waits:.1} % of the time at its accesses seems to, \
              {most:.1} % at most; {words} if it does",
             pattern.evidence
         ));

@@ -49,7 +49,7 @@ pub fn json<T: Advised>(advice: &Advice<T>) -> Value {
 impl Advised for Item {
     fn toml(&self) -> Result<String, Error> {
         if let Err(reason) = &self.rule {
-            let kind = self.pattern.as_ref().map(|p| format!(", {}", p.kind)).unwrap_or_default();
+            let kind = self.pattern.as_ref().map(|p| format!(", {}", p.kind.words())).unwrap_or_default();
             let text = comment(&format!("{:.1} % of the cost: {}{kind}: {reason}", 100.0 * self.share, self.name));
             return Ok(text + &self.toml_rules()?);
         }

@@ -36,7 +36,8 @@ use crate::report::units::plural;
 /// The verdict: median times, a confidence interval from order statistics (95 %
 /// from 6 runs on, the table says how much with fewer), and the Mann-Whitney U
 /// test against first-touch at p < 0.05. "No difference seen" comes with the
-/// number of runs that a difference of 3 % would need.
+/// number of runs that a difference of 3 % would need. No policy is called slower
+/// where runs take less than 0.1 s: loading the library takes some milliseconds.
 ///
 /// The program's stdout is not shown, only compared between policies. Its stdin
 /// is empty unless it is redirected from a file, which every run then reads from
@@ -106,8 +107,12 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         say(format!("{policies}, {warmups} and {runs} each, --seed {seed}"));
     }
     let plan = Plan { candidates: list, runs: args.runs, warmups: args.warmup, seed, any_status: args.ignore_status };
+    let mut is_first = true;
     let mut measured = compare::measure(&plan, &report, |round, policy, seconds| {
         if !args.quiet {
+            // Before the many runs that it concerns; with their median again at the end.
+            comparison::short(seconds).filter(|_| is_first).iter().for_each(say);
+            is_first = false;
             let round = if round == 0 { "warm-up".to_owned() } else { format!("run {round} of {}", args.runs) };
             say(format!("{round}: {policy} {seconds:.3} s"));
         }
@@ -183,7 +188,7 @@ fn conclude(args: &Args, setting: &Setting, measured: &Comparison) -> Result<u8,
     if args.json {
         print(&output::json("the comparison", &report)?, false)?;
     } else if some {
-        print(&comparison::text(&rows), false)?;
+        print(&comparison::text(&rows, output::columns(libc::STDOUT_FILENO)), false)?;
     }
     match &measured.ending {
         Ending::Complete => Ok(0),

@@ -20,6 +20,8 @@ use crate::profile::records::Sampling;
 use crate::report::units::plural;
 
 const NANOSECONDS: f64 = 1e9;
+/// Samples in the tracking of allocations from which on their share is said: fewer are chance.
+const LEAST_OWN: u64 = 5;
 
 /// Record one run of a program, or a program that runs already, in numamma.prof
 #[derive(Debug, clap::Args)]
@@ -136,7 +138,7 @@ enum Sampler {
 pub fn run(args: Args) -> Result<u8, Failure> {
     let recorded = profile(&args)?;
     if !args.quiet {
-        summarise(&recorded);
+        summarise(&recorded, &args.command);
     }
     let ended = recorded.wait();
     if args.report {
@@ -154,7 +156,11 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
     }
     let (sampling, costs) = sampling(args)?;
     if args.verbose {
-        say(format_args!("sampler {}: {}", sampling.sampler, sampling.reason));
+        let rate = match sampling.period_ns {
+            0 => String::new(),
+            period => format!("{:.0} samples a second and thread; ", NANOSECONDS / period as f64),
+        };
+        say(format_args!("sampler {}: {rate}{}", sampling.sampler, sampling.reason));
     }
     for note in notes.iter().filter(|_| !args.quiet) {
         say(note);
@@ -187,11 +193,12 @@ fn subject(args: &Args, notes: &mut Vec<String>) -> Result<(Subject, Follow), Fa
     let follow = match &args.program {
         _ if args.follow => Follow::All,
         Some(name) => Follow::Program(Some(name.clone())),
-        None if !args.no_follow && wrapper::starts_programs(&program) => Follow::Program(None),
+        None if !args.no_follow && (program.is_static || wrapper::starts_programs(&program)) => Follow::Program(None),
         None => Follow::No,
     };
     let preload = preload_for(&program, &follow, notes)?;
-    if args.start_paused && preload.is_none() {
+    let may_start_others = args.follow || args.program.is_some() || wrapper::starts_programs(&program);
+    if args.start_paused && program.is_static && !may_start_others {
         return Err(Failure::usage(format!(
             "--start-paused: {} is statically linked, so its numamma_profile(1) reaches no library that could start \
              the samples; use --delay",
@@ -265,7 +272,7 @@ fn sampling(args: &Args) -> Result<(Sampling, Costs), String> {
             (rate, costs, format!("a sample costs at least {:.1} us here", costs.sample_ns as f64 / 1e3))
         }
     };
-    let reason = format!("CPU clock with registers, {rate:.0} samples a second and thread; {why}");
+    let reason = format!("CPU clock with registers; {why}");
     let (period_ns, cost_ns) = ((NANOSECONDS / rate) as u64, costs.sample_ns);
     Ok((Sampling { sampler: "timer".into(), reason, period_ns, cost_ns, max_overhead }, costs))
 }
@@ -273,7 +280,7 @@ fn sampling(args: &Args) -> Result<(Sampling, Costs), String> {
 /// What is said when the tracking of allocations took a larger part of the program's time than the overhead may be.
 fn tracking(recorded: &Recorded) -> Option<String> {
     let share = recorded.stats.own as f64 / recorded.stats.samples.max(1) as f64;
-    (share > recorded.max_overhead).then(|| {
+    (share > recorded.max_overhead && recorded.stats.own >= LEAST_OWN).then(|| {
         format!(
             "{:.0} % of the samples fell into the tracking of allocations; alone the program takes that much less time",
             100.0 * share
@@ -281,7 +288,7 @@ fn tracking(recorded: &Recorded) -> Option<String> {
     })
 }
 
-fn summarise(recorded: &Recorded) {
+fn summarise(recorded: &Recorded, command: &[OsString]) {
     let s = &recorded.stats;
     let kinds = [
         (s.lost, "sample"),
@@ -312,9 +319,21 @@ fn summarise(recorded: &Recorded) {
             s.cpu_ns as f64 / NANOSECONDS
         ));
     }
+    say(format_args!("next: {}", next(recorded, command)));
+}
+
+/// What to type next; without an access there is nothing to advise.
+fn next(recorded: &Recorded, command: &[OsString]) -> String {
     let file = recorded.path.display().to_string();
     let file = if file == "numamma.prof" { String::new() } else { format!(" {}", shell_word(&file)) };
-    say(format_args!(
-        "next: `numamma report{file}` shows it, `numamma advise{file} > policy.toml` says what to place where"
-    ));
+    if recorded.stats.resolved > 0 {
+        return format!(
+            "`numamma report{file}` shows it, `numamma advise{file} > policy.toml` says what to place where"
+        );
+    }
+    if recorded.not_followed > 0 && !command.is_empty() {
+        let words: Vec<String> = command.iter().map(|word| shell_word(&word.to_string_lossy())).collect();
+        return format!("`numamma profile --follow -- {}` records the processes that it starts, too", words.join(" "));
+    }
+    format!("`numamma report{file}` shows what was seen; to advise takes samples at memory accesses")
 }

@@ -34,7 +34,12 @@ pub enum PatternKind {
 }
 
 impl PatternKind {
-    /// The word used in policies and reports.
+    /// The words for people.
+    pub fn words(self) -> &'static str {
+        if self == PatternKind::Unsure { "too few samples" } else { self.as_str() }
+    }
+
+    /// The word used in policies and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             PatternKind::Private => "private",

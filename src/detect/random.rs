@@ -26,7 +26,7 @@ pub(crate) fn random_or_unsure(samples: f64, threads: usize, structure: f64, sam
     let figures = Figures { samples, needed, explained: structure, residual: 1.0 - structure, ..Figures::default() };
     if samples < needed {
         let evidence = format!(
-            "not enough samples: {samples:.0} independent samples by {threads} threads, about {needed:.0} needed: {}",
+            "{samples:.0} independent samples by {threads} threads, about {needed:.0} needed: {}",
             remedy(needed / samples, sampling)
         );
         return Pattern { figures, ..Pattern::new(PatternKind::Unsure, samples / needed, evidence) };
@@ -42,9 +42,10 @@ fn remedy(factor: f64, sampling: &Sampling) -> String {
     if !factor.is_finite() {
         return "run longer or raise -F".into();
     }
+    let digits = usize::from(factor < 2.95);
     let longer = match sampling.duration_s * factor {
-        s if s > 0.0 => format!("run about {:.1} times as long ({s:.0} s)", factor),
-        _ => format!("run about {factor:.1} times as long"),
+        s if s > 0.0 => format!("run about {factor:.digits$} times as long ({s:.0} s)"),
+        _ => format!("run about {factor:.digits$} times as long"),
     };
     let rate = (sampling.rate_hz * factor).ceil();
     if rate > 0.0 && rate <= HIGHEST_RATE { format!("{longer} or sample with -F {rate:.0}") } else { longer }

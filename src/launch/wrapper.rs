@@ -1,7 +1,7 @@
 //! Commands whose work is to start other programs: scripts, shells, make, launchers of MPI, env, time, interpreters.
 //!
 //! What is recorded of such a command is the program that it starts. Any program may start others; only those whose
-//! name says so are followed without being asked to, so that for all others nothing changes.
+//! name says so, and statically linked ones, are followed without being asked to, so that for all others nothing changes.
 
 use std::path::Path;
 

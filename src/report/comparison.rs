@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::table::plain;
+use super::table::{Column, fit, plain};
+use super::units::{printable, wrap};
 use crate::apply::compare::Sample;
 use crate::apply::compare::stats::{self, ALPHA, Interval};
 
@@ -128,15 +129,20 @@ pub fn least_runs(runs: u32) -> Option<usize> {
     ((runs as usize) < least).then_some(least)
 }
 
+/// What is said of a program that runs for so many seconds, if that is too short.
+pub fn short(time: f64) -> Option<String> {
+    (time < SHORT_S).then(|| {
+        format!(
+            "the program runs for {} only, so loading and starting are a large part of each time: compare a longer run",
+            seconds(time)
+        )
+    })
+}
+
 /// What makes the times doubtful, a line each.
 pub fn doubts(samples: &[Sample]) -> Vec<String> {
     let mut doubts = Vec::new();
-    if let Some(short) = samples.first().and_then(|s| stats::median(&s.times)).filter(|median| *median < SHORT_S) {
-        doubts.push(format!(
-            "the program runs for {} only, so loading and starting are a large part of each time: compare a longer run",
-            seconds(short)
-        ));
-    }
+    doubts.extend(samples.first().and_then(|s| stats::median(&s.times)).and_then(short));
     let outliers: Vec<String> = samples.iter().filter_map(outliers).collect();
     if !outliers.is_empty() {
         doubts.push(format!(
@@ -173,6 +179,10 @@ pub fn verdict(base: &[f64], times: &[f64]) -> String {
         let change = 100.0 * (now / before - 1.0).abs();
         // A few runs do not justify three significant digits.
         let digits = if change < 9.95 { 1 } else { 0 };
+        if now > before && now < SHORT_S {
+            let more = seconds(now - before);
+            return format!("too short to tell: {more} more of {} ({p}), which loading may take", seconds(before));
+        }
         return match now.total_cmp(&before) {
             std::cmp::Ordering::Less => format!("faster: {change:.digits$} % less time ({p})"),
             std::cmp::Ordering::Greater => format!("slower: {change:.digits$} % more time ({p})"),
@@ -202,29 +212,59 @@ pub(super) fn seconds(s: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// The table for the terminal.
-pub fn text(rows: &[Row]) -> String {
+/// The table for a terminal of so many columns, or for any width.
+pub fn text(rows: &[Row], columns: Option<usize>) -> String {
     let confidence = rows.iter().find_map(|r| r.interval).map_or(stats::CONFIDENCE, |i| i.confidence);
     let level = format!("{:.0} % interval", 100.0 * confidence);
     let head = ["policy", "runs", "median", &level, "mean +- deviation", "speed-up", "busiest node", "verdict"];
+    let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    let table = plain(&head, cells.iter().cloned(), 1..7).to_string();
+    let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
+    match columns.filter(|columns| lines.iter().any(|line| line.chars().count() > *columns)) {
+        Some(columns) => narrow(&cells, columns.max(MIN_COLUMNS)),
+        None => lines.iter().map(|line| format!("{line}\n")).collect(),
+    }
+}
+
+/// The cells of a row, as the table of any width has them.
+fn cells(r: &Row) -> Vec<String> {
     let or_dash = |v: Option<String>| v.unwrap_or_else(|| "-".to_owned());
-    let cells = |r: &Row| {
-        vec![
-            r.name.clone(),
-            r.n.to_string(),
-            or_dash(r.time.map(seconds)),
-            or_dash(r.interval.map(|i| format!("{} .. {}", seconds(i.low), seconds(i.high)))),
-            or_dash(r.mean.map(|mean| {
-                let deviation = r.deviation.map_or(String::new(), |d| format!(" +- {}", seconds(d)));
-                seconds(mean) + &deviation
-            })),
-            or_dash(r.speedup.map(|s| format!("{s:.2}x"))),
-            or_dash(r.busiest_node_share.map(|s| format!("{:.0} %", 100.0 * s))),
-            r.verdict.clone(),
-        ]
-    };
-    let table = plain(&head, rows.iter().map(cells), 1..7);
-    table.to_string().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+    vec![
+        r.name.clone(),
+        r.n.to_string(),
+        or_dash(r.time.map(seconds)),
+        or_dash(r.interval.map(|i| format!("{} .. {}", seconds(i.low), seconds(i.high)))),
+        or_dash(r.mean.map(|mean| {
+            let deviation = r.deviation.map_or(String::new(), |d| format!(" +- {}", seconds(d)));
+            seconds(mean) + &deviation
+        })),
+        or_dash(r.speedup.map(|s| format!("{s:.2}x"))),
+        or_dash(r.busiest_node_share.map(|s| format!("{:.0} %", 100.0 * s))),
+        r.verdict.clone(),
+    ]
+}
+
+/// Narrowest table; a smaller terminal wraps it.
+const MIN_COLUMNS: usize = 60;
+/// Narrowest column in which names of policies still differ.
+const MIN_NAME: usize = 16;
+
+/// The table in `columns` columns: those of least weight are left out and named, and verdicts stand below it.
+fn narrow(cells: &[Vec<String>], columns: usize) -> String {
+    const HEAD: [&str; 7] = ["policy", "runs", "median", "interval", "mean +- deviation", "speed-up", "busiest node"];
+    // Importance of each column as [`Column::rank`] has it.
+    const RANKS: [u8; 7] = [0, 4, 0, 3, 6, 0, 5];
+    let of = |at: usize| cells.iter().map(|row| row.get(at).cloned().unwrap_or_default()).collect();
+    let column = |(at, (head, rank)): (usize, (&'static str, u8))| Column::new(head, at > 0, rank, of(at));
+    let (table, hidden) =
+        fit(HEAD.into_iter().zip(RANKS).enumerate().map(column).collect(), columns - 1, MIN_NAME, false);
+    let mut text: String = table.lines().map(|line| format!(" {line}\n")).collect();
+    let mut add = |words: &str| wrap(words, columns - 1).iter().for_each(|line| text.push_str(&format!(" {line}\n")));
+    if !hidden.is_empty() {
+        add(&format!("hidden: {} (COLUMNS=200 shows them, or --json)", hidden.join(", ")));
+    }
+    cells.iter().for_each(|row| add(&format!("{}: {}", printable(&row[0]), row[7])));
+    text
 }
 
 #[cfg(test)]
@@ -240,6 +280,10 @@ mod tests {
         let base = [1.00, 1.01, 0.99, 1.02, 0.98];
         assert_eq!(verdict(&base, &[0.88, 0.87, 0.89, 0.90, 0.86]), "faster: 12 % less time (p = 0.008)");
         assert_eq!(verdict(&base, &[1.05, 1.06, 1.04, 1.07, 1.055]), "slower: 5.5 % more time (p = 0.008)");
+        let short = [0.0110, 0.0101, 0.0099, 0.0102, 0.0098];
+        let said = verdict(&short, &short.map(|time| time + 0.0125));
+        assert_eq!(said, "too short to tell: 12.50 ms more of 10.10 ms (p = 0.008), which loading may take");
+        assert_eq!(verdict(&short, &short.map(|time| time / 2.0)), "faster: 50 % less time (p = 0.008)");
         let base = [1.00, 1.04, 0.96, 1.08, 0.92];
         let same = verdict(&base, &[1.02, 0.94, 1.06, 0.98, 1.0]);
         assert!(same.starts_with("no difference seen with 5 runs (p = ") && same.contains("one of 3 %"), "{same}");
@@ -258,10 +302,23 @@ mod tests {
         assert_eq!(rows[0].speedup, Some(1.0));
         assert!((rows[1].speedup.unwrap() - 1.265).abs() < 1e-3);
         assert_eq!((rows[1].local_share, rows[0].p), (None, None));
-        let text = text(&rows);
+        let text = text(&rows, None);
         assert!(text.contains("102.5 s") && text.contains("81.05 s") && text.contains("1.27x"), "{text}");
         assert_eq!(super::rows(&samples, 1)[0].local_share, Some(1.0));
         assert!(super::rows(&[], 1).is_empty());
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_the_verdicts_below_the_table() {
+        let samples = [sample("first-touch", &[102.53, 102.0, 103.0]), sample("p.toml", &[81.05, 81.0, 82.0])];
+        for columns in [60, 80] {
+            let text = text(&rows(&samples, 4), Some(columns));
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
+            assert!(
+                text.contains("1.27x") && text.contains(" p.toml: too few runs") && text.contains("hidden: "),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -23,6 +23,11 @@ pub fn entry<'a>(summary: &'a Summary, wanted: &str) -> Result<&'a Entry, String
     if let Some(entry) = accessed().find(|e| number == Some(e.id)) {
         return Ok(entry);
     }
+    if let Some(number) = number {
+        let last = accessed().map(|e| e.id).max();
+        let known = last.map_or("there is none".to_owned(), |last| format!("they go from #0 to #{last}"));
+        return Err(format!("--object #{number}: no object with that number was accessed; {known}"));
+    }
     // Tables cut long names in the middle.
     let (head, tail) = wanted.split_once("..").unwrap_or((wanted, "\0"));
     let lower = wanted.to_lowercase();

@@ -62,7 +62,7 @@ pub fn frame(view: &View, before: &Before, chosen: Option<&str>, keys: &str, hei
     let rows = view.options.top.unwrap_or(usize::MAX).min(lines_left / 2);
     let shown: Vec<&Entry> = entries.into_iter().take(rows.max(1)).collect();
     if shown.is_empty() {
-        frame.lines.push("no sample was charged to an object so far".into());
+        frame.lines.push("no sample was attributed to an object so far".into());
         return frame;
     }
     let (table, _) = fit(columns(view, before, &shown), width, MIN_NAME, false);

@@ -37,7 +37,7 @@ mod tests;
 /// Order of the objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sort {
-    /// CPU time spent waiting for the object.
+    /// CPU time at accesses to the object.
     Cost,
     /// Number of accesses seen.
     Accesses,
@@ -209,7 +209,7 @@ fn remote_words(view: &View, counters: &Counters) -> String {
 
 /// Name of a pattern in tables; JSON and policies have those of [`PatternKind`].
 pub fn pattern_words(kind: PatternKind) -> &'static str {
-    if kind == PatternKind::Unsure { "too few samples" } else { kind.as_str() }
+    kind.words()
 }
 
 /// Word for a kind in tables.

@@ -7,6 +7,7 @@ use super::table::{Column, fit};
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural};
 use super::{Overhead, View, by_others_words, kind_word, sample_account, thread_table};
 use crate::detect::{Pattern, PatternKind};
+use crate::profile::record::NOT_FOLLOWED;
 use crate::profile::records::Ended;
 use crate::profile::summary::Entry;
 
@@ -14,6 +15,8 @@ use crate::profile::summary::Entry;
 const MIN_NAME: usize = 18;
 /// Narrowest report; a smaller terminal wraps it.
 const MIN_WIDTH: usize = 60;
+/// CPU time of a program below which shares of it say nothing.
+const LEAST_CPU_NS: u64 = 20_000_000;
 
 /// Writes the overview.
 pub fn render(view: &View) -> String {
@@ -113,7 +116,12 @@ fn samples(view: &View) -> String {
 fn overhead(view: &View) -> String {
     let sampling = &view.summary.header.sampling;
     let (each, allowed) = (duration(sampling.cost_ns), percent(sampling.max_overhead));
+    let stats = &view.summary.stats;
+    if stats.samples > 0 && (1..LEAST_CPU_NS).contains(&stats.cpu_ns) {
+        return format!("not known: the program used the CPU for {} only", duration(stats.cpu_ns));
+    }
     match view.overhead_shares() {
+        _ if stats.samples == 0 => "no samples, no overhead".into(),
         Some(Overhead { samples, tracking: 0.0, faults: 0.0 }) => {
             format!("at least {} of the program's CPU time ({each} per sample; allowed {allowed})", percent(samples))
         }
@@ -124,9 +132,8 @@ fn overhead(view: &View) -> String {
             percent(samples),
             percent(tracking),
             percent(faults),
-            duration(view.summary.stats.recorder_cpu_ns)
+            duration(stats.recorder_cpu_ns)
         ),
-        None if view.summary.stats.samples == 0 => "no samples, no overhead".into(),
         None if sampling.cost_ns == 0 => "not measured (with -F or -c the cost of a sample is not calibrated)".into(),
         None => "not known: the CPU time of the program was not recorded".into(),
     }
@@ -259,19 +266,23 @@ fn next_step(out: &mut String, view: &View, width: usize) {
         let argv = &view.summary.header.program.argv;
         let program: Vec<String> = argv.iter().map(|word| shell_word(word)).collect();
         let program = program.join(" ");
-        let text = if view.summary.stats.samples == 0 {
-            format!(
-                "Next: let the program work for a few seconds (numamma profile -- {program}); work that it leaves to a \
-                 process that runs already is recorded with numamma profile -p PID"
+        let has_others = view.summary.notes.iter().any(|note| note.contains(NOT_FOLLOWED));
+        let (option, text) = if has_others {
+            ("--follow ", "which records the processes that it starts, too")
+        } else if view.summary.stats.samples == 0 {
+            (
+                "",
+                "with work for a few seconds; work that it leaves to a process that runs already is recorded with \
+                 numamma profile -p PID",
             )
         } else {
-            format!("Next: run longer or sample faster (numamma profile -F 1000 -- {program}), then report again")
+            ("-F 1000 ", "and let it run longer, then report again")
         };
-        out.push('\n');
-        super::units::wrap(&text, width).iter().for_each(|line| out.push_str(&format!("{line}\n")));
+        // Commands are for copying: they are neither wrapped nor cut.
+        out.push_str(&format!("\nNext: numamma profile {option}-- {program}\n"));
+        super::units::wrap(text, width - 6).iter().for_each(|line| out.push_str(&format!("      {line}\n")));
         return;
     };
-    // Commands are for copying: they are neither wrapped nor cut.
     let mut name = if hot.linkage.is_empty() || hot.part.is_some() { hot.name.clone() } else { hot.linkage.clone() };
     if view.summary.entries.iter().filter(|e| e.name == hot.name).count() > 1 {
         name = format!("#{}", hot.id);

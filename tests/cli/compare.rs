@@ -129,6 +129,7 @@ fn what_cannot_be_compared_is_refused_before_the_first_run() {
     std::fs::write(dir.join("bad.toml"), "version = 1\n[[object]]\nglobl = \"x\"\n").unwrap();
     for (policies, command, code, words) in [
         ("missing.toml", "true", 2, "there is no policy file missing.toml"),
+        ("interlave", "true", 2, "did you mean interleave?"),
         ("interleaved", "true", 2, "first-touch, interleave, block-naive, advised"),
         ("bad.toml", "true", 2, "line 3"),
         ("interleave,interleave", "true", 2, "twice"),

@@ -1,5 +1,5 @@
-//! The documents say what works: every command that README.md, docs/placing.md, docs/profiling.md and the help show is
-//! run as it is typed, every policy is parsed, and every option is looked up.
+//! The documents say what works: every command that README.md, docs/placing.md, docs/profiling.md, docs/json.md and the
+//! help show is run as it is typed, every policy is parsed, and every option is looked up.
 //!
 //! In these documents a fenced block without a language holds commands for a shell, or a session whose commands have
 //! `$ ` before them. Output has the language `text`.
@@ -9,16 +9,19 @@ mod markdown;
 mod options;
 mod typed;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use numamma_plan::check;
 
-use crate::common::{beside_others, root};
+use crate::common::{beside_others, numamma, root, run};
+use crate::synthetic;
 use desk::Desk;
 use typed::HELP;
 
 /// Documents whose commands are run, and how many lines of each at least: as many as there were when this was written.
-const FOLLOWED: [(&str, usize); 4] = [("README.md", 18), ("docs/placing.md", 9), ("docs/profiling.md", 12), (HELP, 9)];
+const FOLLOWED: [(&str, usize); 5] =
+    [("README.md", 18), ("docs/placing.md", 9), ("docs/profiling.md", 12), ("docs/json.md", 4), (HELP, 9)];
 
 /// Subcommands that are run for none of the documents, and the reason.
 const NOT_RUN: [(&str, &str); 1] = [("tune", "see `LEFT_OUT`; tests/lab/tune.rs runs it")];
@@ -114,6 +117,36 @@ fn policies_are_accepted() {
     for (document, policy) in in_documents.into_iter().chain(shipped) {
         check::parse(&policy).unwrap_or_else(|e| panic!("{document}: {e} in\n{policy}"));
     }
+}
+
+/// Names of fields in `value`, with those of the first element of each list.
+fn fields(value: &serde_json::Value, names: &mut BTreeSet<String>) {
+    if let Some(list) = value.as_array() {
+        list.first().iter().for_each(|first| fields(first, names));
+    }
+    for (name, value) in value.as_object().into_iter().flatten() {
+        names.insert(name.clone());
+        // The machine is that of `numamma topology --json`; figures are explained by the evidence.
+        if !["nodes", "figures"].contains(&name.as_str()) {
+            fields(value, names);
+        }
+    }
+}
+
+#[test]
+fn every_field_of_the_report_in_json_is_documented() {
+    let profile = synthetic::write("documents-json", &synthetic::lu());
+    let report = run(numamma(&["report", "--json", profile.to_str().unwrap()])).success().json();
+    let (mut names, text) = (BTreeSet::new(), typed::text("docs/json.md"));
+    fields(&report, &mut names);
+    let documented: BTreeSet<String> = text.lines().flat_map(markdown::spans).collect();
+    let missing: Vec<&String> = names.difference(&documented).collect();
+    assert!(names.len() > 60 && missing.is_empty(), "not in docs/json.md: {missing:?}");
+}
+
+#[test]
+fn the_commands_about_json_work() {
+    follow("docs/json.md");
 }
 
 #[test]

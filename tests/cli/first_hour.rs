@@ -1,7 +1,7 @@
 //! What a newcomer types in the first hour, beside the plain path of the README: wrappers, terminals of 60 columns, other
 //! programs than the policy's, the help behind the words.
 
-use crate::common::{Policy, Ran, Scratch, compile, numamma, run};
+use crate::common::{Policy, Ran, Scratch, compile, json_file, needs, numamma, number, plain, root, run};
 use crate::synthetic;
 
 /// objects.c, a policy for a variable of it and a script that starts it.
@@ -127,4 +127,91 @@ fn runs_that_can_tell_nothing_are_said_first() {
     assert!(json["policies"][1]["mean"].is_f64() && json["policies"][1]["deviation"].is_f64(), "{json}");
     let four = typed(&dir, &["compare", "-n", "4", "-p", "p.toml", "--", "./objects", "exit"]).success().stderr;
     assert!(!four.contains("can never tell"), "{four}");
+}
+
+#[test]
+fn a_stripped_copy_of_the_same_build_is_placed_by_address() {
+    let dir = objects("stripped");
+    if !needs(&["strip"], "the stripped copy") {
+        return;
+    }
+    let advice = ["advise", "-q", "--static", "objects", "--min-size", "64KiB", "--nodes", "2", "-o", "static.toml"];
+    typed(&dir, &advice).success();
+    let policy = std::fs::read_to_string(dir.join("static.toml")).expect("the policy");
+    assert!(policy.contains("build-id = ") && policy.contains("address = "), "{policy}");
+    std::fs::create_dir(dir.join("stripped")).expect("the scratch directory is writable");
+    run(plain("strip").current_dir(&dir).args(["-s", "-o", "stripped/objects", "objects"])).success();
+    let found = |program: &str| {
+        let out = typed(&dir, &["verify", "-q", "-p", "static.toml", "-o", "v.json", "--", program, "exit"]).success();
+        let json = json_file(&dir.join("v.json"));
+        let pages: Vec<u64> = crate::common::objects(&json).iter().map(|o| number(o, "pages_planned")).collect();
+        assert!(!pages.is_empty() && pages.iter().all(|pages| *pages > 0), "{json} {}", out.stderr);
+        pages
+    };
+    assert_eq!(found("stripped/objects"), found("./objects"));
+    // An address without the build that it is of leads nowhere.
+    std::fs::write(dir.join("static.toml"), policy.replace("build-id = ", "# ")).expect("the policy is writable");
+    typed(&dir, &["verify", "-q", "-p", "static.toml", "--", "stripped/objects", "exit"]).ended(1);
+}
+
+/// A program that starts its arguments.
+const STARTER: &str = "#include <sys/wait.h>\n#include <unistd.h>\n\
+    int main(int n, char **words) { if (!fork()) { execv(words[1], words + 1); _exit(1); } wait(0); return n < 2; }\n";
+
+fn starter(dir: &Scratch, name: &str, flags: &[&str]) -> String {
+    let source = dir.write(&format!("{name}.c"), STARTER);
+    compile("cc", source.to_str().unwrap(), dir.join(name), flags).display().to_string()
+}
+
+#[test]
+fn a_static_launcher_is_looked_through() {
+    let dir = Scratch::new("first-hour-static");
+    let include = format!("-I{}", root().join("include").display());
+    let solver = compile("cc", "cli/documents/solver.c", dir.join("solver"), &["-O2", "-g", "-pthread", &include]);
+    let starter = starter(&dir, "starter", &["-static"]);
+    let solver = solver.to_str().unwrap();
+    let out = typed(&dir, &["profile", "-F", "1000", "--", &starter, solver]).success();
+    assert!(
+        out.stderr.contains("this is the profile of") && out.stderr.contains("next: `numamma report`"),
+        "{}",
+        out.stderr
+    );
+    let json = typed(&dir, &["report", "--json"]).success().json();
+    assert_eq!(json["program"], solver, "{}", json["program"]);
+    let is_heap = |o: &serde_json::Value| o["kind"] == "heap";
+    assert!(json["objects"].as_array().unwrap().iter().any(is_heap), "its allocations are known: {json}");
+}
+
+#[test]
+fn without_samples_the_next_line_leads_on() {
+    let dir = Scratch::new("first-hour-nothing");
+    let starter = starter(&dir, "starter", &[]);
+    let profile = |words: &[&str]| typed(&dir, &[&["profile", "-F", "1", "--"][..], words].concat()).success().stderr;
+    let said = profile(&[&starter, "/bin/true"]);
+    assert!(said.contains(&format!("next: `numamma profile --follow -- {starter} /bin/true`")), "{said}");
+    assert!(typed(&dir, &["report"]).success().stdout.contains("numamma profile --follow -- "), "as the report says");
+    let said = profile(&["/bin/true"]);
+    assert!(said.contains("next: `numamma report`") && !said.contains("numamma advise"), "{said}");
+}
+
+#[test]
+fn a_number_without_an_object_says_which_there_are() {
+    let dir = Scratch::new("first-hour-number");
+    let profile = synthetic::write("first-hour-number", &synthetic::lu());
+    let said = typed(&dir, &["report", profile.to_str().unwrap(), "--object", "#99"]).ended(2).stderr;
+    assert!(said.contains("no object with that number was accessed; they go from #0 to #"), "{said}");
+}
+
+#[test]
+fn a_comparison_fits_its_terminal_and_says_first_that_runs_are_short() {
+    let dir = objects("comparison");
+    let args = ["compare", "-n", "4", "-p", "p.toml", "--", "./objects", "exit"];
+    let out = run(numamma(&args).current_dir(&dir).env("COLUMNS", "80")).success();
+    assert!(out.stdout.lines().all(|line| line.chars().count() <= 80), "{}", out.stdout);
+    assert!(out.stdout.contains("hidden: ") && out.stdout.contains(" p.toml: "), "{}", out.stdout);
+    let (before, _) = out.stderr.split_once("run 1 of 4").expect("the first run");
+    let first = before.split("warm-up: first-touch ").nth(1).and_then(|time| time.split(' ').next()).expect("a time");
+    // On a busy machine a run takes longer than what counts as short.
+    let is_short = first.parse::<f64>().expect("seconds") < 0.1;
+    assert_eq!(before.contains("loading and starting are a large part"), is_short, "{}", out.stderr);
 }

@@ -86,6 +86,8 @@ fn what_people_write_by_hand_is_answered_with_what_to_write() {
     fails("version = 1\n[phase]\nname = \"a\"\n[phase]\nname = \"b\"\n", 4, "phase]", &["write [[phase]]"]);
     let place = |p: &str| format!("version = 1\n[[object]]\nglobal = \"a\"\nplace = {p}\n");
     fails(&place("{ policy = interleave }"), 4, "interleave", &["quotes", "\"interleave\""]);
+    fails(&place("\"interleave\""), 4, "\"interleave\"", &["place = { policy = \"interleave\" }"]);
+    fails(&place("{ policy = \"bind\" }\nglobal = \"b\""), 5, "global", &["global is given twice", "[[object]]"]);
     fails(&place("{ policy = block, nodes = \"0\" }"), 4, "block", &["\"block\""]);
 }
 

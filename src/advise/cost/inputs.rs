@@ -68,8 +68,12 @@ impl World<'_> {
         let profiles = f64::from(self.summary.profiles.max(1));
         let (idle, all) = (self.clock.idle_ns / 1e9 / profiles, self.summary.duration_ns() as f64 / 1e9);
         (idle > MOSTLY_RUNS * all).then(|| {
+            let (scale, unit) = if all < 1.0 { (1e3, "ms") } else { (1.0, "s") };
+            let decimals = usize::from(all >= 1.0);
+            let time = |seconds: f64| format!("{:.decimals$} {unit}", seconds * scale);
+            let (idle, all) = (time(idle), time(all));
             format!(
-                "No thread of the program had a CPU for {idle:.1} s of the {all:.1} s: it slept, waited for files, or waited \
+                "No thread of the program had a CPU for {idle} of the {all}: it slept, waited for files, or waited \
                  for a CPU on a busy machine. Predicted times count this as time that no placement shortens. If the \
                  machine was busy, profile again on an idle one."
             )
@@ -99,11 +103,11 @@ impl World<'_> {
                 if all > 0.0 { 100.0 * serial / all } else { 0.0 }
             ),
             format!(
-                "waiting and cache lines under way: from the code of {:.0} % of the charged CPU time",
+                "waiting and cache lines under way: from the code of {:.0} % of the CPU time at accesses",
                 100.0 * self.known_code()
             ),
             format!(
-                "assumed: all CPU time charged to other code waits, with {UNKNOWN_LINES:.0} lines under way; time slices \
+                "assumed: all CPU time at accesses of other code waits, with {UNKNOWN_LINES:.0} lines under way; time slices \
                  are priced twice, with accesses mixed evenly and with all threads going through their parts at one \
                  pace, and the prices averaged"
             ),
@@ -111,7 +115,7 @@ impl World<'_> {
         inputs.push(caches(self));
         if self.clock.uncharged_ns > 0.0 && all > 0.0 {
             inputs.push(format!(
-                "{:.0} % of the CPU time is charged to no access and stays as it is",
+                "{:.0} % of the CPU time is at no access and stays as it is",
                 100.0 * self.clock.uncharged_ns / all
             ));
         }

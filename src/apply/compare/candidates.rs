@@ -111,9 +111,19 @@ pub fn prepare(asked: &[String], explicit: bool, command: &[OsString], dir: &Pat
     Ok(out)
 }
 
+/// Similarity from which a word may have been meant, as for names of objects.
+const NEAR: f64 = 0.8;
+
 /// The policy file of a name.
 fn file(name: &str, dir: &Path) -> PathBuf {
     if name == ADVISED { dir.join(ADVISED_FILE) } else { name.into() }
+}
+
+/// The word that was mistyped, by similarity (Jaro-Winkler); files have an ending.
+fn meant(name: &str) -> Option<&'static str> {
+    let similarity = |word: &str| strsim::jaro_winkler(name, word);
+    let nearest = WORDS.into_iter().chain([ADVISED]).max_by(|a, b| similarity(a).total_cmp(&similarity(b)))?;
+    (!name.contains('.') && similarity(nearest) >= NEAR).then_some(nearest)
 }
 
 /// The names, after a check that each stands once and is known or a file.
@@ -124,6 +134,12 @@ fn checked(asked: &[String]) -> Result<Vec<String>, String> {
             return Err(format!("--policies names {name} twice; once is enough, -n sets the number of runs"));
         }
         if !WORDS.contains(&name) && name != ADVISED && !Path::new(name).exists() {
+            if let Some(word) = meant(name) {
+                let words = WORDS.join(", ");
+                return Err(format!(
+                    "--policies: there is no policy file {name}; did you mean {word}? The words are {words}, {ADVISED}"
+                ));
+            }
             return Err(format!(
                 "--policies: there is no policy file {name}; `numamma advise -o {}` writes one, and the words are \
                  {}, {ADVISED}",

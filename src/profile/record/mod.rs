@@ -116,7 +116,7 @@ pub struct Launch {
     pub preload: Option<PathBuf>,
 }
 
-pub use self::notes::ATTACH;
+pub use self::notes::{ATTACH, NOT_FOLLOWED};
 
 pub use self::budget::{DEFAULT as DEFAULT_MEMORY, LEAST as LEAST_MEMORY};
 
@@ -137,6 +137,8 @@ pub struct Recorded {
     pub max_overhead: f64,
     /// Whether samples were to be taken.
     pub samples_wanted: bool,
+    /// Processes that the program started and that were not recorded.
+    pub not_followed: u64,
     /// False when the file could not be written to the end.
     pub complete: bool,
 }

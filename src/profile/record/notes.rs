@@ -26,6 +26,9 @@ const MOST_FILES: usize = 3;
 /// The command that records a process that runs.
 pub const ATTACH: &str = "numamma profile -p PID";
 
+/// What the note about child processes says that had no samples to speak of.
+pub const NOT_FOLLOWED: &str = "not recorded; --follow records";
+
 /// Other programs that a note names.
 const MOST_PROGRAMS: usize = 4;
 
@@ -181,7 +184,7 @@ pub fn lost(stats: &Stats, session: Option<&Session>) -> Vec<String> {
     if mappings_lost > 0 {
         notes.push(format!(
             "{mappings_lost} records of mappings and threads were lost, {starts_lost} of them starts of threads, \
-             because the program makes them faster than the recorder could read them: accesses may be charged to what \
+             because the program makes them faster than the recorder could read them: accesses may be counted for what \
              lay at their address before"
         ));
     }
@@ -207,7 +210,7 @@ pub fn lost(stats: &Stats, session: Option<&Session>) -> Vec<String> {
     if stats.alloc_lost > 0 {
         notes.push(format!(
             "{} allocation events were lost, small ones and frees first: counts of allocations are too low, and small \
-             objects may be charged to the wrong call site; a CPU left free for the recorder, or a larger --max-memory, \
+             objects may be counted at the wrong call site; a CPU left free for the recorder, or a larger --max-memory, \
              keeps them",
             stats.alloc_lost
         ));
@@ -240,7 +243,7 @@ pub fn thinned(factor: u32, left_out: u64) -> Option<String> {
             "the program allocates so often that only one in {factor} of its small allocations (under a page) was \
              tracked, and of the large ones the first of each call site in each tenth of a second, to keep the \
              overhead down: {left_out} were left out, which the counts of the tracked ones stand for, and accesses to \
-             them are charged to the heap as a whole"
+             them are counted for the heap as a whole"
         )
     })
 }
@@ -264,5 +267,5 @@ pub fn children(share: f64, count: u64) -> Option<String> {
         ));
     }
     let (processes, they) = if count == 1 { ("process", "it") } else { ("processes", "them") };
-    (count > 0).then(|| format!("the program started {count} {processes}, not recorded; --follow records {they}, too"))
+    (count > 0).then(|| format!("the program started {count} {processes}, {NOT_FOLLOWED} {they}, too"))
 }

@@ -184,6 +184,7 @@ impl Recorder {
             }
         }
         let samples_wanted = self.header.sampling.period_ns > 0;
-        Recorded { samples_wanted, path: self.path, ended, running, stats, notes: self.notes, max_overhead, complete }
+        let (not_followed, path, notes) = (self.events.not_followed, self.path, self.notes);
+        Recorded { samples_wanted, not_followed, path, ended, running, stats, notes, max_overhead, complete }
     }
 }

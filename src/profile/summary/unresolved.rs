@@ -6,12 +6,12 @@ use crate::profile::records::Stats;
 /// quarter it would be among the dearest, and any other object's share of the cost is up to a quarter too high.
 const TOLD: f64 = 0.25;
 
-/// A note when too many samples could not be charged to an access.
+/// A note when too many samples could not be attributed to a memory access.
 pub(crate) fn note(stats: &Stats) -> Option<String> {
     let share = stats.unresolved as f64 / stats.samples.max(1) as f64;
     (share >= TOLD).then(|| {
         format!(
-            "{:.0} % of the samples are unresolved, because the address of the access that waited was lost: the objects' \
+            "{:.0} % of the samples are unresolved, because the address of the memory access was lost: the objects' \
              shares of the cost are those of the other {:.0} %, and an object that is not in them may matter more",
             100.0 * share,
             100.0 * (1.0 - share)

@@ -15,6 +15,13 @@ pub(super) fn plain(text: &str, offset: usize, message: &str) -> String {
     if is_header && (message.contains("duplicate key") || message.contains("expected a sequence")) {
         return format!("there may be several tables of this name; write [[{header}]]");
     }
+    if message.contains("expected struct Place") {
+        return "a place is a table: place = { policy = \"interleave\" }".to_owned();
+    }
+    let key = line.split('=').next().unwrap_or("").trim();
+    if message == "duplicate key" && !key.is_empty() && !line.trim_start().starts_with('[') {
+        return format!("{key} is given twice in this table; begin another one with its header, such as [[object]]");
+    }
     let value = behind.split([',', '}', '\n', '#']).next().unwrap_or("").trim();
     let is_word = value.starts_with(|c: char| c.is_ascii_alphabetic()) && !value.contains(['"', '\'', '=']);
     let unquoted = message.starts_with("invalid") || message.contains("must be quoted");

@@ -176,6 +176,17 @@ impl Elf {
         Some((section.sh_addr(LE), section.sh_size(LE)))
     }
 
+    /// Whether so many bytes from `address` on are data that the program may write.
+    pub fn is_data(&self, address: u64, size: u64) -> bool {
+        let Some(segments) = self.header().and_then(|h| h.program_headers(LE, self.data).ok()) else { return false };
+        let Some(end) = address.checked_add(size) else { return false };
+        segments.iter().any(|s| {
+            let (start, bytes) = (s.p_vaddr(LE), s.p_memsz(LE));
+            let may_write = s.p_type(LE) == elf::PT_LOAD && s.p_flags(LE).0 & elf::PF_W.0 != 0;
+            may_write && start <= address && end <= start.saturating_add(bytes)
+        })
+    }
+
     /// A section with the ranges that no variable occupies.
     pub fn unoccupied(&self, name: &[u8]) -> Option<Section> {
         let (address, size) = self.section(name)?;

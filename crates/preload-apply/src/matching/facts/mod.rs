@@ -166,6 +166,7 @@ fn read_symbols(state: &State, names: &Names, module: &Loaded, code: &mut Vec<(u
             }
         });
     }
+    globals.extend(by_address(state, module, &elf, &purposes, &globals));
     globals.sort_by_key(|&(rule, _)| rule);
     let of_rule = |same: &[(usize, Symbol)]| {
         let &(rule, _) = same.first()?;
@@ -175,6 +176,31 @@ fn read_symbols(state: &State, names: &Names, module: &Loaded, code: &mut Vec<(u
     let sections =
         sections.iter().filter_map(|&(r, name)| Some(Variable::Section(r, elf.unoccupied(name.as_bytes())?)));
     symbols.chain(sections).collect()
+}
+
+/// Variables of `purposes` that no symbol of the program names, where the policy has their address in this very build:
+/// strip(1) removes symbols and leaves the build-id.
+fn by_address(
+    state: &State,
+    module: &Loaded,
+    elf: &Elf,
+    purposes: &[Purpose],
+    found: &[(usize, Symbol)],
+) -> Vec<(usize, Symbol)> {
+    let has_id = state.policy.program.as_ref().is_some_and(|program| program.build_id.is_some());
+    if !(module.program && state.same_build && has_id) {
+        return Vec::new();
+    }
+    let missing = purposes.iter().filter_map(|purpose| match *purpose {
+        Purpose::Global(rule) if found.iter().all(|&(other, _)| other != rule) => Some(rule),
+        _ => None,
+    });
+    let placed = missing.filter_map(|index| {
+        let rule = &state.rules.get(index)?.rule;
+        let symbol = Symbol { address: rule.address?, size: rule.size?, kind: Kind::Object };
+        elf.is_data(symbol.address, symbol.size).then_some((index, symbol))
+    });
+    placed.collect()
 }
 
 fn read_lines(names: &Names, module: &Loaded, code: &mut Vec<(u64, u64, NameId)>) -> Read {
