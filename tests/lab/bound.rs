@@ -54,3 +54,40 @@ fn threads_and_processes_bound_to_a_part_of_the_machine() {
         assert_eq!(scene.matches("\"pages_off_plan\":0").count(), 2, "the report disagrees: {scene}");
     }
 }
+
+/// Name of the policy file, and its `[threads]` and teams: thread n on CPU n in all of them.
+const BINDINGS: [(&str, &str); 3] = [
+    ("team", "[threads]\nbind = \"compact\"\ncount = 4\n[[team]]\nopenmp = true\ncreator = true\nworkers = 4"),
+    ("order", "[threads]\nbind = \"compact\"\ncount = 4"),
+    ("lists", "[threads]\nbind = [\"0\", \"1\", \"2\", \"3\"]"),
+];
+
+/// Processes that a bound thread starts are not bound: what their own sched_getaffinity says is what it says without a
+/// policy.
+#[test]
+fn processes_that_bound_threads_start_may_use_all_cpus() {
+    let Some(lab) = Lab::still(4, 1) else { return };
+    let dir = Scratch::new("lab-bound-children");
+    let program = compile("cc", "lab/bound/children.c", dir.join("children"), &["-O2", "-g", "-fopenmp"]);
+    let mut lab = lab.options(&["--timeout", "300", "--with-root", "/usr/bin/taskset"]).add(program);
+    let mut command = vec!["./children.sh"];
+    for (name, lines) in BINDINGS {
+        lab = lab.add(Policy::new().lines(lines).write(&dir, &format!("{name}.toml")));
+        command.push(name);
+    }
+    let said = lab.add(source("lab/bound/children.sh")).run(&command).success().stdout;
+    let runs: Vec<(&str, &str)> = said.split("+++ ").filter_map(|run| run.split_once("=== out\n")).collect();
+    let [bare, placed @ ..] = &runs[..] else { panic!("{said}") };
+    assert_eq!(placed.len(), BINDINGS.len() + 1, "{said}");
+    let unbound = ["main afterwards", "thread 0", "thread 1", "thread 2", "thread 3", "worker afterwards"];
+    let expected: String = unbound.iter().map(|who| format!("{who} 0 1 2 3\n")).collect();
+    assert_eq!(bare.0, format!("bare\n=== bound\n{expected}"));
+    assert!(bare.1.contains("fork 0 1 2 3\n") && !bare.1.contains("failed"), "{}", bare.1);
+    for (name, out) in placed {
+        let bound = "main afterwards 0\nthread 0 0\nthread 1 1\nthread 2 2\nthread 3 3\nworker afterwards 3\n";
+        assert!(name.ends_with(bound), "{name}");
+        let differ: Vec<_> = bare.1.lines().zip(out.lines()).filter(|(bare, placed)| bare != placed).collect();
+        assert!(differ.is_empty(), "{name}{differ:#?}");
+        assert_eq!(out.lines().count(), bare.1.lines().count(), "{out}");
+    }
+}
