@@ -62,14 +62,13 @@ static void *in_thread(void *unused) {
     return unused;
 }
 
-/* `threads`: a forked child also creates threads. One that is forked before a thread was bound binds them itself. */
-static void all_ways(int threads) {
+static void all_ways(void) {
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
         printf("fork%s\n", cpus());
         fflush(stdout);
-        for (int i = 0; threads && i < 3; i++) { /* one after another, each the only one of its time */
+        for (int i = 0; i < 3; i++) { /* one after another, each the only one of its time */
             pthread_t thread;
             pthread_create(&thread, NULL, in_thread, NULL);
             pthread_join(thread, NULL);
@@ -122,25 +121,21 @@ int main(int argc, char **argv) {
         return 0;
     }
     if ((self = realpath(argv[0], NULL)) == NULL) return 1;
-    printf("=== before any thread\n");
-    all_ways(0);
     #pragma omp parallel num_threads(4)
     #pragma omp critical
     fprintf(stderr, "thread %d%s\n", omp_get_thread_num(), cpus());
     printf("=== main\n");
-    all_ways(1);
+    all_ways();
     fprintf(stderr, "main afterwards%s\n", cpus());
     #pragma omp parallel num_threads(4)
     if (omp_get_thread_num() == 3) {
         printf("=== worker\n");
-        all_ways(1);
+        all_ways();
         fprintf(stderr, "worker afterwards%s\n", cpus());
     }
     /* What the program sets is the children's, too. */
     printf("=== set by the program\n");
     pin(1, 2);
-    all_ways(1);
-    pin(3, 3);
-    all_ways(1);
+    all_ways();
     return 0;
 }

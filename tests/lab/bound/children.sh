@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # In the guest, 4 nodes of one CPU: the program that starts processes in all ways, bare and with each policy. Arguments:
 # the policies.
-set -u
+set -uo pipefail
 run() {
     echo "=== bound"
-    "$@" 2>&1 >out | sort || echo "exit status $?"
+    "$@" 2>&1 >out | grep -v '^numamma: ' | sort || echo "exit status $?"
     echo "=== out"
     cat out
 }
