@@ -189,6 +189,12 @@ impl Cells {
         }
     }
 
+    /// Brings what was used lately into the table, which then has no more cells than it may.
+    pub fn fit(&mut self) {
+        self.settle();
+        while self.sums.len() > self.most && self.make_room() {}
+    }
+
     /// The first instruction that was seen of those near this one.
     fn neighbour(&mut self, ip: u32) -> u32 {
         if let Some(Some(known)) = self.nearest.get(ip as usize) {
@@ -254,8 +260,7 @@ impl Cells {
 
     /// Of each object the thread that accessed it most.
     pub fn users(&mut self) -> FxHashMap<ObjectId, ThreadId> {
-        self.settle();
-        while self.sums.len() > self.most && self.make_room() {}
+        self.fit();
         let mut by_thread: FxHashMap<(ObjectId, ThreadId), u64> = FxHashMap::default();
         for (key, sums) in &self.sums {
             *by_thread.entry((key.object, key.thread)).or_default() += u64::from(sums.reads) + u64::from(sums.writes);

@@ -165,6 +165,7 @@ fn sums_are_merged_until_they_fit() {
             cells.add(&nodes.fold(&access(0, 0, time, 0x1000_0000 + n % pages * PAGE)));
             cells.add(&nodes.fold(&access(1, 0, time, 0x2000_0000 + n % 4 * PAGE)));
         }
+        cells.fit();
         let thinned = cells.thinned();
         (cells.into_sorted(), thinned)
     };

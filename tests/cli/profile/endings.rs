@@ -200,7 +200,8 @@ fn a_process_id_that_is_used_again_is_another_process() {
     let p = Profile::read(&dir.join("t.prof"));
     // Each program's variable is charged by its own threads only.
     let users = |variable: &str| -> Vec<&str> {
-        let by = p.accesses_to(&p.global(variable)).filter_map(|a| p.threads.get(a.thread as usize));
+        let objects = p.global(variable);
+        let by = p.accesses_to(&objects).filter_map(|a| p.threads.get(a.thread as usize));
         by.map(|thread| thread.name.as_str()).collect()
     };
     let (cells, sliced) = (users("cells"), users("sliced"));
