@@ -26,6 +26,7 @@ const share = (x) => x === null || x === undefined ? "-" : `${(100 * x).toFixed(
 const count = (n) => n === null || n === undefined ? "-" : Math.round(n).toLocaleString("en-US");
 function seconds(s) {
   if (s === null || s === undefined) return "-";
+  if (s >= 100) return `${count(s)} s`;
   if (s >= 1 || s === 0) return `${s.toFixed(2)} s`;
   return s >= 1e-3 ? `${(s * 1e3).toFixed(1)} ms` : `${(s * 1e6).toFixed(0)} us`;
 }
@@ -33,10 +34,12 @@ const times = (x) => x === null || x === undefined ? "?" : `${x.toFixed(2)}x`;
 const range = (p) => p.low === null && p.high === null ? times(p.speedup)
   : `${times(p.speedup)} (${p.low === null ? "up to" : times(p.low)} ${p.low === null ? "" : "to "}${p.high === null ? "open" : times(p.high)})`;
 
-// Paths and lines of source, where the reader does not want them shown.
+// Text of a profile: characters that nobody sees or that reorder text are written as escapes, paths and lines of
+// source left out where the reader does not want them shown.
 let hidden = false;
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 function shown(text) {
-  const all = String(text ?? "");
+  const all = String(text ?? "").replace(UNSEEN, (c) => `\\u{${c.charCodeAt(0).toString(16)}}`);
   if (!hidden) return all;
   return all.replace(/(?:~|\.{1,2})?\/[^\s:,()[\]]*\//g, ".../").replace(/[\w.+~-]+\.\w{1,4}:\d+/g, "(source)")
     .replace(/\/[^\s:,()[\]]+/g, "/...");

@@ -73,6 +73,8 @@ async function cartographyView() {
   if (!size) return section("Cartography", soft("No access with a known address was seen."));
   const all = levels(rows, slots, pictures.own, pictures.shared), holder = el("div"), said = el("span", { class: "soft", id: "loss" });
   const own = OKABE[2], others = OKABE[5];
+  // Where accesses are sparse, as samples are, anything is saved at a p near 1 only.
+  const part = (at) => 1 - (1 - at / 100) ** 2.5;
   const nameOf = (row) => { const id = pictures.objects[row] - 1; return id < 0 ? "no access" : shown(objectOf(id)?.name ?? `object ${id}`); };
   function fill(p) {
     const parts = partition(all, rows, slots, p), back = ground();
@@ -87,12 +89,12 @@ async function cartographyView() {
     holder.replaceChildren(grid("cartography: addresses over time", { columns: slots, rows, height: 640, hint: "a click opens the object of a row",
       x: { title: "time of the run", ticks: ticks(0, data.report.duration_s, seconds) },
       y: { title: "addresses, without the gaps", ticks: ticks(0, size, bytes, 7) },
-      color: (r, s) => { const n = means[r * slots + s]; return n ? mix(back, mix(own, others, mixed[r * slots + s]), .2 + .8 * Math.sqrt(n / top)) : back; },
+      color: (r, s) => { const n = means[r * slots + s]; return n ? mix(back, mix(own, others, mixed[r * slots + s]), .35 + .65 * Math.sqrt(n / top)) : back; },
       click: (r) => { if (pictures.objects[r]) location.hash = `object=${pictures.objects[r] - 1}`; },
       words: (r, s) => `${nameOf(r)}, at ${seconds(s * slotSeconds())}: mean ${means[r * slots + s].toPrecision(3)} accesses in a part of ${count(size_of[r * slots + s])} cells, ${share(mixed[r * slots + s])} to shared pages` }));
   }
-  const slider = el("input", { type: "range", min: 0, max: 100, value: 5, id: "slider", "aria-label": "aggregation: from all detail to one value", oninput: (e) => fill((e.target.value / 100) ** 3) });
-  fill(.05 ** 3);
+  const slider = el("input", { type: "range", min: 0, max: 100, value: 40, id: "slider", "aria-label": "aggregation: from all detail to one value", oninput: (e) => fill(part(e.target.value)) });
+  fill(part(40));
   return section("Cartography: all addresses over time", el("div", { class: "bar" }, el("label", {}, "detail ", slider, " summary"), said), holder,
     legend([[own, "pages of one thread"], [others, "pages that several threads use"]]),
     soft("Addresses ascend downwards; stretches of more than 2 MiB without an access are left out. Parts that differ little are shown as their mean: each value saved counts p, each bit of Kullback-Leibler divergence lost 1 - p (Ocelotl, Dosimont et al., IEEE CLUSTER 2014), and the slider sets p."));

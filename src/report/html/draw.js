@@ -1,6 +1,6 @@
 // Pictures on canvas: a grid of coloured cells with axes, bars over time; tables.
 
-const LEFT = 74, RIGHT = 8, TOP = 8, BOTTOM = 40;
+const LEFT = 88, RIGHT = 8, TOP = 8, BOTTOM = 40;
 
 function prepared(canvas, height) {
   const width = Math.max(320, canvas.parentElement.clientWidth);
@@ -76,7 +76,11 @@ function grid(label, what) {
       context.fillRect(box.x, box.y + brushed[0] * box.h, box.w, (brushed[1] - brushed[0]) * box.h);
     }
   };
-  canvas.addEventListener("pointerdown", (e) => { if (what.brush) { from = clamp(part(e)[1]); canvas.setPointerCapture(e.pointerId); } });
+  canvas.addEventListener("pointerdown", (e) => {
+    if (!what.brush) return;
+    from = clamp(part(e)[1]);
+    if (e.isTrusted) canvas.setPointerCapture(e.pointerId);
+  });
   canvas.addEventListener("pointermove", (e) => {
     const [x, y] = part(e);
     if (from !== null) draw([Math.min(from, clamp(y)), Math.max(from, clamp(y))]);

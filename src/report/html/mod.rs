@@ -10,6 +10,7 @@ mod pack;
 mod tile;
 mod verdict;
 
+use numamma_plan::policy::{ObjectRule, PolicyKind};
 use serde_json::{Map, Value, json};
 
 use super::View;
@@ -105,10 +106,16 @@ fn tiles(view: &View, ranked: &[&Entry], extra: &Extra, cut: &mut Vec<String>) -
     (Value::Object(texts), Value::Object(heads))
 }
 
-/// The nodes that the advice gives to the marked pages of an entry that it places.
+/// The nodes that the advice gives to the marked pages of an entry, where a rule tells the node of a page: what is
+/// interleaved goes by addresses that are not known, and instances with rules of their own have no picture together.
 fn nodes_of(view: &View, entry: &Entry, tile: &Tile, extra: &Extra) -> Vec<u32> {
     let (Some((target, _)), Some((advice, _))) = (extra.target, &extra.advice) else { return Vec::new() };
-    if data::item_of(view, entry, advice).is_none_or(|item| item.rule.is_err()) {
+    let Some(item) = data::item_of(view, entry, advice) else { return Vec::new() };
+    let told = |rule: &ObjectRule| {
+        matches!(rule.place.policy, PolicyKind::Block | PolicyKind::BlockCyclic | PolicyKind::Map)
+            && rule.phases.is_empty()
+    };
+    if !item.more.is_empty() || !item.rule.as_ref().is_ok_and(told) {
         return Vec::new();
     }
     let wanted = [(entry, tile.marked_pages())];

@@ -32,7 +32,7 @@ function evidence(object, detail) {
     ...(p.by_code || []).map((c) => [shown(c.function), `${pattern(c)} (${share(c.share)}): ${c.evidence}`]),
   ] : [];
   const item = detail?.item;
-  if (item) list.push(["advice", item.place], ["why", item.why]);
+  if (item) list.push(["advice", item.place], ["why", shown(item.why)]);
   return section("Pattern and advice", list.length ? facts(list) : soft("No pattern was sought."), slices(object, detail));
 }
 
@@ -123,7 +123,8 @@ function pictures_of(object, tile) {
   fill();
   const shifts = tile.head.page_shift ? soft(`Pages are stored in bins of ${bytes(pageSize() * 2 ** tile.head.page_shift)}; the profile has each.`) : null;
   return el("div", {}, el("div", { class: "bar" }, el("label", {}, "show ", select), whole, where), holder, shifts,
-    object.instances > 1 ? soft("Instances lie on top of each other.") : null);
+    object.instances > 1 ? soft("Instances lie on top of each other.") : null,
+    data.details[object.id]?.item?.placed && !tile.nodes.length ? soft("The advice does not give single pages a node of their own that could be drawn: see its words.") : null);
 }
 
 // Beside the matrix: first toucher, main user, advised node of each row.

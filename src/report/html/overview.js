@@ -111,7 +111,7 @@ function account() {
 const objectColumns = () => [
   { title: "#", number: true, value: (o) => o.id },
   { title: "object", class: "name", value: (o) => o.name, node: (o) => el("a", { href: `#object=${o.id}`, class: "long", title: shown(o.name.slice(0, 300)) }, shown(o.name)) },
-  { title: "kind", value: (o) => KINDS[o.kind] || o.kind },
+  { title: "kind", class: "short", value: (o) => KINDS[o.kind] || o.kind },
   { title: "size", number: true, value: (o) => o.size, words: (o) => bytes(o.size) },
   { title: "cost", number: true, value: (o) => o.cost_share, words: (o) => share(o.cost_share), help: "share of the CPU time at memory accesses" },
   { title: "accesses", number: true, value: (o) => o.share, words: (o) => share(o.share) },
@@ -119,7 +119,7 @@ const objectColumns = () => [
   { title: "first touch", value: (o) => o.first_touch[0] ? `thread ${o.first_touch[0].thread}${o.first_touch.length > 1 ? ` +${o.first_touch.length - 1}` : ""}` : "not seen" },
   { title: "remote", number: true, value: (o) => o.remote_share, words: (o) => share(o.remote_share) },
   { title: "by others", number: true, value: (o) => o.by_others_share, words: (o) => share(o.by_others_share), help: "accesses to pages that another thread touched first" },
-  { title: "pattern", value: (o) => pattern(o.pattern), help: "which thread uses which part" },
+  { title: "pattern", class: "short", value: (o) => pattern(o.pattern), help: "which thread uses which part" },
 ];
 
 function objectTable(rows, limit) {
