@@ -1,6 +1,6 @@
 //! `numamma report --html`: the report as a page.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use numamma_kernel::input_file;
@@ -55,7 +55,7 @@ pub struct Wanted<'a> {
 /// # Errors
 /// When an input cannot be used or the file not be written.
 pub fn write(args: &HtmlArgs, wanted: &Wanted<'_>, loaded: &Loaded) -> Result<(), String> {
-    let results = args.with.iter().map(result).collect::<Result<Vec<_>, String>>()?;
+    let results = args.with.iter().map(|path| result(path)).collect::<Result<Vec<_>, String>>()?;
     let page = page(wanted, loaded, results)?;
     output::write(args.html.as_deref(), &page)?;
     if let Some(path) = args.html.as_deref().filter(|_| args.open) {
@@ -115,7 +115,7 @@ fn target(wanted: &Wanted<'_>, view: &View<'_>) -> Result<(Target, bool), String
 }
 
 /// A result of another command, with the name of its file.
-fn result(path: &PathBuf) -> Result<(String, Value), String> {
+fn result(path: &Path) -> Result<(String, Value), String> {
     let show = path.display();
     let again = "it holds what `numamma compare --json`, `tune --json` or `verify --json` printed";
     let bytes = input_file::bytes(path, MOST_RESULT).map_err(|e| format!("--with {show}: {e}; {again}"))?;

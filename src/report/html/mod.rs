@@ -69,7 +69,7 @@ pub fn render(view: &View, extra: &Extra) -> String {
         "rows": pictures.rows, "bytes": pictures.bytes, "groups": pictures.groups,
         "threads_per_group": pictures.threads_per_group,
     });
-    let facts = fitting(facts, &mut cut);
+    let facts = fitting(facts, &cut);
     let blobs = json!({
         "facts": facts, "cartography": pictures.cartography, "threads": pictures.threads, "tiles": tiles,
     });
@@ -123,12 +123,12 @@ fn nodes_of(view: &View, entry: &Entry, tile: &Tile, extra: &Extra) -> Vec<u32> 
 }
 
 /// The facts, with as many objects as there is room for.
-fn fitting(mut facts: Value, cut: &mut Vec<String>) -> String {
+fn fitting(mut facts: Value, cut: &[String]) -> String {
     let count = |facts: &Value| facts["report"]["objects"].as_array().map_or(0, Vec::len);
     let all = count(&facts);
     loop {
         let kept = count(&facts);
-        let mut said = cut.clone();
+        let mut said = cut.to_owned();
         if kept < all {
             said.push(format!("{} objects of the lowest cost are not in this file.", all - kept));
         }
