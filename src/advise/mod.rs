@@ -19,6 +19,7 @@ mod matching;
 mod naming;
 mod numbered;
 mod page_maps;
+mod page_nodes;
 #[cfg(test)]
 mod paper_tests;
 mod parts;
@@ -55,6 +56,7 @@ use crate::profile::summary::Summary;
 pub use correction::{Correction, Measured};
 pub use emit::{Advised, json, toml};
 pub use item::Item;
+pub use page_nodes::page_nodes;
 pub use predict::{Given, ObjectPrice, PolicyPrice, PredictError, Prediction, predict, remote_shares};
 pub use ranks::{for_ranks, for_runs, of_group};
 pub use target_machine::Target;

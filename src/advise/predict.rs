@@ -106,7 +106,7 @@ pub enum PredictError {
 }
 
 /// The policies that are priced besides the best page map, in the order of the table.
-enum Column<'a> {
+pub(super) enum Column<'a> {
     FirstTouch,
     /// First touch, and the kernel moves pages to their users.
     Balanced,
@@ -129,7 +129,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    fn file(name: &'a str, policy: &'a Policy) -> Column<'a> {
+    pub(super) fn file(name: &'a str, policy: &'a Policy) -> Column<'a> {
         Column::File { name, policy, used: vec![false; policy.objects.len()] }
     }
 
@@ -162,7 +162,7 @@ impl<'a> Column<'a> {
         phase_placements::places_by_slot(policy, rule, world.summary).into_iter().skip(1).map(of).collect()
     }
 
-    fn placement(&mut self, world: &'a World<'a>, entry: &'a Entry) -> Result<Placement<'a>, PredictError> {
+    pub(super) fn placement(&mut self, world: &'a World<'a>, entry: &'a Entry) -> Result<Placement<'a>, PredictError> {
         let failed = |policy: &str, object: &str, reason: String| PredictError::Rule {
             policy: policy.to_owned(),
             object: object.to_owned(),

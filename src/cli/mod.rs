@@ -13,6 +13,7 @@ pub mod advise;
 pub mod advise_static;
 pub mod compare;
 pub mod doctor;
+mod html;
 mod input;
 pub mod man;
 mod output;

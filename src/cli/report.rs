@@ -1,5 +1,6 @@
 //! `numamma report`: objects, threads and first touch of a profile.
 
+use super::html::{self, HtmlArgs};
 use super::input::{Loaded, Profiles};
 use super::output::{self, color_is_welcome, print, terminal_size};
 use super::selection_options::SelectionArgs;
@@ -40,6 +41,8 @@ pub struct Args {
     /// JSON instead of text; sizes in bytes, times in seconds
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    html: HtmlArgs,
     /// Colours; auto looks at the terminal and NO_COLOR
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     color: Color,
@@ -73,6 +76,7 @@ pub fn of_profile(path: &std::path::Path) -> Result<u8, Failure> {
         selection: SelectionArgs::default(),
         access: AccessFilter::All,
         json: false,
+        html: HtmlArgs::default(),
         color: Color::Auto,
         target: TargetArgs::default(),
     })
@@ -86,6 +90,14 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let options = options(&args);
     let mut loaded = args.profiles.load(true)?;
     args.selection.apply(&mut loaded.many);
+    if args.html.is_given() {
+        html::write(
+            &args.html,
+            &html::Wanted { profiles: &args.profiles, target: &args.target, access: args.access },
+            &loaded,
+        )?;
+        return Ok(loaded.status);
+    }
     print(&render(&args, &options, &loaded)?, options.color && !args.json)?;
     Ok(loaded.status)
 }

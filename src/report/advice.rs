@@ -13,11 +13,7 @@ pub fn profiled(advice: &Advice) -> (String, Vec<String>) {
     let share = advice.items.iter().filter(|i| i.rule.is_ok()).fold(0.0, |sum, i| sum + i.share);
     let objects = if placed == 1 { "object" } else { "objects" };
     let kind = |i: &Item| i.pattern.as_ref().map_or("-", |p| super::pattern_words(p.kind));
-    let place = |i: &Item| match &i.rule {
-        Ok(rule) if i.more.is_empty() => placement(&rule.place),
-        Ok(rule) => format!("{} by number", rule.place.policy),
-        Err(_) => "not placed".to_owned(),
-    };
+    let place = place_words;
     let kinds = advice.items.iter().map(|i| kind(i).len()).max().unwrap_or(0);
     let places = advice.items.iter().map(|i| place(i).chars().count()).max().unwrap_or(0);
     let line = |i: &Item| {
@@ -26,6 +22,15 @@ pub fn profiled(advice: &Advice) -> (String, Vec<String>) {
     };
     let title = format!("{placed} {objects} placed, {:.0} % of the cost", 100.0 * share);
     (title, advice.items.iter().map(line).collect())
+}
+
+/// The placement of an object in words.
+pub(super) fn place_words(item: &Item) -> String {
+    match &item.rule {
+        Ok(rule) if item.more.is_empty() => placement(&rule.place),
+        Ok(rule) => format!("{} by number", rule.place.policy),
+        Err(_) => "not placed".to_owned(),
+    }
 }
 
 fn placement(place: &Place) -> String {

@@ -108,7 +108,7 @@ impl Matrix {
 }
 
 /// Pages of the largest instance, never fewer than were seen.
-fn pages_of(view: &View, entry: &Entry) -> Option<u64> {
+pub(super) fn pages_of(view: &View, entry: &Entry) -> Option<u64> {
     let page_size = view.summary.header.page_size.max(1);
     let seen = entry.cells.iter().map(|c| u64::from(c.page) + 1).max()?;
     let sized = entry.seen.iter().map(|i| (i.base % page_size).saturating_add(i.size).div_ceil(page_size)).max();
@@ -117,7 +117,7 @@ fn pages_of(view: &View, entry: &Entry) -> Option<u64> {
     Some(seen.max(by_size))
 }
 
-fn touchers(entry: &Entry, pages: u64, rows: usize) -> Vec<Vec<(ThreadId, u64)>> {
+pub(super) fn touchers(entry: &Entry, pages: u64, rows: usize) -> Vec<Vec<(ThreadId, u64)>> {
     let rows = rows as u64;
     let mut maps = vec![std::collections::BTreeMap::<ThreadId, u64>::new(); rows as usize];
     for run in &entry.touches {

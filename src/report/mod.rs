@@ -1,7 +1,8 @@
 //! Everything that is printed of a profile, a prediction, a check or a comparison: terminal text and JSON.
 //!
 //! Every function here is pure: nothing reads the environment or the terminal. [`overview`] is the overview,
-//! [`object_details`] one object in detail, [`json`] the same facts for scripts.
+//! [`object_details`] one object in detail, [`json`] the same facts for scripts, [`html`] a page to keep and
+//! pass on.
 
 use crate::detect::{Pattern, PatternKind, Roles, roles};
 use crate::profile::records::{ObjectKind, ThreadId};
@@ -15,6 +16,7 @@ pub mod comparison;
 pub mod find_object;
 pub mod glossary;
 pub mod hardware;
+pub mod html;
 pub mod json;
 pub mod live;
 pub mod matrix;

@@ -110,7 +110,7 @@ fn by_others(view: &View, e: &Entry) -> String {
 }
 
 /// `1.5 ms (median of those seen), 2000 allocations (400 a second) by 4 threads`; none where nothing was freed.
-fn lifetime(view: &View, e: &Entry) -> Option<String> {
+pub(super) fn lifetime(view: &View, e: &Entry) -> Option<String> {
     let t = view.summary.turnover(e).filter(|t| t.kept_share < 1.0)?;
     Some(format!(
         "{} (median of those seen), {} by {}",
@@ -136,7 +136,7 @@ fn of_function(c: &crate::detect::CodePattern) -> String {
     format!("{} ({}): {what}; {}", c.function, percent(c.share), c.pattern.evidence)
 }
 
-fn kind(view: &View, e: &Entry) -> String {
+pub(super) fn kind(view: &View, e: &Entry) -> String {
     let module = e.module.and_then(|m| view.summary.modules.get(m as usize));
     let part = e.part.as_ref().map_or(String::new(), |p| {
         format!("bytes {} to {} of {}, a ", p.offset, p.offset + e.size, bytes(p.parent_size))
@@ -150,7 +150,7 @@ fn kind(view: &View, e: &Entry) -> String {
     }
 }
 
-fn touched_by(e: &Entry) -> String {
+pub(super) fn touched_by(e: &Entry) -> String {
     let touchers = e.first_touchers();
     let pages: u64 = touchers.iter().map(|(_, n)| n).sum();
     if touchers.is_empty() {

@@ -11,6 +11,7 @@ mod compare;
 mod documents;
 mod first_hour;
 mod hostile_names;
+mod html;
 mod launch;
 mod many;
 mod names;

@@ -6,7 +6,7 @@
 //! A caller says which threads count as one: the threads of a pool that is made anew in every step run, one after the
 //! other, where the first of them ran.
 
-use super::types::{Entry, PageRange, TouchRun};
+use super::types::{Cell, Entry, PageRange, TouchRun};
 use crate::profile::records::ThreadId;
 
 /// Accesses by the first toucher of their page.
@@ -45,21 +45,12 @@ impl Entry {
     pub fn by_others(&self, of: Option<ThreadId>, place: impl Fn(ThreadId) -> Option<u32>) -> ByOthers {
         let same = |a: ThreadId, b: ThreadId| a == b || place(a).is_some_and(|own| place(b) == Some(own));
         let mut out = ByOthers::default();
-        let mut runs = self.touches.as_slice();
-        for cell in self.cells.iter().filter(|c| of.is_none_or(|thread| c.thread == thread)) {
-            // Both lists ascend by instance and page.
-            let at = (cell.instance, cell.page);
-            let is_before = |r: &TouchRun| (r.instance, r.page.saturating_add(r.pages)) <= at;
-            while let Some((_, rest)) = runs.split_first().filter(|(first, _)| is_before(first)) {
-                runs = rest;
-            }
-            let run = runs.first().filter(|r| r.instance == cell.instance && r.page <= cell.page);
-            let run = run.filter(|_| !self.is_guessed(at));
+        for (cell, toucher) in self.cells_and_touchers().filter(|(c, _)| of.is_none_or(|thread| c.thread == thread)) {
             let accesses = cell.counters.accesses();
-            match run {
-                Some(run) => {
+            match toucher {
+                Some(toucher) => {
                     out.known += accesses;
-                    out.others += if same(run.thread, cell.thread) { 0 } else { accesses };
+                    out.others += if same(toucher, cell.thread) { 0 } else { accesses };
                 }
                 None => out.unknown += accesses,
             }
@@ -69,12 +60,27 @@ impl Entry {
         }
         out
     }
+
+    /// The counters of the pages, each with the first toucher of its page where that is known for the very page.
+    pub fn cells_and_touchers(&self) -> impl Iterator<Item = (&Cell, Option<ThreadId>)> {
+        let mut runs = self.touches.as_slice();
+        self.cells.iter().map(move |cell| {
+            // Both lists ascend by instance and page.
+            let at = (cell.instance, cell.page);
+            let is_before = |r: &TouchRun| (r.instance, r.page.saturating_add(r.pages)) <= at;
+            while let Some((_, rest)) = runs.split_first().filter(|(first, _)| is_before(first)) {
+                runs = rest;
+            }
+            let run = runs.first().filter(|r| r.instance == cell.instance && r.page <= cell.page);
+            (cell, run.filter(|_| !self.is_guessed(at)).map(|run| run.thread))
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::summary::{Cell, Counters};
+    use crate::profile::summary::Counters;
 
     fn alone(thread: ThreadId) -> Option<u32> {
         Some(thread)

@@ -1,0 +1,144 @@
+//! The report as one HTML file, which needs nothing but a browser: no network, no other file.
+//!
+//! The page is in files of its own beside this one. Rust makes one JSON value of the data ([`data`]) and bins of the
+//! counters ([`tile`], [`cartography`]), deflated and in base64, so that nothing of a profile is ever markup. The scripts
+//! write all of it as text. The file has at most [`MOST_BYTES`], whatever the profile; what is cut is said in it.
+
+mod cartography;
+mod data;
+mod pack;
+mod tile;
+mod verdict;
+
+use numamma_plan::policy::{ObjectRule, PolicyKind};
+use serde_json::{Map, Value, json};
+
+use super::View;
+use crate::advise::{Advice, Prediction, Target, page_nodes};
+use crate::profile::summary::Entry;
+use cartography::Pictures;
+use tile::Tile;
+
+/// Largest page.
+pub const MOST_BYTES: usize = 5 << 20;
+/// Of these, for the facts of the objects, deflated and in base64.
+const MOST_FACTS: usize = 3 << 19;
+/// And for the counters of the objects.
+const MOST_TILES: usize = 5 << 19;
+/// Cells of an object with at least a hundredth of the cost, and of the others.
+const TILE_CELLS: (usize, usize) = (40_000, 4_000);
+
+const PAGE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("style.css");
+/// In the order in which the page runs them.
+const SCRIPTS: [&str; 8] = [
+    include_str!("base.js"),
+    include_str!("store.js"),
+    include_str!("draw.js"),
+    include_str!("overview.js"),
+    include_str!("object.js"),
+    include_str!("threads.js"),
+    include_str!("cartography.js"),
+    include_str!("start.js"),
+];
+
+/// What the page shows besides the profile.
+#[derive(Debug, Default)]
+pub struct Extra<'a> {
+    /// The machine that the advice is for, and whether nobody named it.
+    pub target: Option<(&'a Target, bool)>,
+    /// Advice for it, and the policy file.
+    pub advice: Option<(&'a Advice, String)>,
+    /// What the policies bring there.
+    pub prediction: Option<&'a Prediction>,
+    /// Why there is no advice, or no prediction.
+    pub missing: Option<String>,
+    /// Results of `compare --json`, `tune --json` and `verify --json`, with the names of their files.
+    pub results: Vec<(String, Value)>,
+}
+
+/// Writes the page.
+pub fn render(view: &View, extra: &Extra) -> String {
+    let mut cut = Vec::new();
+    let ranked = view.ranked();
+    let (tiles, heads) = tiles(view, &ranked, extra, &mut cut);
+    let pictures = Pictures::of(view);
+    let mut facts = data::facts(view, extra);
+    facts["tiles"] = heads;
+    facts["pictures"] = json!({
+        "rows": pictures.rows, "bytes": pictures.bytes, "groups": pictures.groups,
+        "threads_per_group": pictures.threads_per_group,
+    });
+    let facts = fitting(facts, &cut);
+    let blobs = json!({
+        "facts": facts, "cartography": pictures.cartography, "threads": pictures.threads, "tiles": tiles,
+    });
+    let scripts = SCRIPTS.concat();
+    // The data come last: nothing of them is searched for the marks of the page.
+    PAGE.replace("/*style*/", STYLE).replace("/*scripts*/", &scripts).replace("/*data*/", &blobs.to_string())
+}
+
+/// The counters of the objects as text and what is to know of them, by id, highest cost first, while there is room.
+fn tiles(view: &View, ranked: &[&Entry], extra: &Extra, cut: &mut Vec<String>) -> (Value, Value) {
+    let (mut texts, mut heads) = (Map::new(), Map::new());
+    let (mut room, mut left) = (MOST_TILES, 0);
+    for entry in ranked {
+        let most = if view.cost_share(entry) >= 0.01 { TILE_CELLS.0 } else { TILE_CELLS.1 };
+        let Some(tile) = Tile::of(view, entry, most) else { continue };
+        let nodes = nodes_of(view, entry, &tile, extra);
+        let text = tile.text(&nodes);
+        if text.len() + 100 > room {
+            left += 1;
+            continue;
+        }
+        room -= text.len() + 100;
+        let [pages, threads, slots] = tile.shifts;
+        heads.insert(
+            entry.id.to_string(),
+            json!({ "pages": tile.pages, "page_shift": pages, "thread_shift": threads, "slot_shift": slots,
+                "cells": tile.len() }),
+        );
+        texts.insert(entry.id.to_string(), text.into());
+    }
+    if left > 0 {
+        cut.push(format!("The pages of {left} objects are not in this file; they are in the profile."));
+    }
+    (Value::Object(texts), Value::Object(heads))
+}
+
+/// The nodes that the advice gives to the marked pages of an entry, where a rule tells the node of a page: what is
+/// interleaved goes by addresses that are not known, and instances with rules of their own have no picture together.
+fn nodes_of(view: &View, entry: &Entry, tile: &Tile, extra: &Extra) -> Vec<u32> {
+    let (Some((target, _)), Some((advice, _))) = (extra.target, &extra.advice) else { return Vec::new() };
+    let Some(item) = data::item_of(view, entry, advice) else { return Vec::new() };
+    let told = |rule: &ObjectRule| {
+        matches!(rule.place.policy, PolicyKind::Block | PolicyKind::BlockCyclic | PolicyKind::Map)
+            && rule.phases.is_empty()
+    };
+    if !item.more.is_empty() || !item.rule.as_ref().is_ok_and(told) {
+        return Vec::new();
+    }
+    let wanted = [(entry, tile.marked_pages())];
+    page_nodes(view.summary, target, &advice.policy, &wanted).ok().and_then(|mut all| all.pop()).unwrap_or_default()
+}
+
+/// The facts, with as many objects as there is room for.
+fn fitting(mut facts: Value, cut: &[String]) -> String {
+    let count = |facts: &Value| facts["report"]["objects"].as_array().map_or(0, Vec::len);
+    let all = count(&facts);
+    loop {
+        let kept = count(&facts);
+        let mut said = cut.to_owned();
+        if kept < all {
+            said.push(format!("{} objects of the lowest cost are not in this file.", all - kept));
+        }
+        facts["cut"] = json!(said);
+        let text = pack::deflated(facts.to_string().as_bytes());
+        if text.len() <= MOST_FACTS || kept <= 1 {
+            return text;
+        }
+        if let Some(list) = facts["report"]["objects"].as_array_mut() {
+            list.truncate(kept / 2);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! `numamma report --html`: size and injection for any profile, and the page in a headless browser.
+//!
+//! The browser runs a copy of the page with `html/drive.js` behind its own scripts, which visits the views and notes what
+//! it sees.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use base64::Engine;
+use numamma::profile::records::*;
+use serde_json::Value;
+
+use super::synthetic::{self, Dice, MIB, PAGE, access, header, object, thread};
+use crate::common::{Scratch, numamma, run};
+
+const MOST_BYTES: usize = 5 << 20;
+/// Text that would be run, or end the data, if any of it were markup.
+const MARKUP: &str =
+    "</script><script>window.injected=1</script><img src=x onerror=\"window.injected=1\">'\"&lt;/*data*/`${1}";
+
+fn page_of(dir: &Scratch, prof: &Path, more: &[&str]) -> String {
+    let out = dir.join("page.html");
+    let name = out.to_str().expect("a path of this test");
+    let ran = run(numamma(&["report", "--html", name]).args(more).arg(prof));
+    assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), ""), "{}", ran.stderr);
+    let page = std::fs::read_to_string(out).expect("the page was written");
+    assert!(page.len() <= MOST_BYTES, "{} bytes", page.len());
+    assert_eq!(page.matches("</script").count(), 2, "the data and the scripts");
+    assert!(!page.contains("window.injected") && !page.contains("src="), "text of the profile in the page");
+    page
+}
+
+fn named(name: &str, names: &[String]) -> PathBuf {
+    let objects = (0..).zip(names).map(|(id, n)| {
+        let base = 0x4000_0000 + u64::from(id) * MIB;
+        object(id, ObjectKind::Mapping, n, base, 4 * PAGE)
+    });
+    let accesses = (0..).zip(names).flat_map(|(id, _)| {
+        let mut dice = Dice(u64::from(id) + 1);
+        (0..6_u64).map(move |i| {
+            let addr = 0x4000_0000 + u64::from(id) * MIB + dice.below(4 * PAGE);
+            access(id, (i % 2) as u32, i * 1_000_000_000, addr, i % 3 == 0, true)
+        })
+    });
+    let mut head = header();
+    head.program.argv.push(MARKUP.into());
+    head.program.path = format!("/opt/{MARKUP}");
+    let mut records = vec![Record::Header(head), Record::Threads(vec![thread(0, MARKUP, None), thread(1, "b", None)])];
+    records.push(Record::Objects(objects.collect()));
+    records.extend(accesses.collect::<Vec<_>>().chunks(2000).map(|c| Record::Accesses(c.to_vec())));
+    records.push(Record::Notes(vec![MARKUP.into()]));
+    synthetic::write(&format!("html-{name}"), &records)
+}
+
+/// What `html/drive.js` saw; none without a browser.
+fn driven(dir: &Scratch, page: &str) -> Option<Value> {
+    let copy = dir.join("driven.html");
+    let script = format!("<script>{}</script></body>", include_str!("html/drive.js"));
+    std::fs::write(&copy, page.replace("</body>", &script)).expect("the scratch directory is writable");
+    let out = Command::new("chromium")
+        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--window-size=1280,1000"])
+        .args(["--virtual-time-budget=20000", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", dir.join("browser").display()))
+        .arg(format!("file://{}", copy.display()))
+        .output();
+    let Ok(out) = out else {
+        eprintln!("skipped: no chromium here, scripts/setup tests installs it");
+        return None;
+    };
+    let (dom, errors) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(!errors.contains("CONSOLE"), "{errors}");
+    let text = dom.split("<pre id=\"driven\">").nth(1).and_then(|rest| rest.split("</pre>").next());
+    let text = text.unwrap_or_else(|| panic!("the page was not driven to its end: {errors}"));
+    let json = base64::engine::general_purpose::STANDARD.decode(text).expect("base64 of the script");
+    let seen: Value = serde_json::from_slice(&json).expect("JSON of the script");
+    assert_eq!((&seen["errors"], &seen["ready"]), (&serde_json::json!([]), &true.into()), "{seen:#}");
+    assert_eq!((&seen["injected"], &seen["markup"]), (&"undefined".into(), &0.into()), "{seen:#}");
+    for (name, view) in seen["views"].as_object().expect("views") {
+        assert_eq!(view["shown"], name.as_str(), "{seen:#}");
+        assert!(view["sections"].as_u64() > Some(0), "{name} is empty: {seen:#}");
+        assert_eq!((&view["empty"], &view["unnamed"]), (&0.into(), &0.into()), "pictures of {name}: {seen:#}");
+    }
+    Some(seen)
+}
+
+#[test]
+fn figures_on_screen_are_those_of_json() {
+    let dir = Scratch::new("html-lu");
+    let prof = synthetic::write("html-lu", &synthetic::lu());
+    let result = dir.join("compare.json");
+    std::fs::write(&result, r#"{"policies":[{"name":"</script>","median_s":1.5}],"notes":[]}"#).expect("writable");
+    let page = page_of(&dir, &prof, &["--nodes", "4", "--with", result.to_str().expect("a path of this test")]);
+    let json = run(numamma(&["report", "--json"]).arg(&prof));
+    let report: Value = serde_json::from_str(&json.stdout).expect("JSON");
+    let Some(seen) = driven(&dir, &page) else { return };
+    let wanted = report["objects"].as_array().expect("objects");
+    let shown = seen["objects"].as_array().expect("rows");
+    assert_eq!(shown.len(), wanted.len().min(20), "{seen:#}");
+    for (row, object) in shown.iter().zip(wanted) {
+        let pairs = [("id", "id"), ("size", "size"), ("cost", "cost_share"), ("share", "share")];
+        pairs.iter().for_each(|(cell, key)| assert_eq!(row[*cell].as_f64(), object[*key].as_f64(), "{key}: {seen:#}"));
+    }
+    let one = wanted.iter().find(|o| o["id"] == seen["one"]["id"]).expect("the object that was opened");
+    let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{value}"));
+    let total = number(&one["reads"]) + number(&one["writes"]);
+    assert_eq!(number(&seen["one"]["totals"]["accesses"]) + number(&seen["one"]["unpaged"]), total, "{seen:#}");
+    let steps = &seen["steps"];
+    let sizes: Vec<f64> = steps["sorted"].as_array().expect("rows").iter().filter_map(Value::as_f64).collect();
+    assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
+    assert_ne!(steps["zoomed"][0], steps["zoomed"][1], "{seen:#}");
+    assert_eq!(steps["zoomed"][0].as_str().map(|s| &s[..6]), steps["unzoomed"].as_str().map(|s| &s[..6]));
+    let losses: Vec<&str> = steps["losses"].as_array().expect("three").iter().filter_map(Value::as_str).collect();
+    assert!(losses[0].ends_with("0.0% of the information lost") && losses[2].starts_with("1 of"), "{losses:?}");
+    assert_eq!((&steps["key"], &steps["paths"]), (&"overview".into(), &false.into()), "{seen:#}");
+    assert_eq!(seen["views"].as_object().map(|v| v.len()), Some(6), "{seen:#}");
+}
+
+#[test]
+fn names_are_text() {
+    let dir = Scratch::new("html-names");
+    let long = format!("std::map<{}>", "std::vector<std::pair<int,long>>,".repeat(125));
+    let names = [
+        "plain",
+        MARKUP,
+        "quote \" ' ` name",
+        "שלום עולם",
+        "\u{202e}reversed\u{2066}",
+        &long,
+        "日本",
+        "a\nb\tc",
+        "<b>bold</b>",
+    ];
+    let prof = named("names", &names.map(str::to_owned));
+    let page = page_of(&dir, &prof, &[]);
+    if let Some(seen) = driven(&dir, &page) {
+        assert_eq!(seen["steps"]["searched"], serde_json::json!([9, 0]), "{seen:#}");
+    }
+}
+
+#[test]
+fn the_smallest_profiles_and_many_objects() {
+    let dir = Scratch::new("html-sizes");
+    let empty = synthetic::write("html-empty", &[Record::Header(header())]);
+    let page = page_of(&dir, &empty, &[]);
+    driven(&dir, &page);
+    page_of(&dir, &named("one", &["only".to_owned()]), &[]);
+    let many: Vec<String> = (0..10_000).map(|i| format!("object {i} {MARKUP}")).collect();
+    let page = page_of(&dir, &named("many", &many), &[]);
+    if let Some(seen) = driven(&dir, &page) {
+        assert_eq!(seen["objects"].as_array().map(Vec::len), Some(20), "{seen:#}");
+    }
+}
+
+#[test]
+fn what_is_not_a_result_is_refused() {
+    let dir = Scratch::new("html-with");
+    let prof = synthetic::write("html-with", &synthetic::lu());
+    let text = dir.join("policy.toml");
+    std::fs::write(&text, "version = 1\n").expect("writable");
+    let out = dir.join("page.html");
+    let ran = run(numamma(&["report", "--html"]).arg(&out).arg("--with").arg(&text).arg(&prof));
+    assert!(ran.code() == Some(2) && ran.stderr.contains("it is not JSON"), "{:?} {}", ran.code(), ran.stderr);
+    assert!(!out.exists());
+}

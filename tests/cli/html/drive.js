@@ -1,0 +1,104 @@
+// Uses the page as a reader does, and writes what it saw into the element `driven`, which the test reads.
+const seen = { errors: [], views: {}, steps: {} };
+window.addEventListener("error", (e) => seen.errors.push(e.message));
+window.addEventListener("unhandledrejection", (e) => seen.errors.push(String(e.reason)));
+
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+const main = () => document.getElementById("main");
+const rows = () => main().querySelectorAll("tbody tr[data-id]");
+const value = (cell) => Number(cell.dataset.value);
+
+async function go(hash, view) {
+  location.hash = hash;
+  for (let i = 0; i < 200 && main().dataset.view !== view; i++) await pause(10);
+  await pause(60);
+  const canvases = [...main().querySelectorAll("canvas")];
+  seen.views[view] = {
+    shown: main().dataset.view, sections: main().querySelectorAll("section").length,
+    empty: canvases.filter((c) => !c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some((n) => n)).length,
+    pictures: canvases.length, unnamed: canvases.filter((c) => !c.getAttribute("aria-label")).length,
+  };
+}
+
+async function lists() {
+  await go("objects", "objects");
+  seen.objects = [...rows()].slice(0, 20).map((row) => {
+    const cells = row.querySelectorAll("td");
+    return { id: Number(row.dataset.id), size: value(cells[3]), cost: value(cells[4]), share: value(cells[5]) };
+  });
+  const size = [...main().querySelectorAll("th button")].find((b) => b.textContent === "size");
+  size?.click();
+  seen.steps.sorted = [...rows()].map((row) => value(row.querySelectorAll("td")[3]));
+  const search = main().querySelector("input[type=search]");
+  if (search) {
+    const before = rows().length;
+    search.value = "no such object anywhere";
+    search.dispatchEvent(new Event("input"));
+    seen.steps.searched = [before, rows().length];
+  }
+}
+
+async function one() {
+  const first = data.report.objects.find((o) => data.tiles[o.id]);
+  if (!first) return;
+  await go(`object=${first.id}`, "object");
+  const where = () => document.getElementById("where");
+  const select = document.getElementById("quantity");
+  const totals = {};
+  for (const name of ["accesses", "reads", "writes", "cost"]) {
+    select.value = name;
+    select.dispatchEvent(new Event("change"));
+    totals[name] = Number(where().dataset.total);
+  }
+  const before = where().textContent;
+  main().querySelector("canvas[tabindex]").dispatchEvent(new KeyboardEvent("keydown", { key: "+", bubbles: true }));
+  seen.steps.zoomed = [before, where().textContent];
+  document.getElementById("whole").click();
+  seen.steps.unzoomed = where().textContent;
+  seen.one = { id: first.id, unpaged: data.details[first.id].unpaged, totals };
+  await pause(30);
+}
+
+async function slider() {
+  await go("cartography", "cartography");
+  const input = document.getElementById("slider");
+  if (!input) return;
+  const losses = [];
+  const start = performance.now();
+  for (const at of [0, 50, 100]) {
+    input.value = at;
+    input.dispatchEvent(new Event("input"));
+    losses.push(document.getElementById("loss").textContent);
+  }
+  seen.steps.losses = losses;
+  seen.steps.sliderMs = (performance.now() - start) / 3;
+}
+
+async function drive() {
+  for (let i = 0; i < 500 && !document.documentElement.dataset.ready; i++) await pause(10);
+  seen.ready = Boolean(document.documentElement.dataset.ready);
+  await go("overview", "overview");
+  await lists();
+  await one();
+  await go("threads", "threads");
+  await slider();
+  if (data.results.length) await go("results", "results");
+  window.dispatchEvent(new KeyboardEvent("keydown", { key: "1" }));
+  await pause(100);
+  seen.steps.key = main().dataset.view;
+  document.getElementById("theme").click();
+  await pause(100);
+  seen.steps.theme = document.documentElement.dataset.theme;
+  document.getElementById("hide").click();
+  await pause(100);
+  seen.steps.paths = /\/opt\/\w+\/\w+/.test(main().textContent);
+  seen.injected = typeof window.injected;
+  seen.markup = main().querySelectorAll("script, img, iframe, b").length;
+}
+
+drive().catch((e) => seen.errors.push(String(e))).finally(() => {
+  const out = document.createElement("pre");
+  out.id = "driven";
+  out.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(seen))));
+  document.body.append(out);
+});
