@@ -397,6 +397,24 @@ fn step_one(program: &Path, kernel: &str, name: &str) {
 /// Least share of the samples of look-ups that are charged to the right object and to the right page, in percent.
 const FLOOR_LOOKUPS: f64 = 90.0;
 
+/// Kernels of lookups.c.
+const LOOKUPS: [&str; 14] = [
+    "sum",
+    "sum_signed",
+    "sum_narrow",
+    "mixed",
+    "shifted",
+    "masked",
+    "hashed",
+    "chained",
+    "changing",
+    "clipped",
+    "clipped_narrow",
+    "taken",
+    "chosen",
+    "halves",
+];
+
 #[test]
 fn finds_the_page_of_look_ups_that_overwrite_their_index() {
     if !needs(&["gcc", "clang"], "the replay of stepped look-ups") {
@@ -415,8 +433,7 @@ fn finds_the_page_of_look_ups_that_overwrite_their_index() {
     ] {
         let program = build(compiler, "lookups.c", flags, "");
         let program = program.0.to_string_lossy().into_owned();
-        for kernel in ["sum", "sum_signed", "sum_narrow", "mixed", "shifted", "masked", "hashed", "chained", "changing"]
-        {
+        for kernel in LOOKUPS {
             let name = format!("{kernel} {compiler} {}", flags.join(" "));
             let mut trace = step::trace(&program, &[kernel], step::From::Breakpoint, 3_000, PATIENCE);
             let s = score(&mut trace);

@@ -364,7 +364,7 @@ impl Scene<'_> {
                 return None;
             }
             let mut post = State::UNKNOWN;
-            eval::forward(inst, &state, &mut post, self.regs.flags).ok()?;
+            eval::forward(inst, (&state, flags), &mut post, self.regs.flags).ok()?;
             flags = inst.flags.apply(flags, &state);
             state = post;
         }
@@ -387,7 +387,8 @@ impl Scene<'_> {
         let mut older = &self.path.steps[k..];
         while let Some((&s, rest)) = older.split_first() {
             let before = self.inst(s);
-            if s != idx && before.written & bit != 0 && before.effect == Effect::Opaque {
+            if s != idx && before.written & bit != 0 && matches!(before.effect, Effect::Opaque | Effect::Choose { .. })
+            {
                 return None;
             }
             if before.leader {

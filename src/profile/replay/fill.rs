@@ -149,7 +149,7 @@ pub(super) fn fill(
             let (post, pre) = (&mut newer[k], &mut older[0]);
             let before = post.knowledge();
             branch(inst, idx, steps.next(k), flags)?;
-            eval::forward(inst, pre, post, sample.regs.flags)?;
+            eval::forward(inst, (pre, flags), post, sample.regs.flags)?;
             flags = match compared(fun, inst, (pre, post), sample, constant, slots) {
                 Some(left) => inst.flags.with(flags, left),
                 None => inst.flags.apply(flags, pre),

@@ -57,10 +57,25 @@ pub enum Effect {
     Extend { dst: Reg, to: u8, src: Reg, from: u8, signed: bool },
     /// Evaluated forward only: the operands cannot be recovered from the result.
     Binary { op: Binary, dst: Reg, src: Source, width: u8 },
+    /// cmovcc between registers: `dst = src` where condition `cc` holds. The upper half of `dst` is cleared by 4 bytes
+    /// in either case.
+    Choose { cc: u8, dst: Reg, src: Reg, width: u8 },
+    /// setcc: the lowest byte of `dst` is 1 where condition `cc` holds, else 0.
+    Test { cc: u8, dst: Reg },
     /// cdq, cqo: rdx becomes the sign of rax.
     Sign { width: u8 },
     /// movs, stos, lods: the pointers advance by `elem` for each of the `rep` count (1 without).
     Str { elem: u8, rep: bool, src: bool, dst: bool },
+}
+
+impl Effect {
+    /// The condition that decides the result, as encoded.
+    pub fn condition(&self) -> Option<u8> {
+        match self {
+            Effect::Choose { cc, .. } | Effect::Test { cc, .. } => Some(*cc),
+            _ => None,
+        }
+    }
 }
 
 /// Operators of [`Effect::Binary`].

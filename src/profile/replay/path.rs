@@ -389,16 +389,20 @@ fn fill(fun: &Decoded, path: &mut Path, rflags: u64) {
     let inst = |k: usize| &fun.insts[path.steps[k] as usize];
     for _ in 0..PASSES {
         let mut added = false;
+        let mut flags = Flags::default();
         for k in (0..path.steps.len()).rev() {
+            let (newer, older) = path.states.split_at_mut(k + 1);
+            let before_it = flags;
+            flags = inst(k).flags.apply(flags, &older[0]);
             if k == path.loop_from || k == path.likely_from {
+                flags = Flags::default();
                 continue;
             }
-            let (newer, older) = path.states.split_at_mut(k + 1);
             let before = newer[k].knowledge();
             if before == 32 {
                 continue;
             }
-            if eval::forward(inst(k), &older[0], &mut newer[k], rflags).is_err() {
+            if eval::forward(inst(k), (&older[0], before_it), &mut newer[k], rflags).is_err() {
                 return;
             }
             added |= newer[k].knowledge() != before;
@@ -425,7 +429,7 @@ fn look_ahead(fun: &Decoded, ip: u32, rflags: u64, path: &mut Path) {
         let Some(inst) = fun.insts.get(idx as usize) else { return };
         path.ahead.push((idx, state));
         let mut post = State::UNKNOWN;
-        if eval::forward(inst, &state, &mut post, rflags).is_err() {
+        if eval::forward(inst, (&state, flags), &mut post, rflags).is_err() {
             return;
         }
         let taken = match inst.flow {
