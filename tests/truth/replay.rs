@@ -444,7 +444,11 @@ fn finds_the_page_of_look_ups_that_overwrite_their_index() {
             let (object, page) = (share(s.right_object, s.with_access), share(s.right_page, s.with_access));
             eprintln!("{name:42} on the right page: {page:.1} %");
             // Of indices that are others by now no page can be known, nor, where a pointer is lost with them, an object.
-            let gone = kernel == "changing" || flags == ["-O3"];
+            let gone = ["changing", "chosen"].contains(&kernel) || flags == ["-O3"];
+            // Both addresses that may have been chosen are in one object.
+            if kernel == "chosen" && object < FLOOR {
+                poor.push(format!("{name}: {object:.1} % on the right object: {s:?}"));
+            }
             if page < FLOOR_LOOKUPS && !gone || object < FLOOR_LOOKUPS && !(gone && flags == ["-O0"]) {
                 poor.push(format!("{name}: {object:.1} % on the right object, {page:.1} % on the right page: {s:?}"));
             }

@@ -76,6 +76,20 @@ impl Effect {
             _ => None,
         }
     }
+
+    /// The registers that the result is computed from, as bits; none where that is not known.
+    pub fn sources(&self) -> u16 {
+        let bit = |r: Reg| 1u16.checked_shl(r.into()).unwrap_or(0);
+        match *self {
+            Effect::Linear { base, index, .. } => bit(base) | bit(index),
+            Effect::Xor { dst, src, .. } | Effect::Binary { dst, src, .. } => {
+                bit(dst) | if let Source::Reg(src) = src { bit(src) } else { 0 }
+            }
+            Effect::Extend { src, .. } => bit(src),
+            Effect::Choose { dst, src, .. } => bit(dst) | bit(src),
+            _ => 0,
+        }
+    }
 }
 
 /// Operators of [`Effect::Binary`].
@@ -103,6 +117,23 @@ pub enum MemKind {
 }
 
 impl Inst {
+    /// A conditional move as what it does when its condition holds, or does not.
+    pub fn decided(mut self, held: bool) -> Inst {
+        if let Effect::Choose { dst, src, width, .. } = self.effect {
+            let index = if held { src } else { dst };
+            self.effect = Effect::Linear { dst, width, base: NO_REG, index, scale: 1, disp: 0 };
+        }
+        self
+    }
+
+    /// The condition that a branch looked at, and whether it held.
+    pub fn outcome(&self, taken: bool) -> Option<(u8, bool)> {
+        match self.flow {
+            Flow::Cond { cc: Some(cc), .. } => Some((cc, taken)),
+            _ => None,
+        }
+    }
+
     /// A call of a function, not of the kernel.
     pub fn is_call(&self) -> bool {
         self.flow == Flow::Call && matches!(self.effect, Effect::Linear { dst: RSP, .. })

@@ -94,10 +94,17 @@ impl Tracker {
         }
     }
 
-    /// After one more instruction backwards, of which `pre` is known; `sampled` are the sampled flags.
-    pub(super) fn before(&self, inst: &Inst, pre: &State, taken: bool, sampled: u16) -> Result<Tracker, Contradiction> {
+    /// After one more instruction backwards, of which `pre` is known; `sampled` are the sampled flags. `outcome` is the
+    /// condition that it looked at and whether it held.
+    pub(super) fn before(
+        &self,
+        inst: &Inst,
+        pre: &State,
+        outcome: Option<(u8, bool)>,
+        sampled: u16,
+    ) -> Result<Tracker, Contradiction> {
         let mut t = *self;
-        if let Flow::Cond { cc: Some(cc), .. } = inst.flow {
+        if let Some((cc, taken)) = outcome {
             match flags::holds(cc, Flags { value: sampled, known: t.known }) {
                 Some(held) if held != taken => return Err(Contradiction),
                 Some(_) => {}
@@ -374,7 +381,7 @@ impl Walk<'_> {
         let mut pre = State::UNKNOWN;
         eval::undo(inst, &mut pre, post)?;
         self.tracker.equal(inst, &mut pre, self.sampled)?;
-        self.tracker = self.tracker.before(inst, &pre, taken, self.sampled)?;
+        self.tracker = self.tracker.before(inst, &pre, inst.outcome(taken), self.sampled)?;
         self.path.steps.push(idx);
         self.path.states.push(pre);
         Ok(())
