@@ -65,6 +65,8 @@ pub(super) fn lower(i: &Instruction, off: u32, factory: &mut InstructionInfoFact
         flow: flow(i),
         effect,
         written,
+        reads: registers(info, |access| !matches!(access, OpAccess::Write | OpAccess::CondWrite)),
+        sets: registers(info, |access| !matches!(access, OpAccess::Read | OpAccess::CondRead)),
         bounded,
         flags: flag_op(i),
         compared: compared(i),
@@ -74,6 +76,17 @@ pub(super) fn lower(i: &Instruction, off: u32, factory: &mut InstructionInfoFact
         mem_count: (mems.len() as u32 - mem_first) as u8,
         leader: false,
     }
+}
+
+/// Registers of an instruction as bits, those with such an access.
+fn registers(info: &iced_x86::InstructionInfo, accessed: impl Fn(OpAccess) -> bool) -> u64 {
+    let number = |r: Register| match gpr(r) {
+        Some(n) => Some(u32::from(n)),
+        None if r.is_vector_register() => Some(16 + r.full_register().number() as u32),
+        None => None,
+    };
+    let used = info.used_registers().iter().filter(|r| r.access() != OpAccess::NoMemAccess && accessed(r.access()));
+    used.filter_map(|r| number(r.register())).fold(0, |all, n| all | 1u64.checked_shl(n).unwrap_or(0))
 }
 
 fn compared(i: &Instruction) -> Option<Compared> {

@@ -239,6 +239,10 @@ pub struct Inst {
     pub effect: Effect,
     /// General-purpose registers written, those of `effect` included.
     pub written: u16,
+    /// General-purpose (bits 0 to 15) and vector registers (from bit 16 on) that it reads, those of addresses included.
+    pub reads: u64,
+    /// The same that it writes.
+    pub sets: u64,
     /// Register written whole by a narrow operation, and how many low bits of it can be set.
     pub bounded: Option<(Reg, u8)>,
     pub flags: FlagOp,

@@ -13,6 +13,7 @@ static uint32_t *idx, *other, *middle;
 static uint16_t *narrow;
 static int32_t *table;
 static int64_t *wide, *longs, *copies;
+static const double weights[2] __attribute__((aligned(16))) = {0.5, 0.25};
 static volatile long sink;
 
 #define KERNEL __attribute__((noinline)) static void
@@ -119,7 +120,20 @@ KERNEL chosen(uint32_t k) {
 
 /* A flag as an index: setcc. */
 KERNEL halves(uint32_t k) {
-    for (long i = 0; i < COUNT; i++) copies[i] = longs[(long)((int32_t)idx[i] > (int32_t)k + TABLE / 2) * (TABLE / 2) + i];
+    int32_t half = TABLE / 2;
+    for (long i = 0; i < COUNT; i++) copies[i] = longs[(long)((int32_t)idx[i] > (int32_t)k + half) * half + i];
+}
+
+/* A constant of the code and a load are the operands of one instruction. */
+KERNEL weighted(uint32_t k) {
+    double sum = k;
+    const double *at = (const double *)longs, *end = at + COUNT;
+    __asm__ volatile("1: movupd (%[at]),%%xmm0\n mulpd %[weight],%%xmm0\n add $16,%[at]\n addsd %%xmm0,%[sum]\n"
+                     " unpckhpd %%xmm0,%%xmm0\n addsd %%xmm0,%[sum]\n cmp %[at],%[end]\n jne 1b\n"
+                     : [at] "+r"(at), [sum] "+x"(sum)
+                     : [end] "r"(end), [weight] "m"(weights)
+                     : "memory", "cc", "xmm0");
+    sink = sum;
 }
 
 /* The indices are others when they are read again. */
@@ -152,7 +166,8 @@ int main(int argc, char **argv) {
                    {"mixed", mixed},     {"shifted", shifted},       {"masked", masked},
                    {"hashed", hashed},   {"chained", chained},       {"changing", changing},
                    {"clipped", clipped}, {"clipped_narrow", clipped_narrow},
-                   {"taken", taken},     {"chosen", chosen},         {"halves", halves}};
+                   {"taken", taken},     {"chosen", chosen},         {"halves", halves},
+                   {"weighted", weighted}};
     idx = array("idx", COUNT * sizeof *idx);
     other = array("other", COUNT * sizeof *other);
     narrow = array("narrow", COUNT * sizeof *narrow);
