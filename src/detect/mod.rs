@@ -42,7 +42,7 @@ pub use parts::{divide, part_boundaries};
 pub use pattern::{CodePattern, Figures, Owner, Pattern, PatternKind, Segment, Slice};
 pub use random::samples_needed;
 pub use roles::{Rank, Role, Roles, roles};
-pub use unpaged::unpaged_share;
+pub use unpaged::{mostly_unpaged, unpaged_share};
 pub use view::{CodeAccesses, ObjectView, PageAccess, Row, Sampling, cost_shares, view_of};
 
 use std::borrow::Cow;

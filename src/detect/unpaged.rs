@@ -13,6 +13,11 @@ pub fn unpaged_share(entry: &Entry) -> Option<f64> {
     Some(share(entry)).filter(|share| *share >= SHOWN)
 }
 
+/// Whether a longer run would not tell the pattern: of most of the cost only the object is known.
+pub fn mostly_unpaged(entry: &Entry) -> bool {
+    share(entry) > 0.5
+}
+
 fn share(entry: &Entry) -> f64 {
     let (total, lost) = (&entry.total, &entry.details.unpaged);
     let (part, whole) =
@@ -34,7 +39,11 @@ pub(super) fn weigh(entry: &Entry, pattern: &mut Pattern) {
         return;
     }
     let accesses = entry.details.unpaged.accesses() as f64 / entry.total.accesses().max(1) as f64;
-    let rest = if share > 0.5 {
+    let rest = if pattern.kind == PatternKind::Unsure && mostly_unpaged(entry) {
+        // Nor is it said how much longer to run: what a run of any length lacks are the pages.
+        pattern.evidence = "not enough samples of a known page".into();
+        "the pages of these accesses cannot be known"
+    } else if share > 0.5 {
         "the pattern is that of the smaller rest, which may not be typical"
     } else {
         "the pattern is that of the others"
@@ -83,5 +92,7 @@ mod tests {
         assert!((small.confidence - 0.9).abs() < 1e-9 && small.evidence == "as found");
         let unsure = weighed(PatternKind::Unsure, 80);
         assert!((unsure.confidence - 0.9).abs() < 1e-9 && unsure.evidence.contains("no known page"));
+        assert!(unsure.evidence.contains("cannot be known") && !unsure.evidence.contains("as found"), "{unsure:?}");
+        assert!(weighed(PatternKind::Unsure, 10).evidence.starts_with("as found"));
     }
 }

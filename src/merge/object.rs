@@ -70,6 +70,7 @@ impl Sum {
         }
         own.total.add(&e.total);
         own.details.unpaged.add(&e.details.unpaged);
+        own.details.unpaged_by.extend(&e.details.unpaged_by);
         if own.details.backing.is_none() {
             own.details.backing.clone_from(&e.details.backing);
         }
@@ -266,6 +267,8 @@ impl Sum {
             true
         });
         entry.touches.sort_unstable_by_key(|r| (r.instance, r.page));
+        entry.details.unpaged_by.retain_mut(|by| of_thread(by.0).map(|thread| by.0 = thread).is_some());
+        entry.details.unpaged_by.sort_by_key(|by| by.0);
         let Extrapolated { between, around } = &mut entry.details.extrapolated;
         for list in [between, around] {
             list.iter_mut().for_each(|r| r.instance = instance.get(r.instance as usize).copied().unwrap_or_default());

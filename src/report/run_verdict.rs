@@ -2,7 +2,7 @@
 
 use super::View;
 use super::units::percent;
-use crate::detect::PatternKind;
+use crate::detect::{PatternKind, mostly_unpaged};
 use crate::profile::summary::Entry;
 
 /// Samples from which on the shares of the cost are known to within about 10 % of all: two standard deviations of a
@@ -28,11 +28,18 @@ pub(super) fn of(view: &View) -> String {
     if accesses == 0 {
         return "no memory accesses: the program only waited or ended at once; let it work for a few seconds".into();
     }
-    let lacking = lacking(view);
-    let cost: f64 = lacking.iter().map(|(entry, _)| view.cost_share(entry)).sum();
+    let (unpaged, lacking): (Vec<_>, Vec<_>) = lacking(view).into_iter().partition(|(entry, _)| mostly_unpaged(entry));
+    let cost_of = |some: &[(&Entry, f64)]| some.iter().map(|(entry, _)| view.cost_share(entry)).sum::<f64>();
+    let cost = cost_of(&lacking);
     let factor = lacking.iter().map(|(_, factor)| *factor).fold(1.0, f64::max);
     let few = LEAST_SAMPLES as f64 / s.samples.max(1) as f64;
-    let samples = if !lacking.is_empty() {
+    let samples = if !unpaged.is_empty() && lacking.is_empty() {
+        let objects = super::units::plural(unpaged.len() as u64, "object");
+        let share = percent(cost_of(&unpaged));
+        format!(
+            "the pages of most accesses to {objects} ({share} of the cost) cannot be known, by a longer run neither"
+        )
+    } else if !lacking.is_empty() {
         let objects = super::units::plural(lacking.len() as u64, "object");
         let share = percent(cost);
         format!("too few samples for the pattern of {objects} ({share} of the cost): {}", longer(factor.max(few)))

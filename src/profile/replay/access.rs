@@ -4,9 +4,10 @@ use super::cfg::Decoded;
 use super::eval;
 use super::flags::{self, DF, Flags};
 use super::inst::{Effect, Flow, Inst, Mem, MemKind, NO_REG, RCX, Segment};
+use super::operand;
 use super::path::{Path, Stop};
 use super::state::State;
-use super::types::{Outcome, ReplayAccess};
+use super::types::{CodeSource, Outcome, ReplayAccess};
 use crate::profile::perf::Regs;
 use crate::profile::records::Certainty;
 
@@ -169,10 +170,11 @@ pub(super) fn collect(
     stop: Stop,
     (ip, regs): (u32, &Regs),
     marks: &mut Marks,
+    code: &mut dyn CodeSource,
     out: &mut Vec<ReplayAccess>,
 ) -> Charged {
     let scene = Scene { fun, path, regs, ip };
-    let waiting = scene.waiting(stop);
+    let waiting = scene.waiting(stop, code);
     scene.list(marks, out);
     if let Some(carrier) = waiting.carrier {
         let same = |a: &&mut ReplayAccess| (a.ip, a.addr, a.write) == (carrier.ip, carrier.addr, carrier.write);
@@ -249,7 +251,7 @@ impl Scene<'_> {
     /// Finds the access that waited: because of skid the one just before the sampled instruction, else the nearest
     /// before it. Pushes, pops and returns hit the first-level cache: they are charged only when they are
     /// just before, or when there is no other access.
-    fn waiting(&self, stop: Stop) -> Waiting {
+    fn waiting(&self, stop: Stop, code: &mut dyn CodeSource) -> Waiting {
         if let Some(w) = self.running_string() {
             return w;
         }
@@ -262,7 +264,11 @@ impl Scene<'_> {
                 stack = stack.or(Some((k, mem)));
                 continue;
             }
-            return self.wait_at(k, mem);
+            let load = operand::waited_for(self.fun, self.path, k, code);
+            return match load.and_then(|k| Some((k, principal(self.fun.operands(self.inst(certain[k])))?))) {
+                Some((k, mem)) => self.wait_at(k, mem),
+                None => self.wait_at(k, mem),
+            };
         }
         if let Some((k, mem)) = stack {
             let mut waiting = self.wait_at(k, mem);
@@ -364,7 +370,7 @@ impl Scene<'_> {
                 return None;
             }
             let mut post = State::UNKNOWN;
-            eval::forward(inst, &state, &mut post, self.regs.flags).ok()?;
+            eval::forward(inst, (&state, flags), &mut post, self.regs.flags).ok()?;
             flags = inst.flags.apply(flags, &state);
             state = post;
         }
@@ -387,7 +393,8 @@ impl Scene<'_> {
         let mut older = &self.path.steps[k..];
         while let Some((&s, rest)) = older.split_first() {
             let before = self.inst(s);
-            if s != idx && before.written & bit != 0 && before.effect == Effect::Opaque {
+            if s != idx && before.written & bit != 0 && matches!(before.effect, Effect::Opaque | Effect::Choose { .. })
+            {
                 return None;
             }
             if before.leader {

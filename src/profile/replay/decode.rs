@@ -65,6 +65,8 @@ pub(super) fn lower(i: &Instruction, off: u32, factory: &mut InstructionInfoFact
         flow: flow(i),
         effect,
         written,
+        reads: registers(info, |access| !matches!(access, OpAccess::Write | OpAccess::CondWrite)),
+        sets: registers(info, |access| !matches!(access, OpAccess::Read | OpAccess::CondRead)),
         bounded,
         flags: flag_op(i),
         compared: compared(i),
@@ -74,6 +76,17 @@ pub(super) fn lower(i: &Instruction, off: u32, factory: &mut InstructionInfoFact
         mem_count: (mems.len() as u32 - mem_first) as u8,
         leader: false,
     }
+}
+
+/// Registers of an instruction as bits, those with such an access.
+fn registers(info: &iced_x86::InstructionInfo, accessed: impl Fn(OpAccess) -> bool) -> u64 {
+    let number = |r: Register| match gpr(r) {
+        Some(n) => Some(u32::from(n)),
+        None if r.is_vector_register() => Some(16 + r.full_register().number() as u32),
+        None => None,
+    };
+    let used = info.used_registers().iter().filter(|r| r.access() != OpAccess::NoMemAccess && accessed(r.access()));
+    used.filter_map(|r| number(r.register())).fold(0, |all, n| all | 1u64.checked_shl(n).unwrap_or(0))
 }
 
 fn compared(i: &Instruction) -> Option<Compared> {
@@ -142,10 +155,7 @@ fn flow(i: &Instruction) -> Flow {
     match i.flow_control() {
         FlowControl::Next => Flow::Next,
         FlowControl::UnconditionalBranch => Flow::Jump(Some(u32::MAX)),
-        FlowControl::ConditionalBranch => {
-            let cc = i.condition_code() as u8; // ConditionCode: None = 0, then the encoding's order
-            Flow::Cond { cc: cc.checked_sub(1), target: Some(u32::MAX) }
-        }
+        FlowControl::ConditionalBranch => Flow::Cond { cc: condition(i), target: Some(u32::MAX) },
         FlowControl::Call | FlowControl::IndirectCall => Flow::Call,
         FlowControl::Interrupt | FlowControl::XbeginXabortXend => Flow::Call,
         FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception => Flow::End,
@@ -239,6 +249,9 @@ fn effect(i: &Instruction) -> Effect {
                 _ => Effect::Opaque,
             };
         }
+        _ if i.op_count() == 1 && width == 1 => {
+            return condition(i).map_or(Effect::Opaque, |cc| Effect::Test { cc, dst });
+        }
         _ if i.op_count() != 2 => return Effect::Opaque,
         _ => {}
     }
@@ -262,8 +275,19 @@ fn effect(i: &Instruction) -> Effect {
         (M::Movsx | M::Movsxd | M::Movzx, Source::Reg(src)) => {
             Effect::Extend { dst, to: width, src, from: source_size(i), signed: i.mnemonic() != M::Movzx }
         }
-        (m, src) => binary(m, dst, width, src),
+        (m, src) => conditional(i, dst, width, src).unwrap_or_else(|| binary(m, dst, width, src)),
     }
+}
+
+/// cmovcc between registers.
+fn conditional(i: &Instruction, dst: Reg, width: u8, src: Source) -> Option<Effect> {
+    let (Source::Reg(src), Some(cc)) = (src, condition(i)) else { return None };
+    Some(Effect::Choose { cc, dst, src, width })
+}
+
+/// The condition that an instruction looks at, as encoded.
+fn condition(i: &Instruction) -> Option<u8> {
+    (i.condition_code() as u8).checked_sub(1) // ConditionCode: None = 0, then the encoding's order
 }
 
 fn binary(m: Mnemonic, dst: Reg, width: u8, src: Source) -> Effect {

@@ -2,7 +2,7 @@
 //!
 //! Both directions only add knowledge to a [`State`], so they can be repeated until nothing changes.
 
-use super::flags::DF;
+use super::flags::{self, DF, Flags};
 use super::inst::{Binary, Effect, Inst, NO_REG, RAX, RCX, RDI, RDX, RSI, Reg};
 use super::state::{Contradiction, State, mask, sign_extend};
 
@@ -23,11 +23,17 @@ pub(super) fn undo(inst: &Inst, pre: &mut State, post: &State) -> Result<(), Con
     }
     pre.take(post, !inst.written)?;
     match inst.effect {
-        Effect::Opaque | Effect::Binary { .. } => Ok(()),
+        Effect::Opaque | Effect::Binary { .. } | Effect::Test { .. } => Ok(()),
         Effect::Linear { dst, width, base, index, scale, disp } => {
             undo_linear(pre, post, Linear { dst, width, base, index, scale, disp })
         }
         effect @ (Effect::Xor { .. } | Effect::Exchange { .. } | Effect::Bswap { .. }) => invert(effect, post, pre),
+        // A result that is not the source's value was there before.
+        Effect::Choose { dst, src, width, .. } => match (post.narrow(dst, width), post.narrow(src, width)) {
+            (Some(v), Some(s)) if v != s && width == 8 => pre.set(dst, v),
+            (Some(v), Some(s)) if v != s => pre.set_soft(dst, v),
+            _ => Ok(()),
+        },
         Effect::Extend { dst, to, src, from, signed } => {
             let Some(v) = post.narrow(dst, to) else { return Ok(()) };
             let extended = if signed { sign_extend(v, from) & mask(to) } else { v & mask(from) };
@@ -44,8 +50,13 @@ pub(super) fn undo(inst: &Inst, pre: &mut State, post: &State) -> Result<(), Con
     }
 }
 
-/// Adds to `post` what `pre` implies. `rflags` is the sampled RFLAGS, for the direction of strings.
-pub(super) fn forward(inst: &Inst, pre: &State, post: &mut State, rflags: u64) -> Result<(), Contradiction> {
+/// Adds to `post` what `pre` and the flags before imply. `rflags` is the sampled RFLAGS, for the direction of strings.
+pub(super) fn forward(
+    inst: &Inst,
+    (pre, flags): (&State, Flags),
+    post: &mut State,
+    rflags: u64,
+) -> Result<(), Contradiction> {
     post.take(pre, !inst.written)?;
     match inst.effect {
         Effect::Opaque => Ok(()),
@@ -66,6 +77,19 @@ pub(super) fn forward(inst: &Inst, pre: &State, post: &mut State, rflags: u64) -
             let (Some(a), Some(s)) = (pre.narrow(dst, width), pre.operand(src, width)) else { return Ok(()) };
             post.set(dst, binary(op, a, s, width) & mask(width))
         }
+        Effect::Choose { cc, dst, src, width } => {
+            let (kept, moved) = (pre.narrow(dst, width), pre.narrow(src, width));
+            let chosen = match flags::holds(cc, flags) {
+                Some(true) => moved,
+                Some(false) => kept,
+                None => kept.filter(|_| kept == moved),
+            };
+            chosen.map_or(Ok(()), |v| post.set_result(dst, v, width, None))
+        }
+        Effect::Test { cc, dst } => match flags::holds(cc, flags) {
+            Some(held) => post.set_result(dst, held.into(), 1, pre.full(dst)),
+            None => Ok(()),
+        },
         Effect::Sign { width } => match pre.narrow(RAX, width) {
             Some(a) => post.set(RDX, sign_of(a, width)),
             None => Ok(()),

@@ -114,6 +114,15 @@ pub(super) trait Steps {
     /// The instruction that follows step `k` in the same function.
     fn next(&self, k: usize) -> Option<u32>;
     fn len(&self) -> usize;
+    /// Whether the condition of step `k`, a conditional move, is taken to have held.
+    fn chosen(&self, k: usize) -> Option<bool>;
+}
+
+/// Step `k` as what it is taken to have done.
+fn decided(steps: &dyn Steps, k: usize) -> Inst {
+    let (fun, idx) = steps.step(k);
+    let inst = fun.insts[idx as usize];
+    steps.chosen(k).map_or(inst, |held| inst.decided(held))
 }
 
 /// Adds what follows to the states of a path. A contradiction means that the path was not taken; the knowledge so far
@@ -129,8 +138,8 @@ pub(super) fn fill(
         let mut added = false;
         slots.clear(false);
         for k in 0..steps.len() {
-            let (fun, idx) = steps.step(k);
-            let inst = &fun.insts[idx as usize];
+            let (fun, _) = steps.step(k);
+            let inst = &decided(steps, k);
             let (newer, older) = states.split_at_mut(k + 1);
             let (post, pre) = (&mut newer[k], &mut older[0]);
             let before = pre.knowledge() + post.knowledge();
@@ -144,12 +153,18 @@ pub(super) fn fill(
         let mut flags = Flags::default();
         for k in (0..steps.len()).rev() {
             let (fun, idx) = steps.step(k);
-            let inst = &fun.insts[idx as usize];
+            let condition = fun.insts[idx as usize].effect.condition();
+            let inst = &decided(steps, k);
             let (newer, older) = states.split_at_mut(k + 1);
             let (post, pre) = (&mut newer[k], &mut older[0]);
             let before = post.knowledge();
             branch(inst, idx, steps.next(k), flags)?;
-            eval::forward(inst, pre, post, sample.regs.flags)?;
+            if let (Some(held), Some(cc)) = (steps.chosen(k), condition)
+                && flags::holds(cc, flags).is_some_and(|holds| holds != held)
+            {
+                return Err(Contradiction);
+            }
+            eval::forward(inst, (pre, flags), post, sample.regs.flags)?;
             flags = match compared(fun, inst, (pre, post), sample, constant, slots) {
                 Some(left) => inst.flags.with(flags, left),
                 None => inst.flags.apply(flags, pre),

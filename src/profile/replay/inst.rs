@@ -57,10 +57,39 @@ pub enum Effect {
     Extend { dst: Reg, to: u8, src: Reg, from: u8, signed: bool },
     /// Evaluated forward only: the operands cannot be recovered from the result.
     Binary { op: Binary, dst: Reg, src: Source, width: u8 },
+    /// cmovcc between registers: `dst = src` where condition `cc` holds. The upper half of `dst` is cleared by 4 bytes
+    /// in either case.
+    Choose { cc: u8, dst: Reg, src: Reg, width: u8 },
+    /// setcc: the lowest byte of `dst` is 1 where condition `cc` holds, else 0.
+    Test { cc: u8, dst: Reg },
     /// cdq, cqo: rdx becomes the sign of rax.
     Sign { width: u8 },
     /// movs, stos, lods: the pointers advance by `elem` for each of the `rep` count (1 without).
     Str { elem: u8, rep: bool, src: bool, dst: bool },
+}
+
+impl Effect {
+    /// The condition that decides the result, as encoded.
+    pub fn condition(&self) -> Option<u8> {
+        match self {
+            Effect::Choose { cc, .. } | Effect::Test { cc, .. } => Some(*cc),
+            _ => None,
+        }
+    }
+
+    /// The registers that the result is computed from, as bits; none where that is not known.
+    pub fn sources(&self) -> u16 {
+        let bit = |r: Reg| 1u16.checked_shl(r.into()).unwrap_or(0);
+        match *self {
+            Effect::Linear { base, index, .. } => bit(base) | bit(index),
+            Effect::Xor { dst, src, .. } | Effect::Binary { dst, src, .. } => {
+                bit(dst) | if let Source::Reg(src) = src { bit(src) } else { 0 }
+            }
+            Effect::Extend { src, .. } => bit(src),
+            Effect::Choose { dst, src, .. } => bit(dst) | bit(src),
+            _ => 0,
+        }
+    }
 }
 
 /// Operators of [`Effect::Binary`].
@@ -88,6 +117,23 @@ pub enum MemKind {
 }
 
 impl Inst {
+    /// A conditional move as what it does when its condition holds, or does not.
+    pub fn decided(mut self, held: bool) -> Inst {
+        if let Effect::Choose { dst, src, width, .. } = self.effect {
+            let index = if held { src } else { dst };
+            self.effect = Effect::Linear { dst, width, base: NO_REG, index, scale: 1, disp: 0 };
+        }
+        self
+    }
+
+    /// The condition that a branch looked at, and whether it held.
+    pub fn outcome(&self, taken: bool) -> Option<(u8, bool)> {
+        match self.flow {
+            Flow::Cond { cc: Some(cc), .. } => Some((cc, taken)),
+            _ => None,
+        }
+    }
+
     /// A call of a function, not of the kernel.
     pub fn is_call(&self) -> bool {
         self.flow == Flow::Call && matches!(self.effect, Effect::Linear { dst: RSP, .. })
@@ -193,6 +239,10 @@ pub struct Inst {
     pub effect: Effect,
     /// General-purpose registers written, those of `effect` included.
     pub written: u16,
+    /// General-purpose (bits 0 to 15) and vector registers (from bit 16 on) that it reads, those of addresses included.
+    pub reads: u64,
+    /// The same that it writes.
+    pub sets: u64,
     /// Register written whole by a narrow operation, and how many low bits of it can be set.
     pub bounded: Option<(Reg, u8)>,
     pub flags: FlagOp,

@@ -12,8 +12,9 @@
 //!
 //! `inst` describes one instruction, `decode` lowers to it, `cfg` keeps decoded functions, `state`, `eval` and `flags`
 //! know what one instruction does, `path` finds the instructions executed around the sample, `access` lists the
-//! accesses and charges one of them, `vector` and `gather` the lanes of gathers, and `recover` addresses whose registers
-//! are overwritten. `loops` finds the loops of a function, `addresses` how the addresses in them come about.
+//! accesses and charges one of them, `operand` finds what an instruction with a constant operand waited for, `vector` and
+//! `gather` know the lanes of gathers, and `recover` the addresses whose registers are overwritten. `ways` follows all
+//! ways to a sample, and `agree` says what they have in common. `loops` finds the loops of a function, `addresses` how the addresses in them come about.
 
 mod access;
 mod addresses;
@@ -26,6 +27,7 @@ mod flags;
 mod gather;
 mod inst;
 mod loops;
+mod operand;
 mod path;
 mod recover;
 mod state;
@@ -69,7 +71,7 @@ impl Replayer {
         let Some(fun) = self.cache.get(regs.ip, code) else { return Outcome::Undecoded };
         let Some(ip) = fun.at(regs.ip) else { return Outcome::Undecoded };
         let stop = path::find(&fun, ip, &regs.gpr, regs.flags, &mut self.path);
-        let charged = access::collect(&fun, &self.path, stop, (ip, regs), &mut self.marks, out);
+        let charged = access::collect(&fun, &self.path, stop, (ip, regs), &mut self.marks, code, out);
         let outcome = charged.outcome;
         if outcome == Outcome::Vsib && gather::resolve(&fun, &self.path, regs, code, out) {
             return Outcome::Resolved;

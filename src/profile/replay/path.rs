@@ -94,10 +94,17 @@ impl Tracker {
         }
     }
 
-    /// After one more instruction backwards, of which `pre` is known; `sampled` are the sampled flags.
-    pub(super) fn before(&self, inst: &Inst, pre: &State, taken: bool, sampled: u16) -> Result<Tracker, Contradiction> {
+    /// After one more instruction backwards, of which `pre` is known; `sampled` are the sampled flags. `outcome` is the
+    /// condition that it looked at and whether it held.
+    pub(super) fn before(
+        &self,
+        inst: &Inst,
+        pre: &State,
+        outcome: Option<(u8, bool)>,
+        sampled: u16,
+    ) -> Result<Tracker, Contradiction> {
         let mut t = *self;
-        if let Flow::Cond { cc: Some(cc), .. } = inst.flow {
+        if let Some((cc, taken)) = outcome {
             match flags::holds(cc, Flags { value: sampled, known: t.known }) {
                 Some(held) if held != taken => return Err(Contradiction),
                 Some(_) => {}
@@ -374,7 +381,7 @@ impl Walk<'_> {
         let mut pre = State::UNKNOWN;
         eval::undo(inst, &mut pre, post)?;
         self.tracker.equal(inst, &mut pre, self.sampled)?;
-        self.tracker = self.tracker.before(inst, &pre, taken, self.sampled)?;
+        self.tracker = self.tracker.before(inst, &pre, inst.outcome(taken), self.sampled)?;
         self.path.steps.push(idx);
         self.path.states.push(pre);
         Ok(())
@@ -389,16 +396,20 @@ fn fill(fun: &Decoded, path: &mut Path, rflags: u64) {
     let inst = |k: usize| &fun.insts[path.steps[k] as usize];
     for _ in 0..PASSES {
         let mut added = false;
+        let mut flags = Flags::default();
         for k in (0..path.steps.len()).rev() {
+            let (newer, older) = path.states.split_at_mut(k + 1);
+            let before_it = flags;
+            flags = inst(k).flags.apply(flags, &older[0]);
             if k == path.loop_from || k == path.likely_from {
+                flags = Flags::default();
                 continue;
             }
-            let (newer, older) = path.states.split_at_mut(k + 1);
             let before = newer[k].knowledge();
             if before == 32 {
                 continue;
             }
-            if eval::forward(inst(k), &older[0], &mut newer[k], rflags).is_err() {
+            if eval::forward(inst(k), (&older[0], before_it), &mut newer[k], rflags).is_err() {
                 return;
             }
             added |= newer[k].knowledge() != before;
@@ -425,7 +436,7 @@ fn look_ahead(fun: &Decoded, ip: u32, rflags: u64, path: &mut Path) {
         let Some(inst) = fun.insts.get(idx as usize) else { return };
         path.ahead.push((idx, state));
         let mut post = State::UNKNOWN;
-        if eval::forward(inst, &state, &mut post, rflags).is_err() {
+        if eval::forward(inst, (&state, flags), &mut post, rflags).is_err() {
             return;
         }
         let taken = match inst.flow {

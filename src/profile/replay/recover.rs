@@ -12,7 +12,8 @@ use super::access;
 use super::cfg::{Decoded, Pred};
 use super::eval;
 use super::fill::{self, Sample};
-use super::inst::{Copied, Effect, Inst, Mem, MemKind, NO_REG, RSP, Reg, Segment, Source};
+use super::flags::{self, Flags};
+use super::inst::{Compared, Copied, Effect, FlagOperation, Inst, Mem, MemKind, NO_REG, RSP, Reg, Segment, Source};
 use super::path::Path;
 use super::state::{State, mask, sign_extend};
 use super::types::{self, CodeSource, ReplayAccess};
@@ -127,9 +128,15 @@ impl<'a> Recovery<'a> {
         let mem = *access::principal(fun.operands(self.inst(k))).filter(|m| m.kind == MemKind::Explicit)?;
         let sources = self.sources(k, &mem)?;
         let mut pre = self.states[sources.last()? + 1];
+        let mut flags = Flags::default();
         for j in (k + 1..=*sources.last()?).rev() {
             let mut post = self.states[j];
-            eval::forward(self.inst(j), &pre, &mut post, self.sample.regs.flags).ok()?;
+            eval::forward(self.inst(j), (&pre, flags), &mut post, self.sample.regs.flags).ok()?;
+            let compared = if sources.contains(&j) { self.compared(j, &pre, &post) } else { None };
+            flags = match compared {
+                Some(left) => self.inst(j).flags.with(flags, left),
+                None => self.inst(j).flags.apply(flags, &pre),
+            };
             if sources.contains(&j) {
                 self.load(j, &mut pre, &mut post)?;
             }
@@ -142,19 +149,30 @@ impl<'a> Recovery<'a> {
     /// The steps that the lost registers of an address come from, nearest first. None when the path begins later.
     fn sources(&mut self, k: usize, mem: &Mem) -> Option<Vec<usize>> {
         let mut needed = lost_of_address(mem, &self.states[k + 1]);
+        // Flags that a conditional move looks at, until the instruction that sets them.
+        let mut condition = 0;
         let mut found = Vec::new();
         for j in k + 1.. {
-            if needed == 0 {
+            if needed == 0 && condition == 0 {
                 break;
             }
             if j == self.steps.len() {
                 self.extend()?;
             }
             let inst = self.inst(j);
-            if inst.written & needed == 0 {
+            let (writes, decides) = (inst.written & needed != 0, inst.flags.modified & condition != 0);
+            if !writes && !decides {
                 continue;
             }
-            needed = needed & !inst.written | self.lost_operands(inst, &self.states[j + 1])?;
+            needed &= !inst.written;
+            if decides {
+                condition &= !inst.flags.modified;
+                needed |= self.lost_of_flags(inst, &self.states[j + 1])?;
+            }
+            if writes {
+                condition |= inst.effect.condition().map_or(0, flags::needed);
+                needed |= self.lost_operands(inst, &self.states[j + 1])?;
+            }
             found.push(j);
         }
         (!found.is_empty()).then_some(found)
@@ -200,8 +218,33 @@ impl<'a> Recovery<'a> {
             Effect::Exchange { a, b } => lost(a, 8) | lost(b, 8),
             Effect::Bswap { dst, width } => lost(dst, width),
             Effect::Extend { src, from, .. } => lost(src, from),
+            Effect::Choose { dst, src, width, .. } => lost(dst, width) | lost(src, width),
+            Effect::Test { dst, .. } => lost(dst, 8),
             Effect::Sign { .. } | Effect::Str { .. } | Effect::Opaque => return None,
         })
+    }
+
+    /// The registers that the flags follow from and that are not known. None when the flags cannot be computed.
+    fn lost_of_flags(&self, inst: &Inst, pre: &State) -> Option<u16> {
+        let lost = |source: Source, width: u8| match source {
+            Source::Reg(r) if pre.narrow(r, width).is_none() => 1u16 << r,
+            _ => 0,
+        };
+        if let Some(Compared { with, width, .. }) = inst.compared {
+            return Some(lost_of_address(self.fun.operands(inst).first()?, pre) | lost(with, width));
+        }
+        let FlagOperation { a, b, width, .. } = inst.flags.operation?;
+        Some(lost(Source::Reg(a), width) | lost(b, width))
+    }
+
+    /// The flags that step `j` leaves, which compares memory.
+    fn compared(&mut self, j: usize, pre: &State, post: &State) -> Option<Flags> {
+        let inst = self.inst(j);
+        let Compared { kind, with, width, first } = inst.compared?;
+        let addr = access::known(inst, self.fun.operands(inst).first()?, pre, post, self.sample.regs)?;
+        let (value, with) = (self.value(j, addr, width)?, pre.operand(with, width)?);
+        let (a, b) = if first { (value, with) } else { (with, value) };
+        Some(inst.flags.compares(kind, a, b, width))
     }
 
     /// What step `j` puts into its register from memory; nothing for one that does not read memory.
@@ -282,11 +325,13 @@ impl<'a> Recovery<'a> {
     /// Whether a register may have held a value after step `k`.
     fn fits(&self, k: usize, register: Reg, value: u64) -> bool {
         let mut state = self.states[k];
+        let mut flags = Flags::default();
         let mut steps = (0..k).rev();
         state.set(register, value).is_ok()
             && steps.all(|j| {
                 let mut post = self.states[j];
-                let fits = eval::forward(self.inst(j), &state, &mut post, self.sample.regs.flags).is_ok();
+                let fits = eval::forward(self.inst(j), (&state, flags), &mut post, self.sample.regs.flags).is_ok();
+                flags = self.inst(j).flags.apply(flags, &state);
                 state = post;
                 fits
             })

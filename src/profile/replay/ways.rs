@@ -11,7 +11,7 @@ use super::access;
 use super::cfg::{Cache, Decoded, Pred};
 use super::eval;
 use super::fill::{Sample, Slots, Steps, fill};
-use super::inst::{Flow, Mem, MemKind, NO_REG, RSP, Segment};
+use super::inst::{Effect, Flow, Mem, MemKind, NO_REG, RSP, Segment};
 use super::path::Tracker;
 use super::state::{Contradiction, State};
 use super::types::{self, CodeSource};
@@ -34,6 +34,8 @@ const MAX_BEYOND: usize = 40;
 const MAX_BEFORE: usize = 24;
 /// Functions entered and left on one way.
 const MAX_CALLS: usize = 6;
+/// Conditional moves on one way of which both outcomes are followed.
+const MAX_CHOICES: usize = 3;
 /// Times that one way may pass an instruction: a loop without accesses.
 const MAX_PASSES: usize = 2;
 /// Reads of the program's memory: a system call each.
@@ -81,6 +83,8 @@ pub(super) struct Found {
 pub(super) struct Ways {
     funs: Vec<Arc<Decoded>>,
     steps: Vec<(usize, u32)>,
+    /// Of each step that is a conditional move and matters: whether its condition is taken to have held.
+    chosen: Vec<Option<bool>>,
     states: Vec<State>,
     /// Calls and jumps by which the functions were entered whose ends the way has come through.
     origins: Vec<(usize, u32)>,
@@ -93,6 +97,8 @@ pub(super) struct Ways {
 enum Way {
     /// To an instruction of the same function.
     Within { inst: u32, taken: bool },
+    /// The same to a conditional move whose condition held or did not.
+    Chosen { inst: u32, taken: bool, held: bool },
     /// From the start of a function to what called or jumped to it.
     Entered { fun: usize, inst: u32 },
     /// As before, and the function was entered by `by`.
@@ -117,6 +123,7 @@ struct Search<'a, 'b> {
 struct Followed<'a> {
     funs: &'a [Arc<Decoded>],
     steps: &'a [(usize, u32)],
+    chosen: &'a [Option<bool>],
     ip: u32,
 }
 
@@ -134,6 +141,10 @@ impl Steps for Followed<'_> {
     fn len(&self) -> usize {
         self.steps.len()
     }
+
+    fn chosen(&self, k: usize) -> Option<bool> {
+        self.chosen[k]
+    }
 }
 
 /// The access of a way that is looked for: nearest to the sample, the stack's only when there is no other.
@@ -142,6 +153,8 @@ struct Sought {
     /// Step of an access whose address is not known yet.
     at: Option<(usize, Mem)>,
     stack: Option<(usize, Mem)>,
+    /// Registers that its address came from, as bits.
+    from: u16,
 }
 
 impl Ways {
@@ -159,6 +172,7 @@ impl Ways {
         self.funs.clear();
         self.funs.push(Arc::clone(fun));
         self.steps.clear();
+        self.chosen.clear();
         self.states.clear();
         self.states.push(State::sampled(&sample.regs.gpr));
         self.origins.clear();
@@ -193,6 +207,7 @@ impl Search<'_, '_> {
                 self.beside_a_call(at);
                 return self.end(sought);
             }
+            self.choose(at.0, &sought, &mut ways);
             if let [way] = ways[..] {
                 match self.step(way, at.0, &mut tracker) {
                     Ok(next) => at = next,
@@ -207,6 +222,22 @@ impl Search<'_, '_> {
                 continue;
             }
             return self.branch(at, &ways, tracker, sought);
+        }
+    }
+
+    /// Of a conditional move that decides the address looked for, both outcomes are followed: what sets the flags comes
+    /// later on the way backwards and may contradict one of them.
+    fn choose(&self, f: usize, sought: &Sought, ways: &mut Vec<Way>) {
+        if sought.at.is_none() || self.w.chosen.iter().flatten().count() >= MAX_CHOICES {
+            return;
+        }
+        for k in 0..ways.len() {
+            let Way::Within { inst, taken } = ways[k] else { continue };
+            let Effect::Choose { dst, .. } = self.w.funs[f].insts[inst as usize].effect else { continue };
+            if sought.from & (1 << dst) != 0 && self.w.states.last().is_some_and(|s| s.full(dst).is_none()) {
+                ways[k] = Way::Chosen { inst, taken, held: true };
+                ways.push(Way::Chosen { inst, taken, held: false });
+            }
         }
     }
 
@@ -241,6 +272,7 @@ impl Search<'_, '_> {
                 }
             }
             self.w.steps.truncate(len);
+            self.w.chosen.truncate(len);
             self.w.states.clone_from(&states);
             self.w.origins.clone_from(&origins);
         }
@@ -258,6 +290,9 @@ impl Search<'_, '_> {
         let inst = &fun.insts[idx as usize];
         match sought.at {
             Some((_, mem)) => {
+                if inst.written & sought.from != 0 {
+                    sought.from |= inst.effect.sources();
+                }
                 // Only what sets a register of the address can help.
                 let needed = [mem.base, mem.index];
                 if !needed.iter().any(|&r| r < 16 && inst.written & (1 << r) != 0) && !inst.leader {
@@ -271,6 +306,7 @@ impl Search<'_, '_> {
                     return false;
                 }
                 sought.at = Some((k, mem));
+                sought.from = [mem.base, mem.index].iter().filter(|r| **r < 16).fold(0, |all, r| all | 1 << r);
             }
         }
         let Some((k, mem)) = sought.at else { return false };
@@ -336,8 +372,8 @@ impl Search<'_, '_> {
                 if now { types::now(code, addr, size) } else { None }
             })
         };
-        let Ways { funs, steps, states, slots, .. } = &mut *self.w;
-        fill(&Followed { funs, steps, ip: self.ip }, states, &self.sample, &mut constant, slots)
+        let Ways { funs, steps, chosen, states, slots, .. } = &mut *self.w;
+        fill(&Followed { funs, steps, chosen, ip: self.ip }, states, &self.sample, &mut constant, slots)
     }
 
     fn found(&mut self, k: usize, mem: Mem, addr: Option<u64>) {
@@ -364,21 +400,29 @@ impl Search<'_, '_> {
     /// Makes a step; returns where it leads.
     fn step(&mut self, way: Way, within: usize, tracker: &mut Tracker) -> Result<(usize, u32), Contradiction> {
         self.work = self.work.saturating_sub(1);
+        let mut chosen = None;
         let (at, taken) = match way {
             Way::Within { inst, taken } => ((within, inst), taken),
+            Way::Chosen { inst, taken, held } => {
+                chosen = Some(held);
+                ((within, inst), taken)
+            }
             Way::Entered { fun, inst } => ((fun, inst), true),
             Way::EnteredVia { fun, inst, .. } | Way::Returned { fun, inst, .. } => ((fun, inst), true),
         };
-        let inst = &self.w.funs[at.0].insts[at.1 as usize];
+        let undecided = &self.w.funs[at.0].insts[at.1 as usize];
+        let outcome = undecided.effect.condition().zip(chosen).or(undecided.outcome(taken));
+        let inst = &chosen.map_or(*undecided, |held| undecided.decided(held));
         let post = self.w.states.last().ok_or(Contradiction)?;
         let mut pre = State::UNKNOWN;
         eval::undo(inst, &mut pre, post)?;
         tracker.equal(inst, &mut pre, self.sample.regs.flags as u16)?;
-        *tracker = tracker.before(inst, &pre, taken, self.sample.regs.flags as u16)?;
+        *tracker = tracker.before(inst, &pre, outcome, self.sample.regs.flags as u16)?;
         self.w.steps.push(at);
+        self.w.chosen.push(chosen);
         self.w.states.push(pre);
         match way {
-            Way::Within { .. } => {}
+            Way::Within { .. } | Way::Chosen { .. } => {}
             Way::Entered { .. } => {
                 self.w.origins.pop();
             }

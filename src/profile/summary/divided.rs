@@ -56,6 +56,7 @@ impl Entry {
         }
         if let Some(most) = out.iter_mut().max_by_key(|e| e.total.accesses()) {
             most.details.unpaged = self.details.unpaged;
+            most.details.unpaged_by.clone_from(&self.details.unpaged_by);
             most.total.add(&self.details.unpaged);
         }
         out

@@ -51,8 +51,8 @@ struct Fold<'a> {
     places: Vec<Option<Place>>,
     cells: Tally<CellKey>,
     parts: &'a CodeParts,
-    /// Counters of accesses without a page, per entry.
-    unpaged: Vec<Counters>,
+    /// Counters of accesses without a page, per entry and thread.
+    unpaged: FxHashMap<(u32, ThreadId), Counters>,
     code: Tally<(u32, Frame)>,
     slots_per_ns: f64,
     /// One more than the highest thread id used.
@@ -133,7 +133,7 @@ impl<'a> Fold<'a> {
                 tables.held.accesses() / ACCESSES_PER_CELL,
             ),
             parts,
-            unpaged: vec![Counters::default(); layout.entries.len()],
+            unpaged: FxHashMap::default(),
             code: Tally::new(MAX_INSTRUCTIONS, 0),
             slots_per_ns: f64::from(TIME_SLOTS) / tables.stats.duration_ns.max(1) as f64,
             threads: layout.threads.len(),
@@ -170,7 +170,7 @@ impl<'a> Fold<'a> {
         });
         match self.key(place, a, part) {
             Some(key) => self.cells.add(key, &counters),
-            None => self.unpaged[place.entry as usize].add(&counters),
+            None => self.unpaged.entry((place.entry, a.thread)).or_default().add(&counters),
         }
     }
 
@@ -229,7 +229,7 @@ fn dense(places: &FxHashMap<ObjectId, Place>) -> Vec<Option<Place>> {
 fn assign_cells(
     layout: &mut Layout,
     mut cells: Vec<(CellKey, Counters)>,
-    unpaged: Vec<Counters>,
+    unpaged: FxHashMap<(u32, ThreadId), Counters>,
     (parts, symbols): (&CodeParts, &HashMap<Frame, Vec<Location>>),
 ) {
     const BELOW_PAGE: u32 = THREAD_BITS + SLOT_BITS + PART_BITS;
@@ -282,9 +282,14 @@ fn assign_cells(
             entry.by_code = of_part(std::mem::take(&mut entry.by_code));
         }
         entry.cells.iter().for_each(|c| entry.total.add(&c.counters));
-        entry.total.add(&unpaged[i]);
-        entry.details.unpaged = unpaged[i];
     }
+    for ((entry, thread), counters) in unpaged {
+        let entry = &mut layout.entries[entry as usize];
+        entry.total.add(&counters);
+        entry.details.unpaged.add(&counters);
+        entry.details.unpaged_by.push((thread, counters));
+    }
+    layout.entries.iter_mut().for_each(|e| e.details.unpaged_by.sort_unstable_by_key(|by| by.0));
 }
 
 fn part_of(key: CellKey) -> u8 {

@@ -198,6 +198,7 @@ fn gathers_count_for_the_object_but_no_page() {
     let summary = load(&[header(), Record::Objects(objects), Record::Accesses(vec![gather, below]), end()]);
     let g = summary.entries.iter().find(|e| e.kind == ObjectKind::Global).expect("it was accessed");
     assert_eq!((g.cells.len(), g.total.reads, g.details.unpaged.reads), (0, 1, 1));
+    assert_eq!(g.threads().len(), 1, "a thread without a page has used the object, too");
     // A stack that grew below its recorded base is counted from the lowest page seen.
     let s = summary.entries.iter().find(|e| e.kind == ObjectKind::Stack).expect("it was accessed");
     assert_eq!((s.seen[0].base, s.cells[0].page), (0xf_0000, 0));

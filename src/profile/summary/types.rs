@@ -117,6 +117,8 @@ pub struct Details {
     /// Counters that are in [`Entry::total`] but in no cell, because only the object is known (vector
     /// gathers, addresses lost but for the next iteration's) or the page number does not fit.
     pub unpaged: Counters,
+    /// The same by thread, ascending.
+    pub unpaged_by: Vec<(ThreadId, Counters)>,
     /// Backing of a mapping that is not private anonymous memory: a file, shared memory, huge pages.
     pub backing: Option<String>,
     /// Instructions that accessed the entry, highest cost first, at most [`MAX_CODE`].
@@ -177,11 +179,14 @@ pub fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 impl Entry {
-    /// Threads that accessed the entry on known pages, ascending, with their counters.
+    /// Threads that accessed the entry, ascending, with their counters.
     pub fn threads(&self) -> Vec<(ThreadId, Counters)> {
         let mut by_thread = std::collections::BTreeMap::<ThreadId, Counters>::new();
         for cell in &self.cells {
             by_thread.entry(cell.thread).or_default().add(&cell.counters);
+        }
+        for (thread, counters) in &self.details.unpaged_by {
+            by_thread.entry(*thread).or_default().add(counters);
         }
         by_thread.into_iter().collect()
     }

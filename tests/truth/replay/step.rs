@@ -38,6 +38,8 @@ pub struct TrueAccess {
     pub tls: bool,
     /// A gather: the address means nothing.
     pub vsib: bool,
+    /// A read at a fixed place.
+    pub fixed: bool,
 }
 
 /// A stopped child, which is killed when dropped.
@@ -227,6 +229,7 @@ impl TruthDecoder {
                     stack: inst.is_stack_instruction() && k >= operands,
                     tls: matches!(m.segment(), Register::FS | Register::GS),
                     vsib: m.index().is_vector_register(),
+                    fixed: inst.is_ip_rel_memory_operand() && m.access() == OpAccess::Read,
                 })
                 .collect(),
         )
