@@ -6,7 +6,7 @@ use super::tests::{Random, entry, heap, profile};
 use super::*;
 use crate::detect::classify_all;
 use crate::profile::records::Frame;
-use crate::profile::summary::Entry;
+use crate::profile::summary::{Entry, TouchRun};
 use crate::topology::Topology;
 
 const MIB: u64 = 1 << 20;
@@ -17,6 +17,8 @@ fn skewed(allocator: u32) -> Summary {
     let user = |_, r: &mut Random| if r.below(10) < 7 { 1 } else { 2 + r.below(3) as u32 };
     let mut table = heap(entry("table", 64 * MIB, 900, 6000, user), &[0x10]);
     table.seen[0].thread = Some(allocator);
+    // The last worker fills it, on the last node.
+    table.touches = vec![TouchRun { instance: 0, page: 0, pages: (64 * MIB / 4096) as u32, thread: 4, time_ns: 0 }];
     let own = |t: u32| heap(Entry { id: t, ..entry("own", 64 * MIB, 0, 1000, move |_, _| t) }, &[0x20 + u64::from(t)]);
     let mut run = profile(5, "never", [table].into_iter().chain((1..5).map(own)).collect());
     run.threads.iter_mut().skip(1).for_each(|t| {
