@@ -13,7 +13,7 @@ use numamma_plan::policy::{ObjectRule, PolicyKind};
 use super::scene::Scene;
 use super::teams;
 use crate::detect::{Pattern, PatternKind};
-use crate::profile::records::Thread;
+use crate::profile::records::{Thread, ThreadId};
 use crate::profile::summary::Entry;
 
 /// Share of the run's cost that was remote in memory first touched by the same thread from which threads are bound: on
@@ -57,10 +57,7 @@ pub(super) fn decide(scene: &Scene<'_>, patterns: &[Pattern], shares: &[f64], ru
     if !wanted {
         return Binding { bind: false, remark: None };
     }
-    let threads: Vec<&Thread> = scene.summary.threads.iter().filter(|t| scene.roles.rank(t.id).is_some()).collect();
-    let named = !teams::teams(scene.summary, scene.roles, scene.target).is_empty();
-    let unnamed = || if named { None } else { generations(&threads) };
-    if let Some(why) = several_processes(&threads).or_else(unnamed) {
+    if let Some(why) = obstacle(scene, are_named(scene)) {
         return Binding { bind: false, remark: Some(why) };
     }
     let remark = if by_rule {
@@ -75,6 +72,26 @@ pub(super) fn decide(scene: &Scene<'_>, patterns: &[Pattern], shares: &[f64], ru
         )
     };
     Binding { bind: true, remark: Some(remark) }
+}
+
+/// Whether the policy can name the teams, so that it binds their workers and no other thread.
+fn are_named(scene: &Scene<'_>) -> bool {
+    !teams::teams(scene.summary, scene.roles, scene.target).is_empty()
+}
+
+/// Why no policy can bind the threads of this program.
+fn obstacle(scene: &Scene<'_>, named: bool) -> Option<String> {
+    let threads: Vec<&Thread> = scene.summary.threads.iter().filter(|t| scene.roles.rank(t.id).is_some()).collect();
+    several_processes(&threads).or_else(|| if named { None } else { generations(&threads) })
+}
+
+/// Whether a policy that binds would bind all threads that allocate instances of an entry. A main thread that only
+/// starts the workers of named teams is on any node, another one in each run.
+pub(super) fn binds_allocators(scene: &Scene<'_>, entry: &Entry) -> bool {
+    let named = are_named(scene);
+    let is_bound = |thread: ThreadId| !named || scene.roles.rank(thread).is_some();
+    let mut allocators = entry.seen.iter().map(|instance| instance.thread);
+    !entry.seen.is_empty() && allocators.all(|t| t.is_some_and(is_bound)) && obstacle(scene, named).is_none()
 }
 
 fn several_processes(threads: &[&Thread]) -> Option<String> {

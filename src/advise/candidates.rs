@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use numamma_plan::plan::{PAGE, page_size_in_use, page_size_of};
 use numamma_plan::policy::{Auto, Block, Huge, Place, PolicyKind, Size};
 
+use super::binding;
 use super::block_layout::{Layout, SlicedObject, first_planned};
 use super::numbered;
 use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::limits::PRIVATE_SHARE;
-use crate::detect::{Pattern, PatternKind, unpaged_share};
+use crate::detect::{Pattern, PatternKind};
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::{Entry, duration};
 
@@ -82,13 +83,14 @@ impl Scene<'_> {
             PatternKind::Block | PatternKind::BlockCyclic if entry.kind == ObjectKind::SmallHeap => pool(),
             // Rows are allocated one by one, so that a rule can only place whole instances, as for private objects.
             PatternKind::Block | PatternKind::BlockCyclic if pattern.group.is_some() => self.rows(entry, pattern)?,
-            PatternKind::Block => self.sliced(entry, pattern, PolicyKind::Block, None),
-            PatternKind::BlockCyclic => self.sliced(entry, pattern, PolicyKind::BlockCyclic, None),
+            PatternKind::Block => self.sliced(entry, pattern, (PolicyKind::Block, WORTH_BLOCKS), None),
+            PatternKind::BlockCyclic => self.sliced(entry, pattern, (PolicyKind::BlockCyclic, WORTH_BLOCKS), None),
         };
         let mut choices = vec![first];
         if entry.kind != ObjectKind::SmallHeap {
             choices.extend(self.exact_slices(entry, pattern));
             choices.extend(self.mapped_slices(entry, pattern));
+            choices.extend(self.parts_of_irregular(entry, pattern));
         }
         // One thread allocates for the others. Where each user allocates its own, local placement is simpler.
         if first_is_spread(&choices) && !pattern.owners.is_empty() {
@@ -151,7 +153,9 @@ impl Scene<'_> {
     /// Placements that are priced whatever the pattern is.
     fn unspecific(&self, entry: &Entry) -> Vec<Choice> {
         let mut choices = vec![Choice::interleave(None)];
-        if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && entry.site.is_some() {
+        let is_allocated =
+            entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && entry.site.is_some();
+        if is_allocated && binding::binds_allocators(self, entry) {
             let place = Place { policy: PolicyKind::Local, ..Place::default() };
             choices.push(Choice { place, remark: None, simplicity: Simplicity::Local, numbered: None });
         }
@@ -224,7 +228,8 @@ impl Scene<'_> {
         let home = allocated_by_user.count() as f64 >= TOUCHED_RIGHT * pattern.owners.len().max(1) as f64;
         if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && home {
             let place = Place { policy: PolicyKind::Local, ..Place::default() };
-            return Ok(Choice { place, remark: None, simplicity: Simplicity::Local, numbered: None });
+            let remark = Some("each thread allocates what it uses".into());
+            return Ok(Choice { place, remark, simplicity: Simplicity::Local, numbered: None });
         }
         match users.as_slice() {
             [only] => self.bound(*only, seen, pattern),
@@ -274,8 +279,8 @@ impl Scene<'_> {
             _ => return None,
         };
         let huge = page_size_in_use(entry.size, self.target.thp) > PAGE;
-        let choice =
-            (huge && pattern.group.is_none()).then(|| self.sliced(entry, pattern, policy, Some(Huge::Split)))?;
+        let choice = (huge && pattern.group.is_none())
+            .then(|| self.sliced(entry, pattern, (policy, WORTH_BLOCKS), Some(Huge::Split)))?;
         (choice.place.policy == policy).then_some(Choice { simplicity: Simplicity::Split, ..choice })
     }
 
@@ -298,8 +303,26 @@ impl Scene<'_> {
         (sliced, if partly { used } else { whole }, whole)
     }
 
-    /// Block and block-cyclic.
-    fn sliced(&self, entry: &Entry, pattern: &Pattern, policy: PolicyKind, huge: Option<Huge>) -> Choice {
+    /// Blocks for an irregular object, and those of the period that describes most of it, whatever share they make local:
+    /// their prices say whether they are worth it. Tiles of a matrix lie in few of the blocks each.
+    fn parts_of_irregular(&self, entry: &Entry, pattern: &Pattern) -> Vec<Choice> {
+        if pattern.kind != PatternKind::Irregular || pattern.group.is_some() {
+            return Vec::new();
+        }
+        let periodic = pattern.nearest.as_deref().map(|nearest| (nearest, PolicyKind::BlockCyclic));
+        let tried = [(pattern, PolicyKind::Block)].into_iter().chain(periodic);
+        let choices = tried.map(|(by, policy)| (policy, self.sliced(entry, by, (policy, 0.0), None)));
+        choices.filter(|(policy, choice)| choice.place.policy == *policy).map(|(_, choice)| choice).collect()
+    }
+
+    /// Block and block-cyclic, from the local share `worth` on.
+    fn sliced(
+        &self,
+        entry: &Entry,
+        pattern: &Pattern,
+        (policy, worth): (PolicyKind, f64),
+        huge: Option<Huge>,
+    ) -> Choice {
         let page = page_size_of(&Place { huge, ..Place::default() }, entry.size, self.target.thp);
         let (sliced, base, whole) = self.slices(entry, pattern, policy);
         let (used, partly) = (base, policy == PolicyKind::Block && base < whole);
@@ -322,14 +345,14 @@ impl Scene<'_> {
         let coarse =
             policy == PolicyKind::BlockCyclic && block as f64 > COARSE * (base as f64 / parts).max(PAGE as f64);
         let in_order = order.iter().copied().eq(0..self.target.nodes);
-        if !coarse && local >= WORTH_BLOCKS && self.target.portable && !in_order {
+        if !coarse && local >= worth && self.target.portable && !in_order {
             return Choice::interleave(Some(
                 "the nodes of its blocks depend on the machine, because not all threads take part: use `--nodes N`; \
                  this portable policy interleaves its pages"
                     .into(),
             ));
         }
-        if !coarse && local < WORTH_BLOCKS {
+        if !coarse && local < worth {
             let in_turn = pattern.slices.is_sorted_by_key(|slice| slice.thread);
             let because = if in_turn {
                 "its slices differ in size"
@@ -341,14 +364,12 @@ impl Scene<'_> {
                 100.0 * local
             )));
         }
-        let remark = if coarse {
-            format!("a node's part of {} is rounded up to huge pages", Size(base.div_ceil(nodes)))
-        } else {
-            placed_locally(entry, local) + &self.target.laid_out()
-        };
-        let remark =
-            if huge == Some(Huge::Split) { format!("{remark}, at the price of its huge pages") } else { remark };
-        let remark = if partly { format!("{remark}; only the first {used} bytes are used") } else { remark };
+        let rounded = coarse
+            .then(|| format!("a node's part of {} is rounded up to huge pages", Size(base.div_ceil(nodes))))
+            .or_else(|| self.target.laid_out());
+        let split = (huge == Some(Huge::Split)).then(|| "at the price of its huge pages".to_owned());
+        let partly_used = partly.then(|| format!("only the first {used} bytes are used"));
+        let remarks: Vec<String> = [rounded, split, partly_used].into_iter().flatten().collect();
         let auto = self.target.portable && !partly;
         let place = Place {
             policy,
@@ -357,7 +378,8 @@ impl Scene<'_> {
             huge,
             ..Place::default()
         };
-        Choice { place, remark: Some(remark), simplicity: Simplicity::Pattern, numbered: None }
+        let remark = (!remarks.is_empty()).then(|| remarks.join("; "));
+        Choice { place, remark, simplicity: Simplicity::Pattern, numbered: None }
     }
 
     fn list(&self, order: &[u32]) -> String {
@@ -402,15 +424,6 @@ impl Scene<'_> {
         let block = round_up(base.div_ceil(order.len().max(1) as u64), page);
         Layout { local: sliced.local_share(&order, block, |t| self.node_of(t)), order, block }
     }
-}
-
-/// What share of an object a layout puts where it is used. Of accesses without a known page nothing is claimed.
-pub(super) fn placed_locally(entry: &Entry, local: f64) -> String {
-    let (of, known) = match unpaged_share(entry) {
-        Some(unpaged) => (1.0 - unpaged, " known to be"),
-        None => (1.0, ""),
-    };
-    format!("{:.0} % of it is{known} placed on the node of the thread that uses it", 100.0 * local * of)
 }
 
 pub(super) fn round_up(value: u64, unit: u64) -> u64 {

@@ -7,7 +7,7 @@ use numamma_plan::unusable::Unusable;
 use super::cost::resample::{self, Groups, Saving};
 use super::cost::{Demands, Load, Outcome, PageMap, Placement, Residence, Spill};
 use super::scene::{Choice, Scene, Simplicity};
-use crate::detect::Pattern;
+use crate::detect::{Pattern, unpaged_share};
 use crate::profile::summary::{Entry, duration};
 
 /// Ratio of prices up to which two placements count as equally good: the figure stated in the project's contract.
@@ -18,6 +18,9 @@ const CACHED: f64 = 0.5;
 /// than the others changes from run to run, and threads of the others queue at one memory controller; how long they do
 /// is the least certain of all that is priced.
 const MAJORITY: f64 = 0.5;
+
+/// Most nodes on which an unknown first touch is priced; on larger machines the others are like one of them.
+const MOST_TOUCHED: usize = 16;
 
 /// A choice with its price.
 struct Priced {
@@ -116,6 +119,21 @@ impl<'a> Subject<'a> {
         own < MAJORITY * sums().map(|(_, accesses)| accesses).sum::<f64>()
     }
 
+    /// The least and the greatest time of an object whose first touch is unknown, ns: a thread of any node may have
+    /// touched it. None where the profile has its first touches.
+    fn touched_anywhere(&self) -> Option<(f64, f64)> {
+        let world = self.scene.world;
+        if !self.entry.touches.is_empty() {
+            return None;
+        }
+        let on = |node: usize| self.price(&Placement::touched_on(world, self.entry, node)).0.time_ns;
+        let times = world.homes().into_iter().take(MOST_TOUCHED).map(on);
+        times.fold(None, |ends: Option<(f64, f64)>, time| {
+            let (low, high) = ends.unwrap_or((time, time));
+            Some((low.min(time), high.max(time)))
+        })
+    }
+
     /// The time of the cheapest of `priced`, of the best page map with `placing_ns`, and of `first`, ns.
     fn best_ns(&self, priced: &[Priced], first: Option<Outcome>, placing_ns: f64) -> f64 {
         let map = PageMap::best(self.scene.world, self.entry, &self.demands, self.taken);
@@ -167,7 +185,13 @@ pub(super) fn choose(
             let part = 1.0 - (chosen.outcome.time_ns - placing_ns) / first.time_ns.max(f64::MIN_POSITIVE);
             let placed = subject.placement(&chosen.choice).ok();
             let saving = placed.and_then(|placed| subject.saving(&unplaced, &placed, part));
-            with_range(scene, (entry, pattern), (&first, &chosen.outcome, best), (saving, placing_ns))
+            with_range(
+                scene,
+                (entry, pattern),
+                (&first, &chosen.outcome, best),
+                (saving, placing_ns),
+                subject.touched_anywhere(),
+            )
         }),
     };
     // An object that is left to first touch occupies memory as well.
@@ -177,11 +201,28 @@ pub(super) fn choose(
     let full =
         chosen.spills.then(|| "it does not fit on the chosen nodes, the rest goes to the nearest nodes".to_owned());
     let too_big = too_big.map(|node| format!("it does not fit on node {node}"));
-    let words = [chosen.choice.remark, too_big, full, Some(price)];
+    let near = near_users(entry, &chosen);
+    let words = [near, chosen.choice.remark, too_big, full, Some(price)];
     let remark = words.into_iter().flatten().collect::<Vec<_>>().join("; ");
     let saved_ns = first.time_ns - chosen.outcome.time_ns;
     let saved = saved_ns / scene.world.clock.running_ns().max(f64::MIN_POSITIVE);
     Ok((Choice { remark: Some(remark), ..chosen.choice }, saved))
+}
+
+/// What part of the accesses a placement by threads makes local, as [`super::predict`] counts them: the main thread of a
+/// page makes not all of its accesses. Of accesses without a known page nothing is claimed.
+fn near_users(entry: &Entry, chosen: &Priced) -> Option<String> {
+    let (of, known) = unpaged_share(entry).map_or((1.0, ""), |unpaged| (1.0 - unpaged, " are known to"));
+    let place = &chosen.choice.place;
+    let from = match (place.policy, chosen.choice.simplicity) {
+        (PolicyKind::Block | PolicyKind::BlockCyclic | PolicyKind::Map, _) => "the node of their page",
+        (PolicyKind::Local, _) if chosen.choice.remark.is_none() => {
+            "the node of the thread that allocates it, which is bound"
+        }
+        (PolicyKind::Bind, Simplicity::Chosen) => &format!("node {}", place.nodes.as_deref()?),
+        _ => return None,
+    };
+    Some(format!("{:.0} % of the accesses{known} come from {from}", 100.0 * of * chosen.outcome.local_share))
 }
 
 /// The simplest within [`NEAR`] of the best, else the simplest within [`NEAR`] of the cheapest.
@@ -260,6 +301,7 @@ fn with_range(
     (entry, pattern): (&Entry, &Pattern),
     (first, chosen, best): (&Outcome, &Outcome, f64),
     (saving, placing_ns): (Option<Saving>, f64),
+    anywhere: Option<(f64, f64)>,
 ) -> Result<String, String> {
     let of_first = |saved_ns: f64| if first.time_ns > 0.0 { 100.0 * saved_ns / first.time_ns } else { 0.0 };
     let less = of_first(first.time_ns - chosen.time_ns);
@@ -286,6 +328,13 @@ fn with_range(
             pattern.evidence
         ));
     }
+    // Which node has the pages without a placement is less certain than what the samples tell.
+    let words = anywhere.map_or(words, |(least, most)| {
+        let less_than = |first_ns: f64| 100.0 * (1.0 - chosen.time_ns / first_ns.max(f64::MIN_POSITIVE));
+        let (low, high) = range.unwrap_or((less, less));
+        let range = (low.min(less_than(least)), high.max(less_than(most)));
+        format!("{}, as its first touch is unknown,", waiting(less, Some(range)))
+    });
     Ok(format!(
         "priced: {words} than first touch{}, ideal placement would save {:.0} %",
         balanced(scene),

@@ -4,6 +4,8 @@
 //! JSON. Objects that are not placed stay in the list with the reason, so that the shares of the cost add up. Profiles
 //! without samples or threads are refused.
 
+#[cfg(test)]
+mod allocator_tests;
 mod binding;
 mod block_layout;
 #[cfg(test)]
@@ -120,6 +122,7 @@ pub fn advise(summary: &Summary, patterns: &[Pattern], target: &Target) -> Resul
     let mut items = items(&scene, patterns, &shares);
     naming::separate(summary, &mut items);
     kept_apart::add(summary, &mut items);
+    let worth = remark_on_worth(&world, &items);
     let (mut out, mut rest): (Vec<Item>, Vec<Item>) =
         items.into_iter().map(|i| i.item).partition(|i| i.pattern.is_some());
     out.append(&mut rest);
@@ -128,6 +131,7 @@ pub fn advise(summary: &Summary, patterns: &[Pattern], target: &Target) -> Resul
     let rules: Vec<ObjectRule> = out.iter().flat_map(Item::rules).cloned().collect();
     let binding = binding::decide(&scene, patterns, &shares, &rules);
     let mut remarks = remarks(summary, target, roles.workers, &rules, &binding);
+    remarks.extend(worth);
     remarks.extend(world.idle_remark());
     let teams = if binding.bind { teams::teams(summary, &roles, target) } else { Vec::new() };
     Ok(Advice { policy: Policy { phases, teams, ..policy(summary, target, rules, &binding) }, items: out, remarks })
@@ -242,6 +246,26 @@ fn remarks(
         remarks.push(format!("{which} recording was cut off; the advice is based on the recorded part."));
     }
     remarks
+}
+
+/// Speed-up below which two digits behind the point show none.
+const NO_GAIN: f64 = 1.005;
+
+/// That the placements together do not shorten the run.
+fn remark_on_worth(world: &cost::World<'_>, drafts: &[Draft]) -> Option<String> {
+    let running_ns = world.clock.running_ns();
+    let saved = drafts.iter().map(|d| d.saved).sum::<f64>() * running_ns / (running_ns + world.clock.idle_ns);
+    let is_useless =
+        !world.target.portable && drafts.iter().any(|d| d.item.rule.is_ok()) && saved < 1.0 - 1.0 / NO_GAIN;
+    is_useless.then(|| {
+        let caches = if world.knows_caches() {
+            ""
+        } else {
+            " The sizes of the target's caches are not known: give them with --target, as in \"numa:2 l3:1(size=32MiB) \
+             core:8 l2:1(size=1MiB)\"."
+        };
+        format!("All placements together are predicted to make the program 1.00x as fast: not worth applying.{caches}")
+    })
 }
 
 /// Whether a placement fits only as many threads as it is laid out for.

@@ -4,7 +4,7 @@ use numamma_plan::plan::{PAGE, page_size_of};
 use numamma_plan::policy::{Place, PolicyKind};
 
 use super::block_layout::Layout;
-use super::candidates::{WORTH_BLOCKS, placed_locally, round_up};
+use super::candidates::{WORTH_BLOCKS, round_up};
 use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::summary::Entry;
@@ -68,8 +68,8 @@ impl Scene<'_> {
         let runs =
             nodes.chunk_by(|a, b| a == b).map(|run| format!("{}x{}", run.len() as u64 * best.block / PAGE, run[0]));
         let map = runs.collect::<Vec<_>>().join(",");
-        let remark = placed_locally(entry, best.local) + &self.target.laid_out();
+        let remark = self.target.laid_out();
         let place = Place { policy: PolicyKind::Map, map: Some(map), ..Place::default() };
-        Some(Choice { place, remark: Some(remark), simplicity: Simplicity::Mapped, numbered: None })
+        Some(Choice { place, remark, simplicity: Simplicity::Mapped, numbered: None })
     }
 }

@@ -95,11 +95,8 @@ impl Target {
     }
 
     /// What is said of a placement by threads other than those of the recorded run; empty where their number is the same.
-    pub fn laid_out(&self) -> String {
-        match self.recorded {
-            Some(recorded) => format!(", laid out for {} threads instead of {recorded}", self.threads),
-            None => String::new(),
-        }
+    pub fn laid_out(&self) -> Option<String> {
+        self.recorded.map(|recorded| format!("laid out for {} threads instead of {recorded}", self.threads))
     }
 
     /// The node that thread `thread` is bound to under `bind = "compact"`, as an index into the nodes of the model:
@@ -131,9 +128,9 @@ mod tests {
     fn three_workers_on_two_cpus_stay_three() {
         let two_cpus = Topology::uniform(1, 2);
         let target = |recorded| Target::new(Some(4), None, &two_cpus, recorded, "never");
-        assert_eq!((target(3).threads, target(3).recorded, target(3).laid_out()), (3, None, String::new()));
+        assert_eq!((target(3).threads, target(3).recorded, target(3).laid_out()), (3, None, None));
         assert_eq!((target(2).threads, target(2).recorded), (4, Some(2)), "one per CPU");
-        assert_eq!(target(2).laid_out(), ", laid out for 4 threads instead of 2");
+        assert_eq!(target(2).laid_out().as_deref(), Some("laid out for 4 threads instead of 2"));
         assert_eq!((target(1).threads, target(5).threads), (4, 5));
         let three_cpus = Topology::uniform(1, 3);
         assert_eq!(Target::new(Some(4), None, &three_cpus, 3, "never").threads, 4, "one per CPU");

@@ -233,3 +233,16 @@ fn a_few_accesses_of_others_do_not_keep_a_table_from_its_user() {
         assert_eq!((place.policy, place.nodes.clone()), (PolicyKind::Bind, Some(own.to_string())));
     }
 }
+
+/// Each row of tiles is divided between two threads, in many slices of each: no formula for the whole, but most of it is
+/// in the block of one of its two threads.
+#[test]
+fn tiles_of_a_matrix_are_placed_by_blocks_where_those_are_cheapest() {
+    let tile = |at: u64, _: &mut Random| (at / (64 * MIB) * 2 + at / (16 << 10) % 2) as u32;
+    let summary = profile(4, "never", vec![by_main(in_sequence(entry("grid", 128 * MIB, 900, 2200, tile)))]);
+    assert_eq!(classify_all(&summary)[0].kind, PatternKind::Irregular);
+    let advice = advised(&summary, Model::uniform(4, 1));
+    let grid = rule(&advice, "grid");
+    assert_eq!(grid.place.policy, PolicyKind::Block, "{grid:#?}");
+    assert!(grid.why.as_ref().unwrap().contains("52 % of the accesses come from the node of their page"), "{grid:#?}");
+}

@@ -1,10 +1,12 @@
 //! Serial initialisation: time slots in which one thread alone uses an object that many threads use in other slots.
 //!
 //! These slots do not count for the pattern. In the usual case the main thread fills every array before the parallel
-//! part starts; its accesses would hide the pattern of the computation.
+//! part starts; its accesses would hide the pattern of the computation. A thread that is alone later, because it has
+//! more to do than the others or was late, still does the work of all: such slots count.
 
-use super::limits::{PRIVATE_SHARE, SERIAL_NATS, SERIAL_PHASE, SERIAL_STRAY};
+use super::limits::{PRIVATE_SHARE, SERIAL_NATS, SERIAL_PHASE, SERIAL_STRAY, TAKES_PART};
 use super::samples::Samples;
+use super::{ObjectView, PageAccess};
 
 /// The slots that do not count.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,17 +81,93 @@ impl Slots {
     }
 }
 
+/// Bins of a comparison of the pages that a thread uses alone with those that it uses beside the others.
+const BINS: usize = 32;
+
+/// What a thread does in its slots alone and beside the others, by page and by code.
+struct Compared<'a> {
+    view: &'a ObjectView,
+    samples: &'a Samples,
+    /// Number of the bin of each sample.
+    bins: Vec<usize>,
+}
+
+impl Compared<'_> {
+    fn of<'a>(view: &'a ObjectView, samples: &'a Samples) -> Compared<'a> {
+        let (total, mut sum, mut bin, mut before) = (samples.total(), 0.0, 0, None);
+        let bins = samples.list.iter().map(|s| {
+            // All samples of a page are in one bin.
+            if before.replace((s.instance, s.page)) != Some((s.instance, s.page)) {
+                bin = ((sum / total.max(f64::MIN_POSITIVE) * BINS as f64) as usize).min(BINS - 1);
+            }
+            sum += f64::from(s.weight);
+            bin
+        });
+        let bins = bins.collect();
+        Compared { view, samples, bins }
+    }
+
+    /// Whether a thread goes on in the slots `later` with what it does beside the others: in the same pages, by the
+    /// same code.
+    fn goes_on(&self, thread: usize, dropped: &[bool], later: &[bool]) -> bool {
+        let (mut pages, mut others) = (vec![[0.0; 2]; BINS], 0.0);
+        for (s, bin) in self.samples.list.iter().zip(&self.bins) {
+            let (slot, own) = (usize::from(s.slot), usize::from(s.thread) == thread);
+            others += if own || dropped[slot] { 0.0 } else { f64::from(s.weight) };
+            if own && (later[slot] || !dropped[slot]) {
+                pages[*bin][usize::from(later[slot])] += f64::from(s.weight);
+            }
+        }
+        let beside: f64 = pages.iter().map(|of| of[0]).sum();
+        let equal_share = (beside + others) / self.samples.threads().max(1) as f64;
+        if beside <= TAKES_PART * equal_share || is_other(&pages) {
+            return false;
+        }
+        let rank = self.samples.ranks[thread];
+        let by_code = self.view.by_code.iter().map(|part| {
+            let mut of = [0.0; 2];
+            let own = |a: &&PageAccess| a.thread == rank && usize::from(a.slot) < later.len();
+            for a in part.accesses.iter().filter(own) {
+                let slot = usize::from(a.slot);
+                if later[slot] || !dropped[slot] {
+                    of[usize::from(later[slot])] += a.weight() * self.samples.scale;
+                }
+            }
+            of
+        });
+        !is_other(&by_code.collect::<Vec<_>>())
+    }
+}
+
+/// Whether two distributions differ by more than chance: the evidence is at least [`SERIAL_NATS`] beyond the price of
+/// the free shares.
+fn is_other(counts: &[[f64; 2]]) -> bool {
+    let nats = |of: &dyn Fn(&[f64; 2]) -> f64| {
+        let total: f64 = counts.iter().map(of).sum();
+        counts.iter().map(of).filter(|n| *n > 0.0).map(|n| n * (n / total).ln()).sum::<f64>()
+    };
+    let all: f64 = counts.iter().flatten().sum();
+    let free = counts.iter().filter(|of| of[0] + of[1] > 0.0).count().saturating_sub(1) as f64;
+    let saved = nats(&|of| of[0]) + nats(&|of| of[1]) - nats(&|of| of[0] + of[1]);
+    saved - 0.5 * free * all.max(1.0).ln() >= SERIAL_NATS
+}
+
 /// The slots of one thread alone, when many threads (or one other thread) use the object in the other slots.
-pub(crate) fn serial_slots(samples: &Samples) -> Option<Serial> {
+pub(crate) fn serial_slots(view: &ObjectView, samples: &Samples) -> Option<Serial> {
     let slots = Slots::of(samples);
     let total: f64 = slots.totals.iter().sum();
     if slots.threads < 2 || total <= 0.0 {
         return None;
     }
     let none = vec![false; slots.totals.len()];
+    let compared = Compared::of(view, samples);
     let mut runs: Vec<(usize, Vec<bool>, f64)> = (0..slots.threads)
         .map(|t| {
             let run = slots.serial_runs(t, &none);
+            let initial = initial(&run, &slots.totals);
+            let later: Vec<bool> = run.iter().zip(&initial).map(|(alone, first)| *alone && !first).collect();
+            let goes_on = later.contains(&true) && compared.goes_on(t, &run, &later);
+            let run = if goes_on { initial } else { run };
             let sum = slots.sum(&run);
             (t, run, sum)
         })
@@ -126,13 +204,18 @@ fn is_serial(slots: &Slots, (thread, dropped, sum): (usize, &[bool], f64), total
     handed_over || many
 }
 
+/// The dropped slots at the beginning of the use of an object with these weights by slot.
+fn initial(dropped: &[bool], weights: &[f64]) -> Vec<bool> {
+    let first = weights.iter().position(|w| *w > 0.0).unwrap_or(0);
+    let begins = dropped.get(first).is_some_and(|d| *d);
+    let end = (first..dropped.len()).find(|&s| !dropped[s] && weights[s] > 0.0);
+    (0..dropped.len()).map(|s| begins && end.is_none_or(|e| s < e)).collect()
+}
+
 impl Serial {
     /// The dropped slots at the beginning of the object's use. Later dropped slots may be a phase of the run.
     pub fn initial(&self) -> Vec<bool> {
-        let first = self.weights.iter().position(|w| *w > 0.0).unwrap_or(0);
-        let begins = self.dropped[first];
-        let end = (first..self.dropped.len()).find(|&s| !self.dropped[s] && self.weights[s] > 0.0);
-        (0..self.dropped.len()).map(|s| begins && end.is_none_or(|e| s < e)).collect()
+        initial(&self.dropped, &self.weights)
     }
 
     /// The dropped slots at the end of the object's use: results are collected, or the memory is released.
@@ -179,3 +262,7 @@ fn contrast(slots: &Slots, dropped: &[bool], thread: usize) -> f64 {
 fn starts_with(slots: &Slots, dropped: &[bool]) -> bool {
     (0..dropped.len()).find(|&s| slots.totals[s] > 0.0).is_some_and(|s| dropped[s])
 }
+
+#[cfg(test)]
+#[path = "init_tests.rs"]
+mod tests;

@@ -56,7 +56,7 @@ pub fn classify(view: &ObjectView) -> Pattern {
         return pattern;
     }
     let all = Samples::of(view);
-    let serial = init::serial_slots(&all);
+    let serial = init::serial_slots(view, &all);
     let voting = match &serial {
         Some(s) => Cow::Owned(all.only(|a| !s.dropped[usize::from(a.slot)])),
         None => Cow::Borrowed(&all),

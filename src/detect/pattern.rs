@@ -164,6 +164,9 @@ pub struct Pattern {
     /// The pattern of the whole run of a phased object, on which one placement for all phases is based; of a mixed
     /// object, the one of all functions together.
     pub whole: Option<Box<Pattern>>,
+    /// For irregular: the formula that describes most of it, although not enough to be its pattern.
+    #[serde(skip)]
+    pub nearest: Option<Box<Pattern>>,
     /// The figures behind the pattern.
     pub figures: Figures,
 }
@@ -183,6 +186,7 @@ impl Pattern {
             segments: Vec::new(),
             by_code: Vec::new(),
             whole: None,
+            nearest: None,
             figures: Figures::default(),
         }
     }

@@ -166,7 +166,12 @@ pub(crate) fn structured(view: &ObjectView, samples: &Samples) -> Pattern {
         pattern.figures.needed = samples_needed(threads);
         return pattern;
     }
-    if let Some(pattern) = irregular(samples, view.size, view.skew).or(verdict) {
+    if let Some(pattern) = irregular(samples, view.size, view.skew) {
+        let strongest = || trial.group.is_none().then_some(trial.periodic.as_ref()).flatten();
+        let periodic = strongest().map(|p| trial.cyclic_pattern(p, trial.cyclic_gain())).filter(|p| p.period.is_some());
+        return Pattern { nearest: periodic.map(Box::new), ..pattern };
+    }
+    if let Some(pattern) = verdict {
         return pattern;
     }
     // The share that the rejected slices explain reduces the confidence in "random".

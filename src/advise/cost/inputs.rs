@@ -80,6 +80,11 @@ impl World<'_> {
         })
     }
 
+    /// Whether the sizes of the target's caches are known.
+    pub fn knows_caches(&self) -> bool {
+        self.model().caches.source != CacheSource::Unknown
+    }
+
     /// A sentence per input.
     pub fn inputs(&self) -> Vec<String> {
         let model = self.model();

@@ -81,6 +81,12 @@ impl<'a> Placement<'a> {
         Placement { balanced: true, ..Placement::first_touch(world, entry) }
     }
 
+    /// What the kernel does with pages that a thread of one node, of the model, has touched first.
+    pub fn touched_on(world: &'a World<'a>, entry: &'a Entry, node: usize) -> Placement<'a> {
+        let balanced = world.balances();
+        Placement { balanced, ..Placement::map(world, entry, vec![((0, 0), node)]) }
+    }
+
     /// The object.
     pub fn entry(&self) -> &'a Entry {
         self.entry

@@ -8,7 +8,7 @@ use super::signature::counts;
 use crate::detect::limits::EVIDENCE_NATS;
 
 /// Where a boundary may lie.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Place {
     /// The first page of the right side with which all accesses are most likely. Between two pages with samples every
     /// page is as likely: the one in the middle is taken.
@@ -16,6 +16,8 @@ pub(super) struct Place {
     /// The first and the last page with which they are nearly as likely: where the slices next to the boundary have the
     /// same owner, the models do not say which side a page belongs to.
     pub nearly: (u32, u32),
+    /// Pages, from first to last, with each of which they are nearly as likely.
+    pub near: Vec<(u32, u32)>,
 }
 
 /// The likeliest place of a boundary that is at `page` now.
@@ -52,10 +54,14 @@ pub(super) fn between(line: &Line, (first, page, end): (u32, u32, u32), left: &J
         last = at;
     }
     let Some(best) = sums.iter().max_by(|a, b| a.0.total_cmp(&b.0)) else {
-        return Place { page, nearly: (page, page) };
+        return Place { page, nearly: (page, page), near: vec![(page, page)] };
     };
     let is_near = |s: &&(f64, u32, u32)| s.0 >= best.0 - EVIDENCE_NATS;
     let middle = |s: &(f64, u32, u32)| s.1 + (s.2 - s.1) / 2;
     let (low, high) = (sums.iter().find(is_near), sums.iter().rfind(is_near));
-    Place { page: middle(best), nearly: (low.map_or(page, middle), high.map_or(page, middle)) }
+    Place {
+        page: middle(best),
+        nearly: (low.map_or(page, middle), high.map_or(page, middle)),
+        near: sums.iter().filter(is_near).map(|s| (s.1, s.2)).collect(),
+    }
 }

@@ -50,7 +50,7 @@ pub(super) fn by_threads(line: &Line, first: u32, end: u32) -> Vec<u32> {
     let fit = block::find(&points, &mut Folder::default());
     let mut found = between_slices(&fit.cuts, points.samples);
     found.extend(between_lengths(&fit.cuts));
-    found.extend(between_bins(&points, &fit.cuts));
+    found.extend(between_bins(&points, &fit.cuts, !block::one_slice_each(&fit, false)));
     let mut found: Vec<u32> =
         found.into_iter().map(|page| first + page).filter(|page| is_inside(line, *page, first, end)).collect();
     found.sort_unstable();
@@ -115,23 +115,26 @@ fn largest<'a>(cuts: impl Iterator<Item = &'a Cut>) -> Vec<f64> {
     cuts.map(&mut after).collect()
 }
 
-/// Samples of a bin: inside slices of their thread, and outside by group of threads.
+/// Samples of a bin: inside slices of their thread, outside by group of threads, and all by group of threads.
 #[derive(Clone, Copy, Default)]
 struct Bin {
     inside: f64,
     outside: [f64; GROUPS],
+    all: [f64; GROUPS],
 }
 
 impl Bin {
     fn add(&mut self, other: &Bin) {
         self.inside += other.inside;
         self.outside.iter_mut().zip(other.outside).for_each(|(a, b)| *a += b);
+        self.all.iter_mut().zip(other.all).for_each(|(a, b)| *a += b);
     }
 
     fn less(&self, other: &Bin) -> Bin {
         let mut out = *self;
         out.inside -= other.inside;
         out.outside.iter_mut().zip(other.outside).for_each(|(a, b)| *a -= b);
+        out.all.iter_mut().zip(other.all).for_each(|(a, b)| *a -= b);
         out
     }
 
@@ -148,6 +151,11 @@ impl Bin {
     fn threads(&self) -> f64 {
         nats(&self.outside)
     }
+
+    /// The same of each sample.
+    fn team(&self) -> f64 {
+        nats(&self.all)
+    }
 }
 
 /// Nats of samples drawn by the shares of their kinds, and of the shares.
@@ -158,8 +166,9 @@ fn nats(counts: &[f64]) -> f64 {
     counts.iter().map(term).sum::<f64>() + 0.5 * (used - 1.0).max(0.0) * total.max(1.0).ln()
 }
 
-/// The end of the bin at which the share inside of slices changes most, and the same for the threads outside.
-fn between_bins(points: &Points, cuts: &[Cut]) -> Vec<u32> {
+/// The end of the bin at which the share inside of slices changes most, and the same for the threads outside. Where
+/// threads have `several` slices, also where other threads begin: the next row of the tiles of a matrix.
+fn between_bins(points: &Points, cuts: &[Cut], several: bool) -> Vec<u32> {
     let bins = BINS.min(points.pages as usize);
     let mut sums = vec![Bin::default(); bins + 1];
     let threads = points.threads().max(GROUPS);
@@ -168,11 +177,13 @@ fn between_bins(points: &Points, cuts: &[Cut]) -> Vec<u32> {
         while cuts.get(at).is_some_and(|c| c.last < p.page) {
             at += 1;
         }
+        let group = usize::from(p.thread) * GROUPS / threads;
         let bin = &mut sums[(u64::from(p.page) * bins as u64 / u64::from(points.pages)) as usize + 1];
+        bin.all[group] += f64::from(p.weight);
         if cuts.get(at).is_some_and(|c| c.first <= p.page && c.thread == p.thread) {
             bin.inside += f64::from(p.weight);
         } else {
-            bin.outside[usize::from(p.thread) * GROUPS / threads] += f64::from(p.weight);
+            bin.outside[group] += f64::from(p.weight);
         }
     }
     for i in 1..=bins {
@@ -186,5 +197,6 @@ fn between_bins(points: &Points, cuts: &[Cut]) -> Vec<u32> {
         let page = (bin as u64 * u64::from(points.pages)).div_ceil(bins as u64) as u32;
         (saved > EVIDENCE_NATS + (bins as f64).ln()).then_some(page)
     };
-    [best(Bin::split), best(Bin::threads)].into_iter().flatten().collect()
+    let of_teams = if several { best(Bin::team) } else { None };
+    [best(Bin::split), best(Bin::threads), of_teams].into_iter().flatten().collect()
 }

@@ -70,6 +70,19 @@ impl Judged {
         self.model.probability(at, f64::from(self.pages), thread).ln()
     }
 
+    /// Whether its slices repeat.
+    pub fn is_periodic(&self) -> bool {
+        self.model.owners.is_periodic(f64::from(self.pages))
+    }
+
+    /// Whether a period begins with a page, of this stretch or as it would go on outside: behind the last slice follows
+    /// the first one, of an earlier thread.
+    pub fn begins_period(&self, page: u32) -> bool {
+        let owner = |at: f64| self.model.owners.of(at - f64::from(self.first), f64::from(self.pages));
+        let (before, behind) = (owner(f64::from(page) - 0.5), owner(f64::from(page) + 0.5));
+        before.zip(behind).is_some_and(|(before, behind)| behind < before)
+    }
+
     /// Whether a formula says the owners of all pages: one slice for each thread, or a period.
     pub fn is_formula(&self) -> bool {
         self.model.layers().all(|owners| owners.is_formula(f64::from(self.pages)))

@@ -44,7 +44,7 @@ pub(super) struct Line {
 impl Line {
     pub fn of(view: &ObjectView) -> Line {
         let all = Samples::of(view);
-        let serial = init::serial_slots(&all);
+        let serial = init::serial_slots(view, &all);
         let counts = |s: &Sample| serial.as_ref().is_none_or(|serial| !serial.dropped[usize::from(s.slot)]);
         let samples = all.only(counts);
         let keep = MOST_JUDGED as f64 / samples.list.len().max(1) as f64;

@@ -52,6 +52,7 @@ pub fn part_boundaries(view: &ObjectView) -> Vec<u32> {
     cuts.sort_unstable();
     join(&line, &mut cuts);
     polish(&line, (0, line.samples.pages), &mut cuts);
+    snap(&line, &mut cuts);
     cuts.into_iter().map(|page| page << line.samples.shift).collect()
 }
 
@@ -213,6 +214,33 @@ fn polish(line: &Line, (start, stop): (u32, u32), cuts: &mut [u32]) {
             cuts[i] = moved(line, (first, cuts[i], end));
         }
     }
+}
+
+/// Moves each boundary to the beginning of a period where the samples allow it as well: a part whose blocks do not begin
+/// with its first page has a part of each block on another node.
+fn snap(line: &Line, cuts: &mut [u32]) {
+    for i in 0..cuts.len() {
+        let first = if i == 0 { 0 } else { cuts[i - 1] };
+        let end = cuts.get(i + 1).copied().unwrap_or(line.samples.pages);
+        cuts[i] = snapped(line, (first, cuts[i], end));
+    }
+}
+
+/// Of the pages that are nearly as likely as this one those that begin a period on both sides, else behind the boundary,
+/// else before it; of these the roundest number, which needs the fewest bits, and the nearest.
+fn snapped(line: &Line, (first, page, end): (u32, u32, u32)) -> u32 {
+    let (left, right) = (judge(line, first, page), judge(line, page, end));
+    if !left.is_periodic() && !right.is_periodic() {
+        return page;
+    }
+    let place = boundary::between(line, (first, page, end), &left, &right);
+    let begins = |side: &Judged, page: u32| side.is_periodic() && side.begins_period(page);
+    let rank = |at: u32| {
+        let sides = 2 * u32::from(begins(&right, at)) + u32::from(begins(&left, at));
+        (sides, at.trailing_zeros(), std::cmp::Reverse(at.abs_diff(page)))
+    };
+    let near = place.near.into_iter().flat_map(|(from, to)| from..=to);
+    near.filter(|at| rank(*at).0 > 0).max_by_key(|at| rank(*at)).unwrap_or(page)
 }
 
 /// The page of a boundary by which both sides together are described shortest: of those where the models of the sides

@@ -13,6 +13,8 @@ enum Shape {
     /// Slices in this order: the thread of slice i is (5 i + 3) mod 8.
     Mixed,
     Cyclic(u32),
+    /// A row of tiles: this thread and the next one have half of each 8 pages.
+    Tiles(u32),
     Random,
     /// All read, nobody writes.
     Shared,
@@ -54,6 +56,7 @@ fn user(a: &Array, page: u32, dice: &mut Dice) -> u32 {
         Shape::Block | Shape::Triangle => slice(page, a.pages),
         Shape::Mixed => (slice(page, a.pages) * 5 + 3) % THREADS,
         Shape::Cyclic(period) => slice(page % period, period),
+        Shape::Tiles(first) => first + page % 8 / 4,
         Shape::One(thread) => thread,
         Shape::Irregular => Dice(u64::from(page + 1).wrapping_mul(0xD134_2543_DE82_EF95)).below(THREADS),
         Shape::Random | Shape::Shared => dice.below(THREADS),
@@ -144,6 +147,22 @@ fn arrays_of_one_class_and_other_sizes_are_parts() {
 fn arrays_that_are_told_apart_only_together_are_parts() {
     use Shape::*;
     check(&[array(Block, 400), array(Cyclic(80), 800), array(Block, 160), array(Random, 48), array(Block, 880)], 0.1);
+}
+
+/// So few samples that the page of the boundary is one of many: only one that begins a period makes both parts local.
+#[test]
+fn rows_of_tiles_are_parts_that_begin_with_a_period() {
+    for (rows, pages) in [(2, 16_384), (2, 10_000)] {
+        let arrays: Vec<Array> =
+            (0..rows).map(|row| Array { density: 0.075, ..array(Shape::Tiles(2 * row), pages) }).collect();
+        for seed in 0..3 {
+            let found = part_boundaries(&block(&arrays, 0.02, seed));
+            let planted = planted(&arrays);
+            let near = |(at, planted): (&u32, &u32)| at % 8 == 0 && at.abs_diff(*planted) <= 128;
+            let all = found.len() == planted.len() && found.iter().zip(&planted).all(near);
+            assert!(all, "seed {seed}: {found:?}, planted {planted:?}");
+        }
+    }
 }
 
 /// The slices next to such a boundary may have one owner, and then they do not show the page.
