@@ -84,7 +84,7 @@ impl Slots {
 /// Bins of a comparison of the pages that a thread uses alone with those that it uses beside the others.
 const BINS: usize = 32;
 
-/// What a thread does in its slots alone and beside the others, by page and by code.
+/// What a thread does in its slots alone and beside the others, by page, by code, and by reads and writes.
 struct Compared<'a> {
     view: &'a ObjectView,
     samples: &'a Samples,
@@ -108,7 +108,7 @@ impl Compared<'_> {
     }
 
     /// Whether a thread goes on in the slots `later` with what it does beside the others: in the same pages, by the
-    /// same code.
+    /// same code, with as many writes.
     fn goes_on(&self, thread: usize, dropped: &[bool], later: &[bool]) -> bool {
         let (mut pages, mut others) = (vec![[0.0; 2]; BINS], 0.0);
         for (s, bin) in self.samples.list.iter().zip(&self.bins) {
@@ -124,18 +124,22 @@ impl Compared<'_> {
             return false;
         }
         let rank = self.samples.ranks[thread];
-        let by_code = self.view.by_code.iter().map(|part| {
+        // Weights beside the others and later alone.
+        let sides = |accesses: &[PageAccess], weight: &dyn Fn(&PageAccess) -> f64| {
             let mut of = [0.0; 2];
-            let own = |a: &&PageAccess| a.thread == rank && usize::from(a.slot) < later.len();
-            for a in part.accesses.iter().filter(own) {
+            for a in accesses.iter().filter(|a| a.thread == rank && usize::from(a.slot) < later.len()) {
                 let slot = usize::from(a.slot);
                 if later[slot] || !dropped[slot] {
-                    of[usize::from(later[slot])] += a.weight() * self.samples.scale;
+                    of[usize::from(later[slot])] += weight(a) * self.samples.scale;
                 }
             }
             of
-        });
-        !is_other(&by_code.collect::<Vec<_>>())
+        };
+        let by_code: Vec<_> = self.view.by_code.iter().map(|part| sides(&part.accesses, &PageAccess::weight)).collect();
+        // Memory that is released is written where the work only reads.
+        let by_kind =
+            [sides(&self.view.accesses, &|a| a.reads.into()), sides(&self.view.accesses, &|a| a.writes.into())];
+        !is_other(&by_code) && !is_other(&by_kind)
     }
 }
 
