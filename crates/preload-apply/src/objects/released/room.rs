@@ -202,7 +202,9 @@ pub fn mapped() {
 fn look(bytes: usize, kept: usize) -> bool {
     let (pending, now) = (PROCESS.pending.swap(0, Ordering::Relaxed), clock::coarse_ns());
     let is_unused = UNUSED.is_over(pending, kept, now);
-    if !PROCESS.is_due(now) || sandbox::entered() {
+    // What is as large as the longest step is worth a look by itself: much may be kept since the last one.
+    let is_due = PROCESS.is_due(now) || (kept > 0 && bytes >= LONGEST_STEP);
+    if !is_due || sandbox::entered() {
         return is_unused;
     }
     let _errno = errno::Saved::now();
