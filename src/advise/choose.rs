@@ -209,8 +209,8 @@ pub(super) fn choose(
     Ok((Choice { remark: Some(remark), ..chosen.choice }, saved))
 }
 
-/// What part of the accesses a placement by threads makes local, as [`super::predict`] counts them: the main thread of a
-/// page makes not all of its accesses. Of accesses without a known page nothing is claimed.
+/// What part of the accesses a placement by threads makes local, as [`super::predict()`] counts them: the main thread of
+/// a page makes not all of its accesses. Of accesses without a known page nothing is claimed.
 fn near_users(entry: &Entry, chosen: &Priced) -> Option<String> {
     let (of, known) = unpaged_share(entry).map_or((1.0, ""), |unpaged| (1.0 - unpaged, " are known to"));
     let place = &chosen.choice.place;
