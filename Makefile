@@ -48,7 +48,9 @@ test-long: ## the long tests: all machines of the NUMA lab, long random calls, f
 	$(CARGO) test --workspace --tests --no-fail-fast -- --ignored
 	fuzz/run all 10
 
-demo: build ## the whole path on a real example, with its pages before and after
+demo: ## the whole path on a real example, with its pages before and after
+	@echo 'make demo: builds (1 to 3 minutes the first time), then profiles, advises and places an example (1 minute)'
+	@$(MAKE) --no-print-directory build
 	@scripts/setup build demo
 	@$(MAKE) --no-print-directory programs
 	@examples/demo.sh

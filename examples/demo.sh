@@ -31,7 +31,7 @@ nodes=$(find /sys/devices/system/node -maxdepth 1 -name 'node[0-9]*' 2>/dev/null
 here=yes
 if ((nodes < 2)); then here=no nodes=4; fi
 
-title "1. Profile one run, as it is"
+title "1. Profile one run, as it is (some 10 seconds)"
 shown "numamma profile -o lu.prof -- ./lu $profiled_iterations"
 "$numamma" profile -o "$out/lu.prof" -- "$program" "$profiled_iterations"
 
@@ -56,7 +56,7 @@ if [[ $here == yes ]]; then
         bash "$OLDPWD/examples/demo-place.sh" "$program" "$profiled_iterations" policy.toml
     ) | tee "$out/placed.txt" || status=$?
 else
-    title "4. Run it placed, in a QEMU guest with $nodes nodes (this machine has one)"
+    title "4. Run it placed, in a QEMU guest with $nodes nodes (this machine has one; half a minute)"
     status=0
     tests/lab/lab --nodes "$nodes" --cpus-per-node 2 --add "$program" --add "$out/policy.toml" \
         --add examples/demo-place.sh -- env OMP_NUM_THREADS=$threads OMP_WAIT_POLICY=passive \
