@@ -160,21 +160,24 @@ impl Recorded {
 pub fn record(mut options: Options) -> Result<Recorded, Failure> {
     keep_memory();
     match std::mem::replace(&mut options.subject, Subject::Running(Vec::new())) {
-        Subject::Launch(launch) => record_launched(&options, &launch),
+        Subject::Launch(launch) => record_launched(&options, launch),
         Subject::Running(running) => record_running(&options, running),
     }
 }
 
-fn record_launched(options: &Options, launch: &Launch) -> Result<Recorded, Failure> {
+fn record_launched(options: &Options, mut launch: Launch) -> Result<Recorded, Failure> {
     let mut budget = Budget::new(options.max_memory);
-    let channel = match &launch.preload {
-        Some(_) => Some(
-            Channel::with_pool(options.follow.children(), budget.channel())
-                .map_err(|e| Failure::usage(channel_refused(&e)))?,
-        ),
-        None => None,
+    let wanted_channel = launch.preload.is_some();
+    let channel = wanted_channel.then(|| Channel::with_pool(options.follow.children(), budget.channel())).transpose();
+    let channel = match channel {
+        // Only programs that it starts would use the channel, and it may start none.
+        Err(_) if launch.program.is_static => None,
+        other => other.map_err(|e| Failure::usage(channel_refused(&e)))?,
     };
-    let mut held = hold(launch, channel.as_ref())?;
+    if channel.is_none() {
+        launch.preload = None;
+    }
+    let mut held = hold(&launch, channel.as_ref())?;
     if let Some(channel) = &channel {
         channel.set_target(held.pid as u32);
     }
@@ -191,7 +194,11 @@ fn record_launched(options: &Options, launch: &Launch) -> Result<Recorded, Failu
         build_id: launch.program.build_id.clone(),
     };
     let (path, writer) = create(options, held.pid as u32)?;
+    let has_channel = channel.is_some();
     let mut recorder = Recorder::new(options, program, (path, writer), &[held.pid as u32], session, channel, budget);
+    if wanted_channel && !has_channel {
+        recorder.notes.push(notes::NO_CHANNEL.to_owned());
+    }
     forward_signals(held.pid);
     recorder.start();
     if let Err(e) = held.release() {

@@ -16,6 +16,10 @@ use crate::profile::records::{EventCounts, Stats};
 /// the real program nearly all samples fall there, with a `system("date")` nearly none.
 const NOTED_CHILD_SHARE: f64 = 0.1;
 
+/// There is no memory to share with programs that a statically linked one starts.
+pub const NO_CHANNEL: &str = "the program is statically linked, and the memory that programs which it starts would \
+                              share with the recorder could not be had (a file size limit, ulimit -f?): allocations \
+                              are not recorded";
 /// The profile preload never attached.
 pub const NOT_PRELOADED: &str = "the program did not load libnumamma-profile.so (statically linked, or it cleared \
      LD_PRELOAD): no heap call sites";

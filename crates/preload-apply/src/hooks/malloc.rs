@@ -5,6 +5,7 @@
 //! on a page boundary, so a pointer with low bits set is never looked up in the table. An allocation that cannot be
 //! placed is forwarded. `errno` changes only where C says so.
 
+pub mod bounds;
 pub mod realloc;
 
 use core::ffi::{c_int, c_void};

@@ -1,6 +1,5 @@
 //! The C functions that this library takes over.
 
-pub mod bounds;
 pub mod exit;
 pub mod libraries;
 pub mod malloc;

@@ -14,7 +14,7 @@ use numamma_plan::policy::{Huge, Mode};
 
 use super::backing::{Backing, Kind};
 use crate::place::{Part, apply, counted_calls, mapping_budget, refusals};
-use crate::rules::allocator;
+use crate::rules::churn::allocator;
 use crate::rules::state::State;
 use crate::threads::thread_nodes;
 use crate::verify;

@@ -45,7 +45,7 @@ use super::heap_table;
 use super::object::Object;
 use crate::phases::exclusion;
 use crate::place::mapping_budget;
-use crate::rules::allocator::{ALWAYS_MAPPED, kept_below};
+use crate::rules::churn::allocator::{ALWAYS_MAPPED, kept_below};
 use crate::rules::churn::{self, Ended};
 use crate::rules::small_heap::WINDOW;
 use crate::rules::state::{Rule, State};

@@ -24,6 +24,7 @@
 //! of it has moved back, which would take twice the memory.
 
 mod account;
+pub mod allocator;
 mod inherited;
 mod trial;
 
@@ -34,9 +35,9 @@ use numamma_kernel::clock;
 use numamma_kernel::sys::PAGE;
 
 use self::account::{FAULT_NS, LOOK_NS, PART, Used, moving_ns, used};
+use self::allocator::{ALWAYS_MAPPED, mapped_from};
 use self::inherited::{AllZero, Inherited};
 use self::trial::{Seen, Trial};
-use super::allocator::{ALWAYS_MAPPED, mapped_from};
 use super::heap_account;
 
 /// Bytes from which objects have pages of their own: M_MMAP_THRESHOLD of mallopt(3), from which glibc gives a block its

@@ -1,6 +1,5 @@
 //! The accepted policy: its rules, their counters, and the budget of mappings.
 
-pub mod allocator;
 pub mod churn;
 pub mod coming_again;
 pub mod counters;

@@ -17,7 +17,7 @@ use numamma_kernel::clock;
 use numamma_kernel::sys::PAGE;
 
 use crate::objects::object::Object;
-use crate::rules::allocator::{self, ALWAYS_MAPPED};
+use crate::rules::churn::allocator::{self, ALWAYS_MAPPED};
 
 /// M_MMAP_THRESHOLD, before it rises.
 pub const MMAP_THRESHOLD: usize = 128 << 10;

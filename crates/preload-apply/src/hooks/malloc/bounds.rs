@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use numamma_hook::{errno, real};
 
 use crate::objects::released;
-use crate::rules::allocator;
+use crate::rules::churn::allocator;
 
 /// mallopt(3).
 ///

@@ -8,7 +8,7 @@
 //!   not told apart.
 //! - tcmalloc keeps large blocks.
 //! - Of other allocators nothing is known (jemalloc and mimalloc, as they are by default, give such blocks back).
-//!   Nothing is kept then; what placing costs is charged, and a pause of placing tells, see [`super::churn`].
+//!   Nothing is kept then; what placing costs is charged, and a pause of placing tells, see [`super`].
 
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
