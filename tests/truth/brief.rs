@@ -62,7 +62,7 @@ fn scratch_memory_of_a_thread_is_left_alone() {
 
 #[test]
 fn memory_of_other_threads_is_placed() {
-    check(&[case("shared", "120", "16777216", true), case("kept", "320", "4194304", true)]);
+    check(&[case("shared", "60", "16777216", true), case("kept", "320", "4194304", true)]);
 }
 
 /// Buffers that one thread allocates and others use belong on no single node: not on that of the allocating thread.
