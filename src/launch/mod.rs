@@ -11,5 +11,4 @@ pub mod memory;
 pub mod placed;
 pub mod running;
 pub mod signals;
-mod witness;
 pub mod wrapper;

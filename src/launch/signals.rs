@@ -12,8 +12,6 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::witness;
-
 /// Signals that a parent forwards to the program it waits for, besides the real-time ones: those that a process may be
 /// sent and that would end it. Not among them are SIGABRT and the signals of errors, which say something about the
 /// process that gets them, and SIGXFSZ, see [`survive_file_limit`].
@@ -145,13 +143,8 @@ extern "C" fn forward_and_stop(signal: libc::c_int, info: *mut libc::siginfo_t, 
 /// `info` comes from the kernel.
 unsafe fn send_on(signal: libc::c_int, info: &libc::siginfo_t) {
     let child = CHILD.load(Ordering::SeqCst);
-    // SAFETY: errno is this thread's.
-    let errno = unsafe { *libc::__errno_location() };
-    let to_group = witness::reached_the_group(signal);
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
-    // A signal of the terminal (positive si_code) has reached the whole foreground group, too.
-    if child <= 0 || to_group || info.si_code > 0 {
+    // A signal of the terminal (positive si_code) has reached the whole foreground group already.
+    if child <= 0 || info.si_code > 0 {
         return;
     }
     let has_sender = matches!(info.si_code, libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE | libc::SI_MESGQ);
@@ -161,6 +154,7 @@ unsafe fn send_on(signal: libc::c_int, info: &libc::siginfo_t) {
         if has_sender && info.si_pid() == child {
             return;
         }
+        let errno = *libc::__errno_location();
         let mut queued = *info;
         queued.si_code = libc::SI_QUEUE;
         if !has_sender || libc::syscall(libc::SYS_rt_sigqueueinfo, child, signal, &raw const queued) != 0 {
@@ -170,11 +164,10 @@ unsafe fn send_on(signal: libc::c_int, info: &libc::siginfo_t) {
     }
 }
 
-/// Forwards signals that are sent to this process alone to `child` (0: not known yet); those of the terminal, and those
-/// sent to the process group, reach it directly. None of them ends this process. A signal that is ignored stays ignored (nohup), as it would be for the
+/// Forwards signals that are sent to this process alone to `child` (0: not known yet); those of the terminal reach it
+/// directly. None of them ends this process. A signal that is ignored stays ignored (nohup), as it would be for the
 /// program alone; one that is blocked is blocked in the program only.
 pub fn forward_signals(child: libc::pid_t) {
-    witness::start();
     CHILD.store(child, Ordering::SeqCst);
     for signal in forwarded().chain(STOPPING).filter(|s| !is_ignored(*s)) {
         let handler = if STOPPING.contains(&signal) { forward_and_stop } else { forward };
@@ -222,11 +215,6 @@ fn mask_forwarded(how: libc::c_int) {
         }
         libc::pthread_sigmask(how, set.as_ptr(), ptr::null_mut());
     }
-}
-
-/// The child that gets the forwarded signals, if there is one.
-pub fn child() -> Option<libc::pid_t> {
-    Some(CHILD.load(Ordering::SeqCst)).filter(|pid| *pid > 0)
 }
 
 /// Stops forwarding: the child is reaped, and its process id may be given to another process.

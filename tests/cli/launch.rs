@@ -172,35 +172,6 @@ fn an_answer_to_a_signal_reaches_its_sender() {
     }
 }
 
-/// What is sent to a whole process group reaches the program once, and what is sent to the command alone, too.
-#[test]
-fn a_signal_to_the_process_group_reaches_the_program_once() {
-    const SENT: u64 = 6;
-    let dir = Scratch::new("launch-group");
-    compile("cc", "cli/launch/counts.c", dir.join("counts"), &["-O2", "-Wall", "-Wextra", "-Werror"]);
-    Policy::of("counts").rule("global = \"count\"", "policy = \"interleave\"").write(&dir, "p.toml");
-    for (command, to_group) in [(COMMANDS[0], true), (COMMANDS[0], false), (COMMANDS[5], true), (COMMANDS[5], false)] {
-        let _ = std::fs::remove_file(dir.join("ready"));
-        let mut started = numamma(command);
-        started.current_dir(&dir).args(["--", "./counts", "ready"]).stdin(Stdio::null()).process_group(0);
-        let child = started.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let to = if to_group { -(child.id() as i32) } else { child.id() as i32 };
-        let end = Instant::now() + Duration::from_secs(60);
-        for sent in 1..=SENT {
-            // Signals of one number that wait for a process count as one.
-            while std::fs::metadata(dir.join("ready")).map_or(0, |m| m.len()) < sent {
-                assert!(Instant::now() < end, "{command:?}: signal {sent} did not arrive");
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            // SAFETY: a signal to a process that this test started and has not waited for.
-            assert_eq!(unsafe { libc::kill(to, libc::SIGUSR1) }, 0);
-        }
-        let ran = common::wait(child);
-        let counted = ran.stdout.lines().find(|line| line.starts_with("signals"));
-        assert_eq!(counted, Some(format!("signals {SENT}").as_str()), "{command:?}, group {to_group}: {}", ran.stderr);
-    }
-}
-
 /// A command that is stopped stops the program, and goes on with it.
 #[test]
 fn a_program_stops_and_goes_on_with_the_command() {
