@@ -47,6 +47,8 @@ pub fn out_of_memory(bytes: usize) -> ! {
     // SAFETY: a buffer with its length; then nothing of this process runs any more.
     unsafe {
         libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+        // The child must not wait for this process: for its leave to execute, or for a reader of its output.
+        libc::syscall(libc::SYS_close_range, libc::STDERR_FILENO + 1, libc::c_uint::MAX, 0);
         let status = signals::child().and_then(wait_for);
         libc::_exit(status.map_or(EXIT_FAILURE, Ended::code).into())
     }

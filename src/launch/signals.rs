@@ -217,6 +217,11 @@ fn mask_forwarded(how: libc::c_int) {
     }
 }
 
+/// The child that gets the forwarded signals, if there is one.
+pub fn child() -> Option<libc::pid_t> {
+    Some(CHILD.load(Ordering::SeqCst)).filter(|pid| *pid > 0)
+}
+
 /// Stops forwarding: the child is reaped, and its process id may be given to another process.
 pub fn forget_child() {
     CHILD.store(0, Ordering::SeqCst);

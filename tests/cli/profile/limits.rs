@@ -118,3 +118,25 @@ fn a_limit_of_memory_is_a_size() {
     let out = run(profile(&dir, &["--max-memory", "64M"], &["/bin/true"]));
     assert_eq!(out.code(), Some(0), "{}", out.stderr);
 }
+
+/// A recorder that has no memory left ends with its program, whose status it passes on, and never before it.
+#[test]
+fn a_recorder_without_memory_waits_for_the_program() {
+    let dir = scratch("no-memory");
+    let behave = compile(&dir, "behave", &[]);
+    let mut short = 0;
+    for megabytes in (60..=260).step_by(20) {
+        let script = format!(
+            "ulimit -v {}; exec \"$0\" profile -F 500 -o t.prof -- \"$1\" spin 300 out ran exit 5",
+            megabytes << 10
+        );
+        let mut limited = std::process::Command::new("sh");
+        limited.current_dir(&dir).args(["-c", &script]).arg(common::NUMAMMA).arg(&behave).stdin(Stdio::null());
+        let out = common::run(limited);
+        short += u32::from(out.stderr.contains("out of memory"));
+        let whole = out.code() == Some(5) && out.stdout == "ran";
+        let refused = matches!(out.code(), Some(1 | 2)) && out.stdout.is_empty();
+        assert!(whole || refused, "{megabytes} MB: {:?}, {:?}, {}", out.code(), out.stdout, out.stderr);
+    }
+    assert!(short > 0, "no limit was too small");
+}
