@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::{fmt, io};
 
 use numamma_kernel::terminal;
@@ -23,6 +23,14 @@ pub const EXIT_NOT_FOUND: u8 = 127;
 
 /// Added to the number of a signal in an exit status, as shells do.
 const SIGNAL_STATUS: i32 = 128;
+
+/// Exit status of the program that was waited for, and 1 more; 0: there was none.
+static PROGRAM_STATUS: AtomicU16 = AtomicU16::new(0);
+
+/// Notes how the program ended that the command runs, for [`out_of_memory`].
+pub fn note_program_end(ended: Ended) {
+    PROGRAM_STATUS.store(u16::from(ended.code()) + 1, Ordering::SeqCst);
+}
 
 /// Ends the command because `bytes` of memory could not be had. Allocates nothing. A program that the command started
 /// goes on, so it is waited for, and its exit status is the command's.
@@ -49,8 +57,11 @@ pub fn out_of_memory(bytes: usize) -> ! {
         libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
         // The child must not wait for this process: for its leave to execute, or for a reader of its output.
         libc::syscall(libc::SYS_close_range, libc::STDERR_FILENO + 1, libc::c_uint::MAX, 0);
-        let status = signals::child().and_then(wait_for);
-        libc::_exit(status.map_or(EXIT_FAILURE, Ended::code).into())
+        if let Some(ended) = signals::child().and_then(wait_for) {
+            note_program_end(ended);
+        }
+        let status = PROGRAM_STATUS.load(Ordering::SeqCst).checked_sub(1);
+        libc::_exit(status.unwrap_or(EXIT_FAILURE.into()).into())
     }
 }
 

@@ -6,7 +6,7 @@
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use super::exit::{EXIT_FAILURE, Ended, say};
+use super::exit::{self, EXIT_FAILURE, Ended, say};
 use super::invocation::{Arguments, Invocation};
 
 /// A child that waits for [`Held::release`]. One that is dropped before that reads end of file and exits.
@@ -94,7 +94,9 @@ impl Held {
         // SAFETY: the status is a valid place to write to.
         let got = unsafe { libc::waitpid(self.pid, &mut status, flags) };
         if got == self.pid {
-            return Some(Ended::of_wait_status(status));
+            let ended = Ended::of_wait_status(status);
+            exit::note_program_end(ended);
+            return Some(ended);
         }
         // Something else has reaped the child, and its status is lost; not the kernel, see
         // `signals::wait_for_children`.
