@@ -51,6 +51,11 @@ static void wait_until_moved(unsigned long address, long percent) {
         long all = on[0] + on[1];
         if (all >= SIZE / 4096 && labs(on[1] * 100 - percent * all) <= 2 * all) return;
     }
+    printf("%lx is not where it should be:\n", address);
+    char line[1024];
+    FILE *f = fopen("/proc/self/numa_maps", "r");
+    while (f && fgets(line, sizeof line, f)) fputs(line, stdout);
+    if (f) fclose(f);
 }
 
 static int damaged;
@@ -91,6 +96,8 @@ static void across(const char *phase, const char *at_once, long percent_on_node_
     numamma_phase(phase);
     rounds(at_once);
     wait_until_moved((unsigned long)live, percent_on_node_1);
+    /* It still holds what was written, and who reads a page that is moving waits until it has. */
+    for (int b = 0; b < SIZE; b++) damaged |= live[b] != 1;
     show(phase, "moved", (unsigned long)live, 0);
     free(live);
     rounds(phase);
