@@ -150,6 +150,7 @@ pub fn place_all(state: &'static State, module: &Loaded, load: u64, found: Vec<F
     share_budget(state, &mut placed);
     placed.sort_by_key(|u| u.object.base); // neighbours share one query of residency
     let mut residency = Residency::default();
+    let unloaded = unloaded();
     for Unplaced { mut object, mut plan, parts } in placed {
         let Some(rule) = state.rules.get(object.rule) else { continue };
         if !mapping_budget::fit(state, object.rule, &mut plan) {
@@ -169,7 +170,7 @@ pub fn place_all(state: &'static State, module: &Loaded, load: u64, found: Vec<F
             add(&rule.counters.unplaced, 1);
             continue;
         }
-        if !revive(&object, &parts, load) {
+        if !revive(&unloaded, &object, &parts, load) {
             let (state_word, load) = (AtomicU64::new(pack_state(&object)), AtomicU64::new(load));
             let (program, next) = (module.program, ptr::null_mut());
             push_placed(Box::new(Global { fixed: object, parts, program, load, state_word, next }));
@@ -280,24 +281,32 @@ pub fn for_each(mut visit: impl FnMut(&'static Global)) {
     }
 }
 
-/// Uses the entry of the same variable at the same address, whose module was unloaded, for module number `load`: a
-/// library that is loaded again and again is usually mapped where it was. False when there is none.
-fn revive(object: &Object, parts: &[Part], load: u64) -> bool {
-    let mut revived = false;
+/// The globals whose modules were unloaded: few, where thousands may be placed.
+fn unloaded() -> Vec<&'static Global> {
+    let mut unloaded = Vec::new();
     for_each(|global| {
-        let before = global.load.load(Ordering::Acquire);
-        let same = Object { placing: global.fixed.placing, block: global.fixed.block, ..*object } == global.fixed;
-        if !revived
-            && same
-            && global.parts == parts
-            && global.object().is_none()
-            && global.load.compare_exchange(before, load, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        {
-            global.state_word.store(pack_state(object), Ordering::Release);
-            revived = true;
+        if global.object().is_none() {
+            unloaded.push(global);
         }
     });
-    revived
+    unloaded
+}
+
+/// Uses the entry of the same variable at the same address, whose module was unloaded, for module number `load`: a
+/// library that is loaded again and again is usually mapped where it was. False when there is none in `unloaded`.
+fn revive(unloaded: &[&'static Global], object: &Object, parts: &[Part], load: u64) -> bool {
+    unloaded.iter().any(|global| {
+        let before = global.load.load(Ordering::Acquire);
+        let same = Object { placing: global.fixed.placing, block: global.fixed.block, ..*object } == global.fixed;
+        let revived = same
+            && global.parts == parts
+            && global.object().is_none()
+            && global.load.compare_exchange(before, load, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if revived {
+            global.state_word.store(pack_state(object), Ordering::Release);
+        }
+        revived
+    })
 }
 
 /// Marks the globals of module number `load` as unloaded.
