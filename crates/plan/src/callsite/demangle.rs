@@ -10,6 +10,8 @@ use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
 
 /// Longest linkage name that is demangled, bytes. The longest ones of LLVM and Boost have about 4,000.
 pub(super) const MAX_LINKAGE: usize = 8 << 10;
+/// Digits of the length of an identifier in a name of [`MAX_LINKAGE`].
+const MAX_DIGITS: usize = 4;
 /// Longest demangled name, bytes: substitutions let a short linkage name stand for an exponentially long one.
 const MAX_NAME: usize = 64 << 10;
 /// Most pieces a C++ name is written in: empty pieces are not bounded by [`MAX_NAME`].
@@ -72,6 +74,23 @@ fn legacy_hash_end(linkage: &str) -> Option<usize> {
 /// Whether `text` is the hash of a Rust legacy name, without its `h`.
 pub(super) fn is_hash(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Whether `wanted` holds for the start and length of any identifier that a mangled name may spell out, as
+/// `<length><identifier>`. The digits before a length may belong to something else, `3foo13bar`, so each end of a
+/// number is tried.
+pub(super) fn any_identifier(mangled: &[u8], mut wanted: impl FnMut(usize, usize) -> bool) -> bool {
+    let mut digits = 0_usize;
+    mangled.iter().enumerate().any(|(at, &byte)| {
+        let number = if byte.is_ascii_digit() { 0 } else { digits };
+        digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
+        let (mut length, mut place) = (0, 1);
+        (1..=number.min(MAX_DIGITS)).any(|back| {
+            length += usize::from(mangled[at - back] - b'0') * place;
+            place *= 10;
+            length > 0 && wanted(at, length)
+        })
+    })
 }
 
 /// Whether a linkage name is of Rust's legacy mangling, which shares its beginning with C++.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use rustc_hash::FxHashSet;
 
-use super::demangle::MAX_LINKAGE;
+use super::demangle::{MAX_LINKAGE, any_identifier};
 use super::function::FunctionName;
 use super::wrapper;
 
@@ -82,17 +82,9 @@ impl Search {
         if self.without_identifier && (name == Some(&b'S') || encoding.first().is_some_and(u8::is_ascii_lowercase)) {
             return true;
         }
-        // Where a number ends an identifier may begin. The digits before may belong to something else: `3foo13bar`.
-        let ends = encoding.windows(2).enumerate().filter(|(_, w)| w[0].is_ascii_digit() && !w[1].is_ascii_digit());
-        ends.map(|(last, _)| last).any(|last| {
-            let digits = encoding[..=last].iter().rev().take_while(|b| b.is_ascii_digit()).take(4);
-            let mut length = 0;
-            digits.enumerate().any(|(place, digit)| {
-                length += usize::from(digit - b'0') * 10_usize.pow(place as u32);
-                length > 0
-                    && self.lengths >> length.min(63) & 1 == 1
-                    && encoding.get(last + 1..).is_some_and(|rest| self.begins_wanted(rest, length))
-            })
+        any_identifier(encoding, |start, length| {
+            self.lengths >> length.min(63) & 1 == 1
+                && encoding.get(start..).is_some_and(|rest| self.begins_wanted(rest, length))
         })
     }
 

@@ -6,7 +6,7 @@
 //! symbol tables ([`is_passed_linkage`]), where demangling every name would take too long; the tests hold that against
 //! the decision on the demangled name ([`of_function`]).
 
-use super::demangle::{function_name, is_legacy_rust, without_suffix};
+use super::demangle::{MAX_LINKAGE, any_identifier, function_name, is_legacy_rust, without_suffix};
 use super::function::without_parameters;
 
 /// What kind of a wrapper a function is.
@@ -123,9 +123,8 @@ fn is_wrapper_linkage(linkage: &[u8]) -> bool {
     if is_mangled && is_library_linkage(linkage) {
         return true;
     }
-    // A crate or trait that begins a Rust name is spelled out inside brackets.
-    let may_be_one =
-        may_be_named(linkage) || if is_mangled { holds(linkage, b"$LT$") } else { is_plain_library(linkage) };
+    let may_be_one = (linkage.len() <= MAX_LINKAGE && may_be_named(linkage, is_mangled))
+        || (!is_mangled && is_plain_library(linkage));
     let Some(linkage) = core::str::from_utf8(linkage).ok().filter(|_| may_be_one) else { return false };
     of_function(&if is_mangled { function_name(linkage) } else { without_suffix(linkage).into() }).is_some()
 }
@@ -168,23 +167,45 @@ fn is_allocating_operator(name: &str) -> bool {
 }
 
 fn is_named_like_one(name: &str) -> bool {
-    let ends = |end: &&str| {
-        let tail = name.len().checked_sub(end.len()).and_then(|at| name.as_bytes().get(at..));
-        tail.is_some_and(|tail| tail.eq_ignore_ascii_case(end.as_bytes()))
-    };
-    NAMED_ENDINGS.iter().any(ends)
+    NAMED_ENDINGS.iter().any(|end| ends_with(name.as_bytes(), end))
 }
 
-fn holds(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
-}
-
-/// Whether a linkage name holds one of [`NAMED_ENDINGS`] or may be in [`LIBRARY_FUNCTIONS`]: all but a few do not.
-fn may_be_named(linkage: &[u8]) -> bool {
-    linkage.windows(4).any(|w| {
-        let low = [w[0] | 0x20, w[1] | 0x20, w[2] | 0x20, w[3] | 0x20];
-        low == *b"allo" || low == *b"alig"
+/// Whether a linkage name holds one of [`NAMED_ENDINGS`] or may be in [`LIBRARY_FUNCTIONS`], or is mangled and spells
+/// out the crate or trait that begins a Rust name, which is inside brackets: all but a few do not, also of those that
+/// hold `allocate` or `xcallocator`.
+fn may_be_named(linkage: &[u8], is_mangled: bool) -> bool {
+    const ALLOC: u32 = u32::from_le_bytes(*b"allo");
+    const ALIGN: u32 = u32::from_le_bytes(*b"alig");
+    const BRACKET: u32 = u32::from_le_bytes(*b"$lt$");
+    // The last four letters, as if all were small: this is asked of every function of a program.
+    let mut letters = 0_u32;
+    linkage.iter().enumerate().any(|(last, letter)| {
+        letters = letters >> 8 | u32::from(letter | 0x20) << 24;
+        let (before, after) = linkage.split_at_checked(last + 1).unwrap_or_default();
+        let before = before.get(..before.len().saturating_sub(4)).unwrap_or_default();
+        let is_named = |starts: &[&str], end: &str| {
+            starts.iter().any(|start| ends_with(before, start))
+                && after.get(..end.len()).is_some_and(|start| start.eq_ignore_ascii_case(end.as_bytes()))
+                && (!is_mangled || ends_identifier(linkage, last + 1 + end.len()))
+        };
+        match letters {
+            ALLOC => is_named(&["m", "c", "re", "v", "aligned_"], "c") || is_named(&["re"], "carray"),
+            ALIGN => is_named(&["mem"], "n"),
+            BRACKET => is_mangled,
+            _ => false,
+        }
     })
+}
+
+fn ends_with(text: &[u8], end: &str) -> bool {
+    let tail = text.len().checked_sub(end.len()).and_then(|at| text.get(at..));
+    tail.is_some_and(|tail| tail.eq_ignore_ascii_case(end.as_bytes()))
+}
+
+/// Whether an identifier of a mangled name may end before the byte at `end`.
+fn ends_identifier(linkage: &[u8], end: usize) -> bool {
+    let of_v0 = |start| usize::from(linkage.get(start) == Some(&b'_'));
+    any_identifier(linkage, |start, length| start + length == end || start.saturating_add(length + of_v0(start)) == end)
 }
 
 fn is_plain_library(linkage: &[u8]) -> bool {
@@ -220,16 +241,21 @@ fn is_library_linkage(linkage: &[u8]) -> bool {
         return b"tabsiod".contains(kind);
     }
     let Some(first) = first_identifier(name, b"") else { return false };
-    let spaces = if core::str::from_utf8(linkage).is_ok_and(is_legacy_rust) { RUST_CRATES } else { CPP_SPACES };
+    let is_one_of = |spaces: &[&str]| spaces.iter().any(|space| space.as_bytes() == first);
     // A function of that very name is no name space: only nested names have one.
-    encoding != name && spaces.iter().any(|space| space.as_bytes() == first)
+    if encoding == name || !(is_one_of(CPP_SPACES) || is_one_of(RUST_CRATES)) {
+        return false;
+    }
+    let is_rust = core::str::from_utf8(linkage).is_ok_and(is_legacy_rust);
+    is_one_of(if is_rust { RUST_CRATES } else { CPP_SPACES })
 }
 
 /// The identifier at the start of `<length><identifier>`, or of `<length><separator><identifier>`.
 fn first_identifier<'a>(name: &'a [u8], separator: &[u8]) -> Option<&'a [u8]> {
     let digits = name.iter().take_while(|b| b.is_ascii_digit()).count();
-    let (length, identifier) = name.split_at(digits);
-    let length: usize = core::str::from_utf8(length).ok()?.parse().ok()?;
+    let (length, identifier) = name.split_at_checked(digits).filter(|_| digits > 0)?;
+    let add = |sum: usize, digit: &u8| sum.checked_mul(10)?.checked_add(usize::from(digit - b'0'));
+    let length = length.iter().try_fold(0, add)?;
     identifier.strip_prefix(separator).unwrap_or(identifier).get(..length)
 }
 
@@ -280,7 +306,14 @@ mod tests {
             "_RNvCsfLfy6EI15iL_7___rustc12___rust_alloc",
             "_RNvMs_NtCsfdfd2bd8_5alloc7raw_vecNtB4_11RawVecInner15try_allocate_in",
         ];
-        let named = ["xmalloc", "PyMem_RawMalloc", "xmalloc.constprop.0", "_ZN3lib8xxmallocEm"];
+        let named = [
+            "xmalloc",
+            "PyMem_RawMalloc",
+            "xmalloc.constprop.0",
+            "_ZN3lib8xxmallocEm",
+            "_RNvCs1234_3lib7_malloc",
+            "_Z7REALLOCi",
+        ];
         let neither = [
             "grid_alloc",
             "main",
@@ -292,6 +325,8 @@ mod tests {
             "_RINvCs1234_5lines3fooNtNtCsfLf_5alloc3vec3VecE",
             "_R",
             "_RNvCs_",
+            "object_allocate",
+            "_ZN10hash_tableI25tree_vec_map_cache_hasherLb0E11xcallocatorE6expandEv",
         ];
         let cases = [(Some(Wrapper::Library), &library[..]), (Some(Wrapper::Named), &named), (None, &neither)];
         for (expected, linkage) in cases.iter().flat_map(|(expected, list)| list.iter().map(move |l| (*expected, *l))) {

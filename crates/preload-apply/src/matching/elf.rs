@@ -5,7 +5,7 @@
 
 use numamma_kernel::pages;
 use std::borrow::Cow;
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -267,7 +267,8 @@ impl Elf {
 
 /// The C string that begins at `start` of a string table.
 fn c_string(strings: &[u8], start: usize) -> &[u8] {
-    strings.get(start..).and_then(|rest| rest.split(|&b| b == 0).next()).unwrap_or_default()
+    let rest = strings.get(start..).unwrap_or_default();
+    CStr::from_bytes_until_nul(rest).map_or(rest, CStr::to_bytes)
 }
 
 /// CRC-32 of zlib and `.gnu_debuglink`, bit by bit: only for files without a build-id.
