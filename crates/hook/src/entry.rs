@@ -66,14 +66,12 @@ macro_rules! entry {
     };
 }
 
-/// Defines the exported malloc functions that need their caller; `$imp` is a module with a function of the same name,
-/// as [`entry!`] wants it, for each.
+/// Defines the exported functions of the malloc family that need their caller, but for malloc itself; `$imp` is a module
+/// with a function of the same name, as [`entry!`] wants it, for each.
 #[macro_export]
-macro_rules! malloc_entries {
+macro_rules! malloc_family_entries {
     ($imp:ident) => {
         $crate::entry! {
-            /// malloc(3).
-            fn malloc(size: usize) -> *mut ::core::ffi::c_void => $imp::malloc;
             /// calloc(3).
             fn calloc(count: usize, size: usize) -> *mut ::core::ffi::c_void => $imp::calloc;
             /// realloc(3).

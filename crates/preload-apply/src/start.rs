@@ -34,7 +34,7 @@ use numamma_plan::{check, output_name, plan, ranks};
 use crate::hooks::{malloc, redirect};
 use crate::matching::elf::Elf;
 use crate::matching::{call_sites, pending};
-use crate::objects::{heap, heap_table, released};
+use crate::objects::{heap, heap_table, released, small_objects};
 use crate::phases::{begin, mover_request};
 use crate::place::{counted_calls, populate, refusals};
 use crate::report::{json as report, messages};
@@ -238,6 +238,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
     });
     churn::start();
     released::start(cgroup::available(), malloc::expect_shortage);
+    small_objects::start(malloc::expect_small_objects);
     binding::start(state);
     mover_request::start(migrate::thread::run);
     begin::start(state);

@@ -15,7 +15,11 @@ use crate::{fast_path, recording};
 
 type Ptr = *mut c_void;
 
-numamma_hook::malloc_entries!(imp);
+numamma_hook::malloc_family_entries!(imp);
+numamma_hook::entry! {
+    /// malloc(3).
+    fn malloc(size: usize) -> *mut ::core::ffi::c_void => imp::malloc;
+}
 numamma_hook::mmap_entries!(imp::mmap);
 numamma_hook::sized_release_entries!();
 numamma_hook::prctl_entry!(before_confinement);

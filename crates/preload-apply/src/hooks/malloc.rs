@@ -104,7 +104,8 @@ pub fn start() {
         NEXT_MALLOC.store(malloc as *mut c_void, Ordering::Relaxed);
     }
     if let Some(free) = real::symbol::free() {
-        NEXT_FREE.store(free as *mut c_void, Ordering::Relaxed);
+        let (before, real) = (free_before_start as *mut c_void, free as *mut c_void);
+        let _ = NEXT_FREE.compare_exchange(before, real, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -115,6 +116,11 @@ pub fn expect_shortage() {
         let (real, asking) = (malloc as *mut c_void, malloc_or_give_way as *mut c_void);
         let _ = NEXT_MALLOC.compare_exchange(real, asking, Ordering::Relaxed, Ordering::Relaxed);
     }
+}
+
+/// Lets the fast path of free look for small objects. Before the first one there is no need.
+pub fn expect_small_objects() {
+    NEXT_FREE.store(free_small as *mut c_void, Ordering::Relaxed);
 }
 
 /// malloc of the allocator in effect, see [`or_give_way`].
@@ -137,22 +143,10 @@ pub fn or_give_way(size: usize, allocate: impl Fn() -> Ptr) -> Ptr {
     }
 }
 
-/// malloc(3).
+/// malloc(3) of a caller that the cache does not know: the fast path of `operator new` and other wrappers.
 ///
 /// # Safety
 /// C's contract; `ra`, `cfa` and `rbp` come from the entry stub. The same holds for all hooks here.
-pub unsafe extern "C" fn malloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
-    if unmatched::begins_no_rule(ra) {
-        // SAFETY: forwarded unchanged.
-        return unsafe { next_malloc()(size) };
-    }
-    // SAFETY: the caller as the stub saw it.
-    unsafe { malloc_in_wrapper(size, ra, cfa, rbp) }
-}
-
-/// The fast path of `operator new` and other wrappers. Neither this function nor [`malloc`] needs registers that they
-/// would have to save; together they would.
-#[inline(never)]
 unsafe extern "C" fn malloc_in_wrapper(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
     // SAFETY: the caller as the stub saw it.
     match unsafe { unmatched::caller_of_wrapper(ra, cfa) } {
@@ -178,9 +172,9 @@ unsafe extern "C" fn malloc_slow(size: usize, ra: usize, cfa: usize, rbp: usize)
 /// calloc(3).
 ///
 /// # Safety
-/// See [`malloc`].
+/// See [`malloc_in_wrapper`].
 pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
-    // SAFETY: as in `malloc`.
+    // SAFETY: as in `malloc_in_wrapper`.
     unsafe {
         if unmatched::is_unmatched(ra, cfa) {
             return or_give_way(count.saturating_mul(size), || real::calloc(count, size));
@@ -194,9 +188,9 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize, ra: usize, cfa: usize
 /// memalign(3).
 ///
 /// # Safety
-/// See [`malloc`].
+/// See [`malloc_in_wrapper`].
 pub unsafe extern "C" fn memalign(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
-    // SAFETY: as in `malloc`.
+    // SAFETY: as in `malloc_in_wrapper`.
     unsafe {
         let real = || or_give_way(size, || real::memalign(align, size));
         aligned(Member::Memalign, align, size, ra, cfa, rbp).unwrap_or_else(real)
@@ -206,9 +200,9 @@ pub unsafe extern "C" fn memalign(align: usize, size: usize, ra: usize, cfa: usi
 /// aligned_alloc(3).
 ///
 /// # Safety
-/// See [`malloc`].
+/// See [`malloc_in_wrapper`].
 pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
-    // SAFETY: as in `malloc`.
+    // SAFETY: as in `malloc_in_wrapper`.
     unsafe {
         let real = || or_give_way(size, || real::aligned_alloc(align, size));
         aligned(Member::AlignedAlloc, align, size, ra, cfa, rbp).unwrap_or_else(real)
@@ -218,9 +212,9 @@ pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize, ra: usize, cfa
 /// valloc(3).
 ///
 /// # Safety
-/// See [`malloc`].
+/// See [`malloc_in_wrapper`].
 pub unsafe extern "C" fn valloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
-    // SAFETY: as in `malloc`.
+    // SAFETY: as in `malloc_in_wrapper`.
     unsafe {
         let real = || or_give_way(size, || real::valloc(size));
         aligned(Member::Valloc, PAGE, size, ra, cfa, rbp).unwrap_or_else(real)
@@ -230,9 +224,9 @@ pub unsafe extern "C" fn valloc(size: usize, ra: usize, cfa: usize, rbp: usize) 
 /// pvalloc(3).
 ///
 /// # Safety
-/// See [`malloc`].
+/// See [`malloc_in_wrapper`].
 pub unsafe extern "C" fn pvalloc(size: usize, ra: usize, cfa: usize, rbp: usize) -> Ptr {
-    // SAFETY: as in `malloc`.
+    // SAFETY: as in `malloc_in_wrapper`.
     unsafe {
         let real = || or_give_way(size, || real::pvalloc(size));
         aligned(Member::Pvalloc, PAGE, size, ra, cfa, rbp).unwrap_or_else(real)
@@ -242,7 +236,7 @@ pub unsafe extern "C" fn pvalloc(size: usize, ra: usize, cfa: usize, rbp: usize)
 /// posix_memalign(3).
 ///
 /// # Safety
-/// See [`malloc`].
+/// See [`malloc_in_wrapper`].
 pub unsafe extern "C" fn posix_memalign(
     out: *mut Ptr,
     align: usize,
@@ -288,13 +282,24 @@ unsafe fn aligned(member: Member, align: usize, size: usize, ra: usize, cfa: usi
 /// C's contract.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(ptr: Ptr) {
-    let address = ptr as usize;
-    if heap_table::possible(address) || small_objects::owns(address) || bootstrap_arena::owns(ptr) {
+    if heap_table::possible(ptr as usize) || bootstrap_arena::owns(ptr) {
         // SAFETY: C's contract of free.
         unsafe { free_slow(ptr) }
     } else {
-        // SAFETY: neither a placed object nor a bootstrap block, so forwarded unchanged.
+        // SAFETY: neither a placed object of a page or more nor a bootstrap block; the function that is stored knows
+        // the small ones, if there are any.
         unsafe { next_free()(ptr) }
+    }
+}
+
+/// free(3) of what may be a small object.
+unsafe extern "C" fn free_small(ptr: Ptr) {
+    if small_objects::owns(ptr as usize) {
+        // SAFETY: C's contract of free.
+        unsafe { free_slow(ptr) }
+    } else {
+        // SAFETY: no placed object, so forwarded unchanged.
+        unsafe { real::free(ptr) }
     }
 }
 
@@ -341,5 +346,43 @@ pub fn placed_size(ptr: Ptr) -> Option<usize> {
 
 /// The exported names, in a module of their own because the stubs have the names of the C functions.
 mod exported {
-    numamma_hook::malloc_entries!(super);
+    use super::{NEXT_MALLOC, Ptr, malloc_in_wrapper};
+    use crate::matching::cached::unmatched::{CALLERS, MIXED, UNMATCHED};
+
+    numamma_hook::malloc_family_entries!(super);
+
+    /// malloc(3). The stub looks its caller up in the cache itself ([`begins_no_rule`], whose result it must agree
+    /// with): most allocations match no rule and go on to the real malloc from here, with one load and one compare.
+    ///
+    /// [`begins_no_rule`]: crate::matching::cached::unmatched::begins_no_rule
+    ///
+    /// # Safety
+    /// C's contract of the function of this name.
+    #[unsafe(no_mangle)]
+    #[unsafe(naked)]
+    pub unsafe extern "C" fn malloc(size: usize) -> Ptr {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            "endbr64",
+            "mov rsi, qword ptr [rsp]",
+            "mov eax, esi",
+            "shr eax, {mixed}",
+            "xor eax, esi",
+            "and eax, {last}",
+            "lea rdx, [rip + {unmatched}]",
+            "cmp rsi, qword ptr [rdx + 8 * rax]",
+            "jne 2f",
+            "jmp qword ptr [rip + {next}]",
+            "2:",
+            "lea rdx, [rsp + 8]",
+            "mov rcx, rbp",
+            "jmp {in_wrapper}",
+            ".cfi_endproc",
+            mixed = const MIXED,
+            last = const CALLERS - 1,
+            unmatched = sym UNMATCHED,
+            next = sym NEXT_MALLOC,
+            in_wrapper = sym malloc_in_wrapper,
+        )
+    }
 }

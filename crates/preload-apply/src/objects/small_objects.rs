@@ -12,6 +12,7 @@
 
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::OnceLock;
 
 use numamma_hook::{allocating, errno, sandbox, say_once};
 use numamma_kernel::mappings;
@@ -39,10 +40,17 @@ static PAUSED: AtomicUsize = AtomicUsize::new(0);
 /// Part (1/16) of the address space of a process with a limit that extents may take: an extent with one object left
 /// takes as much of it as a full one, where glibc would use the rest for others.
 const SHARE_DIVISOR: u64 = 16;
+/// Called before an extent is mapped.
+static EXPECT: OnceLock<fn()> = OnceLock::new();
 /// Bytes of all extents.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 const EXTENTS: Extents = Extents { map: map_extent, unmap: unmap_extent };
+
+/// `expect` is called before there is a small object: from then on every free must ask [`owns`].
+pub fn start(expect: fn()) {
+    let _ = EXPECT.set(expect);
+}
 
 /// A small object that was looked up by its address.
 pub struct Small {
@@ -209,6 +217,9 @@ fn map_placed(owner: &Owner, heap: HeapAddress, len: usize) -> Option<usize> {
     let (pages, backing, waiting) = (heap_table::pages_of(len), Backing::PRIVATE, false);
     let mut extent = Object { rule: index, placing, waiting, node, block: 0, base: 0, size: len, pages, backing };
     let plan = extent.fit(state)?;
+    if let Some(expect) = EXPECT.get() {
+        expect();
+    }
     // Two addresses that differ between processes.
     let random = ptr::from_ref(state) as usize ^ (&raw const extent as usize).rotate_left(17);
     let Some(base) = WINDOW.map(len, random) else {

@@ -11,18 +11,19 @@ use super::Fact;
 use super::decided;
 
 /// Entries for unmatched return addresses: 8 KiB, a quarter of a level 1 cache. Programs have tens of hot call sites.
-const CALLERS: usize = 1024;
+pub const CALLERS: usize = 1024;
 /// Entries for wrappers: 2 KiB.
 const WRAPPERS: usize = 256;
 /// Bits of an entry for the size of the wrapper's frame; the return address is above them.
 const SIZE_BITS: u32 = 16;
 /// An entry is found by the low bits of its return address, into which those from here on are mixed: functions may lie
 /// at multiples of a power of two.
-const MIXED: u32 = 7;
+pub const MIXED: u32 = 7;
 /// Wrappers around each other that are looked through without a walk: `operator new`, `std::vector::push_back`.
 pub const NESTED: usize = 3;
 
-static UNMATCHED: [AtomicUsize; CALLERS] = [const { AtomicUsize::new(0) }; CALLERS];
+/// The entry of a return address is number `(ra ^ ra >> MIXED) % CALLERS`, as the entry stub of malloc knows, too.
+pub static UNMATCHED: [AtomicUsize; CALLERS] = [const { AtomicUsize::new(0) }; CALLERS];
 static FRAME_SIZES: [AtomicUsize; WRAPPERS] = [const { AtomicUsize::new(0) }; WRAPPERS];
 
 #[inline(always)]
