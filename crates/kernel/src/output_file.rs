@@ -61,10 +61,11 @@ pub fn write(path: &Path, data: &[u8], pipes: Pipes) -> io::Result<()> {
 }
 
 /// Opens a new file at `path` that begins with `begin`; an existing one is renamed to `path.old`, which is replaced.
-/// Anything but a file is opened as it is.
+/// Anything but a file is opened as it is. The new file is marked as being written, see [`mark`].
 ///
 /// # Errors
-/// Why there is no such file now; then the files that exist are as they were.
+/// Why there is no such file now; then the files that exist are as they were. Of the kind [`io::ErrorKind::WouldBlock`]
+/// if another process writes the existing one.
 pub fn create_keeping_old(path: &Path, begin: &[u8]) -> io::Result<File> {
     let place = match find(path)? {
         Found::Special(path) => {
@@ -74,6 +75,8 @@ pub fn create_keeping_old(path: &Path, begin: &[u8]) -> io::Result<File> {
         Found::Place(place) => place,
     };
     let (mut file, temporary) = place.temporary()?;
+    // Before it has its name: of several that begin at once, the second one sees the mark of the first.
+    mark(&file);
     let done = file.write_all(begin).and_then(|()| place.publish(&temporary));
     if done.is_err() {
         place.remove(&temporary);
@@ -81,20 +84,10 @@ pub fn create_keeping_old(path: &Path, begin: &[u8]) -> io::Result<File> {
     done.map(|()| file)
 }
 
-/// Marks a file as being written, until it is closed everywhere; see [`is_being_written`]. Where the file system has no
-/// locks it is not marked.
+/// Marks a file as being written, until it is closed everywhere. Where the file system has no locks it is not marked.
 pub fn mark(file: &File) {
     // SAFETY: the descriptor is open. A refusal changes nothing.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
-}
-
-/// Whether a process has marked the file at `path`.
-pub fn is_being_written(path: &Path) -> bool {
-    let Ok(Found::Place(place)) = find(path) else { return false };
-    let Ok(file) = place.open(libc::O_RDONLY | libc::O_NONBLOCK, 0) else { return false };
-    // SAFETY: the descriptor is open; the lock ends when it is closed.
-    let rc = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) };
-    rc != 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock
 }
 
 /// The name under which an open file is found now: `path`, or the one that it was given since.
@@ -299,11 +292,22 @@ impl Place {
         if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives a new file the name, and what has it the name with `.old`.
+    /// Whether a process has marked the file.
+    fn is_being_written(&self) -> bool {
+        let Ok(file) = self.open(libc::O_RDONLY | libc::O_NONBLOCK, 0) else { return false };
+        // SAFETY: the descriptor is open; the lock ends when it is closed.
+        let rc = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) };
+        rc != 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock
+    }
+
+    /// Gives a new file the name, and what has it the name with `.old`, unless that is being written.
     fn publish(&self, new: &CString) -> io::Result<()> {
         let old = c_string(OsStr::from_bytes(&[self.name.as_bytes(), b".old"].concat()))?;
         for _ in 0..MAX_NAMES {
             if status(&self.dir, &self.name)?.is_some() {
+                if self.is_being_written() {
+                    return Err(io::Error::new(io::ErrorKind::WouldBlock, "another process is writing it"));
+                }
                 self.rename(&self.name, &old)?;
             }
             match self.rename_to_free(new) {
@@ -448,14 +452,15 @@ mod tests {
         let dir = scratch("marked");
         let (path, moved) = (dir.join("file"), dir.join("moved"));
         let file = create_keeping_old(&path, b"one").unwrap();
-        assert!(!is_being_written(&path) && !is_being_written(&moved));
-        mark(&file);
-        assert!(is_being_written(&path));
+        let again = |path: &Path| create_keeping_old(path, b"two").map(drop).map_err(|e| e.kind());
+        assert_eq!(again(&path), Err(io::ErrorKind::WouldBlock));
+        assert_eq!(fs::read(&path).unwrap(), b"one");
         assert_eq!(name_of(&file, &path).unwrap(), path);
         fs::rename(&path, &moved).unwrap();
         fs::write(&path, "of another").unwrap();
         assert_eq!(name_of(&file, &path).unwrap(), moved.canonicalize().unwrap());
-        assert!(is_being_written(&moved) && !is_being_written(&path));
+        assert_eq!((again(&moved), again(&path)), (Err(io::ErrorKind::WouldBlock), Ok(())));
+        assert_eq!(names(&dir), ["file", "file.old", "moved"]);
         fs::remove_file(&moved).unwrap();
         assert!(name_of(&file, &path).is_err());
         drop(file);

@@ -25,11 +25,11 @@ mod window;
 mod writing;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use numamma_channel::reader::Channel;
-use numamma_kernel::output_file;
 
 use self::budget::Budget;
 use self::recorder::Recorder;
@@ -46,6 +46,9 @@ use crate::launch::invocation::Invocation;
 use crate::launch::library;
 use crate::launch::running::Running;
 use crate::launch::signals::{forget_child, forward_signals, note_ending_signals};
+
+/// Most recordings that write beside each other what was asked to be one file.
+const MAX_RECORDINGS: u32 = 10_000;
 
 /// What to record.
 #[derive(Debug)]
@@ -253,27 +256,38 @@ fn wanted(options: &Options, budget: &Budget) -> Wanted {
     }
 }
 
+/// Opens the profile, under another name while a recording has the one that was asked for.
 fn create(options: &Options, pid: u32) -> Result<(PathBuf, Writer), Failure> {
-    let mut path = PathBuf::from(options.output.replace("%p", &pid.to_string()));
-    if output_file::is_being_written(&path) {
-        let own = with_pid(&path, pid);
-        say(format_args!("{} is being written by another recording; this one is {}", path.display(), own.display()));
-        path = own;
+    let asked = PathBuf::from(options.output.replace("%p", &pid.to_string()));
+    let cannot = |e| Failure::usage(format!("cannot write {}: {e}", asked.display()));
+    // Containers with a directory in common have processes of one number.
+    let others = (1..MAX_RECORDINGS).map(|count| match count {
+        1 => with_number(&asked, &pid.to_string()),
+        _ => with_number(&asked, &format!("{pid}.{count}")),
+    });
+    for path in std::iter::once(asked.clone()).chain(others) {
+        match Writer::create(&path) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(cannot(e)),
+            Ok(writer) => {
+                if path != asked {
+                    let (asked, own) = (asked.display(), path.display());
+                    say(format_args!("{asked} is being written by another recording; this one is {own}"));
+                }
+                return Ok((path, writer));
+            }
+        }
     }
-    let writer = Writer::create(&path).map_err(|e| Failure::usage(format!("cannot write {}: {e}", path.display())))?;
-    Ok((path, writer))
+    Err(cannot(io::Error::other("other recordings are writing it and all names like it")))
 }
 
 /// `numamma.4711.prof` of `numamma.prof`.
-fn with_pid(path: &Path, pid: u32) -> PathBuf {
-    let ending = path.extension().map_or_else(
-        || pid.to_string().into(),
-        |ending| {
-            let mut new = OsString::from(format!("{pid}."));
-            new.push(ending);
-            new
-        },
-    );
+fn with_number(path: &Path, number: &str) -> PathBuf {
+    let mut ending = OsString::from(number);
+    if let Some(old) = path.extension() {
+        ending.push(".");
+        ending.push(old);
+    }
     path.with_extension(ending)
 }
 

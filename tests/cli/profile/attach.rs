@@ -359,3 +359,25 @@ fn users_attach_to_their_own_programs_only() {
     assert_eq!(divided(&Profile::read(&dir.join("t.prof")), "sliced"), 4);
     goes_on(child);
 }
+
+#[test]
+fn recordings_of_one_process_at_once_have_a_file_each() {
+    let dir = scratch("attached-at-once");
+    let program = compile(&dir, "slices", &["-pthread"]);
+    let child = start(Command::new(&program), &["60"]);
+    let all: Vec<Child> = (0..4)
+        .map(|_| {
+            let mut c = attach(&dir, &[child.id()], &["--duration", "1s"]);
+            c.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("numamma starts")
+        })
+        .collect();
+    let said: Vec<String> = all.into_iter().map(|one| wait(one).ended(0).stderr).collect();
+    let pid = child.id();
+    for name in ["t.prof".to_owned(), format!("t.{pid}.prof"), format!("t.{pid}.2.prof"), format!("t.{pid}.3.prof")] {
+        let written = said.iter().filter(|said| said.contains(&format!("wrote {name}"))).count();
+        assert_eq!(written, 1, "{name}: {said:#?}");
+        assert!(Profile::read(&dir.join(&name)).stats.samples > 0, "{name}");
+    }
+    assert!(!dir.join("t.prof.old").exists());
+    goes_on(child);
+}
