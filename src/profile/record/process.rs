@@ -16,6 +16,11 @@ impl CpuTime {
     pub fn total(self) -> u64 {
         self.user + self.system
     }
+
+    /// What came after `before`.
+    pub fn since(self, before: CpuTime) -> CpuTime {
+        CpuTime { user: self.user.saturating_sub(before.user), system: self.system.saturating_sub(before.system) }
+    }
 }
 
 /// CPU time of this process or its waited-for children (with theirs).
@@ -91,13 +96,9 @@ impl ProgramUse {
 
     /// CPU time as of the last look.
     pub fn cpu(&self) -> CpuTime {
-        let since = |p: &ProcessUse| CpuTime {
-            user: p.now.user.saturating_sub(p.before.user),
-            system: p.now.system.saturating_sub(p.before.system),
-        };
         self.processes
             .iter()
-            .map(since)
+            .map(|p| p.now.since(p.before))
             .fold(CpuTime::default(), |sum, one| CpuTime { user: sum.user + one.user, system: sum.system + one.system })
     }
 

@@ -66,6 +66,8 @@ pub struct Recorder {
     pub(super) notes: Vec<String>,
     pub(super) start_ns: u64,
     pub(super) own_cpu_ns: u64,
+    /// CPU time of children that ended before: of a shell that has replaced itself by this command.
+    pub(super) earlier_children: CpuTime,
     /// CPU time and resident memory of the program.
     pub(super) program: ProgramUse,
     /// CPU time of the program before samples were taken.
@@ -127,6 +129,7 @@ impl Recorder {
             notes,
             start_ns: 0,
             own_cpu_ns: cpu_time(libc::RUSAGE_SELF).total(),
+            earlier_children: cpu_time(libc::RUSAGE_CHILDREN),
             program: ProgramUse::begin(pids),
             unsampled: CpuTime::default(),
             names_due: options.live.then(Instant::now),

@@ -89,7 +89,7 @@ impl Recorder {
     fn cpu(&self) -> CpuTime {
         // The time after the wait is exact but includes all children, so it is used only when all children are
         // recorded.
-        let waited = cpu_time(libc::RUSAGE_CHILDREN);
+        let waited = cpu_time(libc::RUSAGE_CHILDREN).since(self.earlier_children);
         if waited.total() > 0 && self.events.not_followed == 0 { waited } else { self.program.cpu() }
     }
 

@@ -1,7 +1,7 @@
 //! Programs that execute others, fork, and hide behind scripts.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use numamma::profile::records::*;
@@ -179,6 +179,22 @@ fn two_recordings_of_one_name_have_a_file_each() {
     // The name is free again.
     run(profile(&dir, &[], &[program.to_str().unwrap(), "work"])).success();
     assert!(dir.join("t.prof.old").exists());
+}
+
+/// A shell replaces itself by its last command, which so has children that ended long ago.
+#[test]
+fn children_that_ended_before_the_recording_are_not_its_own() {
+    let dir = scratch("earlier-children");
+    let program = compile(&dir, "family", &[]);
+    let path = program.to_str().unwrap();
+    let script = format!("for i in 1 2 3 4; do {path} work; done; exec \"$@\"");
+    let recording = profile(&dir, &[], &[path, "work"]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, "sh"]).arg(recording.get_program()).args(recording.get_args());
+    let variables = recording.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    run(shell.envs(variables).current_dir(&*dir).stdin(Stdio::null())).success();
+    let stats = Profile::read(&dir.join("t.prof")).stats;
+    assert!(stats.cpu_ns <= stats.duration_ns + stats.duration_ns / 2, "one thread: {stats:?}");
 }
 
 #[test]
