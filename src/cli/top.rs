@@ -23,6 +23,7 @@ use self::kept_output::KeptOutput;
 use super::output::{of_program, print, terminal_size};
 use super::time_option;
 use crate::launch::exit::{Failure, say};
+use crate::launch::invocation::with_signals_at_start;
 use crate::launch::signals::{asked_to_end, note_ending_signals};
 use crate::profile::summary::Summary;
 use crate::report::live::{self, Before, Frame};
@@ -52,7 +53,7 @@ const MATRIX_ROWS: usize = 24;
                   this command itself: its lines stand between the screens."
 )]
 pub struct Args {
-    /// Time between two screens (500ms, 2s)
+    /// Time between two screens (2s, 1min); the recorder writes once a second
     #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = time_option::parse)]
     delay: Duration,
 
@@ -126,6 +127,7 @@ impl Recording {
             command.arg("--").args(&args.command);
         }
         let kept = if batch { None } else { Some(off_screen(&mut command).map_err(error)?) };
+        with_signals_at_start(&mut command);
         let recorder = command.spawn().map_err(error)?;
         Ok(Recording { recorder, dir, kept, status: None, started: args.pid.is_empty() })
     }
@@ -198,6 +200,8 @@ struct Screen {
     summary: Option<Summary>,
     chosen: Option<String>,
     hold: bool,
+    /// Bytes of the profile when it was read last.
+    length: u64,
     read: Instant,
     /// Time that the last reading took.
     took: Duration,
@@ -217,13 +221,28 @@ impl Screen {
         };
         let now = Instant::now();
         let (before, last) = (Before::default(), Before::default());
-        Screen { options, before, last, summary: None, chosen: None, hold: false, read: now, took: Duration::ZERO }
+        Screen {
+            options,
+            before,
+            last,
+            summary: None,
+            chosen: None,
+            hold: false,
+            length: 0,
+            read: now,
+            took: Duration::ZERO,
+        }
     }
 
-    /// Reads the profile; false when there is nothing in it so far.
+    /// Reads the profile; false when there is nothing in it so far, or nothing new.
     fn read(&mut self, profile: &Path) -> bool {
         let begun = Instant::now();
+        let length = std::fs::metadata(profile).map_or(0, |file| file.len());
+        if length == self.length {
+            return false;
+        }
         let Ok(summary) = Summary::load(profile) else { return false };
+        self.length = length;
         self.before = std::mem::replace(&mut self.last, Before::of(&View::new(&summary, &[], &self.options)));
         self.summary = Some(summary);
         (self.read, self.took) = (Instant::now(), begun.elapsed());

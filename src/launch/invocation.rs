@@ -29,12 +29,7 @@ impl Invocation {
             command.arg0(name).args(arguments);
         }
         command.envs(self.env.iter().map(|(key, value)| (key, value)));
-        let restore = || {
-            signals::restore_for_program();
-            Ok(())
-        };
-        // SAFETY: the function is async-signal-safe.
-        unsafe { command.pre_exec(restore) };
+        with_signals_at_start(&mut command);
         command
     }
 
@@ -66,6 +61,16 @@ impl Invocation {
             env: Strings::new(&env)?,
         })
     }
+}
+
+/// Lets a command start with the signals that this process was started with.
+pub fn with_signals_at_start(command: &mut Command) {
+    let restore = || {
+        signals::restore_for_program();
+        Ok(())
+    };
+    // SAFETY: the function is async-signal-safe.
+    unsafe { command.pre_exec(restore) };
 }
 
 /// What execve(2) is given.

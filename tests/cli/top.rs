@@ -37,6 +37,10 @@ fn screens_as_text_and_the_end_of_the_program() {
     assert!((2..=6).contains(&screens), "{}", ran.stdout);
     assert!(ran.stdout.contains("main steps.c:"), "call sites have names while it runs:\n{}", ran.stdout);
     assert!(ran.stdout.contains("first touch by thread") && ran.stdout.contains("done\n"), "{}", ran.stdout);
+    // The recorder writes once a second: no screen shows what another one has shown.
+    let ran = run(&mut top(&dir, &["--batch", "-d", "100ms", "--", program, "3"])).success();
+    let screens = ran.stdout.matches(" at a memory access").count();
+    assert!((2..=5).contains(&screens), "{}", ran.stdout);
     // After so many screens the program is ended.
     let begun = Instant::now();
     let ran = run(&mut top(&dir, &["--batch", "-d", "500ms", "-n", "1", "--", program, "60"])).success();
@@ -44,6 +48,11 @@ fn screens_as_text_and_the_end_of_the_program() {
     assert!(begun.elapsed() < Duration::from_secs(30) && !ran.stdout.contains("done"), "{}", ran.stdout);
     let ran = run(&mut top(&dir, &["--batch", "--", "sh", "-c", "exit 7"]));
     assert_eq!(ran.code(), Some(7));
+    let ignoring = "trap '' PIPE CHLD; exec \"$0\" top --batch -- grep SigIgn /proc/self/status";
+    let mut shell = Command::new("sh");
+    let ran = run(shell.args(["-c", ignoring, common::NUMAMMA]).env("TMPDIR", dir.join(""))).success();
+    let ignored = ran.stdout.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    assert_eq!(ignored.map(|mask| mask >> (libc::SIGPIPE - 1) & 1), Some(1), "{}", ran.stdout);
     let ran = run(&mut top(&dir, &["--batch", "--", "/nonexistent"]));
     assert!(ran.code() == Some(127) && ran.stderr.contains("no such file"), "{}", ran.stderr);
     assert_eq!(left_behind(&dir), [""; 0]);
