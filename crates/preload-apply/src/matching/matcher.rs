@@ -17,6 +17,7 @@ use crate::matching::facts::Facts;
 use crate::matching::facts::code_map::NameId;
 use crate::matching::facts::names::{LIBRARY, MAX_FRAMES, Names, Site, Target, WRAPPER};
 use crate::matching::modules::{Counts, Search};
+use crate::matching::site_index::{Candidates, SiteIndex};
 use crate::phases::begin;
 
 /// Frames that the profile preload may have between the program and this library: the entry stub with its arguments on
@@ -79,12 +80,8 @@ pub struct Matcher {
     /// Start and end of the profile preload, when a placed run is profiled: its hooks call this library, and their
     /// frames are skipped.
     profiler: Option<(usize, usize)>,
-    /// Indices of the sites all of whose frames have code.
-    fitting: Set,
-    /// Names that are the innermost frame of such a site.
-    innermost: Set,
-    /// Such a site begins at any return address.
-    begins_anywhere: bool,
+    /// The sites all of whose frames have code.
+    fitting: SiteIndex,
     /// Such a site begins behind wrappers, or behind code of libraries, too.
     passes_wrappers: bool,
     passes_libraries: bool,
@@ -101,7 +98,9 @@ impl Matcher {
         let mut present = Set::with_room(names.count());
         modules.iter().flat_map(|m| m.facts.code.names()).for_each(|&name| present.insert(name as usize));
         let profiler = modules.iter().find(|m| m.facts.is_profiler).map(|m| (m.start, m.end));
-        let (fitting, innermost) = (Set::with_room(names.sites.len()), Set::with_room(names.count()));
+        let fits = |site: &Site| site.frames.iter().flatten().all(|&name| present.contains(name as usize));
+        let fitting = names.sites.iter().enumerate().filter(|(_, site)| fits(site)).map(|(index, _)| index);
+        let fitting = SiteIndex::of(&names.sites, fitting, names.count());
         let names_of_sites = Some(names);
         let mut matcher = Matcher {
             names: names_of_sites,
@@ -110,19 +109,10 @@ impl Matcher {
             counts,
             profiler,
             fitting,
-            innermost,
             is_cache_right: Some(Arc::default()),
             ..Matcher::default()
         };
-        for (index, site) in names.sites.iter().enumerate() {
-            if !site.frames.iter().flatten().all(|&name| present.contains(name as usize)) {
-                continue;
-            }
-            matcher.fitting.insert(index);
-            match site.frames.first() {
-                Some(Some(name)) => matcher.innermost.insert(*name as usize),
-                _ => matcher.begins_anywhere = true,
-            }
+        for site in matcher.fitting.all().filter_map(|index| names.sites.get(index)) {
             matcher.passes_wrappers |= site.passed != Passed::Nothing;
             matcher.passes_libraries |= site.passed == Passed::LibrarySources;
             matcher.most_frames = matcher.most_frames.max(site.frames.len());
@@ -137,19 +127,30 @@ impl Matcher {
 
     /// Whether all functions of any site are loaded.
     pub fn any_site_fits(&self) -> bool {
-        self.fitting.0.iter().any(|word| *word != 0)
+        self.fitting.all().next().is_some()
     }
 
     /// Whether a site of several frames waits for a function that is not loaded.
     pub fn a_stack_waits(&self) -> bool {
-        let waits = |(index, site): (usize, &Site)| site.frames.len() > 1 && !self.fitting.contains(index);
-        self.names.is_some_and(|names| names.sites.iter().enumerate().any(waits))
+        let all = self.names.map_or(&[][..], |names| &names.sites);
+        let several = |site: &Site| site.frames.len() > 1;
+        let fitting = self.fitting.all().filter_map(|index| all.get(index));
+        fitting.filter(|site| several(site)).count() < all.iter().filter(|site| several(site)).count()
     }
 
-    /// The sites all of whose frames have code in the loaded modules; the one with the most frames first.
-    fn sites(&self) -> impl Iterator<Item = &'static Site> {
-        let all = self.names.map_or(&[][..], |names| &names.sites).iter().enumerate();
-        all.filter(|(index, _)| self.fitting.contains(*index)).map(|(_, site)| site)
+    /// Sites by their indices.
+    fn sites(&self, indices: Candidates<'_>) -> impl Iterator<Item = &'static Site> {
+        let all = self.names.map_or(&[][..], |names| &names.sites);
+        indices.filter_map(|index| all.get(index))
+    }
+
+    /// How many of these frames, innermost first, are passed by any site.
+    fn passed_frames<'a>(&self, frames: impl Iterator<Item = &'a [NameId]>) -> usize {
+        frames.take_while(|names| self.may_pass(names)).count()
+    }
+
+    fn may_pass(&self, names: &[NameId]) -> bool {
+        (self.passes_wrappers && names.contains(&WRAPPER)) || (self.passes_libraries && names.contains(&LIBRARY))
     }
 
     /// Whether the code at `ra` is the profile preload's.
@@ -182,15 +183,12 @@ impl Matcher {
     }
 
     fn is_innermost(&self, names: &[NameId]) -> bool {
-        names.iter().any(|&name| self.innermost.contains(name as usize))
+        names.iter().any(|&name| self.fitting.begins_with(name))
     }
 
     /// Whether an allocation that returns to an address with these names may be one of a site.
     pub fn may_begin(&self, names: &[NameId]) -> bool {
-        self.begins_anywhere
-            || self.is_innermost(names)
-            || (self.passes_wrappers && names.contains(&WRAPPER))
-            || (self.passes_libraries && names.contains(&LIBRARY))
+        self.fitting.begins_anywhere() || self.is_innermost(names) || self.may_pass(names)
     }
 
     /// Whether no site fits a stack whose innermost frames are `stack`: the first one that is not passed begins none.
@@ -200,7 +198,7 @@ impl Matcher {
             if !self.may_begin(names) {
                 return true;
             }
-            if self.begins_anywhere || self.is_innermost(names) {
+            if self.fitting.begins_anywhere() || self.is_innermost(names) {
                 return false;
             }
         }
@@ -211,8 +209,8 @@ impl Matcher {
     /// modules that are not in `old` do not count.
     pub fn begins_more_than(&self, old: &Matcher) -> bool {
         let is_old = |m: &&Module| old.modules.iter().any(|o| o.load == m.load);
-        let gained = |&name: &NameId| self.innermost.contains(name as usize) && !old.innermost.contains(name as usize);
-        (self.begins_anywhere && !old.begins_anywhere)
+        let gained = |&name: &NameId| self.fitting.begins_with(name) && !old.fitting.begins_with(name);
+        (self.fitting.begins_anywhere() && !old.fitting.begins_anywhere())
             || (self.passes_wrappers && !old.passes_wrappers)
             || (self.passes_libraries && !old.passes_libraries)
             || self.modules.iter().filter(is_old).any(|m| m.facts.code.names().iter().any(gained))
@@ -237,11 +235,18 @@ impl Matcher {
     /// What decides on the allocations of a stack of these frames, innermost first, and of how many of them; none when
     /// frames further out may count, or several sites fit that sizes or numbers tell apart.
     pub fn decide(&self, stack: &[u64]) -> Option<(usize, Decision)> {
-        let mut frames = 1;
+        let names = || stack.iter().map(|&ra| self.names_of(ra as usize));
+        let passed = self.passed_frames(names());
+        // Where all are passed, a site may begin further out.
+        let candidates = match passed < stack.len() {
+            true => self.fitting.candidates(names().take(passed + 1)),
+            false => self.fitting.all(),
+        };
+        let mut frames = passed.min(stack.len().saturating_sub(1)) + 1;
         // The group that takes the allocation, with its number of frames and whether all groups take all sizes.
         let mut best: Option<(usize, usize, &RuleGroup)> = None;
         let (mut fitting, mut all) = (0, true);
-        for site in self.sites() {
+        for site in self.sites(candidates) {
             let (fits, looked_at) = self.fits_start(site, stack)?;
             frames = frames.max(looked_at);
             if !fits {
@@ -298,10 +303,7 @@ impl Matcher {
     pub fn depth(&self, ra: usize) -> usize {
         let profiler_frames = if self.in_profiler(ra) { PROFILER_FRAMES } else { 0 };
         // Skipped frames come in addition to those of a rule.
-        let names = self.names_of(ra);
-        let passed =
-            (self.passes_wrappers && names.contains(&WRAPPER)) || (self.passes_libraries && names.contains(&LIBRARY));
-        let all = if passed || profiler_frames > 0 { MAX_FRAMES } else { 1 };
+        let all = if self.may_pass(self.names_of(ra)) || profiler_frames > 0 { MAX_FRAMES } else { 1 };
         self.most_frames.max(all).clamp(1, MAX_FRAMES) + profiler_frames
     }
 
@@ -318,16 +320,22 @@ impl Matcher {
         found
     }
 
+    /// The sites that begin at one of these frames, innermost first, behind frames that are passed.
+    fn candidates(&self, stack: &[&[NameId]]) -> Candidates<'_> {
+        let passed = self.passed_frames(stack.iter().copied());
+        self.fitting.candidates(stack.iter().copied().take(passed + 1))
+    }
+
     /// Phases that count an allocation with this stack.
     fn counting_phases(&self, stack: &[&[NameId]]) -> impl Iterator<Item = usize> {
-        self.sites().filter_map(move |site| match site.target {
+        self.sites(self.candidates(stack)).filter_map(move |site| match site.target {
             Target::Phase(index) if Matcher::fits(site, stack) => Some(index),
             _ => None,
         })
     }
 
     fn choose_rule(&self, stack: &[&[NameId]], size: usize, owner: Option<usize>) -> Option<usize> {
-        let candidates = self.sites().filter_map(|site| match site.target {
+        let candidates = self.sites(self.candidates(stack)).filter_map(|site| match site.target {
             Target::Rules(_, group) => Some((site.frames.len(), group, site)),
             Target::Phase(_) => None,
         });
