@@ -11,7 +11,7 @@
 //!
 //! Files before this library in the order of search stay as they are: they wrap this library, and what they return may
 //! be a part of a placed block, behind a header of theirs. A function of this file leaves such a part alone. Files of
-//! other namespaces (dlmopen) stay as they are, too: they accept no block of the program's anyway.
+//! other namespaces (dlmopen) stay as they are, too: by contract they get no block of the program's.
 //!
 //! Where a symbol table cannot be changed, nothing is placed on the heap.
 
