@@ -193,7 +193,7 @@ fn subject(args: &Args, notes: &mut Vec<String>) -> Result<(Subject, Follow), Fa
     let follow = match &args.program {
         _ if args.follow => Follow::All,
         Some(name) => Follow::Program(Some(name.clone())),
-        None if !args.no_follow && (program.is_static || wrapper::starts_programs(&program)) => Follow::Program(None),
+        None if !args.no_follow && wrapper::may_start_programs(&program) => Follow::Program(None),
         None => Follow::No,
     };
     let preload = preload_for(&program, &follow, notes)?;

@@ -33,6 +33,12 @@ pub fn starts_programs(program: &Executable) -> bool {
     is_script || is_known(&program.path) || file.is_ok_and(|file| is_known(&file))
 }
 
+/// Whether `program` is looked through without being asked to: also a statically linked one, of whose own memory neither
+/// library could know anything.
+pub fn may_start_programs(program: &Executable) -> bool {
+    program.is_static || starts_programs(program)
+}
+
 /// Whether the file name of `path` is that of such a command.
 pub fn is_known(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();

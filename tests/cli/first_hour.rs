@@ -183,6 +183,19 @@ fn a_static_launcher_is_looked_through() {
 }
 
 #[test]
+fn a_static_launcher_is_no_static_program() {
+    let dir = objects("static-launcher");
+    let starter = starter(&dir, "starter", &["-static"]);
+    let checked = typed(&dir, &["verify", "-p", "p.toml", "--", &starter, "./objects", "exit"]).success().stderr;
+    assert!(checked.contains("on plan"), "{checked}");
+    let other = typed(&dir, &["verify", "-p", "p.toml", "--", &starter, "/bin/true"]).ended(1).stderr;
+    assert!(other.contains("start a program named objects"), "{other}");
+    Policy::new().rule("global = \"zeroes\"", "policy = \"interleave\"").write(&dir, "any.toml");
+    let refused = typed(&dir, &["run", "-p", "any.toml", "--", &starter, "./objects", "exit"]).ended(126).stderr;
+    assert!(refused.contains("[program] path = "), "{refused}");
+}
+
+#[test]
 fn without_samples_the_next_line_leads_on() {
     let dir = Scratch::new("first-hour-nothing");
     let starter = starter(&dir, "starter", &[]);
