@@ -196,6 +196,22 @@ fn a_static_launcher_is_no_static_program() {
 }
 
 #[test]
+fn what_runs_elsewhere_is_recorded_behind_its_launcher() {
+    let dir = Scratch::new("first-hour-elsewhere");
+    let launcher = starter(&dir, "srun", &[]);
+    let script = dir.write_mode("job.sh", format!("#!/bin/sh\n{launcher} /bin/sleep 0.3\n"), 0o755);
+    let command = format!("{launcher} numamma profile -- /bin/sleep 0.3");
+    let typed_directly = typed(&dir, &["profile", "-F", "1", "--", &launcher, "/bin/sleep", "0.3"]).success().stderr;
+    assert!(typed_directly.starts_with("numamma: what "), "it is said before the run: {typed_directly}");
+    let in_script = typed(&dir, &["profile", "-F", "1", "--", script.to_str().unwrap()]).success().stderr;
+    for said in [typed_directly, in_script] {
+        assert!(said.contains(&format!("next: `{command}`")) && !said.contains("let it work for"), "{said}");
+    }
+    let report = typed(&dir, &["report"]).success().stdout;
+    assert!(report.ends_with(&format!("Next: {command}\n")), "{report}");
+}
+
+#[test]
 fn without_samples_the_next_line_leads_on() {
     let dir = Scratch::new("first-hour-nothing");
     let starter = starter(&dir, "starter", &[]);
