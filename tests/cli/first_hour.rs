@@ -212,6 +212,16 @@ fn what_runs_elsewhere_is_recorded_behind_its_launcher() {
 }
 
 #[test]
+fn the_hottest_objects_are_those_with_samples() {
+    let dir = objects("hottest");
+    let include = format!("-I{}", root().join("include").display());
+    compile("cc", "cli/documents/solver.c", dir.join("solver"), &["-O2", "-g", "-pthread", &include]);
+    typed(&dir, &["profile", "-q", "-F", "1000", "--", "./solver", "5"]).success();
+    let said = typed(&dir, &["report", "--object", "nosuch"]).ended(2).stderr;
+    assert!(said.contains(" grid") && !said.contains(" of libc.so"), "sections are touched, not hot: {said}");
+}
+
+#[test]
 fn without_samples_the_next_line_leads_on() {
     let dir = Scratch::new("first-hour-nothing");
     let starter = starter(&dir, "starter", &[]);
