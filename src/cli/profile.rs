@@ -8,6 +8,7 @@ use numamma_kernel::terminal::shell_word;
 use numamma_plan::output_name;
 
 use super::time_option;
+use crate::launch::elsewhere;
 use crate::launch::executable::{self, Executable};
 use crate::launch::exit::{Failure, say};
 use crate::launch::library;
@@ -193,9 +194,13 @@ fn subject(args: &Args, notes: &mut Vec<String>) -> Result<(Subject, Follow), Fa
     let follow = match &args.program {
         _ if args.follow => Follow::All,
         Some(name) => Follow::Program(Some(name.clone())),
-        None if !args.no_follow && (program.is_static || wrapper::starts_programs(&program)) => Follow::Program(None),
+        None if !args.no_follow && wrapper::may_start_programs(&program) => Follow::Program(None),
         None => Follow::No,
     };
+    let words: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(behind) = elsewhere::behind(&words).filter(|_| !args.quiet) {
+        say(format_args!("what {} starts will not be recorded; to record that: {behind}", words[0]));
+    }
     let preload = preload_for(&program, &follow, notes)?;
     let may_start_others = args.follow || args.program.is_some() || wrapper::starts_programs(&program);
     if args.start_paused && program.is_static && !may_start_others {
@@ -311,7 +316,8 @@ fn summarise(recorded: &Recorded, command: &[OsString]) {
     if recorded.running.is_some() {
         say("the program goes on unobserved");
     }
-    let is_answered = recorded.notes.iter().any(|note| note.contains(ATTACH));
+    let has_answer = |note: &String| note.contains(ATTACH);
+    let is_answered = recorded.notes.iter().any(has_answer) || record::behind(&recorded.notes).is_some();
     if s.samples == 0 && recorded.samples_wanted && !is_answered {
         say(format_args!(
             "no sample was taken: the program used {:.2} s of CPU time; let it work for a few seconds. Work that it \
@@ -326,6 +332,9 @@ fn summarise(recorded: &Recorded, command: &[OsString]) {
 fn next(recorded: &Recorded, command: &[OsString]) -> String {
     let file = recorded.path.display().to_string();
     let file = if file == "numamma.prof" { String::new() } else { format!(" {}", shell_word(&file)) };
+    if let Some(behind) = record::behind(&recorded.notes) {
+        return format!("`{behind}`");
+    }
     if recorded.stats.resolved > 0 {
         return format!(
             "`numamma report{file}` shows it, `numamma advise{file} > policy.toml` says what to place where"

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use numamma_kernel::terminal::shell_word;
 use numamma_plan::machine::Machine;
 use numamma_plan::policy::Bind;
 
@@ -50,8 +51,8 @@ use crate::topology::Topology;
 /// the beginning. Ctrl-C ends it and shows what was measured.
 ///
 /// Exit status: 0 when the race was run to its end, 1 where there is nothing to
-/// race (one node with memory), the program's own if it failed, 130 after Ctrl-C,
-/// 2 if the command line cannot be used.
+/// race (one node with memory) or the budget allows no timed run, the program's
+/// own if it failed, 130 after Ctrl-C, 2 if the command line cannot be used.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, override_usage = "numamma tune [OPTIONS] [--] PROGRAM [ARGS]...")]
 pub struct Args {
@@ -131,6 +132,17 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     }
     raced.measured.notes.splice(0..0, notes);
     conclude(&args, &entrants, &raced, &profile, seed)
+}
+
+/// The budget was used up before a timed run.
+fn nothing_timed(args: &Args, profile: &Path) -> Failure {
+    let budget = args.budget.as_secs();
+    Failure::of_work(format!(
+        "the profile and the warm-up runs left too little of the budget of {budget} s for a timed run of each candidate, \
+         so nothing was compared and no policy was written; give more (--budget {}s), or keep the profile (--profile {})",
+        4 * budget.max(15),
+        shell_word(&profile.to_string_lossy())
+    ))
 }
 
 fn memory_nodes() -> usize {
@@ -337,6 +349,7 @@ fn conclude(args: &Args, entrants: &Entrants, raced: &Raced, profile: &Path, see
         print(&tuned.text(), false)?;
     }
     match &raced.measured.ending {
+        Ending::Complete if !some => Err(nothing_timed(args, profile)),
         Ending::Complete => Ok(0),
         Ending::Interrupted(signal) => {
             say(format!("stopped by signal {signal}"));

@@ -70,11 +70,27 @@ fn resolve(program: &OsStr) -> Result<PathBuf, Failure> {
     }
     match refused {
         Some(path) => Ok(path),
-        None => not_found(format!(
-            "{}: not found in PATH; for a program of this directory write ./{0}",
-            program.to_string_lossy()
-        )),
+        None => {
+            let name = program.to_string_lossy();
+            let advice = mistyped(&name).unwrap_or_else(|| format!("for a program of this directory write ./{name}"));
+            not_found(format!("{name}: not found in PATH; {advice}"))
+        }
     }
+}
+
+/// What to type instead of a name of no program that a shell would have taken for more than that: a variable with its
+/// value, or a program with arguments in one pair of quotes.
+fn mistyped(name: &str) -> Option<String> {
+    let is_variable = |variable: &str| {
+        let is_word = variable.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        is_word && variable.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+    };
+    if name.split_once('=').is_some_and(|(variable, _)| is_variable(variable)) {
+        return Some(format!("variables are set before numamma, or by env: env {} PROGRAM", shell_word(name)));
+    }
+    let (program, _) = name.split_once(' ')?;
+    let is_program = resolve(OsStr::new(program)).is_ok_and(|path| path.is_file());
+    is_program.then(|| format!("the program and its arguments are words of their own: -- {name}"))
 }
 
 /// Exists, is a file, may be executed, and the loader will honour LD_PRELOAD for it.
@@ -82,7 +98,8 @@ fn check_file(path: &Path) -> Result<(), Failure> {
     let show = path.display();
     let meta = fs::metadata(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
-            Failure::not_found(format!("{show}: no such file; check the path"))
+            let advice = mistyped(&path.to_string_lossy()).unwrap_or_else(|| "check the path".to_owned());
+            Failure::not_found(format!("{show}: no such file; {advice}"))
         }
         _ => Failure::cannot_execute(format!("{show}: {e}")),
     })?;

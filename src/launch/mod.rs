@@ -2,6 +2,7 @@
 //!
 //! `profile` and `apply` use it alike, and it knows neither.
 
+pub mod elsewhere;
 pub mod executable;
 pub mod exit;
 pub mod held;

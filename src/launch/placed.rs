@@ -41,9 +41,16 @@ pub fn prepare(policy_path: &Path, command: &[OsString]) -> Result<Prepared, Fai
     let policy = read_policy(policy_path, &Machine::this()).map_err(Failure::usage)?;
     let program = command.first().ok_or_else(|| Failure::usage("no program was given"))?;
     let executable = executable::check(program)?;
-    if executable.is_static {
+    // A launcher needs no library: what it starts finds the name of the library in its environment.
+    if executable.is_static && !policy.program.as_ref().is_some_and(|program| is_other(program, &executable)) {
+        let names_none = policy.program.is_none();
+        let or = if names_none {
+            ", or name the program that it starts in the policy: [program] path = \"...\""
+        } else {
+            ""
+        };
         return Err(Failure::cannot_execute(format!(
-            "{} is statically linked: no library can be preloaded, so it cannot be placed; link it dynamically. \
+            "{} is statically linked: no library can be preloaded, so it cannot be placed; link it dynamically{or}. \
              `numamma profile` still works",
             executable.elf.display()
         )));
@@ -108,7 +115,7 @@ impl Prepared {
     pub fn other_program(&self) -> Option<String> {
         let (path, elf) = (&self.policy.program.as_ref()?.path, self.executable.elf.display());
         let name = file_name(path);
-        self.is_other_program().then(|| match wrapper::starts_programs(&self.executable) {
+        self.is_other_program().then(|| match wrapper::may_start_programs(&self.executable) {
             true => format!(
                 "the policy is for {path}, and no process of {} was that program, or none ended by itself: it must start \
                  a program named {name}",

@@ -10,7 +10,7 @@ use super::executable::Executable;
 /// Names of commands that start what their arguments or files say. Of an interpreter the program may be its own process
 /// or one that it starts; the samples tell.
 #[rustfmt::skip] // One group in a line.
-const NAMES: [&str; 49] = [
+const NAMES: [&str; 50] = [
     // Shells.
     "sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh", "busybox",
     // Launchers of parallel jobs.
@@ -21,7 +21,7 @@ const NAMES: [&str; 49] = [
     // Build and test tools.
     "make", "gmake", "ninja", "cmake", "ctest", "cargo",
     // Interpreters; those of VERSIONED besides.
-    "ruby", "tclsh", "octave-cli",
+    "ruby", "tclsh", "octave", "octave-cli",
 ];
 /// Beginnings of names that a version follows: python3, python3.12, lua5.4.
 const VERSIONED: [&str; 4] = ["python", "pypy", "perl", "lua"];
@@ -31,6 +31,12 @@ pub fn starts_programs(program: &Executable) -> bool {
     let is_script = program.elf != program.path;
     let file = program.elf.canonicalize();
     is_script || is_known(&program.path) || file.is_ok_and(|file| is_known(&file))
+}
+
+/// Whether `program` is looked through without being asked to: also a statically linked one, of whose own memory neither
+/// library could know anything.
+pub fn may_start_programs(program: &Executable) -> bool {
+    program.is_static || starts_programs(program)
 }
 
 /// Whether the file name of `path` is that of such a command.

@@ -64,9 +64,16 @@ pub fn entry<'a>(summary: &'a Summary, wanted: &str) -> Result<&'a Entry, String
     let near: Vec<&Entry> = near.into_iter().map(|(_, e)| e).collect();
     let none = format!("--object {wanted}: no object with that name was accessed");
     Err(match near.is_empty() {
-        true => format!("{none}; the hottest are:{}", list(&hot)),
+        true => format!("{none}; the hottest are:{}", list(&hottest(hot))),
         false => format!("{none}; did you mean:{}", list(&near)),
     })
+}
+
+/// Those of `hot` that samples were attributed to, for what was only touched, such as the sections of all libraries, is
+/// not hot; all where there are none.
+fn hottest(hot: Vec<&Entry>) -> Vec<&Entry> {
+    let accessed: Vec<&Entry> = hot.iter().filter(|e| e.total.accesses() > 0).copied().collect();
+    if accessed.is_empty() { hot } else { accessed }
 }
 
 fn list(entries: &[&Entry]) -> String {

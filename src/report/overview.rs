@@ -7,7 +7,7 @@ use super::table::{Column, fit};
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural};
 use super::{Overhead, View, by_others_words, kind_word, sample_account, thread_table};
 use crate::detect::{Pattern, PatternKind};
-use crate::profile::record::NOT_FOLLOWED;
+use crate::profile::record::{NOT_FOLLOWED, behind};
 use crate::profile::records::Ended;
 use crate::profile::summary::Entry;
 
@@ -261,6 +261,10 @@ fn account(out: &mut String, view: &View, width: usize) {
 }
 
 fn next_step(out: &mut String, view: &View, width: usize) {
+    if let Some(behind) = behind(&view.summary.notes) {
+        out.push_str(&format!("\nNext: {behind}\n"));
+        return;
+    }
     let profile = view.options.profile.as_ref().map_or(String::new(), |p| format!(" {p}"));
     let Some(hot) = view.shown().first().copied() else {
         let argv = &view.summary.header.program.argv;

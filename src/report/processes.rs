@@ -19,7 +19,7 @@ pub enum By {
     Rank,
     /// A row for each host
     Host,
-    /// A row for each thread, with its rank among the workers of its process
+    /// A row for each thread, with its number among the workers of its process
     Thread,
 }
 

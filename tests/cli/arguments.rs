@@ -30,6 +30,18 @@ fn an_unknown_option_is_no_program() {
 }
 
 #[test]
+fn what_only_a_shell_takes_for_a_program_is_answered_with_what_to_type() {
+    let dir = Scratch::new("arguments-shell-words");
+    let quoted = says(&dir, &["profile", "--", "true 60"], 127);
+    assert!(quoted.contains("words of their own: -- true 60"), "{quoted}");
+    let quoted = says(&dir, &["run", "--interleave", "/bin/true 60"], 127);
+    assert!(quoted.contains("words of their own: -- /bin/true 60"), "{quoted}");
+    let variable = says(&dir, &["profile", "OMP_NUM_THREADS=4", "true"], 127);
+    assert!(variable.contains("env OMP_NUM_THREADS=4 PROGRAM"), "{variable}");
+    assert!(says(&dir, &["profile", "--", "no such"], 127).contains("write ./no such"));
+}
+
+#[test]
 fn all_memory_is_placed_without_a_policy_file() {
     let dir = Scratch::new("arguments-all-memory");
     let maps = |args: &[&str]| {

@@ -183,6 +183,45 @@ fn a_static_launcher_is_looked_through() {
 }
 
 #[test]
+fn a_static_launcher_is_no_static_program() {
+    let dir = objects("static-launcher");
+    let starter = starter(&dir, "starter", &["-static"]);
+    let checked = typed(&dir, &["verify", "-p", "p.toml", "--", &starter, "./objects", "exit"]).success().stderr;
+    assert!(checked.contains("on plan"), "{checked}");
+    let other = typed(&dir, &["verify", "-p", "p.toml", "--", &starter, "/bin/true"]).ended(1).stderr;
+    assert!(other.contains("start a program named objects"), "{other}");
+    Policy::new().rule("global = \"zeroes\"", "policy = \"interleave\"").write(&dir, "any.toml");
+    let refused = typed(&dir, &["run", "-p", "any.toml", "--", &starter, "./objects", "exit"]).ended(126).stderr;
+    assert!(refused.contains("[program] path = "), "{refused}");
+}
+
+#[test]
+fn what_runs_elsewhere_is_recorded_behind_its_launcher() {
+    let dir = Scratch::new("first-hour-elsewhere");
+    let launcher = starter(&dir, "srun", &[]);
+    let script = dir.write_mode("job.sh", format!("#!/bin/sh\n{launcher} /bin/sleep 0.3\n"), 0o755);
+    let command = format!("{launcher} numamma profile -- /bin/sleep 0.3");
+    let typed_directly = typed(&dir, &["profile", "-F", "1", "--", &launcher, "/bin/sleep", "0.3"]).success().stderr;
+    assert!(typed_directly.starts_with("numamma: what "), "it is said before the run: {typed_directly}");
+    let in_script = typed(&dir, &["profile", "-F", "1", "--", script.to_str().unwrap()]).success().stderr;
+    for said in [typed_directly, in_script] {
+        assert!(said.contains(&format!("next: `{command}`")) && !said.contains("let it work for"), "{said}");
+    }
+    let report = typed(&dir, &["report"]).success().stdout;
+    assert!(report.ends_with(&format!("Next: {command}\n")), "{report}");
+}
+
+#[test]
+fn the_hottest_objects_are_those_with_samples() {
+    let dir = objects("hottest");
+    let include = format!("-I{}", root().join("include").display());
+    compile("cc", "cli/documents/solver.c", dir.join("solver"), &["-O2", "-g", "-pthread", &include]);
+    typed(&dir, &["profile", "-q", "-F", "1000", "--", "./solver", "5"]).success();
+    let said = typed(&dir, &["report", "--object", "nosuch"]).ended(2).stderr;
+    assert!(said.contains(" grid") && !said.contains(" of libc.so"), "sections are touched, not hot: {said}");
+}
+
+#[test]
 fn without_samples_the_next_line_leads_on() {
     let dir = Scratch::new("first-hour-nothing");
     let starter = starter(&dir, "starter", &[]);

@@ -13,6 +13,7 @@ mod first_hour;
 mod hostile_names;
 mod html;
 mod launch;
+mod launchers;
 mod many;
 mod names;
 mod odd_profiles;

@@ -17,7 +17,8 @@ fn the_race_is_won_by_the_placement_that_the_program_waits_least_for() {
     let script = "numamma tune --json --budget 5m --runs 20 -- ./waits > race.json 2> words; echo status $?; \
                   cat race.json; echo; echo === policy; cat policy.toml; \
                   echo === corrected; numamma predict --json -q; echo; echo === verify; \
-                  numamma verify --json --policy policy.toml -- ./waits > /dev/null 2>&1; echo status $?; cat words >&2";
+                  numamma verify --json --policy policy.toml -- ./waits > /dev/null 2>&1; echo status $?; cat words >&2; \
+                  echo === short; numamma tune --budget 1s --profile numamma.prof -- ./waits 2> said; echo status $?; cat said";
     // The array is four huge pages at most, which the kernel may interleave with two on one node: small pages tell.
     let out = lab.options(&["--timeout", "400", "--thp", "never"]).add(&program).run(&["sh", "-c", script]).success();
     let text = &out.stdout;
@@ -41,7 +42,9 @@ fn the_race_is_won_by_the_placement_that_the_program_waits_least_for() {
     the_model_is_not_corrected(&race, &prediction);
     assert!(policy.contains("# Measured by numamma tune (advised"), "{policy}");
     assert!(policy.contains("policy = \"block\"") && policy.contains("quarters"), "{policy}");
+    let (verified, short) = verified.split_once("=== short\n").expect("a line");
     assert_eq!(verified.trim(), "status 0", "{out:?}");
+    assert!(short.starts_with("status 1\n") && short.contains("give more (--budget 60s)"), "{out:?}");
 }
 
 /// This program waits for its own clock, which no model of memory can know: that must be said, and the model left alone.

@@ -89,6 +89,9 @@ fn what_people_write_by_hand_is_answered_with_what_to_write() {
     fails(&place("\"interleave\""), 4, "\"interleave\"", &["place = { policy = \"interleave\" }"]);
     fails(&place("{ policy = \"bind\" }\nglobal = \"b\""), 5, "global", &["global is given twice", "[[object]]"]);
     fails(&place("{ policy = block, nodes = \"0\" }"), 4, "block", &["\"block\""]);
+    fails("version = 1\n[[threads]]\nbind = \"compact\"\n", 2, "[[threads]]", &["write [threads]"]);
+    fails("[threads]\nbind = \"compact\"\n", 1, "[threads]", &["version = 1"]);
+    fails("version = 1\n[[object]]\nglobal = \"a\"\n", 2, "[[object]]", &["place = { policy = \"interleave\" }"]);
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl World<'_> {
             ),
             format!("bandwidth of a node: {} GB/s ({})", range(own, 1e-9), source(model.bandwidth_source)),
             format!(
-                "threads: {} workers recorded, {} on {} of the target in the order of their ranks; {:.0} % of the CPU time serial",
+                "threads: {} workers recorded, {} on {} of the target in the order of their numbers; {:.0} % of the CPU time serial",
                 self.roles.workers,
                 self.target.threads,
                 crate::advise::plural(self.thread_nodes.len(), "node"),

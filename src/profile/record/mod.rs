@@ -119,7 +119,7 @@ pub struct Launch {
     pub preload: Option<PathBuf>,
 }
 
-pub use self::notes::{ATTACH, NOT_FOLLOWED};
+pub use self::notes::{ATTACH, NOT_FOLLOWED, behind};
 
 pub use self::budget::{DEFAULT as DEFAULT_MEMORY, LEAST as LEAST_MEMORY};
 

@@ -30,6 +30,9 @@ const MOST_FILES: usize = 3;
 /// The command that records a process that runs.
 pub const ATTACH: &str = "numamma profile -p PID";
 
+/// What stands before the command in the note about programs that a launcher has started elsewhere.
+const BEHIND: &str = "and are not in this profile; to record them: ";
+
 /// What the note about child processes says that had no samples to speak of.
 pub const NOT_FOLLOWED: &str = "not recorded; --follow records";
 
@@ -95,6 +98,17 @@ pub fn other_programs(others: &[Busy], command: &[String], profile: &Path) -> Op
 /// The program that was asked for did not run.
 pub fn no_such_program(wanted: &str, chosen: &Busy) -> String {
     format!("--program {wanted}: no process ran it; most of the time was in {}", words(&chosen.program.argv))
+}
+
+/// The programs of a launcher run elsewhere; `command` records them.
+pub fn elsewhere(command: &str) -> String {
+    let launcher = file_name(command.split(' ').next().unwrap_or(command));
+    format!("the programs that {launcher} starts are processes of a daemon or of another machine, {BEHIND}{command}")
+}
+
+/// The command that records what was started elsewhere, if a note says so.
+pub fn behind(notes: &[String]) -> Option<&str> {
+    notes.iter().find_map(|note| Some(note.split_once(BEHIND)?.1))
 }
 
 /// None of the processes of a command was busy.

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use super::processes::{Busy, is_named};
 use super::recorder::Recorder;
 use super::{Follow, notes};
-use crate::launch::{executable, wrapper};
+use crate::launch::{elsewhere, executable, wrapper};
 use crate::profile::file::{Reader, Writer};
 use crate::profile::records::{
     Access, Folded, Header, NO_OBJECT, Object, ObjectId, Record, Stats, Thread, ThreadId, Touch,
@@ -66,6 +66,14 @@ impl Recorder {
         let only = matches!(self.follow, Follow::Program(_));
         self.notes.extend(notes::other_programs(&others, &command, &self.path).filter(|_| only));
         (only && chosen.pids.len() < self.events.processes.count()).then_some(chosen)
+    }
+
+    /// The command that records what was started elsewhere: the program is a launcher that does so, or nothing had any
+    /// time and there was one.
+    pub(super) fn behind(&self) -> Option<String> {
+        let nothing_ran = self.events.stats.samples == 0 && self.header.sampling.period_ns > 0;
+        let all = self.events.processes.programs().filter(|_| nothing_ran);
+        std::iter::once(&self.header.program).chain(all).find_map(|program| elsewhere::behind(&program.argv))
     }
 
     /// Writes the finished file again with the records of a program alone, whose counters are returned. After an error

@@ -71,6 +71,11 @@ impl Processes {
         std::mem::take(&mut self.new)
     }
 
+    /// The programs of all processes, in no order.
+    pub fn programs(&self) -> impl Iterator<Item = &Program> {
+        self.of.values().map(|process| &process.program)
+    }
+
     /// All processes.
     pub fn count(&self) -> usize {
         self.of.len()

@@ -148,6 +148,7 @@ impl Recorder {
         self.closing_notes();
         self.compaction.cancel();
         let chosen = self.choose_program();
+        self.notes.extend(self.behind().as_deref().map(notes::elsewhere));
         self.flush();
         let space = &mut self.events.space;
         let mut records = vec![Record::Symbols(space.symbols()), Record::Code(space.code_units())];

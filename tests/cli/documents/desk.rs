@@ -37,7 +37,8 @@ impl Desk {
         Desk(dir)
     }
 
-    /// Runs the lines of one block, each in a shell of its own. A block with MPI is for machines that have it.
+    /// Runs the lines of one block, each in a shell of its own. A block with MPI, or a line for
+    /// fish, is for machines that have it.
     ///
     /// # Errors
     /// Which line failed, and how.
@@ -46,7 +47,8 @@ impl Desk {
         if lines.iter().any(mpi) && !needs(&["mpirun"], &format!("the block of {:?}", lines[0])) {
             return Ok(());
         }
-        lines.iter().try_for_each(|line| self.run(line))
+        let can_run = |line: &&String| !line.starts_with("fish ") || needs(&["fish"], &format!("the line {line:?}"));
+        lines.iter().filter(can_run).try_for_each(|line| self.run(line))
     }
 
     fn run(&self, line: &str) -> Result<(), String> {

@@ -1,17 +1,19 @@
 //! Which lines of a document a reader types, and what this machine needs instead of some of their words.
 
+use std::sync::OnceLock;
+
 use clap::CommandFactory;
 use numamma::cli::Cli;
+use numamma_kernel::terminal::shell_word;
 
 use super::markdown::{self, Block};
-use crate::common::{numamma, root, run};
+use crate::common::{exists, numamma, plain, root, run};
 
 /// The document that is not a file: the help of the command and of each subcommand.
 pub const HELP: &str = "--help";
 
 /// Lines that are not run, by their beginning or by a part of their comment, and the reason.
-const LEFT_OUT: [(&str, &str); 4] = [
-    ("# fish", "the other lines are for bash"),
+const LEFT_OUT: [(&str, &str); 3] = [
     ("# on a machine with four nodes", "tests/lab has such machines"),
     ("make ", "builds, installs, and runs this test"),
     ("numamma tune ", "runs the program for minutes, and refuses to where there is one node"),
@@ -19,8 +21,8 @@ const LEFT_OUT: [(&str, &str); 4] = [
 
 /// Words that are replaced before a line is run, and the reason.
 const REPLACED: [(&str, &str, &str); 8] = [
-    ("srun -n 1024 ", "mpirun -n 2 ", "Slurm is not here; both launchers number the ranks"),
-    ("srun --cpu-bind=none ", "mpirun --bind-to none -n 2 ", "Slurm is not here; both launchers number the ranks"),
+    ("srun -n 1024 ", "srun --cpu-bind=none ", "no machine of the tests has so many CPUs"),
+    ("srun --cpu-bind=none ", "srun --overcommit -n 2 ", "a plugin for binding may not be there; two ranks"),
     ("4711", "$FIRST", "an example of a process, which attach.sh starts"),
     ("4712", "$SECOND", "an example of a process, which attach.sh starts"),
     ("--delay 30s", "--delay 100ms", "the test program ends before"),
@@ -28,6 +30,18 @@ const REPLACED: [(&str, &str, &str); 8] = [
     ("numamma compare ", "numamma compare -n 2 ", "each of the default 5 runs takes time and shows nothing more"),
     ("run.prof", "numamma.prof", "an example of a profile of any name"),
 ];
+
+/// What a line is for that another shell than bash reads.
+const FISH: &str = "# fish";
+/// What Slurm's launcher is replaced by where no Slurm answers; both number the ranks.
+const WITHOUT_SLURM: (&str, &str) = ("srun --overcommit ", "mpirun --bind-to none ");
+
+/// Whether Slurm starts programs here.
+fn has_slurm() -> bool {
+    static ANSWERS: OnceLock<bool> = OnceLock::new();
+    let asks = || exists("srun") && run(plain("timeout").args(["20", "srun", "-n", "1", "true"])).status.success();
+    *ANSWERS.get_or_init(asks)
+}
 
 /// The subcommands that the help lists.
 pub fn subcommands() -> Vec<String> {
@@ -83,10 +97,14 @@ pub fn left_out(line: &str) -> Option<&'static str> {
     rules.into_iter().find(|rule| line.starts_with(rule) || rule.starts_with('#') && line.contains(rule))
 }
 
-/// The line as it is run here, without its comment.
-pub fn replaced(line: &str) -> String {
-    let line = line.split(" #").next().unwrap_or_default().trim();
-    REPLACED.iter().fold(line.to_owned(), |line, (old, new, _)| line.replace(old, new))
+/// The line as it is run here, by bash, without its comment.
+pub fn replaced(typed: &str) -> String {
+    let line = typed.split(" #").next().unwrap_or_default().trim();
+    let mut line = REPLACED.iter().fold(line.to_owned(), |line, (old, new, _)| line.replace(old, new));
+    if line.contains(WITHOUT_SLURM.0) && !has_slurm() {
+        line = line.replace(WITHOUT_SLURM.0, WITHOUT_SLURM.1);
+    }
+    if typed.contains(FISH) { format!("fish --no-config -c {}", shell_word(&line)) } else { line }
 }
 
 /// Rules and replacements that no line of these needs.

@@ -2,6 +2,8 @@
 
 /// Arrays of tables at the top of a policy.
 const TABLES: [&str; 3] = ["object", "phase", "team"];
+/// Single tables at the top of a policy.
+const SINGLE: [&str; 3] = ["program", "machine", "threads"];
 
 /// The message for what the crate found at the byte `offset` of `text`.
 pub(super) fn plain(text: &str, offset: usize, message: &str) -> String {
@@ -14,6 +16,15 @@ pub(super) fn plain(text: &str, offset: usize, message: &str) -> String {
     let is_header = line.trim_start().starts_with('[') && TABLES.contains(&header);
     if is_header && (message.contains("duplicate key") || message.contains("expected a sequence")) {
         return format!("there may be several tables of this name; write [[{header}]]");
+    }
+    if line.trim_start().starts_with("[[") && SINGLE.contains(&header) {
+        return format!("there is one table of this name; write [{header}]");
+    }
+    if message == "missing field `version`" {
+        return "a policy begins with the version of its words, which is missing: version = 1".to_owned();
+    }
+    if message == "missing field `place`" {
+        return "this object has no place: write place = { policy = \"interleave\" }".to_owned();
     }
     if message.contains("expected struct Place") {
         return "a place is a table: place = { policy = \"interleave\" }".to_owned();
