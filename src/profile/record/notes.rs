@@ -51,8 +51,8 @@ fn file_name(path: &str) -> &str {
 
 /// The program that was recorded of those that a command started.
 pub fn chosen(chosen: &Busy, command: &[String]) -> String {
-    let pids: Vec<String> = chosen.pids.iter().take(MOST_PROGRAMS).map(u32::to_string).collect();
-    let (pids, count) = (pids.join(", "), chosen.pids.len());
+    let pids: Vec<String> = chosen.processes.iter().take(MOST_PROGRAMS).map(|p| p.pid.to_string()).collect();
+    let (pids, count) = (pids.join(", "), chosen.processes.len());
     let processes = match count {
         1 => format!("process {pids}"),
         _ if count > MOST_PROGRAMS => format!("{count} processes, the first {pids}"),
