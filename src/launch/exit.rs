@@ -185,8 +185,9 @@ pub fn say(message: impl fmt::Display) {
 
 /// Prints lines on stderr, with escapes for what a terminal would obey.
 pub fn show(text: &str) {
-    // Without a reader nobody can be told.
-    let _ = writeln!(io::stderr().lock(), "{}", terminal::block(text, false));
+    // One write: of several processes, such as the ranks of a job, each has its own lines then. Without a reader nobody
+    // can be told.
+    let _ = io::stderr().lock().write_all((terminal::block(text, false) + "\n").as_bytes());
 }
 
 /// Replaces the last line of a terminal on stderr by `text`, which is shorter than [`PROGRESS`] characters.

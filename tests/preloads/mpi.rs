@@ -1,5 +1,5 @@
-//! MPI jobs with Debian's Open MPI: rules for some ranks only, a report and a profile for each rank, and the job's
-//! own output and exit status.
+//! MPI jobs with Debian's Open MPI and MPICH: rules for some ranks only, a report and a profile for each rank, and the
+//! job's own output and exit status.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -214,4 +214,44 @@ fn bound_ranks_are_placed_on_their_own_nodes() {
     let out = run(c.arg(dir.join("ring")));
     assert!(out.status.success(), "{}", out.stderr);
     check_reports(&own);
+}
+
+/// The recipe of the README under MPICH, whose launcher names ranks otherwise: a profile of each rank, ranks placed by
+/// their own rules, one verdict for the job.
+#[test]
+fn the_ranks_of_mpich_are_recorded_and_placed() {
+    if !needs(&["mpirun.mpich", "mpicc.mpich"], "MPICH") {
+        return;
+    }
+    let _alone = alone();
+    let dir = Scratch::new("mpich");
+    let ring = compile("mpicc.mpich", "preloads/mpi/ring.c", dir.join("ring"), &["-O2", "-g"]);
+    dir.write("policy.toml", POLICY);
+    let mpirun = |args: &[&str]| {
+        let mut c = plain("mpirun.mpich");
+        c.current_dir(&*dir).env("NUMAMMA_LIB", preload("apply").parent().unwrap());
+        run(c.args(["-n", &RANKS.to_string()]).args(args).arg(&ring)).success()
+    };
+    let bare = mpirun(&[]).stdout;
+    assert_eq!(bare, "4 ranks, total 3152019296\n");
+    let recorded = mpirun(&[NUMAMMA, "profile", "--sampler", "none", "--"]);
+    assert_eq!(recorded.stdout, bare);
+    // Ranks write their lines at the same time, and each line is whole.
+    let lines = recorded.stderr.lines();
+    let torn: Vec<&str> = lines.filter(|line| line.matches("numamma:").count() != 1).collect();
+    assert!(torn.is_empty(), "{torn:?}");
+    for rank in 0..RANKS {
+        let report = run(numamma(&["report", &format!("numamma.{rank}.prof")]).current_dir(&*dir)).success();
+        assert!(report.stdout.contains("exit status 0"), "{}", report.stdout);
+    }
+    let placed = mpirun(&["-genv", "NUMAMMA_REPORT", "report.json", NUMAMMA, "run", "--policy", "policy.toml", "--"]);
+    assert_eq!(placed.stdout, bare);
+    check_reports(&dir);
+    let around = ["profile", "--sampler", "none", "-o", "all.prof", "--", "mpirun.mpich", "-n", "4"];
+    let all = run(numamma(&around).current_dir(&*dir).arg(&ring)).success();
+    let recipe = "for a profile of each MPI rank: mpirun.mpich ... numamma profile -- ";
+    assert!(all.stderr.contains(recipe), "{}", all.stderr);
+    let outside = ["verify", "--policy", "policy.toml", "--", "mpirun.mpich", "-n", "4"];
+    let verdict = run(numamma(&outside).current_dir(&*dir).arg(&ring)).success();
+    assert!(verdict.stderr.contains("present pages of 4 processes are on plan"), "{}", verdict.stderr);
 }

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use super::budget::{Budget, Level};
 use super::maps::Maps;
 use super::nodes::Nodes;
-use super::processes::Processes;
+use super::processes::{ProcessId, Processes};
 use super::switch::Switch;
 use super::threads::Threads;
 use super::touches::{Candidate, Touches};
@@ -291,7 +291,7 @@ impl Events {
                     self.switch.forked(parent_pid, pid);
                     self.space.fork_process(time, parent_pid, pid);
                     if self.follow {
-                        self.processes.fork(parent_pid, pid);
+                        self.processes.fork(parent_pid, pid, time);
                     }
                 }
                 let parent = self.threads.get(parent_pid, parent_tid, time);
@@ -389,10 +389,10 @@ impl Events {
         self.processes.take_new()
     }
 
-    /// When the first thread of `pids` began and the last one ended, nanoseconds since the start of the recording; the
-    /// end is none while one lives.
-    pub fn lifetime(&self, pids: &[u32]) -> (u64, Option<u64>) {
-        self.threads.lifetime(pids)
+    /// When the first thread of some processes began and the last one ended, nanoseconds since the start of the
+    /// recording; the end is none while one lives.
+    pub fn lifetime(&self, processes: &[ProcessId]) -> (u64, Option<u64>) {
+        self.threads.lifetime(processes)
     }
 
     /// Whether code belongs to the profile preload, whose accesses are not the program's.

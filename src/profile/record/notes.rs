@@ -39,8 +39,9 @@ pub const NOT_FOLLOWED: &str = "not recorded; --follow records";
 /// Other programs that a note names.
 const MOST_PROGRAMS: usize = 4;
 
-/// The commands that start the ranks of an MPI job.
-const MPI_LAUNCHERS: [&str; 6] = ["mpirun", "mpiexec", "orterun", "prterun", "srun", "mpiexec.hydra"];
+/// The commands that start the ranks of an MPI job; what follows a dot in their names says whose they are
+/// (mpiexec.hydra, and Debian's mpirun.openmpi and mpirun.mpich).
+const MPI_LAUNCHERS: [&str; 5] = ["mpirun", "mpiexec", "orterun", "prterun", "srun"];
 
 fn words(argv: &[String]) -> String {
     let words: Vec<String> = argv.iter().map(|word| shell_word(word)).collect();
@@ -53,15 +54,16 @@ fn file_name(path: &str) -> &str {
 
 /// The program that was recorded of those that a command started.
 pub fn chosen(chosen: &Busy, command: &[String]) -> String {
-    let pids: Vec<String> = chosen.pids.iter().take(MOST_PROGRAMS).map(u32::to_string).collect();
-    let (pids, count) = (pids.join(", "), chosen.pids.len());
+    let pids: Vec<String> = chosen.processes.iter().take(MOST_PROGRAMS).map(|p| p.pid.to_string()).collect();
+    let (pids, count) = (pids.join(", "), chosen.processes.len());
     let processes = match count {
         1 => format!("process {pids}"),
         _ if count > MOST_PROGRAMS => format!("{count} processes, the first {pids}"),
         _ => format!("processes {pids}"),
     };
     let launcher = command.first().map_or("", |word| file_name(word));
-    let ranks = if count > 1 && MPI_LAUNCHERS.contains(&launcher) {
+    let is_mpi = launcher.split('.').next().is_some_and(|name| MPI_LAUNCHERS.contains(&name));
+    let ranks = if count > 1 && is_mpi {
         let program = words(&chosen.program.argv);
         format!("; for a profile of each MPI rank: {launcher} ... numamma profile -- {program}")
     } else {

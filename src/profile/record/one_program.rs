@@ -12,18 +12,18 @@ use std::path::Path;
 use numamma_kernel::output_file::Replacement;
 use rustc_hash::FxHashMap;
 
-use super::processes::{Busy, is_named};
+use super::processes::{Busy, ProcessId, is_named};
 use super::recorder::Recorder;
 use super::{Follow, notes};
 use crate::launch::{elsewhere, executable, wrapper};
 use crate::profile::file::{Reader, Writer};
 use crate::profile::records::{
-    Access, Folded, Header, NO_OBJECT, Object, ObjectId, Record, Stats, Thread, ThreadId, Touch,
+    Access, Folded, Header, Instance, NO_OBJECT, Object, ObjectId, Record, Stats, Thread, ThreadId, Touch,
 };
 
 /// Records of one program, in the order of the file that holds all.
 struct OneProgram {
-    pids: Vec<u32>,
+    processes: Vec<ProcessId>,
     /// When the program began: its times count from here.
     begin_ns: u64,
     header: Header,
@@ -52,7 +52,7 @@ impl Recorder {
         let command = self.command.clone();
         let named = |other: &Busy| !other.program.path.is_empty() && !wrapper::is_known(other.program.path.as_ref());
         let others: Vec<Busy> = busy.filter(named).collect();
-        let is_itself = chosen.pids.contains(&self.header.pid);
+        let is_itself = chosen.processes.iter().any(|p| p.pid == self.header.pid);
         if !is_itself && !chosen.program.path.is_empty() {
             if chosen.program.build_id.is_none() {
                 let file = executable::check(chosen.program.path.as_ref());
@@ -60,12 +60,12 @@ impl Recorder {
             }
             self.notes.push(notes::chosen(&chosen, &command));
             self.header.program = chosen.program.clone();
-            self.header.pid = chosen.pids[0];
+            self.header.pid = chosen.processes[0].pid;
             self.append_header();
         }
         let only = matches!(self.follow, Follow::Program(_));
         self.notes.extend(notes::other_programs(&others, &command, &self.path).filter(|_| only));
-        (only && chosen.pids.len() < self.events.processes.count()).then_some(chosen)
+        (only && chosen.processes.len() < self.events.processes.count()).then_some(chosen)
     }
 
     /// The command that records what was started elsewhere: the program is a launcher that does so, or nothing had any
@@ -79,11 +79,11 @@ impl Recorder {
     /// Writes the finished file again with the records of a program alone, whose counters are returned. After an error
     /// the file holds all processes.
     pub(super) fn keep_program(&self, chosen: &Busy, all: Stats) -> io::Result<Stats> {
-        let (begin_ns, end_ns) = self.events.lifetime(&chosen.pids);
+        let (begin_ns, end_ns) = self.events.lifetime(&chosen.processes);
         let end_ns = end_ns.unwrap_or(all.duration_ns);
         let stats = of_program(all, chosen, end_ns.saturating_sub(begin_ns));
         let mut kept = OneProgram {
-            pids: chosen.pids.clone(),
+            processes: chosen.processes.clone(),
             begin_ns,
             header: self.header.clone(),
             stats,
@@ -175,7 +175,7 @@ impl OneProgram {
     }
 
     fn thread(&mut self, mut thread: Thread) -> Option<Thread> {
-        if !self.pids.contains(&thread.pid) {
+        if !self.processes.iter().any(|p| p.began(thread.pid, thread.start_ns)) {
             return None;
         }
         let next = self.threads.len() as ThreadId;
@@ -187,7 +187,8 @@ impl OneProgram {
     }
 
     fn object(&mut self, mut object: Object) -> Option<Object> {
-        if !self.pids.contains(&object.pid) {
+        let Object { pid, instance: Instance { born_ns, died_ns, .. }, .. } = object;
+        if !self.processes.iter().any(|p| p.may_have(pid, born_ns, died_ns)) {
             return None;
         }
         let next = self.objects.len() as ObjectId;

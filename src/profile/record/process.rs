@@ -33,17 +33,30 @@ pub fn cpu_time(who: libc::c_int) -> CpuTime {
     CpuTime { user: ns(usage.ru_utime), system: ns(usage.ru_stime) }
 }
 
-/// CPU time of a process without its children, to the clock tick, and its pages in memory; none when it has been reaped.
-fn program_use(pid: u32) -> Option<(CpuTime, u64)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; utime, stime and rss are the 12th, 13th and 22nd fields behind it
-    // (proc(5)).
-    let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(11).map(|t| t.parse::<u64>().ok());
-    // SAFETY: sysconf has no preconditions.
-    let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
-    let tick = 1_000_000_000 / hz;
-    let cpu = CpuTime { user: fields.next()?? * tick, system: fields.next()?? * tick };
-    Some((cpu, fields.nth(8)??))
+/// What /proc says of a process.
+struct Seen {
+    /// CPU time without its children, to the clock tick.
+    cpu: CpuTime,
+    /// When it began, in clock ticks since boot: with its id this tells it from all others.
+    start_ticks: u64,
+    /// Pages in memory.
+    resident: u64,
+}
+
+impl Seen {
+    /// The process that has an id now; none when it has been reaped.
+    fn now(pid: u32) -> Option<Seen> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name in parentheses may hold anything; utime, stime, starttime and rss are the 12th, 13th, 20th and 22nd
+        // fields behind it (proc(5)).
+        let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+        let number = |nth: usize| fields.get(nth - 1)?.parse::<u64>().ok();
+        // SAFETY: sysconf has no preconditions.
+        let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+        let tick = 1_000_000_000 / hz;
+        let cpu = CpuTime { user: number(12)? * tick, system: number(13)? * tick };
+        Some(Seen { cpu, start_ticks: number(20)?, resident: number(22)? })
+    }
 }
 
 /// CPU time and resident memory of the recorded processes since the recording began, without their children.
@@ -52,9 +65,11 @@ pub struct ProgramUse {
     processes: Vec<ProcessUse>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ProcessUse {
     pid: u32,
+    /// See [`Seen::start_ticks`]; none before it was seen.
+    start_ticks: Option<u64>,
     /// CPU time before the recording.
     before: CpuTime,
     now: CpuTime,
@@ -67,31 +82,26 @@ impl ProgramUse {
     /// From now on.
     pub fn begin(pids: &[u32]) -> ProgramUse {
         let of = |pid: &u32| {
-            let (before, resident) = program_use(*pid).unwrap_or_default();
-            ProcessUse { pid: *pid, before, now: before, resident, gone: false }
+            let seen = Seen::now(*pid);
+            let before = seen.as_ref().map(|s| s.cpu).unwrap_or_default();
+            let (start_ticks, resident) = (seen.as_ref().map(|s| s.start_ticks), seen.map_or(0, |s| s.resident));
+            ProcessUse { pid: *pid, start_ticks, before, now: before, resident, gone: false }
         };
         ProgramUse { processes: pids.iter().map(of).collect() }
     }
 
     /// Takes processes that began since the last look.
     pub fn add(&mut self, pids: Vec<u32>) {
-        let new =
-            |pid| ProcessUse { pid, before: CpuTime::default(), now: CpuTime::default(), resident: 0, gone: false };
-        self.processes.extend(pids.into_iter().map(new));
+        for pid in pids {
+            // One that had the id has ended.
+            self.processes.iter_mut().filter(|known| known.pid == pid).for_each(ProcessUse::end);
+            self.processes.push(ProcessUse { pid, ..ProcessUse::default() });
+        }
     }
 
     /// Looks again. What ended keeps the CPU time that it had last.
     pub fn update(&mut self) {
-        for process in self.processes.iter_mut().filter(|process| !process.gone) {
-            let now = program_use(process.pid);
-            if now.is_none() {
-                (process.gone, process.resident) = (true, 0);
-            }
-            // Less than before is that of another process, which got the id.
-            if let Some((cpu, resident)) = now.filter(|(cpu, _)| cpu.total() >= process.now.total()) {
-                (process.now, process.resident) = (cpu, resident);
-            }
-        }
+        self.processes.iter_mut().filter(|process| !process.gone).for_each(ProcessUse::update);
     }
 
     /// CPU time as of the last look.
@@ -108,7 +118,48 @@ impl ProgramUse {
     }
 }
 
+impl ProcessUse {
+    fn update(&mut self) {
+        let is_same = |seen: &Seen| self.start_ticks.is_none_or(|start| start == seen.start_ticks);
+        match Seen::now(self.pid).filter(is_same) {
+            Some(seen) => {
+                (self.now, self.resident, self.start_ticks) = (seen.cpu, seen.resident, Some(seen.start_ticks));
+            }
+            None => self.end(),
+        }
+    }
+
+    fn end(&mut self) {
+        (self.gone, self.resident) = (true, 0);
+    }
+}
+
 /// Host name.
 pub fn host_name() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "unknown".into(), |h| h.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_process_uses_under_the_same_id_is_not_counted() {
+        let own = std::process::id();
+        let mut program = ProgramUse::begin(&[own]);
+        program.update();
+        assert!(program.resident() > 0);
+        // As if the process that was there before had begun at another time.
+        let process = &mut program.processes[0];
+        process.start_ticks = process.start_ticks.map(|ticks| ticks - 1);
+        let before = program.cpu();
+        program.update();
+        assert_eq!((program.resident(), program.cpu(), program.processes[0].gone), (0, before, true));
+        // A new process with the id of one that ended is another one.
+        program.add(vec![own]);
+        program.update();
+        assert_eq!((program.processes[0].gone, program.processes[1].gone), (true, false));
+        program.add(vec![own]);
+        assert!(program.processes[1].gone);
+    }
 }

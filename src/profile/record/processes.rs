@@ -11,9 +11,34 @@ const LITTLE: f64 = 0.01;
 /// another program is less, but for runs of a second.
 const BUSY: f64 = 0.05;
 
+/// What tells a process from all others: its id, and the time in which the id was its own, nanoseconds since the
+/// start of the recording. The kernel gives the id of a process that ended to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProcessId {
+    /// The kernel's id.
+    pub pid: u32,
+    /// When it began; 0 where it was there before.
+    pub from_ns: u64,
+    /// When another one with its id began.
+    pub until_ns: u64,
+}
+
+impl ProcessId {
+    /// Whether this is the process that began as `pid`, or began a thread, at a time.
+    pub fn began(&self, pid: u32, time_ns: u64) -> bool {
+        self.pid == pid && (self.from_ns..self.until_ns).contains(&time_ns)
+    }
+
+    /// Whether something of the process `pid` that was there from `born_ns` on may be of this one.
+    pub fn may_have(&self, pid: u32, born_ns: u64, died_ns: Option<u64>) -> bool {
+        self.pid == pid && born_ns < self.until_ns && died_ns.is_none_or(|died| died > self.from_ns)
+    }
+}
+
 /// A recorded process.
 #[derive(Debug, Clone, Default)]
 struct Process {
+    from_ns: u64,
     /// What it executed last; a forked child has that of its parent.
     program: Program,
     /// Counters of its samples and events.
@@ -23,7 +48,12 @@ struct Process {
 /// All processes of a recording.
 #[derive(Debug, Default)]
 pub struct Processes {
+    /// The last one of each id.
     of: FxHashMap<u32, Process>,
+    /// Those with samples whose id another one has now.
+    former: Vec<(ProcessId, Process)>,
+    /// How often an id was used again.
+    again: usize,
     /// Processes that began since the last call of [`Processes::take_new`].
     new: Vec<u32>,
 }
@@ -34,7 +64,7 @@ pub struct Busy {
     /// What ran.
     pub program: Program,
     /// Those of its processes that did not only start the others, ascending.
-    pub pids: Vec<u32>,
+    pub processes: Vec<ProcessId>,
     /// Counters of these processes.
     pub counted: Stats,
     /// Their share of all samples, or without samples of all page faults, 0 to 1.
@@ -43,9 +73,15 @@ pub struct Busy {
 
 impl Processes {
     /// A process forks.
-    pub fn fork(&mut self, parent: u32, pid: u32) {
+    pub fn fork(&mut self, parent: u32, pid: u32, time_ns: u64) {
         let program = self.of.get(&parent).map(|p| p.program.clone()).unwrap_or_default();
-        self.of.insert(pid, Process { program, counted: Stats::default() });
+        let new = Process { from_ns: time_ns, program, counted: Stats::default() };
+        if let Some(before) = self.of.insert(pid, new) {
+            self.again += 1;
+            if before.counted.samples > 0 {
+                self.former.push((ProcessId { pid, from_ns: before.from_ns, until_ns: time_ns }, before));
+            }
+        }
         self.new.push(pid);
     }
 
@@ -78,39 +114,44 @@ impl Processes {
 
     /// All processes.
     pub fn count(&self) -> usize {
-        self.of.len()
+        self.of.len() + self.again
+    }
+
+    fn all(&self) -> impl Iterator<Item = (ProcessId, &Process)> {
+        let last = self.of.iter().map(|(&pid, p)| (ProcessId { pid, from_ns: p.from_ns, until_ns: u64::MAX }, p));
+        last.chain(self.former.iter().map(|(id, p)| (*id, p)))
     }
 
     /// The programs that had the time, the one with most first; `wanted` first where a program has that name or path.
     pub fn busy(&self, wanted: Option<&str>) -> Vec<Busy> {
-        let samples: u64 = self.of.values().map(|p| p.counted.samples).sum();
+        let samples: u64 = self.all().map(|(_, p)| p.counted.samples).sum();
         let weight = |counted: &Stats| if samples > 0 { counted.samples } else { counted.faults };
-        let all: u64 = self.of.values().map(|p| weight(&p.counted)).sum();
-        let mut by_path: FxHashMap<&str, Vec<(u32, &Process)>> = FxHashMap::default();
-        for (&pid, process) in &self.of {
-            by_path.entry(&process.program.path).or_default().push((pid, process));
+        let all: u64 = self.all().map(|(_, p)| weight(&p.counted)).sum();
+        let mut by_path: FxHashMap<&str, Vec<(ProcessId, &Process)>> = FxHashMap::default();
+        for (id, process) in self.all() {
+            by_path.entry(&process.program.path).or_default().push((id, process));
         }
         let mut programs: Vec<Busy> = by_path.into_values().map(|list| busiest(list, weight, all)).collect();
         let is_wanted = |busy: &Busy| wanted.is_some_and(|name| is_named(&busy.program, name));
         programs.retain(|busy| busy.share >= BUSY || is_wanted(busy));
         programs.sort_by(|a, b| {
             let key = |busy: &Busy| (is_wanted(busy), weight(&busy.counted));
-            key(b).cmp(&key(a)).then_with(|| a.pids.cmp(&b.pids))
+            key(b).cmp(&key(a)).then_with(|| a.processes.cmp(&b.processes))
         });
         programs
     }
 }
 
 /// A program of the processes `list`, of which `weight` says which had the time; `all`: the weight of all programs.
-fn busiest(mut list: Vec<(u32, &Process)>, weight: impl Fn(&Stats) -> u64, all: u64) -> Busy {
+fn busiest(mut list: Vec<(ProcessId, &Process)>, weight: impl Fn(&Stats) -> u64, all: u64) -> Busy {
     let most = list.iter().map(|(_, p)| weight(&p.counted)).max().unwrap_or(0);
     list.retain(|(_, p)| weight(&p.counted) as f64 >= LITTLE * most as f64);
-    list.sort_by_key(|(pid, p)| (std::cmp::Reverse(weight(&p.counted)), *pid));
+    list.sort_by_key(|(id, p)| (std::cmp::Reverse(weight(&p.counted)), *id));
     let program = list.first().map(|(_, p)| p.program.clone()).unwrap_or_default();
     let counted = list.iter().fold(Stats::default(), |sum, (_, p)| sum_of(sum, &p.counted));
-    let mut pids: Vec<u32> = list.iter().map(|(pid, _)| *pid).collect();
-    pids.sort_unstable();
-    Busy { program, pids, share: weight(&counted) as f64 / all.max(1) as f64, counted }
+    let mut processes: Vec<ProcessId> = list.iter().map(|(id, _)| *id).collect();
+    processes.sort_unstable();
+    Busy { program, processes, share: weight(&counted) as f64 / all.max(1) as f64, counted }
 }
 
 /// The counters that are kept by process.
@@ -144,6 +185,10 @@ mod tests {
         Program { path: path.into(), argv: vec![path.into()], build_id: None }
     }
 
+    fn pids(busy: &Busy) -> Vec<u32> {
+        busy.processes.iter().map(|p| p.pid).collect()
+    }
+
     fn sampled(processes: &mut Processes, pid: u32, samples: u64) {
         processes.counters(pid).samples += samples;
     }
@@ -153,22 +198,22 @@ mod tests {
         let mut p = Processes::default();
         p.exec(1, Some(program("/bin/sh")));
         for (pid, path, samples) in [(2, "/x/a", 300), (3, "/x/b", 700), (4, "/x/b", 690), (5, "/x/b", 2)] {
-            p.fork(1, pid);
+            p.fork(1, pid, 10);
             p.exec(pid, Some(program(path)));
             sampled(&mut p, pid, samples);
         }
         let busy = p.busy(None);
-        let named: Vec<_> = busy.iter().map(|b| (b.program.path.as_str(), b.pids.clone(), b.counted.samples)).collect();
+        let named: Vec<_> = busy.iter().map(|b| (b.program.path.as_str(), pids(b), b.counted.samples)).collect();
         assert_eq!(named, [("/x/b", vec![3, 4], 1390), ("/x/a", vec![2], 300)]);
         assert_eq!(p.busy(Some("a"))[0].program.path, "/x/a");
-        assert_eq!(p.busy(Some("sh"))[0].pids, [1], "one that is asked for needs no samples");
+        assert_eq!(pids(&p.busy(Some("sh"))[0]), [1], "one that is asked for needs no samples");
         assert_eq!(p.take_new(), [2, 3, 4, 5]);
     }
 
     #[test]
     fn a_program_that_ended_before_it_was_asked_for_is_known_by_its_code() {
         let mut p = Processes::default();
-        p.fork(1, 2);
+        p.fork(1, 2, 10);
         p.exec(2, None);
         p.maps_code(2, "/x/a");
         p.maps_code(2, "/lib/libc.so.6");
@@ -181,9 +226,30 @@ mod tests {
         let mut p = Processes::default();
         p.exec(1, Some(program("/bin/sh")));
         p.counters(1).faults = 10;
-        p.fork(1, 2);
+        p.fork(1, 2, 10);
         p.exec(2, Some(program("/x/a")));
         p.counters(2).faults = 90;
-        assert_eq!(p.busy(None)[0].pids, [2]);
+        assert_eq!(pids(&p.busy(None)[0]), [2]);
+    }
+
+    #[test]
+    fn an_id_that_is_used_again_is_another_process() {
+        let mut p = Processes::default();
+        p.exec(1, Some(program("/bin/sh")));
+        for (time, path, samples) in [(10, "/x/a", 300), (20, "/x/none", 0), (30, "/x/b", 700)] {
+            p.fork(1, 2, time);
+            p.exec(2, Some(program(path)));
+            sampled(&mut p, 2, samples);
+        }
+        let busy = p.busy(None);
+        let named: Vec<_> = busy.iter().map(|b| (b.program.path.as_str(), b.processes.clone(), b.share)).collect();
+        let id = |from_ns, until_ns| vec![ProcessId { pid: 2, from_ns, until_ns }];
+        assert_eq!(named, [("/x/b", id(30, u64::MAX), 0.7), ("/x/a", id(10, 20), 0.3)]);
+        assert_eq!(p.count(), 4);
+        let [a, b] = [busy[1].processes[0], busy[0].processes[0]];
+        assert!(a.began(2, 10) && !a.began(2, 20) && b.began(2, 30) && !b.began(3, 30));
+        // What a process has from its parent is older than it is.
+        assert!(b.may_have(2, 5, None) && !b.may_have(2, 12, Some(18)) && a.may_have(2, 12, Some(18)));
+        assert!(!a.may_have(2, 31, None));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
+use super::processes::ProcessId;
 use crate::profile::records::{Frame, Task, Thread, ThreadId, ThreadTask};
 
 /// All threads seen, and the living one of each kernel thread id.
@@ -121,9 +122,9 @@ impl Threads {
         &self.all[id as usize].name
     }
 
-    /// When the first thread of `pids` began and the last one ended; the end is none while one lives.
-    pub fn lifetime(&self, pids: &[u32]) -> (u64, Option<u64>) {
-        let of = || self.all.iter().filter(|t| pids.contains(&t.pid));
+    /// When the first thread of some processes began and the last one ended; the end is none while one lives.
+    pub fn lifetime(&self, processes: &[ProcessId]) -> (u64, Option<u64>) {
+        let of = || self.all.iter().filter(|t| processes.iter().any(|p| p.began(t.pid, t.start_ns)));
         let end = of().map(|t| t.end_ns).try_fold(0, |last, end| Some(end?.max(last)));
         (of().map(|t| t.start_ns).min().unwrap_or(0), end)
     }

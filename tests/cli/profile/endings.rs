@@ -185,28 +185,39 @@ fn a_process_id_that_is_used_again_is_another_process() {
         echo $((a - 1)) > /proc/sys/kernel/ns_last_pid || exit 77
         \"$2\" 0.4 > slices.out & b=$!; wait $b; [ $a = $b ] || exit 78";
     let sh = ["sh", "-c", script, "sh", first.to_str().unwrap(), second.to_str().unwrap()];
-    let inside = profile(&dir, &["--follow"], &sh);
-    let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "--mount-proc"]).arg(inside.get_program()).args(inside.get_args());
-    let out = run({
-        command.current_dir(&dir).stdin(Stdio::null());
-        command
-    });
-    if !dir.join("t.prof").exists() || out.code() == Some(77) {
-        eprintln!("not root here: {}", out.stderr);
-        return;
-    }
-    assert_eq!(out.code(), Some(0), "{}", out.stderr);
-    let p = Profile::read(&dir.join("t.prof"));
+    // None where this is not root.
+    let recorded = |options: &[&str]| {
+        let inside = profile(&dir, options, &sh);
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--mount-proc"]).arg(inside.get_program()).args(inside.get_args());
+        let out = run({
+            command.current_dir(&dir).stdin(Stdio::null());
+            command
+        });
+        if !dir.join("t.prof").exists() || out.code() == Some(77) {
+            eprintln!("not root here: {}", out.stderr);
+            return None;
+        }
+        assert_eq!(out.code(), Some(0), "{}", out.stderr);
+        Some(Profile::read(&dir.join("t.prof")))
+    };
     // Each program's variable is charged by its own threads only.
-    let users = |variable: &str| -> Vec<&str> {
+    let users = |p: &Profile, variable: &str| -> Vec<String> {
         let objects = p.global(variable);
         let by = p.accesses_to(&objects).filter_map(|a| p.threads.get(a.thread as usize));
-        by.map(|thread| thread.name.as_str()).collect()
+        by.map(|thread| thread.name.clone()).collect()
     };
-    let (cells, sliced) = (users("cells"), users("sliced"));
+    let Some(all) = recorded(&["--follow"]) else { return };
+    let (cells, sliced) = (users(&all, "cells"), users(&all, "sliced"));
     assert!(cells.len() > 50 && cells.iter().all(|name| *name == "behave"), "{cells:?}");
     assert!(sliced.len() > 50 && sliced.iter().all(|name| *name != "behave"), "{sliced:?}");
+    // The profile of one of the programs has nothing of the other, which had its process id.
+    for (program, own) in [("behave", "cells"), ("slices", "sliced")] {
+        let Some(one) = recorded(&["--program", program]) else { return };
+        assert!(users(&one, own).len() > 50, "{program}: {:?}", one.threads);
+        let others = one.threads.iter().filter(|t| (t.name == "behave") != (program == "behave"));
+        assert_eq!(others.count(), 0, "{program}: {:?}", one.threads);
+    }
 }
 
 #[test]
