@@ -234,6 +234,10 @@ impl Matcher {
 
     /// What decides on the allocations of a stack of these frames, innermost first, and of how many of them; none when
     /// frames further out may count, or several sites fit that sizes or numbers tell apart.
+    ///
+    /// Not inlined, as [`Matcher::choose_and_count`]: what they hold would be in the stack frame of the call that places the
+    /// object, too.
+    #[inline(never)]
     pub fn decide(&self, stack: &[u64]) -> Option<(usize, Decision)> {
         let names = || stack.iter().map(|&ra| self.names_of(ra as usize));
         let passed = self.passed_frames(names());
@@ -293,10 +297,11 @@ impl Matcher {
         None
     }
 
-    /// Whether the frames of `site` fit a stack of frames with these names, innermost frame first.
-    fn fits(site: &Site, stack: &[&[NameId]]) -> bool {
-        let holds = |frame: &Option<NameId>, names: &&[NameId]| frame.is_none_or(|name| names.contains(&name));
-        rule::fits(&site.frames, stack, holds, |names| Matcher::is_passed(site.passed, names))
+    /// Whether the frames of `site` fit a stack, innermost frame first.
+    fn fits(&self, site: &Site, stack: &[u64]) -> bool {
+        let names = |ra: &u64| self.names_of(*ra as usize);
+        let holds = |frame: &Option<NameId>, ra: &u64| frame.is_none_or(|name| names(ra).contains(&name));
+        rule::fits(&site.frames, stack, holds, |ra| Matcher::is_passed(site.passed, names(ra)))
     }
 
     /// Frames that must be known to decide on an allocation that returns to `ra`.
@@ -309,37 +314,40 @@ impl Matcher {
 
     /// Rule of an allocation of `size` bytes with this stack of return addresses. Phases that count a site
     /// of the stack have counted the allocation. `owner` is the rule of an object that realloc changes.
+    #[inline(never)]
     pub fn choose_and_count(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
-        let mut names = [&[][..]; MOST];
-        let names = &mut names[..stack.len().min(MOST)];
-        names.iter_mut().zip(stack).for_each(|(names, &ra)| *names = self.names_of(ra as usize));
-        let found = self.choose_rule(names, size, owner);
+        let found = self.choose_rule(stack, size, owner);
         if is_new(found, owner) {
-            self.counting_phases(names).for_each(begin::allocated);
+            self.counting_phases(stack, begin::allocated);
         }
         found
     }
 
     /// The sites that begin at one of these frames, innermost first, behind frames that are passed.
-    fn candidates(&self, stack: &[&[NameId]]) -> Candidates<'_> {
-        let passed = self.passed_frames(stack.iter().copied());
-        self.fitting.candidates(stack.iter().copied().take(passed + 1))
+    fn candidates(&self, stack: &[u64]) -> impl Iterator<Item = &'static Site> {
+        let names = || stack.iter().map(|&ra| self.names_of(ra as usize));
+        self.sites(self.fitting.candidates(names().take(self.passed_frames(names()) + 1)))
     }
 
-    /// Phases that count an allocation with this stack.
-    fn counting_phases(&self, stack: &[&[NameId]]) -> impl Iterator<Item = usize> {
-        self.sites(self.candidates(stack)).filter_map(move |site| match site.target {
-            Target::Phase(index) if Matcher::fits(site, stack) => Some(index),
-            _ => None,
-        })
+    /// Gives `visit` the phases that count an allocation with this stack.
+    #[inline(never)]
+    fn counting_phases(&self, stack: &[u64], mut visit: impl FnMut(usize)) {
+        for site in self.candidates(stack) {
+            if let Target::Phase(index) = site.target
+                && self.fits(site, stack)
+            {
+                visit(index);
+            }
+        }
     }
 
-    fn choose_rule(&self, stack: &[&[NameId]], size: usize, owner: Option<usize>) -> Option<usize> {
-        let candidates = self.sites(self.candidates(stack)).filter_map(|site| match site.target {
+    #[inline(never)]
+    fn choose_rule(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
+        let candidates = self.candidates(stack).filter_map(|site| match site.target {
             Target::Rules(_, group) => Some((site.frames.len(), group, site)),
             Target::Phase(_) => None,
         });
-        rule::choose(candidates, size, owner, |site| Matcher::fits(site, stack))
+        rule::choose(candidates, size, owner, |site| self.fits(site, stack))
     }
 }
 
@@ -481,13 +489,16 @@ mod tests {
         let phase = |index, frames| Site { target: Target::Phase(index), frames, passed: Passed::Nothing };
         all.extend([phase(4, at(&[5])), phase(5, at(&[5, 6])), phase(6, at(&[9]))]);
         let m = matcher(all);
-        let names = |stack: &[u64]| stack.iter().map(|&ra| m.names_of(ra as usize)).collect::<Vec<_>>();
-        let counting_phases = |stack: &[u64]| m.counting_phases(&names(stack)).collect::<Vec<_>>();
+        let counting_phases = |stack: &[u64]| {
+            let mut found = Vec::new();
+            m.counting_phases(stack, |index| found.push(index));
+            found
+        };
         assert_eq!(
             (counting_phases(&[5, 6]), counting_phases(&[5, 7]), counting_phases(&[6])),
             (vec![5, 4], vec![4], vec![])
         );
-        let choose = |stack: &[u64], owner| m.choose_rule(&names(stack), 9, owner);
+        let choose = |stack: &[u64], owner| m.choose_rule(stack, 9, owner);
         assert!(is_new(choose(&[5, 6], None), None) && is_new(None, None));
         assert!(!is_new(choose(&[5, 6], Some(0)), Some(0)), "a realloc at its own call site");
         assert!(!is_new(choose(&[9], Some(0)), Some(0)), "and at one that only a phase names");

@@ -5,71 +5,81 @@ use crate::matching::facts::code_map::NameId;
 use crate::matching::facts::names::Site;
 
 /// Lists of sites that one stack may lead to: names of its innermost frame and of frames behind wrappers. With more of
-/// them all sites are looked at.
-const MOST_LISTS: usize = 16;
+/// them all sites are looked at. Few, since they are on the stack of the program.
+const MOST_LISTS: usize = 8;
+
+/// A list of sites: from here to there in `SiteIndex::sites`.
+type List = (u32, u32);
 
 /// Indices of sites, ascending in each list.
 #[derive(Default)]
 pub struct SiteIndex {
     /// Where the list of each name begins in `sites`, by its number; one more for the end of the last list.
     begins: Vec<u32>,
-    /// The lists, one after the other.
+    /// The lists, one after the other: those of the names, then `anywhere`, then `all`.
     sites: Vec<u32>,
     /// Sites whose innermost frame is any.
-    anywhere: Vec<u32>,
+    anywhere: List,
     /// All sites.
-    all: Vec<u32>,
+    all: List,
 }
 
 impl SiteIndex {
     /// Of the sites of these indices, which are ascending; `names` is how many names there are.
     pub fn of(all_sites: &[Site], indices: impl Iterator<Item = usize>, names: usize) -> SiteIndex {
-        let mut index = SiteIndex { begins: vec![0; names + 1], ..SiteIndex::default() };
+        let all: Vec<u32> = indices.map(|at| at as u32).collect();
         let first = |at: &u32| all_sites.get(*at as usize).and_then(|site| *site.frames.first()?);
-        index.all = indices.map(|at| at as u32).collect();
-        index.anywhere = index.all.iter().copied().filter(|at| first(at).is_none()).collect();
-        let mut by_name: Vec<(NameId, u32)> = index.all.iter().filter_map(|at| Some((first(at)?, *at))).collect();
+        let mut by_name: Vec<(NameId, u32)> = all.iter().filter_map(|at| Some((first(at)?, *at))).collect();
         by_name.sort_unstable();
+        let mut begins = vec![0; names + 1];
         for (name, _) in &by_name {
-            if let Some(count) = index.begins.get_mut(*name as usize + 1) {
+            if let Some(count) = begins.get_mut(*name as usize + 1) {
                 *count += 1;
             }
         }
         let mut sum = 0;
-        index.begins.iter_mut().for_each(|count| {
+        begins.iter_mut().for_each(|count| {
             sum += *count;
             *count = sum;
         });
-        index.sites = by_name.into_iter().map(|(_, at)| at).collect();
-        index
+        let mut sites: Vec<u32> = by_name.into_iter().map(|(_, at)| at).collect();
+        let mut append = |list: &mut dyn Iterator<Item = u32>| {
+            let begin = sites.len() as u32;
+            sites.extend(list);
+            (begin, sites.len() as u32)
+        };
+        let anywhere = append(&mut all.iter().copied().filter(|at| first(at).is_none()));
+        let all = append(&mut all.iter().copied());
+        SiteIndex { begins, sites, anywhere, all }
     }
 
     /// All sites.
     pub fn all(&self) -> Candidates<'_> {
-        let mut candidates = Candidates::default();
-        candidates.add(&self.all);
+        let mut candidates = Candidates { sites: &self.sites, lists: [(0, 0); MOST_LISTS] };
+        candidates.add(self.all);
         candidates
     }
 
     /// Whether a site begins with this name.
     pub fn begins_with(&self, name: NameId) -> bool {
-        !self.of_name(name).is_empty()
+        let (begin, end) = self.of_name(name);
+        begin < end
     }
 
     /// Whether a site begins at any address.
     pub fn begins_anywhere(&self) -> bool {
-        !self.anywhere.is_empty()
+        self.anywhere.0 < self.anywhere.1
     }
 
-    fn of_name(&self, name: NameId) -> &[u32] {
-        let range = || Some(*self.begins.get(name as usize)? as usize..*self.begins.get(name as usize + 1)? as usize);
-        range().and_then(|range| self.sites.get(range)).unwrap_or_default()
+    fn of_name(&self, name: NameId) -> List {
+        let begin = |at: usize| self.begins.get(at).copied();
+        begin(name as usize).zip(begin(name as usize + 1)).unwrap_or_default()
     }
 
     /// The sites that begin at one of the frames with these names.
     pub fn candidates<'a>(&self, frames: impl Iterator<Item = &'a [NameId]>) -> Candidates<'_> {
-        let mut found = Candidates::default();
-        found.add(&self.anywhere);
+        let mut found = Candidates { sites: &self.sites, lists: [(0, 0); MOST_LISTS] };
+        found.add(self.anywhere);
         for &name in frames.flatten() {
             if !found.add(self.of_name(name)) {
                 return self.all();
@@ -80,25 +90,17 @@ impl SiteIndex {
 }
 
 /// Indices of sites, ascending, each once.
-#[derive(Default)]
 pub struct Candidates<'a> {
-    lists: [&'a [u32]; MOST_LISTS],
-    count: usize,
+    sites: &'a [u32],
+    /// What is left of each list; empty where there is none.
+    lists: [List; MOST_LISTS],
 }
 
-impl<'a> Candidates<'a> {
+impl Candidates<'_> {
     /// False if there is no room.
-    fn add(&mut self, list: &'a [u32]) -> bool {
-        if list.is_empty() {
-            return true;
-        }
-        let room = self.lists.get_mut(self.count);
-        let has_room = room.is_some();
-        if let Some(room) = room {
-            *room = list;
-            self.count += 1;
-        }
-        has_room
+    fn add(&mut self, (begin, end): List) -> bool {
+        let room = self.lists.iter_mut().find(|(begin, end)| begin == end);
+        begin == end || room.map(|room| *room = (begin, end)).is_some()
     }
 }
 
@@ -106,11 +108,11 @@ impl Iterator for Candidates<'_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
-        let lists = self.lists.get_mut(..self.count)?;
-        let least = lists.iter().filter_map(|list| list.first().copied()).min()?;
-        for list in lists {
-            if let Some((_, rest)) = list.split_first().filter(|(first, _)| **first == least) {
-                *list = rest;
+        let first = |&(begin, end): &List| self.sites.get(begin as usize).filter(|_| begin < end);
+        let least = *self.lists.iter().filter_map(first).min()?;
+        for list in &mut self.lists {
+            if list.0 < list.1 && self.sites.get(list.0 as usize) == Some(&least) {
+                list.0 += 1;
             }
         }
         Some(least as usize)
