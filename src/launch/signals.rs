@@ -108,6 +108,12 @@ pub fn asked_to_end() -> Option<i32> {
     Some(ENDED_BY.load(Ordering::SeqCst)).filter(|s| *s != 0)
 }
 
+/// The terminal was closed, which [`asked_to_end`] gives as a SIGHUP. Its foreground processes get none where another
+/// process is the session leader, and this one may ignore it.
+pub fn note_hang_up() {
+    let _ = ENDED_BY.compare_exchange(0, libc::SIGHUP, Ordering::SeqCst, Ordering::SeqCst);
+}
+
 extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     if ENDING.contains(&signal) {
         ENDED_BY.store(signal, Ordering::SeqCst);
