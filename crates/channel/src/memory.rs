@@ -254,7 +254,17 @@ fn create_memfd(size: usize) -> io::Result<OwnedFd> {
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: a system call on the descriptor just created.
     if unsafe { libc::ftruncate(fd.as_raw_fd(), size as libc::off_t) } != 0 {
-        return Err(explain_last("size the shared memory (is there a file size limit, ulimit -f?)"));
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::EFBIG) {
+            // The file size limit counts the whole file, although most of it is never allocated.
+            let message = format!(
+                "the file size limit is too small for the channel to the program, {} KiB; raise it to that or more \
+                 (bash: ulimit -f {0})",
+                size.div_ceil(1024)
+            );
+            return Err(io::Error::new(error.kind(), message));
+        }
+        return Err(explain("size the shared memory", &error));
     }
     // SAFETY: as above.
     if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {

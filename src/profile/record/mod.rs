@@ -175,7 +175,7 @@ fn record_launched(options: &Options, mut launch: Launch) -> Result<Recorded, Fa
     let channel = match channel {
         // Only programs that it starts would use the channel, and it may start none.
         Err(_) if launch.program.is_static => None,
-        other => other.map_err(|e| Failure::usage(channel_refused(&e)))?,
+        other => other.map_err(|e| Failure::usage(e.to_string()))?,
     };
     if channel.is_none() {
         launch.preload = None;
@@ -301,11 +301,6 @@ fn keep_memory() {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGEST);
         libc::mallopt(libc::M_TRIM_THRESHOLD, LARGEST);
     }
-}
-
-fn channel_refused(e: &std::io::Error) -> String {
-    let limit = if e.raw_os_error() == Some(libc::EFBIG) { "; raise the file size limit (ulimit -f)" } else { "" };
-    format!("{e}{limit}")
 }
 
 fn hold(launch: &Launch, channel: Option<&Channel>) -> Result<Held, Failure> {
