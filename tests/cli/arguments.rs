@@ -57,3 +57,9 @@ fn a_policy_that_is_no_policy_is_answered_with_what_to_write() {
     assert!(answer(&format!("{rule}plase = {{ policy = \"bind\" }}\n")).contains("did you mean `place`?"));
     assert!(answer(&format!("{rule}place = {{ policy = \"interlave\" }}\n")).contains("did you mean `interleave`?"));
 }
+
+#[test]
+fn the_name_of_a_profile_is_not_empty() {
+    let dir = Scratch::new("arguments-empty");
+    assert!(says(&dir, &["profile", "-o", "", "--", "true"], 2).contains("name of the profile is empty"));
+}

@@ -319,7 +319,10 @@ fn hold(launch: &Launch, channel: Option<&Channel>) -> Result<Held, Failure> {
 /// Why a profile cannot be written under this name; checked before the program is started.
 pub fn unusable_output(output: &str) -> Option<String> {
     let path = Path::new(output);
-    if output.is_empty() || path.is_dir() {
+    if output.is_empty() {
+        return Some("the name of the profile is empty; name a file with -o".to_owned());
+    }
+    if path.is_dir() {
         return Some(format!("{}: a directory, not a file for the profile; name a file with -o", path.display()));
     }
     let dir = path.parent().filter(|d| !d.as_os_str().is_empty())?;
