@@ -1,11 +1,12 @@
 //! The command line: one thin file per command. Diagnostics go to stderr, data to stdout.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use numamma_kernel::terminal;
 
-use crate::launch::exit::{say, show};
+use crate::launch::exit::{EXIT_FAILURE, say, show};
 pub use crate::launch::memory::OrExit;
 use crate::launch::signals;
 
@@ -78,7 +79,14 @@ enum Command {
 fn parsed() -> Cli {
     Cli::try_parse().unwrap_or_else(|e| {
         if !e.use_stderr() {
-            e.exit();
+            let printed = e.print().and_then(|()| std::io::stdout().flush());
+            std::process::exit(match output::told(printed) {
+                Ok(()) => 0,
+                Err(message) => {
+                    say(message);
+                    EXIT_FAILURE.into()
+                }
+            });
         }
         let shown = std::env::args_os().map(|arg| terminal::line(&arg.to_string_lossy()).into_owned());
         let error = Cli::try_parse_from(shown).err().unwrap_or(e);

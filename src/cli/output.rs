@@ -91,7 +91,15 @@ pub fn of_program(printed: &[u8]) -> io::Result<()> {
 
 fn to_stdout(text: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    told(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What came of writing to stdout.
+///
+/// # Errors
+/// When it could not be written.
+pub fn told(written: io::Result<()>) -> Result<(), String> {
+    match written {
         // A reader that stops early (`| head`) is no error.
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("stdout: {e}; the output is incomplete")),
         _ => Ok(()),

@@ -8,29 +8,31 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use numamma_kernel::terminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
 use self::directory::Directory;
 use self::kept_output::KeptOutput;
+use self::keys::{Input, Key, Keys};
 use super::output::{of_program, print, terminal_size};
 use super::time_option;
 use crate::launch::exit::{Failure, say};
 use crate::launch::invocation::with_signals_at_start;
-use crate::launch::signals::{asked_to_end, note_ending_signals};
+use crate::launch::signals::{asked_to_end, note_ending_signals, note_hang_up};
 use crate::profile::summary::Summary;
 use crate::report::live::{self, Before, Frame};
 use crate::report::{AccessFilter, Options, Sort, View};
 
 mod directory;
 mod kept_output;
+mod keys;
 
 /// The file is compacted early: it is read again and again.
 const COMPACT_AT: &str = "4M";
@@ -284,32 +286,47 @@ fn in_batches(args: &Args, recording: &mut Recording) -> Result<(), Failure> {
 
 /// The screen and its keys.
 fn on_screen(args: &Args, recording: &mut Recording) -> Result<(), Failure> {
-    let mut terminal = ratatui::try_init().map_err(|e| format!("cannot use the terminal: {e}; try --batch"))?;
-    let shown = interact(args, recording, &mut terminal);
-    ratatui::restore();
-    shown.map_err(|e| Failure::from(format!("cannot use the terminal: {e}; try --batch")))
+    let unusable = |e: io::Error| Failure::from(format!("cannot use the terminal: {e}; try --batch"));
+    let mut keys = Keys::open().map_err(unusable)?;
+    // Not dropped: that prints on stderr, and panics if both are on a terminal that was closed.
+    let mut terminal = ManuallyDrop::new(ratatui::try_init().map_err(unusable)?);
+    let shown = interact(args, recording, &mut terminal, &mut keys);
+    // They fail on a terminal that was closed.
+    let _ = terminal.show_cursor();
+    let _ = ratatui::try_restore();
+    match shown {
+        // The screen can be drawn or the keys read first.
+        Err(_) if keys.next(Duration::ZERO) == Input::Closed => note_hang_up(),
+        shown => shown.map_err(unusable)?,
+    }
+    Ok(())
 }
 
-fn interact(args: &Args, recording: &mut Recording, terminal: &mut ratatui::DefaultTerminal) -> io::Result<()> {
+fn interact(
+    args: &Args,
+    recording: &mut Recording,
+    terminal: &mut ratatui::DefaultTerminal,
+    keys: &mut Keys,
+) -> io::Result<()> {
     let quit = if recording.started { "q end the program" } else { "q quit" };
-    let keys = format!("{quit}  up/down choose  s order  space hold");
-    let (mut screen, mut read, mut fresh) = (Screen::new(), 0, true);
+    let help = format!("{quit}  up/down choose  s order  space hold");
+    let (mut screen, mut read, mut fresh, mut size) = (Screen::new(), 0, true, None);
     while recording.goes_on() && args.iterations.is_none_or(|n| read <= n) {
-        if fresh {
-            draw(terminal, &mut screen, &keys)?;
-            fresh = false;
+        let now = terminal.size()?;
+        if fresh || size != Some(now) {
+            draw(terminal, &mut screen, &help)?;
+            (fresh, size) = (false, Some(now));
         }
-        if event::poll(KEYS)? {
-            match event::read()? {
-                Event::Key(key) if key.kind != KeyEventKind::Release => {
-                    if is_quit(key.code, key.modifiers) {
-                        return Ok(());
-                    }
-                    act(&mut screen, key.code);
-                    fresh = true;
-                }
-                Event::Resize(..) => fresh = true,
-                _ => {}
+        match keys.next(KEYS) {
+            Input::Key(Key::Quit) => return Ok(()),
+            Input::Key(key) => {
+                act(&mut screen, key);
+                fresh = true;
+            }
+            Input::Nothing => {}
+            Input::Closed => {
+                note_hang_up();
+                return Ok(());
             }
         }
         // Early at the beginning: the recorder writes once a second.
@@ -321,25 +338,19 @@ fn interact(args: &Args, recording: &mut Recording, terminal: &mut ratatui::Defa
     Ok(())
 }
 
-/// Raw mode takes Ctrl-C and Ctrl-\ from the terminal's signals.
-fn is_quit(key: KeyCode, modifiers: KeyModifiers) -> bool {
-    let control = modifiers.contains(KeyModifiers::CONTROL);
-    matches!(key, KeyCode::Char('q') | KeyCode::Esc) || control && matches!(key, KeyCode::Char('c' | '\\'))
-}
-
-fn act(screen: &mut Screen, key: KeyCode) {
+fn act(screen: &mut Screen, key: Key) {
     let step = match key {
-        KeyCode::Up | KeyCode::Char('k') => -1,
-        KeyCode::Down | KeyCode::Char('j') => 1,
-        KeyCode::Char('s') => {
+        Key::Up => -1,
+        Key::Down => 1,
+        Key::Order => {
             screen.options.sort = if screen.options.sort == Sort::Cost { Sort::Accesses } else { Sort::Cost };
             return;
         }
-        KeyCode::Char(' ') => {
+        Key::Hold => {
             screen.hold = !screen.hold;
             return;
         }
-        _ => return,
+        Key::Quit => return,
     };
     let objects = screen.frame("", None).objects;
     let now = screen.chosen.as_ref().and_then(|name| objects.iter().position(|o| o == name)).unwrap_or(0);

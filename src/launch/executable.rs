@@ -211,7 +211,11 @@ pub fn image(elf: &Path, show: &str) -> Result<Image, Failure> {
     let data = unsafe { memmap2::Mmap::map(&file) }
         .map_err(|e| Failure::cannot_execute(format!("{show}: cannot map it: {e}")))?;
     // The class, the byte order and the machine are where the ELF specification puts them in files of every class.
-    if data.get(4) != Some(&elf::ELFCLASS64.0) {
+    let class = data.get(4).copied();
+    if class != Some(elf::ELFCLASS64.0) && class != Some(elf::ELFCLASS32.0) {
+        return Err(broken("its ELF header cannot be read"));
+    }
+    if class != Some(elf::ELFCLASS64.0) {
         return Err(Failure::cannot_execute(format!(
             "{show} is a 32-bit program; this build of numamma runs 64-bit x86_64 programs"
         )));

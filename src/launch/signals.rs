@@ -108,6 +108,12 @@ pub fn asked_to_end() -> Option<i32> {
     Some(ENDED_BY.load(Ordering::SeqCst)).filter(|s| *s != 0)
 }
 
+/// The terminal was closed, which [`asked_to_end`] gives as a SIGHUP. Its foreground processes get none where another
+/// process is the session leader, and this one may ignore it.
+pub fn note_hang_up() {
+    let _ = ENDED_BY.compare_exchange(0, libc::SIGHUP, Ordering::SeqCst, Ordering::SeqCst);
+}
+
 extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     if ENDING.contains(&signal) {
         ENDED_BY.store(signal, Ordering::SeqCst);
@@ -143,8 +149,8 @@ extern "C" fn forward_and_stop(signal: libc::c_int, info: *mut libc::siginfo_t, 
 /// `info` comes from the kernel.
 unsafe fn send_on(signal: libc::c_int, info: &libc::siginfo_t) {
     let child = CHILD.load(Ordering::SeqCst);
-    // A signal of the terminal (positive si_code) has reached the whole foreground group already.
-    if child <= 0 || info.si_code > 0 {
+    // A signal of the terminal (positive si_code) has reached the whole foreground group already, but for a hang-up.
+    if child <= 0 || info.si_code > 0 && !is_for_session_leader(signal, info) {
         return;
     }
     let has_sender = matches!(info.si_code, libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE | libc::SI_MESGQ);
@@ -162,6 +168,15 @@ unsafe fn send_on(signal: libc::c_int, info: &libc::siginfo_t) {
         }
         *libc::__errno_location() = errno;
     }
+}
+
+/// Whether the kernel sent a signal to this process alone because it leads the session of a terminal that was closed:
+/// then the leader gets SIGHUP and SIGCONT, and its group only when the leader ends (tty_signal_session_leader of
+/// drivers/tty/tty_jobctrl.c). Async-signal-safe.
+fn is_for_session_leader(signal: libc::c_int, info: &libc::siginfo_t) -> bool {
+    let is_hang_up = matches!(signal, libc::SIGHUP | libc::SIGCONT) && info.si_code == libc::SI_KERNEL;
+    // SAFETY: both ask for a number and cannot fail.
+    is_hang_up && unsafe { libc::getsid(0) == libc::getpid() }
 }
 
 /// Forwards signals that are sent to this process alone to `child` (0: not known yet); those of the terminal reach it

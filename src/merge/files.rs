@@ -24,7 +24,7 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// The profiles behind names: files as they are, of directories every file ending in `.prof`, in the order of the
+/// The profiles behind names: files as they are, of directories every regular file ending in `.prof`, in the order of the
 /// numbers in their names. A file that is named twice counts once.
 pub fn listed(names: &[PathBuf]) -> (Vec<PathBuf>, Vec<LeftOut>) {
     let (mut files, mut left_out) = (Vec::new(), Vec::new());
@@ -41,10 +41,13 @@ pub fn listed(names: &[PathBuf]) -> (Vec<PathBuf>, Vec<LeftOut>) {
             }
         };
         let mut own: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
-        own.retain(|p| p.extension().is_some_and(|e| e == ENDING) && !p.is_dir());
+        // A link that leads nowhere is kept: that it cannot be read is worth a message.
+        own.retain(|p| p.extension().is_some_and(|e| e == ENDING) && p.metadata().map_or(true, |m| m.is_file()));
         own.sort_by_cached_key(|p| numeric(&p.to_string_lossy()));
         if own.is_empty() {
-            left_out.push(LeftOut { why: format!("{}: no file in this directory ends in .{ENDING}", name.display()) });
+            left_out.push(LeftOut {
+                why: format!("{}: no regular file in this directory ends in .{ENDING}", name.display()),
+            });
         }
         files.extend(own);
     }

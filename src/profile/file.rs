@@ -15,8 +15,9 @@
 //! A chunk is written with one `write`; if the recorder is killed, the file holds whole chunks and at most one
 //! incomplete one at the end, which the reader reports and ignores.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use numamma_kernel::output_file;
@@ -54,6 +55,11 @@ pub enum FileError {
     /// Opening or reading failed.
     #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, io::Error),
+    /// A pipe, a terminal or a device.
+    #[error(
+        "{}: not a regular file, and a profile is read more than once; write it to a file, and name that", .0.display()
+    )]
+    NotRegular(PathBuf),
     /// The file does not begin with the magic.
     #[error("{}: not a numamma profile (expected the magic NUMAMMA at its start)", .0.display())]
     Foreign(PathBuf),
@@ -172,13 +178,17 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a profile and checks magic and version.
+    /// Opens a profile and checks magic and version. A pipe without a writer is not waited for.
     pub fn open(path: &Path) -> Result<Reader, FileError> {
-        let file = File::open(path).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => FileError::Missing(path.into()),
-            _ => FileError::Io(path.into(), e),
-        })?;
-        Reader::of(file, path)
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        let opened = opened.and_then(|file| file.metadata().map(|metadata| (file, metadata)));
+        match opened {
+            Ok((_, metadata)) if !metadata.is_file() && !metadata.is_dir() => Err(FileError::NotRegular(path.into())),
+            Ok((file, _)) => Reader::of(file, path),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(FileError::Missing(path.into())),
+            Err(e) => Err(FileError::Io(path.into(), e)),
+        }
     }
 
     /// Reads a profile that is open, at its start; `path` is its name.

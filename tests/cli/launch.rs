@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{self, NUMAMMA, Policy, Ran, Scratch, compile, numamma, plain, preload};
+use crate::common::{
+    self, NUMAMMA, Policy, Ran, Scratch, compile, leads_session, numamma, plain, preload, soon, terminal,
+};
 
 /// Exit status of the program, which no command uses for itself.
 const STATUS: i32 = 5;
@@ -208,6 +210,32 @@ fn a_program_stops_and_goes_on_with_the_command() {
         }
         let ran = common::wait(child);
         assert_eq!(ran.code(), Some(128 + libc::SIGTERM), "{command:?}: {}", ran.stderr);
+    }
+}
+
+/// Of a terminal that is closed only the leader of its session is told, which is the command, without a shell. `SIGCONT`
+/// follows, so that a program that is stopped is told, too.
+#[test]
+fn a_program_is_told_that_the_terminal_was_closed() {
+    let dir = Scratch::new("launch-closed");
+    let compare: &[&str] = &["compare", "-n", "1", "--policies", "interleave"];
+    let script = "trap 'echo hup > got; exit 5' HUP; echo $$ > new; mv new pid; $1; while :; do sleep .02; done";
+    for (command, stop) in [(COMMANDS[0], ":"), (COMMANDS[0], "kill -STOP $$"), (COMMANDS[4], ":"), (compare, ":")] {
+        for file in ["pid", "got"] {
+            let _ = std::fs::remove_file(dir.join(file));
+        }
+        let (person, side) = terminal();
+        let mut started = numamma(command);
+        started.current_dir(&dir).args(["--", "bash", "-c", script.replace("$1", stop).as_str()]);
+        leads_session(started.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()), &side);
+        let mut child = started.spawn().unwrap();
+        drop((started, side));
+        await_file(&dir.join("pid"));
+        std::thread::sleep(Duration::from_millis(200));
+        drop(person);
+        let code = soon(&mut child).code();
+        assert!(dir.join("got").exists(), "{command:?}: {code:?}");
+        assert!(command == compare || code == Some(STATUS), "{command:?}: {code:?}");
     }
 }
 

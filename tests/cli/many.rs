@@ -1,10 +1,13 @@
 //! Several profiles as one answer, as a user gets it: the ranks of an MPI job, and several runs of one program.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{NUMAMMA, Ran, Scratch, alone, compile, needs, numamma, plain, preload, run};
+use crate::common::{NUMAMMA, Ran, Scratch, alone, compile, needs, numamma, plain, preload, run, run_within};
 
 fn report(dir: &Path, args: &[&str]) -> Ran {
     run(numamma(&["report"]).current_dir(dir).args(args).env("COLUMNS", "120").env("NO_COLOR", "1"))
@@ -108,6 +111,40 @@ fn three_runs_are_one_profile_with_all_their_samples() {
     // By thread, of one profile as well.
     let by = json(&dir, &["--by", "thread", "a.prof"]);
     assert!(by["by_thread"][0]["rows"].as_array().is_some_and(|r| r.len() >= 2), "{by:#}");
+}
+
+/// A pipe is none of the profiles of a directory, and one that is named is refused: nothing waits for its writer.
+#[test]
+fn a_pipe_is_no_profile() {
+    let dir = Scratch::new("many-pipe");
+    run(numamma(&["profile", "-q", "-o", "a.prof", "--", "true"]).current_dir(&*dir)).success();
+    run(Command::new("mkfifo").arg(dir.join("z.prof"))).success();
+    let soon = |args: &[&str]| {
+        let logs = Scratch::new("many-pipe-logs");
+        run_within(numamma(args).current_dir(&*dir), Duration::from_secs(60), &logs).unwrap_or_else(|e| panic!("{e}"))
+    };
+    for command in ["report", "advise"] {
+        // The program has no samples to advise on.
+        let out = soon(&[command, "."]).ended(if command == "advise" { 2 } else { 0 });
+        assert!(!out.stderr.contains("z.prof"), "{}", out.stderr);
+        let out = soon(&[command, "z.prof"]).ended(2);
+        assert!(out.stderr.contains("z.prof: not a regular file"), "{}", out.stderr);
+    }
+    let out = soon(&["report", "a.prof", "z.prof"]).ended(1);
+    assert!(out.stderr.contains("z.prof") && out.stderr.contains("left out"), "{}", out.stderr);
+    // A link counts as the file. One that leads nowhere is said.
+    symlink("a.prof", dir.join("b.prof")).expect("a link");
+    symlink("nowhere", dir.join("c.prof")).expect("a link");
+    let out = soon(&["report", "."]).ended(1);
+    assert!(out.stderr.contains("c.prof: no such profile"), "{}", out.stderr);
+    // The stdin of a shell: a file can be read again, a pipe cannot.
+    let shell = |line: &str| {
+        let line = line.replace("numamma", NUMAMMA);
+        run(Command::new("sh").args(["-c", &line]).current_dir(&*dir))
+    };
+    shell("numamma report /dev/stdin < a.prof").success();
+    let out = shell("cat a.prof | numamma report /dev/stdin").ended(2);
+    assert!(out.stderr.contains("/dev/stdin: not a regular file") && out.stderr.contains("write it to a file"));
 }
 
 /// Runs without ranks that differ cannot be told apart by a rule: most of them have the say, and the other is named.

@@ -2,13 +2,12 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Scratch, numamma, run};
+use crate::common::{self, Scratch, leads_session, numamma, run, soon, terminal};
 
 fn steps(dir: &Scratch) -> PathBuf {
     common::compile("gcc", "cli/profile/steps.c", dir.join("steps"), &["-O2", "-g", "-pthread"])
@@ -56,18 +55,6 @@ fn screens_as_text_and_the_end_of_the_program() {
     let ran = run(&mut top(&dir, &["--batch", "--", "/nonexistent"]));
     assert!(ran.code() == Some(127) && ran.stderr.contains("no such file"), "{}", ran.stderr);
     assert_eq!(left_behind(&dir), [""; 0]);
-}
-
-/// A terminal: the side of a person, and the side of a program.
-fn terminal() -> (File, OwnedFd) {
-    let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-    let (mut person, mut program) = (0, 0);
-    let none = std::ptr::null_mut();
-    // SAFETY: both descriptors are written to valid places, and the size is read.
-    let rc = unsafe { libc::openpty(&mut person, &mut program, none, std::ptr::null(), &size) };
-    assert_eq!(rc, 0, "openpty: {}", std::io::Error::last_os_error());
-    // SAFETY: both are new and owned by nothing else.
-    unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) }
 }
 
 /// Reads what appears until `wanted` was among it; all so far is in `seen`.
@@ -120,6 +107,48 @@ fn keys_on_a_terminal() {
     assert_eq!(left_behind(&dir), [""; 0]);
 }
 
+/// Each case: whether the command leads the session of the terminal, so that it gets a SIGHUP, and whether its stderr is
+/// the terminal, too.
+#[test]
+fn a_terminal_that_is_closed_ends_the_program() {
+    for (leads, errors) in [(false, false), (false, true), (true, true)] {
+        let dir = Scratch::new("top-closed");
+        let (mut person, side) = terminal();
+        let stdio = || Stdio::from(side.try_clone().expect("a descriptor is left"));
+        let mut c = top(&dir, &["-d", "500ms", "--", "sh", "-c", "echo $$ > pid; exec \"$0\" 60"]);
+        c.arg(steps(&dir)).env("TERM", "xterm").stdin(stdio()).stdout(stdio()).stderr(Stdio::null());
+        if errors {
+            c.stderr(stdio());
+        }
+        if leads {
+            leads_session(&mut c, &side);
+        }
+        let mut child = c.spawn().expect("numamma starts");
+        drop((c, side));
+        read_until(&mut person, &mut String::new(), "steps.c:");
+        drop(person);
+        assert_eq!(soon(&mut child).code(), Some(128 + libc::SIGHUP), "{leads} {errors}");
+        assert_eq!(left_behind(&dir), [""; 0]);
+        let pid = std::fs::read_to_string(dir.join("pid")).expect("the shell started");
+        // SAFETY: no signal is sent.
+        let found = unsafe { libc::kill(pid.trim().parse().expect("a number"), 0) };
+        assert_eq!(found, -1, "the program runs");
+    }
+}
+
+#[test]
+fn a_key_that_was_sent_in_part_keeps_no_signal_from_ending_the_command() {
+    let dir = Scratch::new("top-part");
+    let (mut child, mut person) = on_terminal(&dir, "60");
+    let mut seen = String::new();
+    read_until(&mut person, &mut seen, "steps.c:");
+    person.write_all(b"\x1b[1").expect("the terminal is open");
+    std::thread::sleep(Duration::from_millis(500));
+    // SAFETY: the child has not been waited for.
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+    assert_eq!(soon(&mut child).code(), Some(128 + libc::SIGTERM));
+}
+
 /// What a shell prints into a terminal while the screen is on, with `stdin` if there is one.
 fn shell_on_screen(dir: &Scratch, script: &str, stdin: Option<Stdio>) -> String {
     let (mut person, side) = terminal();
@@ -128,17 +157,8 @@ fn shell_on_screen(dir: &Scratch, script: &str, stdin: Option<Stdio>) -> String 
     let piped = stdin.is_some();
     c.env("TERM", "xterm").stdin(stdin.unwrap_or_else(stdio)).stdout(stdio()).stderr(stdio());
     if piped {
-        let terminal = side.try_clone().expect("a descriptor is left");
-        // SAFETY: both calls may be made between fork and exec. The keys come from the controlling terminal.
-        unsafe {
-            c.pre_exec(move || {
-                libc::setsid();
-                match libc::ioctl(terminal.as_raw_fd(), libc::TIOCSCTTY, 0) {
-                    0 => Ok(()),
-                    _ => Err(std::io::Error::last_os_error()),
-                }
-            });
-        }
+        // The keys come from the controlling terminal.
+        leads_session(&mut c, &side);
     }
     let mut child = c.spawn().expect("numamma starts");
     drop((c, side));

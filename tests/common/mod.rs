@@ -17,6 +17,7 @@ mod policy;
 mod report;
 mod run;
 mod scratch;
+mod terminal;
 
 pub use build::{compile, compile_in, program, root, source};
 pub use order::{alone, beside_others};
@@ -24,3 +25,4 @@ pub use policy::Policy;
 pub use report::{json_file, number, object, objects};
 pub use run::{NUMAMMA, Ran, exists, needs, numamma, placed, plain, preload, run, run_within, text, wait};
 pub use scratch::Scratch;
+pub use terminal::{leads_session, soon, terminal};

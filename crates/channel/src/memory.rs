@@ -75,9 +75,7 @@ impl Memory {
         let base = map_memfd(&fd, size)?;
         let inode = inode(&fd)?;
         let mut memory = Memory { fd, inode, base, size, chunks: chunks as u32, granted: 0, stacks: 0, refused: false };
-        if !memory.allocate(0, STACKS_AT) {
-            return Err(explain("allocate shared memory"));
-        }
+        memory.allocate(0, STACKS_AT).map_err(|refusal| refusal.of_channel(STACKS_AT as u64))?;
         let header = base.cast::<Header>().as_ptr();
         // SAFETY: no other process has opened the channel yet; the first page is writable.
         unsafe {
@@ -143,7 +141,7 @@ impl Memory {
         if next.saturating_add(STACKS_STEP / 2) > self.stacks && (self.stacks as usize) < STACKS {
             let more = STACKS_STEP.min(STACKS as u32 - self.stacks);
             let at = STACKS_AT + self.stacks as usize * size_of::<Frames>();
-            if self.allocate(at, more as usize * size_of::<Frames>()) {
+            if self.allocate(at, more as usize * size_of::<Frames>()).is_ok() {
                 self.stacks += more;
                 header.stacks_granted.store(self.stacks, Release);
             }
@@ -151,7 +149,7 @@ impl Memory {
         // One thread alone gets three eighths of all chunks.
         if free <= self.granted / 4 * 3 && self.granted < self.chunks {
             let more = self.granted.max(FIRST_CHUNKS).min(self.chunks - self.granted);
-            if self.allocate(POOL_AT + self.granted as usize * CHUNK_BYTES, more as usize * CHUNK_BYTES) {
+            if self.allocate(POOL_AT + self.granted as usize * CHUNK_BYTES, more as usize * CHUNK_BYTES).is_ok() {
                 let new = self.granted..self.granted + more;
                 self.granted += more;
                 header.granted.store(self.granted, Relaxed);
@@ -161,26 +159,59 @@ impl Memory {
         }
     }
 
-    /// Allocates pages of the file; false when there is no memory for them.
-    fn allocate(&mut self, offset: usize, len: usize) -> bool {
-        let short = cgroup::within_limits().is_some_and(|left| left < len as u64 * LEFT_FOR_PROGRAM);
-        if self.refused || short {
-            return false;
+    /// Allocates pages of the file.
+    fn allocate(&mut self, offset: usize, len: usize) -> Result<(), Refusal> {
+        if self.refused {
+            return Err(Refusal::Kernel(io::ErrorKind::OutOfMemory.into()));
+        }
+        if let Some(left) = cgroup::within_limits().filter(|left| *left < len as u64 * LEFT_FOR_PROGRAM) {
+            return Err(Refusal::Group { left });
         }
         loop {
             // SAFETY: a system call on this object's descriptor.
             let rc = unsafe { libc::fallocate(self.fd.as_raw_fd(), 0, offset as libc::off_t, len as libc::off_t) };
             if rc == 0 {
-                return true;
+                return Ok(());
             }
+            let error = io::Error::last_os_error();
             // A forwarded signal interrupts the call, which then gives back what it had.
-            if io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            if error.raw_os_error() != Some(libc::EINTR) {
                 self.refused = true;
-                return false;
+                return Err(Refusal::Kernel(error));
             }
         }
     }
 }
+
+/// Why no pages were allocated.
+#[derive(Debug)]
+enum Refusal {
+    /// The kernel refused these, or others before.
+    Kernel(io::Error),
+    /// A control group has too few bytes left for them and [`LEFT_FOR_PROGRAM`].
+    Group { left: u64 },
+}
+
+impl Refusal {
+    /// The error of a channel that cannot begin without `bytes`.
+    fn of_channel(self, bytes: u64) -> io::Error {
+        match self {
+            Refusal::Kernel(error) => explain("allocate shared memory", &error),
+            Refusal::Group { left } => {
+                let (bytes, needed) = (bytes.div_ceil(MIB), (bytes * LEFT_FOR_PROGRAM).div_ceil(MIB));
+                let message = format!(
+                    "the memory limit of the control group is too small: {} MiB are left, and a recording begins with \
+                     {needed} MiB, of which it takes {bytes} for the channel to the program; raise the limit (memory.max, \
+                     or the container's memory), or attach to the program while it runs (-p PID), which takes no channel",
+                    left / MIB
+                );
+                io::Error::new(io::ErrorKind::OutOfMemory, message)
+            }
+        }
+    }
+}
+
+const MIB: u64 = 1 << 20;
 
 impl Drop for Memory {
     fn drop(&mut self) {
@@ -200,8 +231,11 @@ fn nonce() -> [u64; 2] {
     nonce
 }
 
-fn explain(what: &str) -> io::Error {
-    let error = io::Error::last_os_error();
+fn explain_last(what: &str) -> io::Error {
+    explain(what, &io::Error::last_os_error())
+}
+
+fn explain(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {what} for the channel to the program: {error}"))
 }
 
@@ -214,17 +248,27 @@ fn create_memfd(size: usize) -> io::Result<OwnedFd> {
         unsafe { libc::memfd_create(c"numamma-channel".as_ptr(), flags) }
     });
     let Some(fd) = fd.into_iter().find(|fd| *fd >= 0) else {
-        return Err(explain("create shared memory (memfd_create)"));
+        return Err(explain_last("create shared memory (memfd_create)"));
     };
     // SAFETY: the descriptor is new and has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: a system call on the descriptor just created.
     if unsafe { libc::ftruncate(fd.as_raw_fd(), size as libc::off_t) } != 0 {
-        return Err(explain("size the shared memory (is there a file size limit, ulimit -f?)"));
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::EFBIG) {
+            // The file size limit counts the whole file, although most of it is never allocated.
+            let message = format!(
+                "the file size limit is too small for the channel to the program, {} KiB; raise it to that or more \
+                 (bash: ulimit -f {0})",
+                size.div_ceil(1024)
+            );
+            return Err(io::Error::new(error.kind(), message));
+        }
+        return Err(explain("size the shared memory", &error));
     }
     // SAFETY: as above.
     if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
-        return Err(explain("seal the shared memory"));
+        return Err(explain_last("seal the shared memory"));
     }
     Ok(fd)
 }
@@ -238,7 +282,7 @@ fn inode(fd: &OwnedFd) -> io::Result<u64> {
     // SAFETY: as above.
     match unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) } {
         0 => Ok(stat.st_ino),
-        _ => Err(explain("find the inode of the shared memory")),
+        _ => Err(explain_last("find the inode of the shared memory")),
     }
 }
 
@@ -247,7 +291,7 @@ fn map_memfd(fd: &OwnedFd, size: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: a new mapping at an address of the kernel's choice.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), size, prot, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
     if base == libc::MAP_FAILED {
-        return Err(explain("map the shared memory (is the address space limited, ulimit -v?)"));
+        return Err(explain_last("map the shared memory (is the address space limited, ulimit -v?)"));
     }
-    NonNull::new(base.cast()).ok_or_else(|| explain("map the shared memory"))
+    NonNull::new(base.cast()).ok_or_else(|| explain_last("map the shared memory"))
 }

@@ -175,7 +175,7 @@ fn record_launched(options: &Options, mut launch: Launch) -> Result<Recorded, Fa
     let channel = match channel {
         // Only programs that it starts would use the channel, and it may start none.
         Err(_) if launch.program.is_static => None,
-        other => other.map_err(|e| Failure::usage(channel_refused(&e)))?,
+        other => other.map_err(|e| Failure::usage(e.to_string()))?,
     };
     if channel.is_none() {
         launch.preload = None;
@@ -303,11 +303,6 @@ fn keep_memory() {
     }
 }
 
-fn channel_refused(e: &std::io::Error) -> String {
-    let limit = if e.raw_os_error() == Some(libc::EFBIG) { "; raise the file size limit (ulimit -f)" } else { "" };
-    format!("{e}{limit}")
-}
-
 fn hold(launch: &Launch, channel: Option<&Channel>) -> Result<Held, Failure> {
     let mut env = channel.map(Channel::env).unwrap_or_default();
     if let Some(library) = &launch.preload {
@@ -324,7 +319,10 @@ fn hold(launch: &Launch, channel: Option<&Channel>) -> Result<Held, Failure> {
 /// Why a profile cannot be written under this name; checked before the program is started.
 pub fn unusable_output(output: &str) -> Option<String> {
     let path = Path::new(output);
-    if output.is_empty() || path.is_dir() {
+    if output.is_empty() {
+        return Some("the name of the profile is empty; name a file with -o".to_owned());
+    }
+    if path.is_dir() {
         return Some(format!("{}: a directory, not a file for the profile; name a file with -o", path.display()));
     }
     let dir = path.parent().filter(|d| !d.as_os_str().is_empty())?;

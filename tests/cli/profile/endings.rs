@@ -270,6 +270,13 @@ fn a_file_size_limit_stops_the_file_and_not_the_program() {
     let text = &out.stderr;
     assert_eq!((out.code(), text.lines().count()), (Some(2), 1), "{text}");
     assert!(text.contains("ulimit -f"), "{text}");
+    // The limit that the message names is enough.
+    let enough = text.rsplit("ulimit -f ").next().and_then(|rest| rest.split(')').next()).expect("a limit");
+    let enough: u64 = enough.parse().expect("a number");
+    for (limit, code) in [(enough, 0), (enough - 1, 2)] {
+        let script = format!("ulimit -f {limit}; exec \"$0\" profile -o whole.prof -- true");
+        run(Command::new("bash").current_dir(&dir).args(["-c", &script, exe])).ended(code);
+    }
     // A static program has no channel: its profile runs into the limit.
     let out = limited(&compile(&dir, "shared", &["-static"]), "2.5");
     let text = &out.stderr;

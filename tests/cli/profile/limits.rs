@@ -119,6 +119,25 @@ fn a_limit_of_memory_is_a_size() {
     assert_eq!(out.code(), Some(0), "{}", out.stderr);
 }
 
+/// The files of a control group are made up, in a mount namespace: 12 of 40 MiB are left.
+#[test]
+fn a_small_control_group_is_named() {
+    let dir = scratch("control-group");
+    let script = r#"mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory && cd /sys/fs/cgroup || exit 99
+        echo $((40 << 20)) | tee memory/memory.limit_in_bytes > memory.max
+        echo $((28 << 20)) | tee memory/memory.usage_in_bytes > memory.current
+        cd "$1" && exec "$0" profile -o t.prof -- true"#;
+    let mut c = std::process::Command::new("unshare");
+    let out = common::run(c.args(["-rm", "sh", "-c", script, common::NUMAMMA]).arg(&*dir));
+    if matches!(out.code(), Some(1 | 99)) {
+        println!("skipped: no file system can be mounted here: {}", out.stderr);
+        return;
+    }
+    assert_eq!(out.code(), Some(2), "{}", out.stderr);
+    let words = ["control group", "12 MiB are left", "memory.max", "-p PID"];
+    assert!(words.iter().all(|word| out.stderr.contains(word)), "{}", out.stderr);
+}
+
 /// A recorder that has no memory left ends with its program, whose status it passes on, and never before it.
 #[test]
 fn a_recorder_without_memory_waits_for_the_program() {

@@ -24,6 +24,7 @@ fn programs_that_cannot_run() {
     dir.write_mode("setuid", &bytes, 0o4755);
     dir.write_mode("setgid", &bytes, 0o2755);
     dir.write_mode("text", "hello\n", 0o755);
+    dir.write_mode("garbage", "\x7fELFgarbage", 0o755);
     dir.write_mode("lost.sh", "#!/no/such/interpreter\n", 0o755);
     // An ELF file of another machine: the header says AArch64.
     let mut foreign = bytes;
@@ -40,6 +41,7 @@ fn programs_that_cannot_run() {
         ("./text", 126, &["text"]),
         ("./lost.sh", 126, &["/no/such/interpreter"]),
         ("./foreign", 126, &["foreign"]),
+        ("./garbage", 126, &["ELF header cannot be read"]),
     ] {
         let out = run(profile(&dir, &[], &[name, "out", "ran"]));
         refused(&out, status, words);
