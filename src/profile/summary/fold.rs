@@ -143,10 +143,10 @@ impl<'a> Fold<'a> {
             targets: uses.all.iter().zip(0..).map(target).collect(),
             uses,
             last: (Near { instance: u32::MAX, thread: 0, page: 0, time_ns: 0 }, None),
-            cells: Tally::new(MIN_CELLS.max(file_len as usize / BYTES_PER_CELL), 0),
+            cells: Tally::new(MIN_CELLS.max(file_len as usize / BYTES_PER_CELL)),
             parts,
             unpaged: FxHashMap::default(),
-            code: Tally::new(MAX_INSTRUCTIONS, 0),
+            code: Tally::new(MAX_INSTRUCTIONS),
             slots_per_ns: f64::from(TIME_SLOTS) / tables.stats.duration_ns.max(1) as f64,
             threads: layout.threads.len(),
             unknown_ids: 0,
@@ -265,6 +265,7 @@ fn assign_cells(
             }
         }
     }
+    // They are sorted already where nothing was moved.
     cells.sort_unstable_by_key(|&(key, _)| key);
     // A page of two parts may have had counters in both.
     cells.dedup_by(|again, first| {
