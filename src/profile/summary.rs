@@ -58,18 +58,18 @@ impl Summary {
     /// # Errors
     /// [`FileError`] when the file cannot be read, is no profile, has another version or holds no header.
     pub fn load(path: &Path) -> Result<Summary, FileError> {
-        Summary::load_by(path, Ahead::of)
+        Summary::load_by(path, Ahead::of, uses::HELD_ALONE)
     }
 
     /// The same on one core, where others read other profiles.
     pub(crate) fn load_beside_others(path: &Path) -> Result<Summary, FileError> {
-        Summary::load_by(path, Ahead::here)
+        Summary::load_by(path, Ahead::here, uses::HELD_BESIDE_OTHERS)
     }
 
-    fn load_by(path: &Path, read: fn(Reader) -> Ahead) -> Result<Summary, FileError> {
+    fn load_by(path: &Path, read: fn(Reader) -> Ahead, held: usize) -> Result<Summary, FileError> {
         let reader = Reader::open(path)?;
         let bytes = reader.file_len;
-        let mut tables = tables::Tables::read(path, read(reader), bytes)?;
+        let mut tables = tables::Tables::read(path, read(reader), bytes, uses::Held::new(held))?;
         let layout = entries::Layout::build(&mut tables);
         fold::fold(path, tables, layout, read)
     }

@@ -6,6 +6,7 @@ use std::hash::BuildHasher;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::objects::Moved;
+use super::table::Table;
 use crate::profile::records::{Folded, Frame, ObjectId, ThreadId};
 
 /// Stretches of time that the run so far is cut into at most. A summary has 64 (`summary::TIME_SLOTS`), so at first each
@@ -27,30 +28,31 @@ const NO_PAGE: u64 = u64::MAX;
 
 /// 24 bytes, and [`Sums`] 48: there are millions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Key {
-    object: ObjectId,
-    thread: ThreadId,
-    page: u64,
-    slot: u32,
+pub(super) struct Key {
+    pub object: ObjectId,
+    pub thread: ThreadId,
+    pub page: u64,
+    pub slot: u32,
     /// Index into [`Cells::code`].
-    ip: u32,
+    pub ip: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Sums {
+pub(super) struct Sums {
     /// Time and address of the first access. A page that two members of a variable share is told apart by the
     /// instruction, which rarely accesses both.
-    time_ns: u64,
-    addr: u64,
-    cost_ns: u64,
-    reads: u32,
-    writes: u32,
-    remote: u32,
-    placed: u32,
+    pub time_ns: u64,
+    pub addr: u64,
+    pub cost_ns: u64,
+    pub reads: u32,
+    pub writes: u32,
+    pub remote: u32,
+    pub placed: u32,
 }
 
 impl Sums {
-    fn add(&mut self, other: &Sums) {
+    #[inline]
+    pub fn add(&mut self, other: &Sums) {
         if other.time_ns < self.time_ns {
             (self.time_ns, self.addr) = (other.time_ns, other.addr);
         }
@@ -76,14 +78,19 @@ pub(super) struct Coarseness {
 /// Sums by key, at most a fixed number.
 #[derive(Debug)]
 pub(super) struct Cells {
-    sums: FxHashMap<Key, Sums>,
+    sums: Table,
     /// Cells that were used lately, at most one of each hash; they are in `sums` after [`Cells::settle`].
     recent: Vec<Option<(Key, Sums)>>,
+    /// Where the last one is: the next access is mostly of the same sample.
+    last: usize,
     /// Instructions, and their indices.
     code: Vec<Frame>,
     index: FxHashMap<Frame, u32>,
     /// Indices that were looked up lately, at most one of each hash.
     recent_code: Vec<Option<(Frame, u32)>>,
+    /// Of each instruction the one that followed it last, which mostly follows it again.
+    next_code: Vec<u32>,
+    last_code: u32,
     /// Instructions within 2^n bytes are counted as the first of them; 0: each is counted.
     code_bits: u32,
     neighbours: FxHashMap<(u32, Frame), u32>,
@@ -109,11 +116,14 @@ impl Cells {
         let begun = Coarseness { slot_bits, code_bits: 0, thinned: FxHashMap::default(), cells: 0 };
         let Coarseness { slot_bits: known, code_bits, thinned, cells } = before.unwrap_or(begun);
         Cells {
-            sums: FxHashMap::with_capacity_and_hasher(cells, FxBuildHasher),
+            sums: Table::with_capacity(cells),
             recent: vec![None; 1 << RECENT_BITS],
+            last: 0,
             code: Vec::new(),
             index: FxHashMap::default(),
             recent_code: vec![None; 1 << RECENT_BITS],
+            next_code: Vec::new(),
+            last_code: 0,
             code_bits,
             neighbours: FxHashMap::default(),
             nearest: Vec::new(),
@@ -143,19 +153,30 @@ impl Cells {
         while self.sums.len() > self.most && self.make_room() {}
     }
 
+    #[inline]
     fn index_of(&mut self, ip: Frame) -> u32 {
+        let next = self.next_code.get(self.last_code as usize).copied().unwrap_or_default();
+        let found = if self.code.get(next as usize) == Some(&ip) { next } else { self.look_up(ip) };
+        self.last_code = found;
+        found
+    }
+
+    /// The index of an instruction, which follows the last one from now on.
+    fn look_up(&mut self, ip: Frame) -> u32 {
         let slot = recent_slot(ip);
-        if let Some((frame, index)) = self.recent_code[slot]
-            && frame == ip
-        {
-            return index;
+        let found = match self.recent_code[slot] {
+            Some((frame, index)) if frame == ip => index,
+            _ => *self.index.entry(ip).or_insert_with(|| {
+                self.code.push(ip);
+                self.next_code.push(0);
+                self.code.len() as u32 - 1
+            }),
+        };
+        self.recent_code[slot] = Some((ip, found));
+        if let Some(next) = self.next_code.get_mut(self.last_code as usize) {
+            *next = found;
         }
-        let index = *self.index.entry(ip).or_insert_with(|| {
-            self.code.push(ip);
-            self.code.len() as u32 - 1
-        });
-        self.recent_code[slot] = Some((ip, index));
-        index
+        found
     }
 
     /// Adds the sums of a key, in the cell that they belong to at present.
@@ -166,27 +187,30 @@ impl Cells {
         let slot = u32::try_from(sums.time_ns >> self.slot_bits).unwrap_or(u32::MAX);
         let ip = if self.code_bits > 0 { self.neighbour(key.ip) } else { key.ip };
         let key = Key { page, slot, ip, ..key };
-        match &mut self.recent[recent_slot(key)] {
+        if let Some((known, sum)) = &mut self.recent[self.last]
+            && *known == key
+        {
+            return sum.add(&sums);
+        }
+        self.last = recent_slot(key);
+        match &mut self.recent[self.last] {
             Some((known, sum)) if *known == key => sum.add(&sums),
             other => {
                 if let Some((key, sums)) = other.replace((key, sums)) {
-                    self.spill(key, sums);
+                    self.sums.add(key, sums);
                 }
             }
         }
-    }
-
-    fn spill(&mut self, key: Key, sums: Sums) {
-        self.sums.entry(key).and_modify(|sum| sum.add(&sums)).or_insert(sums);
     }
 
     /// Brings what was used lately into the table.
     fn settle(&mut self) {
         for slot in 0..self.recent.len() {
             if let Some((key, sums)) = self.recent[slot].take() {
-                self.spill(key, sums);
+                self.sums.add(key, sums);
             }
         }
+        self.sums.settle();
     }
 
     /// Brings what was used lately into the table, which then has no more cells than it may.
@@ -230,7 +254,7 @@ impl Cells {
                 return false;
             }
         }
-        for (key, sums) in std::mem::take(&mut self.sums) {
+        for (key, sums) in self.sums.take() {
             self.put(key, sums);
         }
         self.settle();
@@ -241,7 +265,7 @@ impl Cells {
     /// memory. False when cells without a page take more than that.
     fn thin(&mut self) -> bool {
         let mut cells: FxHashMap<ObjectId, usize> = FxHashMap::default();
-        for key in self.sums.keys().filter(|key| key.page != NO_PAGE) {
+        for (key, _) in self.sums.all().iter().filter(|(key, _)| key.page != NO_PAGE) {
             *cells.entry(key.object).or_default() += 1;
         }
         let mut paged: usize = cells.values().sum();
@@ -262,7 +286,7 @@ impl Cells {
     pub fn users(&mut self) -> FxHashMap<ObjectId, ThreadId> {
         self.fit();
         let mut by_thread: FxHashMap<(ObjectId, ThreadId), u64> = FxHashMap::default();
-        for (key, sums) in &self.sums {
+        for (key, sums) in self.sums.all() {
             *by_thread.entry((key.object, key.thread)).or_default() += u64::from(sums.reads) + u64::from(sums.writes);
         }
         let mut most: FxHashMap<ObjectId, (u64, ThreadId)> = FxHashMap::default();
@@ -282,7 +306,7 @@ impl Cells {
             return;
         }
         self.settle();
-        for (mut key, mut sums) in std::mem::take(&mut self.sums) {
+        for (mut key, mut sums) in self.sums.take() {
             if let Some(place) = moved.get(&key.object) {
                 key.object = place.to;
                 sums.addr = place.address(sums.addr);
@@ -312,8 +336,8 @@ impl Cells {
     /// All sums, by object, thread, page and time.
     pub fn into_sorted(mut self) -> Vec<Folded> {
         self.settle();
-        let Cells { sums, code, .. } = self;
-        let mut all: Vec<(Key, Sums)> = sums.into_iter().collect();
+        let Cells { mut sums, code, .. } = self;
+        let mut all = sums.take();
         all.sort_unstable_by_key(|(key, _)| *key);
         let folded = |(key, sums): (Key, Sums)| Folded {
             time_ns: sums.time_ns,

@@ -10,6 +10,7 @@
 mod cells;
 mod objects;
 mod running;
+mod table;
 #[cfg(test)]
 mod tests;
 mod touches;

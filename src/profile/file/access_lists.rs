@@ -38,9 +38,9 @@ fn list<'a, T>(mut rest: Bytes<'a>, least: usize, item: impl Fn(&mut Bytes<'a>) 
 fn access(from: &mut Bytes<'_>) -> Option<Access> {
     Some(Access {
         time_ns: from.number()?,
-        thread: from.number32()?,
-        cpu: u16::try_from(from.number()?).ok()?,
-        object: from.number32()?,
+        thread: from.small32()?,
+        cpu: u16::try_from(from.small()?).ok()?,
+        object: from.small32()?,
         addr: from.number()?,
         size: from.byte()?,
         write: from.flag()?,
@@ -61,15 +61,15 @@ fn access(from: &mut Bytes<'_>) -> Option<Access> {
 fn folded(from: &mut Bytes<'_>) -> Option<Folded> {
     Some(Folded {
         time_ns: from.number()?,
-        thread: from.number32()?,
-        object: from.number32()?,
+        thread: from.small32()?,
+        object: from.small32()?,
         addr: from.number()?,
         object_only: from.flag()?,
         ip: from.frame()?,
-        reads: from.number()?,
-        writes: from.number()?,
-        remote: from.number()?,
-        placed: from.number()?,
+        reads: from.small()?,
+        writes: from.small()?,
+        remote: from.small()?,
+        placed: from.small()?,
         cost_ns: from.number()?,
     })
 }
@@ -96,12 +96,29 @@ impl Bytes<'_> {
 
     #[inline(always)]
     fn frame(&mut self) -> Option<Frame> {
-        Some(Frame { module: self.number32()?, offset: self.number()? })
+        Some(Frame { module: self.small32()?, offset: self.number()? })
     }
 
     #[inline(always)]
     fn number32(&mut self) -> Option<u32> {
         u32::try_from(self.number()?).ok()
+    }
+
+    #[inline(always)]
+    fn small32(&mut self) -> Option<u32> {
+        u32::try_from(self.small()?).ok()
+    }
+
+    /// A number that mostly has one byte. Where it has, the next one is decoded before this one's length is known.
+    #[inline(always)]
+    fn small(&mut self) -> Option<u64> {
+        match self.0.split_first() {
+            Some((&first, rest)) if first < 0x80 => {
+                self.0 = rest;
+                Some(first.into())
+            }
+            _ => self.number(),
+        }
     }
 
     /// A number of seven bits a byte, the lowest first; the highest bit of a byte says that another one follows.

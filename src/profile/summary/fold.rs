@@ -17,7 +17,7 @@ use super::tables::{MAX_ID_GAP, Tables};
 use super::tally::Tally;
 use super::types::{Cell, Counters, MAX_CODE, Summary, TIME_SLOTS};
 use super::unresolved;
-use super::uses::UseId;
+use super::uses::{NO_USE, Row, Used, Uses};
 use crate::profile::file::{Ahead, FileError, Reader};
 use crate::profile::folded::CpuNodes;
 use crate::profile::records::*;
@@ -29,12 +29,6 @@ const MAX_INSTRUCTIONS: usize = 1 << 16;
 /// recorder needs more bytes than that for an access.
 const BYTES_PER_CELL: usize = 4;
 const MIN_CELLS: usize = 1 << 21;
-/// Accesses for which room for a cell is made at first: a sample is charged to several accesses, most of them close by.
-const ACCESSES_PER_CELL: usize = 4;
-
-/// Objects looked up by index; at 32 bytes each this is 32 MiB.
-const MAX_DENSE: usize = 1 << 20;
-
 /// Identity of a cell over all entries, in the order cells are kept: page over all instances, thread, slot, code.
 type CellKey = u64;
 const SLOT_BITS: u32 = TIME_SLOTS.ilog2();
@@ -47,8 +41,11 @@ const _: () = assert!(TIME_SLOTS.is_power_of_two());
 /// Counters while the file is read.
 struct Fold<'a> {
     layout: &'a Layout,
-    /// Place of every object by id, those with the usual dense ids.
-    places: Vec<Option<Place>>,
+    uses: Uses,
+    /// Where the accesses of each pair of the first pass are counted.
+    targets: Vec<Target>,
+    /// The last access with its key without a part: most accesses are of one sample with the one before.
+    last: (Near, Option<CellKey>),
     cells: Tally<CellKey>,
     parts: &'a CodeParts,
     /// Counters of accesses without a page, per entry and thread.
@@ -61,6 +58,22 @@ struct Fold<'a> {
     unknown_ids: u64,
 }
 
+/// Where the accesses of a pair are counted: the place of the object, and the part, if it is the same for all.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    place: Option<Place>,
+    part: Option<u8>,
+}
+
+/// What accesses with one key, but for the part, have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Near {
+    instance: u32,
+    thread: ThreadId,
+    page: u64,
+    time_ns: u64,
+}
+
 /// `read`: how the file is read, if it is read again.
 pub(super) fn fold(
     path: &Path,
@@ -71,18 +84,15 @@ pub(super) fn fold(
     let reader = Reader::open(path)?;
     let cpu_nodes = CpuNodes::of(&tables.header.topology);
     let parts = CodeParts::build(&tables, &layout);
-    let mut fold = Fold::new(&layout, &tables, &parts, reader.file_len);
-    let mut uses = std::mem::take(&mut tables.uses);
+    let mut fold = Fold::new(&layout, &mut tables, &parts, reader.file_len);
     match tables.held.take() {
-        Some(lists) => lists.into_iter().for_each(|(list, uses)| fold.add_list(&list, &cpu_nodes, |i, _| uses[i])),
-        None => read(reader)
-            .take(tables.records)
-            .for_each(|(record, _)| fold.add_list(&record, &cpu_nodes, |_, a| uses.find(a.object, a.ip))),
+        Some(lists) => lists.into_iter().for_each(|rows| rows.iter().for_each(|row| fold.add(row))),
+        None => read(reader).take(tables.records).for_each(|(record, _)| fold.add_record(&record, &cpu_nodes)),
     }
     let mut plausible = |t: &Touch| fold.thread_is_plausible(t.thread);
     let seen: Vec<Touch> = tables.touches.into_iter().filter(|t| plausible(t)).collect();
     let sampled: Vec<Touch> = tables.sampled.into_iter().filter(|t| plausible(t)).collect();
-    let Fold { mut cells, unpaged, mut code, threads, unknown_ids, .. } = fold;
+    let Fold { uses, mut cells, unpaged, mut code, threads, unknown_ids, .. } = fold;
     let known = layout.threads.len();
     layout.threads.extend((known..threads).map(|id| missing_thread(id as ThreadId)));
     let mut notes = tables.notes;
@@ -124,65 +134,80 @@ pub(super) fn fold(
 }
 
 impl<'a> Fold<'a> {
-    fn new(layout: &'a Layout, tables: &Tables, parts: &'a CodeParts, file_len: u64) -> Fold<'a> {
+    fn new(layout: &'a Layout, tables: &mut Tables, parts: &'a CodeParts, file_len: u64) -> Fold<'a> {
+        let uses = std::mem::take(&mut tables.uses);
+        let target =
+            |(u, of): (&Used, u32)| Target { place: layout.places.get(&u.object).copied(), part: parts.of_use(of) };
         Fold {
             layout,
-            places: dense(&layout.places),
-            cells: Tally::new(
-                MIN_CELLS.max(file_len as usize / BYTES_PER_CELL),
-                tables.held.accesses() / ACCESSES_PER_CELL,
-            ),
+            targets: uses.all.iter().zip(0..).map(target).collect(),
+            uses,
+            last: (Near { instance: u32::MAX, thread: 0, page: 0, time_ns: 0 }, None),
+            cells: Tally::new(MIN_CELLS.max(file_len as usize / BYTES_PER_CELL)),
             parts,
             unpaged: FxHashMap::default(),
-            code: Tally::new(MAX_INSTRUCTIONS, 0),
+            code: Tally::new(MAX_INSTRUCTIONS),
             slots_per_ns: f64::from(TIME_SLOTS) / tables.stats.duration_ns.max(1) as f64,
             threads: layout.threads.len(),
             unknown_ids: 0,
         }
     }
 
-    /// Adds the accesses of a record, if it is one; `use_of` knows the pair of the i-th.
-    fn add_list(&mut self, list: &Record, cpu_nodes: &CpuNodes, mut use_of: impl FnMut(usize, &Folded) -> UseId) {
-        match list {
-            Record::Accesses(list) => {
-                for (i, a) in list.iter().enumerate() {
-                    let a = cpu_nodes.fold(a);
-                    self.add(&a, use_of(i, &a));
-                }
-            }
-            Record::Folded(list) => list.iter().enumerate().for_each(|(i, a)| self.add(a, use_of(i, a))),
+    /// Adds the accesses of a record, if it holds some.
+    fn add_record(&mut self, record: &Record, cpu_nodes: &CpuNodes) {
+        match record {
+            Record::Accesses(list) => list.iter().for_each(|a| self.add_again(&cpu_nodes.fold(a))),
+            Record::Folded(list) => list.iter().for_each(|a| self.add_again(a)),
             _ => {}
         }
     }
 
-    // Not inlined, it spends half of its time on handing over the access.
+    /// Adds accesses that the first pass has not kept.
     #[inline(always)]
-    fn add(&mut self, a: &Folded, of: UseId) {
-        let Some(place) = self.place(a).filter(|_| self.thread_is_plausible(a.thread)) else {
-            self.unknown_ids += 1;
-            return;
-        };
-        let counters = Counters::of(a);
-        // What one entry has of the pair as a whole is summed already.
-        let part = self.parts.of_use(of).unwrap_or_else(|| {
-            self.code.add((place.entry, a.ip), &counters);
-            self.parts.of(place.entry, a.ip)
-        });
-        match self.key(place, a, part) {
-            Some(key) => self.cells.add(key, &counters),
-            None => self.unpaged.entry((place.entry, a.thread)).or_default().add(&counters),
+    fn add_again(&mut self, a: &Folded) {
+        let of = self.uses.find(a.object, a.ip);
+        let row = Row::new(a, of);
+        if of == NO_USE {
+            let place = self.layout.places.get(&a.object).copied();
+            self.count(&row, Target { place, part: None }, |_| a.ip);
+        } else {
+            self.add(&row);
         }
     }
 
-    #[inline]
-    fn place(&self, a: &Folded) -> Option<Place> {
-        let place = match self.places.get(a.object as usize) {
-            Some(place) => *place,
-            None => self.layout.places.get(&a.object).copied(),
-        }?;
+    /// Adds accesses of a pair of the first pass.
+    // Not inlined, it spends half of its time on handing over the access.
+    #[inline(always)]
+    fn add(&mut self, row: &Row) {
+        let of = row.of() as usize;
+        self.count(row, self.targets[of], |fold| fold.uses.all[of].ip);
+    }
+
+    #[inline(always)]
+    fn count(&mut self, row: &Row, target: Target, ip: impl Fn(&Self) -> Frame) {
+        let place = target.place.and_then(|place| self.place(place, row.addr));
+        let Some(place) = place.filter(|_| self.thread_is_plausible(row.thread)) else {
+            self.unknown_ids += 1;
+            return;
+        };
+        let counters = row.counters();
+        // What one entry has of the pair as a whole is summed already.
+        let part = target.part.unwrap_or_else(|| {
+            let ip = ip(self);
+            self.code.add((place.entry, ip), &counters);
+            self.parts.of(place.entry, ip)
+        });
+        match self.key(place, row) {
+            Some(key) => self.cells.add(key | u64::from(part), &counters),
+            None => self.unpaged.entry((place.entry, row.thread)).or_default().add(&counters),
+        }
+    }
+
+    #[inline(always)]
+    fn place(&self, place: Place, addr: u64) -> Option<Place> {
         match place.division {
             None => Some(place),
-            Some(division) => self.layout.divisions.get(division as usize)?.at(a.addr),
+            Some(division) => self.layout.divisions.get(division as usize)?.at(addr),
         }
     }
 
@@ -198,32 +223,30 @@ impl<'a> Fold<'a> {
         true
     }
 
-    #[inline]
-    fn key(&self, place: Place, a: &Folded, part: u8) -> Option<CellKey> {
-        if a.object_only {
+    /// The key of an access without its part; none without a page.
+    #[inline(always)]
+    fn key(&mut self, place: Place, row: &Row) -> Option<CellKey> {
+        if row.object_only() {
             return None;
         }
-        let page = u32::try_from((a.addr >> self.layout.page_shift).checked_sub(place.first_page)?).ok()?;
+        let page = row.addr >> self.layout.page_shift;
+        let near = Near { instance: place.instance, thread: row.thread, page, time_ns: row.time_ns };
+        if self.last.0 != near {
+            self.last = (near, self.key_of(place, near));
+        }
+        self.last.1
+    }
+
+    fn key_of(&self, place: Place, near: Near) -> Option<CellKey> {
+        let page = u32::try_from(near.page.checked_sub(place.first_page)?).ok()?;
         let global_page = place.pages_before + u64::from(page);
         if global_page >> PAGE_BITS != 0 {
             return None;
         }
         // An access at the very end of the run belongs to the last slot.
-        let slot = ((a.time_ns as f64 * self.slots_per_ns) as u64).min(u64::from(TIME_SLOTS) - 1);
-        Some(((global_page << THREAD_BITS | u64::from(a.thread)) << SLOT_BITS | slot) << PART_BITS | u64::from(part))
+        let slot = ((near.time_ns as f64 * self.slots_per_ns) as u64).min(u64::from(TIME_SLOTS) - 1);
+        Some(((global_page << THREAD_BITS | u64::from(near.thread)) << SLOT_BITS | slot) << PART_BITS)
     }
-}
-
-/// Places by id, without a hash for ids in the usual range.
-fn dense(places: &FxHashMap<ObjectId, Place>) -> Vec<Option<Place>> {
-    let end = places.keys().map(|&id| id as usize + 1).filter(|&end| end <= MAX_DENSE).max().unwrap_or(0);
-    let mut table = vec![None; end];
-    for (&id, &place) in places {
-        if let Some(slot) = table.get_mut(id as usize) {
-            *slot = Some(place);
-        }
-    }
-    table
 }
 
 fn assign_cells(
@@ -242,6 +265,7 @@ fn assign_cells(
             }
         }
     }
+    // They are sorted already where nothing was moved.
     cells.sort_unstable_by_key(|&(key, _)| key);
     // A page of two parts may have had counters in both.
     cells.dedup_by(|again, first| {
@@ -310,12 +334,13 @@ fn assign_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>, known: 
 
 #[cfg(test)]
 mod tests {
+    use super::super::uses::{HELD_ALONE, Held};
     use super::*;
 
     fn tables(path: &Path) -> Tables {
         let reader = Reader::open(path).expect("just written");
         let bytes = reader.file_len;
-        Tables::read(path, Ahead::here(reader), bytes).expect("just written")
+        Tables::read(path, Ahead::here(reader), bytes, Held::new(HELD_ALONE)).expect("just written")
     }
 
     /// Folding loses no access, however many share a cell.
@@ -327,11 +352,8 @@ mod tests {
         let mut tables = tables(&path);
         let layout = Layout::build(&mut tables);
         let parts = CodeParts::build(&tables, &layout);
-        let mut fold = Fold::new(&layout, &tables, &parts, 0);
-        let cpu_nodes = CpuNodes::of(&tables.header.topology);
-        for (list, uses) in tables.held.take().expect("few") {
-            fold.add_list(&list, &cpu_nodes, |i, _| uses[i]);
-        }
+        let mut fold = Fold::new(&layout, &mut tables, &parts, 0);
+        tables.held.take().expect("few").iter().flatten().for_each(|row| fold.add(row));
         let cells = fold.cells.finish();
         let counted: u64 = cells.iter().map(|c| c.1.accesses()).sum();
         assert_eq!(counted, accesses.len() as u64);
@@ -348,7 +370,7 @@ mod tests {
         let folded = |too_many: bool| {
             let mut tables = tables(&path);
             if too_many {
-                tables.held.keep(Record::Accesses(Vec::new()), Vec::new(), u64::MAX);
+                tables.held.give_up();
             }
             let layout = Layout::build(&mut tables);
             super::fold(&path, tables, layout, Ahead::here).expect("just written").entries

@@ -9,7 +9,7 @@ use numamma_kernel::policy::MAX_NODES;
 use rustc_hash::FxHashMap;
 
 use super::stacks::LostTable;
-use super::uses::{Held, NO_USE, UseId, Uses};
+use super::uses::{Held, NO_USE, Row, Uses};
 use crate::profile::file::{Ahead, FileError};
 use crate::profile::folded::CpuNodes;
 use crate::profile::records::*;
@@ -123,10 +123,10 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// The records of the file at `path` of `file_len` bytes.
-    pub(super) fn read(path: &Path, mut reader: Ahead, file_len: u64) -> Result<Tables, FileError> {
+    /// The records of the file at `path` of `file_len` bytes; `held`: where accesses are kept.
+    pub(super) fn read(path: &Path, mut reader: Ahead, file_len: u64, held: Held) -> Result<Tables, FileError> {
         let mut header = None;
-        let mut tables = Tables::default();
+        let mut tables = Tables { held, ..Tables::default() };
         let mut cpu_nodes = CpuNodes::of(&tables.header.topology);
         let mut last_ns = 0;
         let most = MAX_KEPT.max(file_len.saturating_mul(MAX_GROWTH));
@@ -150,12 +150,10 @@ impl Tables {
                     header = Some(checked);
                 }
                 Record::Accesses(list) => {
-                    let uses = list.iter().map(|a| tables.used(&cpu_nodes.fold(a), &mut last_ns)).collect();
-                    tables.held.keep(Record::Accesses(list), uses, decoded);
+                    tables.used(list.iter().map(|a| cpu_nodes.fold(a)), &mut last_ns);
                 }
                 Record::Folded(list) => {
-                    let uses = list.iter().map(|f| tables.used(f, &mut last_ns)).collect();
-                    tables.held.keep(Record::Folded(list), uses, decoded);
+                    tables.used(list.iter().copied(), &mut last_ns);
                 }
                 Record::Touches(list) => {
                     for t in list.iter().filter(|t| t.object != NO_OBJECT) {
@@ -235,15 +233,23 @@ impl Tables {
         self.seen.entry(object).or_insert(seen).join(&seen);
     }
 
-    /// Takes note of accesses, and of the time of the last ones.
+    /// Takes note of the accesses of a record, and of the time of the last ones.
     #[inline(always)]
-    fn used(&mut self, a: &Folded, last_ns: &mut u64) -> UseId {
-        *last_ns = (*last_ns).max(a.time_ns);
-        let id = self.uses.add(a);
-        if id == NO_USE {
-            self.extend_range(a.object, a.addr, a.time_ns);
+    fn used(&mut self, list: impl ExactSizeIterator<Item = Folded>, last_ns: &mut u64) {
+        let mut rows = self.held.room(list.len());
+        for a in list {
+            *last_ns = (*last_ns).max(a.time_ns);
+            let id = self.uses.add(&a);
+            if let Some(rows) = &mut rows {
+                rows.push(Row::new(&a, id));
+            }
+            if id == NO_USE {
+                self.extend_range(a.object, a.addr, a.time_ns);
+                self.held.give_up();
+                rows = None;
+            }
         }
-        id
+        self.held.keep(rows);
     }
 
     fn note_damage(&mut self, damage: Option<String>) {
