@@ -248,15 +248,18 @@ fn another_build_is_matched_by_name_with_one_warning() {
 #[test]
 fn what_cannot_be_preloaded_is_refused_with_the_reason() {
     let policy = policy("refused.toml", OBJECTS);
-    let refused = |program: &Path, status: i32, says: &str| {
+    let refused_by = |policy: &Path, program: &Path, status: i32, says: &str| {
         for command in ["run", "verify"] {
-            let out = under(command, &policy, &[], program, &[]);
+            let out = under(command, policy, &[], program, &[]);
             assert_eq!(out.code(), Some(status), "{}: {}", program.display(), out.stderr);
             assert!(out.stderr.contains(says), "{}", out.stderr);
             assert_eq!(out.stdout, "");
         }
     };
-    refused(&compile("objects", "objects_static", &["-static"]), 126, "statically linked");
+    let of_static =
+        Policy::of("objects_static").rule("global = \"zeroes\"", "policy = \"block\"").write(scratch(), "static.toml");
+    refused_by(&of_static, &compile("objects", "objects_static", &["-static"]), 126, "statically linked");
+    let refused = |program: &Path, status: i32, says: &str| refused_by(&policy, program, status, says);
     refused(Path::new("/nonexistent/app"), 127, "no such file");
     refused(Path::new("numamma-no-such-command"), 127, "not found in PATH");
     refused(scratch(), 126, "is a directory");

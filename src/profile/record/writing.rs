@@ -20,12 +20,17 @@ use crate::profile::records::{EventCounts, Program, Record, Stats};
 const NAMING: u32 = 20;
 
 impl Recorder {
-    pub(super) fn flush(&mut self) {
+    /// Names the program that the process executed last.
+    fn name_program(&mut self) {
         if let Some(program) = self.events.new_program() {
             let argv = if program.argv.is_empty() { &self.header.program.argv } else { &program.argv };
             self.header.program = Program { argv: argv.clone(), ..program };
             self.append_header();
         }
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.name_program();
         let mut records = self.events.take_records();
         let stats = self.stats();
         records.push(Record::Stats(stats));
@@ -147,6 +152,8 @@ impl Recorder {
         self.events.space.share_left_out(small);
         self.closing_notes();
         self.compaction.cancel();
+        // Before the one that had the time is named instead: a short run has not been written yet.
+        self.name_program();
         let chosen = self.choose_program();
         self.notes.extend(self.behind().as_deref().map(notes::elsewhere));
         self.flush();
