@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use numamma_kernel::terminal;
 
-use crate::launch::exit::{say, show};
+use crate::launch::exit::{EXIT_FAILURE, say, show};
 pub use crate::launch::memory::OrExit;
 use crate::launch::signals;
 
@@ -78,7 +78,13 @@ enum Command {
 fn parsed() -> Cli {
     Cli::try_parse().unwrap_or_else(|e| {
         if !e.use_stderr() {
-            e.exit();
+            std::process::exit(match output::help(&e) {
+                Ok(()) => 0,
+                Err(message) => {
+                    say(message);
+                    EXIT_FAILURE.into()
+                }
+            });
         }
         let shown = std::env::args_os().map(|arg| terminal::line(&arg.to_string_lossy()).into_owned());
         let error = Cli::try_parse_from(shown).err().unwrap_or(e);

@@ -91,7 +91,20 @@ pub fn of_program(printed: &[u8]) -> io::Result<()> {
 
 fn to_stdout(text: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    told(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Writes the help or the version that was asked for to stdout.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub fn help(asked: &clap::Error) -> Result<(), String> {
+    told(asked.print().and_then(|()| io::stdout().flush()))
+}
+
+/// What came of writing to stdout, as a message.
+fn told(written: io::Result<()>) -> Result<(), String> {
+    match written {
         // A reader that stops early (`| head`) is no error.
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("stdout: {e}; the output is incomplete")),
         _ => Ok(()),

@@ -1,6 +1,6 @@
 //! Options as they are typed: with their value attached, misspelt, behind the program.
 
-use crate::common::{Scratch, numamma, run};
+use crate::common::{Scratch, numamma, run, wait};
 
 /// What a command says on standard error; it must end with `code`.
 fn says(dir: &Scratch, args: &[&str], code: i32) -> String {
@@ -62,4 +62,15 @@ fn a_policy_that_is_no_policy_is_answered_with_what_to_write() {
 fn the_name_of_a_profile_is_not_empty() {
     let dir = Scratch::new("arguments-empty");
     assert!(says(&dir, &["profile", "-o", "", "--", "true"], 2).contains("name of the profile is empty"));
+}
+
+#[test]
+fn a_help_that_cannot_be_written_is_an_error() {
+    for option in ["--help", "--version"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("the device");
+        let mut child = numamma(&[option]);
+        let child = child.stdout(full).stderr(std::process::Stdio::piped()).spawn().expect("numamma starts");
+        let ran = wait(child).ended(1);
+        assert!(ran.stderr.contains("stdout: "), "{}", ran.stderr);
+    }
 }
