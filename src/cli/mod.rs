@@ -1,6 +1,5 @@
 //! The command line: one thin file per command. Diagnostics go to stderr, data to stdout.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -79,8 +78,7 @@ enum Command {
 fn parsed() -> Cli {
     Cli::try_parse().unwrap_or_else(|e| {
         if !e.use_stderr() {
-            let printed = e.print().and_then(|()| std::io::stdout().flush());
-            std::process::exit(match output::told(printed) {
+            std::process::exit(match output::help(&e) {
                 Ok(()) => 0,
                 Err(message) => {
                     say(message);

@@ -94,11 +94,16 @@ fn to_stdout(text: &str) -> Result<(), String> {
     told(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// What came of writing to stdout.
+/// Writes the help or the version that was asked for to stdout.
 ///
 /// # Errors
-/// When it could not be written.
-pub fn told(written: io::Result<()>) -> Result<(), String> {
+/// When stdout cannot be written.
+pub fn help(asked: &clap::Error) -> Result<(), String> {
+    told(asked.print().and_then(|()| io::stdout().flush()))
+}
+
+/// What came of writing to stdout, as a message.
+fn told(written: io::Result<()>) -> Result<(), String> {
     match written {
         // A reader that stops early (`| head`) is no error.
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("stdout: {e}; the output is incomplete")),
