@@ -30,10 +30,19 @@ fn files(dir: &Path) -> Vec<String> {
 #[test]
 fn a_compacted_profile_tells_the_same() {
     let dir = scratch("compacted");
-    let ran = run(&mut recorded(&dir, "6")).success();
-    assert_eq!(ran.stdout, "done\n");
-    let records: Vec<Record> = Reader::open(&dir.join("t.prof")).expect("the profile opens").collect();
-    assert!(records.iter().any(|r| matches!(r, Record::Folded(_))), "6 s are more than 100 KiB");
+    let record = |seconds: &str| -> Vec<Record> {
+        let ran = run(&mut recorded(&dir, seconds)).success();
+        assert_eq!(ran.stdout, "done\n");
+        let _ = std::fs::remove_file(dir.join("t.prof.old"));
+        Reader::open(&dir.join("t.prof")).expect("the profile opens").collect()
+    };
+    let is_compacted = |records: &[Record]| records.iter().any(|r| matches!(r, Record::Folded(_)));
+    let mut records = record("6");
+    if !is_compacted(&records) {
+        // The thread that compacts has the lowest priority: with three others on each CPU the 20 ms that it needs take 4 s.
+        records = record("40");
+    }
+    assert!(is_compacted(&records), "6 s are more than 100 KiB");
     assert!(records.iter().any(|r| matches!(r, Record::Like(list) if !list.is_empty())), "arrays were freed");
     let summary = Summary::load(&dir.join("t.prof")).expect("it is whole");
     // The instructions that access the two arrays of the loop, which take all of the time.
