@@ -231,6 +231,13 @@ fn a_program_is_told_that_the_terminal_was_closed() {
         let mut child = started.spawn().unwrap();
         drop((started, side));
         await_file(&dir.join("pid"));
+        let pid = std::fs::read_to_string(dir.join("pid")).expect("the program has written it");
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        // A program that is hung up just before it stops itself would stay stopped.
+        let end = Instant::now() + Duration::from_secs(20);
+        while stop != ":" && !stat().contains(") T ") && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         std::thread::sleep(Duration::from_millis(200));
         drop(person);
         let code = soon(&mut child).code();
