@@ -31,9 +31,11 @@ pub fn terminal() -> (File, OwnedFd) {
 /// Makes a command the leader of a session of its own, with this terminal.
 pub fn leads_session<'c>(command: &'c mut Command, side: &OwnedFd) -> &'c mut Command {
     let terminal = side.try_clone().expect("a descriptor is left");
-    // SAFETY: both calls may be made between fork and exec.
+    // SAFETY: all calls may be made between fork and exec.
     unsafe {
         command.pre_exec(move || {
+            // Tests that nohup runs hand on that it is ignored, and a shell cannot trap that.
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
             libc::setsid();
             match libc::ioctl(terminal.as_raw_fd(), libc::TIOCSCTTY, 0) {
                 0 => Ok(()),
