@@ -217,7 +217,7 @@ fn a_program_stops_and_goes_on_with_the_command() {
 /// follows, so that a program that is stopped is told, too.
 #[test]
 fn a_program_is_told_that_the_terminal_was_closed() {
-    let dir = Scratch::new("launch-closed");
+    let dir = Scratch::new("launch-hung-up");
     let compare: &[&str] = &["compare", "-n", "1", "--policies", "interleave"];
     let script = "trap 'echo hup > got; exit 5' HUP; echo $$ > new; mv new pid; $1; while :; do sleep .02; done";
     for (command, stop) in [(COMMANDS[0], ":"), (COMMANDS[0], "kill -STOP $$"), (COMMANDS[4], ":"), (compare, ":")] {
