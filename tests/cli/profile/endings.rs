@@ -289,7 +289,7 @@ fn a_file_size_limit_stops_the_file_and_not_the_program() {
 
 #[test]
 fn a_device_without_room_is_said_once_and_left_alone() {
-    let dir = scratch("no-room");
+    let dir = scratch("no-room-for-file");
     let program = compile(&dir, "behave", &[]);
     // Through a link: should the recorder rename what it must not, only the link is moved.
     std::os::unix::fs::symlink("/dev/full", dir.join("full")).unwrap();
