@@ -36,7 +36,17 @@ pub(super) struct Decoded {
     pub(super) indirect: Vec<u32>,
     /// Some of these lead to places inside of the function, which may be any.
     pub(super) open: bool,
+    /// Instructions to which other functions jump, ascending; the first one is not counted.
+    entered: Vec<u32>,
 }
+
+/// How far before and behind a function others are looked at that may jump into it, bytes: functions written in
+/// assembler that share code lie beside each other (the variants of memmove in glibc: 144 bytes).
+const NEAR: u64 = 1 << 10;
+/// Functions begin at multiples of this.
+const ALIGNMENT: u64 = 16;
+/// Larger functions do not share code, bytes.
+const MAX_SHARING: usize = 8 << 10;
 
 /// Entries of a jump table that are read at most.
 const MAX_TABLE: u64 = 1024;
@@ -55,7 +65,7 @@ struct Table {
 pub(super) enum Pred {
     /// From an instruction, by its branch when `taken`.
     From { inst: u32, taken: bool },
-    /// From code that is not on a path: the caller (at the function's start) or a call's return.
+    /// From code that is not on a path: the caller (at the function's start), a call's return, or another function's jump.
     Outside,
 }
 
@@ -98,8 +108,18 @@ impl Decoded {
             vectors = Vec::new();
         }
         let branches = Vec::new();
-        let mut decoded =
-            Decoded { start: f.start, insts, mems, vectors, branches, leaving, returns, indirect, open: false };
+        let mut decoded = Decoded {
+            start: f.start,
+            insts,
+            mems,
+            vectors,
+            branches,
+            leaving,
+            returns,
+            indirect,
+            open: false,
+            entered: Vec::new(),
+        };
         decoded.link(&targets);
         decoded
     }
@@ -119,6 +139,37 @@ impl Decoded {
             self.branches.push((target, source));
         }
         self.branches.sort_unstable();
+    }
+
+    /// Adds the places to which other functions jump: neighbours, and functions that this one jumps to, such as its cold
+    /// part, which leads back.
+    fn add_entries(&mut self, bytes: u64, code: &mut dyn CodeSource) {
+        let (start, end) = (self.start, self.start.saturating_add(bytes));
+        let near = (0..NEAR / ALIGNMENT).map(|k| k * ALIGNMENT);
+        let (first, behind) = (start & !(ALIGNMENT - 1), end.checked_next_multiple_of(ALIGNMENT).unwrap_or(end));
+        let before = near.clone().map(|k| first.wrapping_sub(ALIGNMENT + k));
+        let jumped_to = self.leaving.iter().filter(|(idx, _)| !self.insts[*idx as usize].is_call()).map(|l| l.1);
+        let places: Vec<u64> = before.chain(near.map(|k| behind.wrapping_add(k))).chain(jumped_to).collect();
+        let (mut seen, mut entered): (Vec<u64>, Vec<u32>) = (Vec::new(), Vec::new());
+        for place in places {
+            let Some(other) = code.function_at(place) else { continue };
+            let is_apart = other.start >= end || other.start.saturating_add(other.code.len() as u64) <= start;
+            if !is_apart || other.code.len() > MAX_SHARING || seen.contains(&other.start) {
+                continue;
+            }
+            seen.push(other.start);
+            let jumps = jumps(&other).filter(|target| (start + 1..end).contains(target));
+            entered.extend(jumps.filter_map(|target| self.at_offset((target - start) as u32)));
+        }
+        entered.sort_unstable();
+        entered.dedup();
+        entered.iter().for_each(|&idx| self.insts[idx as usize].leader = true);
+        self.entered = entered;
+    }
+
+    /// Whether another function jumps to this instruction, which is not the first one.
+    pub(super) fn is_entered(&self, inst: u32) -> bool {
+        self.entered.binary_search(&inst).is_ok()
     }
 
     /// Adds the branches of jump tables in read-only data.
@@ -208,13 +259,13 @@ impl Decoded {
         self.leaving.binary_search_by_key(&inst, |l| l.0).ok().map(|k| self.leaving[k].1)
     }
 
-    /// Memory operands of an instruction.
     /// What an instruction does to vector registers, in a function with gathers.
     pub(super) fn vector(&self, inst: u32) -> Option<&Vector> {
         let found = self.vectors.binary_search_by_key(&inst, |v| v.0).ok()?;
         Some(&self.vectors[found].1)
     }
 
+    /// Memory operands of an instruction.
     pub(super) fn operands(&self, inst: &Inst) -> &[Mem] {
         let first = inst.mem_first as usize;
         &self.mems[first..first + inst.mem_count as usize]
@@ -232,13 +283,23 @@ impl Decoded {
         };
         let first = self.branches.partition_point(|&(t, _)| t < inst);
         let jumps = self.branches[first..].iter().take_while(move |&&(t, _)| t == inst);
-        fall.into_iter().chain(jumps.map(|&(_, s)| Pred::From { inst: s, taken: true }))
+        let entered = self.is_entered(inst).then_some(Pred::Outside);
+        fall.into_iter().chain(jumps.map(|&(_, s)| Pred::From { inst: s, taken: true })).chain(entered)
     }
 
     /// Whether a backward branch spans the instruction, so that it may be executed again.
     pub(super) fn in_loop(&self, inst: u32) -> bool {
         self.branches.iter().take_while(|&&(t, _)| t <= inst).any(|&(_, s)| s >= inst)
     }
+}
+
+/// Where the direct jumps of a function lead.
+fn jumps<'a>(f: &Function<'a>) -> impl Iterator<Item = u64> + use<'a> {
+    let mut decoder = Decoder::with_ip(64, f.code, f.start, DecoderOptions::NONE);
+    std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode())).filter_map(|i| {
+        let jumps = matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch);
+        jumps.then(|| i.near_branch_target())
+    })
 }
 
 /// Decoded functions by address space and start.
@@ -259,7 +320,8 @@ impl Cache {
         if f.code.len() > MAX_FUNCTION_BYTES {
             return None;
         }
-        let mut decoded = Decoded::new(&f);
+        let (mut decoded, bytes) = (Decoded::new(&f), f.code.len() as u64);
+        decoded.add_entries(bytes, code);
         decoded.add_tables(code);
         let decoded = Arc::new(decoded);
         if self.instructions + decoded.insts.len() > MAX_CACHED_INSTRUCTIONS {
@@ -269,5 +331,37 @@ impl Cache {
         self.instructions += decoded.insts.len();
         self.functions.insert(place, Arc::clone(&decoded));
         Some(decoded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// mov rax, [rbx]; inc rax; ret
+    const FIRST: [u8; 7] = [0x48, 0x8b, 0x03, 0x48, 0xff, 0xc0, 0xc3];
+    const FIRST_START: u64 = 0x1000;
+    /// Jumps to the `inc` of the first one.
+    const SECOND: [u8; 2] = [0xeb, 0xf1];
+    const SECOND_START: u64 = 0x1010;
+
+    struct Two(&'static [(u64, &'static [u8])]);
+
+    impl CodeSource for Two {
+        fn function_at(&mut self, ip: u64) -> Option<Function<'_>> {
+            let holds = |&&(start, code): &&(u64, &[u8])| (start..start + code.len() as u64).contains(&ip);
+            self.0.iter().find(holds).map(|&(start, code)| Function { key: 0, start, code })
+        }
+    }
+
+    #[test]
+    fn a_jump_of_another_function_is_a_way_in() {
+        let ways = |code: &'static [(u64, &'static [u8])]| {
+            let decoded = Cache::default().get(FIRST_START, &mut Two(code)).expect("code");
+            decoded.preds(1).collect::<Vec<_>>()
+        };
+        let falls = Pred::From { inst: 0, taken: false };
+        assert_eq!(ways(&[(FIRST_START, &FIRST)]), [falls]);
+        assert_eq!(ways(&[(FIRST_START, &FIRST), (SECOND_START, &SECOND)]), [falls, Pred::Outside]);
     }
 }

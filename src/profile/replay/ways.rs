@@ -439,6 +439,9 @@ impl Search<'_, '_> {
     fn ways(&mut self, (f, idx): (usize, u32), out: &mut Vec<Way>) -> Option<()> {
         let fun = Arc::clone(&self.w.funs[f]);
         self.w.found.assumed |= fun.open;
+        if fun.is_entered(idx) {
+            return None;
+        }
         for pred in fun.preds(idx) {
             match pred {
                 Pred::From { inst, taken } => out.push(Way::Within { inst, taken }),
