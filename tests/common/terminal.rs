@@ -45,7 +45,8 @@ pub fn leads_session<'c>(command: &'c mut Command, side: &OwnedFd) -> &'c mut Co
     }
 }
 
-/// How a process ends that must do so soon; it is killed if it does not.
+/// Waits for a process that must end within half a minute, and returns how it did. One that does not is killed, and the
+/// test fails.
 pub fn soon(child: &mut Child) -> ExitStatus {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(30) {

@@ -149,7 +149,7 @@ mod tests {
         let mut program = ProgramUse::begin(&[own]);
         program.update();
         assert!(program.resident() > 0);
-        // As if the process that was there before had begun at another time.
+        // The start time that is remembered is another one now: the process counts as one that got the id later.
         let process = &mut program.processes[0];
         process.start_ticks = process.start_ticks.map(|ticks| ticks - 1);
         let before = program.cpu();

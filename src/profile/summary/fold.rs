@@ -44,7 +44,7 @@ struct Fold<'a> {
     uses: Uses,
     /// Where the accesses of each pair of the first pass are counted.
     targets: Vec<Target>,
-    /// The last access with its key without a part: most accesses are of one sample with the one before.
+    /// The access before, and its key without a part. Most accesses have that of the one before: both are of one sample.
     last: (Near, Option<CellKey>),
     cells: Tally<CellKey>,
     parts: &'a CodeParts,

@@ -351,8 +351,8 @@ mod exported {
 
     numamma_hook::malloc_family_entries!(super);
 
-    /// malloc(3). The stub looks its caller up in the cache itself ([`begins_no_rule`], whose result it must agree
-    /// with): most allocations match no rule and go on to the real malloc from here, with one load and one compare.
+    /// malloc(3). The stub itself does what [`begins_no_rule`] does: most allocations match no rule and go on to the real
+    /// malloc from here, after one load and one compare.
     ///
     /// [`begins_no_rule`]: crate::matching::cached::unmatched::begins_no_rule
     ///

@@ -13,19 +13,19 @@ use super::Fact;
 use crate::matching::facts::names::MAX_FRAMES;
 use crate::matching::pending;
 
-/// Sets of entries: 128 KiB in all. Programs have thousands of call sites behind one wrapper; pages of the table that
-/// no call site leads to are never touched.
-const SETS: usize = 4096;
-/// Entries of a set: of 4,000 stacks, which spread evenly, one in 250 finds its set full.
-const WAYS: usize = 4;
+/// Sets of entries: 64 KiB in all. Programs have thousands of call sites behind one wrapper. A program that locks its memory
+/// (mlockall) pays for the whole table.
+const SETS: usize = 1024;
+/// Entries of a set, which are one cache line: of 4,000 stacks, which spread evenly, one in 140 finds its set full.
+const WAYS: usize = 8;
 /// 2^64 divided by the golden ratio: multiplying by it spreads the bits of an address (Knuth, The Art of Computer
 /// Programming, volume 3, 6.4).
 const SPREAD: usize = 0x9e37_79b9_7f4a_7c15;
 /// Bits by which a hash is turned before the next return address is mixed in.
 const TURN: u32 = 23;
 /// Bits of an entry for the number of a rule or a group, and for what it is a number of; the tag is above them. With
-/// the bits that choose the entry, 57 of 64 bits of a hash are compared: of a billion different stacks one in 10^8
-/// would be taken for another one.
+/// the bits that choose the set, 56 of 64 bits of a hash are compared: a stack would be taken for one of 8,192 others
+/// once in 10^13.
 const NUMBER_BITS: u32 = 16;
 const KIND_BITS: u32 = 2;
 const TAG_BITS: u32 = usize::BITS - NUMBER_BITS - KIND_BITS;
@@ -34,8 +34,8 @@ static TABLE: [Set; SETS] = [const { Set([const { AtomicUsize::new(0) }; WAYS]) 
 /// What all hashes begin with. Another one makes what was decided before unreachable.
 static SEED: AtomicUsize = AtomicUsize::new(SPREAD);
 
-/// Entries of stacks that are found at one place. Inside of one cache line.
-#[repr(align(32))]
+/// Entries of stacks that are found at one place: a cache line.
+#[repr(align(64))]
 struct Set([AtomicUsize; WAYS]);
 
 /// What decides on the allocations of a call stack.

@@ -22,7 +22,8 @@ pub const MIXED: u32 = 7;
 /// Wrappers around each other that are looked through without a walk: `operator new`, `std::vector::push_back`.
 pub const NESTED: usize = 3;
 
-/// The entry of a return address is number `(ra ^ ra >> MIXED) % CALLERS`, as the entry stub of malloc knows, too.
+/// The entry of a return address is number `(ra ^ ra >> MIXED) % CALLERS`. The entry stub of malloc computes the same
+/// number; with another one it would find nothing, and be slow.
 pub static UNMATCHED: [AtomicUsize; CALLERS] = [const { AtomicUsize::new(0) }; CALLERS];
 static FRAME_SIZES: [AtomicUsize; WRAPPERS] = [const { AtomicUsize::new(0) }; WRAPPERS];
 
