@@ -14,8 +14,13 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::{own_stack, sys};
 
-/// Bytes mapped at a time. The reserve is as large, and a program may lock all it has mapped: often 8 MiB are allowed.
+/// Bytes mapped at a time.
 const CHUNK: usize = 512 << 10;
+/// Bytes of the reserve: as much as [`ensure`] is asked for, and a header. A program may lock all that it has mapped,
+/// the reserve included, and often 8 MiB are allowed.
+const RESERVE_BYTES: usize = MOST_ENSURED + sys::PAGE;
+/// The most that [`ensure`] is asked for, bytes.
+pub(crate) const MOST_ENSURED: usize = 128 << 10;
 /// From this size on a block gets its own mapping.
 const LARGE: usize = CHUNK / 4;
 
@@ -90,6 +95,15 @@ pub struct Private;
 struct Chunk {
     /// Address of the first free byte.
     cursor: AtomicUsize,
+    /// Address behind the last byte.
+    end: usize,
+}
+
+impl Chunk {
+    /// The header of a chunk of `bytes` at `start`.
+    fn new(start: *mut Chunk, bytes: usize) -> Chunk {
+        Chunk { cursor: AtomicUsize::new(start as usize + size_of::<Chunk>()), end: start as usize + bytes }
+    }
 }
 
 static CURRENT: AtomicPtr<Chunk> = AtomicPtr::new(core::ptr::null_mut());
@@ -98,23 +112,18 @@ fn own_mapping(layout: &Layout) -> bool {
     layout.size() >= LARGE && layout.align() <= sys::PAGE
 }
 
-/// End of the chunk that starts at `chunk`.
-fn end_of(chunk: *mut Chunk) -> usize {
-    chunk as usize + CHUNK
-}
-
 /// Claims `layout` in `chunk`, or `None` when it does not fit.
 ///
 /// # Safety
 /// `chunk` is a live chunk.
 unsafe fn claim(chunk: *mut Chunk, layout: &Layout) -> Option<*mut u8> {
     // SAFETY: chunks are never unmapped once published.
-    let cursor = unsafe { &(*chunk).cursor };
+    let Chunk { cursor, end: last } = unsafe { &*chunk };
     let mut at = cursor.load(Ordering::Relaxed);
     loop {
         let align = layout.align().max(SMALLEST);
         let start = at.checked_add(align - 1)? & !(align - 1);
-        let end = start.checked_add(rounded(layout.size())).filter(|&end| end <= end_of(chunk))?;
+        let end = start.checked_add(rounded(layout.size())).filter(|end| end <= last)?;
         // Relaxed: bytes in [start, end) belong to this thread alone; a user that passes them on orders that itself.
         match cursor.compare_exchange_weak(at, end, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return Some(start as *mut u8),
@@ -130,38 +139,41 @@ static RESERVE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 pub fn reserve() {
     let _errno = crate::errno::Saved::now();
     if RESERVE.load(Ordering::Relaxed).is_null()
-        && let Some(fresh) = sys::map_anonymous(CHUNK)
+        && let Some(fresh) = sys::map_anonymous(RESERVE_BYTES)
         && RESERVE.compare_exchange(core::ptr::null_mut(), fresh, Ordering::Release, Ordering::Relaxed).is_err()
     {
         // SAFETY: no other thread has the address of this mapping.
-        unsafe { sys::unmap(fresh, CHUNK) };
+        unsafe { sys::unmap(fresh, RESERVE_BYTES) };
     }
 }
 
 /// Maps a chunk, or takes the reserve, and publishes it unless another thread replaced `old` first.
 fn next_chunk(old: *mut Chunk) -> bool {
-    let take_reserve =
-        || Some(RESERVE.swap(core::ptr::null_mut(), Ordering::Acquire)).filter(|reserve| !reserve.is_null());
-    let Some(fresh) = sys::map_anonymous(CHUNK).or_else(take_reserve) else { return false };
+    let mapped = sys::map_anonymous(CHUNK).map(|fresh| (fresh, CHUNK));
+    let found = mapped.or_else(|| {
+        let reserve = RESERVE.swap(core::ptr::null_mut(), Ordering::Acquire);
+        (!reserve.is_null()).then_some((reserve, RESERVE_BYTES))
+    });
+    let Some((fresh, bytes)) = found else { return false };
     let chunk = fresh.cast::<Chunk>();
     // SAFETY: the mapping is new and large enough for the header.
-    unsafe { chunk.write(Chunk { cursor: AtomicUsize::new(chunk as usize + size_of::<Chunk>()) }) };
+    unsafe { chunk.write(Chunk::new(chunk, bytes)) };
     // Release pairs with the Acquire loads of CURRENT: a thread that sees the chunk sees its header.
     if CURRENT.compare_exchange(old, chunk, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         // SAFETY: no other thread has the address of this mapping.
-        unsafe { sys::unmap(fresh, CHUNK) };
+        unsafe { sys::unmap(fresh, bytes) };
     }
     true
 }
 
-/// Whether the current chunk has room for `bytes` (at most half a chunk), after another one was mapped if need be.
+/// Whether the current chunk has room for `bytes` (at most [`MOST_ENSURED`]), after another one was mapped if need be.
 pub fn ensure(bytes: usize) -> bool {
     let _errno = crate::errno::Saved::now();
     loop {
         let chunk = CURRENT.load(Ordering::Acquire);
         // SAFETY: null or a live chunk.
-        let used = unsafe { chunk.as_ref() }.map_or(usize::MAX, |c| c.cursor.load(Ordering::Relaxed));
-        if end_of_or_zero(chunk).checked_sub(used).is_some_and(|left| left >= bytes) {
+        let left = unsafe { chunk.as_ref() }.map_or(0, |c| c.end - c.cursor.load(Ordering::Relaxed));
+        if left >= bytes {
             return true;
         }
         if !next_chunk(chunk) {
@@ -265,20 +277,15 @@ unsafe impl GlobalAlloc for Private {
 /// # Safety
 /// The caller owns `block`, which has `old` bytes.
 unsafe fn move_end(block: *mut u8, old: usize, new: usize) -> bool {
-    let chunk = CURRENT.load(Ordering::Acquire);
-    let inside = (chunk as usize..end_of_or_zero(chunk)).contains(&(block as usize));
-    if !inside || block as usize + new > end_of(chunk) {
+    // SAFETY: null or a live chunk.
+    let Some(chunk) = (unsafe { CURRENT.load(Ordering::Acquire).as_ref() }) else { return false };
+    let inside = (core::ptr::from_ref(chunk) as usize..chunk.end).contains(&(block as usize));
+    if !inside || block as usize + new > chunk.end {
         return false;
     }
-    // SAFETY: a non-null CURRENT is a live chunk.
-    let cursor = unsafe { &(*chunk).cursor };
     // If the cursor is at the end of this block then the block is the last one, even if others came and went since.
     let end = block as usize + old;
-    cursor.compare_exchange(end, block as usize + new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-}
-
-fn end_of_or_zero(chunk: *mut Chunk) -> usize {
-    if chunk.is_null() { 0 } else { end_of(chunk) }
+    chunk.cursor.compare_exchange(end, block as usize + new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 /// The end of all memory after a number of allocations, which tests of a debug build ask for.

@@ -9,7 +9,7 @@ use crate::{alloc, own_stack};
 
 /// Memory that is there when work begins, bytes: as much as placing, checking and reporting take, so that only work
 /// without a bound, reading the symbols of a library for instance, is ever abandoned.
-const ENSURED: usize = 128 << 10;
+const ENSURED: usize = alloc::MOST_ENSURED;
 
 /// What abandoned work held is lost to the program, so it is not tried for ever.
 const MOST_ABANDONED: u32 = 16;
