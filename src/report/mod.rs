@@ -13,6 +13,8 @@ pub use crate::profile::summary::AccessFilter;
 pub mod advice;
 pub mod checks;
 pub mod comparison;
+pub mod difference;
+pub mod difference_json;
 pub mod find_object;
 pub mod glossary;
 pub mod hardware;

@@ -19,6 +19,8 @@ pub const LEVEL: f64 = 0.95;
 
 /// Halvings after which the end of an interval has all digits of a double.
 const HALVINGS: usize = 200;
+/// Chances of which a count is a share; no profile has so many samples.
+const CHANCES: f64 = 1e14;
 /// Largest ratio that is looked for.
 const LARGEST: f64 = 1e12;
 
@@ -31,13 +33,6 @@ pub struct Range {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-}
-
-impl Range {
-    /// Whether 0 is outside, so that chance alone does not make such a change.
-    pub fn excludes_zero(&self) -> bool {
-        self.low > 0.0 || self.high < 0.0
-    }
 }
 
 /// A share of samples, or what a number of samples is worth.
@@ -54,12 +49,13 @@ pub struct Proportion {
 impl Proportion {
     /// A share of so many samples; none of no samples.
     pub fn share(part: f64, of: f64) -> Option<Proportion> {
-        Proportion::worth(part, of, 1.0)
+        (of > 0.0).then(|| Proportion { part: part.clamp(0.0, of), of, worth: 1.0 })
     }
 
-    /// The part of something that all samples stand for.
-    pub fn worth(part: f64, of: f64, worth: f64) -> Option<Proportion> {
-        (of > 0.0).then(|| Proportion { part: part.clamp(0.0, of), of, worth })
+    /// A number of samples that are worth `each`. It varies more than a share does: as the sum of rare events (Poisson),
+    /// which are a share of any number of chances that is large enough.
+    pub fn count(samples: f64, each: f64) -> Proportion {
+        Proportion { part: samples.clamp(0.0, CHANCES), of: CHANCES, worth: each * CHANCES }
     }
 
     /// The estimate.
@@ -187,7 +183,8 @@ mod tests {
             let Some(ratio) = relative(&a, &b, 1.96) else { continue };
             assert!(ratio.low <= ratio.value && ratio.value <= ratio.high, "{a:?} {b:?} {ratio:?}");
             if points.low.abs().min(points.high.abs()) > 1e-9 {
-                assert_eq!(points.excludes_zero(), ratio.excludes_zero(), "{a:?} {b:?} {points:?} {ratio:?}");
+                let excludes_zero = |r: &Range| r.low > 0.0 || r.high < 0.0;
+                assert_eq!(excludes_zero(&points), excludes_zero(&ratio), "{a:?} {b:?} {points:?} {ratio:?}");
             }
         }
     }
@@ -208,6 +205,18 @@ mod tests {
                 let covered = f64::from(covered) / f64::from(runs);
                 assert!((0.935..0.985).contains(&covered), "{p} {q} {n} {m}: {covered}");
             }
+        }
+    }
+
+    /// The score interval of a Poisson count: n + z^2 / 2 +- z sqrt(n + z^2 / 4).
+    #[test]
+    fn counts_vary_as_rare_events_do() {
+        for n in [0.0, 1.0, 100.0, 1e8] {
+            let (found, z) = (Proportion::count(n, 0.5).range(1.96), 1.96f64);
+            let half = z * (n + z * z / 4.0).sqrt();
+            let [low, high] = [-half, half].map(|end| 0.5 * (n + z * z / 2.0 + end));
+            let is_near = |a: f64, b: f64| (a - b).abs() < 1e-3 * b.abs().max(1.0);
+            assert!(is_near(found.value, 0.5 * n) && is_near(found.low, low) && is_near(found.high, high), "{found:?}");
         }
     }
 

@@ -34,8 +34,8 @@ pub struct Difference {
     pub rows: Vec<Row>,
     /// What limits the comparison, a line each.
     pub notes: Vec<String>,
-    /// Figures that are compared.
-    figures: usize,
+    /// Figures that are compared, which [`Difference::is_sure`] takes together.
+    pub figures: usize,
 }
 
 /// One object.

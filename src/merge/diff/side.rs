@@ -153,9 +153,8 @@ pub(super) fn whole(a: &Side, b: &Side) -> super::Compared {
 }
 
 impl Side {
-    /// CPU time of so many samples.
+    /// CPU time of so many samples; none of a side without any.
     fn seconds(&self, samples: f64) -> Option<Proportion> {
-        let each = if self.charged > 0.0 { self.cost_ns as f64 / self.charged / 1e9 } else { 0.0 };
-        Proportion::worth(samples, self.samples, each * self.samples)
+        (self.charged > 0.0).then(|| Proportion::count(samples, self.cost_ns as f64 / self.charged / 1e9))
     }
 }
