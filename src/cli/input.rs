@@ -44,27 +44,39 @@ impl Profiles {
         Profiles { profiles: vec![path.to_owned()] }
     }
 
+    /// Several profiles that count as one.
+    pub fn all(paths: &[PathBuf]) -> Profiles {
+        Profiles { profiles: paths.to_vec() }
+    }
+
+    /// Reads them with their objects undivided, for parts that are found in the samples differ from run to run. What is left
+    /// out is said, and makes the exit status [`EXIT_FAILURE`] instead of 0.
+    ///
+    /// # Errors
+    /// Why nothing can be read.
+    pub fn load_undivided(&self) -> Result<(Many, u8), String> {
+        let many = merge::load(&self.profiles).map_err(|mut why| {
+            let last = why.pop().map_or_else(|| "no profile was named".to_owned(), |last| last.why);
+            why.iter().for_each(say);
+            self.only().and_then(of_ranks).unwrap_or(last)
+        })?;
+        many.left_out.iter().for_each(say);
+        let status = if many.left_out.is_empty() { 0 } else { EXIT_FAILURE };
+        Ok((many, status))
+    }
+
     /// Reads them, finds the parts of their objects and prints their notes unless `quiet`. What is left out is always
     /// said.
     ///
     /// # Errors
     /// Why nothing can be read.
     pub fn load(&self, quiet: bool) -> Result<Loaded, String> {
-        let mut many = match merge::load(&self.profiles) {
-            Ok(many) => many,
-            Err(mut why) => {
-                let last = why.pop().map_or_else(|| "no profile was named".to_owned(), |last| last.why);
-                why.iter().for_each(say);
-                return Err(self.only().and_then(of_ranks).unwrap_or(last));
-            }
-        };
-        many.left_out.iter().for_each(say);
+        let (mut many, status) = self.load_undivided()?;
         detect::divide(&mut many.whole);
         many.groups.iter_mut().for_each(|group| detect::divide(&mut group.summary));
         if !quiet {
             many.whole.notes.iter().for_each(say);
         }
-        let status = if many.left_out.is_empty() { 0 } else { EXIT_FAILURE };
         Ok(Loaded { many, status })
     }
 

@@ -12,6 +12,7 @@ use crate::launch::signals;
 pub mod advise;
 pub mod advise_static;
 pub mod compare;
+pub mod diff;
 pub mod doctor;
 mod html;
 mod input;
@@ -50,6 +51,7 @@ const LONG_ABOUT: &str = "Make an unmodified parallel program run well on a NUMA
                                   placed, and every page checked
   numamma compare --policies interleave,policy.toml -- ./app
                                   whether it is faster than first touch
+  numamma diff old.prof new.prof  what changed between two profiles
   numamma tune -- ./app           all of it: the fastest policy on this machine
   numamma top -- ./app            the objects by cost while it runs
 
@@ -64,6 +66,7 @@ enum Command {
     Run(run::Args),
     Verify(verify::Args),
     Compare(compare::Args),
+    Diff(diff::Args),
     Tune(tune::Args),
     Top(top::Args),
     Topology(topology::Args),
@@ -125,6 +128,7 @@ fn work() -> ExitCode {
         Command::Run(a) => run::run(a),
         Command::Verify(a) => verify::run(a),
         Command::Compare(a) => compare::run(a),
+        Command::Diff(a) => diff::run(a),
         Command::Tune(a) => tune::run(a),
         Command::Top(a) => top::run(a),
         Command::Topology(a) => topology::run(a),

@@ -76,8 +76,7 @@ pub(super) struct Process {
 impl Catalog {
     /// Numbers all of a profile.
     pub fn translate(&mut self, mut summary: Summary) -> Process {
-        let mut keys: Vec<Key> = summary.entries.iter().map(|e| key(e, &summary)).collect();
-        number_names(&mut keys);
+        let objects = self.objects(&summary);
         let paths = paths(&summary);
         let modules: Vec<ModuleId> = summary.modules.iter().map(|m| self.module(m)).collect();
         let frame = |f: Frame| modules.get(f.module as usize).map_or(f, |&module| Frame { module, ..f });
@@ -89,7 +88,6 @@ impl Catalog {
         }
         let threads: Vec<ThreadId> =
             paths.into_iter().map(|path| self.thread(path, &summary.symbols, &frame)).collect();
-        let objects = summary.entries.iter().zip(keys).map(|(e, k)| self.object(e, k, &frame)).collect();
         let ns = |ns: u64| scaled(ns, summary.stats.duration_ns, RUN);
         let translation = Translation { modules: &modules, threads: &threads, ns: &ns, frame: &frame };
         summary.threads.iter_mut().zip(&threads).for_each(|(t, &id)| {
@@ -111,6 +109,15 @@ impl Catalog {
         }
         self.stacks.wrappers.extend(stacks.wrappers);
         Process { summary, objects }
+    }
+
+    /// The number of the object that each entry of a profile is.
+    pub fn objects(&mut self, summary: &Summary) -> Vec<u32> {
+        let mut keys: Vec<Key> = summary.entries.iter().map(|e| key(e, summary)).collect();
+        number_names(&mut keys);
+        let modules: Vec<ModuleId> = summary.modules.iter().map(|m| self.module(m)).collect();
+        let frame = |f: Frame| modules.get(f.module as usize).map_or(f, |&module| Frame { module, ..f });
+        summary.entries.iter().zip(keys).map(|(e, k)| self.object(e, k, &frame)).collect()
     }
 
     fn module(&mut self, module: &Module) -> ModuleId {

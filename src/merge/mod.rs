@@ -9,6 +9,7 @@
 
 mod catalog;
 mod cells;
+pub mod diff;
 pub mod digest;
 mod files;
 mod groups;

@@ -1,4 +1,4 @@
-//! What the columns of the tables mean: the end of `report --help` and `verify --help`.
+//! What the columns of the tables mean: the end of the help of `report`, `diff` and `verify`.
 
 /// Columns of `numamma report`.
 pub const REPORT: &str = "\
@@ -8,6 +8,22 @@ Columns of the objects:\n  object       a variable; the function and line that a
                of all samples, taken or lost\n\nThreads:\n  name, id     id: in order of creation; the thread numbers of the other\n               columns\n  kind, slot   threads with the same start are one kind; a thread made anew\n               takes the slot of one that ended\n  worker       number among the threads that work in the compute phase\n  start routine
                function that the thread began with\n  alive        from its start to its end\n  samples, share
                taken in it; of those of all threads\n  CPUs, nodes  that it was sampled on\n  CPU changes  between two samples of it\n  pid          process, where there are several";
+
+/// Columns of `numamma diff`.
+pub const DIFF: &str = "\
+Columns of the objects:
+  object       as in `numamma report`
+  size         of the largest allocation
+  cost         share of the CPU time at memory accesses, before and after
+  points       its change in points, with the interval; * where it is
+               more than chance makes of all figures together (Fisher's test)
+  CPU time     at its accesses, of all threads
+  remote       accesses to pages on another node, before and after; ? where
+               that is not known
+  by others    accesses to pages that another thread touched first
+  matched      new: only in the second profile; gone: only in the first;
+               was: its name in the first, where another line has it now;
+               other size: the same names";
 
 /// Columns of `numamma verify`.
 pub const VERIFY: &str = "\
@@ -19,7 +35,7 @@ mod tests {
 
     #[test]
     fn lines_fit_a_terminal_of_80_columns() {
-        let longest = REPORT.lines().chain(VERIFY.lines()).map(|line| line.chars().count()).max();
+        let longest = REPORT.lines().chain(DIFF.lines()).chain(VERIFY.lines()).map(|line| line.chars().count()).max();
         assert!(longest.is_some_and(|n| n <= 78), "{longest:?}");
     }
 }

@@ -13,6 +13,8 @@ pub use crate::profile::summary::AccessFilter;
 pub mod advice;
 pub mod checks;
 pub mod comparison;
+pub mod difference;
+pub mod difference_json;
 pub mod find_object;
 pub mod glossary;
 pub mod hardware;
@@ -193,14 +195,10 @@ const LEAST_ACHIEVED: f64 = 0.1;
 /// See [`LEAST_ACHIEVED`].
 const LEAST_ALONE: f64 = 0.01;
 
-/// Share of the accesses whose page's first toucher must be known for a share by others in a table: from fewer it would
-/// say little of the object.
-const LEAST_KNOWN: f64 = 0.5;
-
 /// Share of accesses to pages that another thread touched first, as a table shows it: `?` where that is not known for
 /// most of them.
 fn by_others_words(by: &ByOthers) -> String {
-    by.share().filter(|_| by.known_share() >= LEAST_KNOWN).map_or("?".into(), units::percent)
+    by.known_to_most().map_or("?".into(), units::percent)
 }
 
 /// Remote share as a table shows it: `-` on a machine with one node, where nothing can be remote.

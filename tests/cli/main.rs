@@ -8,6 +8,7 @@ mod arguments;
 mod bombs;
 mod by_others;
 mod compare;
+mod diff;
 mod documents;
 mod first_hour;
 mod hostile_names;

@@ -2,6 +2,8 @@
  *
  * Truth: x, y, z (three call sites in main, 16 MiB each): block; first touched by thread 0 alone.
  *
+ * With -DPARALLEL_INIT each thread touches first what it computes on: the same program without the bug.
+ *
  * firsttouch [iterations]   threads: OMP_NUM_THREADS
  */
 #include <stdio.h>
@@ -15,6 +17,9 @@ int main(int argc, char **argv) {
     double *y = malloc(n * sizeof *y);
     double *z = malloc(n * sizeof *z);
     if (!x || !y || !z) return 1;
+#ifdef PARALLEL_INIT
+#pragma omp parallel for schedule(static)
+#endif
     for (long i = 0; i < n; i++) x[i] = 0, y[i] = i % 23, z[i] = i % 29;
     for (int it = 0; it < iterations; it++) {
 #pragma omp parallel for schedule(static)

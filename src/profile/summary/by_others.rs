@@ -20,7 +20,16 @@ pub struct ByOthers {
     pub unknown: u64,
 }
 
+/// Share of the accesses whose page's first toucher must be known for a share by others: from fewer it would say little
+/// of the object.
+const LEAST_KNOWN: f64 = 0.5;
+
 impl ByOthers {
+    /// The share where it is known for most accesses.
+    pub fn known_to_most(&self) -> Option<f64> {
+        self.share().filter(|_| self.known_share() >= LEAST_KNOWN)
+    }
+
     /// Share of the accesses by others, 0 to 1; none where no first toucher is known.
     pub fn share(&self) -> Option<f64> {
         (self.known > 0).then(|| self.others as f64 / self.known as f64)

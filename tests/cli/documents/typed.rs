@@ -20,7 +20,7 @@ const LEFT_OUT: [(&str, &str); 3] = [
 ];
 
 /// Words that are replaced before a line is run, and the reason.
-const REPLACED: [(&str, &str, &str); 8] = [
+const REPLACED: [(&str, &str, &str); 10] = [
     ("srun -n 1024 ", "srun --cpu-bind=none ", "no machine of the tests has so many CPUs"),
     ("srun --cpu-bind=none ", "srun --overcommit -n 2 ", "a plugin for binding may not be there; two ranks"),
     ("4711", "$FIRST", "an example of a process, which attach.sh starts"),
@@ -28,6 +28,8 @@ const REPLACED: [(&str, &str, &str); 8] = [
     ("--delay 30s", "--delay 100ms", "the test program ends before"),
     ("--duration 10s", "--duration 200ms", "the test program ends before"),
     ("numamma compare ", "numamma compare -n 2 ", "each of the default 5 runs takes time and shows nothing more"),
+    ("old.prof new.prof", "numamma.prof numamma.prof", "an example of two profiles"),
+    ("before.*.prof --to after.*.prof", "numamma.prof --to numamma.prof", "an example of the profiles of two jobs"),
     ("run.prof", "numamma.prof", "an example of a profile of any name"),
 ];
 
