@@ -34,11 +34,11 @@ fn section<'a>(text: &'a str, name: &str) -> &'a str {
 }
 
 /// `way` is the number of a way to bind the placed run (bindings.sh); the verified run is bound in the next one.
-fn whole_path(name: &str, iterations: &str, way: &str, truths: &[Truth], placed: &[&str]) {
+fn whole_path(name: &str, [iterations, short]: [&str; 2], way: &str, truths: &[Truth], placed: &[&str]) {
     let Some(lab) = lab() else { return };
     let lab = lab.add(program(name)).add(source("lab/bindings.sh")).add(source("lab/path/path.sh"));
-    let text = lab.run(&["./path.sh", "8", iterations, name, way]).success().stdout;
-    for run in ["profiled", "placed", "verified"] {
+    let text = lab.run(&["./path.sh", "8", iterations, short, name, way]).success().stdout;
+    for run in ["placed", "verified"] {
         assert!(text.contains(&format!("=== same {run}\n")), "output of the {run} run differs\n{text}");
     }
     assert!(text.contains("=== verify-status 0\n"), "verify failed:\n{}", section(&text, "verify"));
@@ -77,7 +77,7 @@ fn check_pages(verify: &Value, placed: &[&str]) {
 fn lu_like() {
     whole_path(
         "lu",
-        "25",
+        ["25", "2"],
         "1",
         &[
             Truth { name: "cvar_", kind: "block-cyclic", period: Some(16 * MIB) },
@@ -92,7 +92,7 @@ fn lu_like() {
 fn clustering() {
     whole_path(
         "cluster",
-        "12",
+        ["12", "2"],
         "3",
         &[
             Truth { name: "alloc_block", kind: "read-shared", period: None },

@@ -48,16 +48,25 @@ fn the_race_is_won_by_the_placement_that_the_program_waits_least_for() {
 }
 
 /// This program waits for its own clock, which no model of memory can know: that must be said, and the model left alone.
+/// Only beside other work on the host may the measured intervals be so wide that they hold what the model says, too.
 fn the_model_is_not_corrected(race: &Value, prediction: &Value) {
     let correction = &race["correction"];
-    assert_eq!(correction["waiting"].as_f64(), Some(1.0), "{race:#}");
     let candidates = race["candidates"].as_array().expect("a list");
-    let left = candidates.iter().filter_map(|c| {
-        let measured = c["speedup"]["estimate"].as_f64()?;
-        Some((c["predicted"]["speedup"].as_f64()? / measured - 1.0).abs())
+    let measured = candidates.iter().filter(|c| c["speedup"].is_object() && !c["name"].to_string().contains(','));
+    let known = measured.map(|c| {
+        let of = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{c:#}"));
+        let speedup = &c["speedup"];
+        (of(&c["predicted"]["speedup"]), of(&speedup["estimate"]), of(&speedup["low"])..=of(&speedup["high"]))
     });
-    let most = left.fold(0.0, f64::max);
-    assert!(most > 0.5 && correction["left"].as_f64().is_some_and(|left| (left - most).abs() < 0.05), "{race:#}");
+    let known: Vec<_> = known.collect();
+    if known.iter().all(|(predicted, _, interval)| interval.contains(predicted)) {
+        assert!(correction.is_null(), "{race:#}");
+    } else {
+        assert_eq!(correction["waiting"].as_f64(), Some(1.0), "{race:#}");
+        let most = known.iter().map(|(p, measured, _)| (p / measured - 1.0).abs()).fold(0.0, f64::max);
+        // 0.54 on a quiet host, where the advised placement is 2.4 times as fast and the model says 1.1.
+        assert!(most > 0.25 && correction["left"].as_f64().is_some_and(|left| (left - most).abs() < 0.05), "{race:#}");
+    }
     for row in candidates.iter().filter(|c| c["predicted"].is_object() && !c["name"].to_string().contains(',')) {
         let policies = prediction["policies"].as_array().expect("a list");
         let again = policies.iter().find(|p| p["name"] == row["name"]).expect("the same policy");
