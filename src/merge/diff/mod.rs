@@ -111,7 +111,14 @@ impl Difference {
 
     fn new(before: Side, after: Side, mut rows: Vec<Row>, notes: Vec<String>) -> Difference {
         let change = |row: &Row| row.compared.cost.points().map_or(0.0, |c| c.value.abs());
-        rows.sort_by(|x, y| change(y).total_cmp(&change(x)).then_with(|| x.name.cmp(&y.name)));
+        let cost = |row: &Row| {
+            let (before, after) = row.compared.cost.share;
+            before.map_or(0.0, |p| p.value()).max(after.map_or(0.0, |p| p.value()))
+        };
+        rows.sort_by(|x, y| {
+            let by_change = change(y).total_cmp(&change(x));
+            by_change.then_with(|| cost(y).total_cmp(&cost(x))).then_with(|| x.name.cmp(&y.name))
+        });
         let run = side::whole(&before, &after);
         let known = |c: &Compared| c.figures().iter().filter(|f| f.points().is_some()).count();
         let figures = known(&run) + rows.iter().map(|row| known(&row.compared)).sum::<usize>();
