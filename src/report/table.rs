@@ -1,12 +1,13 @@
 //! A table that fits the terminal: columns of least importance are left out, then one column is cut in the
 //! middle. Nothing is wrapped.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use comfy_table::{Attribute, LineStyle};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, TableStyle};
 
-use super::units::{middle, printable};
+use super::units::{LEAST_BEFORE_RANGE, middle, printable, range_of_part};
 
 /// Space between columns.
 const GAP: usize = 2;
@@ -51,12 +52,26 @@ impl Column {
     }
 }
 
-/// Lays out `columns`; column 0 is the name, which takes what is left, at least `min_name` characters.
+/// Characters of a column of names at which all that differ still do after they are cut, and no range of a part is cut;
+/// `least` and more, and at most `most`. If that does not do for all, names need not differ.
+fn telling_apart(names: &[String], least: usize, most: usize) -> usize {
+    let of_part = |name: &String| match range_of_part(name).chars().count() {
+        0 => 0,
+        range => range + LEAST_BEFORE_RANGE,
+    };
+    let least = names.iter().map(of_part).max().unwrap_or(0).min(most).max(least);
+    let all = names.iter().collect::<HashSet<_>>().len();
+    let distinct = |width: usize| names.iter().map(|name| middle(name, width)).collect::<HashSet<_>>().len();
+    (least..=most).find(|&width| distinct(width) == all).unwrap_or(least)
+}
+
+/// Lays out `columns`; column 0 is the name, which takes what is left, at least `min_name` characters, and up
+/// to half of the width if names need them to be told apart.
 /// Returns the text and the headings that found no room.
 pub(super) fn fit(mut columns: Vec<Column>, width: usize, min_name: usize, color: bool) -> (String, Vec<&'static str>) {
     let mut hidden = Vec::new();
     let rest = |columns: &[Column]| columns[1..].iter().map(|c| c.width() + GAP).sum::<usize>();
-    let wanted = columns[0].width().min(min_name);
+    let wanted = telling_apart(&columns[0].cells, min_name, (width / 2).max(min_name)).min(columns[0].width());
     while wanted + rest(&columns) > width {
         let last = (1..columns.len()).filter(|&i| columns[i].rank > 0).max_by_key(|&i| columns[i].rank);
         let Some(last) = last else { break };
@@ -97,4 +112,25 @@ fn draw(columns: &[Column], color: bool) -> String {
         out.push('\n');
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_do_so_after_they_are_cut() {
+        let names = |ends: [&str; 3]| ends.map(|end| format!("exchange_boundary_values{end}_of_all_fields")).to_vec();
+        let few = |width: usize, names: &[String]| {
+            names.iter().map(|n| middle(n, width)).collect::<HashSet<_>>().len() < names.len()
+        };
+        let three = names(["_left", "_right", "_upper"]);
+        let width = telling_apart(&three, 10, 60);
+        assert!(width < 46 && !few(width, &three) && few(width - 1, &three), "{width}");
+        let same = names(["", "", ""]);
+        assert_eq!(telling_apart(&same, 10, 60), 10, "names that are equal need no room");
+        assert_eq!(telling_apart(&three, 10, 12), 10, "nothing up to 12 characters does");
+        let part = vec!["main application.c:16 [12772 KiB..36.9 MiB]".to_owned()];
+        assert_eq!(middle(&part[0], telling_apart(&part, 10, 40)), "main a.. [12772 KiB..36.9 MiB]");
+    }
 }

@@ -56,6 +56,8 @@ fn long_names_keep_both_ends() {
     assert_eq!(middle("short", 5), "short");
     assert_eq!(middle("äöüäöüäöü", 5), "äö..ü");
     assert_eq!(middle("abc", 2), "ab");
+    // The range tells the parts of an object apart.
+    assert_eq!(middle("main application.c:16 [0..15708 KiB]", 26), "main appl.. [0..15708 KiB]");
     // A name cannot send escape sequences to the terminal.
     assert_eq!(middle("a\x1b[31mb", 20), r"a\u{1b}[31mb");
     for width in 0..30 {

@@ -77,20 +77,30 @@ pub fn printable(text: &str) -> String {
     terminal::line(text).into_owned()
 }
 
-/// Cuts `text` to `width` characters, taking from the middle: names often differ only at one end.
+/// Cuts `text` to `width` characters, taking from the middle: names often differ only at one end. The range of a part is
+/// kept whole where there is room for it and [`LEAST_BEFORE_RANGE`].
 pub fn middle(text: &str, width: usize) -> String {
     const GAP: &str = "..";
-    let chars: Vec<char> = printable(text).chars().collect();
+    let text = printable(text);
+    let chars: Vec<char> = text.chars().collect();
     if chars.len() <= width {
-        return chars.into_iter().collect();
+        return text;
     }
     if width <= GAP.len() {
         return chars[..width].iter().collect();
     }
     let keep = width - GAP.len();
-    let head = keep.div_ceil(2);
-    let tail = &chars[chars.len() - (keep - head)..];
-    chars[..head].iter().chain(GAP.chars().collect::<Vec<_>>().iter()).chain(tail).collect()
+    let range = range_of_part(&text).chars().count();
+    let tail = if range > 0 && range + LEAST_BEFORE_RANGE <= width { range } else { keep / 2 };
+    chars[..keep - tail].iter().copied().chain(GAP.chars()).chain(chars[chars.len() - tail..].iter().copied()).collect()
+}
+
+/// Characters that are left of a name before the range of a part: a few letters and the mark that some are missing.
+pub const LEAST_BEFORE_RANGE: usize = 8;
+
+/// The end of the name of a part, ` [40 MiB..80 MiB]`; empty for a name without one.
+pub fn range_of_part(name: &str) -> &str {
+    name.rfind(" [").map(|at| &name[at..]).filter(|end| end.ends_with(']') && end.contains("..")).unwrap_or_default()
 }
 
 /// Cuts `text` into lines of at most `width` characters between words, longer words in the middle.
