@@ -190,8 +190,8 @@ fn map_new(state: &'static State, object: &mut Object, align: usize, grows: bool
     if object.place(state, &plan, false).is_ok() && heap_table::reserve(address) && heap_table::insert(object) {
         mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
         released::mapped(state, object);
-        in_use::began(object.bytes(), true);
-        released::charge(state, object, object.bytes());
+        let is_rent = in_use::began(object.bytes(), true);
+        released::charge(state, object, object.bytes(), is_rent);
         return Some(address);
     }
     state.give_mappings(taken);

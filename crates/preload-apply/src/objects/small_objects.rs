@@ -173,8 +173,8 @@ fn new_home(owner: Owner) -> *mut Home {
     Box::into_raw(Box::new(Home::new(owner, EXTENTS)))
 }
 
-/// A placed extent of `len` bytes for `heap`: its usable memory.
-fn map_extent(owner: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, usize)> {
+/// A placed extent of `len` bytes for `heap`: its usable memory. Charged unless it is rent, see [`Extents`].
+fn map_extent(owner: &Owner, heap: HeapAddress, len: usize, is_rent: bool) -> Option<(usize, usize)> {
     let paused = |left: usize| left.checked_sub(1);
     // What is free in the heap is used again; more of it takes system calls that a filter may not allow.
     if sandbox::entered() || PAUSED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paused).is_ok() {
@@ -190,9 +190,9 @@ fn map_extent(owner: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, us
     }
     coming_again::release_unused();
     state::get().inspect(|state| released::elsewhere::mapping_small(state, len));
-    let placed = map_placed(owner, heap, len).or_else(|| {
+    let placed = map_placed(owner, heap, len, is_rent).or_else(|| {
         // Kept memory may be what is missing.
-        released::release_all().then(|| map_placed(owner, heap, len)).flatten()
+        released::release_all().then(|| map_placed(owner, heap, len, is_rent)).flatten()
     });
     if placed.is_none() {
         PAUSED.store(PAUSE, Ordering::Relaxed);
@@ -210,7 +210,7 @@ fn is_too_much(len: usize) -> bool {
     is_too_much
 }
 
-fn map_placed(owner: &Owner, heap: HeapAddress, len: usize) -> Option<usize> {
+fn map_placed(owner: &Owner, heap: HeapAddress, len: usize, is_rent: bool) -> Option<usize> {
     let state = state::get()?;
     let Owner { rule: index, placing, node } = *owner;
     let rule = state.rules.get(index)?;
@@ -235,7 +235,7 @@ fn map_placed(owner: &Owner, heap: HeapAddress, len: usize) -> Option<usize> {
         if heap_table::insert(&extent) {
             MAPPED.fetch_add(len, Ordering::Relaxed);
             mover_request::request_if_outdated(rule, placing);
-            rule.churn.extent_mapped(len);
+            rule.churn.extent_mapped(len, is_rent);
             return Some(base);
         }
     }
