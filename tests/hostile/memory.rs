@@ -206,7 +206,7 @@ fn placing_again_and_again_ends() {
 }
 
 /// What each step builds and frees as a whole: glibc keeps it below a small block. A few steps map it anew and all others
-/// find it, whatever a step is made of.
+/// find it, whatever a step is made of, and also when the program asks for what nobody can have.
 #[test]
 fn what_each_step_builds_and_frees_is_kept() {
     /// Pages of each of 60 steps, 40 MB.
@@ -215,7 +215,7 @@ fn what_each_step_builds_and_frees_is_kept() {
     const STEPS: [f64; 2] = [10.0, 35.0];
     let turns = Program::new("turns");
     let rules = turns.policy("rules.toml", &["site_000".to_owned()], "policy = \"interleave\"");
-    for how in ["rows", "blocks", "panels", "differ"] {
+    for how in ["rows", "blocks", "panels", "differ", "refused", "refused large"] {
         let (bare, seen) = (turns.bare(how), least(0, || turns.placed(&rules, how)));
         let case = format!("{how}: page faults and most KiB {seen:?}, bare {bare:?}");
         let steps = STEPS[usize::from(how == "differ")];

@@ -20,6 +20,7 @@
  *   panels    as rows, 40 of 1 MB
  *   differ    200 times 200 to 400 blocks of 50 to 150 KB that are freed in any order, below a small block of the first
  *             time that stays
+ *   refused   as blocks, and each time malloc is asked for more than there can be; "refused large" as panels
  *   then      10 times 400 blocks of 100 KB that are freed together, then 400 of another call site that stay to the end
  *   children  100 processes, one after the other, that allocate, write and free 100 arrays of 500 KB to 1 MB
  * Writes: page faults, the most memory, and the memory after all is freed, KiB. Figures are written to standard
@@ -122,16 +123,22 @@ static void pinned(int count, int size, int steps) {
     for (void *next; list; list = next) next = *(void **)list, free(list);
 }
 
-/* `steps` times `count` arrays of one call site, freed together. In step `stays` a small block is allocated above. */
-static void together(int site, int steps, int count, size_t size, int stays) {
+/* `steps` times `count` arrays of one call site, freed together. In step `stays` a small block is allocated above. With
+ * `refused`, each step asks for that much in vain, too. */
+static void together_but(int site, int steps, int count, size_t size, int stays, size_t refused) {
     static unsigned char *held[100000];
     void *small = NULL;
     for (int step = 0; step < steps; step++) {
         for (int i = 0; i < count; i++) touch(held[i] = sites[site](size), size, step);
         if (step == stays && !(small = malloc(56))) exit(3);
         for (int i = 0; i < count; i++) damaged |= held[i][size - 1] != (unsigned char)step, free(held[i]);
+        if (refused && (malloc(refused) || calloc(refused, 1) || sites[site](refused))) exit(3);
     }
     free(small);
+}
+
+static void together(int site, int steps, int count, size_t size, int stays) {
+    together_but(site, steps, count, size, stays, 0);
 }
 
 static unsigned below(unsigned bound) {
@@ -248,6 +255,8 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "blocks")) together(0, 60, 400, 100000, 1);
     if (!strcmp(how, "panels")) together(0, 60, 40, 1000000, 1);
     if (!strcmp(how, "differ")) differ();
+    if (!strcmp(how, "refused")) together_but(0, 60, 400, 100000, 1, (size_t)1 << 62);
+    if (!strcmp(how, "refused large")) together_but(0, 60, 40, 1000000, 1, (size_t)1 << 62);
     if (!strcmp(how, "then")) then();
     if (!strcmp(how, "children")) children();
     struct rusage after_all = used();

@@ -16,8 +16,8 @@ use numamma_plan::plan::HUGE_PAGE;
 
 use super::backing::Backing;
 use super::object::Object;
-use super::released::elsewhere;
 use super::released::glibc::ReleasedBy;
+use super::released::{elsewhere, fitting};
 use super::{heap_table, released, small_objects};
 use crate::phases::mover_request;
 use crate::rules::churn::MOST_SHARED;
@@ -146,6 +146,9 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
     if rule.churn.is_over(object.bytes()) {
         add(&rule.counters.too_brief, 1);
         return None;
+    }
+    if !fitting::can_be_had(size) {
+        return None; // nothing is given back for what the real allocator will refuse
     }
     released::none_fits(state, &object);
     heap_account::mapped_elsewhere(object.bytes());

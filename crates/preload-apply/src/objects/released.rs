@@ -28,6 +28,7 @@
 //! A program that frees nothing any more keeps what is within these bounds.
 
 pub mod elsewhere;
+pub mod fitting;
 pub mod glibc;
 mod kept;
 mod room;
@@ -246,6 +247,12 @@ fn sweep(state: &'static State, now: u32) {
 #[cold]
 pub fn give_way() -> bool {
     !sandbox::entered() && release_all()
+}
+
+/// As [`give_way`], for a call that asked for `bytes`: not if they could not be had then, either.
+#[cold]
+pub fn give_way_for(bytes: usize) -> bool {
+    fitting::can_be_had(bytes) && give_way()
 }
 
 /// Unmaps all kept blocks; true if there was one.

@@ -25,6 +25,7 @@ use crate::phases::mover_request;
 use crate::place::refusals;
 use crate::rules::coming_again;
 use crate::rules::extent::{Extent, HEADER, HeapAddress};
+use crate::rules::heap_account;
 use crate::rules::small_heap::chunk;
 use crate::rules::small_heap::home::Home;
 use crate::rules::small_heap::source::{Extents, Owner};
@@ -42,8 +43,6 @@ static PAUSED: AtomicUsize = AtomicUsize::new(0);
 const SHARE_DIVISOR: u64 = 16;
 /// Called before an extent is mapped.
 static EXPECT: OnceLock<fn()> = OnceLock::new();
-/// Bytes of all extents.
-static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 const EXTENTS: Extents = Extents { map: map_extent, unmap: unmap_extent };
 
@@ -203,7 +202,7 @@ fn map_extent(owner: &Owner, heap: HeapAddress, len: usize, is_rent: bool) -> Op
 /// Whether another extent of `len` bytes would take too much of the address space.
 fn is_too_much(len: usize) -> bool {
     let most = mappings::limit() / SHARE_DIVISOR;
-    let is_too_much = (MAPPED.load(Ordering::Relaxed) + len) as u64 > most;
+    let is_too_much = (heap_account::extents() + len) as u64 > most;
     if is_too_much && state::get().is_some_and(|state| state.verbose) {
         say_once!("small objects beyond a sixteenth of the address space (ulimit -v, -d) stay where they are");
     }
@@ -233,7 +232,7 @@ fn map_placed(owner: &Owner, heap: HeapAddress, len: usize, is_rent: bool) -> Op
         // SAFETY: the extent is writable and no other thread knows it.
         unsafe { write_header(base, heap) };
         if heap_table::insert(&extent) {
-            MAPPED.fetch_add(len, Ordering::Relaxed);
+            heap_account::extent_mapped(len);
             mover_request::request_if_outdated(rule, placing);
             rule.churn.extent_mapped(len, is_rent);
             return Some(base);
@@ -255,7 +254,7 @@ unsafe fn write_header(base: usize, heap: HeapAddress) {
 
 fn unmap_extent(usable: usize) {
     if let (Some(state), Some((extent, moving))) = (state::get(), heap_table::take(usable - HEADER)) {
-        MAPPED.fetch_sub(extent.bytes(), Ordering::Relaxed);
+        heap_account::extent_unmapped(extent.bytes());
         released::examine_and_unmap(state, &extent, moving);
     }
 }

@@ -35,6 +35,8 @@ static TURNED: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of [`standing`], and how often a heap has changed them.
 static STANDING: AtomicUsize = AtomicUsize::new(0);
 static CHANGES: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of the extents of all heaps.
+static EXTENTS: AtomicUsize = AtomicUsize::new(0);
 /// Bytes that were mapped for objects in no heap.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
@@ -153,6 +155,21 @@ pub fn standing() -> usize {
 /// A number that changes when such memory is kept or used.
 pub fn uses() -> usize {
     CHANGES.load(Ordering::Relaxed)
+}
+
+/// Notes that an extent of `bytes` was mapped for a heap.
+pub fn extent_mapped(bytes: usize) {
+    EXTENTS.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Notes that an extent of `bytes` was unmapped.
+pub fn extent_unmapped(bytes: usize) {
+    EXTENTS.fetch_sub(bytes, Ordering::Relaxed);
+}
+
+/// Bytes of the extents of all heaps.
+pub fn extents() -> usize {
+    EXTENTS.load(Ordering::Relaxed)
 }
 
 /// Notes that `bytes` bytes were mapped for an object that is in no heap.

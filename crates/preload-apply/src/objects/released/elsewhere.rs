@@ -4,7 +4,7 @@
 use core::cell::Cell;
 
 use super::glibc::MMAP_THRESHOLD;
-use super::{give_all_back, give_way, room, standing};
+use super::{fitting, give_all_back, give_way, room, standing};
 use crate::rules::state::State;
 
 /// Bytes of a block of glibc's heap, at least (MINSIZE).
@@ -27,7 +27,7 @@ numamma_hook::static_tls!(fn block() -> Block, "numamma_apply_elsewhere");
 #[inline]
 pub fn allocating(size: usize) {
     if size >= MMAP_THRESHOLD {
-        if room::is_needed(size, standing()) {
+        if fitting::can_be_had(size) && room::is_needed(size, standing()) {
             give_way();
         }
     } else if standing() > 0 {
@@ -57,7 +57,7 @@ pub fn leaving_small(size: usize) {
 /// library are only tried, never waited for.
 #[inline]
 pub fn mapping(bytes: usize) {
-    if bytes > 0 && standing() > 0 && room::is_needed_for_new(bytes, standing()) {
+    if bytes > 0 && standing() > 0 && fitting::can_be_mapped(bytes) && room::is_needed_for_new(bytes, standing()) {
         give_way();
     }
 }
