@@ -205,6 +205,34 @@ fn placing_again_and_again_ends() {
     }
 }
 
+/// What each step builds and frees as a whole: glibc keeps it below a small block. A few steps map it anew and all others
+/// find it, whatever a step is made of, and also when the program asks for what nobody can have.
+#[test]
+fn what_each_step_builds_and_frees_is_kept() {
+    /// Pages of each of 60 steps, 40 MB.
+    const PAGES: f64 = 9_766.0;
+    /// Steps that may map theirs anew; of those that differ each time, of 28 MB on average, some of 200.
+    const STEPS: [f64; 2] = [10.0, 35.0];
+    let turns = Program::new("turns");
+    let rules = turns.policy("rules.toml", &["site_000".to_owned()], "policy = \"interleave\"");
+    for how in ["rows", "blocks", "panels", "differ", "refused", "refused large"] {
+        let (bare, seen) = (turns.bare(how), least(0, || turns.placed(&rules, how)));
+        let case = format!("{how}: page faults and most KiB {seen:?}, bare {bare:?}");
+        let steps = STEPS[usize::from(how == "differ")];
+        assert!(seen[0] <= bare[0] + steps * PAGES && seen[1] <= 1.25 * bare[1] + LIBRARY_KIB, "{case}");
+    }
+}
+
+/// And given back when the program goes on with other memory, whether a rule places that or not.
+#[test]
+fn what_steps_built_does_not_stand_beside_what_comes_then() {
+    let turns = Program::new("turns");
+    for sites in [1, 2] {
+        let sites: Vec<String> = (0..sites).map(|n| format!("site_{n:03}")).collect();
+        turns.compare(&turns.policy("then.toml", &sites, "policy = \"interleave\""), "then");
+    }
+}
+
 /// The largest array that was freed decides how much glibc keeps, and what glibc does with blocks that no rule places.
 #[test]
 fn a_placed_array_raises_the_bounds_of_glibc() {

@@ -18,7 +18,7 @@
 //! | [`maps`], [`smaps`], [`pagemap`], [`lines`] | /proc/PID/{maps,smaps,pagemap}, and a reader of lines |
 //! | [`lists`], [`thp`] | lists of CPUs and nodes; the setting of transparent huge pages |
 //! | [`cgroup`], [`meminfo`], [`zoneinfo`] | available memory of the process, the machine and its nodes |
-//! | [`statm`] | the memory of this process |
+//! | [`statm`], [`overcommit`] | the memory of this process; what is never mapped |
 //! | [`input_file`], [`output_file`] | files that are read up to a limit and replaced as a whole |
 //! | [`terminal`] | text that a terminal may be given |
 
@@ -34,6 +34,7 @@ pub mod mappings;
 pub mod maps;
 pub mod meminfo;
 pub mod output_file;
+pub mod overcommit;
 pub mod pagemap;
 pub mod pages;
 pub mod policy;

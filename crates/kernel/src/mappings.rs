@@ -127,16 +127,22 @@ pub fn make_usable(start: usize, len: usize) -> bool {
     unsafe { libc::syscall(libc::SYS_mprotect, start, len, libc::PROT_READ | libc::PROT_WRITE) == 0 }
 }
 
-/// Bytes that the process may map: the lower of its limits of address space and of data, see setrlimit(2). [`u64::MAX`]
-/// if there is none. errno stays as the system call leaves it.
+/// Bytes that the process may map: the lower of its [`limits`].
 pub fn limit() -> u64 {
+    let [address_space, data] = limits();
+    address_space.min(data)
+}
+
+/// The limits of the process of address space and of data, bytes, see setrlimit(2). [`u64::MAX`] for none. errno stays as
+/// the system call leaves it.
+pub fn limits() -> [u64; 2] {
     let of = |resource: u32| {
         let mut found = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: the kernel fills the structure; no limit is set.
         unsafe { libc::syscall(libc::SYS_prlimit64, 0, resource, core::ptr::null::<libc::rlimit>(), &raw mut found) };
         found.rlim_cur
     };
-    of(libc::RLIMIT_AS).min(of(libc::RLIMIT_DATA))
+    [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(of)
 }
 
 #[cfg(test)]

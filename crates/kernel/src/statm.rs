@@ -8,6 +8,8 @@ const LONGEST: usize = 7 * 21;
 /// Memory of this process, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statm {
+    /// All that is mapped.
+    pub size: usize,
     /// Pages that exist.
     pub resident: usize,
     /// Private memory that can be written, whether its pages exist or not.
@@ -23,11 +25,12 @@ pub fn read() -> Option<Statm> {
     parse(text.get(..len?)?)
 }
 
-/// The second and the sixth number, in pages.
+/// The first, the second and the sixth number, in pages.
 fn parse(text: &[u8]) -> Option<Statm> {
     let mut numbers = core::str::from_utf8(text).ok()?.split_ascii_whitespace().map(|n| n.parse::<usize>().ok());
-    let (resident, data) = (numbers.nth(1)??, numbers.nth(3)??);
-    Some(Statm { resident: resident.checked_mul(PAGE)?, data: data.checked_mul(PAGE)? })
+    let (size, resident, data) = (numbers.next()??, numbers.next()??, numbers.nth(3)??);
+    let bytes = |pages: usize| pages.checked_mul(PAGE);
+    Some(Statm { size: bytes(size)?, resident: bytes(resident)?, data: bytes(data)? })
 }
 
 #[cfg(test)]
@@ -35,8 +38,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_and_the_sixth_number_are_pages() {
-        assert_eq!(parse(b"1000 200 30 4 0 600 0\n"), Some(Statm { resident: 200 * PAGE, data: 600 * PAGE }));
+    fn the_first_the_second_and_the_sixth_number_are_pages() {
+        let expected = Statm { size: 1000 * PAGE, resident: 200 * PAGE, data: 600 * PAGE };
+        assert_eq!(parse(b"1000 200 30 4 0 600 0\n"), Some(expected));
         assert_eq!([&b""[..], b"1 2 3 4 5", b"1 x 3 4 5 6 7", b"1 \xff"].map(parse), [None; 4]);
         assert!(read().is_some_and(|now| now.resident > PAGE && now.data > PAGE));
     }

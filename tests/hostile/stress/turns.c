@@ -15,6 +15,13 @@
  *   small     60 times four arrays of 15 MB that are freed together, then four times 100,000 objects of 500 bytes
  *   middle    as small, then four times 600 of 100 KB
  *   both      30 times eight arrays of 8 MB of one call site that are freed together, then as many of another one
+ *   rows      60 times 40,000 objects of 1 KB that are freed together, below a small block of the second time that stays
+ *   blocks    as rows, 400 of 100 KB
+ *   panels    as rows, 40 of 1 MB
+ *   differ    200 times 200 to 400 blocks of 50 to 150 KB that are freed in any order, below a small block of the first
+ *             time that stays
+ *   refused   as blocks, and each time malloc is asked for more than there can be; "refused large" as panels
+ *   then      10 times 400 blocks of 100 KB that are freed together, then 400 of another call site that stay to the end
  *   children  100 processes, one after the other, that allocate, write and free 100 arrays of 500 KB to 1 MB
  * Writes: page faults, the most memory, and the memory after all is freed, KiB. Figures are written to standard
  * error. */
@@ -116,16 +123,56 @@ static void pinned(int count, int size, int steps) {
     for (void *next; list; list = next) next = *(void **)list, free(list);
 }
 
-/* `steps` times `count` arrays of one call site, freed together. In step `stays` a small block is allocated above. */
-static void together(int site, int steps, int count, size_t size, int stays) {
+/* `steps` times `count` arrays of one call site, freed together. In step `stays` a small block is allocated above. With
+ * `refused`, each step asks for that much in vain, too. */
+static void together_but(int site, int steps, int count, size_t size, int stays, size_t refused) {
     static unsigned char *held[100000];
     void *small = NULL;
     for (int step = 0; step < steps; step++) {
         for (int i = 0; i < count; i++) touch(held[i] = sites[site](size), size, step);
         if (step == stays && !(small = malloc(56))) exit(3);
         for (int i = 0; i < count; i++) damaged |= held[i][size - 1] != (unsigned char)step, free(held[i]);
+        if (refused && (malloc(refused) || calloc(refused, 1) || sites[site](refused))) exit(3);
     }
     free(small);
+}
+
+static void together(int site, int steps, int count, size_t size, int stays) {
+    together_but(site, steps, count, size, stays, 0);
+}
+
+static unsigned below(unsigned bound) {
+    static unsigned random = 1;
+    random = random * 1664525 + 1013904223;
+    return (random >> 8) % bound;
+}
+
+static void differ(void) {
+    enum { COUNT = 400 };
+    static unsigned char *held[COUNT];
+    void *small = NULL;
+    for (int step = 0; step < 200; step++) {
+        int count = step ? COUNT / 2 + (int)below(COUNT / 2) : COUNT;
+        for (int i = 0; i < count; i++) {
+            size_t size = 50000 + below(100000);
+            if (!(held[i] = sites[0](size))) exit(3);
+            memset(held[i], i, size);
+        }
+        if (!small && !(small = malloc(56))) exit(3);
+        for (int i = count - 1; i >= 0; i--) {
+            int other = (int)below((unsigned)i + 1);
+            free(held[other]);
+            held[other] = held[i];
+        }
+    }
+    free(small);
+}
+
+static void then(void) {
+    static unsigned char *held[400];
+    together(0, 10, 400, 100000, -1);
+    for (int i = 0; i < 400; i++) touch(held[i] = sites[1](100000), 100000, i);
+    for (int i = 0; i < 400; i++) damaged |= held[i][0] != (unsigned char)i, free(held[i]);
 }
 
 static void children(void) {
@@ -204,6 +251,13 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "middle")) together(0, 60, 4, 15000000, -1), together(0, 4, 600, 100000, -1);
     if (!strcmp(how, "both"))
         for (int i = 0; i < 30; i++) together(0, 1, 8, 8000000, -1), together(1, 1, 8, 8000000, -1);
+    if (!strcmp(how, "rows")) together(0, 60, 40000, 1000, 1);
+    if (!strcmp(how, "blocks")) together(0, 60, 400, 100000, 1);
+    if (!strcmp(how, "panels")) together(0, 60, 40, 1000000, 1);
+    if (!strcmp(how, "differ")) differ();
+    if (!strcmp(how, "refused")) together_but(0, 60, 400, 100000, 1, (size_t)1 << 62);
+    if (!strcmp(how, "refused large")) together_but(0, 60, 40, 1000000, 1, (size_t)1 << 62);
+    if (!strcmp(how, "then")) then();
     if (!strcmp(how, "children")) children();
     struct rusage after_all = used();
     fprintf(stderr, "%ld %ld %ld\n", after_all.ru_minflt - before, after_all.ru_maxrss, resident_kib());

@@ -133,12 +133,12 @@ pub unsafe extern "C" fn malloc_or_give_way(size: usize) -> Ptr {
 }
 
 /// What `allocate` returns for `size` bytes; if that is null while freed memory is kept, what it returns once that has
-/// been given back.
+/// been given back, unless nobody can have so much.
 #[inline(always)]
 pub fn or_give_way(size: usize, allocate: impl Fn() -> Ptr) -> Ptr {
     elsewhere::allocating(size);
     match allocate() {
-        found if found.is_null() && released::give_way() => allocate(),
+        found if found.is_null() && released::give_way_for(size) => allocate(),
         found => found,
     }
 }
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn posix_memalign(
             None => {
                 elsewhere::allocating(size);
                 match real::posix_memalign(out, align, size) {
-                    libc::ENOMEM if released::give_way() => real::posix_memalign(out, align, size),
+                    libc::ENOMEM if released::give_way_for(size) => real::posix_memalign(out, align, size),
                     found => found,
                 }
             }

@@ -17,7 +17,7 @@ use crate::matching::cached::unmatched;
 use crate::matching::call_sites;
 use crate::objects::backing::Backing;
 use crate::objects::mappings::{self, set_aside};
-use crate::objects::released::elsewhere;
+use crate::objects::released::{elsewhere, fitting};
 use crate::objects::{mapping_list, released};
 
 type Ptr = *mut c_void;
@@ -41,7 +41,7 @@ unsafe fn place_mmap(arguments: &MmapArguments, caller: &Caller) -> Ptr {
     let replaced = replaces.then(|| set_aside(addr as usize, len));
     // SAFETY: forwarded unchanged.
     let mut found = unsafe { arguments.forward() };
-    if found == libc::MAP_FAILED && is_shortage() && released::give_way() {
+    if found == libc::MAP_FAILED && is_shortage() && fitting::can_be_mapped(len) && released::give_way() {
         // SAFETY: as above.
         found = unsafe { arguments.forward() };
     }

@@ -16,8 +16,8 @@ use numamma_plan::plan::HUGE_PAGE;
 
 use super::backing::Backing;
 use super::object::Object;
-use super::released::elsewhere;
 use super::released::glibc::ReleasedBy;
+use super::released::{elsewhere, fitting};
 use super::{heap_table, released, small_objects};
 use crate::phases::mover_request;
 use crate::rules::churn::MOST_SHARED;
@@ -147,6 +147,9 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
         add(&rule.counters.too_brief, 1);
         return None;
     }
+    if !fitting::can_be_had(size) {
+        return None; // nothing is given back for what the real allocator will refuse
+    }
     released::none_fits(state, &object);
     heap_account::mapped_elsewhere(object.bytes());
     coming_again::release_unused();
@@ -190,8 +193,8 @@ fn map_new(state: &'static State, object: &mut Object, align: usize, grows: bool
     if object.place(state, &plan, false).is_ok() && heap_table::reserve(address) && heap_table::insert(object) {
         mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
         released::mapped(state, object);
-        in_use::began(object.bytes(), true);
-        released::charge(state, object, object.bytes());
+        let is_rent = in_use::began(object.bytes(), true);
+        released::charge(state, object, object.bytes(), is_rent);
         return Some(address);
     }
     state.give_mappings(taken);

@@ -28,6 +28,7 @@
 //! A program that frees nothing any more keeps what is within these bounds.
 
 pub mod elsewhere;
+pub mod fitting;
 pub mod glibc;
 mod kept;
 mod room;
@@ -49,7 +50,7 @@ use crate::rules::churn::allocator::{ALWAYS_MAPPED, kept_below};
 use crate::rules::churn::{self, Ended};
 use crate::rules::small_heap::WINDOW;
 use crate::rules::state::{Rule, State};
-use crate::rules::{coming_again, in_use};
+use crate::rules::{coming_again, heap_account, in_use};
 
 /// Bytes that may be kept in any case, if no limit is low.
 const LIMIT_LOWEST: usize = 1 << 20;
@@ -81,14 +82,14 @@ pub fn start(available: Option<u64>, first: fn()) {
     let share = available.map_or(usize::MAX, |bytes| (bytes / SHARE_DIVISOR) as usize);
     SHARE.store(share, Ordering::Relaxed);
     LIMIT.store(share.min(LIMIT_LOWEST), Ordering::Relaxed);
-    coming_again::keep_at_most(share.min(HEAPS_HIGHEST), share.min(ALWAYS_MAPPED), first);
+    coming_again::keep_at_most(share.min(HEAPS_HIGHEST), share.min(ALWAYS_MAPPED), share, first);
 }
 
 /// Called when no kept block serves `object`: gives blocks back so that they and its memory stay within the limit. Not
 /// inlined, as [`charge`]: what they hold would be in the stack frame of the calls that place the object, too.
 #[inline(never)]
 pub fn none_fits(state: &'static State, object: &Object) {
-    if room::is_needed_for_new(object.bytes(), kept::bytes()) {
+    if room::is_needed_for_new(object.bytes(), standing()) {
         give_all_back(state);
     }
     room::mapped();
@@ -108,6 +109,12 @@ pub fn mapped(state: &State, object: &Object) {
 #[inline]
 fn any() -> bool {
     kept::bytes() > 0
+}
+
+/// Bytes of all blocks, and of what heaps keep as much for as long.
+#[inline]
+fn standing() -> usize {
+    kept::bytes().wrapping_add(heap_account::standing())
 }
 
 /// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there.
@@ -164,7 +171,7 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     if LIMIT.load(Ordering::Relaxed) < bytes.saturating_mul(2).min(highest()) {
         raise(bytes.saturating_mul(2));
     }
-    if room::is_left(kept::bytes()) {
+    if room::is_left(standing()) {
         give_all_back(state);
     }
     let limit = limit_beside();
@@ -242,6 +249,12 @@ pub fn give_way() -> bool {
     !sandbox::entered() && release_all()
 }
 
+/// As [`give_way`], for a call that asked for `bytes`: not if they could not be had then, either.
+#[cold]
+pub fn give_way_for(bytes: usize) -> bool {
+    fitting::can_be_had(bytes) && give_way()
+}
+
 /// Unmaps all kept blocks; true if there was one.
 #[cold]
 pub fn release_all() -> bool {
@@ -255,6 +268,8 @@ pub fn release_all() -> bool {
 #[inline(never)]
 fn give_all_back(state: &'static State) {
     kept::remove_all(|_| true).for_each(|block| unmap_unseen(state, &block));
+    // A heap whose lock this thread holds stays as it is.
+    coming_again::release_all();
 }
 
 /// Makes the first `size` bytes of a block from [`take`] zero. They are written, as glibc does: to lose the pages and
@@ -313,11 +328,12 @@ pub fn unmap(state: &'static State, object: &Object) {
     });
 }
 
-/// Charges `bytes` that were mapped for an array, see [`churn`].
+/// Charges `bytes` that were mapped for an array, unless they are rent and could be kept, see [`churn`].
 #[inline(never)]
-pub fn charge(state: &'static State, object: &Object, bytes: usize) {
+pub fn charge(state: &'static State, object: &Object, bytes: usize, is_rent: bool) {
     let Some(rule) = state.rules.get(object.rule).filter(|_| bytes > 0) else { return };
-    if let Ended::Pause { first } = rule.churn.array_mapped(bytes) {
+    let is_rent = is_rent && kept::has_room(state, object, in_use::count());
+    if let Ended::Pause { first } = rule.churn.array_mapped(bytes, is_rent) {
         let _errno = errno::Saved::now();
         pause(state, object, first);
     }

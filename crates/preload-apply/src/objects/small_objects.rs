@@ -25,6 +25,7 @@ use crate::phases::mover_request;
 use crate::place::refusals;
 use crate::rules::coming_again;
 use crate::rules::extent::{Extent, HEADER, HeapAddress};
+use crate::rules::heap_account;
 use crate::rules::small_heap::chunk;
 use crate::rules::small_heap::home::Home;
 use crate::rules::small_heap::source::{Extents, Owner};
@@ -42,8 +43,6 @@ static PAUSED: AtomicUsize = AtomicUsize::new(0);
 const SHARE_DIVISOR: u64 = 16;
 /// Called before an extent is mapped.
 static EXPECT: OnceLock<fn()> = OnceLock::new();
-/// Bytes of all extents.
-static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 const EXTENTS: Extents = Extents { map: map_extent, unmap: unmap_extent };
 
@@ -173,8 +172,8 @@ fn new_home(owner: Owner) -> *mut Home {
     Box::into_raw(Box::new(Home::new(owner, EXTENTS)))
 }
 
-/// A placed extent of `len` bytes for `heap`: its usable memory.
-fn map_extent(owner: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, usize)> {
+/// A placed extent of `len` bytes for `heap`: its usable memory. Charged unless it is rent, see [`Extents`].
+fn map_extent(owner: &Owner, heap: HeapAddress, len: usize, is_rent: bool) -> Option<(usize, usize)> {
     let paused = |left: usize| left.checked_sub(1);
     // What is free in the heap is used again; more of it takes system calls that a filter may not allow.
     if sandbox::entered() || PAUSED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paused).is_ok() {
@@ -190,9 +189,9 @@ fn map_extent(owner: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, us
     }
     coming_again::release_unused();
     state::get().inspect(|state| released::elsewhere::mapping_small(state, len));
-    let placed = map_placed(owner, heap, len).or_else(|| {
+    let placed = map_placed(owner, heap, len, is_rent).or_else(|| {
         // Kept memory may be what is missing.
-        released::release_all().then(|| map_placed(owner, heap, len)).flatten()
+        released::release_all().then(|| map_placed(owner, heap, len, is_rent)).flatten()
     });
     if placed.is_none() {
         PAUSED.store(PAUSE, Ordering::Relaxed);
@@ -203,14 +202,14 @@ fn map_extent(owner: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, us
 /// Whether another extent of `len` bytes would take too much of the address space.
 fn is_too_much(len: usize) -> bool {
     let most = mappings::limit() / SHARE_DIVISOR;
-    let is_too_much = (MAPPED.load(Ordering::Relaxed) + len) as u64 > most;
+    let is_too_much = (heap_account::extents() + len) as u64 > most;
     if is_too_much && state::get().is_some_and(|state| state.verbose) {
         say_once!("small objects beyond a sixteenth of the address space (ulimit -v, -d) stay where they are");
     }
     is_too_much
 }
 
-fn map_placed(owner: &Owner, heap: HeapAddress, len: usize) -> Option<usize> {
+fn map_placed(owner: &Owner, heap: HeapAddress, len: usize, is_rent: bool) -> Option<usize> {
     let state = state::get()?;
     let Owner { rule: index, placing, node } = *owner;
     let rule = state.rules.get(index)?;
@@ -233,9 +232,9 @@ fn map_placed(owner: &Owner, heap: HeapAddress, len: usize) -> Option<usize> {
         // SAFETY: the extent is writable and no other thread knows it.
         unsafe { write_header(base, heap) };
         if heap_table::insert(&extent) {
-            MAPPED.fetch_add(len, Ordering::Relaxed);
+            heap_account::extent_mapped(len);
             mover_request::request_if_outdated(rule, placing);
-            rule.churn.extent_mapped(len);
+            rule.churn.extent_mapped(len, is_rent);
             return Some(base);
         }
     }
@@ -255,7 +254,7 @@ unsafe fn write_header(base: usize, heap: HeapAddress) {
 
 fn unmap_extent(usable: usize) {
     if let (Some(state), Some((extent, moving))) = (state::get(), heap_table::take(usable - HEADER)) {
-        MAPPED.fetch_sub(extent.bytes(), Ordering::Relaxed);
+        heap_account::extent_unmapped(extent.bytes());
         released::examine_and_unmap(state, &extent, moving);
     }
 }

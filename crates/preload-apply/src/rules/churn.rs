@@ -5,8 +5,9 @@
 //!
 //! So the time that this takes is bounded, for the whole process. What glibc would not have to map and fault is charged
 //! to one account: memory for an array or for small objects, when it is mapped, if as much was unmapped before; not for
-//! an array that the program's allocator maps each time, too ([`mapped_from`]). Where
-//! glibc would have had to map it anew, too, that is found out by a pause, see [`trial`].
+//! an array that the program's allocator maps each time, too ([`mapped_from`]), and not what is mapped anew a few times
+//! until it is kept, because it is freed together and asked for again. Where glibc would have had to map it anew, too,
+//! that is found out by a pause, see [`trial`].
 //!
 //! When more than one part in [`PART`] of the time was charged, the rules that were charged do not place objects of
 //! those sizes for a while: four times as long as it takes until what was charged is no more than that part, and twice
@@ -30,7 +31,7 @@ mod trial;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use numamma_hook::sandbox;
+use numamma_hook::{fork_wiped, sandbox};
 use numamma_kernel::clock;
 use numamma_kernel::sys::PAGE;
 
@@ -176,19 +177,21 @@ impl Churn {
         self.is_over(0)
     }
 
-    /// Notes that `bytes` were mapped for an array of this rule, or for what it grew by.
-    pub fn array_mapped(&self, bytes: usize) -> Ended {
-        self.mapped(class(bytes), bytes)
+    /// Notes that `bytes` were mapped for an array of this rule, or for what it grew by. `is_rent`: such memory is kept
+    /// once some more of it was mapped anew, so it is not charged; but in a forked child, which may end before that.
+    pub fn array_mapped(&self, bytes: usize, is_rent: bool) -> Ended {
+        self.mapped(class(bytes), bytes, is_rent)
     }
 
-    /// Notes that `bytes` were mapped for small objects of this rule.
-    pub fn extent_mapped(&self, bytes: usize) {
+    /// As [`Churn::array_mapped`], for small objects of this rule.
+    pub fn extent_mapped(&self, bytes: usize, is_rent: bool) {
         // Under the lock of a heap nothing is given back.
-        let _ = self.mapped(0, bytes);
+        let _ = self.mapped(0, bytes, is_rent);
     }
 
-    fn mapped(&self, class: usize, bytes: usize) -> Ended {
-        if was_freed(bytes) { self.charge(class, bytes, clock::monotonic_ns()) } else { Ended::Well }
+    fn mapped(&self, class: usize, bytes: usize, is_rent: bool) -> Ended {
+        let is_charged = was_freed(bytes) && (!is_rent || fork_wiped::is_forked_child());
+        if is_charged { self.charge(class, bytes, clock::monotonic_ns()) } else { Ended::Well }
     }
 
     fn charge(&self, class: usize, bytes: usize, now: u64) -> Ended {

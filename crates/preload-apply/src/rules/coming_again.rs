@@ -7,6 +7,9 @@
 //! kept arrays. Its memory is given back when it has not been used while other heaps allocated and freed several times
 //! as much, for the time of its [patience] at least; and when memory is short, as is that of the heaps which are
 //! patient with objects in them.
+//!
+//! One that has mapped anew several times what it needs keeps that whatever its size is: as kept arrays it is given back
+//! when it would stand beside other memory (see `objects/released/room.rs`).
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -27,6 +30,8 @@ pub enum Class {
     Much,
     /// The same, and it needs more than [`MOST_SMALL`].
     Large,
+    /// It has mapped anew several times what it needs.
+    Together,
 }
 
 /// Bytes up to which a heap needs little: many rules and threads have such heaps, so that all of them together must not
@@ -39,9 +44,15 @@ struct Bound {
     highest: AtomicUsize,
 }
 
-static BOUNDS: [Bound; 3] = [const { Bound { kept: AtomicUsize::new(0), highest: AtomicUsize::new(0) } }; 3];
+static BOUNDS: [Bound; 4] = [const { Bound { kept: AtomicUsize::new(0), highest: AtomicUsize::new(0) } }; 4];
 /// Bytes that the heaps which need little keep however few there have been at a time.
 const LEAST: usize = 2 << 20;
+/// Part (1/4) of the most bytes that objects had at a time by which heaps may keep more, as arrays may.
+const MORE_DIVISOR: usize = 4;
+/// Bytes that all heaps together may map anew beyond several times what they need, until they keep that.
+pub const LENT: usize = 1 << 30;
+/// What is left of that.
+static LEFT: AtomicUsize = AtomicUsize::new(LENT);
 /// The heaps that have kept memory, linked by [`Link`].
 static HEAPS: AtomicPtr<Link> = AtomicPtr::new(ptr::null_mut());
 /// A thread gives heaps back. Of a child that was forked meanwhile, none does.
@@ -75,25 +86,44 @@ impl Link {
     }
 }
 
-/// Lets heaps that become empty again and again keep up to `little` bytes together, and those that may keep much up to
-/// `much` bytes. `first` is called before that: from then on failing calls must ask [`release_all`].
-pub fn keep_at_most(little: usize, much: usize, first: fn()) {
+/// Lets heaps that become empty again and again keep up to `little` bytes together, those that may keep much up to
+/// `much` bytes, and those that have mapped anew what they need several times up to `most` bytes. `first` is called
+/// before that: from then on failing calls must ask [`release_all`].
+pub fn keep_at_most(little: usize, much: usize, most: usize, first: fn()) {
     let _ = FIRST.set(first);
-    for (class, bytes) in [(Class::Little, little), (Class::Much, much), (Class::Large, much)] {
+    let all = [(Class::Little, little), (Class::Much, much), (Class::Large, much), (Class::Together, most)];
+    for (class, bytes) in all {
         BOUNDS[class as usize].highest.store(bytes, Ordering::Relaxed);
     }
 }
 
 /// Whether `bytes` more may be kept; counted if so.
 pub fn take(class: Class, bytes: usize) -> bool {
-    let bound = &BOUNDS[class as usize];
-    let most = if class == Class::Large { usize::MAX } else { heap_account::most().max(LEAST) };
-    let highest = bound.highest.load(Ordering::Relaxed).min(most);
-    let fits = bound.kept.fetch_add(bytes, Ordering::Relaxed) + bytes <= highest;
+    let fits = BOUNDS[class as usize].kept.fetch_add(bytes, Ordering::Relaxed) + bytes <= highest(class);
     if !fits {
         give(class, bytes);
     }
     fits
+}
+
+/// Whether `bytes` more may be kept now.
+pub fn has_room(class: Class, bytes: usize) -> bool {
+    BOUNDS[class as usize].kept.load(Ordering::Relaxed).saturating_add(bytes) <= highest(class)
+}
+
+/// Takes `bytes` of [`LENT`]; false if they are not left.
+pub fn lend(bytes: usize) -> bool {
+    LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
+}
+
+fn highest(class: Class) -> usize {
+    let most = heap_account::most();
+    let most = match class {
+        Class::Little | Class::Much => most.max(LEAST),
+        Class::Large => usize::MAX,
+        Class::Together => most + most / MORE_DIVISOR + LEAST,
+    };
+    BOUNDS[class as usize].highest.load(Ordering::Relaxed).min(most)
 }
 
 /// Takes back what [`take`] counted.
@@ -166,12 +196,13 @@ mod tests {
 
     #[test]
     fn a_class_keeps_no_more_than_it_may() {
-        keep_at_most(1000, 5000, || {});
+        keep_at_most(1000, 5000, 9000, || {});
         assert!(take(Class::Little, 900) && !take(Class::Little, 200) && take(Class::Much, 4000));
         give(Class::Little, 900);
         assert!(take(Class::Little, 1000) && !take(Class::Much, 2000));
         give(Class::Little, 1000);
         give(Class::Much, 4000);
-        keep_at_most(0, 0, || {});
+        assert!(has_room(Class::Together, 9000) && !has_room(Class::Together, 9001));
+        keep_at_most(0, 0, 0, || {});
     }
 }

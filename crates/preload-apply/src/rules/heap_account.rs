@@ -32,6 +32,11 @@ static KEPT: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 /// Bytes by which these two rose so far, and those of objects elsewhere: about how much was allocated and freed.
 static TURNED: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of [`standing`], and how often a heap has changed them.
+static STANDING: AtomicUsize = AtomicUsize::new(0);
+static CHANGES: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of the extents of all heaps.
+static EXTENTS: AtomicUsize = AtomicUsize::new(0);
 /// Bytes that were mapped for objects in no heap.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
@@ -42,9 +47,12 @@ pub struct Part {
     kept: usize,
     /// Bytes that it may keep beyond what the account bounds, because its objects come again.
     again: usize,
-    /// What it has added to [`LIVE`] and to [`KEPT`].
+    /// Bytes for objects that it keeps and that [`standing`] counts.
+    together: usize,
+    /// What it has added to [`LIVE`], to [`KEPT`] and to [`STANDING`].
     added_live: usize,
     added_kept: usize,
+    added_standing: usize,
 }
 
 impl Part {
@@ -62,9 +70,11 @@ impl Part {
         self.add(used, STEPS);
     }
 
-    /// The heap may keep `again` bytes beyond the account.
-    pub fn allow(&mut self, again: usize) {
+    /// The heap may keep `again` bytes beyond the account; `together`: they count as standing beside other memory.
+    pub fn allow(&mut self, again: usize, together: bool) {
         self.again = again;
+        self.together = if together { again } else { 0 };
+        self.stand();
     }
 
     /// The heap has given back what it could.
@@ -99,10 +109,20 @@ impl Part {
             if (MOST.load(Ordering::Relaxed)..=isize::MAX as usize).contains(&live) {
                 MOST.store(live, Ordering::Relaxed);
             }
+            self.stand();
         }
         let kept = self.counted();
         if kept.abs_diff(self.added_kept) >= steps[1] {
             change(&KEPT, &mut self.added_kept, kept);
+        }
+    }
+
+    fn stand(&mut self) {
+        let now = self.together.saturating_sub(self.added_live);
+        if now != self.added_standing {
+            let more = now.wrapping_sub(core::mem::replace(&mut self.added_standing, now));
+            STANDING.fetch_add(more, Ordering::Relaxed);
+            CHANGES.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -124,6 +144,32 @@ pub fn most() -> usize {
 /// The bytes that the objects in all heaps take now, about; 0 at the moments in which the sum wraps.
 pub fn in_use() -> usize {
     Some(LIVE.load(Ordering::Relaxed)).filter(|&live| live <= isize::MAX as usize).unwrap_or(0)
+}
+
+/// The bytes that heaps keep without an object in them because they were mapped anew several times.
+#[inline]
+pub fn standing() -> usize {
+    STANDING.load(Ordering::Relaxed)
+}
+
+/// A number that changes when such memory is kept or used.
+pub fn uses() -> usize {
+    CHANGES.load(Ordering::Relaxed)
+}
+
+/// Notes that an extent of `bytes` was mapped for a heap.
+pub fn extent_mapped(bytes: usize) {
+    EXTENTS.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Notes that an extent of `bytes` was unmapped.
+pub fn extent_unmapped(bytes: usize) {
+    EXTENTS.fetch_sub(bytes, Ordering::Relaxed);
+}
+
+/// Bytes of the extents of all heaps.
+pub fn extents() -> usize {
+    EXTENTS.load(Ordering::Relaxed)
 }
 
 /// Notes that `bytes` bytes were mapped for an object that is in no heap.
@@ -163,5 +209,19 @@ mod tests {
         part.freed(0, 1_100_000);
         part.gave_back(0);
         assert_eq!((part.kept, part.added_kept, part.added_live), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_a_heap_keeps_together_stands_beside_others_while_it_has_no_objects() {
+        let (mut part, mut other) = (Part::default(), Part::default());
+        other.allow(1_000_000, false);
+        part.allow(1_000_000, true);
+        let (first, uses) = (part.added_standing, uses());
+        part.allocated(300_000, 300_000);
+        part.allocated(310_000, 10_000);
+        assert_eq!((first, part.added_standing, other.added_standing), (1_000_000, 700_000, 0));
+        assert!(super::uses() != uses && standing() >= 700_000);
+        part.allow(0, false);
+        assert_eq!(part.added_standing, 0);
     }
 }

@@ -6,6 +6,7 @@ mod swings;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use self::swings::Swings;
+pub use self::swings::TIMES;
 
 /// Now.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -14,11 +15,12 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The most at a time, and how the sum falls and rises.
 static SWINGS: Swings = Swings::new();
 
-/// Notes that an array of `bytes` is in use from now on, in memory that was mapped for it or not.
+/// Notes that an array of `bytes` is in use from now on, in memory that was mapped for it or not. True if such memory is
+/// kept once some more of it was mapped anew.
 #[inline(never)]
-pub fn began(bytes: usize, mapped: bool) {
+pub fn began(bytes: usize, mapped: bool) -> bool {
     COUNT.fetch_add(1, Ordering::Relaxed);
-    SWINGS.rises(LIVE.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes), mapped);
+    SWINGS.rises(LIVE.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes), bytes, mapped)
 }
 
 /// Notes that an array of `bytes` is not in use any more.
@@ -33,9 +35,14 @@ pub fn bytes() -> usize {
     Some(LIVE.load(Ordering::Relaxed)).filter(|&live| live <= isize::MAX as usize).unwrap_or(0)
 }
 
+/// Arrays in use now.
+pub fn count() -> usize {
+    COUNT.load(Ordering::Relaxed)
+}
+
 /// Mean size of the arrays in use now, bytes; 0 if there are none.
 pub fn mean() -> usize {
-    bytes().checked_div(COUNT.load(Ordering::Relaxed)).unwrap_or(0)
+    bytes().checked_div(count()).unwrap_or(0)
 }
 
 /// Most bytes in use at a time, so far.

@@ -13,7 +13,7 @@ use numamma_kernel::sys::PAGE;
 use numamma_kernel::{mappings as areas, smaps, sys};
 
 use crate::objects::mappings::{forget_range, set_aside};
-use crate::objects::released::elsewhere;
+use crate::objects::released::{elsewhere, fitting};
 use crate::objects::{mapping_list, released};
 
 type Ptr = *mut c_void;
@@ -63,8 +63,9 @@ pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int,
     elsewhere::mapping(new.saturating_sub(old));
     // SAFETY: forwarded unchanged.
     let once = || unsafe { real::mremap(addr, old, new, flags, new_addr) };
+    let is_shortage = || errno::get() == libc::ENOMEM && fitting::can_be_mapped(new);
     let forward = || match once() {
-        libc::MAP_FAILED if errno::get() == libc::ENOMEM && released::give_way() => once(),
+        libc::MAP_FAILED if is_shortage() && released::give_way() => once(),
         found => found,
     };
     let whole = |len: usize| len.checked_next_multiple_of(PAGE).unwrap_or(0);

@@ -89,7 +89,7 @@ fn exchange(state: &'static State, old: &Object, work: impl FnOnce(&Object) -> O
     let grown = if outcome.is_some() { heap_table::GROWN } else { 0 };
     put_back(state, &outcome.unwrap_or(object), history | grown);
     outcome.map(|now| {
-        released::charge(state, &now, now.bytes().saturating_sub(object.bytes()));
+        released::charge(state, &now, now.bytes().saturating_sub(object.bytes()), false);
         now.base
     })
 }

@@ -4,7 +4,7 @@
 use core::cell::Cell;
 
 use super::glibc::MMAP_THRESHOLD;
-use super::{any, give_all_back, give_way, kept, room};
+use super::{fitting, give_all_back, give_way, room, standing};
 use crate::rules::state::State;
 
 /// Bytes of a block of glibc's heap, at least (MINSIZE).
@@ -27,10 +27,10 @@ numamma_hook::static_tls!(fn block() -> Block, "numamma_apply_elsewhere");
 #[inline]
 pub fn allocating(size: usize) {
     if size >= MMAP_THRESHOLD {
-        if room::is_needed(size, kept::bytes()) {
+        if fitting::can_be_had(size) && room::is_needed(size, standing()) {
             give_way();
         }
-    } else if any() {
+    } else if standing() > 0 {
         allocating_small(size);
     }
 }
@@ -40,7 +40,7 @@ fn allocating_small(size: usize) {
     let bytes = small.get().saturating_add(size.max(LEAST));
     let is_added = bytes >= ADDED_AT_ONCE;
     small.set(if is_added { 0 } else { bytes });
-    if is_added && room::is_needed(bytes, kept::bytes()) {
+    if is_added && room::is_needed(bytes, standing()) {
         give_way();
     }
 }
@@ -48,7 +48,7 @@ fn allocating_small(size: usize) {
 /// As [`allocating`], for a small object that a rule matches and that is not placed.
 #[inline]
 pub fn leaving_small(size: usize) {
-    if any() {
+    if standing() > 0 {
         allocating_small(size);
     }
 }
@@ -57,7 +57,7 @@ pub fn leaving_small(size: usize) {
 /// library are only tried, never waited for.
 #[inline]
 pub fn mapping(bytes: usize) {
-    if bytes > 0 && any() && room::is_needed_for_new(bytes, kept::bytes()) {
+    if bytes > 0 && standing() > 0 && fitting::can_be_mapped(bytes) && room::is_needed_for_new(bytes, standing()) {
         give_way();
     }
 }
@@ -65,7 +65,8 @@ pub fn mapping(bytes: usize) {
 /// As [`allocating`], for memory of small objects of `bytes`, under the lock of their heap.
 #[inline(never)]
 pub fn mapping_small(state: &'static State, bytes: usize) {
-    if room::is_needed_for_new(bytes, kept::bytes()) {
+    if room::is_needed_for_new(bytes, standing()) {
         give_all_back(state);
     }
+    room::mapped();
 }

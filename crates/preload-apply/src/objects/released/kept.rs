@@ -328,6 +328,11 @@ pub fn comes_again(state: &State, object: &Object, grown: bool) -> bool {
     found[usize::from(!grown)]
 }
 
+/// Whether there is room for `count` arrays like `object` if all of them are freed: ranges of pages become one.
+pub fn has_room(state: &State, object: &Object, count: usize) -> bool {
+    count <= WAYS || matches!(Shape::of(state, object), Some(Shape::Pages { .. }))
+}
+
 /// Whether the set of `object` has a block that could serve it.
 pub fn has_like(state: &State, object: &Object) -> bool {
     let Some(shape) = Shape::of(state, object) else { return false };

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use numamma_hook::{errno, sandbox};
 use numamma_kernel::{clock, statm};
 
-use crate::rules::{in_use, patience};
+use crate::rules::{heap_account, in_use, patience};
 
 /// Part (1/4) of the most bytes at a time by which what is in use and what is kept may together be more.
 const MORE_DIVISOR: usize = 4;
@@ -109,6 +109,8 @@ struct Unused {
     changed: AtomicU64,
     /// When memory was given up that was not needed again since then, ns, else 0.
     given_up: AtomicU64,
+    /// What [`heap_account::uses`] was last.
+    of_heaps: AtomicUsize,
 }
 
 impl Unused {
@@ -119,6 +121,7 @@ impl Unused {
             patience: AtomicU64::new(patience::SHORTEST_NS),
             changed: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
+            of_heaps: AtomicUsize::new(0),
         }
     }
 
@@ -201,6 +204,10 @@ pub fn mapped() {
 #[inline(never)]
 fn look(bytes: usize, kept: usize) -> bool {
     let (pending, now) = (PROCESS.pending.swap(0, Ordering::Relaxed), clock::coarse_ns());
+    let of_heaps = heap_account::uses();
+    if UNUSED.of_heaps.swap(of_heaps, Ordering::Relaxed) != of_heaps {
+        UNUSED.used(now);
+    }
     let is_unused = UNUSED.is_over(pending, kept, now);
     // What is as large as the longest step is worth a look by itself: much may be kept since the last one.
     let is_due = PROCESS.is_due(now) || (kept > 0 && bytes >= LONGEST_STEP);

@@ -8,14 +8,18 @@
 //!
 //! Memory is worth keeping if mapping and faulting it anew costs more than it costs to keep it. What the program will do
 //! is not known, so what it did decides, as where one rents skis until the rent has reached their price: as much may be
-//! kept as the largest swing, once [`TIMES`] as much was mapped anew in swings. When the bytes in use fall below where
-//! such swings begin, the program ends what it did, and less is kept by as much.
+//! kept as the largest swing, once [`TIMES`] as much was mapped anew in swings; nothing before that is enough for the
+//! last of them, since a part that is kept leaves the rest to be mapped for longer. Until then that is the rent, and
+//! placing them is not given up for its sake: memory that is kept costs nothing any more. When the bytes in use fall
+//! below where such swings begin, the program ends what it did, and less is kept by as much.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Times that what is kept must have been mapped anew before. With one, what is freed a second time would be kept,
 /// such as the results of two parts of a program; each more costs as many page faults once.
-const TIMES: usize = 4;
+pub const TIMES: usize = 4;
+/// Times that [`TIMES`] doubles at most, once for each time that what was kept was in the way of others.
+const MOST_DOUBLINGS: u32 = 4;
 
 /// Bytes in use: what they have been, and their swings. Several threads may overwrite what one of them notes; that makes
 /// swings of other sizes, and what is kept is bounded elsewhere.
@@ -27,8 +31,15 @@ pub struct Swings {
     /// The largest swing, and where the last one began that was at least half as large.
     largest: AtomicUsize,
     floor: AtomicUsize,
-    /// Bytes that were mapped anew in all swings.
+    /// How high the last one was that ended.
+    last: AtomicUsize,
+    /// Bytes that were mapped anew in all swings, and those that may be kept for that.
     mapped: AtomicUsize,
+    paid: AtomicUsize,
+    /// Bytes that were mapped anew as rent.
+    rent: AtomicUsize,
+    /// How often what was kept was in the way of others.
+    in_vain: AtomicU32,
 }
 
 impl Swings {
@@ -40,21 +51,26 @@ impl Swings {
             largest: AtomicUsize::new(0),
             floor: AtomicUsize::new(0),
             mapped: AtomicUsize::new(0),
+            last: AtomicUsize::new(0),
+            paid: AtomicUsize::new(0),
+            rent: AtomicUsize::new(0),
+            in_vain: AtomicU32::new(0),
         }
     }
 
-    /// Notes that `live` bytes are in use after an array was added, whose memory was `mapped` for it or not.
+    /// Notes that `live` bytes are in use after an array of `bytes` was added, whose memory was `mapped` for it or not.
+    /// True if all of them are rent: what is mapped anew until it may be kept.
     #[inline]
-    pub fn rises(&self, live: usize, mapped: bool) {
+    pub fn rises(&self, live: usize, bytes: usize, mapped: bool) -> bool {
         let high = self.high.load(Ordering::Relaxed);
         if live <= high || live > isize::MAX as usize {
-            return;
+            return false;
         }
         self.high.store(live, Ordering::Relaxed);
         if live > self.most.load(Ordering::Relaxed) {
             self.most.fetch_max(live, Ordering::Relaxed);
             self.low.store(live, Ordering::Relaxed);
-            return;
+            return false;
         }
         let low = self.low.load(Ordering::Relaxed);
         let (rise, largest) = (live.saturating_sub(low), self.largest.load(Ordering::Relaxed));
@@ -64,9 +80,29 @@ impl Swings {
         if rise > largest / 2 && self.floor.load(Ordering::Relaxed) != low {
             self.floor.store(low, Ordering::Relaxed);
         }
-        if mapped {
-            let so_far = self.mapped.load(Ordering::Relaxed);
-            self.mapped.store(so_far.saturating_add(live - high), Ordering::Relaxed);
+        if !mapped {
+            return false;
+        }
+        self.pay(live - high, rise);
+        let rent = self.rent.load(Ordering::Relaxed);
+        let is_rent = live - high >= bytes
+            && rent / TIMES < largest.max(rise)
+            && self.paid.load(Ordering::Relaxed) == 0
+            && self.in_vain.load(Ordering::Relaxed) == 0;
+        if is_rent {
+            self.rent.store(rent + bytes, Ordering::Relaxed);
+        }
+        is_rent
+    }
+
+    /// Notes that `more` bytes were mapped anew in a swing that is `rise` high now.
+    fn pay(&self, more: usize, rise: usize) {
+        let mapped = self.mapped.load(Ordering::Relaxed).saturating_add(more);
+        self.mapped.store(mapped, Ordering::Relaxed);
+        let (before, largest) = (self.paid.load(Ordering::Relaxed), self.largest.load(Ordering::Relaxed));
+        let worth = mapped / (TIMES << self.in_vain.load(Ordering::Relaxed).min(MOST_DOUBLINGS));
+        if worth > before && before < largest && worth >= rise.max(self.last.load(Ordering::Relaxed)) {
+            self.paid.store(worth.min(largest), Ordering::Relaxed);
         }
     }
 
@@ -75,6 +111,9 @@ impl Swings {
     pub fn falls(&self, live: usize) {
         let (low, high) = (self.low.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed));
         if live < low || high.saturating_sub(live) > high.saturating_sub(low) / 2 {
+            if high > low {
+                self.last.store(high - low, Ordering::Relaxed);
+            }
             self.low.store(live, Ordering::Relaxed);
             self.high.store(live, Ordering::Relaxed);
         }
@@ -87,13 +126,16 @@ impl Swings {
 
     /// Bytes that are worth keeping while `live` bytes are in use.
     pub fn coming_again(&self, live: usize) -> usize {
-        let again = self.largest.load(Ordering::Relaxed).min(self.mapped.load(Ordering::Relaxed) / TIMES);
+        let again = self.paid.load(Ordering::Relaxed);
         let below = self.floor.load(Ordering::Relaxed).saturating_sub(live);
         again.saturating_sub(below).min(self.most().saturating_sub(live))
     }
 
-    /// Begins to count anew what is mapped.
+    /// Begins to count anew what is mapped, because what was kept was in the way of others. It is no rent from now on.
     pub fn forget(&self) {
+        if self.paid.swap(0, Ordering::Relaxed) > 0 {
+            self.in_vain.fetch_add(1, Ordering::Relaxed);
+        }
         self.mapped.store(0, Ordering::Relaxed);
     }
 }
@@ -106,7 +148,7 @@ mod tests {
     fn swing(swings: &Swings, live: &mut usize, up: usize, down: usize, mapped: bool) {
         (0..up).for_each(|_| {
             *live += 1;
-            swings.rises(*live, mapped);
+            swings.rises(*live, 1, mapped);
         });
         (0..down).for_each(|_| {
             *live -= 1;
@@ -123,14 +165,38 @@ mod tests {
             swing(&swings, &mut live, 40, 40, true);
             swings.coming_again(live)
         });
-        assert_eq!(kept, [0, 10, 20, 30, 40, 40], "the first one made the sum higher than before");
+        assert_eq!(kept, [0, 0, 0, 0, 40, 40], "the first one made the sum higher than before");
         let below = [1000, 1010, 1030, 990, 970, 900].map(|live| swings.coming_again(live));
         assert_eq!(below, [40, 30, 10, 30, 10, 0], "beside the most so far, and below where they begin");
         swings.forget();
         swing(&swings, &mut live, 40, 40, false);
         assert_eq!(swings.coming_again(live), 0, "what is served by kept memory costs nothing");
-        swing(&swings, &mut live, 40, 40, true);
-        assert_eq!(swings.coming_again(live), 10);
+        let kept = [(); 9].map(|()| {
+            swing(&swings, &mut live, 40, 40, true);
+            swings.coming_again(live)
+        });
+        assert_eq!(kept, [0, 0, 0, 0, 0, 0, 0, 40, 40], "twice as much as before it was in the way");
+    }
+
+    #[test]
+    fn what_is_mapped_until_it_is_kept_is_rent() {
+        let swings = Swings::new();
+        let rent = || {
+            let rises = (1..=40).filter(|&now| swings.rises(now, 1, true)).count();
+            (0..40).rev().for_each(|now| swings.falls(now));
+            rises
+        };
+        assert_eq!([(); 7].map(|()| rent()), [0, 40, 40, 40, 39, 0, 0], "the last byte is kept");
+        swings.forget();
+        assert_eq!([(); 3].map(|()| rent()), [0; 3], "what is kept may be in the way again");
+        let swings = Swings::new();
+        let rent = || {
+            swings.forget();
+            let rises = (1..=40).filter(|&now| swings.rises(now, 1, true)).count();
+            (0..40).rev().for_each(|now| swings.falls(now));
+            rises
+        };
+        assert_eq!([(); 7].map(|()| rent()), [0, 40, 40, 40, 40, 0, 0], "others are in the way each time");
     }
 
     #[test]
@@ -151,7 +217,7 @@ mod tests {
                 live -= size();
                 swings.falls(live);
                 live += size().min(1000 - live);
-                swings.rises(live, true);
+                swings.rises(live, 1, true);
             }
             (swings.coming_again(live - 100), swings.coming_again(0))
         };

@@ -1,6 +1,7 @@
 //! What a heap remembers of the times that it became empty: whether its objects come again, and how much it keeps then.
 
 use crate::rules::coming_again::{self, Class};
+use crate::rules::in_use::TIMES;
 
 /// Bytes that all heaps without an object may keep together, so that the first object of a rule that has no other does
 /// not cost system calls and page faults each time.
@@ -18,6 +19,10 @@ const ALIKE_DIVISOR: usize = 8;
 /// vary are seldom on one side so often, and what keeps too much for one list of these keeps it not for long.
 const SMALLER: u32 = 16;
 
+/// Bytes that a heap must have mapped anew until it keeps what it needs even if its objects differ each time: page faults
+/// of a quarter of a second, at 1 us each. A program that builds some tables and ends does not get there.
+const WORTH: usize = coming_again::LENT;
+
 /// See the module.
 pub(super) struct Emptied {
     /// How often the heap has become empty.
@@ -29,23 +34,58 @@ pub(super) struct Emptied {
     last: (usize, usize),
     /// The most bytes that it needed, and the times that it needed at least about half of that.
     large: (usize, u32),
+    /// Bytes that were mapped anew, after they had been given back. With [`TIMES`] what it needs, and [`WORTH`], the heap
+    /// keeps that however large it is and whether it is the same each time or not, as of arrays (see
+    /// [`crate::rules::in_use`]).
+    anew: usize,
+    /// What it kept so was in the way of others once.
+    in_vain: bool,
     /// Whose bound the bytes that it keeps are within.
     pub(super) class: Class,
 }
 
 impl Emptied {
     pub(super) const fn new() -> Emptied {
-        Emptied { times: 0, smaller: 0, alike: 0, last: (0, 0), large: (0, 0), class: Class::Little }
+        Emptied {
+            times: 0,
+            smaller: 0,
+            alike: 0,
+            last: (0, 0),
+            large: (0, 0),
+            anew: 0,
+            in_vain: false,
+            class: Class::Little,
+        }
     }
 
-    /// Notes that the heap is empty, which had `bytes` in `objects` at most; whether it has become so [`OFTEN`].
-    pub(super) fn comes_again(&mut self, bytes: usize, objects: usize) -> bool {
+    /// Notes that the heap is empty, which had `bytes` in `objects` at most, and that `anew` were mapped anew; whether it
+    /// has become empty [`OFTEN`].
+    pub(super) fn comes_again(&mut self, bytes: usize, objects: usize, anew: usize) -> bool {
         let alike = |now: usize, before: usize| now.abs_diff(before) <= before / ALIKE_DIVISOR;
         self.times = self.times.saturating_add(1);
         self.alike =
             if alike(bytes, self.last.0) && alike(objects, self.last.1) { self.alike.saturating_add(1) } else { 0 };
         self.last = (bytes, objects);
+        self.anew = self.anew.saturating_add(anew);
         self.times >= OFTEN
+    }
+
+    /// Bytes that the heap may map anew until it is empty again, for which it needed `wanted` and keeps `again`: rent, if
+    /// it keeps what it needs some time later.
+    pub(super) fn rent(&self, wanted: usize, again: usize) -> usize {
+        let may_keep = || coming_again::has_room(Class::Together, wanted.saturating_sub(again));
+        if self.in_vain || wanted <= KEPT_EMPTY || !may_keep() {
+            return 0;
+        }
+        let is_rent = self.anew / TIMES < wanted || (self.anew < WORTH && coming_again::lend(wanted));
+        if is_rent { wanted + wanted / ALIKE_DIVISOR } else { 0 }
+    }
+
+    /// Notes that the heap gives back what it keeps because that is in the way of others.
+    pub(super) fn forget(&mut self) {
+        if self.class == Class::Together {
+            (self.anew, self.in_vain) = (0, true);
+        }
     }
 
     /// Bytes that the heap may keep from now on, which needed `wanted` of the `again` bytes that it keeps so far; 0 if
@@ -67,10 +107,19 @@ impl Emptied {
         coming_again::give(self.class, again);
         let now = wanted.max(again);
         let much = if now <= coming_again::MOST_SMALL { Class::Much } else { Class::Large };
-        let classes = [(is_much, much), (true, Class::Little)];
-        let allowed = classes.into_iter().find(|&(fits, class)| fits && !shrank && coming_again::take(class, now));
-        self.class = allowed.map_or(Class::Little, |(_, class)| class);
+        let is_paid = self.anew / TIMES >= now && (self.anew >= WORTH || self.alike >= OFTEN);
+        // What is needed more than before is rent.
+        let before = if self.class == Class::Together { again } else { 0 };
+        let classes = [
+            (is_much, much, now),
+            (is_paid, Class::Together, now),
+            (true, Class::Little, now),
+            (before > 0, Class::Together, before),
+        ];
+        let mut allowed = classes.into_iter().filter(|(fits, ..)| *fits && !shrank);
+        let allowed = allowed.find(|&(_, class, bytes)| coming_again::take(class, bytes));
+        self.class = allowed.map_or(Class::Little, |(_, class, _)| class);
         self.smaller = 0;
-        if allowed.is_some() { now } else { 0 }
+        allowed.map_or(0, |(.., bytes)| bytes)
     }
 }

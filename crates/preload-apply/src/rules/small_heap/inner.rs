@@ -11,7 +11,7 @@ use super::Heap;
 use super::chunk::{ALIGN, is_object, usable};
 use super::emptied::{Emptied, KEPT_EMPTY};
 use super::source::{Extents, Owner, SLACK, SLACK_DIVISOR, Source};
-use crate::rules::coming_again;
+use crate::rules::coming_again::{self, Class};
 use crate::rules::extent::{Extent, HeapAddress};
 use crate::rules::heap_account::{self, Part};
 use crate::rules::patience::Patience;
@@ -109,7 +109,7 @@ impl Inner {
         // dlmalloc cuts an aligned object out of a larger one.
         let cut_from = if align > ALIGN { 2 * align } else { 0 };
         let (written, taken) = extent.hand_out(address, address + bytes + cut_from);
-        self.patience.needed_again(taken);
+        self.needed_again(taken);
         if zero {
             // SAFETY: the object has `bytes` bytes. What is fresh is zero, but for the last word: the end of a free
             // chunk is there.
@@ -146,10 +146,10 @@ impl Inner {
         let source = self.core.allocator_mut();
         // SAFETY: the object as it is now.
         let (bytes, extent) = unsafe { (usable(resized), Extent::of(resized)) };
-        self.patience.needed_again(extent.hand_out(resized, resized + bytes).1);
         source.used = (source.used + bytes).saturating_sub(before);
         self.account.allocated(source.used, bytes.saturating_sub(before));
         self.peak = self.peak.max(source.used);
+        self.needed_again(extent.hand_out(resized, resized + bytes).1);
         Some(resized)
     }
 
@@ -188,6 +188,16 @@ impl Inner {
             self.trim();
         }
         true
+    }
+
+    /// Notes that objects got `pages` pages that had been given back.
+    #[inline]
+    fn needed_again(&mut self, pages: usize) {
+        if pages > 0 {
+            self.patience.needed_again(pages);
+            let anew = &self.core.allocator().anew;
+            anew.set(anew.get() + pages * PAGE);
+        }
     }
 
     /// Whether the heap may give memory back, see [`crate::rules::patience`].
@@ -274,11 +284,12 @@ impl Inner {
         // A heap that only becomes empty after it was nearly so has decided before.
         if self.peak > self.rest {
             let wanted = bytes + bytes / SLACK_DIVISOR + TOUCHED;
-            let often = self.emptied.comes_again(bytes, objects);
+            let often = self.emptied.comes_again(bytes, objects, source.anew.take());
             if often {
                 source.again = self.emptied.keeps(wanted, source.again);
             }
-            self.account.allow(source.again);
+            source.rent.set(self.emptied.rent(wanted, source.again));
+            self.account.allow(source.again, self.emptied.class == Class::Together);
         }
         let (keeps, is_more) = (source.again > 0, source.mapped.get() > source.enough());
         (self.peak, self.rest, self.most) = (source.used, source.used, self.objects);
@@ -301,15 +312,24 @@ impl Inner {
         }
     }
 
-    /// Gives up what the heap keeps; true if it had memory.
+    /// Gives up what the heap keeps, for others; true if it had memory.
     #[inline(never)]
     pub(super) fn release(&mut self) -> bool {
-        if self.core.allocator().mapped.get() == 0 {
+        self.emptied.forget();
+        self.give_up()
+    }
+
+    /// Gives up what the heap keeps; true if it had memory.
+    #[inline(never)]
+    fn give_up(&mut self) -> bool {
+        let source = self.core.allocator_mut();
+        if source.mapped.get() == 0 {
             return false;
         }
-        let again = core::mem::take(&mut self.core.allocator_mut().again);
+        source.rent.set(0);
+        let again = core::mem::take(&mut source.again);
         coming_again::give(self.emptied.class, again);
-        self.account.allow(0);
+        self.account.allow(0, false);
         if self.objects > 0 {
             let keeps = self.account.kept() > 0 && (self.patience.has_regretted() || again > 0);
             if keeps {
@@ -345,7 +365,7 @@ impl Inner {
         let is_unused = turned.wrapping_sub(self.looked.2) / UNUSED > bytes
             && now.saturating_sub(self.looked.1) >= self.patience.length()
             && self.patience.has_ended(now);
-        let done = is_unused && self.release();
+        let done = is_unused && self.give_up();
         if done {
             self.patience.given_up(now);
         }
@@ -364,6 +384,8 @@ impl Inner {
         let own = Source { again, heap: source.heap, ..Source::new(source.owner, source.extents) };
         own.unmapped.set(unmapped);
         own.mapped_again.set(source.mapped_again.get());
+        own.anew.set(source.anew.get());
+        own.rent.set(source.rent.get());
         let fresh = Dlmalloc::new_with_allocator(own);
         // SAFETY: there are no objects. `destroy` only reads the list of segments, which does not point into the
         // structure that moves here.

@@ -37,12 +37,14 @@ pub struct Owner {
     pub node: u32,
 }
 
+/// Maps and places an extent of so many bytes for the heap, at a multiple of `SLOT`, and writes its header; returns the
+/// usable memory behind that. With true it is rent: the heap will keep such memory later.
+pub type Map = fn(&Owner, HeapAddress, usize, bool) -> Option<(usize, usize)>;
+
 /// Where a heap gets its extents.
 #[derive(Clone, Copy)]
 pub struct Extents {
-    /// Maps and places an extent of so many bytes for the heap, at a multiple of `SLOT`, and writes its header; returns
-    /// the usable memory behind that.
-    pub map: fn(&Owner, HeapAddress, usize) -> Option<(usize, usize)>,
+    pub map: Map,
     /// Unmaps the extent with this usable memory, which no object is in.
     pub unmap: fn(usize),
 }
@@ -68,6 +70,10 @@ pub(super) struct Source {
     /// Bytes that were unmapped, less those mapped since; and the bytes of these that were mapped since.
     pub(super) unmapped: Cell<usize>,
     pub(super) mapped_again: Cell<usize>,
+    /// Bytes of these, and of pages that were needed again, since the heap was empty; and the bytes that it may still map
+    /// so until it keeps them: they are not charged, see [`crate::rules::churn`].
+    pub(super) anew: Cell<usize>,
+    pub(super) rent: Cell<usize>,
     /// Free bytes that the heap may keep in extents without an object: [`SLACK`], or none while it gives all back.
     pub(super) slack: usize,
     pub(super) list: extent::Extents,
@@ -82,16 +88,17 @@ unsafe impl Allocator for Source {
             .clamp(SMALLEST_EXTENT, extent::LARGEST)
             .next_power_of_two();
         let _errno = errno::Saved::now();
-        let Some((start, len)) = self.heap.and_then(|heap| (self.extents.map)(&self.owner, heap, wanted.max(size)))
-        else {
-            return (ptr::null_mut(), 0, 0);
-        };
+        let is_rent = self.rent.get() > 0 && self.unmapped.get() > 0;
+        let map = |heap| (self.extents.map)(&self.owner, heap, wanted.max(size), is_rent);
+        let Some((start, len)) = self.heap.and_then(map) else { return (ptr::null_mut(), 0, 0) };
         let rest = len.saturating_sub(FOOT) % (self.asked + size_of::<usize>()).next_multiple_of(ALIGN);
         let len = if rest == ALIGN { len - ALIGN } else { len };
         self.mapped.set(self.mapped.get() + len);
         let again = len.min(self.unmapped.get());
         self.unmapped.set(self.unmapped.get() - again);
         self.mapped_again.set(self.mapped_again.get() + again);
+        self.anew.set(self.anew.get() + again);
+        self.rent.set(self.rent.get().saturating_sub(again));
         // SAFETY: a fresh extent of this heap.
         let extent = unsafe { Extent::of(start) };
         extent.begin(start + len);
@@ -157,6 +164,8 @@ impl Source {
             releasing: false,
             unmapped: Cell::new(0),
             mapped_again: Cell::new(0),
+            anew: Cell::new(0),
+            rent: Cell::new(0),
             slack: SLACK,
             list: extent::Extents::new(),
         }

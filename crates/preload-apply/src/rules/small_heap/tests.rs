@@ -10,7 +10,7 @@ use super::home::Home;
 use super::*;
 use crate::rules::extent::{Extent, HEADER};
 
-fn map(_: &Owner, heap: HeapAddress, len: usize) -> Option<(usize, usize)> {
+fn map(_: &Owner, heap: HeapAddress, len: usize, _: bool) -> Option<(usize, usize)> {
     MAPPED.fetch_add(1, Ordering::Relaxed);
     let start = mappings::map_aligned(len, numamma_kernel::window::SLOT)?;
     // SAFETY: the mapping was made above.

@@ -1,0 +1,43 @@
+//! What the kernel refuses to map because of its size alone, see proc_sys_vm(5), overcommit_memory.
+
+use crate::sys;
+
+/// Bytes of the address space of a process, at most: the kernel places nothing above unless it is asked to.
+pub const ADDRESS_SPACE: u64 = 1 << 47;
+/// overcommit_memory of a kernel that refuses what is more than all memory and swap, whatever else is in use.
+const GUESS: u8 = b'0';
+
+/// Whether private memory of `bytes` is refused, whatever the process has mapped already. Allocates nothing; errno stays
+/// as the system calls leave it.
+pub fn is_never_mapped(bytes: u64) -> bool {
+    bytes >= ADDRESS_SPACE || (all_memory().is_some_and(|all| bytes > all) && mode() == Some(GUESS))
+}
+
+/// Bytes of memory and swap.
+fn all_memory() -> Option<u64> {
+    // SAFETY: zeroes are a value of the plain structure.
+    let mut info: libc::sysinfo = unsafe { core::mem::zeroed() };
+    // SAFETY: the structure is writable.
+    let done = unsafe { libc::syscall(libc::SYS_sysinfo, &raw mut info) } == 0;
+    done.then(|| info.totalram.saturating_add(info.totalswap).saturating_mul(u64::from(info.mem_unit)))
+}
+
+fn mode() -> Option<u8> {
+    let fd = sys::open(c"/proc/sys/vm/overcommit_memory", libc::O_RDONLY)?;
+    let mut text = [0; 1];
+    let len = sys::read(fd, &mut text);
+    sys::close(fd);
+    (len == Some(1)).then_some(text[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_the_address_space_is_never_mapped() {
+        assert!(is_never_mapped(1 << 62) && is_never_mapped(ADDRESS_SPACE));
+        assert!(!is_never_mapped(1) && !is_never_mapped(all_memory().unwrap()));
+        assert_eq!(is_never_mapped(all_memory().unwrap() + 1), mode() == Some(GUESS));
+    }
+}
