@@ -292,13 +292,14 @@ impl Scene<'_> {
         };
         let used = pattern.slices.last().map_or(whole, |s| s.end).max(1);
         let partly = policy == PolicyKind::Block && (used as f64) < USED_PART * whole as f64;
+        let seen = self.roles.team_of(entry);
         let sliced = SlicedObject {
             slices: &pattern.slices,
             size: entry.size.min(if partly { used } else { u64::MAX }),
             whole,
             first: first_planned(entry, policy),
-            seen: self.roles.team_of(entry),
-            threads: self.target.threads,
+            seen,
+            threads: self.world.teams.on_target(seen),
         };
         (sliced, if partly { used } else { whole }, whole)
     }
@@ -366,7 +367,7 @@ impl Scene<'_> {
         }
         let rounded = coarse
             .then(|| format!("a node's part of {} is rounded up to huge pages", Size(base.div_ceil(nodes))))
-            .or_else(|| self.target.laid_out());
+            .or_else(|| self.laid_out(sliced.seen));
         let split = (huge == Some(Huge::Split)).then(|| "at the price of its huge pages".to_owned());
         let partly_used = partly.then(|| format!("only the first {used} bytes are used"));
         let remarks: Vec<String> = [rounded, split, partly_used].into_iter().flatten().collect();
@@ -390,7 +391,7 @@ impl Scene<'_> {
 
     /// The nodes on which the users of the slices run, ascending, as indices into the target's list.
     fn nodes_of_users(&self, sliced: &SlicedObject<'_>) -> Vec<u32> {
-        let mut used: Vec<u32> = sliced.offsets().map(|(_, user)| self.node_of(user)).collect();
+        let mut used: Vec<u32> = sliced.offsets().map(|(_, user)| self.node_of(user, sliced.threads)).collect();
         used.sort_unstable();
         used.dedup();
         used
@@ -403,15 +404,18 @@ impl Scene<'_> {
         let mut best = self.layout((0..self.target.nodes).collect(), sliced, base, page);
         for count in [self.target.nodes, used.len() as u32] {
             let block = round_up(base.div_ceil(u64::from(count.max(1))), page);
-            let wanted = sliced.preferred_nodes(count, block, |t| self.node_of(t));
+            let wanted = sliced.preferred_nodes(count, block, |t| self.node_of(t, sliced.threads));
             let mut distinct = wanted.clone();
             distinct.sort_unstable();
             distinct.dedup();
             if wanted.is_empty() || distinct.len() != wanted.len() {
                 continue;
             }
-            let layout =
-                Layout { local: sliced.local_share(&wanted, block, |t| self.node_of(t)), order: wanted, block };
+            let layout = Layout {
+                local: sliced.local_share(&wanted, block, |t| self.node_of(t, sliced.threads)),
+                order: wanted,
+                block,
+            };
             // One per cent more does not justify a node list in place of `all`.
             if layout.local > best.local + 0.01 {
                 best = layout;
@@ -422,7 +426,7 @@ impl Scene<'_> {
 
     fn layout(&self, order: Vec<u32>, sliced: &SlicedObject<'_>, base: u64, page: u64) -> Layout {
         let block = round_up(base.div_ceil(order.len().max(1) as u64), page);
-        Layout { local: sliced.local_share(&order, block, |t| self.node_of(t)), order, block }
+        Layout { local: sliced.local_share(&order, block, |t| self.node_of(t, sliced.threads)), order, block }
     }
 }
 
