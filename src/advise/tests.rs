@@ -309,6 +309,26 @@ fn threads_of_two_nodes_only() {
     assert_eq!((place.nodes.as_deref(), place.block), (Some("2,3"), Some(Block::Size(Size(32 * MIB)))));
 }
 
+/// Sixteen threads on four nodes, and a table that the last eight use, on nodes 2 and 3: half of the accesses to it are
+/// local when it is on these two nodes, and a quarter when it is on all.
+#[test]
+fn a_table_of_some_threads_is_interleaved_over_their_nodes() {
+    let of_some = entry("of some", 64 * MIB, 50, 4000, |_, r| 8 + r.below(8) as u32);
+    let of_all = entry("of all", 64 * MIB, 50, 4000, |_, r| r.below(16) as u32);
+    // A few accesses of others, such as those of a thread that fills it, change nothing.
+    let stray = |_: u64, r: &mut Random| if r.below(20) == 0 { 0 } else { 8 + r.below(8) as u32 };
+    let nearly = entry("nearly", 64 * MIB, 50, 4000, stray);
+    let advice = on(4, &profile(16, "never", numbered(vec![of_some, of_all, nearly])));
+    let place = |name| {
+        let place = &rule(&advice, name).place;
+        (place.policy, place.nodes.as_deref())
+    };
+    assert_eq!(place("of some"), (PolicyKind::Interleave, Some("2-3")));
+    assert_eq!(place("of all"), (PolicyKind::Interleave, Some("all")));
+    assert_eq!(place("nearly"), (PolicyKind::Interleave, Some("2-3")));
+    assert_eq!(advice.policy.threads.as_ref().map(|t| &t.bind), Some(&Bind::Compact), "its users must stay there");
+}
+
 #[test]
 fn a_private_object_goes_to_its_user_unless_it_is_there() {
     let touched_by = |mut e: Entry, thread: u32| {
