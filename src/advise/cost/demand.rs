@@ -109,6 +109,23 @@ impl Demands {
         demands
     }
 
+    /// Those while several threads run, and whether most of the others come before them. None where there are no others,
+    /// or only others.
+    pub fn in_parallel(&self, world: &World<'_>) -> Option<(Demands, bool)> {
+        let slices = &world.clock.slices;
+        let slice_of = |bin: u16| usize::from(bin) / (WINDOWS + 1);
+        let alone = |bin: u16| slices.get(slice_of(bin)).is_some_and(|s| s.serial);
+        let start = self.sums.keys().map(|(bin, _)| *bin).filter(|bin| !alone(*bin)).min()?;
+        let sum = |holds: &dyn Fn(u16) -> bool| -> f64 {
+            self.sums.iter().filter(|((bin, _), _)| holds(*bin)).map(|(_, accesses)| *accesses).sum()
+        };
+        let (serial, before) = (sum(&alone), sum(&|bin| alone(bin) && bin < start));
+        let mut parallel = self.clone();
+        parallel.list.retain(|d| !alone(d.bin));
+        parallel.sums.retain(|(bin, _), _| !alone(*bin));
+        (serial > 0.0).then_some((parallel, before > serial / 2.0))
+    }
+
     /// CPU time by slice that computes between these accesses, ns.
     pub fn computed_ns(&self, slices: usize) -> Vec<f64> {
         let mut sums = vec![0.0; slices];
