@@ -25,9 +25,19 @@ const ONE_PROCESS: f64 = 0.9;
 const GENERATIONS: f64 = 0.5;
 
 /// Whether a rule is only useful while threads stay on their nodes.
-fn relies_on_binding(rule: &ObjectRule) -> bool {
-    use PolicyKind::{Bind, Block, BlockCyclic, Local, Map};
-    matches!(rule.place.policy, Bind | Block | BlockCyclic | Local | Map) || rule.instances.is_some()
+fn relies_on_binding(scene: &Scene<'_>, rule: &ObjectRule) -> bool {
+    use PolicyKind::{Bind, Block, BlockCyclic, Interleave, Local, Map};
+    let by_thread = match rule.place.policy {
+        Bind | Block | BlockCyclic | Local | Map => true,
+        // Over the nodes of its users, and not over those near any thread.
+        Interleave => {
+            let homes: Vec<u32> = scene.world.homes().iter().map(|n| scene.world.model().nodes[*n].id).collect();
+            let nodes = rule.place.nodes.as_deref().unwrap_or("all");
+            nodes != "all" && nodes != numamma_plan::nodes::format(&homes)
+        }
+        _ => false,
+    };
+    by_thread || rule.instances.is_some()
 }
 
 /// Share of the accesses to a private object that were remote although the thread that uses it touched it first, which
@@ -48,7 +58,7 @@ pub(super) struct Binding {
 }
 
 pub(super) fn decide(scene: &Scene<'_>, patterns: &[Pattern], shares: &[f64], rules: &[ObjectRule]) -> Binding {
-    let by_rule = rules.iter().any(relies_on_binding);
+    let by_rule = rules.iter().any(|rule| relies_on_binding(scene, rule));
     let entries = scene.summary.entries.iter().zip(patterns).zip(shares);
     let left: f64 = entries
         .filter_map(|((e, p), share)| Some(share * remote_after_own_touch(scene, e, p)?))

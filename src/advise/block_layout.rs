@@ -27,7 +27,7 @@ pub(super) struct SlicedObject<'a> {
     pub whole: u64,
     /// Offset of the first byte of block 0, see [`first_planned`].
     pub first: i64,
-    /// Threads of the profile and of the target.
+    /// Workers of the team that uses it in the profile and on the target.
     pub seen: u32,
     pub threads: u32,
 }
@@ -54,7 +54,7 @@ pub(super) fn first_planned(entry: &Entry, policy: PolicyKind) -> i64 {
     (pages_before(entry) * PAGE) as i64 - ahead as i64
 }
 
-/// The thread of the target that takes over from thread `rank` of the profile's `seen` threads, at `part` (0 to 1) of
+/// The worker, of `threads` on the target, that takes over from worker `rank` of `seen` in the profile, at `part` (0 to 1) of
 /// its slice. Ranks are scaled to [0, 1), so that a pattern of T threads applies to T' threads. A thread that is none
 /// of the workers (`rank` from `seen` on) is not bound, and counts where thread 0 runs.
 pub(super) fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 {

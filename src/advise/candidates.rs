@@ -13,7 +13,7 @@ use super::block_layout::{Layout, SlicedObject, first_planned};
 use super::numbered;
 use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::limits::PRIVATE_SHARE;
-use crate::detect::{Pattern, PatternKind};
+use crate::detect::{Pattern, PatternKind, Rank};
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::{Entry, duration};
 
@@ -30,6 +30,11 @@ const COARSE: f64 = 1.5;
 const MOST_SINGLE: usize = 16;
 /// Part of the accesses that [`hot_pages`] covers.
 const HOT_PART: f64 = 0.9;
+/// Accesses from a node over those from the node with most, from which its threads count as users of an object: half. Pages
+/// on nodes with fewer are remote for most of the accesses to them.
+const USERS: f64 = 0.5;
+/// A position at the end of a slice.
+const ALMOST_ONE: f64 = 0.999;
 /// Used part of an object below which blocks are computed from the used part.
 const USED_PART: f64 = 0.9;
 
@@ -168,8 +173,15 @@ impl Scene<'_> {
         };
         let id = |n: usize| self.world.model().nodes[n].id;
         let near: Vec<u32> = self.world.homes().into_iter().map(id).collect();
-        if near.len() > 1 && near.len() < self.target.ids.len() {
+        let is_some = |nodes: &[u32]| nodes.len() > 1 && nodes.len() < self.target.ids.len();
+        if is_some(&near) {
             choices.push(chosen(PolicyKind::Interleave, numamma_plan::nodes::format(&near)));
+        }
+        let own: Vec<u32> = self.homes_of_users(entry).into_iter().map(id).collect();
+        if is_some(&own) && own != near {
+            let nodes = numamma_plan::nodes::format(&own);
+            let remark = Some(format!("the threads that use it run on nodes {nodes}"));
+            choices.push(Choice { remark, ..chosen(PolicyKind::Interleave, nodes) });
         }
         if self.world.uneven() {
             let remark =
@@ -180,6 +192,23 @@ impl Scene<'_> {
         let single = self.world.memory.iter().take(MOST_SINGLE).map(|n| chosen(PolicyKind::Bind, id(*n).to_string()));
         choices.extend(single);
         choices
+    }
+
+    /// Nodes with memory, of the model, that are the nearest of the workers that use an entry. Those with less than
+    /// [`USERS`] of the accesses of the node with most are left out.
+    fn homes_of_users(&self, entry: &Entry) -> Vec<usize> {
+        let mut accesses = vec![0.0; self.world.nodes()];
+        for cell in &entry.cells {
+            let Some(rank) = self.roles.rank(cell.thread) else { continue };
+            let [first, last] = [0.0, ALMOST_ONE].map(|part| self.world.teams.successor(rank, part));
+            let successors = first.rank..=last.rank;
+            let each = cell.counters.accesses() as f64 / successors.clone().count().max(1) as f64;
+            for rank in successors {
+                accesses[self.world.home(self.world.node_of(Rank { rank, ..first }))] += each;
+            }
+        }
+        let most = accesses.iter().copied().fold(0.0, f64::max);
+        self.world.memory.iter().copied().filter(|n| most > 0.0 && accesses[*n] >= USERS * most).collect()
     }
 
     /// Random: interleave, unless nearly all accesses go to fewer pages than there are nodes.
@@ -292,13 +321,14 @@ impl Scene<'_> {
         };
         let used = pattern.slices.last().map_or(whole, |s| s.end).max(1);
         let partly = policy == PolicyKind::Block && (used as f64) < USED_PART * whole as f64;
+        let seen = self.roles.team_of(entry);
         let sliced = SlicedObject {
             slices: &pattern.slices,
             size: entry.size.min(if partly { used } else { u64::MAX }),
             whole,
             first: first_planned(entry, policy),
-            seen: self.roles.team_of(entry),
-            threads: self.target.threads,
+            seen,
+            threads: self.world.teams.on_target(seen),
         };
         (sliced, if partly { used } else { whole }, whole)
     }
@@ -366,7 +396,7 @@ impl Scene<'_> {
         }
         let rounded = coarse
             .then(|| format!("a node's part of {} is rounded up to huge pages", Size(base.div_ceil(nodes))))
-            .or_else(|| self.target.laid_out());
+            .or_else(|| self.laid_out(sliced.seen));
         let split = (huge == Some(Huge::Split)).then(|| "at the price of its huge pages".to_owned());
         let partly_used = partly.then(|| format!("only the first {used} bytes are used"));
         let remarks: Vec<String> = [rounded, split, partly_used].into_iter().flatten().collect();
@@ -390,7 +420,7 @@ impl Scene<'_> {
 
     /// The nodes on which the users of the slices run, ascending, as indices into the target's list.
     fn nodes_of_users(&self, sliced: &SlicedObject<'_>) -> Vec<u32> {
-        let mut used: Vec<u32> = sliced.offsets().map(|(_, user)| self.node_of(user)).collect();
+        let mut used: Vec<u32> = sliced.offsets().map(|(_, user)| self.node_of(user, sliced.threads)).collect();
         used.sort_unstable();
         used.dedup();
         used
@@ -403,15 +433,18 @@ impl Scene<'_> {
         let mut best = self.layout((0..self.target.nodes).collect(), sliced, base, page);
         for count in [self.target.nodes, used.len() as u32] {
             let block = round_up(base.div_ceil(u64::from(count.max(1))), page);
-            let wanted = sliced.preferred_nodes(count, block, |t| self.node_of(t));
+            let wanted = sliced.preferred_nodes(count, block, |t| self.node_of(t, sliced.threads));
             let mut distinct = wanted.clone();
             distinct.sort_unstable();
             distinct.dedup();
             if wanted.is_empty() || distinct.len() != wanted.len() {
                 continue;
             }
-            let layout =
-                Layout { local: sliced.local_share(&wanted, block, |t| self.node_of(t)), order: wanted, block };
+            let layout = Layout {
+                local: sliced.local_share(&wanted, block, |t| self.node_of(t, sliced.threads)),
+                order: wanted,
+                block,
+            };
             // One per cent more does not justify a node list in place of `all`.
             if layout.local > best.local + 0.01 {
                 best = layout;
@@ -422,7 +455,7 @@ impl Scene<'_> {
 
     fn layout(&self, order: Vec<u32>, sliced: &SlicedObject<'_>, base: u64, page: u64) -> Layout {
         let block = round_up(base.div_ceil(order.len().max(1) as u64), page);
-        Layout { local: sliced.local_share(&order, block, |t| self.node_of(t)), order, block }
+        Layout { local: sliced.local_share(&order, block, |t| self.node_of(t, sliced.threads)), order, block }
     }
 }
 

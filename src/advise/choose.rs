@@ -142,6 +142,30 @@ impl<'a> Subject<'a> {
         others.chain(map).fold(f64::MAX, f64::min)
     }
 
+    /// What placing would gain while several threads run, where that is more than [`NEAR`]. When the whole run gains
+    /// nothing, it is the time in which one thread works alone that would get longer.
+    fn in_parallel(&self, choices: Vec<Choice>) -> Option<String> {
+        let world = self.scene.world;
+        let (demands, is_before) = self.demands.in_parallel(world)?;
+        let parallel = Subject { demands, ..*self };
+        let (first, ..) = parallel.price(&world.unplaced(self.entry));
+        let (priced, _) = parallel.price_all(choices, 0.0);
+        let best = priced.iter().map(|p| p.outcome.time_ns).fold(f64::MAX, f64::min);
+        let (alone, record) = match is_before {
+            true => {
+                ("its initialisation by one thread", ", and a profile without it (`--delay`) tells what the rest gains")
+            }
+            false => ("what one thread does with it alone", ""),
+        };
+        (first.time_ns > NEAR * best).then(|| {
+            format!(
+                "while several threads run, placing it would mean {}, but {alone} would get slower by about as much; longer \
+                 runs differ{record}",
+                waiting(100.0 * (1.0 - best / first.time_ns), None)
+            )
+        })
+    }
+
     /// The simplest of `choices` within [`NEAR`] of the best page map, as in [`choose`], and its time, ns. For a phase
     /// of the run, in which first touch is over and so no candidate.
     pub fn cheapest(&self, choices: Vec<Choice>) -> Option<(Choice, f64)> {
@@ -166,7 +190,7 @@ pub(super) fn choose(
     let unplaced = scene.world.unplaced(entry);
     let (first, first_bytes, _) = subject.price(&unplaced);
     let placing_ns = scene.world.placing_ns(entry);
-    let (priced, too_big) = subject.price_all(choices, placing_ns);
+    let (priced, too_big) = subject.price_all(choices.clone(), placing_ns);
     let best = subject.best_ns(&priced, Some(first), placing_ns);
     let Some(chosen) = simplest(priced, best) else {
         let node = too_big.unwrap_or_default();
@@ -178,10 +202,10 @@ pub(super) fn choose(
     let verdict = match costs_more(scene, entry, &first, &chosen.outcome, placing_ns) {
         // Where the allocations are few, it is for what they gain that they are left alone.
         Some((often, why)) => {
-            let gains_nothing = || verdict(scene, (entry, pattern), &first, best).err().filter(|_| !often);
+            let gains_nothing = || verdict(scene, (entry, pattern), &first, best, || None).err().filter(|_| !often);
             Err(gains_nothing().unwrap_or_else(|| format!("{}; {why}", pattern.evidence)))
         }
-        None => verdict(scene, (entry, pattern), &first, best).and_then(|()| {
+        None => verdict(scene, (entry, pattern), &first, best, || subject.in_parallel(choices)).and_then(|()| {
             let part = 1.0 - (chosen.outcome.time_ns - placing_ns) / first.time_ns.max(f64::MIN_POSITIVE);
             let placed = subject.placement(&chosen.choice).ok();
             let saving = placed.and_then(|placed| subject.saving(&unplaced, &placed, part));
@@ -314,7 +338,14 @@ fn with_range(
     });
     let words = waiting(less, range);
     if range.is_some_and(|(_, high)| high <= 0.0) {
-        return Err(format!("{}; no placement of a policy saves anything: the best means {words}", pattern.evidence));
+        let ideal = of_first(first.time_ns - best).round();
+        let ideal =
+            (ideal > 0.0).then(|| format!("; ideal placement, every page on its best node, would save {ideal} %"));
+        return Err(format!(
+            "{}; no placement that a rule can describe saves anything: the best means {words}{}",
+            pattern.evidence,
+            ideal.unwrap_or_default()
+        ));
     }
     if range.is_some_and(|(low, _)| low <= 0.0) {
         return Err(format!("{}; the samples are too few to tell whether placing it pays: {words}", pattern.evidence));
@@ -346,8 +377,14 @@ fn balanced(scene: &Scene<'_>) -> &'static str {
     if scene.world.balances() { " with the kernel's NUMA balancing" } else { "" }
 }
 
-/// The reason to keep first touch where no placement is better by more than [`NEAR`].
-fn verdict(scene: &Scene<'_>, (entry, pattern): (&Entry, &Pattern), first: &Outcome, best: f64) -> Result<(), String> {
+/// The reason to keep first touch where no placement is better by more than [`NEAR`], with what `in_parallel` adds to it.
+fn verdict(
+    scene: &Scene<'_>,
+    (entry, pattern): (&Entry, &Pattern),
+    first: &Outcome,
+    best: f64,
+    in_parallel: impl FnOnce() -> Option<String>,
+) -> Result<(), String> {
     // Waiting for the caches of its users is the same under every placement.
     let residence = scene.world.residence(entry);
     let memory = residence.memory;
@@ -366,10 +403,11 @@ fn verdict(scene: &Scene<'_>, (entry, pattern): (&Entry, &Pattern), first: &Outc
     let less = |time: f64| if first.time_ns > 0.0 { 100.0 * (1.0 - time / first.time_ns) } else { 0.0 };
     if as_good {
         return Err(format!(
-            "{}; first touch is as good{}: ideal placement would save {:.0} % of the time spent waiting for it",
+            "{}; first touch is as good{}: ideal placement would save {:.0} % of the time spent waiting for it{}",
             pattern.evidence,
             balanced(scene),
-            less(best).max(0.0)
+            less(best).max(0.0),
+            in_parallel().map(|words| format!("; {words}")).unwrap_or_default()
         ));
     }
     Ok(())

@@ -38,6 +38,9 @@ mod scene;
 pub mod target_machine;
 #[cfg(test)]
 mod target_tests;
+mod team_sizes;
+#[cfg(test)]
+mod team_tests;
 mod teams;
 #[cfg(test)]
 mod tests;

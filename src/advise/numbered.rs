@@ -2,7 +2,8 @@
 //!
 //! The policy `local` would place them on the node of the allocating thread. Their order of allocation belongs to one
 //! run, so such rules are made only where it is reproducible: one thread allocates all instances, the profile contains
-//! all of them, each has one user, and the target has as many threads as the run had.
+//! all of them, each has one user, and the team of the users has as many workers on the
+//! target as in the run.
 
 use numamma_plan::callsite::abridged;
 use numamma_plan::nodes::format_runs;
@@ -29,8 +30,9 @@ pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Res
     if target.portable {
         return Err("a portable policy knows no nodes (`--nodes N` makes one that does)");
     }
-    if target.threads != scene.roles.team_of(entry) {
-        return Err("the run had another number of threads than the target");
+    let users = scene.roles.team_of(entry);
+    if scene.world.teams.on_target(users) != users {
+        return Err("the threads that use them are more or fewer on the target than in the run");
     }
     if entry.kind != ObjectKind::Heap || !is_alone(scene.summary, entry) {
         return Err("other allocations have the same call site");
@@ -49,7 +51,7 @@ pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Res
     let mut nodes = vec![None; entry.seen.len()];
     for owner in &pattern.owners {
         if let Some(node) = nodes.get_mut(owner.instance as usize) {
-            *node = Some(target.home_of(owner.thread));
+            *node = Some(scene.node_of_seen(owner.thread, users));
         }
     }
     let nodes = completed(&nodes).ok_or("the users of several instances are not known")?;
@@ -59,10 +61,9 @@ pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Res
     let groups = groups(&nodes, target);
     let words: Vec<String> = groups.iter().map(|(list, node)| format!("{} on node {node}", abridged(list))).collect();
     let remark = format!(
-        "one thread allocates them for others: by number, in the order of the profiled run, {}; only right with {} \
-         threads",
-        words.join(", "),
-        target.threads
+        "one thread allocates them for others: by number, in the order of the profiled run, {}; only right with \
+         {users} threads",
+        words.join(", ")
     );
     let place = place(groups.first().map_or(0, |g| g.1));
     Ok(Choice { place, remark: Some(remark), simplicity: Simplicity::Pattern, numbered: Some(nodes) })

@@ -41,16 +41,16 @@ impl Scene<'_> {
         let page = page_size_of(&Place::default(), entry.size, self.target.thp);
         let (sliced, base, whole) = self.slices(entry, pattern, policy);
         let blocks = self.best_layout(&sliced, base, page).local;
-        let threads = u64::from(self.target.threads);
+        let node_of = |user: u32| self.node_of(user, sliced.threads);
+        let threads = u64::from(sliced.threads);
         let halved = (0..MAP_HALVINGS).map(|n| threads << n);
         let counts = [pattern.slices.len() as u64].into_iter().chain(halved).filter(|n| (2..FINE).contains(n));
         let layout = |count: u64| {
             let block = round_up(base.div_ceil(count), page);
             // The map repeats, so that a period must consist of whole blocks.
             let fits = policy == PolicyKind::Block || whole.is_multiple_of(block);
-            let order =
-                fits.then(|| sliced.preferred_nodes(base.div_ceil(block) as u32, block, |t| self.node_of(t)))?;
-            let local = sliced.local_share(&order, block, |t| self.node_of(t));
+            let order = fits.then(|| sliced.preferred_nodes(base.div_ceil(block) as u32, block, node_of))?;
+            let local = sliced.local_share(&order, block, node_of);
             let runs = order.chunk_by(|a, b| a == b).count();
             (1..=MOST_RUNS).contains(&runs).then_some(Layout { order, block, local })
         };
@@ -68,7 +68,7 @@ impl Scene<'_> {
         let runs =
             nodes.chunk_by(|a, b| a == b).map(|run| format!("{}x{}", run.len() as u64 * best.block / PAGE, run[0]));
         let map = runs.collect::<Vec<_>>().join(",");
-        let remark = self.target.laid_out();
+        let remark = self.laid_out(sliced.seen);
         let place = Place { policy: PolicyKind::Map, map: Some(map), ..Place::default() };
         Some(Choice { place, remark, simplicity: Simplicity::Mapped, numbered: None })
     }

@@ -3,9 +3,8 @@
 use numamma_plan::policy::{Place, PolicyKind};
 
 use super::Target;
-use super::block_layout::extrapolate;
 use super::cost::World;
-use crate::detect::Roles;
+use crate::detect::{Rank, Roles};
 use crate::profile::summary::Summary;
 
 /// The input that all placements of one advice share.
@@ -56,14 +55,22 @@ impl Choice {
 }
 
 impl Scene<'_> {
-    /// Nearest node with memory of a thread of the target, as an index into the target's list.
-    pub fn node_of(&self, user: u32) -> u32 {
-        self.target.home_of(user)
+    /// Nearest node with memory of worker `rank` of a team of `of` on the target, as an index into the target's list.
+    pub fn node_of(&self, rank: u32, of: u32) -> u32 {
+        self.target.home_of(Rank { rank, of })
     }
 
-    /// As [`Scene::node_of`] for thread `rank` of `seen` of the profile, extrapolated to the target's number of
-    /// threads.
+    /// As [`Scene::node_of`] for worker `rank` of `seen` of the profile, extrapolated to the size of its team on the
+    /// target.
     pub fn node_of_seen(&self, rank: u32, seen: u32) -> u32 {
-        self.node_of(extrapolate(rank, 0.0, seen, self.target.threads))
+        self.target.home_of(self.world.teams.successor(Rank { rank, of: seen }, 0.0))
+    }
+
+    /// What is said of a placement by the workers of a team that has `seen` in the profile; empty where it has as many
+    /// on the target.
+    pub fn laid_out(&self, seen: u32) -> Option<String> {
+        let threads = self.world.teams.on_target(seen);
+        (self.target.recorded.is_some() && threads != seen)
+            .then(|| format!("laid out for {threads} threads instead of {seen}"))
     }
 }

@@ -1,6 +1,7 @@
 //! The machine that a policy is made for.
 
 use numamma_plan::machine::Thp;
+use numamma_plan::teams::Rank;
 use numamma_plan::threads::thread_node_of;
 
 use crate::topology::Topology;
@@ -94,22 +95,17 @@ impl Target {
         Target { recorded, ..self }
     }
 
-    /// What is said of a placement by threads other than those of the recorded run; empty where their number is the same.
-    pub fn laid_out(&self) -> Option<String> {
-        self.recorded.map(|recorded| format!("laid out for {} threads instead of {recorded}", self.threads))
-    }
-
-    /// The node that thread `thread` is bound to under `bind = "compact"`, as an index into the nodes of the model:
-    /// threads are spread over the CPUs node after node, so a node with more CPUs has more threads and one without has
+    /// The node that a worker is bound to under `bind = "compact"`, as an index into the nodes of the model:
+    /// the workers of a team are spread over the CPUs node after node, so a node with more CPUs has more threads and one without has
     /// none. The apply preload binds by the same function.
-    pub fn node_of(&self, thread: u32) -> usize {
-        thread_node_of(thread, self.threads, self.model.nodes.iter().map(|n| n.cpus.len()))
+    pub fn node_of(&self, worker: Rank) -> usize {
+        thread_node_of(worker.rank, worker.of, self.model.nodes.iter().map(|n| n.cpus.len()))
     }
 
-    /// The memory nearest to thread `thread`, as an index into `ids`: its own node's, or where that has none
+    /// The memory nearest to a worker, as an index into `ids`: its own node's, or where that has none
     /// the one with the least latency.
-    pub fn home_of(&self, thread: u32) -> u32 {
-        let node = self.node_of(thread);
+    pub fn home_of(&self, worker: Rank) -> u32 {
+        let node = self.node_of(worker);
         let memory = self.model.memory_nodes();
         let own = memory.iter().position(|i| *i == node);
         let nearest = || {
@@ -128,9 +124,8 @@ mod tests {
     fn three_workers_on_two_cpus_stay_three() {
         let two_cpus = Topology::uniform(1, 2);
         let target = |recorded| Target::new(Some(4), None, &two_cpus, recorded, "never");
-        assert_eq!((target(3).threads, target(3).recorded, target(3).laid_out()), (3, None, None));
+        assert_eq!((target(3).threads, target(3).recorded), (3, None));
         assert_eq!((target(2).threads, target(2).recorded), (4, Some(2)), "one per CPU");
-        assert_eq!(target(2).laid_out().as_deref(), Some("laid out for 4 threads instead of 2"));
         assert_eq!((target(1).threads, target(5).threads), (4, 5));
         let three_cpus = Topology::uniform(1, 3);
         assert_eq!(Target::new(Some(4), None, &three_cpus, 3, "never").threads, 4, "one per CPU");

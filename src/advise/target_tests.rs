@@ -3,6 +3,7 @@
 
 use numamma_plan::machine::{Machine, Node, Thp};
 use numamma_plan::policy::{Bind, Block, PolicyKind, Size, Threads};
+use numamma_plan::teams::Rank;
 use numamma_plan::threads::bound_node;
 use numamma_plan::{check, nodes};
 
@@ -65,10 +66,10 @@ fn threads_are_where_the_applier_binds_them() {
             let target = Target::of(model.clone(), threads, Thp::Never);
             let bind = Threads { bind: Bind::Compact, count: Some(threads) };
             for thread in (0..threads).chain([threads, u32::MAX]) {
-                let node = &model.nodes[target.node_of(thread)];
+                let node = &model.nodes[target.node_of(Rank { rank: thread, of: threads })];
                 assert_eq!(Some(node.id), bound_node(&bind, thread, &machine), "{name}, thread {thread} of {threads}");
                 assert!(!node.cpus.is_empty(), "{name}");
-                let home = target.ids[target.home_of(thread) as usize];
+                let home = target.ids[target.home_of(Rank { rank: thread, of: threads }) as usize];
                 assert!(node.memory == 0 || home == node.id, "{name}: its own memory is the nearest");
             }
         }
@@ -84,7 +85,7 @@ fn a_thread_of_a_memory_less_node_goes_to_the_nearest_memory() {
     let target = Target::of(model, 8, Thp::Never);
     // Nodes 0 and 1 have the CPUs of the first package, node 2 its memory; 3, 4 and 5 are those of the second.
     assert_eq!(target.ids, [2, 5]);
-    assert_eq!((0..8).map(|t| target.home_of(t)).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 1, 1, 1]);
+    assert_eq!((0..8).map(|t| target.home_of(Rank { rank: t, of: 8 })).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 1, 1, 1]);
 }
 
 #[test]

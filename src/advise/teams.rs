@@ -5,6 +5,7 @@ use numamma_plan::nodes::format_runs;
 use numamma_plan::teams::{MOST_TEAMS, Team};
 
 use super::Target;
+use super::team_sizes::TeamSizes;
 use crate::detect::Roles;
 use crate::detect::roles::Kind;
 use crate::profile::records::Frame;
@@ -13,37 +14,21 @@ use crate::profile::summary::Summary;
 /// The teams of at least two workers, in the order in which their first threads were created; none when a team cannot
 /// be named, because the profile lacks its start routine.
 pub(super) fn teams(summary: &Summary, roles: &Roles, target: &Target) -> Vec<Team> {
+    let sizes = TeamSizes::of(roles, target);
     let mut number: Vec<Option<u32>> = vec![None; roles.kinds.len()];
     let mut teams: Vec<Team> = Vec::new();
     for (index, kind) in roles.kinds.iter().enumerate().skip(1).filter(|(_, kind)| kind.team() > 1) {
         let Some(mut team) = named(summary, kind) else { return Vec::new() };
         team.inside = kind.creator.and_then(|outer| number[outer]);
         team.creator = kind.creator_works.then_some(true);
-        team.workers = (!target.portable).then(|| workers(kind, roles, target, team.inside, &teams));
+        // On a machine that is not known, teams that scale with it have as many workers as it has CPUs.
+        team.workers = (!target.portable || !sizes.scales(index)).then(|| sizes.of_kind(index));
         team.slots = slots(kind);
         teams.push(team);
         number[index] = Some(teams.len() as u32);
     }
     teams.truncate(MOST_TEAMS);
     teams
-}
-
-/// Workers on the target: in proportion to the largest team. Of nested teams the inner ones grow.
-fn workers(kind: &Kind, roles: &Roles, target: &Target, inside: Option<u32>, teams: &[Team]) -> u32 {
-    let mut outer = 1;
-    let mut next = inside;
-    while let Some(team) = next.and_then(|n| teams.get(n as usize - 1)) {
-        outer *= team.workers.unwrap_or(1).max(1);
-        next = team.inside;
-    }
-    let (seen, wanted) = (u64::from(roles.workers.max(1)), u64::from(target.threads));
-    let all = u64::from(kind.team()) * u64::from(outer);
-    let has_inner =
-        roles.kinds.iter().any(|k| k.team() > 1 && k.creator.is_some_and(|c| roles.kinds.get(c) == Some(kind)));
-    if seen == wanted || has_inner {
-        return kind.team();
-    }
-    (all * wanted).div_ceil(seen).div_ceil(u64::from(outer)).clamp(1, wanted) as u32
 }
 
 fn named(summary: &Summary, kind: &Kind) -> Option<Team> {

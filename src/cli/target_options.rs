@@ -102,6 +102,7 @@ fn read(path: &Path) -> Result<String, String> {
 mod tests {
     use super::*;
     use crate::topology::model::Source;
+    use numamma_plan::teams::Rank;
 
     const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/topology/");
 
@@ -117,7 +118,10 @@ mod tests {
         assert_eq!((paper.topology.as_str(), paper.ids.len()), ("pack:4 numa:2 core:6", 8));
         let file = asked(&format!("{FILES}hbm.xml"), None).unwrap();
         assert_eq!((file.ids.as_slice(), file.model.latency_source), (&[0, 1, 2, 3][..], Source::Xml));
-        assert_eq!((0..4).map(|t| file.ids[file.home_of(t) as usize]).collect::<Vec<_>>(), [0, 0, 2, 2]);
+        assert_eq!(
+            (0..4).map(|t| file.ids[file.home_of(Rank { rank: t, of: 4 }) as usize]).collect::<Vec<_>>(),
+            [0, 0, 2, 2]
+        );
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) fn random_or_unsure(samples: f64, threads: usize, structure: f64, sam
         );
         return Pattern { figures, ..Pattern::new(PatternKind::Unsure, samples / needed, evidence) };
     }
-    let evidence = format!("all {threads} threads use all of it ({samples:.0} samples)");
+    let evidence = format!("each of the {threads} threads that use it uses all of it ({samples:.0} samples)");
     let sure = confidence::random(structure, samples, needed);
     Pattern { figures, ..Pattern::new(PatternKind::Random, sure, evidence) }
 }

@@ -28,8 +28,10 @@ fn workers(report: &Value) -> Vec<(u64, u64)> {
     found
 }
 
-fn all_of(workers: u64) -> Vec<(u64, u64)> {
-    (0..workers).map(|rank| (rank, workers)).collect()
+fn all_of(teams: &[u64]) -> Vec<(u64, u64)> {
+    let mut all: Vec<(u64, u64)> = teams.iter().flat_map(|of| (0..*of).map(|rank| (rank, *of))).collect();
+    all.sort_unstable();
+    all
 }
 
 #[test]
@@ -44,9 +46,9 @@ fn workers_are_bound_by_their_ranks_and_others_are_not() {
         let json = section(&text, &format!("{name} report"));
         serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}\n{json}"))
     };
-    for (name, count) in [("pools", 4), ("crew", 4), ("nested", 8)] {
+    for (name, teams) in [("pools", &[4][..]), ("crew", &[4, 3]), ("nested", &[8])] {
         let policy = section(&text, &format!("{name} policy"));
-        assert_eq!(workers(&report(name)), all_of(count), "{name}\n{policy}");
+        assert_eq!(workers(&report(name)), all_of(teams), "{name}\n{policy}");
         assert!(policy.contains("[[team]]"), "{policy}");
         assert!(text.contains(&format!("=== {name} same\n")), "the output of {name} differs");
         // What the user binds stays as the user wants it.
@@ -67,6 +69,8 @@ fn workers_are_bound_by_their_ranks_and_others_are_not() {
         pools.extend([(format!("first {t}"), *node), (format!("last {t}"), *node)]);
         crew.push((format!("worker {t}"), node));
     }
+    // Loader t of 3 is on CPU floor(8 t / 3).
+    crew.extend((0..3).map(|t| (format!("loader {t}"), node[8 * t / 3 / 2])));
     let mut nested = vec![waits("waiter")];
     nested.extend((0..8).map(|w| (format!("worker {w}"), node[w / 2])));
     expect("pools", &pools);
@@ -77,9 +81,13 @@ fn workers_are_bound_by_their_ranks_and_others_are_not() {
     let grid = &object(&pools_report, "grid")["pattern"];
     assert_eq!((&grid["kind"], grid["period"].as_u64()), (&Value::from("block-cyclic"), Some(4 * MIB)), "{grid}");
     assert_eq!(object(&report("crew"), "make_table")["pattern"]["kind"], "block");
+    assert_eq!(object(&report("crew"), "make_input")["pattern"]["kind"], "block");
+    // A third of the input on the node of each loader.
+    let crew_policy = section(&text, "crew policy");
+    assert!(crew_policy.contains("block = \"8MiB\", nodes = \"0,1,2\""), "{crew_policy}");
     assert_eq!(object(&report("nested"), "table")["pattern"]["kind"], "block");
     assert!(section(&text, "pools policy").contains("block = \"1MiB\""), "{}", section(&text, "pools policy"));
-    for (name, placed) in [("pools", "grid"), ("crew", "make_table"), ("nested", "table")] {
+    for (name, placed) in [("pools", "grid"), ("crew", "make_table"), ("crew", "make_input"), ("nested", "table")] {
         let verify: Value = serde_json::from_str(section(&text, &format!("{name} verify"))).expect("verify is JSON");
         let o = object(&verify, placed);
         assert!(number(o, "pages_present") > 0 && number(o, "pages_off_plan") == 0, "{o}");

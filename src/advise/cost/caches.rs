@@ -237,7 +237,7 @@ fn uses(world: &World<'_>) -> FxHashMap<u32, Vec<Use>> {
             by_thread.entry(*thread).or_default().push(Use {
                 entry: index,
                 charged: seen.accesses * each,
-                own: sets.own(world, seen),
+                own: sets.own(seen),
                 all: sets.all,
                 flight: world.lines_in_flight(entry),
                 sweeps: world.is_swept(entry),
@@ -266,6 +266,8 @@ struct WorkingSets {
     lines_per_page: f64,
     /// Mean number of threads that use the same line.
     overlap: f64,
+    /// Workers of the team that uses it on the target, for one in the profile.
+    growth: f64,
 }
 
 impl WorkingSets {
@@ -283,7 +285,9 @@ impl WorkingSets {
         let lines_per_page = world.summary.header.page_size.max(1) as f64 / LINE_BYTES;
         let whole = (entry.size as f64 * entry.instances.max(1) as f64 / LINE_BYTES).max(1.0);
         let all = used(entry.cells.len() as f64, pages.len() as f64, lines_per_page, whole);
-        let mut sets = WorkingSets { by_thread, whole, all, lines_per_page, overlap: 1.0 };
+        let team = world.roles.team_of(entry).max(1);
+        let growth = f64::from(world.teams.on_target(team)) / f64::from(team);
+        let mut sets = WorkingSets { by_thread, whole, all, lines_per_page, overlap: 1.0, growth };
         let sum: f64 = sets.by_thread.values().map(|seen| sets.seen_lines(seen)).sum();
         sets.overlap = (sum / all).clamp(1.0, sets.by_thread.len().max(1) as f64);
         sets
@@ -294,13 +298,13 @@ impl WorkingSets {
     }
 
     /// Lines that such a thread of the target uses: slices become smaller with more threads, what all use does not.
-    fn own(&self, world: &World<'_>, seen: &Seen) -> f64 {
+    fn own(&self, seen: &Seen) -> f64 {
         let lines = self.seen_lines(seen);
         let users = self.by_thread.len() as f64;
         if users < 2.0 {
             return lines;
         }
-        let on_target = (users * f64::from(world.target.threads) / f64::from(world.roles.workers.max(1))).max(1.0);
+        let on_target = (users * self.growth).max(1.0);
         let overlap = 1.0 + (self.overlap - 1.0) * (on_target - 1.0) / (users - 1.0);
         lines * (overlap / on_target) / (self.overlap / users)
     }

@@ -3,8 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use super::{WINDOWS, World};
-use crate::advise::block_layout::extrapolate;
 use crate::detect::{Pattern, PatternKind, Rank};
+use crate::profile::records::ThreadId;
 use crate::profile::summary::Entry;
 
 /// Fewest samples of a thread in an object from which their order gives their time within a sweep: with n samples the
@@ -63,8 +63,8 @@ struct Course {
 }
 
 impl Demands {
-    /// The accesses of `entry` on the target. Where the numbers of threads differ, the slices of the pattern map
-    /// threads of the profile to threads of the target.
+    /// The accesses of `entry` on the target. Where a team is larger or smaller there, the slices of the pattern map its
+    /// workers in the profile to those on the target.
     pub fn of(world: &World<'_>, entry: &Entry, pattern: Option<&Pattern>) -> Demands {
         let slices = world.clock.slices.len();
         let mut demands =
@@ -81,32 +81,49 @@ impl Demands {
         if per_access > 0.0 {
             (demands.waits_ns, demands.computes_ns) = (waited / per_access, computed / per_access);
         }
-        let mut courses: FxHashMap<u32, Course> = FxHashMap::default();
+        let mut courses: FxHashMap<User, Course> = FxHashMap::default();
         let alone = |slice: usize| world.clock.slices.get(slice).is_some_and(|s| s.serial);
         for cell in &entry.cells {
-            let Some(rank) = world.roles.number(cell.thread, seen) else { continue };
+            let Some(user) = User::of(world, cell.thread, seen) else { continue };
             if alone(world.clock.slice_of(cell.slot)) {
                 continue;
             }
-            let course = courses.entry(rank).or_default();
+            let course = courses.entry(user).or_default();
             course.cells += 1;
             course.accesses += cell.counters.accesses() as f64;
         }
         for cell in &entry.cells {
-            let Some(rank) = world.roles.number(cell.thread, seen) else { continue };
+            let Some(user) = User::of(world, cell.thread, seen) else { continue };
             let slice = world.clock.slice_of(cell.slot);
             // Serial work stays serial on the target.
             let (from, part) = if alone(slice) {
-                (world.node_of(extrapolate(rank, 0.0, seen, world.target.threads)), 0)
+                (user.node(world, || 0.0), 0)
             } else {
-                let part = courses.get_mut(&rank).map_or(0, |c| c.next(cell.counters.accesses() as f64));
-                (user(world, pattern, cell.page, u32::from(cell.slot), Rank { rank, of: seen }), part)
+                let part = courses.get_mut(&user).map_or(0, |c| c.next(cell.counters.accesses() as f64));
+                (user.node(world, || user.part(world, pattern, cell.page, cell.slot)), part)
             };
             let accesses = cell.counters.accesses() as f64 * per_access;
             demands.waited_ns[slice] += cell.counters.accesses() as f64 * waited;
             demands.push(cell.instance, cell.page, from as u16, bin(slice, part), accesses);
         }
         demands
+    }
+
+    /// Those while several threads run, and whether most of the others come before them. None where there are no others,
+    /// or only others.
+    pub fn in_parallel(&self, world: &World<'_>) -> Option<(Demands, bool)> {
+        let slices = &world.clock.slices;
+        let slice_of = |bin: u16| usize::from(bin) / (WINDOWS + 1);
+        let alone = |bin: u16| slices.get(slice_of(bin)).is_some_and(|s| s.serial);
+        let start = self.sums.keys().map(|(bin, _)| *bin).filter(|bin| !alone(*bin)).min()?;
+        let sum = |holds: &dyn Fn(u16) -> bool| -> f64 {
+            self.sums.iter().filter(|((bin, _), _)| holds(*bin)).map(|(_, accesses)| *accesses).sum()
+        };
+        let (serial, before) = (sum(&alone), sum(&|bin| alone(bin) && bin < start));
+        let mut parallel = self.clone();
+        parallel.list.retain(|d| !alone(d.bin));
+        parallel.sums.retain(|(bin, _), _| !alone(*bin));
+        (serial > 0.0).then_some((parallel, before > serial / 2.0))
     }
 
     /// CPU time by slice that computes between these accesses, ns.
@@ -142,15 +159,35 @@ impl Course {
     }
 }
 
-/// Node of the target's thread that takes over the accesses of thread `rank` of the profile to a page.
-fn user(world: &World<'_>, pattern: Option<&Pattern>, page: u32, slot: u32, rank: Rank) -> usize {
-    let (Rank { rank, of: seen }, threads) = (rank, world.target.threads);
-    if seen == threads && rank < seen {
-        return world.node_of(rank);
+/// A thread of the profile as a user of one object.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct User {
+    /// Number where the workers of the object's team are told apart, as slices have it.
+    number: u32,
+    /// Position in its own team; none for a thread that does not work.
+    rank: Option<Rank>,
+}
+
+impl User {
+    /// `seen` are the workers of the object's team; none for a thread that the profile does not name.
+    fn of(world: &World<'_>, thread: ThreadId, seen: u32) -> Option<User> {
+        Some(User { number: world.roles.number(thread, seen)?, rank: world.roles.rank(thread) })
     }
-    let at = u64::from(page) * world.summary.header.page_size;
-    let part = pattern.and_then(|p| part_of_slice(p.overall(), at, rank)).unwrap_or_else(|| scattered(page, slot));
-    world.node_of(extrapolate(rank, part, seen, threads))
+
+    /// Node of the worker of the target that takes over at `part` of its slice. A thread that does not work is not
+    /// bound, and counts where thread 0 runs.
+    fn node(&self, world: &World<'_>, part: impl FnOnce() -> f64) -> usize {
+        let Some(rank) = self.rank else { return world.node_of(world.teams.successor(Rank::ALONE, 0.0)) };
+        let stays = world.teams.on_target(rank.of) == rank.of;
+        world.node_of(world.teams.successor(rank, if stays { 0.0 } else { part() }))
+    }
+
+    /// Position of a page within its slice, 0 to 1.
+    fn part(&self, world: &World<'_>, pattern: Option<&Pattern>, page: u32, slot: u16) -> f64 {
+        let at = u64::from(page) * world.summary.header.page_size;
+        let inside = pattern.and_then(|p| part_of_slice(p.overall(), at, self.number));
+        inside.unwrap_or_else(|| scattered(page, u32::from(slot)))
+    }
 }
 
 /// Position of a byte of the object within the slice of thread `rank`, 0 to 1; none in slices of other threads.

@@ -62,7 +62,22 @@ fn range(values: impl Iterator<Item = f64>, scale: f64) -> String {
 /// Part of the recording without a running thread from which that is said: it hides as much of every gain.
 const MOSTLY_RUNS: f64 = 0.1;
 
+/// `5`, `5 and 3`, `5, 3 and 2`.
+fn list(numbers: impl Iterator<Item = u32>) -> String {
+    let words: Vec<String> = numbers.map(|n| n.to_string()).collect();
+    match words.split_last() {
+        Some((last, first)) if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => words.concat(),
+    }
+}
+
 impl World<'_> {
+    /// Workers of the teams in the profile and on the target; of the only worker where there is no team.
+    fn sizes_of_teams(&self) -> Vec<(u32, u32)> {
+        let teams: Vec<(u32, u32)> = self.teams.totals().collect();
+        if teams.is_empty() { vec![(self.roles.workers, self.target.threads)] } else { teams }
+    }
+
     /// That no thread ran for a good part of the recording, and what to do about it.
     pub fn idle_remark(&self) -> Option<String> {
         let profiles = f64::from(self.summary.profiles.max(1));
@@ -102,8 +117,8 @@ impl World<'_> {
             format!("bandwidth of a node: {} GB/s ({})", range(own, 1e-9), source(model.bandwidth_source)),
             format!(
                 "threads: {} workers recorded, {} on {} of the target in the order of their numbers; {:.0} % of the CPU time serial",
-                self.roles.workers,
-                self.target.threads,
+                list(self.sizes_of_teams().iter().map(|(seen, _)| *seen)),
+                list(self.sizes_of_teams().iter().map(|(_, size)| *size)),
                 crate::advise::plural(self.thread_nodes.len(), "node"),
                 if all > 0.0 { 100.0 * serial / all } else { 0.0 }
             ),

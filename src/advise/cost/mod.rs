@@ -48,7 +48,8 @@ use std::cell::OnceCell;
 use rustc_hash::FxHashMap;
 
 use super::Target;
-use crate::detect::Roles;
+use super::team_sizes::TeamSizes;
+use crate::detect::{Rank, Roles};
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::{Entry, Summary};
 use crate::topology::model::Model;
@@ -81,8 +82,9 @@ pub(super) struct World<'a> {
     pub summary: &'a Summary,
     pub roles: &'a Roles,
     pub target: &'a Target,
-    /// Node (of the model) of every thread of the target.
-    node_of: Vec<u16>,
+    pub teams: TeamSizes,
+    /// Node (of the model) of every worker of the target, by the size of its team.
+    node_of: FxHashMap<u32, Vec<u16>>,
     /// Nodes that have threads, indices into the model's nodes; at least one.
     thread_nodes: Vec<usize>,
     /// Node of the model for each node number of the target, in the order of `target.ids`; at least one.
@@ -105,8 +107,11 @@ impl<'a> World<'a> {
         let model = &target.model;
         let all: Vec<usize> = (0..model.nodes.len()).collect();
         let or_all = |list: Vec<usize>| if list.is_empty() { all.clone() } else { list };
-        let node_of: Vec<u16> = (0..target.threads).map(|t| target.node_of(t) as u16).collect();
-        let mut thread_nodes: Vec<usize> = node_of.iter().map(|n| usize::from(*n)).collect();
+        let teams = TeamSizes::of(roles, target);
+        let nodes_of = |of: u32| (0..of).map(|rank| target.node_of(Rank { rank, of }) as u16).collect();
+        let sizes = [target.threads].into_iter().chain(teams.totals().map(|(_, size)| size));
+        let node_of: FxHashMap<u32, Vec<u16>> = sizes.map(|of| (of, nodes_of(of))).collect();
+        let mut thread_nodes: Vec<usize> = node_of.values().flatten().map(|n| usize::from(*n)).collect();
         thread_nodes.sort_unstable();
         thread_nodes.dedup();
         let thread_nodes = or_all(thread_nodes);
@@ -130,6 +135,7 @@ impl<'a> World<'a> {
             summary,
             roles,
             target,
+            teams,
             node_of,
             thread_nodes,
             memory,
@@ -152,10 +158,10 @@ impl<'a> World<'a> {
         self.target.model.nodes.len()
     }
 
-    /// Node (of the model) on which a thread of the target runs: threads in creation order fill the CPUs node after
-    /// node.
-    pub fn node_of(&self, thread: u32) -> usize {
-        self.node_of.get(thread as usize).copied().unwrap_or_default().into()
+    /// Node (of the model) on which a worker of the target runs: those of a team fill the CPUs node after node.
+    pub fn node_of(&self, worker: Rank) -> usize {
+        let nodes = self.node_of.get(&worker.of);
+        nodes.and_then(|nodes| nodes.get(worker.rank as usize)).copied().unwrap_or_default().into()
     }
 
     /// Nearest node with memory of a node.

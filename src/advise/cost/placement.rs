@@ -9,7 +9,7 @@ use numamma_plan::policy::{Huge, Mode, PatternNote, Place};
 use numamma_plan::unusable::Unusable;
 
 use super::World;
-use crate::advise::block_layout::{extrapolate, pages_before};
+use crate::advise::block_layout::pages_before;
 use crate::detect::Rank;
 use crate::profile::records::ThreadId;
 use crate::profile::summary::{Entry, TouchRun};
@@ -245,7 +245,7 @@ impl<'a> Placement<'a> {
         // Faults inside system calls are not seen: such a page goes with the one before it.
         match after.checked_sub(1).and_then(|i| touches.get(i)).filter(|t| t.instance == instance) {
             Some(run) => self.home_of(run.thread, self.part_of_run(run, page)),
-            None if touches.is_empty() && self.is_kept(instance) => self.home_of_rank(Rank { rank: 0, of: 1 }, 0.0),
+            None if touches.is_empty() && self.is_kept(instance) => self.home_of_rank(Rank::ALONE, 0.0),
             None => self.allocated(instance),
         }
     }
@@ -267,12 +267,11 @@ impl<'a> Placement<'a> {
     fn home_of(&self, thread: ThreadId, part: f64) -> usize {
         // A thread that does not work is not bound, and counts where thread 0 runs.
         let rank = self.world.roles.rank(thread);
-        self.home_of_rank(rank.unwrap_or(Rank { rank: 0, of: 1 }), if rank.is_some() { part } else { 0.0 })
+        self.home_of_rank(rank.unwrap_or(Rank::ALONE), if rank.is_some() { part } else { 0.0 })
     }
 
     fn home_of_rank(&self, rank: Rank, part: f64) -> usize {
-        let on_target = extrapolate(rank.rank, part, rank.of, self.world.target.threads);
-        self.world.home(self.world.node_of(on_target))
+        self.world.home(self.world.node_of(self.world.teams.successor(rank, part)))
     }
 
     /// Bytes on each node of the model when all instances that live at a time are there.

@@ -87,6 +87,8 @@ pub struct Roles {
     pub kinds: Vec<Kind>,
     /// Workers of the team with most accesses; at least 1 when there is a thread.
     pub workers: u32,
+    /// Processes that work.
+    pub processes: u32,
     /// Place (slot below its creator) of each thread, see [`Roles::place`].
     place_of: Vec<usize>,
     /// Number of each thread among those that do not work.
@@ -100,7 +102,8 @@ impl Roles {
         let role = |rank| Role { kind: MAIN, slot: rank, rank: Some(Rank { rank, of: threads }) };
         let idle = vec![0; threads as usize];
         let place_of = (0..threads as usize).collect();
-        Roles { of_thread: (0..threads).map(role).collect(), kinds: Vec::new(), workers: threads, place_of, idle }
+        let of_thread = (0..threads).map(role).collect();
+        Roles { of_thread, kinds: Vec::new(), workers: threads, processes: 1, place_of, idle }
     }
 
     /// Whether the profile names no thread.
@@ -428,5 +431,6 @@ fn finish(summary: &Summary, kinds: &Kinds, work: Work, ranks: &[Option<Rank>]) 
         number
     });
     let idle = idle.collect();
-    Roles { of_thread, kinds: work.kinds, workers, place_of: kinds.place_of.clone(), idle }
+    let processes = work.processes.len() as u32;
+    Roles { of_thread, kinds: work.kinds, workers, processes, place_of: kinds.place_of.clone(), idle }
 }
