@@ -48,7 +48,7 @@ fn array(i: u64) -> (u64, u64) {
 
 /// A readable and writable mapping.
 fn mapped(addr: u64, len: u64, path: &str) -> Mapping {
-    Mapping { addr, len, pgoff: 0, prot: 3, path: path.into() }
+    Mapping { addr, len, pgoff: 0, prot: 3, path: path.into(), shared: None }
 }
 
 /// A parallel program in the middle of its run.

@@ -20,7 +20,7 @@ use crate::profile::summary::Entry;
 /// two to eight nodes it costs a few per cent of the run at the usual NUMA factors of 1.5 to 2.
 const LEFT_BEHIND: f64 = 0.05;
 /// Share of the samples in one process from which other processes (launchers, shells) are ignored.
-const ONE_PROCESS: f64 = 0.9;
+pub(super) const ONE_PROCESS: f64 = 0.9;
 /// Threads alive at a time over threads in all, below which threads come and go in generations.
 const GENERATIONS: f64 = 0.5;
 

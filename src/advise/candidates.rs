@@ -11,6 +11,7 @@ use numamma_plan::policy::{Auto, Block, Huge, Place, PolicyKind, Size};
 use super::binding;
 use super::block_layout::{Layout, SlicedObject, first_planned};
 use super::numbered;
+use super::processes;
 use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::limits::PRIVATE_SHARE;
 use crate::detect::{Pattern, PatternKind, Rank};
@@ -91,6 +92,11 @@ impl Scene<'_> {
             PatternKind::Block => self.sliced(entry, pattern, (PolicyKind::Block, WORTH_BLOCKS), None),
             PatternKind::BlockCyclic => self.sliced(entry, pattern, (PolicyKind::BlockCyclic, WORTH_BLOCKS), None),
         };
+        let sharing = processes::sharing(&self.summary.threads, entry);
+        if sharing > 1 {
+            let remark = processes::no_blocks(sharing, pattern).map(|why| format!("{why}: it is interleaved"));
+            return Ok(vec![Choice::interleave(remark)]);
+        }
         let mut choices = vec![first];
         if entry.kind != ObjectKind::SmallHeap {
             choices.extend(self.exact_slices(entry, pattern));

@@ -32,6 +32,7 @@ mod phase_placements;
 #[cfg(test)]
 mod pool_tests;
 mod predict;
+mod processes;
 mod ranks;
 mod rules;
 mod scene;

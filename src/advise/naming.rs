@@ -11,8 +11,8 @@ use crate::profile::summary::{Entry, How, Step, Summary, base_name};
 
 /// A rule with only its name filled in, or why the object cannot be named.
 pub(super) fn name(summary: &Summary, entry: &Entry) -> Result<ObjectRule, String> {
-    if let Some(backing) = &entry.details.backing {
-        return Err(format!("it shows {backing}, and only private anonymous memory can be placed"));
+    if let Some(file) = entry.file() {
+        return Err(format!("it shows {file}: files stay where the page cache has them, and no policy reaches them"));
     }
     match entry.kind {
         ObjectKind::Global | ObjectKind::Section if entry.is_read_only(&summary.modules) => {

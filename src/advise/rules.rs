@@ -3,7 +3,7 @@
 use numamma_plan::policy::ObjectRule;
 
 use super::scene::Scene;
-use super::{choose, naming, note, numbered, phase_placements};
+use super::{choose, naming, note, numbered, phase_placements, processes};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::summary::Entry;
 
@@ -50,7 +50,11 @@ impl Scene<'_> {
         let advised = match advised {
             Ok(advised) => Some(advised),
             Err(_) if pays => None,
-            Err(reason) => return Err(reason),
+            Err(reason) => {
+                let sharing = processes::sharing(&self.summary.threads, entry);
+                let no_blocks = processes::no_blocks(sharing, pattern).map(|why| format!("; {why}"));
+                return Err(reason + no_blocks.as_deref().unwrap_or_default());
+            }
         };
         let (mut words, mut numbered, mut saved): (Vec<String>, _, _) = (Vec::new(), None, 0.0);
         if let Some((advised, by_one)) = advised {

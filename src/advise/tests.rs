@@ -556,6 +556,27 @@ fn accesses_to_a_page_or_two_are_not_worth_spreading() {
     assert_eq!(rule(&without_caches(2, &summary), "counters").place.policy, PolicyKind::Interleave);
 }
 
+/// The slices of one process are as good as those of eight threads, and of two processes a policy binds neither.
+#[test]
+fn shared_memory_has_a_rule_and_is_interleaved_where_several_processes_share_it() {
+    let of = |name: &str, processes: u32| {
+        let mut e = heap(entry("shared", 64 * MIB, 50, 2000, |at, _| slice_of(at, 64 * MIB, 8)), &[0x10]);
+        e.kind = ObjectKind::Mapping;
+        (e.details.backing, e.details.is_shared_memory) = (Some(name.into()), true);
+        e.touches = vec![TouchRun { instance: 0, page: 0, pages: 16 << 10, thread: 0, time_ns: 0 }];
+        let mut summary = profile(8, "never", vec![e]);
+        summary.threads.iter_mut().for_each(|t| t.pid = 10 + t.id * processes / 8);
+        let advice = on(4, &summary);
+        round_trip(&advice);
+        (rule(&advice, "shared").clone(), advice.policy.threads.unwrap().bind)
+    };
+    let (one, bound) = of("/dev/shm/a", 1);
+    assert_eq!((one.place.policy, bound), (PolicyKind::Block, Bind::Compact));
+    let (two, bound) = of("/memfd:a (deleted)", 2);
+    assert_eq!((two.place.policy, bound), (PolicyKind::Interleave, Bind::None));
+    assert!(two.why.as_deref().is_some_and(|why| why.contains("2 processes share it")), "{two:?}");
+}
+
 /// The threads of one node have four tenths of the accesses to a table that all share: the others would queue at its memory.
 #[test]
 fn a_table_that_all_share_is_not_put_on_the_node_with_a_few_accesses_more() {

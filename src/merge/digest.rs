@@ -75,7 +75,7 @@ impl Digest {
             false => e.total.accesses() as f64,
         };
         let page_size = process.summary.header.page_size.max(1);
-        let reached = |e: &Entry| e.placeable() && e.details.backing.is_none() && e.size >= page_size;
+        let reached = |e: &Entry| e.placeable() && e.file().is_none() && e.size >= page_size;
         let total: f64 = entries.iter().map(weight).sum();
         let cost: f64 = entries.iter().filter(|e| reached(e)).map(weight).sum();
         let accesses = entries.iter().filter(|e| reached(e)).map(|e| e.total.accesses()).sum();

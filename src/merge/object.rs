@@ -73,6 +73,7 @@ impl Sum {
         own.details.unpaged_by.extend(&e.details.unpaged_by);
         if own.details.backing.is_none() {
             own.details.backing.clone_from(&e.details.backing);
+            own.details.is_shared_memory = e.details.is_shared_memory;
         }
         let instance = self.number(&e.seen);
         let kept = |cells: &[Cell]| -> Vec<Cell> {

@@ -227,9 +227,9 @@ pub struct Object {
     pub vaddr: u64,
     /// Call site of a heap object, or of a mapping made by a hooked mmap.
     pub site: Option<SiteId>,
-    /// Process.
+    /// Process; 0 for shared memory, which several processes may map.
     pub pid: u32,
-    /// Its memory.
+    /// Its memory; addresses of shared memory are those of the first mapping, in all processes.
     pub instance: Instance,
 }
 

@@ -1,8 +1,54 @@
 //! `by others` and the predicted remote share: what would be remote, also where the machine has one node.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::common::{Scratch, alone, compile, numamma, run};
+
+/// What `numamma report` says of the memory that the processes of `quarters` share, recorded behind what comes `before`.
+fn quarters(dir: &Scratch, program: &Path, what: &str, before: &[&str]) -> Value {
+    let profile = dir.join(format!("{what}.prof")).display().to_string();
+    let options = ["profile", "-F", "1000", "-o", &profile];
+    let follow: &[&str] = if before.is_empty() { &["--follow", "--"] } else { &["--"] };
+    let command = [&options[..], follow, before, &[program.to_str().unwrap(), what, "0.5"]].concat();
+    let ran = run(&mut numamma(&command));
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    let json: Value =
+        serde_json::from_str(&run(&mut numamma(&["report", "--json", "--nodes", "4", &profile])).stdout).expect("JSON");
+    let shared = |o: &&Value| o["size"].as_u64() == Some(32 << 20);
+    let all: Vec<&Value> = json["objects"].as_array().expect("a list").iter().filter(shared).collect();
+    assert_eq!(all.len(), 1, "{what}: one object: {json}");
+    assert_eq!(all[0]["instances"], 1, "{what}: of all processes: {}", all[0]);
+    all[0].clone()
+}
+
+/// Each of four processes works on its quarter of memory that the parent filled, or that nobody did.
+#[test]
+fn memory_that_processes_share_is_one_object_with_one_first_touch_of_each_page() {
+    let _alone = alone();
+    let dir = Scratch::new("quarters");
+    let program = compile("gcc", "cli/by_others/quarters.c", dir.join("app"), &["-O1", "-g"]);
+    for (what, before) in [("filled", &[][..]), ("named", &[]), ("own", &[]), ("named", &["env", "X=1"])] {
+        let object = quarters(&dir, &program, what, before);
+        let share = |key: &str| object[key].as_f64().unwrap_or_else(|| panic!("{key}: {object}"));
+        assert_eq!(object["pattern"]["kind"], "block", "{what}: {object}");
+        assert!(share("by_others_known") > 0.9, "{what}: {object}");
+        let touchers = object["first_touch"].as_array().expect("a list");
+        if what == "own" {
+            assert!(share("by_others_share") < 0.02, "{what}: {object}");
+            assert_eq!(touchers.len(), 4, "{what}: {object}");
+            assert!(touchers.iter().all(|t| (t["share"].as_f64().unwrap() - 0.25).abs() < 0.02), "{object}");
+            continue;
+        }
+        assert!(share("by_others_share") > 0.95, "{what}: {object}");
+        assert_eq!((touchers.len(), &touchers[0]["thread"]), (1, &0.into()), "{what}: {object}");
+    }
+    let profile = dir.join("named.prof").display().to_string();
+    let policy = run(&mut numamma(&["advise", "--nodes", "4", &profile])).stdout;
+    // Whether the kernel's NUMA balancing does as well depends on how long the run took.
+    assert!(policy.contains("4 processes share it") && !policy.contains("policy = \"block"), "{policy}");
+}
 
 /// In the program the main thread touches everything first and four threads sweep the two large arrays.
 #[test]

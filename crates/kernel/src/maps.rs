@@ -24,6 +24,8 @@ pub struct Mapping<'a> {
     pub shared: bool,
     /// Offset in the file, bytes.
     pub offset: usize,
+    /// Major and minor number of the device that holds the file.
+    pub device: (u32, u32),
     /// Inode number of the file; 0 for anonymous memory.
     pub inode: usize,
     /// Path of the file, `[heap]`, `[stack]` ...; empty for anonymous memory.
@@ -43,11 +45,19 @@ pub fn parse_line(line: &str) -> Option<Mapping<'_>> {
     let (start, end) = range(words.next()?)?;
     let flags = words.next()?;
     let offset = usize::from_str_radix(words.next()?, 16).ok()?;
-    let inode = words.nth(1)?.parse().ok()?;
+    let device = device(words.next()?)?;
+    let inode = words.next()?.parse().ok()?;
     let bits = [('r', libc::PROT_READ), ('w', libc::PROT_WRITE), ('x', libc::PROT_EXEC)];
     let prot = bits.iter().filter(|(letter, _)| flags.contains(*letter)).fold(0, |prot, (_, bit)| prot | bit);
     let path = words.next().map_or("", str::trim);
-    Some(Mapping { start, end, prot, shared: flags.ends_with('s'), offset, inode, path })
+    Some(Mapping { start, end, prot, shared: flags.ends_with('s'), offset, device, inode, path })
+}
+
+/// `major:minor` in hexadecimal.
+fn device(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once(':')?;
+    let hex = |text: &str| u32::from_str_radix(text, 16).ok();
+    hex(major).zip(hex(minor))
 }
 
 /// `start-end` in hexadecimal, with `start <= end`.
@@ -148,6 +158,7 @@ mod tests {
             prot,
             shared: false,
             offset: 0x3000,
+            device: (0xfe, 1),
             inode: 1234,
             path: "/bin/x y",
         };

@@ -33,5 +33,5 @@ pub fn divide(summary: &mut Summary) {
 
 fn has_parts(entry: &Entry) -> bool {
     let kind = matches!(entry.kind, ObjectKind::Heap | ObjectKind::Mapping | ObjectKind::Global);
-    kind && entry.part.is_none() && entry.seen.len() == 1 && entry.details.backing.is_none()
+    kind && entry.part.is_none() && entry.seen.len() == 1 && entry.file().is_none()
 }

@@ -12,7 +12,7 @@ use perf_event_open_sys::bindings as abi;
 
 use super::attr::REGS_COUNT;
 use super::ring::HEADER;
-use super::{Mapping, PerfEvent, PerfRecord, Regs, UserState};
+use super::{Inode, Mapping, PerfEvent, PerfRecord, Regs, UserState};
 
 /// Bytes behind every record that is not a sample.
 const TRAILER: usize = 24;
@@ -117,10 +117,12 @@ fn mmap(body: &[u8]) -> Option<PerfRecord> {
     let (time_ns, rest) = trailer(body)?;
     let mut f = Fields(rest);
     let (pid, tid, addr, len, pgoff) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?, f.u64()?);
-    f.take::<24>()?; // device, inode and generation, or the build-id
-    let prot = f.u32()?;
-    f.u32()?; // MAP_* flags
-    let mapping = Mapping { addr, len, pgoff, prot, path: text(f.0) };
+    // A build-id only where the event asks for it, which ours does not.
+    let (device, number, generation) = ((f.u32()?, f.u32()?), f.u64()?, Some(f.u64()?));
+    let (prot, flags) = (f.u32()?, f.u32()?);
+    let is_shared = flags & libc::MAP_TYPE as u32 != libc::MAP_PRIVATE as u32 && number != 0;
+    let shared = is_shared.then_some(Inode { device, number, generation });
+    let mapping = Mapping { addr, len, pgoff, prot, path: text(f.0), shared };
     Some(PerfRecord { time_ns, pid, tid, event: PerfEvent::Mmap(mapping) })
 }
 
@@ -209,9 +211,25 @@ mod tests {
         body.extend(b"/bin/x\0\0");
         body.extend(words(&[pair(7, 8), 1234, 0]));
         let got = record(&bytes(abi::PERF_RECORD_MMAP2, 0, &body), Source::Timer);
-        let mapping = Mapping { addr: 0x1000, len: 0x2000, pgoff: 0x3000, prot: 5, path: "/bin/x".into() };
+        let (path, shared) = ("/bin/x".into(), None);
+        let mapping = Mapping { addr: 0x1000, len: 0x2000, pgoff: 0x3000, prot: 5, path, shared };
         let want = PerfRecord { time_ns: 1234, pid: 7, tid: 8, event: PerfEvent::Mmap(mapping) };
         assert_eq!(got, Some(want));
+    }
+
+    #[test]
+    fn a_shared_mapping_has_the_identity_of_its_file() {
+        let shared = |flags: u32, inode: u64| {
+            let mut body = words(&[pair(7, 8), 0x1000, 0x2000, 0x3000, pair(0, 1), inode, 9, pair(3, flags)]);
+            body.extend(b"/x\0\0\0\0\0\0");
+            body.extend(words(&[pair(7, 8), 1234, 0]));
+            match record(&bytes(abi::PERF_RECORD_MMAP2, 0, &body), Source::Timer).expect("a record").event {
+                PerfEvent::Mmap(mapping) => mapping.shared,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(shared(1, 77), Some(Inode { device: (0, 1), number: 77, generation: Some(9) }));
+        assert_eq!((shared(2, 77), shared(1, 0)), (None, None));
     }
 
     #[test]

@@ -98,4 +98,17 @@ pub struct Mapping {
     pub prot: u32,
     /// File, `[heap]`, `//anon`, ...
     pub path: String,
+    /// What it shows, where it is a shared mapping (MAP_SHARED) of a file or of memory that the kernel keeps as one.
+    pub shared: Option<Inode>,
+}
+
+/// Identity of a file, or of shared memory, which the kernel keeps as a file without a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Inode {
+    /// Major and minor number of the device.
+    pub device: (u32, u32),
+    /// Number on the device.
+    pub number: u64,
+    /// Tells files apart that had the same number one after the other; none where the kernel did not say (/proc).
+    pub generation: Option<u64>,
 }

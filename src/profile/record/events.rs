@@ -10,8 +10,9 @@ use super::nodes::Nodes;
 use super::processes::{ProcessId, Processes};
 use super::switch::Switch;
 use super::threads::Threads;
-use super::touches::{Candidate, Touches};
+use super::touches::{At, Candidate, Touches};
 use crate::profile::PAGE;
+use crate::profile::perf::attr::FAULT_PERIOD;
 use crate::profile::perf::{PerfEvent, PerfRecord, UserState};
 use crate::profile::records::{Access, ModuleId, Program, Record, Stats, ThreadId};
 use crate::profile::replay::{Outcome, ReplayAccess, Replayer};
@@ -76,8 +77,8 @@ pub struct Events {
     preload_modules: FxHashMap<ModuleId, bool>,
     replayed: Vec<ReplayAccess>,
     accesses: Vec<Access>,
-    /// Process of each access from `unplaced` on.
-    pids: Vec<u32>,
+    /// Process of each access from `unplaced` on, and the address there.
+    places: Vec<(u32, u64)>,
     /// First access without a node.
     unplaced: usize,
     keys: Vec<Key>,
@@ -150,9 +151,10 @@ impl Events {
         self.allocs = keys[now..].iter().filter(|k| k.channel).map(|k| allocs[k.index as usize]).collect();
         self.keys = keys;
         let unplaced = self.unplaced;
-        self.nodes.fill(&mut self.accesses[unplaced..], &self.pids, until_ns);
-        self.pids.clear();
+        self.nodes.fill(&mut self.accesses[unplaced..], &self.places, until_ns);
+        self.places.clear();
         self.unplaced = self.accesses.len();
+        self.touches.forget_shared(&self.space.take_forgotten());
         for candidate in self.touches.take_candidates() {
             if self.nodes.all_present(candidate.pid, &self.touches.pages(&candidate)) {
                 self.touch_huge_page(&candidate);
@@ -164,8 +166,11 @@ impl Events {
     fn touch_huge_page(&mut self, candidate: &Candidate) {
         let Candidate { pid, object, thread, time_ns, .. } = *candidate;
         let (touches, space) = (&mut self.touches, &mut self.space);
-        touches.touch_whole_block(candidate, |addr| {
-            if space.overlaps(object, addr, PAGE) { object } else { space.attribute(time_ns, pid, thread, 0, addr) }
+        touches.touch_whole_block(candidate, |addr| match space.overlaps(object, addr, PAGE) {
+            true => Some(object),
+            // What lies beside shared memory is of its process alone.
+            false if space.is_shared(object) => None,
+            false => Some(space.attribute(time_ns, pid, thread, 0, addr)),
         });
     }
 
@@ -408,13 +413,13 @@ impl Events {
     fn access(&mut self, found: &ReplayAccess, pid: u32, thread: ThreadId, cpu: u16, sp: u64, time: u64) {
         let object = self.space.attribute(time, pid, thread, sp, found.addr);
         let ip = self.space.frame(pid, found.ip);
-        self.pids.push(pid);
+        self.places.push((pid, found.addr));
         self.accesses.push(Access {
             time_ns: time,
             thread,
             cpu,
             object,
-            addr: found.addr,
+            addr: self.space.address_in(object, pid, found.addr),
             size: found.size,
             write: found.write,
             certainty: found.certainty,
@@ -435,15 +440,20 @@ impl Events {
         }
         self.count(pid, |stats| stats.faults += 1);
         self.faults_sampled += u64::from(sampled);
-        if !self.touches.mark_touched(pid, addr) {
+        let view = self.space.view_at(pid, addr);
+        if !self.touches.mark_touched(At::of(pid, addr, view)) {
             return;
         }
         let thread = self.threads.get(pid, tid, time);
         let object = self.space.attribute(time, pid, thread, 0, addr);
+        if self.follow && self.space.is_shared_by_program(object) {
+            self.processes.fills(pid, if sampled { u64::from(FAULT_PERIOD) } else { 1 });
+        }
+        let at = At::of(pid, addr, view.filter(|_| self.space.is_shared(object)));
         if sampled {
-            self.touches.add_sampled(object, addr, thread, time);
+            self.touches.add_sampled(object, at.addr(), thread, time);
         } else {
-            self.touches.add(pid, object, addr, thread, time);
+            self.touches.add(at, object, thread, time);
         }
     }
 

@@ -5,7 +5,7 @@ use std::fs;
 
 use numamma_kernel::maps;
 
-use crate::profile::perf::Mapping;
+use crate::profile::perf::{Inode, Mapping};
 
 /// The mappings of the last read, to find the new ones.
 #[derive(Debug, Default)]
@@ -29,7 +29,10 @@ fn mapping_of(m: maps::Mapping<'_>) -> Mapping {
     // The kernel's events do not have the names that programs give to anonymous memory (PR_SET_VMA_ANON_NAME).
     let path = if m.path.is_empty() || m.path.starts_with("[anon:") { "//anon" } else { m.path };
     let (addr, pgoff) = (m.start as u64, m.offset as u64);
-    Mapping { addr, len: (m.end - m.start) as u64, pgoff, prot: m.prot as u32, path: path.to_owned() }
+    // Segments of System V have their number for an inode, which counts anew in each IPC namespace.
+    let is_shared = m.shared && m.inode != 0 && !path.starts_with("/SYSV");
+    let shared = is_shared.then_some(Inode { device: m.device, number: m.inode as u64, generation: None });
+    Mapping { addr, len: (m.end - m.start) as u64, pgoff, prot: m.prot as u32, path: path.to_owned(), shared }
 }
 
 #[cfg(test)]
@@ -43,6 +46,11 @@ mod tests {
         assert_eq!((m.addr, m.len, m.pgoff, m.prot, m.path.as_str()), (0x55d0, 0x2000, 0x1000, 5, "/bin/a b"));
         assert_eq!(of("10-20 rw-p 00000000 00:00 0 ").expect("anonymous").path, "//anon");
         assert_eq!(of("garbage"), None);
+        let shared = |line| of(line).expect("a mapping").shared;
+        let inode = Inode { device: (0, 0x1a), number: 77, generation: None };
+        assert_eq!(shared("10-20 rw-s 00000000 00:1a 77    /dev/shm/a"), Some(inode));
+        assert_eq!(shared("10-20 rw-p 00000000 00:1a 77    /dev/shm/a"), None);
+        assert_eq!(shared("10-20 rw-s 00000000 00:01 77    /SYSV00000000 (deleted)"), None);
     }
 
     #[test]

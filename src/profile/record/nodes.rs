@@ -33,15 +33,14 @@ impl Nodes {
         Nodes { only, ..Nodes::default() }
     }
 
-    /// Fills in the node of each access; `pids` has the process of each.
-    pub fn fill(&mut self, accesses: &mut [Access], pids: &[u32], now_ns: u64) {
+    /// Fills in the node of each access; `places` has the process of each, and the address there.
+    pub fn fill(&mut self, accesses: &mut [Access], places: &[(u32, u64)], now_ns: u64) {
         if let Some(only) = self.only {
             accesses.iter_mut().for_each(|a| a.node = only);
             return;
         }
         let mut ask: FxHashMap<u32, Vec<u64>> = FxHashMap::default();
-        for (access, &pid) in accesses.iter().zip(pids) {
-            let page = access.addr / PAGE;
+        for (pid, page) in places.iter().map(|&(pid, addr)| (pid, addr / PAGE)) {
             let stale = self.known.get(&(pid, page)).is_none_or(|(_, at)| now_ns.saturating_sub(*at) > FRESH_NS);
             if stale {
                 ask.entry(pid).or_default().push(page);
@@ -55,8 +54,8 @@ impl Nodes {
             pages.dedup();
             pages.chunks(BATCH).for_each(|batch| self.ask(pid, batch, now_ns));
         }
-        for (access, &pid) in accesses.iter_mut().zip(pids) {
-            let page = access.addr / PAGE;
+        for (access, &(pid, addr)) in accesses.iter_mut().zip(places) {
+            let page = addr / PAGE;
             access.node = self.known.get(&(pid, page)).map_or(NODE_UNKNOWN, |(node, _)| *node);
         }
     }

@@ -30,6 +30,8 @@ struct OneProgram {
     stats: Stats,
     threads: FxHashMap<ThreadId, ThreadId>,
     objects: FxHashMap<ObjectId, ObjectId>,
+    /// Shared memory of which nothing shows yet that a process of the program uses it.
+    shared: FxHashMap<ObjectId, Object>,
 }
 
 impl Recorder {
@@ -89,6 +91,7 @@ impl Recorder {
             stats,
             threads: FxHashMap::default(),
             objects: FxHashMap::default(),
+            shared: FxHashMap::default(),
         };
         let path = fs::canonicalize(self.own_path()?)?;
         if !path.is_file() {
@@ -126,6 +129,10 @@ impl OneProgram {
         let mut reader = Reader::open(from).map_err(io::Error::other)?;
         writer.append(&Record::Header(self.header.clone()))?;
         for record in reader.by_ref().filter(|record| !matches!(record, Record::Header(_))) {
+            let shared = self.shared_used_in(&record);
+            if !shared.is_empty() {
+                writer.append(&Record::Objects(shared))?;
+            }
             if let Some(record) = self.kept(record) {
                 writer.append(&record)?;
             }
@@ -186,18 +193,53 @@ impl OneProgram {
         Some(thread)
     }
 
-    fn object(&mut self, mut object: Object) -> Option<Object> {
-        let Object { pid, instance: Instance { born_ns, died_ns, .. }, .. } = object;
-        if !self.processes.iter().any(|p| p.may_have(pid, born_ns, died_ns)) {
+    /// The shared memory that a record shows to be used by the program, where no record before did.
+    fn shared_used_in(&mut self, record: &Record) -> Vec<Object> {
+        if self.shared.is_empty() {
+            return Vec::new();
+        }
+        let mut used: Vec<ObjectId> = match record {
+            Record::Accesses(all) => self.of_threads(all.iter().map(|a| (a.thread, a.object))),
+            Record::Folded(all) => self.of_threads(all.iter().map(|f| (f.thread, f.object))),
+            Record::Touches(all) | Record::SampledTouches(all) => {
+                self.of_threads(all.iter().map(|t| (t.thread, t.object)))
+            }
+            _ => Vec::new(),
+        };
+        used.sort_unstable();
+        used.dedup();
+        let objects: Vec<Object> = used.iter().filter_map(|id| self.shared.remove(id)).collect();
+        objects.into_iter().map(|object| self.numbered(object)).collect()
+    }
+
+    /// Of pairs of a thread and what it uses, that of the program's threads which is shared.
+    fn of_threads(&self, uses: impl Iterator<Item = (ThreadId, ObjectId)>) -> Vec<ObjectId> {
+        let own = |(thread, object): &(ThreadId, ObjectId)| {
+            self.threads.contains_key(thread) && self.shared.contains_key(object)
+        };
+        uses.filter(own).map(|(_, object)| object).collect()
+    }
+
+    fn object(&mut self, object: Object) -> Option<Object> {
+        let Object { id, pid, instance: Instance { born_ns, died_ns, .. }, .. } = object;
+        if pid == 0 && !self.objects.contains_key(&id) {
+            self.shared.insert(id, object);
             return None;
         }
+        if pid != 0 && !self.processes.iter().any(|p| p.may_have(pid, born_ns, died_ns)) {
+            return None;
+        }
+        Some(self.numbered(object))
+    }
+
+    fn numbered(&mut self, mut object: Object) -> Object {
         let next = self.objects.len() as ObjectId;
         object.id = *self.objects.entry(object.id).or_insert(next);
         let instance = &mut object.instance;
         instance.thread = instance.thread.and_then(|thread| self.threads.get(&thread).copied());
         instance.born_ns = instance.born_ns.saturating_sub(self.begin_ns);
         instance.died_ns = instance.died_ns.map(|died| died.saturating_sub(self.begin_ns));
-        Some(object)
+        object
     }
 
     fn access(&self, access: &mut Access) -> bool {

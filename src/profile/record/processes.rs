@@ -6,6 +6,7 @@ use crate::profile::records::{Program, Stats};
 
 /// Share of the samples of a program's busiest process below which another process of the same program counts as its
 /// launcher: a hundredth, below which an object is cold in the report.
+/// The same share of the first touches of shared memory: a process that fills it for the others is one of them.
 const LITTLE: f64 = 0.01;
 /// Share of all samples from which on a program is busy. What a shell, a launcher or an interpreter needs to start
 /// another program is less, but for runs of a second.
@@ -43,6 +44,8 @@ struct Process {
     program: Program,
     /// Counters of its samples and events.
     counted: Stats,
+    /// Pages of shared memory of the program that it touched first.
+    filled: u64,
 }
 
 /// All processes of a recording.
@@ -75,7 +78,7 @@ impl Processes {
     /// A process forks.
     pub fn fork(&mut self, parent: u32, pid: u32, time_ns: u64) {
         let program = self.of.get(&parent).map(|p| p.program.clone()).unwrap_or_default();
-        let new = Process { from_ns: time_ns, program, counted: Stats::default() };
+        let new = Process { from_ns: time_ns, program, ..Process::default() };
         if let Some(before) = self.of.insert(pid, new) {
             self.again += 1;
             if before.counted.samples > 0 {
@@ -100,6 +103,11 @@ impl Processes {
     /// Counters to add to for events of a process.
     pub fn counters(&mut self, pid: u32) -> &mut Stats {
         &mut self.of.entry(pid).or_default().counted
+    }
+
+    /// A process touches pages of shared memory first.
+    pub fn fills(&mut self, pid: u32, pages: u64) {
+        self.of.entry(pid).or_default().filled += pages;
     }
 
     /// Processes that began since the last call.
@@ -145,7 +153,9 @@ impl Processes {
 /// A program of the processes `list`, of which `weight` says which had the time; `all`: the weight of all programs.
 fn busiest(mut list: Vec<(ProcessId, &Process)>, weight: impl Fn(&Stats) -> u64, all: u64) -> Busy {
     let most = list.iter().map(|(_, p)| weight(&p.counted)).max().unwrap_or(0);
-    list.retain(|(_, p)| weight(&p.counted) as f64 >= LITTLE * most as f64);
+    let filled: u64 = list.iter().map(|(_, p)| p.filled).sum();
+    let fills = |p: &Process| p.filled > 0 && p.filled as f64 >= LITTLE * filled as f64;
+    list.retain(|(_, p)| weight(&p.counted) as f64 >= LITTLE * most as f64 || fills(p));
     list.sort_by_key(|(id, p)| (std::cmp::Reverse(weight(&p.counted)), *id));
     let program = list.first().map(|(_, p)| p.program.clone()).unwrap_or_default();
     let counted = list.iter().fold(Stats::default(), |sum, (_, p)| sum_of(sum, &p.counted));
@@ -208,6 +218,11 @@ mod tests {
         assert_eq!(p.busy(Some("a"))[0].program.path, "/x/a");
         assert_eq!(pids(&p.busy(Some("sh"))[0]), [1], "one that is asked for needs no samples");
         assert_eq!(p.take_new(), [2, 3, 4, 5]);
+        p.fills(5, 10);
+        p.fills(3, 1000);
+        assert_eq!(pids(&p.busy(None)[0]), [3, 4], "a hundredth of the shared memory is little, too");
+        p.fills(5, 20);
+        assert_eq!(pids(&p.busy(None)[0]), [3, 4, 5]);
     }
 
     #[test]

@@ -3,11 +3,49 @@
 //! A huge page is present after one fault. Its other pages may fault later for other reasons (the hint faults of
 //! numa_balancing), which must not count as first touches. The kernel is asked about blocks with few faults: if all
 //! their pages are present, all of them count as touched by the thread that touched the block first.
+//!
+//! A page of shared memory is touched once, whichever process does it: another one that maps it faults, too, and finds
+//! the page there.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profile::PAGE;
 use crate::profile::records::{ObjectId, ThreadId, Touch};
+use crate::profile::space::View;
+
+/// Whose pages are numbered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Owner {
+    Process(u32),
+    /// Memory that several processes may map.
+    Shared(u32),
+}
+
+/// An address of a process, and where that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct At {
+    owner: Owner,
+    /// The address among those of the owner.
+    addr: u64,
+    pid: u32,
+    /// From an address of the process to one of the owner, added with wrapping.
+    shift: u64,
+}
+
+impl At {
+    /// `view`: the shared memory that the process has there.
+    pub fn of(pid: u32, addr: u64, view: Option<View>) -> At {
+        match view {
+            Some(view) => At { owner: Owner::Shared(view.memory), addr: view.place(addr), pid, shift: view.shift },
+            None => At { owner: Owner::Process(pid), addr, pid, shift: 0 },
+        }
+    }
+
+    /// The address among those of the owner.
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+}
 
 /// Pages remembered together: one bit each.
 const BLOCK_PAGES: u64 = 512;
@@ -42,10 +80,12 @@ const FEW_FAULTS: u32 = 64;
 /// A block that may be a huge page, waiting for the kernel's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// Process.
+    /// The process that touched it.
     pub pid: u32,
-    /// First address of the block.
+    /// First address of the block, among those of its owner.
     pub addr: u64,
+    owner: Owner,
+    shift: u64,
     /// The object that was touched first, by whom, and when.
     pub object: ObjectId,
     /// As above.
@@ -57,7 +97,7 @@ pub struct Candidate {
 /// Which pages were touched, and the runs not yet written.
 #[derive(Debug, Default)]
 pub struct Touches {
-    touched: FxHashMap<(u32, u64), Block>,
+    touched: FxHashMap<(Owner, u64), Block>,
     /// Where in `runs` a thread's last run is.
     last: FxHashMap<ThreadId, usize>,
     runs: Vec<Touch>,
@@ -76,18 +116,18 @@ impl Touches {
         Touches { huge_pages, ..Touches::default() }
     }
 
-    /// Marks the page at `addr` as touched; true when it was not marked before.
-    pub fn mark_touched(&mut self, pid: u32, addr: u64) -> bool {
-        let page = addr / PAGE;
-        let block = self.touched.entry((pid, page / BLOCK_PAGES)).or_default();
+    /// Marks the page at `at` as touched; true when it was not marked before.
+    pub fn mark_touched(&mut self, at: At) -> bool {
+        let page = at.addr / PAGE;
+        let block = self.touched.entry((at.owner, page / BLOCK_PAGES)).or_default();
         set(&mut block.faulted, page);
         set(&mut block.touched, page)
     }
 
-    /// Marks the pages of `pid` from `first` on that `present` names, in order, as touched.
-    pub fn mark_present(&mut self, pid: u32, first: u64, present: impl Iterator<Item = bool>) {
-        for page in (first..).zip(present).filter(|(_, present)| *present).map(|(page, _)| page) {
-            self.mark_touched(pid, page * PAGE);
+    /// Marks the pages from `first` on that `present` names, in order, as touched.
+    pub fn mark_present(&mut self, first: At, present: impl Iterator<Item = bool>) {
+        for page in (0..).zip(present).filter(|(_, present)| *present).map(|(page, _)| page) {
+            self.mark_touched(At { addr: first.addr.wrapping_add(page * PAGE), ..first });
         }
     }
 
@@ -104,20 +144,29 @@ impl Touches {
         });
     }
 
+    /// Drops the pages of shared memory that is gone.
+    pub fn forget_shared(&mut self, gone: &[u32]) {
+        if !gone.is_empty() {
+            let gone: FxHashSet<u32> = gone.iter().copied().collect();
+            self.touched.retain(|(owner, _), _| !matches!(owner, Owner::Shared(memory) if gone.contains(memory)));
+        }
+    }
+
     fn forget_in(&mut self, pid: u32, addr: u64, len: u64, forget: impl Fn(&mut Block, u64)) {
+        let owner = Owner::Process(pid);
         let (first, last) = (addr / PAGE, addr.saturating_add(len).div_ceil(PAGE));
         let (low, high) = (first / BLOCK_PAGES, last.div_ceil(BLOCK_PAGES));
         let pages = |block: u64| first.max(block * BLOCK_PAGES)..last.min((block + 1) * BLOCK_PAGES);
         if high - low > self.touched.len() as u64 {
-            for ((_, block), bits) in self.touched.iter_mut().filter(|((p, b), _)| *p == pid && (low..high).contains(b))
-            {
+            let inside = |of: Owner, block: u64| of == owner && (low..high).contains(&block);
+            for ((_, block), bits) in self.touched.iter_mut().filter(|((of, block), _)| inside(*of, *block)) {
                 pages(*block).for_each(|page| forget(bits, page));
             }
             self.touched.retain(|_, block| block.faulted != Bits::default());
             return;
         }
         for block in low..high {
-            if let Some(bits) = self.touched.get_mut(&(pid, block)) {
+            if let Some(bits) = self.touched.get_mut(&(owner, block)) {
                 pages(block).for_each(|page| forget(bits, page));
             }
         }
@@ -125,7 +174,7 @@ impl Touches {
 
     /// Drops the pages of a process that ended or executed another program.
     pub fn forget_process(&mut self, pid: u32) {
-        self.touched.retain(|(p, _), _| *p != pid);
+        self.touched.retain(|(owner, _), _| *owner != Owner::Process(pid));
     }
 
     /// Adds a first touch of the page at `addr`, one of those that are sampled. It makes no [`Candidate`]: a block of
@@ -140,13 +189,14 @@ impl Touches {
         self.last_round.clear();
     }
 
-    /// Adds a first touch of the page at `addr`.
-    pub fn add(&mut self, pid: u32, object: ObjectId, addr: u64, thread: ThreadId, time_ns: u64) {
-        let addr = addr / PAGE * PAGE;
+    /// Adds a first touch of the page at `at`.
+    pub fn add(&mut self, at: At, object: ObjectId, thread: ThreadId, time_ns: u64) {
+        let At { owner, pid, shift, .. } = at;
+        let addr = at.addr / PAGE * PAGE;
         let block = addr / PAGE / BLOCK_PAGES;
-        if self.huge_pages && self.faults_in(pid, block) == 1 {
+        if self.huge_pages && self.faults_in(owner, block) == 1 {
             let addr = block * BLOCK_PAGES * PAGE;
-            self.this_round.push(Candidate { pid, addr, object, thread, time_ns });
+            self.this_round.push(Candidate { pid, addr, owner, shift, object, thread, time_ns });
         }
         if let Some(run) = self.last.get(&thread).and_then(|&i| self.runs.get_mut(i))
             && run.object == object
@@ -192,34 +242,35 @@ impl Touches {
         }
     }
 
-    fn faults_in(&self, pid: u32, block: u64) -> u32 {
-        self.touched.get(&(pid, block)).map_or(0, |block| block.faulted.iter().map(|word| word.count_ones()).sum())
+    fn faults_in(&self, owner: Owner, block: u64) -> u32 {
+        self.touched.get(&(owner, block)).map_or(0, |block| block.faulted.iter().map(|word| word.count_ones()).sum())
     }
 
     /// Blocks first touched in an earlier round and since then not touched page by page: the kernel must be asked about
     /// them.
     pub fn take_candidates(&mut self) -> Vec<Candidate> {
         let waited = std::mem::replace(&mut self.last_round, std::mem::take(&mut self.this_round));
-        waited.into_iter().filter(|c| self.faults_in(c.pid, c.addr / PAGE / BLOCK_PAGES) <= FEW_FAULTS).collect()
+        waited.into_iter().filter(|c| self.faults_in(c.owner, c.addr / PAGE / BLOCK_PAGES) <= FEW_FAULTS).collect()
     }
 
-    /// Addresses of the pages of a candidate.
+    /// Addresses of the pages of a candidate in its process.
     pub fn pages(&self, candidate: &Candidate) -> Vec<u64> {
-        (0..BLOCK_PAGES).map(|page| candidate.addr + page * PAGE).collect()
+        let first = candidate.addr.wrapping_sub(candidate.shift);
+        (0..BLOCK_PAGES).map(|page| first.wrapping_add(page * PAGE)).collect()
     }
 
     /// Marks all pages of the candidate, a huge page, as first touched by the thread that touched it first. `object_of`
-    /// tells the object at an address of a page.
-    pub fn touch_whole_block(&mut self, candidate: &Candidate, mut object_of: impl FnMut(u64) -> ObjectId) {
+    /// tells the object at an address of a page; where it says none, the page is left out.
+    pub fn touch_whole_block(&mut self, candidate: &Candidate, mut object_of: impl FnMut(u64) -> Option<ObjectId>) {
         let block = candidate.addr / PAGE / BLOCK_PAGES;
         let all = Block { touched: [u64::MAX; 8], faulted: [u64::MAX; 8] };
-        let Some(Block { faulted, .. }) = self.touched.insert((candidate.pid, block), all) else { return };
+        let Some(Block { faulted, .. }) = self.touched.insert((candidate.owner, block), all) else { return };
         let Candidate { thread, time_ns, .. } = *candidate;
-        for (page, addr) in (0..BLOCK_PAGES).zip(self.pages(candidate)) {
+        for (page, addr) in (0..BLOCK_PAGES).map(|page| (page, candidate.addr + page * PAGE)) {
             if faulted[(page / 64) as usize] & (1 << (page % 64)) != 0 {
                 continue;
             }
-            let object = object_of(addr);
+            let Some(object) = object_of(addr) else { continue };
             match self.runs.last_mut() {
                 Some(run) if run.object == object && run.thread == thread && run.addr + run.pages * PAGE == addr => {
                     run.pages += 1;
@@ -250,18 +301,22 @@ impl Touches {
 mod tests {
     use super::*;
 
+    fn own(addr: u64) -> At {
+        At::of(1, addr, None)
+    }
+
     #[test]
     fn a_huge_page_is_touched_by_its_first_toucher() {
         let mut t = Touches::new(true);
         let block = BLOCK_PAGES * 4096;
-        assert!(t.mark_touched(1, block + 5 * 4096));
-        t.add(1, 7, block + 5 * 4096, 3, 10);
+        assert!(t.mark_touched(own(block + 5 * 4096)));
+        t.add(own(block + 5 * 4096), 7, 3, 10);
         assert!(t.take_candidates().is_empty(), "it may still be touched page by page");
         let found = t.take_candidates();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].addr, block);
-        t.touch_whole_block(&found[0], |_| 7);
-        assert!(!t.mark_touched(1, block + 100 * 4096), "a later hint fault is no first touch");
+        t.touch_whole_block(&found[0], |_| Some(7));
+        assert!(!t.mark_touched(own(block + 100 * 4096)), "a later hint fault is no first touch");
         let runs = t.take();
         assert_eq!(runs.iter().map(|r| r.pages).sum::<u64>(), BLOCK_PAGES);
         assert!(runs.iter().all(|r| r.thread == 3 && r.object == 7));
@@ -271,11 +326,11 @@ mod tests {
     fn pages_touched_by_the_allocator_go_to_the_block() {
         let runs = |addr: u64, size: u64| {
             let mut t = Touches::new(false);
-            (10..14u64).for_each(|page| t.add(1, 5, page * 4096, 2, 0));
+            (10..14u64).for_each(|page| t.add(own(page * 4096), 5, 2, 0));
             if t.last_in(2, addr, size).is_some() {
                 t.reassign(2, addr, size, 9);
             }
-            t.add(1, 9, 14 * 4096, 2, 1);
+            t.add(own(14 * 4096), 9, 2, 1);
             t.take().iter().map(|r| (r.object, r.addr / 4096, r.pages)).collect::<Vec<_>>()
         };
         assert_eq!(runs(13 * 4096 + 16, 100_000), [(5, 10, 3), (9, 13, 2)], "the header's page, and it goes on");
@@ -291,18 +346,18 @@ mod tests {
         for page in 0..4u64 {
             for thread in 0..2u32 {
                 let addr = (u64::from(thread) * 100 + page) * 4096 + 8;
-                assert!(t.mark_touched(1, addr));
-                assert!(!t.mark_touched(1, addr + 100));
-                t.add(1, 5, addr, thread, page);
+                assert!(t.mark_touched(own(addr)));
+                assert!(!t.mark_touched(own(addr + 100)));
+                t.add(own(addr), 5, thread, page);
             }
         }
         let runs = t.take();
         assert_eq!(runs.len(), 2);
         assert!(runs.iter().all(|r| r.pages == 4));
         t.forget_unmapped(1, 4096, 4096);
-        assert!(t.mark_touched(1, 4096) && !t.mark_touched(1, 0) && !t.mark_touched(1, 8192));
+        assert!(t.mark_touched(own(4096)) && !t.mark_touched(own(0)) && !t.mark_touched(own(8192)));
         t.forget_unmapped(1, 0, u64::MAX);
-        assert!(t.mark_touched(1, 0));
+        assert!(t.mark_touched(own(0)));
     }
 
     #[test]
@@ -310,7 +365,7 @@ mod tests {
         let mut t = Touches::new(true);
         let touch = |t: &mut Touches, pages: std::ops::Range<u64>, object| {
             for addr in pages.map(|page| page * PAGE) {
-                t.mark_touched(1, addr).then(|| t.add(1, object, addr, 0, 0));
+                t.mark_touched(own(addr)).then(|| t.add(own(addr), object, 0, 0));
             }
         };
         // A mapping of 200 pages, and one of 40 below it, with which it is reported again.

@@ -28,6 +28,7 @@ mod processes;
 #[cfg(test)]
 mod real_tests;
 mod resolve;
+mod shared;
 pub mod static_data;
 mod symbols;
 mod table;
@@ -42,8 +43,9 @@ use self::cache::Cache;
 use self::heap::{Block, LargeBlock, NO_OBJECT};
 use self::modules::{LoadedModule, MappedFile, Modules};
 use self::objects::{Objects, Sites};
-use self::process::Process;
+use self::process::{Process, Shown};
 use self::processes::{Slot, process_in};
+use self::shared::SHARED;
 use super::PAGE;
 use super::perf::Mapping;
 use super::ranges::Span;
@@ -53,6 +55,7 @@ use super::records::{
 
 pub use self::code::{Code, Sampled};
 pub use self::processes::Space;
+pub use self::shared::View;
 
 /// Bytes from which glibc maps a block (M_MMAP_THRESHOLD of mallopt(3), which may rise), and where in its first page
 /// the block begins: behind the two words of its header (`struct malloc_chunk` of malloc.c).
@@ -62,14 +65,15 @@ const MAPPED_HEADER: u64 = 16;
 impl Space {
     /// The kernel reported a mapping.
     pub fn mmap(&mut self, time_ns: u64, pid: u32, mapping: &Mapping) {
-        let Mapping { addr, len, pgoff, prot, ref path } = *mapping;
+        let Mapping { addr, len, pgoff, prot, ref path, .. } = *mapping;
         let (Some(high), Some(slot)) = (addr.checked_add(len).filter(|h| *h > addr), self.find_to_change(time_ns, pid))
         else {
             return;
         };
         self.unload_replaced(slot, time_ns, addr, high, prot, path);
+        let view = self.objects.shared.view(mapping);
         let p = process_in(&mut self.slots, slot);
-        p.map(time_ns, addr, high, prot, path, &mut self.objects);
+        p.map(time_ns, addr, high, prot, Shown { path, view }, &mut self.objects);
         self.cache.forget(p.serial, addr, high);
         if path == "[stack]" {
             p.main_stack = (addr, high);
@@ -88,7 +92,38 @@ impl Space {
         let Mapping { addr, len, prot, ref path, .. } = *mapping;
         let high = addr.saturating_add(len);
         let Some(slot) = self.find(pid) else { return vec![(addr, high)] };
-        process_in(&mut self.slots, slot).fresh_parts(addr, high, prot, path)
+        let view = self.objects.shared.view(mapping);
+        process_in(&mut self.slots, slot).fresh_parts(addr, high, prot, Shown { path, view })
+    }
+
+    /// The mapping of shared memory at an address of a process.
+    pub fn view_at(&mut self, pid: u32, addr: u64) -> Option<View> {
+        if self.objects.shared.is_empty() {
+            return None;
+        }
+        let slot = self.find(pid)?;
+        process_in(&mut self.slots, slot).view_at(addr)
+    }
+
+    /// The address in an object, to which [`Space::attribute`] has attributed an address of a process.
+    pub fn address_in(&mut self, object: ObjectId, pid: u32, addr: u64) -> u64 {
+        let view = if self.is_shared(object) { self.view_at(pid, addr) } else { None };
+        view.map_or(addr, |view| view.place(addr))
+    }
+
+    /// Whether an object is memory that several processes may map.
+    pub fn is_shared(&self, id: ObjectId) -> bool {
+        self.objects.belongs(id, SHARED)
+    }
+
+    /// Whether an object is shared memory that a call of the program mapped.
+    pub fn is_shared_by_program(&self, id: ObjectId) -> bool {
+        self.is_shared(id) && self.objects.get(id).is_some_and(|object| object.site.is_some())
+    }
+
+    /// Shared memory that is gone since the last call.
+    pub fn take_forgotten(&mut self) -> Vec<u32> {
+        self.objects.shared.take_forgotten()
     }
 
     /// The process runs a new program: its address space is replaced.
@@ -203,7 +238,13 @@ impl Space {
         let empty = origin == Origin::Mmap && size == 0;
         let Some(high) = end.filter(|_| addr != 0 && !empty) else { return };
         let site = self.site(slot, frames);
-        self.sites.add(site, size, time_ns, thread);
+        let p = process_in(&mut self.slots, slot);
+        let view = if origin == Origin::Mmap { p.view_at_kernel(addr) } else { None };
+        match view.is_none_or(|view| self.objects.shared.allocate(view.memory)) {
+            true => self.sites.add(site, size, time_ns, thread),
+            // It was there before: another process maps it, too.
+            false => self.sites.add_live(site, size),
+        }
         if self.thinned && size < SMALL_OBJECT && origin == Origin::Heap {
             self.sites.add_sampled(site, size);
         }
@@ -226,7 +267,7 @@ impl Space {
             }
             Origin::Mmap => {
                 p.unmap_hooked(time_ns, addr, high, &mut self.objects, &mut self.sites);
-                p.map_hooked(time_ns, addr, high, site, thread);
+                p.map_hooked(time_ns, (addr, high), site, thread, &mut self.objects);
             }
         }
     }
@@ -321,11 +362,11 @@ impl Space {
         self.objects.get(id).is_some_and(has)
     }
 
-    /// Whether an object is memory without an origin in the program: no variable, no block, no mapping made by a hooked
-    /// call.
+    /// Whether an object is memory of one process without an origin in the program: no variable, no block, no mapping
+    /// made by a hooked call.
     pub fn is_anonymous(&self, id: ObjectId) -> bool {
         let anonymous = |o: &Object| matches!(o.kind, ObjectKind::Mapping | ObjectKind::Unknown) && o.site.is_none();
-        self.objects.get(id).is_some_and(anonymous)
+        !self.is_shared(id) && self.objects.get(id).is_some_and(anonymous)
     }
 
     /// Code bytes and function bounds of a process.

@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
+use super::shared::{SHARED, SharedMemory};
+
 use crate::profile::records::{
     CallSite, Frame, ModuleId, Object, ObjectId, ObjectKind, PART_LEAST, Record, SiteCount, SiteId, ThreadId,
 };
@@ -21,6 +23,8 @@ pub struct Objects {
     dirty: Vec<ObjectId>,
     /// Variables that are large enough for parts, by module: address and size in the file.
     variables: BTreeSet<(ModuleId, u64, u64)>,
+    /// Memory that several processes may map.
+    pub shared: SharedMemory,
 }
 
 #[derive(Debug)]
@@ -79,10 +83,48 @@ impl Objects {
         }
     }
 
+    /// The object of shared memory, of which a mapping shows `part`.
+    pub fn of_shared(&mut self, memory: u32, part: Object) -> ObjectId {
+        let Some((id, ended)) = self.shared.object(memory) else {
+            let id = self.add(SHARED, part);
+            self.shared.set_object(memory, id);
+            return id;
+        };
+        if let Some(mut object) = ended {
+            object.instance.died_ns = None;
+            self.table.insert(id, Entry { object: *object, serial: SHARED, dirty: true });
+            self.dirty.push(id);
+        }
+        let Some(known) = self.get(id) else { return id };
+        let (old, new) = (known.instance, part.instance);
+        let base = old.base.min(new.base);
+        let size = old.base.saturating_add(old.size).max(new.base.saturating_add(new.size)) - base;
+        let is_named = known.site.is_some() || part.site.is_none();
+        if is_named && (base, size) == (old.base, old.size) {
+            return id;
+        }
+        self.update(id, SHARED, |object| {
+            (object.instance.base, object.instance.size) = (base, size);
+            if !is_named {
+                (object.site, object.name, object.instance.thread) = (part.site, part.name, new.thread);
+            }
+        });
+        id
+    }
+
+    /// A piece of a mapping of shared memory went; with a time in `died`, the object ends with the last one.
+    pub fn unmap_shared(&mut self, memory: u32, died: Option<u64>) {
+        let Some((id, died)) = self.shared.remove_piece(memory).zip(died) else { return };
+        let Some(object) = self.get(id).cloned() else { return };
+        self.end(id, SHARED, died);
+        self.shared.keep_ended(memory, object);
+    }
+
     /// Objects that are new or changed since the last call, by id.
     pub fn take_changed(&mut self) -> Vec<Object> {
         let mut ids = std::mem::take(&mut self.dirty);
         ids.sort_unstable();
+        ids.dedup();
         let table = &mut self.table;
         let changed = ids.into_iter().filter_map(|id| {
             let ended = table.get(&id)?.object.instance.died_ns.is_some();

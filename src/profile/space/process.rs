@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::heap::{Heap, NO_OBJECT};
 use super::objects::{Objects, Sites};
+use super::shared::View;
 use super::table::Table;
 use crate::profile::ranges::{Ranges, Span, leftovers};
 use crate::profile::records::{Instance, ObjectId, SiteId, ThreadId};
@@ -33,7 +34,24 @@ pub struct Mapping {
     pub instance: Instance,
     /// Its object, or [`NO_OBJECT`].
     pub object: ObjectId,
+    /// Of shared memory, which; then `object` is none.
+    pub view: Option<View>,
     pieces: u32,
+}
+
+/// What a mapping shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shown<'a> {
+    /// Path that the kernel reports.
+    pub path: &'a str,
+    /// Of shared memory, which.
+    pub view: Option<View>,
+}
+
+impl Shown<'_> {
+    fn is_of(&self, mapping: &Mapping) -> bool {
+        mapping.path.as_deref() == Some(self.path) && mapping.view == self.view
+    }
 }
 
 /// A thread's stack.
@@ -98,7 +116,7 @@ impl Process {
     }
 
     /// The copy for a forked child. Objects still belong to the parent: their ids have its serial.
-    pub fn inherit(&self, pid: u32, serial: u32, sites: &mut Sites) -> Process {
+    pub fn inherit(&self, pid: u32, serial: u32, sites: &mut Sites, objects: &mut Objects) -> Process {
         let mut child = self.clone();
         child.pid = pid;
         child.serial = serial;
@@ -112,7 +130,30 @@ impl Process {
             child.stack_info[span.value].guessed = true;
         }
         child.each_live(|site, size| sites.add_live(site, size));
+        child.each_shared(|memory| objects.shared.add_piece(memory));
         child
+    }
+
+    /// The shared memory that the kernel reported at an address.
+    pub fn view_at_kernel(&self, addr: u64) -> Option<View> {
+        self.mappings[self.kernel.get(addr)?.value.mapping].view
+    }
+
+    /// Calls `f` with the memory of every piece of a mapping of shared memory.
+    pub fn each_shared(&self, mut f: impl FnMut(u32)) {
+        let kernel = self.kernel.iter().map(|span| span.value.mapping);
+        for index in kernel.chain(self.hooked.iter().map(|span| span.value)) {
+            if let Some(view) = self.mappings[index].view {
+                f(view.memory);
+            }
+        }
+    }
+
+    /// The shared memory at an address.
+    pub fn view_at(&self, addr: u64) -> Option<View> {
+        let hooked = self.hooked.get(addr).map(|span| span.value);
+        let index = hooked.or_else(|| self.kernel.get(addr).map(|span| span.value.mapping))?;
+        self.mappings[index].view
     }
 
     /// Calls `f` with call site and bytes of every live block and hooked mapping.
@@ -125,17 +166,18 @@ impl Process {
         }
     }
 
-    /// Applies a kernel report that `low..high` now maps `path` with `prot`: a new mapping, or the growth, merging or
+    /// Applies a kernel report that `low..high` now maps what is `shown` with `prot`: a new mapping, or the growth, merging or
     /// re-protection of known ones, which keep their identity.
-    pub fn map(&mut self, time_ns: u64, low: u64, high: u64, prot: u32, path: &str, objects: &mut Objects) {
-        let same = |s: &Span<MappingPiece>| self.mappings[s.value.mapping].path.as_deref() == Some(path);
+    pub fn map(&mut self, time_ns: u64, low: u64, high: u64, prot: u32, shown: Shown<'_>, objects: &mut Objects) {
+        let Shown { path, view } = shown;
+        let same = |s: &Span<MappingPiece>| shown.is_of(&self.mappings[s.value.mapping]);
         let kept = self.kernel.overlapping(low, high).filter(same).find(|s| continues(s, low, high, prot, path));
         let mapping = match kept {
             Some(span) => span.value.mapping,
             None => {
                 let instance = Instance { base: low, size: high - low, born_ns: time_ns, ..Instance::default() };
                 let path = Some(Arc::from(path));
-                self.mappings.add(Mapping { path, site: None, instance, object: NO_OBJECT, pieces: 0 })
+                self.mappings.add(Mapping { path, site: None, instance, object: NO_OBJECT, view, pieces: 0 })
             }
         };
         let entry = &mut self.mappings[mapping];
@@ -145,14 +187,17 @@ impl Process {
             (entry.instance.base, entry.instance.size) = (base, end - base);
             objects.update(entry.object, self.serial, |o| (o.instance.base, o.instance.size) = (base, end - base));
         }
+        // Before others go, so that shared memory which is mapped over itself does not end.
+        view.into_iter().for_each(|view| objects.shared.add_piece(view.memory));
         self.unmap_kernel(time_ns, low, high, objects);
         self.kernel.insert(low, high, MappingPiece { prot, mapping });
     }
 
-    /// The parts of `low..high`, which the kernel reports to map `path` with `prot`, that [`Process::map`] would not take
+    /// The parts of `low..high`, which the kernel reports to map what is `shown` with `prot`, that [`Process::map`] would not take
     /// for a continued mapping: bounds.
-    pub fn fresh_parts(&self, low: u64, high: u64, prot: u32, path: &str) -> Vec<(u64, u64)> {
-        let same = |s: &Span<MappingPiece>| self.mappings[s.value.mapping].path.as_deref() == Some(path);
+    pub fn fresh_parts(&self, low: u64, high: u64, prot: u32, shown: Shown<'_>) -> Vec<(u64, u64)> {
+        let path = shown.path;
+        let same = |s: &Span<MappingPiece>| shown.is_of(&self.mappings[s.value.mapping]);
         let (mut fresh, mut from) = (Vec::new(), low);
         for span in self.kernel.overlapping(low, high).filter(|s| same(s) && continues(s, low, high, prot, path)) {
             if from < span.low {
@@ -187,6 +232,10 @@ impl Process {
     fn cut_piece(&mut self, mapping: u32, left: u32, time_ns: u64, objects: &mut Objects) {
         let entry = &mut self.mappings[mapping];
         entry.pieces = entry.pieces + left - 1;
+        if let Some(View { memory, .. }) = entry.view {
+            (0..left).for_each(|_| objects.shared.add_piece(memory));
+            objects.unmap_shared(memory, Some(time_ns));
+        }
         if entry.pieces == 0 {
             objects.end(entry.object, self.serial, time_ns);
             self.mappings.release(mapping);
@@ -194,11 +243,20 @@ impl Process {
     }
 
     /// Adds a hooked mapping; no other one may overlap `low..high`.
-    pub fn map_hooked(&mut self, time_ns: u64, low: u64, high: u64, site: SiteId, thread: ThreadId) {
-        let kernel = self.kernel.get(low).and_then(|s| self.mappings[s.value.mapping].path.clone());
-        let path = kernel.filter(|p| !is_anonymous(p));
+    pub fn map_hooked(
+        &mut self,
+        time_ns: u64,
+        (low, high): (u64, u64),
+        site: SiteId,
+        thread: ThreadId,
+        objects: &mut Objects,
+    ) {
+        let kernel = self.kernel.get(low).map(|s| &self.mappings[s.value.mapping]);
+        let view = kernel.and_then(|mapping| mapping.view);
+        let path = kernel.and_then(|mapping| mapping.path.clone()).filter(|p| !is_anonymous(p));
+        view.into_iter().for_each(|view| objects.shared.add_piece(view.memory));
         let instance = Instance { base: low, size: high - low, born_ns: time_ns, died_ns: None, thread: Some(thread) };
-        let index = self.mappings.add(Mapping { path, site: Some(site), instance, object: NO_OBJECT, pieces: 1 });
+        let index = self.mappings.add(Mapping { path, site: Some(site), instance, object: NO_OBJECT, view, pieces: 1 });
         self.hooked.insert(low, high, index);
     }
 
@@ -279,6 +337,7 @@ mod tests {
 
     const RW: u32 = 3;
     const MB: u64 = 1 << 20;
+    const ANON: Shown<'_> = Shown { path: "//anon", view: None };
 
     fn ids(p: &Process) -> Vec<(u64, u64, u32)> {
         p.kernel.iter().map(|s| (s.low, s.high, s.value.mapping)).collect()
@@ -288,15 +347,15 @@ mod tests {
     fn arenas_grow_and_stacks_stay_apart() {
         let (mut p, mut o) = (Process::new(1, 1), Objects::default());
         // malloc's arena: reserved, then opened from the bottom; the kernel reports the merged part.
-        p.map(1, 0, 64 * MB, 0, "//anon", &mut o);
-        p.map(2, 0, MB, RW, "//anon", &mut o);
-        p.map(3, 0, 2 * MB, RW, "//anon", &mut o);
+        p.map(1, 0, 64 * MB, 0, ANON, &mut o);
+        p.map(2, 0, MB, RW, ANON, &mut o);
+        p.map(3, 0, 2 * MB, RW, ANON, &mut o);
         assert_eq!(ids(&p), [(0, 2 * MB, 1), (2 * MB, 64 * MB, 0)]);
         // Two thread stacks whose guards merge.
-        p.map(4, 100 * MB, 109 * MB, 0, "//anon", &mut o);
-        p.map(5, 101 * MB, 109 * MB, RW, "//anon", &mut o);
-        p.map(6, 91 * MB, 101 * MB, 0, "//anon", &mut o);
-        p.map(7, 92 * MB, 100 * MB, RW, "//anon", &mut o);
+        p.map(4, 100 * MB, 109 * MB, 0, ANON, &mut o);
+        p.map(5, 101 * MB, 109 * MB, RW, ANON, &mut o);
+        p.map(6, 91 * MB, 101 * MB, 0, ANON, &mut o);
+        p.map(7, 92 * MB, 100 * MB, RW, ANON, &mut o);
         let low = p.kernel.get(93 * MB).unwrap().value.mapping;
         let high = p.kernel.get(102 * MB).unwrap().value.mapping;
         assert_ne!(low, high);
@@ -305,28 +364,28 @@ mod tests {
     #[test]
     fn of_a_mapping_that_grew_only_the_new_part_is_fresh() {
         let (mut p, mut o) = (Process::new(1, 1), Objects::default());
-        assert_eq!(p.fresh_parts(2 * MB, 3 * MB, RW, "//anon"), [(2 * MB, 3 * MB)]);
-        p.map(1, 2 * MB, 3 * MB, RW, "//anon", &mut o);
-        assert_eq!(p.fresh_parts(MB, 4 * MB, RW, "//anon"), [(MB, 2 * MB), (3 * MB, 4 * MB)]);
-        assert_eq!(p.fresh_parts(2 * MB, 3 * MB, RW, "//anon"), [(2 * MB, 3 * MB)], "mapped anew");
-        assert_eq!(p.fresh_parts(2 * MB, 3 * MB, 1, "//anon"), [], "only its protection changed");
-        assert_eq!(p.fresh_parts(MB, 4 * MB, RW, "/tmp/a"), [(MB, 4 * MB)]);
+        assert_eq!(p.fresh_parts(2 * MB, 3 * MB, RW, ANON), [(2 * MB, 3 * MB)]);
+        p.map(1, 2 * MB, 3 * MB, RW, ANON, &mut o);
+        assert_eq!(p.fresh_parts(MB, 4 * MB, RW, ANON), [(MB, 2 * MB), (3 * MB, 4 * MB)]);
+        assert_eq!(p.fresh_parts(2 * MB, 3 * MB, RW, ANON), [(2 * MB, 3 * MB)], "mapped anew");
+        assert_eq!(p.fresh_parts(2 * MB, 3 * MB, 1, ANON), [], "only its protection changed");
+        assert_eq!(p.fresh_parts(MB, 4 * MB, RW, Shown { path: "/tmp/a", view: None }), [(MB, 4 * MB)]);
     }
 
     #[test]
     fn a_repeated_mapping_is_a_new_one_and_a_protected_one_the_same() {
         let (mut p, mut o) = (Process::new(1, 1), Objects::default());
-        p.map(1, 0, MB, RW, "//anon", &mut o);
+        p.map(1, 0, MB, RW, ANON, &mut o);
         let mut object = super::super::tests::any_object();
         object.instance.died_ns = None;
         let id = o.add(1, object);
         let index = p.kernel.get(0).unwrap().value.mapping;
         p.mappings[index].object = id;
         o.take_changed();
-        p.map(2, 0, MB / 2, 1, "//anon", &mut o);
+        p.map(2, 0, MB / 2, 1, ANON, &mut o);
         assert!(o.take_changed().is_empty());
-        p.map(3, 0, MB / 2, 1, "//anon", &mut o);
-        p.map(4, MB / 2, MB, RW, "//anon", &mut o);
+        p.map(3, 0, MB / 2, 1, ANON, &mut o);
+        p.map(4, MB / 2, MB, RW, ANON, &mut o);
         assert_eq!(o.take_changed()[0].instance.died_ns, Some(4));
     }
 

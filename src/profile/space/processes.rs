@@ -80,6 +80,7 @@ impl Space {
         match std::mem::replace(&mut self.slots[slot], Slot::Gone) {
             Slot::Live(p) => {
                 p.each_live(|site, size| self.sites.sub(site, size));
+                p.each_shared(|memory| self.objects.unmap_shared(memory, died));
                 for &id in died.iter().flat_map(|_| &p.emitted) {
                     self.objects.end(id, p.serial, died.unwrap_or(self.now_ns));
                 }
@@ -148,7 +149,7 @@ impl Space {
         self.serials += 1;
         let from = process_in(&mut self.slots, parent);
         from.pending_forks.retain(|&s| s as usize != slot);
-        let child = from.inherit(pid, self.serials, &mut self.sites);
+        let child = from.inherit(pid, self.serials, &mut self.sites, &mut self.objects);
         self.slots[slot] = Slot::Live(Box::new(child));
     }
 }

@@ -185,6 +185,13 @@ impl Resolver<'_> {
     }
 
     fn mapping_object(&mut self, index: u32) -> ObjectId {
+        if let Some(view) = self.p.mappings[index].view {
+            let Mapping { path, site, instance, .. } = &self.p.mappings[index];
+            let name = path.as_deref().unwrap_or_default().to_string();
+            let instance = Instance { base: view.place(instance.base), ..*instance };
+            let part = Object { kind: ObjectKind::Mapping, name, site: *site, instance, ..Object::default() };
+            return self.objects.of_shared(view.memory, part);
+        }
         let known = self.p.mappings[index].object;
         let id = self.object(known, |at| {
             let Mapping { path, site, instance, .. } = &at.p.mappings[index];

@@ -66,7 +66,7 @@ fn space() -> Space {
 }
 
 pub fn mapped(addr: u64, len: u64, pgoff: u64, prot: u32, path: &str) -> Mapping {
-    Mapping { addr, len, pgoff, prot, path: path.into() }
+    Mapping { addr, len, pgoff, prot, path: path.into(), shared: None }
 }
 
 fn anon(s: &mut Space, time: u64, low: u64, len: u64) {
@@ -446,4 +446,73 @@ fn apply(s: &mut Space, time: u64, [what, addr, len, by]: [u64; 4]) {
         _ if by == 0 => s.thread_stack(time, PID, by as u32, page, page + 64 * KB, "t"),
         _ => _ = s.free(time, PID, page, len, Origin::Mmap),
     }
+}
+
+/// 1 MiB of /dev/shm/a from an offset on, shared.
+fn shared(addr: u64, pgoff: u64, path: &str) -> Mapping {
+    let shared = Some(crate::profile::perf::Inode { device: (0, 1), number: 5, generation: Some(1) });
+    Mapping { shared, ..mapped(addr, MB, pgoff, RW, path) }
+}
+
+#[test]
+fn shared_memory_is_one_object_of_all_processes() {
+    let mut s = Space::new(PID, true);
+    s.mmap(1, PID, &shared(0x70_0000, 0, "/dev/zero (deleted)"));
+    s.alloc(2, PID, 0, 0x70_0000, MB, &[0x1000], Origin::Mmap);
+    let object = s.attribute(3, PID, 0, 0, 0x70_0000);
+    s.fork_process(4, PID, PID + 1);
+    assert_eq!(s.attribute(5, PID + 1, 1, 0, 0x70_1000), object);
+    // Another mapping of the same, at another address and offset.
+    s.mmap(6, PID + 1, &shared(0x10_0000, MB, "/dev/zero (deleted)"));
+    s.alloc(7, PID + 1, 1, 0x10_0000, MB, &[0x2000], Origin::Mmap);
+    assert_eq!(s.attribute(8, PID + 1, 1, 0, 0x10_0010), object);
+    assert_eq!(s.address_in(object, PID + 1, 0x10_0010), 0x70_0010 + MB);
+    assert_eq!(s.address_in(object, PID, 0x70_0010), 0x70_0010);
+    let mut seen = Seen::default();
+    seen.take(&mut s);
+    let Object { pid, site, instance, .. } = seen.objects[object as usize].clone();
+    assert_eq!((pid, site, instance.thread), (0, Some(0), Some(0)));
+    assert_eq!((instance.base, instance.size, instance.died_ns), (0x70_0000, 2 * MB, None));
+    assert_eq!(seen.counts.iter().map(|c| c.instances).sum::<u64>(), 1, "it was there when it was mapped again");
+    // It ends with the last mapping.
+    s.free(9, PID, 0x70_0000, MB, Origin::Mmap);
+    s.free(10, PID + 1, 0x70_0000, MB, Origin::Mmap);
+    assert!(s.take_forgotten().is_empty());
+    s.free(11, PID + 1, 0x10_0000, MB, Origin::Mmap);
+    assert_eq!(s.take_forgotten().len(), 1);
+    assert_eq!(seen.take(&mut s).objects[object as usize].instance.died_ns, Some(11));
+}
+
+#[test]
+fn a_file_that_is_mapped_again_is_the_object_it_was() {
+    let mut s = Space::new(PID, true);
+    s.mmap(1, PID, &shared(0x70_0000, 0, "/dev/shm/a"));
+    let object = s.attribute(2, PID, 0, 0, 0x70_0000);
+    s.free(3, PID, 0x70_0000, MB, Origin::Mmap);
+    let mut seen = Seen::default();
+    assert_eq!(seen.take(&mut s).objects[object as usize].instance.died_ns, Some(3));
+    s.mmap(4, PID + 1, &shared(0x20_0000, 0, "/dev/shm/a"));
+    assert_eq!(s.attribute(5, PID + 1, 0, 0, 0x20_0000), object);
+    assert_eq!(s.address_in(object, PID + 1, 0x20_0000), 0x70_0000);
+    assert_eq!(seen.take(&mut s).objects[object as usize].instance.died_ns, None);
+    // A private mapping shows copies.
+    s.mmap(6, PID, &mapped(0x70_0000, MB, 0, RW, "/dev/shm/a"));
+    let private = s.attribute(7, PID, 0, 0, 0x70_0000);
+    assert!(private != object && !s.is_shared(private) && s.is_shared(object));
+}
+
+#[test]
+fn shared_memory_outlives_the_process_that_made_it() {
+    let mut s = Space::new(PID, true);
+    s.mmap(1, PID, &shared(0x70_0000, 0, "/dev/zero (deleted)"));
+    s.fork_process(2, PID, PID + 1);
+    s.fork_process(2, PID, PID + 2);
+    let object = s.attribute(3, PID + 1, 1, 0, 0x70_0000);
+    s.exit_process(PID + 1);
+    s.exit_process(PID);
+    assert_eq!(s.attribute(4, PID + 2, 2, 0, 0x70_0000), object);
+    let mut seen = Seen::default();
+    assert_eq!(seen.take(&mut s).objects[object as usize].instance.died_ns, None);
+    s.exit_process(PID + 2);
+    assert!(seen.take(&mut s).objects[object as usize].instance.died_ns.is_some());
 }

@@ -92,7 +92,8 @@ impl Inside {
         };
         let Extrapolated { between, around } = &whole.extrapolated;
         let extrapolated = Extrapolated { between: ranges(between), around: ranges(around) };
-        Details { backing: whole.backing.clone(), extrapolated, ..Details::default() }
+        let (backing, is_shared_memory) = (whole.backing.clone(), whole.is_shared_memory);
+        Details { backing, is_shared_memory, extrapolated, ..Details::default() }
     }
 
     fn code(&self, code: &[CodePart]) -> Vec<CodePart> {

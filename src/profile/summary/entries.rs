@@ -305,7 +305,11 @@ impl Build<'_> {
             size_class,
             module: of_static.and_then(|o| o.module),
             vaddr: of_static.map_or(0, |o| o.vaddr),
-            details: Details { backing: object.and_then(backing), ..Details::default() },
+            details: Details {
+                backing: object.and_then(backing),
+                is_shared_memory: object.is_some_and(is_shared_memory),
+                ..Details::default()
+            },
             ..Entry::default()
         });
         self.sites.push(FxHashMap::default());
@@ -390,6 +394,14 @@ impl Build<'_> {
 fn backing(o: &Object) -> Option<String> {
     let shown = o.kind == ObjectKind::Mapping && o.name.starts_with('/') && !o.name.starts_with("//anon");
     shown.then(|| o.name.clone())
+}
+
+/// Whether a mapping shows memory of tmpfs or hugetlbfs, as far as its name says so. A private mapping of it, which the
+/// recorder attributes to its process, shows copies.
+fn is_shared_memory(o: &Object) -> bool {
+    const NAMES: [&str; 6] =
+        ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero (deleted)", "/anon_hugepage", "/dev/hugepages/"];
+    o.kind == ObjectKind::Mapping && o.pid == 0 && NAMES.iter().any(|name| o.name.starts_with(name))
 }
 
 fn kind_name(kind: ObjectKind, name: &str) -> String {

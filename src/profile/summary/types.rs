@@ -121,6 +121,8 @@ pub struct Details {
     pub unpaged_by: Vec<(ThreadId, Counters)>,
     /// Backing of a mapping that is not private anonymous memory: a file, shared memory, huge pages.
     pub backing: Option<String>,
+    /// Whether that is shared memory, which has a policy of its own, and no file in the page cache.
+    pub is_shared_memory: bool,
     /// Instructions that accessed the entry, highest cost first, at most [`MAX_CODE`].
     pub code: Vec<(Frame, Counters)>,
     /// What these instructions tell of the time of their accesses, as far as known; for the cost model.
@@ -207,6 +209,11 @@ impl Entry {
         let of_file = matches!(self.kind, ObjectKind::Global | ObjectKind::Section);
         let module = self.module.and_then(|m| modules.get(m as usize)).filter(|_| of_file);
         module.is_some_and(|m| m.read_only.iter().any(|(low, high)| (*low..*high).contains(&self.vaddr)))
+    }
+
+    /// The file that a mapping shows, whose pages are in the page cache.
+    pub fn file(&self) -> Option<&str> {
+        self.details.backing.as_deref().filter(|_| !self.details.is_shared_memory)
     }
 
     /// Whether the entry can be placed at all: everything but stacks, TLS and unknown addresses.

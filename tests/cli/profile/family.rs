@@ -12,6 +12,11 @@ fn script(dir: &Scratch, name: &str, text: &str) -> String {
     dir.write_mode(name, text, 0o755).to_str().unwrap().to_owned()
 }
 
+/// All objects are those of the first thread's process, and memory that processes share.
+fn are_of_one_process(p: &Profile) {
+    assert!(p.objects.iter().all(|o| o.pid == p.threads[0].pid || o.pid == 0), "{:?}", p.objects);
+}
+
 /// The profile is about `family work`, wherever it came from.
 fn is_about_work(p: &Profile, program: &Path) {
     p.check_sums();
@@ -81,7 +86,7 @@ fn children_are_left_alone_otherwise() {
     let p = Profile::read(&dir.join("t.prof"));
     p.check_sums();
     assert_eq!(p.threads.len(), 1);
-    assert!(p.objects.iter().all(|o| o.pid == p.threads[0].pid), "{:?}", p.objects);
+    are_of_one_process(&p);
     assert!(out.stderr.contains("--follow"), "a hint that there were children: {}", out.stderr);
 }
 
@@ -130,7 +135,7 @@ fn through_a_wrapper_the_program_that_has_the_time_is_recorded() {
         is_about_work(&p, &program);
         assert_eq!(p.threads.len(), 1, "the wrapper is no thread of the program: {command:?}: {:?}", p.threads);
         assert_eq!((p.threads[0].id, p.threads[0].start_ns, p.threads[0].creator), (0, 0, None));
-        assert!(p.objects.iter().all(|o| o.pid == p.threads[0].pid), "{:?}", p.objects);
+        are_of_one_process(&p);
         assert!(p.header().program.build_id.is_some() && p.header().pid == p.threads[0].pid);
         assert!(out.stderr.contains("family work (process "), "{command:?}: {}", out.stderr);
         assert!(!out.stderr.contains("also busy"), "{}", out.stderr);

@@ -10,6 +10,7 @@ use crate::profile::PAGE;
 use crate::profile::perf::threads::RunningThread;
 use crate::profile::perf::{Mapping, PerfEvent, PerfRecord};
 use crate::profile::record::maps::Maps;
+use crate::profile::record::touches::At;
 
 /// Pages asked for at a time: half a MiB of answers.
 const PAGES_AT_A_TIME: u64 = 1 << 16;
@@ -49,12 +50,16 @@ impl Events {
         let (mut left, mut answers) = (MOST_PAGES, vec![0; PAGES_AT_A_TIME as usize * 8]);
         for mapping in mappings {
             let (mut page, end) = (mapping.addr / PAGE, (mapping.addr + mapping.len) / PAGE);
+            let view = self.space.view_at(pid, mapping.addr);
             left = left.saturating_sub(end - page);
             while left > 0 && page < end {
                 let bytes = &mut answers[..((end - page).min(PAGES_AT_A_TIME) * 8) as usize];
                 let Ok(got @ 1..) = file.read_at(bytes, page * 8) else { break };
                 let words = bytes[..got].chunks_exact(8).map(|w| w.try_into().map_or(0, u64::from_le_bytes));
-                self.touches.mark_present(pid, page, words.map(|w| pagemap::present(w) || pagemap::swapped(w)));
+                self.touches.mark_present(
+                    At::of(pid, page * PAGE, view),
+                    words.map(|w| pagemap::present(w) || pagemap::swapped(w)),
+                );
                 page += (got / 8).max(1) as u64;
             }
         }

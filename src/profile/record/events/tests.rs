@@ -1,4 +1,5 @@
 use super::*;
+use crate::profile::perf::{Inode, Mapping};
 use numamma_channel::Origin;
 
 /// What a program may write into its channel, and what the kernel may say of it meanwhile.
@@ -59,4 +60,42 @@ fn events_of_a_program_that_lies_do_no_harm() {
     events.space.share_left_out(number());
     events.take_records();
     assert!(events.stats.alloc_events > 0 && events.stats.faults > 0);
+}
+
+/// The parent fills a quarter, its child faults on that and on the next one.
+#[test]
+fn a_page_of_shared_memory_is_touched_first_once_in_all_processes() {
+    let mut events = Events::new(&[1], true, 1_000_000, &Topology::this_machine(), false);
+    events.start(0);
+    let shared = Some(Inode { device: (0, 1), number: 5, generation: Some(1) });
+    let path = "/dev/shm/a".to_owned();
+    let at = |addr: u64| Mapping { addr, len: 64 * PAGE, pgoff: 0, prot: 3, path: path.clone(), shared };
+    let mut time_ns = 0;
+    let mut push = |events: &mut Events, pid: u32, event| {
+        time_ns += 1;
+        events.perf.push(PerfRecord { time_ns, pid, tid: pid, event });
+    };
+    push(&mut events, 1, PerfEvent::Mmap(at(0x70_0000)));
+    (0..16).for_each(|page| push(&mut events, 1, PerfEvent::Fault(0x70_0000 + page * PAGE)));
+    push(&mut events, 2, PerfEvent::Fork { parent_pid: 1, parent_tid: 1 });
+    push(&mut events, 2, PerfEvent::Mmap(at(0x10_0000)));
+    (0..32).for_each(|page| push(&mut events, 2, PerfEvent::Fault(0x10_0000 + page * PAGE)));
+    (8..24).for_each(|page| push(&mut events, 2, PerfEvent::Fault(0x70_0000 + page * PAGE)));
+    // When it is gone in one process, it is as touched as before for the other.
+    push(&mut events, 1, PerfEvent::Mmap(Mapping { shared: None, path: "//anon".into(), ..at(0x70_0000) }));
+    (0..4).for_each(|page| push(&mut events, 2, PerfEvent::Fault(0x10_0000 + page * PAGE)));
+    (0..2).for_each(|page| push(&mut events, 1, PerfEvent::Fault(0x70_0000 + page * PAGE)));
+    events.process(u64::MAX, None);
+    let touches: Vec<_> = events.take_records().into_iter().filter_map(touches_of).flatten().collect();
+    let short: Vec<_> = touches.iter().map(|t| (t.thread, t.addr, t.pages)).collect();
+    assert_eq!(short, [(0, 0x70_0000, 16), (1, 0x70_0000 + 16 * PAGE, 16), (0, 0x70_0000, 2)]);
+    assert_eq!(touches[0].object, touches[1].object);
+    assert_ne!(touches[0].object, touches[2].object, "memory of its own");
+}
+
+fn touches_of(record: Record) -> Option<Vec<crate::profile::records::Touch>> {
+    match record {
+        Record::Touches(touches) => Some(touches),
+        _ => None,
+    }
 }
