@@ -5,7 +5,7 @@ use numamma_plan::machine::Thp;
 use numamma_plan::plan::PAGE;
 
 use super::cost::tests::machine;
-use super::tests::{busy, entry, heap, in_sequence, numbered, profile};
+use super::tests::{busy, entry, heap, in_sequence, numbered, profile, without_caches};
 use super::*;
 use crate::detect::classify_all;
 use crate::profile::records::Instance;
@@ -75,4 +75,40 @@ fn allocations_are_placed_by_pages_that_begin_with_them() {
         assert!(placed >= 0.99, "{ahead}: {placed}");
         assert!((placed - predicted).abs() < 0.03, "{ahead}: {placed}, predicted {predicted}");
     }
+}
+
+/// The share of the bytes that the advised rule puts on the node of their user, over all of a variable that begins with a
+/// page and over its last sixteenth. Worker r of W is on node floor(4 r / W).
+fn local_on_four(size: u64, workers: u32, user: impl Fn(u64) -> u32) -> (f64, f64, String) {
+    let mut e = in_sequence(entry("rows", size, 1000, 6000, |at, _| user(at)));
+    e.vaddr = 0x40_0000;
+    e.touches = vec![TouchRun { instance: 0, page: 0, pages: (size / PAGE) as u32, thread: 0, time_ns: 0 }];
+    let summary = profile(workers, "never", numbered(vec![e, busy(workers.into())]));
+    let advice = without_caches(4, &summary);
+    let item = advice.items.iter().find(|i| i.name == "rows").unwrap();
+    let rule = item.rule.as_ref().unwrap_or_else(|why| panic!("{why}"));
+    let (nodes, pattern) = ([0, 1, 2, 3], rule.pattern.as_ref());
+    let plan = numamma_plan::plan::plan(&rule.place, pattern, size, size / PAGE, PAGE, &nodes, workers).unwrap();
+    let is_local = |at: u64| {
+        let index = plan.block_node(at / PAGE).unwrap_or_else(|| panic!("{rule:#?}"));
+        plan.nodes[index as usize] == user(at) * 4 / workers
+    };
+    let share = |from: u64| {
+        let all = (from..size / PAGE * PAGE).step_by(487);
+        all.clone().filter(|at| is_local(*at)).count() as f64 / all.count() as f64
+    };
+    (share(0), share(size / 16 * 15), format!("{rule:#?}"))
+}
+
+#[test]
+fn periods_that_are_no_whole_pages_are_followed_to_the_end() {
+    // Columns of 19,192 bytes, four to a thread in turn: what is near an edge inside of a page is not local.
+    let (whole, end, rule) = local_on_four(19_192 * 2400, 8, |at| (at / 19_192 / 4 % 8) as u32);
+    assert!(whole > 0.95 && end > 0.95, "{whole} {end} {rule}");
+    // The middle index of 8 planes of 18,000,000 bytes, over five threads of four nodes.
+    let (whole, end, rule) = local_on_four(18_000_000 * 8, 5, |at| (at % 18_000_000 / 3_600_000) as u32);
+    assert!(whole > 0.98 && end > 0.98, "{whole} {end} {rule}");
+    // Rows of 41,000 bytes, and parts of 1.25 pages of them: up to a quarter lies across edges.
+    let (whole, end, rule) = local_on_four(41_000 * 1000, 8, |at| (at % 41_000 / 5125) as u32);
+    assert!(whole > 0.8 && end > 0.8, "{whole} {end} {rule}");
 }
