@@ -376,7 +376,9 @@ impl Scene<'_> {
         let split = (huge == Some(Huge::Split)).then(|| "at the price of its huge pages".to_owned());
         let partly_used = partly.then(|| format!("only the first {used} bytes are used"));
         let remarks: Vec<String> = [rounded, split, partly_used].into_iter().flatten().collect();
-        let auto = self.target.portable && !partly;
+        // Of instances that differ in size, each has blocks of its own.
+        let sizes_differ = policy == PolicyKind::Block && entry.seen.windows(2).any(|two| two[0].size != two[1].size);
+        let auto = (self.target.portable || sizes_differ) && !partly;
         let place = Place {
             policy,
             block: Some(if auto { Block::Auto(Auto::Auto) } else { Block::Size(Size(block)) }),
