@@ -169,6 +169,11 @@ impl Scene<'_> {
             let place = Place { policy, nodes: Some(nodes), ..Place::default() };
             Choice { place, remark: None, simplicity: Simplicity::Chosen, numbered: None }
         };
+        if entry.kind != ObjectKind::SmallHeap {
+            let naive = chosen(PolicyKind::Block, "all".into());
+            let place = Place { block: Some(Block::Auto(Auto::Auto)), ..naive.place };
+            choices.push(Choice { place, ..naive });
+        }
         let id = |n: usize| self.world.model().nodes[n].id;
         let near: Vec<u32> = self.world.homes().into_iter().map(id).collect();
         if near.len() > 1 && near.len() < self.target.ids.len() {
