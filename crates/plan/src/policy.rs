@@ -173,7 +173,7 @@ pub struct ObjectRule {
     /// object when absent. Of a global with another size than `size` nothing is placed.
     pub range: Option<String>,
     /// Numbers of the allocations that the rule selects, from 1 among those that match the rest of the rule: `"3"`,
-    /// `"1-4,7"`, `"5-"`. All when absent.
+    /// `"1-4,7"`, `"5-"`; `"1-2/8"` are the first two of every eight. All when absent.
     pub instances: Option<String>,
     /// Sizes of the allocations that the rule selects, both ends included: `"1MiB-64MiB"`, `"4KiB-"`, `"-2MiB"`,
     /// `"640KiB"`. All when absent.
