@@ -1,13 +1,15 @@
 //! Layouts of a sliced object in blocks, and the share of the object that each makes local. The share is estimated from
 //! evenly spaced offsets and the thread of the target that uses each.
 
-use numamma_plan::plan::PAGE;
+use numamma_plan::plan::{self, PAGE};
 use numamma_plan::policy::PolicyKind;
 
 use crate::detect::Slice;
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::Entry;
 
+/// 2^64 over the golden ratio: its multiples lie evenly in 64 bits.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Number of offsets from which a local share is estimated.
 const OFFSETS: u64 = 8192;
 /// Largest number of nodes that Linux can number.
@@ -25,6 +27,8 @@ pub(super) struct SlicedObject<'a> {
     pub slices: &'a [Slice],
     pub size: u64,
     pub whole: u64,
+    /// Whether the slices are those of a period.
+    pub repeats: bool,
     /// Offset of the first byte of block 0, see [`first_planned`].
     pub first: i64,
     /// Workers of the team that uses it in the profile and on the target.
@@ -68,11 +72,27 @@ pub(super) fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 
     ((place * f64::from(threads)) as u32).min(threads.saturating_sub(1))
 }
 
+/// An offset below `step` that is another one for each `i`. With one for all, of each period that is a multiple of
+/// `step` the same few pages would be looked at.
+fn spread(i: u64, step: u64) -> u64 {
+    ((u128::from(i.wrapping_mul(GOLDEN)) * u128::from(step)) >> 64) as u64
+}
+
 impl SlicedObject<'_> {
+    /// Size of a block of which `count` make up `base` bytes, in memory with pages of `page` bytes: whole pages, but for a
+    /// period on pages of 4 KiB, since what is added to each of its blocks adds up over the periods.
+    pub fn block(&self, base: u64, count: u64, page: u64) -> u64 {
+        if self.repeats && page == PAGE {
+            plan::part_of(base, count).max(PAGE)
+        } else {
+            base.div_ceil(count.max(1)).div_ceil(page).saturating_mul(page)
+        }
+    }
+
     pub fn offsets(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         let step = (self.size / OFFSETS).max(1);
         (0..self.size.div_ceil(step)).filter_map(move |i| {
-            let at = i * step + step / 2;
+            let at = i * step + spread(i, step);
             let inside = at % self.whole.max(1);
             let index = self.slices.partition_point(|s| s.end <= inside);
             let slice = self.slices.get(index).filter(|s| s.start <= inside)?;
@@ -84,7 +104,7 @@ impl SlicedObject<'_> {
     /// Number of the block in which an offset is. What lies before the first block shares its page with another object,
     /// and goes with it.
     fn block_of(&self, at: u64, block: u64) -> u64 {
-        at.saturating_add_signed(self.first.saturating_neg()) / block.max(1)
+        plan::block_of_page(at.saturating_add_signed(self.first.saturating_neg()) / PAGE, block)
     }
 
     /// Share of the offsets whose block is on the node of the thread that uses them.
@@ -98,8 +118,8 @@ impl SlicedObject<'_> {
         if all == 0 { 0.0 } else { good as f64 / all as f64 }
     }
 
-    /// For each block of the cycle the node on which most of its users run. Blocks at the end without an offset are
-    /// left out.
+    /// For each block of the cycle the node on which most of its users run. Blocks of a period that nobody uses go with
+    /// those before them. Those behind the last slice are left out of an object that does not repeat.
     pub fn preferred_nodes(&self, count: u32, block: u64, node_of: impl Fn(u32) -> u32) -> Vec<u32> {
         let mut votes = vec![vec![0u64; MOST_NODES]; count as usize];
         for (at, thread) in self.offsets() {
@@ -112,6 +132,15 @@ impl SlicedObject<'_> {
             let most = v.iter().copied().max().filter(|m| *m > 0)?;
             v.iter().position(|x| *x == most).map(|i| i as u32)
         };
-        votes.iter().map_while(best).collect()
+        if !self.repeats {
+            return votes.iter().map_while(best).collect();
+        }
+        let found: Vec<Option<u32>> = votes.iter().map(best).collect();
+        let before = found.iter().rev().flatten().next().copied();
+        let filled = found.iter().scan(before, |last, node| {
+            *last = node.or(*last);
+            Some(*last)
+        });
+        filled.flatten().collect()
     }
 }

@@ -27,6 +27,9 @@ const TOUCHED_RIGHT: f64 = 0.9;
 /// NumaMMA paper still placed `cjac` of LU in such blocks (5 MiB / 8 = 640 KiB on pages of 2 MiB), which interleaves it
 /// in large pieces.
 const COARSE: f64 = 1.5;
+/// Ratio of the largest to the smallest part of a node from which the parts are said to differ in size. Parts of whole
+/// rows or pages are equal only nearly.
+const UNEVEN: f64 = 1.25;
 /// Largest number of single nodes that are priced; larger machines have too many to price all.
 const MOST_SINGLE: usize = 16;
 /// Part of the accesses that [`hot_pages`] covers.
@@ -177,6 +180,11 @@ impl Scene<'_> {
             let place = Place { policy, nodes: Some(nodes), ..Place::default() };
             Choice { place, remark: None, simplicity: Simplicity::Chosen, numbered: None }
         };
+        if entry.kind != ObjectKind::SmallHeap {
+            let naive = chosen(PolicyKind::Block, "all".into());
+            let place = Place { block: Some(Block::Auto(Auto::Auto)), ..naive.place };
+            choices.push(Choice { place, ..naive });
+        }
         let id = |n: usize| self.world.model().nodes[n].id;
         let near: Vec<u32> = self.world.homes().into_iter().map(id).collect();
         let is_some = |nodes: &[u32]| nodes.len() > 1 && nodes.len() < self.target.ids.len();
@@ -332,6 +340,7 @@ impl Scene<'_> {
             slices: &pattern.slices,
             size: entry.size.min(if partly { used } else { u64::MAX }),
             whole,
+            repeats: policy == PolicyKind::BlockCyclic,
             first: first_planned(entry, policy),
             seen,
             threads: self.world.teams.on_target(seen),
@@ -390,10 +399,12 @@ impl Scene<'_> {
         }
         if !coarse && local < worth {
             let in_turn = pattern.slices.is_sorted_by_key(|slice| slice.thread);
-            let because = if in_turn {
-                "its slices differ in size"
-            } else {
+            let because = if !in_turn {
                 "its slices do not follow the order in which threads fill the nodes"
+            } else if self.is_uneven(&sliced) {
+                "the nodes' parts of it differ in size"
+            } else {
+                "the edges of its slices are too few pages apart"
             };
             return Choice::interleave(Some(format!(
                 "blocks would make only {:.0} % of it local, because {because}, so its pages are interleaved",
@@ -406,7 +417,9 @@ impl Scene<'_> {
         let split = (huge == Some(Huge::Split)).then(|| "at the price of its huge pages".to_owned());
         let partly_used = partly.then(|| format!("only the first {used} bytes are used"));
         let remarks: Vec<String> = [rounded, split, partly_used].into_iter().flatten().collect();
-        let auto = self.target.portable && !partly;
+        // Of instances that differ in size, each has blocks of its own.
+        let sizes_differ = policy == PolicyKind::Block && entry.seen.windows(2).any(|two| two[0].size != two[1].size);
+        let auto = (self.target.portable || sizes_differ) && !partly;
         let place = Place {
             policy,
             block: Some(if auto { Block::Auto(Auto::Auto) } else { Block::Size(Size(block)) }),
@@ -424,6 +437,14 @@ impl Scene<'_> {
         ids.join(",")
     }
 
+    /// Whether the nodes' parts of an object differ by more than [`UNEVEN`].
+    fn is_uneven(&self, sliced: &SlicedObject<'_>) -> bool {
+        let mut parts: HashMap<u32, u64> = HashMap::new();
+        sliced.offsets().for_each(|(_, user)| *parts.entry(self.node_of(user, sliced.threads)).or_default() += 1);
+        let (least, most) = (parts.values().min(), parts.values().max());
+        least.zip(most).is_some_and(|(least, most)| *most as f64 > UNEVEN * *least as f64)
+    }
+
     /// The nodes on which the users of the slices run, ascending, as indices into the target's list.
     fn nodes_of_users(&self, sliced: &SlicedObject<'_>) -> Vec<u32> {
         let mut used: Vec<u32> = sliced.offsets().map(|(_, user)| self.node_of(user, sliced.threads)).collect();
@@ -438,7 +459,7 @@ impl Scene<'_> {
         let used = self.nodes_of_users(sliced);
         let mut best = self.layout((0..self.target.nodes).collect(), sliced, base, page);
         for count in [self.target.nodes, used.len() as u32] {
-            let block = round_up(base.div_ceil(u64::from(count.max(1))), page);
+            let block = sliced.block(base, count.into(), page);
             let wanted = sliced.preferred_nodes(count, block, |t| self.node_of(t, sliced.threads));
             let mut distinct = wanted.clone();
             distinct.sort_unstable();
@@ -460,11 +481,7 @@ impl Scene<'_> {
     }
 
     fn layout(&self, order: Vec<u32>, sliced: &SlicedObject<'_>, base: u64, page: u64) -> Layout {
-        let block = round_up(base.div_ceil(order.len().max(1) as u64), page);
+        let block = sliced.block(base, order.len() as u64, page);
         Layout { local: sliced.local_share(&order, block, |t| self.node_of(t, sliced.threads)), order, block }
     }
-}
-
-pub(super) fn round_up(value: u64, unit: u64) -> u64 {
-    value.div_ceil(unit).saturating_mul(unit)
 }

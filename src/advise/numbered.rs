@@ -23,6 +23,11 @@ const LONGEST_PERIOD: usize = 64;
 
 /// Part of the instances whose users the samples must show: of fewer, the order of the others is a guess.
 const KNOWN: f64 = 0.75;
+/// Part of the instances that may lie between instances of two nodes, so that they are of either: each half goes with its
+/// neighbour. Those at the edge of a thread's rows are so when no sample hit them, and are few among all of its rows.
+const BETWEEN: f64 = 0.05;
+/// Part of the instances that a cycle must place on the node of their users where a list of all would be too long.
+const IN_TURN: f64 = 0.95;
 
 /// The placement by number, or the reason why there is none, which completes the phrase "by number, because".
 pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Result<Choice, &'static str> {
@@ -55,9 +60,12 @@ pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Res
         }
     }
     let nodes = completed(&nodes).ok_or("the users of several instances are not known")?;
-    if nodes.chunk_by(|a, b| a == b).count() > MOST_RANGES {
-        return Err("their users alternate too often for a list");
-    }
+    let is_long = nodes.chunk_by(|a, b| a == b).count() > MOST_RANGES;
+    let nodes = match cycle(&nodes, IN_TURN).filter(|_| is_long) {
+        Some(period) => most_in_turn(&nodes, period),
+        None if is_long => return Err("their users alternate too often for a list"),
+        None => nodes,
+    };
     let groups = groups(&nodes, target);
     let words: Vec<String> = groups.iter().map(|(list, node)| format!("{} on node {node}", abridged(list))).collect();
     let remark = format!(
@@ -70,7 +78,7 @@ pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Res
 }
 
 /// The nodes with those of instances that no sample hit: where the known ones repeat, as the period says; otherwise that
-/// of both neighbours. None when that leaves one open, or when less than [`KNOWN`] are known.
+/// of the nearer neighbour. None when less than [`KNOWN`] are known, or more than [`BETWEEN`] have neighbours that differ.
 fn completed(nodes: &[Option<u32>]) -> Option<Vec<u32>> {
     let known = nodes.iter().flatten().count();
     if (known as f64) < KNOWN * nodes.len() as f64 {
@@ -80,13 +88,33 @@ fn completed(nodes: &[Option<u32>]) -> Option<Vec<u32>> {
     let by_period = |i: usize, period: usize| of(i, period).next().copied();
     let same = |i: usize, period: usize| of(i, period).all(|node| Some(*node) == by_period(i, period));
     let period = (1..=LONGEST_PERIOD.min(nodes.len() / 2)).find(|&period| (0..period).all(|i| same(i, period)));
-    let between = |i: usize| {
-        let before = nodes[..i].iter().rev().flatten().next();
-        let behind = nodes[i..].iter().flatten().next();
-        if before.is_none() || behind.is_none() || before == behind { before.or(behind).copied() } else { None }
+    let mut open = 0;
+    let mut nearer = |i: usize| {
+        let before = nodes[..i].iter().rev().zip(1..).find_map(|(node, away)| Some((away, (*node)?)));
+        let behind = nodes[i..].iter().zip(0..).find_map(|(node, away)| Some((away, (*node)?)));
+        open += usize::from(before.zip(behind).is_some_and(|(before, behind)| before.1 != behind.1));
+        before.into_iter().chain(behind).min_by_key(|(away, _)| *away).map(|(_, node)| node)
     };
-    let node = |i: usize| nodes[i].or_else(|| period.map_or_else(|| between(i), |p| by_period(i, p)));
-    (0..nodes.len()).map(node).collect()
+    let node = |i: usize| nodes[i].or_else(|| period.map_or_else(|| nearer(i), |p| by_period(i, p)));
+    let all: Option<Vec<u32>> = (0..nodes.len()).map(node).collect();
+    all.filter(|_| open as f64 <= BETWEEN * nodes.len() as f64)
+}
+
+/// The node of each instance where the nodes of `period` instances repeat: that of most of the instances at its place.
+fn most_in_turn(nodes: &[u32], period: usize) -> Vec<u32> {
+    let most = |place: usize| {
+        let mut users: Vec<u32> = nodes.iter().skip(place).step_by(period).copied().collect();
+        users.sort_unstable();
+        users.chunk_by(|a, b| a == b).max_by_key(|run| run.len()).map_or(0, |run| run[0])
+    };
+    let places: Vec<u32> = (0..period).map(most).collect();
+    places.iter().cycle().take(nodes.len()).copied().collect()
+}
+
+/// The shortest period of the nodes that repeats and places the part `least` of the instances right.
+fn cycle(nodes: &[u32], least: f64) -> Option<usize> {
+    let right = |period: usize| most_in_turn(nodes, period).iter().zip(nodes).filter(|(a, b)| a == b).count();
+    (1..=LONGEST_PERIOD.min(nodes.len() / 2)).find(|&period| right(period) as f64 >= least * nodes.len() as f64)
 }
 
 /// Preferred rather than bound, so that the kernel does not kill the program when the node is full.
@@ -94,9 +122,12 @@ fn place(node: u32) -> Place {
     Place { policy: PolicyKind::Preferred, nodes: Some(node.to_string()), ..Place::default() }
 }
 
-/// Numbers of the instances of each node and the node's number, in the order of each node's first instance. `nodes` are
-/// indices into the target's nodes.
+/// Numbers of the instances of each node and the node's number, in the order of each node's first instance: those of the
+/// first period, `1-2/8`, where all repeat. `nodes` are indices into the target's nodes.
 fn groups(nodes: &[u32], target: &Target) -> Vec<(String, u32)> {
+    let period = cycle(nodes, 1.0).filter(|period| *period > 1);
+    let nodes = &nodes[..period.unwrap_or(nodes.len())];
+    let every = period.map(|period| format!("/{period}")).unwrap_or_default();
     let mut order: Vec<u32> = Vec::new();
     nodes.iter().for_each(|n| {
         if !order.contains(n) {
@@ -105,7 +136,7 @@ fn groups(nodes: &[u32], target: &Target) -> Vec<(String, u32)> {
     });
     let of = |node: &u32| {
         let numbers: Vec<u64> = (1..).zip(nodes).filter(|(_, n)| *n == node).map(|(i, _)| i).collect();
-        (format_runs(&numbers), target.ids.get(*node as usize).copied().unwrap_or(0))
+        (format_runs(&numbers) + &every, target.ids.get(*node as usize).copied().unwrap_or(0))
     };
     order.iter().map(of).collect()
 }
@@ -139,6 +170,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nodes_that_repeat_are_a_cycle_in_spite_of_a_few_others() {
+        let mut nodes: Vec<u32> = (0..4096).map(|i| i / 2 % 4).collect();
+        assert_eq!((cycle(&nodes, 1.0), cycle(&nodes[..15], 1.0)), (Some(8), None));
+        let whole = nodes.clone();
+        (nodes[7], nodes[1000]) = (0, 3);
+        assert_eq!((cycle(&nodes, 1.0), cycle(&nodes, IN_TURN)), (None, Some(8)));
+        assert_eq!(most_in_turn(&nodes, 8), whole);
+    }
+
+    #[test]
     fn instances_without_a_sample_follow_the_others() {
         let some = |list: &[u32]| list.iter().map(|&n| (n < 9).then_some(n)).collect::<Vec<_>>();
         assert_eq!(completed(&some(&[0, 1, 2, 9, 0, 1, 2, 3])), Some(vec![0, 1, 2, 3, 0, 1, 2, 3]), "a period");
@@ -147,5 +188,8 @@ mod tests {
         assert_eq!(completed(&some(&[0, 0, 0, 9, 1, 1, 1, 1])), None, "it may be of either");
         assert_eq!(completed(&some(&[0, 2, 1, 3, 3, 1])), Some(vec![0, 2, 1, 3, 3, 1]));
         assert_eq!(completed(&some(&[9, 9, 9])), None);
+        // The rows of four threads; those at the edges have no samples.
+        let rows: Vec<u32> = (0..400).map(|i| if matches!(i % 100, 0 | 99) { 9 } else { i / 100 }).collect();
+        assert_eq!(completed(&some(&rows)), Some((0..400).map(|i| i / 100).collect::<Vec<_>>()), "edges");
     }
 }

@@ -1,10 +1,10 @@
 //! Page maps of one period, for slices that equal blocks in a list of nodes do not fit.
 
-use numamma_plan::plan::{PAGE, page_size_of};
-use numamma_plan::policy::{Place, PolicyKind};
+use numamma_plan::plan::{self, PAGE, page_size_of};
+use numamma_plan::policy::{Block, Place, PolicyKind, Size};
 
 use super::block_layout::Layout;
-use super::candidates::{WORTH_BLOCKS, round_up};
+use super::candidates::WORTH_BLOCKS;
 use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::summary::Entry;
@@ -39,17 +39,17 @@ impl Scene<'_> {
             return None;
         }
         let page = page_size_of(&Place::default(), entry.size, self.target.thp);
-        let (sliced, base, whole) = self.slices(entry, pattern, policy);
+        let (sliced, base, _) = self.slices(entry, pattern, policy);
         let blocks = self.best_layout(&sliced, base, page).local;
         let node_of = |user: u32| self.node_of(user, sliced.threads);
         let threads = u64::from(sliced.threads);
         let halved = (0..MAP_HALVINGS).map(|n| threads << n);
         let counts = [pattern.slices.len() as u64].into_iter().chain(halved).filter(|n| (2..FINE).contains(n));
         let layout = |count: u64| {
-            let block = round_up(base.div_ceil(count), page);
-            // The map repeats, so that a period must consist of whole blocks.
-            let fits = policy == PolicyKind::Block || whole.is_multiple_of(block);
-            let order = fits.then(|| sliced.preferred_nodes(base.div_ceil(block) as u32, block, node_of))?;
+            let block = sliced.block(base, count, page);
+            // The map repeats. It drifts from the period where huge pages make its blocks larger.
+            let blocks = if sliced.repeats { plan::part_of(base, block).max(1) } else { base.div_ceil(block) };
+            let order = sliced.preferred_nodes(blocks as u32, block, node_of);
             let local = sliced.local_share(&order, block, node_of);
             let runs = order.chunk_by(|a, b| a == b).count();
             (1..=MOST_RUNS).contains(&runs).then_some(Layout { order, block, local })
@@ -65,11 +65,15 @@ impl Scene<'_> {
         }
         let node = |index: &u32| self.target.ids.get(*index as usize).copied();
         let nodes = best.order.iter().map(node).collect::<Option<Vec<u32>>>()?;
-        let runs =
-            nodes.chunk_by(|a, b| a == b).map(|run| format!("{}x{}", run.len() as u64 * best.block / PAGE, run[0]));
+        // In pages where the blocks consist of them.
+        let (pages, block) = match best.block.is_multiple_of(PAGE) {
+            true => (best.block / PAGE, None),
+            false => (1, Some(Block::Size(Size(best.block)))),
+        };
+        let runs = nodes.chunk_by(|a, b| a == b).map(|run| format!("{}x{}", run.len() as u64 * pages, run[0]));
         let map = runs.collect::<Vec<_>>().join(",");
         let remark = self.laid_out(sliced.seen);
-        let place = Place { policy: PolicyKind::Map, map: Some(map), ..Place::default() };
+        let place = Place { policy: PolicyKind::Map, map: Some(map), block, ..Place::default() };
         Some(Choice { place, remark, simplicity: Simplicity::Mapped, numbered: None })
     }
 }

@@ -5,7 +5,7 @@ use numamma_plan::machine::Thp;
 use numamma_plan::plan::PAGE;
 
 use super::cost::tests::machine;
-use super::tests::{busy, entry, heap, in_sequence, numbered, profile};
+use super::tests::{busy, entry, heap, in_sequence, numbered, profile, without_caches};
 use super::*;
 use crate::detect::classify_all;
 use crate::profile::records::Instance;
@@ -75,4 +75,89 @@ fn allocations_are_placed_by_pages_that_begin_with_them() {
         assert!(placed >= 0.99, "{ahead}: {placed}");
         assert!((placed - predicted).abs() < 0.03, "{ahead}: {placed}, predicted {predicted}");
     }
+}
+
+/// The share of the bytes that the advised rule puts on the node of their user, over all of a variable that begins with a
+/// page and over its last sixteenth. Worker r of W is on node floor(4 r / W).
+fn local_on_four(size: u64, workers: u32, user: impl Fn(u64) -> u32) -> (f64, f64, String) {
+    let mut e = in_sequence(entry("rows", size, 1000, 6000, |at, _| user(at)));
+    e.vaddr = 0x40_0000;
+    e.touches = vec![TouchRun { instance: 0, page: 0, pages: (size / PAGE) as u32, thread: 0, time_ns: 0 }];
+    let summary = profile(workers, "never", numbered(vec![e, busy(workers.into())]));
+    let advice = without_caches(4, &summary);
+    let item = advice.items.iter().find(|i| i.name == "rows").unwrap();
+    let rule = item.rule.as_ref().unwrap_or_else(|why| panic!("{why}"));
+    let (nodes, pattern) = ([0, 1, 2, 3], rule.pattern.as_ref());
+    let plan = numamma_plan::plan::plan(&rule.place, pattern, size, size / PAGE, PAGE, &nodes, workers).unwrap();
+    let is_local = |at: u64| {
+        let index = plan.block_node(at / PAGE).unwrap_or_else(|| panic!("{rule:#?}"));
+        plan.nodes[index as usize] == user(at) * 4 / workers
+    };
+    let share = |from: u64| {
+        let all = (from..size / PAGE * PAGE).step_by(487);
+        all.clone().filter(|at| is_local(*at)).count() as f64 / all.count() as f64
+    };
+    (share(0), share(size / 16 * 15), format!("{rule:#?}"))
+}
+
+#[test]
+fn periods_that_are_no_whole_pages_are_followed_to_the_end() {
+    // Columns of 19,192 bytes, four to a thread in turn: what is near an edge inside of a page is not local.
+    let (whole, end, rule) = local_on_four(19_192 * 2400, 8, |at| (at / 19_192 / 4 % 8) as u32);
+    assert!(whole > 0.95 && end > 0.95, "{whole} {end} {rule}");
+    // The middle index of 8 planes of 18,000,000 bytes, over five threads of four nodes.
+    let (whole, end, rule) = local_on_four(18_000_000 * 8, 5, |at| (at % 18_000_000 / 3_600_000) as u32);
+    assert!(whole > 0.98 && end > 0.98, "{whole} {end} {rule}");
+    // Rows of 41,000 bytes, and parts of 1.25 pages of them: up to a quarter lies across edges.
+    let (whole, end, rule) = local_on_four(41_000 * 1000, 8, |at| (at % 41_000 / 5125) as u32);
+    assert!(whole > 0.8 && end > 0.8, "{whole} {end} {rule}");
+}
+
+/// Levels of an image pyramid, allocated in one loop, each cut into as many slices as there are threads.
+#[test]
+fn instances_of_different_sizes_have_blocks_of_their_own() {
+    const SIZES: [u64; 3] = [16 << 20, 4 << 20, 1 << 20];
+    let mut e = heap(in_sequence(entry("levels", SIZES[0], 1000, 4000, |_, _| 0)), &[0x1234]);
+    let counters = Counters { reads: 1, ..Counters::default() };
+    e.cells.clear();
+    (e.seen, e.touches) = (Vec::new(), Vec::new());
+    for (instance, size) in (0..).zip(SIZES) {
+        let pages = (size / PAGE) as u32;
+        let cell = |k: u32| {
+            let page = (u64::from(k) * 7919 % u64::from(pages)) as u32;
+            Cell { instance, page, thread: page * 8 / pages, slot: (k % 61) as u16, counters }
+        };
+        let mut cells: Vec<Cell> = (0..1500).map(cell).collect();
+        cells.sort_by_key(|c| (c.page, c.thread, c.slot));
+        e.cells.extend(cells);
+        let (base, born_ns) = (u64::from(instance + 1) << 32, u64::from(instance));
+        e.seen.push(Instance { base, size, thread: Some(0), born_ns, died_ns: None });
+        e.touches.push(TouchRun { instance, page: 0, pages, thread: 0, time_ns: 0 });
+    }
+    (e.total.reads, e.instances) = (e.cells.len() as u64, 3);
+    let summary = profile(8, "never", numbered(vec![e, busy(8)]));
+    let (patterns, advice) = (classify_all(&summary), without_caches(4, &summary));
+    let item = advice.items.iter().find(|i| i.name == "levels").unwrap();
+    let place = &item.rule.as_ref().unwrap_or_else(|why| panic!("{why}")).place;
+    for size in SIZES {
+        let plan = numamma_plan::plan::plan(place, None, size, size / PAGE, PAGE, &[0, 1, 2, 3], 8).unwrap();
+        let own = (0..size / PAGE).filter(|page| plan.block_node(*page) == Some((page * 4 / (size / PAGE)) as u32));
+        assert_eq!(own.count() as u64, size / PAGE, "{place:?}: {size}");
+    }
+    let model = machine(
+        &[(2, 1 << 30); 4],
+        &[
+            [90.0, 180.0, 180.0, 180.0],
+            [180.0, 90.0, 180.0, 180.0],
+            [180.0, 180.0, 90.0, 180.0],
+            [180.0, 180.0, 180.0, 90.0],
+        ]
+        .each_ref()
+        .map(|row| &row[..]),
+        &[&[82e9; 4][..]; 4],
+    );
+    let predicted = predict(&summary, &patterns, &Target::of(model, 8, Thp::Never), &advice, &[]).unwrap();
+    let object = predicted.objects.iter().find(|o| o.name == "levels").unwrap();
+    let share = |name| object.policies.iter().find(|p| p.name == name).unwrap().local_share.unwrap();
+    assert!(share("advised") > 0.99 && share("advised") >= share("block-naive"), "{}", share("advised"));
 }

@@ -74,6 +74,7 @@ fn words_toml_places_every_object() {
         (r#"nodes = "!0""#, r#"nodes = "all""#),
         (r#"nodes = "3,1""#, r#"nodes = "all""#),
         (r#"map = "640x0,128x3""#, r#"map = "640x0,128x0""#),
+        (r#"map = "2x0,1x1,1x2,1x3""#, r#"map = "2x0,1x0,1x0,1x0""#),
     ];
     if !Path::new("/sys/kernel/mm/mempolicy/weighted_interleave").exists() {
         changes.push((r#"policy = "weighted-interleave""#, r#"policy = "interleave""#));

@@ -199,7 +199,8 @@ pub fn shadowed(rules: &[ObjectRule]) -> Vec<(usize, usize)> {
 fn check_place(rule: &ObjectRule) -> Result<(), KeyFault> {
     let place = &rule.place;
     if place.block.is_some() && !place.policy.takes_block() {
-        let message = "`block` needs policy = \"block\", \"block-cyclic\", \"random-block\", \"skew\" or \"prime\"";
+        let message =
+            "`block` needs policy = \"block\", \"block-cyclic\", \"random-block\", \"skew\", \"prime\" or \"map\"";
         return refuse("place.block", message);
     }
     if place.mode == Some(Mode::Populate) && !place.policy.by_blocks() {
@@ -243,6 +244,9 @@ fn check_keys_of_policy(place: &Place) -> Result<(), KeyFault> {
     if place.policy == PolicyKind::Map {
         let key = if map.is_some() { "place.map" } else { "place" };
         readable(key, Some(PageMap::parse(map.unwrap_or_default())))?;
+        if matches!(place.block, Some(Block::Auto(_))) {
+            return refuse("place.block", "the runs of a map count blocks of a size; write block = \"640KiB\"");
+        }
     } else if map.is_some() {
         return refuse("place.map", "`map` needs policy = \"map\"");
     }

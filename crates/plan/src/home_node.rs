@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(plan(Layout::Default).home(1, &context), Home::Any);
         assert_eq!(plan(Layout::Strict).home(1, &context), Home::AnyOf(&[2, 0]));
         assert_eq!(plan(Layout::Local).home(1, &context), Home::One(7));
-        assert_eq!(plan(Layout::Blocks(4, Order::Cyclic)).home(5, &before), Home::One(0));
+        assert_eq!(plan(Layout::Blocks(4 * PAGE, Order::Cyclic)).home(5, &before), Home::One(0));
         assert_eq!(plan(Layout::Interleave).home(1, &context), Home::One(513 % 3));
         assert_eq!(plan(Layout::Interleave).home(1, &before), Home::InTurn(&[2, 0]));
         let huge = Context { order: HUGE_ORDER, ..context };

@@ -1,7 +1,7 @@
 //! Page maps: the node of each page of an object, as runs of pages.
 //!
 //! `"640x0,128x3"` means 640 pages of 4 KiB on node 0, then 128 pages on node 3; the map repeats until the object
-//! ends. A map is divided into pieces of equal length (the greatest common divisor of the runs), so that it is a
+//! ends. Where the placement has a block size, the numbers count blocks of that size. A map is divided into pieces of equal length (the greatest common divisor of the runs), so that it is a
 //! block distribution.
 
 use crate::nodes::MAX_NODE;

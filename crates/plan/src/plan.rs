@@ -2,7 +2,9 @@
 //!
 //! Pages are 4 KiB, numbered from the object's first whole page: bytes that share a page with a neighbouring object
 //! are not placed. A *block distribution of N MiB* puts the first N MiB on the first node, the next N MiB on the
-//! second, and starts over after the last node; `block` and `block-cyclic` differ only in how `auto` computes N. A
+//! second, and starts over after the last node; `block` and `block-cyclic` differ only in how `auto` computes N. N may be
+//! any number of bytes from a page on: a page goes with the block that has its middle, so that the edges of a block are
+//! at most half a page off wherever it is, and the rows of a matrix stay with their nodes whatever their length. A
 //! [`PagePlan`] is a formula and not a list of pages, so its size does not depend on the size of the object.
 
 use std::borrow::Cow;
@@ -44,7 +46,7 @@ pub enum Layout {
     Interleave,
     /// As `Interleave`, in proportion to the kernel's weights.
     Weighted,
-    /// Blocks of this many pages, assigned to nodes in this order.
+    /// Blocks of this many bytes, at least a page, assigned to nodes in this order.
     Blocks(u64, Order),
     /// All pages on the node of the thread that allocates the instance.
     Local,
@@ -148,7 +150,7 @@ pub fn layout(
     page_size: u64,
     nodes: u64,
 ) -> Result<Layout, Unusable> {
-    let blocks = |bytes: u64, order| Layout::Blocks((bytes / PAGE).max(1), order);
+    let blocks = |bytes: u64, order| Layout::Blocks(bytes.max(PAGE), order);
     let random = Order::Random(place.seed.unwrap_or(0));
     let block = || block_bytes(place, pattern.and_then(|p| p.period).map(|p| p.0), size, page_size, nodes);
     Ok(match place.policy {
@@ -165,21 +167,29 @@ pub fn layout(
         PolicyKind::Random => blocks(page_size, random),
         PolicyKind::Map => {
             let map = PageMap::parse(place.map.as_deref().unwrap_or_default())?;
-            Layout::Blocks(map.piece, Order::Cyclic)
+            let unit = match place.block {
+                Some(Block::Size(given)) => given.0.max(PAGE),
+                None | Some(Block::Auto(Auto::Auto)) => PAGE,
+            };
+            blocks(map.piece.saturating_mul(unit), Order::Cyclic)
         }
     })
 }
 
-/// Block size in bytes, a multiple of 4 KiB: as given (rounded up to 4 KiB), or computed and rounded up to
-/// the page size in use, as the paper did for LU's `cjac` (5 MiB / 8 nodes -> 2 MiB with huge pages).
+/// Block size in bytes: as given, or computed. Computed blocks consist of whole huge pages where these are in use, as the
+/// paper did for LU's `cjac` (5 MiB / 8 nodes -> 2 MiB with huge pages); those of a period are exact on pages of 4 KiB,
+/// because what they are rounded by adds up over the periods.
 fn block_bytes(place: &Place, period: Option<u64>, size: u64, page_size: u64, nodes: u64) -> Result<u64, Unusable> {
     let nodes = nodes.max(1);
     match place.block {
-        Some(Block::Size(given)) => Ok(round_up(given.0.max(1), PAGE)),
+        Some(Block::Size(given)) => Ok(given.0),
         None | Some(Block::Auto(Auto::Auto)) => {
             let no_block =
                 || "block-cyclic needs `block = \"20MiB\"`, or a `pattern.period` to compute it from".to_owned();
             let whole = match place.policy {
+                PolicyKind::BlockCyclic if page_size == PAGE => {
+                    return Ok(part_of(period.ok_or_else(no_block)?, nodes));
+                }
                 PolicyKind::BlockCyclic => period.ok_or_else(no_block)?,
                 // Page by page unless a size is given.
                 PolicyKind::Skew | PolicyKind::Prime => return Ok(page_size),
@@ -195,6 +205,22 @@ fn round_up(value: u64, unit: u64) -> u64 {
     value.div_ceil(unit).saturating_mul(unit)
 }
 
+/// One of `parts` equal parts of `whole` bytes, to the nearest byte: so many of them are `whole` again, or nearly so.
+pub fn part_of(whole: u64, parts: u64) -> u64 {
+    let parts = parts.max(1);
+    whole.saturating_add(parts / 2) / parts
+}
+
+/// Number of the block of `block` bytes that has page `page`.
+pub fn block_of_page(page: u64, block: u64) -> u64 {
+    page.saturating_mul(PAGE).saturating_add(PAGE / 2) / block.max(PAGE)
+}
+
+/// First page of block number `number`: the first whose middle is in it.
+fn first_page(number: u64, block: u64) -> u64 {
+    number.saturating_mul(block.max(PAGE)).saturating_add(PAGE / 2 - 1) / PAGE
+}
+
 impl PagePlan<'_> {
     /// Most mappings that the object has under this plan.
     pub fn run_count(&self) -> u64 {
@@ -202,7 +228,7 @@ impl PagePlan<'_> {
             Layout::Default => 0,
             _ if self.pages == 0 => 0,
             Layout::Blocks(..) if self.one_place() || self.mode == Mode::Populate => 1,
-            Layout::Blocks(block, _) => self.pages.div_ceil(block),
+            Layout::Blocks(..) => self.blocks_before(self.pages).unwrap_or(0),
             _ => 1,
         }
     }
@@ -212,25 +238,39 @@ impl PagePlan<'_> {
         self.nodes.windows(2).all(|pair| pair[0] == pair[1])
     }
 
-    /// Pages per block of a block distribution.
-    pub fn block_pages(&self) -> Option<u64> {
+    /// Bytes per block of a block distribution.
+    pub fn block_bytes(&self) -> Option<u64> {
         match self.layout {
             Layout::Blocks(block, _) => Some(block),
             _ => None,
         }
     }
 
+    /// Blocks that begin before page `page` of a block distribution.
+    pub fn blocks_before(&self, page: u64) -> Option<u64> {
+        self.block_bytes().map(|block| page.checked_sub(1).map_or(0, |last| block_of_page(last, block) + 1))
+    }
+
+    /// What [`PagePlan::set_block_pages`] needs to have these blocks again in an object of another size: pages per block.
+    /// 0 for blocks that are no whole pages, because these follow from the placement alone.
+    pub fn block_pages(&self) -> u64 {
+        self.block_bytes().filter(|block| block.is_multiple_of(PAGE)).map_or(0, |block| block / PAGE)
+    }
+
     /// Sets the block size, as computed earlier by [`PagePlan::coarsen`]; no effect for 0 and for other layouts.
     pub fn set_block_pages(&mut self, pages: u64) {
         if let (Layout::Blocks(block, _), 1..) = (&mut self.layout, pages) {
-            *block = pages;
+            *block = pages.saturating_mul(PAGE);
         }
     }
 
-    /// Rounds the block size up to a multiple of `pages` pages, for memory in pages of that size. True if it changed.
-    pub fn round_blocks(&mut self, pages: u64) -> bool {
+    /// Rounds the block size up to whole pages of `unit` bytes, for memory in pages of that size. True if it changed.
+    pub fn round_blocks(&mut self, unit: u64) -> bool {
         let Layout::Blocks(block, order) = self.layout else { return false };
-        let rounded = round_up(block, pages.max(1));
+        if unit <= PAGE {
+            return false;
+        }
+        let rounded = round_up(block, unit);
         self.layout = Layout::Blocks(rounded, order);
         rounded != block
     }
@@ -238,7 +278,9 @@ impl PagePlan<'_> {
     /// Index into the node list that page `page` of a block distribution goes to.
     pub fn block_node(&self, page: u64) -> Option<u32> {
         match self.layout {
-            Layout::Blocks(block, order) => Some(order.node(page / block, self.nodes.len() as u64) as u32),
+            Layout::Blocks(block, order) => {
+                Some(order.node(block_of_page(page, block), self.nodes.len() as u64) as u32)
+            }
             _ => None,
         }
     }
@@ -256,27 +298,29 @@ impl PagePlan<'_> {
     /// The runs within the `pages` pages from `first` on.
     pub fn runs_of(&self, first: u64, pages: u64) -> impl Iterator<Item = Run> + '_ {
         let (block, order) = match self.layout {
-            Layout::Blocks(..) if self.one_place() => (self.pages.max(1), Order::Cyclic),
+            Layout::Blocks(..) if self.one_place() => (u64::MAX, Order::Cyclic),
             Layout::Blocks(block, order) => (block, order),
             _ => (0, Order::Cyclic),
         };
         let end = first.saturating_add(pages).min(self.pages);
-        let numbers = if block == 0 || first >= end { 0..0 } else { first / block..end.div_ceil(block) };
+        let number = |page| block_of_page(page, block);
+        let numbers = if block == 0 || first >= end { 0..0 } else { number(first)..number(end - 1) + 1 };
         let nodes = self.nodes.len() as u64;
         numbers.map(move |i| {
-            let from = first.max(i * block);
-            Run { first: from, pages: (i + 1).saturating_mul(block).min(end) - from, node: order.node(i, nodes) as u32 }
+            let from = first.max(first_page(i, block));
+            Run { first: from, pages: first_page(i + 1, block).min(end) - from, node: order.node(i, nodes) as u32 }
         })
     }
 
-    /// Enlarges the block size to its smallest multiple that needs at most `max_runs` mappings. True if it changed.
+    /// Enlarges the block size to its smallest multiple, rounded up to whole pages, that needs at most `max_runs`
+    /// mappings. True if it changed.
     pub fn coarsen(&mut self, max_runs: u64) -> bool {
         let Layout::Blocks(block, order) = self.layout else { return false };
         if self.run_count() <= max_runs.max(1) {
             return false;
         }
-        let needed = self.pages.div_ceil(max_runs.max(1));
-        self.layout = Layout::Blocks(round_up(needed, block), order);
+        let needed = self.pages.div_ceil(max_runs.max(1)).saturating_mul(PAGE);
+        self.layout = Layout::Blocks(round_up(round_up(needed, block), PAGE), order);
         true
     }
 }
@@ -336,6 +380,56 @@ mod tests {
         assert_eq!(plan.runs().map(|r| r.pages).sum::<u64>(), 9);
     }
 
+    /// A page belongs to the node of the rows that have most of it: rows of 19,192 bytes, eight to a node in turn.
+    #[test]
+    fn blocks_that_are_no_whole_pages_do_not_drift() {
+        let (row, rows) = (19_192, 2400);
+        let (size, node_of) = (row * rows, |at: u64| at / row / 8 % 4);
+        let p = place(PolicyKind::BlockCyclic, Some(Block::Size(Size(8 * row))));
+        let plan = plan(&p, None, size, size / PAGE, PAGE, &[0, 1, 2, 3], 8).unwrap();
+        for page in 0..plan.pages {
+            let own = |node| (page * PAGE..(page + 1) * PAGE).filter(|at| node_of(*at) == node).count();
+            let most = (0..4).map(own).max().unwrap();
+            assert_eq!(own(plan.block_node(page).unwrap().into()), most, "page {page}");
+        }
+        let auto = place(PolicyKind::BlockCyclic, Some(Block::Auto(Auto::Auto)));
+        assert_eq!(block_bytes(&auto, Some(32 * row), size, PAGE, 4).unwrap(), 8 * row);
+    }
+
+    #[test]
+    fn runs_and_numbers_of_blocks_agree_whatever_the_size_of_a_block() {
+        for bytes in [1, PAGE, PAGE + 1, 5000, 6143, 6144, 6145, 3 * PAGE - 1, 3 * PAGE, 100_003, u64::MAX] {
+            let p = place(PolicyKind::BlockCyclic, Some(Block::Size(Size(bytes))));
+            let plan = plan(&p, None, 200 * PAGE, 200, PAGE, &EIGHT, 4).unwrap();
+            let runs: Vec<Run> = plan.runs().collect();
+            assert_eq!(runs.len() as u64, plan.run_count(), "{bytes}");
+            let pages = |of: &[Run]| -> Vec<(u64, u32)> {
+                of.iter().flat_map(|r| (r.first..r.first + r.pages).map(|page| (page, r.node))).collect()
+            };
+            let whole: Vec<(u64, u32)> = (0..200).map(|page| (page, plan.block_node(page).unwrap())).collect();
+            assert_eq!(pages(&runs), whole, "{bytes}");
+            for first in 0..200 {
+                let before = runs.iter().filter(|r| r.first < first).count() as u64;
+                assert_eq!(plan.blocks_before(first), Some(before), "{bytes}: {first}");
+                let part: Vec<Run> = plan.runs_of(first, 13).collect();
+                assert_eq!(pages(&part), whole[first as usize..200.min(first as usize + 13)], "{bytes}: {first}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_runs_of_a_map_count_blocks_where_it_has_a_size() {
+        let map = |block| Place { map: Some("2x0,1x3".into()), ..place(PolicyKind::Map, block) };
+        let nodes = |place: &Place| {
+            let plan = plan(place, None, 12 * PAGE, 12, PAGE, &[0, 1, 2, 3], 4).unwrap();
+            (0..12).map(|page| plan.nodes[plan.block_node(page).unwrap() as usize]).collect::<Vec<_>>()
+        };
+        assert_eq!(nodes(&map(None)), [0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 3]);
+        // Edges at 1.5, 3, 4.5, 6, ... pages: a page goes with its middle.
+        let half = Some(Block::Size(Size(PAGE * 3 / 2)));
+        assert_eq!(nodes(&map(half)), [0, 0, 0, 3, 0, 0, 0, 3, 3, 0, 0, 0]);
+    }
+
     #[test]
     fn bind_is_a_preference_unless_strict() {
         let layout_of = |strict| {
@@ -360,7 +454,7 @@ mod tests {
         let mut plan = plan(&p, None, 1000 * PAGE, 1000, PAGE, &EIGHT, 4).unwrap();
         assert!(!plan.coarsen(400));
         assert!(plan.coarsen(100));
-        assert_eq!(plan.layout, Layout::Blocks(12, Order::Cyclic));
+        assert_eq!(plan.layout, Layout::Blocks(12 * PAGE, Order::Cyclic));
         assert!(plan.run_count() <= 100);
         plan.mode = Mode::Populate;
         assert!(plan.run_count() == 1 && plan.runs().count() > 1 && !plan.coarsen(1), "populating costs no mapping");
@@ -370,8 +464,8 @@ mod tests {
     fn blocks_of_huge_pages_are_whole_ones() {
         let p = place(PolicyKind::BlockCyclic, Some(Block::Size(Size(3 * MIB))));
         let mut plan = plan(&p, None, 16 * MIB, 4096, PAGE, &EIGHT, 4).unwrap();
-        assert!(plan.round_blocks(512) && !plan.round_blocks(512));
-        assert_eq!(plan.layout, Layout::Blocks(1024, Order::Cyclic));
+        assert!(plan.round_blocks(HUGE_PAGE) && !plan.round_blocks(HUGE_PAGE) && !plan.round_blocks(PAGE));
+        assert_eq!(plan.layout, Layout::Blocks(4 * MIB, Order::Cyclic));
     }
 
     #[test]

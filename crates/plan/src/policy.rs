@@ -173,7 +173,7 @@ pub struct ObjectRule {
     /// object when absent. Of a global with another size than `size` nothing is placed.
     pub range: Option<String>,
     /// Numbers of the allocations that the rule selects, from 1 among those that match the rest of the rule: `"3"`,
-    /// `"1-4,7"`, `"5-"`. All when absent.
+    /// `"1-4,7"`, `"5-"`; `"1-2/8"` are the first two of every eight. All when absent.
     pub instances: Option<String>,
     /// Sizes of the allocations that the rule selects, both ends included: `"1MiB-64MiB"`, `"4KiB-"`, `"-2MiB"`,
     /// `"640KiB"`. All when absent.
@@ -240,14 +240,14 @@ impl fmt::Display for PolicyKind {
 impl PolicyKind {
     /// Whether the pages are distributed in blocks, each on one node.
     pub fn by_blocks(self) -> bool {
-        use PolicyKind::{BindBlock, Map, Random};
-        self.takes_block() || matches!(self, BindBlock | Map | Random)
+        use PolicyKind::{BindBlock, Random};
+        self.takes_block() || matches!(self, BindBlock | Random)
     }
 
     /// Whether a placement with this policy may have a block size.
     pub fn takes_block(self) -> bool {
-        use PolicyKind::{Block, BlockCyclic, Prime, RandomBlock, Skew};
-        matches!(self, Block | BlockCyclic | Skew | Prime | RandomBlock)
+        use PolicyKind::{Block, BlockCyclic, Map, Prime, RandomBlock, Skew};
+        matches!(self, Block | BlockCyclic | Skew | Prime | RandomBlock | Map)
     }
 }
 
@@ -271,13 +271,15 @@ pub struct PatternNote {
 pub struct Place {
     /// The distribution.
     pub policy: PolicyKind,
-    /// Block size of block, block-cyclic, random-block (required there), skew and prime (a page when absent).
+    /// Block size of block, block-cyclic, random-block (required there), skew, prime and map (a page when absent). Need
+    /// not be whole pages: a page goes with the block that has its middle.
     pub block: Option<Block>,
     /// Node list as numactl's (`0-3,5`, `all`, `!2`, `+0`); `all`, see [`crate::machine::Machine::own`], when absent.
     pub nodes: Option<String>,
     /// Seed of random and random-block; 0 when absent.
     pub seed: Option<u64>,
-    /// Page map of `map`: runs of 4 KiB pages with their node number, `"640x0,128x3"`; starts over after the last.
+    /// Page map of `map`: runs of 4 KiB pages with their node number, `"640x0,128x3"`; starts over after the last. Runs of
+    /// blocks where `block` says how large these are.
     pub map: Option<String>,
     /// What to do about huge pages.
     pub huge: Option<Huge>,

@@ -39,7 +39,7 @@ enum Layout {
     /// A rule's plan for objects of the entry's size, on nodes of the model.
     Planned {
         plan: PagePlan<'static>,
-        /// Pages per block of each instance, as their sizes differ; empty for other layouts.
+        /// Bytes per block of each instance, as their sizes differ; empty for other layouts.
         blocks: Vec<u64>,
         /// Size of the pages in use, see [`Context::order`].
         order: u32,
@@ -131,9 +131,9 @@ impl<'a> Placement<'a> {
             mode: place.mode.unwrap_or_default(),
         };
         let mut blocks = Vec::new();
-        if plan.block_pages().is_some() {
+        if plan.block_bytes().is_some() {
             for instance in &entry.seen {
-                blocks.push(if let plan::Layout::Blocks(block, _) = layout(instance.size)? { block } else { 1 });
+                blocks.push(if let plan::Layout::Blocks(block, _) = layout(instance.size)? { block } else { PAGE });
             }
         }
         // The kernel interleaves huge pages as wholes (interleave_nid with the shift of the page's order).
@@ -191,7 +191,9 @@ impl<'a> Placement<'a> {
         match &self.layout {
             Layout::Planned { plan, blocks, order, .. } => {
                 let mut plan = PagePlan { nodes: Cow::Borrowed(&plan.nodes), ..*plan };
-                plan.set_block_pages(blocks.get(instance as usize).copied().unwrap_or(0));
+                if let (plan::Layout::Blocks(block, _), Some(own)) = (&mut plan.layout, blocks.get(instance as usize)) {
+                    *block = *own;
+                }
                 self.planned(&plan, *order, (instance, page), self.whole_page(page))
             }
             Layout::Pieces(pieces) => {

@@ -11,7 +11,7 @@
 enum { MIB = 1 << 20 };
 
 VARIABLE char scratch[MIB], table[MIB], pinned[MIB], cache[MIB], halo[MIB], matrix[MIB], stream[MIB], per_thread[MIB], diagonal[MIB],
-    strided[MIB], hashed[MIB], mesh[3 * MIB], field[4 * MIB], columns[MIB], vector[MIB], grid_[8 * MIB];
+    strided[MIB], hashed[MIB], mesh[3 * MIB], odd_rows[MIB], odd_planes[24 * MIB], field[4 * MIB], columns[MIB], vector[MIB], grid_[8 * MIB];
 VARIABLE static char work[MIB];
 /* A part of .bss that no variable occupies. */
 __asm__(".bss\n.balign 4096\n.skip 1048576\n.text");
@@ -36,7 +36,7 @@ SITE void *make_mesh(size_t n) {
 
 int main(void) {
     char *variables[] = {scratch,  table,   pinned, cache, halo, matrix, stream, per_thread, diagonal,
-                         strided,  hashed,  mesh,   field, columns, vector, work,       grid_, solver_grid()};
+                         strided,  hashed,  mesh,   odd_rows, odd_planes, field, columns, vector, work,       grid_, solver_grid()};
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) made(variables[i], MIB);
     make_buffer(MIB);
     make_mesh(MIB);

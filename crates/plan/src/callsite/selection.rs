@@ -1,8 +1,8 @@
 //! Selection among the allocations of a call site: the values of `sizes` and `instances` in a rule.
 //!
 //! `sizes = "1MiB-64MiB"` is one range of bytes with both ends included, `instances = "1-4,7"` a list of numbers,
-//! counted from 1 among the allocations that match the rest of the rule. `hold` is called for every matched
-//! allocation and does not allocate.
+//! counted from 1 among the allocations that match the rest of the rule; `instances = "1-2/8"` are the first two of every
+//! eight. `hold` is called for every matched allocation and does not allocate.
 
 use crate::policy::Size;
 use crate::unusable::Unusable;
@@ -12,9 +12,12 @@ const SIZES: &str = "a range of sizes; write \"1MiB-64MiB\", \"4KiB-\", \"-2MiB\
 /// What the ends of a range of sizes are.
 const ASCENDING_SIZES: &str = "an ascending range of sizes; write the smaller size first";
 /// What a list of instances is.
-const INSTANCES: &str = "a list of instances; write numbers from 1 and ranges such as \"3\", \"1-4,7\" or \"5-\"";
+const INSTANCES: &str = "a list of instances; write numbers from 1 and ranges such as \"3\", \"1-4,7\", \"5-\" or, of every eight, \"1-2/8\"";
 /// What each part of a list of instances is.
 const ASCENDING: &str = "greater than the numbers before it; write the list in ascending order";
+
+/// What each part of a list of instances that repeats is.
+const WITHIN: &str = "among the first of those that repeat; write numbers up to the one after the stroke";
 
 /// Sizes in bytes, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,36 +64,51 @@ impl Sizes {
 
 /// Numbers of instances, from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Instances(Vec<(u64, u64)>);
+pub struct Instances {
+    ranges: Vec<(u64, u64)>,
+    /// The numbers repeat after so many.
+    every: Option<u64>,
+}
 
 impl Instances {
-    /// Reads `3`, `1-4,7`, `5-`.
+    /// Reads `3`, `1-4,7`, `5-`, `1-2,7/8`.
     ///
     /// # Errors
-    /// A part of another form, or one that is not greater than the part before it.
+    /// A part of another form, one that is not greater than the part before it, or one beyond the number after the stroke.
     pub fn parse(text: &str) -> Result<Instances, Unusable> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
-        for part in text.split(',').map(str::trim) {
+        // `u64::from_str` would accept a plus sign.
+        let plain = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
+        let number = |word: &str| word.trim().parse::<u64>().ok().filter(|n| *n > 0 && plain(word.trim()));
+        let (list, every) = match text.split_once('/') {
+            Some((list, every)) => (list, Some(number(every).ok_or_else(|| Unusable::form(text.trim(), INSTANCES))?)),
+            None => (text, None),
+        };
+        for part in list.split(',').map(str::trim) {
             let bad = || Unusable::form(part, INSTANCES);
-            // `u64::from_str` would accept a plus sign.
-            let plain = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
-            let number = |word: &str| word.trim().parse::<u64>().ok().filter(|n| *n > 0 && plain(word.trim()));
             let (low, high) = part.split_once('-').unwrap_or((part, part));
             let low = number(low).ok_or_else(bad)?;
             let high = if high.trim().is_empty() { u64::MAX } else { number(high).ok_or_else(bad)? };
             if high < low || ranges.last().is_some_and(|&(_, before)| before >= low) {
                 return Err(Unusable::form(part, ASCENDING));
             }
+            if every.is_some_and(|every| high > every) {
+                return Err(Unusable::form(part, WITHIN));
+            }
             ranges.push((low, high));
         }
-        Ok(Instances(ranges))
+        Ok(Instances { ranges, every })
     }
 
     /// Whether the list contains `number`.
     #[inline]
     pub fn hold(&self, number: u64) -> bool {
-        let after = self.0.partition_point(|&(low, _)| low <= number);
-        after.checked_sub(1).and_then(|i| self.0.get(i)).is_some_and(|&(_, high)| number <= high)
+        let number = match (self.every, number.checked_sub(1)) {
+            (Some(every), Some(before)) => before % every + 1,
+            _ => number,
+        };
+        let after = self.ranges.partition_point(|&(low, _)| low <= number);
+        after.checked_sub(1).and_then(|i| self.ranges.get(i)).is_some_and(|&(_, high)| number <= high)
     }
 }
 
@@ -118,6 +136,8 @@ mod tests {
         assert_eq!(which("3"), [3]);
         assert_eq!(which("1-4,7"), [1, 2, 3, 4, 7]);
         assert_eq!(which(" 2 , 5 - 6, 9-"), [2, 5, 6, 9, 10, 11]);
+        assert_eq!(which("1-2/5"), [1, 2, 6, 7, 11]);
+        assert_eq!(which("2, 4 / 4"), [2, 4, 6, 8, 10]);
         assert!(Instances::parse("5-").unwrap().hold(u64::MAX));
     }
 
@@ -130,6 +150,12 @@ mod tests {
         assert!(Sizes::parse("2MiB-1MiB").unwrap_err().to_string().contains("`2MiB-1MiB` is not an ascending range"));
         for bad in ["", "0", "x", "1,", "-3", "1;2", "+1", "99999999999999999999"] {
             assert!(Instances::parse(bad).unwrap_err().to_string().contains("is not a list of instances"), "{bad}");
+        }
+        for bad in ["1/", "/4", "1/0", "1/x", "1/2/3"] {
+            assert!(Instances::parse(bad).unwrap_err().to_string().contains("is not a list of instances"), "{bad}");
+        }
+        for bad in ["5/4", "1,3-/4"] {
+            assert!(Instances::parse(bad).unwrap_err().to_string().contains("up to the one after the stroke"), "{bad}");
         }
         for bad in ["4-2", "3,1", "1-4,4", "5-,9"] {
             assert!(Instances::parse(bad).unwrap_err().to_string().contains("ascending"), "{bad}");

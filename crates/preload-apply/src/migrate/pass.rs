@@ -164,12 +164,12 @@ impl Mover {
         if !mapping_budget::fit_replacing(self.state, before.rule, &mut plan, old) {
             return None;
         }
-        after.block = plan.block_pages().unwrap_or(0);
+        after.block = plan.block_pages();
         let set = owner.parts(&before).iter().all(|part| self.set_policy_of(owner, &before, &after, &plan, *part));
         if set && self.store(owner, &before, &after) {
             let counted = mappings_of(&plan, owner.counted(&after));
             self.state.give_mappings(plan.run_count().saturating_sub(counted));
-            rule.counters.block.store(after.block * PAGE as u64, Ordering::Relaxed);
+            rule.counters.block.store(plan.block_bytes().unwrap_or(0), Ordering::Relaxed);
             return Some(());
         }
         // If the object was released meanwhile, the releasing thread returned its `old` mappings to the budget.
@@ -179,7 +179,8 @@ impl Mover {
 
     /// Sets the policy of `plan` for `part` of an object in bounded steps; false when that was not finished.
     fn set_policy_of(&self, owner: Owner, before: &Object, after: &Object, plan: &PagePlan<'_>, part: Part) -> bool {
-        let chunk = plan.block_pages().map_or(part.pages, |block| block.saturating_mul(STEP_BLOCKS)).max(1);
+        let chunk =
+            plan.block_bytes().map_or(part.pages, |block| block.saturating_mul(STEP_BLOCKS) / PAGE as u64).max(1);
         let (mut first, end) = (part.first, part.first + part.pages);
         while first < end {
             let part = Part { first, pages: chunk.min(end - first) };

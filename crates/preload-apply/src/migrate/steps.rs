@@ -231,7 +231,7 @@ mod tests {
     fn populating_blocks_makes_their_pages() {
         let len = 8 * PAGE;
         let base = mappings::map_aligned(len, PAGE).unwrap();
-        let layout = Layout::Blocks(3, numamma_plan::block_order::Order::Cyclic);
+        let layout = Layout::Blocks(3 * PAGE as u64, numamma_plan::block_order::Order::Cyclic);
         let plan = PagePlan { pages: 8, nodes: vec![0].into(), layout, huge: Huge::Keep, mode: Mode::Populate };
         Goal::new(&plan, base, 0, Thp::Never).step(base + 2 * PAGE, base + 5 * PAGE);
         let pages: Vec<usize> = (0..8).map(|page| base + page * PAGE).collect();

@@ -158,9 +158,9 @@ pub fn place_all(state: &'static State, module: &Loaded, load: u64, found: Vec<F
             add(&rule.counters.unplaced, 1);
             continue;
         }
-        if let Some(block) = plan.block_pages() {
-            rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
-            object.block = block;
+        if let Some(block) = plan.block_bytes() {
+            rule.counters.block.store(block, Ordering::Relaxed);
+            object.block = plan.block_pages();
         }
         let done = counted_calls::measure(&rule.counters, || {
             parts.iter().try_for_each(|&part| place_part(module, &plan, object.base, part, &mut residency))

@@ -99,13 +99,13 @@ fn remove_policy(object: &Object, plan: &PagePlan<'_>, taken: u64) -> u64 {
 fn say_rounded(state: &State, rule: &Rule, m: &Object) {
     let unplaced = state.plan_of_pages(m.rule, m.placing, m.size as u64, 1, m.backing.unit() as u64);
     let Some(mut plan) = unplaced else { return };
-    let wanted = plan.block_pages().unwrap_or(0) * 4;
-    if plan.round_blocks((m.backing.unit() / PAGE) as u64)
+    let wanted = plan.block_bytes().unwrap_or(0) / 1024;
+    if plan.round_blocks(m.backing.unit() as u64)
         && rule.counters.found.instances() == 1
-        && let Some(block) = plan.block_pages()
+        && let Some(block) = plan.block_bytes()
     {
         let (name, unit) = (rule.rule.name(), m.backing.unit() >> 10);
-        say!("{name}: blocks of {wanted} KiB become {} KiB, because its pages have {unit} KiB (hugetlb)", block * 4);
+        say!("{name}: blocks of {wanted} KiB become {} KiB, because its pages have {unit} KiB (hugetlb)", block / 1024);
     }
 }
 

@@ -99,7 +99,7 @@ impl Object {
             // left, a strict policy would end the program with SIGBUS.
             plan.layout = Layout::Preferred;
         }
-        plan.round_blocks(unit / PAGE as u64);
+        plan.round_blocks(unit);
         thread_nodes::apply(&mut plan, state.rules.get(self.rule)?, self.placing, self.node);
         plan.set_block_pages(self.block);
         Some(plan)
@@ -149,8 +149,8 @@ impl Object {
             rule.counters.over_budget.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        self.block = plan.block_pages().unwrap_or(0);
-        rule.counters.block.store(self.block * PAGE as u64, Ordering::Relaxed);
+        self.block = plan.block_pages();
+        rule.counters.block.store(plan.block_bytes().unwrap_or(0), Ordering::Relaxed);
         Some(plan)
     }
 
@@ -168,9 +168,9 @@ impl Object {
             return false;
         }
         for part in self.in_parts(state) {
-            let block = part.own_plan(state).and_then(|plan| plan.block_pages()).unwrap_or(0);
+            let block = part.own_plan(state).and_then(|plan| plan.block_bytes()).unwrap_or(0);
             if let Some(rule) = state.rules.get(part.rule) {
-                rule.counters.block.store(block * PAGE as u64, Ordering::Relaxed);
+                rule.counters.block.store(block, Ordering::Relaxed);
             }
         }
         true
@@ -258,9 +258,9 @@ pub fn local_node(plan: &PagePlan<'_>, node: u32) -> u32 {
 /// Mappings that `part` of an object takes under `plan`. Each block counts for the part that has its first page, so
 /// that the parts of an object together take as many as the whole, however it was cut.
 pub fn mappings_of(plan: &PagePlan<'_>, part: Part) -> u64 {
-    match (plan.block_pages(), plan.run_count()) {
-        (Some(block), 2..) => (part.first + part.pages).div_ceil(block) - part.first.div_ceil(block),
-        (_, whole) if part.first == 0 => whole,
+    match (plan.blocks_before(part.first), plan.blocks_before(part.first + part.pages), plan.run_count()) {
+        (Some(before), Some(until), 2..) => until - before,
+        (.., whole) if part.first == 0 => whole,
         _ => 0,
     }
 }
@@ -273,9 +273,10 @@ mod tests {
     #[test]
     fn pieces_take_together_what_the_whole_took() {
         for (layout, nodes) in [
-            (Layout::Blocks(3, Order::Cyclic), vec![0, 1]),
-            (Layout::Blocks(40, Order::Cyclic), vec![0, 1]),
-            (Layout::Blocks(3, Order::Cyclic), vec![1]),
+            (Layout::Blocks(3 * PAGE as u64, Order::Cyclic), vec![0, 1]),
+            (Layout::Blocks(7001, Order::Cyclic), vec![0, 1]),
+            (Layout::Blocks(40 * PAGE as u64, Order::Cyclic), vec![0, 1]),
+            (Layout::Blocks(3 * PAGE as u64, Order::Cyclic), vec![1]),
             (Layout::Interleave, vec![0, 1]),
             (Layout::Default, vec![]),
         ] {

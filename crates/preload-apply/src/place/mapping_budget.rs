@@ -63,7 +63,7 @@ pub fn fit_replacing(state: &State, rule: usize, plan: &mut PagePlan<'_>, old: u
             "{}: {asked} blocks are more mappings than the {left} left of a quarter of vm.max_map_count; \
              using blocks of {} KiB{hint}",
             name(),
-            block * 4
+            block / 1024
         );
     }
     true

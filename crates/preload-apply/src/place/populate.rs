@@ -54,7 +54,7 @@ pub fn populate_blocks(plan: &PagePlan<'_>, base: usize, part: Part) -> Result<(
 /// Disallows huge pages in `[start, start + len)` of the object at `base`, unless its blocks consist of whole ones: a
 /// huge page would put parts of several blocks on one node.
 pub fn disallow_huge_pages(plan: &PagePlan<'_>, base: usize, start: usize, len: usize) {
-    let whole = plan.block_pages().is_some_and(|b| (b * PAGE as u64).is_multiple_of(HUGE_PAGE));
+    let whole = plan.block_bytes().is_some_and(|block| block.is_multiple_of(HUGE_PAGE));
     if !(whole && (base as u64).is_multiple_of(HUGE_PAGE)) && plan.huge != Huge::Split {
         pages::huge_pages(start, len, false);
     }
@@ -87,7 +87,7 @@ mod tests {
     fn all_pages_exist_and_the_threads_policy_is_as_before() {
         let len = 64 * PAGE;
         let base = mappings::map_aligned(len, PAGE).unwrap();
-        let layout = Layout::Blocks(3, Order::Cyclic);
+        let layout = Layout::Blocks(3 * PAGE as u64, Order::Cyclic);
         let plan = PagePlan { pages: 64, nodes: vec![0].into(), layout, huge: Huge::Keep, mode: Mode::Populate };
         TaskPolicy::prefer(0).unwrap();
         let before = TaskPolicy::now();

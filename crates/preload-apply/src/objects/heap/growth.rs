@@ -319,7 +319,7 @@ pub fn prepare(state: &State, object: &Object, plan: &PagePlan<'_>) {
     let (true, Some(first)) = (divides(plan) && object.bytes() >= HUGE, first_node(plan)) else { return };
     let rule = state.rules.get(object.rule);
     let is_fixed = rule.and_then(|r| r.current_placing()).is_some_and(|placing| placing.place.block.is_some());
-    let holds_huge = plan.block_pages().is_some_and(|pages| pages as usize * PAGE >= HUGE);
+    let holds_huge = plan.block_bytes().is_some_and(|block| block >= HUGE as u64);
     match plan.huge {
         Huge::Want if !holds_huge => return,
         Huge::Want => pages::huge_pages(object.base, object.bytes(), true),
