@@ -18,6 +18,7 @@
  *   rows      60 times 40,000 objects of 1 KB that are freed together, below a small block of the second time that stays
  *   blocks    as rows, 400 of 100 KB
  *   panels    as rows, 40 of 1 MB
+ *   pairs     as steps, 60 times 10,000 of 5 KB, and no small block stays
  *   differ    200 times 200 to 400 blocks of 50 to 150 KB that are freed in any order, below a small block of the first
  *             time that stays
  *   refused   as blocks, and each time malloc is asked for more than there can be; "refused large" as panels
@@ -254,6 +255,7 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "rows")) together(0, 60, 40000, 1000, 1);
     if (!strcmp(how, "blocks")) together(0, 60, 400, 100000, 1);
     if (!strcmp(how, "panels")) together(0, 60, 40, 1000000, 1);
+    if (!strcmp(how, "pairs")) together(0, 60, 10000, 5000, -1);
     if (!strcmp(how, "differ")) differ();
     if (!strcmp(how, "refused")) together_but(0, 60, 400, 100000, 1, (size_t)1 << 62);
     if (!strcmp(how, "refused large")) together_but(0, 60, 40, 1000000, 1, (size_t)1 << 62);

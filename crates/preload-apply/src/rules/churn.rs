@@ -35,7 +35,7 @@ use numamma_hook::{fork_wiped, sandbox};
 use numamma_kernel::clock;
 use numamma_kernel::sys::PAGE;
 
-use self::account::{FAULT_NS, LOOK_NS, PART, Used, moving_ns, used};
+use self::account::{Cost, FAULT_NS, LOOK_NS, PART, Used, moving_ns, used};
 use self::allocator::{ALWAYS_MAPPED, mapped_from};
 use self::inherited::{AllZero, Inherited};
 use self::trial::{Seen, Trial};
@@ -80,8 +80,13 @@ fn was_freed(bytes: usize) -> bool {
 }
 
 /// Time that mapping and faulting `bytes` takes, ns.
-fn cost_ns(bytes: usize) -> u64 {
-    MAPPING_NS + (bytes / PAGE) as u64 * FAULT_NS
+fn cost(bytes: usize) -> Cost {
+    Cost { calls: MAPPING_NS, faults: (bytes / PAGE) as u64 * FAULT_NS }
+}
+
+/// Time of calls that leaving an object of `class` where it is saves, ns: the program's allocator may map arrays, too.
+fn saved_ns(class: usize) -> u64 {
+    if class == 0 { MAPPING_NS } else { 0 }
 }
 
 /// The sizes of a rule whose objects are left where they are for a while.
@@ -126,9 +131,9 @@ fn class(bytes: usize) -> usize {
 
 /// What a trial of a class compares. Of what was allocated and freed in heaps, half was asked for.
 fn seen(class: usize) -> Seen {
-    let Used { faults, placed, .. } = used();
+    let Used { faults, placed, cpu_ns } = used();
     let of_heaps = if class == 0 { heap_account::turned_over() as u64 / 2 } else { 0 };
-    Seen { faults, of_heaps, placed: placed as u64 }
+    Seen { faults, of_heaps, placed: placed as u64, cpu_ns }
 }
 
 impl Churn {
@@ -198,11 +203,11 @@ impl Churn {
         if self.trials[class].is_exempt(now, || seen(class)) {
             return Ended::Well;
         }
-        let (is_too_much, look) = account::charge(cost_ns(bytes), now);
+        let (is_too_much, look) = account::charge(cost(bytes), now);
         if self.learned.charged[class].swap(look, Ordering::Relaxed) != look && !is_too_much {
-            self.trials[class].count_from(seen(class));
+            self.trials[class].count_from(now, seen(class));
         }
-        self.trials[class].charged(bytes);
+        self.trials[class].charged(bytes, saved_ns(class));
         if is_too_much { self.pause(class, now) } else { Ended::Well }
     }
 

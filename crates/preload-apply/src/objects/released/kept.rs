@@ -401,7 +401,7 @@ impl Search<'_> {
                 || self.shape == Shape::Object;
             if serves && size < least && self.start(base, size).is_some() {
                 (best, least) = (Some((number, word)), size);
-                if size == self.wanted.bytes() {
+                if self.shape == Shape::Object || size == self.wanted.bytes() {
                     break;
                 }
             }

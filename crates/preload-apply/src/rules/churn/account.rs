@@ -26,8 +26,8 @@ const CHILD_NS: u64 = 1_000_000;
 /// What the processes share.
 #[derive(Default)]
 pub struct Account {
-    /// Since the last look, ns: what was charged, as much of it as pages were touched, and the CPU time of the processes
-    /// that were charged.
+    /// Since the last look, ns: what was charged, as much of it as calls took and pages were touched, and the CPU time of
+    /// the processes that were charged.
     charged: AtomicU64,
     touched: AtomicU64,
     worked: AtomicU64,
@@ -51,8 +51,9 @@ unsafe impl AllZero for Account {}
 
 /// What a process keeps for itself.
 struct Own {
-    /// Charged time that the account does not have yet, ns.
+    /// Charged time that the account does not have yet, ns, and the part of it that calls took.
     charged: AtomicU64,
+    of_calls: AtomicU64,
     /// Page faults and CPU time of the process when it added to the account last. A forked child begins with those of its
     /// parent, and from 0.
     faults: AtomicU64,
@@ -61,16 +62,27 @@ struct Own {
 
 impl Own {
     const fn new() -> Own {
-        Own { charged: AtomicU64::new(0), faults: AtomicU64::new(0), cpu_ns: AtomicU64::new(0) }
+        let (charged, of_calls, faults, cpu_ns) =
+            (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Own { charged, of_calls, faults, cpu_ns }
     }
 }
 
 static OWN: Own = Own::new();
 static ACCOUNT: OnceLock<Inherited<Account>> = OnceLock::new();
 
+/// What memory that is mapped takes, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Its system calls.
+    pub calls: u64,
+    /// The faults of its pages, if all of them are touched.
+    pub faults: u64,
+}
+
 /// Charges `cost` at the time `now`, ns. True when that is too much; and the number of the next look.
 #[inline(never)]
-pub fn charge(cost: u64, now: u64) -> (bool, u32) {
+pub fn charge(cost: Cost, now: u64) -> (bool, u32) {
     let least = if fork_wiped::is_forked_child() { CHILD_NS } else { LOOK_NS };
     account().charge(&OWN, least, cost, now, used)
 }
@@ -94,13 +106,15 @@ pub fn account() -> &'static Account {
 impl Account {
     /// Adds `cost` to what the process was charged, and to the account when that is at least `least`; see [`charge`].
     /// `used` tells what the process has used so far.
-    fn charge(&self, own: &Own, least: u64, cost: u64, now: u64, used: impl Fn() -> Used) -> (bool, u32) {
+    fn charge(&self, own: &Own, least: u64, cost: Cost, now: u64, used: impl Fn() -> Used) -> (bool, u32) {
         let look = self.look.load(Ordering::Relaxed).wrapping_add(1).max(1);
         let mappings = self.mappings.load(Ordering::Relaxed);
         if mappings < CREDIT {
             // Threads that do so at the same time count as one.
             self.mappings.store(mappings + 1, Ordering::Relaxed);
         }
+        own.of_calls.fetch_add(cost.calls, Ordering::Relaxed);
+        let cost = cost.calls + cost.faults;
         if own.charged.fetch_add(cost, Ordering::Relaxed) + cost < least {
             return (false, look);
         }
@@ -117,10 +131,11 @@ impl Account {
         // Of a forked child both begin at 0.
         let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
         let charged = own.charged.swap(0, Ordering::Relaxed);
+        let of_calls = own.of_calls.swap(0, Ordering::Relaxed);
         let faulted = since(faults, own.faults.swap(faults, Ordering::Relaxed)) * FAULT_NS;
         let worked = since(cpu_ns, own.cpu_ns.swap(cpu_ns, Ordering::Relaxed));
-        // Pages that nobody touched cost nothing. A twentieth of what is charged stands for the mappings.
-        let touched = charged.min(faulted + charged / PART);
+        // Pages that nobody touched cost nothing.
+        let touched = charged.min(faulted + of_calls);
         self.worked.fetch_add(worked, Ordering::Relaxed);
         self.touched.fetch_add(touched, Ordering::Relaxed);
         self.charged.fetch_add(charged, Ordering::Relaxed);
@@ -197,7 +212,9 @@ mod tests {
     struct Alone(Account, Own);
 
     impl Alone {
+        /// A twentieth of `cost` is for calls.
         fn charge(&self, cost: u64, now: u64, used: impl Fn() -> Used) -> (bool, u32) {
+            let cost = Cost { calls: cost / 20, faults: cost - cost / 20 };
             self.0.charge(&self.1, LOOK_NS, cost, now, used)
         }
     }
@@ -264,7 +281,7 @@ mod tests {
             own.faults.store(1_000_000, Ordering::Relaxed);
             (1..1000_u64).find(|child| {
                 let own = Own { faults: AtomicU64::new(own.faults.load(Ordering::Relaxed)), ..Own::new() };
-                (1..4).any(|n| account.charge(&own, CHILD_NS, MS, child * each_ms * MS, || used_of(n * 1000)).0)
+                (1..4).any(|n| account.charge(&own, CHILD_NS, Cost { calls: 0, faults: MS }, child * each_ms * MS, || used_of(n * 1000)).0)
             })
         };
         assert_eq!((first(66), first(67)), (Some(7), None), "10 ms of three children, once the clock is started");

@@ -6,11 +6,17 @@
 //! memory in the pause faults there once; that says nothing of the time after, so as many are not counted. That time
 //! ends at once when there are more page faults than before the pause: something else has changed.
 //!
+//! Mapping, placing and unmapping a small object takes as long as the faults of some pages, and no allocator does that
+//! for it. So of small objects these calls are saved by a pause in any case, and count as page faults that take as long.
+//! Where they alone take more than may be charged, there is nothing to be found out: each pause helps.
+//!
 //! Times would say less: a program works on other things meanwhile, or waits, and other programs use the processors.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use numamma_kernel::sys::PAGE;
+
+use super::account::{FAULT_NS, PART};
 
 /// Pauses for whose length sizes are not charged when the first pause did not help.
 const EXEMPT: u64 = 8;
@@ -29,9 +35,11 @@ const OVERDUE: u64 = 2;
 /// What is known of one class of sizes of one rule.
 #[derive(Default)]
 pub(super) struct Trial {
-    /// Bytes that were asked for so far, and those of them that were charged.
+    /// Bytes that were asked for so far, those of them that were charged, and the time of their calls that a pause saves,
+    /// ns.
     asked: AtomicU64,
     charged: AtomicU64,
+    calls_ns: AtomicU64,
     /// When the count before a pause began: these, with what heaps served, and the page faults of the process.
     before: Count,
     /// Of the time before a pause: bytes that were asked for, and how many page faults a pause may have for as many; 0:
@@ -42,6 +50,8 @@ pub(super) struct Trial {
     usual: [AtomicU64; 2],
     /// When the time without charges was last looked at, ms.
     watched_ms: AtomicU64,
+    /// Those calls and the CPU time of the process when the count before a pause began, ns, and when that was.
+    calls_before: [AtomicU64; 3],
     /// As `before`, when the pause began, ns.
     pause: Count,
     pause_ns: AtomicU64,
@@ -60,6 +70,8 @@ pub(super) struct Seen {
     pub of_heaps: u64,
     /// Bytes of all placed objects in use.
     pub placed: u64,
+    /// CPU time, ns.
+    pub cpu_ns: u64,
 }
 
 /// What was counted up to a point in time.
@@ -91,9 +103,10 @@ impl Trial {
         self.asked.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Notes that `bytes` are charged.
-    pub fn charged(&self, bytes: usize) {
+    /// Notes that `bytes` are charged, and calls that take `calls_ns` and that a pause saves.
+    pub fn charged(&self, bytes: usize, calls_ns: u64) {
         self.charged.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.calls_ns.fetch_add(calls_ns, Ordering::Relaxed);
     }
 
     /// All that was asked for, with what heaps served, and charged.
@@ -101,10 +114,23 @@ impl Trial {
         (self.asked.load(Ordering::Relaxed) + of_heaps, self.charged.load(Ordering::Relaxed))
     }
 
-    /// Begins to count anew.
-    pub fn count_from(&self, seen: Seen) {
+    /// Begins to count anew at the time `now`, ns.
+    pub fn count_from(&self, now: u64, seen: Seen) {
         let (asked, charged) = self.all(seen.of_heaps);
         self.before.store(asked, charged, seen.faults);
+        let calls_ns = self.calls_ns.load(Ordering::Relaxed);
+        for (before, now) in self.calls_before.iter().zip([calls_ns, seen.cpu_ns, now]) {
+            before.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// What was counted until the time `now`, ns: the time of calls that a pause saves, and whether that alone is too
+    /// much of the time.
+    fn calls(&self, now: u64, seen: Seen) -> (u64, bool) {
+        let then = self.calls_before.each_ref().map(|before| before.load(Ordering::Relaxed));
+        let calls_ns = self.calls_ns.load(Ordering::Relaxed).saturating_sub(then[0]);
+        let (worked, passed) = (seen.cpu_ns.saturating_sub(then[1]), now.saturating_sub(then[2]));
+        (calls_ns, worked.max(passed) < PART * calls_ns)
     }
 
     /// Notes that a pause begins at the time `now`, ns.
@@ -112,14 +138,18 @@ impl Trial {
         let (asked, charged) = self.all(seen.of_heaps);
         let [bytes, charged_since, faulted] = self.before.since(asked, charged, seen.faults);
         // Pages that nobody touched did not fault.
-        let expected = (charged_since / PAGE as u64).min(faulted);
+        let of_pages = (charged_since / PAGE as u64).min(faulted);
+        let (calls_ns, are_too_many) = self.calls(now, seen);
+        let of_calls = calls_ns / FAULT_NS;
+        // The faults that may come in a pause: those that there were, with the calls that are saved, less half of both.
+        let most = (faulted + of_calls).saturating_sub((of_pages + of_calls) / 2);
         self.pause.store(asked, charged, seen.faults);
         self.placed.store(seen.placed, Ordering::Relaxed);
         self.usual[0].store(bytes, Ordering::Relaxed);
         self.usual[1].store(faulted, Ordering::Relaxed);
         self.pause_ns.store(now, Ordering::Relaxed);
-        self.most.store(faulted - expected / 2, Ordering::Relaxed);
-        self.bytes.store(if expected > 0 { bytes } else { 0 }, Ordering::Relaxed);
+        self.most.store(if are_too_many { u64::MAX } else { most }, Ordering::Relaxed);
+        self.bytes.store(if of_pages + of_calls > 0 { bytes } else { 0 }, Ordering::Relaxed);
     }
 
     /// Whether the pause of `length_ns` that ended helped; none when that was told before, or cannot be told.
@@ -173,7 +203,7 @@ impl Trial {
         }
         let is_worse =
             last > 0 && u128::from(MORE.1) * faults * usual_bytes > u128::from(MORE.0) * usual_faults * bytes;
-        self.before.store(asked, charged, seen.faults);
+        self.count_from(now, seen);
         if is_worse {
             self.exempt.store(0, Ordering::Relaxed);
         }
@@ -193,10 +223,10 @@ mod tests {
         let moved = |left: usize, asked: u32, faults: u64, at_ms: u64| {
             let trial = Trial::default();
             let ask = |times: u32| (0..times).for_each(|_| trial.asked(10 * PAGE));
-            let seen = |faults: u64, placed: usize| Seen { faults, of_heaps: 0, placed: (placed * PAGE) as u64 };
-            trial.count_from(seen(5_000, 0));
+            let seen = |faults: u64, placed: usize| Seen { faults, placed: (placed * PAGE) as u64, ..Seen::default() };
+            trial.count_from(0, seen(5_000, 0));
             ask(100);
-            trial.charged(800 * PAGE);
+            trial.charged(800 * PAGE, 0);
             trial.pauses(1000 * MS, seen(6_100, 900));
             ask(asked);
             let helped = trial.helped(at_ms * MS, seen(6_100 + faults, left), 100 * MS);
@@ -219,12 +249,30 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_saves_the_calls_of_small_objects() {
+        // Of 100 objects of two pages each, all were mapped anew, by calls that take as long as six page faults.
+        let helped = |calls: u64, worked_ms: u64, faults: u64| {
+            let trial = Trial::default();
+            let seen = |faults: u64| Seen { faults, cpu_ns: worked_ms * MS, ..Seen::default() };
+            trial.count_from(1000 * MS, Seen::default());
+            (0..100).for_each(|_| trial.asked(2 * PAGE));
+            trial.charged(200 * PAGE, 100 * calls * FAULT_NS);
+            trial.pauses(1001 * MS, seen(200));
+            (0..100).for_each(|_| trial.asked(2 * PAGE));
+            trial.helped(1100 * MS, seen(200 + faults), 100 * MS)
+        };
+        assert_eq!((helped(0, 100, 200), helped(0, 100, 100)), (Some(false), Some(true)));
+        assert_eq!((helped(6, 100, 400), helped(6, 100, 401)), (Some(true), Some(false)), "half of 800");
+        assert_eq!((helped(1, 2, 200), helped(1, 1, 200)), (Some(false), Some(true)), "a twentieth of the time");
+    }
+
+    #[test]
     fn the_time_without_charges_ends_when_there_are_more_page_faults() {
         let lasts = |each: u64| {
             let trial = Trial::default();
-            trial.count_from(Seen::default());
+            trial.count_from(0, Seen::default());
             trial.asked(10 * PAGE);
-            trial.charged(10 * PAGE);
+            trial.charged(10 * PAGE, 0);
             trial.pauses(0, Seen { faults: 10, ..Seen::default() });
             trial.judge(false, 1000 * MS, 1000 * MS);
             (0..50).all(|step| {
