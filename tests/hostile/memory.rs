@@ -258,6 +258,42 @@ fn what_steps_built_does_not_stand_beside_what_comes_then() {
 }
 
 /// The largest array that was freed decides how much glibc keeps, and what glibc does with blocks that no rule places.
+/// Under a limit of the control group, nothing is kept that the program needs for what it has asked for before.
+#[test]
+fn what_is_kept_leaves_a_group_room_for_what_was_asked_for() {
+    /// In a group of its own with a limit of 180 MB, where one can be made.
+    const SCRIPT: &str = r#"for at in memory/memory.limit_in_bytes memory.max; do
+            [ -e /sys/fs/cgroup/memory ] && [ "$at" = memory.max ] && exit 99
+            group=/sys/fs/cgroup/$(dirname $at)/numamma-test-$$
+            mkdir "$group" 2>/dev/null && echo 180000000 2>/dev/null >"$group/$(basename $at)" && break
+            rmdir "$group" 2>/dev/null
+        done
+        [ -d "$group" ] || exit 99
+        sh -c 'echo 0 >"$0/cgroup.procs" || exit 99; exec env "$@"' "$group" "$@"
+        status=$?
+        for again in 1 2 3 4 5; do rmdir "$group" && break; sleep 0.1; done
+        exit $status"#;
+    let turns = Program::new("turns");
+    let in_group = |command: &Command| {
+        let mut shell = plain("sh");
+        shell.args(["-c", SCRIPT, "sh"]);
+        for (name, value) in command.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+            shell.arg(format!("{}={}", name.display(), value.display()));
+        }
+        run(shell.arg(command.get_program()).arg("late"))
+    };
+    let bare = in_group(&plain(&turns.path));
+    if bare.code() == Some(99) {
+        println!("skipped: no control group can be made here: {}", bare.stderr);
+        return;
+    }
+    assert_eq!(bare.success().stdout, "damaged 0\n");
+    for place in ["interleave", "block"] {
+        let rules = turns.policy("rules.toml", &["site_000".to_owned()], &format!("policy = \"{place}\""));
+        assert_eq!(in_group(&placed(&turns.path, &rules)).success().stdout, "damaged 0\n", "{place}");
+    }
+}
+
 #[test]
 fn a_placed_array_raises_the_bounds_of_glibc() {
     let turns = Program::new("turns");

@@ -1,8 +1,10 @@
 //! Memory the process can still allocate: within the limits of its control groups and the machine's available memory.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::meminfo;
+use crate::{meminfo, sys};
 
 /// Names that one version of control groups uses.
 struct Version {
@@ -57,8 +59,60 @@ fn available_in(root: &Path, text: &dyn Fn(PathBuf) -> Option<String>) -> Option
     within_limits_in(root, text).into_iter().chain(machine).min()
 }
 
-/// [`within_limits`] with files below `root`.
-fn within_limits_in(root: &Path, text: &dyn Fn(PathBuf) -> Option<String>) -> Option<u64> {
+/// Limits from which there is none: version 1 says 2^63 less a page.
+const NO_LIMIT: u64 = 1 << 60;
+/// Bytes that memory.stat has at most, and a number.
+const LONGEST_STAT: usize = 8192;
+const LONGEST_NUMBER: usize = 24;
+
+/// A group with a limit that the process is in, to be read again and again.
+pub struct Group {
+    limit: u64,
+    usage: CString,
+    stat: CString,
+    cache: &'static str,
+}
+
+/// The groups of the process that have a limit.
+pub fn limited() -> Vec<Group> {
+    let found = groups_in(Path::new("/"), &read).into_iter().filter_map(|(version, dir)| {
+        let limit = read(dir.join(version.limit))?.trim().parse::<u64>().ok().filter(|limit| *limit < NO_LIMIT)?;
+        let name = |file: &str| CString::new(dir.join(file).as_os_str().as_bytes()).ok();
+        Some(Group { limit, usage: name(version.usage)?, stat: name("memory.stat")?, cache: version.cache })
+    });
+    found.collect()
+}
+
+impl Group {
+    /// Bytes that are left, or at least `enough`; `None` when that cannot be read. Allocates nothing, and takes
+    /// 10 KiB of the stack.
+    pub fn left(&self, enough: u64) -> Option<u64> {
+        let mut text = [0; LONGEST_NUMBER];
+        let used = contents(&self.usage, &mut text)?.trim().parse::<u64>().ok()?;
+        let left = self.limit.saturating_sub(used);
+        if left >= enough {
+            return Some(left);
+        }
+        let mut text = [0; LONGEST_STAT];
+        let cached = contents(&self.stat, &mut text).map_or(0, |stat| cached(stat, self.cache));
+        Some(self.limit.saturating_sub(used.saturating_sub(cached)))
+    }
+}
+
+fn contents<'a>(file: &CString, text: &'a mut [u8]) -> Option<&'a str> {
+    let fd = sys::open(file, libc::O_RDONLY)?;
+    let len = sys::read(fd, text);
+    sys::close(fd);
+    core::str::from_utf8(text.get(..len?)?).ok()
+}
+
+/// File pages that the kernel can reclaim, of memory.stat.
+fn cached(stat: &str, key: &str) -> u64 {
+    stat.lines().find_map(|l| l.strip_prefix(key)?.trim().parse().ok()).unwrap_or(0)
+}
+
+/// The groups of the process and their parents: how their files are named, and where these are.
+fn groups_in(root: &Path, text: &dyn Fn(PathBuf) -> Option<String>) -> Vec<(&'static Version, PathBuf)> {
     let own = text(root.join("proc/self/cgroup")).unwrap_or_default();
     let groups = own.lines().flat_map(|line| {
         VERSIONS.iter().filter_map(move |version| {
@@ -66,18 +120,21 @@ fn within_limits_in(root: &Path, text: &dyn Fn(PathBuf) -> Option<String>) -> Op
             Some((version, PathBuf::from(path)))
         })
     });
-    let remaining = groups.flat_map(|(version, path)| {
+    let dirs = groups.flat_map(|(version, path)| {
         // The limits of parent groups apply as well. Inside a container they are not visible.
         let parts: Vec<PathBuf> = path.ancestors().map(|p| p.strip_prefix("/").unwrap_or(p).to_owned()).collect();
-        let remaining_in = move |part: PathBuf| {
-            let dir = root.join(version.mount).join(part);
-            let number = |file: &str| text(dir.join(file))?.trim().parse::<u64>().ok();
-            let (limit, used) = (number(version.limit)?, number(version.usage)?);
-            let stat = text(dir.join("memory.stat")).unwrap_or_default();
-            let cached = stat.lines().find_map(|l| l.strip_prefix(version.cache)?.trim().parse().ok()).unwrap_or(0);
-            Some(limit.saturating_sub(used.saturating_sub(cached)))
-        };
-        parts.into_iter().filter_map(remaining_in)
+        parts.into_iter().map(move |part| (version, root.join(version.mount).join(part)))
+    });
+    dirs.collect()
+}
+
+/// [`within_limits`] with files below `root`.
+fn within_limits_in(root: &Path, text: &dyn Fn(PathBuf) -> Option<String>) -> Option<u64> {
+    let remaining = groups_in(root, text).into_iter().filter_map(|(version, dir)| {
+        let number = |file: &str| text(dir.join(file))?.trim().parse::<u64>().ok();
+        let (limit, used) = (number(version.limit)?, number(version.usage)?);
+        let stat = text(dir.join("memory.stat")).unwrap_or_default();
+        Some(limit.saturating_sub(used.saturating_sub(cached(&stat, version.cache))))
     });
     remaining.min()
 }
@@ -114,6 +171,25 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "4000\n"),
         ];
         assert_eq!(of(one), Some(0), "usage above the limit");
+    }
+
+    #[test]
+    fn what_a_group_has_left_is_read_again() {
+        let dir = std::env::temp_dir().join(format!("numamma-cgroup-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = |name: &str, text: &str| {
+            std::fs::write(dir.join(name), text).unwrap();
+            CString::new(dir.join(name).as_os_str().as_bytes()).unwrap()
+        };
+        let usage = file("usage", "700\n");
+        let stat = file("stat", "anon 1\ninactive_file 500\n");
+        let group = Group { limit: 1000, usage, stat, cache: VERSIONS[0].cache };
+        assert_eq!((group.left(300), group.left(301)), (Some(300), Some(800)), "file pages count where it is needed");
+        file("usage", "2000\n");
+        assert_eq!(group.left(300), Some(0));
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(group.left(0), None);
+        assert!(limited().iter().all(|group| group.left(u64::MAX).is_some()));
     }
 
     #[test]

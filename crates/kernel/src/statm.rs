@@ -12,8 +12,17 @@ pub struct Statm {
     pub size: usize,
     /// Pages that exist.
     pub resident: usize,
+    /// Those of them that belong to files or are shared.
+    pub shared: usize,
     /// Private memory that can be written, whether its pages exist or not.
     pub data: usize,
+}
+
+impl Statm {
+    /// Bytes that the process has asked for and not touched yet.
+    pub fn untouched(&self) -> usize {
+        self.data.saturating_sub(self.resident.saturating_sub(self.shared))
+    }
 }
 
 /// What the kernel says now; `None` when the file cannot be read. Allocates nothing.
@@ -25,12 +34,12 @@ pub fn read() -> Option<Statm> {
     parse(text.get(..len?)?)
 }
 
-/// The first, the second and the sixth number, in pages.
+/// The first three numbers and the sixth one, in pages.
 fn parse(text: &[u8]) -> Option<Statm> {
     let mut numbers = core::str::from_utf8(text).ok()?.split_ascii_whitespace().map(|n| n.parse::<usize>().ok());
-    let (size, resident, data) = (numbers.next()??, numbers.next()??, numbers.nth(3)??);
+    let (size, resident, shared, data) = (numbers.next()??, numbers.next()??, numbers.next()??, numbers.nth(2)??);
     let bytes = |pages: usize| pages.checked_mul(PAGE);
-    Some(Statm { size: bytes(size)?, resident: bytes(resident)?, data: bytes(data)? })
+    Some(Statm { size: bytes(size)?, resident: bytes(resident)?, shared: bytes(shared)?, data: bytes(data)? })
 }
 
 #[cfg(test)]
@@ -38,9 +47,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_the_second_and_the_sixth_number_are_pages() {
-        let expected = Statm { size: 1000 * PAGE, resident: 200 * PAGE, data: 600 * PAGE };
+    fn the_first_three_and_the_sixth_number_are_pages() {
+        let expected = Statm { size: 1000 * PAGE, resident: 200 * PAGE, shared: 30 * PAGE, data: 600 * PAGE };
         assert_eq!(parse(b"1000 200 30 4 0 600 0\n"), Some(expected));
+        assert_eq!(expected.untouched(), 430 * PAGE);
         assert_eq!([&b""[..], b"1 2 3 4 5", b"1 x 3 4 5 6 7", b"1 \xff"].map(parse), [None; 4]);
         assert!(read().is_some_and(|now| now.resident > PAGE && now.data > PAGE));
     }

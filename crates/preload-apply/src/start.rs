@@ -237,7 +237,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
         taken: AtomicU64::new(0),
     });
     churn::start();
-    released::start(cgroup::available(), malloc::expect_shortage);
+    released::start(cgroup::available(), cgroup::limited(), malloc::expect_shortage);
     small_objects::start(malloc::expect_small_objects);
     binding::start(state);
     mover_request::start(migrate::thread::run);

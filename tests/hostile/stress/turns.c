@@ -23,6 +23,8 @@
  *             time that stays
  *   refused   as blocks, and each time malloc is asked for more than there can be; "refused large" as panels
  *   then      10 times 400 blocks of 100 KB that are freed together, then 400 of another call site that stay to the end
+ *   late      160 MB are allocated that no rule places, then 20 times 40 arrays of 1 MB that are freed together, then
+ *             the former are written
  *   children  100 processes, one after the other, that allocate, write and free 100 arrays of 500 KB to 1 MB
  * Writes: page faults, the most memory, and the memory after all is freed, KiB. Figures are written to standard
  * error. */
@@ -176,6 +178,14 @@ static void then(void) {
     for (int i = 0; i < 400; i++) damaged |= held[i][0] != (unsigned char)i, free(held[i]);
 }
 
+static void late(void) {
+    size_t size = 160000000;
+    unsigned char *work = malloc(size);
+    together(0, 20, 40, 1000000, -1);
+    touch(work, size, 1);
+    free(work);
+}
+
 static void children(void) {
     for (int n = 0; n < 100; n++) {
         pid_t child = fork();
@@ -260,6 +270,7 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "refused")) together_but(0, 60, 400, 100000, 1, (size_t)1 << 62);
     if (!strcmp(how, "refused large")) together_but(0, 60, 40, 1000000, 1, (size_t)1 << 62);
     if (!strcmp(how, "then")) then();
+    if (!strcmp(how, "late")) late();
     if (!strcmp(how, "children")) children();
     struct rusage after_all = used();
     fprintf(stderr, "%ld %ld %ld\n", after_all.ru_minflt - before, after_all.ru_maxrss, resident_kib());

@@ -39,6 +39,7 @@ use std::sync::OnceLock;
 
 use numamma_hook::real::of_libc;
 use numamma_hook::{errno, sandbox, say};
+use numamma_kernel::cgroup::Group;
 use numamma_kernel::{mappings, sys};
 
 use self::glibc::ReleasedBy;
@@ -74,10 +75,11 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 static FIRST: OnceLock<fn()> = OnceLock::new();
 static IS_FIRST: AtomicBool = AtomicBool::new(true);
 
-/// Allows blocks to be kept in a process that can allocate `available` bytes. `first` is called when the first one is
+/// Allows blocks to be kept in a process that can allocate `available` bytes and is in `groups` with a limit. `first` is called when the first one is
 /// kept: from then on failing calls must ask [`give_way`].
-pub fn start(available: Option<u64>, first: fn()) {
+pub fn start(available: Option<u64>, groups: Vec<Group>, first: fn()) {
     let _ = FIRST.set(first);
+    room::start(groups);
     mapping_budget::on_shortage(release_all);
     let share = available.map_or(usize::MAX, |bytes| (bytes / SHARE_DIVISOR) as usize);
     SHARE.store(share, Ordering::Relaxed);
@@ -174,7 +176,7 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     if room::is_left(standing()) {
         give_all_back(state);
     }
-    let limit = limit_beside();
+    let limit = limit_beside().min(room::allowed_by_groups(bytes, standing()));
     if bytes > limit {
         return false;
     }

@@ -53,6 +53,8 @@ const MORE_DIVISOR: usize = 4;
 pub const LENT: usize = 1 << 30;
 /// What is left of that.
 static LEFT: AtomicUsize = AtomicUsize::new(LENT);
+/// See [`keep_below`].
+static ALLOWED: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// The heaps that have kept memory, linked by [`Link`].
 static HEAPS: AtomicPtr<Link> = AtomicPtr::new(ptr::null_mut());
 /// A thread gives heaps back. Of a child that was forked meanwhile, none does.
@@ -97,6 +99,11 @@ pub fn keep_at_most(little: usize, much: usize, most: usize, first: fn()) {
     }
 }
 
+/// Lets heaps keep no more than `bytes` from now on, because the control group of the process has no more.
+pub fn keep_below(bytes: usize) {
+    ALLOWED.store(bytes, Ordering::Relaxed);
+}
+
 /// Whether `bytes` more may be kept; counted if so.
 pub fn take(class: Class, bytes: usize) -> bool {
     let fits = BOUNDS[class as usize].kept.fetch_add(bytes, Ordering::Relaxed) + bytes <= highest(class);
@@ -123,7 +130,7 @@ fn highest(class: Class) -> usize {
         Class::Large => usize::MAX,
         Class::Together => most + most / MORE_DIVISOR + LEAST,
     };
-    BOUNDS[class as usize].highest.load(Ordering::Relaxed).min(most)
+    BOUNDS[class as usize].highest.load(Ordering::Relaxed).min(most).min(ALLOWED.load(Ordering::Relaxed))
 }
 
 /// Takes back what [`take`] counted.

@@ -7,15 +7,22 @@
 //!   allocated are more than an eighth above the most that the process held beside what was kept, or more than what may
 //!   be kept as a part of the arrays in use, all is given back. Both pages that exist and memory that can be written are
 //!   compared, because what was allocated may not be touched yet, or never.
+//! - In a control group with a limit of memory, what is kept is no more than the group has left beside all that the
+//!   process has asked for, touched or not: it may touch that without a call that is seen here, and the kernel would
+//!   kill it.
 //! - What is not used for some time, while as much was allocated otherwise, is given back. Where that was a mistake the
 //!   time becomes twice as long, as for heaps of small objects ([`crate::rules::patience`]).
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use numamma_hook::{errno, sandbox};
-use numamma_kernel::{clock, statm};
+use std::sync::OnceLock;
 
-use crate::rules::{heap_account, in_use, patience};
+use numamma_hook::{errno, own_stack, sandbox};
+use numamma_kernel::cgroup::Group;
+use numamma_kernel::statm::{self, Statm};
+use numamma_kernel::{clock, sys};
+
+use crate::rules::{coming_again, heap_account, in_use, patience};
 
 /// Part (1/4) of the most bytes at a time by which what is in use and what is kept may together be more.
 const MORE_DIVISOR: usize = 4;
@@ -39,6 +46,17 @@ const STEP_DIVISOR: usize = 2;
 /// Bytes that are allocated between two looks at the clock, at most, while the process does not grow: what is allocated
 /// may come from what its allocator has. Then the process is looked at once in a tick of the coarse clock.
 const LONGEST_STEP: usize = 8 << 20;
+
+/// Bytes that a group must have left beyond what the process has asked for: two steps that are not looked at.
+const SPARE: usize = ALWAYS + 2 * STEP;
+/// Part (1/512) of memory that the kernel takes for the page tables of it.
+const TABLES_DIVISOR: usize = sys::PAGE / size_of::<u64>();
+
+/// The groups of the process that have a limit, and the bytes that may be kept in them.
+static GROUPS: OnceLock<Vec<Group>> = OnceLock::new();
+static ALLOWED: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Bytes that were freed and not kept since that was found out; as many as make it be found out at first.
+static NOT_KEPT: AtomicUsize = AtomicUsize::new(STEP);
 
 /// What the process holds, and when.
 static PROCESS: Process = Process::new();
@@ -163,6 +181,57 @@ impl Unused {
     }
 }
 
+/// Heeds the limits of `groups` from now on.
+pub fn start(groups: Vec<Group>) {
+    if !groups.is_empty() {
+        ALLOWED.store(0, Ordering::Relaxed);
+    }
+    let _ = GROUPS.set(groups);
+}
+
+/// Bytes of arrays that may be kept in the groups of the process, asked when `bytes` are freed while `kept` are kept, by
+/// arrays and by heaps.
+pub fn allowed_by_groups(bytes: usize, kept: usize) -> usize {
+    if GROUPS.get().is_none_or(|groups| groups.is_empty()) {
+        return usize::MAX;
+    }
+    if kept.saturating_add(bytes) > ALLOWED.load(Ordering::Relaxed) {
+        find_out_again(bytes, kept);
+    }
+    ALLOWED.load(Ordering::Relaxed).saturating_sub(heap_account::standing())
+}
+
+/// What is freed and not kept leaves room for more.
+#[cold]
+#[inline(never)]
+fn find_out_again(bytes: usize, kept: usize) {
+    if NOT_KEPT.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) < STEP || sandbox::entered() {
+        return;
+    }
+    NOT_KEPT.store(0, Ordering::Relaxed);
+    let _errno = errno::Saved::now();
+    if let Some(now) = statm::read() {
+        find_out(&now, kept);
+    }
+}
+
+/// Finds out how much may be kept while the process holds `now` and `kept` are kept.
+fn find_out(now: &Statm, kept: usize) {
+    let Some(groups) = GROUPS.get().filter(|groups| !groups.is_empty()) else { return };
+    let needed = needed(now.untouched());
+    let enough = needed.saturating_mul(2).saturating_add(now.data) as u64;
+    let left = own_stack::run(|| groups.iter().filter_map(|group| group.left(enough)).min()).flatten();
+    let Some(left) = left else { return };
+    let allowed = kept.saturating_add(left as usize).saturating_sub(needed);
+    ALLOWED.store(allowed, Ordering::Relaxed);
+    coming_again::keep_below(allowed);
+}
+
+/// Bytes that a group must have left for a process that has asked for `untouched` bytes more than it has touched.
+fn needed(untouched: usize) -> usize {
+    untouched.saturating_add(untouched / TABLES_DIVISOR).saturating_add(SPARE)
+}
+
 /// Notes that `bytes` are about to be allocated that no kept block serves; true when the `kept` bytes are to be given
 /// back.
 #[inline]
@@ -216,7 +285,11 @@ fn look(bytes: usize, kept: usize) -> bool {
     }
     let _errno = errno::Saved::now();
     let is_crowded = match statm::read() {
-        Some(now) => PROCESS.is_crowded([now.resident, now.data], bytes, kept, part_of_live()),
+        Some(now) => {
+            find_out(&now, kept);
+            PROCESS.is_crowded([now.resident, now.data], bytes, kept, part_of_live())
+                || (kept > 0 && kept > ALLOWED.load(Ordering::Relaxed).saturating_sub(bytes))
+        }
         // What cannot be known must be little.
         None => kept > 0 && UNUSED.others.load(Ordering::Relaxed) > kept / MORE_DIVISOR + ALWAYS,
     };
@@ -253,6 +326,12 @@ mod tests {
         assert_eq!(beside(0, 8 * MIB), 12 * MIB);
         assert_eq!(beside(8 * MIB, 8 * MIB), 4 * MIB);
         assert_eq!(beside(usize::MAX, usize::MAX), 0);
+    }
+
+    #[test]
+    fn a_group_must_have_left_what_the_process_may_touch() {
+        assert_eq!((needed(0), needed(512 * MIB), needed(usize::MAX)), (4 * MIB, 517 * MIB, usize::MAX));
+        assert_eq!(allowed_by_groups(MIB, 0), usize::MAX, "no group has a limit");
     }
 
     #[test]

@@ -281,7 +281,13 @@ mod tests {
             own.faults.store(1_000_000, Ordering::Relaxed);
             (1..1000_u64).find(|child| {
                 let own = Own { faults: AtomicU64::new(own.faults.load(Ordering::Relaxed)), ..Own::new() };
-                (1..4).any(|n| account.charge(&own, CHILD_NS, Cost { calls: 0, faults: MS }, child * each_ms * MS, || used_of(n * 1000)).0)
+                (1..4).any(|n| {
+                    account
+                        .charge(&own, CHILD_NS, Cost { calls: 0, faults: MS }, child * each_ms * MS, || {
+                            used_of(n * 1000)
+                        })
+                        .0
+                })
             })
         };
         assert_eq!((first(66), first(67)), (Some(7), None), "10 ms of three children, once the clock is started");
