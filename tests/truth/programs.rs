@@ -133,7 +133,7 @@ fn slices(threads: &[u32]) {
 }
 
 fn firsttouch(threads: &[u32]) {
-    let lines = ["firsttouch.c:14", "firsttouch.c:15", "firsttouch.c:16"];
+    let lines = ["firsttouch.c:16", "firsttouch.c:17", "firsttouch.c:18"];
     check("firsttouch", threads, fixed(&["900"]), &lines.map(|line| is(line, 16 * MIB, "block")));
 }
 
