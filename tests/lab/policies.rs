@@ -39,7 +39,7 @@ const SEED: u64 = 7;
 const SMALL_PAGES: usize = 730;
 
 /// Name of the policy file and its placement.
-const PLACES: [(&str, &str); 19] = [
+const PLACES: [(&str, &str); 20] = [
     ("default", r#"policy = "default""#),
     ("bind", r#"policy = "bind", nodes = "1""#),
     ("preferred", r#"policy = "preferred", nodes = "1""#),
@@ -49,6 +49,7 @@ const PLACES: [(&str, &str); 19] = [
     ("block", r#"policy = "block""#),
     ("block-fixed", r#"policy = "block", block = "300KiB", nodes = "1,0""#),
     ("block-cyclic", r#"policy = "block-cyclic", block = "640KiB""#),
+    ("odd-block", r#"policy = "block-cyclic", block = 150001"#),
     ("bind-block", r#"policy = "bind-block""#),
     ("skew", r#"policy = "skew""#),
     ("skew-block", r#"policy = "skew", block = "64KiB""#),
@@ -148,6 +149,8 @@ impl Scene<'_> {
             }
             "block-fixed" => [1, 0][(at / (300 << 10)) as usize % 2],
             "block-cyclic" => at / (640 << 10) % m,
+            // A page goes with the block that has its middle.
+            "odd-block" => (at + PAGE / 2) / 150_001 % m,
             "bind-block" => at / up(size.div_ceil(THREADS), unit) % THREADS * m / THREADS,
             "skew" => skew(at / unit),
             "split" => skew(page),
@@ -170,7 +173,7 @@ impl Scene<'_> {
             "preferred-many" => return Some(vec![0, 1]),
             "block" | "want" => i / slice(m) % m,
             "block-fixed" => [1, 0][i as usize % 2],
-            "block-cyclic" => i % m,
+            "block-cyclic" | "odd-block" => i % m,
             "bind-block" => i / slice(THREADS) % THREADS * m / THREADS,
             "skew" | "split" | "skew-block" => (i + i / m + 1) % m,
             "prime" => prime(m, i),
@@ -268,7 +271,8 @@ fn check_run(text: &str, nodes: u64, kernel: &str) -> u64 {
     let scene = Scene { nodes, thp, huge: thp == "always", weights: kernel == "6.12", home };
     let (said, objects): (Vec<&str>, Vec<&str>) = lines.lines().partition(|l| l.starts_with("numamma: "));
     let (rounded, said): (Vec<&str>, Vec<&str>) = said.into_iter().partition(|l| l.contains("(hugetlb)"));
-    let small_blocks = ["block-fixed", "block-cyclic", "skew-block", "random-block", "map"].contains(&policy);
+    let small_blocks =
+        ["block-fixed", "block-cyclic", "odd-block", "skew-block", "random-block", "map"].contains(&policy);
     assert_eq!(rounded.len(), usize::from(small_blocks), "{policy}: {rounded:?}");
     let fallback = policy == "weighted-interleave" && !scene.weights;
     assert_eq!(said.len(), usize::from(fallback), "{policy}: {said:?}");
