@@ -23,8 +23,9 @@ const LONGEST_PERIOD: usize = 64;
 
 /// Part of the instances whose users the samples must show: of fewer, the order of the others is a guess.
 const KNOWN: f64 = 0.75;
-/// Part of the instances that may lie between instances of two nodes, so that they are of either: each half goes with its
-/// neighbour. Those at the edge of a thread's rows are so when no sample hit them, and are few among all of its rows.
+/// Largest part of the instances whose users are not known because they lie between instances of two nodes. The first half
+/// of such a run goes to the node before it, the second to the node behind it. They are the rows at the edges of a thread's
+/// rows that no sample hit, which are few.
 const BETWEEN: f64 = 0.05;
 /// Part of the instances that a cycle must place on the node of their users where a list of all would be too long.
 const IN_TURN: f64 = 0.95;
@@ -100,7 +101,7 @@ fn completed(nodes: &[Option<u32>]) -> Option<Vec<u32>> {
     all.filter(|_| open as f64 <= BETWEEN * nodes.len() as f64)
 }
 
-/// The node of each instance where the nodes of `period` instances repeat: that of most of the instances at its place.
+/// The nodes of `period` instances that repeat: at each place the node of most of the instances there.
 fn most_in_turn(nodes: &[u32], period: usize) -> Vec<u32> {
     let most = |place: usize| {
         let mut users: Vec<u32> = nodes.iter().skip(place).step_by(period).copied().collect();

@@ -12,7 +12,7 @@ pub struct Statm {
     pub size: usize,
     /// Pages that exist.
     pub resident: usize,
-    /// Those of them that belong to files or are shared.
+    /// Resident pages of files and of shared memory.
     pub shared: usize,
     /// Private memory that can be written, whether its pages exist or not.
     pub data: usize,

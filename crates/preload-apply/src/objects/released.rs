@@ -75,8 +75,8 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 static FIRST: OnceLock<fn()> = OnceLock::new();
 static IS_FIRST: AtomicBool = AtomicBool::new(true);
 
-/// Allows blocks to be kept in a process that can allocate `available` bytes and is in `groups` with a limit. `first` is called when the first one is
-/// kept: from then on failing calls must ask [`give_way`].
+/// Allows blocks to be kept in a process that can allocate `available` bytes and is in control groups that limit memory,
+/// `groups`. `first` is called when the first one is kept: from then on failing calls must ask [`give_way`].
 pub fn start(available: Option<u64>, groups: Vec<Group>, first: fn()) {
     let _ = FIRST.set(first);
     room::start(groups);

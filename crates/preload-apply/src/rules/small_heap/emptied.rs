@@ -58,8 +58,8 @@ impl Emptied {
         }
     }
 
-    /// Notes that the heap is empty, which had `bytes` in `objects` at most, and that `anew` were mapped anew; whether it
-    /// has become empty [`OFTEN`].
+    /// Notes that the heap became empty. It held at most `bytes` in `objects` since it was empty before, and mapped `anew`
+    /// bytes again that it had given back. Returns whether it has become empty [`OFTEN`].
     pub(super) fn comes_again(&mut self, bytes: usize, objects: usize, anew: usize) -> bool {
         let alike = |now: usize, before: usize| now.abs_diff(before) <= before / ALIKE_DIVISOR;
         self.times = self.times.saturating_add(1);
@@ -70,8 +70,8 @@ impl Emptied {
         self.times >= OFTEN
     }
 
-    /// Bytes that the heap may map anew until it is empty again, for which it needed `wanted` and keeps `again`: rent, if
-    /// it keeps what it needs some time later.
+    /// Bytes that the heap may map anew, without being charged, until it is empty again. It needed `wanted` bytes the last
+    /// time, and keeps `again` of them. Paying this for a while is worth it for a heap that keeps all it needs later.
     pub(super) fn rent(&self, wanted: usize, again: usize) -> usize {
         let may_keep = || coming_again::has_room(Class::Together, wanted.saturating_sub(again));
         if self.in_vain || wanted <= KEPT_EMPTY || !may_keep() {
