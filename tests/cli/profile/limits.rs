@@ -138,13 +138,13 @@ fn a_small_control_group_is_named() {
     assert!(words.iter().all(|word| out.stderr.contains(word)), "{}", out.stderr);
 }
 
-/// A recorder that has no memory left ends with its program, whose status it passes on, and never before it.
+/// A recorder that has no memory left ends with its program, whose status it passes on, and never before it. Where it is
+/// short is found by bisection between a limit that refuses the start and one that is enough.
 #[test]
 fn a_recorder_without_memory_waits_for_the_program() {
     let dir = scratch("no-memory");
     let behave = compile(&dir, "behave", &[]);
-    let mut short = 0;
-    for megabytes in (60..=260).step_by(20) {
+    let run_within = |megabytes: u32| {
         let script = format!(
             "ulimit -v {}; exec \"$0\" profile -F 500 -o t.prof -- \"$1\" spin 300 out ran exit 5",
             megabytes << 10
@@ -152,10 +152,20 @@ fn a_recorder_without_memory_waits_for_the_program() {
         let mut limited = std::process::Command::new("sh");
         limited.current_dir(&dir).args(["-c", &script]).arg(common::NUMAMMA).arg(&behave).stdin(Stdio::null());
         let out = common::run(limited);
-        short += u32::from(out.stderr.contains("out of memory"));
         let whole = out.code() == Some(5) && out.stdout == "ran";
         let refused = matches!(out.code(), Some(1 | 2)) && out.stdout.is_empty();
         assert!(whole || refused, "{megabytes} MB: {:?}, {:?}, {}", out.code(), out.stdout, out.stderr);
+        out.stderr
+    };
+    let is_enough = |said: &str| said.contains("wrote t.prof");
+    let (mut too_small, mut enough) = (60, 260);
+    let mut said_of_memory = vec![run_within(too_small), run_within(enough)];
+    assert!(!is_enough(&said_of_memory[0]) && is_enough(&said_of_memory[1]), "{said_of_memory:?}");
+    while enough - too_small > 1 {
+        let megabytes = too_small.midpoint(enough);
+        let said = run_within(megabytes);
+        *if is_enough(&said) { &mut enough } else { &mut too_small } = megabytes;
+        said_of_memory.push(said);
     }
-    assert!(short > 0, "no limit was too small");
+    assert!(said_of_memory.iter().any(|said| said.contains("out of memory")), "{said_of_memory:#?}");
 }
