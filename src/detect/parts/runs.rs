@@ -106,12 +106,15 @@ fn runs(points: &Points, noise: f64, price: f64) -> Vec<Run> {
         let enter = scores[best] - price;
         let weight: f64 = of_page.iter().map(|p| f64::from(p.weight)).sum();
         pages.push((of_page[0].page, weight, best));
-        for (state, score) in scores.iter_mut().enumerate() {
-            begins.push(enter > *score);
-            *score = score.max(enter) + if state < threads { weight * other } else { 0.0 };
+        let so_far = begins.len();
+        begins.resize(so_far + scores.len(), false);
+        for (score, begin) in scores.iter_mut().zip(&mut begins[so_far..]) {
+            *begin = enter > *score;
+            *score = if enter > *score { enter } else { *score };
         }
+        scores[..threads].iter_mut().for_each(|score| *score += weight * other);
         of_page.iter().for_each(|p| scores[usize::from(p.thread)] += f64::from(p.weight) * (own - other));
-        best = (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap_or(threads);
+        best = last_highest(&scores);
     }
     let mut found: Vec<Run> = Vec::new();
     let (mut state, mut weight, mut end) = (best, 0.0, points.pages);
@@ -126,6 +129,20 @@ fn runs(points: &Points, noise: f64, price: f64) -> Vec<Run> {
     }
     found.reverse();
     whole_pages(found)
+}
+
+/// The last of the highest scores. [`Iterator::max_by`] compares one after the other, several at once take a third of
+/// the time.
+fn last_highest(scores: &[f64]) -> usize {
+    const AT_ONCE: usize = 8;
+    let higher = |a: f64, b: f64| if b > a { b } else { a };
+    let (groups, rest) = scores.as_chunks::<AT_ONCE>();
+    let mut highest = [f64::NEG_INFINITY; AT_ONCE];
+    for group in groups {
+        highest.iter_mut().zip(group).for_each(|(a, b)| *a = higher(*a, *b));
+    }
+    let highest = highest.iter().chain(rest).copied().fold(f64::NEG_INFINITY, higher);
+    scores.iter().rposition(|score| *score == highest).unwrap_or(0)
 }
 
 /// The runs without the pages in which one owner's slice ends and the next one's begins: these belong to the first.
