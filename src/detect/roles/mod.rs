@@ -22,6 +22,8 @@ mod tests;
 
 use std::collections::HashMap;
 
+use rustc_hash::FxHashMap;
+
 use crate::profile::records::{Frame, Thread, ThreadId};
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
@@ -135,7 +137,7 @@ impl Roles {
 
     /// Number of workers of the team with most accesses to an entry; [`Roles::workers`] when no worker accesses it.
     pub fn team_of(&self, entry: &Entry) -> u32 {
-        let mut by_team: HashMap<u32, u64> = HashMap::new();
+        let mut by_team: FxHashMap<u32, u64> = FxHashMap::default();
         for cell in &entry.cells {
             if let Some(rank) = self.rank(cell.thread) {
                 *by_team.entry(rank.of).or_default() += cell.counters.accesses();
@@ -151,7 +153,7 @@ impl Roles {
 }
 
 /// The key with most weight; of equal ones the largest.
-fn most(weights: HashMap<u32, u64>) -> Option<u32> {
+fn most(weights: FxHashMap<u32, u64>) -> Option<u32> {
     weights.into_iter().max_by_key(|(key, weight)| (*weight, *key)).map(|(key, _)| key)
 }
 
@@ -414,14 +416,18 @@ fn finish(summary: &Summary, kinds: &Kinds, work: Work, ranks: &[Option<Rank>]) 
         Role { kind, slot, rank: ranks[*place] }
     };
     let of_thread: Vec<Role> = kinds.place_of.iter().map(role).collect();
-    let mut by_team: HashMap<u32, u64> = HashMap::new();
-    for entry in summary.entries.iter().filter(|e| e.placeable()) {
-        for cell in &entry.cells {
-            let rank = of_thread.get(cell.thread as usize).and_then(|role| role.rank);
-            *by_team.entry(rank.map_or(0, |rank| rank.of)).or_default() += cell.counters.accesses();
+    let mut by_thread = vec![0; of_thread.len()];
+    for cell in summary.entries.iter().filter(|e| e.placeable()).flat_map(|e| &e.cells) {
+        if let Some(sum) = by_thread.get_mut(cell.thread as usize) {
+            *sum += cell.counters.accesses();
         }
     }
-    by_team.remove(&0);
+    let mut by_team: FxHashMap<u32, u64> = FxHashMap::default();
+    for (rank, accesses) in of_thread.iter().map(|role| role.rank).zip(by_thread) {
+        if let Some(rank) = rank.filter(|_| accesses > 0) {
+            *by_team.entry(rank.of).or_default() += accesses;
+        }
+    }
     let seen = || of_thread.iter().filter_map(|role| role.rank).map(|rank| rank.of).max();
     let workers = most(by_team).or_else(seen).unwrap_or(0);
     let mut next = 0;

@@ -15,7 +15,7 @@ const MAX_USES: usize = 1 << 18;
 const RECENT_BITS: u32 = 10;
 /// What may be kept for the second pass of a profile that is read alone, as memory, and of one of several that are read
 /// at a time. Larger ones are read twice.
-pub(super) const HELD_ALONE: usize = 256 << 20;
+pub(super) const HELD_ALONE: usize = 512 << 20;
 pub(super) const HELD_BESIDE_OTHERS: usize = 64 << 20;
 
 /// Number of a [`Used`], or [`NO_USE`].
