@@ -52,26 +52,47 @@ pub(crate) fn function_of(symbols: &HashMap<Frame, Vec<Location>>, frame: Frame)
     Some(identity::short_function(function))
 }
 
+/// What reading a profile may use.
+struct Means {
+    read: fn(Reader) -> Ahead,
+    /// Bytes of the accesses that are kept for the second pass; where they are more, the file is read twice.
+    held: usize,
+    cores: usize,
+}
+
+impl Means {
+    /// For a profile that is read alone.
+    fn alone() -> Means {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Means { read: Ahead::of, held: uses::HELD_ALONE, cores }
+    }
+
+    /// For one of several that are read at a time.
+    fn beside_others() -> Means {
+        Means { read: Ahead::here, held: uses::HELD_BESIDE_OTHERS, cores: 1 }
+    }
+}
+
 impl Summary {
     /// Reads and folds a profile. A damaged or cut-off file is read up to the damage, with a note.
     ///
     /// # Errors
     /// [`FileError`] when the file cannot be read, is no profile, has another version or holds no header.
     pub fn load(path: &Path) -> Result<Summary, FileError> {
-        Summary::load_by(path, Ahead::of, uses::HELD_ALONE)
+        Summary::load_by(path, &Means::alone())
     }
 
     /// The same on one core, where others read other profiles.
     pub(crate) fn load_beside_others(path: &Path) -> Result<Summary, FileError> {
-        Summary::load_by(path, Ahead::here, uses::HELD_BESIDE_OTHERS)
+        Summary::load_by(path, &Means::beside_others())
     }
 
-    fn load_by(path: &Path, read: fn(Reader) -> Ahead, held: usize) -> Result<Summary, FileError> {
+    fn load_by(path: &Path, means: &Means) -> Result<Summary, FileError> {
         let reader = Reader::open(path)?;
         let bytes = reader.file_len;
-        let mut tables = tables::Tables::read(path, read(reader), bytes, uses::Held::new(held))?;
+        let mut tables = tables::Tables::read(path, (means.read)(reader), bytes, uses::Held::new(means.held))?;
         let layout = entries::Layout::build(&mut tables);
-        fold::fold(path, tables, layout, read)
+        fold::fold(path, tables, layout, means)
     }
 
     /// What names of call sites are made from.

@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::thread;
 
 use rustc_hash::FxHashMap;
 
+use super::Means;
 use super::code_parts::{CodeParts, PART_BITS, of_part};
 use super::distinct;
 use super::divided::rank;
@@ -18,7 +21,7 @@ use super::tally::Tally;
 use super::types::{Cell, Counters, MAX_CODE, Summary, TIME_SLOTS};
 use super::unresolved;
 use super::uses::{NO_USE, Row, Used, Uses};
-use crate::profile::file::{Ahead, FileError, Reader};
+use crate::profile::file::{FileError, Reader};
 use crate::profile::folded::CpuNodes;
 use crate::profile::records::*;
 
@@ -29,6 +32,8 @@ const MAX_INSTRUCTIONS: usize = 1 << 16;
 /// recorder needs more bytes than that for an access.
 const BYTES_PER_CELL: usize = 4;
 const MIN_CELLS: usize = 1 << 21;
+/// Rows that are worth a core: some 10 ms of work.
+const LEAST_ROWS: usize = 1 << 18;
 /// Identity of a cell over all entries, in the order cells are kept: page over all instances, thread, slot, code.
 type CellKey = u64;
 const SLOT_BITS: u32 = TIME_SLOTS.ilog2();
@@ -43,7 +48,7 @@ struct Fold<'a> {
     layout: &'a Layout,
     uses: Uses,
     /// Where the accesses of each pair of the first pass are counted.
-    targets: Vec<Target>,
+    targets: Arc<[Target]>,
     /// The access before, and its key without a part. Most accesses have that of the one before: both are of one sample.
     last: (Near, Option<CellKey>),
     cells: Tally<CellKey>,
@@ -63,6 +68,7 @@ struct Fold<'a> {
 struct Target {
     place: Option<Place>,
     part: Option<u8>,
+    ip: Frame,
 }
 
 /// What accesses with one key, but for the part, have in common.
@@ -74,20 +80,15 @@ struct Near {
     time_ns: u64,
 }
 
-/// `read`: how the file is read, if it is read again.
-pub(super) fn fold(
-    path: &Path,
-    mut tables: Tables,
-    mut layout: Layout,
-    read: fn(Reader) -> Ahead,
-) -> Result<Summary, FileError> {
+/// Adds up the accesses of the profile at `path`, which is read again if they are not kept.
+pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &Means) -> Result<Summary, FileError> {
     let reader = Reader::open(path)?;
     let cpu_nodes = CpuNodes::of(&tables.header.topology);
     let parts = CodeParts::build(&tables, &layout);
     let mut fold = Fold::new(&layout, &mut tables, &parts, reader.file_len);
     match tables.held.take() {
-        Some(lists) => lists.into_iter().for_each(|rows| rows.iter().for_each(|row| fold.add(row))),
-        None => read(reader).take(tables.records).for_each(|(record, _)| fold.add_record(&record, &cpu_nodes)),
+        Some(lists) => fold.add_all(&lists, means.cores),
+        None => (means.read)(reader).take(tables.records).for_each(|(record, _)| fold.add_record(&record, &cpu_nodes)),
     }
     let mut plausible = |t: &Touch| fold.thread_is_plausible(t.thread);
     let seen: Vec<Touch> = tables.touches.into_iter().filter(|t| plausible(t)).collect();
@@ -136,21 +137,81 @@ pub(super) fn fold(
 impl<'a> Fold<'a> {
     fn new(layout: &'a Layout, tables: &mut Tables, parts: &'a CodeParts, file_len: u64) -> Fold<'a> {
         let uses = std::mem::take(&mut tables.uses);
-        let target =
-            |(u, of): (&Used, u32)| Target { place: layout.places.get(&u.object).copied(), part: parts.of_use(of) };
+        let target = |(u, of): (&Used, u32)| {
+            let (place, part) = (layout.places.get(&u.object).copied(), parts.of_use(of));
+            Target { place, part, ip: u.ip }
+        };
+        let targets = uses.all.iter().zip(0..).map(target).collect();
+        let most_cells = MIN_CELLS.max(file_len as usize / BYTES_PER_CELL);
+        let slots_per_ns = f64::from(TIME_SLOTS) / tables.stats.duration_ns.max(1) as f64;
+        Fold { uses, ..Fold::empty((layout, parts), targets, most_cells, slots_per_ns) }
+    }
+
+    fn empty(
+        (layout, parts): (&'a Layout, &'a CodeParts),
+        targets: Arc<[Target]>,
+        most_cells: usize,
+        slots_per_ns: f64,
+    ) -> Fold<'a> {
         Fold {
             layout,
-            targets: uses.all.iter().zip(0..).map(target).collect(),
-            uses,
+            targets,
+            uses: Uses::default(),
             last: (Near { instance: u32::MAX, thread: 0, page: 0, time_ns: 0 }, None),
-            cells: Tally::new(MIN_CELLS.max(file_len as usize / BYTES_PER_CELL)),
+            cells: Tally::new(most_cells),
             parts,
             unpaged: FxHashMap::default(),
             code: Tally::new(MAX_INSTRUCTIONS),
-            slots_per_ns: f64::from(TIME_SLOTS) / tables.stats.duration_ns.max(1) as f64,
+            slots_per_ns,
             threads: layout.threads.len(),
             unknown_ids: 0,
         }
+    }
+
+    /// One that counts other accesses of the same profile.
+    fn another(&self) -> Fold<'a> {
+        Fold::empty((self.layout, self.parts), self.targets.clone(), self.cells.limit(), self.slots_per_ns)
+    }
+
+    /// Adds the accesses that the first pass has kept, on several cores where that pays.
+    fn add_all(&mut self, lists: &[Vec<Row>], cores: usize) {
+        let rows: usize = lists.iter().map(Vec::len).sum();
+        let cores = cores.min(rows / LEAST_ROWS).max(1);
+        let mut shares = shares(lists, rows.div_ceil(cores));
+        let own = shares.pop().unwrap_or_default();
+        thread::scope(|scope| {
+            let begin = |share| {
+                let mut part = self.another();
+                let work = move || {
+                    part.add_lists(share);
+                    part
+                };
+                (share, thread::Builder::new().name("numamma-fold".into()).spawn_scoped(scope, work))
+            };
+            let begun: Vec<_> = shares.into_iter().map(begin).collect();
+            self.add_lists(own);
+            for (share, thread) in begun {
+                match thread.ok().and_then(|thread| thread.join().ok()) {
+                    Some(part) => self.join(part),
+                    None => self.add_lists(share),
+                }
+            }
+        });
+    }
+
+    fn add_lists(&mut self, lists: &[Vec<Row>]) {
+        lists.iter().flatten().for_each(|row| self.add(row));
+    }
+
+    /// Adds what another has counted of the same profile.
+    fn join(&mut self, other: Fold<'_>) {
+        self.cells.join(other.cells);
+        self.code.join(other.code);
+        for (of, counters) in other.unpaged {
+            self.unpaged.entry(of).or_default().add(&counters);
+        }
+        self.threads = self.threads.max(other.threads);
+        self.unknown_ids += other.unknown_ids;
     }
 
     /// Adds the accesses of a record, if it holds some.
@@ -169,7 +230,7 @@ impl<'a> Fold<'a> {
         let row = Row::new(a, of);
         if of == NO_USE {
             let place = self.layout.places.get(&a.object).copied();
-            self.count(&row, Target { place, part: None }, |_| a.ip);
+            self.count(&row, Target { place, part: None, ip: a.ip });
         } else {
             self.add(&row);
         }
@@ -179,12 +240,11 @@ impl<'a> Fold<'a> {
     // Not inlined, it spends half of its time on handing over the access.
     #[inline(always)]
     fn add(&mut self, row: &Row) {
-        let of = row.of() as usize;
-        self.count(row, self.targets[of], |fold| fold.uses.all[of].ip);
+        self.count(row, self.targets[row.of() as usize]);
     }
 
     #[inline(always)]
-    fn count(&mut self, row: &Row, target: Target, ip: impl Fn(&Self) -> Frame) {
+    fn count(&mut self, row: &Row, target: Target) {
         let place = target.place.and_then(|place| self.place(place, row.addr));
         let Some(place) = place.filter(|_| self.thread_is_plausible(row.thread)) else {
             self.unknown_ids += 1;
@@ -193,9 +253,8 @@ impl<'a> Fold<'a> {
         let counters = row.counters();
         // What one entry has of the pair as a whole is summed already.
         let part = target.part.unwrap_or_else(|| {
-            let ip = ip(self);
-            self.code.add((place.entry, ip), &counters);
-            self.parts.of(place.entry, ip)
+            self.code.add((place.entry, target.ip), &counters);
+            self.parts.of(place.entry, target.ip)
         });
         match self.key(place, row) {
             Some(key) => self.cells.add(key | u64::from(part), &counters),
@@ -247,6 +306,23 @@ impl<'a> Fold<'a> {
         let slot = ((near.time_ns as f64 * self.slots_per_ns) as u64).min(u64::from(TIME_SLOTS) - 1);
         Some(((global_page << THREAD_BITS | u64::from(near.thread)) << SLOT_BITS | slot) << PART_BITS)
     }
+}
+
+/// Parts of `lists`, each of at least `rows` rows but the last.
+fn shares(mut lists: &[Vec<Row>], rows: usize) -> Vec<&[Vec<Row>]> {
+    let mut shares = Vec::new();
+    while !lists.is_empty() {
+        let mut sum = 0;
+        let full = |list: &Vec<Row>| {
+            sum += list.len();
+            sum >= rows
+        };
+        let end = lists.iter().position(full).map_or(lists.len(), |last| last + 1);
+        let (share, rest) = lists.split_at(end);
+        shares.push(share);
+        lists = rest;
+    }
+    shares
 }
 
 fn assign_cells(
@@ -334,13 +410,14 @@ fn assign_code(layout: &mut Layout, code: Vec<((u32, Frame), Counters)>, known: 
 
 #[cfg(test)]
 mod tests {
-    use super::super::uses::{HELD_ALONE, Held};
+    use super::super::uses::Held;
     use super::*;
+    use crate::profile::file::Ahead;
 
     fn tables(path: &Path) -> Tables {
         let reader = Reader::open(path).expect("just written");
         let bytes = reader.file_len;
-        Tables::read(path, Ahead::here(reader), bytes, Held::new(HELD_ALONE)).expect("just written")
+        Tables::read(path, Ahead::here(reader), bytes, Held::new(Means::alone().held)).expect("just written")
     }
 
     /// Folding loses no access, however many share a cell.
@@ -353,7 +430,7 @@ mod tests {
         let layout = Layout::build(&mut tables);
         let parts = CodeParts::build(&tables, &layout);
         let mut fold = Fold::new(&layout, &mut tables, &parts, 0);
-        tables.held.take().expect("few").iter().flatten().for_each(|row| fold.add(row));
+        fold.add_all(&tables.held.take().expect("few"), 3);
         let cells = fold.cells.finish();
         let counted: u64 = cells.iter().map(|c| c.1.accesses()).sum();
         assert_eq!(counted, accesses.len() as u64);
@@ -373,7 +450,7 @@ mod tests {
                 tables.held.give_up();
             }
             let layout = Layout::build(&mut tables);
-            super::fold(&path, tables, layout, Ahead::here).expect("just written").entries
+            super::fold(&path, tables, layout, &Means::beside_others()).expect("just written").entries
         };
         let (kept, again) = (folded(false), folded(true));
         assert_eq!(kept.iter().map(|e| e.total.accesses()).sum::<u64>(), accesses.len() as u64);

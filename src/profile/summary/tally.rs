@@ -75,6 +75,17 @@ impl<K: Copy + Ord + Hash> Tally<K> {
         }
     }
 
+    /// Keys that are kept at most.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Adds all sums of another.
+    pub(super) fn join(&mut self, mut other: Tally<K>) {
+        self.waiting.append(&mut other.finish());
+        self.dropped += other.dropped;
+    }
+
     /// Keeps `most` sums, spread evenly over the keys.
     fn drop_some(&mut self, most: usize) {
         let (all, mut at) = (self.sums.len() as u128, 0u128);
