@@ -42,8 +42,8 @@ pub(in crate::advise) struct Clock {
     pub slices: Vec<Slice>,
     /// CPU time charged to no access, ns: part of the slices, in proportion.
     pub uncharged_ns: f64,
-    /// Time in which no thread ran, ns: sleep, I/O and, on a busy machine, waiting for a CPU, which a profile does not
-    /// tell apart.
+    /// Time in which no thread ran, ns: sleep and I/O. In profiles of earlier versions also waiting for a CPU on a busy
+    /// machine.
     pub idle_ns: f64,
 }
 
@@ -79,9 +79,7 @@ impl Clock {
             let parallel = if s.serial { 1.0 } else { (seen * more).clamp(1.0, most) };
             Slice { cpu_ns: s.cpu_ns * stretch, parallel, serial: s.serial }
         });
-        let recorded_ns = summary.duration_ns().saturating_mul(u64::from(summary.profiles.max(1)));
-        let idle_ns = recorded_ns.saturating_sub(summary.stats.cpu_ns) as f64;
-        let idle_ns = if by_cost && summary.stats.cpu_ns > 0 { idle_ns } else { 0.0 };
+        let idle_ns = if by_cost { summary.idle().idle_ns as f64 } else { 0.0 };
         Clock { slice_of, slices: slices.collect(), uncharged_ns, idle_ns }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::stacks::CallStacks;
 use crate::profile::records::{
-    AccessCode, CallSite, Ended, Folded, Frame, Header, Instance, Location, Module, ModuleId, ObjectKind, Stats,
+    AccessCode, CallSite, Ended, Folded, Frame, Header, Idle, Instance, Location, Module, ModuleId, ObjectKind, Stats,
     Thread, ThreadId,
 };
 
@@ -172,6 +172,15 @@ impl Summary {
     /// Length of the run, ns: the recorder's figure, or the time of the last access when the recording was cut off.
     pub fn duration_ns(&self) -> u64 {
         self.stats.duration_ns
+    }
+
+    /// Time in which the program did not run, summed over the profiles. An earlier version did not record it: then the
+    /// time in which not even one thread had a CPU, whether one waited for a CPU or not.
+    pub fn idle(&self) -> Idle {
+        let recorded_ns = self.duration_ns().saturating_mul(self.profiles.max(1).into());
+        let cpu_ns = self.stats.cpu_ns;
+        let without = if cpu_ns > 0 { recorded_ns.saturating_sub(cpu_ns) } else { 0 };
+        self.stats.events.idle.unwrap_or(Idle { idle_ns: without, waited_ns: 0 })
     }
 }
 
