@@ -9,6 +9,7 @@
 //! ([`search`]). [`candidates`] says where one cut is tried, [`runs`] where several are tried that pay only together,
 //! [`boundary`] finds the page of each. The parts are searched again until no cut pays.
 
+mod alike;
 mod boundary;
 mod candidates;
 mod divide;
