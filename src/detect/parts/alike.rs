@@ -7,6 +7,24 @@ use crate::detect::pattern::{Pattern, PatternKind};
 /// Places at which owners of pages are compared: the edges of slices are known to a hundredth of a part at best.
 const PLACES: u64 = 256;
 
+/// Whether two instances need the same placement, each from its first page on.
+pub(super) fn same_use(a: &Pattern, b: &Pattern) -> bool {
+    let (a, b) = (a.overall(), b.overall());
+    let threads = |p: &Pattern| {
+        let mut threads: Vec<u32> = p.slices.iter().map(|s| s.thread).collect();
+        threads.dedup();
+        threads
+    };
+    a.kind == b.kind
+        && match a.kind {
+            PatternKind::Block => threads(a) == threads(b),
+            PatternKind::BlockCyclic => a.period == b.period && threads(a) == threads(b),
+            PatternKind::Private => user(a) == user(b),
+            PatternKind::Irregular => false,
+            _ => true,
+        }
+}
+
 /// Whether two parts of an object, of so many bytes, are placed by the pattern of both together as by their own.
 pub(super) fn is_both(whole: &Pattern, (a, size_a): (&Pattern, u64), (b, size_b): (&Pattern, u64)) -> bool {
     a.kind == b.kind
