@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 
 use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule::{self, Build, Naming, Passed};
+use numamma_plan::callsite::selection::Instances;
 use numamma_plan::callsite::{self, FunctionName, wrapper};
 use numamma_plan::check;
 use numamma_plan::policy::{ObjectRule, Policy};
@@ -40,6 +41,18 @@ pub(super) fn rules_of(summary: &Summary, entry: &Entry, policy: &Policy) -> Vec
         let same = first.map(|first| rules_of_one(policy, first)).unwrap_or_default();
         let own = same.into_iter().find(|index| parts::holds_most(entry, &policy.objects[*index]));
         return vec![own; instances];
+    }
+    if let Some(numbers) = &entry.numbers {
+        // Every allocation of the call site counts.
+        let own = Instances::parse(&numbers.in_policy()).ok();
+        let mut sizes = entry.seen.iter().map(|instance| instance.size);
+        let rule_of_number = |number: u64| {
+            let is_own = own.as_ref().is_some_and(|own| own.hold(number));
+            let size = if is_own { sizes.next() } else { None };
+            let rule = rule_of(size.unwrap_or(entry.size));
+            is_own.then_some(rule)
+        };
+        return (1..=numbers.all).filter_map(rule_of_number).collect();
     }
     match entry.seen.as_slice() {
         [] => vec![rule_of(entry.size)],

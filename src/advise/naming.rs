@@ -23,7 +23,8 @@ pub(super) fn name(summary: &Summary, entry: &Entry) -> Result<ObjectRule, Strin
             Some(site) => {
                 let sizes = sizes(summary, entry, site);
                 let range = entry.part.as_ref().map(|p| parts::range_of(p, entry.size).to_string());
-                Ok(ObjectRule { sizes, range, ..at_site(summary, site, summary.user_frame(site) + 1)? })
+                let instances = entry.numbers.as_ref().map(|n| n.in_policy());
+                Ok(ObjectRule { sizes, range, instances, ..at_site(summary, site, summary.user_frame(site) + 1)? })
             }
             None => Err("it is no allocation of a known call site, so a policy cannot name it".into()),
         },

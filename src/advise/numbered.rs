@@ -11,9 +11,8 @@ use numamma_plan::policy::{ObjectRule, Place, PolicyKind};
 
 use super::Target;
 use super::scene::{Choice, Scene, Simplicity};
-use crate::detect::Pattern;
-use crate::profile::records::ObjectKind;
-use crate::profile::summary::{Entry, Summary};
+use crate::detect::{Pattern, known_order};
+use crate::profile::summary::Entry;
 
 /// Largest number of ranges in the lists of all nodes together, some 5 KB of text. Users that alternate give one range
 /// per instance.
@@ -40,20 +39,7 @@ pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Res
     if scene.world.teams.on_target(users) != users {
         return Err("the threads that use them are more or fewer on the target than in the run");
     }
-    if entry.kind != ObjectKind::Heap || !is_alone(scene.summary, entry) {
-        return Err("other allocations have the same call site");
-    }
-    if entry.instances != entry.seen.len() as u64 {
-        return Err("the profile does not contain all of them");
-    }
-    let allocator = entry.seen.first().and_then(|i| i.thread);
-    if allocator.is_none() || entry.seen.iter().any(|i| i.thread != allocator) {
-        return Err("several threads allocate them, in an order that may change");
-    }
-    // Instances are in order of allocation; the order of those with equal times is unknown.
-    if entry.seen.windows(2).any(|two| two[0].born_ns >= two[1].born_ns) {
-        return Err("the order of their allocation is not known");
-    }
+    known_order(scene.summary, entry)?;
     let mut nodes = vec![None; entry.seen.len()];
     for owner in &pattern.owners {
         if let Some(node) = nodes.get_mut(owner.instance as usize) {
@@ -156,14 +142,6 @@ pub(super) fn split(rule: &mut ObjectRule, nodes: &[u32], target: &Target) -> Ve
     *rule = rules.remove(0);
     rule.why = why;
     rules
-}
-
-/// Whether no other object of the profile is allocated at this call site.
-fn is_alone(summary: &Summary, entry: &Entry) -> bool {
-    let Some(site) = &entry.site else { return false };
-    let own = site.frames.get(..=summary.user_frame(site)).unwrap_or(&site.frames);
-    let same = |e: &&Entry| e.site.as_ref().is_some_and(|s| s.frames.starts_with(own));
-    summary.entries.iter().filter(same).count() == 1
 }
 
 #[cfg(test)]

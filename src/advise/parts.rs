@@ -27,8 +27,11 @@ pub(super) fn bytes_of(entry: &Entry) -> ByteRange {
     ByteRange { low, high: low.saturating_add(entry.size) }
 }
 
-/// Whether both entries are parts of one object.
+/// Whether both entries are parts of one object, or instances of one call site that their numbers tell apart.
 pub(super) fn are_of_one(a: &Entry, b: &Entry) -> bool {
+    if a.numbers.is_some() && b.numbers.is_some() {
+        return a.kind == b.kind && a.site == b.site;
+    }
     let parent = |e: &Entry| e.part.as_ref().map(|p| p.parent.clone());
     parent(a).is_some() && parent(a) == parent(b) && a.module == b.module && a.kind == b.kind
 }

@@ -5,7 +5,7 @@ use numamma_plan::policy::ObjectRule;
 use super::scene::Scene;
 use super::{choose, naming, note, numbered, phase_placements, processes};
 use crate::detect::{Pattern, PatternKind};
-use crate::profile::summary::Entry;
+use crate::profile::summary::{Entry, Numbers};
 
 /// The rules of one object.
 pub(super) struct Rules {
@@ -14,6 +14,15 @@ pub(super) struct Rules {
     pub more: Vec<ObjectRule>,
     /// Part of the time in which the program runs that they save.
     pub saved: f64,
+}
+
+/// On what a rule for some instances of a call site depends.
+fn by_order(numbers: &Numbers) -> String {
+    format!(
+        "the same call site allocates objects that are used otherwise; this rule is for {} by the order of allocation, and \
+         right as long as the program keeps it",
+        numbers.words()
+    )
 }
 
 impl Scene<'_> {
@@ -68,6 +77,7 @@ impl Scene<'_> {
             words.push(staged.words.clone());
             phase_placements::store_starts(&mut rule, staged);
         }
+        words.extend(entry.numbers.as_ref().map(by_order));
         let words: String = words.into_iter().map(|w| format!("; {w}")).collect();
         rule.why = Some(format!("{:.1} % of the cost; {}{words}", 100.0 * share, pattern.evidence));
         let more = numbered.map(|nodes| numbered::split(&mut rule, &nodes, self.target));

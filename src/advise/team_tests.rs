@@ -8,7 +8,7 @@ use super::tests::{entry, heap, numbered, profile};
 use super::*;
 use crate::detect::classify_all;
 use crate::profile::records::{Frame, Instance};
-use crate::profile::summary::{Entry, TouchRun};
+use crate::profile::summary::{Cell, Entry, TouchRun};
 use crate::topology::model::Model;
 
 const PAGE: u64 = 4096;
@@ -161,4 +161,27 @@ fn buffers_of_a_smaller_team_are_placed_by_number() {
     let places: Vec<_> = rules.map(|r| (r.place.policy, r.instances.as_deref(), r.place.nodes.as_deref())).collect();
     let on = |number, node| (PolicyKind::Preferred, Some(number), Some(node));
     assert_eq!(places, [on("1", "0"), on("2", "1"), on("3", "2")], "{advice:#?}");
+}
+
+/// First the loaders work, and then the solvers as long: more threads make only the solvers' part shorter.
+#[test]
+fn the_time_of_each_team_is_scaled_by_its_own_size() {
+    let half = |e: Entry, from: u16| {
+        let cells = e.cells.iter().map(|c| Cell { slot: from + c.slot / 2, ..*c }).collect();
+        Entry { cells, ..e }
+    };
+    let input = half(sliced("input", 500, 12_000, (1, LOADERS)), 0);
+    let field = half(sliced("field", 500, 12_000, (1 + LOADERS, SOLVERS)), 32);
+    let summary = run(vec![input, field]);
+    let at_a_time = |threads: u32| {
+        let (roles, target) = (crate::detect::roles(&summary), target(threads));
+        let clock = cost::World::new(&summary, &roles, &target).clock;
+        clock.slices.iter().map(|s| s.cpu_ns).sum::<f64>() / clock.running_ns()
+    };
+    let near = |found: f64, loaders: f64, solvers: f64| {
+        let wanted = 2.0 / (1.0 / loaders + 1.0 / solvers);
+        assert!((found / wanted - 1.0).abs() < 0.03, "{found} instead of {wanted}");
+    };
+    near(at_a_time(SOLVERS), 3.0, 5.0);
+    near(at_a_time(8), 3.0, 8.0);
 }

@@ -116,6 +116,7 @@ pub(super) fn entry(name: &str, size: u64, cost: u64, samples: u64, user: impl F
         site: None,
         size_class: None,
         part: None,
+        numbers: None,
         size,
         instances: 1,
         seen: vec![Instance { base: 0x40_0000, size, thread: Some(0), born_ns: 0, died_ns: None }],

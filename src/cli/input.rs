@@ -72,8 +72,7 @@ impl Profiles {
     /// Why nothing can be read.
     pub fn load(&self, quiet: bool) -> Result<Loaded, String> {
         let (mut many, status) = self.load_undivided()?;
-        detect::divide(&mut many.whole);
-        many.groups.iter_mut().for_each(|group| detect::divide(&mut group.summary));
+        many.groups.iter_mut().map(|group| &mut group.summary).chain([&mut many.whole]).for_each(divide);
         if !quiet {
             many.whole.notes.iter().for_each(say);
         }
@@ -129,6 +128,12 @@ pub fn remark(many: &Many) -> Option<String> {
     (profiles > 1).then(|| format!("From {profiles} profiles{differ}. `numamma report` says how."))
 }
 
+/// Finds the objects that a program takes from one allocation, or from one call site.
+fn divide(summary: &mut Summary) {
+    detect::divide(summary);
+    detect::tell_apart(summary);
+}
+
 /// Reads a profile, finds the parts of its objects and prints its notes unless `quiet`. When only profiles of MPI ranks
 /// exist, the message names them.
 ///
@@ -136,7 +141,7 @@ pub fn remark(many: &Many) -> Option<String> {
 /// Why the profile cannot be read.
 pub fn load(path: &Path, quiet: bool) -> Result<Summary, String> {
     let mut summary = Summary::load(path).map_err(|e| of_ranks(path).unwrap_or_else(|| e.to_string()))?;
-    detect::divide(&mut summary);
+    divide(&mut summary);
     if !quiet {
         summary.notes.iter().for_each(say);
     }

@@ -20,6 +20,7 @@ mod hot;
 mod init;
 mod irregular;
 pub mod limits;
+mod order;
 mod page_map;
 mod parts;
 mod pattern;
@@ -38,7 +39,8 @@ mod unpaged;
 mod view;
 
 pub use hot::hot;
-pub use parts::{divide, part_boundaries};
+pub use order::known_order;
+pub use parts::{divide, part_boundaries, tell_apart};
 pub use pattern::{CodePattern, Figures, Owner, Pattern, PatternKind, Segment, Slice};
 pub use random::samples_needed;
 pub use roles::{Rank, Role, Roles, roles};

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::catalog::{Catalog, Process, RUN, scaled};
 use super::cells::{Cells, Thinning};
 use super::object::Sum;
-use crate::profile::records::{Ended, Frame, Header, Location, Stats, Thread, ThreadId};
+use crate::profile::records::{Ended, Frame, Header, Idle, Location, Stats, Thread, ThreadId};
 use crate::profile::summary::{CallStacks, Summary, rank};
 
 /// Cells kept of all objects together, their parts by code included: 60 bytes each, and as many as one profile may have.
@@ -24,6 +24,8 @@ const LEAST_PART: u32 = 32;
 pub(super) struct Processes {
     header: Header,
     stats: Stats,
+    /// Of all of them, see [`Summary::idle`].
+    idle: Idle,
     /// Samples that were expected, and the sums that means are made of.
     expected: f64,
     period_sum: f64,
@@ -43,6 +45,7 @@ impl Processes {
         Processes {
             header,
             stats: Stats::default(),
+            idle: Idle::default(),
             expected: 0.0,
             period_sum: 0.0,
             cost_sum: 0.0,
@@ -60,6 +63,7 @@ impl Processes {
         let Process { summary, objects } = process;
         self.count += 1;
         self.add_stats(&summary.header, &summary.stats);
+        self.add_idle(summary);
         self.ending = worse(self.ending, summary.ending);
         summary.threads.iter().for_each(|t| self.add_thread(t));
         let mut cells = 0;
@@ -183,6 +187,16 @@ impl Processes {
         self.period_sum += samples * header.sampling.period_ns as f64;
         self.cost_sum += samples * header.sampling.cost_ns as f64;
         self.header.started_unix = self.header.started_unix.min(header.started_unix);
+    }
+
+    fn add_idle(&mut self, summary: &Summary) {
+        let own = summary.idle();
+        self.idle.idle_ns = self.idle.idle_ns.saturating_add(own.idle_ns);
+        self.idle.waited_ns = self.idle.waited_ns.saturating_add(own.waited_ns);
+        // Of earlier profiles the sum knows no more than each of them.
+        if summary.stats.events.idle.is_some() || self.stats.events.idle.is_some() {
+            self.stats.events.idle = Some(self.idle);
+        }
     }
 
     /// The sum as one profile.

@@ -235,14 +235,17 @@ impl Reader {
         if size > MAX_PLAIN {
             return Err(format!("a chunk claims {size} bytes unpacked"));
         }
-        let plain = lz4_flex::decompress_size_prepended(&payload).map_err(|e| e.to_string())?;
+        let mut plain = lz4_flex::decompress_size_prepended(&payload).map_err(|e| e.to_string())?;
         self.decoded = decoded_size(&plain);
         if self.decoded > MAX_DECODED {
             return Err(format!("a chunk of {len} bytes would take {} MiB of memory", self.decoded >> 20));
         }
         match access_lists::decode(&plain) {
             Some(accesses) => Ok(Some(accesses)),
-            None => postcard::from_bytes(&plain).map(Some).map_err(|e| e.to_string()),
+            None => {
+                plain.extend(missing(&plain));
+                postcard::from_bytes(&plain).map(Some).map_err(|e| e.to_string())
+            }
         }
     }
 }
@@ -314,6 +317,15 @@ fn decoded_size(plain: &[u8]) -> u64 {
     items * item as u64 + (plain.len() * nested) as u64
 }
 
+/// The variant [`Record::EventCounts`].
+const EVENT_COUNTS: u64 = 17;
+
+/// What a record of an earlier version lacks: its last fields, which are all `None`. A decoder that needs less leaves
+/// what follows, as that of an earlier version does with a record of this one.
+fn missing(plain: &[u8]) -> &'static [u8] {
+    if varint(plain).0 == EVENT_COUNTS { &[0] } else { &[] }
+}
+
 /// The number that `bytes` begin with, seven bits a byte, and what follows it.
 fn varint(bytes: &[u8]) -> (u64, &[u8]) {
     let len = bytes.iter().take(10).position(|b| b & 0x80 == 0).map_or(0, |last| last + 1);
@@ -329,7 +341,7 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::records::{AddressKind, Task};
+    use crate::profile::records::{AddressKind, EventCounts, Idle, Task};
 
     /// The numbers of [`decoded_size`] are those of the variants, and an estimate is never too small.
     #[test]
@@ -399,6 +411,20 @@ mod tests {
         }
         assert_eq!(varint(&[0x80 | 5, 1, 7]), (5 + 128, &[7][..]));
         assert_eq!((varint(&[]), varint(&[0x80; 12]).0), ((0, &[][..]), 0));
+    }
+
+    /// An earlier version wrote no idle time, and reads what this one writes.
+    #[test]
+    fn counts_of_other_versions_are_read() {
+        let read = |plain: &[u8]| postcard::from_bytes::<Record>(&[plain, missing(plain)].concat());
+        let idle = Some(Idle { idle_ns: 300, waited_ns: 5 });
+        let counts = EventCounts { fault_ns: 1000, starts_lost: 7, ..EventCounts::default() };
+        let new = postcard::to_stdvec(&Record::EventCounts(EventCounts { idle, ..counts })).unwrap();
+        assert_eq!(read(&new), Ok(Record::EventCounts(EventCounts { idle, ..counts })));
+        let old = postcard::to_stdvec(&Record::EventCounts(counts)).unwrap();
+        assert_eq!(old.last(), Some(&0));
+        assert_eq!(read(&old[..old.len() - 1]), Ok(Record::EventCounts(counts)));
+        assert!(new.starts_with(&old[..old.len() - 1]), "only what follows is new");
     }
 
     #[test]

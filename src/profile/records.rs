@@ -488,6 +488,17 @@ pub struct EventCounts {
     pub mappings_lost: u64,
     /// Threads and processes whose start was among them.
     pub starts_lost: u64,
+    /// Last, as profiles of before have none.
+    pub idle: Option<Idle>,
+}
+
+/// Time of the run in which the program did not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Idle {
+    /// No thread ran or waited for a CPU: they slept, or waited for devices, files or each other.
+    pub idle_ns: u64,
+    /// Time that threads waited for a CPU, summed over the threads.
+    pub waited_ns: u64,
 }
 
 /// One record of a profile file; a chunk holds one.

@@ -11,6 +11,7 @@ use std::path::Path;
 use super::file::{Ahead, FileError, Reader};
 use super::records::{CallSite, Frame, Location};
 
+mod by_number;
 mod by_others;
 mod code_parts;
 mod distinct;

@@ -184,6 +184,10 @@ fn object(view: &View, e: &Entry) -> Value {
         }
         row["offset"] = json!(part.offset);
     }
+    // Of some allocations of a call site: which, as in a policy.
+    if let Some(numbers) = &e.numbers {
+        row["numbers"] = json!(numbers.in_policy());
+    }
     row
 }
 

@@ -98,9 +98,11 @@ pub fn middle(text: &str, width: usize) -> String {
 /// Characters that are left of a name before the range of a part: a few letters and the mark that some are missing.
 pub const LEAST_BEFORE_RANGE: usize = 8;
 
-/// The end of the name of a part, ` [40 MiB..80 MiB]`; empty for a name without one.
+/// The end of the name of a part, ` [40 MiB..80 MiB]`, or of some instances, ` [instance 1 of 2]`; empty for a name without
+/// one.
 pub fn range_of_part(name: &str) -> &str {
-    name.rfind(" [").map(|at| &name[at..]).filter(|end| end.ends_with(']') && end.contains("..")).unwrap_or_default()
+    let tells = |end: &&str| end.ends_with(']') && (end.contains("..") || end.starts_with(" [instance"));
+    name.rfind(" [").map(|at| &name[at..]).filter(tells).unwrap_or_default()
 }
 
 /// Cuts `text` into lines of at most `width` characters between words, longer words in the middle.

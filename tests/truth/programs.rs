@@ -137,6 +137,11 @@ fn firsttouch(threads: &[u32]) {
     check("firsttouch", threads, fixed(&["900"]), &lines.map(|line| is(line, 16 * MIB, "block")));
 }
 
+fn twins(threads: &[u32]) {
+    let truths = [is("[instance 1 of 2]", 24 * MIB, "block"), is("[instance 2 of 2]", 24 * MIB, "read-shared")];
+    check("twins", threads, fixed(&["60"]), &truths);
+}
+
 /// A test of each program, with few numbers of threads and with the others.
 macro_rules! tests {
     ($($program:ident)*) => {
@@ -157,4 +162,4 @@ macro_rules! tests {
     };
 }
 
-tests!(lu cluster private stencil gather linked slices firsttouch);
+tests!(lu cluster private stencil gather linked slices firsttouch twins);

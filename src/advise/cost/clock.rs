@@ -3,6 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::advise::team_sizes::TeamSizes;
 use crate::detect::{Roles, roles::at_a_time};
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
@@ -14,11 +15,9 @@ const ACCESSES_PER_NODE: f64 = 100.0;
 /// Threads at a time below which a slice is serial: it does not get faster with more threads.
 const SERIAL: f64 = 1.5;
 
-/// Numbers of threads, CPUs and nodes by which a run is scaled to the target.
-pub(in crate::advise) struct Scale {
-    /// Threads of the profile and of the target.
-    pub seen: u32,
-    pub threads: u32,
+/// Sizes of teams and numbers of CPUs and nodes by which a run is scaled to the target.
+pub(in crate::advise) struct Scale<'a> {
+    pub teams: &'a TeamSizes,
     /// CPUs and nodes of the target.
     pub cpus: u32,
     pub nodes: usize,
@@ -42,8 +41,8 @@ pub(in crate::advise) struct Clock {
     pub slices: Vec<Slice>,
     /// CPU time charged to no access, ns: part of the slices, in proportion.
     pub uncharged_ns: f64,
-    /// Time in which no thread ran, ns: sleep, I/O and, on a busy machine, waiting for a CPU, which a profile does not
-    /// tell apart.
+    /// Time in which no thread ran, ns: sleep and I/O. In profiles of earlier versions also waiting for a CPU on a busy
+    /// machine.
     pub idle_ns: f64,
 }
 
@@ -52,6 +51,7 @@ pub(in crate::advise) struct Clock {
 struct Slot {
     cpu_ns: f64,
     accesses: f64,
+    /// With the threads of the target.
     wall_ns: f64,
     serial: bool,
 }
@@ -62,8 +62,8 @@ pub(super) fn charged(entry: &Entry, by_cost: bool) -> f64 {
 }
 
 impl Clock {
-    pub fn new(summary: &Summary, roles: &Roles, by_cost: bool, scale: &Scale) -> Clock {
-        let slots = slots(summary, roles, by_cost);
+    pub fn new(summary: &Summary, roles: &Roles, by_cost: bool, scale: &Scale<'_>) -> Clock {
+        let slots = slots(summary, roles, by_cost, scale.teams);
         let wanted = ACCESSES_PER_NODE * (scale.nodes * WINDOWS) as f64;
         let (slice_of, sums) = join(&slots, wanted);
         let total: f64 = summary.entries.iter().map(|e| charged(e, by_cost)).sum();
@@ -72,16 +72,13 @@ impl Clock {
         // The cost of entries without pages (gathers) and of samples without an access is distributed over all slices
         // in proportion.
         let stretch = if paged > 0.0 { (total + uncharged_ns) / paged } else { 0.0 };
-        let more = f64::from(scale.threads) / f64::from(scale.seen.max(1));
-        let most = f64::from(scale.threads.min(scale.cpus).max(1));
+        let most = f64::from(scale.cpus.max(1));
         let slices = sums.iter().map(|s| {
-            let seen = if s.wall_ns > 0.0 { s.cpu_ns / s.wall_ns } else { 1.0 };
-            let parallel = if s.serial { 1.0 } else { (seen * more).clamp(1.0, most) };
+            let at_a_time = if s.wall_ns > 0.0 { s.cpu_ns / s.wall_ns } else { 1.0 };
+            let parallel = if s.serial { 1.0 } else { at_a_time.clamp(1.0, most) };
             Slice { cpu_ns: s.cpu_ns * stretch, parallel, serial: s.serial }
         });
-        let recorded_ns = summary.duration_ns().saturating_mul(u64::from(summary.profiles.max(1)));
-        let idle_ns = recorded_ns.saturating_sub(summary.stats.cpu_ns) as f64;
-        let idle_ns = if by_cost && summary.stats.cpu_ns > 0 { idle_ns } else { 0.0 };
+        let idle_ns = if by_cost { summary.idle().idle_ns as f64 } else { 0.0 };
         Clock { slice_of, slices: slices.collect(), uncharged_ns, idle_ns }
     }
 
@@ -106,8 +103,12 @@ fn uncharged(summary: &Summary, charged: f64) -> f64 {
     (sampled.max(ran) - charged).max(0.0)
 }
 
-fn slots(summary: &Summary, roles: &Roles, by_cost: bool) -> Vec<Slot> {
+fn slots(summary: &Summary, roles: &Roles, by_cost: bool, teams: &TeamSizes) -> Vec<Slot> {
     let mut slots = vec![Slot::default(); usize::from(TIME_SLOTS)];
+    // Accesses of threads, each times as many as its team has on the target for each worker of it.
+    let mut on_target = vec![0.0; slots.len()];
+    let successors =
+        |thread| roles.rank(thread).map_or(1.0, |rank| f64::from(teams.on_target(rank.of)) / f64::from(rank.of.max(1)));
     let mut threads: FxHashMap<(u16, u32), f64> = FxHashMap::default();
     for entry in &summary.entries {
         let counted: u64 = entry.cells.iter().map(|c| c.counters.accesses()).sum();
@@ -119,15 +120,18 @@ fn slots(summary: &Summary, roles: &Roles, by_cost: bool) -> Vec<Slot> {
             let accesses = cell.counters.accesses() as f64;
             slot.accesses += accesses;
             slot.cpu_ns += accesses * each;
+            on_target[usize::from(cell.slot)] += accesses * successors(cell.thread);
             *threads.entry((cell.slot, place)).or_default() += accesses;
         }
     }
     let mut squares = vec![0.0; slots.len()];
     threads.iter().for_each(|((slot, _), n)| squares[usize::from(*slot)] += n * n);
-    for (slot, square) in slots.iter_mut().zip(squares) {
+    for ((slot, square), on_target) in slots.iter_mut().zip(squares).zip(on_target) {
         let at_a_time = at_a_time(slot.accesses, square, summary.threads.len());
         slot.serial = at_a_time < SERIAL;
-        slot.wall_ns = slot.cpu_ns / if slot.serial { 1.0 } else { at_a_time };
+        // The threads of a slot run side by side.
+        let more = if slot.accesses > 0.0 { on_target / slot.accesses } else { 1.0 };
+        slot.wall_ns = slot.cpu_ns / if slot.serial { 1.0 } else { at_a_time * more };
     }
     slots
 }

@@ -59,7 +59,8 @@ fn range(values: impl Iterator<Item = f64>, scale: f64) -> String {
     if high - low < 0.5 { format!("{high:.0}") } else { format!("{low:.0} to {high:.0}") }
 }
 
-/// Part of the recording without a running thread from which that is said: it hides as much of every gain.
+/// Part of the recording without a running thread from which that is said: it hides as much of every gain. The same part
+/// of the time in which threads could run, that they waited for a CPU.
 const MOSTLY_RUNS: f64 = 0.1;
 
 /// `5`, `5 and 3`, `5, 3 and 2`.
@@ -78,21 +79,40 @@ impl World<'_> {
         if teams.is_empty() { vec![(self.roles.workers, self.target.threads)] } else { teams }
     }
 
-    /// That no thread ran for a good part of the recording, and what to do about it.
-    pub fn idle_remark(&self) -> Option<String> {
+    /// That no thread ran for a good part of the recording, or waited for a CPU, and what follows.
+    pub fn idle_remarks(&self) -> Vec<String> {
         let profiles = f64::from(self.summary.profiles.max(1));
         let (idle, all) = (self.clock.idle_ns / 1e9 / profiles, self.summary.duration_ns() as f64 / 1e9);
-        (idle > MOSTLY_RUNS * all).then(|| {
-            let (scale, unit) = if all < 1.0 { (1e3, "ms") } else { (1.0, "s") };
-            let decimals = usize::from(all >= 1.0);
-            let time = |seconds: f64| format!("{:.decimals$} {unit}", seconds * scale);
-            let (idle, all) = (time(idle), time(all));
-            format!(
-                "No thread of the program had a CPU for {idle} of the {all}: it slept, waited for files, or waited \
-                 for a CPU on a busy machine. Predicted times count this as time that no placement shortens. If the \
-                 machine was busy, profile again on an idle one."
-            )
-        })
+        let (scale, unit) = if all < 1.0 { (1e3, "ms") } else { (1.0, "s") };
+        let decimals = usize::from(all >= 1.0);
+        let time = |seconds: f64| format!("{:.decimals$} {unit}", seconds * scale);
+        let stats = &self.summary.stats;
+        let mut remarks = Vec::new();
+        if idle > MOSTLY_RUNS * all {
+            let of = format!("{} of the {}", time(idle), time(all));
+            remarks.push(match stats.events.idle {
+                Some(_) => format!(
+                    "No thread of the program ran for {of}: it slept, or waited for files or devices. Predicted times \
+                     count this as time that no placement shortens."
+                ),
+                None => format!(
+                    "No thread of the program had a CPU for {of}: it slept, waited for files, or waited \
+                     for a CPU on a busy machine. Predicted times count this as time that no placement shortens. If the \
+                     machine was busy, profile again on an idle one."
+                ),
+            });
+        }
+        let waited = self.summary.idle().waited_ns as f64 / 1e9;
+        let ran = stats.cpu_ns as f64 / 1e9;
+        if waited > MOSTLY_RUNS * (waited + ran) {
+            remarks.push(format!(
+                "The threads of the program ran for {} and waited for a CPU for {}, all together: the machine was busy, or \
+                 there were more threads than CPUs. Predicted times leave the waiting out.",
+                time(ran),
+                time(waited)
+            ));
+        }
+        remarks
     }
 
     /// Whether the sizes of the target's caches are known.

@@ -124,12 +124,7 @@ impl<'a> World<'a> {
         let local_ns = thread_nodes.iter().map(|n| model.latency[*n][home[*n]]).fold(f64::INFINITY, f64::min);
         let by_cost = summary.entries.iter().any(|e| e.total.cost_ns > 0);
         let cpus: usize = model.nodes.iter().map(|n| n.cpus.len()).sum();
-        let scale = clock::Scale {
-            seen: roles.workers,
-            threads: target.threads,
-            cpus: cpus.max(1) as u32,
-            nodes: model.nodes.len(),
-        };
+        let scale = clock::Scale { teams: &teams, cpus: cpus.max(1) as u32, nodes: model.nodes.len() };
         let clock = clock::Clock::new(summary, roles, by_cost, &scale);
         World {
             summary,

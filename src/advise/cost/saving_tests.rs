@@ -10,7 +10,7 @@ use crate::advise::choose::Subject;
 use crate::advise::scene::Scene;
 use crate::advise::tests::{Random, entry, in_sequence, numbered};
 use crate::detect::classify_all;
-use crate::profile::records::{AccessCode, AddressKind, Frame};
+use crate::profile::records::{AccessCode, AddressKind, Frame, Idle};
 use crate::profile::summary::Summary;
 
 const RUNS: u64 = 120;
@@ -129,6 +129,14 @@ fn a_busy_machine_silences_no_object_and_is_said() {
     let busy = advised(&summary);
     assert_eq!(busy.items[0].rule, alone.items[0].rule);
     assert!(busy.remarks.iter().any(|r| r.contains("on a busy machine")), "{:?}", busy.remarks);
+    assert!(busy.remarks.iter().any(|r| r.contains("not worth applying")), "{:?}", busy.remarks);
+    // A recorder that tells waiting for a CPU from sleep.
+    let waited_ns = 19 * summary.stats.cpu_ns;
+    summary.stats.events.idle = Some(Idle { idle_ns: 0, waited_ns });
+    let known = advised(&summary);
+    assert_eq!(known.items[0].rule, alone.items[0].rule);
+    assert!(known.remarks.iter().any(|r| r.contains("Predicted times leave the waiting out")), "{:?}", known.remarks);
+    assert!(!known.remarks.iter().any(|r| r.contains("not worth applying")), "{:?}", known.remarks);
 }
 
 /// An object whose samples lie where the code computes is not said to be placed well.

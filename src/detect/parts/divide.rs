@@ -1,10 +1,14 @@
 //! Replaces the objects of a summary by their parts, at the boundaries that are found in the accesses of each hot one.
+//! Neighbours that are placed together as each alone are one part: where the samples are noisy, or two functions use one
+//! array, boundaries are found that mean nothing for a placement.
 
+use super::alike::is_both;
 use super::search::part_boundaries;
 use crate::detect::cores::on_all;
 use crate::detect::hot::hot;
 use crate::detect::roles::roles;
 use crate::detect::view::{Weight, cost_shares, view_with};
+use crate::detect::{Pattern, classify};
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::{AccessFilter, Entry, Summary, rank};
 
@@ -18,8 +22,9 @@ pub fn divide(summary: &mut Summary) {
     let divided = |index: usize| {
         let entry = &summary.entries[index];
         let weight = Weight { share: shares[index], hot: true };
-        let pages = part_boundaries(&view_with(entry, summary, &roles, weight, AccessFilter::All));
-        (!pages.is_empty()).then(|| (index, entry.divided(&pages, page_size)))
+        let view = |entry: &Entry| view_with(entry, summary, &roles, weight, AccessFilter::All);
+        let pages = part_boundaries(&view(entry));
+        Some((index, joined(entry, pages, page_size, |part| classify(&view(part)))?))
     };
     let parts: Vec<(usize, Vec<Entry>)> = on_all(whole, divided).into_iter().flatten().collect();
     if parts.is_empty() {
@@ -35,3 +40,30 @@ fn has_parts(entry: &Entry) -> bool {
     let kind = matches!(entry.kind, ObjectKind::Heap | ObjectKind::Mapping | ObjectKind::Global);
     kind && entry.part.is_none() && entry.seen.len() == 1 && entry.file().is_none()
 }
+
+/// The parts of an entry at `pages`, without the boundaries between neighbours that are placed together as each alone;
+/// none where no boundary is left. `judge` gives the pattern of a part.
+fn joined(entry: &Entry, mut pages: Vec<u32>, page_size: u64, judge: impl Fn(&Entry) -> Pattern) -> Option<Vec<Entry>> {
+    let mut parts = entry.divided(&pages, page_size);
+    let mut patterns: Vec<Pattern> = parts.iter().map(&judge).collect();
+    let mut i = 0;
+    while i < pages.len() {
+        let next = i + 1;
+        if patterns[i].kind == patterns[next].kind {
+            let fewer = [&pages[..i], &pages[next..]].concat();
+            let whole = entry.divided(&fewer, page_size);
+            let both = judge(&whole[i]);
+            if is_both(&both, (&patterns[i], parts[i].size), (&patterns[next], parts[next].size)) {
+                patterns.splice(i..=next, [both]);
+                (pages, parts, i) = (fewer, whole, i.saturating_sub(1));
+                continue;
+            }
+        }
+        i = next;
+    }
+    (!pages.is_empty()).then_some(parts)
+}
+
+#[cfg(test)]
+#[path = "divide_tests.rs"]
+mod tests;

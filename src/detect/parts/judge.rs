@@ -212,6 +212,14 @@ pub(super) fn judge(line: &Line, first: u32, end: u32) -> Judged {
     judged(line, &line.judged, first, end)
 }
 
+/// Nats of the best description of some instances on top of each other, ascending, and their samples.
+pub(super) fn judge_instances(line: &Line, instances: &[u32]) -> (f64, f64) {
+    let mut own = line.judged.only(|s| instances.binary_search(&s.instance).is_ok());
+    own.list.sort_by_key(|s| s.page);
+    let judged = judged(line, &own, 0, line.samples.pages);
+    (judged.nats, judged.weight)
+}
+
 /// The best description of these samples of a stretch.
 fn judged(line: &Line, samples: &Samples, first: u32, end: u32) -> Judged {
     let samples = alone(samples, first, end);

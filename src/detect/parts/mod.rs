@@ -8,8 +8,12 @@
 //! together, the cut included, are described shorter than the whole, by enough of the smaller side's accesses to matter
 //! ([`search`]). [`candidates`] says where one cut is tried, [`runs`] where several are tried that pay only together,
 //! [`boundary`] finds the page of each. The parts are searched again until no cut pays.
+//!
+//! Instances of one call site are told apart by the same descriptions ([`by_number`]).
 
+mod alike;
 mod boundary;
+mod by_number;
 mod candidates;
 mod divide;
 mod judge;
@@ -19,5 +23,6 @@ mod runs;
 mod search;
 mod signature;
 
+pub use by_number::tell_apart;
 pub use divide::divide;
 pub use search::part_boundaries;

@@ -13,10 +13,10 @@ const MOST_PARTS: usize = 64;
 /// Independent samples of a stretch that may be cut: for fewer no detector knows a pattern of 2 x 4 slices.
 const LEAST_SAMPLES: f64 = 100.0;
 /// Independent samples of a part: the chance order of fewer passes for a pattern.
-const LEAST_OF_PART: f64 = 50.0;
+pub(super) const LEAST_OF_PART: f64 = 50.0;
 /// Nats by which a cut must shorten the description of each sample of the smaller side. Code that uses one side only
 /// saves more than a nat there; an array whose noise is 5 % at one end and 15 % at the other saves 0.06.
-const PAYS: f64 = 0.1;
+pub(super) const PAYS: f64 = 0.1;
 /// The same where the code differs: what 2 % of the accesses do is not told apart elsewhere either.
 const OTHER_CODE: f64 = 0.02;
 /// How often a boundary and the models of its sides are fitted to each other.

@@ -9,6 +9,7 @@
 mod budget;
 mod events;
 mod fault_thinning;
+mod idle;
 mod maps;
 mod nodes;
 mod notes;

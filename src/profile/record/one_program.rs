@@ -18,7 +18,7 @@ use super::{Follow, notes};
 use crate::launch::{elsewhere, executable, wrapper};
 use crate::profile::file::{Reader, Writer};
 use crate::profile::records::{
-    Access, Folded, Header, Instance, NO_OBJECT, Object, ObjectId, Record, Stats, Thread, ThreadId, Touch,
+    Access, EventCounts, Folded, Header, Instance, NO_OBJECT, Object, ObjectId, Record, Stats, Thread, ThreadId, Touch,
 };
 
 /// Records of one program, in the order of the file that holds all.
@@ -83,7 +83,10 @@ impl Recorder {
     pub(super) fn keep_program(&self, chosen: &Busy, all: Stats) -> io::Result<Stats> {
         let (begin_ns, end_ns) = self.events.lifetime(&chosen.processes);
         let end_ns = end_ns.unwrap_or(all.duration_ns);
-        let stats = of_program(all, chosen, end_ns.saturating_sub(begin_ns));
+        let mut stats = of_program(all, chosen, end_ns.saturating_sub(begin_ns));
+        let (begin, end) = (self.start_ns.saturating_add(begin_ns), self.start_ns.saturating_add(end_ns));
+        let share = stats.cpu_ns as f64 / all.cpu_ns.max(1) as f64;
+        stats.events.idle = self.idle.counted_between(begin, end, share);
         let mut kept = OneProgram {
             processes: chosen.processes.clone(),
             begin_ns,
@@ -177,6 +180,7 @@ impl OneProgram {
                 list(all, Record::SampledTouches)
             }
             Record::Stats(_) => Some(Record::Stats(self.stats)),
+            Record::EventCounts(all) => Some(Record::EventCounts(EventCounts { idle: self.stats.events.idle, ..all })),
             other => Some(other),
         }
     }

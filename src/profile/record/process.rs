@@ -104,6 +104,11 @@ impl ProgramUse {
         self.processes.iter_mut().filter(|process| !process.gone).for_each(ProcessUse::update);
     }
 
+    /// Those that have not ended as of the last look.
+    pub fn living(&self) -> impl Iterator<Item = u32> {
+        self.processes.iter().filter(|process| !process.gone).map(|process| process.pid)
+    }
+
     /// CPU time as of the last look.
     pub fn cpu(&self) -> CpuTime {
         self.processes

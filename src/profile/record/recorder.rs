@@ -11,6 +11,7 @@ use numamma_kernel::thp;
 use super::budget::{self, Budget, Level};
 use super::events::Events;
 use super::fault_thinning::{Counted, FaultThinning};
+use super::idle::IdleTime;
 use super::process::{CpuTime, ProgramUse, cpu_time, host_name};
 use super::switch::Switch;
 use super::target::Target;
@@ -70,6 +71,7 @@ pub struct Recorder {
     pub(super) earlier_children: CpuTime,
     /// CPU time and resident memory of the program.
     pub(super) program: ProgramUse,
+    pub(super) idle: IdleTime,
     /// CPU time of the program before samples were taken.
     pub(super) unsampled: CpuTime,
     pub(super) compaction: Compaction,
@@ -131,6 +133,7 @@ impl Recorder {
             own_cpu_ns: cpu_time(libc::RUSAGE_SELF).total(),
             earlier_children: cpu_time(libc::RUSAGE_CHILDREN),
             program: ProgramUse::begin(pids),
+            idle: IdleTime::begin(pids.iter().copied(), monotonic_ns()),
             unsampled: CpuTime::default(),
             names_due: options.live.then(Instant::now),
             compaction: Compaction::new(options.compact_at, options.max_memory / COMPACTION_DIVISOR),
@@ -143,6 +146,7 @@ impl Recorder {
     pub fn start(&mut self) {
         self.append_header();
         self.start_ns = monotonic_ns();
+        self.idle = IdleTime::begin(self.program.living(), self.start_ns);
         self.events.start(self.start_ns);
     }
 
@@ -156,6 +160,7 @@ impl Recorder {
     ) {
         self.append_header();
         self.start_ns = monotonic_ns();
+        self.idle = IdleTime::begin(self.program.living(), self.start_ns);
         self.events.start_attached(self.start_ns, threads, early);
         self.notes.extend(notes::attached(running));
         self.notes.extend(notes::unreadable(&self.events.unreadable_files()));
@@ -182,6 +187,7 @@ impl Recorder {
             self.wait(window.next_ms(before).map_or(timeout, |next| timeout.min(next)), target);
             // /proc has the times of a program that ended until it is waited for.
             self.program.update();
+            self.idle.look(self.program.living(), monotonic_ns());
             // Polled before the drain, so that events written before the program's end are in this round.
             let ended = target.poll().or_else(|| self.is_over(&mut window, target).then_some(Ended::Runs));
             // Taken before the drain: what is older than that lay in its buffer then, however long the drain takes.

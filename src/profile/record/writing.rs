@@ -63,6 +63,7 @@ impl Recorder {
             mappings_lost,
             // Without losses, a thread that is seen first by something else is one whose start comes late.
             starts_lost: self.events.starts_missed().min(mappings_lost),
+            idle: self.idle.counted(),
         }
     }
 

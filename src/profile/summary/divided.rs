@@ -51,6 +51,7 @@ impl Entry {
                 module: self.module,
                 site: self.site.clone(),
                 size_class: self.size_class,
+                numbers: self.numbers.clone(),
                 instances: self.instances,
             });
         }

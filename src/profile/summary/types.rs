@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::stacks::CallStacks;
 use crate::profile::records::{
-    AccessCode, CallSite, Ended, Folded, Frame, Header, Instance, Location, Module, ModuleId, ObjectKind, Stats,
+    AccessCode, CallSite, Ended, Folded, Frame, Header, Idle, Instance, Location, Module, ModuleId, ObjectKind, Stats,
     Thread, ThreadId,
 };
 
@@ -55,6 +55,8 @@ pub struct Entry {
     pub vaddr: u64,
     /// The object that this is a part of, if it is one; its size, pages and counters are those of the part.
     pub part: Option<Part>,
+    /// Which instances of their call site these are, where others are an entry of their own.
+    pub numbers: Option<Numbers>,
     /// Call site (all stacks that share the innermost user frame's identity are one entry).
     pub site: Option<CallSite>,
     /// Bytes: of a global; of the largest instance of a call site; peak bytes of small heap objects.
@@ -93,6 +95,17 @@ pub struct Part {
     pub member: String,
     /// Offset of the part's first byte: of a page, or 0.
     pub offset: u64,
+}
+
+/// Some of the allocations of a call site, by their order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Numbers {
+    /// Their numbers, from 1, ascending, `1-2,5`.
+    pub list: String,
+    /// The numbers repeat after so many.
+    pub every: Option<u64>,
+    /// Allocations of the call site.
+    pub all: u64,
 }
 
 /// The accesses to an entry by one function, or by one loop nest of it.
@@ -173,6 +186,15 @@ impl Summary {
     pub fn duration_ns(&self) -> u64 {
         self.stats.duration_ns
     }
+
+    /// Time in which the program did not run, summed over the profiles. An earlier version did not record it: then the
+    /// time in which not even one thread had a CPU, whether one waited for a CPU or not.
+    pub fn idle(&self) -> Idle {
+        let recorded_ns = self.duration_ns().saturating_mul(self.profiles.max(1).into());
+        let cpu_ns = self.stats.cpu_ns;
+        let without = if cpu_ns > 0 { recorded_ns.saturating_sub(cpu_ns) } else { 0 };
+        self.stats.events.idle.unwrap_or(Idle { idle_ns: without, waited_ns: 0 })
+    }
 }
 
 /// `part / whole`; 0 when the whole is 0.
@@ -249,6 +271,19 @@ impl Counters {
         let count = |n: u64| n.min(u32::MAX.into());
         let [reads, writes, remote, placed] = [f.reads, f.writes, f.remote, f.placed].map(count);
         Counters { reads, writes, remote, placed, cost_ns: f.cost_ns.min(1 << 44) }
+    }
+
+    /// As large a part of these as `part` is of `whole`.
+    pub(super) fn part(&self, part: &Counters, whole: &Counters) -> Counters {
+        let of = |own: u64, part: u64, whole: u64| (own as f64 * ratio(part, whole)).round() as u64;
+        let (accesses, all) = (part.accesses(), whole.accesses());
+        Counters {
+            reads: of(self.reads, accesses, all),
+            writes: of(self.writes, accesses, all),
+            remote: of(self.remote, accesses, all),
+            placed: of(self.placed, accesses, all),
+            cost_ns: of(self.cost_ns, part.cost_ns, whole.cost_ns),
+        }
     }
 
     /// Adds another set of counters.
