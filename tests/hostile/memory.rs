@@ -16,7 +16,8 @@ const KEPT_KIB: f64 = 2048.0;
 /// A program of tests/hostile/stress.
 pub struct Program {
     pub dir: Scratch,
-    path: PathBuf,
+    /// The program itself.
+    pub path: PathBuf,
 }
 
 impl Program {
