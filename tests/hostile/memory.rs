@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::common::{self, Policy, Scratch, placed, plain, preload, run};
+use crate::common::{self, Policy, Ran, Scratch, placed, plain, preload, run};
 
 /// Resident KiB that the library itself may take: its code that has run, its data, what it read of the program.
 const LIBRARY_KIB: f64 = 6144.0;
@@ -16,7 +16,8 @@ const KEPT_KIB: f64 = 2048.0;
 /// A program of tests/hostile/stress.
 pub struct Program {
     pub dir: Scratch,
-    path: PathBuf,
+    /// The program itself.
+    pub path: PathBuf,
 }
 
 impl Program {
@@ -257,15 +258,13 @@ fn what_steps_built_does_not_stand_beside_what_comes_then() {
     }
 }
 
-/// The largest array that was freed decides how much glibc keeps, and what glibc does with blocks that no rule places.
-/// Under a limit of the control group, nothing is kept that the program needs for what it has asked for before.
-#[test]
-fn what_is_kept_leaves_a_group_room_for_what_was_asked_for() {
-    /// In a group of its own with a limit of 180 MB, where one can be made.
-    const SCRIPT: &str = r#"for at in memory/memory.limit_in_bytes memory.max; do
+/// Runs `command` in a control group of its own that has a limit of so many bytes of memory; `None` where none can be made.
+pub fn in_group(command: &Command, limit: u64) -> Option<Ran> {
+    const SCRIPT: &str = r#"limit=$0
+        for at in memory/memory.limit_in_bytes memory.max; do
             [ -e /sys/fs/cgroup/memory ] && [ "$at" = memory.max ] && exit 99
             group=/sys/fs/cgroup/$(dirname $at)/numamma-test-$$
-            mkdir "$group" 2>/dev/null && echo 180000000 2>/dev/null >"$group/$(basename $at)" && break
+            mkdir "$group" 2>/dev/null && echo $limit 2>/dev/null >"$group/$(basename $at)" && break
             rmdir "$group" 2>/dev/null
         done
         [ -d "$group" ] || exit 99
@@ -273,27 +272,70 @@ fn what_is_kept_leaves_a_group_room_for_what_was_asked_for() {
         status=$?
         for again in 1 2 3 4 5; do rmdir "$group" && break; sleep 0.1; done
         exit $status"#;
-    let turns = Program::new("turns");
-    let in_group = |command: &Command| {
-        let mut shell = plain("sh");
-        shell.args(["-c", SCRIPT, "sh"]);
-        for (name, value) in command.get_envs().filter_map(|(name, value)| Some((name, value?))) {
-            shell.arg(format!("{}={}", name.display(), value.display()));
-        }
-        run(shell.arg(command.get_program()).arg("late"))
-    };
-    let bare = in_group(&plain(&turns.path));
-    if bare.code() == Some(99) {
-        println!("skipped: no control group can be made here: {}", bare.stderr);
-        return;
+    let mut shell = plain("sh");
+    shell.args(["-c", SCRIPT, &limit.to_string()]);
+    for (name, value) in command.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        shell.arg(format!("{}={}", name.display(), value.display()));
     }
-    assert_eq!(bare.success().stdout, "damaged 0\n");
+    let ran = run(shell.arg(command.get_program()).args(command.get_args()));
+    if ran.code() == Some(99) {
+        println!("skipped: no control group can be made here: {}", ran.stderr);
+        return None;
+    }
+    Some(ran)
+}
+
+/// Under a limit of the control group, nothing is kept that the program needs for what it has asked for before.
+#[test]
+fn what_is_kept_leaves_a_group_room_for_what_was_asked_for() {
+    const LIMIT: u64 = 180_000_000;
+    let turns = Program::new("turns");
+    let late = |mut command: Command| in_group(command.arg("late"), LIMIT).map(|ran| ran.success().stdout);
+    let Some(bare) = late(plain(&turns.path)) else { return };
+    assert_eq!(bare, "damaged 0\n");
     for place in ["interleave", "block"] {
         let rules = turns.policy("rules.toml", &["site_000".to_owned()], &format!("policy = \"{place}\""));
-        assert_eq!(in_group(&placed(&turns.path, &rules)).success().stdout, "damaged 0\n", "{place}");
+        assert_eq!(late(placed(&turns.path, &rules)).as_deref(), Some("damaged 0\n"), "{place}");
     }
 }
 
+/// What is more than a small share of the memory is kept so that the kernel may take it for others.
+#[test]
+fn steps_that_take_much_of_the_memory_keep_what_nobody_else_needs() {
+    /// Of which a 64th is less than half of a step.
+    const LIMIT: u64 = 1 << 30;
+    /// Pages of each of 60 steps, and steps that may map theirs anew.
+    const PAGES: f64 = 9_766.0;
+    const STEPS: f64 = 10.0;
+    let turns = Program::new("turns");
+    let panels = |mut command: Command| {
+        let ran = in_group(command.arg("panels"), LIMIT)?.success();
+        assert_eq!(ran.stdout, "damaged 0\n");
+        ran.stderr.split(' ').next()?.parse::<f64>().ok()
+    };
+    let Some(bare) = panels(plain(&turns.path)) else { return };
+    for place in ["interleave", "block"] {
+        let rules = turns.policy("rules.toml", &["site_000".to_owned()], &format!("policy = \"{place}\""));
+        let seen = (0..3).filter_map(|_| panels(placed(&turns.path, &rules))).min_by(f64::total_cmp);
+        assert!(seen.is_some_and(|seen| seen <= bare + STEPS * PAGES), "{place}: page faults {seen:?}, bare {bare}");
+    }
+}
+
+/// Another process of the group gets the memory that is kept beyond the share, and what comes then is as it should be.
+#[test]
+fn what_is_kept_of_much_memory_is_taken_for_others() {
+    const LIMIT: u64 = 300_000_000;
+    let turns = Program::new("turns");
+    let others = |mut command: Command| in_group(command.arg("others"), LIMIT).map(|ran| ran.success().stdout);
+    let Some(bare) = others(plain(&turns.path)) else { return };
+    assert_eq!(bare, "damaged 0\n");
+    for place in ["interleave", "block"] {
+        let rules = turns.policy("rules.toml", &["?".to_owned()], &format!("policy = \"{place}\""));
+        assert_eq!(others(placed(&turns.path, &rules)).as_deref(), Some("damaged 0\n"), "{place}");
+    }
+}
+
+/// The largest array that was freed decides how much glibc keeps, and what glibc does with blocks that no rule places.
 #[test]
 fn a_placed_array_raises_the_bounds_of_glibc() {
     let turns = Program::new("turns");

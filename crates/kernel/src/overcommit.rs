@@ -6,11 +6,19 @@ use crate::sys;
 pub const ADDRESS_SPACE: u64 = 1 << 47;
 /// overcommit_memory of a kernel that refuses what is more than all memory and swap, whatever else is in use.
 const GUESS: u8 = b'0';
+/// overcommit_memory of a kernel that counts what all processes have mapped, and refuses more than a part of memory.
+const STRICT: u8 = b'2';
 
 /// Whether private memory of `bytes` is refused, whatever the process has mapped already. Allocates nothing; errno stays
 /// as the system calls leave it.
 pub fn is_never_mapped(bytes: u64) -> bool {
     bytes >= ADDRESS_SPACE || (all_memory().is_some_and(|all| bytes > all) && mode() == Some(GUESS))
+}
+
+/// Whether the kernel counts what is mapped, so that memory which one process has mapped is refused to others. Allocates
+/// nothing; errno stays as the system calls leave it.
+pub fn is_strict() -> bool {
+    mode() == Some(STRICT)
 }
 
 /// Bytes of memory and swap.
@@ -39,5 +47,6 @@ mod tests {
         assert!(is_never_mapped(1 << 62) && is_never_mapped(ADDRESS_SPACE));
         assert!(!is_never_mapped(1) && !is_never_mapped(all_memory().unwrap()));
         assert_eq!(is_never_mapped(all_memory().unwrap() + 1), mode() == Some(GUESS));
+        assert!(mode().is_some() && !(is_strict() && mode() == Some(GUESS)));
     }
 }

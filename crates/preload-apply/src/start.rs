@@ -208,7 +208,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
     let mut rules = objects.into_iter().map(prepared).collect::<Result<Vec<Rule>, String>>()?;
     parts.into_iter().filter_map(|p| Some((p.first().copied()?, p))).for_each(|(first, parts)| {
         if let Some(rule) = rules.get_mut(first) {
-            rule.parts = parts;
+            rule.divide(parts);
         }
     });
     check_mbind(&rules)?;

@@ -25,6 +25,8 @@
  *   then      10 times 400 blocks of 100 KB that are freed together, then 400 of another call site that stay to the end
  *   late      160 MB are allocated that no rule places, then 20 times 40 arrays of 1 MB that are freed together, then
  *             the former are written
+ *   others    20 times 120 arrays of 1 MB that are freed together, then another process writes 250 MB, then as many arrays
+ *             by calloc, and once more by malloc
  *   children  100 processes, one after the other, that allocate, write and free 100 arrays of 500 KB to 1 MB
  * Writes: page faults, the most memory, and the memory after all is freed, KiB. Figures are written to standard
  * error. */
@@ -186,6 +188,29 @@ static void late(void) {
     free(work);
 }
 
+static void *cleared(size_t size) {
+    void *p = calloc(1, size);
+    __asm__ volatile("" : : "r"(p) : "memory");
+    return p;
+}
+
+static void others(const char *self) {
+    enum { COUNT = 120, SIZE = 1000000 };
+    static unsigned char *held[COUNT];
+    together(0, 20, COUNT, SIZE, -1);
+    pid_t child = fork();
+    if (child == 0) execl(self, self, "take", (char *)NULL), _exit(3);
+    int status = 1;
+    if (child < 0 || waitpid(child, &status, 0) != child || status) exit(3);
+    for (int i = 0; i < COUNT; i++) {
+        if (!(held[i] = cleared(SIZE))) exit(3);
+        for (int k = 0; k < SIZE; k++) damaged |= held[i][k] != 0;
+        held[i][0] = (unsigned char)i;
+    }
+    for (int i = 0; i < COUNT; i++) damaged |= held[i][0] != (unsigned char)i, free(held[i]);
+    together(0, 2, COUNT, SIZE, -1);
+}
+
 static void children(void) {
     for (int n = 0; n < 100; n++) {
         pid_t child = fork();
@@ -271,6 +296,8 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "refused large")) together_but(0, 60, 40, 1000000, 1, (size_t)1 << 62);
     if (!strcmp(how, "then")) then();
     if (!strcmp(how, "late")) late();
+    if (!strcmp(how, "others")) others(argv[0]);
+    if (!strcmp(how, "take")) return together(1, 1, 250, 1000000, -1), damaged;
     if (!strcmp(how, "children")) children();
     struct rusage after_all = used();
     fprintf(stderr, "%ld %ld %ld\n", after_all.ru_minflt - before, after_all.ru_maxrss, resident_kib());

@@ -70,6 +70,11 @@ impl RuleGroup {
         self.members.first().map_or(usize::MAX, |m| m.rule)
     }
 
+    /// All of its rules.
+    pub fn rules(&self) -> impl Iterator<Item = usize> {
+        self.members.iter().map(|m| m.rule)
+    }
+
     /// Whether `rule` is one of them.
     pub fn has(&self, rule: usize) -> bool {
         self.members.iter().any(|m| m.rule == rule)

@@ -43,7 +43,9 @@ pub unsafe fn place_matched(member: Member, wanted: Wanted, caller: &Caller) -> 
     }
     // SAFETY: the caller's promise.
     let known = unsafe { decided::look_up(caller) };
-    if call_sites::takes_nothing(known, wanted.size) {
+    if call_sites::takes_nothing(known, wanted.size)
+        || call_sites::takes(known, wanted.size).is_some_and(|rule| heap::leaves(rule, wanted.size))
+    {
         return None;
     }
     let _errno = errno::Saved::now();

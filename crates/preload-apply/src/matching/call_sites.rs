@@ -150,6 +150,15 @@ pub fn takes_nothing(known: Option<Decision>, size: usize) -> bool {
     }
 }
 
+/// The rule of which `known` says that it takes an allocation of `size` bytes, if nothing counts it for that.
+pub fn takes(known: Option<Decision>, size: usize) -> Option<usize> {
+    match known? {
+        Decision::Nothing => None,
+        Decision::Rule(rule) => Some(rule),
+        Decision::Group(group) => state::get()?.groups.get(group).filter(|group| !group.counts())?.take(size),
+    }
+}
+
 /// As [`find`], for a caller that has asked [`decided`] already.
 ///
 /// # Safety
@@ -181,12 +190,17 @@ pub unsafe fn find_beyond(
         if !matcher.any_site_fits() {
             return None;
         }
-    } else if !matcher.may_begin(matcher.names_of(caller.ra)) {
+    } else {
+        let names = matcher.names_of(caller.ra);
+        let may_act = matcher.acting().may_begin(names);
         // A library that is being loaded may make more sites fit.
-        if !is_pending {
+        if !may_act && !is_pending {
             cache(&matcher, &unmatched::no_rule_begins_at(caller.ra));
         }
-        return None;
+        // Also a rule that leaves its objects alone takes one from the rule that placed it.
+        if !may_act && (owner.is_none() || !matcher.fitting().may_begin(names)) {
+            return None;
+        }
     }
     if sandbox::entered() {
         return None; // what follows takes system calls

@@ -82,10 +82,9 @@ pub struct Matcher {
     profiler: Option<(usize, usize)>,
     /// The sites all of whose frames have code.
     fitting: SiteIndex,
-    /// Such a site begins behind wrappers, or behind code of libraries, too.
-    passes_wrappers: bool,
-    passes_libraries: bool,
-    /// Frames of the longest such site.
+    /// Of these, without those that are idle ([`Site::is_idle`]); absent if none is.
+    acting: Option<SiteIndex>,
+    /// Frames of the longest site that fits.
     most_frames: usize,
     /// The cache of unmatched return addresses agrees with this matcher; absent in the matcher without sites, which is
     /// made without allocating.
@@ -101,23 +100,32 @@ impl Matcher {
         let fits = |site: &Site| site.frames.iter().flatten().all(|&name| present.contains(name as usize));
         let fitting = names.sites.iter().enumerate().filter(|(_, site)| fits(site)).map(|(index, _)| index);
         let fitting = SiteIndex::of(&names.sites, fitting, names.count());
+        let is_acting = |index: &usize| names.sites.get(*index).is_some_and(|site| !site.is_idle);
+        let acting = names.sites.iter().any(|site| site.is_idle);
+        let acting = acting.then(|| SiteIndex::of(&names.sites, fitting.all().filter(is_acting), names.count()));
+        let most_frames = fitting.all().filter_map(|index| names.sites.get(index)).map(|site| site.frames.len()).max();
         let names_of_sites = Some(names);
-        let mut matcher = Matcher {
+        Matcher {
             names: names_of_sites,
             modules,
             idle,
             counts,
             profiler,
             fitting,
+            acting,
+            most_frames: most_frames.unwrap_or(0),
             is_cache_right: Some(Arc::default()),
-            ..Matcher::default()
-        };
-        for site in matcher.fitting.all().filter_map(|index| names.sites.get(index)) {
-            matcher.passes_wrappers |= site.passed != Passed::Nothing;
-            matcher.passes_libraries |= site.passed == Passed::LibrarySources;
-            matcher.most_frames = matcher.most_frames.max(site.frames.len());
         }
-        matcher
+    }
+
+    /// The sites all of whose functions are loaded.
+    pub fn fitting(&self) -> &SiteIndex {
+        &self.fitting
+    }
+
+    /// Those for which something is to be done or counted.
+    pub fn acting(&self) -> &SiteIndex {
+        self.acting.as_ref().unwrap_or(&self.fitting)
     }
 
     /// Whether the policy names call sites.
@@ -146,11 +154,7 @@ impl Matcher {
 
     /// How many of these frames, innermost first, are passed by any site.
     fn passed_frames<'a>(&self, frames: impl Iterator<Item = &'a [NameId]>) -> usize {
-        frames.take_while(|names| self.may_pass(names)).count()
-    }
-
-    fn may_pass(&self, names: &[NameId]) -> bool {
-        (self.passes_wrappers && names.contains(&WRAPPER)) || (self.passes_libraries && names.contains(&LIBRARY))
+        frames.take_while(|names| self.fitting.may_pass(names)).count()
     }
 
     /// Whether the code at `ra` is the profile preload's.
@@ -182,37 +186,30 @@ impl Matcher {
             || (passed == Passed::LibrarySources && names.contains(&LIBRARY))
     }
 
-    fn is_innermost(&self, names: &[NameId]) -> bool {
-        names.iter().any(|&name| self.fitting.begins_with(name))
-    }
-
-    /// Whether an allocation that returns to an address with these names may be one of a site.
-    pub fn may_begin(&self, names: &[NameId]) -> bool {
-        self.fitting.begins_anywhere() || self.is_innermost(names) || self.may_pass(names)
-    }
-
-    /// Whether no site fits a stack whose innermost frames are `stack`: the first one that is not passed begins none.
+    /// Whether no site for which something is to be done fits a stack whose innermost frames are `stack`: the first one
+    /// that is not passed begins none.
     pub fn is_unmatched(&self, stack: &[u64]) -> bool {
+        let acting = self.acting();
         for &ra in stack {
             let names = self.names_of(ra as usize);
-            if !self.may_begin(names) {
+            if !acting.may_begin(names) {
                 return true;
             }
-            if self.fitting.begins_anywhere() || self.is_innermost(names) {
+            if acting.is_innermost(names) {
                 return false;
             }
         }
         false
     }
 
-    /// Whether a site begins at an address of which an older matcher, `old`, says that none begins there. Addresses of
-    /// modules that are not in `old` do not count.
+    /// Whether a site for which something is to be done begins at an address of which an older matcher, `old`, says that
+    /// none begins there. Addresses of modules that are not in `old` do not count.
     pub fn begins_more_than(&self, old: &Matcher) -> bool {
         let is_old = |m: &&Module| old.modules.iter().any(|o| o.load == m.load);
-        let gained = |&name: &NameId| self.fitting.begins_with(name) && !old.fitting.begins_with(name);
-        (self.fitting.begins_anywhere() && !old.fitting.begins_anywhere())
-            || (self.passes_wrappers && !old.passes_wrappers)
-            || (self.passes_libraries && !old.passes_libraries)
+        let (acting, before) = (self.acting(), old.acting());
+        let gained = |&name: &NameId| acting.begins_with(name) && !before.begins_with(name);
+        (acting.begins_anywhere() && !before.begins_anywhere())
+            || acting.passes_more_than(before)
             || self.modules.iter().filter(is_old).any(|m| m.facts.code.names().iter().any(gained))
     }
 
@@ -222,7 +219,7 @@ impl Matcher {
             if self.module_of(ra).is_none() || self.in_profiler(ra) {
                 return;
             }
-            if !self.may_begin(self.names_of(ra)) {
+            if !self.acting().may_begin(self.names_of(ra)) {
                 return cache(unmatched::no_rule_begins_at(ra));
             }
             match unwind::frame_size(ra).and_then(|size| unmatched::frame_size(ra, size)) {
@@ -308,7 +305,7 @@ impl Matcher {
     pub fn depth(&self, ra: usize) -> usize {
         let profiler_frames = if self.in_profiler(ra) { PROFILER_FRAMES } else { 0 };
         // Skipped frames come in addition to those of a rule.
-        let all = if self.may_pass(self.names_of(ra)) || profiler_frames > 0 { MAX_FRAMES } else { 1 };
+        let all = if self.fitting.may_pass(self.names_of(ra)) || profiler_frames > 0 { MAX_FRAMES } else { 1 };
         self.most_frames.max(all).clamp(1, MAX_FRAMES) + profiler_frames
     }
 
@@ -389,6 +386,7 @@ mod tests {
             target: Target::Rules(index, selection),
             frames,
             passed: Passed::Nothing,
+            is_idle: false,
         };
         selections.iter().zip(frames).enumerate().map(site).collect()
     }
@@ -461,7 +459,7 @@ mod tests {
         let found = |ra| m.choose_and_count(&[ra], 1, None);
         assert_eq!((found(5), found(10)), (Some(0), Some(5)), "the same");
         let mut all = sites();
-        all.push(Site { target: Target::Phase(0), frames: at(&[5]), passed: Passed::Nothing });
+        all.push(Site { target: Target::Phase(0), frames: at(&[5]), passed: Passed::Nothing, is_idle: false });
         assert_eq!(matcher(all).decide(&[5, 1]), None, "a phase counts the allocations");
     }
 
@@ -486,7 +484,8 @@ mod tests {
     #[test]
     fn phases_count_what_rules_count() {
         let mut all = sites(&[("f", "", ""), ("g", "", "")], vec![at(&[5, 6]), at(&[7])]);
-        let phase = |index, frames| Site { target: Target::Phase(index), frames, passed: Passed::Nothing };
+        let phase =
+            |index, frames| Site { target: Target::Phase(index), frames, passed: Passed::Nothing, is_idle: false };
         all.extend([phase(4, at(&[5])), phase(5, at(&[5, 6])), phase(6, at(&[9]))]);
         let m = matcher(all);
         let counting_phases = |stack: &[u64]| {
@@ -513,7 +512,7 @@ mod tests {
         let found = |stack: &[u64]| m.choose_and_count(stack, 1, None);
         assert_eq!((found(&[0x100]), found(&[10, 39, 0x100, 7])), (Some(0), Some(0)));
         assert_eq!((found(&[20, 0x100]), found(&[10, 29, 0x100]), found(&[10, 30])), (None, None, None));
-        let may_begin = |ra| m.may_begin(m.names_of(ra));
+        let may_begin = |ra| m.fitting.may_begin(m.names_of(ra));
         assert!(may_begin(19) && !may_begin(20) && may_begin(0x100) && !may_begin(0x101));
         assert_eq!((m.depth(10), m.depth(0x100)), (MAX_FRAMES, 1));
     }
@@ -532,6 +531,26 @@ mod tests {
     }
 
     #[test]
+    fn a_site_where_nothing_is_done_is_cached_as_unmatched_unless_another_begins_there() {
+        let rules = [("f", "", ""), ("g", "", ""), ("h", "", ""), ("i", "", "")];
+        let frames = vec![at(&[0x100]), at(&[0x200]), at(&[0x200, 0x300]), vec![None]];
+        let with = |idle: [bool; 4]| {
+            let mut all = sites(&rules, frames.clone());
+            all.iter_mut().zip(idle).for_each(|(site, is_idle)| site.is_idle = is_idle);
+            all.iter_mut().for_each(|site| site.passed = Passed::Wrappers);
+            matcher_with(all, &[(10, 20, WRAPPER)])
+        };
+        let is_unmatched =
+            |m: &Matcher| [&[0x100][..], &[0x200], &[10, 0x100], &[7]].map(|stack| m.is_unmatched(stack));
+        assert_eq!(is_unmatched(&with([true, false, false, false])), [false; 4], "one begins anywhere");
+        let (some, all) = (with([true, true, false, true]), with([true; 4]));
+        assert_eq!(is_unmatched(&some), [true, false, true, true], "0x300 may call 0x200");
+        assert_eq!(is_unmatched(&all), [true; 4]);
+        assert_eq!(some.choose_and_count(&[0x100], 1, None), Some(0), "it is known nevertheless");
+        assert!(some.begins_more_than(&all) && !all.begins_more_than(&some));
+    }
+
+    #[test]
     fn sites_fit_once_all_their_functions_are_loaded() {
         let rules = sites(&[("f", "", ""), ("g", "", "")], vec![at(&[5, 600]), at(&[601])]);
         let names: &'static Names = Box::leak(Box::new(Names::with_sites(rules)));
@@ -544,7 +563,7 @@ mod tests {
         };
         let loaded = |facts, load| Module { bias: 0x1000, ..module(load, (0x1000, 0x2000), facts) };
         let (alone, both) = (with(vec![]), with(vec![loaded(&library, 2)]));
-        assert!(!alone.may_begin(alone.names_of(5)) && both.may_begin(both.names_of(5)));
+        assert!(!alone.fitting.may_begin(alone.names_of(5)) && both.fitting.may_begin(both.names_of(5)));
         assert_eq!(both.choose_and_count(&[5, 0x1010], 1, None), Some(0));
         assert_eq!(both.choose_and_count(&[5, 0x10], 1, None), None);
         assert!(both.begins_more_than(&alone), "what was unmatched in the program may be cached");

@@ -2,7 +2,8 @@
 //! may have, those that begin elsewhere are never looked at.
 
 use crate::matching::facts::code_map::NameId;
-use crate::matching::facts::names::Site;
+use crate::matching::facts::names::{LIBRARY, Site, WRAPPER};
+use numamma_plan::callsite::rule::Passed;
 
 /// Lists of sites that one stack may lead to: names of its innermost frame and of frames behind wrappers. With more of
 /// them all sites are looked at. Few, since they are on the stack of the program.
@@ -22,6 +23,9 @@ pub struct SiteIndex {
     anywhere: List,
     /// All sites.
     all: List,
+    /// One of them begins behind wrappers, or behind code of libraries, too.
+    passes_wrappers: bool,
+    passes_libraries: bool,
 }
 
 impl SiteIndex {
@@ -50,7 +54,10 @@ impl SiteIndex {
         };
         let anywhere = append(&mut all.iter().copied().filter(|at| first(at).is_none()));
         let all = append(&mut all.iter().copied());
-        SiteIndex { begins, sites, anywhere, all }
+        let passed = sites.iter().filter_map(|at| Some(all_sites.get(*at as usize)?.passed));
+        let passes_wrappers = passed.clone().any(|passed| passed != Passed::Nothing);
+        let passes_libraries = passed.clone().any(|passed| passed == Passed::LibrarySources);
+        SiteIndex { begins, sites, anywhere, all, passes_wrappers, passes_libraries }
     }
 
     /// All sites.
@@ -69,6 +76,26 @@ impl SiteIndex {
     /// Whether a site begins at any address.
     pub fn begins_anywhere(&self) -> bool {
         self.anywhere.0 < self.anywhere.1
+    }
+
+    /// Whether a site begins at an address with these names.
+    pub fn is_innermost(&self, names: &[NameId]) -> bool {
+        self.begins_anywhere() || names.iter().any(|&name| self.begins_with(name))
+    }
+
+    /// Whether a site may begin further out than an address with these names.
+    pub fn may_pass(&self, names: &[NameId]) -> bool {
+        (self.passes_wrappers && names.contains(&WRAPPER)) || (self.passes_libraries && names.contains(&LIBRARY))
+    }
+
+    /// Whether an allocation that returns to an address with these names may be one of a site.
+    pub fn may_begin(&self, names: &[NameId]) -> bool {
+        self.is_innermost(names) || self.may_pass(names)
+    }
+
+    /// Whether sites pass frames that those of `other` do not.
+    pub fn passes_more_than(&self, other: &SiteIndex) -> bool {
+        (self.passes_wrappers && !other.passes_wrappers) || (self.passes_libraries && !other.passes_libraries)
     }
 
     fn of_name(&self, name: NameId) -> List {
@@ -123,12 +150,11 @@ impl Iterator for Candidates<'_> {
 mod tests {
     use super::*;
     use crate::matching::facts::names::Target;
-    use numamma_plan::callsite::rule::Passed;
 
     #[test]
     fn the_sites_of_a_stack_come_in_their_order_and_once() {
-        let site =
-            |first: Option<NameId>| Site { target: Target::Phase(0), frames: vec![first], passed: Passed::Nothing };
+        let (target, passed, is_idle) = (Target::Phase(0), Passed::Nothing, false);
+        let site = |first: Option<NameId>| Site { target, frames: vec![first], passed, is_idle };
         let sites: Vec<Site> = [Some(5), None, Some(3), Some(5), Some(4), Some(3)].map(site).into();
         let index = SiteIndex::of(&sites, (0..6).filter(|at| *at != 4), 7);
         let of = |frames: &[&[NameId]]| index.candidates(frames.iter().copied()).collect::<Vec<_>>();

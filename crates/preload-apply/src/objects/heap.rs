@@ -96,6 +96,9 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
         count_small(state, rule, index);
         return None;
     }
+    if rule.leaves(wanted.size) {
+        return None;
+    }
     if shares_pages(rule, &wanted)
         && let Some(address) = small_objects::allocate(state, index, wanted.size, wanted.align, wanted.zero)
     {
@@ -107,6 +110,25 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
         state.rules_of(index).for_each(|rule| add(&rule.counters.unplaced, 1));
     }
     placed
+}
+
+/// Whether an object of `size` bytes that rule `index` takes stays with the program's allocator, as far as that is known
+/// without more ado; counted if somebody will ask. Of a rule's first one of less than a page something is to be said.
+#[inline]
+pub fn leaves(index: usize, size: usize) -> bool {
+    let Some(state) = state::get() else { return false };
+    let Some(rule) = state.rules.get(index).filter(|rule| rule.leaves(size)) else { return false };
+    let is_small = size < PAGE;
+    if stopped().is_some() || (is_small && rule.counters.too_small.load(Ordering::Relaxed) == 0) {
+        return false;
+    }
+    if state.counts() {
+        state.count_new(index, number::of_this_thread(), size);
+        if is_small {
+            add(&rule.counters.too_small, 1);
+        }
+    }
+    true
 }
 
 /// Counts an object of less than a page that is not placed.
@@ -123,7 +145,7 @@ fn count_small(state: &State, rule: &Rule, index: usize) {
 /// Whether an object of a page and more is to share pages with the small ones of the rule: up to [`MOST_SHARED`], and
 /// where no phase moves it on its own.
 fn shares_pages(rule: &Rule, wanted: &Wanted) -> bool {
-    wanted.align < PAGE && wanted.size < MOST_SHARED && rule.placings.len() == 1 && rule.parts.is_empty()
+    wanted.align < PAGE && wanted.size < MOST_SHARED && rule.placings.len() == 1 && rule.parts().is_empty()
 }
 
 /// An object of whole pages: kept memory if there is any of the size, else a new mapping. Not inlined: what it holds

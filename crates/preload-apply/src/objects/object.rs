@@ -15,7 +15,7 @@ use numamma_plan::policy::{Huge, Mode};
 use super::backing::{Backing, Kind};
 use crate::place::{Part, apply, counted_calls, mapping_budget, refusals};
 use crate::rules::churn::allocator;
-use crate::rules::state::State;
+use crate::rules::state::{Rule, State};
 use crate::threads::thread_nodes;
 use crate::verify;
 
@@ -55,7 +55,7 @@ impl Object {
     /// The parts of it that rules place, each as an object of its own under its rule; none for an object that one rule
     /// places as a whole. Allocates nothing.
     fn in_parts(&self, state: &'static State) -> impl Iterator<Item = Object> {
-        let (rules, whole) = (state.rules.get(self.rule).map_or(&[][..], |rule| &rule.parts), *self);
+        let (rules, whole) = (state.rules.get(self.rule).map_or(&[][..], Rule::parts), *self);
         rules.iter().filter_map(move |&index| {
             let range = state.rules.get(index)?.rule.bytes()?;
             let (low, high) = range.pages_of(whole.base as u64, whole.bytes() as u64, whole.backing.unit() as u64)?;

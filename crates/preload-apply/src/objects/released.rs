@@ -14,7 +14,8 @@
 //!   program's allocator keeps ([`kept_below`], 32 MiB with glibc as it is by default, which is also the size from which
 //!   a block is never kept); less in a process that may use little memory, see [`start`] and [`allowed`]. Beside large
 //!   arrays that are in use they take a part of these, see [`room`]; and of arrays that are freed together and asked for
-//!   again, as much as comes and goes so, see [`in_use`].
+//!   again, as much as comes and goes so, see [`in_use`]: what is more than a small share of the memory is offered to
+//!   the kernel, see [`offered`].
 //! - Within that limit there must also be room for a new object that none of them serves.
 //! - The blocks and the arrays in use together take little more than the arrays took at a time before, and they and what
 //!   the process holds otherwise little more than that was before, see [`room`].
@@ -31,6 +32,7 @@ pub mod elsewhere;
 pub mod fitting;
 pub mod glibc;
 mod kept;
+mod offered;
 mod room;
 
 use core::ffi::c_void;
@@ -97,7 +99,7 @@ pub fn none_fits(state: &'static State, object: &Object) {
     room::mapped();
     if any() {
         kept::replace(state, object);
-        let limit = limit_beside().saturating_sub(object.bytes());
+        let limit = Limits::now().most.saturating_sub(object.bytes());
         give_back(state, limit);
     }
 }
@@ -151,10 +153,15 @@ fn highest() -> usize {
     SHARE.load(Ordering::Relaxed).min(kept_below())
 }
 
-/// Whether a block of `bytes` is never kept. Where the program's allocator keeps such blocks, what is freed together
-/// and asked for again decides about those that are more than [`highest`].
+/// Whether a block of `bytes` is never kept.
 fn is_too_large(bytes: usize) -> bool {
-    bytes >= kept_below() || (bytes > highest() && kept_below() == ALWAYS_MAPPED)
+    bytes >= kept_below() || (is_beyond_share(bytes) && !offered::is_possible())
+}
+
+/// Whether a block of `bytes` is kept only as part of what is freed together and asked for again, and as one that the
+/// kernel may take, unless the program's allocator was told to keep such blocks.
+fn is_beyond_share(bytes: usize) -> bool {
+    bytes > highest() && kept_below() == ALWAYS_MAPPED
 }
 
 /// Keeps the memory of an object that has been taken from the heap table; false when the caller must unmap it.
@@ -176,7 +183,8 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     if room::is_left(standing()) {
         give_all_back(state);
     }
-    let limit = limit_beside().min(room::allowed_by_groups(bytes, standing()));
+    let Limits { firm, most } = Limits::now();
+    let limit = most.min(room::allowed_by_groups(bytes, standing()));
     if bytes > limit {
         return false;
     }
@@ -188,6 +196,10 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
             return false;
         }
         give_back(state, limit);
+    }
+    if (kept::bytes() > firm || is_beyond_share(bytes)) && !offered::offer(state, object) {
+        kept::discount(bytes);
+        return false;
     }
     if IS_FIRST.load(Ordering::Relaxed) {
         IS_FIRST.store(false, Ordering::Relaxed);
@@ -203,10 +215,22 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
 }
 
 /// Bytes that may be kept beside the arrays in use.
-fn limit_beside() -> usize {
-    let most = if kept_below() == ALWAYS_MAPPED { SHARE.load(Ordering::Relaxed) } else { usize::MAX };
-    let of_turns = in_use::coming_again().min(most);
-    LIMIT.load(Ordering::Relaxed).max(room::part_of_live()).max(of_turns).min(room::left())
+struct Limits {
+    /// So that they stay.
+    firm: usize,
+    /// With those that the kernel may take, see [`offered`].
+    most: usize,
+}
+
+impl Limits {
+    fn now() -> Limits {
+        let share = if kept_below() == ALWAYS_MAPPED { SHARE.load(Ordering::Relaxed) } else { usize::MAX };
+        let (of_turns, left) = (in_use::coming_again(), room::left());
+        let in_any_case = LIMIT.load(Ordering::Relaxed).max(room::part_of_live());
+        let firm = in_any_case.max(of_turns.min(share)).min(left);
+        let most = if of_turns > share { of_turns.min(offered::most()).min(left) } else { 0 };
+        Limits { firm, most: most.max(firm) }
+    }
 }
 
 /// Raises the limit to `wanted` bytes as far as allowed.

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use numamma_hook::own_stack;
+use numamma_kernel::sys::PAGE;
 use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::machine::{Given, Machine};
 use numamma_plan::plan::{self, Layout, PagePlan};
@@ -71,7 +72,10 @@ pub struct Rule {
     pub said_enlarged: AtomicBool,
     /// Of a rule for a part of an allocation that is the first for its call site: the indices of all of them, its own
     /// first. An object is of this rule, and its parts are placed by all.
-    pub parts: Vec<usize>,
+    parts: Vec<usize>,
+    /// Its objects of fewer bytes stay where the program's allocator puts them, in every phase: all of a rule that leaves
+    /// its objects alone, and those of less than a page where small ones cannot be placed.
+    left_below: usize,
 }
 
 /// Bits of `Rule::current` that hold the index of the placing; the ticket is above.
@@ -81,8 +85,37 @@ const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
 impl Rule {
     /// A rule that holds its own place; `placings` is not empty.
     pub fn new(rule: ObjectRule, placings: Vec<Placing>) -> Rule {
-        let (current, counters, churn, said_enlarged, parts) = Default::default();
-        Rule { rule, placings, current, counters, churn, said_enlarged, parts }
+        let (current, counters, churn, said_enlarged) = Default::default();
+        let leaves =
+            |place: &Place| place.policy == PolicyKind::Default && place.huge.is_none() && place.mode.is_none();
+        let left_below = match placings.as_slice() {
+            all if all.iter().all(|placing| leaves(&placing.place)) => usize::MAX,
+            all if all.iter().all(|placing| placing.homes.is_empty()) => PAGE,
+            _ => 0,
+        };
+        Rule { rule, placings, current, counters, churn, said_enlarged, parts: Vec::new(), left_below }
+    }
+
+    /// Makes it the first of the rules of these indices, which place the parts of its objects.
+    pub fn divide(&mut self, parts: Vec<usize>) {
+        self.parts = parts;
+        self.left_below = PAGE;
+    }
+
+    /// See [`Rule::divide`]; none of a rule that places its objects as a whole.
+    pub fn parts(&self) -> &[usize] {
+        &self.parts
+    }
+
+    /// Whether an object of `size` bytes stays where the program's allocator puts it, in every phase.
+    #[inline]
+    pub fn leaves(&self, size: usize) -> bool {
+        size < self.left_below
+    }
+
+    /// Whether all of its objects do.
+    pub fn leaves_all(&self) -> bool {
+        self.left_below == usize::MAX
     }
 
     /// Index of the current placing.
@@ -194,9 +227,14 @@ impl State {
 
     /// The rules that place objects of rule `index`: itself, or those of the parts.
     pub fn rules_of(&self, index: usize) -> impl Iterator<Item = &Rule> {
-        let parts = self.rules.get(index).map_or(&[][..], |rule| &rule.parts);
+        let parts = self.rules.get(index).map_or(&[][..], Rule::parts);
         let own = parts.is_empty().then_some(index);
         own.into_iter().chain(parts.iter().copied()).filter_map(|index| self.rules.get(index))
+    }
+
+    /// Whether somebody will ask how many objects each rule found.
+    pub fn counts(&self) -> bool {
+        self.verbose || self.summary || self.report.is_some()
     }
 
     /// Counts a new object of rule `index`, of `size` bytes, that thread number `thread` allocates: for the rules of

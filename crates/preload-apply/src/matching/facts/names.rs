@@ -8,7 +8,7 @@ use numamma_plan::callsite::rule::{Naming, Passed};
 use numamma_plan::callsite::search::{Search, linkages};
 
 use super::code_map::NameId;
-use crate::rules::state::State;
+use crate::rules::state::{Rule, State};
 
 /// Code of wrappers around the allocator.
 pub const WRAPPER: NameId = 0;
@@ -37,6 +37,8 @@ pub struct Site {
     pub frames: Vec<Option<NameId>>,
     /// Which inner frames of a stack are skipped before the first frame is compared.
     pub passed: Passed,
+    /// What is allocated there stays where it is, and nobody asks how much that is.
+    pub is_idle: bool,
 }
 
 /// All wanted names, and the sites that consist of them.
@@ -71,6 +73,15 @@ fn named_sites(state: &'static State) -> impl Iterator<Item = (Target, Naming<'s
     rules.chain(phases)
 }
 
+/// Whether nothing is to be done or counted for what is allocated at the call site of `target`.
+fn is_idle(state: &State, target: &Target) -> bool {
+    let leaves_all = |rule: usize| state.rules.get(rule).is_some_and(Rule::leaves_all);
+    match target {
+        Target::Rules(_, group) => !state.counts() && group.rules().all(leaves_all),
+        Target::Phase(_) => false,
+    }
+}
+
 impl Names {
     /// The names of the accepted policy.
     pub fn of(state: &'static State) -> Names {
@@ -92,7 +103,8 @@ impl Names {
             };
             names.passes |= naming.passed() != Passed::Nothing;
             if (1..=MAX_FRAMES).contains(&frames.len()) {
-                names.sites.push(Site { target: *target, frames, passed: naming.passed() });
+                let is_idle = is_idle(state, target);
+                names.sites.push(Site { target: *target, frames, passed: naming.passed(), is_idle });
             }
         }
         names.sites.sort_by_key(|site| core::cmp::Reverse(site.frames.len()));

@@ -114,7 +114,7 @@ pub fn put_back(state: &State, object: &Object, history: u64) {
     // A pass of the mover that did not find the object, or found it half done, is repeated.
     let missed = exclusion::mover_works() || rule.is_some_and(|rule| rule.current_index() != object.placing);
     // The parts of an object do not move between phases.
-    let may_move = rule.is_some_and(|rule| rule.parts.is_empty());
+    let may_move = rule.is_some_and(|rule| rule.parts().is_empty());
     let now = Object { waiting: object.waiting || (missed && may_move), ..*object };
     in_use::began(now.bytes(), false);
     if !heap_table::reserve(now.base) || !heap_table::insert(&now) {

@@ -83,7 +83,7 @@ impl Shape {
     fn of(state: &State, object: &Object) -> Option<Shape> {
         let rule = state.rules.get(object.rule)?;
         // What lies in another range of an object in parts has another policy.
-        if !rule.parts.is_empty() || !rule.placings.iter().all(|placing| is_of_pages(placing.place.policy)) {
+        if !rule.parts().is_empty() || !rule.placings.iter().all(|placing| is_of_pages(placing.place.policy)) {
             return Some(Shape::Object);
         }
         let placed = rule.placings.get(object.placing)?.place.policy != PolicyKind::Default;

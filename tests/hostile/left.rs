@@ -1,0 +1,54 @@
+//! Allocations of rules that leave them to the program's allocator: they are its own, and cost what it takes for them.
+
+use crate::common::{Policy, json_file, number, object, placed, run};
+use crate::memory::Program;
+
+/// A rule that leaves its objects alone, and one that cannot place small ones.
+const LEFT: &str = "policy = \"default\"";
+const BY_BLOCKS: &str = "policy = \"block\"";
+
+fn policy(program: &Program, rules: &[(&str, &str)]) -> std::path::PathBuf {
+    let rule = |policy: Policy, (site, place): &(&str, &str)| policy.rule(&format!("function = [\"{site}\"]"), place);
+    rules.iter().fold(Policy::new(), rule).write(&program.dir, "left.toml")
+}
+
+#[test]
+fn what_a_rule_leaves_alone_comes_from_the_programs_allocator() {
+    let left = Program::new("left");
+    let begin_at_a_page = |rules: &[(&str, &str)], how: &str| left.placed(&policy(&left, rules), how)[0];
+    assert_eq!(begin_at_a_page(&[("block", LEFT)], "place"), 0.0);
+    assert_eq!(begin_at_a_page(&[("block", BY_BLOCKS)], "place"), 2.0);
+    assert_eq!(begin_at_a_page(&[("block", LEFT), ("?", BY_BLOCKS)], "place"), 0.0, "also where another rule fits");
+    assert_eq!(begin_at_a_page(&[("?", LEFT), ("block", BY_BLOCKS)], "place"), 0.0, "the first rule takes it");
+    assert_eq!(begin_at_a_page(&[("block", BY_BLOCKS)], "changed"), 1.0);
+    assert_eq!(begin_at_a_page(&[("block", BY_BLOCKS), ("larger", LEFT)], "changed"), 0.0, "realloc gives it away");
+}
+
+#[test]
+fn what_a_rule_leaves_alone_is_counted_for_who_asks() {
+    let left = Program::new("left");
+    for place in [LEFT, BY_BLOCKS] {
+        let report = left.dir.join("report.json");
+        let policy = policy(&left, &[("pair", place)]);
+        let mut command = placed(&left.path, &policy);
+        run(command.arg("pairs").env("NUMAMMA_REPORT", &report)).success();
+        let found = object(&json_file(&report), "pair").clone();
+        let seen = ["instances", "too_small", "unplaced"].map(|key| number(&found, key));
+        assert_eq!(seen, [2_000_000, 2_000_000, 0], "{place}: {found}");
+    }
+}
+
+/// Of 2,000,000 pairs of malloc and free, the CPU time of a run in which no rule fits.
+#[test]
+fn what_a_rule_leaves_alone_costs_what_other_allocations_do() {
+    let left = Program::new("left");
+    let least = |rules: &[(&str, &str)]| {
+        let policy = policy(&left, rules);
+        (0..5).map(|_| left.placed(&policy, "pairs")[0]).min_by(f64::total_cmp).expect("five runs")
+    };
+    let other = least(&[("block", BY_BLOCKS)]);
+    for (site, place, most) in [("pair", LEFT, 1.3), ("?", LEFT, 1.3), ("pair", BY_BLOCKS, 3.0)] {
+        let seen = least(&[(site, place)]);
+        assert!(seen <= most * other, "{site} {place}: {seen} us, {other} us of other allocations");
+    }
+}
