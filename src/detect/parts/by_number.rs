@@ -27,12 +27,16 @@ const MOST_GROUPS: usize = 4;
 
 /// Replaces each hot object whose instances are used in different ways by an entry for each of them.
 pub fn tell_apart(summary: &mut Summary) {
-    let (roles, shares, hot) = (roles(summary), cost_shares(summary), hot(summary));
+    let hot = hot(summary);
     let several = |index: &usize| {
         let entry = &summary.entries[*index];
         hot[*index] && entry.seen.len() > 1 && entry.part.is_none() && known_order(summary, entry).is_ok()
     };
     let several: Vec<usize> = (0..hot.len()).filter(several).collect();
+    if several.is_empty() {
+        return;
+    }
+    let (roles, shares) = (roles(summary), cost_shares(summary));
     let apart = |index: usize| {
         let of = Of { summary, roles: &roles, weight: Weight { share: shares[index], hot: true } };
         Some((index, of.told_apart(&summary.entries[index])?))

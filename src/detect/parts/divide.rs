@@ -44,24 +44,28 @@ fn has_parts(entry: &Entry) -> bool {
 /// The parts of an entry at `pages`, without the boundaries between neighbours that are placed together as each alone;
 /// none where no boundary is left. `judge` gives the pattern of a part.
 fn joined(entry: &Entry, mut pages: Vec<u32>, page_size: u64, judge: impl Fn(&Entry) -> Pattern) -> Option<Vec<Entry>> {
-    let mut parts = entry.divided(&pages, page_size);
-    let mut patterns: Vec<Pattern> = parts.iter().map(&judge).collect();
+    if pages.is_empty() {
+        return None;
+    }
+    let mut patterns: Vec<Pattern> = entry.divided(&pages, page_size).iter().map(&judge).collect();
     let mut i = 0;
     while i < pages.len() {
         let next = i + 1;
+        let first = if i == 0 { 0 } else { pages[i - 1] };
+        let end = |page: Option<&u32>| page.map_or(entry.size, |page| u64::from(*page) * page_size);
         if patterns[i].kind == patterns[next].kind {
-            let fewer = [&pages[..i], &pages[next..]].concat();
-            let whole = entry.divided(&fewer, page_size);
-            let both = judge(&whole[i]);
-            if is_both(&both, (&patterns[i], parts[i].size), (&patterns[next], parts[next].size)) {
+            let both = judge(&entry.between(first, pages.get(next).copied(), page_size));
+            let [low, mid, high] = [end(Some(&first)), end(pages.get(i)), end(pages.get(next))];
+            if is_both(&both, (&patterns[i], mid - low), (&patterns[next], high.saturating_sub(mid))) {
                 patterns.splice(i..=next, [both]);
-                (pages, parts, i) = (fewer, whole, i.saturating_sub(1));
+                pages.remove(i);
+                i = i.saturating_sub(1);
                 continue;
             }
         }
         i = next;
     }
-    (!pages.is_empty()).then_some(parts)
+    (!pages.is_empty()).then(|| entry.divided(&pages, page_size))
 }
 
 #[cfg(test)]

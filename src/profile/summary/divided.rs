@@ -10,57 +10,61 @@ impl Entry {
     /// pages below the last one. Every counter belongs to one of them: those without a page to the part with the most
     /// accesses. A part of parts is not made.
     pub fn divided(&self, pages: &[u32], page_size: u64) -> Vec<Entry> {
-        let Some(whole) = self.seen.first().filter(|_| self.seen.len() == 1 && self.part.is_none()) else {
+        if self.seen.len() != 1 || self.part.is_some() {
             return vec![self.clone()];
-        };
-        let skew = whole.base % page_size;
-        // A rule's range is rounded to the nearest page, so that it can be written from the object's first byte.
-        let offset = |page: u32| {
-            let offset = u64::from(page) * page_size;
-            if 2 * skew < page_size { offset } else { offset - skew }
-        };
-        let mut out: Vec<Entry> = Vec::new();
-        let firsts: Vec<u32> = [0].into_iter().chain(pages.iter().copied()).collect();
-        for (i, &first) in firsts.iter().enumerate() {
-            let end = firsts.get(i + 1).copied();
-            let low = if first == 0 { 0 } else { offset(first) };
-            let high = end.map_or(self.size, offset).min(self.size);
-            let base = if first == 0 { whole.base } else { whole.base - skew + u64::from(first) * page_size };
-            let part = Part { parent: self.name.clone(), parent_size: self.size, member: String::new(), offset: low };
-            let size = high.saturating_sub(low);
-            let inside = Inside { first, end: end.unwrap_or(u32::MAX) };
-            let cells = inside.cells(&self.cells);
-            let mut total = Counters::default();
-            cells.iter().for_each(|c| total.add(&c.counters));
-            let shown = |page: u64| super::identity::size_text(page * page_size);
-            let to = end.map_or_else(|| super::identity::size_text(self.size), |end| shown(end.into()));
-            out.push(Entry {
-                name: format!("{} [{}..{to}]", self.name, shown(first.into())),
-                vaddr: if self.vaddr == 0 { 0 } else { self.vaddr.wrapping_add(low) },
-                size,
-                part: Some(part),
-                seen: vec![crate::profile::records::Instance { base, size, ..*whole }],
-                total,
-                cells,
-                touches: inside.touches(&self.touches),
-                by_code: code_parts::of_part(inside.code(&self.by_code)),
-                details: inside.details(&self.details),
-                id: self.id,
-                kind: self.kind,
-                linkage: self.linkage.clone(),
-                module: self.module,
-                site: self.site.clone(),
-                size_class: self.size_class,
-                numbers: self.numbers.clone(),
-                instances: self.instances,
-            });
         }
+        let firsts = || [0].into_iter().chain(pages.iter().copied());
+        let ends = pages.iter().copied().map(Some).chain([None]);
+        let mut out: Vec<Entry> = firsts().zip(ends).map(|(first, end)| self.between(first, end, page_size)).collect();
         if let Some(most) = out.iter_mut().max_by_key(|e| e.total.accesses()) {
             most.details.unpaged = self.details.unpaged;
             most.details.unpaged_by.clone_from(&self.details.unpaged_by);
             most.total.add(&self.details.unpaged);
         }
         out
+    }
+
+    /// The part of an entry of one instance from the page `first` to before the page `end`, or to its last one; without
+    /// the counters that belong to no page.
+    pub fn between(&self, first: u32, end: Option<u32>, page_size: u64) -> Entry {
+        let whole = self.seen.first().copied().unwrap_or_default();
+        let skew = whole.base % page_size;
+        // A rule's range is rounded to the nearest page, so that it can be written from the object's first byte.
+        let offset = |page: u32| {
+            let offset = u64::from(page) * page_size;
+            if 2 * skew < page_size { offset } else { offset - skew }
+        };
+        let low = if first == 0 { 0 } else { offset(first) };
+        let high = end.map_or(self.size, offset).min(self.size);
+        let base = if first == 0 { whole.base } else { whole.base - skew + u64::from(first) * page_size };
+        let part = Part { parent: self.name.clone(), parent_size: self.size, member: String::new(), offset: low };
+        let size = high.saturating_sub(low);
+        let inside = Inside { first, end: end.unwrap_or(u32::MAX) };
+        let cells = inside.cells(&self.cells);
+        let mut total = Counters::default();
+        cells.iter().for_each(|c| total.add(&c.counters));
+        let shown = |page: u64| super::identity::size_text(page * page_size);
+        let to = end.map_or_else(|| super::identity::size_text(self.size), |end| shown(end.into()));
+        Entry {
+            name: format!("{} [{}..{to}]", self.name, shown(first.into())),
+            vaddr: if self.vaddr == 0 { 0 } else { self.vaddr.wrapping_add(low) },
+            size,
+            part: Some(part),
+            seen: vec![crate::profile::records::Instance { base, size, ..whole }],
+            total,
+            cells,
+            touches: inside.touches(&self.touches),
+            by_code: code_parts::of_part(inside.code(&self.by_code)),
+            details: inside.details(&self.details),
+            id: self.id,
+            kind: self.kind,
+            linkage: self.linkage.clone(),
+            module: self.module,
+            site: self.site.clone(),
+            size_class: self.size_class,
+            numbers: self.numbers.clone(),
+            instances: self.instances,
+        }
     }
 }
 
@@ -72,8 +76,9 @@ struct Inside {
 
 impl Inside {
     fn cells(&self, cells: &[Cell]) -> Vec<Cell> {
-        let own = cells.iter().filter(|c| (self.first..self.end).contains(&c.page));
-        own.map(|c| Cell { page: c.page - self.first, ..*c }).collect()
+        // Of one instance they are in the order of pages.
+        let at = |page| cells.partition_point(|c| c.page < page);
+        cells[at(self.first)..at(self.end)].iter().map(|c| Cell { page: c.page - self.first, ..*c }).collect()
     }
 
     fn touches(&self, touches: &[TouchRun]) -> Vec<TouchRun> {
