@@ -228,7 +228,8 @@ impl Limits {
         let (of_turns, left) = (in_use::coming_again(), room::left());
         let in_any_case = LIMIT.load(Ordering::Relaxed).max(room::part_of_live());
         let firm = in_any_case.max(of_turns.min(share)).min(left);
-        let most = if of_turns > share { of_turns.min(offered::most()).min(left) } else { 0 };
+        let is_more = of_turns > share && offered::is_possible();
+        let most = if is_more { of_turns.min(allowed()).min(left) } else { 0 };
         Limits { firm, most: most.max(firm) }
     }
 }
@@ -236,13 +237,14 @@ impl Limits {
 /// Raises the limit to `wanted` bytes as far as allowed.
 #[cold]
 fn raise(wanted: usize) {
-    let _errno = errno::Saved::now();
     let highest = highest().min(allowed());
     LIMIT.fetch_max(wanted.min(highest), Ordering::Relaxed);
 }
 
 /// Bytes that may be kept with the present limits of address space and data.
+#[cold]
 fn allowed() -> usize {
+    let _errno = errno::Saved::now();
     (mappings::limit() / SHARE_DIVISOR) as usize
 }
 

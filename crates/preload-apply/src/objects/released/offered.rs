@@ -18,7 +18,6 @@ use numamma_hook::errno;
 use numamma_kernel::{overcommit, sys};
 use numamma_plan::policy::Mode;
 
-use super::allowed;
 use crate::objects::object::Object;
 use crate::rules::state::{Rule, State};
 
@@ -43,12 +42,6 @@ fn find_out() -> bool {
     let is_possible = !overcommit::is_strict();
     STATE.store(if is_possible { POSSIBLE } else { REFUSED }, Ordering::Relaxed);
     is_possible
-}
-
-/// Bytes that may be kept so, at most.
-#[cold]
-pub fn most() -> usize {
-    if is_possible() { allowed() } else { 0 }
 }
 
 /// Offers the pages of `object`, which the program has given up; false when that must not be, or when the kernel refuses,
