@@ -10,6 +10,8 @@ mod binding;
 mod block_layout;
 #[cfg(test)]
 mod brief_tests;
+#[cfg(test)]
+mod by_number_tests;
 mod candidates;
 mod choose;
 mod correction;

@@ -1,9 +1,11 @@
 //! Time in which no thread of the recorded processes ran or waited for a CPU: they slept, or waited for devices, files
 //! or each other. That a thread waits for a CPU says nothing of the program, but that the machine was busy.
 //!
-//! Each look compares the time since the look before with what the threads ran and waited for a CPU in it: where that
-//! is less, the rest was idle. The kernel counts the wait of a thread when it ends, so a thread may have waited for
-//! longer than the time since the last look: then it was not idle in the time before that either.
+//! Each look compares the time since the look before with what the threads ran and waited for a CPU in it. What is left
+//! when they did so one after the other was idle at least, and what is left when they did all at once at most. Between
+//! the two the looks decide at which no thread was running or waiting. The kernel counts the wait of a thread when it
+//! ends, so a thread may have waited for longer than the time since the last look: then the time before that was not
+//! idle either.
 
 use std::fs;
 use std::time::Duration;
@@ -39,6 +41,8 @@ struct Seen {
     waited: u64,
     /// Most that one of them ran and waited.
     longest: u64,
+    /// Whether one runs or waits now.
+    runs: bool,
 }
 
 /// The idle time of a recording.
@@ -104,6 +108,7 @@ impl IdleTime {
                 let name = thread.file_name();
                 let Some(tid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
                 let Some(now) = used_of(&format!("/proc/{pid}/task/{tid}/schedstat")) else { continue };
+                seen.runs |= !seen.runs && runs(&format!("/proc/{pid}/task/{tid}/stat"));
                 let before = self.threads.get(&tid);
                 let waited = since(now.waited, before.map(|b| b.waited));
                 seen.waited += waited;
@@ -141,12 +146,28 @@ fn used_of(path: &str) -> Option<Used> {
     Some(Used { ran: numbers.next()??, waited: numbers.next()?? })
 }
 
+/// Reads the state in a file `stat`, behind the name in parentheses: R of a thread that runs or waits for a CPU (proc(5)).
+fn runs(path: &str) -> bool {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('R'))
+}
+
 /// Idle time by stretches of the recording.
 #[derive(Debug)]
 struct Stretches {
     begin_ns: u64,
-    /// End of each, and its idle part.
-    list: Vec<(u64, u64)>,
+    list: Vec<Stretch>,
+}
+
+/// A stretch of the recording and its idle time.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    end_ns: u64,
+    /// The least and the most that it can be.
+    least: u64,
+    most: u64,
+    /// As the looks say.
+    seen: u64,
 }
 
 impl Stretches {
@@ -156,12 +177,21 @@ impl Stretches {
 
     /// The time until `now_ns`, in which `seen` was seen.
     fn add(&mut self, now_ns: u64, seen: Seen) {
-        let low = self.list.last().map_or(self.begin_ns, |last| last.0);
+        let low = self.list.last().map_or(self.begin_ns, |last| last.end_ns);
         let length = now_ns.saturating_sub(low);
         self.take_back(seen.longest.saturating_sub(length));
-        self.list.push((now_ns, length.saturating_sub(seen.active)));
+        self.list.push(Stretch {
+            end_ns: now_ns,
+            least: length.saturating_sub(seen.active),
+            most: length.saturating_sub(seen.longest),
+            seen: if seen.runs { 0 } else { length },
+        });
         if self.list.len() > MOST_STRETCHES {
-            let joined = self.list.chunks(2).map(|two| (two[two.len() - 1].0, two.iter().map(|s| s.1).sum()));
+            let joined = self.list.chunks(2).map(|two| {
+                let sum = |of: fn(&Stretch) -> u64| two.iter().map(of).sum();
+                let end_ns = two[two.len() - 1].end_ns;
+                Stretch { end_ns, least: sum(|s| s.least), most: sum(|s| s.most), seen: sum(|s| s.seen) }
+            });
             self.list = joined.collect();
         }
     }
@@ -172,26 +202,31 @@ impl Stretches {
             if late_ns == 0 {
                 return;
             }
-            let length = self.list[i].0 - self.low(i);
+            let length = self.list[i].end_ns - self.low(i);
             let covered = late_ns.min(length);
-            self.list[i].1 = self.list[i].1.min(length - covered);
+            let stretch = &mut self.list[i];
+            stretch.least = stretch.least.min(length - covered);
+            stretch.most = stretch.most.min(length - covered);
             late_ns -= covered;
         }
     }
 
     fn low(&self, i: usize) -> u64 {
-        i.checked_sub(1).map_or(self.begin_ns, |before| self.list[before].0)
+        i.checked_sub(1).map_or(self.begin_ns, |before| self.list[before].end_ns)
     }
 
     /// Idle time between two times; of a stretch that is partly inside, in proportion.
     fn between(&self, low_ns: u64, high_ns: u64) -> u64 {
-        let part = |(i, (end, idle)): (usize, &(u64, u64))| {
+        let (mut least, mut most, mut seen) = (0.0, 0.0, 0.0);
+        for (i, stretch) in self.list.iter().enumerate() {
             let low = self.low(i);
-            let inside = (*end).min(high_ns).saturating_sub(low.max(low_ns));
-            let length = end - low;
-            if length == 0 { 0 } else { (*idle as f64 * inside as f64 / length as f64) as u64 }
-        };
-        self.list.iter().enumerate().map(part).sum()
+            let inside = stretch.end_ns.min(high_ns).saturating_sub(low.max(low_ns));
+            let part = inside as f64 / (stretch.end_ns - low).max(1) as f64;
+            least += part * stretch.least as f64;
+            most += part * stretch.most as f64;
+            seen += part * stretch.seen as f64;
+        }
+        f64::max(least, f64::min(seen, most)) as u64
     }
 }
 
@@ -202,7 +237,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn seen(active: u64, longest: u64) -> Seen {
-        Seen { active: active * MS, waited: 0, longest: longest * MS }
+        Seen { active: active * MS, waited: 0, longest: longest * MS, runs: false }
     }
 
     #[test]
@@ -214,6 +249,17 @@ mod tests {
         all.add(160 * MS, seen(0, 0));
         assert_eq!(all.between(0, u64::MAX), 35 * MS);
         assert_eq!(all.between(110 * MS, 150 * MS), 7 * MS + MS / 2 + 10 * MS);
+    }
+
+    /// Whether four threads run 5 ms side by side or one after the other in each 20 ms, the looks tell.
+    #[test]
+    fn looks_tell_threads_at_a_time_from_threads_in_turn() {
+        let found = |of_four: u64| {
+            let mut all = Stretches::new(0);
+            (1..=100).for_each(|i| all.add(i * 20 * MS, Seen { runs: i % 4 < of_four, ..seen(20, 5) }));
+            all.between(0, u64::MAX) / MS
+        };
+        assert_eq!([found(1), found(2), found(4), found(0)], [1_500, 1_000, 0, 1_500]);
     }
 
     /// The kernel counts a wait when it ends.
@@ -233,7 +279,7 @@ mod tests {
     fn a_long_recording_has_longer_stretches() {
         let mut all = Stretches::new(0);
         let count = 3 * MOST_STRETCHES as u64;
-        (1..=count).for_each(|i| all.add(i * MS, Seen::default()));
+        (1..=count).for_each(|i| all.add(i * MS, seen(0, 0)));
         assert!(all.list.len() <= MOST_STRETCHES);
         assert_eq!(all.between(0, u64::MAX), count * MS);
     }
