@@ -63,6 +63,7 @@ bench: ## measure overhead, malloc, start-up and detection against the bars
 	$(CARGO) bench --bench detection
 	$(CARGO) bench --bench attribution
 	$(CARGO) bench --bench profiles
+	$(CARGO) bench --bench export
 	$(CARGO) bench --bench long_run -- --millions 30
 
 bench-meter: ## advice and predictions against the meter of the lab (20 minutes)

@@ -8,7 +8,7 @@ use numamma_kernel::terminal::shell_word;
 use crate::detect;
 use crate::launch::exit::{EXIT_FAILURE, Failure, say};
 use crate::launch::placed::{self, Prepared};
-use crate::merge::{self, Many};
+use crate::merge::{self, LeftOut, Many};
 use crate::profile::summary::Summary;
 
 /// Name of a profile when none is given, as `numamma profile` writes it.
@@ -77,6 +77,32 @@ impl Profiles {
             many.whole.notes.iter().for_each(say);
         }
         Ok(Loaded { many, status })
+    }
+
+    /// Calls `each` with every profile by itself, with the parts of its objects. What is left out is said, and makes the
+    /// exit status [`EXIT_FAILURE`] instead of 0; so are the notes of one that is alone.
+    ///
+    /// # Errors
+    /// Why nothing can be read, and those of `each`.
+    pub fn each(&self, mut each: impl FnMut(&Path, &Summary) -> Result<(), String>) -> Result<u8, String> {
+        let (files, mut left_out) = merge::listed(&self.profiles);
+        let mut read = 0;
+        for file in &files {
+            match load(file, files.len() > 1) {
+                Ok(summary) => {
+                    each(file, &summary)?;
+                    read += 1;
+                }
+                Err(why) => left_out.push(LeftOut { why }),
+            }
+        }
+        if read == 0 {
+            let last = left_out.pop().map_or_else(|| "no profile was named".to_owned(), |last| last.why);
+            left_out.iter().for_each(say);
+            return Err(last);
+        }
+        left_out.iter().for_each(say);
+        Ok(if left_out.is_empty() { 0 } else { EXIT_FAILURE })
     }
 
     /// The profile, if one name was given and it is no directory.

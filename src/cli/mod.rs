@@ -14,6 +14,7 @@ pub mod advise_static;
 pub mod compare;
 pub mod diff;
 pub mod doctor;
+pub mod export;
 mod html;
 mod input;
 pub mod man;
@@ -52,6 +53,7 @@ const LONG_ABOUT: &str = "Make an unmodified parallel program run well on a NUMA
   numamma compare --policies interleave,policy.toml -- ./app
                                   whether it is faster than first touch
   numamma diff old.prof new.prof  what changed between two profiles
+  numamma export -f parquet       tables for DuckDB, Polars and others
   numamma tune -- ./app           all of it: the fastest policy on this machine
   numamma top -- ./app            the objects by cost while it runs
 
@@ -67,6 +69,7 @@ enum Command {
     Verify(verify::Args),
     Compare(compare::Args),
     Diff(diff::Args),
+    Export(export::Args),
     Tune(tune::Args),
     Top(top::Args),
     Topology(topology::Args),
@@ -129,6 +132,7 @@ fn work() -> ExitCode {
         Command::Verify(a) => verify::run(a),
         Command::Compare(a) => compare::run(a),
         Command::Diff(a) => diff::run(a),
+        Command::Export(a) => export::run(a),
         Command::Tune(a) => tune::run(a),
         Command::Top(a) => top::run(a),
         Command::Topology(a) => topology::run(a),

@@ -2,7 +2,7 @@
 //!
 //! Every function here is pure: nothing reads the environment or the terminal. [`overview`] is the overview,
 //! [`object_details`] one object in detail, [`json`] the same facts for scripts, [`html`] a page to keep and
-//! pass on.
+//! pass on, [`export`] formats of other tools.
 
 use crate::detect::{Pattern, PatternKind, Roles, roles};
 use crate::profile::records::{ObjectKind, ThreadId};
@@ -15,6 +15,7 @@ pub mod checks;
 pub mod comparison;
 pub mod difference;
 pub mod difference_json;
+pub mod export;
 pub mod find_object;
 pub mod glossary;
 pub mod hardware;

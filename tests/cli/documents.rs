@@ -1,5 +1,5 @@
-//! The documents say what works: every command that README.md, docs/placing.md, docs/profiling.md, docs/json.md and the
-//! help show is run as it is typed, every policy is parsed, and every option is looked up.
+//! The documents say what works: every command that README.md, docs/placing.md, docs/profiling.md, docs/json.md,
+//! docs/export.md and the help show is run as it is typed, every policy is parsed, and every option is looked up.
 //!
 //! In these documents a fenced block without a language holds commands for a shell, or a session whose commands have
 //! `$ ` before them. Output has the language `text`.
@@ -20,8 +20,14 @@ use desk::Desk;
 use typed::HELP;
 
 /// Documents whose commands are run, and how many lines of each at least: as many as there were when this was written.
-const FOLLOWED: [(&str, usize); 5] =
-    [("README.md", 18), ("docs/placing.md", 9), ("docs/profiling.md", 16), ("docs/json.md", 4), (HELP, 11)];
+const FOLLOWED: [(&str, usize); 6] = [
+    ("README.md", 18),
+    ("docs/placing.md", 9),
+    ("docs/profiling.md", 16),
+    ("docs/json.md", 4),
+    ("docs/export.md", 6),
+    (HELP, 11),
+];
 
 /// Subcommands that are run for none of the documents, and the reason.
 const NOT_RUN: [(&str, &str); 1] = [("tune", "see `LEFT_OUT`; tests/lab/tune.rs runs it")];
@@ -160,6 +166,11 @@ fn every_field_of_a_difference_in_json_is_documented() {
 #[test]
 fn the_commands_about_json_work() {
     follow("docs/json.md");
+}
+
+#[test]
+fn the_commands_about_exports_work() {
+    follow("docs/export.md");
 }
 
 #[test]

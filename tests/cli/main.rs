@@ -10,6 +10,7 @@ mod by_others;
 mod compare;
 mod diff;
 mod documents;
+mod export;
 mod first_hour;
 mod hostile_names;
 mod html;
