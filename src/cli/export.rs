@@ -19,7 +19,7 @@ const DEFAULT_DIRECTORY: &str = "numamma-export";
 /// Each by itself: the help of the argument says otherwise for other commands.
 const PROFILES: &str = "Profiles to read, or directories of *.prof; each is exported by itself, all to the same place";
 
-/// Write profiles as tables or in the format of another tool: Parquet, CSV, JSON
+/// Write profiles as tables or in the format of another tool: Parquet, CSV, JSON, flame graphs
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("profiles", |profiles| profiles.help(PROFILES)))]
 pub struct Args {
@@ -38,15 +38,14 @@ pub struct Args {
 /// # Errors
 /// When nothing can be read, or the output not be written.
 pub fn run(args: Args) -> Result<u8, Failure> {
-    Ok(match args.format.file_per_table() {
-        Some(ending) => tables(&args, ending)?,
-        None => document(&args)?,
+    Ok(match (args.format.file_per_table(), Document::new(args.format)) {
+        (None, Some(of)) => document(&args, of)?,
+        (ending, _) => tables(&args, ending.unwrap_or_default())?,
     })
 }
 
 /// Writes all of it to one file or to stdout.
-fn document(args: &Args) -> Result<u8, String> {
-    let mut document = Document::default();
+fn document(args: &Args, mut document: Document) -> Result<u8, String> {
     let status = each(args, &mut |source| {
         document.add(source);
         Ok(())

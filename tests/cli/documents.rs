@@ -25,7 +25,7 @@ const FOLLOWED: [(&str, usize); 6] = [
     ("docs/placing.md", 9),
     ("docs/profiling.md", 16),
     ("docs/json.md", 4),
-    ("docs/export.md", 6),
+    ("docs/export.md", 9),
     (HELP, 11),
 ];
 

@@ -280,6 +280,91 @@ fn hostile_names_stay_in_their_field() {
     assert!(rows(&json, "threads").iter().all(|t| t["name"] == shown));
 }
 
+/// CPU time at all accesses of the profiles, ns.
+fn cost(dir: &Path, profiles: &[&str]) -> u64 {
+    sum(rows(&document(dir, profiles), "profiles"), "cost_ns")
+}
+
+#[test]
+fn folded_stacks_lead_from_the_allocation_over_the_object_to_its_code() {
+    let dir = Scratch::new("export-folded");
+    let names = [of_rank(&dir, 0), of_rank(&dir, 1), hostile(&dir)];
+    let all = names.each_ref().map(String::as_str);
+    let folded = export(&dir, &[&["folded"], &all[..]].concat()).success().stdout;
+    let lines: Vec<(&str, u64)> = folded
+        .lines()
+        .map(|l| l.rsplit_once(' ').map(|(s, n)| (s, n.parse().expect("a number"))).expect("a weight"))
+        .collect();
+    let (us, expected) = (lines.iter().map(|l| l.1).sum::<u64>(), cost(&dir, &all) / 1000);
+    assert!(us.abs_diff(expected) <= lines.len() as u64, "{us} {expected}");
+    let from_ssor = "rank 0;libc.so.6+0x50;main;ssor(int);";
+    assert!(
+        lines.iter().any(|(stack, _)| stack.starts_with(from_ssor) && stack.contains(";[ssor(int) ssor.cpp:88")),
+        "{folded}"
+    );
+    assert!(lines.iter().any(|(stack, _)| stack.starts_with("rank 1;[cvar_];")), "{folded}");
+    let hostile = "[=a\",\"b\\r\\n\\u{1b}[2J:c\\u{202e},\\t'd";
+    assert!(lines.iter().any(|(stack, _)| stack.starts_with(hostile)), "{folded}");
+}
+
+fn indices(value: &Value) -> Vec<Option<usize>> {
+    value.as_array().expect("a list").iter().map(|i| i.as_u64().map(|i| i as usize)).collect()
+}
+
+#[test]
+fn speedscope_gets_a_profile_for_each_thread() {
+    let dir = Scratch::new("export-speedscope");
+    let names = [of_rank(&dir, 0), hostile(&dir)];
+    let all = names.each_ref().map(String::as_str);
+    export(&dir, &[&["speedscope", "-o", "out.json"], &all[..]].concat()).success();
+    let document: Value = serde_json::from_slice(&std::fs::read(dir.join("out.json")).expect("written")).expect("JSON");
+    let (frames, profiles) = (rows(&document["shared"], "frames"), rows(&document, "profiles"));
+    assert_eq!(profiles.len(), 16, "8 threads each");
+    let mut total = 0;
+    for profile in profiles {
+        let (samples, weights) = (rows(profile, "samples"), rows(profile, "weights"));
+        let sum: u64 = weights.iter().map(|w| w.as_u64().expect("a weight")).sum();
+        assert_eq!((samples.len(), profile["endValue"].as_u64()), (weights.len(), Some(sum)));
+        assert!(samples.iter().flat_map(indices).all(|i| i.is_some_and(|i| i < frames.len())));
+        total += sum;
+    }
+    assert_eq!(total, cost(&dir, &all));
+    let ssor = frames.iter().find(|f| f["name"] == "ssor(int)").expect("the function");
+    assert_eq!((&ssor["file"], &ssor["line"]), (&json!("/src/lu/ssor.cpp"), &json!(88)));
+}
+
+#[test]
+fn the_firefox_profiler_gets_tables_that_fit_each_other() {
+    let dir = Scratch::new("export-firefox");
+    let names = [of_rank(&dir, 0), hostile(&dir)];
+    let all = names.each_ref().map(String::as_str);
+    let profile = export(&dir, &[&["firefox"], &all[..]].concat()).success().json();
+    let categories = rows(&profile["meta"], "categories").len();
+    let mut total = 0.0;
+    assert_eq!(rows(&profile, "threads").len(), 16);
+    for thread in rows(&profile, "threads") {
+        let of = |table: &str, column: &str| indices(&thread[table][column]);
+        let length = |table: &str| thread[table]["length"].as_u64().expect("a length") as usize;
+        for table in ["samples", "stackTable", "frameTable", "funcTable", "markers", "resourceTable", "nativeSymbols"] {
+            let columns = thread[table].as_object().expect("a table").values().filter_map(Value::as_array);
+            assert!(columns.clone().count() > 2 && columns.clone().all(|c| c.len() == length(table)), "{table}");
+        }
+        let within = |list: Vec<Option<usize>>, end: usize| list.into_iter().all(|i| i.is_some_and(|i| i < end));
+        assert!(within(of("samples", "stack"), length("stackTable")) && length("samples") > 0);
+        assert!(within(of("stackTable", "frame"), length("frameTable")));
+        assert!(within(of("frameTable", "func"), length("funcTable")));
+        assert!(within(of("funcTable", "name"), rows(thread, "stringArray").len()));
+        assert!(within(of("stackTable", "category"), categories));
+        // The profiler reads the stacks in one pass.
+        assert!(of("stackTable", "prefix").iter().enumerate().all(|(i, below)| below.is_none_or(|below| below < i)));
+        let times: Vec<f64> =
+            thread["samples"]["time"].as_array().expect("times").iter().filter_map(Value::as_f64).collect();
+        assert!(times.is_sorted() && times.iter().all(|t| (0.0..=20_000.0).contains(t)));
+        total += thread["samples"]["weight"].as_array().expect("weights").iter().filter_map(Value::as_f64).sum::<f64>();
+    }
+    assert!((total - cost(&dir, &all) as f64 / 1e6).abs() < 1e-3, "{total}");
+}
+
 /// A Python with DuckDB and Polars from PyPI, kept beside the other files of the tests; none where they cannot be had.
 fn python() -> Option<PathBuf> {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("export-python");

@@ -166,7 +166,7 @@ impl Batch {
         debug_assert_eq!(row.len(), self.columns.len(), "{}", self.table.name);
         self.rows += 1;
         for ((cells, column), value) in self.columns.iter_mut().zip(self.table.columns).zip(row) {
-            let is_null = *value == Value::Null;
+            let is_null = matches!(value, Value::Null);
             debug_assert!(column.null || !is_null, "{}.{}", self.table.name, column.name);
             if column.null {
                 cells.levels.push(i16::from(!is_null));

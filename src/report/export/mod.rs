@@ -4,19 +4,30 @@
 //! ([`parquet`]), CSV ([`csv`]) or one JSON document ([`json`]). Every row names its profile, rank and process, so that the
 //! files of several ranks can be read as one.
 //!
+//! Viewers of flame graphs get the cost as [`stacks`]: [`folded`], [`speedscope`] and [`firefox`].
+//!
 //! Text of a profile was written by a stranger: it is escaped as on a terminal before it is put into a column, and quoted
 //! by the rules of the format.
 
 pub mod batch;
 mod csv;
+mod firefox;
+mod folded;
 mod json;
 mod parquet;
 mod rows;
 pub mod schema;
+mod speedscope;
+mod stacks;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use numamma_kernel::terminal;
+use serde_json::Value;
+
 use super::View;
+use crate::profile::records::ThreadId;
 use batch::Batch;
 
 /// What is written.
@@ -28,6 +39,12 @@ pub enum Format {
     Csv,
     /// All tables in one JSON document
     Json,
+    /// Stacks for the Firefox Profiler (profiler.firefox.com), by thread and time
+    Firefox,
+    /// Stacks for flamegraph.pl and inferno, in microseconds
+    Folded,
+    /// Stacks for speedscope.app, by thread
+    Speedscope,
 }
 
 impl Format {
@@ -36,7 +53,7 @@ impl Format {
         match self {
             Format::Parquet => Some("parquet"),
             Format::Csv => Some("csv"),
-            Format::Json => None,
+            Format::Json | Format::Firefox | Format::Folded | Format::Speedscope => None,
         }
     }
 }
@@ -120,26 +137,67 @@ impl<W: Write + Send> Sink<W> {
     }
 }
 
-/// All tables as one document, which is written when it is whole: its tables stand one after the other.
-pub struct Document(Vec<Batch>);
+/// One document, which is written when it is whole.
+#[derive(Debug)]
+pub struct Document {
+    /// Name of the first program.
+    program: String,
+    form: Form,
+}
 
-impl Default for Document {
-    fn default() -> Document {
-        Document(schema::TABLES.iter().map(|table| Batch::of(table)).collect())
-    }
+#[derive(Debug)]
+enum Form {
+    Tables(Vec<Batch>),
+    Firefox(firefox::Firefox),
+    Folded(BTreeMap<String, u64>),
+    Speedscope(speedscope::Speedscope),
 }
 
 impl Document {
-    /// Adds the rows of a profile.
+    /// A document without profiles; none for a format that has a file per table.
+    pub fn new(format: Format) -> Option<Document> {
+        let form = match format {
+            Format::Parquet | Format::Csv => return None,
+            Format::Json => Form::Tables(schema::TABLES.iter().map(|table| Batch::of(table)).collect()),
+            Format::Firefox => Form::Firefox(firefox::Firefox::default()),
+            Format::Folded => Form::Folded(BTreeMap::new()),
+            Format::Speedscope => Form::Speedscope(speedscope::Speedscope::default()),
+        };
+        Some(Document { program: String::new(), form })
+    }
+
+    /// Adds a profile.
     pub fn add(&mut self, source: &Source) {
-        for batch in &mut self.0 {
-            // Nothing is written, so nothing can fail.
-            let _ = rows::add(source, batch, &mut |_| Ok(()));
+        if self.program.is_empty() {
+            let path = &source.view.summary.header.program.path;
+            self.program = terminal::line(path.rsplit('/').next().unwrap_or_default()).into_owned();
+        }
+        match &mut self.form {
+            Form::Tables(batches) => batches.iter_mut().for_each(|batch| {
+                // Nothing is written, so nothing can fail.
+                let _ = rows::add(source, batch, &mut |_| Ok(()));
+            }),
+            Form::Firefox(document) => document.add(source),
+            Form::Folded(lines) => folded::add(source, lines),
+            Form::Speedscope(document) => document.add(source),
         }
     }
 
     /// The document.
-    pub fn text(&self) -> String {
-        json::text(&self.0)
+    pub fn text(self) -> String {
+        let of = |value: Value| format!("{value}\n");
+        match self.form {
+            Form::Tables(batches) => json::text(&batches),
+            Form::Firefox(document) => of(document.value(&self.program)),
+            Form::Folded(lines) => folded::text(&lines),
+            Form::Speedscope(document) => of(document.value(&self.program)),
+        }
     }
+}
+
+/// What viewers call a thread: `rank 3, thread 2 worker`.
+fn thread_name(source: &Source, thread: ThreadId) -> String {
+    let rank = source.view.summary.rank.map(|rank| format!("rank {rank}, ")).unwrap_or_default();
+    let name = source.view.summary.threads.get(thread as usize).map_or("", |t| t.name.as_str());
+    format!("{rank}thread {thread} {}", terminal::line(name))
 }

@@ -30,8 +30,6 @@ pub struct Column {
     pub holds: Type,
     /// Whether a row may have no value.
     pub null: bool,
-    /// Whether nearly every row has a value of its own, for which a dictionary would only cost time.
-    pub many: bool,
     /// Unit; empty where there is none.
     pub unit: &'static str,
     /// What it means.
@@ -50,7 +48,7 @@ pub struct Table {
 }
 
 const fn column(name: &'static str, holds: Type, unit: &'static str, meaning: &'static str) -> Column {
-    Column { name, holds, null: false, many: false, unit, meaning }
+    Column { name, holds, null: false, unit, meaning }
 }
 
 const fn text(name: &'static str, meaning: &'static str) -> Column {
@@ -72,11 +70,6 @@ const fn flag(name: &'static str, meaning: &'static str) -> Column {
 /// The same column, where a row may have no value.
 const fn or_null(c: Column) -> Column {
     Column { null: true, ..c }
-}
-
-/// The same column, where nearly every row has a value of its own.
-const fn many(c: Column) -> Column {
-    Column { many: true, ..c }
 }
 
 const PROFILE: Column = text("profile", "file of the profile, as it was named");
@@ -166,7 +159,7 @@ const TALLIES: Table = Table {
         WRITES,
         REMOTE,
         PLACED,
-        many(COST),
+        COST,
     ],
 };
 
@@ -181,9 +174,9 @@ const ALLOCATIONS: Table = Table {
         PART,
         int("instance", "", "number of the allocation, as in `tallies`"),
         or_null(int("thread", "", "thread that allocated it")),
-        many(int("address", "", "first byte; of small objects of a call site together, the lowest page seen")),
+        int("address", "", "first byte; of small objects of a call site together, the lowest page seen"),
         int("size_bytes", "bytes", "size"),
-        many(int("born_ns", "ns", "allocated, since the start of the run")),
+        int("born_ns", "ns", "allocated, since the start of the run"),
         or_null(int("died_ns", "ns", "freed, since the start of the run; null where it was not")),
         text("callsite", "function and line that allocated it"),
         text("stack", "functions with their lines from the outermost to the innermost, `;` between two"),
