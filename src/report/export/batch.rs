@@ -84,7 +84,8 @@ pub struct Texts {
 }
 
 impl Texts {
-    fn push(&mut self, text: &str) {
+    /// Adds a row, and gives the index of its text.
+    fn push(&mut self, text: &str) -> u32 {
         let index = match &self.last {
             Some((last, index)) if last == text => *index,
             _ => {
@@ -99,6 +100,7 @@ impl Texts {
             }
         };
         self.of_rows.push(index);
+        index
     }
 }
 
@@ -178,10 +180,16 @@ impl Batch {
                 (Values::Int(values), Value::Int(n)) => values.push(n),
                 (Values::Real(values), Value::Real(x)) => values.push(x),
                 (Values::Flag(values), Value::Flag(is)) => values.push(is),
-                (Values::Text(texts), Value::Text(text)) => texts.push(text),
+                (Values::Text(texts), Value::Text(text)) => drop(texts.push(text)),
                 (_, value) => debug_assert!(false, "{}.{}: {value:?}", self.table.name, column.name),
             }
         }
+    }
+
+    /// Adds rows column by column, which takes a fraction of the time that single rows do.
+    pub fn fill(&mut self, rows: usize) -> Filling<'_> {
+        self.rows += rows;
+        Filling { table: self.table, columns: self.columns.iter_mut(), rows }
     }
 
     /// Calls `each` with every row.
@@ -208,5 +216,69 @@ impl Batch {
             each(&row)?;
         }
         Ok(())
+    }
+}
+
+/// Rows that are being added: each call gives the values of the next column.
+pub struct Filling<'a> {
+    table: &'static Table,
+    columns: std::slice::IterMut<'a, Cells>,
+    rows: usize,
+}
+
+impl Filling<'_> {
+    /// One value for all rows.
+    pub fn same(mut self, value: Value<'_>) -> Self {
+        let (rows, table) = (self.rows, self.table);
+        let Some((cells, can_be_null)) = self.next() else { return self };
+        let is_null = matches!(value, Value::Null);
+        if can_be_null {
+            cells.levels.extend(std::iter::repeat_n(i16::from(!is_null), rows));
+        }
+        match (&mut cells.values, value) {
+            (Values::Int(values), Value::Int(n)) => values.extend(std::iter::repeat_n(n, rows)),
+            (Values::Text(texts), Value::Text(text)) if rows > 0 => {
+                let word = texts.push(text);
+                texts.of_rows.extend(std::iter::repeat_n(word, rows - 1));
+            }
+            (_, value) => debug_assert!(is_null || rows == 0, "{}: {value:?}", table.name),
+        }
+        self
+    }
+
+    /// A whole number for each row.
+    pub fn ints(mut self, numbers: impl Iterator<Item = u64>) -> Self {
+        let (rows, table) = (self.rows, self.table);
+        let Some((cells, can_be_null)) = self.next() else { return self };
+        if can_be_null {
+            cells.levels.extend(std::iter::repeat_n(1, rows));
+        }
+        match &mut cells.values {
+            Values::Int(values) => values.extend(numbers.map(|n| i64::try_from(n).unwrap_or(i64::MAX))),
+            other => debug_assert!(false, "{}: {other:?}", table.name),
+        }
+        self
+    }
+
+    /// A whole number for each row that has one.
+    pub fn known(mut self, numbers: impl Iterator<Item = Option<u32>>) -> Self {
+        let table = self.table;
+        let Some((cells, can_be_null)) = self.next() else { return self };
+        debug_assert!(can_be_null, "{}", table.name);
+        match &mut cells.values {
+            Values::Int(values) => {
+                for number in numbers {
+                    cells.levels.push(i16::from(number.is_some()));
+                    values.extend(number.map(i64::from));
+                }
+            }
+            other => debug_assert!(false, "{}: {other:?}", table.name),
+        }
+        self
+    }
+
+    fn next(&mut self) -> Option<(&mut Cells, bool)> {
+        let at = self.table.columns.len() - self.columns.len();
+        Some((self.columns.next()?, self.table.columns.get(at)?.null))
     }
 }

@@ -8,11 +8,14 @@ use numamma_plan::nodes::format_runs;
 use super::Source;
 use super::batch::{Batch, Value};
 use crate::detect::Pattern;
-use crate::profile::records::{ObjectKind, Thread};
-use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
+use crate::profile::records::{ObjectKind, Thread, ThreadId};
+use crate::profile::summary::{Cell, Entry, Summary, TIME_SLOTS};
 use crate::report::View;
 
-/// What is called after every row that is added.
+/// Cells that become rows at a time: what the processor's first caches hold.
+const CELLS_AT_A_TIME: usize = 1024;
+
+/// What is called after rows were added.
 type Added<'a> = &'a mut dyn FnMut(&mut Batch) -> io::Result<()>;
 
 /// Adds the rows that a profile has for the table of `batch`.
@@ -117,23 +120,25 @@ impl<'a> Rows<'a> {
 
     fn tallies(&self, batch: &mut Batch, added: Added<'_>) -> io::Result<()> {
         for (e, part) in &self.entries {
-            for (cell, toucher) in e.cells_and_touchers() {
-                let c = &cell.counters;
-                let row = [
-                    e.id.into(),
-                    *part,
-                    cell.instance.into(),
-                    cell.page.into(),
-                    cell.thread.into(),
-                    u32::from(cell.slot).into(),
-                    toucher.into(),
-                    c.reads.into(),
-                    c.writes.into(),
-                    c.remote.into(),
-                    c.placed.into(),
-                    c.cost_ns.into(),
-                ];
-                self.row(row, batch, added)?;
+            let mut cells = e.cells_and_touchers();
+            loop {
+                let cells: Vec<(&Cell, Option<ThreadId>)> = cells.by_ref().take(CELLS_AT_A_TIME).collect();
+                if cells.is_empty() {
+                    break;
+                }
+                let of = |value: fn(&Cell) -> u64| cells.iter().map(move |(cell, _)| value(cell));
+                let [profile, rank, pid] = self.from;
+                let begun = batch.fill(cells.len()).same(profile).same(rank).same(pid).same(e.id.into()).same(*part);
+                let place = begun.ints(of(|c| c.instance.into())).ints(of(|c| c.page.into()));
+                let place = place.ints(of(|c| c.thread.into())).ints(of(|c| c.slot.into()));
+                place
+                    .known(cells.iter().map(|(_, toucher)| *toucher))
+                    .ints(of(|c| c.counters.reads))
+                    .ints(of(|c| c.counters.writes))
+                    .ints(of(|c| c.counters.remote))
+                    .ints(of(|c| c.counters.placed))
+                    .ints(of(|c| c.counters.cost_ns));
+                added(batch)?;
             }
             for (thread, c) in &e.details.unpaged_by {
                 let counters = [c.reads, c.writes, c.remote, c.placed, c.cost_ns].map(Value::from);
