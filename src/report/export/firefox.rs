@@ -7,9 +7,8 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::Source;
+use super::source::Source;
 use super::stacks::{Kind, Place, Sample, Stacks};
-use super::thread_name;
 use crate::profile::records::ThreadId;
 use crate::profile::summary::TIME_SLOTS;
 
@@ -94,7 +93,7 @@ fn thread(source: &Source, stacks: &Stacks, samples: &[Sample]) -> Value {
     let none = |n: usize| vec![Value::Null; n];
     let count = samples.len();
     let mut out = json!({
-        "name": thread_name(source, id),
+        "name": source.thread_name(id),
         "processName": summary.header.program.path.rsplit('/').next().map(|n| numamma_kernel::terminal::line(n)),
         "processType": "default",
         "isMainThread": is_main(source, id),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::Source;
+use super::source::Source;
 use super::stacks::{Kind, Place, Stacks};
 
 /// The lines of a profile, which begin with its rank where it has one.

@@ -3,9 +3,7 @@
 use std::fmt::Write;
 
 use super::batch::{Batch, Value};
-
-/// Version of the document; it changes when a field is renamed or removed, which is not planned.
-pub(super) const VERSION: u32 = 1;
+use super::schema::VERSION;
 
 /// The document.
 pub(super) fn text(tables: &[Batch]) -> String {

@@ -17,6 +17,7 @@ mod json;
 mod parquet;
 mod rows;
 pub mod schema;
+mod source;
 mod speedscope;
 mod stacks;
 
@@ -26,9 +27,8 @@ use std::io::{self, Write};
 use numamma_kernel::terminal;
 use serde_json::Value;
 
-use super::View;
-use crate::profile::records::ThreadId;
 use batch::Batch;
+pub use source::Source;
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -61,15 +61,6 @@ impl Format {
 /// Rows that are written at a time. A row group of Parquet should hold 100,000 to 1,000,000 rows (DuckDB's guide to
 /// Parquet files); of the widest table these are 32 MB in memory.
 const ROWS_AT_A_TIME: usize = 1 << 18;
-
-/// A profile to export.
-#[derive(Debug)]
-pub struct Source<'a> {
-    /// Its file as it was named.
-    pub file: String,
-    /// The profile with its verdicts.
-    pub view: &'a View<'a>,
-}
 
 /// Where one table goes.
 enum Sink<W: Write + Send> {
@@ -193,11 +184,4 @@ impl Document {
             Form::Speedscope(document) => of(document.value(&self.program)),
         }
     }
-}
-
-/// What viewers call a thread: `rank 3, thread 2 worker`.
-fn thread_name(source: &Source, thread: ThreadId) -> String {
-    let rank = source.view.summary.rank.map(|rank| format!("rank {rank}, ")).unwrap_or_default();
-    let name = source.view.summary.threads.get(thread as usize).map_or("", |t| t.name.as_str());
-    format!("{rank}thread {thread} {}", terminal::line(name))
 }

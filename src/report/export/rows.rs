@@ -5,8 +5,8 @@ use std::io;
 
 use numamma_plan::nodes::format_runs;
 
-use super::Source;
 use super::batch::{Batch, Value};
+use super::source::Source;
 use crate::detect::Pattern;
 use crate::profile::records::{ObjectKind, Thread, ThreadId};
 use crate::profile::summary::{Cell, Entry, Summary, TIME_SLOTS};

@@ -6,7 +6,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::json::VERSION;
+/// Version of the document; it changes when a field is renamed or removed, which is not planned.
+pub(super) const VERSION: u32 = 1;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::Source;
+use super::source::Source;
 use super::stacks::{Place, Stacks};
-use super::thread_name;
 
 /// Frames and profiles of several files.
 #[derive(Debug, Default)]
@@ -26,7 +25,7 @@ impl Speedscope {
                 of_thread.iter().map(|s| stacks.stacks[s.stack].iter().map(|place| first + place).collect()).collect();
             self.profiles.push(json!({
                 "type": "sampled",
-                "name": thread_name(source, of_thread[0].thread),
+                "name": source.thread_name(of_thread[0].thread),
                 "unit": "nanoseconds",
                 "startValue": 0,
                 "endValue": weights.iter().sum::<u64>(),

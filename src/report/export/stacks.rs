@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use numamma_kernel::terminal;
 
-use super::Source;
+use super::source::Source;
 use crate::profile::records::{Frame, ThreadId};
 use crate::profile::summary::{Cell, CodePart, Entry, Step, Summary};
 
