@@ -297,12 +297,12 @@ fn folded_stacks_lead_from_the_allocation_over_the_object_to_its_code() {
         .collect();
     let (us, expected) = (lines.iter().map(|l| l.1).sum::<u64>(), cost(&dir, &all) / 1000);
     assert!(us.abs_diff(expected) <= lines.len() as u64, "{us} {expected}");
-    let from_ssor = "rank 0;libc.so.6+0x50;main;ssor(int);";
+    let from_ssor = "rank 0;main;ssor(int);";
     assert!(
-        lines.iter().any(|(stack, _)| stack.starts_with(from_ssor) && stack.contains(";[ssor(int) ssor.cpp:88")),
+        lines.iter().any(|(stack, _)| stack.starts_with(from_ssor) && stack.contains(";[ssor ssor.cpp:88];")),
         "{folded}"
     );
-    assert!(lines.iter().any(|(stack, _)| stack.starts_with("rank 1;[cvar_];")), "{folded}");
+    assert!(lines.iter().any(|(stack, _)| stack.starts_with("rank 1;[grid::cell];lu.C.x+0x2010")), "{folded}");
     let hostile = "[=a\",\"b\\r\\n\\u{1b}[2J:c\\u{202e},\\t'd";
     assert!(lines.iter().any(|(stack, _)| stack.starts_with(hostile)), "{folded}");
 }
