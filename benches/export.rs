@@ -37,11 +37,11 @@ fn entry(id: u64, rows: u64) -> Entry {
         let (page, turn) = (i / SLOTS, i % SLOTS);
         let by_other = page.is_multiple_of(5) && turn == 3;
         let counters = Counters {
-            reads: 1 + (i * 2_654_435_761 >> 7) % 13,
+            reads: 1 + ((i * 2_654_435_761) >> 7) % 13,
             writes: i % 3,
             remote: u64::from(by_other),
             placed: 1 + i % 3,
-            cost_ns: 1_000_000 * ((i * 40_503 >> 3) % 5) + (i * 2_654_435_761 >> 9) % 1_000_000,
+            cost_ns: 1_000_000 * (((i * 40_503) >> 3) % 5) + ((i * 2_654_435_761) >> 9) % 1_000_000,
         };
         let thread = (page * THREADS / (rows / SLOTS + 1) + u64::from(by_other)) % THREADS;
         let slot = turn * u64::from(TIME_SLOTS) / SLOTS + page % SLOTS;
