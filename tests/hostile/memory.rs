@@ -335,6 +335,23 @@ fn what_is_kept_of_much_memory_is_taken_for_others() {
     }
 }
 
+/// Pages that the program never touches take no memory when arrays are kept and serve again.
+#[test]
+fn arrays_of_which_little_is_used_take_little_when_they_come_again() {
+    let turns = Program::new("turns");
+    let peak = |mut command: Command| {
+        let ran = run(command.arg("sparse")).success();
+        assert_eq!(ran.stdout, "damaged 0\n");
+        ran.stderr.split(' ').nth(1).and_then(|peak| peak.parse::<f64>().ok()).expect("a peak")
+    };
+    let bare = peak(plain(&turns.path));
+    for place in ["interleave", "block"] {
+        let rules = turns.policy("rules.toml", &["?".to_owned()], &format!("policy = \"{place}\""));
+        let placed = peak(placed(&turns.path, &rules));
+        assert!(placed <= 1.25 * bare + LIBRARY_KIB, "{place}: {placed} KiB, bare {bare} KiB");
+    }
+}
+
 /// The largest array that was freed decides how much glibc keeps, and what glibc does with blocks that no rule places.
 #[test]
 fn a_placed_array_raises_the_bounds_of_glibc() {

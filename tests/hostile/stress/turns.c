@@ -27,6 +27,7 @@
  *             the former are written
  *   others    20 times 120 arrays of 1 MB that are freed together, then another process writes 250 MB, then as many arrays
  *             by calloc, and once more by malloc
+ *   sparse    20 times 100 arrays of 8 MB by calloc, of which one page in 100 is written, that are freed together
  *   children  100 processes, one after the other, that allocate, write and free 100 arrays of 500 KB to 1 MB
  * Writes: page faults, the most memory, and the memory after all is freed, KiB. Figures are written to standard
  * error. */
@@ -211,6 +212,18 @@ static void others(const char *self) {
     together(0, 2, COUNT, SIZE, -1);
 }
 
+static void sparse(void) {
+    enum { COUNT = 100, SIZE = 8000000, STEP = 100 * 4096 };
+    static unsigned char *held[COUNT];
+    for (int step = 0; step < 20; step++) {
+        for (int i = 0; i < COUNT; i++) {
+            if (!(held[i] = cleared(SIZE))) exit(3);
+            for (int k = 0; k < SIZE; k += STEP) damaged |= held[i][k] != 0, held[i][k] = (unsigned char)(i + 1);
+        }
+        for (int i = 0; i < COUNT; i++) damaged |= held[i][SIZE - 1] != 0, free(held[i]);
+    }
+}
+
 static void children(void) {
     for (int n = 0; n < 100; n++) {
         pid_t child = fork();
@@ -298,6 +311,7 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "late")) late();
     if (!strcmp(how, "others")) others(argv[0]);
     if (!strcmp(how, "take")) return together(1, 1, 250, 1000000, -1), damaged;
+    if (!strcmp(how, "sparse")) sparse();
     if (!strcmp(how, "children")) children();
     struct rusage after_all = used();
     fprintf(stderr, "%ld %ld %ld\n", after_all.ru_minflt - before, after_all.ru_maxrss, resident_kib());

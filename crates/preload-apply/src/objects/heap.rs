@@ -186,7 +186,7 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
 fn take_kept(state: &'static State, object: &Object, align: usize, zero: bool) -> Option<usize> {
     let block = released::take(state, object, align)?;
     if zero {
-        released::clear(&block, object.size);
+        released::clear(state, &block, object.size);
     }
     if !heap_table::insert(&block) {
         released::unmap(state, &block);

@@ -34,6 +34,7 @@ pub mod glibc;
 mod kept;
 mod offered;
 mod room;
+mod sparse;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -300,11 +301,15 @@ fn give_all_back(state: &'static State) {
     coming_again::release_all();
 }
 
-/// Makes the first `size` bytes of a block from [`take`] zero. They are written, as glibc does: to lose the pages and
-/// touch them again takes ten times as long.
-pub fn clear(block: &Object, size: usize) {
-    // SAFETY: the block belongs to the caller, what it holds is not needed, and it is at least that large.
-    unsafe { (block.base as *mut u8).write_bytes(0, size) };
+/// Makes the first `size` bytes of a block from [`take`] zero. What the program has touched of it is written, as glibc
+/// does: to lose the pages and touch them again takes ten times as long.
+pub fn clear(state: &'static State, block: &Object, size: usize) {
+    if offered::is_populated(state, block) {
+        // SAFETY: the block belongs to the caller, what it holds is not needed, and it is at least that large.
+        unsafe { (block.base as *mut u8).write_bytes(0, size) };
+    } else {
+        sparse::clear(block.base, size);
+    }
 }
 
 /// Ends an object that was taken from the heap table: checks its pages, then keeps or unmaps its memory. If the mover

@@ -18,6 +18,7 @@ use numamma_hook::errno;
 use numamma_kernel::{overcommit, sys};
 use numamma_plan::policy::Mode;
 
+use super::sparse;
 use crate::objects::object::Object;
 use crate::rules::state::{Rule, State};
 
@@ -44,8 +45,8 @@ fn find_out() -> bool {
     is_possible
 }
 
-/// Offers the pages of `object`, which the program has given up; false when that must not be, or when the kernel refuses,
-/// as it will from then on.
+/// Offers the pages of `object`, which the program has given up; false when that must not be or does not pay, or when the
+/// kernel refuses, as it will from then on.
 #[cold]
 #[inline(never)]
 pub fn offer(state: &'static State, object: &Object) -> bool {
@@ -53,6 +54,9 @@ pub fn offer(state: &'static State, object: &Object) -> bool {
         return false;
     }
     let _errno = errno::Saved::now();
+    if sparse::is_sparse(object.base, object.bytes()) {
+        return false;
+    }
     // SAFETY: the program gave the object up: what it holds is not needed.
     let done = unsafe { sys::advise(object.base as *mut c_void, object.bytes(), libc::MADV_FREE) };
     if !done {
@@ -62,7 +66,7 @@ pub fn offer(state: &'static State, object: &Object) -> bool {
 }
 
 /// Whether the place of any page of `object` does not follow from a memory policy.
-fn is_populated(state: &'static State, object: &Object) -> bool {
+pub fn is_populated(state: &'static State, object: &Object) -> bool {
     let populates =
         |rule: &Rule| rule.placings.get(object.placing).is_none_or(|p| p.place.mode == Some(Mode::Populate));
     state.rules_of(object.rule).any(populates)
