@@ -1,6 +1,6 @@
 //! Instances of one call site that the program uses in different ways: a function that allocates two matrices at one line.
 //!
-//! Instances are grouped as long as that describes the threads of their accesses shorter ([`judge`]): each is a group at
+//! Instances are grouped as long as that describes the threads of their accesses shorter ([`judge_instances`]): each is a group at
 //! first, or, where there are many, the first of every so many. Then groups whose patterns need the same placement are
 //! one. Rows that one thread each uses have a pattern of their own and are left alone, and so is what a policy cannot name
 //! by number ([`known_order`]).
