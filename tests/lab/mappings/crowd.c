@@ -1,7 +1,7 @@
 /* Objects in small blocks beside a program that needs many mappings and threads itself.
  *
  * crowd OWN first|last: makes OWN mappings of its own before or after its objects, then 100 threads. stdout: for each object
- * its pages that are not on node (page mod 2), then the mappings in all, and what failed.
+ * its pages that are not on node (page mod 2), and where they are; then the mappings in all, and what failed.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -36,6 +36,9 @@ static void show(const char *name, char *object) {
     syscall(SYS_move_pages, 0, (long)N - 1, pages, NULL, node, 0);
     for (int i = 0; i < N - 1; i++) absent += node[i] < 0, off += node[i] != i % 2;
     printf("%s: %d absent, %d off\n", name, absent, off);
+    printf("%s at %p, node of every fourth page: ", name, (void *)object);
+    for (int i = 0; i < N - 1; i += 4) putchar(node[i] < 0 ? '?' : '0' + node[i]);
+    putchar('\n');
 }
 
 static int own(int count) {
