@@ -18,6 +18,9 @@ pub(super) fn name(summary: &Summary, entry: &Entry) -> Result<ObjectRule, Strin
         ObjectKind::Global | ObjectKind::Section if entry.is_read_only(&summary.modules) => {
             Err("it is read-only: its pages are the file's in the page cache, where no policy reaches them".into())
         }
+        ObjectKind::Global | ObjectKind::Section if name_in_file(entry).is_empty() => {
+            Err("the profile has no name for it, so a policy cannot name it".into())
+        }
         ObjectKind::Global | ObjectKind::Section => Ok(global(summary, entry)),
         _ => match &entry.site {
             Some(site) => {
@@ -36,15 +39,19 @@ fn section(entry: &Entry) -> &str {
     entry.name.split(" of ").next().unwrap_or(&entry.name)
 }
 
-fn global(summary: &Summary, entry: &Entry) -> ObjectRule {
-    let name = match entry.kind {
+/// Name of a global or a section as its file has it. Empty only in a damaged profile.
+fn name_in_file(entry: &Entry) -> &str {
+    match entry.kind {
         ObjectKind::Section => section(entry),
         _ if entry.linkage.is_empty() => &entry.name,
         _ => &entry.linkage,
-    };
+    }
+}
+
+fn global(summary: &Summary, entry: &Entry) -> ObjectRule {
     let module = entry.module.and_then(|m| summary.modules.get(m as usize)).map(|m| base_name(&m.path).to_owned());
     ObjectRule {
-        global: Some(name.to_owned()),
+        global: Some(name_in_file(entry).to_owned()),
         module: module.filter(|m| m != base_name(&summary.header.program.path)),
         address: (entry.vaddr != 0).then_some(parts::variable_address(entry)),
         member: entry.part.as_ref().map(|p| p.member.clone()).filter(|name| !name.is_empty()),

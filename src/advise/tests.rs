@@ -523,6 +523,15 @@ fn a_section_is_named_as_in_the_file() {
 }
 
 #[test]
+fn a_global_without_a_name_has_no_rule() {
+    let mut e = entry("", 64 * MIB, 50, 2000, |at, _| slice_of(at, 64 * MIB, 8));
+    e.linkage.clear();
+    let advice = on(4, &profile(8, "never", vec![e]));
+    assert!(reason(&advice, "").contains("no name"));
+    round_trip(&advice);
+}
+
+#[test]
 fn what_no_policy_reaches_is_not_placed_and_sections_have_their_own_names() {
     let sliced = |at: u64, _: &mut Random| slice_of(at, 64 * MIB, 8);
     let section = |name: &str| {
