@@ -1,6 +1,6 @@
 //! Patterns of hot objects: pure functions from page x thread counters to a pattern with its evidence.
 //!
-//! [`classify`] decides in this order: small, cold, private, then slices (block, block-cyclic) by [`spectrum`] and
+//! [`classify`] decides in this order: small, cold, private, then slices (block, block-cyclic) by [`mod@spectrum`] and
 //! [`fold`], page affinity without a formula, else random (or read-shared) when the samples would have shown slices,
 //! else unsure. Then it searches for phases of the run with different patterns ([`change_points`]) and for functions
 //! with different patterns ([`by_code`]). Callers build an
