@@ -2,12 +2,16 @@
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
+use std::vec;
 
 use super::Reader;
 use crate::profile::records::Record;
 
-/// Records that wait to be used; one may have many megabytes.
+/// Batches that wait to be used; a record may have many megabytes.
 const WAITING: usize = 2;
+/// Bytes of decoded records from which a batch is handed over: a hand-over can put either thread to sleep, which costs
+/// more than decoding a small record.
+const BATCH_BYTES: u64 = 4 << 20;
 /// Bytes of a file from which a thread pays.
 const LEAST_BYTES: u64 = 4 << 20;
 
@@ -19,10 +23,12 @@ pub(in crate::profile) struct Ahead {
     from: From,
 }
 
+type Batch = Vec<(Record, u64)>;
+
 #[derive(Debug)]
 enum From {
     Here(Box<Reader>),
-    Beside(Receiver<(Record, u64)>, JoinHandle<Option<String>>),
+    Beside(Receiver<Batch>, vec::IntoIter<(Record, u64)>, JoinHandle<Option<String>>),
     Ended,
 }
 
@@ -38,16 +44,24 @@ impl Ahead {
         let (to, from) = sync_channel(WAITING);
         let work = move || {
             let mut reader = handed.recv().ok()?;
+            let (mut batch, mut bytes) = (Batch::new(), 0);
             while let Some(record) = reader.next() {
-                if to.send((record, reader.decoded)).is_err() {
-                    break;
+                bytes += reader.decoded;
+                batch.push((record, reader.decoded));
+                if bytes >= BATCH_BYTES {
+                    bytes = 0;
+                    if to.send(std::mem::take(&mut batch)).is_err() {
+                        return reader.damage;
+                    }
                 }
             }
+            // Nobody who wants the rest: nobody who wants the damage.
+            let _ = to.send(batch);
             reader.damage
         };
         match thread::Builder::new().name("numamma-read".into()).spawn(work) {
             Ok(thread) => match hand.send(reader) {
-                Ok(()) => Ahead { damage: None, from: From::Beside(from, thread) },
+                Ok(()) => Ahead { damage: None, from: From::Beside(from, Vec::new().into_iter(), thread) },
                 Err(back) => Ahead::here(back.0),
             },
             Err(_) => Ahead::here(reader),
@@ -65,23 +79,25 @@ impl Iterator for Ahead {
 
     fn next(&mut self) -> Option<(Record, u64)> {
         match &mut self.from {
-            From::Ended => None,
-            From::Here(reader) => match reader.next() {
-                Some(record) => Some((record, reader.decoded)),
-                None => {
-                    self.damage.clone_from(&reader.damage);
-                    None
+            From::Ended => return None,
+            From::Here(reader) => {
+                if let Some(record) = reader.next() {
+                    return Some((record, reader.decoded));
                 }
-            },
-            From::Beside(from, _) => match from.recv() {
-                Ok(next) => Some(next),
-                Err(_) => {
-                    if let From::Beside(_, thread) = std::mem::replace(&mut self.from, From::Ended) {
-                        self.damage = thread.join().unwrap_or_else(|_| Some("reading it failed".to_owned()));
-                    }
-                    None
+                self.damage.clone_from(&reader.damage);
+                return None;
+            }
+            From::Beside(from, batch, _) => loop {
+                if let Some(next) = batch.next() {
+                    return Some(next);
                 }
+                let Ok(more) = from.recv() else { break };
+                *batch = more.into_iter();
             },
         }
+        if let From::Beside(.., thread) = std::mem::replace(&mut self.from, From::Ended) {
+            self.damage = thread.join().unwrap_or_else(|_| Some("reading it failed".to_owned()));
+        }
+        None
     }
 }
