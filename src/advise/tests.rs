@@ -82,6 +82,7 @@ pub(super) fn profile(threads: u32, thp: &str, entries: Vec<Entry>) -> Summary {
         stacks: Default::default(),
         entries,
         stays: Vec::new(),
+        spinning: Default::default(),
         stats: Stats::default(),
         ending: Some(crate::profile::records::Ended::Exited(0)),
         rank: None,

@@ -11,7 +11,7 @@ use super::catalog::{Catalog, Process, RUN, scaled};
 use super::cells::{Cells, Thinning};
 use super::object::Sum;
 use crate::profile::records::{Ended, Frame, Header, Idle, Location, Stats, Thread, ThreadId};
-use crate::profile::summary::{CallStacks, Summary, rank};
+use crate::profile::summary::{CallStacks, SpinTally, Summary, rank};
 
 /// Cells kept of all objects together, their parts by code included: 60 bytes each, and as many as one profile may have.
 const MOST_CELLS: usize = 1 << 21;
@@ -33,6 +33,7 @@ pub(super) struct Processes {
     ending: Option<Ended>,
     threads: BTreeMap<ThreadId, Thread>,
     objects: BTreeMap<u32, Sum>,
+    spinning: SpinTally,
     count: u32,
     thinning: Thinning,
     /// Cells after the last count.
@@ -52,6 +53,7 @@ impl Processes {
             ending: Some(Ended::Exited(0)),
             threads: BTreeMap::new(),
             objects: BTreeMap::new(),
+            spinning: SpinTally::default(),
             count: 0,
             thinning: Thinning::default(),
             cells: 0,
@@ -66,6 +68,7 @@ impl Processes {
         self.add_idle(summary);
         self.ending = worse(self.ending, summary.ending);
         summary.threads.iter().for_each(|t| self.add_thread(t));
+        summary.spinning.cells.iter().for_each(|c| self.spinning.add(c.thread, c.slot, &c.counters));
         let mut cells = 0;
         for (entry, &object) in summary.entries.iter().zip(objects) {
             let sum = self.objects.entry(object).or_insert_with(|| Sum::like(entry));
@@ -100,6 +103,7 @@ impl Processes {
             stacks: CallStacks::default(),
             entries,
             stays: Vec::new(),
+            spinning: self.spinning.finish(Some),
             stats,
             ending: self.ending,
             rank: None,
@@ -224,6 +228,7 @@ impl Processes {
             stacks: catalog.stacks.clone(),
             entries,
             stays: Vec::new(),
+            spinning: self.spinning.finish(|thread| number.get(&thread).copied()),
             stats,
             ending: self.ending,
             rank: None,

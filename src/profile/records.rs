@@ -373,6 +373,8 @@ pub enum AddressKind {
     Loaded,
     /// From a value whose own address was loaded before: a list, a tree, a search.
     Chained,
+    /// Always the same, by a loop that pauses until another thread writes there: a spin lock, a barrier.
+    Spun,
 }
 
 /// What an instruction that accesses memory tells of the time its accesses take.

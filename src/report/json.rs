@@ -73,6 +73,7 @@ fn samples(view: &View) -> Value {
         "unknown": whole(fates.unknown),
         "tls": whole(fates.tls + fates.tls_only),
         "small": whole(fates.small),
+        "spinning": whole(fates.spinning),
         "no_access": stats.no_access,
         "unresolved": stats.unresolved,
         "gather": stats.vsib,

@@ -9,12 +9,16 @@ use super::{Overhead, View, by_others_words, kind_word, sample_account, thread_t
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::record::{NOT_FOLLOWED, behind};
 use crate::profile::records::Ended;
-use crate::profile::summary::Entry;
+use crate::profile::summary::{Entry, base_name, ratio};
 
 /// Narrowest column in which names of objects still differ.
 const MIN_NAME: usize = 18;
 /// Narrowest report; a smaller terminal wraps it.
 const MIN_WIDTH: usize = 60;
+/// Share of spinning from which the head says so: as little as an object that can be hot.
+const LEAST_SPINNING: f64 = 0.01;
+/// Files with spinning code that are named.
+const MOST_PLACES: usize = 3;
 /// CPU time of a program below which shares of it say nothing.
 const LEAST_CPU_NS: u64 = 20_000_000;
 
@@ -57,6 +61,9 @@ pub(super) fn head(out: &mut String, view: &View, width: usize) {
     labelled(out, "machine", &machine(view), width);
     labelled(out, "sampler", &sampler(view), width);
     labelled(out, "samples", &samples(view), width);
+    if let Some(text) = spinning(view) {
+        labelled(out, "spinning", &text, width);
+    }
     labelled(out, "overhead", &overhead(view), width);
     labelled(out, "verdict", &super::run_verdict::of(view), width);
     if let Some(predicted) = &view.predicted {
@@ -97,7 +104,7 @@ fn samples(view: &View) -> String {
         let seen = count(view.total.accesses());
         return format!("{seen} accesses seen; the counters of the recording are missing");
     }
-    let share = |n: u64, of: u64| percent(crate::profile::summary::ratio(n, of));
+    let share = |n: u64, of: u64| percent(ratio(n, of));
     let mut text = format!(
         "{} taken, {} ({}) attributed to a memory access, {} lost ({}); {} accesses seen",
         count(s.samples),
@@ -111,6 +118,31 @@ fn samples(view: &View) -> String {
         text.push_str(&format!("; {} of the samples expected from the CPU time", percent(s.achieved)));
     }
     text
+}
+
+/// Share of the charged CPU time in which threads waited for others, and in which files; none where it is too little to
+/// matter.
+fn spinning(view: &View) -> Option<String> {
+    let spinning = &view.summary.spinning;
+    let share = ratio(spinning.cost_ns(), spinning.cost_ns() + view.total.cost_ns);
+    if share < LEAST_SPINNING {
+        return None;
+    }
+    let mut places: Vec<&str> = Vec::new();
+    for (frame, _) in &spinning.code {
+        let module =
+            view.summary.modules.get(frame.module as usize).map_or("code without a file", |m| base_name(&m.path));
+        if !places.contains(&module) {
+            places.push(module);
+        }
+    }
+    places.truncate(MOST_PLACES);
+    let places = if places.is_empty() { String::new() } else { format!(" ({})", places.join(", ")) };
+    Some(format!(
+        "threads wait for others in {} of the charged CPU time, in loops{places}; it is left out of the costs, and shrinks \
+         with the work of the slowest thread",
+        percent(share)
+    ))
 }
 
 fn overhead(view: &View) -> String {
@@ -200,7 +232,7 @@ fn columns(view: &View, shown: &[&Entry]) -> Vec<Column> {
 
 /// Percent of reads and of writes: `75/25%`.
 fn read_write(e: &Entry) -> String {
-    let reads = (crate::profile::summary::ratio(e.total.reads, e.total.accesses()) * 100.0).round() as u64;
+    let reads = (ratio(e.total.reads, e.total.accesses()) * 100.0).round() as u64;
     format!("{reads}/{}%", 100 - reads)
 }
 

@@ -2,6 +2,7 @@
 
 use super::View;
 use crate::profile::records::{ObjectKind, SMALL_OBJECT};
+use crate::profile::summary::ratio;
 
 /// One row of the account.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(super) struct Fates {
     pub unknown: f64,
     /// Of those, to small allocations.
     pub small: f64,
+    /// Charged to accesses that wait for another thread, and so to no entry.
+    pub spinning: f64,
     /// Waited on a TLS access that was not resolved to an entry.
     pub tls_only: f64,
     /// Waited on a gather or scatter that is charged to no object.
@@ -39,13 +42,19 @@ impl Fates {
         let stats = &view.summary.stats;
         let period = view.summary.header.sampling.period_ns;
         // Without a period each resolved sample still stands for an equal part of the cost.
-        let charged = if period > 0 { view.total.cost_ns as f64 / period as f64 } else { stats.resolved as f64 };
+        let spun_ns = view.summary.spinning.cost_ns();
+        let (charged, spinning) = if period > 0 {
+            (view.total.cost_ns as f64 / period as f64, spun_ns as f64 / period as f64)
+        } else {
+            let spinning = ratio(spun_ns, spun_ns + view.total.cost_ns);
+            (stats.resolved as f64 * (1.0 - spinning), stats.resolved as f64 * spinning)
+        };
         let of_kind = |kind: ObjectKind| {
             let cost: u64 = view.summary.entries.iter().filter(|e| e.kind == kind).map(|e| e.total.cost_ns).sum();
-            charged * crate::profile::summary::ratio(cost, view.total.cost_ns)
+            charged * ratio(cost, view.total.cost_ns)
         };
         // Gathers (and TLS accesses) whose object was found are charged beyond those that were resolved.
-        let beyond = (charged - stats.resolved as f64).max(0.0);
+        let beyond = (charged + spinning - stats.resolved as f64).max(0.0);
         let (gathers, tls) = (stats.vsib as f64, stats.tls as f64);
         Fates {
             charged,
@@ -53,6 +62,7 @@ impl Fates {
             tls: of_kind(ObjectKind::Tls),
             unknown: of_kind(ObjectKind::Unknown),
             small: of_kind(ObjectKind::SmallHeap),
+            spinning,
             tls_only: (tls - (beyond - gathers).max(0.0)).max(0.0),
             gather_only: (gathers - beyond).max(0.0),
         }
@@ -64,6 +74,7 @@ pub fn of(view: &View) -> (u64, Vec<Row>) {
     let stats = &view.summary.stats;
     let fates = Fates::of(view);
     let named = [
+        ("waiting for other threads in loops with `pause` (spin locks, barriers): no object's cost", fates.spinning),
         ("no memory access on the path to the sample", stats.no_access as f64),
         ("unresolved: the address was overwritten before the sample", stats.unresolved as f64),
         ("vector gathers and scatters that name no object", fates.gather_only),

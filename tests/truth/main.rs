@@ -12,3 +12,4 @@ mod parts;
 mod programs;
 mod replay;
 mod seeds;
+mod spinning;

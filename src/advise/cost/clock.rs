@@ -94,15 +94,17 @@ impl Clock {
     }
 }
 
-/// CPU time of the run that is charged to no access, ns: samples without one, and system calls. Lost samples are
+/// CPU time of the run that is charged to no access, ns: samples without one, and system calls, but no spinning. Lost samples are
 /// missing from both sides, so the CPU time counts by the part of the samples that was taken.
 fn uncharged(summary: &Summary, charged: f64) -> f64 {
     let stats = &summary.stats;
     let sampled = stats.samples as f64 * summary.header.sampling.period_ns as f64;
     let ran = stats.cpu_ns as f64 * stats.achieved.clamp(0.0, 1.0);
-    (sampled.max(ran) - charged).max(0.0)
+    (sampled.max(ran) - charged - summary.spinning.cost_ns() as f64).max(0.0)
 }
 
+/// Sums by slot. Threads that spin run beside those that work, so the time of a slot is that of both; where one thread
+/// works alone it is that of its work.
 fn slots(summary: &Summary, roles: &Roles, by_cost: bool, teams: &TeamSizes) -> Vec<Slot> {
     let mut slots = vec![Slot::default(); usize::from(TIME_SLOTS)];
     // Accesses of threads, each times as many as its team has on the target for each worker of it.
@@ -124,16 +126,47 @@ fn slots(summary: &Summary, roles: &Roles, by_cost: bool, teams: &TeamSizes) -> 
             *threads.entry((cell.slot, place)).or_default() += accesses;
         }
     }
-    let mut squares = vec![0.0; slots.len()];
-    threads.iter().for_each(|((slot, _), n)| squares[usize::from(*slot)] += n * n);
-    for ((slot, square), on_target) in slots.iter_mut().zip(squares).zip(on_target) {
-        let at_a_time = at_a_time(slot.accesses, square, summary.threads.len());
-        slot.serial = at_a_time < SERIAL;
+    let seen = summary.threads.len();
+    let work = Crowd::by_slot(slots.len(), &threads);
+    let mut spun_ns = vec![0.0; slots.len()];
+    for cell in &summary.spinning.cells {
+        if let (Some(spun), Some(place)) = (spun_ns.get_mut(usize::from(cell.slot)), roles.place(cell.thread)) {
+            let accesses = cell.counters.accesses() as f64;
+            *spun += if by_cost { cell.counters.cost_ns as f64 } else { accesses };
+            *threads.entry((cell.slot, place)).or_default() += accesses;
+        }
+    }
+    let all = Crowd::by_slot(slots.len(), &threads);
+    for (i, slot) in slots.iter_mut().enumerate() {
+        slot.serial = work[i].at_a_time(seen) < SERIAL;
         // The threads of a slot run side by side.
-        let more = if slot.accesses > 0.0 { on_target / slot.accesses } else { 1.0 };
-        slot.wall_ns = slot.cpu_ns / if slot.serial { 1.0 } else { at_a_time * more };
+        let more = if slot.accesses > 0.0 { on_target[i] / slot.accesses } else { 1.0 };
+        let side_by_side = (slot.cpu_ns + spun_ns[i]) / (all[i].at_a_time(seen) * more);
+        slot.wall_ns = if slot.serial { slot.cpu_ns } else { side_by_side };
     }
     slots
+}
+
+/// Accesses of the threads of a slot, and their squares.
+#[derive(Debug, Clone, Copy, Default)]
+struct Crowd {
+    accesses: f64,
+    squares: f64,
+}
+
+impl Crowd {
+    fn by_slot(slots: usize, threads: &FxHashMap<(u16, u32), f64>) -> Vec<Crowd> {
+        let mut crowds = vec![Crowd::default(); slots];
+        for ((slot, _), n) in threads {
+            let crowd = &mut crowds[usize::from(*slot)];
+            *crowd = Crowd { accesses: crowd.accesses + n, squares: crowd.squares + n * n };
+        }
+        crowds
+    }
+
+    fn at_a_time(self, threads: usize) -> f64 {
+        at_a_time(self.accesses, self.squares, threads)
+    }
 }
 
 /// Joins neighbouring slots of one kind until each slice has `wanted` accesses; a remainder goes to the slice before.
@@ -166,6 +199,12 @@ fn join(slots: &[Slot], wanted: f64) -> (Vec<u16>, Vec<Slot>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advise::Target;
+    use crate::advise::cost::World;
+    use crate::advise::tests::{entry, profile};
+    use crate::detect::roles;
+    use crate::profile::summary::{Cell, Counters, SpinCell};
+    use crate::topology::Topology;
 
     fn slot(accesses: f64, serial: bool) -> Slot {
         Slot { cpu_ns: accesses, accesses, wall_ns: accesses, serial }
@@ -179,5 +218,36 @@ mod tests {
         assert_eq!(sums.iter().map(|s| s.accesses).collect::<Vec<_>>(), [60.0, 180.0]);
         let (slices, _) = join(&[slot(150.0, false), slot(0.0, true), slot(120.0, false)], 100.0);
         assert_eq!(slices, [0, 0, 1], "an empty slot belongs to what came before");
+    }
+
+    /// A triangular loop: the last of eight threads has 15 parts of the work of 64, and the others spin until it is done.
+    #[test]
+    fn a_run_lasts_as_long_as_its_slowest_thread_when_the_others_spin() {
+        let parts: Vec<u64> = (0..8).map(|t| 2 * t + 1).collect();
+        let counters = |accesses| Counters { reads: accesses, cost_ns: 1000 * accesses, ..Counters::default() };
+        let mut array = entry("array", 1 << 20, 0, 8, |i, _| i as u32);
+        array.cells = (0..TIME_SLOTS)
+            .flat_map(|slot| {
+                parts.iter().zip(0..).map(move |(part, thread)| Cell {
+                    instance: 0,
+                    page: 0,
+                    thread,
+                    slot,
+                    counters: counters(*part),
+                })
+            })
+            .collect();
+        array.total = counters(64 * u64::from(TIME_SLOTS));
+        let mut summary = profile(8, "never", vec![array]);
+        let spins = |slot| {
+            parts.iter().zip(0..).map(move |(part, thread)| SpinCell { thread, slot, counters: counters(15 - part) })
+        };
+        summary.spinning.cells = (0..TIME_SLOTS).flat_map(spins).collect();
+        let target = Target::new(Some(4), None, &Topology::uniform(4, 8), 8, "never");
+        let roles = roles(&summary);
+        let world = World::new(&summary, &roles, &target);
+        let wall: f64 = f64::from(TIME_SLOTS) * 15.0 * 1000.0;
+        let running = world.clock.running_ns();
+        assert!((running / wall - 1.0).abs() < 0.05, "{running} of {wall} ns");
     }
 }

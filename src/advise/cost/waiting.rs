@@ -33,7 +33,7 @@ fn lines(code: &AccessCode) -> f64 {
         AddressKind::Unknown => UNKNOWN_LINES,
         AddressKind::Counted => FILL_BUFFERS,
         AddressKind::Loaded => (WINDOW / f64::from(code.body.max(1))).clamp(1.0, FILL_BUFFERS),
-        AddressKind::Chained => 1.0,
+        AddressKind::Chained | AddressKind::Spun => 1.0,
     }
 }
 

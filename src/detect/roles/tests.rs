@@ -77,6 +77,7 @@ impl Run {
             stacks: crate::profile::summary::CallStacks::default(),
             entries: vec![entry, section],
             stays: Vec::new(),
+            spinning: Default::default(),
             stats: Stats { duration_ns: 640 * MS, ..Stats::default() },
             ending: None,
             rank: None,

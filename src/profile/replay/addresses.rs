@@ -13,6 +13,7 @@ use iced_x86::{
 use rustc_hash::FxHashMap;
 
 use super::cfg::MAX_FUNCTION_BYTES;
+use super::spins::spins;
 use crate::profile::records::AddressKind;
 
 /// Loads of a loop that are told apart, one bit each; of a longer loop nothing is known.
@@ -22,7 +23,7 @@ const UNKNOWN: u64 = 1 << 63;
 /// Times that a loop is gone through: a value may pass through that many others before it is an address.
 const ROUNDS: usize = 4;
 /// Instructions in a loop up to which it is followed; larger ones do not fit into any processor's window anyway.
-const MOST_INSTRUCTIONS: usize = 4_096;
+pub(super) const MOST_INSTRUCTIONS: usize = 4_096;
 /// Registers, and the flags behind them.
 const FLAGS: usize = 256;
 
@@ -65,6 +66,11 @@ impl Addresses {
         for body in innermost(&all) {
             found.add_loop(body, &mut factory);
         }
+        for ip in spins(&all, &mut factory) {
+            if let Some(place) = found.places.get_mut(&ip) {
+                place.address = AddressKind::Spun;
+            }
+        }
         found
     }
 
@@ -90,8 +96,8 @@ impl Addresses {
     }
 }
 
-/// Loops without another loop inside, as their instructions.
-fn innermost(all: &[Instruction]) -> Vec<&[Instruction]> {
+/// The loops, as the indices of their first instruction and of their backward branch.
+pub(super) fn loops(all: &[Instruction]) -> Vec<(usize, usize)> {
     let index = |ip: u64| all.binary_search_by_key(&ip, Instruction::ip).ok();
     let backward = |i: &Instruction| {
         let is_branch = matches!(i.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
@@ -100,22 +106,28 @@ fn innermost(all: &[Instruction]) -> Vec<&[Instruction]> {
     let mut spans: Vec<(usize, usize)> = all.iter().filter_map(|i| backward(i).flatten()).collect();
     spans.sort_unstable();
     spans.dedup();
+    spans
+}
+
+/// Loops without another loop inside, as their instructions.
+fn innermost(all: &[Instruction]) -> Vec<&[Instruction]> {
+    let spans = loops(all);
     let holds_another = |s: &(usize, usize)| spans.iter().any(|o| o != s && s.0 <= o.0 && o.1 <= s.1);
     let inner = spans.iter().filter(|s| !holds_another(s) && s.1 - s.0 < MOST_INSTRUCTIONS);
     inner.map(|s| &all[s.0..=s.1]).collect()
 }
 
 /// The operands in memory that are data.
-fn accesses(info: &InstructionInfo) -> impl Iterator<Item = &UsedMemory> {
+pub(super) fn accesses(info: &InstructionInfo) -> impl Iterator<Item = &UsedMemory> {
     info.used_memory().iter().filter(|m| m.access() != OpAccess::NoMemAccess)
 }
 
-fn reads(access: OpAccess) -> bool {
+pub(super) fn reads(access: OpAccess) -> bool {
     use OpAccess::{CondRead, Read, ReadCondWrite, ReadWrite};
     matches!(access, Read | CondRead | ReadWrite | ReadCondWrite)
 }
 
-fn writes(access: OpAccess) -> bool {
+pub(super) fn writes(access: OpAccess) -> bool {
     use OpAccess::{CondWrite, ReadCondWrite, ReadWrite, Write};
     matches!(access, Write | CondWrite | ReadWrite | ReadCondWrite)
 }

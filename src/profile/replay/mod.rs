@@ -30,6 +30,7 @@ mod loops;
 mod operand;
 mod path;
 mod recover;
+mod spins;
 mod state;
 #[cfg(test)]
 mod tests;

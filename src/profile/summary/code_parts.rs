@@ -4,7 +4,7 @@
 //! [`MAX_PARTS`] with the most accesses get cells of their own; the rest are one part together, so that memory grows
 //! with pages x threads x few units. An entry with one unit that matters is not divided.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::entries::Layout;
 use super::identity::{frame_name, frame_place, short_function};
@@ -41,12 +41,12 @@ struct Unit {
 }
 
 impl CodeParts {
-    /// Divides the entries by the instructions that accessed each object.
-    pub(super) fn build(tables: &Tables, layout: &Layout) -> CodeParts {
+    /// Divides the entries by the instructions that accessed each object, without those that wait for a thread.
+    pub(super) fn build(tables: &Tables, layout: &Layout, spun: &FxHashSet<Frame>) -> CodeParts {
         let mut parts = CodeParts::default();
         parts.units.resize_with(layout.entries.len(), Vec::new);
         let mut sums: FxHashMap<(u32, Frame), u64> = FxHashMap::default();
-        for used in &tables.uses.all {
+        for used in tables.uses.all.iter().filter(|u| !spun.contains(&u.ip)) {
             // Of an object in parts it is not known yet which part: all get the units of the whole.
             for entry in layout.entries_of(used.object) {
                 *sums.entry((entry, used.ip)).or_default() += used.counters.accesses();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Means;
 use super::code_parts::{CodeParts, PART_BITS, of_part};
@@ -15,6 +15,7 @@ use super::entries::{Layout, missing_thread};
 use super::first_touches::FirstTouches;
 use super::parts::Place;
 use super::shared_pages::share;
+use super::spinning::SpinTally;
 use super::stacks::NameTables;
 use super::tables::{MAX_ID_GAP, Tables};
 use super::tally::Tally;
@@ -56,6 +57,9 @@ struct Fold<'a> {
     /// Counters of accesses without a page, per entry and thread.
     unpaged: FxHashMap<(u32, ThreadId), Counters>,
     code: Tally<(u32, Frame)>,
+    /// Instructions that wait for another thread, and what they were charged with.
+    spun: &'a FxHashSet<Frame>,
+    spinning: SpinTally,
     slots_per_ns: f64,
     /// One more than the highest thread id used.
     threads: usize,
@@ -69,6 +73,8 @@ struct Target {
     place: Option<Place>,
     part: Option<u8>,
     ip: Frame,
+    /// Waits for another thread.
+    spins: bool,
 }
 
 /// What accesses with one key, but for the part, have in common.
@@ -84,8 +90,9 @@ struct Near {
 pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &Means) -> Result<Summary, FileError> {
     let reader = Reader::open(path)?;
     let cpu_nodes = CpuNodes::of(&tables.header.topology);
-    let parts = CodeParts::build(&tables, &layout);
-    let mut fold = Fold::new(&layout, &mut tables, &parts, reader.file_len);
+    let spun = tables.spun();
+    let parts = CodeParts::build(&tables, &layout, &spun);
+    let mut fold = Fold::new(&layout, &mut tables, (&parts, &spun), reader.file_len);
     match tables.held.take() {
         Some(lists) => fold.add_all(&lists, means.cores),
         None => (means.read)(reader).take(tables.records).for_each(|(record, _)| fold.add_record(&record, &cpu_nodes)),
@@ -93,7 +100,7 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &
     let mut plausible = |t: &Touch| fold.thread_is_plausible(t.thread);
     let seen: Vec<Touch> = tables.touches.into_iter().filter(|t| plausible(t)).collect();
     let sampled: Vec<Touch> = tables.sampled.into_iter().filter(|t| plausible(t)).collect();
-    let Fold { uses, mut cells, unpaged, mut code, threads, unknown_ids, .. } = fold;
+    let Fold { uses, mut cells, unpaged, mut code, mut spinning, threads, unknown_ids, .. } = fold;
     let known = layout.threads.len();
     layout.threads.extend((known..threads).map(|id| missing_thread(id as ThreadId)));
     let mut notes = tables.notes;
@@ -109,9 +116,10 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &
         notes.push(format!("{dropped} accesses have more different pages, threads and times than fit in memory"));
     }
     assign_cells(&mut layout, sums, unpaged, (&parts, &tables.symbols));
-    for (entry, used) in parts.whole(&uses) {
+    for (entry, used) in parts.whole(&uses).filter(|(_, used)| !spun.contains(&used.ip)) {
         code.add((entry, used.ip), &used.counters);
     }
+    uses.all.iter().filter(|u| spun.contains(&u.ip)).for_each(|u| spinning.add_code(u.ip, &u.counters));
     assign_code(&mut layout, code.finish(), &tables.access_code);
     let touches = FirstTouches { seen, sampled, period: tables.stats.events.fault_period };
     touches.assign(&mut layout);
@@ -127,6 +135,7 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &
         stacks: layout.stacks,
         entries,
         stays: tables.stays.finish(),
+        spinning: spinning.finish(Some),
         stats: tables.stats,
         ending: tables.ending,
         rank: tables.rank,
@@ -136,20 +145,25 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &
 }
 
 impl<'a> Fold<'a> {
-    fn new(layout: &'a Layout, tables: &mut Tables, parts: &'a CodeParts, file_len: u64) -> Fold<'a> {
+    fn new(
+        layout: &'a Layout,
+        tables: &mut Tables,
+        (parts, spun): (&'a CodeParts, &'a FxHashSet<Frame>),
+        file_len: u64,
+    ) -> Fold<'a> {
         let uses = std::mem::take(&mut tables.uses);
         let target = |(u, of): (&Used, u32)| {
             let (place, part) = (layout.places.get(&u.object).copied(), parts.of_use(of));
-            Target { place, part, ip: u.ip }
+            Target { place, part, ip: u.ip, spins: spun.contains(&u.ip) }
         };
         let targets = uses.all.iter().zip(0..).map(target).collect();
         let most_cells = MIN_CELLS.max(file_len as usize / BYTES_PER_CELL);
         let slots_per_ns = f64::from(TIME_SLOTS) / tables.stats.duration_ns.max(1) as f64;
-        Fold { uses, ..Fold::empty((layout, parts), targets, most_cells, slots_per_ns) }
+        Fold { uses, ..Fold::empty((layout, parts, spun), targets, most_cells, slots_per_ns) }
     }
 
     fn empty(
-        (layout, parts): (&'a Layout, &'a CodeParts),
+        (layout, parts, spun): (&'a Layout, &'a CodeParts, &'a FxHashSet<Frame>),
         targets: Arc<[Target]>,
         most_cells: usize,
         slots_per_ns: f64,
@@ -163,6 +177,8 @@ impl<'a> Fold<'a> {
             parts,
             unpaged: FxHashMap::default(),
             code: Tally::new(MAX_INSTRUCTIONS),
+            spun,
+            spinning: SpinTally::default(),
             slots_per_ns,
             threads: layout.threads.len(),
             unknown_ids: 0,
@@ -171,7 +187,7 @@ impl<'a> Fold<'a> {
 
     /// One that counts other accesses of the same profile.
     fn another(&self) -> Fold<'a> {
-        Fold::empty((self.layout, self.parts), self.targets.clone(), self.cells.limit(), self.slots_per_ns)
+        Fold::empty((self.layout, self.parts, self.spun), self.targets.clone(), self.cells.limit(), self.slots_per_ns)
     }
 
     /// Adds the accesses that the first pass has kept, on several cores where that pays.
@@ -208,6 +224,7 @@ impl<'a> Fold<'a> {
     fn join(&mut self, other: Fold<'_>) {
         self.cells.join(other.cells);
         self.code.join(other.code);
+        self.spinning.join(other.spinning);
         for (of, counters) in other.unpaged {
             self.unpaged.entry(of).or_default().add(&counters);
         }
@@ -231,7 +248,7 @@ impl<'a> Fold<'a> {
         let row = Row::new(a, of);
         if of == NO_USE {
             let place = self.layout.places.get(&a.object).copied();
-            self.count(&row, Target { place, part: None, ip: a.ip });
+            self.count(&row, Target { place, part: None, ip: a.ip, spins: self.spun.contains(&a.ip) });
         } else {
             self.add(&row);
         }
@@ -252,6 +269,10 @@ impl<'a> Fold<'a> {
             return;
         };
         let counters = row.counters();
+        if target.spins {
+            self.spinning.add(row.thread, self.slot(row.time_ns), &counters);
+            return;
+        }
         // What one entry has of the pair as a whole is summed already.
         let part = target.part.unwrap_or_else(|| {
             self.code.add((place.entry, target.ip), &counters);
@@ -303,9 +324,13 @@ impl<'a> Fold<'a> {
         if global_page >> PAGE_BITS != 0 {
             return None;
         }
-        // An access at the very end of the run belongs to the last slot.
-        let slot = ((near.time_ns as f64 * self.slots_per_ns) as u64).min(u64::from(TIME_SLOTS) - 1);
+        let slot = u64::from(self.slot(near.time_ns));
         Some(((global_page << THREAD_BITS | u64::from(near.thread)) << SLOT_BITS | slot) << PART_BITS)
+    }
+
+    /// The time slot of an access; one at the very end of the run belongs to the last.
+    fn slot(&self, time_ns: u64) -> u16 {
+        ((time_ns as f64 * self.slots_per_ns) as u64).min(u64::from(TIME_SLOTS) - 1) as u16
     }
 }
 
@@ -429,8 +454,9 @@ mod tests {
         crate::profile::summary::tests::write_many(&path, &accesses);
         let mut tables = tables(&path);
         let layout = Layout::build(&mut tables);
-        let parts = CodeParts::build(&tables, &layout);
-        let mut fold = Fold::new(&layout, &mut tables, &parts, 0);
+        let spun = tables.spun();
+        let parts = CodeParts::build(&tables, &layout, &spun);
+        let mut fold = Fold::new(&layout, &mut tables, (&parts, &spun), 0);
         fold.add_all(&tables.held.take().expect("few"), 3);
         let cells = fold.cells.finish();
         let counted: u64 = cells.iter().map(|c| c.1.accesses()).sum();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use numamma_kernel::affinity::MAX_CPUS;
 use numamma_kernel::policy::MAX_NODES;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::stacks::LostTable;
 use super::stays::Stays;
@@ -181,6 +181,12 @@ impl Tables {
         tables.stats.duration_ns = tables.stats.duration_ns.max(last_ns);
         tables.note_damage(reader.damage);
         Ok(tables)
+    }
+
+    /// Instructions that wait for another thread.
+    pub(super) fn spun(&self) -> FxHashSet<Frame> {
+        let spins = |code: &&AccessCode| code.address == AddressKind::Spun;
+        self.access_code.values().filter(spins).map(|code| code.frame).collect()
     }
 
     /// The header with a page size and a number of nodes that can be true.

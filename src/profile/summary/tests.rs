@@ -502,3 +502,35 @@ fn ids_far_away_are_refused_without_memory() {
     assert!(summary.threads.len() < 100);
     assert!(summary.notes.iter().any(|n| n.contains("left out")), "{:?}", summary.notes);
 }
+
+#[test]
+fn what_a_waiting_thread_reads_has_no_cost() {
+    let own = |thread, time_ns, offset| {
+        let a = access(0, thread, time_ns, 0x1000);
+        Access { ip: Frame { module: 0, offset }, ..a }
+    };
+    let code = |offset, address| AccessCode {
+        frame: Frame { module: 0, offset },
+        address,
+        body: 6,
+        gap: 6,
+        behind: 1,
+        later: 0,
+    };
+    let summary = load(&[
+        header(),
+        Record::Objects(vec![object(0, ObjectKind::Heap, "team", 0x1000, 2 * PAGE)]),
+        Record::Accesses(vec![own(0, 10, 1), own(1, 20, 2), own(1, 630, 2), own(0, 640, 1)]),
+        Record::AccessCode(vec![code(1, AddressKind::Counted), code(2, AddressKind::Spun)]),
+        stats(640),
+        end(),
+    ]);
+    let [team] = &summary.entries[..] else { panic!("{:?}", summary.entries) };
+    assert_eq!((team.total.accesses(), team.total.cost_ns, team.details.code.len()), (2, 20, 1));
+    assert!(team.cells.iter().all(|c| c.thread == 0), "{:?}", team.cells);
+    let spinning = &summary.spinning;
+    assert_eq!(spinning.cost_ns(), 20);
+    let places: Vec<_> = spinning.cells.iter().map(|c| (c.thread, c.slot, c.counters.reads)).collect();
+    assert_eq!(places, [(1, 2, 1), (1, 63, 1)]);
+    assert_eq!(spinning.code.iter().map(|c| c.0.offset).collect::<Vec<_>>(), [2]);
+}

@@ -146,6 +146,7 @@ mod tests {
             stacks: Default::default(),
             entries: Vec::new(),
             stays: Vec::new(),
+            spinning: Default::default(),
             stats,
             ending: None,
             rank: None,

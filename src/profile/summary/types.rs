@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::spinning::Spinning;
 use super::stacks::CallStacks;
 use super::stays::Stay;
 use crate::profile::records::{
@@ -29,6 +30,8 @@ pub struct Summary {
     pub entries: Vec<Entry>,
     /// CPUs of the threads over time, by thread and time; empty where the file does not say, and for several profiles.
     pub stays: Vec<Stay>,
+    /// Waiting for other threads in loops, which no entry has.
+    pub spinning: Spinning,
     /// Counters of the recorder.
     pub stats: Stats,
     /// How the run ended; none when the recording was cut off.
