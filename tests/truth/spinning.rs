@@ -1,6 +1,6 @@
 //! Threads that wait for a slower one in a loop: their time is no cost of what the loop reads.
 
-use crate::common::{Scratch, alone, number, numamma, objects, program, run};
+use crate::common::{Scratch, alone, numamma, number, objects, program, run};
 
 /// LLVM's runtime of OpenMP, which takes calls of libgomp's functions as well.
 const LLVM: &str = "/usr/lib/x86_64-linux-gnu/libomp.so.5";
