@@ -258,6 +258,19 @@ fn what_steps_built_does_not_stand_beside_what_comes_then() {
     }
 }
 
+/// A parent that only waits for its children holds nothing beside their memory, and one that works on loses nothing that
+/// fork had left it.
+#[test]
+fn what_is_kept_is_given_back_before_a_fork() {
+    let turns = Program::new("turns");
+    for place in ["interleave", "block"] {
+        let rules = turns.policy("rules.toml", &["site_000".to_owned()], &format!("policy = \"{place}\""));
+        turns.compare(&rules, "parent");
+        let (bare, seen) = (turns.bare("workers"), turns.placed(&rules, "workers"));
+        assert!(seen[0] <= bare[0], "{place}: page faults {seen:?}, bare {bare:?}");
+    }
+}
+
 /// Runs `command` in a control group of its own that has a limit of so many bytes of memory; `None` where none can be made.
 pub fn in_group(command: &Command, limit: u64) -> Option<Ran> {
     const SCRIPT: &str = r#"limit=$0

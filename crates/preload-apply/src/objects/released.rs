@@ -23,6 +23,7 @@
 //!   the blocks take more than that part. So is one that is too small for the largest object so far of its rule, when
 //!   that needs a mapping.
 //! - All are given back when the program goes on with other memory for some time, see [`room`].
+//! - All are given back before the process forks, see [`forks`].
 //! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
 //!   allocation, mapping or thread of the program fails for want of memory; the call is then made again.
 //!
@@ -30,6 +31,7 @@
 
 pub mod elsewhere;
 pub mod fitting;
+mod forks;
 pub mod glibc;
 mod kept;
 mod offered;
@@ -83,6 +85,7 @@ static IS_FIRST: AtomicBool = AtomicBool::new(true);
 pub fn start(available: Option<u64>, groups: Vec<Group>, first: fn()) {
     let _ = FIRST.set(first);
     room::start(groups);
+    forks::start();
     mapping_budget::on_shortage(release_all);
     let share = available.map_or(usize::MAX, |bytes| (bytes / SHARE_DIVISOR) as usize);
     SHARE.store(share, Ordering::Relaxed);

@@ -64,9 +64,19 @@ static LOOKED: AtomicU64 = AtomicU64::new(0);
 /// Called before memory is kept for the first time, see [`keep_at_most`].
 static FIRST: OnceLock<fn()> = OnceLock::new();
 
-/// Makes a heap give back what it does not need; with a time, ns, only if it has not been used for long at that time. True
-/// if there was any.
-pub type Release = fn(HeapAddress, Option<u64>) -> bool;
+/// Why heaps give memory back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Others need it.
+    Needed,
+    /// The process forks, see `objects/released/forks.rs`.
+    Forks,
+    /// It has not been used for long at this time, ns. Only then is it given back.
+    Unused(u64),
+}
+
+/// Makes a heap give back what it does not need. True if there was any.
+pub type Release = fn(HeapAddress, Why) -> bool;
 
 /// The place of a heap in the list of those that have kept memory. They stay in it.
 pub struct Link {
@@ -173,24 +183,33 @@ pub fn release_unused() {
     let now = clock::coarse_ns();
     if now.saturating_sub(LOOKED.load(Ordering::Relaxed)) >= patience::SHORTEST_NS / 2 {
         LOOKED.store(now, Ordering::Relaxed);
-        release(Some(now));
+        release(Why::Unused(now));
     }
 }
 
 /// Gives back what all heaps keep that they do not need; true if there was any.
 pub fn release_all() -> bool {
-    !HEAPS.load(Ordering::Relaxed).is_null() && !sandbox::entered() && release(None)
+    release_for(Why::Needed)
+}
+
+/// As [`release_all`], before the process forks.
+pub fn release_before_fork() -> bool {
+    release_for(Why::Forks)
+}
+
+fn release_for(why: Why) -> bool {
+    !HEAPS.load(Ordering::Relaxed).is_null() && !sandbox::entered() && release(why)
 }
 
 #[inline(never)]
-fn release(unused: Option<u64>) -> bool {
+fn release(why: Why) -> bool {
     if GIVING.swap(true, Ordering::Acquire) {
         return false;
     }
     let (mut any, mut next) = (false, HEAPS.load(Ordering::Acquire));
     // SAFETY: null, or the link of a heap, which is never freed.
     while let Some(link) = unsafe { next.as_ref() } {
-        any |= (link.release)(HeapAddress(link.heap.load(Ordering::Relaxed)), unused);
+        any |= (link.release)(HeapAddress(link.heap.load(Ordering::Relaxed)), why);
         next = link.next.load(Ordering::Relaxed);
     }
     GIVING.store(false, Ordering::Release);

@@ -312,10 +312,12 @@ impl Inner {
         }
     }
 
-    /// Gives up what the heap keeps, for others; true if it had memory.
+    /// Gives up what the heap keeps, which may be in the way of others; true if it had memory.
     #[inline(never)]
-    pub(super) fn release(&mut self) -> bool {
-        self.emptied.forget();
+    pub(super) fn release(&mut self, in_the_way: bool) -> bool {
+        if in_the_way {
+            self.emptied.forget();
+        }
         self.give_up()
     }
 
