@@ -72,6 +72,7 @@ fn summary(rows: u64) -> Summary {
         symbols: HashMap::new(),
         stacks: CallStacks::default(),
         entries: (0..OBJECTS).map(|id| entry(id, rows / OBJECTS)).collect(),
+        stays: Vec::new(),
         stats: Stats { duration_ns: 3_600_000_000_000, ..Stats::default() },
         ending: None,
         rank: Some(3),

@@ -81,6 +81,7 @@ pub(super) fn profile(threads: u32, thp: &str, entries: Vec<Entry>) -> Summary {
         symbols: HashMap::new(),
         stacks: Default::default(),
         entries,
+        stays: Vec::new(),
         stats: Stats::default(),
         ending: Some(crate::profile::records::Ended::Exited(0)),
         rank: None,

@@ -34,6 +34,10 @@ pub struct HtmlArgs {
     /// Also what `compare --json`, `tune --json` or `verify --json` wrote; may be given several times
     #[arg(long, value_name = "JSON", requires = "html")]
     with: Vec<PathBuf>,
+    /// Show source files below DIR, too: a few lines around allocations and accesses; may be given several times
+    /// [default: the working directory]
+    #[arg(long, value_name = "DIR", requires = "html")]
+    source: Vec<PathBuf>,
 }
 
 impl HtmlArgs {
@@ -56,7 +60,13 @@ pub struct Wanted<'a> {
 /// When an input cannot be used or the file not be written.
 pub fn write(args: &HtmlArgs, wanted: &Wanted<'_>, loaded: &Loaded) -> Result<(), String> {
     let results = args.with.iter().map(|path| result(path)).collect::<Result<Vec<_>, String>>()?;
-    let page = page(wanted, loaded, results)?;
+    let here = [PathBuf::from(".")];
+    let sources = if args.source.is_empty() { &here[..] } else { &args.source };
+    let absent = sources.iter().find(|dir| !dir.is_dir());
+    if let Some(dir) = absent {
+        return Err(format!("--source {}: no such directory; name one that holds the program's source", dir.display()));
+    }
+    let page = page(wanted, loaded, (results, sources))?;
     output::write(args.html.as_deref(), &page)?;
     if let Some(path) = args.html.as_deref().filter(|_| args.open) {
         let opened = Command::new("xdg-open").arg(path).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
@@ -67,7 +77,11 @@ pub fn write(args: &HtmlArgs, wanted: &Wanted<'_>, loaded: &Loaded) -> Result<()
     Ok(())
 }
 
-fn page(wanted: &Wanted<'_>, loaded: &Loaded, results: Vec<(String, Value)>) -> Result<String, String> {
+fn page(
+    wanted: &Wanted<'_>,
+    loaded: &Loaded,
+    (results, sources): (Vec<(String, Value)>, &[PathBuf]),
+) -> Result<String, String> {
     let (many, summary) = (&loaded.many, &loaded.many.whole);
     let options = Options {
         sort: if wanted.access == AccessFilter::All { Sort::Cost } else { Sort::Accesses },
@@ -83,7 +97,8 @@ fn page(wanted: &Wanted<'_>, loaded: &Loaded, results: Vec<(String, Value)>) -> 
     let verdicts = many.groups.iter().map(|g| detect::classify_accesses(&g.summary, wanted.access)).collect();
     view.processes = Some(Processes { many, verdicts, by: None });
     let (target, is_assumed) = target(wanted, &view)?;
-    let mut extra = Extra { results, target: Some((&target, is_assumed)), ..Extra::default() };
+    let mut extra =
+        Extra { results, sources: sources.to_vec(), target: Some((&target, is_assumed)), ..Extra::default() };
     let prediction;
     match advise::advise(summary, &patterns, &target) {
         Ok(advice) => {

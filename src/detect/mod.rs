@@ -1,6 +1,6 @@
 //! Patterns of hot objects: pure functions from page x thread counters to a pattern with its evidence.
 //!
-//! [`classify`] decides in this order: small, cold, private, then slices (block, block-cyclic) by [`spectrum`] and
+//! [`classify`] decides in this order: small, cold, private, then slices (block, block-cyclic) by [`mod@spectrum`] and
 //! [`fold`], page affinity without a formula, else random (or read-shared) when the samples would have shown slices,
 //! else unsure. Then it searches for phases of the run with different patterns ([`change_points`]) and for functions
 //! with different patterns ([`by_code`]). Callers build an
@@ -44,12 +44,13 @@ pub use parts::{divide, part_boundaries, tell_apart};
 pub use pattern::{CodePattern, Figures, Owner, Pattern, PatternKind, Segment, Slice};
 pub use random::samples_needed;
 pub use roles::{Rank, Role, Roles, roles};
+pub use spectrum::Spectrum;
 pub use unpaged::{mostly_unpaged, unpaged_share};
 pub use view::{CodeAccesses, ObjectView, PageAccess, Row, Sampling, cost_shares, view_of};
 
 use std::borrow::Cow;
 
-use crate::profile::summary::{AccessFilter, Summary, TIME_SLOTS};
+use crate::profile::summary::{AccessFilter, Entry, Summary, TIME_SLOTS};
 use samples::Samples;
 
 /// Classifies one object. Pure: the same view gives the same pattern.
@@ -88,6 +89,20 @@ pub fn classify(view: &ObjectView) -> Pattern {
         }
     }
     pattern
+}
+
+/// The spectrum that periods are read from, for pictures: of the threads that work, without initialisation. None where
+/// fewer than two threads take part, or nothing has a page.
+pub fn spectrum(entry: &Entry, summary: &Summary, roles: &Roles) -> Option<Spectrum> {
+    let weight = view::Weight { share: 1.0, hot: true };
+    let view = view::view_with(entry, summary, roles, weight, AccessFilter::All);
+    let all = Samples::of(&view);
+    let voting = match init::serial_slots(&view, &all) {
+        Some(serial) => Cow::Owned(all.only(|a| !serial.dropped[usize::from(a.slot)])),
+        None => Cow::Borrowed(&all),
+    };
+    let (voting, ..) = only_workers(&view, voting, None);
+    Spectrum::of(&points::collect(&voting, voting.list.iter()), voting.unit)
 }
 
 /// Samples without those of threads that do not work, unless these have nearly all of them, and how many of the threads

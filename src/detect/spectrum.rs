@@ -83,8 +83,17 @@ fn padded(pages: u32) -> usize {
     (pages as usize * 3 / 2).max(16).next_power_of_two()
 }
 
-/// Strongest lines of the rank spectrum, strongest first.
-pub(crate) fn rank_lines(points: &Points) -> Vec<Line> {
+/// Powers of the rank spectrum from frequency 0 to half a cycle per bin.
+struct Powers {
+    list: Vec<f32>,
+    /// Length of the transform.
+    len: usize,
+    /// Pages of a bin, as a power of two, and bins.
+    shift: u32,
+    bins: u32,
+}
+
+fn rank_powers(points: &Points) -> Powers {
     let threads = points.threads() as f64;
     let unit = |t: u16| Complex::from_polar(1.0, std::f64::consts::TAU * (f64::from(t) + 0.5) / threads);
     let mean: Complex<f64> = points.threads.iter().enumerate().map(|(i, t)| unit(i as u16) * t.share).sum();
@@ -99,13 +108,61 @@ pub(crate) fn rank_lines(points: &Points) -> Vec<Line> {
     transform(&mut buffer);
     let len = buffer.len();
     let power = |i: usize| buffer[i].norm_sqr().max(buffer[(len - i) % len].norm_sqr());
-    let powers: Vec<f32> = (0..=len / 2).map(power).collect();
-    peaks(&powers, len, bins, RANK_LINES)
+    Powers { list: (0..=len / 2).map(power).collect(), len, shift, bins }
+}
+
+/// Strongest lines of the rank spectrum, strongest first.
+pub(crate) fn rank_lines(points: &Points) -> Vec<Line> {
+    let Powers { list, len, shift, bins } = rank_powers(points);
+    peaks(&list, len, bins, RANK_LINES)
         .into_iter()
         .map(|(frequency, power)| (frequency / f64::from(1u32 << shift), power))
         .map(|(frequency, power)| Line { frequency, strength: f64::from(power).sqrt() / points.samples.max(1e-9) })
         .filter(|line| line.strength >= WEAKEST_LINE)
         .collect()
+}
+
+/// Steps of the picture of a spectrum: two pixels each where it is drawn.
+const STEPS: usize = 256;
+/// Longest period of the picture, as a part of the object.
+const LONGEST_DRAWN: f64 = 1.5;
+
+/// The rank spectrum for a picture: strengths in equal steps of the logarithm of the period.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spectrum {
+    /// Longest and shortest period, bytes.
+    pub periods: (f64, f64),
+    /// The strongest line in each step from the longest to the shortest period, 0 to 1: the share of the samples that
+    /// agree on the period.
+    pub strengths: Vec<f32>,
+}
+
+impl Spectrum {
+    /// Of points whose pages have `unit` bytes.
+    pub(crate) fn of(points: &Points, unit: u64) -> Option<Spectrum> {
+        if points.threads() < 2 || points.samples <= 0.0 {
+            return None;
+        }
+        let Powers { list, len, shift, bins } = rank_powers(points);
+        // Slices in thread order that do not repeat have their line at the length of the object.
+        let low = 1.0 / (LONGEST_DRAWN * f64::from(bins));
+        let ratio = 0.5 / low;
+        if ratio <= 1.0 {
+            return None;
+        }
+        let frequency = |step: f64| low * ratio.powf(step / STEPS as f64);
+        let strongest = |step: usize| {
+            let ends = [step, step + 1].map(|at| frequency(at as f64) * len as f64);
+            // Long periods have several steps to a line: the one next to the step then.
+            let first = (ends[0].round() as usize).min(list.len() - 1);
+            let last = (ends[1].round() as usize).clamp(first + 1, list.len());
+            let most = list[first..last].iter().copied().fold(0.0, f32::max);
+            most.sqrt() / points.samples as f32
+        };
+        let bytes = unit as f64 * f64::from(1u32 << shift);
+        let strengths = (0..STEPS).map(strongest).collect();
+        Some(Spectrum { periods: (bytes / low, bytes / 0.5), strengths })
+    }
 }
 
 /// Candidate periods in pages from the pair spectrum, best first: for every strong line the sub-multiple (the

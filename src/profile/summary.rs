@@ -27,6 +27,7 @@ mod selection;
 mod shared_pages;
 mod size_classes;
 mod stacks;
+mod stays;
 mod tables;
 mod tally;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub(crate) use divided::rank;
 pub use identity::{base_name, demangle};
 pub use selection::Selection;
 pub use stacks::{CallStacks, How, LostTable, NameTables, Step};
+pub use stays::Stay;
 pub use turnover::{Turnover, duration};
 pub use types::*;
 pub(crate) use unresolved::note as unresolved_note;

@@ -11,6 +11,7 @@ use crate::profile::summary::{ByOthers, Counters, Entry, Summary};
 pub use crate::profile::summary::AccessFilter;
 
 pub mod advice;
+pub mod bins;
 pub mod checks;
 pub mod comparison;
 pub mod difference;

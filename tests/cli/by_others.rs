@@ -47,7 +47,9 @@ fn memory_that_processes_share_is_one_object_with_one_first_touch_of_each_page()
     let profile = dir.join("named.prof").display().to_string();
     let policy = run(&mut numamma(&["advise", "--nodes", "4", &profile])).stdout;
     // Whether the kernel's NUMA balancing does as well depends on how long the run took.
-    assert!(policy.contains("4 processes share it") && !policy.contains("policy = \"block"), "{policy}");
+    // The parent is the fifth where a sample saw it fill the memory.
+    let shared = ["4 processes share it", "5 processes share it"].iter().any(|words| policy.contains(words));
+    assert!(shared && !policy.contains("policy = \"block"), "{policy}");
 }
 
 /// In the program the main thread touches everything first and four threads sweep the two large arrays.

@@ -76,6 +76,7 @@ impl Run {
             symbols: self.symbols.clone(),
             stacks: crate::profile::summary::CallStacks::default(),
             entries: vec![entry, section],
+            stays: Vec::new(),
             stats: Stats { duration_ns: 640 * MS, ..Stats::default() },
             ending: None,
             rank: None,

@@ -126,6 +126,7 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &
         symbols: tables.symbols,
         stacks: layout.stacks,
         entries,
+        stays: tables.stays.finish(),
         stats: tables.stats,
         ending: tables.ending,
         rank: tables.rank,

@@ -9,6 +9,7 @@ use numamma_kernel::policy::MAX_NODES;
 use rustc_hash::FxHashMap;
 
 use super::stacks::LostTable;
+use super::stays::Stays;
 use super::uses::{Held, NO_USE, Row, Uses};
 use crate::profile::file::{Ahead, FileError};
 use crate::profile::folded::CpuNodes;
@@ -112,6 +113,8 @@ pub(super) struct Tables {
     /// The accesses themselves, if they are few.
     pub held: Held,
     pub lost: LostTable,
+    /// CPUs over time.
+    pub stays: Stays,
     /// Members of the variables at these addresses of modules.
     pub members: FxHashMap<(ModuleId, u64), Vec<Member>>,
     pub stats: Stats,
@@ -150,6 +153,7 @@ impl Tables {
                     header = Some(checked);
                 }
                 Record::Accesses(list) => {
+                    list.iter().for_each(|a| tables.stays.add(a));
                     tables.used(list.iter().map(|a| cpu_nodes.fold(a)), &mut last_ns);
                 }
                 Record::Folded(list) => {

@@ -69,7 +69,7 @@ fn object(id: ObjectId, kind: ObjectKind, name: &str, base: u64, size: u64) -> O
     }
 }
 
-fn access(object: ObjectId, thread: ThreadId, time_ns: u64, addr: u64) -> Access {
+pub(super) fn access(object: ObjectId, thread: ThreadId, time_ns: u64, addr: u64) -> Access {
     Access {
         time_ns,
         thread,

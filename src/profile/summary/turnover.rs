@@ -145,6 +145,7 @@ mod tests {
             symbols: HashMap::new(),
             stacks: Default::default(),
             entries: Vec::new(),
+            stays: Vec::new(),
             stats,
             ending: None,
             rank: None,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::stacks::CallStacks;
+use super::stays::Stay;
 use crate::profile::records::{
     AccessCode, CallSite, Ended, Folded, Frame, Header, Idle, Instance, Location, Module, ModuleId, ObjectKind, Stats,
     Thread, ThreadId,
@@ -26,6 +27,8 @@ pub struct Summary {
     pub stacks: CallStacks,
     /// Entries, highest cost first.
     pub entries: Vec<Entry>,
+    /// CPUs of the threads over time, by thread and time; empty where the file does not say, and for several profiles.
+    pub stays: Vec<Stay>,
     /// Counters of the recorder.
     pub stats: Stats,
     /// How the run ended; none when the recording was cut off.

@@ -2,17 +2,23 @@
 
 use serde_json::{Map, Value, json};
 
+use super::source::Sources;
 use super::{Extra, verdict};
 use crate::advise::{Advice, Item, ObjectPrice};
+use crate::detect;
 use crate::profile::summary::{Entry, TIME_SLOTS, ratio};
+use crate::report::bins::item_of;
 use crate::report::{View, json, object_details, run_verdict, sample_account};
 
 /// Objects with colours of their own in the picture of the cost over time.
 const STACKED: usize = 8;
 /// Objects with call stacks and code; the others have their figures only.
 const DETAILED: usize = 1000;
-/// Instructions of an object that are listed.
+/// Instructions of an object that are listed, and those of them whose source is shown.
 const MOST_CODE: usize = 12;
+const MOST_SOURCE: usize = 5;
+/// Objects whose spectrum is drawn: a transform over the pages of the largest takes a tenth of a second.
+const SPECTRA: usize = 64;
 
 /// All facts but those of the tiles.
 pub(super) fn facts(view: &View, extra: &Extra) -> Value {
@@ -22,6 +28,8 @@ pub(super) fn facts(view: &View, extra: &Extra) -> Value {
     let target = extra.target.map(|(target, assumed)| {
         json!({ "name": target.model.name, "nodes": target.nodes, "threads": target.threads, "assumed": assumed })
     });
+    let mut sources = Sources::below(&extra.sources, view.summary.header.started_unix);
+    let details = details(view, extra, &mut sources);
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "report": json::render(view, None),
@@ -36,16 +44,11 @@ pub(super) fn facts(view: &View, extra: &Extra) -> Value {
         "missing": extra.missing,
         "slots": TIME_SLOTS,
         "stacked": stacked(view),
-        "details": details(view, extra),
+        "details": details,
+        "spectra": spectra(view),
+        "sources": sources.list(),
         "results": extra.results.iter().map(|(name, value)| json!({ "file": name, "value": value })).collect::<Vec<_>>(),
     })
-}
-
-/// What the advice says of an entry.
-pub(super) fn item_of<'a>(view: &View, entry: &Entry, advice: &'a Advice) -> Option<&'a Item> {
-    let share = view.cost_share(entry);
-    let named = advice.items.iter().filter(|i| i.pattern.is_some() && i.name == entry.name);
-    named.min_by(|a, b| (a.share - share).abs().total_cmp(&(b.share - share).abs()))
 }
 
 /// The prices of an entry.
@@ -98,12 +101,53 @@ fn stacked(view: &View) -> Value {
 }
 
 /// By id: where an object was allocated, the code and the threads that access it, its advice and prices.
-fn details(view: &View, extra: &Extra) -> Value {
+fn details(view: &View, extra: &Extra, sources: &mut Sources) -> Value {
     let mut all = Map::new();
     for entry in view.ranked().into_iter().take(DETAILED) {
-        all.insert(entry.id.to_string(), detail(view, entry, extra));
+        let mut own = detail(view, entry, extra);
+        own["source"] = source(view, entry, sources);
+        all.insert(entry.id.to_string(), own);
     }
     Value::Object(all)
+}
+
+/// The spectra of hot objects that several threads use, by id.
+fn spectra(view: &View) -> Value {
+    let mut all = Map::new();
+    let wanted = |e: &&Entry| view.pattern(e).is_some_and(|p| p.figures.samples > 0.0);
+    for entry in view.ranked().into_iter().filter(wanted).take(SPECTRA) {
+        if let Some(spectrum) = detect::spectrum(entry, view.summary, &view.roles) {
+            let (longest, shortest) = spectrum.periods;
+            // Three digits are what a picture shows.
+            let strengths: Vec<f64> =
+                spectrum.strengths.iter().map(|s| (f64::from(*s) * 1000.0).round() / 1000.0).collect();
+            all.insert(
+                entry.id.to_string(),
+                json!({ "longest": longest, "shortest": shortest, "strengths": strengths }),
+            );
+        }
+    }
+    Value::Object(all)
+}
+
+/// Where an object was allocated and accessed most, with the numbers of the excerpts of source, those that there are.
+fn source(view: &View, entry: &Entry, sources: &mut Sources) -> Value {
+    let mut all = Vec::new();
+    let mut add = |what: &str, place: Option<&crate::profile::records::Location>, share: Option<f64>| {
+        let Some(number) = place.and_then(|place| sources.excerpt(place)) else { return };
+        if !all.iter().any(|known: &Value| known["source"] == number && known["what"] == what) {
+            all.push(json!({ "what": what, "source": number, "cost_share": share }));
+        }
+    };
+    if let Some(site) = &entry.site {
+        let (steps, naming) = view.summary.steps(site);
+        add("allocated", steps.get(naming).and_then(|step| step.location), None);
+    }
+    for (frame, counters) in entry.details.code.iter().take(MOST_SOURCE) {
+        let place = view.summary.symbols.get(frame).and_then(|list| list.first());
+        add("accessed", place, Some(ratio(counters.cost_ns, entry.total.cost_ns)));
+    }
+    Value::Array(all)
 }
 
 fn detail(view: &View, entry: &Entry, extra: &Extra) -> Value {

@@ -1,23 +1,22 @@
 //! The report as one HTML file, which needs nothing but a browser: no network, no other file.
 //!
 //! The page is in files of its own beside this one. Rust makes one JSON value of the data ([`data`]) and bins of the
-//! counters ([`tile`], [`cartography`]), deflated and in base64, so that nothing of a profile is ever markup. The scripts
+//! counters ([`super::bins`]), deflated and in base64, so that nothing of a profile is ever markup. The scripts
 //! write all of it as text. The file has at most [`MOST_BYTES`], whatever the profile; what is cut is said in it.
 
-mod cartography;
 mod data;
 mod pack;
-mod tile;
+mod source;
 mod verdict;
 
-use numamma_plan::policy::{ObjectRule, PolicyKind};
+use std::path::PathBuf;
+
 use serde_json::{Map, Value, json};
 
 use super::View;
-use crate::advise::{Advice, Prediction, Target, page_nodes};
+use super::bins::{Pictures, Places, Tile, nodes_of};
+use crate::advise::{Advice, Prediction, Target};
 use crate::profile::summary::Entry;
-use cartography::Pictures;
-use tile::Tile;
 
 /// Largest page.
 pub const MOST_BYTES: usize = 5 << 20;
@@ -31,14 +30,17 @@ const TILE_CELLS: (usize, usize) = (40_000, 4_000);
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 /// In the order in which the page runs them.
-const SCRIPTS: [&str; 8] = [
+const SCRIPTS: [&str; 11] = [
     include_str!("base.js"),
     include_str!("store.js"),
     include_str!("draw.js"),
     include_str!("overview.js"),
+    include_str!("evidence.js"),
     include_str!("object.js"),
+    include_str!("places.js"),
     include_str!("threads.js"),
     include_str!("cartography.js"),
+    include_str!("results.js"),
     include_str!("start.js"),
 ];
 
@@ -55,6 +57,8 @@ pub struct Extra<'a> {
     pub missing: Option<String>,
     /// Results of `compare --json`, `tune --json` and `verify --json`, with the names of their files.
     pub results: Vec<(String, Value)>,
+    /// Directories below which source is read.
+    pub sources: Vec<PathBuf>,
 }
 
 /// Writes the page.
@@ -63,15 +67,18 @@ pub fn render(view: &View, extra: &Extra) -> String {
     let ranked = view.ranked();
     let (tiles, heads) = tiles(view, &ranked, extra, &mut cut);
     let pictures = Pictures::of(view);
+    let places = Places::of(view, &pictures.gantt);
     let mut facts = data::facts(view, extra);
     facts["tiles"] = heads;
     facts["pictures"] = json!({
-        "rows": pictures.rows, "bytes": pictures.bytes, "groups": pictures.groups,
-        "threads_per_group": pictures.threads_per_group,
+        "rows": pictures.rows, "bytes": pictures.bytes, "groups": pictures.gantt.groups,
+        "threads_per_group": pictures.gantt.per_group,
+        "places": places.as_ref().map(|p| if p.are_nodes { "node" } else { "CPU" }),
     });
     let facts = fitting(facts, &cut);
     let blobs = json!({
-        "facts": facts, "cartography": pictures.cartography, "threads": pictures.threads, "tiles": tiles,
+        "facts": facts, "cartography": pack::cartography(&pictures), "threads": pack::threads(&pictures, places.as_ref()),
+        "tiles": tiles,
     });
     let scripts = SCRIPTS.concat();
     // The data come last: nothing of them is searched for the marks of the page.
@@ -85,8 +92,9 @@ fn tiles(view: &View, ranked: &[&Entry], extra: &Extra, cut: &mut Vec<String>) -
     for entry in ranked {
         let most = if view.cost_share(entry) >= 0.01 { TILE_CELLS.0 } else { TILE_CELLS.1 };
         let Some(tile) = Tile::of(view, entry, most) else { continue };
-        let nodes = nodes_of(view, entry, &tile, extra);
-        let text = tile.text(&nodes);
+        let advised = extra.target.zip(extra.advice.as_ref());
+        let nodes = advised.map(|((target, _), (advice, _))| nodes_of(view, entry, &tile, (target, advice)));
+        let text = pack::tile(&tile, &nodes.unwrap_or_default());
         if text.len() + 100 > room {
             left += 1;
             continue;
@@ -96,7 +104,7 @@ fn tiles(view: &View, ranked: &[&Entry], extra: &Extra, cut: &mut Vec<String>) -
         heads.insert(
             entry.id.to_string(),
             json!({ "pages": tile.pages, "page_shift": pages, "thread_shift": threads, "slot_shift": slots,
-                "cells": tile.len() }),
+                "cells": tile.cells.len() }),
         );
         texts.insert(entry.id.to_string(), text.into());
     }
@@ -104,22 +112,6 @@ fn tiles(view: &View, ranked: &[&Entry], extra: &Extra, cut: &mut Vec<String>) -
         cut.push(format!("The pages of {left} objects are not in this file; they are in the profile."));
     }
     (Value::Object(texts), Value::Object(heads))
-}
-
-/// The nodes that the advice gives to the marked pages of an entry, where a rule tells the node of a page: what is
-/// interleaved goes by addresses that are not known, and instances with rules of their own have no picture together.
-fn nodes_of(view: &View, entry: &Entry, tile: &Tile, extra: &Extra) -> Vec<u32> {
-    let (Some((target, _)), Some((advice, _))) = (extra.target, &extra.advice) else { return Vec::new() };
-    let Some(item) = data::item_of(view, entry, advice) else { return Vec::new() };
-    let told = |rule: &ObjectRule| {
-        matches!(rule.place.policy, PolicyKind::Block | PolicyKind::BlockCyclic | PolicyKind::Map)
-            && rule.phases.is_empty()
-    };
-    if !item.more.is_empty() || !item.rule.as_ref().is_ok_and(told) {
-        return Vec::new();
-    }
-    let wanted = [(entry, tile.marked_pages())];
-    page_nodes(view.summary, target, &advice.policy, &wanted).ok().and_then(|mut all| all.pop()).unwrap_or_default()
 }
 
 /// The facts, with as many objects as there is room for.

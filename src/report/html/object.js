@@ -179,6 +179,7 @@ async function objectView(id) {
   return el("div", {}, el("div", { class: "bar" }, el("a", { href: "#objects" }, "all objects"), near(-1, "previous (p)"), near(1, "next (n)")),
     el("h2", {}, el("span", { class: "long", title: shown(object.name.slice(0, 300)) }, shown(object.name))),
     el("div", { class: "columns" }, identity(object, detail), evidence(object, detail)),
+    el("div", { class: "columns" }, spectrum(object), sources(detail)),
     tile ? pictures_of(object, tile) : section("Pages", soft("No page of its accesses is known, or there was no room for them in this file.")),
     priced ? section(`This object on ${shown(data.prediction.target)}`, prices(priced.policies, true)) : null, usedBy(object, detail));
 }

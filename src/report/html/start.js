@@ -3,30 +3,6 @@
 const VIEWS = [["overview", "overview", overview], ["objects", "objects", objectList], ["threads", "threads", threadsView], ["cartography", "cartography", cartographyView]];
 const KEYS = "Keys: 1 to 5 views, / search, n and p next and previous object, + - and arrows in a picture of pages, h hide paths, t light or dark, ? this list. A click on a title sorts.";
 
-// What compare, tune and verify said: tables of its lists, figures of the rest.
-function resultView() {
-  return el("div", {}, data.results.map(({ file, value }) => section(shown(file), generic(value, 0))));
-}
-
-function generic(value, depth) {
-  if (value === null || typeof value !== "object") return el("span", {}, shown(value ?? "-"));
-  if (Array.isArray(value)) {
-    const rows = value.filter((v) => v && typeof v === "object" && !Array.isArray(v));
-    if (!rows.length || rows.length < value.length) return el("span", {}, value.map((v) => shown(typeof v === "object" ? JSON.stringify(v) : v)).join(", ") || "none");
-    const names = [...new Set(rows.flatMap((r) => Object.keys(r)))].slice(0, 14);
-    const column = (name) => {
-      const number = rows.every((r) => r[name] === null || r[name] === undefined || typeof r[name] === "number");
-      const words = (r) => { const v = r[name]; return v === null || v === undefined ? "-" : typeof v === "number" ? (Number.isInteger(v) ? count(v) : v.toPrecision(4)) : shown(typeof v === "object" ? JSON.stringify(v) : v); };
-      return { title: name.replaceAll("_", " "), number, value: (r) => typeof r[name] === "object" ? JSON.stringify(r[name]) : r[name], words };
-    };
-    return table("result", names.map(column), rows);
-  }
-  const flat = Object.entries(value).filter(([, v]) => v === null || typeof v !== "object" || (Array.isArray(v) && v.every((x) => typeof x !== "object")));
-  const deep = Object.entries(value).filter((entry) => !flat.includes(entry));
-  return el("div", {}, facts(flat.map(([name, v]) => [name.replaceAll("_", " "), Array.isArray(v) ? v.join(", ") : String(v ?? "-")])),
-    deep.map(([name, v]) => el("div", {}, el("h3", {}, name.replaceAll("_", " ")), generic(v, depth + 1))));
-}
-
 const viewOf = () => location.hash.slice(1).split("&")[0] || "overview";
 let last = 0;
 

@@ -55,6 +55,7 @@ async function picturesOf() {
   pictures = {
     objects: map.list(rows), own: map.list(rows * slots), shared: map.list(rows * slots),
     threadOwn: by.list(groups * slots), threadShared: by.list(groups * slots), sharing: by.list(groups * groups),
+    places: data.pictures.places ? by.list(groups * slots) : null, changes: data.pictures.places ? by.list(groups * slots) : null,
   };
   return pictures;
 }

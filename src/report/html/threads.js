@@ -31,6 +31,7 @@ async function threadsView() {
   return el("div", {}, el("div", { class: "columns" },
     section("Memory Gantt", gantt, legend([[own, "pages of its own"], [others, "pages that several threads use"]]), soft("Stronger colours are more accesses. A page counts as its own where no other thread was seen at it during the run.")),
     topShared === 0 ? section("Who uses whose pages", soft("No first touch of an accessed page was recorded.")) : section("Who uses whose pages", sharing, soft("On the diagonal threads use pages that they touched first: local under first touch. A column that is bright from top to bottom is a thread that initialised data for all."))),
+    placesOf(pictures),
     section("Threads, in order of creation", data.report.threads.length ? table("threads", columns, data.report.threads,
       { search: (t) => `${t.name} ${t.start_routine ?? ""}` }) : soft("No thread was recorded.")));
 }

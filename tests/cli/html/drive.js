@@ -55,8 +55,16 @@ async function one() {
   seen.steps.zoomed = [before, where().textContent];
   document.getElementById("whole").click();
   seen.steps.unzoomed = where().textContent;
+  const named = (label) => main().querySelector(`canvas[aria-label^="${label}"]`);
+  seen.evidence = {
+    spectrum: Boolean(named("spectrum")), peak: Math.max(0, ...(data.spectra[first.id]?.strengths || [])),
+  };
   seen.one = { id: first.id, unpaged: data.details[first.id].unpaged, totals };
   await pause(30);
+  const explained = data.report.objects.find((o) => data.details[o.id]?.source.length);
+  if (!explained) return;
+  await go(`object=${explained.id}`, "object");
+  seen.evidence.source = [...main().querySelectorAll("figure")].map((f) => [f.querySelector("figcaption").textContent, f.querySelector(".meant").textContent]);
 }
 
 async function slider() {
@@ -81,8 +89,12 @@ async function drive() {
   await lists();
   await one();
   await go("threads", "threads");
+  seen.places = [...main().querySelectorAll("canvas")].map((c) => c.getAttribute("aria-label"));
   await slider();
-  if (data.results.length) await go("results", "results");
+  if (data.results.length) {
+    await go("results", "results");
+    seen.bars = [...main().querySelectorAll(".stack")].map((b) => b.getAttribute("aria-label"));
+  }
   window.dispatchEvent(new KeyboardEvent("keydown", { key: "1" }));
   await pause(100);
   seen.steps.key = main().dataset.view;
@@ -91,6 +103,7 @@ async function drive() {
   seen.steps.theme = document.documentElement.dataset.theme;
   document.getElementById("hide").click();
   await pause(100);
+  seen.steps.source = main().querySelectorAll("figure").length;
   seen.steps.paths = /\/opt\/\w+\/\w+/.test(main().textContent);
   seen.injected = typeof window.injected;
   seen.markup = main().querySelectorAll("script, img, iframe, b").length;

@@ -3,7 +3,6 @@
 
 use rustc_hash::FxHashMap;
 
-use super::pack::Numbers;
 use crate::profile::records::ThreadId;
 use crate::profile::summary::{Cell, Entry, TIME_SLOTS};
 use crate::report::View;
@@ -15,64 +14,87 @@ const GAP: u64 = 2 << 20;
 /// Threads of the Gantt and of the sharing matrix at most; more are joined.
 const MOST_THREADS: usize = 128;
 
-/// The pictures of the whole program.
-pub(super) struct Pictures {
-    /// Rows of the cartography, and bytes of addresses that they show.
-    pub rows: u64,
-    pub bytes: u64,
-    /// Cartography: by row, the object with most accesses (id + 1, 0 for none), then own and shared accesses by row and slot.
-    pub cartography: String,
-    /// Gantt: own and shared accesses by group of threads and slot, then the sharing matrix.
-    pub threads: String,
+/// Accesses by group of threads and time slot, those to pages of one thread apart from those to pages of several.
+#[derive(Debug)]
+pub struct Gantt {
     /// Groups of threads, and threads in each.
     pub groups: usize,
-    pub threads_per_group: usize,
+    /// See [`Gantt::groups`].
+    pub per_group: usize,
+    /// By group and slot: to pages of one thread, and to pages of several.
+    pub accesses: Vec<[u64; 2]>,
 }
 
-impl Pictures {
-    /// Computes them; `entries` are those whose addresses are known.
-    pub fn of(view: &View) -> Pictures {
-        let stretches = Stretches::of(view);
+impl Gantt {
+    /// That of some entries.
+    pub fn of<'a>(view: &View, entries: impl IntoIterator<Item = &'a Entry>) -> Gantt {
         let threads = view.summary.threads.len().max(1);
         let per_group = threads.div_ceil(MOST_THREADS);
         let groups = threads.div_ceil(per_group);
-        let slots = usize::from(TIME_SLOTS);
+        let mut gantt = Gantt { groups, per_group, accesses: vec![[0; 2]; groups * SLOTS] };
+        for (cell, is_shared) in entries.into_iter().flat_map(cells) {
+            let at = gantt.group(cell.thread) * SLOTS + slot(cell);
+            gantt.accesses[at][usize::from(is_shared)] += cell.counters.accesses();
+        }
+        gantt
+    }
+
+    /// The group of a thread.
+    pub fn group(&self, thread: ThreadId) -> usize {
+        (thread as usize / self.per_group).min(self.groups - 1)
+    }
+}
+
+/// The pictures of the whole program.
+#[derive(Debug)]
+pub struct Pictures {
+    /// Rows of the cartography.
+    pub rows: u64,
+    /// Bytes of addresses that they show.
+    pub bytes: u64,
+    /// By row, the object with most accesses: its id + 1, 0 for none.
+    pub owners: Vec<u64>,
+    /// By row and slot: accesses to pages of one thread, and to pages of several.
+    pub map: Vec<[u64; 2]>,
+    /// The threads over time.
+    pub gantt: Gantt,
+    /// Accesses by group of the thread that makes them and group of the first toucher.
+    pub sharing: Vec<u64>,
+}
+
+impl Pictures {
+    /// Computes them from the entries whose addresses are known.
+    pub fn of(view: &View) -> Pictures {
+        let stretches = Stretches::of(view);
+        let gantt = Gantt::of(view, &view.summary.entries);
         let rows = stretches.pages.next_power_of_two().clamp(1, MOST_ROWS);
-        let mut map = vec![[0_u64; 2]; rows as usize * slots];
-        let mut gantt = vec![[0_u64; 2]; groups * slots];
-        let mut sharing = vec![0_u64; groups * groups];
+        let mut map = vec![[0_u64; 2]; rows as usize * SLOTS];
+        let mut sharing = vec![0_u64; gantt.groups * gantt.groups];
         let mut owners: FxHashMap<(u64, u32), u64> = FxHashMap::default();
-        let group = |thread: ThreadId| (thread as usize / per_group).min(groups - 1);
         for entry in &view.summary.entries {
             for (cell, is_shared) in cells(entry) {
-                let (slot, n) = (usize::from(cell.slot).min(slots - 1), cell.counters.accesses());
-                gantt[group(cell.thread) * slots + slot][usize::from(is_shared)] += n;
+                let n = cell.counters.accesses();
                 if let Some(row) = stretches.row(page_of(view, entry, cell), rows) {
-                    map[row as usize * slots + slot][usize::from(is_shared)] += n;
+                    map[row as usize * SLOTS + slot(cell)][usize::from(is_shared)] += n;
                     *owners.entry((row, entry.id)).or_default() += n;
                 }
             }
             for (cell, toucher) in entry.cells_and_touchers() {
                 if let Some(toucher) = toucher {
-                    sharing[group(cell.thread) * groups + group(toucher)] += cell.counters.accesses();
+                    sharing[gantt.group(cell.thread) * gantt.groups + gantt.group(toucher)] += cell.counters.accesses();
                 }
             }
         }
-        let mut cartography = Numbers::default();
-        cartography.extend(objects(rows, &owners));
-        (0..2).for_each(|kind| cartography.extend(map.iter().map(|n| n[kind])));
-        let mut by_thread = Numbers::default();
-        (0..2).for_each(|kind| by_thread.extend(gantt.iter().map(|n| n[kind])));
-        by_thread.extend(sharing);
-        Pictures {
-            rows,
-            bytes: stretches.pages * view.summary.header.page_size,
-            cartography: cartography.text(),
-            threads: by_thread.text(),
-            groups,
-            threads_per_group: per_group,
-        }
+        let bytes = stretches.pages * view.summary.header.page_size;
+        Pictures { rows, bytes, owners: objects(rows, &owners), map, gantt, sharing }
     }
+}
+
+/// Time slots of the pictures.
+const SLOTS: usize = TIME_SLOTS as usize;
+
+fn slot(cell: &Cell) -> usize {
+    usize::from(cell.slot).min(SLOTS - 1)
 }
 
 /// By row, the object with most accesses: its id + 1.

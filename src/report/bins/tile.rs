@@ -1,9 +1,8 @@
-//! The counters of one object in bins of pages x threads x time, few enough for the page.
+//! The counters of one object in bins of pages x threads x time, few enough for a page or a picture.
 //!
-//! Only the finest level is stored; the page adds up coarser ones while it draws. Where the counters of single pages are
+//! Only the finest level is kept; what draws adds up coarser ones. Where the counters of single pages are
 //! too many, pages are joined in twos until they are few enough, then threads, then time slots.
 
-use super::pack::Numbers;
 use crate::profile::records::ThreadId;
 use crate::profile::summary::Entry;
 use crate::report::View;
@@ -13,18 +12,21 @@ use crate::report::matrix::{pages_of, touchers};
 const MARKED_ROWS: u64 = 512;
 
 /// Reads, writes, cost (ns), remote accesses, accesses by others.
-type Quantities = [u64; 5];
+pub type Quantities = [u64; 5];
+/// A bin (of pages, of threads, of slots) with what is in it.
+pub type Bin = ([u32; 3], Quantities);
 
 /// Counters in bins.
-pub(super) struct Tile {
+#[derive(Debug)]
+pub struct Tile {
     /// Pages of the largest instance.
     pub pages: u64,
     /// Pages, threads and time slots in a bin are powers of two: these are the exponents.
     pub shifts: [u32; 3],
     /// (bin of pages, of threads, of slots), ascending.
-    cells: Vec<([u32; 3], Quantities)>,
+    pub cells: Vec<Bin>,
     /// Thread with most first touches, for each of at most [`MARKED_ROWS`] rows.
-    touchers: Vec<Option<ThreadId>>,
+    pub touchers: Vec<Option<ThreadId>>,
 }
 
 impl Tile {
@@ -53,38 +55,15 @@ impl Tile {
         Some(Tile { pages, shifts, cells, touchers })
     }
 
-    /// Cells stored.
-    pub fn len(&self) -> usize {
-        self.cells.len()
-    }
-
     /// The page in the middle of each marked row.
     pub fn marked_pages(&self) -> Vec<u32> {
         let rows = self.touchers.len() as u64;
         (0..rows).map(|row| ((2 * row + 1) * self.pages / (2 * rows)) as u32).collect()
     }
-
-    /// The tile as text; `nodes` are those of [`Tile::marked_pages`], or none.
-    pub fn text(&self, nodes: &[u32]) -> String {
-        let mut numbers = Numbers::default();
-        numbers.push(self.cells.len() as u64);
-        let mut before = 0;
-        for (at, _) in &self.cells {
-            numbers.push(u64::from(at[0] - before));
-            before = at[0];
-        }
-        (1..3).for_each(|axis| numbers.extend(self.cells.iter().map(|(at, _)| u64::from(at[axis]))));
-        (0..5).for_each(|quantity| numbers.extend(self.cells.iter().map(|(_, q)| q[quantity])));
-        numbers.push(self.touchers.len() as u64);
-        numbers.extend(self.touchers.iter().map(|t| t.map_or(0, |t| u64::from(t) + 1)));
-        numbers.push(nodes.len() as u64);
-        numbers.extend(nodes.iter().map(|n| u64::from(*n)));
-        numbers.text()
-    }
 }
 
 /// Cells of one bin added up, in ascending order.
-fn joined(mut cells: Vec<([u32; 3], Quantities)>) -> Vec<([u32; 3], Quantities)> {
+fn joined(mut cells: Vec<Bin>) -> Vec<Bin> {
     cells.sort_unstable_by_key(|(at, _)| *at);
     cells.dedup_by(|next, kept| {
         let same = next.0 == kept.0;

@@ -1,0 +1,12 @@
+//! What the pictures of a profile show, binned: the same for the page (`html`) and for single figures (`plot`), which only
+//! draw it.
+
+mod advised;
+mod places;
+mod program;
+mod tile;
+
+pub use advised::{item_of, nodes_of};
+pub use places::Places;
+pub use program::{Gantt, Pictures};
+pub use tile::Tile;
