@@ -32,6 +32,8 @@
  *   parent    20 times 40 arrays of 1 MB that are freed together, then one after the other of three processes does so once,
  *             for which the parent only waits
  *   workers   as parent, 10 processes, each after three more times of the parent
+ *   servers   2,000 processes, one after the other, before each of which an array of 16 KB and an object of 200 bytes are
+ *             written and freed
  * Writes: page faults, the most memory, and the memory after all is freed, KiB. Figures are written to standard
  * error. */
 #define _GNU_SOURCE
@@ -256,6 +258,16 @@ static void forks(int processes, int again) {
     }
 }
 
+static void servers(void) {
+    for (int n = 0; n < 2000; n++) {
+        brief(0, 16000, (unsigned char)n), brief(1, 200, (unsigned char)n);
+        pid_t child = fork();
+        if (child == 0) _exit(0);
+        int status = 1;
+        if (child < 0 || waitpid(child, &status, 0) != child || status) exit(3);
+    }
+}
+
 static void after(void) {
     unsigned char *held[60];
     brief(0, 20000000, 1);
@@ -330,6 +342,7 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "children")) children();
     if (!strcmp(how, "parent")) forks(3, 0);
     if (!strcmp(how, "workers")) forks(10, 3);
+    if (!strcmp(how, "servers")) servers();
     struct rusage after_all = used();
     fprintf(stderr, "%ld %ld %ld\n", after_all.ru_minflt - before, after_all.ru_maxrss, resident_kib());
     printf("damaged %d\n", damaged);

@@ -31,7 +31,7 @@
 
 pub mod elsewhere;
 pub mod fitting;
-mod forks;
+pub mod forks;
 pub mod glibc;
 mod kept;
 mod offered;
@@ -85,7 +85,6 @@ static IS_FIRST: AtomicBool = AtomicBool::new(true);
 pub fn start(available: Option<u64>, groups: Vec<Group>, first: fn()) {
     let _ = FIRST.set(first);
     room::start(groups);
-    forks::start();
     mapping_budget::on_shortage(release_all);
     let share = available.map_or(usize::MAX, |bytes| (bytes / SHARE_DIVISOR) as usize);
     SHARE.store(share, Ordering::Relaxed);

@@ -121,7 +121,7 @@ impl Heap {
             let heap = unsafe { Heap::at(heap) };
             match why {
                 Why::Unused(now) => heap.release_unused(now),
-                Why::Needed | Why::Forks => heap.release(why == Why::Needed),
+                Why::Needed | Why::Forks => heap.release(why),
             }
         });
         Heap { busy, waiters, allocations, returned, link, inner }
@@ -203,13 +203,12 @@ impl Heap {
         &self.link
     }
 
-    /// Gives back what the heap keeps that it does not need, if no thread uses it; true if there was any. `in_the_way`:
-    /// others need it.
-    pub fn release(&self, in_the_way: bool) -> bool {
+    /// Gives back what the heap keeps that it does not need, if no thread uses it; true if there was any.
+    pub fn release(&self, why: Why) -> bool {
         let _errno = errno::Saved::now();
         let held = Held::take(self);
         // SAFETY: the lock is held.
-        held.is_some_and(|held| unsafe { (*held.0.inner.get()).release(in_the_way) })
+        held.is_some_and(|held| unsafe { (*held.0.inner.get()).release(why) })
     }
 
     /// As [`Heap::release`], if the heap has not been used for long at the time `now`, ns.
