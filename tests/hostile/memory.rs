@@ -258,6 +258,31 @@ fn what_steps_built_does_not_stand_beside_what_comes_then() {
     }
 }
 
+/// A parent that only waits for its children holds nothing beside their memory, and one that works on loses nothing that
+/// fork had left it.
+#[test]
+fn what_is_kept_is_given_back_before_a_fork() {
+    let turns = Program::new("turns");
+    for place in ["interleave", "block"] {
+        let rules = turns.policy("rules.toml", &["site_000".to_owned()], &format!("policy = \"{place}\""));
+        turns.compare(&rules, "parent");
+        let (bare, seen) = (turns.bare("workers"), turns.placed(&rules, "workers"));
+        assert!(seen[0] <= bare[0], "{place}: page faults {seen:?}, bare {bare:?}");
+    }
+}
+
+/// A program that forks all the time has its buffers again each time.
+#[test]
+fn what_is_little_stays_when_the_process_forks() {
+    let turns = Program::new("turns");
+    let sites = ["site_000".to_owned(), "site_001".to_owned()];
+    for place in ["interleave", "block"] {
+        let rules = turns.policy("rules.toml", &sites, &format!("policy = \"{place}\""));
+        let (bare, seen) = (turns.bare("servers"), turns.placed(&rules, "servers"));
+        assert!(seen[0] <= 1.4 * bare[0], "{place}: page faults {seen:?}, bare {bare:?}");
+    }
+}
+
 /// Runs `command` in a control group of its own that has a limit of so many bytes of memory; `None` where none can be made.
 pub fn in_group(command: &Command, limit: u64) -> Option<Ran> {
     const SCRIPT: &str = r#"limit=$0

@@ -29,6 +29,11 @@
  *             by calloc, and once more by malloc
  *   sparse    20 times 100 arrays of 8 MB by calloc, of which one page in 100 is written, that are freed together
  *   children  100 processes, one after the other, that allocate, write and free 100 arrays of 500 KB to 1 MB
+ *   parent    20 times 40 arrays of 1 MB that are freed together, then one after the other of three processes does so once,
+ *             for which the parent only waits
+ *   workers   as parent, 10 processes, each after three more times of the parent
+ *   servers   2,000 processes, one after the other, before each of which an array of 16 KB and an object of 200 bytes are
+ *             written and freed
  * Writes: page faults, the most memory, and the memory after all is freed, KiB. Figures are written to standard
  * error. */
 #define _GNU_SOURCE
@@ -241,6 +246,28 @@ static void children(void) {
     }
 }
 
+/* `processes` forked ones, one after the other, before each of which the parent does its steps again. */
+static void forks(int processes, int again) {
+    together(0, 20, 40, 1000000, -1);
+    for (int n = 0; n < processes; n++) {
+        together(0, again, 40, 1000000, -1);
+        pid_t child = fork();
+        if (child == 0) together(0, 1, 40, 1000000, -1), _exit(damaged);
+        int status = 1;
+        if (child < 0 || waitpid(child, &status, 0) != child || status) exit(3);
+    }
+}
+
+static void servers(void) {
+    for (int n = 0; n < 2000; n++) {
+        brief(0, 16000, (unsigned char)n), brief(1, 200, (unsigned char)n);
+        pid_t child = fork();
+        if (child == 0) _exit(0);
+        int status = 1;
+        if (child < 0 || waitpid(child, &status, 0) != child || status) exit(3);
+    }
+}
+
 static void after(void) {
     unsigned char *held[60];
     brief(0, 20000000, 1);
@@ -313,6 +340,9 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "take")) return together(1, 1, 250, 1000000, -1), damaged;
     if (!strcmp(how, "sparse")) sparse();
     if (!strcmp(how, "children")) children();
+    if (!strcmp(how, "parent")) forks(3, 0);
+    if (!strcmp(how, "workers")) forks(10, 3);
+    if (!strcmp(how, "servers")) servers();
     struct rusage after_all = used();
     fprintf(stderr, "%ld %ld %ld\n", after_all.ru_minflt - before, after_all.ru_maxrss, resident_kib());
     printf("damaged %d\n", damaged);

@@ -23,6 +23,7 @@
 //!   the blocks take more than that part. So is one that is too small for the largest object so far of its rule, when
 //!   that needs a mapping.
 //! - All are given back when the program goes on with other memory for some time, see [`room`].
+//! - All are given back before the process forks, see [`forks`].
 //! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
 //!   allocation, mapping or thread of the program fails for want of memory; the call is then made again.
 //!
@@ -30,6 +31,7 @@
 
 pub mod elsewhere;
 pub mod fitting;
+pub mod forks;
 pub mod glibc;
 mod kept;
 mod offered;

@@ -73,6 +73,12 @@ pub fn unmapped(bytes: usize) {
     }
 }
 
+/// Notes that `bytes` which were unmapped cost nothing to map and fault again.
+pub fn unmapped_for_nothing(bytes: usize) {
+    let less = |freed: usize| (bytes < mapped_from()).then(|| freed.saturating_sub(bytes));
+    let _ = FREED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+}
+
 /// Whether as much as the `bytes` that are mapped was unmapped before.
 fn was_freed(bytes: usize) -> bool {
     let take = |freed: usize| freed.checked_sub(bytes).filter(|_| bytes < mapped_from());

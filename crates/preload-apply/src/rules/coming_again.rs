@@ -12,10 +12,10 @@
 //! when it would stand beside other memory (see `objects/released/room.rs`).
 
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
-use numamma_hook::sandbox;
+use numamma_hook::{fork_wiped, sandbox};
 use numamma_kernel::clock;
 
 use super::extent::HeapAddress;
@@ -57,16 +57,26 @@ static LEFT: AtomicUsize = AtomicUsize::new(LENT);
 static ALLOWED: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// The heaps that have kept memory, linked by [`Link`].
 static HEAPS: AtomicPtr<Link> = AtomicPtr::new(ptr::null_mut());
-/// A thread gives heaps back. Of a child that was forked meanwhile, none does.
-static GIVING: AtomicBool = AtomicBool::new(false);
+/// The number of the process in which a thread gives heaps back, or 0: of a child that was forked meanwhile, none does.
+static GIVING: AtomicU32 = AtomicU32::new(0);
 /// When heaps that are not used were last looked for, ns.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 /// Called before memory is kept for the first time, see [`keep_at_most`].
 static FIRST: OnceLock<fn()> = OnceLock::new();
 
-/// Makes a heap give back what it does not need; with a time, ns, only if it has not been used for long at that time. True
-/// if there was any.
-pub type Release = fn(HeapAddress, Option<u64>) -> bool;
+/// Why heaps give memory back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Others need it.
+    Needed,
+    /// The process forks, see `objects/released/forks.rs`.
+    Forks,
+    /// It has not been used for long at this time, ns. Only then is it given back.
+    Unused(u64),
+}
+
+/// Makes a heap give back what it does not need. True if there was any.
+pub type Release = fn(HeapAddress, Why) -> bool;
 
 /// The place of a heap in the list of those that have kept memory. They stay in it.
 pub struct Link {
@@ -138,6 +148,11 @@ pub fn give(class: Class, bytes: usize) {
     BOUNDS[class as usize].kept.fetch_sub(bytes, Ordering::Relaxed);
 }
 
+/// Bytes that heaps may keep so now.
+pub fn kept() -> usize {
+    BOUNDS.iter().map(|bound| bound.kept.load(Ordering::Relaxed)).sum()
+}
+
 /// Notes that the heap with this link keeps memory from now on.
 #[inline]
 pub fn enter(link: &'static Link, heap: HeapAddress) {
@@ -173,27 +188,37 @@ pub fn release_unused() {
     let now = clock::coarse_ns();
     if now.saturating_sub(LOOKED.load(Ordering::Relaxed)) >= patience::SHORTEST_NS / 2 {
         LOOKED.store(now, Ordering::Relaxed);
-        release(Some(now));
+        release(Why::Unused(now));
     }
 }
 
 /// Gives back what all heaps keep that they do not need; true if there was any.
 pub fn release_all() -> bool {
-    !HEAPS.load(Ordering::Relaxed).is_null() && !sandbox::entered() && release(None)
+    release_for(Why::Needed)
+}
+
+/// As [`release_all`], before the process forks.
+pub fn release_before_fork() -> bool {
+    release_for(Why::Forks)
+}
+
+fn release_for(why: Why) -> bool {
+    !HEAPS.load(Ordering::Relaxed).is_null() && !sandbox::entered() && release(why)
 }
 
 #[inline(never)]
-fn release(unused: Option<u64>) -> bool {
-    if GIVING.swap(true, Ordering::Acquire) {
+fn release(why: Why) -> bool {
+    let (giving, own) = (GIVING.load(Ordering::Relaxed), fork_wiped::generation());
+    if giving == own || GIVING.compare_exchange(giving, own, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return false;
     }
     let (mut any, mut next) = (false, HEAPS.load(Ordering::Acquire));
     // SAFETY: null, or the link of a heap, which is never freed.
     while let Some(link) = unsafe { next.as_ref() } {
-        any |= (link.release)(HeapAddress(link.heap.load(Ordering::Relaxed)), unused);
+        any |= (link.release)(HeapAddress(link.heap.load(Ordering::Relaxed)), why);
         next = link.next.load(Ordering::Relaxed);
     }
-    GIVING.store(false, Ordering::Release);
+    GIVING.store(0, Ordering::Release);
     any
 }
 
@@ -211,5 +236,15 @@ mod tests {
         give(Class::Much, 4000);
         assert!(has_room(Class::Together, 9000) && !has_room(Class::Together, 9001));
         keep_at_most(0, 0, 0, || {});
+    }
+
+    #[test]
+    fn a_thread_that_was_not_forked_keeps_no_other_from_giving_back() {
+        let other = fork_wiped::generation() + 1;
+        GIVING.store(other, Ordering::Relaxed);
+        release(Why::Needed);
+        assert_eq!(GIVING.load(Ordering::Relaxed), 0);
+        GIVING.store(fork_wiped::generation(), Ordering::Relaxed);
+        assert!(!release(Why::Needed) && GIVING.swap(0, Ordering::Relaxed) > 0);
     }
 }

@@ -86,9 +86,19 @@ impl Part {
     /// Whether the heap is to give memory back: the heaps keep too much, and this one a part that is worth a search.
     #[inline]
     pub fn is_over(&self, used: usize) -> bool {
+        self.is_worth(used, self.counted()) && are_over()
+    }
+
+    /// Whether what the heap keeps is worth a search, whoever it is kept for.
+    pub fn is_much(&self, used: usize) -> bool {
+        self.is_worth(used, self.kept)
+    }
+
+    #[inline]
+    fn is_worth(&self, used: usize, freed: usize) -> bool {
         let bytes = used + self.kept;
         let worth = bytes / if bytes <= SMALL { WORTH_OF_SMALL } else { WORTH };
-        self.counted() >= worth.max(2 * PAGE) && are_over()
+        freed >= worth.max(2 * PAGE)
     }
 
     /// Bytes that the heap keeps.
@@ -144,6 +154,12 @@ pub fn most() -> usize {
 /// The bytes that the objects in all heaps take now, about; 0 at the moments in which the sum wraps.
 pub fn in_use() -> usize {
     Some(LIVE.load(Ordering::Relaxed)).filter(|&live| live <= isize::MAX as usize).unwrap_or(0)
+}
+
+/// Freed bytes that the heaps keep beyond what they may because objects come again; 0 at the moments in which the sum
+/// wraps.
+pub fn kept() -> usize {
+    Some(KEPT.load(Ordering::Relaxed)).filter(|&kept| kept <= isize::MAX as usize).unwrap_or(0)
 }
 
 /// The bytes that heaps keep without an object in them because they were mapped anew several times.
@@ -209,6 +225,18 @@ mod tests {
         part.freed(0, 1_100_000);
         part.gave_back(0);
         assert_eq!((part.kept, part.added_kept, part.added_live), (0, 0, 0));
+    }
+
+    #[test]
+    fn much_is_a_quarter_of_a_large_heap() {
+        let mut part = Part::default();
+        part.allocated(4_000_000, 4_000_000);
+        part.freed(3_100_000, 900_000);
+        part.allow(900_000, false);
+        assert!(!part.is_much(3_100_000));
+        part.freed(2_900_000, 200_000);
+        assert!(part.is_much(2_900_000) && !part.is_worth(2_900_000, part.counted()));
+        part.allocated(0, 0);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use numamma_hook::{errno, fork_wiped, sandbox};
 use numamma_kernel::sys;
 use numamma_kernel::window::Window;
 
-use super::coming_again::Link;
+use super::coming_again::{Link, Why};
 use super::extent::HeapAddress;
 use inner::Inner;
 pub use source::{Extents, Owner};
@@ -116,10 +116,13 @@ impl Heap {
     fn new(owner: Owner, extents: Extents) -> Heap {
         let inner = UnsafeCell::new(Inner::new(owner, extents));
         let (busy, waiters, allocations, returned) = Default::default();
-        let link = Link::new(|heap, unused| {
+        let link = Link::new(|heap, why| {
             // SAFETY: the address that the heap entered the list with.
             let heap = unsafe { Heap::at(heap) };
-            unused.map_or_else(|| heap.release(), |now| heap.release_unused(now))
+            match why {
+                Why::Unused(now) => heap.release_unused(now),
+                Why::Needed | Why::Forks => heap.release(why),
+            }
         });
         Heap { busy, waiters, allocations, returned, link, inner }
     }
@@ -201,11 +204,11 @@ impl Heap {
     }
 
     /// Gives back what the heap keeps that it does not need, if no thread uses it; true if there was any.
-    pub fn release(&self) -> bool {
+    pub fn release(&self, why: Why) -> bool {
         let _errno = errno::Saved::now();
         let held = Held::take(self);
         // SAFETY: the lock is held.
-        held.is_some_and(|held| unsafe { (*held.0.inner.get()).release() })
+        held.is_some_and(|held| unsafe { (*held.0.inner.get()).release(why) })
     }
 
     /// As [`Heap::release`], if the heap has not been used for long at the time `now`, ns.

@@ -11,7 +11,7 @@ use super::Heap;
 use super::chunk::{ALIGN, is_object, usable};
 use super::emptied::{Emptied, KEPT_EMPTY};
 use super::source::{Extents, Owner, SLACK, SLACK_DIVISOR, Source};
-use crate::rules::coming_again::{self, Class};
+use crate::rules::coming_again::{self, Class, Why};
 use crate::rules::extent::{Extent, HeapAddress};
 use crate::rules::heap_account::{self, Part};
 use crate::rules::patience::Patience;
@@ -312,10 +312,15 @@ impl Inner {
         }
     }
 
-    /// Gives up what the heap keeps, for others; true if it had memory.
+    /// Gives up what the heap keeps; true if it had memory. Before a fork it is not searched for less than is worth that:
+    /// a program may fork all the time.
     #[inline(never)]
-    pub(super) fn release(&mut self) -> bool {
-        self.emptied.forget();
+    pub(super) fn release(&mut self, why: Why) -> bool {
+        if why == Why::Needed {
+            self.emptied.forget();
+        } else if self.objects > 0 && !self.account.is_much(self.core.allocator().used) {
+            return false;
+        }
         self.give_up()
     }
 
