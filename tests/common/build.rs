@@ -33,3 +33,14 @@ pub fn program(name: &str) -> PathBuf {
     assert!(path.exists(), "{} is not built: run `make programs` (the Fortran ones need gfortran)", path.display());
     path
 }
+
+/// LLVM's OpenMP runtime; its Debian package is installed by `make setup`.
+pub fn libomp() -> Option<PathBuf> {
+    let there = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|e| e.path().join("lib/libomp.so.5"));
+    let found = there.chain([PathBuf::from("/usr/lib/x86_64-linux-gnu/libomp.so.5")]).find(|p| p.exists());
+    if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "libomp.so.5 is missing, and CI must have it: run `make setup`");
+        eprintln!("SKIPPED: programs under LLVM's OpenMP runtime (make setup installs it)");
+    }
+    found
+}

@@ -19,7 +19,7 @@ mod run;
 mod scratch;
 mod terminal;
 
-pub use build::{compile, compile_in, program, root, source};
+pub use build::{compile, compile_in, libomp, program, root, source};
 pub use order::{alone, beside_others};
 pub use policy::Policy;
 pub use report::{json_file, number, object, objects};

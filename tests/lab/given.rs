@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::common::lab::Lab;
-use crate::common::{Policy, Scratch, compile, exists, needs, source};
+use crate::common::{Policy, Scratch, compile, exists, libomp, needs, source};
 
 /// Least share of its equal part that a node has of the pages of an interleaved object, the neighbours in its mapping
 /// included.
@@ -137,17 +137,6 @@ fn files(dir: &Scratch) -> Vec<PathBuf> {
 
 fn parent(path: &Path) -> std::path::Display<'_> {
     path.parent().expect("a directory").display()
-}
-
-/// LLVM's OpenMP runtime; its Debian package is installed by `make setup`.
-fn libomp() -> Option<PathBuf> {
-    let there = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|e| e.path().join("lib/libomp.so.5"));
-    let found = there.chain([PathBuf::from("/usr/lib/x86_64-linux-gnu/libomp.so.5")]).find(|p| p.exists());
-    if found.is_none() {
-        assert!(std::env::var_os("CI").is_none(), "libomp.so.5 is missing, and CI must have it: run `make setup`");
-        eprintln!("SKIPPED: what LLVM's OpenMP runtime binds (make setup installs it)");
-    }
-    found
 }
 
 /// Boots, runs every scene, and checks those that ran; `children` are the scenes whose children are looked at.

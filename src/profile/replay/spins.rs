@@ -41,9 +41,8 @@ fn pauses(i: &Instruction) -> bool {
     matches!(i.mnemonic(), Mnemonic::Pause | Mnemonic::Tpause | Mnemonic::Umwait)
 }
 
-/// Which registers have the same value in every turn of a loop, at one instruction of it. A value that only comes from
-/// such registers, from constants and from places at such addresses is the same again; a register that the loop writes
-/// is not before it is written.
+/// Which registers have the same value in every turn of a loop, at one instruction of it: those that the loop does not
+/// write, and after it those that an instruction makes from such registers, constants and places at such addresses.
 struct Same([bool; REGISTERS]);
 
 const REGISTERS: usize = 256;
