@@ -362,7 +362,10 @@ impl Scene<'_> {
         let periodic = pattern.nearest.as_deref().map(|nearest| (nearest, PolicyKind::BlockCyclic));
         let tried = [(pattern, PolicyKind::Block)].into_iter().chain(periodic);
         let choices = tried.map(|(by, policy)| (policy, self.sliced(entry, by, (policy, 0.0), None)));
-        choices.filter(|(policy, choice)| choice.place.policy == *policy).map(|(_, choice)| choice).collect()
+        let placed = choices.filter(|(policy, choice)| choice.place.policy == *policy);
+        // They do not follow from the pattern. Where they are no cheaper, the pages that are used at one time may lie on
+        // one node.
+        placed.map(|(_, choice)| Choice { simplicity: Simplicity::Chosen, ..choice }).collect()
     }
 
     /// Block and block-cyclic, from the local share `worth` on.
