@@ -87,7 +87,7 @@ fn best_cuts(line: &Line, first: u32, end: u32) -> Vec<u32> {
         return vec![cut];
     }
     // One cut alone leaves a side that no model describes, where each of several parts has its own threads.
-    let pays = !equal.is_empty() && pay_together(line, (first, end), &equal, &mut whole, Sides::Formulas);
+    let pays = !equal.is_empty() && pay_together(line, (first, end), &equal, &mut whole, Sides::Periodic);
     if pays { equal } else { Vec::new() }
 }
 
@@ -104,13 +104,13 @@ fn far_apart(line: &Line, (first, end): (u32, u32), mut cuts: Vec<u32>) -> Vec<u
     cuts
 }
 
-/// What the parts between several cuts must be where the whole is a list of slices.
+/// What the parts between several cuts must be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sides {
     /// Anything that is shorter.
     Any,
-    /// All described by a formula: a list of slices is cut at any place.
-    Formulas,
+    /// Slices that repeat. The parts of any block array have threads of their own as well.
+    Periodic,
 }
 
 /// Whether the parts between several cuts are described shorter than the whole, the cuts included. The evidence is
@@ -122,8 +122,8 @@ fn pay_together(line: &Line, (first, end): (u32, u32), cuts: &[u32], whole: &mut
     let weights = || parts.iter().map(|p| p.weight);
     // A part too short to be cut must not be one that is padded to the least pages.
     let padded = |w: &[u32]| w[1] - w[0] < 2 * line.least && !signature::is_uniform(line, w[0], w[1]);
-    let lists = sides == Sides::Formulas && !whole.is_formula() && !parts.iter().all(Judged::is_formula);
-    if weights().any(|weight| weight < LEAST_OF_PART) || edges.windows(2).any(padded) || lists {
+    let refused = sides == Sides::Periodic && !parts.iter().all(Judged::is_periodic);
+    if weights().any(|weight| weight < LEAST_OF_PART) || edges.windows(2).any(padded) || refused {
         return false;
     }
     let abrupt = edges.windows(3).all(|w| signature::saved(line, (w[0], w[1], w[2])) > 0.0);
