@@ -29,9 +29,10 @@ fn relies_on_binding(scene: &Scene<'_>, rule: &ObjectRule) -> bool {
     use PolicyKind::{Bind, Block, BlockCyclic, Interleave, Local, Map};
     let by_thread = match rule.place.policy {
         Bind | Block | BlockCyclic | Local | Map => true,
-        // Over the nodes of its users, and not over those near any thread.
+        // Over some of the nodes that threads may run on.
         Interleave => {
-            let homes: Vec<u32> = scene.world.homes().iter().map(|n| scene.world.model().nodes[*n].id).collect();
+            let homes = scene.world.homes_of_cpus();
+            let homes: Vec<u32> = homes.iter().map(|n| scene.world.model().nodes[*n].id).collect();
             let nodes = rule.place.nodes.as_deref().unwrap_or("all");
             nodes != "all" && nodes != numamma_plan::nodes::format(&homes)
         }
@@ -93,6 +94,12 @@ fn are_named(scene: &Scene<'_>) -> bool {
 fn obstacle(scene: &Scene<'_>, named: bool) -> Option<String> {
     let threads: Vec<&Thread> = scene.summary.threads.iter().filter(|t| scene.roles.rank(t.id).is_some()).collect();
     several_processes(&threads).or_else(|| if named { None } else { generations(&threads) })
+}
+
+/// Whether a policy can keep the workers on the nodes that they have in the model, and does not make some of them wait
+/// there for a CPU while others are idle.
+pub(super) fn keeps_workers(scene: &Scene<'_>) -> bool {
+    obstacle(scene, are_named(scene)).is_none() && !scene.world.crowds()
 }
 
 /// Whether a policy that binds would bind all threads that allocate instances of an entry. A main thread that only

@@ -187,9 +187,14 @@ impl Scene<'_> {
         }
         let id = |n: usize| self.world.model().nodes[n].id;
         let near: Vec<u32> = self.world.homes().into_iter().map(id).collect();
-        let is_some = |nodes: &[u32]| nodes.len() > 1 && nodes.len() < self.target.ids.len();
+        // Threads that are not bound run on any node with CPUs.
+        let of_cpus = self.world.homes_of_cpus().len();
+        let known = |nodes: &[u32]| nodes.len() >= of_cpus || binding::keeps_workers(self);
+        let is_some = |nodes: &[u32]| nodes.len() > 1 && nodes.len() < self.target.ids.len() && known(nodes);
         if is_some(&near) {
-            choices.push(chosen(PolicyKind::Interleave, numamma_plan::nodes::format(&near)));
+            let nodes = numamma_plan::nodes::format(&near);
+            let remark = (near.len() < of_cpus).then(|| format!("the workers, which are bound, run on nodes {nodes}"));
+            choices.push(Choice { remark, ..chosen(PolicyKind::Interleave, nodes) });
         }
         let own: Vec<u32> = self.homes_of_users(entry).into_iter().map(id).collect();
         if is_some(&own) && own != near {
@@ -357,7 +362,10 @@ impl Scene<'_> {
         let periodic = pattern.nearest.as_deref().map(|nearest| (nearest, PolicyKind::BlockCyclic));
         let tried = [(pattern, PolicyKind::Block)].into_iter().chain(periodic);
         let choices = tried.map(|(by, policy)| (policy, self.sliced(entry, by, (policy, 0.0), None)));
-        choices.filter(|(policy, choice)| choice.place.policy == *policy).map(|(_, choice)| choice).collect()
+        let placed = choices.filter(|(policy, choice)| choice.place.policy == *policy);
+        // They do not follow from the pattern. Where they are no cheaper, the pages that are used at one time may lie on
+        // one node.
+        placed.map(|(_, choice)| Choice { simplicity: Simplicity::Chosen, ..choice }).collect()
     }
 
     /// Block and block-cyclic, from the local share `worth` on.

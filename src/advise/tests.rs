@@ -600,6 +600,25 @@ fn a_table_that_all_share_is_not_put_on_the_node_with_a_few_accesses_more() {
     assert_eq!(rule(&without_caches(4, &summary), "table").place.policy, PolicyKind::Interleave);
 }
 
+/// Three workers, which are on three of four nodes if they are bound.
+#[test]
+fn only_bound_threads_have_nodes_to_spread_over() {
+    let table = || entry("table", 64 * MIB, 50, 3000, |_, r| r.below(3) as u32);
+    let of = |summary: &Summary| {
+        let advice = without_caches(4, summary);
+        let rule = rule(&advice, "table").clone();
+        (rule.place.nodes, rule.why.unwrap_or_default(), advice.policy.threads.unwrap().bind)
+    };
+    let mut summary = profile(3, "never", vec![table()]);
+    let (nodes, why, bind) = of(&summary);
+    assert_eq!((nodes.as_deref(), bind), (Some("0-2"), Bind::Compact));
+    assert!(why.contains("bound, run on nodes 0-2"), "{why}");
+    // Nobody knows where these run.
+    summary.threads.iter_mut().for_each(|t| t.pid = 10 + t.id);
+    let (nodes, _, bind) = of(&summary);
+    assert_eq!((nodes.as_deref(), bind), (Some("all"), Bind::None));
+}
+
 /// Eight instances, each allocated, first touched and used by one thread, a given number of 320 accesses remote.
 fn own_buffers(remote: u64) -> Entry {
     let mut e = heap(entry("own", MIB, 50, 0, |_, _| 0), &[0x10]);

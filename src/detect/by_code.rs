@@ -289,7 +289,15 @@ pub(crate) fn mixed(whole: Pattern, Components { rows, alternate }: Components) 
         share if share > 0.0 => format!("{}, {:.0} %", whole.summary(), 100.0 * share),
         _ => whole.summary(),
     };
-    let evidence = format!("its functions use it differently: {} (all together: {together})", words.join(", "));
+    // Private to one thread in each function, and to another one in the next.
+    let is_handed_on = rows.len() > 1 && rows.iter().all(|r| r.pattern.kind == PatternKind::Private);
+    let evidence = if is_handed_on {
+        let stages: Vec<String> = rows.iter().map(|r| format!("{} ({:.0} %)", r.function, 100.0 * r.share)).collect();
+        let stages = stages.join(", ");
+        format!("it is handed from thread to thread, and each of its functions uses it in one of them: {stages}")
+    } else {
+        format!("its functions use it differently: {} (all together: {together})", words.join(", "))
+    };
     let figures = whole.figures;
     // With few samples, functions that follow each other in time cannot be told from functions that alternate.
     let confidence = confidence * (1.0 - confidence::missed(figures.samples, figures.needed));

@@ -24,7 +24,7 @@ use numamma_kernel::output_file;
 
 use super::records::{
     Access, AccessCode, CallSite, CodeUnit, Folded, Frame, Like, Location, LostFrames, Member, Members, Module, Object,
-    Record, SiteCount, Symbol, Thread, ThreadTask, Touch,
+    Record, Resized, SiteCount, Symbol, Thread, ThreadTask, Touch,
 };
 
 mod access_lists;
@@ -310,6 +310,7 @@ fn decoded_size(plain: &[u8]) -> u64 {
         18 => (size_of::<ThreadTask>(), 0),
         20 => (size_of::<Folded>(), 0),
         21 => (size_of::<Like>(), 0),
+        22 => (size_of::<Resized>(), 0),
         _ => (0, 1),
     };
     // A count that the encoding is too short for is refused by the decoder after as many items as there are.
@@ -393,6 +394,7 @@ mod tests {
                 size_of::<ThreadTask>(),
             ),
             (Record::Like(vec![Like::default(); 1000]), size_of::<Like>()),
+            (Record::Resized(vec![Resized::default(); 1000]), size_of::<Resized>()),
             (Record::Folded(vec![folded; 1000]), size_of::<Folded>()),
             (
                 Record::SampledTouches(vec![Touch { object: 0, addr: 0, pages: 1, thread: 0, time_ns: 0 }; 1000]),

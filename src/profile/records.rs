@@ -311,6 +311,18 @@ pub struct Like {
     pub more: u64,
 }
 
+/// An object that realloc made of another one: the same memory for the program, with another size and mostly at another
+/// address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Resized {
+    /// What realloc returned.
+    pub object: ObjectId,
+    /// What it was before; of those that are in the file the last.
+    pub before: ObjectId,
+    /// Calls of realloc from the one to the other.
+    pub calls: u64,
+}
+
 /// Object of a [`Touch`] whose object is not in the file: only the addresses count, for objects that were there later.
 pub const NO_OBJECT: ObjectId = ObjectId::MAX;
 
@@ -550,6 +562,8 @@ pub enum Record {
     Folded(Vec<Folded>),
     /// Objects that were left out then.
     Like(Vec<Like>),
+    /// Objects that realloc made of others.
+    Resized(Vec<Resized>),
 }
 
 impl Record {
@@ -578,6 +592,7 @@ impl Record {
             Record::ThreadTasks(list) => cut(list, Record::ThreadTasks),
             Record::Folded(list) => cut(list, Record::Folded),
             Record::Like(list) => cut(list, Record::Like),
+            Record::Resized(list) => cut(list, Record::Resized),
         }
     }
 }

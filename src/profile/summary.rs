@@ -13,6 +13,7 @@ use super::records::{CallSite, Frame, Location};
 
 mod by_number;
 mod by_others;
+mod chains;
 mod code_parts;
 mod distinct;
 mod divided;

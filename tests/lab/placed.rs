@@ -19,6 +19,7 @@ fn block_of(name: &str, size: u64, huge: bool, nodes: u64) -> Option<u64> {
         "pointers" => PAGE,
         "ordered" => up(size.div_ceil(2), PAGE),
         "heap_blocks" | "heap_grown" => up(size.div_ceil(nodes), in_use),
+        "heap_chain" => 2 << 20,
         "mapped" | "mapped_grown" => 16 << 10,
         _ => return None,
     })
@@ -58,7 +59,7 @@ fn check_run(run: &str, huge: bool) {
     let mut own: Vec<u64> = cpus.iter().map(|cpu| u64::from(*cpu) / CPUS_PER_NODE).collect();
     own.dedup();
     let names: Vec<String> = lines.map(|l| check_line(l, huge, &own)).collect();
-    assert_eq!(names.len(), 14 + 8, "{run}");
+    assert_eq!(names.len(), 15 + 8, "{run}");
     assert_eq!(warnings, if own.len() == 4 { "0" } else { "1" }, "{run}");
 }
 

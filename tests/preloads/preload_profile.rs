@@ -80,7 +80,7 @@ fn mappings(run: &Run) {
         .events
         .iter()
         .filter_map(|e| match e.what {
-            EventKind::Free { addr, size, origin: Origin::Mmap } => Some((addr, size)),
+            EventKind::Free { addr, size, origin: Origin::Mmap, .. } => Some((addr, size)),
             _ => None,
         })
         .collect();
@@ -96,6 +96,21 @@ fn a_failed_realloc_leaves_the_object_alive() {
     let last: Vec<u64> = all.iter().filter(|e| run.functions(e)[0] == "family").map(|e| harness::size(e)).collect();
     assert_eq!(last[0], 30003);
     assert!(last.len() == 2 && last[1] >= 30003, "{last:?}");
+}
+
+#[test]
+fn what_realloc_returns_is_what_it_was_given() {
+    let program = Build::new("calls.c").build();
+    let run = run(&program, &[]);
+    let is =
+        |e: &Event, wanted: u64| matches!(e.what, EventKind::Alloc { size, resized, .. } if size == wanted && resized);
+    for (size, resized) in [(20001, false), (20002, true), (30003, true), (20011, false)] {
+        let (at, event) = run.events.iter().enumerate().find(|(_, e)| harness::size(e) == size).unwrap();
+        assert_eq!(is(event, size), resized, "{size}");
+        let before = run.events[..at].iter().rfind(|e| e.tid == event.tid).unwrap();
+        let ends = matches!(before.what, EventKind::Free { resized: true, .. });
+        assert_eq!(ends, resized, "{size} follows {before:?}");
+    }
 }
 
 #[test]

@@ -23,6 +23,9 @@
 //! and size, and the index of the first one in place of the stack id.
 //! ```
 //!
+//! realloc and mremap make an Alloc of a Free: both records have [`RESIZED`] in their kind then, and follow each other
+//! among those of their thread.
+//!
 //! A Sampling record has a time stamp, as its address 1 or 0 (whether the program wants samples from then on), and zeros.
 //!
 //! The recorder allocates the memory of chunks and stacks before it grants them to the program (`granted`,
@@ -43,7 +46,7 @@ use crate::MAX_FRAMES;
 /// First eight bytes of the channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NMMACHAN");
 /// Changes with every change of this layout.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Threads that can be recorded at once.
 pub const SLOTS: usize = 1 << 14;
@@ -206,6 +209,8 @@ pub const THREAD_START: u32 = 5;
 pub const THREAD_TASK: u32 = 6;
 /// Whether samples are wanted: the address is 1 or 0.
 pub const SAMPLING: u32 = 7;
+/// Flag of the kinds of an Alloc and a Free.
+pub const RESIZED: u32 = 1 << 7;
 /// Bits of `kind` that hold one of the constants above; those above count allocations, or hold a stack id.
 pub const KIND_BITS: u32 = 8;
 const _: () = assert!(STACKS <= 1 << (u32::BITS - KIND_BITS));

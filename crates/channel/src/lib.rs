@@ -66,6 +66,8 @@ pub enum EventKind {
         origin: Origin,
         /// Allocations from the same place that were left out and that this one stands for, too.
         left_out: u32,
+        /// Whether realloc or mremap made it of the memory whose end is the event before of this thread.
+        resized: bool,
     },
     /// The block at `addr` was freed, or `size` bytes from `addr` were unmapped.
     Free {
@@ -75,6 +77,8 @@ pub enum EventKind {
         size: u64,
         /// Which hook.
         origin: Origin,
+        /// Whether realloc or mremap is going to make other memory of it.
+        resized: bool,
     },
     /// The program says whether samples are wanted from now on.
     Sampling {

@@ -223,16 +223,18 @@ impl Channel {
     fn event(&self, record: &Record, owner: u64, now_ns: u64) -> Option<Event> {
         let &Record { ticks, address: addr, size, stack, kind } = record;
         let left_out = kind >> KIND_BITS;
-        let kind = kind & ((1 << KIND_BITS) - 1);
+        let resized = kind & layout::RESIZED != 0;
+        let kind = kind & ((1 << KIND_BITS) - 1) & !layout::RESIZED;
         if matches!(kind, layout::ALLOC_HEAP | layout::FREE_HEAP) && !addr.is_multiple_of(HEAP_ALIGN) {
             return None;
         }
-        let alloc = |origin| EventKind::Alloc { addr, size, stack, origin, left_out };
+        let alloc = |origin| EventKind::Alloc { addr, size, stack, origin, left_out, resized };
+        let free = |origin| EventKind::Free { addr, size, origin, resized };
         let what = match kind {
             layout::ALLOC_HEAP => alloc(Origin::Heap),
             layout::ALLOC_MMAP => alloc(Origin::Mmap),
-            layout::FREE_HEAP => EventKind::Free { addr, size, origin: Origin::Heap },
-            layout::FREE_MMAP => EventKind::Free { addr, size, origin: Origin::Mmap },
+            layout::FREE_HEAP => free(Origin::Heap),
+            layout::FREE_MMAP => free(Origin::Mmap),
             layout::SAMPLING => EventKind::Sampling { on: addr != 0 },
             layout::THREAD_START => EventKind::ThreadStart {
                 start_routine: addr,

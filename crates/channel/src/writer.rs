@@ -8,7 +8,9 @@ use core::cell::Cell;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::layout::{ALLOC_HEAP, CHUNK, FREE_HEAP, KIND_BITS, MAGIC, Map, Pool, Record, SLOTS, SMALL, STACKS, VERSION};
+use crate::layout::{
+    ALLOC_HEAP, CHUNK, FREE_HEAP, KIND_BITS, MAGIC, Map, Pool, RESIZED, Record, SLOTS, SMALL, STACKS, VERSION,
+};
 use crate::{MAX_FRAMES, clock};
 
 /// Table entries compared for one call stack before it is left unrecorded (the table is never more than half full).
@@ -106,7 +108,7 @@ const MAJOR_LEAVES: u32 = 8;
 /// Small allocations and all frees, because a free does not know the size. A block whose free was lost ends when its
 /// address is allocated again.
 fn is_minor(record: &Record) -> bool {
-    match record.kind & ((1 << KIND_BITS) - 1) {
+    match record.kind & ((1 << KIND_BITS) - 1) & !RESIZED {
         ALLOC_HEAP => record.size < SMALL as u64,
         kind => kind == FREE_HEAP,
     }

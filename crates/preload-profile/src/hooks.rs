@@ -6,7 +6,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use numamma_channel::layout::{ALLOC_HEAP, ALLOC_MMAP, FREE_HEAP, FREE_MMAP, SMALL, kept};
+use numamma_channel::layout::{ALLOC_HEAP, ALLOC_MMAP, FREE_HEAP, FREE_MMAP, RESIZED, SMALL, kept};
 use numamma_hook::entry::{Caller, MmapArguments};
 use numamma_hook::real::{StartRoutine, in_effect};
 use numamma_hook::{real, sandbox, sys, thread_start, unloaded};
@@ -264,17 +264,17 @@ mod imp {
             return record_if_kept(mask, real(), size, caller);
         }
         let Some(recording) = recording::enter() else { return real() };
-        recording.free(FREE_HEAP, ptr as usize, 0);
+        recording.free(FREE_HEAP | RESIZED, ptr as usize, 0);
         let found = real();
         if !found.is_null() {
-            recording.alloc(ALLOC_HEAP, found as usize, size, &caller);
+            recording.alloc(ALLOC_HEAP | RESIZED, found as usize, size, &caller);
         } else if size != 0 {
             // The call failed and the old block stays; its exact size is not known any more.
             let _errno = numamma_hook::errno::Saved::now();
             let known = in_effect::measures() && in_effect::releases();
             // SAFETY: a failed realloc leaves the block alive, and it belongs to the allocator that is asked.
             let old = if known { unsafe { real::malloc_usable_size(ptr) } } else { 0 };
-            recording.alloc(ALLOC_HEAP, ptr as usize, old, &caller);
+            recording.alloc(ALLOC_HEAP | RESIZED, ptr as usize, old, &caller);
         }
         found
     }

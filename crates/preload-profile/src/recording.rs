@@ -135,7 +135,8 @@ impl Recording {
         self.writer.push(self.local, Record { ticks, address, size, stack, kind: layout::THREAD_TASK });
     }
 
-    /// `size` bytes at `address` have just been given to `caller`.
+    /// `size` bytes at `address` have just been given to `caller`; with [`layout::RESIZED`] in the kind, of the memory
+    /// that [`Recording::free`] said to end before.
     #[inline(always)]
     pub fn alloc(&self, kind: u32, address: usize, size: usize, caller: &Caller) {
         let mut left_out = 0;
@@ -165,7 +166,7 @@ impl Recording {
     /// it; `None` when it is left out, too.
     #[inline(never)]
     fn thinned_alloc(&self, kind: u32, address: usize, size: usize, caller: &Caller, mask: u32) -> Option<u32> {
-        let heap = kind == layout::ALLOC_HEAP;
+        let heap = kind & !layout::RESIZED == layout::ALLOC_HEAP;
         if heap && size < layout::SMALL {
             return layout::kept(address as u64, mask).then_some(0);
         }
@@ -187,7 +188,7 @@ impl Recording {
     /// Whether the end of a block or mapping is not recorded because its allocation was not.
     #[inline(never)]
     fn thinned_free(kind: u32, address: usize, size: usize, mask: u32) -> bool {
-        if kind != layout::FREE_HEAP {
+        if kind & !layout::RESIZED != layout::FREE_HEAP {
             return quota::was_left_out(address, size);
         }
         // SAFETY: a live block of the heap is about to be freed, as C's contract of free says.

@@ -170,6 +170,20 @@ impl<'a> World<'a> {
         self.memory.iter().copied().filter(near).collect()
     }
 
+    /// Nodes with memory that are the nearest of a node with CPUs: those that threads are near that are not bound.
+    pub fn homes_of_cpus(&self) -> Vec<usize> {
+        let cpus = || self.model().nodes.iter().enumerate().filter(|(_, node)| !node.cpus.is_empty());
+        self.memory.iter().copied().filter(|n| cpus().any(|(from, _)| self.home(from) == *n)).collect()
+    }
+
+    /// Whether some nodes have more workers than CPUs, and others fewer, when the workers are bound: each team begins
+    /// anew with the first node.
+    pub fn crowds(&self) -> bool {
+        let workers = |node: usize| self.thread_nodes.iter().filter(|n| **n == node).count();
+        let compared = || self.model().nodes.iter().enumerate().map(|(n, node)| workers(n).cmp(&node.cpus.len()));
+        compared().any(|c| c.is_gt()) && compared().any(|c| c.is_lt())
+    }
+
     /// Whether the nodes' memories differ in bandwidth.
     pub fn uneven(&self) -> bool {
         let own = self.memory.iter().map(|n| self.model().bandwidth[*n][*n]);

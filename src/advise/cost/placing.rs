@@ -2,7 +2,7 @@
 //!
 //! A placed allocation is a mapping of its own with a memory policy. The apply library keeps freed placements for the
 //! next allocation of the same rule and size, so only as many allocations are mapped anew as are alive at a time, and
-//! those whose size did not occur before.
+//! those whose size did not occur before. One that realloc makes larger or smaller gets a policy again each time.
 
 use super::World;
 use crate::profile::summary::Entry;
@@ -26,7 +26,7 @@ impl World<'_> {
         let fresh = held.max(turnover.sizes_share * all).min(all);
         let pages = (turnover.mean_size / self.summary.header.page_size.max(1) as f64).max(1.0);
         // Mapping and unmapping hold a lock of the process, so the threads wait for each other.
-        fresh * PLACE_NS
+        (fresh + all * turnover.resizes) * PLACE_NS
             + (fresh - held).max(0.0) * pages * FAULT_NS
             + (all - fresh) * REUSED_NS / turnover.threads as f64
     }

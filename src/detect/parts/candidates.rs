@@ -1,11 +1,11 @@
 //! The pages of a stretch at which one cut is tried, from its samples: where the code or the kind of the accesses
 //! changes, where slices of the same threads begin again, where the slices become longer or shorter, and where the
-//! share of accesses outside of slices, or their threads, change. What a cut there saves is computed elsewhere
-//! ([`search`]).
+//! share of accesses outside of slices, or their threads, change. And the cuts of a stretch into equal parts that have
+//! different threads. What a cut there saves is computed elsewhere ([`search`]).
 //!
 //! [`search`]: super::search
 
-use super::line::{Line, alone};
+use super::line::{Line, alone, stretch};
 use super::signature;
 use crate::detect::block;
 use crate::detect::fold::{Cut, Folder};
@@ -21,6 +21,8 @@ const GROUPS: usize = 16;
 const TAKES: f64 = 0.03;
 /// Relative error of the length of a slice: of eight pages one may be its neighbour's.
 const LENGTH_ERROR: f64 = 0.125;
+/// Most equal parts of a stretch: as many as rows of tiles on 256 threads.
+const MOST_EQUAL: usize = 16;
 /// Part of the highest value from which cuts count as equally good.
 const TIED: f64 = 0.97;
 
@@ -56,6 +58,29 @@ pub(super) fn by_threads(line: &Line, first: u32, end: u32) -> Vec<u32> {
     found.sort_unstable();
     found.dedup();
     found
+}
+
+/// The cuts of a stretch into as many equal parts as describe its threads shortest, each by their shares: rows of the
+/// tiles of a matrix, of which each has threads of its own. Empty when one part does.
+pub(super) fn equal_parts(line: &Line, first: u32, end: u32) -> Vec<u32> {
+    let edge = |i: usize, parts: usize| first + (u64::from(end - first) * i as u64 / parts as u64) as u32;
+    let described = |parts: usize| -> f64 {
+        let part = |i: usize| {
+            let mut sums = vec![0.0; line.judged.threads()];
+            let own = stretch(&line.judged.list, edge(i, parts), edge(i + 1, parts));
+            own.iter().for_each(|s| sums[usize::from(s.thread)] += f64::from(s.weight));
+            nats(&sums)
+        };
+        (0..parts).map(part).sum()
+    };
+    let room = ((end - first) / line.least) as usize;
+    let most = MOST_EQUAL.min(room);
+    let best = (2..=most).map(|parts| (described(parts), parts)).min_by(|a, b| a.0.total_cmp(&b.0));
+    let (_, parts) = match best {
+        Some(best) if best.0 + EVIDENCE_NATS < described(1) => best,
+        _ => return Vec::new(),
+    };
+    (1..parts).map(|i| edge(i, parts)).collect()
 }
 
 /// Cuts that separate slices of the same threads: those with most samples in the largest slice that each thread has

@@ -69,20 +69,26 @@ fn best_cuts(line: &Line, first: u32, end: u32) -> Vec<u32> {
     // One of them alone was tried.
     if by_code.len() > 1 {
         polish(line, (first, end), &mut by_code);
-        if pay_together(line, (first, end), &by_code, &mut whole) {
+        if pay_together(line, (first, end), &by_code, &mut whole, Sides::Any) {
             return by_code;
         }
     }
     let by_runs = runs::boundaries(line, first, end);
     let by_threads = candidates::by_threads(line, first, end);
+    let equal = candidates::equal_parts(line, first, end);
     // Threads that change in time are described by no model here.
-    if (by_runs.is_empty() && by_threads.is_empty()) || line.is_phased() {
+    if [&by_runs, &by_threads, &equal].iter().all(|cuts| cuts.is_empty()) || line.is_phased() {
         return Vec::new();
     }
-    if !by_runs.is_empty() && pay_together(line, (first, end), &by_runs, &mut whole) {
+    if !by_runs.is_empty() && pay_together(line, (first, end), &by_runs, &mut whole, Sides::Any) {
         return by_runs;
     }
-    tried(line, (first, end), &by_threads, &mut whole).into_iter().collect()
+    if let Some(cut) = tried(line, (first, end), &by_threads, &mut whole) {
+        return vec![cut];
+    }
+    // One cut alone leaves a side that no model describes, where each of several parts has its own threads.
+    let pays = !equal.is_empty() && pay_together(line, (first, end), &equal, &mut whole, Sides::Periodic);
+    if pays { equal } else { Vec::new() }
 }
 
 /// The cuts without those that would leave a part of less than the least pages.
@@ -98,16 +104,26 @@ fn far_apart(line: &Line, (first, end): (u32, u32), mut cuts: Vec<u32>) -> Vec<u
     cuts
 }
 
+/// What the parts between several cuts must be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sides {
+    /// Anything that is shorter.
+    Any,
+    /// Slices that repeat. The parts of any block array have threads of their own as well.
+    Periodic,
+}
+
 /// Whether the parts between several cuts are described shorter than the whole, the cuts included. The evidence is
 /// demanded once, because the question is one: whether the stretch is an array or several.
-fn pay_together(line: &Line, (first, end): (u32, u32), cuts: &[u32], whole: &mut Option<Judged>) -> bool {
+fn pay_together(line: &Line, (first, end): (u32, u32), cuts: &[u32], whole: &mut Option<Judged>, sides: Sides) -> bool {
     let whole = whole.get_or_insert_with(|| judge(line, first, end));
     let edges: Vec<u32> = [first].into_iter().chain(cuts.iter().copied()).chain([end]).collect();
     let parts: Vec<Judged> = edges.windows(2).map(|w| judge(line, w[0], w[1])).collect();
     let weights = || parts.iter().map(|p| p.weight);
     // A part too short to be cut must not be one that is padded to the least pages.
     let padded = |w: &[u32]| w[1] - w[0] < 2 * line.least && !signature::is_uniform(line, w[0], w[1]);
-    if weights().any(|weight| weight < LEAST_OF_PART) || edges.windows(2).any(padded) {
+    let refused = sides == Sides::Periodic && !parts.iter().all(Judged::is_periodic);
+    if weights().any(|weight| weight < LEAST_OF_PART) || edges.windows(2).any(padded) || refused {
         return false;
     }
     let abrupt = edges.windows(3).all(|w| signature::saved(line, (w[0], w[1], w[2])) > 0.0);

@@ -15,6 +15,8 @@ enum Shape {
     Cyclic(u32),
     /// A row of tiles: this thread and the next one have half of each 8 pages.
     Tiles(u32),
+    /// A row of tiles: these two threads have half of each 8 pages.
+    TilesOf(u32, u32),
     Random,
     /// All read, nobody writes.
     Shared,
@@ -57,6 +59,13 @@ fn user(a: &Array, page: u32, dice: &mut Dice) -> u32 {
         Shape::Mixed => (slice(page, a.pages) * 5 + 3) % THREADS,
         Shape::Cyclic(period) => slice(page % period, period),
         Shape::Tiles(first) => first + page % 8 / 4,
+        Shape::TilesOf(upper, lower) => {
+            if page % 8 < 4 {
+                upper
+            } else {
+                lower
+            }
+        }
         Shape::One(thread) => thread,
         Shape::Irregular => Dice(u64::from(page + 1).wrapping_mul(0xD134_2543_DE82_EF95)).below(THREADS),
         Shape::Random | Shape::Shared => dice.below(THREADS),
@@ -162,6 +171,20 @@ fn rows_of_tiles_are_parts_that_begin_with_a_period() {
             let all = found.len() == planted.len() && found.iter().zip(&planted).all(near);
             assert!(all, "seed {seed}: {found:?}, planted {planted:?}");
         }
+    }
+}
+
+/// Four rows: any single cut leaves several rows on one side, of which the search finds no short description.
+#[test]
+fn rows_that_no_single_cut_tells_apart_are_parts() {
+    let row = |row: u32| Array { density: 0.078, ..array(Shape::TilesOf(row, row + 4), 8192) };
+    let arrays: Vec<Array> = (0..4).map(row).collect();
+    for seed in 0..8 {
+        let found = part_boundaries(&block(&arrays, 0.07, seed));
+        let planted = planted(&arrays);
+        let near = |(at, planted): (&u32, &u32)| at.abs_diff(*planted) <= 128;
+        let all = found.len() == planted.len() && found.iter().zip(&planted).all(near);
+        assert!(all, "seed {seed}: {found:?}, planted {planted:?}");
     }
 }
 

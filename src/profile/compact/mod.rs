@@ -87,6 +87,7 @@ impl Compacted {
             Record::SiteCounts(list) => self.counts.extend(list.into_iter().map(|c| (c.site, c))),
             Record::Objects(list) => self.objects.put(list),
             Record::Like(list) => self.objects.put_more(list),
+            Record::Resized(list) => self.objects.put_resized(list),
             Record::Accesses(list) => list.iter().for_each(|a| self.cells.add(&self.cpu_nodes.fold(a))),
             Record::Folded(list) => list.iter().for_each(|f| self.cells.add(f)),
             Record::Touches(list) => self.touches.extend(list),
@@ -129,6 +130,7 @@ impl Compacted {
         out.push(Record::SiteCounts(self.counts.into_values().collect()));
         out.push(Record::Objects(left.objects));
         out.push(Record::Like(left.more));
+        out.push(Record::Resized(left.resized));
         out.push(Record::Touches(touches));
         out.push(Record::SampledTouches(sampled));
         out.extend(cells.chunks(PER_RECORD).map(|part| Record::Folded(part.to_vec())));

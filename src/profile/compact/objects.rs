@@ -4,7 +4,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profile::PAGE;
-use crate::profile::records::{Instance, Like, ModuleId, Object, ObjectId, ObjectKind, SiteId, ThreadId};
+use crate::profile::records::{Instance, Like, ModuleId, Object, ObjectId, ObjectKind, Resized, SiteId, ThreadId};
 
 /// Ended objects without a sample that are kept of those which are alike. They show that objects of a call site lived
 /// side by side, and with which sizes.
@@ -43,6 +43,8 @@ pub(super) struct Objects {
     all: FxHashMap<ObjectId, Object>,
     /// How many more were like this one.
     more: FxHashMap<ObjectId, u64>,
+    /// What realloc made others of.
+    before: FxHashMap<ObjectId, Resized>,
 }
 
 impl Objects {
@@ -56,6 +58,11 @@ impl Objects {
         list.into_iter().for_each(|like| *self.more.entry(like.object).or_default() += like.more);
     }
 
+    /// Adds what realloc made of other objects.
+    pub fn put_resized(&mut self, list: Vec<Resized>) {
+        self.before.extend(list.into_iter().map(|r| (r.object, r)));
+    }
+
     /// The objects that stay, ascending, how many others were like them, and where the accesses of those that were sampled
     /// go. `users`: of each object with accesses the thread that has most of them.
     pub fn left(mut self, users: &FxHashMap<ObjectId, ThreadId>) -> Left {
@@ -65,6 +72,7 @@ impl Objects {
         let mut alike: FxHashMap<Likeness, (ObjectId, u32)> = FxHashMap::default();
         let mut sampled: FxHashMap<(Likeness, Option<ThreadId>, ThreadId), Sampled> = FxHashMap::default();
         let mut moved = FxHashMap::default();
+        let resized: FxHashSet<ObjectId> = self.before.values().map(|r| r.before).collect();
         objects.retain(|o| {
             let variable = matches!(o.kind, ObjectKind::Global | ObjectKind::Section);
             if variable || o.instance.died_ns.is_none() {
@@ -87,19 +95,34 @@ impl Objects {
                 }
             };
             let own = self.more.remove(&o.id).unwrap_or(0);
-            *self.more.entry(like).or_default() += 1 + own;
+            // What realloc made something else of is no further object.
+            let alone = u64::from(!resized.contains(&o.id));
+            *self.more.entry(like).or_default() += alone + own;
             false
         });
         let mut more: Vec<Like> = self.more.into_iter().map(|(object, more)| Like { object, more }).collect();
         more.sort_unstable_by_key(|like| like.object);
-        Left { objects, more, moved }
+        let resized = links(&self.before, &objects);
+        Left { objects, more, resized, moved }
     }
+}
+
+/// What realloc made of what, where objects in between do not stay. Ids ascend in time, but in a damaged file.
+fn links(before: &FxHashMap<ObjectId, Resized>, objects: &[Object]) -> Vec<Resized> {
+    let kept: FxHashSet<ObjectId> = objects.iter().map(|o| o.id).collect();
+    let earlier = |id: ObjectId| before.get(&id).copied().filter(|r| r.before < id);
+    let further = |r: &Resized| {
+        earlier(r.before).map(|e| Resized { object: r.object, calls: r.calls.saturating_add(e.calls), ..e })
+    };
+    let link = |o: &Object| std::iter::successors(earlier(o.id), further).find(|r| kept.contains(&r.before));
+    objects.iter().filter_map(link).collect()
 }
 
 /// What [`Objects::left`] finds.
 pub(super) struct Left {
     pub objects: Vec<Object>,
     pub more: Vec<Like>,
+    pub resized: Vec<Resized>,
     /// Objects that are not kept although they have accesses.
     pub moved: FxHashMap<ObjectId, Moved>,
 }

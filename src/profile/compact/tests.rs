@@ -231,3 +231,23 @@ fn the_last_touch_of_an_address_stays() {
     ];
     assert_eq!(left, wanted);
 }
+
+/// Of an array that grows, the stages in between that are left out leave the calls of realloc.
+#[test]
+fn what_realloc_made_of_what_is_kept() {
+    let stages =
+        (0..100).map(|n| heap(n, 0x7000_0000 + u64::from(n) * 64 * PAGE, n.into(), (n < 99).then_some(n.into())));
+    let records = vec![
+        Record::Header(Header::default()),
+        Record::Objects(stages.collect()),
+        Record::Resized((1..100).map(|n| Resized { object: n, before: n - 1, calls: 2 }).collect()),
+    ];
+    let left = compacted(records, SECOND, 1000);
+    let (ids, more) = objects(&left);
+    assert!(ids.len() < 50 && more == 0, "a stage is no further object: {more} of {}", ids.len());
+    let resized =
+        left.iter().find_map(|r| if let Record::Resized(list) = r { Some(list.clone()) } else { None }).unwrap();
+    assert_eq!(resized.iter().map(|r| r.object).collect::<Vec<_>>(), ids[1..]);
+    assert!(resized.iter().all(|r| r.calls == 2 * u64::from(r.object - r.before)));
+    assert_eq!(resized.iter().map(|r| r.calls).sum::<u64>(), 2 * 99);
+}

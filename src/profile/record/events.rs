@@ -1,7 +1,7 @@
 //! Processes events in time order: to accesses, touches and the tables they refer to.
 
 use numamma_channel::reader::Channel;
-use numamma_channel::{Event, EventKind};
+use numamma_channel::{Event, EventKind, Origin};
 use rustc_hash::FxHashMap;
 
 use super::budget::{Budget, Level};
@@ -16,7 +16,7 @@ use crate::profile::perf::attr::FAULT_PERIOD;
 use crate::profile::perf::{PerfEvent, PerfRecord, UserState};
 use crate::profile::records::{Access, ModuleId, Program, Record, Stats, ThreadId};
 use crate::profile::replay::{Outcome, ReplayAccess, Replayer};
-use crate::profile::space::{Sampled, Space};
+use crate::profile::space::{Before, Sampled, Space};
 use crate::topology::Topology;
 
 /// Threads whose call stack of creation is kept, so that memory is bounded when every task gets a thread: 16 MiB.
@@ -76,6 +76,8 @@ pub struct Events {
     /// Whether a module is the profile preload.
     preload_modules: FxHashMap<ModuleId, bool>,
     replayed: Vec<ReplayAccess>,
+    /// What the realloc ends that each thread is in.
+    before: FxHashMap<ThreadId, Before>,
     accesses: Vec<Access>,
     /// Process of each access from `unplaced` on, and the address there.
     places: Vec<(u32, u64)>,
@@ -215,10 +217,15 @@ impl Events {
         let time = self.relative(event.time_ns);
         let thread = self.threads.get(pid, tid, time);
         match event.what {
-            EventKind::Alloc { addr, size, stack, origin, left_out } => {
+            EventKind::Alloc { addr, size, stack, origin, left_out, resized } => {
                 let frames = channel.map(|c| c.stack(stack));
                 let frames = frames.as_deref().unwrap_or(&[]);
                 self.space.alloc(time, pid, thread, addr, size, frames, origin);
+                let before = if resized { self.before.remove(&thread) } else { None };
+                // Those that were left out may lie between the two events.
+                if let Some(before) = before.filter(|_| origin == Origin::Heap && left_out == 0) {
+                    self.space.reallocated(pid, addr, before);
+                }
                 if left_out > 0 {
                     self.left_out += u64::from(left_out);
                     self.space.count_left_out(pid, frames, left_out, size);
@@ -226,7 +233,10 @@ impl Events {
                 self.touched_by_allocator(pid, thread, addr, size, time);
             }
             EventKind::Sampling { on } => self.switch.set(pid, on),
-            EventKind::Free { addr, size, origin } => {
+            EventKind::Free { addr, size, origin, resized } => {
+                if resized && origin == Origin::Heap {
+                    self.before_realloc(pid, thread, addr);
+                }
                 if let Some((addr, len)) = self.space.free(time, pid, addr, size, origin) {
                     self.touches.forget_unmapped(pid, addr, len);
                 }
@@ -251,6 +261,13 @@ impl Events {
             }
             EventKind::ThreadTask { .. } => {}
         }
+    }
+
+    fn before_realloc(&mut self, pid: u32, thread: ThreadId, addr: u64) {
+        match self.space.before_realloc(pid, addr) {
+            Some(before) => self.before.insert(thread, before),
+            None => self.before.remove(&thread),
+        };
     }
 
     /// The allocator touches pages of a block (its header, the bytes that calloc clears and realloc copies) before it

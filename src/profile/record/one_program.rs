@@ -171,6 +171,11 @@ impl OneProgram {
                 all.retain_mut(|like| renumber(&self.objects, &mut like.object));
                 list(all, Record::Like)
             }
+            Record::Resized(mut all) => {
+                let objects = &self.objects;
+                all.retain_mut(|r| renumber(objects, &mut r.object) && renumber(objects, &mut r.before));
+                list(all, Record::Resized)
+            }
             Record::Touches(mut all) => {
                 all.retain_mut(|touch| self.touch(touch));
                 list(all, Record::Touches)

@@ -48,6 +48,10 @@ pub struct LargeBlock {
     pub thread: ThreadId,
     /// Its object once it was attributed, else [`NO_OBJECT`].
     pub object: ObjectId,
+    /// The object that realloc made it of, the last that was attributed; else [`NO_OBJECT`].
+    pub before: ObjectId,
+    /// Calls of realloc since then.
+    pub calls: u32,
 }
 
 /// The two kinds of block.

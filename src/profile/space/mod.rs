@@ -27,6 +27,7 @@ mod process;
 mod processes;
 #[cfg(test)]
 mod real_tests;
+mod resized;
 mod resolve;
 mod shared;
 pub mod static_data;
@@ -55,6 +56,7 @@ use super::records::{
 
 pub use self::code::{Code, Sampled};
 pub use self::processes::Space;
+pub use self::resized::Before;
 pub use self::shared::View;
 
 /// Bytes from which glibc maps a block (M_MMAP_THRESHOLD of mallopt(3), which may rise), and where in its first page
@@ -262,7 +264,9 @@ impl Space {
                 if size < SMALL_OBJECT {
                     p.heap.insert_small(addr, size, site);
                 } else {
-                    p.heap.insert_large(addr, LargeBlock { size, born_ns: time_ns, site, thread, object: NO_OBJECT });
+                    let (object, before) = (NO_OBJECT, NO_OBJECT);
+                    let born_ns = time_ns;
+                    p.heap.insert_large(addr, LargeBlock { size, born_ns, site, thread, object, before, calls: 0 });
                 }
             }
             Origin::Mmap => {
@@ -379,7 +383,8 @@ impl Space {
         Code::new(self, pid, Some(sampled))
     }
 
-    /// Modules, call sites, their counts and objects that are new or changed since the last call, in this order.
+    /// Modules, call sites, their counts, objects, and what realloc made of others, that are new or changed since the
+    /// last call, in this order.
     pub fn take_records(&mut self) -> Vec<Record> {
         let mut out = Vec::new();
         let modules = self.modules.take_new();
@@ -390,6 +395,10 @@ impl Space {
         let objects = self.objects.take_changed();
         if !objects.is_empty() {
             out.push(Record::Objects(objects));
+        }
+        let resized = self.objects.take_resized();
+        if !resized.is_empty() {
+            out.push(Record::Resized(resized));
         }
         out
     }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::shared::{SHARED, SharedMemory};
 
 use crate::profile::records::{
-    CallSite, Frame, ModuleId, Object, ObjectId, ObjectKind, PART_LEAST, Record, SiteCount, SiteId, ThreadId,
+    CallSite, Frame, ModuleId, Object, ObjectId, ObjectKind, PART_LEAST, Record, Resized, SiteCount, SiteId, ThreadId,
 };
 
 /// Emitted objects.
@@ -23,6 +23,8 @@ pub struct Objects {
     dirty: Vec<ObjectId>,
     /// Variables that are large enough for parts, by module: address and size in the file.
     variables: BTreeSet<(ModuleId, u64, u64)>,
+    /// Those that realloc made of others, still to be written.
+    resized: Vec<Resized>,
     /// Memory that several processes may map.
     pub shared: SharedMemory,
 }
@@ -54,6 +56,16 @@ impl Objects {
     /// Module, ELF virtual address and size of the variables added so far that are large enough for parts; ascending.
     pub fn large_variables(&self) -> impl Iterator<Item = (ModuleId, u64, u64)> {
         self.variables.iter().copied()
+    }
+
+    /// Takes note that realloc made an object of another one.
+    pub fn resized(&mut self, resized: Resized) {
+        self.resized.push(resized);
+    }
+
+    /// What [`Objects::resized`] was told since the last call.
+    pub fn take_resized(&mut self) -> Vec<Resized> {
+        std::mem::take(&mut self.resized)
     }
 
     /// Whether `id` is an object of that address space.
@@ -202,6 +214,13 @@ impl Sites {
         state.count.bytes = state.count.bytes.saturating_add(size);
         state.count.max_size = state.count.max_size.max(size);
         self.add_live(site, size);
+    }
+
+    /// The allocation added last is one of before, of which `bytes` are left, made larger or smaller.
+    pub fn resized(&mut self, site: SiteId, bytes: u64) {
+        let count = &mut self.touch(site).count;
+        count.instances = count.instances.saturating_sub(1);
+        count.bytes = count.bytes.saturating_sub(bytes);
     }
 
     /// The allocation added last is one of a part of the small ones that is reported.

@@ -6,7 +6,7 @@ use super::objects::{Objects, Sites};
 use super::process::{Mapping, Process};
 use super::thread_stacks::ThreadStacks;
 use crate::profile::ranges::Span;
-use crate::profile::records::{Instance, Object, ObjectId, ObjectKind, ThreadId};
+use crate::profile::records::{Instance, Object, ObjectId, ObjectKind, Resized, ThreadId};
 
 /// A pthread's static TLS and descriptor: 2.3 KiB of `struct pthread` plus the TLS of libraries, which glibc
 /// keeps to a few KiB. A larger range above a stack is not TLS.
@@ -131,6 +131,9 @@ impl Resolver<'_> {
             ..Object::default()
         });
         self.p.heap.large(index).object = id;
+        if id != block.object && block.before != NO_OBJECT {
+            self.objects.resized(Resized { object: id, before: block.before, calls: block.calls.into() });
+        }
         Some(id)
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::profile::records::{CallSite, Instance, Object, ObjectKind, SiteCount};
+use crate::profile::records::{CallSite, Instance, Object, ObjectKind, Resized, SiteCount};
 
 const PID: u32 = 0x7fff_fff0; // above every pid_max: no such process
 const KB: u64 = 1 << 10;
@@ -26,6 +26,7 @@ struct Seen {
     objects: Vec<Object>,
     sites: Vec<CallSite>,
     counts: Vec<SiteCount>,
+    resized: Vec<Resized>,
 }
 
 impl Seen {
@@ -49,6 +50,7 @@ impl Seen {
                         self.counts.push(c);
                     }
                 }
+                Record::Resized(resized) => self.resized.extend(resized),
                 other => assert!(matches!(other, Record::Modules(_)), "{other:?}"),
             }
         }
@@ -515,4 +517,26 @@ fn shared_memory_outlives_the_process_that_made_it() {
     assert_eq!(seen.take(&mut s).objects[object as usize].instance.died_ns, None);
     s.exit_process(PID + 2);
     assert!(seen.take(&mut s).objects[object as usize].instance.died_ns.is_some());
+}
+
+/// An array that grows: its stages are one allocation, and those that were not attributed leave only their number.
+#[test]
+fn what_realloc_makes_larger_is_no_further_allocation() {
+    let mut s = space();
+    let stage = |n: u64| (0x10_0010 + n * MB, (8 << n) * KB);
+    s.alloc(0, PID, 0, stage(0).0, stage(0).1, &[0x1000], HEAP);
+    let first = s.attribute(1, PID, 0, 0, stage(0).0);
+    for n in 1..=4 {
+        let before = s.before_realloc(PID, stage(n - 1).0).unwrap();
+        s.free(n * 10, PID, stage(n - 1).0, 0, HEAP);
+        s.alloc(n * 10, PID, 0, stage(n).0, stage(n).1, &[if n < 4 { 0x1000 } else { 0x2000 }], HEAP);
+        s.reallocated(PID, stage(n).0, before);
+    }
+    let last = s.attribute(50, PID, 0, 0, stage(4).0);
+    let mut seen = Seen::default();
+    seen.take(&mut s);
+    assert_eq!(seen.resized, [Resized { object: last, before: first, calls: 4 }]);
+    assert_eq!(seen.counts.iter().map(|c| c.instances).collect::<Vec<_>>(), [1, 1], "another call site counts it");
+    assert_eq!((seen.counts[0].bytes, seen.counts[0].max_size), (64 * KB, 64 * KB));
+    assert_eq!(s.before_realloc(PID, stage(2).0), None);
 }

@@ -1,10 +1,12 @@
 //! Groups objects to entries, and numbers the pages of each object.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::chains::Chains;
 use super::identity::{base_name, demangle, step_name};
 use super::parts::{self, Division, Piece, Place};
 use super::size_classes::SizeClasses;
@@ -32,6 +34,8 @@ pub(super) struct Layout {
     pub entries: Vec<Entry>,
     /// Of every object that was seen.
     pub places: FxHashMap<ObjectId, Place>,
+    /// Which of them are one instance.
+    pub chains: Chains,
     /// Objects in parts.
     pub divisions: Vec<Division>,
     /// Instances of parts whose first page belongs to the part before.
@@ -68,12 +72,13 @@ impl Layout {
             sites: Vec::new(),
             pieces: FxHashMap::default(),
             parts: 0,
+            chains: Chains::default(),
         };
         let owner = build.group();
         build.describe();
-        let (entries, pieces) = (build.entries, build.pieces);
+        let (entries, pieces, chains) = (build.entries, build.pieces, build.chains);
         let page_shift = page_size.trailing_zeros();
-        let mut layout = Layout { entries, modules, threads, stacks, page_shift, ..Layout::default() };
+        let mut layout = Layout { entries, chains, modules, threads, stacks, page_shift, ..Layout::default() };
         layout.number(tables, &owner, &pieces);
         layout
     }
@@ -91,12 +96,23 @@ impl Layout {
         self.places.get(&object).filter(|place| place.division.is_none()).map(|place| place.entry)
     }
 
-    /// Gives every seen object its instance, in order of entry, birth and id. An object in parts has one of each.
+    /// Gives every seen object its instance, in order of entry, birth and id. An object in parts has one of each, and the
+    /// stages of a chain have one together.
     fn number(&mut self, tables: &Tables, owner: &FxHashMap<ObjectId, u32>, pieces: &FxHashMap<u32, Vec<Piece>>) {
         let mut seen: Vec<(u32, u64, ObjectId, Instance)> = Vec::new();
+        let mut stages: FxHashMap<ObjectId, Vec<(ObjectId, u64)>> = FxHashMap::default();
         for (&id, &what) in &tables.seen {
             let Some(&entry) = owner.get(&id) else { continue };
             let instance = instance_of(tables.objects.get(&id), what, self.page_shift);
+            let last = self.chains.last(id);
+            stages.entry(last).or_default().push((id, instance.base));
+            if last != id && tables.seen.contains_key(&last) {
+                continue;
+            }
+            // That of the last stage, which is not seen where only earlier ones were used.
+            let whole = self.chains.whole(last);
+            let base = tables.objects.get(&last).filter(|_| last != id).map_or(instance.base, |o| o.instance.base);
+            let (id, instance) = (last, whole.map_or(instance, |whole| Instance { base, ..whole }));
             match (pieces.get(&entry), tables.objects.get(&id)) {
                 (Some(pieces), Some(object)) => {
                     let own = (entry..).zip(parts::instances(pieces, &object.instance));
@@ -106,6 +122,7 @@ impl Layout {
             }
         }
         seen.sort_by_key(|&(entry, born, id, _)| (entry, born, id));
+        seen.dedup_by_key(|&mut (entry, _, id, part)| (entry, id, part.base));
         self.first_instance = vec![0; self.entries.len() + 1];
         let mut pages = 0u64;
         for (n, &(entry, _, id, instance)) in seen.iter().enumerate() {
@@ -114,6 +131,12 @@ impl Layout {
             self.pages_before.push(pages);
             let divided = owner.get(&id).and_then(|first| pieces.get(first));
             let mut highest = tables.seen.get(&id).map_or(instance.base, |s| s.highest);
+            for (stage, base) in stages.get(&id).into_iter().flatten().filter(|(stage, _)| *stage != id) {
+                self.places.insert(*stage, Place { first_page: base >> self.page_shift, ..place });
+                let used =
+                    tables.seen.get(stage).map_or(0, |s| (s.highest >> self.page_shift) - (base >> self.page_shift));
+                highest = highest.max(instance.base.saturating_add(used << self.page_shift));
+            }
             if divided.is_some() {
                 highest = highest.min(instance.base.saturating_add(instance.size.max(1) - 1));
                 self.add_part(id, place, instance.base);
@@ -122,7 +145,9 @@ impl Layout {
             }
             // Pages whose number does not fit a cell are counted without one.
             pages += (highest >> self.page_shift).saturating_sub(first_page).min(u64::from(u32::MAX)) + 1;
-            self.entries[entry as usize].seen.push(instance);
+            let of = &mut self.entries[entry as usize];
+            of.seen.push(instance);
+            of.details.resizes = of.details.resizes.saturating_add(self.chains.calls(id));
         }
         self.pages_before.push(pages);
         let mut next = 0;
@@ -175,31 +200,34 @@ struct Build<'a> {
     pieces: FxHashMap<u32, Vec<Piece>>,
     /// Parts so far.
     parts: usize,
+    chains: Chains,
 }
 
-impl Build<'_> {
+impl<'a> Build<'a> {
     /// The entry of every object id. Ids without a record are unknown addresses.
     fn group(&mut self) -> FxHashMap<ObjectId, u32> {
         let tables = self.tables;
         let mut ids: Vec<ObjectId> = tables.objects.keys().chain(tables.seen.keys()).copied().collect();
         ids.sort_unstable();
         ids.dedup();
-        for object in ids.iter().filter_map(|id| tables.objects.get(id)) {
+        self.chains = self.find_chains();
+        for &id in &ids {
+            let Some(object) = self.object(id).filter(|_| self.chains.last(id) == id) else { continue };
             if let Some(frames) = object.site.and_then(|site| self.naming_frames(site)) {
-                self.size_classes.add(object, &frames);
+                self.size_classes.add(&object, &frames);
             }
         }
         self.size_classes.divide();
         let mut owner = FxHashMap::default();
         for id in ids {
-            let Some(object) = tables.objects.get(&id) else {
+            let Some(object) = self.object(id) else {
                 owner.insert(id, self.entry(Key::Named(ObjectKind::Unknown, String::new()), None));
                 continue;
             };
-            let key = self.key(object);
-            let entry = self.entry(key, Some(object));
+            let key = self.key(&object);
+            let entry = self.entry(key, Some(&object));
             if let Some(site) = object.site {
-                let alike = 1 + tables.more.get(&id).copied().unwrap_or(0);
+                let alike = u64::from(self.chains.last(id) == id) + tables.more.get(&id).copied().unwrap_or(0);
                 let count = self.sites[entry as usize].entry(site).or_default();
                 *count = count.saturating_add(alike);
             }
@@ -214,6 +242,22 @@ impl Build<'_> {
             }
         }
         owner
+    }
+
+    /// The object that an id belongs to: the last stage of a chain, with the instance of them all.
+    fn object(&self, id: ObjectId) -> Option<Cow<'a, Object>> {
+        let last = self.chains.last(id);
+        let object = self.tables.objects.get(&last)?;
+        Some(match self.chains.whole(last) {
+            Some(instance) => Cow::Owned(Object { instance, ..object.clone() }),
+            None => Cow::Borrowed(object),
+        })
+    }
+
+    fn find_chains(&mut self) -> Chains {
+        let tables = self.tables;
+        let mut frames = |o: &Object| o.site.and_then(|site| self.naming_frames(site));
+        Chains::find(tables, |a, b| frames(a).is_some_and(|of_a| frames(b) == Some(of_a)))
     }
 
     fn key(&mut self, o: &Object) -> Key {

@@ -99,6 +99,8 @@ pub(super) struct Tables {
     pub objects: FxHashMap<ObjectId, Object>,
     /// How many objects like this one are not in the file.
     pub more: FxHashMap<ObjectId, u64>,
+    /// What realloc made others of.
+    pub before: FxHashMap<ObjectId, Resized>,
     pub seen: FxHashMap<ObjectId, Seen>,
     pub touches: Vec<Touch>,
     /// Those of the time in which not all page faults were recorded, of one page each.
@@ -212,6 +214,7 @@ impl Tables {
             Record::SiteCounts(list) => self.counts.extend(list.into_iter().map(|c| (c.site, c))),
             Record::Objects(list) => self.objects.extend(list.into_iter().map(|o| (o.id, o))),
             Record::Like(list) => self.more.extend(list.into_iter().map(|like| (like.object, like.more))),
+            Record::Resized(list) => self.before.extend(list.into_iter().map(|r| (r.object, r))),
             Record::Symbols(list) => self.symbols.extend(list.into_iter().map(|s| (s.frame, s.locations))),
             Record::Code(list) => self.code.extend(list.into_iter().map(|u| (u.frame, u))),
             Record::AccessCode(list) => self.access_code.extend(list.into_iter().map(|u| (u.frame, u))),

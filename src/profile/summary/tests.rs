@@ -8,6 +8,7 @@ use crate::profile::file::Writer;
 use crate::profile::records::*;
 use crate::topology::Topology;
 
+mod chains;
 mod compacted;
 mod names;
 mod parts;

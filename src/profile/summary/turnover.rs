@@ -27,6 +27,8 @@ pub struct Turnover {
     pub sizes_share: f64,
     /// Mean size of the sampled instances, bytes.
     pub mean_size: f64,
+    /// Calls of realloc for each of the sampled instances.
+    pub resizes: f64,
     /// Threads that allocate.
     pub threads: usize,
 }
@@ -87,6 +89,7 @@ impl Summary {
             kept_share: entry.seen.iter().filter(|i| i.died_ns.is_none()).count() as f64 / seen,
             sizes_share: (sizes.len() - 1) as f64 / (seen - 1.0).max(1.0),
             mean_size: entry.seen.iter().map(|i| i.size as f64).sum::<f64>() / seen,
+            resizes: entry.details.resizes as f64 / seen,
             threads: threads.len().max(1),
         })
     }

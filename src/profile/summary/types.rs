@@ -146,6 +146,8 @@ pub struct Details {
     pub code: Vec<(Frame, Counters)>,
     /// What these instructions tell of the time of their accesses, as far as known; for the cost model.
     pub access_code: Vec<AccessCode>,
+    /// Calls of realloc that made the instances in [`Entry::seen`] larger or smaller.
+    pub resizes: u64,
     /// Pages whose first toucher was concluded from the faults of others.
     pub extrapolated: Extrapolated,
     /// Neither shown nor placed: the user does not want to see it ([`super::Selection`]).

@@ -38,6 +38,7 @@ static void show(const char *name, char *object, size_t size) {
 }
 
 __attribute__((noinline)) char *heap_blocks(size_t n) { char *p = malloc(n); __asm__ volatile(""); return p; }
+__attribute__((noinline)) char *heap_chain(char *p, size_t n) { p = realloc(p, n); __asm__ volatile(""); return p; }
 __attribute__((noinline)) char *heap_turns(size_t n) { char *p = calloc(1, n); __asm__ volatile(""); return p; }
 __attribute__((noinline)) char *heap_local(size_t n) { char *p = malloc(n); __asm__ volatile(""); return p; }
 __attribute__((noinline)) char *mapped(size_t n) {
@@ -95,6 +96,14 @@ int main(int argc, char **argv) {
     p = realloc(p, 18UL << 20);
     memset(p, 2, 18UL << 20);
     show("heap_grown", p, 18UL << 20);
+    char *chain = NULL; /* as push_back in C: the page at the end is written, and half as much again is asked for */
+    size_t room = 0;
+    for (size_t page = 0; page < 4000; page++) {
+        if (page == room) chain = heap_chain(chain, (room += room / 2 + 2) * PAGE);
+        chain[page * PAGE] = (char)page;
+    }
+    for (size_t page = 0; page < 4000; page++) if (chain[page * PAGE] != (char)page) return 97;
+    show("heap_chain", chain, 4000 * PAGE);
     char *q = heap_turns(100 * PAGE);
     memset(q, 1, 100 * PAGE);
     show("heap_turns", q, 100 * PAGE);

@@ -29,7 +29,7 @@ fn events_of_a_program_that_lies_do_no_harm() {
             // The channel refuses other addresses of the heap.
             let addr = if origin == Origin::Heap { addr & !7 } else { addr };
             let what = match number() % 6 {
-                0 => EventKind::Free { addr, size, origin },
+                0 => EventKind::Free { addr, size, origin, resized: number() % 2 == 0 },
                 1 => EventKind::ThreadStart {
                     start_routine: addr,
                     stack_low: size,
@@ -38,7 +38,10 @@ fn events_of_a_program_that_lies_do_no_harm() {
                 },
                 2 => EventKind::ThreadTask { first: number() as u32 % 8, words: [addr, number()] },
                 3 => EventKind::Sampling { on: number() % 2 == 0 },
-                _ => EventKind::Alloc { addr, size, stack: number() as u32, origin, left_out: number() as u32 },
+                _ => {
+                    let (stack, left_out, resized) = (number() as u32, number() as u32 % 2, number() % 2 == 0);
+                    EventKind::Alloc { addr, size, stack, origin, left_out, resized }
+                }
             };
             events.allocs.push(Event { time_ns, pid, tid, what });
             let event = match number() % 8 {

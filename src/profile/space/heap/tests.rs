@@ -2,7 +2,7 @@ use super::*;
 use std::collections::BTreeMap;
 
 fn large(size: u64) -> LargeBlock {
-    LargeBlock { size, born_ns: 1, site: 7, thread: 3, object: NO_OBJECT }
+    LargeBlock { size, born_ns: 1, site: 7, thread: 3, object: NO_OBJECT, before: NO_OBJECT, calls: 0 }
 }
 
 #[test]
