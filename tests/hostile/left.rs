@@ -38,17 +38,21 @@ fn what_a_rule_leaves_alone_is_counted_for_who_asks() {
     }
 }
 
+/// Rounds in which the rules take turns: a machine that is slow for a while is so for all of them.
+const ROUNDS: usize = 7;
+
 /// Of 2,000,000 pairs of malloc and free, the CPU time of a run in which no rule fits.
 #[test]
 fn what_a_rule_leaves_alone_costs_what_other_allocations_do() {
     let left = Program::new("left");
-    let least = |rules: &[(&str, &str)]| {
-        let policy = policy(&left, rules);
-        (0..5).map(|_| left.placed(&policy, "pairs")[0]).min_by(f64::total_cmp).expect("five runs")
-    };
-    let other = least(&[("block", BY_BLOCKS)]);
-    for (site, place, most) in [("pair", LEFT, 1.3), ("?", LEFT, 1.3), ("pair", BY_BLOCKS, 3.0)] {
-        let seen = least(&[(site, place)]);
-        assert!(seen <= most * other, "{site} {place}: {seen} us, {other} us of other allocations");
+    let cases = [("block", BY_BLOCKS, 1.0), ("pair", LEFT, 1.3), ("?", LEFT, 1.3), ("pair", BY_BLOCKS, 3.0)];
+    let mut least = cases.map(|_| f64::INFINITY);
+    for _ in 0..ROUNDS {
+        for (least, (site, place, _)) in least.iter_mut().zip(cases) {
+            *least = least.min(left.placed(&policy(&left, &[(site, place)]), "pairs")[0]);
+        }
+    }
+    for (seen, (site, place, most)) in least.iter().zip(cases).skip(1) {
+        assert!(*seen <= most * least[0], "{site} {place}: {seen} us, {} us of other allocations", least[0]);
     }
 }

@@ -40,7 +40,7 @@ fn events_come_out_in_order_with_increasing_times() {
         assert_eq!((event.pid, event.tid), (5, 6));
         assert_eq!(
             event.what,
-            EventKind::Alloc { addr: 8 * n, size: 2 * n, stack: 3, origin: Origin::Heap, left_out: 0 }
+            EventKind::Alloc { addr: 8 * n, size: 2 * n, stack: 3, origin: Origin::Heap, left_out: 0, resized: false }
         );
     }
     assert_eq!(channel.lost(), 0);
