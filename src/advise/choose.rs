@@ -278,13 +278,14 @@ fn costs_more(
         let allocated = match (turnover.allocations, turnover.within_ns) {
             (1, _) => "once: placing it".to_owned(),
             (n, Some(ns)) => format!("{n} times within {}: placing every allocation", duration(ns)),
-            (n, _) if often => format!("{n} times, {:.0} times a second: placing every allocation", turnover.per_second),
+            (n, _) if often => {
+                format!("{n} times, {:.0} times a second: placing every allocation", turnover.per_second)
+            }
             (n, _) => format!("{n} times: placing every allocation"),
         };
         let (takes, saves) = (part(placing_ns), part(saved_ns));
-        let words = format!(
-            "it is allocated {allocated} would take {takes:.1} % of the time in which it runs and save {saves:.1} % of it"
-        );
+        let words =
+            format!("it is allocated {allocated} would take {takes:.1} % of the running time and save {saves:.1} %");
         (often, words)
     })
 }

@@ -215,7 +215,7 @@ fn policy(summary: &Summary, target: &Target, rules: Vec<ObjectRule>, binding: &
 }
 
 /// The remark on a policy without rules.
-const NOTHING: &str = "No object was found that a placement would help; the policy says why for each.";
+const NOTHING: &str = "No placement is advised; the policy says why for each object.";
 
 fn remarks(
     summary: &Summary,

@@ -78,8 +78,8 @@ pub(super) fn weigh(
     let pays = places.len() > 1 && saved - cost > WORTH;
     let words = if pays {
         format!(
-            "its {} phases need different placements: with one for each phase it spares {:.1} % of the time in which \
-             the program runs more than with the best single placement, after {:.1} % for moving {moved:.0} pages",
+            "its {} phases need different placements: one for each phase saves {:.1} % of the running time more than \
+             the best single placement (moving {moved:.0} pages takes {:.1} %, which is subtracted)",
             computed.len(),
             100.0 * (saved - cost),
             100.0 * cost
@@ -87,8 +87,8 @@ pub(super) fn weigh(
     } else {
         places.clear();
         format!(
-            "its {} phases need different placements, but one for each phase would not pay: it would spare at most \
-             {:.1} % of the time in which the program runs, and moving {moved:.0} pages costs {:.1} %",
+            "its {} phases need different placements, but one for each phase would not pay: it would save at most \
+             {:.1} % of the running time, and moving {moved:.0} pages would take {:.1} %",
             computed.len(),
             100.0 * saved.max(0.0),
             100.0 * cost

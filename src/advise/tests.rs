@@ -694,7 +694,7 @@ fn a_placement_per_phase_is_priced_against_moving_the_pages() {
     let long = on(4, &run(turning(10_000, 16 * MIB)));
     let turning_rule = rule(&long, "turning");
     let why = turning_rule.why.as_deref().unwrap();
-    assert!(why.contains("2 phases") && why.contains("it spares") && !why.contains("not pay"), "{why}");
+    assert!(why.contains("2 phases") && why.contains("one for each phase saves") && !why.contains("not pay"), "{why}");
     assert_eq!((turning_rule.place.policy, turning_rule.place.nodes.as_deref()), (PolicyKind::Block, Some("all")));
     let [phase] = &long.policy.phases[..] else { panic!("{:?}", long.policy.phases) };
     assert!(phase.after.is_some_and(|s| (s - RUN_S / 2.0).abs() <= 0.01 + RUN_S / 64.0), "{phase:?}");

@@ -26,8 +26,7 @@ pub(super) fn keep(drafts: &mut [Draft]) {
             let evidence = draft.item.pattern.as_ref().map(|p| p.evidence.as_str()).unwrap_or_default();
             let saved = 100.0 * draft.saved;
             draft.item.rule = Err(format!(
-                "{evidence}; over first touch the best policy would save {saved:.2} % of the time in which the program \
-                 runs, {why}"
+                "{evidence}; over first touch the best policy would save {saved:.2} % of the running time, {why}"
             ));
             draft.item.more.clear();
         }

@@ -244,9 +244,9 @@ pub fn faults_thinned(stats: &Stats) -> Option<String> {
     let share = |ns: u64| 100.0 * (ns as f64 / stats.duration_ns.max(1) as f64).min(1.0);
     (counts.thinned_ns > 0).then(|| {
         format!(
-            "the program touches new memory so fast that in {:.0}% of the run only one page fault in {} was recorded, \
-             and in {:.0}% none, to keep the overhead down: {} faults were seen then, and first touchers are \
-             extrapolated from them (for what share of an object is said with it) or unknown",
+            "the program touches new memory too fast to record each page fault: in {:.0}% of the run only one in {} was \
+             recorded, and in {:.0}% none ({} were recorded in that time); first touchers there are estimated from \
+             those recorded (the object says for what share of it) or unknown",
             share(counts.thinned_ns - counts.unseen_ns.min(counts.thinned_ns)),
             counts.fault_period,
             share(counts.unseen_ns),
