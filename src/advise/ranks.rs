@@ -1,5 +1,5 @@
 //! One policy for processes that differ: advice for each group of ranks, put together with `ranks` in the rules; of runs
-//! without ranks, which a rule cannot tell apart, the advice for most of them.
+//! without ranks, which a rule cannot tell apart, the advice for those in which the object costs most.
 
 use numamma_plan::nodes::format_runs;
 use numamma_plan::policy::{ObjectRule, Phase, Policy};
@@ -46,23 +46,29 @@ pub fn for_ranks(groups: Vec<(Vec<u32>, Advice)>) -> Advice {
     put_together(policy, items, remarks)
 }
 
-/// The advice of several groups of runs as one: that of the first group, the largest, and what the others, each with its
-/// name, place of objects that it does not have; each by [`of_group`].
+/// The advice of several groups of runs as one, each by [`of_group`]: of each object that of the group in which it costs
+/// most, of two alike the larger one. What is not about objects is that of the first group, the largest. Objects that are
+/// placed for another group have its name.
 pub fn for_runs(groups: Vec<(String, Advice)>) -> Advice {
     let mut groups = groups.into_iter();
     let Some((_, mut all)) = groups.next() else { return none() };
-    let mut known: Vec<String> = all.items.iter().filter(|i| i.pattern.is_some()).map(|i| i.name.clone()).collect();
+    // By the names that objects have in their own group.
+    let mut known: Vec<String> = all.items.iter().map(|i| i.name.clone()).collect();
     for (who, advice) in groups {
         add_phases(&mut all.policy.phases, &advice.policy.phases);
         for item in advice.items.into_iter().filter(|i| i.pattern.is_some()) {
-            if known.contains(&item.name) {
-                continue;
+            let mut own = with_known_phases(item, &all.policy.phases, &advice.policy.phases);
+            let name = own.name;
+            own.name = format!("{name} ({who})");
+            match known.iter().position(|k| *k == name) {
+                Some(at) if all.items[at].share >= own.share => {}
+                Some(at) => all.items[at] = own,
+                None => {
+                    let at = all.items.iter().position(|i| i.pattern.is_none()).unwrap_or(all.items.len());
+                    known.insert(at, name);
+                    all.items.insert(at, own);
+                }
             }
-            known.push(item.name.clone());
-            let mut item = with_known_phases(item, &all.policy.phases, &advice.policy.phases);
-            item.name = format!("{} ({who})", item.name);
-            let at = all.items.iter().position(|i| i.pattern.is_none()).unwrap_or(all.items.len());
-            all.items.insert(at, item);
         }
     }
     put_together(all.policy, all.items, all.remarks)
@@ -259,6 +265,18 @@ mod tests {
         let rules: Vec<_> = policy.objects.iter().map(|r| (r.global.as_deref().unwrap(), r.place.policy)).collect();
         assert_eq!(rules, [("grid", PolicyKind::Block), ("extra", PolicyKind::Interleave)]);
         assert!(policy.objects.iter().all(|r| r.ranks.is_none()));
+    }
+
+    #[test]
+    fn an_object_is_placed_for_the_runs_in_which_it_costs_most() {
+        let most = advice(vec![item("grid", Some(PolicyKind::Block)), item("table", None)]);
+        let mut most = of_group(most, 0.6);
+        most.items[1].share = 0.01;
+        let other = advice(vec![item("table", Some(PolicyKind::Interleave)), item("grid", Some(PolicyKind::Local))]);
+        let all = for_runs(vec![("a, b".into(), most), ("c".into(), of_group(other, 0.4))]);
+        assert_eq!(all.items.iter().map(|i| i.name.as_str()).collect::<Vec<_>>(), ["grid", "table (c)"]);
+        let rules: Vec<_> = all.policy.objects.iter().map(|r| r.place.policy).collect();
+        assert_eq!(rules, [PolicyKind::Block, PolicyKind::Interleave]);
     }
 
     #[test]

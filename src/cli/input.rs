@@ -145,7 +145,8 @@ pub fn remark(many: &Many) -> Option<String> {
         format!("; otherwise than most do: {}", others.join("; "))
     } else {
         format!(
-            "; otherwise than most do: {}. Where they differ the advice is for {}; advise the others by themselves",
+            "; otherwise than most do: {}. Each object is placed for the runs in which it costs most, which are named \
+             if they are others than {}",
             others.join("; "),
             many.words(0)
         )
