@@ -91,10 +91,10 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
         {
             return Some(address);
         }
-        rule.churn.asked(wanted.size);
-        elsewhere::leaving_small(wanted.size);
-        count_small(state, rule, index);
-        return None;
+        return leave_small(state, rule, index, wanted.size);
+    }
+    if rule.is_too_small(wanted.size) {
+        return leave_small(state, rule, index, wanted.size);
     }
     if rule.leaves(wanted.size) {
         return None;
@@ -113,12 +113,12 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
 }
 
 /// Whether an object of `size` bytes that rule `index` takes stays with the program's allocator, as far as that is known
-/// without more ado; counted if somebody will ask. Of a rule's first one of less than a page something is to be said.
+/// without more ado; counted if somebody will ask. Of a rule's first one that is too small something is to be said.
 #[inline]
 pub fn leaves(index: usize, size: usize) -> bool {
     let Some(state) = state::get() else { return false };
     let Some(rule) = state.rules.get(index).filter(|rule| rule.leaves(size)) else { return false };
-    let is_small = size < PAGE;
+    let is_small = size < PAGE || rule.is_too_small(size);
     if stopped().is_some() || (is_small && rule.counters.too_small.load(Ordering::Relaxed) == 0) {
         return false;
     }
@@ -131,15 +131,21 @@ pub fn leaves(index: usize, size: usize) -> bool {
     true
 }
 
-/// Counts an object of less than a page that is not placed.
+/// Leaves an object that is too small to be placed to the program's allocator, and counts it.
 #[cold]
-fn count_small(state: &State, rule: &Rule, index: usize) {
+fn leave_small(state: &State, rule: &Rule, index: usize, size: usize) -> Option<usize> {
+    rule.churn.asked(size);
+    elsewhere::leaving_small(size);
     if rule.churn.is_over_small() {
         add(&rule.counters.too_brief, 1);
         state.rules_of(index).for_each(|rule| add(&rule.counters.unplaced, 1));
     } else if rule.counters.too_small.fetch_add(1, Ordering::Relaxed) == 0 && state.verbose {
-        numamma_hook::say!("{}: allocations of less than a page are left where they are", rule.rule.name());
+        numamma_hook::say!(
+            "{}: allocations too small for pages of their own are left where they are",
+            rule.rule.name()
+        );
     }
+    None
 }
 
 /// Whether an object of a page and more is to share pages with the small ones of the rule: up to [`MOST_SHARED`], and

@@ -48,7 +48,7 @@ pub fn every_rule(state: &State) {
     }
 }
 
-/// `3 objects, 12.0 MiB; block of 4MiB on nodes 0-3; 12 mbind calls, 0.041 ms; not placed: 1 of less than a page`
+/// `3 objects, 12.0 MiB; block of 4MiB on nodes 0-3; 12 mbind calls, 0.041 ms; not placed: 1 too small for pages of their own`
 fn line(rule: &Rule) -> String {
     let c = &rule.counters;
     let Some(Placing { place, nodes, .. }) = rule.current_placing() else { return String::new() };
@@ -84,7 +84,7 @@ fn line(rule: &Rule) -> String {
         error => format!("refused by the system (error {error})"),
     };
     let left = [
-        (&c.too_small, "of less than a page"),
+        (&c.too_small, "too small for pages of their own"),
         (&c.over_budget, "over the budget of mappings"),
         (&c.too_brief, "allocated and freed too often to pay"),
         (&c.out_of_reach, "out of reach (read-only, a file or shared)"),
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(
             line(&rule),
             "3 objects, 12.0 MiB; block of 4MiB on nodes 0-1; 2 mbind calls, 0.041 ms; \
-             not placed: 1 of less than a page, 2 refused by the system (error 1)"
+             not placed: 1 too small for pages of their own, 2 refused by the system (error 1)"
         );
     }
 

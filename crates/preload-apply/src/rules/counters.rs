@@ -45,9 +45,9 @@ impl Found {
 pub struct Counters {
     /// Objects found.
     pub found: Found,
-    /// Of these, without a whole page.
+    /// Of these, without a whole page, or too small for pages of their own.
     pub too_small: AtomicU64,
-    /// Of these, not placed although they have whole pages.
+    /// Of the others, not placed.
     pub unplaced: AtomicU64,
     /// Of these, refused by the kernel.
     pub refused: AtomicU64,

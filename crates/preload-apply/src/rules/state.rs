@@ -74,13 +74,23 @@ pub struct Rule {
     /// first. An object is of this rule, and its parts are placed by all.
     parts: Vec<usize>,
     /// Its objects of fewer bytes stay where the program's allocator puts them, in every phase: all of a rule that leaves
-    /// its objects alone, and those of less than a page where small ones cannot be placed.
+    /// its objects alone, and those of less than a page where small ones cannot be placed. There, those that waste pages
+    /// do, too: see [`wastes_pages`].
     left_below: usize,
 }
 
 /// Bits of `Rule::current` that hold the index of the placing; the ticket is above.
 const PLACING_BITS: u32 = 8;
 const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
+
+/// Whether whole pages take more than a quarter more than the `size` bytes of an object with the length that glibc writes
+/// in front of it: a program of many such objects would take as much more memory. So it is of some sizes of up to three
+/// pages.
+#[inline]
+fn wastes_pages(size: usize) -> bool {
+    let taken = size + size_of::<usize>();
+    (PAGE..=3 * PAGE + PAGE / 4).contains(&taken) && 4 * size.next_multiple_of(PAGE) > 5 * taken
+}
 
 impl Rule {
     /// A rule that holds its own place; `placings` is not empty.
@@ -110,7 +120,13 @@ impl Rule {
     /// Whether an object of `size` bytes stays where the program's allocator puts it, in every phase.
     #[inline]
     pub fn leaves(&self, size: usize) -> bool {
-        size < self.left_below
+        size < self.left_below || self.is_too_small(size)
+    }
+
+    /// Whether an object of `size` bytes is too small for pages of its own, and no others of this rule share its pages.
+    #[inline]
+    pub fn is_too_small(&self, size: usize) -> bool {
+        self.left_below == PAGE && (size < PAGE || wastes_pages(size))
     }
 
     /// Whether all of its objects do.
@@ -325,5 +341,21 @@ impl State {
     /// Mappings in use by placed objects.
     pub fn used_mappings(&self) -> u64 {
         self.mappings.load(Ordering::Relaxed).max(0) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_pages_of_an_object_take_a_quarter_more_at_most() {
+        let wastes = |sizes: [usize; 4]| sizes.map(wastes_pages);
+        assert_eq!(wastes([4096, 4097, 6545, 6546]), [false, true, true, false]);
+        assert_eq!(wastes([8192, 8193, 9822, 9823]), [false, true, true, false]);
+        assert_eq!(wastes([12_288, 12_289, 13_099, 13_100]), [false, true, true, false]);
+        assert!(
+            (13_100..1usize << 20).all(|size| 4 * size.next_multiple_of(PAGE) <= 5 * (size + 8) && !wastes_pages(size))
+        );
     }
 }
