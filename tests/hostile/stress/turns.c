@@ -18,7 +18,7 @@
  *   rows      60 times 40,000 objects of 1 KB that are freed together, below a small block of the second time that stays
  *   blocks    as rows, 400 of 100 KB
  *   panels    as rows, 40 of 1 MB
- *   pairs     as steps, 60 times 10,000 of 5 KB, and no small block stays
+ *   pairs     as steps, 60 times 10,000 of 7 KB, and no small block stays
  *   differ    200 times 200 to 400 blocks of 50 to 150 KB that are freed in any order, below a small block of the first
  *             time that stays
  *   refused   as blocks, and each time malloc is asked for more than there can be; "refused large" as panels
@@ -28,6 +28,7 @@
  *   others    20 times 120 arrays of 1 MB that are freed together, then another process writes 250 MB, then as many arrays
  *             by calloc, and once more by malloc
  *   sparse    20 times 100 arrays of 8 MB by calloc, of which one page in 100 is written, that are freed together
+ *   tables    400 times four arrays of 30 MB, of which 40 pages are written, others each time, that are freed together
  *   children  100 processes, one after the other, that allocate, write and free 100 arrays of 500 KB to 1 MB
  *   parent    20 times 40 arrays of 1 MB that are freed together, then one after the other of three processes does so once,
  *             for which the parent only waits
@@ -229,6 +230,22 @@ static void sparse(void) {
     }
 }
 
+static void tables(void) {
+    enum { COUNT = 4, SIZE = 30000000, PAGES = SIZE / 4096, WRITTEN = 40 };
+    unsigned long random = 1;
+    for (int step = 0; step < 400; step++) {
+        unsigned char *held[COUNT];
+        for (int i = 0; i < COUNT; i++) {
+            if (!(held[i] = sites[0](SIZE))) exit(3);
+            for (int k = 0; k < WRITTEN; k++) {
+                random = random * 6364136223846793005ul + 1442695040888963407ul;
+                held[i][(random >> 33) % PAGES * 4096] = (unsigned char)(i + 1);
+            }
+        }
+        for (int i = 0; i < COUNT; i++) free(held[i]);
+    }
+}
+
 static void children(void) {
     for (int n = 0; n < 100; n++) {
         pid_t child = fork();
@@ -330,7 +347,7 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "rows")) together(0, 60, 40000, 1000, 1);
     if (!strcmp(how, "blocks")) together(0, 60, 400, 100000, 1);
     if (!strcmp(how, "panels")) together(0, 60, 40, 1000000, 1);
-    if (!strcmp(how, "pairs")) together(0, 60, 10000, 5000, -1);
+    if (!strcmp(how, "pairs")) together(0, 60, 10000, 7000, -1);
     if (!strcmp(how, "differ")) differ();
     if (!strcmp(how, "refused")) together_but(0, 60, 400, 100000, 1, (size_t)1 << 62);
     if (!strcmp(how, "refused large")) together_but(0, 60, 40, 1000000, 1, (size_t)1 << 62);
@@ -339,6 +356,7 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "others")) others(argv[0]);
     if (!strcmp(how, "take")) return together(1, 1, 250, 1000000, -1), damaged;
     if (!strcmp(how, "sparse")) sparse();
+    if (!strcmp(how, "tables")) tables();
     if (!strcmp(how, "children")) children();
     if (!strcmp(how, "parent")) forks(3, 0);
     if (!strcmp(how, "workers")) forks(10, 3);

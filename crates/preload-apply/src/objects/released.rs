@@ -22,6 +22,7 @@
 //! - A block that did not serve, the larger part of it, while [`SWEEP`] to twice as many were freed is given back if
 //!   the blocks take more than that part. So is one that is too small for the largest object so far of its rule, when
 //!   that needs a mapping.
+//! - A block of which the program touches few pages is given back when it has many, see [`few_pages`].
 //! - All are given back when the program goes on with other memory for some time, see [`room`].
 //! - All are given back before the process forks, see [`forks`].
 //! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
@@ -30,6 +31,7 @@
 //! A program that frees nothing any more keeps what is within these bounds.
 
 pub mod elsewhere;
+mod few_pages;
 pub mod fitting;
 pub mod forks;
 pub mod glibc;
@@ -110,6 +112,7 @@ pub fn none_fits(state: &'static State, object: &Object) {
 /// Notes that memory for an object was mapped, which decides whether later ones of its size are kept.
 pub fn mapped(state: &State, object: &Object) {
     kept::mapped(state, object);
+    few_pages::mapped(state, object);
 }
 
 /// Whether any block is kept.
@@ -177,6 +180,7 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
         || is_too_large(bytes)
         || state.rules.get(object.rule).is_some_and(is_over)
         || !kept::comes_again(state, object, grown)
+        || few_pages::has_more(state, object)
     {
         return false;
     }

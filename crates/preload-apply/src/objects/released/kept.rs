@@ -291,12 +291,21 @@ fn class(pages: u64) -> u64 {
     }
 }
 
-/// The notes of an object, of its size and of its class of sizes: the hash, and where it is noted.
-fn notes(shape: Shape, object: &Object) -> [(u64, &'static AtomicU64); 2] {
-    let class = match shape {
+fn class_of(shape: Shape, object: &Object) -> u64 {
+    match shape {
         Shape::Object => object.size as u64,
         Shape::Pages { .. } => class(object.pages),
-    };
+    }
+}
+
+/// A number for the rule and the class of sizes of an object.
+pub fn hash_of_class(state: &State, object: &Object) -> Option<u64> {
+    Some(hash(object, class_of(Shape::of(state, object)?, object)))
+}
+
+/// The notes of an object, of its size and of its class of sizes: the hash, and where it is noted.
+fn notes(shape: Shape, object: &Object) -> [(u64, &'static AtomicU64); 2] {
+    let class = class_of(shape, object);
     let note = |table: usize, number: u64| {
         let hash = hash(object, number) & !AGAIN;
         (hash, &FREED[table][(hash >> 40) as usize % SIZES])

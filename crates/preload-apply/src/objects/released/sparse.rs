@@ -8,7 +8,7 @@ use numamma_kernel::sys::{self, PAGE};
 
 /// Blocks below are written whatever is in memory: glibc takes smaller ones from its heap (M_MMAP_THRESHOLD in
 /// mallopt(3)), where calloc writes them.
-const LEAST_BYTES: usize = 128 << 10;
+pub const LEAST_BYTES: usize = 128 << 10;
 /// Pages that are looked at together: those of 1 MiB.
 const LOOKED_AT: usize = 256;
 /// Pages of which a part is decided: where more are in memory than not, touching the others at most doubles what the
@@ -34,9 +34,14 @@ pub fn clear(base: usize, size: usize) {
 
 /// Whether less than half of a block at `base` is in memory. Changes errno.
 pub fn is_sparse(base: usize, bytes: usize) -> bool {
+    2 * in_memory(base, bytes) < bytes / PAGE
+}
+
+/// Pages of a block at `base` that are in memory. Changes errno.
+pub fn in_memory(base: usize, bytes: usize) -> usize {
     let mut all = 0;
     for_parts(base, base + bytes, |_, _, in_memory| all += in_memory);
-    2 * all < bytes / PAGE
+    all
 }
 
 /// Calls `part` with begin, end and the number of pages in memory of each part between two page addresses; all of them
@@ -63,12 +68,6 @@ fn write(start: usize, end: usize) {
 mod tests {
     use super::*;
     use numamma_kernel::mappings::map_aligned;
-
-    fn in_memory(base: usize, bytes: usize) -> usize {
-        let mut all = 0;
-        for_parts(base, base + bytes, |_, _, n| all += n);
-        all
-    }
 
     #[test]
     fn what_was_not_touched_takes_no_memory_after_it_is_cleared() {

@@ -1,0 +1,149 @@
+//! Sizes of which the program touches few pages: tables that stay almost empty, arrays for the largest case. Each use of a
+//! kept block touches others of them, so that it takes ever more memory, where glibc gives such blocks back if several of
+//! them are freed together.
+//!
+//! So the first array of a rule and about a size that is freed after memory was mapped for one is looked at: how many of
+//! its pages are in memory. If they are few, later ones are looked at, too, now and then, and given back when several
+//! times as many are. Where they are no more each time, that is looked at ever more seldom.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use numamma_hook::errno;
+use numamma_kernel::sys::PAGE;
+
+use super::{kept, sparse};
+use crate::objects::object::Object;
+use crate::rules::state::State;
+
+/// Rules and sizes that are remembered, by a hash; a newer one replaces an older one.
+const SIZES: usize = 1024;
+/// Arrays that are freed between two looks on average, log2: at first, and at most. A look takes 30 us for 30 MB, as the
+/// faults of some ten pages.
+const OFTEN: u32 = 0;
+const SELDOM: u32 = 10;
+
+static NOTES: [AtomicU64; SIZES] = [const { AtomicU64::new(0) }; SIZES];
+
+/// Bits of a note that hold the hash.
+const HASH: u64 = !0xff_ffff;
+
+/// What is known of a rule and size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Known {
+    /// Memory was mapped for one, and none was looked at since.
+    fresh: bool,
+    /// Pages that may be in memory, log2 and 1 more; 0 where they are not few.
+    few: u32,
+    /// Arrays between two looks, log2, and until the next one.
+    interval: u32,
+    left: u32,
+}
+
+impl Known {
+    /// From the lower bits of a note: 1, 7, 4 and 12.
+    fn of(note: u64) -> Known {
+        let bits = |from: u32, count: u32| (note >> from) as u32 & ((1 << count) - 1);
+        Known { fresh: note & 1 == 1, few: bits(1, 7), interval: bits(8, 4), left: bits(12, 12) }
+    }
+
+    fn bits(self) -> u64 {
+        u64::from(self.fresh) | u64::from(self.few) << 1 | u64::from(self.interval) << 8 | u64::from(self.left) << 12
+    }
+
+    /// After `pages` of `all` pages were in memory; `random` decides when the next look is, so that it is for one and the
+    /// other of arrays that take turns. And whether the array is to be given back.
+    fn looked(self, pages: usize, all: usize, random: u64) -> (Known, bool) {
+        let next = |few: u32, interval: u32| {
+            let left = 1 + (random % ((2 << interval) - 1)) as u32;
+            Known { fresh: false, few, interval, left }
+        };
+        if self.fresh {
+            // Between twice and four times as many. The array may be an older one that served often, so that a bound
+            // that was found before is only lowered.
+            let few = if 2 * pages < all { 2 + pages.max(1).next_power_of_two().ilog2() } else { 0 };
+            let bound = if self.few == 0 || few == 0 { self.few.max(few) } else { self.few.min(few) };
+            return (next(bound, OFTEN), false);
+        }
+        let is_more = pages > 1 << (self.few - 1);
+        (next(self.few, if is_more { OFTEN } else { SELDOM.min(self.interval + 1) }), is_more)
+    }
+}
+
+/// Notes that memory for `object` was mapped.
+pub fn mapped(state: &State, object: &Object) {
+    let Some((hash, note)) = note_of(state, object) else { return };
+    let now = note.load(Ordering::Relaxed);
+    let known = if now & HASH == hash { Known::of(now) } else { Known::default() };
+    if !known.fresh {
+        note.store(hash | Known { fresh: true, ..known }.bits(), Ordering::Relaxed);
+    }
+}
+
+/// Whether `object`, which the program has given up, has many more pages in memory than those of its size had at first.
+pub fn has_more(state: &State, object: &Object) -> bool {
+    let Some((hash, note)) = note_of(state, object) else { return false };
+    let now = note.load(Ordering::Relaxed);
+    let known = Known::of(now);
+    if now & HASH != hash || (!known.fresh && known.few == 0) {
+        return false;
+    }
+    if !known.fresh && known.left > 1 {
+        note.store(hash | Known { left: known.left - 1, ..known }.bits(), Ordering::Relaxed);
+        return false;
+    }
+    let (next, is_more) = look(object, known);
+    note.store(hash | next.bits(), Ordering::Relaxed);
+    is_more
+}
+
+/// Not inlined: what it holds would be in the stack frame of every free.
+#[cold]
+#[inline(never)]
+fn look(object: &Object, known: Known) -> (Known, bool) {
+    let _errno = errno::Saved::now();
+    let pages = sparse::in_memory(object.base, object.bytes());
+    let random =
+        (object.base / PAGE) as u64 ^ u64::from(known.left) ^ pages as u64 ^ kept::bytes() as u64 / PAGE as u64;
+    known.looked(pages, object.bytes() / PAGE, random)
+}
+
+/// Where a rule and about a size are noted, with the hash.
+fn note_of(state: &State, object: &Object) -> Option<(u64, &'static AtomicU64)> {
+    if object.bytes() < sparse::LEAST_BYTES {
+        return None;
+    }
+    let hash = kept::hash_of_class(state, object)? & HASH;
+    Some((hash, &NOTES[(hash >> 40) as usize % SIZES]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_fits_beside_the_hash() {
+        let most = (2 << SELDOM) - 1;
+        for known in
+            [Known { fresh: true, ..Known::default() }, Known { fresh: false, few: 65, interval: SELDOM, left: most }]
+        {
+            assert_eq!(Known::of(HASH | known.bits()), known);
+            assert_eq!(known.bits() & HASH, 0);
+        }
+    }
+
+    #[test]
+    fn arrays_that_touch_few_pages_are_given_back_when_they_have_many() {
+        let fresh = Known { fresh: true, ..Known::default() };
+        let (dense, _) = fresh.looked(500, 1000, 7);
+        assert_eq!((dense.fresh, dense.few), (false, 0));
+        let (few, is_more) = fresh.looked(40, 1000, 7);
+        assert!(!is_more && few.interval == OFTEN && (1..2 << OFTEN).contains(&few.left));
+        assert!(!few.looked(128, 1000, 1).1 && few.looked(129, 1000, 1).1);
+        let again = Known { fresh: true, ..few };
+        assert_eq!((again.looked(400, 1000, 1).0.few, again.looked(3, 1000, 1).0.few), (few.few, 4));
+        let calm = (0..20).fold(few, |known, n| known.looked(128, 1000, n).0);
+        assert_eq!((calm.interval, calm.few), (SELDOM, few.few), "no more each time");
+        assert_eq!(calm.looked(129, 1000, 0).0.interval, OFTEN);
+        assert!(!fresh.looked(0, 1000, 0).0.looked(2, 1000, 0).1);
+    }
+}
