@@ -142,10 +142,7 @@ pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option
 pub fn takes_nothing(known: Option<Decision>, size: usize) -> bool {
     match known {
         Some(Decision::Nothing) => true,
-        Some(Decision::Group(group)) => {
-            let group = state::get().and_then(|state| state.groups.get(group));
-            group.is_some_and(|group| !group.fits(size))
-        }
+        Some(Decision::Groups(groups)) => state::get().is_some_and(|state| groups.take_nothing(&state.groups, size)),
         _ => false,
     }
 }
@@ -155,7 +152,10 @@ pub fn takes(known: Option<Decision>, size: usize) -> Option<usize> {
     match known? {
         Decision::Nothing => None,
         Decision::Rule(rule) => Some(rule),
-        Decision::Group(group) => state::get()?.groups.get(group).filter(|group| !group.counts())?.take(size),
+        Decision::Groups(groups) => {
+            let all = &state::get()?.groups;
+            if groups.count(all, size) { None } else { groups.choose(all, size, None).ok()? }
+        }
     }
 }
 
@@ -175,7 +175,11 @@ pub unsafe fn find_beyond(
         (Some(Decision::Nothing), _) => return None,
         (Some(Decision::Rule(rule)), None) => return Some(rule),
         (Some(Decision::Rule(rule)), Some(own)) if rule == own => return Some(rule),
-        (Some(Decision::Group(group)), None) => return take(group, size),
+        (Some(Decision::Groups(groups)), _) => {
+            if let Some(Ok(found)) = state::get().map(|state| groups.choose(&state.groups, size, owner)) {
+                return found;
+            }
+        }
         // For an object of another rule the stack decides.
         _ => {}
     }
@@ -230,9 +234,4 @@ pub unsafe fn find_beyond(
         }
     }
     matcher.choose_and_count(&stack[..depth], size, owner)
-}
-
-/// The rule of a group that takes an allocation of `size` bytes, which the group counts.
-fn take(group: usize, size: usize) -> Option<usize> {
-    state::get()?.groups.get(group)?.take(size)
 }

@@ -12,6 +12,7 @@ use numamma_plan::callsite::rule::{self, Passed};
 
 use crate::matching::cached::Fact;
 use crate::matching::cached::decided::Decision;
+use crate::matching::cached::groups::Draft;
 use crate::matching::cached::unmatched;
 use crate::matching::facts::Facts;
 use crate::matching::facts::code_map::NameId;
@@ -205,7 +206,7 @@ impl Matcher {
     /// Whether a site for which something is to be done begins at an address of which an older matcher, `old`, says that
     /// none begins there. Addresses of modules that are not in `old` do not count.
     pub fn begins_more_than(&self, old: &Matcher) -> bool {
-        let is_old = |m: &&Module| old.modules.iter().any(|o| o.load == m.load);
+        let is_old = |m: &&Module| old.module_of(m.start).is_some_and(|o| o.load == m.load);
         let (acting, before) = (self.acting(), old.acting());
         let gained = |&name: &NameId| acting.begins_with(name) && !before.begins_with(name);
         (acting.begins_anywhere() && !before.begins_anywhere())
@@ -230,7 +231,7 @@ impl Matcher {
     }
 
     /// What decides on the allocations of a stack of these frames, innermost first, and of how many of them; none when
-    /// frames further out may count, or several sites fit that sizes or numbers tell apart.
+    /// frames further out may count, or a phase counts them.
     ///
     /// Not inlined, as [`Matcher::choose_and_count`]: what they hold would be in the stack frame of the call that places the
     /// object, too.
@@ -244,9 +245,9 @@ impl Matcher {
             false => self.fitting.all(),
         };
         let mut frames = passed.min(stack.len().saturating_sub(1)) + 1;
-        // The group that takes the allocation, with its number of frames and whether all groups take all sizes.
-        let mut best: Option<(usize, usize, &RuleGroup)> = None;
-        let (mut fitting, mut all) = (0, true);
+        // The group that takes the allocation, with its number of frames, and whether all groups take all sizes.
+        let mut best: Option<(usize, &RuleGroup)> = None;
+        let (mut groups, mut all) = (Draft::new(), true);
         for site in self.sites(candidates) {
             let (fits, looked_at) = self.fits_start(site, stack)?;
             frames = frames.max(looked_at);
@@ -254,20 +255,19 @@ impl Matcher {
                 continue;
             }
             let Target::Rules(index, group) = site.target else { return None };
-            fitting += 1;
+            groups.add(site.frames.len(), index);
             all &= group.takes_all().is_some();
-            let better = |&(most, _, first): &(usize, usize, &RuleGroup)| {
+            let better = |&(most, first): &(usize, &RuleGroup)| {
                 site.frames.len() > most || (site.frames.len() == most && group.first() < first.first())
             };
             if best.as_ref().is_none_or(better) {
-                best = Some((site.frames.len(), index, group));
+                best = Some((site.frames.len(), group));
             }
         }
         let decision = match best {
             None => Decision::Nothing,
-            Some((_, _, group)) if all => Decision::Rule(group.takes_all()?),
-            Some((_, index, _)) if fitting == 1 => Decision::Group(index),
-            _ => return None,
+            Some((_, group)) if all => Decision::Rule(group.takes_all()?),
+            Some(_) => Decision::Groups(groups.list()?),
         };
         Some((frames, decision))
     }
@@ -449,8 +449,8 @@ mod tests {
         let m = matcher(sites());
         let decide = |stack: &[u64]| m.decide(stack);
         assert_eq!(decide(&[5, 1, 2]), Some((1, Decision::Rule(0))));
-        assert_eq!(decide(&[6]), Some((1, Decision::Group(1))), "the size decides");
-        assert_eq!(decide(&[7]), Some((1, Decision::Group(2))), "the number decides");
+        assert_eq!(decide(&[6]), Some((1, groups(&[(1, 1)]))), "the size decides");
+        assert_eq!(decide(&[7]), Some((1, groups(&[(1, 2)]))), "the number decides");
         assert_eq!([decide(&[8]), decide(&[])], [None, None], "more frames are needed");
         assert_eq!(decide(&[8, 9, 1]), Some((2, Decision::Rule(3))), "the site with the most frames");
         assert_eq!(decide(&[8, 1, 9]), Some((2, Decision::Rule(4))));
@@ -476,9 +476,17 @@ mod tests {
     }
 
     #[test]
-    fn sites_of_one_stack_that_sizes_tell_apart_are_not_decided() {
-        let m = matcher(sites(&[("f", "", "100-"), ("g", "", "")], vec![at(&[5]), at(&[5])]));
-        assert_eq!(m.decide(&[5]), None);
+    fn the_groups_of_one_stack_are_known_together_where_sizes_tell_them_apart() {
+        let rules = [("f", "", "100-"), ("g", "", ""), ("h", "2", "")];
+        let m = matcher(sites(&rules, vec![at(&[5]), at(&[5, 6]), at(&[5])]));
+        assert_eq!(m.decide(&[5, 7]), Some((2, groups(&[(1, 0), (1, 2)]))));
+        assert_eq!(m.decide(&[5, 6, 7]), Some((2, groups(&[(2, 1), (1, 0), (1, 2)]))));
+    }
+
+    fn groups(list: &[(usize, usize)]) -> Decision {
+        let mut draft = Draft::new();
+        list.iter().for_each(|&(frames, group)| draft.add(frames, group));
+        Decision::Groups(draft.list().unwrap())
     }
 
     #[test]

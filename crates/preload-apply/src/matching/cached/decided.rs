@@ -10,6 +10,7 @@ use numamma_hook::entry::Caller;
 use numamma_hook::{stackbounds, unwind};
 
 use super::Fact;
+use super::groups::Groups;
 use crate::matching::facts::names::MAX_FRAMES;
 use crate::matching::pending;
 
@@ -23,7 +24,7 @@ const WAYS: usize = 8;
 const SPREAD: usize = 0x9e37_79b9_7f4a_7c15;
 /// Bits by which a hash is turned before the next return address is mixed in.
 const TURN: u32 = 23;
-/// Bits of an entry for the number of a rule or a group, and for what it is a number of; the tag is above them. With
+/// Bits of an entry for the number of a rule or a list of groups, and for what it is a number of; the tag is above them. With
 /// the bits that choose the set, 56 of 64 bits of a hash are compared: a stack would be taken for one of 8,192 others
 /// once in 10^13.
 const NUMBER_BITS: u32 = 16;
@@ -45,8 +46,8 @@ pub enum Decision {
     Nothing,
     /// This rule takes them all.
     Rule(usize),
-    /// One of this group of rules takes those whose size and number it says.
-    Group(usize),
+    /// Rules of these groups take those whose size and number they say.
+    Groups(Groups),
 }
 
 /// What an entry says.
@@ -95,7 +96,7 @@ impl Hash {
             0 => (word != 0).then_some(Found::Deeper),
             1 => Some(Found::Decided(Decision::Nothing)),
             2 => Some(Found::Decided(Decision::Rule(number))),
-            _ => Some(Found::Decided(Decision::Group(number))),
+            _ => Some(Found::Decided(Decision::Groups(Groups::of(number)))),
         }
     }
 
@@ -105,7 +106,7 @@ impl Hash {
             Found::Deeper => (0, 1),
             Found::Decided(Decision::Nothing) => (1, 0),
             Found::Decided(Decision::Rule(rule)) => (2, rule),
-            Found::Decided(Decision::Group(group)) => (3, group),
+            Found::Decided(Decision::Groups(groups)) => (3, groups.number()),
         };
         let word = (self.tag() << KIND_BITS | kind) << NUMBER_BITS | number;
         (number < 1 << NUMBER_BITS).then(|| Fact { entry: self.entry(), word })
@@ -174,7 +175,7 @@ mod tests {
         let stacks: [(&[u64], Decision); 4] = [
             (&[0x40_1000], Decision::Rule(7)),
             (&[0x40_2000, 0x40_3000, 0x40_4000], Decision::Nothing),
-            (&[0x40_2000, 0x40_3000, 0x40_5000], Decision::Group(65_535)),
+            (&[0x40_2000, 0x40_3000, 0x40_5000], Decision::Groups(Groups::of(65_535))),
             (&[0x40_6000, 0x40_1000], Decision::Rule(65_536)),
         ];
         for (stack, decision) in stacks {
@@ -182,7 +183,7 @@ mod tests {
         }
         assert_eq!(known(&[0x40_1000, 1, 2]), Some(Decision::Rule(7)));
         assert_eq!(known(&[0x40_2000, 0x40_3000, 0x40_4000, 9]), Some(Decision::Nothing));
-        assert_eq!(known(&[0x40_2000, 0x40_3000, 0x40_5000]), Some(Decision::Group(65_535)));
+        assert_eq!(known(&[0x40_2000, 0x40_3000, 0x40_5000]), Some(Decision::Groups(Groups::of(65_535))));
         assert_eq!(known(&[0x40_2000, 0x40_3000, 0x40_6000]), None, "another caller");
         assert_eq!(known(&[0x40_6000, 0x40_1000]), None, "an entry cannot hold the number");
         assert_eq!(known(&[0x40_2000]), None, "the stack ends");

@@ -1,0 +1,181 @@
+//! The groups of rules that fit a call stack, which sizes and numbers tell apart: a list is written once, and stays.
+//!
+//! Lists are equal for most stacks of a program, so that one that is there already serves again. Any thread may add one at
+//! any time, a signal handler and a forked child included: each takes entries of its own.
+
+use core::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+
+use numamma_plan::callsite::group::RuleGroup;
+use numamma_plan::callsite::rule;
+
+/// Entries of all lists: 64 KiB, of which those that are used are in memory.
+const ENTRIES: usize = 1 << 15;
+/// Entries of a list, with its end. Few, since a list that is looked for is on the stack of the program.
+const MOST: usize = 128;
+/// After the last entry.
+const END: u16 = u16::MAX;
+/// Before the groups of call sites with fewer frames.
+const FEWER: u16 = END - 1;
+
+/// Numbers of groups, one more: 0 is what is not written yet.
+static TABLE: [AtomicU16; ENTRIES] = [const { AtomicU16::new(0) }; ENTRIES];
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// A list of groups, by its first entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups(usize);
+
+/// A list that is being put together.
+pub struct Draft {
+    entries: [u16; MOST],
+    len: usize,
+    frames: usize,
+    /// All groups so far are in it.
+    fits: bool,
+}
+
+impl Draft {
+    /// Without groups.
+    pub fn new() -> Draft {
+        Draft { entries: [END; MOST], len: 0, frames: usize::MAX, fits: true }
+    }
+
+    fn push(&mut self, entry: u16) {
+        match self.entries.get_mut(self.len) {
+            // The last entry is the end.
+            Some(place) if self.len + 1 < MOST => {
+                *place = entry;
+                self.len += 1;
+            }
+            _ => self.fits = false,
+        }
+    }
+
+    /// Adds group number `group` of a call site of so many frames; those with most frames come first.
+    pub fn add(&mut self, frames: usize, group: usize) {
+        if frames < self.frames && self.len > 0 {
+            self.push(FEWER);
+        }
+        self.frames = frames;
+        match u16::try_from(group + 1) {
+            Ok(entry) if entry < FEWER => self.push(entry),
+            _ => self.fits = false,
+        }
+    }
+
+    /// The list; none when there is no room for it.
+    pub fn list(&self) -> Option<Groups> {
+        let entries = self.entries.get(..=self.len).filter(|_| self.fits)?;
+        let used = USED.load(Ordering::Acquire).min(ENTRIES);
+        known(entries, used).or_else(|| {
+            let from = USED
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                    Some(used + entries.len()).filter(|end| *end <= ENTRIES)
+                })
+                .ok()?;
+            entries.iter().zip(&TABLE[from..]).for_each(|(entry, place)| place.store(*entry, Ordering::Relaxed));
+            Some(Groups(from))
+        })
+    }
+}
+
+/// The list of these entries among the first `used` ones.
+fn known(entries: &[u16], used: usize) -> Option<Groups> {
+    let is_here = |from: &usize| {
+        let here = TABLE[*from..].iter().map(|entry| entry.load(Ordering::Relaxed));
+        here.take(entries.len()).eq(entries.iter().copied())
+    };
+    (0..used).find(is_here).map(Groups)
+}
+
+impl Groups {
+    /// The list that [`Groups::number`] is the number of.
+    pub fn of(number: usize) -> Groups {
+        Groups(number)
+    }
+
+    /// A number for an entry of a cache.
+    pub fn number(self) -> usize {
+        self.0
+    }
+
+    /// The groups, among all, with a number that is the smaller the fewer frames their call sites have. None in place of
+    /// what this thread does not see yet.
+    fn each(self, all: &[RuleGroup]) -> impl Iterator<Item = Option<(usize, &RuleGroup)>> {
+        let mut frames = MOST;
+        let entries = TABLE.get(self.0..).unwrap_or_default().iter().map(|entry| entry.load(Ordering::Relaxed));
+        entries.take_while(|entry| *entry != END).filter_map(move |entry| match entry {
+            FEWER => {
+                frames -= 1;
+                None
+            }
+            entry => Some(usize::from(entry).checked_sub(1).and_then(|group| Some((frames, all.get(group)?)))),
+        })
+    }
+
+    /// Whether no group takes allocations of `size` bytes.
+    pub fn take_nothing(self, all: &[RuleGroup], size: usize) -> bool {
+        self.each(all).all(|found| found.is_some_and(|(_, group)| !group.fits(size)))
+    }
+
+    /// Whether a group counts the allocations of `size` bytes.
+    pub fn count(self, all: &[RuleGroup], size: usize) -> bool {
+        self.each(all).any(|found| found.is_none_or(|(_, group)| group.counts() && group.fits(size)))
+    }
+
+    /// The rule that takes an allocation of `size` bytes, and which groups count it, as [`rule::choose`] says; an error
+    /// where the stack must be looked at.
+    pub fn choose(self, all: &[RuleGroup], size: usize, owner: Option<usize>) -> Result<Option<usize>, ()> {
+        if self.each(all).any(|found| found.is_none()) {
+            return Err(());
+        }
+        let candidates = self.each(all).flatten().map(|(frames, group)| (frames, group, ()));
+        Ok(rule::choose(candidates, size, owner, |()| true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numamma_plan::policy::ObjectRule;
+
+    fn list(groups: &[(usize, usize)]) -> Option<Groups> {
+        let mut draft = Draft::new();
+        groups.iter().for_each(|&(frames, group)| draft.add(frames, group));
+        draft.list()
+    }
+
+    #[test]
+    fn a_list_is_written_once() {
+        let (a, b) = (list(&[(3, 700), (3, 701), (1, 702)]).unwrap(), list(&[(3, 700), (2, 701), (1, 702)]).unwrap());
+        assert_ne!(a, b);
+        assert_eq!((list(&[(9, 700), (9, 701), (4, 702)]), list(&[(3, 700), (2, 701), (1, 702)])), (Some(a), Some(b)));
+        assert_eq!((Groups::of(a.number()), list(&[(1, 65_533)])), (a, None), "its number does not fit");
+        let many: Vec<(usize, usize)> = (0..MOST).map(|n| (1, n)).collect();
+        assert!(list(&many).is_none() && list(&many[1..]).is_some());
+    }
+
+    #[test]
+    fn sizes_and_frames_decide_among_the_groups_of_a_list() {
+        let rule = |sizes: &str, instances: Option<&str>, function: &str| ObjectRule {
+            function: Some(vec![function.into()]),
+            sizes: Some(sizes.into()),
+            instances: instances.map(str::to_owned),
+            ..ObjectRule::default()
+        };
+        let rules = [rule("100-", None, "a"), rule("10-", None, "a"), rule("1000-", Some("2-"), "b")];
+        let all = RuleGroup::of_all(rules.iter(), true);
+        let found = |list: Groups, sizes: &[usize]| -> Vec<_> {
+            sizes.iter().map(|&size| list.choose(&all, size, None).unwrap()).collect()
+        };
+        let deep = list(&[(2, 1), (1, 0)]).unwrap();
+        assert_eq!(found(deep, &[9, 10, 100]), [None, Some(1), Some(1)], "more frames");
+        let equal = list(&[(1, 0), (1, 1), (1, 2)]).unwrap();
+        assert_eq!(found(equal, &[9, 10, 100, 1000, 1000]), [None, Some(1), Some(0), Some(0), Some(0)]);
+        assert!(equal.take_nothing(&all, 9) && !equal.take_nothing(&all, 10));
+        assert!(equal.count(&all, 1000) && !equal.count(&all, 999));
+        let counting = list(&[(1, 2), (1, 3)]).unwrap();
+        assert_eq!(counting.choose(&all, 1000, None), Err(()), "no such group");
+        assert_eq!(list(&[(1, 2)]).unwrap().choose(&all, 1000, None), Ok(Some(2)), "two were counted before");
+    }
+}
