@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::fuzz::generate;
-use crate::common::{self, Policy, Ran, Scratch, json_file, numamma, objects, plain, preload, run_within};
+use crate::common::{self, Policy, Ran, Scratch, json_file, numamma, objects, placed, plain, preload, run, run_within};
 
 /// Each takes under a second on an idle machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -176,6 +176,31 @@ fn libraries_come_and_go() {
         compile(&dir, "plugin.c", name, &["-shared", "-fPIC"]);
     }
     assert_eq!(compare(&dir, "exec ./dlopen_loop ./one.so ./two.so"), "loaded 300 damaged 0\n");
+}
+
+/// Each library that is loaded is compared with the others once, not all of them with all: twice as many take four times
+/// as long then, and eight times else. The loader alone takes four times as long, too.
+#[test]
+fn very_many_libraries_are_loaded() {
+    const COUNT: usize = 1000;
+    let dir = Scratch::new("many-libraries");
+    let program = common::compile("cc", "hostile/stress/many_libraries.c", dir.join("program"), &["-O1", "-g"]);
+    let source = dir.join("make.c");
+    std::fs::write(&source, "#include <stdlib.h>\nvoid *make(void) { return malloc(1 << 16); }\n").expect("written");
+    let first = dir.join("lib0.so");
+    run(plain("cc").args(["-shared", "-fPIC", "-g", "-o"]).arg(&first).arg(&source)).success();
+    (1..2 * COUNT).for_each(|n| assert!(std::fs::copy(&first, dir.join(&format!("lib{n}.so"))).is_ok()));
+    let rules = Policy::new().rule("function = [\"make\"]", "policy = \"interleave\"").write(&dir, "make.toml");
+    let took = |count: usize| {
+        let once = |_| {
+            let ran = run(placed(&program, &rules).current_dir(&*dir).arg(count.to_string())).success();
+            assert_eq!(ran.stdout, "damaged 0\n");
+            ran.messages().1.join(" ").parse::<f64>().unwrap_or_else(|_| panic!("{}", ran.stderr))
+        };
+        (0..3).map(once).min_by(f64::total_cmp).expect("three runs")
+    };
+    let (half, all) = (took(COUNT), took(2 * COUNT));
+    assert!(all <= 6.0 * half, "{COUNT} libraries {half} us, twice as many {all} us");
 }
 
 /// CPU time that a cycle of dlopen and dlclose may take longer than bare, in microseconds: 17 were measured with 500

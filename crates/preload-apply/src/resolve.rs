@@ -119,7 +119,7 @@ fn learn_with(state: &'static State, names: &'static Names, address: usize) {
 /// Replaces the matcher `old`; false if that is to be tried again with the one that another thread has published.
 fn publish(state: &'static State, old: Option<Reading<'static, Matcher>>, next: Next) -> bool {
     let Next { matcher, new } = next;
-    let is_gone = |module: &&Module| !matcher.modules.iter().any(|m| m.load == module.load);
+    let is_gone = |module: &&Module| matcher.module_of(module.start).is_none_or(|m| m.load != module.load);
     // Before the new matcher is published: who finds that one needs to do nothing more.
     for gone in old.iter().flat_map(|old| old.modules.iter().filter(is_gone)) {
         globals::forget(gone.load);
@@ -305,7 +305,9 @@ fn facts_of(
 /// The facts to keep of files that are not loaded, within the limits: the ones unloaded last.
 fn idle(old: Option<&Matcher>, modules: &[Module]) -> Vec<Arc<Facts>> {
     let Some(old) = old else { return Vec::new() };
-    let is_loaded = |facts: &Arc<Facts>| modules.iter().any(|m| Arc::ptr_eq(&m.facts, facts));
+    let mut loaded: Vec<*const Facts> = modules.iter().map(|m| Arc::as_ptr(&m.facts)).collect();
+    loaded.sort_unstable();
+    let is_loaded = |facts: &Arc<Facts>| loaded.binary_search(&Arc::as_ptr(facts)).is_ok();
     let unloaded = old.modules.iter().map(|m| &m.facts);
     let mut all: Vec<Arc<Facts>> = old.idle.iter().chain(unloaded).filter(|f| !is_loaded(f)).cloned().collect();
     let mut bytes = 0;
