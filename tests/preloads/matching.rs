@@ -175,6 +175,10 @@ fn a_line_without_code_is_told_with_what_to_do() {
         assert_eq!(out.stdout.is_empty(), strict.is_some());
         assert!(out.stderr.contains(says), "{}", out.stderr);
     }
+    let rules: Vec<String> = (0..100).map(|n| format!("line = \"{n}.c:1\"\nplace = {{ policy = \"bind\" }}")).collect();
+    let policy = policy("no-lines.toml", &rules.iter().map(String::as_str).collect::<Vec<_>>());
+    let said = run(placed(&with, &policy)).stderr;
+    assert!(said.contains("92 more rules have such problems") && said.lines().count() == 10, "{said}");
 }
 
 /// Debugging information that a distribution cut off and installed beside the program's build-id.

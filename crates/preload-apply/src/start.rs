@@ -280,7 +280,7 @@ fn place_globals(strict: bool, names_program: bool) -> Result<(), String> {
     }
     let problems: Vec<String> = problems.into_iter().map(|(problem, _)| problem).collect();
     if problems.is_empty() || names_program || messages::is_first() {
-        problems.iter().for_each(|problem| say!("object {problem}"));
+        messages::print_problems(&problems);
     } else {
         messages::hold_until_exit(problems); // the policy may be meant for another process of the tree
     }

@@ -18,7 +18,7 @@ use numamma_plan::policy::{Mode, PolicyKind, Size};
 
 use crate::objects::heap;
 use crate::place::refusals::NO_MEMORY;
-use crate::rules::state::{Placing, Rule, State};
+use crate::rules::state::{self, Placing, Rule, State};
 
 fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
@@ -162,7 +162,17 @@ fn listed(names: &[Cow<'_, str>]) -> String {
 }
 
 fn print_held_problems() {
-    HELD_PROBLEMS.get().into_iter().flatten().for_each(|problem| say!("object {problem}"));
+    print_problems(HELD_PROBLEMS.get().map_or(&[][..], Vec::as_slice));
+}
+
+/// Prints problems of rules, each in a line; of very many only the first.
+pub fn print_problems(problems: &[String]) {
+    let shown = if state::get().is_some_and(|state| state.verbose) { problems.len() } else { MAX_NAMES };
+    let (first, rest) = problems.split_at(problems.len().min(shown));
+    first.iter().for_each(|problem| say!("object {problem}"));
+    if !rest.is_empty() {
+        say!("{} more rules have such problems ({VERBOSE_ENV}=1 tells all)", rest.len());
+    }
 }
 
 fn has_instances(rule: &Rule) -> bool {

@@ -102,8 +102,8 @@ pub fn has_more(state: &State, object: &Object) -> bool {
 fn look(object: &Object, known: Known) -> (Known, bool) {
     let _errno = errno::Saved::now();
     let pages = sparse::in_memory(object.base, object.bytes());
-    let random =
-        (object.base / PAGE) as u64 ^ u64::from(known.left) ^ pages as u64 ^ kept::bytes() as u64 / PAGE as u64;
+    let kept = (kept::bytes() / PAGE) as u64;
+    let random = (object.base / PAGE) as u64 ^ u64::from(known.left) ^ pages as u64 ^ kept;
     known.looked(pages, object.bytes() / PAGE, random)
 }
 
