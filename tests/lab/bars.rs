@@ -306,12 +306,10 @@ fn bars_with_profiles_of_the_lab() {
     let explained = [
         ("hashtable", "placed"),
         ("pipeline", "placed"),
-        ("ten", "placed"),
         ("hashtable", "local"),
         ("pipeline", "local"),
         ("particles", "local"),
         ("cluster", "local"),
-        ("triangle", "busiest"),
         ("pipeline", "busiest"),
         ("particles", "busiest"),
     ];
@@ -327,9 +325,9 @@ fn bars_with_profiles_of_this_machine() {
     // What this machine's prefetchers and last-level cache hide does not wait here, and so is not placed.
     let explained = [
         ("hashtable", "placed"),
-        ("ten", "placed"),
         ("triangle", "placed"),
         ("particles", "placed"),
+        ("particles", "local"),
         ("stencil", "placed"),
         ("pipeline", "placed"),
         ("cluster", "placed"),
