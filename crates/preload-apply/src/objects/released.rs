@@ -112,7 +112,7 @@ pub fn none_fits(state: &'static State, object: &Object) {
 /// Notes that memory for an object was mapped, which decides whether later ones of its size are kept.
 pub fn mapped(state: &State, object: &Object) {
     kept::mapped(state, object);
-    few_pages::mapped(state, object);
+    few_pages::mapped(kept::hash_of_class(state, object), object);
 }
 
 /// Whether any block is kept.
@@ -180,7 +180,7 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
         || is_too_large(bytes)
         || state.rules.get(object.rule).is_some_and(is_over)
         || !kept::comes_again(state, object, grown)
-        || few_pages::has_more(state, object)
+        || few_pages::has_more(kept::hash_of_class(state, object), object)
     {
         return false;
     }

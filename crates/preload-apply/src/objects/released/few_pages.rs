@@ -3,17 +3,16 @@
 //! them are freed together.
 //!
 //! So the first array of a rule and about a size that is freed after memory was mapped for one is looked at: how many of
-//! its pages are in memory. If they are few, later ones are looked at, too, now and then, and given back when several
-//! times as many are. Where they are no more each time, that is looked at ever more seldom.
+//! its pages are in memory. If they are few, later ones are looked at, too, and given back when more than
+//! two to four times as many are. Where they do not become more, that is looked at ever more seldom.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use numamma_hook::errno;
 use numamma_kernel::sys::PAGE;
 
-use super::{kept, sparse};
+use super::sparse;
 use crate::objects::object::Object;
-use crate::rules::state::State;
 
 /// Rules and sizes that are remembered, by a hash; a newer one replaces an older one.
 const SIZES: usize = 1024;
@@ -22,6 +21,8 @@ const SIZES: usize = 1024;
 const OFTEN: u32 = 0;
 const SELDOM: u32 = 10;
 
+/// What decides when the next look is.
+static RANDOM: AtomicU64 = AtomicU64::new(0);
 static NOTES: [AtomicU64; SIZES] = [const { AtomicU64::new(0) }; SIZES];
 
 /// Bits of a note that hold the hash.
@@ -57,21 +58,24 @@ impl Known {
             let left = 1 + (random % ((2 << interval) - 1)) as u32;
             Known { fresh: false, few, interval, left }
         };
+        let bound = if self.few > 0 { 1 << (self.few - 1) } else { all };
+        let is_more = pages > bound;
         if self.fresh {
             // Between twice and four times as many. The array may be an older one that served often, so that a bound
             // that was found before is only lowered.
             let few = if 2 * pages < all { 2 + pages.max(1).next_power_of_two().ilog2() } else { 0 };
-            let bound = if self.few == 0 || few == 0 { self.few.max(few) } else { self.few.min(few) };
-            return (next(bound, OFTEN), false);
+            let few = if self.few == 0 || few == 0 { self.few.max(few) } else { self.few.min(few) };
+            return (next(few, OFTEN), is_more);
         }
-        let is_more = pages > 1 << (self.few - 1);
-        (next(self.few, if is_more { OFTEN } else { SELDOM.min(self.interval + 1) }), is_more)
+        // On the way to the bound, the next ones are looked at: with a longer interval they would pass it unseen.
+        let grows = 2 * pages > bound;
+        (next(self.few, if grows { OFTEN } else { SELDOM.min(self.interval + 1) }), is_more)
     }
 }
 
-/// Notes that memory for `object` was mapped.
-pub fn mapped(state: &State, object: &Object) {
-    let Some((hash, note)) = note_of(state, object) else { return };
+/// Notes that memory for `object` was mapped; `class` is a number for its rule and about its size.
+pub fn mapped(class: Option<u64>, object: &Object) {
+    let Some((hash, note)) = note_of(class, object) else { return };
     let now = note.load(Ordering::Relaxed);
     let known = if now & HASH == hash { Known::of(now) } else { Known::default() };
     if !known.fresh {
@@ -79,9 +83,10 @@ pub fn mapped(state: &State, object: &Object) {
     }
 }
 
-/// Whether `object`, which the program has given up, has many more pages in memory than those of its size had at first.
-pub fn has_more(state: &State, object: &Object) -> bool {
-    let Some((hash, note)) = note_of(state, object) else { return false };
+/// Whether `object`, which the program has given up, has many more pages in memory than those of its `class` had at
+/// first.
+pub fn has_more(class: Option<u64>, object: &Object) -> bool {
+    let Some((hash, note)) = note_of(class, object) else { return false };
     let now = note.load(Ordering::Relaxed);
     let known = Known::of(now);
     if now & HASH != hash || (!known.fresh && known.few == 0) {
@@ -102,17 +107,18 @@ pub fn has_more(state: &State, object: &Object) -> bool {
 fn look(object: &Object, known: Known) -> (Known, bool) {
     let _errno = errno::Saved::now();
     let pages = sparse::in_memory(object.base, object.bytes());
-    let kept = (kept::bytes() / PAGE) as u64;
-    let random = (object.base / PAGE) as u64 ^ u64::from(known.left) ^ pages as u64 ^ kept;
-    known.looked(pages, object.bytes() / PAGE, random)
+    // A step of Knuth's generator for 64 bits (MMIX), whose upper bits are good.
+    let next = |n: u64| Some(n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+    let random = RANDOM.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
+    known.looked(pages, object.bytes() / PAGE, random >> 32)
 }
 
-/// Where a rule and about a size are noted, with the hash.
-fn note_of(state: &State, object: &Object) -> Option<(u64, &'static AtomicU64)> {
+/// Where a class is noted, with its hash.
+fn note_of(class: Option<u64>, object: &Object) -> Option<(u64, &'static AtomicU64)> {
     if object.bytes() < sparse::LEAST_BYTES {
         return None;
     }
-    let hash = kept::hash_of_class(state, object)? & HASH;
+    let hash = class? & HASH;
     Some((hash, &NOTES[(hash >> 40) as usize % SIZES]))
 }
 
@@ -141,9 +147,10 @@ mod tests {
         assert!(!few.looked(128, 1000, 1).1 && few.looked(129, 1000, 1).1);
         let again = Known { fresh: true, ..few };
         assert_eq!((again.looked(400, 1000, 1).0.few, again.looked(3, 1000, 1).0.few), (few.few, 4));
-        let calm = (0..20).fold(few, |known, n| known.looked(128, 1000, n).0);
+        let calm = (0..20).fold(few, |known, n| known.looked(64, 1000, n).0);
         assert_eq!((calm.interval, calm.few), (SELDOM, few.few), "no more each time");
-        assert_eq!(calm.looked(129, 1000, 0).0.interval, OFTEN);
+        assert_eq!(calm.looked(65, 1000, 0).0.interval, OFTEN, "they become more");
+        assert!(again.looked(129, 1000, 0).1, "an older one, while another was mapped");
         assert!(!fresh.looked(0, 1000, 0).0.looked(2, 1000, 0).1);
     }
 }
