@@ -19,6 +19,7 @@ mod html;
 mod input;
 pub mod man;
 mod output;
+pub mod plot;
 pub mod predict;
 pub mod profile;
 pub mod report;
@@ -54,6 +55,7 @@ const LONG_ABOUT: &str = "Make an unmodified parallel program run well on a NUMA
                                   whether it is faster than first touch
   numamma diff old.prof new.prof  what changed between two profiles
   numamma export -f parquet       tables for DuckDB, Polars and others
+  numamma plot '#0' -o f.svg      a figure of an object
   numamma tune -- ./app           all of it: the fastest policy on this machine
   numamma top -- ./app            the objects by cost while it runs
 
@@ -65,6 +67,7 @@ enum Command {
     Report(report::Args),
     Advise(advise::Args),
     Predict(predict::Args),
+    Plot(plot::Args),
     Run(run::Args),
     Verify(verify::Args),
     Compare(compare::Args),
@@ -128,6 +131,7 @@ fn work() -> ExitCode {
         Command::Report(a) => report::run(a),
         Command::Advise(a) => advise::run(a),
         Command::Predict(a) => predict::run(a),
+        Command::Plot(a) => plot::run(a),
         Command::Run(a) => run::run(a),
         Command::Verify(a) => verify::run(a),
         Command::Compare(a) => compare::run(a),
