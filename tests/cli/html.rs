@@ -1,7 +1,7 @@
 //! `numamma report --html`: size and injection for any profile, and the page in a headless browser.
 //!
 //! The browser runs a copy of the page with `html/drive.js` and the steps of the page behind its own scripts, which visit the
-//! views and note what they see.
+//! views and note what they see. axe-core, which scripts/setup gets, judges each view.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -65,11 +65,20 @@ fn named(name: &str, names: &[String]) -> PathBuf {
 const REPORT: &str = include_str!("html/report.js");
 const DIFFERENCE: &str = include_str!("html/difference.js");
 
+/// The rules of axe-core; empty where it is not installed.
+fn axe() -> String {
+    let path = root().join("target/browser/node_modules/axe-core/axe.min.js");
+    std::fs::read_to_string(path).unwrap_or_else(|_| {
+        eprintln!("skipped: no axe-core here, scripts/setup tests installs it where there is npm");
+        String::new()
+    })
+}
+
 /// What the steps saw; none without a browser.
 fn driven(dir: &Scratch, page: &str, steps: &str) -> Option<Value> {
     let copy = dir.join("driven.html");
     let drive = include_str!("html/drive.js");
-    let script = format!("<script>{drive}{steps}</script></body>");
+    let script = format!("<script>{}</script><script>{drive}{steps}</script></body>", axe());
     std::fs::write(&copy, page.replace("</body>", &script)).expect("the scratch directory is writable");
     let out = Command::new("chromium")
         .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--window-size=1280,1000"])
@@ -89,6 +98,7 @@ fn driven(dir: &Scratch, page: &str, steps: &str) -> Option<Value> {
     let seen: Value = serde_json::from_slice(&json).expect("JSON of the script");
     assert_eq!((&seen["errors"], &seen["ready"]), (&serde_json::json!([]), &true.into()), "{seen:#}");
     assert_eq!((&seen["injected"], &seen["markup"]), (&"undefined".into(), &0.into()), "{seen:#}");
+    assert_eq!(seen["axe"], serde_json::json!({}), "violations of accessibility");
     for (name, view) in seen["views"].as_object().expect("views") {
         assert_eq!(view["shown"], name.as_str(), "{seen:#}");
         assert!(view["sections"].as_u64() > Some(0), "{name} is empty: {seen:#}");

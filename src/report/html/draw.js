@@ -188,5 +188,5 @@ function table(label, columns, rows, options = {}) {
     oninput: (e) => { wanted = e.target.value.toLowerCase(); fill(); } }) : null;
   fill();
   return el("div", {}, el("div", { class: "bar" }, search, button),
-    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, el("table", {}, el("thead", {}, el("tr", {}, head)), body)), more);
+    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `table: ${label}` }, el("table", {}, el("thead", {}, el("tr", {}, head)), body)), more);
 }
