@@ -19,6 +19,7 @@ mod html;
 mod input;
 pub mod man;
 mod output;
+mod pager;
 pub mod plot;
 pub mod predict;
 pub mod profile;
