@@ -23,13 +23,14 @@ programs: ## the test programs (target/programs)
 setup: ## install what building, testing and the benches need (root or sudo; else says what to install)
 	@scripts/setup build tests bench
 
-check: fmt lint doc ## formatting, clippy and documentation, warnings are errors
+check: fmt lint doc ## formatting, clippy, the scripts of the pages and documentation, warnings are errors
 
 fmt:
 	$(CARGO) fmt --all --check
 
 lint:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	scripts/lint-pages
 
 doc: ## the documentation of the code (target/doc)
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --no-deps --document-private-items

@@ -8,7 +8,7 @@ use crate::launch::exit::{EXIT_FAILURE, Failure, say};
 use crate::merge::diff::Difference;
 use crate::merge::diff::condition::{Condition, Judged};
 use crate::report::difference::{self, Style};
-use crate::report::{DEFAULT_TOP, difference_json, glossary};
+use crate::report::{DEFAULT_TOP, difference_json, glossary, html};
 
 /// Compare two profiles: before and after a change, two versions, two ranks
 ///
@@ -59,6 +59,9 @@ pub struct Args {
     /// JSON instead of text; sizes in bytes, times in seconds, shares from 0 to 1
     #[arg(long)]
     json: bool,
+    /// Write the difference as one HTML file for any browser, without network
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "top", "all"])]
+    html: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -72,14 +75,17 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let (after, also_left_out) = after.load_undivided()?;
     let difference = Difference::of(&before, &after);
     let judged = judge(&args.fail_if, &difference)?;
-    let default_top = if args.json { None } else { Some(DEFAULT_TOP) };
+    let default_top = if args.json || args.html.is_some() { None } else { Some(DEFAULT_TOP) };
     let style = Style {
         names,
         top: if args.all { None } else { args.top.map(|n| n as usize).or(default_top) },
         width: terminal_size().0,
         color: color_is_welcome(),
     };
-    if args.json {
+    if let Some(path) = &args.html {
+        let report = difference_json::render(&difference, &style, &judged);
+        output::file(path, &html::difference(report))?;
+    } else if args.json {
         let report = difference_json::render(&difference, &style, &judged);
         print(&output::json("the difference", &report)?, false)?;
     } else {

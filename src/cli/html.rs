@@ -96,7 +96,7 @@ fn page(
     let mut view = View::new(summary, &patterns, &options);
     let verdicts = many.groups.iter().map(|g| detect::classify_accesses(&g.summary, wanted.access)).collect();
     view.processes = Some(Processes { many, verdicts, by: None });
-    let (target, is_assumed) = target(wanted, &view)?;
+    let (target, is_assumed) = target(wanted.target, wanted.profiles, &view)?;
     let mut extra =
         Extra { results, sources: sources.to_vec(), target: Some((&target, is_assumed)), ..Extra::default() };
     let prediction;
@@ -118,12 +118,12 @@ fn page(
 }
 
 /// The machine of the options. This one with a single node tells nothing: then one with four is assumed.
-fn target(wanted: &Wanted<'_>, view: &View<'_>) -> Result<(Target, bool), String> {
+pub(super) fn target(args: &TargetArgs, profiles: &Profiles, view: &View<'_>) -> Result<(Target, bool), String> {
     let (here, threads, thp) = (Topology::this_machine(), view.roles.workers, &view.summary.header.thp);
-    let is_assumed = wanted.target.target.is_none() && wanted.target.nodes.is_none() && here.nodes.len() < 2;
-    let nodes = if is_assumed { Some(ASSUMED_NODES) } else { wanted.target.nodes };
-    let mut target = TargetArgs { nodes, ..wanted.target.clone() }.resolve(&here, threads, thp)?;
-    if let Some(only) = wanted.profiles.only() {
+    let is_assumed = args.target.is_none() && args.nodes.is_none() && here.nodes.len() < 2;
+    let nodes = if is_assumed { Some(ASSUMED_NODES) } else { args.nodes };
+    let mut target = TargetArgs { nodes, ..args.clone() }.resolve(&here, threads, thp)?;
+    if let Some(only) = profiles.only() {
         super::tuned_file::correct(&mut target, only, &view.summary.header.program, true);
     }
     Ok((target, is_assumed))

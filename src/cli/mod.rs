@@ -19,6 +19,8 @@ mod html;
 mod input;
 pub mod man;
 mod output;
+mod pager;
+pub mod plot;
 pub mod predict;
 pub mod profile;
 pub mod report;
@@ -54,6 +56,7 @@ const LONG_ABOUT: &str = "Make an unmodified parallel program run well on a NUMA
                                   whether it is faster than first touch
   numamma diff old.prof new.prof  what changed between two profiles
   numamma export -f parquet       tables for DuckDB, Polars and others
+  numamma plot '#0' -o f.svg      a figure of an object
   numamma tune -- ./app           all of it: the fastest policy on this machine
   numamma top -- ./app            the objects by cost while it runs
 
@@ -65,6 +68,7 @@ enum Command {
     Report(report::Args),
     Advise(advise::Args),
     Predict(predict::Args),
+    Plot(plot::Args),
     Run(run::Args),
     Verify(verify::Args),
     Compare(compare::Args),
@@ -128,6 +132,7 @@ fn work() -> ExitCode {
         Command::Report(a) => report::run(a),
         Command::Advise(a) => advise::run(a),
         Command::Predict(a) => predict::run(a),
+        Command::Plot(a) => plot::run(a),
         Command::Run(a) => run::run(a),
         Command::Verify(a) => verify::run(a),
         Command::Compare(a) => compare::run(a),

@@ -70,6 +70,15 @@ pub fn file(path: &Path, text: &str) -> Result<(), String> {
     written.map_err(|e| format!("{}: cannot write it: {e}", path.display()))
 }
 
+/// Writes a file that is no text.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn bytes(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let written = output_file::write(path, bytes, Pipes::Wait);
+    written.map_err(|e| format!("{}: cannot write it: {e}", path.display()))
+}
+
 /// Writes a file; an older one is kept as FILE.old.
 ///
 /// # Errors

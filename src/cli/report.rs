@@ -2,7 +2,8 @@
 
 use super::html::{self, HtmlArgs};
 use super::input::{Loaded, Profiles};
-use super::output::{self, color_is_welcome, print, terminal_size};
+use super::output::{self, color_is_welcome, terminal_size};
+use super::pager;
 use super::selection_options::SelectionArgs;
 use super::target_options::TargetArgs;
 use crate::advise::{self, AdviceError};
@@ -46,6 +47,9 @@ pub struct Args {
     /// Colours; auto looks at the terminal and NO_COLOR
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     color: Color,
+    /// Print all at once: else a terminal gets it through $NUMAMMA_PAGER, $PAGER or `less -FRX`
+    #[arg(long)]
+    no_pager: bool,
     #[command(flatten, next_help_heading = "Predicted remote share")]
     target: TargetArgs,
 }
@@ -61,7 +65,7 @@ enum Color {
     Never,
 }
 
-/// Prints the report of one profile as the command does without options.
+/// Prints the report of one profile as the command does with no option but --no-pager: a program ran before it.
 ///
 /// # Errors
 /// Those of [`run`].
@@ -78,6 +82,7 @@ pub fn of_profile(path: &std::path::Path) -> Result<u8, Failure> {
         json: false,
         html: HtmlArgs::default(),
         color: Color::Auto,
+        no_pager: true,
         target: TargetArgs::default(),
     })
 }
@@ -98,7 +103,8 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         )?;
         return Ok(loaded.status);
     }
-    print(&render(&args, &options, &loaded)?, options.color && !args.json)?;
+    let is_paged = !args.no_pager && !args.json;
+    pager::print(&render(&args, &options, &loaded)?, options.color && !args.json, is_paged)?;
     Ok(loaded.status)
 }
 

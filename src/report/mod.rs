@@ -26,6 +26,7 @@ pub mod live;
 pub mod matrix;
 pub mod object_details;
 pub mod overview;
+pub mod plot;
 pub mod prediction;
 pub mod processes;
 mod run_verdict;

@@ -23,7 +23,7 @@ use typed::HELP;
 const FOLLOWED: [(&str, usize); 6] = [
     ("README.md", 18),
     ("docs/placing.md", 9),
-    ("docs/profiling.md", 16),
+    ("docs/profiling.md", 20),
     ("docs/json.md", 4),
     ("docs/export.md", 9),
     (HELP, 11),

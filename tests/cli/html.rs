@@ -1,7 +1,7 @@
 //! `numamma report --html`: size and injection for any profile, and the page in a headless browser.
 //!
-//! The browser runs a copy of the page with `html/drive.js` behind its own scripts, which visits the views and notes what
-//! it sees.
+//! The browser runs a copy of the page with `html/drive.js` and the steps of the page behind its own scripts, which visit the
+//! views and note what they see. axe-core, which scripts/setup gets, judges each view.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use numamma::profile::records::*;
 use serde_json::Value;
 
 use super::synthetic::{self, Dice, MIB, PAGE, access, header, object, thread};
-use crate::common::{Scratch, numamma, run};
+use crate::common::{Scratch, numamma, root, run};
 
 const MOST_BYTES: usize = 5 << 20;
 /// Text that would be run, or end the data, if any of it were markup.
@@ -27,6 +27,15 @@ fn page_of(dir: &Scratch, prof: &Path, more: &[&str]) -> String {
     assert!(page.len() <= MOST_BYTES, "{} bytes", page.len());
     assert_eq!(page.matches("</script").count(), 2, "the data and the scripts");
     assert!(!page.contains("window.injected") && !page.contains("src="), "text of the profile in the page");
+    page
+}
+
+fn difference_of(dir: &Scratch, before: &Path, after: &Path) -> String {
+    let out = dir.join("diff.html");
+    let ran = run(numamma(&["diff", "--fail-if", "cost > +900%", "--html"]).arg(&out).arg(before).arg(after));
+    assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), ""), "{}", ran.stderr);
+    let page = std::fs::read_to_string(out).expect("the page was written");
+    assert_eq!(page.matches("</script").count(), 2, "the data and the scripts");
     page
 }
 
@@ -52,10 +61,24 @@ fn named(name: &str, names: &[String]) -> PathBuf {
     synthetic::write(&format!("html-{name}"), &records)
 }
 
-/// What `html/drive.js` saw; none without a browser.
-fn driven(dir: &Scratch, page: &str) -> Option<Value> {
+/// The steps through a report, and through a difference.
+const REPORT: &str = include_str!("html/report.js");
+const DIFFERENCE: &str = include_str!("html/difference.js");
+
+/// The rules of axe-core; empty where it is not installed.
+fn axe() -> String {
+    let path = root().join("target/browser/node_modules/axe-core/axe.min.js");
+    std::fs::read_to_string(path).unwrap_or_else(|_| {
+        eprintln!("skipped: no axe-core here, scripts/setup tests installs it where there is npm");
+        String::new()
+    })
+}
+
+/// What the steps saw; none without a browser.
+fn driven(dir: &Scratch, page: &str, steps: &str) -> Option<Value> {
     let copy = dir.join("driven.html");
-    let script = format!("<script>{}</script></body>", include_str!("html/drive.js"));
+    let drive = include_str!("html/drive.js");
+    let script = format!("<script>{}</script><script>{drive}{steps}</script></body>", axe());
     std::fs::write(&copy, page.replace("</body>", &script)).expect("the scratch directory is writable");
     let out = Command::new("chromium")
         .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--window-size=1280,1000"])
@@ -75,6 +98,7 @@ fn driven(dir: &Scratch, page: &str) -> Option<Value> {
     let seen: Value = serde_json::from_slice(&json).expect("JSON of the script");
     assert_eq!((&seen["errors"], &seen["ready"]), (&serde_json::json!([]), &true.into()), "{seen:#}");
     assert_eq!((&seen["injected"], &seen["markup"]), (&"undefined".into(), &0.into()), "{seen:#}");
+    assert_eq!(seen["axe"], serde_json::json!({}), "violations of accessibility");
     for (name, view) in seen["views"].as_object().expect("views") {
         assert_eq!(view["shown"], name.as_str(), "{seen:#}");
         assert!(view["sections"].as_u64() > Some(0), "{name} is empty: {seen:#}");
@@ -101,7 +125,7 @@ fn figures_on_screen_are_those_of_json() {
     let page = page_of(&dir, &prof, &["--nodes", "4", "--with", &result, "--with", &check, "--source", &source]);
     let json = run(numamma(&["report", "--json"]).arg(&prof));
     let report: Value = serde_json::from_str(&json.stdout).expect("JSON");
-    let Some(seen) = driven(&dir, &page) else { return };
+    let Some(seen) = driven(&dir, &page, REPORT) else { return };
     let wanted = report["objects"].as_array().expect("objects");
     let shown = seen["objects"].as_array().expect("rows");
     assert_eq!(shown.len(), wanted.len().min(20), "{seen:#}");
@@ -135,6 +159,37 @@ fn figures_on_screen_are_those_of_json() {
 }
 
 #[test]
+fn a_difference_is_a_page_with_the_figures_of_json() {
+    let dir = Scratch::new("html-diff");
+    let before = synthetic::write("html-before", &synthetic::lu());
+    let mut records = synthetic::lu();
+    for record in &mut records {
+        if let Record::Accesses(list) = record {
+            list.retain(|a| a.object != 1 || a.time_ns % 3 == 0);
+        }
+    }
+    let after = synthetic::write("html-after", &records);
+    let page = difference_of(&dir, &before, &after);
+    let json = run(numamma(&["diff", "--json"]).arg(&before).arg(&after));
+    let wanted: Value = serde_json::from_str(&json.stdout).expect("JSON");
+    let Some(seen) = driven(&dir, &page, DIFFERENCE) else { return };
+    assert_eq!(seen["verdict"], wanted["verdict"], "{seen:#}");
+    let (shown, objects) = (seen["objects"].as_array().expect("rows"), wanted["objects"].as_array().expect("objects"));
+    assert_eq!(shown.len(), objects.len(), "{seen:#}");
+    for (row, object) in shown.iter().zip(objects) {
+        let cost = &object["cost"];
+        for (cell, value) in
+            [("before", &cost["before"]), ("after", &cost["after"]), ("points", &cost["points"]["change"])]
+        {
+            assert!(value.is_null() || row[cell].as_f64() == value.as_f64(), "{cell}: {row:#} {object:#}");
+        }
+        assert_eq!(row["bar"].is_null(), cost["points"].is_null(), "{row:#}");
+    }
+    let sorted: Vec<f64> = seen["steps"]["sorted"].as_array().expect("rows").iter().filter_map(Value::as_f64).collect();
+    assert!(sorted.is_sorted_by(|a, b| a >= b), "{sorted:?}");
+}
+
+#[test]
 fn names_are_text() {
     let dir = Scratch::new("html-names");
     let long = format!("std::map<{}>", "std::vector<std::pair<int,long>>,".repeat(125));
@@ -151,8 +206,14 @@ fn names_are_text() {
     ];
     let prof = named("names", &names.map(str::to_owned));
     let page = page_of(&dir, &prof, &[]);
-    if let Some(seen) = driven(&dir, &page) {
+    if let Some(seen) = driven(&dir, &page, REPORT) {
         assert_eq!(seen["steps"]["searched"], serde_json::json!([9, 0]), "{seen:#}");
+    }
+    let other = named("names-after", &[MARKUP, "<i>new</i>"].map(str::to_owned));
+    let page = difference_of(&dir, &prof, &other);
+    if let Some(seen) = driven(&dir, &page, DIFFERENCE) {
+        let shown = |name: &str| seen["objects"].as_array().is_some_and(|rows| rows.iter().any(|r| r["name"] == name));
+        assert!(shown(MARKUP) && shown("<b>bold</b>") && shown("<i>new</i>"), "{seen:#}");
     }
 }
 
@@ -161,11 +222,11 @@ fn the_smallest_profiles_and_many_objects() {
     let dir = Scratch::new("html-sizes");
     let empty = synthetic::write("html-empty", &[Record::Header(header())]);
     let page = page_of(&dir, &empty, &[]);
-    driven(&dir, &page);
+    driven(&dir, &page, REPORT);
     page_of(&dir, &named("one", &["only".to_owned()]), &[]);
     let many: Vec<String> = (0..10_000).map(|i| format!("object {i} {MARKUP}")).collect();
     let page = page_of(&dir, &named("many", &many), &[]);
-    if let Some(seen) = driven(&dir, &page) {
+    if let Some(seen) = driven(&dir, &page, REPORT) {
         assert_eq!(seen["objects"].as_array().map(Vec::len), Some(20), "{seen:#}");
     }
 }

@@ -19,6 +19,8 @@ mod launchers;
 mod many;
 mod names;
 mod odd_profiles;
+mod pager;
+mod plot;
 mod predict;
 mod profile;
 mod report;

@@ -2,11 +2,13 @@
 //! draw it.
 
 mod advised;
+mod grid;
 mod places;
 mod program;
 mod tile;
 
 pub use advised::{item_of, nodes_of};
+pub use grid::{Grid, Quantity};
 pub use places::Places;
 pub use program::{Gantt, Pictures};
-pub use tile::Tile;
+pub use tile::{Quantities, Tile};

@@ -13,7 +13,7 @@ function el(tag, attributes, ...children) {
   return node;
 }
 
-const section = (title, ...children) => el("section", { "aria-label": title }, el("h3", {}, title), ...children);
+const section = (title, ...children) => el("section", { "aria-label": title }, el("h2", {}, title), ...children);
 const soft = (...children) => el("p", { class: "soft" }, ...children);
 
 function bytes(n) {

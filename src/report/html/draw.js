@@ -69,7 +69,7 @@ function grid(label, what) {
       context.drawImage(image(1, strip.rows, strip.color), x, box.y, 26, box.h);
       context.strokeRect(x - .5, box.y - .5, 27, box.h + 1);
       context.textAlign = "center";
-      strip.title.split(" ").forEach((word, n) => context.fillText(word, x + 13, box.y + box.h + 5 + 13 * n));
+      strip.title.split(" ").forEach((word, n) => { context.fillText(word, x + 13, box.y + box.h + 5 + 13 * n); });
     });
     if (brushed) {
       context.fillStyle = "rgba(128,128,128,.4)";
@@ -157,7 +157,7 @@ function table(label, columns, rows, options = {}) {
   let by = options.by ?? null, falling = true, limit = options.limit || 200, wanted = "";
   const body = el("tbody"), more = el("button", { type: "button", onclick: () => { limit += 2000; fill(); } });
   const chosen = () => {
-    let list = wanted ? rows.filter((r) => options.search(r).toLowerCase().includes(wanted)) : rows.slice();
+    const list = wanted ? rows.filter((r) => options.search(r).toLowerCase().includes(wanted)) : rows.slice();
     if (by !== null) {
       const value = columns[by].value;
       list.sort((a, b) => {
@@ -188,5 +188,5 @@ function table(label, columns, rows, options = {}) {
     oninput: (e) => { wanted = e.target.value.toLowerCase(); fill(); } }) : null;
   fill();
   return el("div", {}, el("div", { class: "bar" }, search, button),
-    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, el("table", {}, el("thead", {}, el("tr", {}, head)), body)), more);
+    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `table: ${label}` }, el("table", {}, el("thead", {}, el("tr", {}, head)), body)), more);
 }

@@ -15,7 +15,7 @@ function spectrum(object) {
     const { context, width } = prepared(canvas, height);
     box = { x: LEFT, y: TOP, w: width - LEFT - RIGHT, h: height - TOP - BOTTOM };
     context.fillStyle = css(OKABE[0]);
-    s.strengths.forEach((v, i) => context.fillRect(box.x + i / n * box.w, box.y + box.h * (1 - v / top), Math.max(1, box.w / n - .5), box.h * v / top));
+    s.strengths.forEach((v, i) => { context.fillRect(box.x + i / n * box.w, box.y + box.h * (1 - v / top), Math.max(1, box.w / n - .5), box.h * v / top); });
     if (figures?.noise > 0 && figures.noise < top) {
       context.strokeStyle = css(OKABE[5]);
       context.setLineDash([6, 4]);

@@ -30,7 +30,7 @@ const TILE_CELLS: (usize, usize) = (40_000, 4_000);
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 /// In the order in which the page runs them.
-const SCRIPTS: [&str; 11] = [
+const SCRIPTS: [&str; 12] = [
     include_str!("base.js"),
     include_str!("store.js"),
     include_str!("draw.js"),
@@ -41,7 +41,17 @@ const SCRIPTS: [&str; 11] = [
     include_str!("threads.js"),
     include_str!("cartography.js"),
     include_str!("results.js"),
+    include_str!("shell.js"),
     include_str!("start.js"),
+];
+/// Those of a difference of two profiles; `overview.js` for its lists of facts.
+const DIFFERENCE: [&str; 6] = [
+    include_str!("base.js"),
+    include_str!("store.js"),
+    include_str!("draw.js"),
+    include_str!("overview.js"),
+    include_str!("shell.js"),
+    include_str!("difference.js"),
 ];
 
 /// What the page shows besides the profile.
@@ -75,14 +85,23 @@ pub fn render(view: &View, extra: &Extra) -> String {
         "threads_per_group": pictures.gantt.per_group,
         "places": places.as_ref().map(|p| if p.are_nodes { "node" } else { "CPU" }),
     });
-    let facts = fitting(facts, &cut);
+    let facts = fitting(facts, "/report/objects", &cut);
     let blobs = json!({
         "facts": facts, "cartography": pack::cartography(&pictures), "threads": pack::threads(&pictures, places.as_ref()),
         "tiles": tiles,
     });
-    let scripts = SCRIPTS.concat();
+    filled(&SCRIPTS, &blobs)
+}
+
+/// Writes the page of a difference of two profiles: what [`super::difference_json`] says, its objects with the largest
+/// changes first.
+pub fn difference(facts: Value) -> String {
+    filled(&DIFFERENCE, &json!({ "facts": fitting(facts, "/objects", &[]) }))
+}
+
+fn filled(scripts: &[&str], blobs: &Value) -> String {
     // The data come last: nothing of them is searched for the marks of the page.
-    PAGE.replace("/*style*/", STYLE).replace("/*scripts*/", &scripts).replace("/*data*/", &blobs.to_string())
+    PAGE.replace("/*style*/", STYLE).replace("/*scripts*/", &scripts.concat()).replace("/*data*/", &blobs.to_string())
 }
 
 /// The counters of the objects as text and what is to know of them, by id, highest cost first, while there is room.
@@ -114,22 +133,22 @@ fn tiles(view: &View, ranked: &[&Entry], extra: &Extra, cut: &mut Vec<String>) -
     (Value::Object(texts), Value::Object(heads))
 }
 
-/// The facts, with as many objects as there is room for.
-fn fitting(mut facts: Value, cut: &[String]) -> String {
-    let count = |facts: &Value| facts["report"]["objects"].as_array().map_or(0, Vec::len);
+/// The facts, with as many of the objects, which are at `list`, as there is room for.
+fn fitting(mut facts: Value, list: &str, cut: &[String]) -> String {
+    let count = |facts: &Value| facts.pointer(list).and_then(Value::as_array).map_or(0, Vec::len);
     let all = count(&facts);
     loop {
         let kept = count(&facts);
         let mut said = cut.to_owned();
         if kept < all {
-            said.push(format!("{} objects of the lowest cost are not in this file.", all - kept));
+            said.push(format!("The last {} of {all} objects are not in this file.", all - kept));
         }
         facts["cut"] = json!(said);
         let text = pack::deflated(facts.to_string().as_bytes());
         if text.len() <= MOST_FACTS || kept <= 1 {
             return text;
         }
-        if let Some(list) = facts["report"]["objects"].as_array_mut() {
+        if let Some(Value::Array(list)) = facts.pointer_mut(list) {
             list.truncate(kept / 2);
         }
     }

@@ -149,7 +149,7 @@ function stripLegend(tile, many) {
     many <= 8 ? null : soft("First touch and main user have the colours of the threads, as beside."));
 }
 
-function usedBy(object, detail) {
+function usedBy(detail) {
   if (!detail) return null;
   const code = [
     { title: "function and line", class: "name", value: (c) => c.name, words: (c) => shown(c.name) },
@@ -181,5 +181,5 @@ async function objectView(id) {
     el("div", { class: "columns" }, identity(object, detail), evidence(object, detail)),
     el("div", { class: "columns" }, spectrum(object), sources(detail)),
     tile ? pictures_of(object, tile) : section("Pages", soft("No page of its accesses is known, or there was no room for them in this file.")),
-    priced ? section(`This object on ${shown(data.prediction.target)}`, prices(priced.policies, true)) : null, usedBy(object, detail));
+    priced ? section(`This object on ${shown(data.prediction.target)}`, prices(priced.policies, true)) : null, usedBy(detail));
 }

@@ -1,7 +1,7 @@
 // What compare, tune and verify said: tables of its lists, figures of the rest.
 async function resultView() {
   const pictures = await Promise.all(data.results.map(({ value }) => pagesChecked(value)));
-  return el("div", {}, data.results.map(({ file, value }, i) => section(shown(file), pictures[i], generic(value, 0))));
+  return el("div", {}, data.results.map(({ file, value }, i) => section(shown(file), pictures[i], generic(value, shown(file)))));
 }
 
 const isCheck = (value) => Array.isArray(value?.objects) && value.objects.length > 0 && value.objects.every((o) => Number.isFinite(o?.pages_planned));
@@ -18,7 +18,7 @@ async function pagesChecked(value) {
     const absent = Math.max(0, checked.pages_planned - checked.pages_present);
     const after = [...planned.map(([part, words, color]) => [part * of(checked.pages_on_plan), words, color]),
       [of(checked.pages_off_plan), "off plan", OKABE[5]], [of(absent), "not touched", [150, 150, 150]]];
-    return el("div", {}, el("h4", {}, object ? link(object.id, checked.name) : shown(checked.name)), bar("before, by first touch", before), bar("after, placed", after));
+    return el("div", {}, el("h3", {}, object ? link(object.id, checked.name) : shown(checked.name)), bar("before, by first touch", before), bar("after, placed", after));
   }));
   return el("div", { class: "checked" }, parts, soft("Before: the nodes of the threads that touched the pages first, in the profile of this page. After: the pages that verify found on plan, by the node that the advice of this page gives them where it gives each page one."));
 }
@@ -43,7 +43,7 @@ function bar(title, parts) {
     all.map(([part, text, color]) => el("i", { style: `width:${100 * part}%;background:${css(color)}`, title: `${text} ${share(part)}` }))), soft(`${title}: ${words}`));
 }
 
-function generic(value, depth) {
+function generic(value, path) {
   if (value === null || typeof value !== "object") return el("span", {}, shown(value ?? "-"));
   if (Array.isArray(value)) {
     const rows = value.filter((v) => v && typeof v === "object" && !Array.isArray(v));
@@ -54,10 +54,10 @@ function generic(value, depth) {
       const words = (r) => { const v = r[name]; return v === null || v === undefined ? "-" : typeof v === "number" ? (Number.isInteger(v) ? count(v) : v.toPrecision(4)) : shown(typeof v === "object" ? JSON.stringify(v) : v); };
       return { title: name.replaceAll("_", " "), number, value: (r) => typeof r[name] === "object" ? JSON.stringify(r[name]) : r[name], words };
     };
-    return table("result", names.map(column), rows);
+    return table(path, names.map(column), rows);
   }
   const flat = Object.entries(value).filter(([, v]) => v === null || typeof v !== "object" || (Array.isArray(v) && v.every((x) => typeof x !== "object")));
   const deep = Object.entries(value).filter((entry) => !flat.includes(entry));
   return el("div", {}, facts(flat.map(([name, v]) => [name.replaceAll("_", " "), Array.isArray(v) ? v.join(", ") : String(v ?? "-")])),
-    deep.map(([name, v]) => el("div", {}, el("h3", {}, name.replaceAll("_", " ")), generic(v, depth + 1))));
+    deep.map(([name, v]) => el("div", {}, el("h3", {}, name.replaceAll("_", " ")), generic(v, `${path} ${name}`))));
 }

@@ -1,5 +1,6 @@
-// Uses the page as a reader does, and writes what it saw into the element `driven`, which the test reads.
-const seen = { errors: [], views: {}, steps: {} };
+// What the steps on all pages have in common. They use the page as a reader does; what they saw goes into the element
+// `driven`, which the test reads.
+const seen = { errors: [], views: {}, steps: {}, axe: {} };
 window.addEventListener("error", (e) => seen.errors.push(e.message));
 window.addEventListener("unhandledrejection", (e) => seen.errors.push(String(e.reason)));
 
@@ -12,6 +13,7 @@ async function go(hash, view) {
   location.hash = hash;
   for (let i = 0; i < 200 && main().dataset.view !== view; i++) await pause(10);
   await pause(60);
+  if (typeof axe !== "undefined") await judged(view);
   const canvases = [...main().querySelectorAll("canvas")];
   seen.views[view] = {
     shown: main().dataset.view, sections: main().querySelectorAll("section").length,
@@ -20,98 +22,27 @@ async function go(hash, view) {
   };
 }
 
-async function lists() {
-  await go("objects", "objects");
-  seen.objects = [...rows()].slice(0, 20).map((row) => {
-    const cells = row.querySelectorAll("td");
-    return { id: Number(row.dataset.id), size: value(cells[3]), cost: value(cells[4]), share: value(cells[5]) };
-  });
-  const size = [...main().querySelectorAll("th button")].find((b) => b.textContent === "size");
-  size?.click();
-  seen.steps.sorted = [...rows()].map((row) => value(row.querySelectorAll("td")[3]));
-  const search = main().querySelector("input[type=search]");
-  if (search) {
-    const before = rows().length;
-    search.value = "no such object anywhere";
-    search.dispatchEvent(new Event("input"));
-    seen.steps.searched = [before, rows().length];
+// Violations of the rules for readers with other senses and devices, in light and in dark.
+async function judged(view) {
+  for (const name of ["light", "dark"]) {
+    theme(name);
+    const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+    const words = violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 160)} ${n.failureSummary}`).join(" | ")}`);
+    if (words.length) seen.axe[`${view} ${name}`] = words;
   }
+  theme("light");
 }
 
-async function one() {
-  const first = data.report.objects.find((o) => data.tiles[o.id]);
-  if (!first) return;
-  await go(`object=${first.id}`, "object");
-  const where = () => document.getElementById("where");
-  const select = document.getElementById("quantity");
-  const totals = {};
-  for (const name of ["accesses", "reads", "writes", "cost"]) {
-    select.value = name;
-    select.dispatchEvent(new Event("change"));
-    totals[name] = Number(where().dataset.total);
-  }
-  const before = where().textContent;
-  main().querySelector("canvas[tabindex]").dispatchEvent(new KeyboardEvent("keydown", { key: "+", bubbles: true }));
-  seen.steps.zoomed = [before, where().textContent];
-  document.getElementById("whole").click();
-  seen.steps.unzoomed = where().textContent;
-  const named = (label) => main().querySelector(`canvas[aria-label^="${label}"]`);
-  seen.evidence = {
-    spectrum: Boolean(named("spectrum")), peak: Math.max(0, ...(data.spectra[first.id]?.strengths || [])),
-  };
-  seen.one = { id: first.id, unpaged: data.details[first.id].unpaged, totals };
-  await pause(30);
-  const explained = data.report.objects.find((o) => data.details[o.id]?.source.length);
-  if (!explained) return;
-  await go(`object=${explained.id}`, "object");
-  seen.evidence.source = [...main().querySelectorAll("figure")].map((f) => [f.querySelector("figcaption").textContent, f.querySelector(".meant").textContent]);
-}
-
-async function slider() {
-  await go("cartography", "cartography");
-  const input = document.getElementById("slider");
-  if (!input) return;
-  const losses = [];
-  const start = performance.now();
-  for (const at of [0, 50, 100]) {
-    input.value = at;
-    input.dispatchEvent(new Event("input"));
-    losses.push(document.getElementById("loss").textContent);
-  }
-  seen.steps.losses = losses;
-  seen.steps.sliderMs = (performance.now() - start) / 3;
-}
-
-async function drive() {
+async function ready() {
   for (let i = 0; i < 500 && !document.documentElement.dataset.ready; i++) await pause(10);
   seen.ready = Boolean(document.documentElement.dataset.ready);
-  await go("overview", "overview");
-  await lists();
-  await one();
-  await go("threads", "threads");
-  seen.places = [...main().querySelectorAll("canvas")].map((c) => c.getAttribute("aria-label"));
-  await slider();
-  if (data.results.length) {
-    await go("results", "results");
-    seen.bars = [...main().querySelectorAll(".stack")].map((b) => b.getAttribute("aria-label"));
-  }
-  window.dispatchEvent(new KeyboardEvent("keydown", { key: "1" }));
-  await pause(100);
-  seen.steps.key = main().dataset.view;
-  document.getElementById("theme").click();
-  await pause(100);
-  seen.steps.theme = document.documentElement.dataset.theme;
-  document.getElementById("hide").click();
-  await pause(100);
-  seen.steps.source = main().querySelectorAll("figure").length;
-  seen.steps.paths = /\/opt\/\w+\/\w+/.test(main().textContent);
-  seen.injected = typeof window.injected;
-  seen.markup = main().querySelectorAll("script, img, iframe, b").length;
 }
 
-drive().catch((e) => seen.errors.push(String(e))).finally(() => {
+function finish() {
+  seen.injected = typeof window.injected;
+  seen.markup = main().querySelectorAll("script, img, iframe, b").length;
   const out = document.createElement("pre");
   out.id = "driven";
   out.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(seen))));
   document.body.append(out);
-});
+}
