@@ -189,7 +189,7 @@ fn very_many_libraries_are_loaded() {
     std::fs::write(&source, "#include <stdlib.h>\nvoid *make(void) { return malloc(1 << 16); }\n").expect("written");
     let first = dir.join("lib0.so");
     run(plain("cc").args(["-shared", "-fPIC", "-g", "-o"]).arg(&first).arg(&source)).success();
-    (1..2 * COUNT).for_each(|n| assert!(std::fs::copy(&first, dir.join(&format!("lib{n}.so"))).is_ok()));
+    (1..2 * COUNT).for_each(|n| assert!(std::fs::copy(&first, dir.join(format!("lib{n}.so"))).is_ok()));
     let rules = Policy::new().rule("function = [\"make\"]", "policy = \"interleave\"").write(&dir, "make.toml");
     let took = |count: usize| {
         let once = |_| {
