@@ -316,7 +316,9 @@ fn waiting(less: f64, range: Option<(f64, f64)>) -> String {
     let rounded = |x: f64| x.round() + 0.0;
     let is_more = rounded(less) < 0.0;
     let (value, range) = if is_more { (-less, range.map(|(low, high)| (-high, -low))) } else { (less, range) };
-    let range = range.map(|(low, high)| format!(" ({} to {} %)", rounded(low), rounded(high))).unwrap_or_default();
+    // Ends that look alike say no more than the value.
+    let range = range.map(|(low, high)| (rounded(low), rounded(high))).filter(|(low, high)| low != high);
+    let range = range.map(|(low, high)| format!(" ({low} to {high} %)")).unwrap_or_default();
     format!("{} % {} waiting{range}", rounded(value), if is_more { "more" } else { "less" })
 }
 

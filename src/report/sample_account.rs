@@ -74,7 +74,7 @@ pub fn of(view: &View) -> (u64, Vec<Row>) {
     let stats = &view.summary.stats;
     let fates = Fates::of(view);
     let named = [
-        ("waiting for other threads in loops with `pause` (spin locks, barriers): no object's cost", fates.spinning),
+        ("waiting for other threads in spin loops (no object's cost)", fates.spinning),
         ("no memory access on the path to the sample", stats.no_access as f64),
         ("unresolved: the address was overwritten before the sample", stats.unresolved as f64),
         ("vector gathers and scatters that name no object", fates.gather_only),
