@@ -35,7 +35,7 @@ pub(super) fn rules_of(summary: &Summary, entry: &Entry, policy: &Policy) -> Vec
     });
     let mut fitting: Vec<_> = fitting.collect();
     fitting.sort_by_key(|(frames, ..)| Reverse(*frames));
-    let rule_of = |size: u64| rule::choose(fitting.iter().copied(), size as usize, None, |()| true);
+    let rule_of = |size: u64| rule::choose(fitting.iter().copied(), size as usize, |()| true);
     if entry.part.is_some() {
         let first = rule_of(parts::object_size(entry));
         let same = first.map(|first| rules_of_one(policy, first)).unwrap_or_default();

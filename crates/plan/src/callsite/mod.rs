@@ -4,7 +4,8 @@
 //! modules and gives return addresses; the command line gives the frames that a profile recorded with their names.
 //!
 //! - [`rule`]: how a rule names its call site ([`rule::Naming`]), how its frames are compared with a call stack
-//!   ([`rule::fits`]), and which of several fitting rules takes an allocation ([`rule::choose`]).
+//!   ([`rule::fits`]), which of several fitting rules takes an allocation ([`rule::choose`]), and whether an object whose
+//!   size changes keeps its rule ([`rule::keeps`]).
 //! - [`function`]: comparison of function names in all spellings; [`search`]: functions of rules in symbol tables;
 //!   [`demangle`]: demangling of linkage names.
 //! - [`wrapper`]: frames between the caller and the allocator, which matching skips.

@@ -122,15 +122,25 @@ pub fn fits<F, S>(frames: &[F], stack: &[S], holds: impl Fn(&F, &S) -> bool, is_
     false
 }
 
+/// Whether an object of rule `owner` that is given another size keeps its rule: where the call site of that rule `fits`,
+/// whatever other rules say. Then no group counts it.
+///
+/// `candidates` are rules, and what `fits` is asked about.
+pub fn keeps<'a, C>(
+    mut candidates: impl Iterator<Item = (&'a RuleGroup, C)>,
+    owner: usize,
+    fits: impl Fn(C) -> bool,
+) -> bool {
+    candidates.any(|(group, candidate)| group.has(owner) && fits(candidate))
+}
+
 /// The rule that takes an allocation of `size` bytes: of the rules whose call site `fits`, one with the most frames,
-/// then the first in the file. Every group that fits counts the allocation, also when another one takes it. `owner`
-/// is the rule of an object that is given another size; it keeps the object where it still fits, and counts nothing.
+/// then the first in the file. Every group that fits counts the allocation, also when another one takes it.
 ///
 /// `candidates` are number of frames, rules, and what `fits` is asked about; most frames first.
 pub fn choose<'a, C>(
     candidates: impl Iterator<Item = (usize, &'a RuleGroup, C)>,
     size: usize,
-    owner: Option<usize>,
     fits: impl Fn(C) -> bool,
 ) -> Option<usize> {
     let mut best: Option<(usize, usize)> = None;
@@ -139,13 +149,9 @@ pub fn choose<'a, C>(
         if !better(group.first()) && !group.counts() {
             continue;
         }
-        let own = owner.filter(|&rule| group.has(rule));
         // The size first: many rules may share the frames.
-        if (own.is_none() && !group.fits(size)) || !fits(candidate) {
+        if !group.fits(size) || !fits(candidate) {
             continue;
-        }
-        if let Some(rule) = own {
-            return Some(rule);
         }
         if let Some(rule) = group.take(size).filter(|&rule| better(rule)) {
             best = Some((frames, rule));

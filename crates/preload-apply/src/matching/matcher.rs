@@ -340,11 +340,19 @@ impl Matcher {
 
     #[inline(never)]
     fn choose_rule(&self, stack: &[u64], size: usize, owner: Option<usize>) -> Option<usize> {
-        let candidates = self.candidates(stack).filter_map(|site| match site.target {
-            Target::Rules(_, group) => Some((site.frames.len(), group, site)),
-            Target::Phase(_) => None,
-        });
-        rule::choose(candidates, size, owner, |site| self.fits(site, stack))
+        let of_rules = || {
+            self.candidates(stack).filter_map(|site| match site.target {
+                Target::Rules(_, group) => Some((site.frames.len(), group, site)),
+                Target::Phase(_) => None,
+            })
+        };
+        let fits = |site: &Site| self.fits(site, stack);
+        if let Some(own) = owner
+            && rule::keeps(of_rules().map(|(_, group, site)| (group, site)), own, fits)
+        {
+            return owner;
+        }
+        rule::choose(of_rules(), size, fits)
     }
 }
 
@@ -435,6 +443,11 @@ mod tests {
         assert_eq!(m.choose_and_count(&[5], 10, None), Some(1), "the realloc was not counted");
         assert_eq!(m.choose_and_count(&[6], 10, Some(0)), Some(2), "a rule of its own call site claims the object");
         assert_eq!(m.choose_and_count(&[7], 10, Some(0)), None);
+        let rules = [("f", "1-3", "1000-"), ("f", "", ""), ("g", "", "")];
+        let m = matcher(sites(&rules, vec![at(&[5]), at(&[5]), at(&[5, 6])]));
+        let found = |owner| m.choose_and_count(&[5, 6], 5000, owner);
+        assert_eq!([found(Some(1)), found(Some(0))], [Some(1), Some(0)], "whatever rule would take a new one");
+        assert_eq!((0..4).map(|_| m.choose_and_count(&[5], 5000, None)).collect::<Vec<_>>(), [0, 0, 0, 1].map(Some));
     }
 
     #[test]

@@ -129,8 +129,13 @@ impl Groups {
         if self.each(all).any(|found| found.is_none()) {
             return Err(());
         }
-        let candidates = self.each(all).flatten().map(|(frames, group)| (frames, group, ()));
-        Ok(rule::choose(candidates, size, owner, |()| true))
+        let found = || self.each(all).flatten();
+        if let Some(own) = owner
+            && rule::keeps(found().map(|(_, group)| (group, ())), own, |()| true)
+        {
+            return Ok(owner);
+        }
+        Ok(rule::choose(found().map(|(frames, group)| (frames, group, ())), size, |()| true))
     }
 }
 
@@ -174,6 +179,7 @@ mod tests {
         assert_eq!(found(equal, &[9, 10, 100, 1000, 1000]), [None, Some(1), Some(0), Some(0), Some(0)]);
         assert!(equal.take_nothing(&all, 9) && !equal.take_nothing(&all, 10));
         assert!(equal.count(&all, 1000) && !equal.count(&all, 999));
+        assert_eq!(equal.choose(&all, 1000, Some(1)), Ok(Some(1)), "a realloc keeps its rule, and nobody counts it");
         let counting = list(&[(1, 2), (1, 3)]).unwrap();
         assert_eq!(counting.choose(&all, 1000, None), Err(()), "no such group");
         assert_eq!(list(&[(1, 2)]).unwrap().choose(&all, 1000, None), Ok(Some(2)), "two were counted before");
