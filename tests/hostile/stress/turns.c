@@ -29,6 +29,8 @@
  *             by calloc, and once more by malloc
  *   sparse    20 times 100 arrays of 8 MB by calloc, of which one page in 100 is written, that are freed together
  *   tables    400 times four arrays of 30 MB, of which 40 pages are written, others each time, that are freed together
+ *   filled    100 times an array of 16 MB of which 8 pages are written, then 2,000 times all of them
+ *   seldom    5,000 times an array of 16 MB of which 8 pages are written, each 64th time all of them
  *   children  100 processes, one after the other, that allocate, write and free 100 arrays of 500 KB to 1 MB
  *   parent    20 times 40 arrays of 1 MB that are freed together, then one after the other of three processes does so once,
  *             for which the parent only waits
@@ -230,6 +232,17 @@ static void sparse(void) {
     }
 }
 
+static void filled(int few, int then, int each) {
+    enum { SIZE = 16000000, FEW = 8 };
+    for (int step = 0; step < few + then; step++) {
+        unsigned char *array = sites[0](SIZE);
+        if (!array) exit(3);
+        int all = step >= few && step % each == 0;
+        for (long k = 0; k < SIZE; k += all ? 4096 : SIZE / FEW) array[k] = 1;
+        free(array);
+    }
+}
+
 static void tables(void) {
     enum { COUNT = 4, SIZE = 30000000, PAGES = SIZE / 4096, WRITTEN = 40 };
     unsigned long random = 1;
@@ -357,6 +370,8 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "take")) return together(1, 1, 250, 1000000, -1), damaged;
     if (!strcmp(how, "sparse")) sparse();
     if (!strcmp(how, "tables")) tables();
+    if (!strcmp(how, "filled")) filled(100, 2000, 1);
+    if (!strcmp(how, "seldom")) filled(100, 5000, 64);
     if (!strcmp(how, "children")) children();
     if (!strcmp(how, "parent")) forks(3, 0);
     if (!strcmp(how, "workers")) forks(10, 3);

@@ -4,7 +4,8 @@
 //!
 //! So the first array of a rule and about a size that is freed after memory was mapped for one is looked at: how many of
 //! its pages are in memory. If they are few, later ones are looked at, too, and given back when more than
-//! two to four times as many are. Where they do not become more, that is looked at ever more seldom.
+//! two to four times as many are. Where they do not become more, that is looked at ever more seldom, and so are arrays
+//! that one use fills: a program that fills some of them would pay for their page faults each time.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,6 +21,10 @@ const SIZES: usize = 1024;
 /// faults of some ten pages.
 const OFTEN: u32 = 0;
 const SELDOM: u32 = 10;
+
+/// How many times the bound is more than uses of few pages add to an array between two looks at those that grow: they
+/// add half a bound each at most, and [`OFTEN`] is a look at each.
+const ONE_USE: usize = 4;
 
 /// What decides when the next look is.
 static RANDOM: AtomicU64 = AtomicU64::new(0);
@@ -54,22 +59,24 @@ impl Known {
     /// After `pages` of `all` pages were in memory; `random` decides when the next look is, so that it is for one and the
     /// other of arrays that take turns. And whether the array is to be given back.
     fn looked(self, pages: usize, all: usize, random: u64) -> (Known, bool) {
-        let next = |few: u32, interval: u32| {
-            let left = 1 + (random % ((2 << interval) - 1)) as u32;
-            Known { fresh: false, few, interval, left }
-        };
         let bound = if self.few > 0 { 1 << (self.few - 1) } else { all };
         let is_more = pages > bound;
-        if self.fresh {
-            // Between twice and four times as many. The array may be an older one that served often, so that a bound
-            // that was found before is only lowered.
-            let few = if 2 * pages < all { 2 + pages.max(1).next_power_of_two().ilog2() } else { 0 };
-            let few = if self.few == 0 || few == 0 { self.few.max(few) } else { self.few.min(few) };
-            return (next(few, OFTEN), is_more);
-        }
-        // On the way to the bound, the next ones are looked at: with a longer interval they would pass it unseen.
-        let grows = 2 * pages > bound;
-        (next(self.few, if grows { OFTEN } else { SELDOM.min(self.interval + 1) }), is_more)
+        // Between twice and four times as many. The array may be an older one that served often, so that a bound that
+        // was found before is only lowered.
+        let found = if self.fresh && 2 * pages < all { 2 + pages.max(1).next_power_of_two().ilog2() } else { 0 };
+        let few = if self.few == 0 || found == 0 { self.few.max(found) } else { self.few.min(found) };
+        // On the way to the bound, the next ones are looked at: with a longer interval they would pass it unseen. Far
+        // above it, a single use took them all. The next such use pays for all of them again if the array is given back.
+        let grows = self.few > 0 && 2 * pages > bound && pages <= ONE_USE * bound;
+        let is_new = self.few == 0 && found > 0;
+        let interval = match grows || is_new {
+            true => OFTEN,
+            // Giving back what one use filled is what costs, so that looks become rare sooner.
+            false if is_more => SELDOM.min(2 * self.interval + 1),
+            false => SELDOM.min(self.interval + 1),
+        };
+        let left = 1 + (random % ((2 << interval) - 1)) as u32;
+        (Known { fresh: false, few, interval, left }, is_more)
     }
 }
 
@@ -92,7 +99,7 @@ pub fn has_more(class: Option<u64>, object: &Object) -> bool {
     if now & HASH != hash || (!known.fresh && known.few == 0) {
         return false;
     }
-    if !known.fresh && known.left > 1 {
+    if known.left > 1 {
         note.store(hash | Known { left: known.left - 1, ..known }.bits(), Ordering::Relaxed);
         return false;
     }
@@ -152,5 +159,7 @@ mod tests {
         assert_eq!(calm.looked(65, 1000, 0).0.interval, OFTEN, "they become more");
         assert!(again.looked(129, 1000, 0).1, "an older one, while another was mapped");
         assert!(!fresh.looked(0, 1000, 0).0.looked(2, 1000, 0).1);
+        let filled = (0..4).fold(few, |known, n| Known { fresh: true, ..known }.looked(1000, 1000, n).0);
+        assert_eq!((filled.interval, filled.few), (SELDOM, few.few), "one use fills them: looks become rare");
     }
 }
