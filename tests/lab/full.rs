@@ -81,6 +81,8 @@ fn check_pages(scene: &str) {
             assert_eq!(name, "by_small", "not in numa_maps: {said}");
             continue;
         };
+        let on = |node: usize| object["pages_by_node"][node.to_string()].as_u64().unwrap_or(0);
+        assert_eq!([0, 1, 2].map(on), [0, 1, 2].map(|node| shown.pages[node]), "{object}\n{said}");
         match name {
             "on_two" => assert_eq!((shown.policy, shown.pages[0], spilled), ("prefer", 0, 0), "{said}"),
             // Its blocks on node 2 are on plan.

@@ -120,6 +120,9 @@ record! {
         /// Planned pages that were swapped out.
         #[serde(default)]
         pages_swapped: u64,
+        /// Of the present pages, those on each node, by the number of the node; nodes without pages are left out.
+        #[serde(default)]
+        pages_by_node: BTreeMap<String, u64>,
         /// Pages off plan by [`crate::reason::Reason::word`]; reasons without pages are left out.
         #[serde(default)]
         reasons: BTreeMap<String, u64>,
@@ -188,8 +191,8 @@ impl ObjectReport {
         ] {
             *sum += more;
         }
-        for (reason, pages) in &other.reasons {
-            *self.reasons.entry(reason.clone()).or_default() += pages;
+        for (sums, more) in [(&mut self.reasons, &other.reasons), (&mut self.pages_by_node, &other.pages_by_node)] {
+            more.iter().for_each(|(key, pages)| *sums.entry(key.clone()).or_default() += pages);
         }
         self.full_nodes = either(&self.full_nodes, &other.full_nodes);
         self.error = if other.error == 0 { self.error } else { other.error };
@@ -315,6 +318,7 @@ mod tests {
             nodes: "0-3".into(),
             instances: u64::MAX,
             pages_off_plan: 3,
+            pages_by_node: [("0".to_owned(), 5), ("12".to_owned(), 7)].into(),
             reasons: [("full".to_owned(), 2), ("moved".to_owned(), 1)].into(),
             ..ObjectReport::default()
         };

@@ -40,6 +40,7 @@ use crate::place::{counted_calls, populate, refusals};
 use crate::report::{json as report, messages};
 use crate::rules::churn;
 use crate::rules::churn::allocator;
+use crate::rules::counters::Counters;
 use crate::rules::small_heap::home;
 use crate::rules::state::{self, Placing, Rule, State, ThreadNodes};
 use crate::threads::binding;
@@ -323,7 +324,8 @@ fn build_rule(rule: ObjectRule, phases: &[Phase], known: &Known<'_>) -> Result<R
     let placings: Result<Vec<Placing>, Unusable> =
         places.map(|(place, phase)| build_placing(place, phase, known)).collect();
     let placings = placings.map_err(|e| format!("object {}: {e}", rule.name()))?;
-    Ok(Rule::new(rule, placings))
+    let last = known.available.existing.last().copied().unwrap_or_default();
+    Ok(Rule::new(rule, placings, Counters::of_nodes(last as usize + 1)))
 }
 
 fn build_placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Result<Placing, Unusable> {

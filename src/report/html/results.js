@@ -13,14 +13,20 @@ async function pagesChecked(value) {
     const object = objects().find((o) => o.name === checked.name), tile = object && await tileOf(object.id);
     // Instances lie on top of each other in a tile.
     const before = tile && object.instances === 1 ? firstTouchNodes(tile) : [];
-    const planned = tile?.nodes.length ? shares([...tile.nodes], (n) => `node ${n}`, (n) => OKABE[n % 7]) : [[1, "on plan", OKABE[2]]];
     const of = (n) => (checked.pages_planned ? n / checked.pages_planned : 0);
     const absent = Math.max(0, checked.pages_planned - checked.pages_present);
-    const after = [...planned.map(([part, words, color]) => [part * of(checked.pages_on_plan), words, color]),
-      [of(checked.pages_off_plan), "off plan", OKABE[5]], [of(absent), "not touched", [150, 150, 150]]];
-    return el("div", {}, el("h3", {}, object ? link(object.id, checked.name) : shown(checked.name)), bar("before, by first touch", before), bar("after, placed", after));
+    const after = [...found(checked).map(([n, words, color]) => [of(n), words, color]), [of(absent), "not touched", [150, 150, 150]]];
+    return el("div", {}, el("h3", {}, object ? link(object.id, checked.name) : shown(checked.name)), bar("before, by first touch", before), bar("after, placed", after),
+      soft(`${checked.pages_on_plan} of ${checked.pages_present} present pages on plan, ${checked.pages_off_plan} off plan`));
   }));
-  return el("div", { class: "checked" }, parts, soft("Before: the nodes of the threads that touched the pages first, in the profile of this page. After: the pages that verify found on plan, by the node that the advice of this page gives them where it gives each page one."));
+  return el("div", { class: "checked" }, parts, soft("Before: the nodes of the threads that touched the pages first, in the profile of this page. After: the nodes on which verify found the pages."));
+}
+
+// The present pages by node; results of older versions only say which are on plan.
+function found(checked) {
+  const byNode = Object.entries(checked.pages_by_node ?? {}).map(([node, n]) => [n, `node ${node}`, OKABE[node % 7], Number(node)]);
+  if (byNode.length) return byNode.sort((a, b) => a[3] - b[3]);
+  return [[checked.pages_on_plan, "on plan", OKABE[2]], [checked.pages_off_plan, "off plan", OKABE[5]]];
 }
 
 function firstTouchNodes(tile) {

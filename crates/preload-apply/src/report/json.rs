@@ -87,6 +87,7 @@ fn object_report(rule: &Rule) -> Option<ObjectReport> {
     let c = &rule.counters;
     let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
     let reasons = Reason::ALL.iter().zip(&c.reasons).map(|(reason, pages)| (reason.word().to_owned(), count(pages)));
+    let by_node = (0..).zip(&c.by_node).map(|(node, pages): (u32, _)| (node.to_string(), count(pages)));
     let nodes = placing.place.nodes.clone();
     Some(ObjectReport {
         name: rule.rule.title().into_owned(),
@@ -110,6 +111,7 @@ fn object_report(rule: &Rule) -> Option<ObjectReport> {
         mbind_calls: count(&c.mbind_calls),
         place_ns: count(&c.place_ns),
         pages_swapped: count(&c.swapped),
+        pages_by_node: by_node.filter(|(_, pages)| *pages > 0).collect(),
         reasons: reasons.filter(|(_, pages)| *pages > 0).collect(),
         full_nodes: nodes::format_runs(&numbers_of(c.full_nodes.iter().map(count))),
     })

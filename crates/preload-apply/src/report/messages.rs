@@ -202,7 +202,7 @@ pub fn is_first() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::counters::add;
+    use crate::rules::counters::{Counters, add};
     use numamma_plan::policy::{ObjectRule, Place};
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
         let place = Place { policy: PolicyKind::Block, ..Place::default() };
         let (map, homes, phase, thread_nodes) = Default::default();
         let own = Placing { place: place.clone(), nodes: vec![0, 1, 0, 1], map, homes, phase, thread_nodes };
-        let rule = Rule::new(ObjectRule { place, ..ObjectRule::default() }, vec![own]);
+        let rule = Rule::new(ObjectRule { place, ..ObjectRule::default() }, vec![own], Counters::default());
         assert_eq!(line(&rule), "not found; block on nodes 0-1");
         let c = &rule.counters;
         (0..3).for_each(|thread| c.found.count(thread, 4 << 20));

@@ -73,6 +73,8 @@ pub struct Counters {
     pub on_plan: AtomicU64,
     /// Of these, off plan.
     pub off_plan: AtomicU64,
+    /// Of the present pages, those on each node, by its number; see [`Counters::of_nodes`].
+    pub by_node: Box<[AtomicU64]>,
     /// Pages off plan by reason, see [`Reason`].
     pub reasons: [AtomicU64; Reason::ALL.len()],
     /// A bit for each node that was full when pages planned there were allocated, see [`Reason::Spilled`].
@@ -81,6 +83,13 @@ pub struct Counters {
     pub swapped: AtomicU64,
     /// Bytes of the last block size used.
     pub block: AtomicU64,
+}
+
+impl Counters {
+    /// Counters that count the pages of each of the first `nodes` nodes; the default counts those of none.
+    pub fn of_nodes(nodes: usize) -> Counters {
+        Counters { by_node: (0..nodes).map(|_| AtomicU64::new(0)).collect(), ..Counters::default() }
+    }
 }
 
 /// Relaxed, because totals are read only at exit.

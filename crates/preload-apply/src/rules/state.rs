@@ -94,8 +94,8 @@ fn wastes_pages(size: usize) -> bool {
 
 impl Rule {
     /// A rule that holds its own place; `placings` is not empty.
-    pub fn new(rule: ObjectRule, placings: Vec<Placing>) -> Rule {
-        let (current, counters, churn, said_enlarged) = Default::default();
+    pub fn new(rule: ObjectRule, placings: Vec<Placing>, counters: Counters) -> Rule {
+        let (current, churn, said_enlarged) = Default::default();
         let leaves =
             |place: &Place| place.policy == PolicyKind::Default && place.huge.is_none() && place.mode.is_none();
         let left_below = match placings.as_slice() {

@@ -4,7 +4,7 @@
 //! kernel may have the change without the version, so an object is compared by both formulas and the better fit counts.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use numamma_kernel::pagemap;
 use numamma_kernel::pages::BATCH;
@@ -49,7 +49,7 @@ pub fn examine(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, waiting:
     if plan.layout == Layout::Default || part.pages == 0 {
         return;
     }
-    let found = count(plan, base, part, node);
+    let found = count(plan, base, part, node, &counters.by_node);
     add(&counters.planned, part.pages);
     add(&counters.present, found.present);
     add(&counters.on_plan, found.on_plan);
@@ -159,7 +159,8 @@ struct Batch<'a> {
     status: &'a [c_int],
 }
 
-fn count(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Found {
+/// Adds the present pages to those of their nodes, `by_node`.
+fn count(plan: &PagePlan<'_>, base: usize, part: Part, node: u32, by_node: &[AtomicU64]) -> Found {
     let start = base + part.first as usize * PAGE;
     let end = start + part.pages as usize * PAGE;
     let several = plan.interleaves() && plan.nodes.len() > 1;
@@ -172,6 +173,10 @@ fn count(plan: &PagePlan<'_>, base: usize, part: Part, node: u32) -> Found {
     // populated blocks are not read.
     for_each_batch(start, end, !plan.populates(), |pages, status| {
         let batch = Batch { pages, status };
+        for same in status.chunk_by(|a, b| a == b) {
+            let node = same.first().and_then(|s| usize::try_from(*s).ok());
+            node.and_then(|node| by_node.get(node)).inspect(|counter| add(counter, same.len() as u64));
+        }
         checked.judge(&batch, &new_formula, &mut reasons, &mut wide);
         if let Some(old_formula) = &old_formula {
             checked.judge(&batch, old_formula, &mut reasons, &mut narrow);
@@ -202,12 +207,13 @@ mod tests {
         }
         let (nodes, mode) = (vec![0].into(), Mode::Policy);
         let plan = PagePlan { pages: 64, nodes, layout: Layout::Strict, huge: Huge::Keep, mode };
-        let counters = Counters::default();
+        let counters = Counters::of_nodes(1);
         examine(&plan, base, Part { first: 0, pages: 64 }, 0, false, &counters);
-        let read = |c: &core::sync::atomic::AtomicU64| c.load(core::sync::atomic::Ordering::Relaxed);
+        let read = |c: &AtomicU64| c.load(Ordering::Relaxed);
         assert_eq!((read(&counters.planned), read(&counters.present), read(&counters.off_plan)), (64, 10, 0));
         let nowhere = PagePlan { nodes: vec![7].into(), ..plan };
-        let found = count(&nowhere, base, Part { first: 0, pages: 64 }, 0);
+        assert_eq!(read(&counters.by_node[0]), 10);
+        let found = count(&nowhere, base, Part { first: 0, pages: 64 }, 0, &[]);
         assert_eq!((found.present, found.on_plan, found.swapped), (10, 0, 0));
         assert_eq!(found.reasons.iter().sum::<u64>(), 10, "{found:?}");
     }
