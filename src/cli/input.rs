@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use numamma_kernel::terminal::shell_word;
 
+use super::progress;
 use crate::detect;
 use crate::launch::exit::{EXIT_FAILURE, Failure, say};
 use crate::launch::placed::{self, Prepared};
 use crate::merge::{self, LeftOut, Many};
+use crate::profile::file::FileError;
 use crate::profile::summary::Summary;
 
 /// Name of a profile when none is given, as `numamma profile` writes it.
@@ -55,7 +57,8 @@ impl Profiles {
     /// # Errors
     /// Why nothing can be read.
     pub fn load_undivided(&self) -> Result<(Many, u8), String> {
-        let many = merge::load(&self.profiles).map_err(|mut why| {
+        let loaded = progress::while_reading(&self.profiles, || merge::load(&self.profiles));
+        let many = loaded.map_err(|mut why| {
             let last = why.pop().map_or_else(|| "no profile was named".to_owned(), |last| last.why);
             why.iter().for_each(say);
             self.only().and_then(of_ranks).unwrap_or(last)
@@ -167,8 +170,13 @@ fn divide(summary: &mut Summary) {
 /// # Errors
 /// Why the profile cannot be read.
 pub fn load(path: &Path, quiet: bool) -> Result<Summary, String> {
-    let mut summary = Summary::load(path).map_err(|e| of_ranks(path).unwrap_or_else(|| e.to_string()))?;
-    divide(&mut summary);
+    let read = || {
+        let mut summary = Summary::load(path)?;
+        divide(&mut summary);
+        Ok::<_, FileError>(summary)
+    };
+    let summary = progress::while_reading(&[path.to_owned()], read);
+    let summary = summary.map_err(|e| of_ranks(path).unwrap_or_else(|| e.to_string()))?;
     if !quiet {
         summary.notes.iter().for_each(say);
     }

@@ -23,6 +23,7 @@ mod pager;
 pub mod plot;
 pub mod predict;
 pub mod profile;
+mod progress;
 pub mod report;
 pub mod run;
 mod selection_options;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use numamma_kernel::terminal::shell_word;
 use numamma_plan::output_name;
 
-use super::time_option;
+use super::{progress, time_option};
 use crate::launch::elsewhere;
 use crate::launch::executable::{self, Executable};
 use crate::launch::exit::{Failure, say};
@@ -167,7 +167,7 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
         say(note);
     }
     notes.extend(args.delay.map(|delay| format!("samples were taken from {delay:?} after the start on (--delay)")));
-    record::record(Options {
+    let recorded = record::record(Options {
         subject,
         output,
         sampling,
@@ -180,7 +180,10 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
         max_memory: args.max_memory,
         live: args.live,
         compact_at: (!args.raw).then_some(args.compact_at),
-    })
+        progress: progress::may_mix_with_a_program(args.quiet).then_some(progress::recorded),
+    });
+    progress::end_of_recording();
+    recorded
 }
 
 /// What is to be recorded, and which of its processes, with what is missing then added to `notes`.

@@ -19,6 +19,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use numamma_kernel::output_file;
 
@@ -177,6 +178,14 @@ pub struct Reader {
     pub decoded: u64,
 }
 
+/// See [`bytes_read`].
+static BYTES_READ: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of profiles that this process has read so far.
+pub fn bytes_read() -> u64 {
+    BYTES_READ.load(Ordering::Relaxed)
+}
+
 impl Reader {
     /// Opens a profile and checks magic and version. A pipe without a writer is not waited for.
     pub fn open(path: &Path) -> Result<Reader, FileError> {
@@ -228,6 +237,7 @@ impl Reader {
         if payload.len() < len as usize {
             return Err("the last chunk is cut short".into());
         }
+        BYTES_READ.fetch_add((head.len() + payload.len()) as u64, Ordering::Relaxed);
         if crc32fast::hash(&payload) != u32_at(&head, 8) {
             return Err("a chunk fails its checksum".into());
         }

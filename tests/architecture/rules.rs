@@ -180,7 +180,7 @@ pub fn compare_table(document: &str, rooms: &[Room]) -> Vec<String> {
 }
 
 /// Files that may write to stdout and stderr: what they write is escaped for terminals.
-pub const WRITERS: [&str; 2] = ["src/launch/exit.rs", "src/cli/output.rs"];
+pub const WRITERS: [&str; 3] = ["src/launch/exit.rs", "src/cli/output.rs", "src/cli/progress.rs"];
 
 /// Production code before its unit tests that prints past the [`WRITERS`], as `file:line: code`.
 pub fn prints_unescaped(tree: &Tree) -> Vec<String> {

@@ -23,6 +23,7 @@ mod pager;
 mod plot;
 mod predict;
 mod profile;
+mod progress;
 mod report;
 mod selection;
 mod storm;

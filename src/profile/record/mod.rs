@@ -80,6 +80,8 @@ pub struct Options {
     /// Bytes by which the file grows at least before it is compacted; none: it keeps every access and every object,
     /// however large it becomes.
     pub compact_at: Option<u64>,
+    /// Called about once a second with the time since the start and the samples so far.
+    pub progress: Option<fn(Duration, u64)>,
 }
 
 /// What is recorded besides the process that is started.

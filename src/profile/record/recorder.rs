@@ -38,6 +38,8 @@ const EVENTS_PER_ROUND: u64 = 8192;
 const SETTLE_NS: u64 = 5_000_000;
 /// Time between two writes to the file.
 const FLUSH: Duration = Duration::from_secs(1);
+/// Time between two calls of [`Options::progress`].
+const PROGRESS: Duration = Duration::from_secs(1);
 /// Time between two steps that save memory.
 const SAVE: Duration = Duration::from_millis(100);
 /// Accesses and touches waiting to be written at which they are written early.
@@ -180,7 +182,7 @@ impl Recorder {
     /// Drains until the program has ended, or the recording is to end.
     pub fn run(&mut self, target: &Target, options: &Options) -> Ended {
         let mut window = Window::new(Instant::now(), options.delay, options.duration);
-        let mut flushed = Instant::now();
+        let (mut flushed, mut told) = (Instant::now(), Instant::now());
         let mut timeout = 1;
         loop {
             let before = Instant::now();
@@ -205,6 +207,11 @@ impl Recorder {
             if flushed.elapsed() >= FLUSH || self.events.pending() >= FLUSH_ACCESSES {
                 self.flush();
                 flushed = Instant::now();
+            }
+            if let Some(tell) = options.progress.filter(|_| told.elapsed() >= PROGRESS) {
+                let since = Duration::from_nanos(monotonic_ns().saturating_sub(self.start_ns));
+                tell(since, self.events.stats.samples);
+                told = Instant::now();
             }
         }
     }
