@@ -47,7 +47,10 @@ fn expected(extra: &Extra) -> Option<String> {
     let advised = extra.prediction?.policies.iter().find(|p| p.name == "advised")?;
     let baseline = extra.prediction?.baseline;
     let range = match (advised.low, advised.high) {
-        (Some(low), Some(high)) => format!("{low:.2}x to {high:.2}x"),
+        (Some(low), Some(high)) => {
+            let [low, high] = [low, high].map(|end| format!("{end:.2}x"));
+            if low == high { low } else { format!("{low} to {high}") }
+        }
         (Some(low), None) => format!("at least {low:.2}x"),
         _ => format!("{:.2}x", advised.speedup),
     };
