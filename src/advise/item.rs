@@ -16,6 +16,8 @@ pub struct Item {
     pub pattern: Option<Pattern>,
     /// The rule, or why there is none.
     pub rule: Result<ObjectRule, String>,
+    /// Part of the time in which the program runs that its rules are predicted to save, 0 to 1; 0 without rules.
+    pub saved: f64,
     /// More rules, for other instances of the same call site. Without a rule: those that keep rules of others away.
     pub more: Vec<ObjectRule>,
 }
@@ -79,7 +81,8 @@ impl Groups {
             (self.cold, cold, below),
         ];
         groups.into_iter().filter(|(group, ..)| group.count > 0 && group.share > 0.0).map(|(group, name, reason)| {
-            let item = Item { name, share: group.share, pattern: None, rule: Err(reason), more: Vec::new() };
+            let item =
+                Item { name, share: group.share, pattern: None, rule: Err(reason), saved: 0.0, more: Vec::new() };
             Draft { entry: None, item, saved: 0.0 }
         })
     }

@@ -17,6 +17,7 @@ mod choose;
 mod correction;
 mod cost;
 mod emit;
+pub mod fixes;
 mod item;
 mod kept_apart;
 mod matching;
@@ -164,7 +165,7 @@ fn items(scene: &scene::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<
                     Ok(rules) => (Ok(rules.rule), rules.more, rules.saved),
                     Err(why) => (Err(why), Vec::new(), 0.0),
                 };
-                let item = Item { name: entry.name.clone(), share, pattern: Some(pattern.clone()), rule, more };
+                let item = Item { name: entry.name.clone(), share, pattern: Some(pattern.clone()), rule, saved, more };
                 drafts.push(Draft { entry: Some(index), item, saved });
             }
         }

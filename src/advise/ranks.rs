@@ -209,6 +209,7 @@ mod tests {
             share: 0.5,
             pattern: Some(Pattern::new(PatternKind::Random, 0.9, String::new())),
             rule: policy.map(place).ok_or_else(|| "one thread".to_owned()),
+            saved: 0.0,
             more: Vec::new(),
         }
     }

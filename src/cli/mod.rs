@@ -15,6 +15,7 @@ pub mod compare;
 pub mod diff;
 pub mod doctor;
 pub mod export;
+mod fixes;
 mod html;
 mod input;
 pub mod man;
@@ -57,6 +58,7 @@ const LONG_ABOUT: &str = "Make an unmodified parallel program run well on a NUMA
                                   whether it is faster than first touch
   numamma diff old.prof new.prof  what changed between two profiles
   numamma export -f parquet       tables for DuckDB, Polars and others
+  numamma fixes                   what to change in the source, with the lines
   numamma plot '#0' -o f.svg      a figure of an object
   numamma tune -- ./app           all of it: the fastest policy on this machine
   numamma top -- ./app            the objects by cost while it runs
@@ -74,6 +76,7 @@ enum Command {
     Verify(verify::Args),
     Compare(compare::Args),
     Diff(diff::Args),
+    Fixes(fixes::Args),
     Export(export::Args),
     Tune(tune::Args),
     Top(top::Args),
@@ -138,6 +141,7 @@ fn work() -> ExitCode {
         Command::Verify(a) => verify::run(a),
         Command::Compare(a) => compare::run(a),
         Command::Diff(a) => diff::run(a),
+        Command::Fixes(a) => fixes::run(a),
         Command::Export(a) => export::run(a),
         Command::Tune(a) => tune::run(a),
         Command::Top(a) => top::run(a),

@@ -18,6 +18,7 @@ pub mod difference;
 pub mod difference_json;
 pub mod export;
 pub mod find_object;
+pub mod fixes;
 pub mod glossary;
 pub mod hardware;
 pub mod html;

@@ -12,6 +12,7 @@ mod diff;
 mod documents;
 mod export;
 mod first_hour;
+mod fixes;
 mod golden;
 mod hostile_names;
 mod html;

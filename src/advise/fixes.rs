@@ -1,0 +1,324 @@
+//! What to change in the source: the findings that a policy mends in each run, as changes that last, and those that no
+//! policy mends.
+//!
+//! Kinds and words follow the fix advice of NumaPerf (Zhao et al.: NumaPerf: Predictive NUMA Profiling, ICS 2021), as far
+//! as samples at pages can tell them. What needs every access (false sharing proven, locks) is only a hint here.
+
+use numamma_plan::policy::{Bind, PolicyKind};
+use serde::Serialize;
+
+use super::{Advice, Item};
+use crate::detect::{PatternKind, Roles, roles};
+use crate::profile::records::{Frame, Location, ThreadId};
+use crate::profile::summary::{CodePart, Entry, Step, Summary, ratio};
+
+mod balance;
+
+/// Share of an object's touched pages from which on one thread has initialised it.
+const INITIALISED: f64 = 0.9;
+/// Share of an object's accesses, and of its writes, from which on a thread counts as one that uses, or writes, it.
+const USES: f64 = 0.05;
+/// Share of the run's cost from which on a small object that several threads write is worth a look.
+const HOT_SMALL: f64 = 0.05;
+/// Size from which on huge pages may help an object that is accessed at random: ten times what the second-level TLB
+/// reaches with pages of 4 KiB (1,536 entries from Skylake on, Intel 64 and IA-32 Optimization Reference Manual).
+const BEYOND_TLB: u64 = 10 * 1536 * 4096;
+
+/// What kind of change a fix is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FixKind {
+    /// Initialise the data by the threads that use it.
+    ParallelFirstTouch,
+    /// Spread its pages over the nodes.
+    Interleave,
+    /// A copy for each node.
+    Duplicate,
+    /// Keep threads on their nodes.
+    BindThreads,
+    /// Data that several threads write in cache lines of their own.
+    Pad,
+    /// Divide the work evenly.
+    Balance,
+    /// As many threads of each kind as its work needs.
+    ThreadCounts,
+    /// Huge pages.
+    HugePages,
+}
+
+impl FixKind {
+    /// All of them, in the order of [`FixKind`].
+    pub const ALL: [FixKind; 8] = [
+        FixKind::ParallelFirstTouch,
+        FixKind::Interleave,
+        FixKind::Duplicate,
+        FixKind::BindThreads,
+        FixKind::Pad,
+        FixKind::Balance,
+        FixKind::ThreadCounts,
+        FixKind::HugePages,
+    ];
+
+    /// The name in JSON and SARIF.
+    pub fn id(self) -> &'static str {
+        match self {
+            FixKind::ParallelFirstTouch => "parallel-first-touch",
+            FixKind::Interleave => "interleave",
+            FixKind::Duplicate => "duplicate",
+            FixKind::BindThreads => "bind-threads",
+            FixKind::Pad => "pad",
+            FixKind::Balance => "balance",
+            FixKind::ThreadCounts => "thread-counts",
+            FixKind::HugePages => "huge-pages",
+        }
+    }
+
+    /// What it is, in one sentence.
+    pub fn about(self) -> &'static str {
+        match self {
+            FixKind::ParallelFirstTouch => {
+                "One thread initialises data that many use, so that all of it lies on one node."
+            }
+            FixKind::Interleave => "Data that all threads use lies on one node, whose memory controller they share.",
+            FixKind::Duplicate => "Data that all threads only read could be near to each of them.",
+            FixKind::BindThreads => "Threads may move away from the node of their data.",
+            FixKind::Pad => {
+                "Several threads write data of less than a page; in one cache line they slow each other down."
+            }
+            FixKind::Balance => "Some threads of a team have more work than others, which wait for them.",
+            FixKind::ThreadCounts => "Threads of one kind have more work each than those of another.",
+            FixKind::HugePages => "Accesses at random to much memory miss the TLB with small pages.",
+        }
+    }
+}
+
+/// A place in the source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// What it is for the fix: `allocation`, `initialisation`, `use`.
+    pub role: &'static str,
+    /// Function; empty when unknown.
+    pub function: String,
+    /// Source file, as in the debug information; none without any.
+    pub file: Option<String>,
+    /// Line.
+    pub line: Option<u32>,
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fix {
+    /// Kind.
+    pub kind: FixKind,
+    /// Object; none where it is about threads.
+    pub object: Option<String>,
+    /// Share of the object in the run's cost, 0 to 1; of threads 0.
+    pub share: f64,
+    /// What to change.
+    pub what: String,
+    /// What was seen.
+    pub why: String,
+    /// Part of the running time that it is predicted to save, 0 to 1, where the model says so: that of the object's
+    /// placement on the target.
+    pub saves: Option<f64>,
+    /// A policy does the same in each run, without a change of the source.
+    pub by_policy: bool,
+    /// It is a guess from what samples at pages can show.
+    pub is_hint: bool,
+    /// Where, the place to change first.
+    pub places: Vec<Place>,
+}
+
+/// The fixes for a program, those of the highest predicted saving first, hints last. `advice` is that of `summary`.
+pub fn fixes(summary: &Summary, advice: &Advice) -> Vec<Fix> {
+    let roles = roles(summary);
+    let entry = |item: &Item| summary.entries.iter().find(|e| e.name == item.name);
+    let objects = advice.items.iter().filter_map(|item| Some((item, entry(item)?)));
+    let mut out: Vec<Fix> = objects.flat_map(|(item, entry)| of_object(summary, item, entry)).collect();
+    out.extend(binding(advice));
+    out.extend(balance::fixes(summary, &roles));
+    let order = |f: &Fix| (f.is_hint, -f.saves.unwrap_or(0.0), -f.share);
+    out.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal));
+    out
+}
+
+fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
+    let Some(pattern) = &item.pattern else { return Vec::new() };
+    let new = |kind, what: String, why: String| Fix {
+        kind,
+        object: Some(entry.name.clone()),
+        share: item.share,
+        what,
+        why,
+        saves: Some(item.saved),
+        by_policy: true,
+        is_hint: false,
+        places: [allocation(summary, entry), initialisation(summary, entry), hottest(summary, entry)]
+            .into_iter()
+            .flatten()
+            .collect(),
+    };
+    let policy = item.rule.as_ref().ok().map(|rule| rule.place.policy);
+    let mut out = Vec::new();
+    match policy {
+        Some(PolicyKind::Interleave | PolicyKind::WeightedInterleave) => {
+            out.push(new(
+                FixKind::Interleave,
+                format!("allocate {} interleaved over the nodes: numa_alloc_interleaved, or mbind(MPOL_INTERLEAVE) before it is written", entry.name),
+                pattern.evidence.clone(),
+            ));
+            if pattern.kind == PatternKind::ReadShared {
+                out.push(Fix {
+                    // More than interleaving saves, for no access is remote then; the model has no price for it.
+                    saves: None,
+                    by_policy: false,
+                    ..new(
+                        FixKind::Duplicate,
+                        format!(
+                            "make a copy of {} on each node once it is written, and let threads read the near one",
+                            entry.name
+                        ),
+                        format!("{}; a copy takes {} bytes of each node", pattern.evidence, entry.size),
+                    )
+                });
+            }
+        }
+        Some(_) => out.extend(
+            parallel_first_touch(entry, &pattern.evidence)
+                .map(|(what, why)| new(FixKind::ParallelFirstTouch, what, why)),
+        ),
+        None => {}
+    }
+    out.extend(padding(entry, item, pattern.kind).map(|(what, why)| Fix {
+        saves: None,
+        by_policy: false,
+        is_hint: true,
+        ..new(FixKind::Pad, what, why)
+    }));
+    let small_pages = summary.header.thp != "always" && summary.header.page_size <= 4096;
+    if pattern.kind == PatternKind::Random && entry.size >= BEYOND_TLB && small_pages {
+        let what = format!(
+            "ask for huge pages for {}: madvise(MADV_HUGEPAGE), or huge = \"require\" in its place",
+            entry.name
+        );
+        let why = format!("accessed at random, {} bytes, transparent huge pages: {}", entry.size, summary.header.thp);
+        out.push(Fix { saves: None, by_policy: false, is_hint: true, ..new(FixKind::HugePages, what, why) });
+    }
+    out
+}
+
+/// What to do where one thread has initialised what others use.
+fn parallel_first_touch(entry: &Entry, evidence: &str) -> Option<(String, String)> {
+    let touched: u64 = entry.touches.iter().map(|t| u64::from(t.pages)).sum();
+    let (toucher, pages) = *entry.first_touchers().first()?;
+    let users = users(entry, |c| c.accesses());
+    let (first, part) = (ratio(pages, touched), ratio_of(entry, toucher));
+    if first < INITIALISED || users.len() < 2 || part >= INITIALISED {
+        return None;
+    }
+    let what =
+        format!("initialise {} in a loop that is divided among the threads as the loop that uses it", entry.name);
+    let why = format!(
+        "thread {toucher} touched {:.0} % of its pages first and makes {:.0} % of the accesses; {evidence}",
+        100.0 * first,
+        100.0 * part
+    );
+    Some((what, why))
+}
+
+/// A hint that several threads write within a page.
+fn padding(entry: &Entry, item: &Item, kind: PatternKind) -> Option<(String, String)> {
+    let writers = users(entry, |c| c.writes);
+    if kind != PatternKind::Small || item.share < HOT_SMALL || writers.len() < 2 {
+        return None;
+    }
+    let what = format!(
+        "if the threads write different parts of {}, give each of them a cache line of its own (alignas(64), padding)",
+        entry.name
+    );
+    let why = format!(
+        "{} threads write its {} bytes, and {:.0} % of the cost is there; samples do not tell whether it is the same word",
+        writers.len(),
+        entry.size,
+        100.0 * item.share
+    );
+    Some((what, why))
+}
+
+/// Threads that make a part of what `count` counts.
+fn users(entry: &Entry, count: impl Fn(&crate::profile::summary::Counters) -> u64) -> Vec<ThreadId> {
+    let threads = entry.threads();
+    let all: u64 = threads.iter().map(|(_, c)| count(c)).sum();
+    threads.iter().filter(|(_, c)| ratio(count(c), all) >= USES && count(c) > 0).map(|(thread, _)| *thread).collect()
+}
+
+/// Part of the accesses that `thread` makes.
+fn ratio_of(entry: &Entry, thread: ThreadId) -> f64 {
+    let own = entry.threads().into_iter().find(|(t, _)| *t == thread).map_or(0, |(_, c)| c.accesses());
+    ratio(own, entry.total.accesses())
+}
+
+/// The threads of a policy that binds them.
+fn binding(advice: &Advice) -> Option<Fix> {
+    let bind = &advice.policy.threads.as_ref()?.bind;
+    let places = advice.items.iter().any(|i| i.rule.is_ok());
+    (*bind != Bind::None && places).then(|| Fix {
+        kind: FixKind::BindThreads,
+        object: None,
+        share: 0.0,
+        what: "start it with OMP_PROC_BIND=close OMP_PLACES=cores, or bind its threads (pthread_setaffinity_np)".into(),
+        why: "the placements of this list rely on threads that stay on their nodes".into(),
+        saves: None,
+        by_policy: true,
+        is_hint: false,
+        places: Vec::new(),
+    })
+}
+
+fn place(role: &'static str, location: &Location) -> Place {
+    let Location { function, file, line } = location.clone();
+    Place { role, function: function.unwrap_or_default(), file, line }
+}
+
+/// Where the object is allocated, for one on the heap.
+fn allocation(summary: &Summary, entry: &Entry) -> Option<Place> {
+    let (steps, naming) = summary.steps(entry.site.as_ref()?);
+    let location = steps.get(naming).and_then(|step: &Step<'_>| step.location)?;
+    Some(place("allocation", location))
+}
+
+/// The instruction with the highest cost at the object.
+fn hottest(summary: &Summary, entry: &Entry) -> Option<Place> {
+    let frame: Frame = entry.details.code.first()?.0;
+    Some(place("use", summary.symbols.get(&frame)?.first()?))
+}
+
+/// The code that only the first toucher runs at the object, and before the other code, where samples saw it.
+fn initialisation(summary: &Summary, entry: &Entry) -> Option<Place> {
+    let (toucher, _) = *entry.first_touchers().first()?;
+    let begins = |part: &CodePart| part.cells.iter().map(|c| c.slot).min();
+    let own = |part: &&CodePart| part.nest.is_some() && part.cells.iter().all(|c| c.thread == toucher);
+    let first = entry.by_code.iter().filter(own).min_by_key(|part| begins(part))?;
+    let others = entry.by_code.iter().filter(|part| !own(part)).filter_map(begins).min()?;
+    if begins(first)? > others {
+        return None;
+    }
+    let location = summary.symbols.get(&first.nest?).and_then(|l| l.first());
+    Some(location.map_or_else(|| of_words(&first.place), |l| place("initialisation", l)))
+}
+
+/// `function file:line`.
+fn of_words(words: &str) -> Place {
+    let (function, line) = words.rsplit_once(' ').unwrap_or((words, ""));
+    let at = line.rsplit_once(':').and_then(|(file, line)| Some((file.to_owned(), line.parse().ok()?)));
+    let (file, line) = at.unzip();
+    Place { role: "initialisation", function: function.to_owned(), file, line }
+}
+
+/// Used by [`balance`], too.
+fn about_threads(kind: FixKind, what: String, why: String) -> Fix {
+    Fix { kind, object: None, share: 0.0, what, why, saves: None, by_policy: false, is_hint: true, places: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! `numamma fixes`: what to change in the source.
+
+use std::path::PathBuf;
+
+use super::input::Profiles;
+use super::output;
+use super::selection_options::SelectionArgs;
+use super::target_options::TargetArgs;
+use crate::advise::{self, fixes};
+use crate::detect;
+use crate::launch::exit::Failure;
+use crate::report::fixes as shown;
+use crate::topology::Topology;
+
+/// List what to change in the source of a profiled program, with the lines
+///
+/// A policy places an unmodified program in each run; these are changes that last, and what no policy mends: where one
+/// thread initialises data that many use, what to interleave or to copy for each node, which threads have more work
+/// than others, and hints from small objects that many threads write. What a policy does as well is marked so.
+/// Lines need debug information (-g).
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    profiles: Profiles,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    /// JSON instead of text
+    #[arg(long, conflicts_with = "sarif")]
+    json: bool,
+    /// SARIF 2.1.0 for tools of code review instead of text
+    #[arg(long)]
+    sarif: bool,
+    /// Write to FILE instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When an input cannot be used or the list not be written.
+pub fn run(args: Args) -> Result<u8, Failure> {
+    let mut loaded = args.profiles.load(false)?;
+    args.selection.apply(&mut loaded.many);
+    // Of ranks that do not do alike the largest group: sources are changed for most.
+    let many = loaded.many;
+    let summary = many.groups.first().map_or(&many.whole, |group| &group.summary);
+    let threads = detect::roles(summary).workers;
+    let target = args.target.resolve(&Topology::this_machine(), threads, &summary.header.thp)?;
+    let patterns = detect::classify_all(summary);
+    let advice = advise::advise(summary, &patterns, &target).map_err(|e| format!("{}: {e}", args.profiles.name()))?;
+    let list = fixes::fixes(summary, &advice);
+    let text = if args.json {
+        output::json("the fixes", &list)?
+    } else if args.sarif {
+        output::json("the fixes", &shown::sarif(&list))?
+    } else {
+        shown::text(&list, &target.model.name, output::terminal_size().0)
+    };
+    output::write(args.output.as_deref(), &text)?;
+    Ok(loaded.status)
+}

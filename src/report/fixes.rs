@@ -1,0 +1,110 @@
+//! The list of `numamma fixes` as text, and as SARIF for tools of code review.
+
+use serde_json::{Value, json};
+
+use super::units::{printable, wrap};
+use crate::advise::fixes::{Fix, FixKind, Place};
+
+/// The format of static analysis results that GitHub, GitLab and editors read (OASIS SARIF 2.1.0).
+const SARIF: &str = "2.1.0";
+const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
+
+/// All fixes in lines of at most `columns` characters; savings are those on `machine`.
+pub fn text(fixes: &[Fix], machine: &str, columns: usize) -> String {
+    if fixes.is_empty() {
+        return format!("Nothing to change was found in this profile, for {}.\n", printable(machine));
+    }
+    let mut out = format!("What to change in the source, with savings predicted for {}\n", printable(machine));
+    for (number, fix) in fixes.iter().enumerate() {
+        let mut title = vec![fix.kind.id().to_owned()];
+        title.extend(fix.object.as_deref().map(printable));
+        if fix.share > 0.0 {
+            title.push(format!("{:.1} % of the cost", 100.0 * fix.share));
+        }
+        title.extend(fix.saves.filter(|s| *s > 0.0).map(|s| format!("saves about {:.1} % of the time", 100.0 * s)));
+        title.extend(fix.by_policy.then(|| "done by the policy, too".to_owned()));
+        title.extend(fix.is_hint.then(|| "a hint".to_owned()));
+        out.push_str(&format!("{}. {}\n", number + 1, title.join(", ")));
+        for (word, text) in [("what", &fix.what), ("why", &fix.why)] {
+            let lines = wrap(&printable(text), columns.saturating_sub(INDENT));
+            for (i, line) in lines.iter().enumerate() {
+                out.push_str(&format!("   {:5}{line}\n", if i == 0 { word } else { "" }));
+            }
+        }
+        for place in &fix.places {
+            out.push_str(&format!("   at   {}\n", printable(&words(place))));
+        }
+    }
+    out
+}
+
+/// Columns before the text of a fix.
+const INDENT: usize = 8;
+
+/// `use: solve, grid.c:120`.
+fn words(place: &Place) -> String {
+    let at = match (&place.file, place.line) {
+        (Some(file), Some(line)) => format!(", {file}:{line}"),
+        (Some(file), None) => format!(", {file}"),
+        _ => String::new(),
+    };
+    format!("{}: {}{at}", place.role, if place.function.is_empty() { "?" } else { &place.function })
+}
+
+/// A log with one run. A fix without a source line has no location.
+pub fn sarif(fixes: &[Fix]) -> Value {
+    let rules: Vec<Value> = FixKind::ALL
+        .iter()
+        .map(|kind| json!({ "id": kind.id(), "shortDescription": { "text": kind.about() } }))
+        .collect();
+    json!({
+        "$schema": SCHEMA,
+        "version": SARIF,
+        "runs": [{
+            "tool": { "driver": { "name": "NumaMMA", "version": env!("CARGO_PKG_VERSION"), "rules": rules } },
+            "results": fixes.iter().map(result).collect::<Vec<_>>(),
+        }],
+    })
+}
+
+fn result(fix: &Fix) -> Value {
+    let mut located = fix.places.iter().filter_map(|place| Some((place, location(place)?)));
+    let first: Vec<Value> = located.next().map(|(_, at)| at).into_iter().collect();
+    let others = located.map(|(place, mut at)| {
+        at["message"] = json!({ "text": words(place) });
+        at
+    });
+    json!({
+        "ruleId": fix.kind.id(),
+        "ruleIndex": FixKind::ALL.iter().position(|kind| *kind == fix.kind),
+        "level": if fix.is_hint || fix.by_policy { "note" } else { "warning" },
+        "message": { "text": format!("{}. {}", fix.what, fix.why) },
+        "locations": first,
+        "relatedLocations": others.collect::<Vec<_>>(),
+    })
+}
+
+fn location(place: &Place) -> Option<Value> {
+    let region = json!({ "startLine": place.line.filter(|line| *line > 0)? });
+    let uri = uri(place.file.as_deref()?);
+    Some(json!({ "physicalLocation": { "artifactLocation": { "uri": uri }, "region": region } }))
+}
+
+/// A file name as a URI reference (RFC 3986).
+fn uri(file: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/".contains(&b);
+    let text: String =
+        file.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect();
+    if text.starts_with('/') { format!("file://{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_are_uris() {
+        assert_eq!(uri("/src/a b.c"), "file:///src/a%20b.c");
+        assert_eq!(uri("lu/ssor.f90"), "lu/ssor.f90");
+    }
+}

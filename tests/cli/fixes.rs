@@ -1,0 +1,77 @@
+//! `numamma fixes` on programs whose findings are known, and on ones that have none.
+
+use serde_json::Value;
+
+use crate::common::{Scratch, compile, numamma, root, run};
+
+/// Modes of findings.c, and the kinds of fixes for each. Threads that are bound need no place to change.
+const FINDINGS: [(&str, &[&str]); 7] = [
+    ("first", &["parallel-first-touch", "bind-threads"]),
+    ("own", &[]),
+    ("read", &["interleave", "duplicate"]),
+    ("uneven", &["balance"]),
+    ("stages", &["thread-counts"]),
+    ("counters", &["pad"]),
+    ("apart", &[]),
+];
+
+/// Line of `text` in findings.c.
+fn line(text: &str) -> u64 {
+    let source = std::fs::read_to_string(root().join("tests/cli/fixes/findings.c")).expect("a source of the tests");
+    1 + source.lines().position(|l| l.contains(text)).unwrap_or_else(|| panic!("no {text}")) as u64
+}
+
+fn fixes(dir: &Scratch, mode: &str, more: &[&str]) -> String {
+    let ran = run(numamma(&["fixes", "--nodes", "4"]).args(more).arg(format!("{mode}.prof")).current_dir(dir));
+    ran.success().stdout
+}
+
+#[test]
+fn known_findings_are_found_and_no_others() {
+    let dir = Scratch::new("fixes");
+    compile("cc", "cli/fixes/findings.c", dir.join("findings"), &["-O1", "-g", "-pthread"]);
+    for (mode, wanted) in FINDINGS {
+        let prof = format!("{mode}.prof");
+        let record = ["profile", "-q", "-F", "1000", "-o", &prof, "--", "./findings", mode];
+        run(numamma(&record).current_dir(&dir)).success();
+        let found: Value = serde_json::from_str(&fixes(&dir, mode, &["--json"])).expect("JSON");
+        let kinds: Vec<&str> = found.as_array().expect("a list").iter().filter_map(|f| f["kind"].as_str()).collect();
+        assert_eq!(kinds, wanted, "{mode}: {found:#}");
+        let text = fixes(&dir, mode, &[]);
+        assert!(wanted.iter().all(|kind| text.contains(kind)), "{text}");
+        assert_eq!(text.contains("Nothing to change"), wanted.is_empty(), "{text}");
+    }
+    let found: Value = serde_json::from_str(&fixes(&dir, "first", &["--json"])).expect("JSON");
+    let places = found[0]["places"].as_array().expect("places");
+    let at = |role: &str| places.iter().find(|p| p["role"] == role).unwrap_or_else(|| panic!("no {role}: {found:#}"));
+    assert_eq!(
+        (&at("allocation")["line"], &at("allocation")["function"]),
+        (&line("grid = malloc").into(), &"main".into())
+    );
+    assert_eq!(
+        (&at("use")["function"], &at("use")["line"]),
+        (&"sweep".into(), &line("sum += ++from").into()),
+        "{found:#}"
+    );
+    assert_eq!(at("initialisation")["function"], "fill", "{found:#}");
+    assert!(found[0]["saves"].as_f64() > Some(0.02) && found[0]["by_policy"] == true, "{found:#}");
+    check_sarif(&serde_json::from_str(&fixes(&dir, "first", &["--sarif"])).expect("JSON"));
+}
+
+/// What readers of SARIF need: a rule for each result, and a line in a file that a URI names.
+fn check_sarif(log: &Value) {
+    assert_eq!(log["version"], "2.1.0");
+    let run = &log["runs"][0];
+    let rules = run["tool"]["driver"]["rules"].as_array().expect("rules");
+    let results = run["results"].as_array().expect("results");
+    assert_eq!(results.len(), 2, "{log:#}");
+    for result in results {
+        let index = result["ruleIndex"].as_u64().expect("a number") as usize;
+        assert_eq!(rules[index]["id"], result["ruleId"], "{result:#}");
+        assert!(result["message"]["text"].as_str().is_some_and(|text| !text.is_empty()), "{result:#}");
+    }
+    let at = &results[0]["locations"][0]["physicalLocation"];
+    assert_eq!(at["region"]["startLine"], line("grid = malloc"), "{log:#}");
+    assert!(at["artifactLocation"]["uri"].as_str().is_some_and(|uri| uri.ends_with("findings.c")), "{log:#}");
+    assert!(results[0]["relatedLocations"].as_array().is_some_and(|all| all.len() == 2), "{log:#}");
+}
