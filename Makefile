@@ -8,7 +8,7 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 PROGRAMS := $(abspath $(CARGO_TARGET_DIR)/programs)
 
 .DEFAULT_GOAL := build
-.PHONY: help build programs setup test test-long check fmt lint doc book demo bench bench-meter install uninstall clean
+.PHONY: help build programs setup test test-long check fmt lint doc demo bench bench-meter install uninstall clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -31,10 +31,6 @@ fmt:
 lint:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	scripts/lint-pages
-
-book: ## docs/ as a book (target/book), by mdBook
-	@command -v mdbook >/dev/null || { echo "mdbook is not installed: cargo install mdbook" >&2; exit 1; }
-	mdbook build
 
 doc: ## the documentation of the code (target/doc)
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --no-deps --document-private-items

@@ -12,9 +12,6 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The script that `./run.sh` is: most of the time is that of `app`.
 const SCRIPT: &str = "#!/bin/sh\n./solver 5\n./app\n";
 
-/// A policy that the reader has written.
-const OWN_POLICY: &str = "version = 1\n[[object]]\nglobal = \"grid\"\nplace = { policy = \"interleave\" }\n";
-
 /// `bin` and `lib` as `make install` lays them out, `work` for the reader.
 pub struct Desk(Scratch);
 
@@ -37,7 +34,6 @@ impl Desk {
             std::fs::copy(&solver, dir.join("work").join(name)).expect("the scratch directory is writable");
         }
         dir.write_mode("work/run.sh", SCRIPT, 0o755);
-        std::fs::write(dir.join("work/my.toml"), OWN_POLICY).expect("the scratch directory is writable");
         Desk(dir)
     }
 

@@ -1,6 +1,4 @@
-//! Fenced blocks, code spans, links and headings of a Markdown document.
-
-use std::collections::BTreeSet;
+//! Fenced blocks and code spans of a Markdown document.
 
 /// A fenced block.
 pub struct Block {
@@ -49,31 +47,4 @@ pub fn paragraphs(text: &str) -> Vec<String> {
 /// The code spans of a paragraph.
 pub fn spans(paragraph: &str) -> Vec<String> {
     paragraph.split('`').skip(1).step_by(2).map(str::to_owned).collect()
-}
-
-/// The targets of the links outside of fenced blocks and code spans.
-pub fn links(text: &str) -> Vec<String> {
-    let outside = |paragraph: &String| paragraph.split('`').step_by(2).collect::<String>();
-    let targets = |text: String| {
-        let ends = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()));
-        ends.collect::<Vec<String>>()
-    };
-    paragraphs(text).iter().map(outside).flat_map(targets).collect()
-}
-
-/// The anchors that mdBook and GitHub make of the headings: in lower case, blanks as hyphens, without other marks.
-pub fn anchors(text: &str) -> BTreeSet<String> {
-    let mut fenced = false;
-    let headings = text.lines().filter(|line| {
-        fenced ^= line.starts_with("```");
-        !fenced && line.starts_with('#')
-    });
-    let anchor = |heading: &str| {
-        let kept = heading.trim_start_matches('#').trim().to_lowercase();
-        kept.chars()
-            .filter(|c| c.is_alphanumeric() || "-_ ".contains(*c))
-            .map(|c| if c == ' ' { '-' } else { c })
-            .collect()
-    };
-    headings.map(anchor).collect()
 }
