@@ -1,9 +1,10 @@
-//! The documents say what works: every command that README.md, docs/placing.md, docs/profiling.md, docs/json.md,
-//! docs/export.md and the help show is run as it is typed, every policy is parsed, and every option is looked up.
+//! The documents say what works: every command that README.md, the help and the pages in `FOLLOWED` show is run as it is
+//! typed, every policy is parsed, and every option is looked up.
 //!
 //! In these documents a fenced block without a language holds commands for a shell, or a session whose commands have
 //! `$ ` before them. Output has the language `text`.
 
+mod book;
 mod desk;
 mod markdown;
 mod options;
@@ -20,8 +21,11 @@ use desk::Desk;
 use typed::HELP;
 
 /// Documents whose commands are run, and how many lines of each at least: as many as there were when this was written.
-const FOLLOWED: [(&str, usize); 6] = [
+const FOLLOWED: [(&str, usize); 9] = [
     ("README.md", 18),
+    ("docs/first-hour.md", 8),
+    ("docs/policy.md", 4),
+    ("docs/mpi.md", 5),
     ("docs/placing.md", 9),
     ("docs/profiling.md", 20),
     ("docs/json.md", 4),
@@ -67,6 +71,21 @@ fn follow(document: &str) {
 #[test]
 fn the_commands_of_the_readme_work() {
     follow("README.md");
+}
+
+#[test]
+fn the_commands_of_the_first_hour_work() {
+    follow("docs/first-hour.md");
+}
+
+#[test]
+fn the_commands_about_policies_work() {
+    follow("docs/policy.md");
+}
+
+#[test]
+fn the_commands_about_mpi_work() {
+    follow("docs/mpi.md");
 }
 
 #[test]
