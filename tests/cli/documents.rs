@@ -37,7 +37,14 @@ const FOLLOWED: [(&str, usize); 9] = [
 const NOT_RUN: [(&str, &str); 1] = [("tune", "see `LEFT_OUT`; tests/lab/tune.rs runs it")];
 
 /// Options that stand alone in a code span and belong to another tool.
-const OF_OTHERS: [(&str, &str); 2] = [("--bind-to", "mpirun"), ("--memory-access-mode", "sysbench")];
+const OF_OTHERS: [(&str, &str); 6] = [
+    ("--bind-to", "mpirun"),
+    ("--memory-access-mode", "sysbench"),
+    ("--cap-add", "docker"),
+    ("--security-opt", "docker"),
+    ("--cpuset-cpus", "docker"),
+    ("--cpuset-mems", "docker"),
+];
 
 /// Options and policies that are found in the documents at least.
 const LOOKED_UP: usize = 80;
@@ -58,14 +65,16 @@ fn documents() -> Vec<String> {
     ["README.md", "ARCHITECTURE.md", HELP].map(str::to_owned).into_iter().chain(files).collect()
 }
 
-/// Runs the commands of a document in its order.
-fn follow(document: &str) {
+/// Runs the commands of a document in its order; what they print.
+fn follow(document: &str) -> String {
     let _order = beside_others();
     let desk = Desk::new(&format!("documents-{}", document.trim_matches('-').replace('/', "-")));
+    let mut printed = String::new();
     for block in typed::run_lines(document) {
         let lines: Vec<String> = block.iter().map(|line| typed::replaced(line)).collect();
-        desk.run_block(&lines).unwrap_or_else(|failed| panic!("{document}: {failed}"));
+        printed += &desk.run_block(&lines).unwrap_or_else(|failed| panic!("{document}: {failed}"));
     }
+    printed
 }
 
 #[test]
@@ -75,7 +84,11 @@ fn the_commands_of_the_readme_work() {
 
 #[test]
 fn the_commands_of_the_first_hour_work() {
-    follow("docs/first-hour.md");
+    let printed = book::marks(&follow("docs/first-hour.md"));
+    let blocks = markdown::blocks(&typed::text("docs/first-hour.md")).into_iter().filter(|b| b.language == "text");
+    let shown: BTreeSet<String> = blocks.flat_map(|block| book::marks(&block.lines.join("\n"))).collect();
+    let gone: Vec<&String> = shown.difference(&printed).collect();
+    assert!(shown.len() >= 9 && gone.is_empty(), "of {shown:#?} no command prints {gone:#?}");
 }
 
 #[test]
