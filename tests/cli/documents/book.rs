@@ -158,18 +158,19 @@ fn the_report_that_is_explained_is_that_of_today() {
     }
 }
 
-/// What stays the same in output of two runs: headings of tables, and labels at the left. Names of variables have a `_`.
+/// What stays the same in output of two runs: columns of tables, and labels at the left. Names of variables have a `_`.
 pub fn marks(output: &str) -> BTreeSet<String> {
     let lines: Vec<&str> = output.lines().collect();
     let is_rule = |line: &str| line.len() > 9 && line.trim().chars().all(|c| c == '-');
     let headings = lines.windows(2).filter(|pair| is_rule(pair[1])).map(|pair| pair[0]);
-    let headings = headings.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    // How many columns there are depends on the width that the names leave.
+    let columns = headings.flat_map(|line| line.split("  ")).map(|column| column.trim().to_owned());
     let label = |line: &&str| {
         let (label, _) = line.strip_prefix("  ")?.split_once("  ")?;
         let is_word = label.starts_with(char::is_lowercase) && !label.contains('_') || label == "move_pages";
         is_word.then(|| label.to_owned())
     };
-    headings.chain(lines.iter().filter_map(label)).collect()
+    columns.chain(lines.iter().filter_map(label)).filter(|mark| !mark.is_empty()).collect()
 }
 
 /// The sources below a folder in one string, with literals that go on in the next line joined.
