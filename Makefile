@@ -8,7 +8,7 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 PROGRAMS := $(abspath $(CARGO_TARGET_DIR)/programs)
 
 .DEFAULT_GOAL := build
-.PHONY: help build programs setup test test-long check fmt lint doc demo bench bench-meter install uninstall clean
+.PHONY: help build programs setup test test-long check fmt lint doc book demo bench bench-meter install uninstall clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -34,6 +34,10 @@ lint:
 
 doc: ## the documentation of the code (target/doc)
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --no-deps --document-private-items
+
+book: ## the documentation as a book (target/book); needs mdbook
+	@type -P mdbook >/dev/null || { echo 'make: mdbook is missing, get it with: cargo install mdbook --locked' >&2; exit 1; }
+	mdbook build --dest-dir $(abspath $(CARGO_TARGET_DIR))/book
 
 test: ## setup, build, check and every test but the long ones, the NUMA lab included
 	@scripts/setup build tests

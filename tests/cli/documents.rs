@@ -1,9 +1,10 @@
-//! The documents say what works: every command that README.md, docs/placing.md, docs/profiling.md, docs/json.md,
-//! docs/export.md and the help show is run as it is typed, every policy is parsed, and every option is looked up.
+//! The documents say what works: every command that README.md, the help and the pages in `FOLLOWED` show is run as it is
+//! typed, every policy is parsed, and every option is looked up.
 //!
 //! In these documents a fenced block without a language holds commands for a shell, or a session whose commands have
 //! `$ ` before them. Output has the language `text`.
 
+mod book;
 mod desk;
 mod markdown;
 mod options;
@@ -20,8 +21,11 @@ use desk::Desk;
 use typed::HELP;
 
 /// Documents whose commands are run, and how many lines of each at least: as many as there were when this was written.
-const FOLLOWED: [(&str, usize); 6] = [
+const FOLLOWED: [(&str, usize); 9] = [
     ("README.md", 18),
+    ("docs/first-hour.md", 8),
+    ("docs/policy.md", 4),
+    ("docs/mpi.md", 5),
     ("docs/placing.md", 9),
     ("docs/profiling.md", 20),
     ("docs/json.md", 4),
@@ -33,7 +37,14 @@ const FOLLOWED: [(&str, usize); 6] = [
 const NOT_RUN: [(&str, &str); 1] = [("tune", "see `LEFT_OUT`; tests/lab/tune.rs runs it")];
 
 /// Options that stand alone in a code span and belong to another tool.
-const OF_OTHERS: [(&str, &str); 2] = [("--bind-to", "mpirun"), ("--memory-access-mode", "sysbench")];
+const OF_OTHERS: [(&str, &str); 6] = [
+    ("--bind-to", "mpirun"),
+    ("--memory-access-mode", "sysbench"),
+    ("--cap-add", "docker"),
+    ("--security-opt", "docker"),
+    ("--cpuset-cpus", "docker"),
+    ("--cpuset-mems", "docker"),
+];
 
 /// Options and policies that are found in the documents at least.
 const LOOKED_UP: usize = 80;
@@ -54,19 +65,40 @@ fn documents() -> Vec<String> {
     ["README.md", "ARCHITECTURE.md", HELP].map(str::to_owned).into_iter().chain(files).collect()
 }
 
-/// Runs the commands of a document in its order.
-fn follow(document: &str) {
+/// Runs the commands of a document in its order; what they print.
+fn follow(document: &str) -> String {
     let _order = beside_others();
     let desk = Desk::new(&format!("documents-{}", document.trim_matches('-').replace('/', "-")));
+    let mut printed = String::new();
     for block in typed::run_lines(document) {
         let lines: Vec<String> = block.iter().map(|line| typed::replaced(line)).collect();
-        desk.run_block(&lines).unwrap_or_else(|failed| panic!("{document}: {failed}"));
+        printed += &desk.run_block(&lines).unwrap_or_else(|failed| panic!("{document}: {failed}"));
     }
+    printed
 }
 
 #[test]
 fn the_commands_of_the_readme_work() {
     follow("README.md");
+}
+
+#[test]
+fn the_commands_of_the_first_hour_work() {
+    let printed = book::marks(&follow("docs/first-hour.md"));
+    let blocks = markdown::blocks(&typed::text("docs/first-hour.md")).into_iter().filter(|b| b.language == "text");
+    let shown: BTreeSet<String> = blocks.flat_map(|block| book::marks(&block.lines.join("\n"))).collect();
+    let gone: Vec<&String> = shown.difference(&printed).collect();
+    assert!(shown.len() >= 9 && gone.is_empty(), "of {shown:#?} no command prints {gone:#?}");
+}
+
+#[test]
+fn the_commands_about_policies_work() {
+    follow("docs/policy.md");
+}
+
+#[test]
+fn the_commands_about_mpi_work() {
+    follow("docs/mpi.md");
 }
 
 #[test]

@@ -37,21 +37,21 @@ impl Desk {
         Desk(dir)
     }
 
-    /// Runs the lines of one block, each in a shell of its own. A block with MPI, or a line for
-    /// fish, is for machines that have it.
+    /// Runs the lines of one block, each in a shell of its own, and returns what they print. A block with MPI, or a line
+    /// for fish, is for machines that have it.
     ///
     /// # Errors
     /// Which line failed, and how.
-    pub fn run_block(&self, lines: &[String]) -> Result<(), String> {
+    pub fn run_block(&self, lines: &[String]) -> Result<String, String> {
         let mpi = |line: &String| line.contains("mpirun ");
         if lines.iter().any(mpi) && !needs(&["mpirun"], &format!("the block of {:?}", lines[0])) {
-            return Ok(());
+            return Ok(String::new());
         }
         let can_run = |line: &&String| !line.starts_with("fish ") || needs(&["fish"], &format!("the line {line:?}"));
-        lines.iter().filter(can_run).try_for_each(|line| self.run(line))
+        lines.iter().filter(can_run).map(|line| self.run(line)).collect()
     }
 
-    fn run(&self, line: &str) -> Result<(), String> {
+    fn run(&self, line: &str) -> Result<String, String> {
         let mut shell = self.shell();
         match line.contains("$FIRST") {
             true => shell.arg(source("cli/documents/attach.sh")).arg(line),
@@ -62,7 +62,7 @@ impl Desk {
         println!("$ {line}\n{stdout}{stderr}");
         // The loader goes on without a library that it does not find.
         match status.success() && !stderr.contains("cannot be preloaded") {
-            true => Ok(()),
+            true => Ok(format!("{stdout}{stderr}")),
             false => Err(format!("{line}: {status}\n--- stdout\n{stdout}\n--- stderr\n{stderr}")),
         }
     }
