@@ -13,8 +13,11 @@ use crate::topology::Topology;
 /// Mappings a process may have, unless changed; every block of a block-cyclic object takes one.
 const DEFAULT_MAP_COUNT: u64 = 65_530;
 /// What a container lacks when it refuses memory policies.
-const CONTAINER: &str =
-    "docker run --cap-add SYS_NICE ... (Docker's seccomp profile allows mbind and move_pages with it)";
+const CONTAINER: &str = "docker run --cap-add SYS_NICE ... (Docker's seccomp profile allows mbind with it)";
+/// What it lacks when it refuses to say where pages are (moby's profiles/seccomp/default.json).
+const CONTAINER_PAGES: &str =
+    "docker run --cap-add SYS_NICE --security-opt seccomp=unconfined ... (no capability is enough in Docker's profile)";
+
 pub(super) fn checks() -> Vec<Check> {
     vec![apply_library(), mbind(), move_pages(), max_map_count(), numa_balancing()]
 }
@@ -44,7 +47,7 @@ fn mbind() -> Check {
     };
     match with_page(|page| policy::mbind(page, PAGE, policy::Mode::Bind, &[node], false)) {
         Ok(()) => Check::new(name, State::Ok, "pages can be placed"),
-        Err(e) => refused(name, "placing pages is refused", &e),
+        Err(e) => refused(name, "placing pages is refused", &e, CONTAINER),
     }
 }
 
@@ -58,17 +61,17 @@ fn move_pages() -> Check {
     });
     match asked {
         Ok(()) => Check::new("move_pages", State::Ok, "the node of a page can be asked for"),
-        Err(e) => refused("move_pages", "asking for the node of a page is refused", &e),
+        Err(e) => refused("move_pages", "asking for the node of a page is refused", &e, CONTAINER_PAGES),
     }
 }
 
-fn refused(name: &'static str, what: &str, e: &io::Error) -> Check {
+fn refused(name: &'static str, what: &str, e: &io::Error, container: &str) -> Check {
     match e.raw_os_error() {
         Some(libc::ENOSYS) => {
             Check::new(name, State::Limited, format!("{what}: {e}; the kernel is built without NUMA"))
                 .enable("a kernel with CONFIG_NUMA=y")
         }
-        _ => Check::new(name, State::Missing, format!("{what}: {e}")).enable(CONTAINER),
+        _ => Check::new(name, State::Missing, format!("{what}: {e}")).enable(container),
     }
 }
 
