@@ -47,7 +47,7 @@ static void *work(void *argument) {
     if (!strcmp(mode, "first") || !strcmp(mode, "own"))
         for (int s = 0; s < SWEEPS * 3; s++) sums[me] += sweep(grid + me * part, part);
     if (!strcmp(mode, "read"))
-        for (int s = 0; s < 3; s++) sums[me] += look_up(grid, me + 1);
+        for (int s = 0; s < 12; s++) sums[me] += look_up(grid, me + 1);
     if (!strcmp(mode, "uneven") || !strcmp(mode, "stages")) {
         int heavy = me == THREADS - 1, of = !strcmp(mode, "uneven") ? 3 : 6;
         if (!strcmp(mode, "stages")) pthread_setname_np(pthread_self(), heavy ? "heavy" : "light");
