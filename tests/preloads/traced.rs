@@ -136,7 +136,8 @@ fn a_program_built_for_threadsanitizer_runs_as_it_is() {
 #[test]
 fn numbers_of_a_fortran_module() {
     let tracing = Tracing::new("fortran");
-    let program = tracing.compile("gfortran", "gfortran", "quarters.f90", &["-fopenmp"]);
+    let modules = format!("-J{}", tracing.dir.display());
+    let program = tracing.compile("gfortran", "gfortran", "quarters.f90", &["-fopenmp", &modules]);
     let (_, counts) = tracing.profile(&[], &program);
     let threads: Vec<_> = counts.threads("numbers::values").into_values().collect();
     assert_eq!(threads, [(0, 110_000); 4], "{counts:?}");
