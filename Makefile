@@ -13,9 +13,10 @@ PROGRAMS := $(abspath $(CARGO_TARGET_DIR)/programs)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-build: ## the command, both preload libraries (target/release)
+build: ## the command, its libraries (target/release)
 	@scripts/setup build
 	$(CARGO) build --release --workspace
+	@scripts/trace-directory $(RELEASE)/libnumamma_trace.so $(RELEASE)/numamma-trace
 
 programs: ## the test programs (target/programs)
 	@if [ -e tests/programs/Makefile ]; then $(MAKE) -C tests/programs OUT=$(PROGRAMS); fi

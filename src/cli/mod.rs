@@ -32,6 +32,7 @@ pub mod target_options;
 mod time_option;
 pub mod top;
 pub mod topology;
+pub mod trace_flags;
 pub mod tune;
 mod tuned_file;
 pub mod verify;
@@ -81,6 +82,7 @@ enum Command {
     Tune(tune::Args),
     Top(top::Args),
     Topology(topology::Args),
+    TraceFlags(trace_flags::Args),
     Doctor(doctor::Args),
     /// For `make install`
     #[command(hide = true)]
@@ -146,6 +148,7 @@ fn work() -> ExitCode {
         Command::Tune(a) => tune::run(a),
         Command::Top(a) => top::run(a),
         Command::Topology(a) => topology::run(a),
+        Command::TraceFlags(a) => trace_flags::run(a),
         Command::Doctor(a) => doctor::run(a),
         Command::GenerateDocs(a) => man::run(a),
     };

@@ -9,14 +9,14 @@ use numamma_plan::output_name;
 
 use super::{progress, time_option};
 use crate::launch::elsewhere;
-use crate::launch::executable::{self, Executable};
+use crate::launch::executable::{self, Executable, Hooks};
 use crate::launch::exit::{Failure, say};
 use crate::launch::library;
 use crate::launch::running::Running;
 use crate::launch::wrapper;
 use crate::profile::perf::calibrate::{self, Costs};
 use crate::profile::perf::{attr, kept};
-use crate::profile::record::{self, ATTACH, Follow, Launch, Options, Recorded, Subject};
+use crate::profile::record::{self, ATTACH, CHARGE_NS, Follow, Launch, Options, Recorded, Subject, TRACE};
 use crate::profile::records::Sampling;
 use crate::report::units::plural;
 
@@ -128,6 +128,8 @@ enum Sampler {
     Auto,
     /// CPU clock and registers, addresses by replaying the code
     Timer,
+    /// Every access, counted by a program that was compiled for it: see `numamma trace-flags`
+    Trace,
     /// No samples
     None,
 }
@@ -158,7 +160,7 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
     let (sampling, costs) = sampling(args)?;
     if args.verbose {
         let rate = match sampling.period_ns {
-            0 => String::new(),
+            0 | CHARGE_NS => String::new(),
             period => format!("{:.0} samples a second and thread; ", NANOSECONDS / period as f64),
         };
         say(format_args!("sampler {}: {rate}{}", sampling.sampler, sampling.reason));
@@ -213,7 +215,8 @@ fn subject(args: &Args, notes: &mut Vec<String>) -> Result<(Subject, Follow), Fa
             program.elf.display()
         )));
     }
-    Ok((Subject::Launch(Launch { program, argv: args.command.clone(), preload }), follow))
+    let hooks = (args.sampler == Sampler::Trace).then(|| hooks_for(&program, &follow)).transpose()?;
+    Ok((Subject::Launch(Launch { program, argv: args.command.clone(), preload, hooks }), follow))
 }
 
 /// The profile preload, where it can be loaded: by the program, or by one that it starts.
@@ -226,6 +229,21 @@ fn preload_for(program: &Executable, follow: &Follow, notes: &mut Vec<String>) -
         return Ok(None);
     }
     library::find("profile").map(Some)
+}
+
+/// The directory of the hooks, if the program, or one that it starts, may call them.
+fn hooks_for(program: &Executable, follow: &Follow) -> Result<PathBuf, String> {
+    let why = match program.hooks {
+        Hooks::OfLibrary => return library::find_trace(),
+        Hooks::No if follow.children() => return library::find_trace(),
+        Hooks::No => "its code calls no hooks; build it again with these flags",
+        Hooks::Own => "it carries ThreadSanitizer's own library; link it again with these flags",
+    };
+    Err(format!(
+        "--sampler trace: {}: {why}: {}, in bash; or use --sampler timer, which needs no flags",
+        program.elf.display(),
+        super::trace_flags::COMMAND
+    ))
 }
 
 /// Bytes of a limit such as 512M.
@@ -261,6 +279,9 @@ fn sampling(args: &Args) -> Result<(Sampling, Costs), String> {
         let sampling = Sampling { sampler: "none".into(), reason, period_ns: 0, cost_ns: 0, max_overhead };
         return Ok((sampling, kept::read().unwrap_or_default()));
     }
+    if args.sampler == Sampler::Trace {
+        return trace_sampling(args, max_overhead);
+    }
     let given = args.frequency.or(args.count.map(|ns| NANOSECONDS / ns.max(1) as f64));
     let (rate, costs, why) = match given {
         Some(rate) if !(1.0..=calibrate::MAX_RATE).contains(&rate) => {
@@ -285,6 +306,21 @@ fn sampling(args: &Args) -> Result<(Sampling, Costs), String> {
     Ok((Sampling { sampler: "timer".into(), reason, period_ns, cost_ns, max_overhead }, costs))
 }
 
+/// Every access is counted, and charged alike.
+fn trace_sampling(args: &Args, max_overhead: f64) -> Result<(Sampling, Costs), String> {
+    let refused = [
+        (!args.pid.is_empty(), "--pid: the hooks count from the start of a program"),
+        (args.delay.is_some(), "--delay; numamma_profile() of numamma.h switches the counting on and off"),
+        (args.frequency.is_some() || args.count.is_some(), "a rate: every access is counted"),
+    ];
+    if let Some((_, what)) = refused.iter().find(|(given, _)| *given) {
+        return Err(format!("--sampler trace does not go with {what}"));
+    }
+    let reason = "every access, counted by the hooks of the compiler, each charged 1 ns".into();
+    let sampling = Sampling { sampler: TRACE.into(), reason, period_ns: CHARGE_NS, cost_ns: 0, max_overhead };
+    Ok((sampling, kept::read().unwrap_or_default()))
+}
+
 /// What is said when the tracking of allocations took a larger part of the program's time than the overhead may be.
 fn tracking(recorded: &Recorded) -> Option<String> {
     let share = recorded.stats.own as f64 / recorded.stats.samples.max(1) as f64;
@@ -298,8 +334,9 @@ fn tracking(recorded: &Recorded) -> Option<String> {
 
 fn summarise(recorded: &Recorded, command: &[OsString]) {
     let s = &recorded.stats;
+    let what = if recorded.traced { "access" } else { "sample" };
     let kinds = [
-        (s.lost, "sample"),
+        (s.lost, what),
         (s.events.mappings_lost, "mapping or thread record"),
         (s.faults_lost, "page fault"),
         (s.alloc_lost, "allocation event"),
@@ -308,7 +345,7 @@ fn summarise(recorded: &Recorded, command: &[OsString]) {
         kinds.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {} lost", plural(*n, what))).collect();
     say(format_args!(
         "{} in {:.1} s{lost}; wrote {}{}",
-        plural(s.samples, "sample"),
+        plural(s.samples, what),
         s.duration_ns as f64 / NANOSECONDS,
         recorded.path.display(),
         if recorded.complete { "" } else { " (incomplete)" }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use numamma_kernel::terminal::shell_word;
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object};
+use object::{Endianness, Object, ObjectSymbol};
 
 use super::exit::Failure;
 
@@ -40,6 +40,19 @@ pub struct Executable {
     pub is_static: bool,
     /// True when `elf` is linked to AddressSanitizer's shared runtime, which wants to be loaded first.
     pub needs_asan: bool,
+    /// Whether its accesses call hooks.
+    pub hooks: Hooks,
+}
+
+/// Whether the code of a program calls hooks before its accesses (`-fsanitize=thread`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hooks {
+    /// It does not.
+    No,
+    /// Those of a library, such as ours.
+    OfLibrary,
+    /// Those of ThreadSanitizer, which is part of the program.
+    Own,
 }
 
 /// Checks `program`, a path or a name to be found in PATH.
@@ -184,8 +197,8 @@ fn inspect(path: PathBuf, elf: PathBuf) -> Result<Executable, Failure> {
     if let Some(loader) = &image.loader {
         check_loader(&show, loader)?;
     }
-    let Image { loader, build_id, needs_asan } = image;
-    Ok(Executable { path, build_id, is_static: loader.is_none(), needs_asan, elf })
+    let Image { loader, build_id, needs_asan, hooks } = image;
+    Ok(Executable { path, build_id, is_static: loader.is_none(), needs_asan, hooks, elf })
 }
 
 /// What an ELF program says of itself.
@@ -197,6 +210,8 @@ pub struct Image {
     pub build_id: Option<String>,
     /// See [`Executable::needs_asan`].
     pub needs_asan: bool,
+    /// See [`Executable::hooks`].
+    pub hooks: Hooks,
 }
 
 /// Reads the program in the file `elf`, which messages call `show`.
@@ -238,7 +253,19 @@ pub fn image(elf: &Path, show: &str) -> Result<Image, Failure> {
         .map(|name| PathBuf::from(OsStr::from_bytes(name)));
     let build_id = parsed.build_id().ok().flatten().map(hex);
     let needs_asan = needed(&parsed, &data).iter().any(|name| name.starts_with(ASAN_RUNTIME));
-    Ok(Image { loader, build_id, needs_asan })
+    Ok(Image { loader, build_id, needs_asan, hooks: hooks(&parsed) })
+}
+
+/// Constructors of all code that calls hooks call this function.
+const HOOKED: &[u8] = b"__tsan_init";
+
+fn hooks(parsed: &ElfFile64<'_, Endianness>) -> Hooks {
+    let symbol = parsed.dynamic_symbols().find(|symbol| symbol.name_bytes() == Ok(HOOKED));
+    match symbol {
+        None => Hooks::No,
+        Some(symbol) if symbol.is_undefined() => Hooks::OfLibrary,
+        Some(_) => Hooks::Own,
+    }
 }
 
 /// Names of the libraries a program is linked to; none when its dynamic section cannot be read.

@@ -68,6 +68,39 @@ fn search(kind: &str, given: Option<PathBuf>, exe_dir: Option<&Path>) -> Result<
     Err(not_found(&searched))
 }
 
+/// The directory with what programs are linked to whose accesses are to be traced.
+const TRACE_DIR: &str = "numamma-trace";
+/// The library in it, under the name by which gcc's programs look for ThreadSanitizer's.
+pub const TRACE_LIBRARY: &str = "libtsan.so.2";
+/// The object file in it with the hooks that are called most.
+pub const TRACE_HOOKS: &str = "hooks.o";
+
+/// Absolute path of the directory with [`TRACE_LIBRARY`] and [`TRACE_HOOKS`].
+///
+/// # Errors
+/// Where it was looked for, with what to do.
+pub fn find_trace() -> Result<PathBuf, String> {
+    let exe_dir = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
+    let beside = |dir: PathBuf| INSTALLED.iter().chain(&BUILD_TREE).map(|sub| dir.join(sub)).collect();
+    let given = std::env::var_os(LIB_ENV).map(|dir| vec![PathBuf::from(dir)]);
+    let searched: Vec<PathBuf> = given.or(exe_dir.map(beside)).unwrap_or_default();
+    let found = searched.iter().map(|dir| dir.join(TRACE_DIR)).find(|dir| dir.join(TRACE_LIBRARY).is_file());
+    found.and_then(|dir| dir.canonicalize().ok()).ok_or_else(|| {
+        let searched: Vec<String> = searched.iter().map(|p| p.display().to_string()).collect();
+        format!(
+            "{TRACE_DIR}/{TRACE_LIBRARY} is not there (looked in {}); make it with `make` or `make install`, or set \
+             {LIB_ENV} to the directory of {TRACE_DIR}",
+            searched.join(", ")
+        )
+    })
+}
+
+/// What must be in the environment for a program to take the hooks of the directory: one that was built for
+/// ThreadSanitizer would load its library.
+pub fn trace_environment(dir: &Path) -> (OsString, OsString) {
+    ("LD_LIBRARY_PATH".into(), chain(dir, std::env::var_os("LD_LIBRARY_PATH")))
+}
+
 fn existing(path: &Path) -> Option<PathBuf> {
     path.is_file().then(|| path.canonicalize().unwrap_or_else(|_| path.to_owned()))
 }
@@ -76,7 +109,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
     path.metadata().and_then(|m| m.modified()).ok()
 }
 
-/// The value of LD_PRELOAD with `library` in front of what is there already.
+/// The value of LD_PRELOAD or LD_LIBRARY_PATH with `library` in front of what is there already.
 pub fn chain(library: &Path, already: Option<OsString>) -> OsString {
     let mut value = library.as_os_str().to_owned();
     if let Some(rest) = already.filter(|r| !r.is_empty()) {

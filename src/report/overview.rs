@@ -7,7 +7,7 @@ use super::table::{Column, fit};
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural};
 use super::{Overhead, View, by_others_words, kind_word, sample_account, thread_table};
 use crate::detect::{Pattern, PatternKind};
-use crate::profile::record::{NOT_FOLLOWED, behind};
+use crate::profile::record::{CHARGE_NS, NOT_FOLLOWED, behind};
 use crate::profile::records::Ended;
 use crate::profile::summary::{Entry, base_name, ratio};
 
@@ -91,7 +91,7 @@ fn machine(view: &View) -> String {
 fn sampler(view: &View) -> String {
     let h = &view.summary.header;
     let rate = match h.sampling.period_ns {
-        0 => String::new(),
+        0 | CHARGE_NS => String::new(),
         period => format!(", {:.0} Hz (every {} of CPU time of each thread)", 1e9 / period as f64, duration(period)),
     };
     let reason = if h.sampling.reason.is_empty() { String::new() } else { format!("; {}", h.sampling.reason) };
@@ -105,6 +105,10 @@ fn samples(view: &View) -> String {
         return format!("{seen} accesses seen; the counters of the recording are missing");
     }
     let share = |n: u64, of: u64| percent(ratio(n, of));
+    if view.summary.header.sampling.period_ns == CHARGE_NS {
+        let lost = share(s.lost, s.samples + s.lost);
+        return format!("{} accesses counted, {} lost ({lost})", count(s.samples), count(s.lost));
+    }
     let mut text = format!(
         "{} taken, {} ({}) attributed to a memory access, {} lost ({}); {} accesses seen",
         count(s.samples),

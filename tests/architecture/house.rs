@@ -13,6 +13,7 @@ pub const ROOMS: &[Room] = &[
     room("channel", "crates/channel/src", &["kernel"]),
     room("hook", "crates/hook/src", &["kernel"]),
     room("preload-profile", "crates/preload-profile/src", &["channel", "hook"]),
+    room("trace", "crates/trace/src", &["kernel", "channel", "hook"]),
     room("preload-apply", "crates/preload-apply/src", &["kernel", "plan", "hook"]),
     room("topology", "src/topology", &["kernel"]),
     room("launch", "src/launch", &["kernel", "plan"]),

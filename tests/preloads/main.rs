@@ -12,3 +12,4 @@ mod mpi;
 mod policies;
 mod preload_profile;
 mod relative_names;
+mod traced;

@@ -15,6 +15,7 @@ use numamma_kernel::sys;
 
 use crate::layout::chunks_in;
 use crate::memory::SEALS;
+use crate::trace::layout::FILE_BYTES;
 use crate::writer::ROLE_BYTES;
 
 /// Bytes of the longest `/proc/<pid>/fd/<n>`, and its end.
@@ -51,6 +52,15 @@ impl Name {
 
     /// Opens the channel for reading and writing; the caller closes it. `None` when there is another file, or none.
     pub fn open(&self) -> Option<Open> {
+        self.open_sized(chunks_in)
+    }
+
+    /// The same for the memory of a trace.
+    pub fn open_trace(&self) -> Option<Open> {
+        self.open_sized(|bytes| (bytes == FILE_BYTES as u64).then_some(0))
+    }
+
+    fn open_sized(&self, chunks_in: impl Fn(u64) -> Option<usize>) -> Option<Open> {
         let found = sys::open(CStr::from_bytes_until_nul(&self.path).ok()?, libc::O_PATH)?;
         let chunks =
             inode_and_size(found).filter(|(inode, _)| *inode == self.inode).and_then(|(_, size)| chunks_in(size));
@@ -75,7 +85,7 @@ impl Name {
 pub struct Open {
     /// The descriptor.
     pub fd: c_int,
-    /// Chunks in the file.
+    /// Chunks in the file; 0 of a trace.
     pub chunks: usize,
     /// Its first bytes.
     pub header: [u8; ROLE_BYTES],

@@ -11,13 +11,14 @@
 //! Nothing here allocates, prints or exits on the writing side.
 //!
 //! [`layout`] is the shared memory as a table, [`writer`] the preload's side, [`reader`] the recorder's, and
-//! [`clock`] turns the time stamps into CLOCK_MONOTONIC.
+//! [`clock`] turns the time stamps into CLOCK_MONOTONIC. [`trace`] is a second memory, for the hooks of traced programs.
 
 pub mod attach;
 pub mod clock;
 pub mod layout;
 mod memory;
 pub mod reader;
+pub mod trace;
 pub mod writer;
 
 /// Environment variable that names the channel: `/proc/<recorder pid>/fd/<fd>:<inode>:<nonce>:<nonce>`, the inode in

@@ -221,7 +221,7 @@ impl Drop for Memory {
 }
 
 /// A number that no other channel has.
-fn nonce() -> [u64; 2] {
+pub(crate) fn nonce() -> [u64; 2] {
     let mut nonce = [0_u64; 2];
     // SAFETY: the array is writable for its size. Without random numbers (a seccomp filter) the clock is used.
     let got = unsafe { libc::getrandom(nonce.as_mut_ptr().cast(), size_of_val(&nonce), libc::GRND_NONBLOCK) };
@@ -231,7 +231,7 @@ fn nonce() -> [u64; 2] {
     nonce
 }
 
-fn explain_last(what: &str) -> io::Error {
+pub(crate) fn explain_last(what: &str) -> io::Error {
     explain(what, &io::Error::last_os_error())
 }
 
@@ -239,7 +239,7 @@ fn explain(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {what} for the channel to the program: {error}"))
 }
 
-fn create_memfd(size: usize) -> io::Result<OwnedFd> {
+pub(crate) fn create_memfd(size: usize) -> io::Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // Where vm.memfd_noexec = 2 the kernel wants to be told that nothing in it is executed; before 6.3 it does not know
     // the flag.
@@ -276,7 +276,7 @@ fn create_memfd(size: usize) -> io::Result<OwnedFd> {
 /// The seals of a channel: nobody changes its size, or its seals.
 pub const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-fn inode(fd: &OwnedFd) -> io::Result<u64> {
+pub(crate) fn inode(fd: &OwnedFd) -> io::Result<u64> {
     // SAFETY: all-zero is a valid stat, and it is a live local.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
@@ -286,7 +286,7 @@ fn inode(fd: &OwnedFd) -> io::Result<u64> {
     }
 }
 
-fn map_memfd(fd: &OwnedFd, size: usize) -> io::Result<NonNull<u8>> {
+pub(crate) fn map_memfd(fd: &OwnedFd, size: usize) -> io::Result<NonNull<u8>> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), size, prot, libc::MAP_SHARED, fd.as_raw_fd(), 0) };

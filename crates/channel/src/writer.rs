@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::layout::{
     ALLOC_HEAP, CHUNK, FREE_HEAP, KIND_BITS, MAGIC, Map, Pool, RESIZED, Record, SLOTS, SMALL, STACKS, VERSION,
 };
+use crate::trace::layout as trace;
 use crate::{MAX_FRAMES, clock};
 
 /// Table entries compared for one call stack before it is left unrecorded (the table is never more than half full).
@@ -84,6 +85,15 @@ pub const ROLE_BYTES: usize = 48;
 /// Whether process `pid`, child of `parent`, is to be recorded, from the first bytes of the channel. `nonce` is the
 /// number that the environment gives for it. Both pids are those of the recorder's process namespace.
 pub fn role(header: &[u8; ROLE_BYTES], nonce: [u64; 2], pid: u32, parent: u32) -> Role {
+    role_in((MAGIC, VERSION), header, nonce, pid, parent)
+}
+
+/// The same, from the first bytes of the memory of a trace.
+pub fn role_in_trace(header: &[u8; ROLE_BYTES], nonce: [u64; 2], pid: u32, parent: u32) -> Role {
+    role_in((trace::MAGIC, trace::VERSION), header, nonce, pid, parent)
+}
+
+fn role_in(format: (u64, u32), header: &[u8; ROLE_BYTES], nonce: [u64; 2], pid: u32, parent: u32) -> Role {
     let word = |at: usize| {
         let mut bytes = [0; 4];
         bytes.copy_from_slice(&header[at..at + 4]);
@@ -91,7 +101,7 @@ pub fn role(header: &[u8; ROLE_BYTES], nonce: [u64; 2], pid: u32, parent: u32) -
     };
     let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
     let (version, follow, recorder, target) = (word(8), word(16), word(20), word(24));
-    if long(0) != MAGIC || version != VERSION || [long(32), long(40)] != nonce {
+    if (long(0), version) != format || [long(32), long(40)] != nonce {
         return Role::Refused;
     }
     // Target 0: the recorder has not stored it yet. Then the target is the recorder's own child.

@@ -10,6 +10,7 @@ use numamma_kernel::sys::PAGE;
 use perf_event_open_sys::ioctls;
 
 use super::line;
+use crate::cli::trace_flags;
 use crate::launch::library::{self, LIB_ENV};
 use crate::profile::perf::decode::{Source, record};
 use crate::profile::perf::ring::Ring;
@@ -26,7 +27,7 @@ const PMU_DIR: &str = "/sys/bus/event_source/devices";
 const DEFAULT_MLOCK_KB: u64 = 516;
 
 pub(super) fn checks() -> Vec<Check> {
-    let mut checks = vec![timer(), page_faults(), ring_memory(), allocations()];
+    let mut checks = vec![timer(), page_faults(), ring_memory(), allocations(), trace()];
     checks.push(paranoid());
     checks.push(kernel_addresses());
     checks.push(pmus());
@@ -155,6 +156,16 @@ fn allocations() -> Check {
         Err(e) => {
             Check::new(name, State::Limited, format!("{show} was found but `true` could not be run with it: {e}"))
         }
+    }
+}
+
+/// Only programs that are compiled for it can use it, so that nothing is broken without it.
+fn trace() -> Check {
+    let name = "trace sampler";
+    match library::find_trace() {
+        Ok(dir) => Check::new(name, State::Info, format!("{}, for programs that are compiled for it", dir.display()))
+            .enable(trace_flags::COMMAND),
+        Err(e) => Check::new(name, State::Info, e).enable("make install"),
     }
 }
 

@@ -9,6 +9,7 @@ use super::maps::Maps;
 use super::nodes::Nodes;
 use super::processes::{ProcessId, Processes};
 use super::switch::Switch;
+use super::tallies::Tallies;
 use super::threads::Threads;
 use super::touches::{At, Candidate, Touches};
 use crate::profile::PAGE;
@@ -61,6 +62,8 @@ pub struct Events {
     pub faults_thinned: bool,
     /// The memory that the recording may take.
     pub budget: Budget,
+    /// What the hooks of the program count, of the `trace` sampler.
+    pub tallies: Tallies,
     /// Whether samples are wanted, as the program says.
     pub switch: Switch,
     full: bool,
@@ -127,6 +130,7 @@ impl Events {
 
     /// Processes all events up to `until_ns` in the order of time; later ones stay.
     pub fn process(&mut self, until_ns: u64, mut channel: Option<&mut Channel>) {
+        self.read_tallies(until_ns == u64::MAX);
         let perf = std::mem::take(&mut self.perf);
         let allocs = std::mem::take(&mut self.allocs);
         let mut keys = std::mem::take(&mut self.keys);
@@ -146,6 +150,7 @@ impl Events {
                 self.kernel_event(record, channel.as_deref_mut());
             }
         }
+        self.tally_rest(until_ns);
         self.perf = perf.into_iter().flatten().collect();
         if self.faults_thinned {
             self.touches.forget_candidates();
@@ -216,6 +221,7 @@ impl Events {
         self.count(pid, |stats| stats.alloc_events += 1);
         let time = self.relative(event.time_ns);
         let thread = self.threads.get(pid, tid, time);
+        self.tally_before(event, time);
         match event.what {
             EventKind::Alloc { addr, size, stack, origin, left_out, resized } => {
                 let frames = channel.map(|c| c.stack(stack));
@@ -307,7 +313,12 @@ impl Events {
                     self.processes.maps_code(pid, &mapping.path);
                 }
             }
-            PerfEvent::Comm { name, exec } => self.comm(pid, tid, name, exec, time),
+            PerfEvent::Comm { name, exec } => {
+                if exec {
+                    self.tally_end(pid, 0, time_ns);
+                }
+                self.comm(pid, tid, name, exec, time);
+            }
             PerfEvent::Fork { parent_pid, parent_tid } => {
                 if pid != parent_pid {
                     self.switch.forked(parent_pid, pid);
@@ -321,6 +332,7 @@ impl Events {
                 self.threads.start(pid, tid, time, name, Some(parent));
             }
             PerfEvent::Exit => {
+                self.tally_end(pid, tid, time_ns);
                 self.threads.end(pid, tid, time);
                 if let Some(channel) = channel {
                     channel.thread_gone(pid, tid);
@@ -489,7 +501,7 @@ impl Events {
 
     /// Accesses and touches waiting to be written.
     pub fn pending(&self) -> usize {
-        self.accesses.len() + self.touches.len()
+        self.accesses.len() + self.touches.len() + self.tallies.pending()
     }
 
     /// The program executed in the target process since the last call.
@@ -516,6 +528,10 @@ impl Events {
             records.push(Record::Accesses(std::mem::take(&mut self.accesses)));
             self.unplaced = 0;
         }
+        let sums = self.tallies.take_sums();
+        if !sums.is_empty() {
+            records.push(Record::Folded(sums));
+        }
         let touches = self.touches.take();
         if !touches.is_empty() {
             records.push(Record::Touches(touches));
@@ -538,5 +554,6 @@ fn program_of(pid: u32) -> Option<Program> {
 }
 
 mod attached;
+mod tallied;
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,7 @@ mod process;
 mod processes;
 mod recorder;
 mod switch;
+mod tallies;
 mod target;
 mod thinning;
 mod threads;
@@ -31,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use numamma_channel::reader::Channel;
+use numamma_channel::trace::reader::Trace;
 
 use self::budget::Budget;
 use self::recorder::Recorder;
@@ -120,9 +122,16 @@ pub struct Launch {
     pub argv: Vec<OsString>,
     /// The profile preload; none when it cannot be loaded (static program).
     pub preload: Option<PathBuf>,
+    /// Directory of the library whose hooks count its accesses (sampler `trace`).
+    pub hooks: Option<PathBuf>,
 }
 
 pub use self::notes::{ATTACH, NOT_FOLLOWED, behind};
+
+/// Name of the sampler that counts all accesses.
+pub const TRACE: &str = "trace";
+
+pub use self::tallies::CHARGE_NS;
 
 pub use self::budget::{DEFAULT as DEFAULT_MEMORY, LEAST as LEAST_MEMORY};
 
@@ -143,6 +152,8 @@ pub struct Recorded {
     pub max_overhead: f64,
     /// Whether samples were to be taken.
     pub samples_wanted: bool,
+    /// Whether the samples are all accesses that the program made.
+    pub traced: bool,
     /// Processes that the program started and that were not recorded.
     pub not_followed: u64,
     /// False when the file could not be written to the end.
@@ -183,7 +194,13 @@ fn record_launched(options: &Options, mut launch: Launch) -> Result<Recorded, Fa
     if channel.is_none() {
         launch.preload = None;
     }
-    let mut held = hold(&launch, channel.as_ref())?;
+    let trace =
+        launch.hooks.is_some().then(|| Trace::create(options.follow.children(), options.max_memory)).transpose();
+    let trace = trace.map_err(|e| Failure::usage(e.to_string()))?;
+    let mut held = hold(&launch, channel.as_ref(), trace.as_ref())?;
+    if let Some(trace) = &trace {
+        trace.set_target(held.pid as u32);
+    }
     if let Some(channel) = &channel {
         channel.set_target(held.pid as u32);
     }
@@ -202,6 +219,7 @@ fn record_launched(options: &Options, mut launch: Launch) -> Result<Recorded, Fa
     let (path, writer) = create(options, held.pid as u32)?;
     let has_channel = channel.is_some();
     let mut recorder = Recorder::new(options, program, (path, writer), &[held.pid as u32], session, channel, budget);
+    recorder.events.tallies.trace = trace;
     if wanted_channel && !has_channel {
         recorder.notes.push(notes::NO_CHANNEL.to_owned());
     }
@@ -252,7 +270,8 @@ fn record_running(options: &Options, running: Vec<Running>) -> Result<Recorded, 
 
 fn wanted(options: &Options, budget: &Budget) -> Wanted {
     Wanted {
-        period_ns: options.sampling.period_ns,
+        // Where all accesses are counted, the kernel takes no samples.
+        period_ns: if options.sampling.sampler == TRACE { 0 } else { options.sampling.period_ns },
         follow: options.follow.children(),
         memory: budget.kernel(),
         samples_at_start: options.delay.is_none(),
@@ -306,8 +325,10 @@ fn keep_memory() {
     }
 }
 
-fn hold(launch: &Launch, channel: Option<&Channel>) -> Result<Held, Failure> {
+fn hold(launch: &Launch, channel: Option<&Channel>, trace: Option<&Trace>) -> Result<Held, Failure> {
     let mut env = channel.map(Channel::env).unwrap_or_default();
+    env.extend(trace.map(Trace::env).unwrap_or_default());
+    env.extend(launch.hooks.as_deref().map(library::trace_environment));
     if let Some(library) = &launch.preload {
         env.extend(library::environment(&launch.program, library));
     }

@@ -24,6 +24,10 @@ pub const NO_CHANNEL: &str = "the program is statically linked, and the memory t
 pub const NOT_PRELOADED: &str = "the program did not load libnumamma-profile.so (statically linked, or it cleared \
      LD_PRELOAD): no heap call sites";
 
+/// No process had the hooks of the `trace` sampler.
+pub const NO_HOOKS: &str = "no program called the hooks of the trace sampler: nothing was counted; compile for it: \
+     eval \"$(numamma trace-flags gcc)\"";
+
 /// Files that a note names.
 const MOST_FILES: usize = 3;
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use numamma_channel::reader::Channel;
+use numamma_channel::trace::reader::Trace;
 use numamma_kernel::clock::monotonic_ns;
 use numamma_kernel::thp;
 
@@ -227,6 +228,7 @@ impl Recorder {
         if over {
             self.session.iter().for_each(Session::stop);
             self.channel.iter().for_each(Channel::stop);
+            self.events.tallies.trace.iter().for_each(Trace::stop);
             self.events.ended_ns = Some(monotonic_ns());
         }
         over

@@ -117,6 +117,12 @@ impl Threads {
         self.touch(id);
     }
 
+    /// Counts accesses of a thread, each as a sample on a CPU that is not known.
+    pub fn counted(&mut self, id: ThreadId, accesses: u64) {
+        self.all[id as usize].samples += accesses;
+        self.touch(id);
+    }
+
     /// A thread's name.
     pub fn name(&self, id: ThreadId) -> &str {
         &self.all[id as usize].name

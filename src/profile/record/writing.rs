@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use numamma_channel::reader::Channel;
+use numamma_channel::trace::reader::Trace;
 use numamma_kernel::clock::monotonic_ns;
 use numamma_kernel::output_file;
 
 use super::process::{CpuTime, cpu_time};
 use super::recorder::Recorder;
-use super::{Recorded, notes};
+use super::{Recorded, TRACE, notes};
 use crate::launch::exit::{Ended, say};
 use crate::launch::held::Held;
 use crate::profile::perf::attr::FAULT_PERIOD;
@@ -79,6 +80,7 @@ impl Recorder {
             stats.lost = lost.samples;
             stats.faults_lost = lost.faults;
         }
+        stats.lost += self.events.tallies.trace.as_ref().map_or(0, Trace::lost);
         stats.events = self.event_counts();
         stats.alloc_lost = self.channel.as_ref().map_or(0, Channel::lost) + self.events.discarded_allocs;
         stats.faults_lost += self.events.discarded_faults;
@@ -149,6 +151,9 @@ impl Recorder {
             self.header.allocations = false;
             self.append_header();
         }
+        if self.events.tallies.trace.as_ref().is_some_and(|trace| !trace.attached()) {
+            self.notes.push(notes::NO_HOOKS.into());
+        }
         let small = self.left_out().saturating_sub(self.events.left_out);
         self.events.space.share_left_out(small);
         self.closing_notes();
@@ -193,7 +198,8 @@ impl Recorder {
             }
         }
         let samples_wanted = self.header.sampling.period_ns > 0;
+        let traced = self.header.sampling.sampler == TRACE;
         let (not_followed, path, notes) = (self.events.not_followed, self.path, self.notes);
-        Recorded { samples_wanted, not_followed, path, ended, running, stats, notes, max_overhead, complete }
+        Recorded { samples_wanted, traced, not_followed, path, ended, running, stats, notes, max_overhead, complete }
     }
 }

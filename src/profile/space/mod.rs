@@ -107,6 +107,13 @@ impl Space {
         process_in(&mut self.slots, slot).view_at(addr)
     }
 
+    /// First byte, and one past the last, of the live heap block that starts at `addr`.
+    pub fn block(&mut self, pid: u32, addr: u64) -> Option<(u64, u64)> {
+        let slot = self.find(pid)?;
+        let found = process_in(&mut self.slots, slot).heap.at_or_before(addr).filter(|block| block.low == addr)?;
+        Some((found.low, found.high))
+    }
+
     /// The address in an object, to which [`Space::attribute`] has attributed an address of a process.
     pub fn address_in(&mut self, object: ObjectId, pid: u32, addr: u64) -> u64 {
         let view = if self.is_shared(object) { self.view_at(pid, addr) } else { None };

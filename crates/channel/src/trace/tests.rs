@@ -1,0 +1,78 @@
+//! Both sides in one process.
+
+use super::layout::{FIRST_SHIFT, Map, Slot};
+use super::reader::{Tally, Trace};
+use super::writer::{Table, key, site};
+use std::sync::atomic::Ordering::Relaxed;
+
+fn taken(trace: &Trace, owner: u64) -> Table {
+    let (map, fd) = trace.parts();
+    Table::take(map, fd, owner, FIRST_SHIFT).unwrap()
+}
+
+fn count(map: Map, table: &Table, addr: u64, ip: u64, write: bool, by: u64) {
+    table.counter(key(addr, site(map, ip, write)).unwrap()).unwrap().fetch_add(by, Relaxed);
+}
+
+fn collected(trace: &mut Trace) -> Vec<Tally> {
+    let mut out = Vec::new();
+    trace.collect(&mut out);
+    out.iter_mut().for_each(|tally| tally.since_ns = 0);
+    out.sort_by_key(|t| (t.addr, t.ip, t.write));
+    out
+}
+
+#[test]
+fn counts_are_read_once_each() {
+    let mut trace = Trace::create(false, 1 << 20).unwrap();
+    let (map, _) = trace.parts();
+    let table = taken(&trace, 7 << 32 | 9);
+    count(map, &table, 0x5000_1234, 0x40_1000, false, 5);
+    count(map, &table, 0x5000_1ff8, 0x40_1000, false, 2);
+    count(map, &table, 0x5000_1234, 0x40_1000, true, 1);
+    let tally = |addr, write, count| Tally { pid: 7, tid: 9, addr, ip: 0x40_1000, write, since_ns: 0, count };
+    assert_eq!(collected(&mut trace), [tally(0x5000_1234, false, 7), tally(0x5000_1234, true, 1)]);
+    assert_eq!(collected(&mut trace), []);
+    count(map, &table, 0x5000_1000, 0x40_1000, false, 3);
+    // SAFETY: no counter is used after it.
+    unsafe { table.end(map) };
+    assert_eq!(collected(&mut trace), [tally(0x5000_1234, false, 3)]);
+    assert_eq!(map.header().bytes.load(Relaxed), 0, "the memory is given back");
+    // The next thread has the same memory, empty.
+    let table = taken(&trace, 7 << 32 | 10);
+    assert_eq!(collected(&mut trace), []);
+    count(map, &table, 0x5000_1000, 0x40_1000, false, 1);
+    assert_eq!(collected(&mut trace)[0].tid, 10);
+}
+
+#[test]
+fn tables_of_threads_that_ended_are_given_back() {
+    let mut trace = Trace::create(false, 2 * (size_of::<Slot>() << FIRST_SHIFT) as u64).unwrap();
+    let (map, fd) = trace.parts();
+    let (first, _second) = (taken(&trace, 7 << 32 | 9), taken(&trace, 8 << 32 | 8));
+    assert!(Table::take(map, fd, 1, FIRST_SHIFT).is_none(), "the limit");
+    count(map, &first, 0x5000_1000, 0x40_1000, false, 1);
+    trace.gone(7, 9, 0);
+    assert_eq!(collected(&mut trace).len(), 1);
+    assert!(Table::take(map, fd, 1, FIRST_SHIFT).is_none(), "a thread of this id that ended before");
+    trace.gone(7, 9, u64::MAX);
+    trace.gone(8, 0, u64::MAX);
+    assert_eq!(collected(&mut trace), []);
+    assert_eq!(map.header().bytes.load(Relaxed), 0);
+}
+
+#[test]
+fn a_full_table_says_so() {
+    let trace = Trace::create(false, 1 << 20).unwrap();
+    let (map, table) = (trace.parts().0, taken(&trace, 1));
+    let of = |page: u64| table.counter(key(page << 12, site(map, 0x40_1000, false)).unwrap());
+    let room = (1..).take_while(|page| of(*page).is_some()).count();
+    assert_eq!(room, (1 << FIRST_SHIFT) / 16 * 15);
+    assert!(table.is_full() && of(1).is_some());
+}
+
+#[test]
+fn addresses_of_no_program_have_no_key() {
+    assert!(key(0xfff, 3).is_none() && key(1 << 47, 3).is_none());
+    assert_eq!(key(0x7fff_ffff_f123, 0x1_ffff), Some(u64::MAX ^ 0xfff ^ 0x123));
+}

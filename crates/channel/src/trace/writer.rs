@@ -1,0 +1,160 @@
+//! The side of the traced program: name an instruction, take a table, find the counter of a page.
+//!
+//! No allocation, no locks, no panics; `errno` is the caller's to save. A signal handler may call [`Table::counter`] and
+//! [`site`] while its thread is inside one of them.
+
+use core::ffi::{c_int, c_long};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use numamma_kernel::clock::monotonic_ns;
+use numamma_kernel::sys;
+
+use super::layout::{
+    END, ENDED, FREE, LIVE, MOST_SHIFT, Map, OFFSET_BITS, PAGE_SHIFT, SITE_BITS, SITES, Slot, TABLES, TAKEN, offset,
+    site_of_others,
+};
+
+/// Words compared for one instruction before it counts among the others.
+const PROBES: usize = 64;
+/// Fibonacci hashing (Knuth, TAOCP 6.4).
+pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Site of an instruction, which is named by the return address of its hook.
+pub fn site(map: Map, ip: u64, write: bool) -> u32 {
+    let word = ip << 1 | u64::from(write);
+    let first = (word.wrapping_mul(GOLDEN) >> (u64::BITS - SITE_BITS)) as usize;
+    for index in (first..first + PROBES).map(|i| i % SITES).filter(|i| *i > site_of_others(true) as usize) {
+        let found = match map.site(index).compare_exchange(0, word, Relaxed, Relaxed) {
+            Ok(_) => word,
+            Err(other) => other,
+        };
+        if found == word {
+            return index as u32;
+        }
+    }
+    site_of_others(write)
+}
+
+/// Key of an access; `None` for an address that no program has.
+#[inline]
+pub fn key(addr: u64, site: u32) -> Option<u64> {
+    let page = addr >> PAGE_SHIFT;
+    let offset = addr & ((1 << PAGE_SHIFT) - 1);
+    (addr < END && page > 0).then_some(page << (SITE_BITS + OFFSET_BITS) | u64::from(site) << OFFSET_BITS | offset)
+}
+
+/// A mapped table.
+pub struct Table {
+    index: usize,
+    shift: u32,
+    slots: *const Slot,
+    used: AtomicU32,
+}
+
+impl Table {
+    /// Takes a table of 2^`shift` slots of the open file for a thread; `None` when there is none, or no memory for it.
+    pub fn take(map: Map, fd: c_int, owner: u64, shift: u32) -> Option<Table> {
+        let shift = shift.min(MOST_SHIFT);
+        let bytes = size_of::<Slot>() << shift;
+        let header = map.header();
+        let before = header.bytes.fetch_add(bytes as u64, Relaxed);
+        let table = (before.saturating_add(bytes as u64) <= header.limit).then(|| free_table(map)).flatten();
+        let slots = table.and_then(|index| map_slots(fd, index, bytes));
+        let (Some(index), Some(slots)) = (table, slots) else {
+            header.bytes.fetch_sub(bytes as u64, Relaxed);
+            if let Some(index) = table {
+                map.head(index).state.store(FREE, Release);
+            }
+            return None;
+        };
+        let head = map.head(index);
+        head.owner.store(owner, Relaxed);
+        head.born_ns.store(monotonic_ns(), Relaxed);
+        head.shift.store(shift, Relaxed);
+        header.high_water.fetch_max(index as u32 + 1, AcqRel);
+        // Release pairs with the recorder's Acquire: it sees the fields above.
+        head.state.store(LIVE, Release);
+        Some(Table { index, shift, slots, used: AtomicU32::new(0) })
+    }
+
+    /// Logarithm of the number of slots.
+    pub fn shift(&self) -> u32 {
+        self.shift
+    }
+
+    /// Its first slot.
+    pub fn slots(&self) -> *const Slot {
+        self.slots
+    }
+
+    /// Whether so many slots are used that searches become long: half, at which three of four end at the first slot
+    /// (Knuth, TAOCP 6.4, linear probing).
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.used.load(Relaxed) >= 1 << (self.shift - 1)
+    }
+
+    /// The counter of a key; `None` when no slot is left for it.
+    #[inline]
+    pub fn counter(&self, key: u64) -> Option<&AtomicU64> {
+        let mask = (1_usize << self.shift) - 1;
+        let named = key >> OFFSET_BITS;
+        let first = (named.wrapping_mul(GOLDEN) >> (u64::BITS - self.shift)) as usize;
+        for at in first..=first + mask {
+            // SAFETY: the mapping has mask + 1 slots.
+            let slot = unsafe { &*self.slots.add(at & mask) };
+            let mut found = slot.key.load(Relaxed);
+            if found == 0 {
+                if self.used.load(Relaxed) >= 15 << (self.shift - 4) {
+                    return None;
+                }
+                match slot.key.compare_exchange(0, key, Relaxed, Relaxed) {
+                    Ok(_) => {
+                        self.used.fetch_add(1, Relaxed);
+                        found = key;
+                    }
+                    // A signal handler of this thread was first.
+                    Err(other) => found = other,
+                }
+            }
+            if found >> OFFSET_BITS == named {
+                return Some(&slot.count);
+            }
+        }
+        None
+    }
+
+    /// Says that nothing more is written to the table, and unmaps it.
+    ///
+    /// # Safety
+    /// No counter of it is used after the call.
+    pub unsafe fn end(self, map: Map) {
+        // Release pairs with the recorder's Acquire: it sees all counts.
+        map.head(self.index).state.store(ENDED, Release);
+        // SAFETY: the mapping is this table's, and by the contract of this function nobody uses it any more.
+        unsafe { sys::unmap(self.slots.cast_mut().cast(), size_of::<Slot>() << self.shift) };
+    }
+}
+
+fn free_table(map: Map) -> Option<usize> {
+    (0..TABLES).find(|&index| {
+        let state = &map.head(index).state;
+        state.load(Relaxed) == FREE && state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok()
+    })
+}
+
+/// Allocates the pages of a table and maps them, outside of core dumps and of forked children.
+fn map_slots(fd: c_int, table: usize, bytes: usize) -> Option<*const Slot> {
+    let at = offset(table);
+    // Without it a store for which there is no memory is SIGBUS.
+    // SAFETY: a system call on a descriptor.
+    let rc =
+        unsafe { libc::syscall(libc::SYS_fallocate, c_long::from(fd), 0 as c_long, at as c_long, bytes as c_long) };
+    let base = if rc == 0 { sys::map_shared(fd, at, bytes)? } else { return None };
+    for advice in [libc::MADV_DONTDUMP, libc::MADV_DONTFORK] {
+        // SAFETY: the mapping was made above; the advice keeps its contents.
+        unsafe { sys::advise(base, bytes, advice) };
+    }
+    Some(base.cast_const().cast())
+}

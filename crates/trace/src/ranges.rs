@@ -1,0 +1,78 @@
+//! Copies, fills and ranges: calls that stand for many accesses.
+//!
+//! A range counts one access for each eight bytes that it begins in a page, as a loop over words makes them.
+
+use core::arch::naked_asm;
+use core::ffi::{c_int, c_void};
+
+use crate::{block, process};
+
+/// Bytes for which one access is counted.
+const WORD: u64 = 8;
+
+/// Counts a range page by page.
+extern "C" fn count(address: u64, bytes: u64, write: bool, ip: u64) {
+    if process::OFF.load(core::sync::atomic::Ordering::Relaxed) != 0 {
+        return;
+    }
+    let (mut at, end) = (address, address.saturating_add(bytes));
+    while at < end {
+        let next = ((at >> block::PAGE_SHIFT) + 1) << block::PAGE_SHIFT;
+        let part = next.min(end) - at;
+        block::count(at, write, ip, part.div_ceil(WORD));
+        at = next;
+    }
+}
+
+macro_rules! range_hooks {
+    ($write:expr, $($name:ident)*) => {
+        $(
+            /// Called by the compiler's code with an address and a number of bytes.
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            extern "C" fn $name(address: *const u8, bytes: u64) {
+                naked_asm!(
+                    "mov edx, {write}",
+                    "mov rcx, qword ptr [rsp]",
+                    "jmp {count}",
+                    write = const $write,
+                    count = sym count,
+                )
+            }
+        )*
+    };
+}
+
+range_hooks!(0, __tsan_read_range);
+range_hooks!(1, __tsan_write_range);
+
+/// An entry that passes its caller on, as a fourth argument, to a function of three.
+macro_rules! with_caller {
+    ($name:ident, $inner:ident) => {
+        /// Called by clang's code in place of the C function.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() {
+            naked_asm!("mov rcx, qword ptr [rsp]", "jmp {inner}", inner = sym $inner)
+        }
+    };
+}
+
+with_caller!(__tsan_memcpy, copy);
+with_caller!(__tsan_memmove, copy);
+with_caller!(__tsan_memset, fill);
+
+/// memmove serves both: it is right for what does not overlap, too.
+extern "C" fn copy(to: *mut c_void, from: *const c_void, bytes: usize, ip: u64) -> *mut c_void {
+    count(from as u64, bytes as u64, false, ip);
+    // The loads and the stores are told apart by their instruction.
+    count(to as u64, bytes as u64, true, ip);
+    // SAFETY: by the contract of memcpy and memmove, which the program called.
+    unsafe { libc::memmove(to, from, bytes) }
+}
+
+extern "C" fn fill(to: *mut c_void, byte: c_int, bytes: usize, ip: u64) -> *mut c_void {
+    count(to as u64, bytes as u64, true, ip);
+    // SAFETY: by the contract of memset, which the program called.
+    unsafe { libc::memset(to, byte, bytes) }
+}

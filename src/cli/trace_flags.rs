@@ -1,0 +1,100 @@
+//! `numamma trace-flags`: the flags with which a program is compiled for the `trace` sampler.
+
+use std::path::Path;
+
+use numamma_kernel::terminal::shell_word;
+
+use super::output::print;
+use crate::launch::exit::{Failure, say};
+use crate::launch::library::{self, TRACE_HOOKS};
+
+/// What to type before a build.
+pub const COMMAND: &str = "eval \"$(numamma trace-flags gcc)\"";
+
+/// Flags of gcc and gfortran. Without -fno-plt a call goes through a table; hooks of function entry count nothing.
+const GCC: &str = "-fsanitize=thread -fno-plt --param tsan-instrument-func-entry-exit=0";
+/// Flags of clang. Accesses to vectors of more than 16 bytes have no hook, and a load before a store to the same place has
+/// none by default.
+const CLANG: &str = "-fsanitize=thread -fno-plt -fno-vectorize -fno-slp-vectorize -mllvm \
+    -tsan-instrument-read-before-write=1 -mllvm -tsan-instrument-func-entry-exit=0";
+/// What the build has without our flags, where its user sets nothing.
+const DEFAULT: &str = "-O2 -g";
+
+/// Print the flags with which a program is compiled for `numamma profile --sampler trace`
+///
+/// The output is for a shell: eval "$(numamma trace-flags gcc)" and then build from scratch. It sets CFLAGS, CXXFLAGS,
+/// FFLAGS, FCFLAGS and LDFLAGS, or RUSTFLAGS, and keeps what they hold.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The compiler
+    #[arg(value_enum, value_name = "COMPILER")]
+    compiler: Compiler,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Compiler {
+    /// gcc and g++
+    Gcc,
+    /// clang and clang++
+    Clang,
+    /// gfortran: the same as gcc
+    Gfortran,
+    /// rustc, a nightly one
+    Rustc,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the library is not there or stdout cannot be written.
+pub fn run(args: Args) -> Result<u8, Failure> {
+    let dir = library::find_trace().map_err(Failure::usage)?;
+    if args.compiler == Compiler::Rustc {
+        say("rustc takes these flags in nightly builds only: cargo +nightly build -Zbuild-std --target \
+             x86_64-unknown-linux-gnu");
+    }
+    print(&lines(args.compiler, &dir), false)?;
+    Ok(0)
+}
+
+fn lines(compiler: Compiler, dir: &Path) -> String {
+    let word = |path: &Path| shell_word(&path.to_string_lossy()).to_string();
+    let (here, hooks) = (word(dir), word(&dir.join(TRACE_HOOKS)));
+    let set = |name: &str, default: &str, flags: &str| {
+        format!("export {name}=\"${{{name}:-{default}}} \"{}\n", quoted(flags))
+    };
+    let link = format!("-L{here} -Wl,-rpath,{here} {hooks}");
+    let (flags, link) = match compiler {
+        Compiler::Gcc | Compiler::Gfortran => (GCC, format!("-fsanitize=thread {link}")),
+        Compiler::Clang => {
+            (CLANG, format!("-fsanitize=thread -fno-sanitize-link-runtime {link} -Wl,--no-as-needed -ltsan"))
+        }
+        Compiler::Rustc => {
+            let link = format!("-Clink-arg=-L{here} -Clink-arg=-Wl,-rpath,{here} -Clink-arg={hooks}");
+            let flags = format!("-Zsanitizer=thread -Zexternal-clangrt {link} -Clink-arg=-ltsan");
+            return set("RUSTFLAGS", "", &flags);
+        }
+    };
+    let compile = ["CFLAGS", "CXXFLAGS", "FFLAGS", "FCFLAGS"].map(|name| set(name, DEFAULT, flags)).concat();
+    compile + &set("LDFLAGS", "", &link)
+}
+
+/// Text that a shell takes as it is.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_the_lines() {
+        let text = lines(Compiler::Gcc, Path::new("/a/numamma-trace"));
+        let script = format!("CFLAGS=-O3\n{text}printf '%s\\n' \"$CFLAGS\" \"$FFLAGS\" \"$LDFLAGS\"");
+        let out = std::process::Command::new("sh").args(["-c", &script]).env_remove("LDFLAGS").output().unwrap();
+        let out = String::from_utf8(out.stdout).unwrap();
+        let link = "-fsanitize=thread -L/a/numamma-trace -Wl,-rpath,/a/numamma-trace /a/numamma-trace/hooks.o";
+        assert_eq!(out, format!("-O3 {GCC}\n-O2 -g {GCC}\n {link}\n"));
+    }
+}

@@ -1,0 +1,80 @@
+//! Attributes what the hooks of the program have counted.
+
+use numamma_channel::trace::reader::Tally;
+use numamma_channel::{Event, EventKind, Origin};
+use numamma_kernel::clock::monotonic_ns;
+
+use super::Events;
+use crate::profile::perf::{PerfEvent, PerfRecord};
+
+impl Events {
+    /// Reads the counts when that is due: an event after which an object is not known any more makes it so.
+    pub(super) fn read_tallies(&mut self, last: bool) {
+        if self.tallies.trace.is_none() {
+            return;
+        }
+        let ends = |e: &Event| matches!(e.what, EventKind::Free { .. } | EventKind::Sampling { .. });
+        let goes = |r: &PerfRecord| matches!(r.event, PerfEvent::Exit | PerfEvent::Comm { exec: true, .. });
+        let gone = self.perf.iter().any(goes);
+        if last || gone || self.tallies.is_due(self.allocs.iter().any(ends)) {
+            self.tallies.read();
+        }
+    }
+
+    /// Before an event: attributes what was counted in memory whose object ends by it.
+    pub(super) fn tally_before(&mut self, event: &Event, time: u64) {
+        let (pid, range) = match event.what {
+            EventKind::Free { addr, size, origin: Origin::Mmap, .. } => (event.pid, Some((addr, size))),
+            EventKind::Free { addr, origin: Origin::Heap, .. } => {
+                (event.pid, self.space.block(event.pid, addr).map(|(low, high)| (low, high - low)))
+            }
+            EventKind::Sampling { .. } => (event.pid, Some((0, u64::MAX))),
+            _ => return,
+        };
+        if let Some((addr, len)) = range.filter(|_| self.tallies.trace.is_some()) {
+            let tallies = self.tallies.take(pid, (addr, len), event.time_ns);
+            self.attribute(&tallies, time);
+        }
+    }
+
+    /// A thread or, with `tid` 0, the program of a process ended: what it counted is known.
+    pub(super) fn tally_end(&mut self, pid: u32, tid: u32, time_ns: u64) {
+        let Some(trace) = &mut self.tallies.trace else { return };
+        trace.gone(pid, tid, time_ns);
+        let time = self.relative(time_ns);
+        let tallies = match tid {
+            0 => self.tallies.take(pid, (0, u64::MAX), time_ns),
+            tid => self.tallies.take_thread(pid, tid, time_ns),
+        };
+        self.attribute(&tallies, time);
+    }
+
+    /// Attributes what was read before `until_ns`, now that the events before that time are processed.
+    pub(super) fn tally_rest(&mut self, until_ns: u64) {
+        if self.tallies.trace.is_some() {
+            let end = self.ended_ns.unwrap_or_else(monotonic_ns);
+            let time = self.relative(until_ns.min(end));
+            let tallies = self.tallies.take_until(until_ns);
+            self.attribute(&tallies, time);
+        }
+    }
+
+    fn attribute(&mut self, tallies: &[Tally], time: u64) {
+        for tally in tallies {
+            let &Tally { pid, tid, addr, ip, count, .. } = tally;
+            if !self.wanted(pid) || !self.switch.is_on(pid) {
+                continue;
+            }
+            let thread = self.threads.get(pid, tid, time);
+            self.threads.counted(thread, count);
+            self.count(pid, |stats| {
+                stats.samples += count;
+                stats.resolved += count;
+            });
+            let object = self.space.attribute(time, pid, thread, 0, addr);
+            let place = (object, self.space.address_in(object, pid, addr));
+            let frame = self.space.frame(pid, ip);
+            self.tallies.add(time, thread, place, frame, tally);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The `trace` sampler on programs whose accesses are known by construction: what it counts is exactly that.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::common::{NUMAMMA, Ran, Scratch, compile, plain, preload, root, run};
+
+/// The libraries of this build as they are installed, and a place for programs and profiles.
+struct Tracing {
+    dir: Scratch,
+}
+
+/// Reads and writes by object and page or thread.
+#[derive(Debug, Default)]
+struct Counts {
+    by_page: BTreeMap<(String, u64, u64), (u64, u64)>,
+}
+
+impl Tracing {
+    fn new(name: &str) -> Tracing {
+        let dir = Scratch::new(&format!("traced-{name}"));
+        let built = preload("profile");
+        std::os::unix::fs::symlink(&built, dir.join("libnumamma-profile.so")).unwrap();
+        let script = root().join("scripts/trace-directory");
+        run(plain(script).arg(built.with_file_name("libnumamma_trace.so")).arg(dir.join("numamma-trace"))).success();
+        Tracing { dir }
+    }
+
+    fn numamma(&self, args: &[&str]) -> Ran {
+        run(plain(NUMAMMA).current_dir(&*self.dir).env("NUMAMMA_LIB", &*self.dir).args(args))
+    }
+
+    /// Compiles with the flags that are printed for `flags_of`.
+    fn compile(&self, flags_of: &str, compiler: &str, source: &str, more: &[&str]) -> PathBuf {
+        let flags = self.numamma(&["trace-flags", flags_of]).success();
+        let script = format!("{}\nprintf '%s\\n' $CFLAGS $LDFLAGS", flags.stdout);
+        let words = run(plain("sh").args(["-c", &script]).env_remove("CFLAGS").env_remove("LDFLAGS")).success();
+        let flags: Vec<&str> = words.stdout.lines().chain(more.iter().copied()).collect();
+        compile(compiler, &format!("preloads/traced/{source}"), self.dir.join("program"), &flags)
+    }
+
+    fn profile(&self, options: &[&str], program: &Path) -> (Ran, Counts) {
+        let program = program.to_str().unwrap();
+        let args = [&["profile", "--sampler", "trace"], options, &["--", program]].concat();
+        let ran = self.numamma(&args).success();
+        self.numamma(&["export", "-f", "csv", "-o", "tables"]).success();
+        (ran, self.counts())
+    }
+
+    fn counts(&self) -> Counts {
+        let table = |name: &str| std::fs::read_to_string(self.dir.join("tables").join(name)).unwrap();
+        let (objects, tallies) = (table("objects.csv"), table("tallies.csv"));
+        let rows = |text: &str, columns: &[&str]| -> Vec<Vec<String>> {
+            let mut lines = text.lines();
+            let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+            let at: Vec<usize> = columns.iter().map(|c| names.iter().position(|n| n == c).unwrap()).collect();
+            lines.map(|l| at.iter().map(|&i| l.split(',').nth(i).unwrap_or("").to_owned()).collect()).collect()
+        };
+        let names: BTreeMap<String, String> =
+            rows(&objects, &["object", "name"]).into_iter().map(|r| (r[0].clone(), r[1].clone())).collect();
+        let mut counts = Counts::default();
+        for row in rows(&tallies, &["object", "page", "thread", "reads", "writes"]) {
+            let number = |i: usize| row[i].parse::<u64>().unwrap_or(0);
+            let key = (names[&row[0]].clone(), number(1), number(2));
+            let sum = counts.by_page.entry(key).or_default();
+            *sum = (sum.0 + number(3), sum.1 + number(4));
+        }
+        counts
+    }
+}
+
+impl Counts {
+    /// Of the object, or of those whose name begins so and goes on behind a blank: page, thread, reads, writes.
+    fn pages(&self, object: &str) -> Vec<(u64, u64, u64, u64)> {
+        let is = |name: &str| name == object || object.ends_with(' ') && name.starts_with(object);
+        let of = self.by_page.iter().filter(|(key, _)| is(&key.0));
+        of.map(|((_, page, thread), (reads, writes))| (*page, *thread, *reads, *writes)).collect()
+    }
+
+    /// By thread.
+    fn threads(&self, object: &str) -> BTreeMap<u64, (u64, u64)> {
+        let mut sums = BTreeMap::<u64, (u64, u64)>::new();
+        for (_, thread, reads, writes) in self.pages(object) {
+            let sum = sums.entry(thread).or_default();
+            *sum = (sum.0 + reads, sum.1 + writes);
+        }
+        sums
+    }
+
+    fn total(&self, object: &str) -> (u64, u64) {
+        self.threads(object).values().fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    }
+}
+
+/// Every page has the accesses of one thread, and four threads have a quarter each.
+fn assert_quarters(counts: &Counts, what: &str) {
+    let pages = counts.pages("main ");
+    assert_eq!(pages.len(), 64, "{what}: {pages:?}");
+    let mut threads = Vec::new();
+    for (n, (page, thread, reads, writes)) in pages.into_iter().enumerate() {
+        assert_eq!((page, reads, writes), (n as u64, 512 * 7, 512 * 7), "{what}");
+        threads.push(thread);
+    }
+    let quarters: Vec<&[u64]> = threads.chunks(16).collect();
+    assert!(quarters.iter().all(|q| q.iter().all(|t| *t == q[0])), "{what}: {threads:?}");
+    assert_eq!(quarters.iter().map(|q| q[0]).collect::<std::collections::BTreeSet<_>>().len(), 4, "{what}");
+}
+
+#[test]
+fn each_page_has_the_accesses_of_its_thread() {
+    let tracing = Tracing::new("quarters");
+    for (flags_of, compiler, more) in [
+        ("gcc", "gcc", &["-pthread"][..]),
+        ("gcc", "gcc", &["-fopenmp"]),
+        ("gcc", "gcc", &["-pthread", "-O0"]),
+        ("clang", "clang", &["-pthread"]),
+    ] {
+        let what = format!("{compiler} {more:?}");
+        let program = tracing.compile(flags_of, compiler, "quarters.c", more);
+        let (ran, counts) = tracing.profile(&[], &program);
+        assert!(!ran.stderr.contains("lost"), "{what}: {}", ran.stderr);
+        assert_quarters(&counts, &what);
+        // Without a recorder it runs as ever.
+        run(&mut plain(&program)).success();
+    }
+}
+
+#[test]
+fn a_program_built_for_threadsanitizer_runs_as_it_is() {
+    let tracing = Tracing::new("as-it-is");
+    let flags = ["-O2", "-g", "-fsanitize=thread", "-pthread"];
+    let program = compile("gcc", "preloads/traced/quarters.c", tracing.dir.join("program"), &flags);
+    assert_quarters(&tracing.profile(&[], &program).1, "only LD_LIBRARY_PATH");
+}
+
+#[test]
+fn numbers_of_a_fortran_module() {
+    let tracing = Tracing::new("fortran");
+    let modules = format!("-J{}", tracing.dir.display());
+    let program = tracing.compile("gfortran", "gfortran", "quarters.f90", &["-fopenmp", &modules]);
+    let (_, counts) = tracing.profile(&[], &program);
+    let threads: Vec<_> = counts.threads("numbers::values").into_values().collect();
+    assert_eq!(threads, [(0, 110_000); 4], "{counts:?}");
+}
+
+#[test]
+fn atomic_operations_are_done_and_counted() {
+    let tracing = Tracing::new("atomic");
+    let program = tracing.compile("gcc", "g++", "counter.cpp", &["-pthread", "-std=c++17", "-mcx16", "-latomic"]);
+    let (ran, counts) = tracing.profile(&[], &program);
+    assert_eq!(ran.stdout, "right\n");
+    for counter in ["narrow", "half", "word", "wide"] {
+        let threads = counts.threads(counter);
+        let written: Vec<u64> = threads.values().map(|c| c.1).filter(|n| *n > 0).collect();
+        assert_eq!(written, [100_000; 4], "{counter}: {counts:?}");
+    }
+    let (reads, writes) = counts.total("exchanged");
+    assert!(reads >= 400_000 && writes >= 400_000, "{reads} {writes}");
+    assert_eq!(run(&mut plain(&program)).success().stdout, "right\n");
+}
+
+#[test]
+fn a_signal_handler_changes_no_count() {
+    let tracing = Tracing::new("handler");
+    let program = tracing.compile("gcc", "gcc", "handler.c", &[]);
+    let (ran, counts) = tracing.profile(&[], &program);
+    let calls: u64 = ran.stdout.trim().parse().unwrap();
+    assert!(calls > 20, "{calls}");
+    let all = counts.pages("main ");
+    let (of_main, of_handler): (Vec<_>, Vec<_>) = all.into_iter().partition(|p| p.3 >= 512 * 200);
+    assert_eq!(of_main.len(), 256);
+    assert!(of_main.iter().all(|p| p.3 == 512 * 200), "{of_main:?}");
+    assert_eq!(of_handler.len(), 32);
+    assert!(of_handler.iter().all(|p| p.3 == calls), "{calls}: {of_handler:?}");
+}
+
+#[test]
+fn a_forked_child_counts_for_itself() {
+    let tracing = Tracing::new("forked");
+    let program = tracing.compile("gcc", "gcc", "forked.c", &[]);
+    assert_eq!(tracing.profile(&["--no-follow"], &program).1.total("main ").1, 1500);
+    assert_eq!(tracing.profile(&["--follow"], &program).1.total("main ").1, 1800);
+}
+
+#[test]
+fn a_program_without_hooks_is_refused_with_the_flags() {
+    let tracing = Tracing::new("without");
+    let program = compile("gcc", "preloads/traced/forked.c", tracing.dir.join("program"), &["-O2"]);
+    let ran = tracing.numamma(&["profile", "--sampler", "trace", "--", program.to_str().unwrap()]);
+    assert_eq!(ran.code(), Some(2));
+    assert!(ran.stderr.contains("eval \"$(numamma trace-flags gcc)\""), "{}", ran.stderr);
+    assert!(!tracing.dir.join("numamma.prof").exists());
+}
