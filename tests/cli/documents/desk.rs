@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{NUMAMMA, Ran, Scratch, compile, needs, plain, preload, root, run_within, source};
+use crate::common::{NUMAMMA, Ran, Scratch, compile, needs, plain, preload, root, run, run_within, source};
 
 /// Time that one line of a document may take; on an idle machine each takes less than 5 s.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -27,6 +27,8 @@ impl Desk {
         for kind in ["apply", "profile"] {
             symlink(preload(kind), dir.join(format!("lib/libnumamma-{kind}.so"))).expect("there is none yet");
         }
+        let traced = [preload("profile").with_file_name("libnumamma_trace.so"), dir.join("lib/numamma-trace")];
+        run(plain(root().join("scripts/trace-directory")).args(&traced)).success();
         let include = format!("-I{}", root().join("include").display());
         let flags = ["-O2", "-g", "-pthread", &include];
         let solver = compile("cc", "cli/documents/solver.c", dir.join("work/solver"), &flags);
