@@ -3,10 +3,10 @@
 use super::{Fix, FixKind, Roles, about_threads};
 use crate::profile::summary::Summary;
 
-/// Times the mean of its team that a thread's work must be for a finding. Work is counted by samples of CPU time, and of two
-/// threads on one core with SMT each gets on at 0.6 to 0.7 of its speed alone: up to 1.7 times the time for the same work,
-/// 1.4 times the mean of the two speeds.
-const UNEVEN: f64 = 1.5;
+/// Times the mean of its team that a thread's work must be for a finding. Work is counted by samples of CPU time, and a thread
+/// that shares its core with another one (SMT) gets on at 0.6 to 0.7 of its speed alone: it takes up to 1.7 times the time for
+/// the same work.
+const UNEVEN: f64 = 1.7;
 /// Standard deviations of counted accesses by which it must be above the mean, so that chance makes none in a team of a
 /// thousand threads.
 const SURE: f64 = 4.5;

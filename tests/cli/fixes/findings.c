@@ -2,7 +2,7 @@
  *   first     main writes an array, of which four threads then use a quarter each
  *   own       each thread writes its quarter itself
  *   read      main writes a table that four threads then only read, all of it
- *   uneven    four threads with arrays of their own, the last has three times the work
+ *   uneven    four threads with arrays of their own, the last has five times the work
  *   stages    three threads named light with a sixth of the work of the one named heavy each
  *   counters  four threads count in the same 64 bytes
  *   apart     the same with 16 KiB for each thread */
@@ -49,7 +49,7 @@ static void *work(void *argument) {
     if (!strcmp(mode, "read"))
         for (int s = 0; s < 12; s++) sums[me] += look_up(grid, me + 1);
     if (!strcmp(mode, "uneven") || !strcmp(mode, "stages")) {
-        int heavy = me == THREADS - 1, of = !strcmp(mode, "uneven") ? 3 : 6;
+        int heavy = me == THREADS - 1, of = !strcmp(mode, "uneven") ? 5 : 6;
         if (!strcmp(mode, "stages")) pthread_setname_np(pthread_self(), heavy ? "heavy" : "light");
         unsigned char *own = malloc(part);
         if (!own) exit(3);
