@@ -131,6 +131,22 @@ fn a_sanitizers_runtime() {
     }
 }
 
+/// ThreadSanitizer sees the copies that the libraries make, and not how they pass memory from thread to thread.
+#[test]
+fn a_race_detector_sees_no_race_in_the_libraries() {
+    let dir = scratch("races");
+    let policy = Policy::new().rule("function = [\"?\"]", "policy = \"interleave\"").write(&dir, "any.toml");
+    compile(&dir, "many_sizes.c", "many_sizes", &["-g", "-O1", "-pthread", "-fsanitize=thread"]);
+    let program = dir.join("many_sizes");
+    for _ in 0..3 {
+        let profile = common::run(numamma(&["profile", "-q", "-o"]).arg(dir.join("p.prof")).arg("--").arg(&program));
+        let placed = common::run(&mut common::placed(&program, &policy));
+        for seen in [profile, placed].map(|ran| ran.ended(8)) {
+            assert!(seen.stdout == "fine\n" && !seen.stderr.contains("data race"), "{seen:?}");
+        }
+    }
+}
+
 /// An allocator that chooses its functions when the program starts.
 #[test]
 fn an_allocator_with_indirect_functions() {

@@ -19,6 +19,7 @@
 //! glibc does not enable if a library is not built for it, and this one is not.
 
 mod pool;
+mod race_detector;
 mod switch;
 
 use core::cell::Cell;
@@ -65,6 +66,7 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 /// Prepares the first stack. To be called in the constructor of the library, before the program has threads.
 pub fn start() {
     STARTED.store(true, Ordering::Relaxed);
+    race_detector::start();
     pool::start();
 }
 
@@ -207,12 +209,14 @@ struct Quiet {
     /// The cancellation state to return to. `None` before [`start`]: there is no second thread that could cancel this
     /// one, and the `pthread_setcancelstate` of a sanitizer, which would be called, is not ready.
     cancel: Option<c_int>,
+    /// A race detector overlooks this thread meanwhile.
+    overlooked: bool,
 }
 
 impl Quiet {
     fn begin() -> Quiet {
         let started = STARTED.load(Ordering::Relaxed);
-        let mut quiet = Quiet { mask: 0, cancel: started.then_some(0) };
+        let mut quiet = Quiet { mask: 0, cancel: started.then_some(0), overlooked: false };
         // SAFETY: all pointers are to live values of the sizes that the kernel and the C library are told.
         unsafe {
             let (set, before) = (&raw const BLOCKED_SET, &raw mut quiet.mask);
@@ -221,6 +225,7 @@ impl Quiet {
                 pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, cancel);
             }
         }
+        quiet.overlooked = race_detector::overlook();
         quiet
     }
 }
@@ -229,6 +234,9 @@ static BLOCKED_SET: u64 = BLOCKED;
 
 impl Drop for Quiet {
     fn drop(&mut self) {
+        if self.overlooked {
+            race_detector::look();
+        }
         let (mut now, none) = (0, core::ptr::null_mut::<u64>());
         // SAFETY: as above; both restore what they found.
         unsafe {
