@@ -170,6 +170,9 @@ fn overhead(view: &View) -> String {
             percent(faults),
             duration(stats.recorder_cpu_ns)
         ),
+        None if sampling.period_ns == CHARGE_NS => {
+            "not measured: the hooks make the program several times slower, which changes none of the counts".into()
+        }
         None if sampling.cost_ns == 0 => "not measured (with -F or -c the cost of a sample is not calibrated)".into(),
         None => "not known: the CPU time of the program was not recorded".into(),
     }

@@ -62,7 +62,12 @@ pub fn count(n: u64) -> String {
 
 /// `1 object`, `2 objects`.
 pub fn plural(n: u64, word: &str) -> String {
-    format!("{} {word}{}", count(n), if n == 1 { "" } else { "s" })
+    let ending = match n {
+        1 => "",
+        _ if word.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {word}{ending}", count(n))
 }
 
 /// Ascending numbers as numactl writes them: `0-3,5`.
