@@ -56,12 +56,19 @@ impl Tracing {
             let at: Vec<usize> = columns.iter().map(|c| names.iter().position(|n| n == c).unwrap()).collect();
             lines.map(|l| at.iter().map(|&i| l.split(',').nth(i).unwrap_or("").to_owned()).collect()).collect()
         };
-        let names: BTreeMap<String, String> =
-            rows(&objects, &["object", "name"]).into_iter().map(|r| (r[0].clone(), r[1].clone())).collect();
+        // A part counts for the object that it is a part of.
+        let whole = |row: &[String]| match row[2].is_empty() {
+            true => (row[1].clone(), 0),
+            false => (row[2].clone(), row[3].parse::<u64>().unwrap() / 4096),
+        };
+        let columns = ["object", "name", "parent", "offset_bytes"];
+        let objects: BTreeMap<String, (String, u64)> =
+            rows(&objects, &columns).into_iter().map(|r| (r[0].clone(), whole(&r))).collect();
         let mut counts = Counts::default();
         for row in rows(&tallies, &["object", "page", "thread", "reads", "writes"]) {
             let number = |i: usize| row[i].parse::<u64>().unwrap_or(0);
-            let key = (names[&row[0]].clone(), number(1), number(2));
+            let (name, first_page) = objects[&row[0]].clone();
+            let key = (name, first_page + number(1), number(2));
             let sum = counts.by_page.entry(key).or_default();
             *sum = (sum.0 + number(3), sum.1 + number(4));
         }
