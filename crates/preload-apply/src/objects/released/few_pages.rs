@@ -73,6 +73,8 @@ impl Known {
             true => OFTEN,
             // Giving back what one use filled is what costs, so that looks become rare sooner.
             false if is_more => SELDOM.min(2 * self.interval + 1),
+            // A new array does not tell whether each use adds pages.
+            false if self.fresh => self.interval,
             false => SELDOM.min(self.interval + 1),
         };
         let left = 1 + (random % ((2 << interval) - 1)) as u32;
@@ -157,6 +159,8 @@ mod tests {
         let calm = (0..20).fold(few, |known, n| known.looked(64, 1000, n).0);
         assert_eq!((calm.interval, calm.few), (SELDOM, few.few), "no more each time");
         assert_eq!(calm.looked(65, 1000, 0).0.interval, OFTEN, "they become more");
+        let new = (0..20).fold(few, |known, n| Known { fresh: true, ..known }.looked(40, 1000, n).0);
+        assert_eq!(new.interval, OFTEN, "new arrays, of which none served twice");
         assert!(again.looked(129, 1000, 0).1, "an older one, while another was mapped");
         assert!(!fresh.looked(0, 1000, 0).0.looked(2, 1000, 0).1);
         let filled = (0..4).fold(few, |known, n| Known { fresh: true, ..known }.looked(1000, 1000, n).0);
