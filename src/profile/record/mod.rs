@@ -18,6 +18,7 @@ mod process;
 mod processes;
 mod recorder;
 mod switch;
+mod shared_lines;
 mod tallies;
 mod target;
 mod thinning;
