@@ -51,7 +51,8 @@ use super::PAGE;
 use super::perf::Mapping;
 use super::ranges::Span;
 use super::records::{
-    Frame, LostFrames, Member, Members, NO_MODULE, Object, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId,
+    Frame, LostFrames, Member, Members, NO_MODULE, Object, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol,
+    ThreadId,
 };
 
 pub use self::code::{Code, Sampled};

@@ -93,7 +93,8 @@ impl Events {
         let mut members = FxHashMap::default();
         self.tallies.lines.record(|object, addr| {
             let known = members.entry(object).or_insert_with(|| space.members_of(object));
-            let within = |member: &&Member| addr.checked_sub(known.0 + member.offset).is_some_and(|at| at < member.size);
+            let within =
+                |member: &&Member| addr.checked_sub(known.0 + member.offset).is_some_and(|at| at < member.size);
             known.1.iter().find(within).map_or_else(String::new, |member| member.name.clone())
         })
     }
