@@ -2,7 +2,8 @@
 //! that cures the latter.
 //!
 //! The scores are those of NumaPerf (Zhao et al.: NumaPerf: Predictive NUMA Profiling, ICS 2021). A line is reported where
-//! its own score passes the threshold that NumaPerf has for a program: a handful of losses, as of memory that one thread
+//! its own score passes the threshold that NumaPerf has for a program, or where every eighth access takes it from another
+//! thread, however slow the run was: a handful of losses, as of memory that one thread
 //! hands to another one, stays far below.
 
 use std::collections::BTreeMap;
@@ -14,6 +15,11 @@ use crate::profile::summary::{LineOfObject, Summary};
 pub const SHARING_SCORE: f64 = 1.0;
 /// Accesses per millisecond to pages that another thread touched first, above which remote memory is reported (there).
 pub const REMOTE_SCORE: f64 = 1500.0;
+/// Accesses to a line for each of its invalidations up to which it is reported however slowly the run went. A line of eight
+/// numbers that one thread writes and another one reads, as at the border of two parts of an array, has sixteen.
+const OFTEN: u64 = 8;
+/// Invalidations below which a line is not reported for that.
+const LEAST: u64 = 128;
 /// Bytes of a cache line.
 const LINE: u64 = 64;
 /// Share of the invalidations from which on a kind of sharing counts: a tenth is what padding, or a change of the
@@ -121,7 +127,9 @@ fn judge(of: &LineOfObject, ms: f64) -> Option<Shared> {
     let threads = (readers | writers).count_ones();
     let all = invalidations(of);
     let score = all as f64 / (ms * f64::from(threads.max(1)));
-    if threads < 2 || score <= SHARING_SCORE {
+    let accesses: u64 = words.iter().map(|word| word.reads.saturating_add(word.writes)).fold(0, u64::saturating_add);
+    let is_often = all >= LEAST && all.saturating_mul(OFTEN) >= accesses;
+    if threads < 2 || score <= SHARING_SCORE && !is_often {
         return None;
     }
     let same = of.line.same_word as f64 / all as f64;

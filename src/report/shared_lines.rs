@@ -44,7 +44,7 @@ pub(super) fn render(out: &mut String, view: &View, width: usize) {
         ),
     );
     if lines.is_empty() {
-        return indent(out, &format!("no line is lost more than {SHARING_SCORE} times per ms and thread"));
+        return indent(out, "no line is lost to other threads often");
     }
     let shown = &lines[..lines.len().min(limit)];
     indent(out, &fit(columns(view, shown), width.saturating_sub(2), MIN_NAME, view.options.color).0);
