@@ -198,7 +198,10 @@ fn shared_lines(tracing: &Tracing, program: &Path) -> Vec<(String, String, Optio
     let report = tracing.numamma(&["report", "--json"]).success();
     let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
     let sharing = &report["sharing"];
-    assert_eq!((&sharing["sharing_score"]["threshold"], &sharing["remote_score"]["threshold"]), (&1.0.into(), &1500.0.into()));
+    assert_eq!(
+        (&sharing["sharing_score"]["threshold"], &sharing["remote_score"]["threshold"]),
+        (&1.0.into(), &1500.0.into())
+    );
     let lines = sharing["lines"].as_array().unwrap().iter().map(|line| {
         let text = |name: &str| line[name].as_str().unwrap().to_owned();
         (text("object"), text("kind"), line["padding"].as_u64(), line["invalidations"].as_u64().unwrap())

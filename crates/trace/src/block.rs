@@ -94,7 +94,14 @@ struct Block {
 const _: () = {
     assert!(offset_of!(Line, page) == 8 && offset_of!(Line, counter) == 16 && offset_of!(Line, site) == 24);
     assert!(offset_of!(Block, slots) == 32768 && offset_of!(Block, hash_shift) == 32776);
-    assert!(offset_of!(Block, busy) == 32784 && offset_of!(Block, filter) == 32792 && FILTER == 1 << 14 && SITE_BITS == 17 && OFFSET_BITS == 12 && size_of::<Slot>() == 16);
+    assert!(
+        offset_of!(Block, busy) == 32784
+            && offset_of!(Block, filter) == 32792
+            && FILTER == 1 << 14
+            && SITE_BITS == 17
+            && OFFSET_BITS == 12
+            && size_of::<Slot>() == 16
+    );
     assert!(offset_of!(Slot, key) == 0 && offset_of!(Slot, count) == 8 && GOLDEN == 0x9e37_79b9_7f4a_7c15);
 };
 

@@ -31,6 +31,9 @@ const PROBES: usize = 16;
 const TAKES: u64 = 4;
 /// Accesses by one thread in a row after which a watched page is left to it, if many are watched.
 const ALONE: u64 = 64;
+/// The same of a page that is only read, however few are watched; its next write is noticed where its instruction was
+/// not at this page before. Less than 2^10, which is the room for it.
+const READ_ONLY: u64 = 1000;
 /// Watched pages up to which none is left to a thread.
 const MANY: u32 = 512;
 /// Bytes for which a range counts one access.
@@ -117,10 +120,12 @@ impl Known {
                     let state = if takes + 1 >= TAKES { State::Counted } else { State::Watched };
                     return Known { thread, written: write, state, detail: (takes + 1) << TAKES_SHIFT, ..self };
                 }
-                if accesses >= ALONE && many && !other {
-                    return Known { state: State::Owned, detail: 0, ..self };
+                // Reads only, by whomever: nobody takes the page from anybody.
+                let read_only = !(write || self.written);
+                if accesses >= if many { ALONE } else { READ_ONLY } && (many || read_only) {
+                    return Known { state: State::Owned, detail: read_only.into(), ..self };
                 }
-                let accesses = if other { 0 } else { (accesses + 1).min(ALONE) };
+                let accesses = (accesses + 1).min(READ_ONLY);
                 Known { written: self.written || write, detail: takes << TAKES_SHIFT | accesses, ..self }
             }
             State::Counted => self,
@@ -217,7 +222,8 @@ impl Sharing {
             if found == 0 {
                 let Access { thread, write: written, .. } = access;
                 let new = Known { page, thread, written, state: State::Owned, detail: 0 };
-                found = word.compare_exchange(0, new.word(), SeqCst, Relaxed).map_or_else(|other| other, |_| new.word());
+                found =
+                    word.compare_exchange(0, new.word(), SeqCst, Relaxed).map_or_else(|other| other, |_| new.word());
             }
             if found >> 29 == page {
                 return Some(word);

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::TRACE_ENV;
 use super::layout::{
-    DATA_AT, ENDED, FILE_BYTES, FREE, Header, LINES_AT, MAGIC, MOST_SHIFT, Map, OFFSET_BITS, PAGE_SHIFT, SITE_BITS, SITES, Slot,
-    TABLES, TAKEN, VERSION, offset, site_of_others,
+    DATA_AT, ENDED, FILE_BYTES, FREE, Header, LINES_AT, MAGIC, MOST_SHIFT, Map, OFFSET_BITS, PAGE_SHIFT, SITE_BITS,
+    SITES, Slot, TABLES, TAKEN, VERSION, offset, site_of_others,
 };
 use super::lines::{BLOCKS, FIRST_BLOCKS, LinesReader, PageLines, SharedLine};
 use crate::memory;
@@ -86,7 +86,14 @@ impl Trace {
             (*header).limit = limit;
             (*header).blocks_ready = (FIRST_BLOCKS as u32).into();
         }
-        Ok(Trace { fd, inode, base, tables: (0..TABLES).map(|_| None).collect(), gone: Vec::new(), lines: LinesReader::default() })
+        Ok(Trace {
+            fd,
+            inode,
+            base,
+            tables: (0..TABLES).map(|_| None).collect(),
+            gone: Vec::new(),
+            lines: LinesReader::default(),
+        })
     }
 
     fn map(&self) -> Map {
