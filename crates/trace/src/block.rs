@@ -343,7 +343,11 @@ impl Block {
         let counter = unsafe { (*self.table.get()).as_ref() }.and_then(|table| table.counter(key));
         if let Some(counter) = counter {
             let access = Access { address, write, count, site, thread: self.number.get() };
-            let keeps = sharing().is_none_or(|sharing| sharing.access(traced, access, forget_page));
+            // What was counted before is known, unless the page is watched: the hooks do the same.
+            let is_new = counter.load(Ordering::Relaxed) == 0;
+            let keeps = sharing().is_none_or(|sharing| {
+                !is_new && !sharing.may_watch(address) || sharing.access(traced, access, forget_page)
+            });
             // A signal handler that compares the line meanwhile finds no instruction.
             line.ip.store(0, Ordering::Relaxed);
             line.page.store(if keeps { address >> PAGE_SHIFT } else { NOWHERE }, Ordering::Relaxed);

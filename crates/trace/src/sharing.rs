@@ -169,6 +169,11 @@ impl Sharing {
         self.filter.as_ptr().cast()
     }
 
+    /// Whether the page of an address may be watched or counted.
+    pub fn may_watch(&self, address: u64) -> bool {
+        self.filter[(address >> PAGE_SHIFT) as usize % FILTER].load(Relaxed) != 0
+    }
+
     /// Number of a new thread.
     pub fn new_thread(&self) -> u32 {
         self.threads.fetch_add(1, Relaxed)
