@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::shared_lines::LineOfObject;
 use super::spinning::Spinning;
 use super::stacks::CallStacks;
 use super::stays::Stay;
@@ -32,6 +33,9 @@ pub struct Summary {
     pub stays: Vec<Stay>,
     /// Waiting for other threads in loops, which no entry has.
     pub spinning: Spinning,
+    /// Cache lines that threads lost to each other, those with most invalidations first; empty for several profiles and
+    /// where the sampler does not count them.
+    pub shared_lines: Vec<LineOfObject>,
     /// Counters of the recorder.
     pub stats: Stats,
     /// How the run ended; none when the recording was cut off.
