@@ -30,7 +30,7 @@ impl Program {
     }
 
     /// A policy with a rule for each of `functions`.
-    fn policy(&self, name: &str, functions: &[String], place: &str) -> PathBuf {
+    pub fn policy(&self, name: &str, functions: &[String], place: &str) -> PathBuf {
         let rule = |policy: Policy, function: &String| policy.rule(&format!("function = [\"{function}\"]"), place);
         functions.iter().fold(Policy::new(), rule).write(&self.dir, name)
     }
