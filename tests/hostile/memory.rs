@@ -258,6 +258,21 @@ fn what_each_step_builds_and_frees_is_kept() {
     }
 }
 
+/// There is no room to keep an array of each size, so each serves the other: under policies by blocks, too.
+#[test]
+fn arrays_of_two_sizes_in_turn_are_kept() {
+    /// Pages of both arrays, 44 MB, which 60 steps would fault.
+    const PAGES: f64 = 10_742.0;
+    const STEPS: f64 = 6.0;
+    let turns = Program::new("turns");
+    for place in ["interleave", "block", "block-cyclic\", block = \"64KiB"] {
+        let rules = turns.policy("rules.toml", &["site_000".to_owned()], &format!("policy = \"{place}\""));
+        let (bare, seen) = (turns.bare("two"), least(0, || turns.placed(&rules, "two")));
+        assert!(seen[0] <= bare[0] + STEPS * PAGES, "{place}: page faults {seen:?}, bare {bare:?}");
+        turns.compare(&rules, "two");
+    }
+}
+
 /// And given back when the program goes on with other memory, whether a rule places that or not.
 #[test]
 fn what_steps_built_does_not_stand_beside_what_comes_then() {
