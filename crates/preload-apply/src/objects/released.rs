@@ -404,11 +404,19 @@ pub fn unmap_unseen(state: &'static State, object: &Object) {
     unmap_by(state, object, |address, len| unsafe { sys::unmap(address, len) });
 }
 
+/// As [`unmap`], for memory whose mappings have returned to the budget already.
+fn unmap_uncounted(object: &Object) {
+    let _errno = errno::Saved::now();
+    churn::unmapped(object.bytes());
+    // SAFETY: as in `unmap`.
+    unsafe { of_libc::munmap(object.base as *mut c_void, object.bytes()) };
+}
+
 fn unmap_by(state: &'static State, object: &Object, unmap: impl FnOnce(*mut c_void, usize)) {
     let _errno = errno::Saved::now();
     let is_extent = WINDOW.owns(object.base) && object.base == WINDOW.slot_start(object.base);
     churn::unmapped(object.bytes());
-    state.give_mappings(object.mappings(state, object.whole()));
+    state.give_mappings(kept::loose::mappings(state, object));
     unmap(object.base as *mut c_void, object.bytes());
     if is_extent {
         WINDOW.unmapped(object.base);
