@@ -17,9 +17,9 @@ use numamma_kernel::policy::Mode;
 use numamma_plan::plan::PagePlan;
 use numamma_plan::policy::{Huge, PolicyKind};
 
-use super::{AGAIN, Block, Set, Shape, TABLE, count, discount, hash, insert, notes, range};
+use super::{AGAIN, Block, Set, Shape, TABLE, hash, insert, notes, range};
 use crate::objects::object::Object;
-use crate::objects::released::{Limits, offered};
+use crate::objects::released::{Limits, offered, sum};
 use crate::objects::{heap_table, released};
 use crate::place::{counted_calls, relocate};
 use crate::rules::state::{Rule, State};
@@ -96,7 +96,7 @@ pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Obje
     };
     let is_one_of_few = |size: usize| {
         let most = Limits::now().most;
-        super::bytes().saturating_add(wanted.bytes()) > most && FEW.saturating_mul(size) > most
+        sum::bytes().saturating_add(wanted.bytes()) > most && FEW.saturating_mul(size) > most
     };
     let found = serves(true).or_else(|| serves(false).filter(|(.., size)| is_one_of_few(*size)));
     let (set, number, word, ..) = found.filter(|_| can_be_placed(state, wanted))?;
@@ -136,7 +136,7 @@ fn cut(state: &'static State, block: &Object, wanted: &Object) -> Option<Object>
     };
     move_pages(state, &object, &plan);
     if has_rest {
-        count(rest.bytes());
+        sum::count(rest.bytes());
         insert(state, set_of_loose(&rest), Block { object: rest, freed: 0, huge: false });
     }
     let [_, (class, note)] = notes(Shape::Object, wanted);
@@ -168,7 +168,7 @@ pub fn join(state: &'static State, object: &Object, now: u32) -> bool {
         }
         (base, end) = (base.min(other.base), end.max(other.base + other.bytes()));
         // Counted again with the object's.
-        count(other.bytes());
+        sum::count(other.bytes());
         state.give_mappings(1);
     }
     if end - base == object.bytes() {
@@ -180,7 +180,7 @@ pub fn join(state: &'static State, object: &Object, now: u32) -> bool {
     if is_reset && state.divide_mapping(1) {
         insert(state, set, Block { object: block, freed: now, huge: false });
     } else {
-        discount(block.bytes());
+        sum::discount(block.bytes());
         released::unmap_uncounted(&block);
     }
     true
