@@ -76,8 +76,9 @@ mod tests {
     #[test]
     fn a_signal_comes_when_it_is_held_no_more() {
         let handled = || HANDLED.load(Ordering::Relaxed);
-        // SAFETY: the handler changes an atomic variable; raise sends the signal to this thread.
+        // SAFETY: the handler changes an atomic variable.
         unsafe { libc::signal(libc::SIGUSR2, handle as *const () as libc::sighandler_t) };
+        // SAFETY: sends the signal to this thread.
         let raise = || assert_eq!(unsafe { libc::raise(libc::SIGUSR2) }, 0);
         {
             let outer = HeldSignals::hold();

@@ -17,6 +17,7 @@ use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::{HUGE_PAGE, page_size_of};
 use numamma_plan::policy::PolicyKind;
 
+use super::sum::discount;
 use crate::objects::object::Object;
 use crate::objects::{heap_table, released};
 use crate::rules::state::{Rule, State};
@@ -64,8 +65,6 @@ static TABLE: [Set; SETS] = [const { Set::new() }; SETS];
 /// Hashes of rules and sizes that were freed. The lowest bit: they were allocated again.
 static FREED: [[AtomicU64; SIZES]; 2] = [const { [const { AtomicU64::new(0) }; SIZES] }; 2];
 const AGAIN: u64 = 1;
-/// Bytes of all kept blocks.
-static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 /// What a kept block of a rule serves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -232,7 +231,7 @@ impl Set {
     fn remove(&self, number: usize, word: u64) -> Option<Object> {
         let block = self.entries[number].claim(word)?;
         self.empty(number);
-        KEPT.fetch_sub(block.object.bytes(), Ordering::Relaxed);
+        discount(block.object.bytes());
         Some(block.object)
     }
 }
@@ -257,22 +256,6 @@ pub fn remove_any(hand: usize) -> Option<Object> {
 
 /// Number of the places.
 pub const PLACES: usize = SETS * WAYS;
-
-/// Bytes of all kept blocks.
-#[inline]
-pub fn bytes() -> usize {
-    KEPT.load(Ordering::Relaxed)
-}
-
-/// Counts `more` bytes as kept, before [`store`]; returns the sum.
-pub fn count(more: usize) -> usize {
-    KEPT.fetch_add(more, Ordering::Relaxed) + more
-}
-
-/// Takes back what [`count`] counted.
-pub fn discount(less: usize) {
-    KEPT.fetch_sub(less, Ordering::Relaxed);
-}
 
 /// A number for rule and `size`. Multiplying by 2^64 divided by the golden ratio spreads the bits (Knuth, The Art of
 /// Computer Programming, volume 3, 6.4).

@@ -17,15 +17,21 @@ use numamma_kernel::policy::Mode;
 use numamma_plan::plan::PagePlan;
 use numamma_plan::policy::{Huge, PolicyKind};
 
-use super::{AGAIN, Block, Set, Shape, TABLE, count, discount, hash, insert, notes, range};
+use super::{AGAIN, Block, Set, Shape, TABLE, hash, insert, notes, range};
 use crate::objects::object::Object;
-use crate::objects::released::{Limits, offered};
+use crate::objects::released::{Limits, offered, sum};
 use crate::objects::{heap_table, released};
 use crate::place::{counted_calls, relocate};
 use crate::rules::state::{Rule, State};
 
 /// In place of the pages per block: a terabyte, of which no block is kept.
 const LOOSE: u64 = (1 << heap_table::BLOCK_BITS) - 1;
+/// Blocks of which there is no room for so many are few.
+const FEW: usize = 4;
+/// Times the bytes of an object that a block has at most in which it is placed: a small object in a large block would
+/// keep that from serving a large one.
+const LARGEST_PART: usize = 4;
+
 /// Whether a kept block is loose.
 pub fn is_loose(object: &Object) -> bool {
     object.block == LOOSE
@@ -75,19 +81,24 @@ fn set_of_loose(object: &Object) -> &'static Set {
 }
 
 /// The first pages of a kept block for `wanted`, which no block of its size serves: of a loose one, or of the smallest
-/// one of its rule if new memory for it would be more than may be kept and used.
+/// one of its rule that is large enough, if new memory would be more than may be kept and used, and [`FEW`] such blocks,
+/// too. Among many blocks one of its size is free sooner or later, and to break them up would only delay that.
 #[cold]
 #[inline(never)]
 pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Object> {
-    let is_beyond = || super::bytes().saturating_add(wanted.bytes()) > Limits::now().most;
     let serves = |loose: bool| {
         let blocks = like(wanted).filter(move |(_, _, word, base, size)| {
             let is_loose = is_loose(&heap_table::object_of(*base, *size, *word));
-            is_loose == loose && *size >= wanted.bytes() && base.is_multiple_of(align)
+            let is_large_enough = (wanted.bytes()..=LARGEST_PART * wanted.bytes()).contains(size);
+            is_loose == loose && is_large_enough && base.is_multiple_of(align)
         });
         blocks.min_by_key(|(.., size)| *size)
     };
-    let found = serves(true).or_else(|| if is_beyond() { serves(false) } else { None });
+    let is_one_of_few = |size: usize| {
+        let most = Limits::now().most;
+        sum::bytes().saturating_add(wanted.bytes()) > most && FEW.saturating_mul(size) > most
+    };
+    let found = serves(true).or_else(|| serves(false).filter(|(.., size)| is_one_of_few(*size)));
     let (set, number, word, ..) = found.filter(|_| can_be_placed(state, wanted))?;
     let block = set.remove(number, word)?;
     if block.bytes() < wanted.bytes() || !block.base.is_multiple_of(align) || !can_be_loose(state, &block) {
@@ -125,7 +136,7 @@ fn cut(state: &'static State, block: &Object, wanted: &Object) -> Option<Object>
     };
     move_pages(state, &object, &plan);
     if has_rest {
-        count(rest.bytes());
+        sum::count(rest.bytes());
         insert(state, set_of_loose(&rest), Block { object: rest, freed: 0, huge: false });
     }
     let [_, (class, note)] = notes(Shape::Object, wanted);
@@ -157,7 +168,7 @@ pub fn join(state: &'static State, object: &Object, now: u32) -> bool {
         }
         (base, end) = (base.min(other.base), end.max(other.base + other.bytes()));
         // Counted again with the object's.
-        count(other.bytes());
+        sum::count(other.bytes());
         state.give_mappings(1);
     }
     if end - base == object.bytes() {
@@ -169,7 +180,7 @@ pub fn join(state: &'static State, object: &Object, now: u32) -> bool {
     if is_reset && state.divide_mapping(1) {
         insert(state, set, Block { object: block, freed: now, huge: false });
     } else {
-        discount(block.bytes());
+        sum::discount(block.bytes());
         released::unmap_uncounted(&block);
     }
     true
