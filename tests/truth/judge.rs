@@ -39,10 +39,8 @@ const fn case(
     Case { name, compiler, source, arguments }
 }
 
-const SHORT: [Case; 2] = [
-    case("gfortran", "lu", "programs/lu.f90", &["40"]),
-    case("gfortran", "stencil", "programs/stencil.f90", &["60"]),
-];
+const SHORT: [Case; 2] =
+    [case("gfortran", "lu", "programs/lu.f90", &["40"]), case("gfortran", "stencil", "programs/stencil.f90", &["60"])];
 const LONG: [Case; 8] = [
     case("gfortran", "tiles", "programs/tiles.f90", &["500"]),
     case("gcc", "cluster", "programs/cluster.c", &["60", "8"]),
