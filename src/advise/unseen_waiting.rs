@@ -65,5 +65,5 @@ pub(super) fn choose(
         100.0 * range.high
     );
     let remark = chosen.choice.remark.into_iter().chain([words]).collect::<Vec<_>>().join("; ");
-    (range.low > 0.0).then(|| (Choice { remark: Some(remark), ..chosen.choice }, chosen.bytes))
+    (range.low > 0.0).then_some((Choice { remark: Some(remark), ..chosen.choice }, chosen.bytes))
 }

@@ -46,7 +46,6 @@ pub(crate) use code_parts::{MAX_PARTS, of_part as ordered_code};
 pub(crate) use divided::rank;
 pub use identity::{base_name, demangle};
 pub use selection::Selection;
-pub use shared_lines::LineOfObject;
 pub(crate) use spinning::SpinTally;
 pub use spinning::{SpinCell, Spinning};
 pub use stacks::{CallStacks, How, LostTable, NameTables, Step};

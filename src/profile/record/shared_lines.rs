@@ -110,8 +110,8 @@ mod tests {
         let line = Counted { pid: 7, addr: 0x1000, other_words: 2, same_word: 1, words: vec![word] };
         let mut lines = Lines { waiting: vec![(10, line.clone()), (20, line.clone())], ..Lines::default() };
         assert_eq!(lines.take(7, (0x1000, 8)), [], "the word is behind");
-        assert_eq!(lines.take_until(10), [line.clone()]);
-        assert_eq!(lines.take(7, (0x1008, 8)), [line.clone()]);
+        assert_eq!(lines.take_until(10), std::slice::from_ref(&line));
+        assert_eq!(lines.take(7, (0x1008, 8)), std::slice::from_ref(&line));
         let frame = |offset| Frame { module: 0, offset };
         lines.add(1, 0x1000, &line, frame);
         lines.add(1, 0x1000, &line, frame);

@@ -3,20 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use super::entries::Layout;
+use super::types::LineOfObject;
 use crate::profile::records::{Instance, Object, ObjectId, ObjectKind, SharedLine};
-
-/// A cache line that a thread lost to another one.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LineOfObject {
-    /// Name of the entry of its object; of a part the name of the whole.
-    pub object: String,
-    /// Address of the object; none where it is not one piece of memory: small allocations of a call site.
-    pub base: Option<u64>,
-    /// Bytes of the object; of small allocations 0.
-    pub size: u64,
-    /// What was counted.
-    pub line: SharedLine,
-}
 
 /// The lines whose objects are in the file, those with most invalidations first. `layout` has the final names.
 pub(super) fn named(
