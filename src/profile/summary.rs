@@ -25,7 +25,6 @@ mod identity;
 mod parts;
 mod reuse;
 mod selection;
-mod shared_lines;
 mod shared_pages;
 mod size_classes;
 mod spinning;

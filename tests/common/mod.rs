@@ -18,7 +18,6 @@ mod report;
 mod run;
 mod scratch;
 mod terminal;
-mod traced;
 
 pub use build::{compile, compile_in, libomp, program, root, source};
 pub use order::{alone, beside_others};
@@ -27,4 +26,3 @@ pub use report::{json_file, number, object, objects};
 pub use run::{NUMAMMA, Ran, exists, needs, numamma, placed, plain, preload, run, run_within, text, wait};
 pub use scratch::Scratch;
 pub use terminal::{leads_session, soon, terminal};
-pub use traced::Tracing;

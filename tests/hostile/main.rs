@@ -9,7 +9,6 @@ mod bystanders;
 mod confined;
 mod fibers;
 mod fuzz;
-mod jumps;
 mod left;
 mod memory;
 mod readers;

@@ -39,7 +39,6 @@ mod kept;
 mod offered;
 mod room;
 mod sparse;
-mod sum;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -119,13 +118,13 @@ pub fn mapped(state: &State, object: &Object) {
 /// Whether any block is kept.
 #[inline]
 fn any() -> bool {
-    sum::bytes() > 0
+    kept::bytes() > 0
 }
 
 /// Bytes of all blocks, and of what heaps keep as much for as long.
 #[inline]
 fn standing() -> usize {
-    sum::bytes().wrapping_add(heap_account::standing())
+    kept::bytes().wrapping_add(heap_account::standing())
 }
 
 /// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there.
@@ -196,17 +195,17 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     if bytes > limit {
         return false;
     }
-    if sum::count(bytes) > limit {
+    if kept::count(bytes) > limit {
         // Of many arrays of a size that are freed together, the first stay.
         if kept::has_like(state, object) {
-            sum::discount(bytes);
+            kept::discount(bytes);
             give_back(state, limit);
             return false;
         }
         give_back(state, limit);
     }
-    if (sum::bytes() > firm || is_beyond_share(bytes)) && !offered::offer(state, object) {
-        sum::discount(bytes);
+    if (kept::bytes() > firm || is_beyond_share(bytes)) && !offered::offer(state, object) {
+        kept::discount(bytes);
         return false;
     }
     if IS_FIRST.load(Ordering::Relaxed) {
@@ -260,7 +259,7 @@ fn allowed() -> usize {
 #[cold]
 fn give_back(state: &'static State, limit: usize) {
     for _ in 0..kept::PLACES {
-        if sum::bytes() <= limit {
+        if kept::bytes() <= limit {
             return;
         }
         if let Some(old) = kept::remove_any(HAND.fetch_add(1, Ordering::Relaxed)) {
@@ -272,7 +271,7 @@ fn give_back(state: &'static State, limit: usize) {
 /// Unmaps the blocks that were freed before the sweep before number `now`.
 #[cold]
 fn sweep(state: &'static State, now: u32) {
-    if sum::bytes() > room::part_of_live().max(in_use::coming_again()) {
+    if kept::bytes() > room::part_of_live().max(in_use::coming_again()) {
         kept::remove_all(|freed| now.wrapping_sub(freed) > 1).for_each(|old| unmap(state, &old));
     }
     coming_again::release_unused();
@@ -405,19 +404,11 @@ pub fn unmap_unseen(state: &'static State, object: &Object) {
     unmap_by(state, object, |address, len| unsafe { sys::unmap(address, len) });
 }
 
-/// As [`unmap`], for memory whose mappings have returned to the budget already.
-fn unmap_uncounted(object: &Object) {
-    let _errno = errno::Saved::now();
-    churn::unmapped(object.bytes());
-    // SAFETY: as in `unmap`.
-    unsafe { of_libc::munmap(object.base as *mut c_void, object.bytes()) };
-}
-
 fn unmap_by(state: &'static State, object: &Object, unmap: impl FnOnce(*mut c_void, usize)) {
     let _errno = errno::Saved::now();
     let is_extent = WINDOW.owns(object.base) && object.base == WINDOW.slot_start(object.base);
     churn::unmapped(object.bytes());
-    state.give_mappings(kept::loose::mappings(state, object));
+    state.give_mappings(object.mappings(state, object.whole()));
     unmap(object.base as *mut c_void, object.bytes());
     if is_extent {
         WINDOW.unmapped(object.base);
