@@ -7,6 +7,7 @@ use numamma_plan::unusable::Unusable;
 use super::cost::resample::{self, Groups, Saving};
 use super::cost::{Demands, Load, Outcome, PageMap, Placement, Residence, Spill};
 use super::scene::{Choice, Scene, Simplicity};
+use super::unseen_waiting;
 use crate::detect::{Pattern, unpaged_share};
 use crate::profile::summary::{Entry, duration};
 
@@ -22,11 +23,20 @@ const MAJORITY: f64 = 0.5;
 /// Most nodes on which an unknown first touch is priced; on larger machines the others are like one of them.
 const MOST_TOUCHED: usize = 16;
 
+/// The placement of an object.
+pub(super) struct Chosen {
+    pub choice: Choice,
+    /// Part of the time in which the program runs that it saves.
+    pub saved: f64,
+    /// Whether it is advised although nothing shows that it saves anything, see [`unseen_waiting`].
+    pub unseen: bool,
+}
+
 /// A choice with its price.
-struct Priced {
-    choice: Choice,
-    outcome: Outcome,
-    bytes: Vec<f64>,
+pub(super) struct Priced {
+    pub choice: Choice,
+    pub outcome: Outcome,
+    pub bytes: Vec<f64>,
     spills: bool,
 }
 
@@ -49,6 +59,18 @@ impl<'a> Subject<'a> {
         taken: &'a [f64],
     ) -> Subject<'a> {
         Subject { scene, entry, demands: Demands::of(scene.world, entry, Some(pattern)), note, taken }
+    }
+
+    /// As [`Subject::new`], as if all time that is charged to the object waited.
+    pub fn if_it_waits(
+        scene: &'a Scene<'_>,
+        entry: &'a Entry,
+        pattern: &Pattern,
+        note: Option<&'a PatternNote>,
+        taken: &'a [f64],
+    ) -> Subject<'a> {
+        let demands = Demands::if_it_waits(scene.world, entry, Some(pattern));
+        Subject { scene, entry, demands, note, taken }
     }
 
     /// The price of a placement, the bytes it puts on each node, and whether a node is too small for its part.
@@ -75,7 +97,7 @@ impl<'a> Subject<'a> {
     }
 
     /// The placement of a choice.
-    fn placement(&self, choice: &Choice) -> Result<Placement<'a>, Unusable> {
+    pub fn placement(&self, choice: &Choice) -> Result<Placement<'a>, Unusable> {
         match &choice.numbered {
             Some(nodes) => Ok(Placement::of_instances(self.scene.world, self.entry, nodes)),
             None => Placement::of(self.scene.world, self.entry, &choice.place, self.note),
@@ -84,7 +106,7 @@ impl<'a> Subject<'a> {
 
     /// Prices the candidates that can be planned; `placing_ns` is added to each. The second value is the node of a
     /// candidate that is too small for the object.
-    fn price_all(&self, choices: Vec<Choice>, placing_ns: f64) -> (Vec<Priced>, Option<String>) {
+    pub fn price_all(&self, choices: Vec<Choice>, placing_ns: f64) -> (Vec<Priced>, Option<String>) {
         let mut priced: Vec<Priced> = Vec::new();
         let mut too_big = None;
         for choice in choices {
@@ -176,8 +198,8 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// The placement to advise, with the price in its remark, and the part of the run's time that it saves, or the reason
-/// to leave the object to first touch. `note` and `taken` as in [`Subject::new`].
+/// The placement to advise, with the price in its remark, or the reason to leave the object to first touch. `note` and
+/// `taken` as in [`Subject::new`].
 pub(super) fn choose(
     scene: &Scene<'_>,
     entry: &Entry,
@@ -185,7 +207,7 @@ pub(super) fn choose(
     choices: Vec<Choice>,
     note: Option<&PatternNote>,
     taken: &mut [f64],
-) -> Result<(Choice, f64), String> {
+) -> Result<Chosen, String> {
     let subject = Subject::new(scene, entry, pattern, note, taken);
     let unplaced = scene.world.unplaced(entry);
     let (first, first_bytes, _) = subject.price(&unplaced);
@@ -205,19 +227,27 @@ pub(super) fn choose(
             let gains_nothing = || verdict(scene, (entry, pattern), &first, best, || None).err().filter(|_| !often);
             Err(gains_nothing().unwrap_or_else(|| format!("{}; {why}", pattern.evidence)))
         }
-        None => verdict(scene, (entry, pattern), &first, best, || subject.in_parallel(choices)).and_then(|()| {
-            let part = 1.0 - (chosen.outcome.time_ns - placing_ns) / first.time_ns.max(f64::MIN_POSITIVE);
-            let placed = subject.placement(&chosen.choice).ok();
-            let saving = placed.and_then(|placed| subject.saving(&unplaced, &placed, part));
-            with_range(
-                scene,
-                (entry, pattern),
-                (&first, &chosen.outcome, best),
-                (saving, placing_ns),
-                subject.touched_anywhere(),
-            )
-        }),
+        None => {
+            verdict(scene, (entry, pattern), &first, best, || subject.in_parallel(choices.clone())).and_then(|()| {
+                let part = 1.0 - (chosen.outcome.time_ns - placing_ns) / first.time_ns.max(f64::MIN_POSITIVE);
+                let placed = subject.placement(&chosen.choice).ok();
+                let saving = placed.and_then(|placed| subject.saving(&unplaced, &placed, part));
+                with_range(
+                    scene,
+                    (entry, pattern),
+                    (&first, &chosen.outcome, best),
+                    (saving, placing_ns),
+                    subject.touched_anywhere(),
+                )
+            })
+        }
     };
+    if verdict.is_err()
+        && let Some((choice, bytes)) = unseen_waiting::choose(scene, (entry, pattern), choices, note, taken)
+    {
+        taken.iter_mut().zip(&bytes).for_each(|(t, b)| *t += b);
+        return Ok(Chosen { choice, saved: 0.0, unseen: true });
+    }
     // An object that is left to first touch occupies memory as well.
     let bytes = if verdict.is_ok() { &chosen.bytes } else { &first_bytes };
     taken.iter_mut().zip(bytes).for_each(|(t, b)| *t += b);
@@ -230,7 +260,7 @@ pub(super) fn choose(
     let remark = words.into_iter().flatten().collect::<Vec<_>>().join("; ");
     let saved_ns = first.time_ns - chosen.outcome.time_ns;
     let saved = saved_ns / scene.world.clock.running_ns().max(f64::MIN_POSITIVE);
-    Ok((Choice { remark: Some(remark), ..chosen.choice }, saved))
+    Ok(Chosen { choice: Choice { remark: Some(remark), ..chosen.choice }, saved, unseen: false })
 }
 
 /// What part of the accesses a placement by threads makes local, as [`super::predict()`] counts them: the main thread of
@@ -250,7 +280,7 @@ fn near_users(entry: &Entry, chosen: &Priced) -> Option<String> {
 }
 
 /// The simplest within [`NEAR`] of the best, else the simplest within [`NEAR`] of the cheapest.
-fn simplest(priced: Vec<Priced>, best: f64) -> Option<Priced> {
+pub(super) fn simplest(priced: Vec<Priced>, best: f64) -> Option<Priced> {
     let cheapest = priced.iter().map(|p| p.outcome.time_ns).fold(f64::MAX, f64::min);
     // The limit is at least the price of a candidate, so that an object without samples has a result, too.
     let limit = if cheapest <= NEAR * best { NEAR * best } else { NEAR * cheapest };

@@ -2,17 +2,19 @@
 //! policy mends.
 //!
 //! Kinds and words follow the fix advice of NumaPerf (Zhao et al.: NumaPerf: Predictive NUMA Profiling, ICS 2021), as far
-//! as samples at pages can tell them. What needs every access (false sharing proven, locks) is only a hint here.
+//! as samples at pages can tell them. False and true sharing of cache lines is proven by the `trace` sampler only, and a
+//! hint with others; locks are not looked at.
 
 use numamma_plan::policy::{Bind, PolicyKind};
 use serde::Serialize;
 
 use super::{Advice, Item};
-use crate::detect::{PatternKind, Roles, roles};
+use crate::detect::{PatternKind, Roles, roles, sharing_score};
 use crate::profile::records::{Frame, Location, ThreadId};
 use crate::profile::summary::{CodePart, Entry, Step, Summary, ratio};
 
 mod balance;
+mod lines;
 
 /// Share of an object's touched pages from which on one thread has initialised it.
 const INITIALISED: f64 = 0.9;
@@ -38,6 +40,8 @@ pub enum FixKind {
     BindThreads,
     /// Data that several threads write in cache lines of their own.
     Pad,
+    /// A variable for each thread in place of one that all write.
+    PerThread,
     /// Divide the work evenly.
     Balance,
     /// As many threads of each kind as its work needs.
@@ -48,12 +52,13 @@ pub enum FixKind {
 
 impl FixKind {
     /// All of them, in the order of [`FixKind`].
-    pub const ALL: [FixKind; 8] = [
+    pub const ALL: [FixKind; 9] = [
         FixKind::ParallelFirstTouch,
         FixKind::Interleave,
         FixKind::Duplicate,
         FixKind::BindThreads,
         FixKind::Pad,
+        FixKind::PerThread,
         FixKind::Balance,
         FixKind::ThreadCounts,
         FixKind::HugePages,
@@ -67,6 +72,7 @@ impl FixKind {
             FixKind::Duplicate => "duplicate",
             FixKind::BindThreads => "bind-threads",
             FixKind::Pad => "pad",
+            FixKind::PerThread => "per-thread",
             FixKind::Balance => "balance",
             FixKind::ThreadCounts => "thread-counts",
             FixKind::HugePages => "huge-pages",
@@ -82,9 +88,8 @@ impl FixKind {
             FixKind::Interleave => "Data that all threads use lies on one node, whose memory controller they share.",
             FixKind::Duplicate => "Data that all threads only read could be near to each of them.",
             FixKind::BindThreads => "Threads may move away from the node of their data.",
-            FixKind::Pad => {
-                "Several threads write data of less than a page; in one cache line they slow each other down."
-            }
+            FixKind::Pad => "Threads write different data in one cache line, and take it from each other.",
+            FixKind::PerThread => "Threads write the same data, and take its cache line from each other.",
             FixKind::Balance => "Some threads of a team have more work than others, which wait for them.",
             FixKind::ThreadCounts => "Threads of one kind have more work each than those of another.",
             FixKind::HugePages => "Accesses at random to much memory miss the TLB with small pages.",
@@ -95,7 +100,7 @@ impl FixKind {
 /// A place in the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// What it is for the fix: `allocation`, `initialisation`, `use`.
+    /// What it is for the fix: `allocation`, `initialisation`, `use`; of a shared cache line `read` or `write`.
     pub role: &'static str,
     /// Function; empty when unknown.
     pub function: String,
@@ -137,6 +142,7 @@ pub fn fixes(summary: &Summary, advice: &Advice) -> Vec<Fix> {
     let mut out: Vec<Fix> = objects.flat_map(|(item, entry)| of_object(summary, item, entry)).collect();
     out.extend(binding(advice));
     out.extend(balance::fixes(summary, &roles));
+    out.extend(lines::fixes(summary));
     let order = |f: &Fix| (f.is_hint, -f.saves.unwrap_or(0.0), -f.share);
     out.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal));
     out
@@ -189,7 +195,9 @@ fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
         ),
         None => {}
     }
-    out.extend(padding(entry, item, pattern.kind).map(|(what, why)| Fix {
+    // A trace tells it exactly: see `lines`.
+    let is_guess = sharing_score(summary).is_none();
+    out.extend(padding(entry, item, pattern.kind).filter(|_| is_guess).map(|(what, why)| Fix {
         saves: None,
         by_policy: false,
         is_hint: true,

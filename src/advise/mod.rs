@@ -55,6 +55,7 @@ mod unaligned_tests;
 #[cfg(test)]
 mod unequal_tests;
 pub mod unprofiled;
+mod unseen_waiting;
 
 use numamma_plan::policy::{Bind, MachineNote, ObjectRule, PatternNote, Policy, Program, Size, Threads};
 
@@ -161,12 +162,12 @@ fn items(scene: &scene::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<
             _ if !hot[index] => groups.cold.add(share),
             _ => {
                 let pattern = &patterns[index];
-                let (rule, more, saved) = match scene.rule(entry, pattern, share, &mut taken) {
-                    Ok(rules) => (Ok(rules.rule), rules.more, rules.saved),
-                    Err(why) => (Err(why), Vec::new(), 0.0),
+                let (rule, more, saved, unseen) = match scene.rule(entry, pattern, share, &mut taken) {
+                    Ok(rules) => (Ok(rules.rule), rules.more, rules.saved, rules.unseen),
+                    Err(why) => (Err(why), Vec::new(), 0.0, false),
                 };
                 let item = Item { name: entry.name.clone(), share, pattern: Some(pattern.clone()), rule, saved, more };
-                drafts.push(Draft { entry: Some(index), item, saved });
+                drafts.push(Draft { entry: Some(index), item, saved, unseen });
             }
         }
     }

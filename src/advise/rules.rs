@@ -14,6 +14,8 @@ pub(super) struct Rules {
     pub more: Vec<ObjectRule>,
     /// Part of the time in which the program runs that they save.
     pub saved: f64,
+    /// Whether nothing shows that they save anything, as in [`choose::Chosen`].
+    pub unseen: bool,
 }
 
 /// On what a rule for some instances of a call site depends.
@@ -47,8 +49,8 @@ impl Scene<'_> {
         let advised = choose::choose(self, entry, pattern, choices, rule.pattern.as_ref(), taken);
         // Nor do parts of an allocation, which a policy cannot move.
         let is_range = entry.part.is_some() && entry.site.is_some();
-        let by_number = advised.as_ref().is_ok_and(|a| a.0.numbered.is_some());
-        let whole = advised.as_ref().ok().map(|a| &a.0.place);
+        let by_number = advised.as_ref().is_ok_and(|a| a.choice.numbered.is_some());
+        let whole = advised.as_ref().ok().map(|a| &a.choice.place);
         // Instances placed by number do not move between phases.
         let staged = if by_number || is_range {
             None
@@ -66,11 +68,13 @@ impl Scene<'_> {
             }
         };
         let (mut words, mut numbered, mut saved): (Vec<String>, _, _) = (Vec::new(), None, 0.0);
-        if let Some((advised, by_one)) = advised {
-            saved += by_one;
-            rule.place = advised.place;
-            words.extend(advised.remark);
-            numbered = advised.numbered;
+        let mut unseen = false;
+        if let Some(advised) = advised {
+            saved += advised.saved;
+            unseen = advised.unseen && !pays;
+            rule.place = advised.choice.place;
+            words.extend(advised.choice.remark);
+            numbered = advised.choice.numbered;
         }
         if let Some(staged) = staged {
             saved += staged.saved;
@@ -81,6 +85,6 @@ impl Scene<'_> {
         let words: String = words.into_iter().map(|w| format!("; {w}")).collect();
         rule.why = Some(format!("{:.1} % of the cost; {}{words}", 100.0 * share, pattern.evidence));
         let more = numbered.map(|nodes| numbered::split(&mut rule, &nodes, self.target));
-        Ok(Rules { rule, more: more.unwrap_or_default(), saved })
+        Ok(Rules { rule, more: more.unwrap_or_default(), saved, unseen })
     }
 }

@@ -83,6 +83,7 @@ pub(super) fn profile(threads: u32, thp: &str, entries: Vec<Entry>) -> Summary {
         entries,
         stays: Vec::new(),
         spinning: Default::default(),
+        shared_lines: Vec::new(),
         stats: Stats::default(),
         ending: Some(crate::profile::records::Ended::Exited(0)),
         rank: None,

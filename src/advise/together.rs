@@ -10,9 +10,11 @@ pub(super) const WORTH: f64 = 0.002;
 const MOST_OF_GAIN: f64 = 0.95;
 
 /// Takes the rules of those drafts away that are not needed: the least savings, as far as each is below [`WORTH`] and
-/// the others have [`MOST_OF_GAIN`], and all when they are below [`WORTH`] together.
+/// the others have [`MOST_OF_GAIN`], and all when they are below [`WORTH`] together. Those of which no saving is seen are
+/// judged alone.
 pub(super) fn keep(drafts: &mut [Draft]) {
-    let mut order: Vec<usize> = (0..drafts.len()).filter(|&i| drafts[i].item.rule.is_ok()).collect();
+    let mut order: Vec<usize> =
+        (0..drafts.len()).filter(|&i| drafts[i].item.rule.is_ok() && !drafts[i].unseen).collect();
     order.sort_by(|a, b| drafts[*b].saved.total_cmp(&drafts[*a].saved));
     let total: f64 = order.iter().map(|&i| drafts[i].saved).sum();
     let mut covered = 0.0;

@@ -16,7 +16,7 @@ use crate::topology::Topology;
 ///
 /// A policy places an unmodified program in each run; these are changes that last, and what no policy mends: where one
 /// thread initialises data that many use, what to interleave or to copy for each node, which threads have more work
-/// than others, and hints from small objects that many threads write. What a policy does as well is marked so.
+/// than others, and what threads write in one cache line: proven by the trace sampler, hints with others. What a policy does as well is marked so.
 /// Lines need debug information (-g).
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -25,7 +25,7 @@ use numamma_kernel::output_file;
 
 use super::records::{
     Access, AccessCode, CallSite, CodeUnit, Folded, Frame, Like, Location, LostFrames, Member, Members, Module, Object,
-    Record, Resized, SiteCount, Symbol, Thread, ThreadTask, Touch,
+    Record, Resized, SharedLine, SharedWord, SiteCount, Symbol, Thread, ThreadTask, Touch,
 };
 
 mod access_lists;
@@ -321,6 +321,8 @@ fn decoded_size(plain: &[u8]) -> u64 {
         20 => (size_of::<Folded>(), 0),
         21 => (size_of::<Like>(), 0),
         22 => (size_of::<Resized>(), 0),
+        // A word: eight fields, a byte each at least; of the name of its field a byte each.
+        23 => (size_of::<SharedLine>(), size_of::<SharedWord>().div_ceil(8) + 1),
         _ => (0, 1),
     };
     // A count that the encoding is too short for is refused by the decoder after as many items as there are.
@@ -406,6 +408,13 @@ mod tests {
             (Record::Like(vec![Like::default(); 1000]), size_of::<Like>()),
             (Record::Resized(vec![Resized::default(); 1000]), size_of::<Resized>()),
             (Record::Folded(vec![folded; 1000]), size_of::<Folded>()),
+            (
+                Record::SharedLines(vec![
+                    SharedLine { words: vec![SharedWord::default(); 4], ..SharedLine::default() };
+                    1000
+                ]),
+                size_of::<SharedLine>() + 4 * size_of::<SharedWord>(),
+            ),
             (
                 Record::SampledTouches(vec![Touch { object: 0, addr: 0, pages: 1, thread: 0, time_ns: 0 }; 1000]),
                 size_of::<Touch>(),

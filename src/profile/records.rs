@@ -443,6 +443,43 @@ pub struct Members {
     pub members: Vec<Member>,
 }
 
+/// Accesses to a word of a shared cache line, in the whole run. A set of threads has bit n for those whose number, in
+/// order of their first access, is n modulo 64.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SharedWord {
+    /// Offset of its first byte from that of the line.
+    pub offset: u8,
+    /// Threads that read it.
+    pub readers: u64,
+    /// Threads that wrote it.
+    pub writers: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// The instruction that read it last.
+    pub read_ip: Option<Frame>,
+    /// The instruction that wrote it last.
+    pub write_ip: Option<Frame>,
+    /// The member of the variable that it is in; empty when not known.
+    pub field: String,
+}
+
+/// A cache line that several threads used, as the `trace` sampler counted it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SharedLine {
+    /// The object of the word that was used most.
+    pub object: ObjectId,
+    /// Address of the line.
+    pub addr: u64,
+    /// Times that a write took the line from a thread that used other words only.
+    pub other_words: u64,
+    /// Times that a write took it from a thread that used the written word.
+    pub same_word: u64,
+    /// Its words that were used, ascending.
+    pub words: Vec<SharedWord>,
+}
+
 /// Counters of the recorder, cumulative; the last record counts.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Stats {
@@ -564,6 +601,8 @@ pub enum Record {
     Like(Vec<Like>),
     /// Objects that realloc made of others.
     Resized(Vec<Resized>),
+    /// Cache lines that several threads used.
+    SharedLines(Vec<SharedLine>),
 }
 
 impl Record {
@@ -593,6 +632,7 @@ impl Record {
             Record::Folded(list) => cut(list, Record::Folded),
             Record::Like(list) => cut(list, Record::Like),
             Record::Resized(list) => cut(list, Record::Resized),
+            Record::SharedLines(list) => cut(list, Record::SharedLines),
         }
     }
 }

@@ -25,6 +25,7 @@ mod identity;
 mod parts;
 mod reuse;
 mod selection;
+mod shared_lines;
 mod shared_pages;
 mod size_classes;
 mod spinning;

@@ -54,6 +54,8 @@ pub fn render(view: &View, only: Option<&Entry>) -> Value {
         "lost": lost(view),
         "first_touches": first_touches(view),
         "threads": view.summary.threads.iter().map(|t| thread(view, t)).collect::<Vec<_>>(),
+        // Cache lines that threads take from each other; null where the sampler does not count them.
+        "sharing": super::shared_lines::json(view),
         "objects": objects,
     });
     if let Some(processes) = &view.processes {

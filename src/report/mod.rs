@@ -32,6 +32,7 @@ pub mod prediction;
 pub mod processes;
 mod run_verdict;
 pub mod sample_account;
+mod shared_lines;
 mod style;
 mod table;
 mod thread_table;

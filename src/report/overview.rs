@@ -5,7 +5,7 @@ use numamma_kernel::terminal::shell_word;
 use super::style::{Paint, heading, indent, labelled};
 use super::table::{Column, fit};
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural};
-use super::{Overhead, View, by_others_words, kind_word, sample_account, thread_table};
+use super::{Overhead, View, by_others_words, kind_word, sample_account, shared_lines, thread_table};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::record::{CHARGE_NS, NOT_FOLLOWED, behind};
 use crate::profile::records::Ended;
@@ -32,6 +32,7 @@ pub fn render(view: &View) -> String {
         processes.render(&mut out, view, width);
     }
     account(&mut out, view, width);
+    shared_lines::render(&mut out, view, width);
     thread_table::render(&mut out, view, width);
     next_step(&mut out, view, width);
     out

@@ -18,6 +18,7 @@ mod report;
 mod run;
 mod scratch;
 mod terminal;
+mod traced;
 
 pub use build::{compile, compile_in, libomp, program, root, source};
 pub use order::{alone, beside_others};
@@ -26,3 +27,4 @@ pub use report::{json_file, number, object, objects};
 pub use run::{NUMAMMA, Ran, exists, needs, numamma, placed, plain, preload, run, run_within, text, wait};
 pub use scratch::Scratch;
 pub use terminal::{leads_session, soon, terminal};
+pub use traced::Tracing;

@@ -9,6 +9,7 @@ mod bystanders;
 mod confined;
 mod fibers;
 mod fuzz;
+mod jumps;
 mod left;
 mod memory;
 mod readers;

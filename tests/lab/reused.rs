@@ -65,3 +65,28 @@ fn memory_that_is_used_again_is_where_the_policy_wants_it() {
         assert!(shown.is_right(), "{} {}:\n{text}", shown.moment, shown.what);
     }
 }
+
+/// Under policies by blocks an array takes the first pages of a larger one: those that belong to another node then are
+/// moved there.
+#[test]
+fn an_array_in_the_pages_of_one_of_another_size_is_where_the_policy_wants_it() {
+    let Some(lab) = Lab::new(2, 1) else { return };
+    let dir = Scratch::new("lab-sizes");
+    let program = compile("cc", "lab/reused/sizes.c", dir.join("sizes"), &["-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
+    let policy = Policy::new().rule("function = [\"array\"]", "policy = \"block\"").write(&dir, "sizes.toml");
+    let lab = lab.add(program).add(policy);
+    let placed = "LD_PRELOAD=libnumamma-apply.so";
+    let text = lab.run(&["env", placed, "NUMAMMA_POLICY=sizes.toml", "./sizes"]).success().stdout;
+    assert!(text.ends_with("\ndamaged 0\n"), "{text}");
+    let shown: Vec<&str> = text.lines().filter(|line| line.contains("again=")).collect();
+    assert_eq!(shown.len(), 10, "{text}");
+    for line in shown {
+        let number =
+            |key: &str| line.split(' ').find_map(|w| w.strip_prefix(key)?.parse::<i64>().ok()).expect("a number");
+        // A page that moves while another CPU looks at it may be left where it is.
+        assert!(
+            number("again=") == 1 && (0..=8).contains(&number("wrong=")) && number("new=") < 200,
+            "{line}:\n{text}"
+        );
+    }
+}

@@ -198,3 +198,68 @@ fn a_program_without_hooks_is_refused_with_the_flags() {
     assert!(ran.stderr.contains("eval \"$(numamma trace-flags gcc)\""), "{}", ran.stderr);
     assert!(!tracing.dir.join("numamma.prof").exists());
 }
+
+/// Kind, padding and invalidations of the lines of each object that are reported, and the places of `numamma fixes`.
+fn shared_lines(tracing: &Tracing, program: &Path) -> Vec<(String, String, Option<u64>, u64)> {
+    tracing.profile(&[], program);
+    let report = tracing.numamma(&["report", "--json"]).success();
+    let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+    let sharing = &report["sharing"];
+    assert_eq!(
+        (&sharing["sharing_score"]["threshold"], &sharing["remote_score"]["threshold"]),
+        (&1.0.into(), &1500.0.into())
+    );
+    let lines = sharing["lines"].as_array().unwrap().iter().map(|line| {
+        let text = |name: &str| line[name].as_str().unwrap().to_owned();
+        (text("object"), text("kind"), line["padding"].as_u64(), line["invalidations"].as_u64().unwrap())
+    });
+    lines.collect()
+}
+
+#[test]
+fn lines_that_two_threads_take_from_each_other() {
+    let tracing = Tracing::new("lines");
+    // Of 2000 turns those count after the page is known to be shared.
+    for (mode, truth) in [
+        (0, Some(("counters", "false", Some(56)))),
+        (1, Some(("elements", "false", Some(40)))),
+        (2, None),
+        (3, Some(("queue", "mixed", Some(56)))),
+        (4, None),
+        (5, None),
+        (6, Some(("shared_counter", "true", None))),
+    ] {
+        let mode_flag = format!("-DMODE={mode}");
+        let program = tracing.compile("gcc", "gcc", "lines.c", &["-pthread", &mode_flag]);
+        let found = shared_lines(&tracing, &program);
+        let named = found.first().map(|(object, kind, padding, _)| (object.as_str(), kind.as_str(), *padding));
+        assert_eq!(named, truth, "mode {mode}: {found:?}");
+        let is_exact = found.iter().all(|(.., lost)| (1980..=2000).contains(lost));
+        assert!(found.len() <= 1 && (is_exact || mode == 1), "mode {mode}: {found:?}");
+        let fixes = tracing.numamma(&["fixes"]).success().stdout;
+        let fix = match truth {
+            Some((_, "true", _)) => "per-thread, shared_counter",
+            Some(_) => "pad, ",
+            None => "",
+        };
+        assert!(fixes.contains(fix), "mode {mode}: {fixes}");
+        assert!(truth.is_none() || fixes.contains("lines.c:"), "mode {mode}: {fixes}");
+        assert!(truth.is_some() || !fixes.contains(" sharing: "), "mode {mode}: {fixes}");
+        let sarif = tracing.numamma(&["fixes", "--sarif"]).success().stdout;
+        assert_eq!(sarif.contains("sharing: threads lose"), truth.is_some(), "mode {mode}");
+    }
+}
+
+#[test]
+fn lines_of_an_allocation_and_of_a_fortran_module() {
+    let tracing = Tracing::new("lines-elsewhere");
+    let program = tracing.compile("gcc", "g++", "lines.cpp", &["-pthread", "-std=c++17"]);
+    let found = shared_lines(&tracing, &program);
+    let of_main = found.iter().find(|line| line.0.starts_with("main ")).unwrap_or_else(|| panic!("{found:?}"));
+    assert_eq!((of_main.1.as_str(), of_main.2), ("false", Some(56)), "{found:?}");
+    let modules = format!("-J{}", tracing.dir.display());
+    let program = tracing.compile("gfortran", "gfortran", "lines.f90", &["-fopenmp", &modules]);
+    let found = shared_lines(&tracing, &program);
+    let of_sums = found.iter().find(|line| line.0 == "sums::total").unwrap_or_else(|| panic!("{found:?}"));
+    assert_eq!((of_sums.1.as_str(), of_sums.2), ("false", Some(56)), "{found:?}");
+}

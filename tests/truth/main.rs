@@ -7,6 +7,7 @@ mod addresses;
 mod brief;
 mod code;
 mod detector;
+mod judge;
 mod loops;
 mod parts;
 mod programs;

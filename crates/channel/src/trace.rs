@@ -6,9 +6,12 @@
 //! that becomes full is replaced by a larger one; the recorder adds up what it reads. Where no memory is left, accesses
 //! are lost and counted as such.
 //!
+//! Of pages that several threads use and one of them writes, [`lines`] counts word by word.
+//!
 //! [`layout`] is the memory as a table, [`writer`] the program's side, [`reader`] the recorder's.
 
 pub mod layout;
+pub mod lines;
 pub mod reader;
 #[cfg(test)]
 mod tests;

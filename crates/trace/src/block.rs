@@ -19,6 +19,7 @@ use numamma_hook::{static_tls, sys};
 use numamma_kernel::mappings::map_wiped_on_fork;
 
 use crate::process::{self, Traced};
+use crate::sharing::{Access, FILTER, Sharing, sharing};
 
 /// Bits of an address below its page.
 pub const PAGE_SHIFT: u32 = numamma_channel::trace::layout::PAGE_SHIFT;
@@ -30,6 +31,8 @@ pub const LINE_MASK: usize = (LINES - 1) << 2;
 // What fast.s and thread.s say.
 const _: () = assert!(size_of::<Line>() == 8 << 2 && PAGE_SHIFT == 12 && LINE_MASK == 0xffc);
 const _: () = assert!(size_of::<[Line; LINES]>() == 32768);
+/// No page.
+const NOWHERE: u64 = u64::MAX;
 /// Files of a program with hooks of their own that are as fast as those of the program.
 const FILES: usize = 30;
 /// Steps from one size of a thread's tables to the next: a factor of four.
@@ -46,8 +49,10 @@ const ASK_EVERY: u32 = 4096;
 /// Where an instruction was last. All zero: nowhere.
 #[repr(C)]
 struct Line {
-    ip: Cell<u64>,
-    page: Cell<u64>,
+    /// Other threads set it to 0, when the page becomes a watched one.
+    ip: AtomicU64,
+    /// [`NOWHERE`]: the counter is not kept.
+    page: AtomicU64,
     counter: Cell<*const AtomicU64>,
     site: Cell<u32>,
     /// Whether that site stores: a copy loads and stores by one instruction.
@@ -66,6 +71,8 @@ struct Block {
     pid: Cell<u32>,
     /// A call is in it.
     busy: Cell<bool>,
+    /// The filter of [`Sharing`], for the hooks.
+    filter: Cell<*const u8>,
     /// Calls that found it busy since then.
     nested: Cell<u32>,
     /// Calls that found no room in the table.
@@ -77,13 +84,24 @@ struct Block {
     files: [Cell<*const Thread>; FILES],
     /// The next one of the free blocks.
     next: Cell<*mut Block>,
+    /// Number of the thread.
+    number: Cell<u32>,
+    /// The block that was made before it.
+    older: AtomicPtr<Block>,
 }
 
 // What fast.s says.
 const _: () = {
     assert!(offset_of!(Line, page) == 8 && offset_of!(Line, counter) == 16 && offset_of!(Line, site) == 24);
     assert!(offset_of!(Block, slots) == 32768 && offset_of!(Block, hash_shift) == 32776);
-    assert!(offset_of!(Block, busy) == 32784 && SITE_BITS == 17 && OFFSET_BITS == 12 && size_of::<Slot>() == 16);
+    assert!(
+        offset_of!(Block, busy) == 32784
+            && offset_of!(Block, filter) == 32792
+            && FILTER == 1 << 14
+            && SITE_BITS == 17
+            && OFFSET_BITS == 12
+            && size_of::<Slot>() == 16
+    );
     assert!(offset_of!(Slot, key) == 0 && offset_of!(Slot, count) == 8 && GOLDEN == 0x9e37_79b9_7f4a_7c15);
 };
 
@@ -103,6 +121,8 @@ static KEY: AtomicI32 = AtomicI32::new(-1);
 /// Blocks of threads that have ended, linked by `next`; taken as a whole, so that no other thread can have put a block
 /// back in between.
 static FREE: AtomicPtr<Block> = AtomicPtr::new(null_mut());
+/// The block that was made last.
+static NEWEST: AtomicPtr<Block> = AtomicPtr::new(null_mut());
 /// The recorder does not give memory back: nobody waits for it any more.
 static STARVED: AtomicBool = AtomicBool::new(false);
 
@@ -185,13 +205,19 @@ fn claim(file: &Thread, traced: Traced) -> Option<&'static Block> {
     }
     let _errno = Saved::now();
     let own = thread();
-    let block = own.block().map_or_else(free_block, |block| Some((&raw const *block).cast_mut()));
+    // Without it a hook would have no filter to look at.
+    let found = sharing();
+    let block = found.and_then(|_| own.block().map_or_else(free_block, |block| Some((&raw const *block).cast_mut())));
     let claimed = block.map(|block| {
         // SAFETY: a mapped block that only this thread has.
         let claimed = unsafe { &*block };
+        if let Some(sharing) = found {
+            claimed.filter.set(sharing.filter()); // a forked child has lost it
+        }
         if claimed.pid.replace(traced.pid) != traced.pid {
             // SAFETY: the key exists (`prepare`); the value is only read by its destructor.
             unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed) as libc::pthread_key_t, block.cast()) };
+            claimed.number.set(found.map_or(0, Sharing::new_thread));
         }
         own.block.set(block);
         if !core::ptr::eq(own, file) && claimed.remember(file) {
@@ -207,7 +233,7 @@ fn claim(file: &Thread, traced: Traced) -> Option<&'static Block> {
 fn free_block() -> Option<*mut Block> {
     let first = FREE.swap(null_mut(), Ordering::Acquire);
     if first.is_null() {
-        return map_wiped_on_fork(size_of::<Block>().next_multiple_of(sys::PAGE)).map(|block| block.cast());
+        return new_block();
     }
     // SAFETY: the list is this thread's since the exchange, and blocks are never unmapped.
     let rest = unsafe { (*first).next.replace(null_mut()) };
@@ -215,6 +241,36 @@ fn free_block() -> Option<*mut Block> {
         give_back(rest);
     }
     Some(first)
+}
+
+fn new_block() -> Option<*mut Block> {
+    let new: *mut Block = map_wiped_on_fork(size_of::<Block>().next_multiple_of(sys::PAGE))?.cast();
+    // SAFETY: zeroed memory that this thread alone knows.
+    let block = unsafe { &*new };
+    let mut newest = NEWEST.load(Ordering::Relaxed);
+    loop {
+        block.older.store(newest, Ordering::Relaxed);
+        match NEWEST.compare_exchange(newest, new, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return Some(new),
+            Err(other) => newest = other,
+        }
+    }
+}
+
+/// Lets no instruction of any thread keep its counter of a page.
+#[cold]
+fn forget_page(page: u64) {
+    let mut block = NEWEST.load(Ordering::Acquire);
+    // SAFETY: blocks are never unmapped, and of another thread's only atomic fields are used. In a forked child those of
+    // the parent are zero, and end the list.
+    while let Some(known) = unsafe { block.as_ref() } {
+        for line in &known.lines {
+            if line.page.load(Ordering::Relaxed) == page {
+                line.ip.store(0, Ordering::Relaxed);
+            }
+        }
+        block = known.older.load(Ordering::Relaxed);
+    }
 }
 
 /// Puts a list of blocks back.
@@ -275,7 +331,7 @@ impl Block {
 
     fn count_alone(&self, traced: Traced, address: u64, write: bool, ip: u64, count: u64) -> bool {
         let line = &self.lines[(ip as usize & LINE_MASK) >> 2];
-        let is_known = line.ip.get() == ip && line.write.get() == write;
+        let is_known = line.ip.load(Ordering::Relaxed) == ip && line.write.get() == write;
         let site = if is_known { line.site.get() } else { writer::site(traced.map, ip, write) };
         let Some(key) = writer::key(address, site) else { return false };
         // SAFETY: the block is busy, so that only this call changes the table.
@@ -286,14 +342,20 @@ impl Block {
         // SAFETY: as above.
         let counter = unsafe { (*self.table.get()).as_ref() }.and_then(|table| table.counter(key));
         if let Some(counter) = counter {
+            let access = Access { address, write, count, site, thread: self.number.get() };
+            // What was counted before is known, unless the page is watched: the hooks do the same.
+            let is_new = counter.load(Ordering::Relaxed) == 0;
+            let keeps = sharing().is_none_or(|sharing| {
+                !is_new && !sharing.may_watch(address) || sharing.access(traced, access, forget_page)
+            });
             // A signal handler that compares the line meanwhile finds no instruction.
-            line.ip.set(0);
-            line.page.set(address >> PAGE_SHIFT);
+            line.ip.store(0, Ordering::Relaxed);
+            line.page.store(if keeps { address >> PAGE_SHIFT } else { NOWHERE }, Ordering::Relaxed);
             line.counter.set(counter);
             line.site.set(site);
             line.write.set(write);
             core::sync::atomic::compiler_fence(Ordering::Release);
-            line.ip.set(ip);
+            line.ip.store(ip, Ordering::Relaxed);
         }
         add(counter, count)
     }
@@ -345,7 +407,7 @@ impl Block {
 
     fn forget_lines(&self) {
         for line in &self.lines {
-            line.ip.set(0);
+            line.ip.store(0, Ordering::Relaxed);
             line.counter.set(null());
         }
     }

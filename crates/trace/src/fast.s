@@ -19,9 +19,14 @@
 1:
 	ret
 # The instruction is on another page than before: looks in the table, as Table::counter does, and keeps what it finds,
-# as Block::count_alone does.
+# as Block::count_alone does. A page that may be a watched one is left to that.
 2:
 	cmp byte ptr [rax + 32784], 0
+	jne 3f
+	mov r11, qword ptr [rax + 32792]
+	mov r8d, ecx
+	and r8d, 0x3fff
+	cmp byte ptr [r11 + r8], 0
 	jne 3f
 	mov r9, rcx
 	mov r10, rcx

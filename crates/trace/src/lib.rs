@@ -7,7 +7,7 @@
 //!
 //! [`accesses`] has the hooks of loads and stores, whose common case is ten instructions of assembly: the line of the
 //! instruction in the thread's [`block`] tells the page that it accessed last, and the counter. Every other case goes to
-//! [`block::count`]. [`atomics`] has the atomic operations, which these hooks replace, [`ranges`] the copies and
+//! [`block::count`]; of pages that threads share, [`sharing`] sends them all there. [`atomics`] has the atomic operations, which these hooks replace, [`ranges`] the copies and
 //! fills, and [`ignored`] what ThreadSanitizer needs and a count does not.
 //!
 //! The library never aborts, exits, prints, changes errno or allocates on the program's heap. A thread waits only when it
@@ -19,6 +19,7 @@ mod block;
 mod ignored;
 mod process;
 mod ranges;
+mod sharing;
 
 #[global_allocator]
 static PRIVATE: numamma_hook::alloc::Private = numamma_hook::alloc::Private;

@@ -66,6 +66,16 @@ impl Demands {
     /// The accesses of `entry` on the target. Where a team is larger or smaller there, the slices of the pattern map its
     /// workers in the profile to those on the target.
     pub fn of(world: &World<'_>, entry: &Entry, pattern: Option<&Pattern>) -> Demands {
+        Demands::waiting(world, entry, pattern, world.waiting_part(entry))
+    }
+
+    /// The same as if all time that is charged to the entry waited, but for what caches hold.
+    pub fn if_it_waits(world: &World<'_>, entry: &Entry, pattern: Option<&Pattern>) -> Demands {
+        Demands::waiting(world, entry, pattern, world.residence(entry).memory)
+    }
+
+    /// `part` is the part of the time charged to the entry that waits for memory.
+    fn waiting(world: &World<'_>, entry: &Entry, pattern: Option<&Pattern>, part: f64) -> Demands {
         let slices = world.clock.slices.len();
         let mut demands =
             Demands { waited_ns: vec![0.0; slices], lines: world.lines_in_flight(entry), ..Demands::default() };
@@ -74,8 +84,8 @@ impl Demands {
             return demands;
         }
         let seen = world.roles.team_of(entry);
-        let per_access = world.charged(entry) * world.accesses_per_ns(entry) / counted as f64;
-        let waited = world.charged(entry) * world.waiting_part(entry) / counted as f64;
+        let per_access = world.charged(entry) * part / world.recorded_ns(entry) / counted as f64;
+        let waited = world.charged(entry) * part / counted as f64;
         let computed = world.charged(entry) / counted as f64 - waited;
         demands.per_sample = per_access;
         if per_access > 0.0 {

@@ -236,12 +236,11 @@ impl<'a> World<'a> {
         all.get(&entry.id).copied().unwrap_or(Residence::MEMORY)
     }
 
-    /// Accesses that wait for memory per ns charged to an entry. The latency during recording is assumed to be the
-    /// local one, scaled for remote accesses by the mean remote distance of the recording machine.
-    fn accesses_per_ns(&self, entry: &Entry) -> f64 {
+    /// Latency of an access to an entry during recording, ns: assumed to be the local one, scaled for remote accesses by
+    /// the mean remote distance of the recording machine.
+    fn recorded_ns(&self, entry: &Entry) -> f64 {
         let remote = crate::profile::summary::ratio(entry.total.remote, entry.total.placed);
-        let recorded = self.local_ns * (1.0 + remote * (self.recorded_distance() - 1.0));
-        self.waiting_part(entry) / recorded.max(f64::MIN_POSITIVE)
+        (self.local_ns * (1.0 + remote * (self.recorded_distance() - 1.0))).max(f64::MIN_POSITIVE)
     }
 
     /// Part of the CPU time charged to an entry that waits for memory.

@@ -139,10 +139,22 @@ fn a_busy_machine_silences_no_object_and_is_said() {
     assert!(!known.remarks.iter().any(|r| r.contains("not worth applying")), "{:?}", known.remarks);
 }
 
-/// An object whose samples lie where the code computes is not said to be placed well.
+/// An object whose samples lie where the code computes goes to its users, and nothing is promised; one without users of
+/// its own is left alone, and not said to be placed well.
 #[test]
-fn no_waiting_is_said_to_be_none() {
-    let advice = advised(&Truth { charged: 0.9, waits: 0.0, one_in: 2 }.drawn(3_000, 2));
+fn what_shows_no_waiting_is_placed_by_its_users_without_a_promise() {
+    let summary = Truth { charged: 0.9, waits: 0.0, one_in: 2 }.drawn(3_000, 2);
+    let advice = advised(&summary);
+    let rule = advice.items[0].rule.clone().unwrap();
+    assert_eq!(rule.place.policy, PolicyKind::Block);
+    let why = rule.why.unwrap();
+    assert!(why.contains("no waiting for it was seen on this machine") && !why.contains("priced"), "{why}");
+    assert_eq!(advice.items[0].saved, 0.0);
+    let mut shared = summary;
+    for (i, cell) in shared.entries[0].cells.iter_mut().enumerate() {
+        cell.thread = (i % 8) as u32;
+    }
+    let advice = advised(&shared);
     let why = advice.items[0].rule.clone().unwrap_err();
     assert!(why.contains("no waiting for it was seen") || why.contains("do not tell whether it waits"), "{why}");
 }

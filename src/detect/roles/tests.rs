@@ -78,6 +78,7 @@ impl Run {
             entries: vec![entry, section],
             stays: Vec::new(),
             spinning: Default::default(),
+            shared_lines: Vec::new(),
             stats: Stats { duration_ns: 640 * MS, ..Stats::default() },
             ending: None,
             rank: None,

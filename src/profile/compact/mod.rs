@@ -100,6 +100,7 @@ impl Compacted {
             | Record::AccessCode(_)
             | Record::LostFrames(_)
             | Record::Members(_)
+            | Record::SharedLines(_)
             | Record::Notes(_)
             | Record::End(_) => self.others.push(record),
         }

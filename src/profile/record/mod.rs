@@ -17,6 +17,7 @@ mod one_program;
 mod process;
 mod processes;
 mod recorder;
+mod shared_lines;
 mod switch;
 mod tallies;
 mod target;

@@ -176,6 +176,10 @@ impl OneProgram {
                 all.retain_mut(|r| renumber(objects, &mut r.object) && renumber(objects, &mut r.before));
                 list(all, Record::Resized)
             }
+            Record::SharedLines(mut all) => {
+                all.retain_mut(|line| renumber(&self.objects, &mut line.object));
+                list(all, Record::SharedLines)
+            }
             Record::Touches(mut all) => {
                 all.retain_mut(|touch| self.touch(touch));
                 list(all, Record::Touches)

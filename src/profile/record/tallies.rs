@@ -14,6 +14,7 @@ use numamma_channel::trace::reader::{Tally, Trace};
 use numamma_kernel::clock::monotonic_ns;
 use rustc_hash::FxHashMap;
 
+use super::shared_lines::Lines;
 use crate::profile::PAGE;
 use crate::profile::records::{Folded, Frame, ObjectId, ThreadId};
 
@@ -32,6 +33,8 @@ pub struct Tallies {
     /// Read and not attributed, by process and address.
     waiting: Vec<Waiting>,
     sums: FxHashMap<Key, Folded>,
+    /// Cache lines that threads share.
+    pub lines: Lines,
     /// When the counts were read last, and when they may be read again.
     read: Option<(Instant, Instant)>,
 }
@@ -74,6 +77,7 @@ impl Tallies {
         let begun = Instant::now();
         let mut tallies = Vec::new();
         trace.collect(&mut tallies);
+        self.lines.read(trace);
         self.waiting.retain(|waiting| !waiting.done);
         let read_ns = monotonic_ns();
         self.waiting.extend(tallies.into_iter().map(|tally| Waiting { tally, read_ns, done: false }));

@@ -163,8 +163,11 @@ impl Recorder {
         let chosen = self.choose_program();
         self.notes.extend(self.behind().as_deref().map(notes::elsewhere));
         self.flush();
+        let lines = self.events.take_shared_lines();
         let space = &mut self.events.space;
-        let mut records = vec![Record::Symbols(space.symbols()), Record::Code(space.code_units())];
+        let mut records: Vec<Record> = lines.into_iter().collect();
+        records.push(Record::Symbols(space.symbols()));
+        records.push(Record::Code(space.code_units()));
         records.push(Record::AccessCode(space.access_code()));
         let lost = space.lost_frames();
         if !lost.is_empty() {

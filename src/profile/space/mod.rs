@@ -51,7 +51,8 @@ use super::PAGE;
 use super::perf::Mapping;
 use super::ranges::Span;
 use super::records::{
-    Frame, LostFrames, Members, NO_MODULE, Object, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol, ThreadId,
+    Frame, LostFrames, Member, Members, NO_MODULE, Object, ObjectId, ObjectKind, Record, SMALL_OBJECT, SiteId, Symbol,
+    ThreadId,
 };
 
 pub use self::code::{Code, Sampled};
@@ -424,6 +425,17 @@ impl Space {
     /// when the program has ended.
     pub fn lost_frames(&mut self) -> Vec<LostFrames> {
         tail_calls::find(&mut self.modules, self.sites.stacks())
+    }
+
+    /// First address of a variable, and its members; without any for other objects. Reads debug information.
+    pub fn members_of(&mut self, id: ObjectId) -> (u64, Vec<Member>) {
+        let variable = self.objects.get(id).filter(|object| object.kind == ObjectKind::Global);
+        let Some((module, object)) = variable.and_then(|object| Some((object.module?, object))) else {
+            return (0, Vec::new());
+        };
+        let place = (object.vaddr, object.instance.size);
+        let base = object.instance.base;
+        (base, members::find(self.modules.file(module), &[place]).pop().unwrap_or_default())
     }
 
     /// The members of the large variables that were attributed. Reads debug information: call it when the program has

@@ -14,6 +14,7 @@ use super::divided::rank;
 use super::entries::{Layout, missing_thread};
 use super::first_touches::FirstTouches;
 use super::parts::Place;
+use super::shared_lines;
 use super::shared_pages::share;
 use super::spinning::SpinTally;
 use super::stacks::NameTables;
@@ -123,9 +124,10 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &
     assign_code(&mut layout, code.finish(), &tables.access_code);
     let touches = FirstTouches { seen, sampled, period: tables.stats.events.fault_period };
     touches.assign(&mut layout);
-    let mut entries = layout.entries;
     let names = NameTables { modules: &layout.modules, symbols: &tables.symbols, stacks: &layout.stacks };
-    distinct::separate(&mut entries, &names);
+    distinct::separate(&mut layout.entries, &names);
+    let shared_lines = shared_lines::named(&mut tables.lines, &tables.objects, &layout);
+    let mut entries = layout.entries;
     rank(&mut entries);
     Ok(Summary {
         header: tables.header,
@@ -136,6 +138,7 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &
         entries,
         stays: tables.stays.finish(),
         spinning: spinning.finish(Some),
+        shared_lines,
         stats: tables.stats,
         ending: tables.ending,
         rank: tables.rank,

@@ -119,6 +119,8 @@ pub(super) struct Tables {
     pub stays: Stays,
     /// Members of the variables at these addresses of modules.
     pub members: FxHashMap<(ModuleId, u64), Vec<Member>>,
+    /// Cache lines that threads share.
+    pub lines: Vec<SharedLine>,
     pub stats: Stats,
     pub ending: Option<Ended>,
     pub rank: Option<u32>,
@@ -220,6 +222,7 @@ impl Tables {
             Record::AccessCode(list) => self.access_code.extend(list.into_iter().map(|u| (u.frame, u))),
             Record::LostFrames(list) => self.lost.extend(list.into_iter().map(|l| ((l.inner, l.outer), l.locations))),
             Record::Members(list) => self.members.extend(list.into_iter().map(|m| ((m.module, m.vaddr), m.members))),
+            Record::SharedLines(list) => self.lines.extend(list),
             Record::Stats(stats) => self.stats = Stats { events: self.stats.events, ..stats },
             Record::EventCounts(counts) => self.stats.events = counts,
             Record::End(ending) => self.ending = Some(ending),

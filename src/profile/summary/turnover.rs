@@ -150,6 +150,7 @@ mod tests {
             entries: Vec::new(),
             stays: Vec::new(),
             spinning: Default::default(),
+            shared_lines: Vec::new(),
             stats,
             ending: None,
             rank: None,

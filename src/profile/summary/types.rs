@@ -6,12 +6,25 @@ use super::spinning::Spinning;
 use super::stacks::CallStacks;
 use super::stays::Stay;
 use crate::profile::records::{
-    AccessCode, CallSite, Ended, Folded, Frame, Header, Idle, Instance, Location, Module, ModuleId, ObjectKind, Stats,
-    Thread, ThreadId,
+    AccessCode, CallSite, Ended, Folded, Frame, Header, Idle, Instance, Location, Module, ModuleId, ObjectKind,
+    SharedLine, Stats, Thread, ThreadId,
 };
 
 /// Number of equal time slots the run is cut into.
 pub const TIME_SLOTS: u16 = 64;
+
+/// A cache line that a thread lost to another one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LineOfObject {
+    /// Name of the entry of its object; of a part the name of the whole.
+    pub object: String,
+    /// Address of the object; none where it is not one piece of memory: small allocations of a call site.
+    pub base: Option<u64>,
+    /// Bytes of the object; of small allocations 0.
+    pub size: u64,
+    /// What was counted.
+    pub line: SharedLine,
+}
 
 /// A whole profile, folded.
 #[derive(Debug, Clone)]
@@ -32,6 +45,9 @@ pub struct Summary {
     pub stays: Vec<Stay>,
     /// Waiting for other threads in loops, which no entry has.
     pub spinning: Spinning,
+    /// Cache lines that threads lost to each other, those with most invalidations first; empty for several profiles and
+    /// where the sampler does not count them.
+    pub shared_lines: Vec<LineOfObject>,
     /// Counters of the recorder.
     pub stats: Stats,
     /// How the run ended; none when the recording was cut off.

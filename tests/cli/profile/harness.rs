@@ -119,7 +119,7 @@ impl Profile {
             Record::Notes(n) => self.notes.extend(n),
             Record::Code(_) | Record::AccessCode(_) => {}
             Record::LostFrames(_) | Record::Members(_) | Record::ThreadTasks(_) | Record::Rank(_) => {}
-            Record::Resized(_) => {}
+            Record::Resized(_) | Record::SharedLines(_) => {}
             Record::SampledTouches(t) => self.sampled_touches.extend(t),
             Record::EventCounts(c) => self.stats.events = c,
             Record::Stats(s) => self.stats = s,

@@ -35,6 +35,7 @@
  *   parent    20 times 40 arrays of 1 MB that are freed together, then one after the other of three processes does so once,
  *             for which the parent only waits
  *   workers   as parent, 10 processes, each after three more times of the parent
+ *   two       60 times an array of 28 MB, then one of 16 MB, each filled and freed, below a small block that stays
  *   servers   2,000 processes, one after the other, before each of which an array of 16 KB and an object of 200 bytes are
  *             written and freed
  * Writes: page faults, the most memory, and the memory after all is freed, KiB. Figures are written to standard
@@ -298,6 +299,22 @@ static void servers(void) {
     }
 }
 
+/* Of the sizes in turn; what is in memory is the last array's, whole. */
+static void two(void) {
+    void *small = NULL;
+    for (int step = 0; step < 120; step++) {
+        size_t size = step % 2 ? 16000000 : 28000000;
+        unsigned char *array = sites[0](size);
+        if (!array) exit(3);
+        memset(array, step, size);
+        if (!small && !(small = malloc(56))) exit(3);
+        for (size_t k = 0; k < size; k += 4000) damaged |= array[k] != step;
+        damaged |= array[size - 1] != step;
+        free(array);
+    }
+    free(small);
+}
+
 static void after(void) {
     unsigned char *held[60];
     brief(0, 20000000, 1);
@@ -376,6 +393,7 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "parent")) forks(3, 0);
     if (!strcmp(how, "workers")) forks(10, 3);
     if (!strcmp(how, "servers")) servers();
+    if (!strcmp(how, "two")) two();
     struct rusage after_all = used();
     fprintf(stderr, "%ld %ld %ld\n", after_all.ru_minflt - before, after_all.ru_maxrss, resident_kib());
     printf("damaged %d\n", damaged);

@@ -5,6 +5,7 @@
 //! 0            4096                      Header, whose first 48 bytes are those of the channel's
 //! SITES_AT     SITES * 8                 hash table of instructions: address << 1 | write, 0 empty; its index is the site
 //! HEADS_AT     TABLES * 64               TableHead of every table
+//! LINES_AT     BLOCKS * 49152            PageLines of pages that several threads share, see the module lines
 //! DATA_AT      TABLES * MOST_BYTES       slots of every table, 2^shift of 16 bytes from its beginning
 //!
 //! Slot
@@ -18,10 +19,12 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use super::lines::{BLOCKS, PageLines};
+
 /// First eight bytes of the memory of a trace.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NMMATRAC");
 /// Changes with every change of this layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Bits of an address below its page.
 pub const PAGE_SHIFT: u32 = 12;
@@ -49,8 +52,10 @@ pub const MOST_BYTES: usize = size_of::<Slot>() << MOST_SHIFT;
 pub const SITES_AT: usize = size_of::<Header>();
 /// See [`SITES_AT`].
 pub const HEADS_AT: usize = SITES_AT + SITES * size_of::<AtomicU64>();
+/// See [`SITES_AT`].
+pub const LINES_AT: usize = HEADS_AT + TABLES * size_of::<TableHead>();
 /// See [`SITES_AT`]. Also the bytes that are mapped as a whole.
-pub const DATA_AT: usize = HEADS_AT + TABLES * size_of::<TableHead>();
+pub const DATA_AT: usize = LINES_AT + BLOCKS * size_of::<PageLines>();
 /// Bytes of the file.
 pub const FILE_BYTES: usize = DATA_AT + TABLES * MOST_BYTES;
 
@@ -93,6 +98,10 @@ pub struct Header {
     pub high_water: AtomicU32,
     /// Not 0: nothing more is to be counted.
     pub stop: AtomicU32,
+    /// Blocks of lines that have memory: only these may be taken.
+    pub blocks_ready: AtomicU32,
+    /// Blocks of lines that were asked for; those from `blocks_ready` on were refused.
+    pub blocks_taken: AtomicU32,
 }
 
 /// One table.
@@ -128,7 +137,7 @@ pub struct Slot {
 
 const _: () = {
     assert!(size_of::<Header>() == 4096 && size_of::<TableHead>() == 64 && size_of::<Slot>() == 16);
-    assert!(HEADS_AT.is_multiple_of(4096) && DATA_AT.is_multiple_of(4096));
+    assert!(HEADS_AT.is_multiple_of(4096) && LINES_AT.is_multiple_of(4096) && DATA_AT.is_multiple_of(4096));
 };
 
 /// The mapped memory up to the slots ([`DATA_AT`] bytes).
@@ -163,5 +172,11 @@ impl Map {
     pub fn head(&self, index: usize) -> &TableHead {
         // SAFETY: the index is reduced to the heads.
         unsafe { &*self.0.add(HEADS_AT).cast::<TableHead>().add(index % TABLES) }
+    }
+
+    /// Lines of a shared page; the index is reduced to the blocks. Only one below [`Header::blocks_ready`] has memory.
+    pub fn lines(&self, index: usize) -> &PageLines {
+        // SAFETY: the index is reduced to the blocks, which are in the mapping.
+        unsafe { &*self.0.add(LINES_AT).cast::<PageLines>().add(index % BLOCKS) }
     }
 }

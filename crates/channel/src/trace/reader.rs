@@ -8,9 +8,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::TRACE_ENV;
 use super::layout::{
-    DATA_AT, ENDED, FILE_BYTES, FREE, Header, MAGIC, MOST_SHIFT, Map, OFFSET_BITS, PAGE_SHIFT, SITE_BITS, SITES, Slot,
-    TABLES, TAKEN, VERSION, offset, site_of_others,
+    DATA_AT, ENDED, FILE_BYTES, FREE, Header, LINES_AT, MAGIC, MOST_SHIFT, Map, OFFSET_BITS, PAGE_SHIFT, SITE_BITS,
+    SITES, Slot, TABLES, TAKEN, VERSION, offset, site_of_others,
 };
+use super::lines::{BLOCKS, FIRST_BLOCKS, LinesReader, PageLines, SharedLine};
 use crate::memory;
 
 /// Accesses of a thread by one instruction to one page since they were read before.
@@ -41,6 +42,7 @@ pub struct Trace {
     tables: Vec<Option<Seen>>,
     /// Threads and (tid 0) processes that ended, and when.
     gone: Vec<(u32, u32, u64)>,
+    lines: LinesReader,
 }
 
 // SAFETY: the mappings are this object's until it is dropped; no field belongs to a thread.
@@ -68,7 +70,7 @@ impl Trace {
     pub fn create(follow: bool, limit: u64) -> io::Result<Trace> {
         let fd = memory::create_memfd(FILE_BYTES)?;
         // SAFETY: a system call on the descriptor just created.
-        if unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, DATA_AT as libc::off_t) } != 0 {
+        if unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, blocks_end(FIRST_BLOCKS)) } != 0 {
             return Err(memory::explain_last("allocate shared memory"));
         }
         let base = memory::map_memfd(&fd, DATA_AT)?;
@@ -82,8 +84,16 @@ impl Trace {
             (*header).recorder_pid = std::process::id();
             (*header).nonce = memory::nonce();
             (*header).limit = limit;
+            (*header).blocks_ready = (FIRST_BLOCKS as u32).into();
         }
-        Ok(Trace { fd, inode, base, tables: (0..TABLES).map(|_| None).collect(), gone: Vec::new() })
+        Ok(Trace {
+            fd,
+            inode,
+            base,
+            tables: (0..TABLES).map(|_| None).collect(),
+            gone: Vec::new(),
+            lines: LinesReader::default(),
+        })
     }
 
     fn map(&self) -> Map {
@@ -127,7 +137,7 @@ impl Trace {
     /// Bytes of memory that the tables and what is known of them take.
     pub fn memory(&self) -> u64 {
         let seen: usize = self.tables.iter().flatten().map(|seen| seen.counts.len() * size_of::<u64>()).sum();
-        self.map().header().bytes.load(Relaxed).saturating_add((DATA_AT + seen) as u64)
+        self.map().header().bytes.load(Relaxed).saturating_add(blocks_end(self.blocks_ready()) as u64 + seen as u64)
     }
 
     /// A thread has ended, or with `tid` 0 the image of a process: its tables that were taken before that time are read
@@ -153,6 +163,27 @@ impl Trace {
                 self.free(index, head.shift);
             }
         }
+    }
+
+    /// Appends what was counted in lines of shared pages since the last call, and allocates memory for more of them.
+    pub fn collect_lines(&mut self, out: &mut Vec<SharedLine>) {
+        let (map, ready) = (self.map(), self.blocks_ready());
+        let taken = map.header().blocks_taken.load(Acquire) as usize;
+        self.lines.collect(map, taken.min(ready), out);
+        let more = (2 * ready).min(BLOCKS);
+        let end = blocks_end(more);
+        if 2 * taken < ready || more == ready || end as u64 > map.header().limit {
+            return;
+        }
+        // SAFETY: a system call on this object's descriptor.
+        if unsafe { libc::fallocate(self.fd.as_raw_fd(), 0, 0, end) } == 0 {
+            // Release pairs with the Acquire of the program, which writes there from now on.
+            map.header().blocks_ready.store(more as u32, Release);
+        }
+    }
+
+    fn blocks_ready(&self) -> usize {
+        (self.map().header().blocks_ready.load(Relaxed) as usize).min(BLOCKS)
     }
 
     fn head(&self, index: usize) -> Head {
@@ -203,6 +234,11 @@ impl Trace {
         map.header().bytes.fetch_sub(bytes as u64, Relaxed);
         map.head(index).state.store(FREE, Release);
     }
+}
+
+/// Where so many blocks of lines end in the file.
+fn blocks_end(blocks: usize) -> libc::off_t {
+    (LINES_AT + blocks * size_of::<PageLines>()) as libc::off_t
 }
 
 /// What a head says.

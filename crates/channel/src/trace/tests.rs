@@ -76,3 +76,41 @@ fn addresses_of_no_program_have_no_key() {
     assert!(key(0xfff, 3).is_none() && key(1 << 47, 3).is_none());
     assert_eq!(key(0x7fff_ffff_f123, 0x1_ffff), Some(u64::MAX ^ 0xfff ^ 0x123));
 }
+
+#[test]
+fn lines_tell_writes_to_one_word_from_writes_to_several() {
+    use super::lines::{BLOCKS, FIRST_BLOCKS, take};
+    let mut trace = Trace::create(false, 1 << 30).unwrap();
+    let (map, _) = trace.parts();
+    let block = map.lines(take(map, 7, 0x50_0001).unwrap());
+    assert!(block.is_of(7, 0x50_0001) && !block.is_of(8, 0x50_0001));
+    let ip = site(map, 0x40_1000, true);
+    let use_by = |thread, offset, write| block.access(0x5000_1000 + offset, thread, ip, write, 1);
+    // Two counters in one line: each write but the first takes it from the other thread.
+    (0..10).for_each(|n| use_by(n % 2, u64::from(n % 2) * 8, true));
+    // One counter: the same word.
+    (0..6).for_each(|n| use_by(n % 3, 64, true));
+    // Three threads have read it before a fourth writes another word of the line.
+    (0..3).for_each(|thread| use_by(thread, 128, false));
+    use_by(3, 132, true);
+    use_by(3, 132, true);
+    // Only read.
+    (0..3).for_each(|thread| use_by(thread, 192, false));
+    let mut lines = Vec::new();
+    trace.collect_lines(&mut lines);
+    let seen: Vec<_> = lines.iter().map(|l| (l.addr & 0xfff, l.other_words, l.same_word, l.words.len())).collect();
+    assert_eq!(seen, [(0, 9, 0, 2), (64, 0, 5, 1), (128, 3, 0, 2), (192, 0, 0, 1)]);
+    let word = lines[0].words[1];
+    assert_eq!((word.word, word.writers, word.readers, word.writes, word.write_ip), (2, 0b10, 0, 5, 0x40_1000));
+    lines.clear();
+    trace.collect_lines(&mut lines);
+    assert_eq!(lines, [], "each use is read once");
+    // More memory comes when half of it is used, up to the bound.
+    let more = (0..).map_while(|page| take(map, 7, page + 1)).count();
+    assert_eq!(more, FIRST_BLOCKS - 1);
+    (0..8).for_each(|_| {
+        trace.collect_lines(&mut lines);
+        (0..).map_while(|page| take(map, 7, page + 1)).for_each(drop);
+    });
+    assert_eq!(map.header().blocks_taken.load(Relaxed) as usize, BLOCKS);
+}

@@ -27,6 +27,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::held_signals::HeldSignals;
 use crate::reentry::ReentryGuard;
 use crate::{errno, sandbox};
 use pool::Stack;
@@ -117,9 +118,10 @@ fn perform<F: FnOnce() -> T, T>(_job: &Job<F, T>) -> Perform {
 #[inline(never)]
 unsafe fn run_job(perform: Perform, job: *mut c_void) {
     let _errno = errno::Saved::now();
-    // Allocations by the C library on the way are not the program's. `None` inside a hook that holds the guard.
-    let _inside = ReentryGuard::enter();
     let mut quiet = Quiet::begin();
+    // Allocations by the C library on the way are not the program's. `None` inside a hook that holds the guard. Not held
+    // while signals are delivered: a handler that leaves by siglongjmp would leave the thread inside for ever.
+    let mut inside = ReentryGuard::enter();
     let outer = block().stack.get();
     if let Some(stack) = pool::take(outer) {
         stack.prepare(perform, job);
@@ -130,12 +132,15 @@ unsafe fn run_job(perform: Perform, job: *mut c_void) {
             if stack.wish.get() != Wish::Breathe {
                 break;
             }
+            drop(inside);
             drop(quiet);
             quiet = Quiet::begin();
+            inside = ReentryGuard::enter();
         }
         block().stack.set(outer);
         pool::give(stack);
     }
+    drop(inside);
     drop(quiet);
 }
 
@@ -185,66 +190,38 @@ unsafe extern "C" {
 /// pthread.h: the thread is not cancelled.
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
-/// Kernel's size of a signal set in bytes.
-const SIGSET: usize = 8;
-
-/// Signals that are not blocked: those raised by an instruction or a system call (the kernel ends a program that blocks
-/// such a signal), and two of the C library's own, whose handlers are short.
-const RAISED_HERE: [c_int; 8] =
-    [libc::SIGILL, libc::SIGTRAP, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV, libc::SIGSYS, 32, 33];
-
-/// All other signals, as the kernel's set.
-const BLOCKED: u64 = {
-    let (mut set, mut i) = (u64::MAX, 0);
-    while i < RAISED_HERE.len() {
-        set &= !(1 << (RAISED_HERE[i] - 1));
-        i += 1;
-    }
-    set
-};
-
-/// Blocks signals and cancellation of this thread until dropped.
+/// Holds signals and cancellation of this thread until dropped.
 struct Quiet {
-    mask: u64,
     /// The cancellation state to return to. `None` before [`start`]: there is no second thread that could cancel this
     /// one, and the `pthread_setcancelstate` of a sanitizer, which would be called, is not ready.
     cancel: Option<c_int>,
     /// A race detector overlooks this thread meanwhile.
     overlooked: bool,
+    /// Dropped last: a handler of the program may not return.
+    _held: HeldSignals,
 }
 
 impl Quiet {
     fn begin() -> Quiet {
-        let started = STARTED.load(Ordering::Relaxed);
-        let mut quiet = Quiet { mask: 0, cancel: started.then_some(0), overlooked: false };
-        // SAFETY: all pointers are to live values of the sizes that the kernel and the C library are told.
-        unsafe {
-            let (set, before) = (&raw const BLOCKED_SET, &raw mut quiet.mask);
-            libc::syscall(libc::SYS_rt_sigprocmask, i64::from(libc::SIG_BLOCK), set, before, SIGSET);
-            if let Some(cancel) = &mut quiet.cancel {
-                pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, cancel);
-            }
+        let held = HeldSignals::hold_always();
+        let mut cancel = STARTED.load(Ordering::Relaxed).then_some(0);
+        if let Some(cancel) = &mut cancel {
+            // SAFETY: the pointer is to a live number.
+            unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, cancel) };
         }
-        quiet.overlooked = race_detector::overlook();
-        quiet
+        Quiet { cancel, overlooked: race_detector::overlook(), _held: held }
     }
 }
-
-static BLOCKED_SET: u64 = BLOCKED;
 
 impl Drop for Quiet {
     fn drop(&mut self) {
         if self.overlooked {
             race_detector::look();
         }
-        let (mut now, none) = (0, core::ptr::null_mut::<u64>());
-        // SAFETY: as above; both restore what they found.
-        unsafe {
-            if let Some(cancel) = self.cancel {
-                pthread_setcancelstate(cancel, &raw mut now);
-            }
-            let mask = &raw const self.mask;
-            libc::syscall(libc::SYS_rt_sigprocmask, i64::from(libc::SIG_SETMASK), mask, none, SIGSET);
+        if let Some(cancel) = self.cancel {
+            let mut now = 0;
+            // SAFETY: as above; the state is one that the C library returned.
+            unsafe { pthread_setcancelstate(cancel, &raw mut now) };
         }
     }
 }

@@ -37,7 +37,7 @@ unsafe fn place_mmap(arguments: &MmapArguments, caller: &Caller) -> Ptr {
         elsewhere::mapping(len);
     }
     // The range is taken off the list before the call, because afterwards it belongs to the new mapping.
-    let replaces = flags & libc::MAP_FIXED != 0 && len > 0 && !mapping_list::is_empty();
+    let replaces = flags & libc::MAP_FIXED != 0 && len > 0 && mapping_list::may_have(addr as usize, len);
     let replaced = replaces.then(|| set_aside(addr as usize, len));
     // SAFETY: forwarded unchanged.
     let mut found = unsafe { arguments.forward() };
@@ -76,7 +76,7 @@ fn is_shortage() -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(addr: Ptr, len: usize) -> c_int {
     released::changing(addr as usize, len);
-    let known = !mapping_list::is_empty() && len > 0 && (addr as usize).is_multiple_of(PAGE);
+    let known = len > 0 && (addr as usize).is_multiple_of(PAGE) && mapping_list::may_have(addr as usize, len);
     let gone = known.then(|| set_aside(addr as usize, len));
     // SAFETY: forwarded unchanged.
     let rc = unsafe { real::munmap(addr, len) };

@@ -42,7 +42,7 @@ const CHANGED: u64 = 1 << 61;
 /// What is in the word besides the size.
 const NOTES: u64 = HISTORY | CHANGED;
 /// Blocks of a TiB and more are not stored; no block is enlarged that far.
-const BLOCK_BITS: u32 = 28;
+pub const BLOCK_BITS: u32 = 28;
 const RULE_BITS: u32 = 16;
 const NODE_BITS: u32 = 10;
 const PLACING_BITS: u32 = 7;

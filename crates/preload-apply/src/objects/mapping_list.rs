@@ -3,6 +3,10 @@
 //! A fixed array without a lock. A mapping is placed only once it has an entry, because the entry returns its share of
 //! the budget of mappings when it is unmapped. A piece stores the object it was cut from, because the plan counts pages
 //! from the start of the object.
+//!
+//! A range without a listed page is found out without a search ([`presence`]), and so is a free entry as a rule.
+
+mod presence;
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -11,6 +15,7 @@ use numamma_kernel::sys::PAGE;
 use super::backing::Backing;
 use super::object::Object;
 use crate::place::Part;
+use presence::Presence;
 
 /// Most placed mappings that are tracked at once.
 pub const CAPACITY: usize = 4096;
@@ -71,6 +76,8 @@ pub struct Ticket {
     state: u64,
 }
 
+/// In a cache line of its own: a search reads one for each entry.
+#[repr(align(64))]
 struct Entry {
     state: AtomicU64,
     words: [AtomicUsize; 7],
@@ -82,11 +89,22 @@ static ENTRIES: [Entry; CAPACITY] =
 static HIGH: AtomicUsize = AtomicUsize::new(0);
 /// Entries in use now.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
+/// Where the search for a free entry begins: at the one that was freed last, or behind the one that was taken last.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// Where the pieces in the list are.
+static PRESENT: Presence = Presence::new();
 
 /// Whether no placed mapping is alive: the fast path of munmap.
 #[inline(always)]
 pub fn is_empty() -> bool {
     LIVE.load(Ordering::Relaxed) == 0
+}
+
+/// Whether a listed piece may have a byte of the `len` bytes at `start`: the fast path of munmap where placed mappings
+/// are alive.
+#[inline]
+pub fn may_have(start: usize, len: usize) -> bool {
+    !is_empty() && PRESENT.may_have(start, start.saturating_add(len))
 }
 
 fn pack_state(m: &Object, version: u64) -> u64 {
@@ -112,7 +130,9 @@ pub fn reserve() -> Option<Reserved> {
     if LIVE.load(Ordering::Relaxed) >= CAPACITY {
         return None; // without a search
     }
-    ENTRIES.iter().enumerate().find_map(|(index, entry)| {
+    let first = NEXT.load(Ordering::Relaxed) % CAPACITY;
+    let (before, behind) = (ENTRIES.iter().enumerate().take(first), ENTRIES.iter().enumerate().skip(first));
+    behind.chain(before).find_map(|(index, entry)| {
         let before = entry.state.load(Ordering::Relaxed);
         let state = (before & !(VERSION - 1)).wrapping_add(VERSION) | RESERVED;
         let taken = before & WHAT == FREE
@@ -120,6 +140,7 @@ pub fn reserve() -> Option<Reserved> {
         // then_some would make a Reserved and drop it, which frees the entry of another thread.
         taken.then(|| {
             HIGH.fetch_max(index + 1, Ordering::AcqRel);
+            NEXT.store(index + 1, Ordering::Relaxed);
             Reserved { index, state }
         })
     })
@@ -130,6 +151,7 @@ impl Reserved {
     pub fn enter(self, piece: &Piece) {
         let (m, Reserved { index, state }) = (&piece.object, &self);
         let Some(entry) = ENTRIES.get(*index) else { return };
+        PRESENT.add(piece.start(), piece.end());
         let busy = state & !WHAT | BUSY;
         entry.state.store(busy, Ordering::Relaxed);
         let values =
@@ -146,9 +168,15 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         if let Some(entry) = ENTRIES.get(self.index) {
-            entry.state.store((self.state & !(VERSION - 1)).wrapping_add(VERSION) | FREE, Ordering::Release);
+            free(entry, self.index, self.state);
         }
     }
+}
+
+/// Frees an entry that belongs to this thread.
+fn free(entry: &Entry, index: usize, state: u64) {
+    entry.state.store((state & !(VERSION - 1)).wrapping_add(VERSION) | FREE, Ordering::Release);
+    NEXT.store(index, Ordering::Relaxed);
 }
 
 /// Enters a mapping; false when the array is full.
@@ -190,7 +218,7 @@ pub fn reliable() -> bool {
 
 /// Removes the pieces in `[start, end)` and calls `gone` with each; parts outside the range stay.
 pub fn remove(start: usize, end: usize, mut gone: impl FnMut(Piece)) {
-    if is_empty() {
+    if !may_have(start, end.saturating_sub(start)) {
         return;
     }
     // Repeated when another thread was changing an entry, which may have cut the mapping searched for. A child that was
@@ -207,7 +235,10 @@ pub fn remove(start: usize, end: usize, mut gone: impl FnMut(Piece)) {
 /// One pass; true when an entry was being changed.
 fn remove_once(start: usize, end: usize, gone: &mut impl FnMut(Piece)) -> bool {
     let mut disturbed = false;
-    for entry in ENTRIES.iter().take(HIGH.load(Ordering::Acquire)) {
+    for (index, entry) in ENTRIES.iter().enumerate().take(HIGH.load(Ordering::Acquire)) {
+        if is_apart(entry, start, end) {
+            continue;
+        }
         let Some((state, m)) = read(entry) else {
             disturbed |= !matches!(entry.state.load(Ordering::Acquire) & WHAT, FREE | RESERVED);
             continue;
@@ -233,17 +264,28 @@ fn remove_once(start: usize, end: usize, gone: &mut impl FnMut(Piece)) -> bool {
             Some(rest) => publish_rest(entry, version, &rest),
             None => {
                 LIVE.fetch_sub(1, Ordering::Relaxed);
-                entry.state.store(version.wrapping_add(VERSION) | FREE, Ordering::Release);
+                free(entry, index, version);
             }
         }
+        PRESENT.remove(m.start(), m.end());
         gone(m.within(from, to));
     }
     disturbed
 }
 
+/// Whether the piece of the entry has no byte in `[start, end)`: reads less of an entry than [`read`].
+fn is_apart(entry: &Entry, start: usize, end: usize) -> bool {
+    let state = entry.state.load(Ordering::Acquire);
+    let [_, _, first, len, ..] = &entry.words;
+    let (first, len) = (first.load(Ordering::Acquire), len.load(Ordering::Acquire));
+    let is_apart = first >= end || first.saturating_add(len) <= start;
+    is_apart && state & WHAT >= FIRST_RULE && entry.state.load(Ordering::Relaxed) == state
+}
+
 /// Makes the entry, which this thread has marked busy, that of `rest`.
 fn publish_rest(entry: &Entry, version: u64, rest: &Piece) {
     let [_, _, start, len, ..] = &entry.words;
+    PRESENT.add(rest.start(), rest.end());
     // Release: as in `Reserved::enter`.
     start.store(rest.start(), Ordering::Release);
     len.store(rest.len(), Ordering::Release);

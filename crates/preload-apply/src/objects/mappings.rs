@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use numamma_hook::held_signals::HeldSignals;
 use numamma_hook::{errno, sandbox, say, say_once};
 use numamma_kernel::policy::Mode;
 use numamma_kernel::sys::PAGE;
@@ -22,6 +23,7 @@ pub fn place_mapping(index: usize, start: usize, len: usize, backing: Result<Bac
     if sandbox::entered() {
         return;
     }
+    let _held = HeldSignals::hold();
     let Some((state, rule)) = state::get().and_then(|s| Some((s, s.rules.get(index)?))) else { return };
     state.count_new(index, 0, len);
     if backing.is_err() {
@@ -115,13 +117,19 @@ pub fn forget_range(start: usize, len: usize) {
     set_aside(start, len).forget();
 }
 
-/// Pieces that are off the list while the program's call on them runs.
+/// Pieces that are off the list while the program's call on them runs. Signals are held meanwhile: a handler that left
+/// the call by siglongjmp would leave pieces that are in no list, or an entry half changed.
 #[must_use]
-pub struct Aside(Vec<Piece>);
+pub struct Aside {
+    pieces: Vec<Piece>,
+    /// Dropped last: a handler of the program may not return.
+    _held: Option<HeldSignals>,
+}
 
 /// As [`forget_range`], for a call that may fail and leave the range as it is.
 pub fn set_aside(start: usize, len: usize) -> Aside {
     let _errno = errno::Saved::now();
+    let held = HeldSignals::hold();
     let end = start.saturating_add(len.next_multiple_of(PAGE));
     let (mut pieces, mut any) = (Vec::new(), false);
     mapping_list::remove(start, end, |piece| {
@@ -139,26 +147,26 @@ pub fn set_aside(start: usize, len: usize) -> Aside {
     if any {
         exclusion::wait(start, end);
     }
-    Aside(pieces)
+    Aside { pieces, _held: held }
 }
 
 impl Aside {
     /// Whether no placed mapping was in the range.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.pieces.is_empty()
     }
 
     /// The range is gone: its mappings return to the budget.
     pub fn forget(self) {
         let Some(state) = state::get() else { return };
-        self.0.iter().for_each(|piece| state.give_mappings(piece.object.mappings(state, piece.part)));
+        self.pieces.iter().for_each(|piece| state.give_mappings(piece.object.mappings(state, piece.part)));
     }
 
     /// The range is as it was. A piece that finds no entry any more keeps its share of the budget, as its memory
     /// policies stay.
     pub fn restore(self) {
         let _errno = errno::Saved::now();
-        self.0.iter().for_each(|piece| _ = mapping_list::insert(piece));
+        self.pieces.iter().for_each(|piece| _ = mapping_list::insert(piece));
     }
 
     /// The range `[from, from + old)` was moved to `to` and now has `new` bytes, at least as many: a placed mapping at
@@ -166,7 +174,7 @@ impl Aside {
     pub fn enter_moved(self, from: usize, to: usize, old: usize, new: usize) {
         let _errno = errno::Saved::now();
         let Some(state) = state::get() else { return };
-        for piece in &self.0 {
+        for piece in &self.pieces {
             let base = piece.object.base.wrapping_sub(from).wrapping_add(to);
             let moved = Piece { object: Object { base, ..piece.object }, ..*piece };
             let more = if piece.end() == from + old { new - old } else { 0 };

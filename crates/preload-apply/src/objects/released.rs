@@ -39,6 +39,7 @@ mod kept;
 mod offered;
 mod room;
 mod sparse;
+mod sum;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -118,13 +119,13 @@ pub fn mapped(state: &State, object: &Object) {
 /// Whether any block is kept.
 #[inline]
 fn any() -> bool {
-    kept::bytes() > 0
+    sum::bytes() > 0
 }
 
 /// Bytes of all blocks, and of what heaps keep as much for as long.
 #[inline]
 fn standing() -> usize {
-    kept::bytes().wrapping_add(heap_account::standing())
+    sum::bytes().wrapping_add(heap_account::standing())
 }
 
 /// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there.
@@ -195,17 +196,17 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     if bytes > limit {
         return false;
     }
-    if kept::count(bytes) > limit {
+    if sum::count(bytes) > limit {
         // Of many arrays of a size that are freed together, the first stay.
         if kept::has_like(state, object) {
-            kept::discount(bytes);
+            sum::discount(bytes);
             give_back(state, limit);
             return false;
         }
         give_back(state, limit);
     }
-    if (kept::bytes() > firm || is_beyond_share(bytes)) && !offered::offer(state, object) {
-        kept::discount(bytes);
+    if (sum::bytes() > firm || is_beyond_share(bytes)) && !offered::offer(state, object) {
+        sum::discount(bytes);
         return false;
     }
     if IS_FIRST.load(Ordering::Relaxed) {
@@ -259,7 +260,7 @@ fn allowed() -> usize {
 #[cold]
 fn give_back(state: &'static State, limit: usize) {
     for _ in 0..kept::PLACES {
-        if kept::bytes() <= limit {
+        if sum::bytes() <= limit {
             return;
         }
         if let Some(old) = kept::remove_any(HAND.fetch_add(1, Ordering::Relaxed)) {
@@ -271,7 +272,7 @@ fn give_back(state: &'static State, limit: usize) {
 /// Unmaps the blocks that were freed before the sweep before number `now`.
 #[cold]
 fn sweep(state: &'static State, now: u32) {
-    if kept::bytes() > room::part_of_live().max(in_use::coming_again()) {
+    if sum::bytes() > room::part_of_live().max(in_use::coming_again()) {
         kept::remove_all(|freed| now.wrapping_sub(freed) > 1).for_each(|old| unmap(state, &old));
     }
     coming_again::release_unused();
@@ -404,11 +405,19 @@ pub fn unmap_unseen(state: &'static State, object: &Object) {
     unmap_by(state, object, |address, len| unsafe { sys::unmap(address, len) });
 }
 
+/// As [`unmap`], for memory whose mappings have returned to the budget already.
+fn unmap_uncounted(object: &Object) {
+    let _errno = errno::Saved::now();
+    churn::unmapped(object.bytes());
+    // SAFETY: as in `unmap`.
+    unsafe { of_libc::munmap(object.base as *mut c_void, object.bytes()) };
+}
+
 fn unmap_by(state: &'static State, object: &Object, unmap: impl FnOnce(*mut c_void, usize)) {
     let _errno = errno::Saved::now();
     let is_extent = WINDOW.owns(object.base) && object.base == WINDOW.slot_start(object.base);
     churn::unmapped(object.bytes());
-    state.give_mappings(object.mappings(state, object.whole()));
+    state.give_mappings(kept::loose::mappings(state, object));
     unmap(object.base as *mut c_void, object.bytes());
     if is_extent {
         WINDOW.unmapped(object.base);

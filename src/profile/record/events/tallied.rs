@@ -1,11 +1,16 @@
 //! Attributes what the hooks of the program have counted.
 
+use numamma_channel::trace::lines::SharedLine;
 use numamma_channel::trace::reader::Tally;
 use numamma_channel::{Event, EventKind, Origin};
 use numamma_kernel::clock::monotonic_ns;
 
+use rustc_hash::FxHashMap;
+
 use super::Events;
 use crate::profile::perf::{PerfEvent, PerfRecord};
+use crate::profile::record::shared_lines;
+use crate::profile::records::{Member, Record};
 
 impl Events {
     /// Reads the counts when that is due: an event after which an object is not known any more makes it so.
@@ -34,6 +39,8 @@ impl Events {
         if let Some((addr, len)) = range.filter(|_| self.tallies.trace.is_some()) {
             let tallies = self.tallies.take(pid, (addr, len), event.time_ns);
             self.attribute(&tallies, time);
+            let lines = self.tallies.lines.take(pid, (addr, len));
+            self.attribute_lines(&lines, time);
         }
     }
 
@@ -47,6 +54,10 @@ impl Events {
             tid => self.tallies.take_thread(pid, tid, time_ns),
         };
         self.attribute(&tallies, time);
+        if tid == 0 {
+            let lines = self.tallies.lines.take(pid, (0, u64::MAX));
+            self.attribute_lines(&lines, time);
+        }
     }
 
     /// Attributes what was read before `until_ns`, now that the events before that time are processed.
@@ -56,7 +67,36 @@ impl Events {
             let time = self.relative(until_ns.min(end));
             let tallies = self.tallies.take_until(until_ns);
             self.attribute(&tallies, time);
+            let lines = self.tallies.lines.take_until(until_ns);
+            self.attribute_lines(&lines, time);
         }
+    }
+
+    /// A line belongs to the object of its word that was used most.
+    fn attribute_lines(&mut self, lines: &[SharedLine], time: u64) {
+        for line in lines {
+            if !self.wanted(line.pid) || !self.switch.is_on(line.pid) {
+                continue;
+            }
+            let (pid, addr) = (line.pid, shared_lines::most_used(line));
+            let thread = self.threads.get(pid, pid, time);
+            let object = self.space.attribute(time, pid, thread, 0, addr);
+            let place = shared_lines::line_of(self.space.address_in(object, pid, addr));
+            let space = &mut self.space;
+            self.tallies.lines.add(object, place, line, |ip| space.frame(pid, ip));
+        }
+    }
+
+    /// The record of the lines that threads share. Reads debug information: call it when the program has ended.
+    pub fn take_shared_lines(&mut self) -> Option<Record> {
+        let space = &mut self.space;
+        let mut members = FxHashMap::default();
+        self.tallies.lines.record(|object, addr| {
+            let known = members.entry(object).or_insert_with(|| space.members_of(object));
+            let within =
+                |member: &&Member| addr.checked_sub(known.0 + member.offset).is_some_and(|at| at < member.size);
+            known.1.iter().find(within).map_or_else(String::new, |member| member.name.clone())
+        })
     }
 
     fn attribute(&mut self, tallies: &[Tally], time: u64) {

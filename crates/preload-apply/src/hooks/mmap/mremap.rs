@@ -8,6 +8,7 @@
 
 use core::ffi::{c_int, c_void};
 
+use numamma_hook::held_signals::HeldSignals;
 use numamma_hook::{errno, own_stack, real, sandbox};
 use numamma_kernel::sys::PAGE;
 use numamma_kernel::{mappings as areas, smaps, sys};
@@ -70,9 +71,12 @@ pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int,
     };
     let whole = |len: usize| len.checked_next_multiple_of(PAGE).unwrap_or(0);
     let call = Call { from: addr as usize, old: whole(old), new: whole(new), flags, to: new_addr as usize };
-    if mapping_list::is_empty() || !call.is_valid() {
+    let replaces = call.has(libc::MREMAP_FIXED) && mapping_list::may_have(call.to, call.new);
+    if !call.is_valid() || !(replaces || mapping_list::may_have(call.from, call.old)) {
         return forward();
     }
+    // What the call changes is not left half done by a signal handler, either.
+    let _held = HeldSignals::hold();
     if call.has(libc::MREMAP_FIXED) {
         forget_range(call.to, call.new);
     }

@@ -5,7 +5,7 @@ use numamma_hook::{errno, sandbox};
 use numamma_kernel::overcommit::{self, ADDRESS_SPACE};
 use numamma_kernel::{mappings, statm};
 
-use super::kept;
+use super::sum;
 use crate::rules::heap_account;
 
 /// Bytes that are not worth a look.
@@ -43,7 +43,7 @@ fn fits_limits(bytes: usize) -> bool {
         return true;
     }
     let Some(now) = statm::read() else { return true };
-    let own = kept::bytes().saturating_add(heap_account::extents());
+    let own = sum::bytes().saturating_add(heap_account::extents());
     let fits = |limit: u64, used: usize| used.saturating_sub(own).saturating_add(bytes) as u64 <= limit;
     fits(limits[0], now.size) && fits(limits[1], now.data)
 }

@@ -6,7 +6,7 @@
 
 use numamma_hook::{errno, sandbox};
 
-use super::{LIMIT_LOWEST, kept, unmap_unseen};
+use super::{LIMIT_LOWEST, kept, sum, unmap_unseen};
 use crate::rules::{churn, coming_again, heap_account, state};
 
 /// Bytes up to which what is kept stays: a program that forks all the time needs its buffers again each time.
@@ -23,7 +23,7 @@ pub fn start() {
 unsafe extern "C" fn before_fork() {
     let Some(state) = state::get().filter(|_| !sandbox::entered()) else { return };
     let of_heaps = coming_again::kept().saturating_add(heap_account::kept());
-    if kept::bytes().saturating_add(of_heaps) <= LEAST {
+    if sum::bytes().saturating_add(of_heaps) <= LEAST {
         return;
     }
     let _errno = errno::Saved::now();

@@ -3,11 +3,13 @@
 //! Where the place of a page does not depend on the object it is part of (see [`Shape::Pages`]), a kept block is a
 //! range of pages: an object takes as many of it as it needs, the rest stays, and blocks that touch become one again,
 //! as in glibc's heap. So arrays of varying size serve each other. Under the other policies the blocks of an object
-//! begin with the object, and a kept block serves an object of its own size only.
+//! begin with the object, and a kept block serves an object of its own size, or another one in the way of [`loose`].
 //!
 //! The blocks are in a table of sets. A thread takes an entry by a compare-and-exchange of its first word, which no
 //! other thread waits for. Of a child that was forked meanwhile, that entry is lost. Two threads that free neighbours
 //! at the same time leave two blocks.
+
+pub mod loose;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -15,6 +17,7 @@ use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::{HUGE_PAGE, page_size_of};
 use numamma_plan::policy::PolicyKind;
 
+use super::sum::discount;
 use crate::objects::object::Object;
 use crate::objects::{heap_table, released};
 use crate::rules::state::{Rule, State};
@@ -62,8 +65,6 @@ static TABLE: [Set; SETS] = [const { Set::new() }; SETS];
 /// Hashes of rules and sizes that were freed. The lowest bit: they were allocated again.
 static FREED: [[AtomicU64; SIZES]; 2] = [const { [const { AtomicU64::new(0) }; SIZES] }; 2];
 const AGAIN: u64 = 1;
-/// Bytes of all kept blocks.
-static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 /// What a kept block of a rule serves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -230,7 +231,7 @@ impl Set {
     fn remove(&self, number: usize, word: u64) -> Option<Object> {
         let block = self.entries[number].claim(word)?;
         self.empty(number);
-        KEPT.fetch_sub(block.object.bytes(), Ordering::Relaxed);
+        discount(block.object.bytes());
         Some(block.object)
     }
 }
@@ -255,22 +256,6 @@ pub fn remove_any(hand: usize) -> Option<Object> {
 
 /// Number of the places.
 pub const PLACES: usize = SETS * WAYS;
-
-/// Bytes of all kept blocks.
-#[inline]
-pub fn bytes() -> usize {
-    KEPT.load(Ordering::Relaxed)
-}
-
-/// Counts `more` bytes as kept, before [`store`]; returns the sum.
-pub fn count(more: usize) -> usize {
-    KEPT.fetch_add(more, Ordering::Relaxed) + more
-}
-
-/// Takes back what [`count`] counted.
-pub fn discount(less: usize) {
-    KEPT.fetch_sub(less, Ordering::Relaxed);
-}
 
 /// A number for rule and `size`. Multiplying by 2^64 divided by the golden ratio spreads the bits (Knuth, The Art of
 /// Computer Programming, volume 3, 6.4).
@@ -345,8 +330,11 @@ pub fn has_room(state: &State, object: &Object, count: usize) -> bool {
 /// Whether the set of `object` has a block that could serve it.
 pub fn has_like(state: &State, object: &Object) -> bool {
     let Some(shape) = Shape::of(state, object) else { return false };
-    set_of(shape, object).used().filter_map(|(_, entry)| entry.peek()).any(|(word, _, size)| match shape {
-        Shape::Object => size == object.size && heap_table::rule_of(word) == object.rule as u64,
+    set_of(shape, object).used().filter_map(|(_, entry)| entry.peek()).any(|(word, base, size)| match shape {
+        Shape::Object => {
+            let is_loose = loose::is_loose(&heap_table::object_of(base, size, word));
+            size == object.size && heap_table::rule_of(word) == object.rule as u64 && !is_loose
+        }
         Shape::Pages { .. } => size >= object.bytes() && word == word_of_pages(object),
     })
 }
@@ -361,9 +349,14 @@ pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Obje
     let shape = Shape::of(state, wanted)?;
     let search = Search { state, wanted, align, shape, set: set_of(shape, wanted) };
     for _ in 0..TRIES {
-        let (number, word) = search.best()?;
-        if let Some(block) = search.take(number, word) {
-            return Some(block);
+        match search.best() {
+            Some((number, word)) => {
+                if let Some(block) = search.take(number, word) {
+                    return Some(block);
+                }
+            }
+            None if shape == Shape::Object => return loose::take(state, wanted, align),
+            None => return None,
         }
     }
     None
@@ -406,8 +399,10 @@ impl Search<'_> {
                 continue;
             }
             let huge = entry.huge.load(Ordering::Relaxed) == 1;
-            let serves = matches!(self.shape, Shape::Pages { huge: wanted, .. } if wanted == huge)
-                || self.shape == Shape::Object;
+            let serves = match self.shape {
+                Shape::Pages { huge: wanted, .. } => wanted == huge,
+                Shape::Object => !loose::is_loose(&heap_table::object_of(base, size, word)),
+            };
             if serves && size < least && self.start(base, size).is_some() {
                 (best, least) = (Some((number, word)), size);
                 if self.shape == Shape::Object || size == self.wanted.bytes() {
@@ -472,6 +467,9 @@ pub fn store(state: &'static State, object: &Object, now: u32) {
     };
     let set = set_of(shape, object);
     let Shape::Pages { huge, mappings } = shape else {
+        if loose::join(state, object, now) {
+            return;
+        }
         return insert(state, set, Block { object: *object, freed: now, huge: false });
     };
     let whole = range(&Object { block: 0, ..*object }, object.base, object.base + object.bytes());
