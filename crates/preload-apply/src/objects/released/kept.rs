@@ -458,8 +458,8 @@ impl Search<'_> {
     }
 }
 
-/// Keeps `object`, whose bytes the caller has [`count`]ed, as one block with the blocks that it touches. `now` is the
-/// number of the current sweep. A block for which there is no room is unmapped.
+/// Keeps `object`, whose bytes the caller has counted ([`super::sum`]), as one block with the blocks that it touches.
+/// `now` is the number of the current sweep. A block for which there is no room is unmapped.
 pub fn store(state: &'static State, object: &Object, now: u32) {
     let Some(shape) = Shape::of(state, object) else {
         discount(object.bytes());
