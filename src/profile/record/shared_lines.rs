@@ -31,10 +31,11 @@ impl Lines {
         self.waiting.extend(lines.into_iter().map(|line| (now, line)));
     }
 
-    /// Takes what is known of lines whose word that was used most is in a range of memory of a process.
-    pub fn take(&mut self, pid: u32, (addr, len): (u64, u64)) -> Vec<Counted> {
+    /// Takes what is known of lines whose word that was used most is in a range of memory of a process, but for what was
+    /// counted after that time only.
+    pub fn take(&mut self, pid: u32, (addr, len): (u64, u64), until_ns: u64) -> Vec<Counted> {
         let range = addr..addr.saturating_add(len.max(1));
-        self.take_where(|_, line| line.pid == pid && range.contains(&most_used(line)))
+        self.take_where(|_, line| line.pid == pid && line.since_ns < until_ns && range.contains(&most_used(line)))
     }
 
     /// Takes what was read before that time.
@@ -107,11 +108,12 @@ mod tests {
     #[test]
     fn a_line_belongs_to_the_object_of_its_time() {
         let word = CountedWord { word: 2, readers: 1, writers: 2, reads: 3, writes: 4, read_ip: 5, write_ip: 0 };
-        let line = Counted { pid: 7, addr: 0x1000, other_words: 2, same_word: 1, words: vec![word] };
+        let line = Counted { pid: 7, addr: 0x1000, since_ns: 5, other_words: 2, same_word: 1, words: vec![word] };
         let mut lines = Lines { waiting: vec![(10, line.clone()), (20, line.clone())], ..Lines::default() };
-        assert_eq!(lines.take(7, (0x1000, 8)), [], "the word is behind");
+        assert_eq!(lines.take(7, (0x1000, 8), 30), [], "the word is behind");
+        assert_eq!(lines.take(7, (0x1008, 8), 5), [], "the object ended before");
         assert_eq!(lines.take_until(10), std::slice::from_ref(&line));
-        assert_eq!(lines.take(7, (0x1008, 8)), std::slice::from_ref(&line));
+        assert_eq!(lines.take(7, (0x1008, 8), 6), std::slice::from_ref(&line));
         let frame = |offset| Frame { module: 0, offset };
         lines.add(1, 0x1000, &line, frame);
         lines.add(1, 0x1000, &line, frame);

@@ -13,6 +13,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use numamma_kernel::clock::monotonic_ns;
+
 use super::layout::{Map, PAGE_SHIFT};
 
 /// Bytes of a cache line: x86-64 has no other.
@@ -52,9 +54,11 @@ struct Line {
 pub struct PageLines {
     /// Page number; 0 until the block is used.
     page: AtomicU64,
+    /// When it was taken, CLOCK_MONOTONIC.
+    since_ns: AtomicU64,
     /// Process.
     pid: AtomicU32,
-    _rest: [u32; 1021],
+    _rest: [u32; 1019],
     lines: [Line; LINES],
 }
 
@@ -70,7 +74,8 @@ pub fn take(map: Map, pid: u32, page: u64) -> Option<usize> {
     let index = taken.ok()? as usize;
     let block = map.lines(index);
     block.pid.store(pid, Relaxed);
-    // Release pairs with the recorder's Acquire: it sees the process.
+    block.since_ns.store(monotonic_ns(), Relaxed);
+    // Release pairs with the recorder's Acquire: it sees the process and the time.
     block.page.store(page, Release);
     Some(index)
 }
@@ -146,6 +151,8 @@ pub struct SharedLine {
     pub pid: u32,
     /// Address of the line.
     pub addr: u64,
+    /// When lines of its page began to be counted, CLOCK_MONOTONIC.
+    pub since_ns: u64,
     /// Invalidations of holders that used other words only.
     pub other_words: u64,
     /// Invalidations of holders that used the written word.
@@ -181,10 +188,10 @@ impl LinesReader {
             if self.blocks.len() <= index {
                 self.blocks.push(vec![Before::default(); LINES]);
             }
-            let pid = block.pid.load(Relaxed);
+            let (pid, since_ns) = (block.pid.load(Relaxed), block.since_ns.load(Relaxed));
             for (n, (line, before)) in block.lines.iter().zip(&mut self.blocks[index]).enumerate() {
                 let addr = (page << PAGE_SHIFT) + (n * LINE) as u64;
-                out.extend(line.since(map, before).map(|line| SharedLine { pid, addr, ..line }));
+                out.extend(line.since(map, before).map(|line| SharedLine { pid, addr, since_ns, ..line }));
             }
         }
     }
@@ -219,6 +226,6 @@ impl Line {
         }
         let other_words = new_wide(&self.other_words, &mut before.other_words);
         let same_word = new_wide(&self.same_word, &mut before.same_word);
-        (!words.is_empty()).then_some(SharedLine { pid: 0, addr: 0, other_words, same_word, words })
+        (!words.is_empty()).then_some(SharedLine { pid: 0, addr: 0, since_ns: 0, other_words, same_word, words })
     }
 }

@@ -39,7 +39,7 @@ impl Events {
         if let Some((addr, len)) = range.filter(|_| self.tallies.trace.is_some()) {
             let tallies = self.tallies.take(pid, (addr, len), event.time_ns);
             self.attribute(&tallies, time);
-            let lines = self.tallies.lines.take(pid, (addr, len));
+            let lines = self.tallies.lines.take(pid, (addr, len), event.time_ns);
             self.attribute_lines(&lines, time);
         }
     }
@@ -55,7 +55,7 @@ impl Events {
         };
         self.attribute(&tallies, time);
         if tid == 0 {
-            let lines = self.tallies.lines.take(pid, (0, u64::MAX));
+            let lines = self.tallies.lines.take(pid, (0, u64::MAX), time_ns);
             self.attribute_lines(&lines, time);
         }
     }
