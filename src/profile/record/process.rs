@@ -33,6 +33,15 @@ pub fn cpu_time(who: libc::c_int) -> CpuTime {
     CpuTime { user: ns(usage.ru_utime), system: ns(usage.ru_stime) }
 }
 
+/// Times that the waited-for children of this process (with theirs) gave their CPU away by themselves.
+pub fn waits_of_children() -> u64 {
+    // SAFETY: all-zero is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is a live local.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) };
+    usage.ru_nvcsw as u64
+}
+
 /// What /proc says of a process.
 struct Seen {
     /// CPU time without its children, to the clock tick.
