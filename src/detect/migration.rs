@@ -42,45 +42,97 @@ impl Migration {
 
 /// The score; none where waits are not known (an earlier version, a kernel that does not tell) or there is one thread.
 pub fn migration(summary: &Summary) -> Option<Migration> {
-    let threads = summary.threads.len();
-    let waits = waits_for_threads(summary);
-    if threads < 2 || waits.iter().all(Option::is_none) {
+    of_threads(&summary.threads, summary.duration_ns(), summary.profiles.max(1))
+}
+
+/// The same of the threads of `runs` runs that are laid over each other, of `run_ns` each.
+fn of_threads(threads: &[Thread], run_ns: u64, runs: u32) -> Option<Migration> {
+    let waits = waits_for_threads(threads);
+    if threads.len() < 2 || waits.iter().all(Option::is_none) {
         return None;
     }
     let all: f64 = waits.iter().flatten().sum();
-    let seconds = summary.duration_ns() as f64 / 1e9 * f64::from(summary.profiles.max(1));
-    let parallel = ratio(length(&parallel(summary)), summary.duration_ns()).min(1.0);
-    let waiting = || summary.threads.iter().zip(&waits).filter(|(_, waits)| waits.is_some_and(|waits| waits >= 1.0));
+    let seconds = run_ns as f64 / 1e9 * f64::from(runs);
+    let parallel = ratio(length(&parallel(threads, run_ns)), run_ns).min(1.0);
+    let mut waiting = threads.iter().zip(&waits).filter(|(_, waits)| waits.is_some_and(|waits| waits >= 1.0));
     let is_bound = |thread: &Thread| thread.waits.is_some_and(|waits| waits.bound);
     Some(Migration {
-        score: all * parallel / (threads as f64 * seconds.max(LEAST_SECONDS)),
+        score: all * parallel / (threads.len() as f64 * seconds.max(LEAST_SECONDS)),
         waits: all,
-        threads,
+        threads: threads.len(),
         seconds,
         parallel,
-        bound: waiting().all(|(thread, _)| is_bound(thread)),
+        bound: waiting.all(|(thread, _)| is_bound(thread)),
     })
 }
 
 /// Waits of each thread for other threads: of all its waits as many as of those whose reason was seen, or of those of
 /// all threads where none of its own was. None where nothing is known.
-pub fn waits_for_threads(summary: &Summary) -> Vec<Option<f64>> {
+pub fn waits_for_threads(threads: &[Thread]) -> Vec<Option<f64>> {
     let seen = |waits: &Waits| waits.for_threads.saturating_add(waits.otherwise);
     let mut sum = Waits::default();
-    summary.threads.iter().filter_map(|t| t.waits).for_each(|waits| sum.add(&waits));
+    threads.iter().filter_map(|t| t.waits).for_each(|waits| sum.add(&waits));
     let of = |thread: &Thread| {
         let waits = thread.waits?;
         let part = [&waits, &sum].into_iter().find(|waits| seen(waits) > 0)?;
         Some(waits.all as f64 * ratio(part.for_threads, seen(part)))
     };
-    summary.threads.iter().map(of).collect()
+    threads.iter().map(of).collect()
 }
 
 /// The time in which a process has several threads.
-fn parallel(summary: &Summary) -> Stretches {
+fn parallel(threads: &[Thread], run_ns: u64) -> Stretches {
     let mut by_process: BTreeMap<u32, Stretches> = BTreeMap::new();
-    for thread in &summary.threads {
-        by_process.entry(thread.pid).or_default().push(life(thread, summary.duration_ns()));
+    for thread in threads {
+        by_process.entry(thread.pid).or_default().push(life(thread, run_ns));
     }
     shared_by(1, by_process.into_values().flat_map(|lives| shared_by(2, lives)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn thread(life: (u64, u64), (all, for_threads, otherwise): (u64, u64, u64)) -> Thread {
+        let waits = Some(Waits { all, for_threads, otherwise, ..Waits::default() });
+        Thread { start_ns: life.0 * S, end_ns: Some(life.1 * S), waits, ..Thread::default() }
+    }
+
+    /// Main works alone for half of ten seconds.
+    #[test]
+    fn the_score_is_that_of_numaperf() {
+        let threads = [thread((0, 10), (0, 0, 0)), thread((5, 10), (9_000, 10, 0)), thread((5, 10), (3_000, 5, 5))];
+        let found = of_threads(&threads, 10 * S, 1).expect("a score");
+        assert_eq!((found.waits, found.parallel, found.threads), (10_500.0, 0.5, 3));
+        assert_eq!(found.score, 10_500.0 * 0.5 / (3.0 * 10.0));
+        assert!(found.is_reported() && found.score > MIGRATION_SCORE);
+        // Three runs with as many waits in all.
+        assert!(!of_threads(&threads, 10 * S, 3).expect("a score").is_reported());
+    }
+
+    #[test]
+    fn threads_that_are_bound_do_not_move() {
+        let mut threads = [thread((0, 10), (0, 0, 0)), thread((0, 10), (9_000, 10, 0))];
+        threads[1].waits.iter_mut().for_each(|waits| waits.bound = true);
+        let found = of_threads(&threads, 10 * S, 1).expect("a score");
+        assert!(found.score > MIGRATION_SCORE && found.bound && !found.is_reported());
+    }
+
+    #[test]
+    fn waits_without_a_reason_count_as_those_of_the_others() {
+        let threads = [thread((0, 1), (100, 3, 1)), thread((0, 1), (100, 0, 0)), Thread::default()];
+        assert_eq!(waits_for_threads(&threads), [Some(75.0), Some(75.0), None]);
+        let none = [thread((0, 1), (100, 0, 0)), thread((0, 1), (100, 0, 0))];
+        assert_eq!(of_threads(&none, S, 1), None, "no reason is known");
+        assert_eq!(of_threads(&threads[..1], S, 1), None, "one thread");
+    }
+
+    /// A team of a program of some ms starts and ends.
+    #[test]
+    fn a_short_run_is_not_reported() {
+        let team: Vec<Thread> = (0..8).map(|_| thread((0, 1), (40, 40, 0))).collect();
+        assert!(!of_threads(&team, S / 50, 1).expect("a score").is_reported());
+    }
 }

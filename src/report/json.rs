@@ -116,7 +116,7 @@ fn first_touches(view: &View) -> Value {
 }
 
 fn threads(view: &View) -> Vec<Value> {
-    let waits = waits_for_threads(view.summary);
+    let waits = waits_for_threads(&view.summary.threads);
     view.summary.threads.iter().zip(waits).map(|(t, waits)| thread(view, t, waits)).collect()
 }
 

@@ -104,7 +104,7 @@ pub(super) fn kinds_json(view: &View) -> Value {
 fn columns(view: &View, shown: &[&Thread]) -> Vec<Column> {
     let total: u64 = view.summary.threads.iter().map(|t| t.samples).sum();
     let threads = &view.summary.threads;
-    let waits = waits_for_threads(view.summary);
+    let waits = waits_for_threads(threads);
     let waited = |t: &Thread| {
         let of = waits.get(t.id as usize).copied().flatten();
         of.map_or("?".into(), |waits| count(waits.round() as u64))
