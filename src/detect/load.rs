@@ -13,8 +13,8 @@ use super::roles::{Kind, Roles};
 use crate::profile::records::{Thread, ThreadId, Waits};
 use crate::profile::summary::Summary;
 
-/// Times the least work per thread of a kind that the most of another must be.
-const KINDS_UNEVEN: f64 = 1.5;
+/// Times the most work of a thread with the proposed numbers that it must be now: a quarter of the time is worth a change.
+const KINDS_UNEVEN: f64 = 1.25;
 /// Standard deviations of counted accesses by which it must be above, so that chance makes no difference.
 const SURE: f64 = 4.5;
 
@@ -37,6 +37,11 @@ impl KindLoad {
     /// Accesses of each of its threads.
     pub fn mean(&self) -> f64 {
         self.accesses as f64 / self.threads.max(1) as f64
+    }
+
+    /// The same with as many threads as are proposed.
+    fn proposed_mean(&self) -> f64 {
+        self.accesses as f64 / self.proposed.max(1) as f64
     }
 }
 
@@ -67,14 +72,11 @@ pub fn loads(summary: &Summary, roles: &Roles) -> Vec<KindLoad> {
     rows.iter().zip(proposed).zip(names).map(load).collect()
 }
 
-/// Whether threads of one kind have so much more work than those of another that other numbers of threads fit better.
+/// Whether the threads with most work have so much that other numbers of threads fit better: the others wait for them.
 pub fn is_uneven(loads: &[KindLoad]) -> bool {
-    let least = loads.iter().map(KindLoad::mean).fold(f64::INFINITY, f64::min);
-    let most = loads.iter().map(KindLoad::mean).fold(0.0, f64::max);
-    loads.len() > 1
-        && most >= KINDS_UNEVEN * least
-        && most - least >= SURE * most.sqrt()
-        && loads.iter().any(|load| load.proposed != load.threads)
+    let now = loads.iter().map(KindLoad::mean).fold(0.0, f64::max);
+    let then = loads.iter().map(KindLoad::proposed_mean).fold(0.0, f64::max);
+    loads.len() > 1 && now >= KINDS_UNEVEN * then && now - then >= SURE * now.sqrt()
 }
 
 /// What is known of a kind.
@@ -116,7 +118,8 @@ impl Row {
 fn is_elsewhere<'a>(threads: impl Iterator<Item = &'a Thread>) -> bool {
     let mut sum = Waits::default();
     threads.filter_map(|t| t.waits).for_each(|waits| sum.add(&waits));
-    sum.otherwise > sum.for_threads && sum.blocked_ns > sum.seen_ns / 2
+    // Not by the time that they live: on a busy machine the others wait for a CPU.
+    sum.otherwise > sum.for_threads && sum.blocked_ns > sum.ran_ns
 }
 
 fn accesses_by_thread(summary: &Summary) -> BTreeMap<ThreadId, u64> {
@@ -188,7 +191,7 @@ mod tests {
     #[test]
     fn what_is_uneven() {
         assert!(is_uneven(&[load(3, 3_000, 1), load(1, 6_000, 3)]));
-        assert!(!is_uneven(&[load(2, 2_000, 2), load(2, 2_400, 2)]), "nearly even");
+        assert!(!is_uneven(&[load(3, 1_900, 2), load(3, 2_900, 4), load(1, 100, 1)]), "nearly even");
         assert!(!is_uneven(&[load(1, 1, 1), load(3, 12, 3)]), "few");
         assert!(!is_uneven(&[load(1, 100, 1), load(1, 9_000, 1)]), "no thread to spare");
         assert!(!is_uneven(&[load(4, 9_000, 4)]), "one kind");
@@ -197,7 +200,7 @@ mod tests {
     #[test]
     fn threads_that_sleep_are_told_from_threads_that_wait_for_others() {
         let of = |for_threads, otherwise, blocked_ns| Thread {
-            waits: Some(Waits { for_threads, otherwise, blocked_ns, seen_ns: 100, ..Waits::default() }),
+            waits: Some(Waits { for_threads, otherwise, blocked_ns, ran_ns: 20, ..Waits::default() }),
             ..Thread::default()
         };
         assert!(is_elsewhere([of(0, 9, 90)].iter()));

@@ -159,9 +159,11 @@ pub struct Waits {
     pub for_threads: u64,
     /// And those for a time, a device, a file, a page.
     pub otherwise: u64,
+    /// CPU time.
+    pub ran_ns: u64,
     /// Time in which it neither ran nor waited for a CPU.
     pub blocked_ns: u64,
-    /// The part of its life that this is known of, from its start.
+    /// The part of its life that both are known of, from its start.
     pub seen_ns: u64,
     /// Whether it may run on one CPU, or on those of one node of several, only.
     pub bound: bool,
@@ -173,6 +175,7 @@ impl Waits {
         self.all = self.all.saturating_add(other.all);
         self.for_threads = self.for_threads.saturating_add(other.for_threads);
         self.otherwise = self.otherwise.saturating_add(other.otherwise);
+        self.ran_ns = self.ran_ns.saturating_add(other.ran_ns);
         self.blocked_ns = self.blocked_ns.saturating_add(other.blocked_ns);
         self.seen_ns = self.seen_ns.saturating_add(other.seen_ns);
         self.bound &= other.bound;

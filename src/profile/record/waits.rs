@@ -7,7 +7,7 @@
 //! What a thread waited for is asked at each look: the waits since the look before count as of the kind in which the
 //! thread is found. A thread that runs at that moment tells nothing, and neither does one without new waits. What threads
 //! did after they were looked at last is missing until the program has ended: then the kernel tells the sum of all, and
-//! the rest is divided by the time that each thread was not looked at.
+//! the rest is divided by the time that each thread was not looked at and by how often it waited before.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -33,8 +33,9 @@ const FOR_THREADS: [i64; 5] = [libc::SYS_futex, 449, 455, libc::SYS_semop, libc:
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Counted {
     waits: u64,
-    /// It ran or waited for a CPU, nanoseconds.
-    active_ns: u64,
+    /// CPU time, and time that it waited for a CPU.
+    ran_ns: u64,
+    queued_ns: u64,
 }
 
 /// What a thread that is looked at does.
@@ -109,7 +110,9 @@ impl WaitLooks {
         }
         waits.all = all;
         waits.seen_ns = now_ns.saturating_sub(start_ns);
-        waits.blocked_ns = waits.seen_ns.saturating_sub(counted.active_ns.saturating_sub(before.active_ns));
+        waits.ran_ns = counted.ran_ns.saturating_sub(before.ran_ns);
+        let active_ns = waits.ran_ns + counted.queued_ns.saturating_sub(before.queued_ns);
+        waits.blocked_ns = waits.seen_ns.saturating_sub(active_ns);
         waits.bound = is_bound(&lists::allowed_cpus(&self.status).unwrap_or_default(), topology);
         threads.set_waits(pid, tid, waits);
     }
@@ -118,11 +121,11 @@ impl WaitLooks {
     fn counted(&mut self, pid: u32, tid: u32) -> Option<Counted> {
         read(&mut self.status, pid, tid, "schedstat");
         // Time on a CPU and time runnable without one (Documentation/scheduler/sched-stats.rst).
-        let numbers = self.status.split_ascii_whitespace().take(2).filter_map(|word| word.parse::<u64>().ok());
-        let active_ns = numbers.sum();
+        let mut numbers = self.status.split_ascii_whitespace().map(|word| word.parse().unwrap_or(0));
+        let (ran_ns, queued_ns) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         read(&mut self.status, pid, tid, "status");
         let line = self.status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-        Some(Counted { waits: line.trim().parse().ok()?, active_ns })
+        Some(Counted { waits: line.trim().parse().ok()?, ran_ns, queued_ns })
     }
 }
 
@@ -183,15 +186,28 @@ fn is_bound(cpus: &[u32], topology: &Topology) -> bool {
     }
 }
 
-/// Divides the waits that no look has seen by the time that each thread was not looked at, `(nanoseconds, waits)`.
+/// Divides the waits that no look has seen. `threads`: the time that each was not looked at, and what was seen. A thread
+/// that was not seen at all is taken to have waited as often as the mean of the others.
 pub(super) fn divide(rest: u64, threads: &mut [(u64, Waits)]) {
-    let whole: u64 = threads.iter().map(|(ns, _)| ns).sum();
-    let (mut before_ns, mut given) = (0, 0);
-    for (ns, waits) in threads {
-        before_ns += *ns;
+    let rate = |all: u64, ns: u64| if ns > 0 { all as f64 / ns as f64 } else { 0.0 };
+    let (all, seen_ns) = threads.iter().fold((0, 0), |(all, ns), (_, waits)| (all + waits.all, ns + waits.seen_ns));
+    let mean = rate(all, seen_ns);
+    let expected = |(unseen_ns, waits): &(u64, Waits)| {
+        let own = if waits.seen_ns > 0 { rate(waits.all, waits.seen_ns) } else { mean };
+        *unseen_ns as f64 * own
+    };
+    let by_time = threads.iter().map(expected).sum::<f64>() <= 0.0;
+    let weight = |row: &(u64, Waits)| if by_time { row.0 as f64 } else { expected(row) };
+    let whole: f64 = threads.iter().map(weight).sum();
+    if whole <= 0.0 {
+        return;
+    }
+    let (mut before, mut given) = (0.0, 0);
+    for row in threads {
+        before += weight(row);
         // Rounded from the start, so that the parts add up.
-        let until = (u128::from(rest) * u128::from(before_ns) / u128::from(whole.max(1))) as u64;
-        waits.all += until - given;
+        let until = ((rest as f64 * before / whole).round() as u64).max(given);
+        row.1.all += until - given;
         given = until;
     }
 }
@@ -223,14 +239,17 @@ mod tests {
 
     #[test]
     fn the_rest_goes_to_those_that_were_not_seen() {
-        let of = |all| Waits { all, ..Waits::default() };
-        let mut threads = [(30, of(5)), (0, of(7)), (70, of(0))];
-        divide(10, &mut threads);
-        assert_eq!(threads.map(|(_, waits)| waits.all), [8, 7, 7]);
-        divide(3, &mut []);
-        let mut never = [(0, of(1))];
-        divide(3, &mut never);
-        assert_eq!(never[0].1.all, 1, "nothing was unseen");
+        let of = |all, seen_ns| Waits { all, seen_ns, ..Waits::default() };
+        let divided = |rest, mut rows: Vec<(u64, Waits)>| {
+            divide(rest, &mut rows);
+            rows.iter().map(|(_, waits)| waits.all).collect::<Vec<_>>()
+        };
+        // Main waits for the end of the others, of which one was seen to the end and one was not seen.
+        let rows = vec![(10, of(0, 90)), (10, of(80, 80)), (0, of(100, 90)), (10, of(0, 0))];
+        assert_eq!(divided(170, rows), [0, 80 + 100, 100, 70]);
+        assert_eq!(divided(10, vec![(30, of(0, 0)), (70, of(0, 0))]), [3, 7], "nothing but times");
+        assert_eq!(divided(3, vec![(0, of(1, 1))]), [1], "nothing was unseen");
+        assert!(divided(3, Vec::new()).is_empty());
     }
 
     /// A thread of this process in a lock, and one in a pipe.
