@@ -88,7 +88,9 @@ impl FixKind {
             }
             FixKind::Interleave => "Data that all threads use lies on one node, whose memory controller they share.",
             FixKind::Duplicate => "Data that all threads only read could be near to each of them.",
-            FixKind::BindThreads => "Threads may move away from the node of their data, where they wait for others often.",
+            FixKind::BindThreads => {
+                "Threads may move away from the node of their data, where they wait for others often."
+            }
             FixKind::Pad => "Threads write different data in one cache line, and take it from each other.",
             FixKind::PerThread => "Threads write the same data, and take its cache line from each other.",
             FixKind::Balance => "Some threads of a team have more work than others, which wait for them.",

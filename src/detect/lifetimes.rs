@@ -13,8 +13,11 @@ pub fn life(thread: &Thread, run_ns: u64) -> (u64, u64) {
 
 /// The time that at least `least` of some stretches have in common.
 pub fn shared_by(least: u32, stretches: impl IntoIterator<Item = (u64, u64)>) -> Stretches {
-    let mut ends: Vec<(u64, bool)> =
-        stretches.into_iter().filter(|(from, to)| from < to).flat_map(|(from, to)| [(from, true), (to, false)]).collect();
+    let mut ends: Vec<(u64, bool)> = stretches
+        .into_iter()
+        .filter(|(from, to)| from < to)
+        .flat_map(|(from, to)| [(from, true), (to, false)])
+        .collect();
     // Where one ends and another one begins at a time, the end comes first: they have nothing in common.
     ends.sort_unstable();
     let (mut now, mut begun, mut out) = (0, 0, Stretches::new());

@@ -49,8 +49,7 @@ impl KindLoad {
 pub fn loads(summary: &Summary, roles: &Roles) -> Vec<KindLoad> {
     let accesses = accesses_by_thread(summary);
     let kinds = roles.kinds.iter().enumerate().skip(1);
-    let mut rows: Vec<Row> =
-        kinds.filter_map(|(kind, of)| Row::of(summary, roles, (kind, of), &accesses)).collect();
+    let mut rows: Vec<Row> = kinds.filter_map(|(kind, of)| Row::of(summary, roles, (kind, of), &accesses)).collect();
     let Some(most) = rows.iter().max_by_key(|row| row.accesses).map(|row| row.alive.clone()) else { return Vec::new() };
     rows.retain(|row| {
         let both = length(&shared_by(2, row.alive.iter().chain(&most).copied()));

@@ -29,18 +29,19 @@ pub struct Migration {
     pub seconds: f64,
     /// Part of the run in which a process has several threads, 0 to 1.
     pub parallel: f64,
-    /// Whether each thread that waits is bound to a CPU or a node, so that it stays there in spite of its waits.
-    pub bound: bool,
+    /// Part of the waits that threads have which are bound to a CPU or a node and stay there, 0 to 1.
+    pub bound: f64,
 }
 
 impl Migration {
-    /// Whether threads wait so often that they are likely to move, and may do so.
+    /// Whether threads that may move wait so often that they are likely to do so.
     pub fn is_reported(&self) -> bool {
-        self.score > MIGRATION_SCORE && !self.bound
+        self.score * (1.0 - self.bound) > MIGRATION_SCORE
     }
 }
 
-/// The score; none where waits are not known (an earlier version, a kernel that does not tell) or there is one thread.
+/// The score; none where waits are not known (an earlier version, a kernel that does not tell), where those whose reason is
+/// not known would decide, or there is one thread.
 pub fn migration(summary: &Summary) -> Option<Migration> {
     of_threads(&summary.threads, summary.duration_ns(), summary.profiles.max(1))
 }
@@ -48,21 +49,26 @@ pub fn migration(summary: &Summary) -> Option<Migration> {
 /// The same of the threads of `runs` runs that are laid over each other, of `run_ns` each.
 fn of_threads(threads: &[Thread], run_ns: u64, runs: u32) -> Option<Migration> {
     let waits = waits_for_threads(threads);
-    if threads.len() < 2 || waits.iter().all(Option::is_none) {
+    if threads.len() < 2 || threads.iter().all(|t| t.waits.is_none()) {
         return None;
     }
     let all: f64 = waits.iter().flatten().sum();
     let seconds = run_ns as f64 / 1e9 * f64::from(runs);
     let parallel = ratio(length(&parallel(threads, run_ns)), run_ns).min(1.0);
-    let mut waiting = threads.iter().zip(&waits).filter(|(_, waits)| waits.is_some_and(|waits| waits >= 1.0));
-    let is_bound = |thread: &Thread| thread.waits.is_some_and(|waits| waits.bound);
+    let score = |waits: f64| waits * parallel / (threads.len() as f64 * seconds.max(LEAST_SECONDS));
+    let of_thread = || threads.iter().zip(&waits).filter_map(|(thread, own)| Some((thread.waits?, *own)));
+    let unknown: u64 = of_thread().filter(|(_, own)| own.is_none()).map(|(waits, _)| waits.all).sum();
+    if (score(all) > MIGRATION_SCORE) != (score(all + unknown as f64) > MIGRATION_SCORE) {
+        return None;
+    }
+    let bound: f64 = of_thread().filter(|(waits, _)| waits.bound).filter_map(|(_, own)| own).sum();
     Some(Migration {
-        score: all * parallel / (threads.len() as f64 * seconds.max(LEAST_SECONDS)),
+        score: score(all),
         waits: all,
         threads: threads.len(),
         seconds,
         parallel,
-        bound: waiting.all(|(thread, _)| is_bound(thread)),
+        bound: if all > 0.0 { bound / all } else { 0.0 },
     })
 }
 
@@ -74,6 +80,9 @@ pub fn waits_for_threads(threads: &[Thread]) -> Vec<Option<f64>> {
     threads.iter().filter_map(|t| t.waits).for_each(|waits| sum.add(&waits));
     let of = |thread: &Thread| {
         let waits = thread.waits?;
+        if waits.all == 0 {
+            return Some(0.0);
+        }
         let part = [&waits, &sum].into_iter().find(|waits| seen(waits) > 0)?;
         Some(waits.all as f64 * ratio(part.for_threads, seen(part)))
     };
@@ -114,18 +123,21 @@ mod tests {
 
     #[test]
     fn threads_that_are_bound_do_not_move() {
-        let mut threads = [thread((0, 10), (0, 0, 0)), thread((0, 10), (9_000, 10, 0))];
+        // Main waits for the end of the other one.
+        let mut threads = [thread((0, 10), (1, 1, 0)), thread((0, 10), (9_000, 10, 0))];
         threads[1].waits.iter_mut().for_each(|waits| waits.bound = true);
         let found = of_threads(&threads, 10 * S, 1).expect("a score");
-        assert!(found.score > MIGRATION_SCORE && found.bound && !found.is_reported());
+        assert!(found.score > MIGRATION_SCORE && found.bound > 0.999 && !found.is_reported());
     }
 
     #[test]
     fn waits_without_a_reason_count_as_those_of_the_others() {
         let threads = [thread((0, 1), (100, 3, 1)), thread((0, 1), (100, 0, 0)), Thread::default()];
         assert_eq!(waits_for_threads(&threads), [Some(75.0), Some(75.0), None]);
-        let none = [thread((0, 1), (100, 0, 0)), thread((0, 1), (100, 0, 0))];
-        assert_eq!(of_threads(&none, S, 1), None, "no reason is known");
+        let unknown = |all| [thread((0, 1), (all, 0, 0)), thread((0, 1), (0, 0, 0))];
+        assert_eq!(waits_for_threads(&unknown(9)), [None, Some(0.0)]);
+        assert_eq!(of_threads(&unknown(1000), S, 1), None, "it may be above the threshold, or not");
+        assert_eq!(of_threads(&unknown(9), S, 1).map(|found| found.score), Some(0.0), "it is not");
         assert_eq!(of_threads(&threads[..1], S, 1), None, "one thread");
     }
 

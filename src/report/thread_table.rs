@@ -38,7 +38,11 @@ pub(super) fn render(out: &mut String, view: &View, width: usize) {
 fn score(out: &mut String, view: &View) {
     let Some(found) = migration(view.summary) else { return };
     let above = if found.score > MIGRATION_SCORE { "above" } else { "not above" };
-    let bound = if found.bound && found.waits >= 1.0 { "; the threads are bound and stay where they are" } else { "" };
+    let bound = if found.bound > 0.0 {
+        format!("; {} of them of threads that are bound and stay where they are", percent(found.bound))
+    } else {
+        String::new()
+    };
     indent(
         out,
         &format!(
@@ -81,7 +85,7 @@ pub(super) fn migration_json(view: &View) -> Value {
         "waits": found.waits,
         "threads": found.threads,
         "parallel_share": found.parallel,
-        "bound": found.bound,
+        "bound_share": found.bound,
     })
 }
 
