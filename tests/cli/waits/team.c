@@ -1,16 +1,24 @@
-/* A team of four that meets ROUNDS times at a barrier of OpenMP. Run it with OMP_WAIT_POLICY=passive: a thread that
- * comes early sleeps. */
+/* A team of four that meets ROUNDS times at a barrier of OpenMP, and then computes. Run it with OMP_WAIT_POLICY=passive: a
+ * thread that comes early sleeps. */
 #include <stdint.h>
 #include <stdlib.h>
 
+enum { WORDS = 1 << 16 };
+
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 5000;
-    volatile uint64_t work[4] = {0};
+    volatile uint64_t met = 0;
 #pragma omp parallel num_threads(4)
-    for (int i = 0; i < rounds; i++) {
+    {
+        for (int i = 0; i < rounds; i++) {
 #pragma omp barrier
 #pragma omp single nowait
-        work[0] += i;
+            met += i;
+        }
+        volatile uint64_t *own = calloc(WORDS, 8);
+        if (!own) exit(3);
+        for (int s = 0; s < 1000; s++)
+            for (int i = 0; i < WORDS; i++) own[i] += i;
     }
-    return work[0] == 0;
+    return met == 0;
 }
