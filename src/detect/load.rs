@@ -73,9 +73,10 @@ pub fn loads(summary: &Summary, roles: &Roles) -> Vec<KindLoad> {
 
 /// Whether the threads with most work have so much that other numbers of threads fit better: the others wait for them.
 pub fn is_uneven(loads: &[KindLoad]) -> bool {
-    let now = loads.iter().map(KindLoad::mean).fold(0.0, f64::max);
+    let Some(most) = loads.iter().max_by(|a, b| a.mean().total_cmp(&b.mean())) else { return false };
     let then = loads.iter().map(KindLoad::proposed_mean).fold(0.0, f64::max);
-    loads.len() > 1 && now >= KINDS_UNEVEN * then && now - then >= SURE * now.sqrt()
+    let deviation = (most.accesses as f64).sqrt() / most.threads.max(1) as f64;
+    most.mean() >= KINDS_UNEVEN * then && most.mean() - then >= SURE * deviation
 }
 
 /// What is known of a kind.
@@ -191,7 +192,7 @@ mod tests {
     fn what_is_uneven() {
         assert!(is_uneven(&[load(3, 3_000, 1), load(1, 6_000, 3)]));
         assert!(!is_uneven(&[load(3, 1_900, 2), load(3, 2_900, 4), load(1, 100, 1)]), "nearly even");
-        assert!(!is_uneven(&[load(1, 1, 1), load(3, 12, 3)]), "few");
+        assert!(is_uneven(&[load(3, 30, 1), load(3, 300, 5)]) && !is_uneven(&[load(3, 3, 1), load(3, 30, 5)]), "few");
         assert!(!is_uneven(&[load(1, 100, 1), load(1, 9_000, 1)]), "no thread to spare");
         assert!(!is_uneven(&[load(4, 9_000, 4)]), "one kind");
     }

@@ -11,7 +11,7 @@ const FEW: f64 = 200.0;
 
 /// The report of a run of `./program` with `arguments`.
 fn profile(dir: &Scratch, program: &[&str], environment: &[(&str, &str)]) -> Value {
-    let mut command = numamma(&["profile", "-q", "-o", "p.prof", "--"]);
+    let mut command = numamma(&["profile", "-q", "-F", "1000", "-o", "p.prof", "--"]);
     run(command.args(program).envs(environment.iter().copied()).current_dir(dir)).success();
     let report = run(numamma(&["report", "--json", "p.prof"]).current_dir(dir)).success().stdout;
     serde_json::from_str(&report).expect("JSON")
