@@ -53,7 +53,7 @@ pub fn loads(summary: &Summary, roles: &Roles) -> Vec<KindLoad> {
     let Some(most) = rows.iter().max_by_key(|row| row.accesses).map(|row| row.alive.clone()) else { return Vec::new() };
     rows.retain(|row| {
         let both = length(&shared_by(2, row.alive.iter().chain(&most).copied()));
-        2 * both >= length(&row.alive).min(length(&most))
+        both >= length(&row.alive).min(length(&most)) / 2
     });
     if rows.len() < 2 {
         return Vec::new();
@@ -108,7 +108,7 @@ impl Row {
             kind,
             places,
             first: own().next()?.id,
-            accesses: own().filter_map(|t| accesses.get(&t.id)).sum(),
+            accesses: own().filter_map(|t| accesses.get(&t.id)).fold(0, |sum, n| n.saturating_add(sum)),
             alive: shared_by(1, own().map(|t| life(t, summary.duration_ns()))),
         })
     }

@@ -57,7 +57,8 @@ fn of_threads(threads: &[Thread], run_ns: u64, runs: u32) -> Option<Migration> {
     let parallel = ratio(length(&parallel(threads, run_ns)), run_ns).min(1.0);
     let score = |waits: f64| waits * parallel / (threads.len() as f64 * seconds.max(LEAST_SECONDS));
     let of_thread = || threads.iter().zip(&waits).filter_map(|(thread, own)| Some((thread.waits?, *own)));
-    let unknown: u64 = of_thread().filter(|(_, own)| own.is_none()).map(|(waits, _)| waits.all).sum();
+    let unknown: u64 =
+        of_thread().filter(|(_, own)| own.is_none()).map(|(waits, _)| waits.all).fold(0, u64::saturating_add);
     if (score(all) > MIGRATION_SCORE) != (score(all + unknown as f64) > MIGRATION_SCORE) {
         return None;
     }
