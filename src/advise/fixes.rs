@@ -3,7 +3,7 @@
 //!
 //! Kinds and words follow the fix advice of NumaPerf (Zhao et al.: NumaPerf: Predictive NUMA Profiling, ICS 2021), as far
 //! as samples at pages can tell them. False and true sharing of cache lines is proven by the `trace` sampler only, and a
-//! hint with others; locks are not looked at.
+//! hint with others. Waits for locks are counted for the threads that may move by them, and not by lock.
 
 use numamma_plan::policy::{Bind, PolicyKind};
 use serde::Serialize;
@@ -15,6 +15,7 @@ use crate::profile::summary::{CodePart, Entry, Step, Summary, ratio};
 
 mod balance;
 mod lines;
+mod migration;
 
 /// Share of an object's touched pages from which on one thread has initialised it.
 const INITIALISED: f64 = 0.9;
@@ -87,7 +88,9 @@ impl FixKind {
             }
             FixKind::Interleave => "Data that all threads use lies on one node, whose memory controller they share.",
             FixKind::Duplicate => "Data that all threads only read could be near to each of them.",
-            FixKind::BindThreads => "Threads may move away from the node of their data.",
+            FixKind::BindThreads => {
+                "Threads may move away from the node of their data, where they wait for others often."
+            }
             FixKind::Pad => "Threads write different data in one cache line, and take it from each other.",
             FixKind::PerThread => "Threads write the same data, and take its cache line from each other.",
             FixKind::Balance => "Some threads of a team have more work than others, which wait for them.",
@@ -140,7 +143,7 @@ pub fn fixes(summary: &Summary, advice: &Advice) -> Vec<Fix> {
     let entry = |item: &Item| summary.entries.iter().find(|e| e.name == item.name);
     let objects = advice.items.iter().filter_map(|item| Some((item, entry(item)?)));
     let mut out: Vec<Fix> = objects.flat_map(|(item, entry)| of_object(summary, item, entry)).collect();
-    out.extend(binding(advice));
+    out.extend(migration::fix(summary, advice).or_else(|| binding(advice)));
     out.extend(balance::fixes(summary, &roles));
     out.extend(lines::fixes(summary));
     let order = |f: &Fix| (f.is_hint, -f.saves.unwrap_or(0.0), -f.share);
@@ -266,11 +269,15 @@ fn ratio_of(entry: &Entry, thread: ThreadId) -> f64 {
     ratio(own, entry.total.accesses())
 }
 
+/// Whether the policy binds threads.
+fn is_bound_by_policy(advice: &Advice) -> bool {
+    advice.policy.threads.as_ref().is_some_and(|threads| threads.bind != Bind::None)
+}
+
 /// The threads of a policy that binds them.
 fn binding(advice: &Advice) -> Option<Fix> {
-    let bind = &advice.policy.threads.as_ref()?.bind;
     let places = advice.items.iter().any(|i| i.rule.is_ok());
-    (*bind != Bind::None && places).then(|| Fix {
+    (is_bound_by_policy(advice) && places).then(|| Fix {
         kind: FixKind::BindThreads,
         object: None,
         share: 0.0,
@@ -327,6 +334,3 @@ fn of_words(words: &str) -> Place {
 fn about_threads(kind: FixKind, what: String, why: String) -> Fix {
     Fix { kind, object: None, share: 0.0, what, why, saves: None, by_policy: false, is_hint: true, places: Vec::new() }
 }
-
-#[cfg(test)]
-mod tests;

@@ -151,6 +151,10 @@ impl Processes {
             Some(known) => {
                 known.samples = known.samples.saturating_add(thread.samples);
                 known.migrations = known.migrations.saturating_add(thread.migrations);
+                match (&mut known.waits, &thread.waits) {
+                    (Some(known), Some(own)) => known.add(own),
+                    (known, own) => *known = known.or(*own),
+                }
                 known.cpus.extend(&thread.cpus);
                 known.cpus.sort_unstable();
                 known.cpus.dedup();

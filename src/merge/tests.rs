@@ -378,6 +378,8 @@ fn threads_of_one_call_are_told_apart_by_what_they_run() {
         let of = |thread: u32| if run.turned { thread + 1 } else { thread };
         let tasks = |thread| ThreadTask { thread, task: Task { class: class(of(thread)), function: None } };
         all.insert(3, Record::ThreadTasks((1..THREADS).map(tasks).collect()));
+        let waits = |thread| ThreadWaits { thread, waits: Waits { all: 5, for_threads: 4, ..Waits::default() } };
+        all.insert(4, Record::ThreadWaits((0..THREADS).map(waits).collect()));
         let mut writer = Writer::create(file).expect("the scratch directory is writable");
         all.iter().for_each(|r| writer.append(r).expect("the disk has room"));
     }
@@ -386,6 +388,8 @@ fn threads_of_one_call_are_told_apart_by_what_they_run() {
     let mut kinds: Vec<_> = many.whole.threads.iter().filter_map(|t| Some(t.task?.class.offset)).collect();
     kinds.sort_unstable();
     assert_eq!(kinds, [0x5000, 0x5000, 0x5040, 0x5040], "{:?}", many.whole.threads);
+    let waits = |of: fn(&Waits) -> u64| many.whole.threads.iter().filter_map(|t| t.waits.as_ref()).map(of).sum::<u64>();
+    assert_eq!((waits(|w| w.all), waits(|w| w.for_threads)), (2 * 5 * 4, 2 * 4 * 4), "{:?}", many.whole.threads);
 }
 
 /// What is left of the cells when there are too many is an even part of all threads, pages and times.

@@ -117,6 +117,9 @@ pub struct Thread {
     /// its own, see [`Record::ThreadTasks`].
     #[serde(skip)]
     pub task: Option<Task>,
+    /// How often it waited, where that is known. In the file a record of its own, see [`Record::ThreadWaits`].
+    #[serde(skip)]
+    pub waits: Option<Waits>,
     /// Start of its lifetime.
     pub start_ns: u64,
     /// End of its lifetime; none while it exists.
@@ -145,6 +148,47 @@ pub struct ThreadTask {
     pub thread: ThreadId,
     /// What it runs.
     pub task: Task,
+}
+
+/// How often a thread gave its CPU away because it could not go on (voluntary context switches), in the whole run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Waits {
+    /// All of them.
+    pub all: u64,
+    /// Of these, as far as that was seen, those for other threads: for locks, conditions, barriers, ends of threads.
+    pub for_threads: u64,
+    /// And those for a time, a device, a file, a page.
+    pub otherwise: u64,
+    /// CPU time.
+    pub ran_ns: u64,
+    /// Time in which it neither ran nor waited for a CPU.
+    pub blocked_ns: u64,
+    /// The part of its life that both are known of, from its start.
+    pub seen_ns: u64,
+    /// Whether it may run on one CPU, or on those of one node of several, only.
+    pub bound: bool,
+}
+
+impl Waits {
+    /// Adds those of a thread of another process.
+    pub fn add(&mut self, other: &Waits) {
+        self.all = self.all.saturating_add(other.all);
+        self.for_threads = self.for_threads.saturating_add(other.for_threads);
+        self.otherwise = self.otherwise.saturating_add(other.otherwise);
+        self.ran_ns = self.ran_ns.saturating_add(other.ran_ns);
+        self.blocked_ns = self.blocked_ns.saturating_add(other.blocked_ns);
+        self.seen_ns = self.seen_ns.saturating_add(other.seen_ns);
+        self.bound &= other.bound;
+    }
+}
+
+/// The waits of a thread; the last record of a thread counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ThreadWaits {
+    /// Thread.
+    pub thread: ThreadId,
+    /// How often it waited.
+    pub waits: Waits,
 }
 
 /// A call stack that allocated.
@@ -603,6 +647,8 @@ pub enum Record {
     Resized(Vec<Resized>),
     /// Cache lines that several threads used.
     SharedLines(Vec<SharedLine>),
+    /// How often threads waited.
+    ThreadWaits(Vec<ThreadWaits>),
 }
 
 impl Record {
@@ -633,6 +679,7 @@ impl Record {
             Record::Like(list) => cut(list, Record::Like),
             Record::Resized(list) => cut(list, Record::Resized),
             Record::SharedLines(list) => cut(list, Record::SharedLines),
+            Record::ThreadWaits(list) => cut(list, Record::ThreadWaits),
         }
     }
 }

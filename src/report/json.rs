@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::View;
 use super::sample_account::Fates;
-use crate::detect::{CodePattern, Pattern, Segment};
+use crate::detect::{CodePattern, Pattern, Segment, waits_for_threads};
 use crate::profile::records::{Ended, Thread};
 use crate::profile::summary::{Entry, ratio};
 
@@ -53,7 +53,11 @@ pub fn render(view: &View, only: Option<&Entry>) -> Value {
         "samples": samples(view),
         "lost": lost(view),
         "first_touches": first_touches(view),
-        "threads": view.summary.threads.iter().map(|t| thread(view, t)).collect::<Vec<_>>(),
+        "threads": threads(view),
+        // Waits of threads for each other; null where they are not known.
+        "migration": super::thread_table::migration_json(view),
+        // Kinds of threads that run beside each other.
+        "kinds": super::thread_table::kinds_json(view),
         // Cache lines that threads take from each other; null where the sampler does not count them.
         "sharing": super::shared_lines::json(view),
         "objects": objects,
@@ -111,7 +115,12 @@ fn first_touches(view: &View) -> Value {
     })
 }
 
-fn thread(view: &View, t: &Thread) -> Value {
+fn threads(view: &View) -> Vec<Value> {
+    let waits = waits_for_threads(&view.summary.threads);
+    view.summary.threads.iter().zip(waits).map(|(t, waits)| thread(view, t, waits)).collect()
+}
+
+fn thread(view: &View, t: &Thread, for_threads: Option<f64>) -> Value {
     let role = view.roles.of(t.id);
     let rank = role.and_then(|role| role.rank);
     json!({
@@ -131,6 +140,12 @@ fn thread(view: &View, t: &Thread) -> Value {
         "cpus": t.cpus,
         "migrations": t.migrations,
         "samples": t.samples,
+        // Times that it gave its CPU away because it could not go on, and of these about those for other threads.
+        "waits": t.waits.map(|waits| waits.all),
+        "waits_for_threads": for_threads,
+        // Time in which it neither ran nor waited for a CPU, and whether it may run on one CPU or node only.
+        "blocked_s": t.waits.map(|waits| seconds(waits.blocked_ns)),
+        "bound": t.waits.map(|waits| waits.bound),
     })
 }
 

@@ -1,10 +1,12 @@
 //! The threads of the run.
 
+use serde_json::{Value, json};
+
 use super::View;
 use super::style::{heading, indent};
 use super::table::{Column, fit};
 use super::units::{count, duration, middle, percent, ranges};
-use crate::detect::{Rank, Role};
+use crate::detect::{KindLoad, MIGRATION_SCORE, Rank, Role, is_uneven, loads, migration, waits_for_threads};
 use crate::profile::records::Thread;
 
 /// Threads shown without --all: two per core of a large node already fill a screen.
@@ -28,10 +30,93 @@ pub(super) fn render(out: &mut String, view: &View, width: usize) {
     };
     heading(out, view, width, &format!("Threads, in order of creation{more}"));
     indent(out, &fit(columns(view, &shown), width.saturating_sub(2), MIN_NAME, view.options.color).0);
+    score(out, view);
+    kinds(out, view, width);
+}
+
+/// Writes the thread-migration score.
+fn score(out: &mut String, view: &View) {
+    let Some(found) = migration(view.summary) else { return };
+    let above = if found.score > MIGRATION_SCORE { "above" } else { "not above" };
+    let bound = if found.bound > 0.0 {
+        format!("; {} of them of threads that are bound and stay where they are", percent(found.bound))
+    } else {
+        String::new()
+    };
+    indent(
+        out,
+        &format!(
+            "migration score {:.0}: waits for other threads, after which a thread may be on another CPU, per thread and s; \
+             {above} {MIGRATION_SCORE}{bound}",
+            found.score
+        ),
+    );
+}
+
+/// Writes the table of kinds that run beside each other.
+fn kinds(out: &mut String, view: &View, width: usize) {
+    let loads = loads(view.summary, &view.roles);
+    if loads.is_empty() {
+        return;
+    }
+    heading(out, view, width, "Threads by kind, of those that run beside each other");
+    let all: u64 = loads.iter().map(|load| load.accesses).sum();
+    let cells = |f: &dyn Fn(&KindLoad) -> String| loads.iter().map(f).collect::<Vec<_>>();
+    let share = |n: f64| percent(n / all.max(1) as f64);
+    let mut columns = vec![
+        Column::new("runs", false, 0, cells(&|load| load.name.clone())),
+        Column::new("kind", true, 4, cells(&|load| load.kind.to_string())),
+        Column::new("threads", true, 0, cells(&|load| load.threads.to_string())),
+        Column::new("accesses", true, 0, cells(&|load| share(load.accesses as f64))),
+        Column::new("per thread", true, 1, cells(&|load| share(load.mean()))),
+    ];
+    if is_uneven(&loads) {
+        columns.push(Column::new("better", true, 0, cells(&|load| load.proposed.to_string())));
+    }
+    indent(out, &fit(columns, width.saturating_sub(2), MIN_NAME, view.options.color).0);
+}
+
+/// For scripts: the score and what it is made of; null where waits are not known.
+pub(super) fn migration_json(view: &View) -> Value {
+    let Some(found) = migration(view.summary) else { return Value::Null };
+    json!({
+        "score": found.score,
+        "threshold": MIGRATION_SCORE,
+        "waits": found.waits,
+        "threads": found.threads,
+        "parallel_share": found.parallel,
+        "bound_share": found.bound,
+    })
+}
+
+/// For scripts: the kinds that run beside each other.
+pub(super) fn kinds_json(view: &View) -> Value {
+    let loads = loads(view.summary, &view.roles);
+    let uneven = is_uneven(&loads);
+    let row = |load: &KindLoad| {
+        json!({
+            "kind": load.kind,
+            "name": load.name,
+            "threads": load.threads,
+            "accesses": load.accesses,
+            "proposed_threads": if uneven { load.proposed } else { load.threads },
+        })
+    };
+    loads.iter().map(row).collect()
 }
 
 fn columns(view: &View, shown: &[&Thread]) -> Vec<Column> {
     let total: u64 = view.summary.threads.iter().map(|t| t.samples).sum();
+    let threads = &view.summary.threads;
+    let waits = waits_for_threads(threads);
+    let waited = |t: &Thread| {
+        let of = waits.get(t.id as usize).copied().flatten();
+        of.map_or("?".into(), |waits| count(waits.round() as u64))
+    };
+    let blocked = |t: &Thread| match t.waits.filter(|waits| waits.seen_ns > 0) {
+        Some(waits) => percent(crate::profile::summary::ratio(waits.blocked_ns, waits.seen_ns)),
+        None => "?".into(),
+    };
     let cells = |f: &dyn Fn(&Thread) -> String| shown.iter().map(|t| f(t)).collect::<Vec<_>>();
     let role = |t: &Thread| view.roles.of(t.id);
     let start = |t: &Thread| match t.start_routine {
@@ -63,6 +148,10 @@ fn columns(view: &View, shown: &[&Thread]) -> Vec<Column> {
     ];
     if view.summary.header.topology.nodes.len() > 1 {
         columns.push(Column::new("nodes", true, 0, cells(&node_list)));
+    }
+    if threads.iter().any(|t| t.waits.is_some()) {
+        columns.push(Column::new("waits", true, 0, cells(&waited)));
+        columns.push(Column::new("blocked", true, 1, cells(&blocked)));
     }
     columns.push(Column::new("CPU changes", true, 0, cells(&|t| count(t.migrations))));
     if view.summary.threads.iter().any(|t| t.pid != view.summary.header.pid && t.pid != 0) {

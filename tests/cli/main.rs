@@ -33,3 +33,4 @@ mod synthetic;
 mod top;
 mod topology;
 mod tune;
+mod waits;

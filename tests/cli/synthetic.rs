@@ -62,6 +62,7 @@ pub fn thread(id: ThreadId, name: &str, start_routine: Option<Frame>) -> Thread 
         creator: None,
         created_at: vec![],
         task: None,
+        waits: None,
         start_ns: u64::from(id) * 1_000_000,
         end_ns: Some(20_000_000_000),
         cpus: vec![id as u16 * 3],

@@ -33,6 +33,7 @@ pub(super) struct Compacted {
     modules: BTreeMap<ModuleId, Module>,
     threads: BTreeMap<ThreadId, Thread>,
     tasks: BTreeMap<ThreadId, ThreadTask>,
+    waits: BTreeMap<ThreadId, ThreadWaits>,
     sites: BTreeMap<SiteId, CallSite>,
     counts: BTreeMap<SiteId, SiteCount>,
     objects: Objects,
@@ -58,6 +59,7 @@ impl Compacted {
             modules: BTreeMap::new(),
             threads: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            waits: BTreeMap::new(),
             sites: BTreeMap::new(),
             counts: BTreeMap::new(),
             objects: Objects::default(),
@@ -83,6 +85,7 @@ impl Compacted {
             Record::Modules(list) => self.modules.extend(list.into_iter().map(|m| (m.id, m))),
             Record::Threads(list) => self.threads.extend(list.into_iter().map(|t| (t.id, t))),
             Record::ThreadTasks(list) => self.tasks.extend(list.into_iter().map(|t| (t.thread, t))),
+            Record::ThreadWaits(list) => self.waits.extend(list.into_iter().map(|t| (t.thread, t))),
             Record::Sites(list) => self.sites.extend(list.into_iter().map(|s| (s.id, s))),
             Record::SiteCounts(list) => self.counts.extend(list.into_iter().map(|c| (c.site, c))),
             Record::Objects(list) => self.objects.put(list),
@@ -127,6 +130,7 @@ impl Compacted {
         out.push(Record::Modules(self.modules.into_values().collect()));
         out.push(Record::Threads(self.threads.into_values().collect()));
         out.push(Record::ThreadTasks(self.tasks.into_values().collect()));
+        out.push(Record::ThreadWaits(self.waits.into_values().collect()));
         out.push(Record::Sites(self.sites.into_values().collect()));
         out.push(Record::SiteCounts(self.counts.into_values().collect()));
         out.push(Record::Objects(left.objects));

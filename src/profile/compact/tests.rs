@@ -251,3 +251,17 @@ fn what_realloc_made_of_what_is_kept() {
     assert!(resized.iter().all(|r| r.calls == 2 * u64::from(r.object - r.before)));
     assert_eq!(resized.iter().map(|r| r.calls).sum::<u64>(), 2 * 99);
 }
+
+/// The counters of a thread replace those that were written before.
+#[test]
+fn the_last_waits_of_a_thread_stay() {
+    let waits = |thread, all| ThreadWaits { thread, waits: Waits { all, ..Waits::default() } };
+    let records = vec![
+        Record::ThreadWaits(vec![waits(0, 1), waits(1, 5)]),
+        Record::ThreadWaits(vec![waits(0, 3)]),
+        Record::Stats(Stats::default()),
+    ];
+    let left: Vec<_> =
+        compacted(records, SECOND, 1).into_iter().filter(|r| matches!(r, Record::ThreadWaits(_))).collect();
+    assert_eq!(left, [Record::ThreadWaits(vec![waits(0, 3), waits(1, 5)])]);
+}

@@ -72,7 +72,8 @@ pub struct Events {
     follow: bool,
     period_ns: u64,
     origin_ns: u64,
-    threads: Threads,
+    /// The threads of the recorded processes.
+    pub threads: Threads,
     touches: Touches,
     nodes: Nodes,
     replayer: Replayer,
@@ -519,6 +520,10 @@ impl Events {
         let tasks = self.threads.take_tasks();
         if !tasks.is_empty() {
             records.push(Record::ThreadTasks(tasks));
+        }
+        let waits = self.threads.take_waits();
+        if !waits.is_empty() {
+            records.push(Record::ThreadWaits(waits));
         }
         if !self.accesses.is_empty() {
             // On a loaded machine a sample may arrive after later ones of another CPU were processed.

@@ -24,6 +24,7 @@ mod target;
 mod thinning;
 mod threads;
 mod touches;
+mod waits;
 mod window;
 mod writing;
 

@@ -158,6 +158,10 @@ impl OneProgram {
                 all.retain_mut(|task| renumber(&self.threads, &mut task.thread));
                 list(all, Record::ThreadTasks)
             }
+            Record::ThreadWaits(mut all) => {
+                all.retain_mut(|waits| renumber(&self.threads, &mut waits.thread));
+                list(all, Record::ThreadWaits)
+            }
             Record::Objects(all) => list(all.into_iter().filter_map(|o| self.object(o)).collect(), Record::Objects),
             Record::Accesses(mut all) => {
                 all.retain_mut(|access| self.access(access));

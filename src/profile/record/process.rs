@@ -25,12 +25,22 @@ impl CpuTime {
 
 /// CPU time of this process or its waited-for children (with theirs).
 pub fn cpu_time(who: libc::c_int) -> CpuTime {
+    let usage = usage(who);
+    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
+    CpuTime { user: ns(usage.ru_utime), system: ns(usage.ru_stime) }
+}
+
+/// Times that the waited-for children of this process (with theirs) gave their CPU away by themselves.
+pub fn waits_of_children() -> u64 {
+    usage(libc::RUSAGE_CHILDREN).ru_nvcsw as u64
+}
+
+fn usage(who: libc::c_int) -> libc::rusage {
     // SAFETY: all-zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the structure is a live local.
     unsafe { libc::getrusage(who, &mut usage) };
-    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
-    CpuTime { user: ns(usage.ru_utime), system: ns(usage.ru_stime) }
+    usage
 }
 
 /// What /proc says of a process.

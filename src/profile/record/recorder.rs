@@ -13,10 +13,11 @@ use super::budget::{self, Budget, Level};
 use super::events::Events;
 use super::fault_thinning::{Counted, FaultThinning};
 use super::idle::IdleTime;
-use super::process::{CpuTime, ProgramUse, cpu_time, host_name};
+use super::process::{CpuTime, ProgramUse, cpu_time, host_name, waits_of_children};
 use super::switch::Switch;
 use super::target::Target;
 use super::thinning::Thinning;
+use super::waits::WaitLooks;
 use super::window::Window;
 use super::{Follow, Options, notes};
 use crate::launch::exit::Ended;
@@ -75,6 +76,9 @@ pub struct Recorder {
     /// CPU time and resident memory of the program.
     pub(super) program: ProgramUse,
     pub(super) idle: IdleTime,
+    waits: WaitLooks,
+    /// Waits of children that ended before, and of the program before it was executed.
+    earlier_waits: u64,
     /// CPU time of the program before samples were taken.
     pub(super) unsampled: CpuTime,
     pub(super) compaction: Compaction,
@@ -137,6 +141,8 @@ impl Recorder {
             earlier_children: cpu_time(libc::RUSAGE_CHILDREN),
             program: ProgramUse::begin(pids),
             idle: IdleTime::begin(pids.iter().copied(), monotonic_ns()),
+            waits: WaitLooks::default(),
+            earlier_waits: waits_of_children(),
             unsampled: CpuTime::default(),
             names_due: options.live.then(Instant::now),
             compaction: Compaction::new(options.compact_at, options.max_memory / COMPACTION_DIVISOR),
@@ -150,6 +156,7 @@ impl Recorder {
         self.append_header();
         self.start_ns = monotonic_ns();
         self.idle = IdleTime::begin(self.program.living(), self.start_ns);
+        self.waits = WaitLooks::begin(self.program.living(), self.start_ns);
         self.events.start(self.start_ns);
     }
 
@@ -164,6 +171,7 @@ impl Recorder {
         self.append_header();
         self.start_ns = monotonic_ns();
         self.idle = IdleTime::begin(self.program.living(), self.start_ns);
+        self.waits = WaitLooks::begin(self.program.living(), self.start_ns);
         self.events.start_attached(self.start_ns, threads, early);
         self.notes.extend(notes::attached(running));
         self.notes.extend(notes::unreadable(&self.events.unreadable_files()));
@@ -191,6 +199,8 @@ impl Recorder {
             // /proc has the times of a program that ended until it is waited for.
             self.program.update();
             self.idle.look(self.program.living(), monotonic_ns());
+            let (threads, topology) = (&mut self.events.threads, &self.header.topology);
+            self.waits.look(self.program.living(), monotonic_ns(), threads, topology);
             // Polled before the drain, so that events written before the program's end are in this round.
             let ended = target.poll().or_else(|| self.is_over(&mut window, target).then_some(Ended::Runs));
             // Taken before the drain: what is older than that lay in its buffer then, however long the drain takes.
@@ -214,6 +224,16 @@ impl Recorder {
                 tell(since, self.events.stats.samples);
                 told = Instant::now();
             }
+        }
+    }
+
+    /// What no look at the threads has seen, once the program was waited for. Only of a program whose children are all
+    /// recorded, as the kernel tells the sum of all processes.
+    pub(super) fn add_unseen_waits(&mut self) {
+        let of_all = waits_of_children().saturating_sub(self.earlier_waits + self.waits.before());
+        if of_all > 0 && self.events.not_followed == 0 {
+            let end_ns = self.events.ended_ns.unwrap_or_else(monotonic_ns).saturating_sub(self.start_ns);
+            self.events.threads.add_unseen_waits(of_all, end_ns);
         }
     }
 

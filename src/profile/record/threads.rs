@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use super::processes::ProcessId;
-use crate::profile::records::{Frame, Task, Thread, ThreadId, ThreadTask};
+use super::waits;
+use crate::profile::records::{Frame, Task, Thread, ThreadId, ThreadTask, ThreadWaits, Waits};
 
 /// All threads seen, and the living one of each kernel thread id.
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ pub struct Threads {
     last_cpu: Vec<Option<u16>>,
     /// Threads with new words of what they run.
     tasks: BTreeSet<ThreadId>,
+    /// Threads with new waits.
+    waits: BTreeSet<ThreadId>,
     /// Threads whose start was missed.
     pub missed: u64,
 }
@@ -101,6 +104,42 @@ impl Threads {
     pub fn take_tasks(&mut self) -> Vec<ThreadTask> {
         let known = |thread| Some(ThreadTask { thread, task: self.all.get(thread as usize)?.task? });
         std::mem::take(&mut self.tasks).into_iter().filter_map(known).collect()
+    }
+
+    /// The start and the waits of the living thread `tid` of `pid`; none for one that is not known.
+    pub fn waits(&self, pid: u32, tid: u32) -> Option<(u64, Waits)> {
+        let thread = &self.all[*self.living.get(&(pid, tid))? as usize];
+        Some((thread.start_ns, thread.waits.unwrap_or_default()))
+    }
+
+    /// Sets the waits of a living thread.
+    pub fn set_waits(&mut self, pid: u32, tid: u32, waits: Waits) {
+        if let Some(&id) = self.living.get(&(pid, tid)) {
+            self.all[id as usize].waits = Some(waits);
+            self.waits.insert(id);
+        }
+    }
+
+    /// Divides the waits of all threads but for those that were seen among them; the recording ends at `end_ns`.
+    pub fn add_unseen_waits(&mut self, of_all: u64, end_ns: u64) {
+        let row = |thread: &Thread| {
+            let waits = thread.waits.unwrap_or_default();
+            let life = thread.end_ns.unwrap_or(end_ns).saturating_sub(thread.start_ns);
+            (life.saturating_sub(waits.seen_ns), waits)
+        };
+        let mut rows: Vec<(u64, Waits)> = self.all.iter().map(row).collect();
+        let seen = rows.iter().map(|(_, waits)| waits.all).sum();
+        waits::divide(of_all.saturating_sub(seen), &mut rows);
+        for (thread, (_, waits)) in self.all.iter_mut().zip(rows) {
+            thread.waits = Some(waits);
+            self.waits.insert(thread.id);
+        }
+    }
+
+    /// The waits of threads, as far as they are new or changed since the last call.
+    pub fn take_waits(&mut self) -> Vec<ThreadWaits> {
+        let known = |thread| Some(ThreadWaits { thread, waits: self.all.get(thread as usize)?.waits? });
+        std::mem::take(&mut self.waits).into_iter().filter_map(known).collect()
     }
 
     /// Counts a sample of a thread on `cpu`.

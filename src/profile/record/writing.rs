@@ -154,6 +154,7 @@ impl Recorder {
         if self.events.tallies.trace.as_ref().is_some_and(|trace| !trace.attached()) {
             self.notes.push(notes::NO_HOOKS.into());
         }
+        self.add_unseen_waits();
         let small = self.left_out().saturating_sub(self.events.left_out);
         self.events.space.share_left_out(small);
         self.closing_notes();

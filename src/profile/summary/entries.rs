@@ -55,7 +55,10 @@ impl Layout {
     pub(super) fn build(tables: &mut Tables) -> Layout {
         let modules = tables.modules.filled(|id| Module { id, path: format!("module {id}"), ..Module::default() });
         let mut threads = tables.threads.filled(missing_thread);
-        threads.iter_mut().for_each(|thread| thread.task = tables.tasks.get(&thread.id).copied());
+        threads.iter_mut().for_each(|thread| {
+            thread.task = tables.tasks.get(&thread.id).copied();
+            thread.waits = tables.waits.get(&thread.id).copied();
+        });
         let page_size = if tables.header.page_size.is_power_of_two() { tables.header.page_size } else { 4096 };
         tables.header.page_size = page_size;
         let mut stacks = CallStacks { lost: std::mem::take(&mut tables.lost), ..CallStacks::default() };

@@ -94,6 +94,7 @@ pub(super) struct Tables {
     pub threads: Table<Thread>,
     /// What threads of std::thread run.
     pub tasks: FxHashMap<ThreadId, Task>,
+    pub waits: FxHashMap<ThreadId, Waits>,
     pub sites: FxHashMap<SiteId, CallSite>,
     pub counts: FxHashMap<SiteId, SiteCount>,
     pub objects: FxHashMap<ObjectId, Object>,
@@ -212,6 +213,7 @@ impl Tables {
             Record::Modules(list) => list.into_iter().for_each(|m| self.modules.put(m.id, m)),
             Record::Threads(list) => list.into_iter().for_each(|t| self.threads.put(t.id, t)),
             Record::ThreadTasks(list) => self.tasks.extend(list.into_iter().map(|t| (t.thread, t.task))),
+            Record::ThreadWaits(list) => self.waits.extend(list.into_iter().map(|t| (t.thread, t.waits))),
             Record::Sites(list) => self.sites.extend(list.into_iter().map(|s| (s.id, s))),
             Record::SiteCounts(list) => self.counts.extend(list.into_iter().map(|c| (c.site, c))),
             Record::Objects(list) => self.objects.extend(list.into_iter().map(|o| (o.id, o))),

@@ -28,10 +28,23 @@ async function threadsView() {
     { title: "nodes", value: nodesOf },
     { title: "CPU changes", number: true, value: (t) => t.migrations, words: (t) => count(t.migrations) },
   ];
+  const { migration, kinds } = data.report;
+  if (data.report.threads.some((t) => t.waits !== null)) {
+    columns.push({ title: "waits", number: true, value: (t) => t.waits_for_threads, words: (t) => t.waits_for_threads === null ? "?" : count(Math.round(t.waits_for_threads)) });
+    columns.push({ title: "blocked", number: true, value: (t) => t.blocked_s, words: (t) => t.blocked_s === null ? "?" : seconds(t.blocked_s) });
+  }
+  const score = migration && soft(`Migration score ${Math.round(migration.score)}: waits for other threads, after which a thread may be on another CPU, per thread and second; ${migration.score > migration.threshold ? "above" : "not above"} ${migration.threshold}${migration.bound_share ? `; ${share(migration.bound_share)} of them of threads that are bound and stay where they are` : ""}.`);
+  const kindColumns = [
+    { title: "runs", class: "name", value: (k) => k.name, words: (k) => shown(k.name) },
+    { title: "threads", number: true, value: (k) => k.threads },
+    { title: "accesses", number: true, value: (k) => k.accesses, words: (k) => count(k.accesses) },
+    { title: "threads that its work needs", number: true, value: (k) => k.proposed_threads },
+  ];
   return el("div", {}, el("div", { class: "columns" },
     section("Memory Gantt", gantt, legend([[own, "pages of its own"], [others, "pages that several threads use"]]), soft("Stronger colours are more accesses. A page counts as its own where no other thread was seen at it during the run.")),
     topShared === 0 ? section("Who uses whose pages", soft("No first touch of an accessed page was recorded.")) : section("Who uses whose pages", sharing, soft("On the diagonal threads use pages that they touched first: local under first touch. A column that is bright from top to bottom is a thread that initialised data for all."))),
     placesOf(pictures),
     section("Threads, in order of creation", data.report.threads.length ? table("threads", columns, data.report.threads,
-      { search: (t) => `${t.name} ${t.start_routine ?? ""}` }) : soft("No thread was recorded.")));
+      { search: (t) => `${t.name} ${t.start_routine ?? ""}` }) : soft("No thread was recorded."), ...(score ? [score] : [])),
+    ...(kinds.length ? [section("Threads by kind, of those that run beside each other", table("kinds", kindColumns, kinds, {}))] : []));
 }

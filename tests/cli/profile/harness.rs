@@ -119,6 +119,10 @@ impl Profile {
             Record::Notes(n) => self.notes.extend(n),
             Record::Code(_) | Record::AccessCode(_) => {}
             Record::LostFrames(_) | Record::Members(_) | Record::ThreadTasks(_) | Record::Rank(_) => {}
+            Record::ThreadWaits(list) => {
+                let threads = self.threads.len() as u32;
+                assert!(list.iter().all(|waits| waits.thread < threads), "definitions before use");
+            }
             Record::Resized(_) | Record::SharedLines(_) => {}
             Record::SampledTouches(t) => self.sampled_touches.extend(t),
             Record::EventCounts(c) => self.stats.events = c,

@@ -49,6 +49,7 @@ fn thread(id: u32) -> Thread {
         creator: None,
         created_at: vec![],
         task: None,
+        waits: None,
         start_ns: 0,
         end_ns: None,
         cpus: vec![],
