@@ -74,6 +74,7 @@ fn summary(rows: u64) -> Summary {
         entries: (0..OBJECTS).map(|id| entry(id, rows / OBJECTS)).collect(),
         stays: Vec::new(),
         spinning: Default::default(),
+        shared_lines: Vec::new(),
         stats: Stats { duration_ns: 3_600_000_000_000, ..Stats::default() },
         ending: None,
         rank: Some(3),
