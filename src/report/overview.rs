@@ -7,7 +7,7 @@ use super::table::{Column, fit};
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural};
 use super::{Overhead, View, by_others_words, kind_word, sample_account, shared_lines, thread_table};
 use crate::detect::{Pattern, PatternKind};
-use crate::profile::record::{CHARGE_NS, NOT_FOLLOWED, behind};
+use crate::profile::record::{CHARGE_NS, FAULT, NOT_FOLLOWED, behind};
 use crate::profile::records::Ended;
 use crate::profile::summary::{Entry, base_name, ratio};
 
@@ -171,6 +171,12 @@ fn overhead(view: &View) -> String {
             percent(faults),
             duration(stats.recorder_cpu_ns)
         ),
+        None if sampling.sampler == FAULT => {
+            format!(
+                "windows are spaced so that threads wait for faults at most {} of the time",
+                percent(sampling.max_overhead)
+            )
+        }
         None if sampling.period_ns == CHARGE_NS => {
             "not measured: the hooks make the program several times slower, which changes none of the counts".into()
         }

@@ -15,7 +15,7 @@ use super::touches::{At, Candidate, Touches};
 use crate::profile::PAGE;
 use crate::profile::perf::attr::FAULT_PERIOD;
 use crate::profile::perf::{PerfEvent, PerfRecord, UserState};
-use crate::profile::records::{Access, ModuleId, Program, Record, Stats, ThreadId};
+use crate::profile::records::{Access, Folded, ModuleId, Program, Record, Stats, ThreadId};
 use crate::profile::replay::{Outcome, ReplayAccess, Replayer};
 use crate::profile::space::{Before, Sampled, Space};
 use crate::topology::Topology;
@@ -64,6 +64,8 @@ pub struct Events {
     pub budget: Budget,
     /// What the hooks of the program count, of the `trace` sampler.
     pub tallies: Tallies,
+    /// What the `fault` sampler saw, not written yet.
+    faults_seen: Vec<Folded>,
     /// Whether samples are wanted, as the program says.
     pub switch: Switch,
     full: bool,
@@ -214,6 +216,9 @@ impl Events {
         if !self.wanted(pid) {
             return;
         }
+        if let EventKind::Access { addr, tid, write, .. } = event.what {
+            return self.used(pid, tid, addr, write, self.relative(event.time_ns));
+        }
         if self.full && matches!(event.what, EventKind::Alloc { .. }) {
             self.discarded_allocs += 1;
             return;
@@ -265,7 +270,7 @@ impl Events {
                     self.threads.task_word(thread, index, code, data);
                 }
             }
-            EventKind::ThreadTask { .. } => {}
+            EventKind::ThreadTask { .. } | EventKind::Access { .. } => {}
         }
     }
 
@@ -501,7 +506,7 @@ impl Events {
 
     /// Accesses and touches waiting to be written.
     pub fn pending(&self) -> usize {
-        self.accesses.len() + self.touches.len() + self.tallies.pending()
+        self.accesses.len() + self.touches.len() + self.tallies.pending() + self.faults_seen.len()
     }
 
     /// The program executed in the target process since the last call.
@@ -528,7 +533,8 @@ impl Events {
             records.push(Record::Accesses(std::mem::take(&mut self.accesses)));
             self.unplaced = 0;
         }
-        let sums = self.tallies.take_sums();
+        let mut sums = self.tallies.take_sums();
+        sums.append(&mut self.faults_seen);
         if !sums.is_empty() {
             records.push(Record::Folded(sums));
         }
@@ -554,6 +560,7 @@ fn program_of(pid: u32) -> Option<Program> {
 }
 
 mod attached;
+mod faulted;
 mod tallied;
 #[cfg(test)]
 mod tests;

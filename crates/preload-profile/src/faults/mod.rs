@@ -1,0 +1,100 @@
+//! The `fault` sampler: now and then all pages of the program are made to fault, so that the first use of each page is
+//! seen, with thread, address, read or write, and time.
+//!
+//! A thread of the process ([`thread`]) works in windows. It moves the resident pages of the program's private memory to
+//! side areas of the same process ([`window`]) and moves each back when a thread touches it; at the end of the window
+//! it moves back what is left and closes its descriptor, so that between windows nothing is different from a program
+//! that is not sampled. As pages, their thread and the descriptor live and die with the process, the end of the
+//! recorder cannot take a page away: the thread then ends its window and itself.
+//!
+//! The thread touches no memory of the program, of its heap or of libc's thread-local storage: a page of it could be
+//! moved away, and nobody else would move it back. It calls nothing but system calls and code of this library. It has
+//! a table of descriptors of its own, so that a program that closes all of its own does not close the one that brings
+//! its pages back.
+
+mod excluded;
+mod pages;
+mod serve;
+mod thread;
+mod window;
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use numamma_channel::faults::{Faults, REFUSED, WORKS};
+use numamma_channel::layout::Map;
+use numamma_hook::sys;
+
+pub use self::excluded::set_stack;
+
+/// No thread.
+const NONE: u32 = 0;
+/// The thread works.
+const RUNS: u32 = 1;
+/// The thread has ended, for good.
+const ENDED: u32 = 2;
+
+/// One of the states above.
+static STATE: AtomicU32 = AtomicU32::new(NONE);
+/// 1: the thread is to end its window and itself.
+static STOP: AtomicU32 = AtomicU32::new(0);
+/// Time in which a thread wakes another one and is woken by it, nanoseconds.
+static ROUND_TRIP_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Longest that [`stop`] waits at a time; the thread may have ended before the wait began.
+const STOP_WAIT_NS: i64 = 1_000_000;
+
+/// The process, and where it tells what it sees.
+#[derive(Clone, Copy)]
+struct Sampled {
+    map: Map,
+    pid: u32,
+}
+
+impl Sampled {
+    fn faults(&self) -> &Faults {
+        &self.map.header().faults
+    }
+
+    fn refuse(&self, errno: i32) {
+        self.faults().errno.store(errno.unsigned_abs(), Relaxed);
+        self.faults().state.store(REFUSED, Release);
+    }
+
+    fn works(&self) {
+        self.faults().state.store(WORKS, Release);
+    }
+}
+
+/// Starts the thread if the recorder wants the sampler, in the process `pid`, or again in a forked child. `namespaced`:
+/// the recorder knows threads by other numbers than the kernel tells this process.
+pub fn start(map: Map, pid: u32, namespaced: bool, forked: bool) {
+    let sampled = Sampled { map, pid };
+    if sampled.faults().interval_ns.load(Acquire) == 0 {
+        return;
+    }
+    if namespaced {
+        return sampled.refuse(0);
+    }
+    if !forked {
+        excluded::remember_loader();
+    }
+    STOP.store(0, Relaxed);
+    STATE.store(RUNS, Release);
+    if let Err(errno) = thread::start(sampled) {
+        STATE.store(ENDED, Release);
+        sampled.refuse(errno);
+    }
+}
+
+/// Ends the sampler for good and returns when all pages are back.
+pub fn stop() {
+    if STATE.load(Acquire) != RUNS {
+        return;
+    }
+    STOP.store(1, Release);
+    sys::wake_all(&STOP);
+    while STATE.load(Acquire) == RUNS {
+        sys::wait_while(&STATE, RUNS, STOP_WAIT_NS);
+    }
+}
