@@ -358,7 +358,8 @@ fn fault_sampling(args: &Args, max_overhead: f64) -> Result<(Sampling, Costs), S
     if let Some((_, what)) = refused.iter().find(|(given, _)| *given) {
         return Err(format!("--sampler fault does not go with {what}"));
     }
-    fault_sampler::usable().map_err(|why| format!("--sampler fault: {why}; or use --sampler timer"))?;
+    fault_sampler::usable()
+        .map_err(|lack| format!("--sampler fault: {}. Try: {}; or use --sampler timer", lack.why, lack.enable))?;
     let reason = "first use of each page in each window, by page faults, each charged 1 ns".into();
     let sampling = Sampling { sampler: FAULT.into(), reason, period_ns: CHARGE_NS, cost_ns: 0, max_overhead };
     Ok((sampling, kept::read().unwrap_or_default()))

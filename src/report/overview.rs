@@ -108,6 +108,14 @@ fn samples(view: &View) -> String {
     let share = |n: u64, of: u64| percent(ratio(n, of));
     if view.summary.header.sampling.period_ns == CHARGE_NS {
         let lost = share(s.lost, s.samples + s.lost);
+        if view.summary.header.sampling.sampler == FAULT {
+            return format!(
+                "{} first uses of pages in windows, {} lost ({lost}); each counts as one access, whatever follows it in \
+                 its window",
+                count(s.samples),
+                count(s.lost)
+            );
+        }
         return format!("{} accesses counted, {} lost ({lost})", count(s.samples), count(s.lost));
     }
     let mut text = format!(
@@ -189,6 +197,9 @@ fn overhead(view: &View) -> String {
 fn objects(out: &mut String, view: &View, width: usize) {
     let shown = view.shown();
     let order = match view.options.sort {
+        super::Sort::Cost if view.summary.header.sampling.sampler == FAULT => {
+            "first uses of their pages in windows (cost)"
+        }
         super::Sort::Cost => "CPU time at their accesses (cost)",
         super::Sort::Accesses => "accesses seen",
     };

@@ -1,6 +1,10 @@
 //! What the recorder and the `fault` sampler of the preload tell each other in the header of the channel.
 
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Name of the sampler's thread in each process.
+pub const THREAD_NAME: &CStr = c"numamma-faults";
 
 /// The sampler has not begun, or is not wanted.
 pub const NOT_BEGUN: u32 = 0;
@@ -8,6 +12,8 @@ pub const NOT_BEGUN: u32 = 0;
 pub const WORKS: u32 = 1;
 /// It could not begin.
 pub const REFUSED: u32 = 2;
+/// It does not begin: room for the pages could take from the program what it needs of a limit of its address space.
+pub const LIMITED: u32 = 3;
 
 /// Part of [`crate::layout::Header`].
 #[repr(C)]
@@ -21,7 +27,7 @@ pub struct Faults {
     pub state: AtomicU32,
     /// Error code of a refusal; 0 unknown.
     pub errno: AtomicU32,
-    /// Windows that ended, of all processes.
+    /// Windows that began, of all processes.
     pub windows: AtomicU64,
     /// Pages that were armed, in all windows.
     pub armed: AtomicU64,

@@ -32,7 +32,6 @@ const MODE_WP: u64 = 1 << 1;
 const DONT_WAKE: u64 = 1 << 0;
 const ALLOW_SOURCE_HOLES: u64 = 1 << 1;
 const PROTECT: u64 = 1 << 0;
-const PROTECT_DONT_WAKE: u64 = 1 << 1;
 
 const FLAG_WRITE: u64 = 1 << 0;
 const FLAG_PROTECTED: u64 = 1 << 1;
@@ -232,9 +231,10 @@ impl Userfault {
         self.counted(ZERO_PAGE, &mut [page as u64, sys::PAGE as u64, mode, 0], 3)
     }
 
-    /// Makes the kernel tell of the next write to each page of a range, or not any more; then threads that wait go on.
+    /// Makes the kernel tell of the next write to each page of a range, or not any more; in that case alone
+    /// threads that wait go on.
     pub fn protect(self, start: usize, len: usize, on: bool) -> bool {
-        let mode = if on { PROTECT | PROTECT_DONT_WAKE } else { 0 };
+        let mode = if on { PROTECT } else { 0 };
         self.call(WRITE_PROTECT, &mut [start as u64, len as u64, mode])
     }
 
@@ -288,6 +288,7 @@ pub struct Run {
 }
 
 const PRESENT: u64 = 1 << 3;
+const SWAPPED: u64 = 1 << 4;
 const ZERO: u64 = 1 << 5;
 const HUGE: u64 = 1 << 6;
 
@@ -317,26 +318,46 @@ struct Scan {
 
 const _: () = assert!(size_of::<Scan>() == 96);
 
+impl Scan {
+    fn of(start: usize, end: usize, runs: &mut [Run]) -> Scan {
+        Scan {
+            size: size_of::<Scan>() as u64,
+            flags: 0,
+            start: start as u64,
+            end: end as u64,
+            walk_end: 0,
+            runs: runs.as_mut_ptr() as u64,
+            runs_len: runs.len() as u64,
+            max_pages: 0,
+            inverted: 0,
+            mask: 0,
+            any_of: 0,
+            returned: PRESENT | HUGE,
+        }
+    }
+
+    /// Number of runs found; they live as long as the caller's, who still has them.
+    fn search(&mut self, pagemap: c_int) -> Option<usize> {
+        // SAFETY: the structure is writable, and the array that it names for its length: each caller holds it.
+        let found = unsafe { libc::syscall(libc::SYS_ioctl, c_long::from(pagemap), PAGEMAP_SCAN, &raw mut *self) };
+        usize::try_from(found).ok()
+    }
+}
+
 /// Finds the pages of `start..end` that are in memory and not the page of zeros, with the open /proc/self/pagemap;
 /// returns the number of runs and where the search stopped. Since Linux 6.7.
 pub fn present_runs(pagemap: c_int, start: usize, end: usize, runs: &mut [Run]) -> Option<(usize, usize)> {
-    let mut scan = Scan {
-        size: size_of::<Scan>() as u64,
-        flags: 0,
-        start: start as u64,
-        end: end as u64,
-        walk_end: 0,
-        runs: runs.as_mut_ptr() as u64,
-        runs_len: runs.len() as u64,
-        max_pages: 0,
-        inverted: ZERO,
-        mask: PRESENT | ZERO,
-        any_of: 0,
-        returned: PRESENT | HUGE,
-    };
-    // SAFETY: the structure and the array are writable for their length.
-    let found = unsafe { libc::syscall(libc::SYS_ioctl, c_long::from(pagemap), PAGEMAP_SCAN, &raw mut scan) };
-    Some((usize::try_from(found).ok()?, scan.walk_end as usize))
+    let mut scan = Scan { inverted: ZERO, mask: PRESENT | ZERO, ..Scan::of(start, end, runs) };
+    let found = scan.search(pagemap)?;
+    Some((found, scan.walk_end as usize))
+}
+
+/// Whether a page has contents, in memory or swapped out, with the open /proc/self/pagemap.
+pub fn has_page(pagemap: c_int, page: usize) -> bool {
+    let mut run = Run::default();
+    let mut scan = Scan::of(page, page + sys::PAGE, core::slice::from_mut(&mut run));
+    scan.any_of = PRESENT | SWAPPED;
+    scan.search(pagemap) == Some(1)
 }
 
 #[cfg(test)]

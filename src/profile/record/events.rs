@@ -2,7 +2,7 @@
 
 use numamma_channel::reader::Channel;
 use numamma_channel::{Event, EventKind, Origin};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::budget::{Budget, Level};
 use super::maps::Maps;
@@ -66,6 +66,8 @@ pub struct Events {
     pub tallies: Tallies,
     /// What the `fault` sampler saw, not written yet.
     faults_seen: Vec<Folded>,
+    /// Process and thread of each `fault` sampler: what such a thread does is not the program's.
+    samplers: FxHashSet<(u32, u32)>,
     /// Whether samples are wanted, as the program says.
     pub switch: Switch,
     full: bool,
@@ -303,6 +305,9 @@ impl Events {
             }
             return;
         }
+        if self.is_samplers(pid, tid, &event) {
+            return;
+        }
         let time = self.relative(time_ns);
         match event {
             PerfEvent::Sample { cpu, user } => self.sample(pid, tid, cpu, user, time),
@@ -339,6 +344,7 @@ impl Events {
             PerfEvent::Exit => {
                 self.tally_end(pid, tid, time_ns);
                 self.threads.end(pid, tid, time);
+                self.samplers.remove(&(pid, tid));
                 if let Some(channel) = channel {
                     channel.thread_gone(pid, tid);
                 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
-use numamma_channel::faults::{Faults, REFUSED, WORKS};
+use numamma_channel::faults::{Faults, LIMITED, REFUSED, WORKS};
 use numamma_channel::reader::Channel;
 
 /// Name of the sampler.
@@ -32,15 +32,22 @@ pub fn note(faults: &Faults) -> String {
             };
             format!("the fault sampler could not work in the program: {why}; `numamma doctor` says what it needs")
         }
+        LIMITED => {
+            "the fault sampler did not work: its room for pages could take address space that the program needs; \
+                    lift the limit (ulimit -v unlimited, ulimit -d unlimited, sysctl vm.overcommit_memory=0)"
+                .to_owned()
+        }
         WORKS if windows == 0 => {
-            "no window of the fault sampler ended: the program is too short for --interval, or keeps \
-                                  its memory locked (mlock)"
+            "no window of the fault sampler began: the program is too short for --interval, or locks \
+                                  what it maps from then on (mlockall with MCL_FUTURE)"
                 .to_owned()
         }
         WORKS => {
             let unarmed = match count(&faults.unarmed) {
                 0 => String::new(),
-                n => format!("; {n} times a page could not be armed, as a child or a device shares it"),
+                n => format!(
+                    "; {n} times a page could not be armed, as a child or a device shares it or it is locked (mlock)"
+                ),
             };
             format!(
                 "fault sampler: {windows} windows, {:.0} pages armed in each, threads waited about {:.1} ms in each{unarmed}",

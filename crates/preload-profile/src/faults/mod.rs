@@ -13,6 +13,7 @@
 //! its pages back.
 
 mod excluded;
+mod others;
 mod pages;
 mod serve;
 mod thread;
@@ -75,6 +76,10 @@ pub fn start(map: Map, pid: u32, namespaced: bool, forked: bool) {
     }
     if namespaced {
         return sampled.refuse(0);
+    }
+    // One that was stopped, because of what the program does, is not wanted in its children either.
+    if forked && STATE.load(Acquire) == ENDED {
+        return;
     }
     if !forked {
         excluded::remember_loader();

@@ -19,6 +19,12 @@ pub struct Pages {
     side: usize,
     mapping: (usize, usize),
     bits: (usize, usize),
+    /// Bytes of `bits` before the marks of huge pages.
+    words: usize,
+    /// Bit of the page at `start`.
+    first: usize,
+    /// The mappings are of another range, of which this was a part; all pages are small.
+    is_part: bool,
     /// Something happened to the mapping: nothing more is moved away.
     pub changed: bool,
 }
@@ -26,20 +32,21 @@ pub struct Pages {
 impl Pages {
     /// The range without room for its pages.
     pub fn new(start: usize, end: usize) -> Pages {
-        Pages { start, end, side: 0, mapping: (0, 0), bits: (0, 0), changed: false }
+        Pages { start, end, side: 0, mapping: (0, 0), bits: (0, 0), words: 0, first: 0, is_part: false, changed: false }
     }
 
     /// Maps room for the pages; false when the kernel refuses.
     pub fn make_room(&mut self) -> bool {
         let len = self.end - self.start;
-        let bits = (len / PAGE).div_ceil(WORD) * size_of::<u64>() + len / HUGE + 2;
+        self.words = (len / PAGE).div_ceil(WORD) * size_of::<u64>();
+        let bits = self.words + len / HUGE + 2;
         let Some(words) = sys::map_anonymous(bits) else { return false };
         self.bits = (words as usize, bits);
-        let Some(side) = sys::map_anonymous(len + HUGE) else { return false };
+        let Some(side) = sys::map_room(len + HUGE) else { return false };
         self.mapping = (side as usize, len + HUGE);
         self.side = side as usize + (self.start.wrapping_sub(side as usize)) % HUGE;
-        // SAFETY: the mapping is new; a child has no use for it.
-        unsafe { sys::advise(side, len + HUGE, libc::MADV_DONTFORK) }
+        // SAFETY: the mappings are new; a child has no use for them.
+        unsafe { sys::advise(words, bits, libc::MADV_DONTFORK) && sys::advise(side, len + HUGE, libc::MADV_DONTFORK) }
     }
 
     /// Address and length of the room.
@@ -50,13 +57,21 @@ impl Pages {
     /// Unmaps the room.
     ///
     /// # Safety
-    /// No page of the program is in it.
+    /// No page of the program is in it, and its parts are not used any more.
     pub unsafe fn release(&mut self) {
+        if self.is_part {
+            return;
+        }
         for (base, len) in [self.mapping, self.bits].into_iter().filter(|(base, _)| *base != 0) {
             // SAFETY: made by `make_room`, and by the contract nothing in it is needed.
             unsafe { sys::unmap(base as *mut c_void, len) };
         }
         (self.mapping, self.bits) = ((0, 0), (0, 0));
+    }
+
+    /// Whether nothing uses this entry of the list.
+    pub fn is_free(&self) -> bool {
+        self.end == 0 || (self.is_part && self.next_away(self.start).is_none())
     }
 
     /// Whether the range holds an address.
@@ -69,41 +84,61 @@ impl Pages {
         self.side + (addr - self.start)
     }
 
-    fn word(&self, page: usize) -> Option<*mut u64> {
-        (self.bits.0 != 0 && page < (self.end - self.start) / PAGE)
-            .then(|| (self.bits.0 as *mut u64).wrapping_add(page / WORD))
+    /// Cuts off what lies from `from` on, of which `len` bytes are at `to` now: returns that, and what lies behind it.
+    pub fn split(&mut self, from: usize, len: usize, to: usize) -> [Pages; 2] {
+        let part = |low: usize, high: usize| Pages {
+            start: low,
+            end: high,
+            side: self.side(low),
+            first: self.bit(low),
+            is_part: true,
+            changed: true,
+            ..*self
+        };
+        let behind = (from + len).min(self.end);
+        let (moved, rest) = (part(from, behind), part(behind, self.end));
+        self.end = from;
+        [Pages { start: to, end: to + (behind - from), ..moved }, rest]
+    }
+
+    /// The bit of the page at `addr`, or the nearest in the range.
+    fn bit(&self, addr: usize) -> usize {
+        self.first + (addr.clamp(self.start, self.end) - self.start) / PAGE
+    }
+
+    /// The word of a bit before that of `end`.
+    fn word(&self, bit: usize) -> Option<*mut u64> {
+        (self.bits.0 != 0 && bit < self.bit(self.end)).then(|| (self.bits.0 as *mut u64).wrapping_add(bit / WORD))
     }
 
     /// Whether the page at `addr` was moved away.
     pub fn is_away(&self, addr: usize) -> bool {
-        let page = (addr.wrapping_sub(self.start)) / PAGE;
+        let bit = self.bit(addr);
         // SAFETY: a word of the mapping of `make_room`, which only this thread uses.
-        self.word(page).is_some_and(|word| unsafe { word.read() } >> (page % WORD) & 1 == 1)
+        self.holds(addr) && self.word(bit).is_some_and(|word| unsafe { word.read() } >> (bit % WORD) & 1 == 1)
     }
 
     /// Remembers of the part of `start..end` within the range whether its pages are away.
     pub fn set_away(&mut self, start: usize, end: usize, away: bool) {
-        let pages = |addr: usize| (addr.clamp(self.start, self.end) - self.start) / PAGE;
-        for page in pages(start)..pages(end) {
-            let Some(word) = self.word(page) else { return };
-            let bit = 1_u64 << (page % WORD);
+        for bit in self.bit(start)..self.bit(end) {
+            let Some(word) = self.word(bit) else { return };
+            let mask = 1_u64 << (bit % WORD);
             // SAFETY: as in `is_away`.
-            unsafe { word.write(if away { word.read() | bit } else { word.read() & !bit }) };
+            unsafe { word.write(if away { word.read() | mask } else { word.read() & !mask }) };
         }
     }
 
     /// First page from `addr` on that is away.
     pub fn next_away(&self, addr: usize) -> Option<usize> {
-        let mut page = addr.clamp(self.start, self.end) - self.start;
-        page /= PAGE;
-        while let Some(word) = self.word(page) {
+        let mut bit = self.bit(addr);
+        while let Some(word) = self.word(bit) {
             // SAFETY: as in `is_away`.
-            let rest = unsafe { word.read() } >> (page % WORD);
+            let rest = unsafe { word.read() } >> (bit % WORD);
             if rest != 0 {
-                let found = self.start + (page + rest.trailing_zeros() as usize) * PAGE;
+                let found = self.start + (bit - self.first + rest.trailing_zeros() as usize) * PAGE;
                 return (found < self.end).then_some(found);
             }
-            page = (page / WORD + 1) * WORD;
+            bit = (bit / WORD + 1) * WORD;
         }
         None
     }
@@ -118,9 +153,8 @@ impl Pages {
     }
 
     fn huge_mark(&self, addr: usize) -> Option<*mut u8> {
-        let words = ((self.end - self.start) / PAGE).div_ceil(WORD) * size_of::<u64>();
         let block = addr / HUGE - self.start / HUGE;
-        (self.bits.0 != 0).then(|| (self.bits.0 as *mut u8).wrapping_add(words + block))
+        (self.bits.0 != 0 && !self.is_part).then(|| (self.bits.0 as *mut u8).wrapping_add(self.words + block))
     }
 
     /// Marks the whole huge pages in `start..end`, a part of the range.
@@ -163,6 +197,31 @@ mod tests {
         assert_eq!(pages.unit(4 * HUGE + PAGE), (4 * HUGE, HUGE));
         assert_eq!(pages.unit(start + PAGE + 1), (start + PAGE, PAGE));
         assert_eq!(pages.unit(5 * HUGE + PAGE), (5 * HUGE + PAGE, PAGE));
+        // SAFETY: no page is in it.
+        unsafe { pages.release() };
+    }
+
+    #[test]
+    fn a_part_that_moves_keeps_its_pages() {
+        let (start, to) = (40 * HUGE, 90 * HUGE);
+        let mut pages = Pages::new(start, start + 100 * PAGE);
+        assert!(pages.make_room());
+        let side = pages.side(start);
+        pages.set_away(start + 10 * PAGE, start + 90 * PAGE, true);
+        let [mut moved, mut rest] = pages.split(start + 20 * PAGE, 50 * PAGE, to);
+        assert_eq!(
+            (pages.next_away(start), pages.end_of_away(start + 10 * PAGE)),
+            (Some(start + 10 * PAGE), start + 20 * PAGE)
+        );
+        assert_eq!((moved.next_away(0), moved.end_of_away(to)), (Some(to), to + 50 * PAGE));
+        assert_eq!(moved.side(to + PAGE), side + 21 * PAGE);
+        let behind = start + 70 * PAGE;
+        assert_eq!((rest.next_away(0), rest.end_of_away(behind)), (Some(behind), start + 90 * PAGE));
+        moved.set_away(to + PAGE, to + 2 * PAGE, false);
+        assert!(!moved.is_away(to + PAGE) && moved.is_away(to) && moved.is_away(to + 2 * PAGE));
+        assert_eq!(moved.unit(to + PAGE + 8), (to + PAGE, PAGE));
+        rest.set_away(0, usize::MAX, false);
+        assert!(rest.next_away(0).is_none() && pages.is_away(start + 19 * PAGE) && moved.is_away(to + 49 * PAGE));
         // SAFETY: no page is in it.
         unsafe { pages.release() };
     }

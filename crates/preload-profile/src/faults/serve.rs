@@ -6,7 +6,7 @@ use core::ffi::c_int;
 use numamma_channel::layout::{self, KIND_BITS, Record};
 use numamma_channel::writer::{Local, Writer};
 use numamma_hook::sys::{self, PAGE};
-use numamma_kernel::userfault::{Message, Userfault};
+use numamma_kernel::userfault::{Message, Userfault, has_page};
 
 use super::pages::Pages;
 use super::thread::monotonic_ns;
@@ -25,9 +25,13 @@ pub struct Tell<'t> {
 }
 
 impl Tell<'_> {
-    fn access(&self, addr: usize, tid: u32, write: bool) {
+    /// The time of an access; it is taken before the thread goes on, which may end next.
+    fn now(&self) -> u64 {
         // The clock of libc may be the program's.
-        let ticks = if self.tsc { self.writer.now() } else { monotonic_ns() };
+        if self.tsc { self.writer.now() } else { monotonic_ns() }
+    }
+
+    fn access(&self, ticks: u64, addr: usize, tid: u32, write: bool) {
         let size = u64::from(tid) << 1 | u64::from(write);
         let record = Record { ticks, address: addr as u64, size, stack: self.window, kind: layout::ACCESS };
         self.writer.push(self.local, record);
@@ -37,6 +41,8 @@ impl Tell<'_> {
 /// A descriptor, and the pages that it serves.
 pub struct Serving<'s> {
     pub fault: Userfault,
+    /// The open /proc/self/pagemap.
+    pub pagemap: c_int,
     pub pages: &'s mut [Pages],
     pub tell: Tell<'s>,
     /// Time that answers took, nanoseconds.
@@ -67,23 +73,23 @@ impl Serving<'_> {
     /// Lets a thread go on that waits for a page. Where that cannot be done yet, because an event waits to be read, the
     /// thread is woken and faults again.
     fn give(&mut self, addr: usize, tid: u32, write: bool, protected: bool) {
-        let page = addr / PAGE * PAGE;
+        let (page, now) = (addr / PAGE * PAGE, self.tell.now());
         let found = self.pages.iter_mut().find(|pages| pages.holds(addr));
         let (start, len) = found.as_ref().map_or((page, PAGE), |pages| pages.unit(addr));
         if protected {
-            self.tell.access(addr, tid, true);
+            self.tell.access(now, addr, tid, true);
             if !self.fault.protect(start, len, false) {
                 self.fault.wake(page, PAGE);
             }
             return;
         }
         let error = match found.filter(|pages| pages.is_away(addr)) {
-            Some(pages) => bring(self.fault, pages, start, start, len, write).err(),
+            Some(pages) => bring(self.fault, self.pagemap, pages, start, start, len, write).err(),
             None => self.fault.zero(page, write).1,
         };
         match error {
             None => {
-                self.tell.access(addr, tid, write);
+                self.tell.access(now, addr, tid, write);
                 // The first write is told, too.
                 if !write {
                     self.fault.protect(start, len, true);
@@ -109,17 +115,45 @@ impl Serving<'_> {
         }
     }
 
-    /// mremap moved a range: its pages go to where it is now.
+    /// mremap moved a range: its pages go to where it is now, at once or, where an event that waits forbids it, like others.
     fn follow(&mut self, from: usize, to: usize, len: usize) {
-        let fault = self.fault;
-        for pages in self.pages.iter_mut().filter(|pages| pages.start < from + len && from < pages.end) {
+        for index in 0..self.pages.len() {
+            let Some(mut pages) = self.pages.get_mut(index) else { return };
+            if pages.start >= from + len || pages.end <= from {
+                continue;
+            }
             pages.changed = true;
-            let mut at = from;
-            while let Some(page) = pages.next_away(at).filter(|page| *page < from + len) {
-                let _ = bring(fault, pages, page, to + (page - from), PAGE, true);
-                at = page + PAGE;
+            let end = pages.end.min(from + len);
+            while let Some(page) = pages.next_away(from).filter(|page| *page < end) {
+                let there = to + (page - from);
+                let waits = bring(self.fault, self.pagemap, pages, page, there, PAGE, true) == Err(libc::EAGAIN);
+                if waits && self.hand_over(index, page, end - page, there) {
+                    break;
+                }
+                if waits {
+                    // Hundreds of such parts have pages; the event that waits may make place.
+                    self.answer();
+                }
+                let Some(same) = self.pages.get_mut(index) else { return };
+                pages = same;
             }
         }
+    }
+
+    /// Makes ranges of their own of the part that is at `to` now, and of what is behind it; false when there is no place for
+    /// that.
+    fn hand_over(&mut self, index: usize, page: usize, len: usize, to: usize) -> bool {
+        let mut free = self.pages.iter().enumerate().filter(|(_, pages)| pages.is_free()).map(|(place, _)| place);
+        let (Some(first), Some(second)) = (free.next(), free.next()) else { return false };
+        let Some([moved, rest]) = self.pages.get_mut(index).map(|pages| pages.split(page, len, to)) else {
+            return false;
+        };
+        for (place, part) in [(first, moved), (second, rest)] {
+            if let Some(place) = self.pages.get_mut(place) {
+                *place = part;
+            }
+        }
+        true
     }
 
     /// A forked child gets copies of the pages that are away, and is then on its own.
@@ -127,7 +161,10 @@ impl Serving<'_> {
         for pages in self.pages.iter() {
             let mut at = pages.start;
             while let Some(page) = pages.next_away(at) {
-                while let (_, Some(libc::EAGAIN | libc::ENOMEM)) = child.copy(page, pages.side(page)) {
+                // A copy of a page that is not there would wait: for this thread, for ever.
+                while has_page(self.pagemap, pages.side(page))
+                    && let (_, Some(libc::EAGAIN | libc::ENOMEM)) = child.copy(page, pages.side(page))
+                {
                     sys::yield_now();
                 }
                 at = page + PAGE;
@@ -144,7 +181,7 @@ impl Serving<'_> {
                 Some((page, pages.end_of_away(page)))
             }) {
                 let (fault, Some(pages)) = (self.fault, self.pages.get_mut(index)) else { return };
-                let failed = bring(fault, pages, page, page, end - page, true).err();
+                let failed = bring(fault, self.pagemap, pages, page, page, end - page, true).err();
                 while self.answer() {}
                 if failed == Some(libc::EAGAIN) {
                     sys::yield_now();
@@ -157,7 +194,15 @@ impl Serving<'_> {
 /// Moves the pages of `page..page + len` to `to`, and remembers that they are not away. Where a page cannot be moved it is
 /// copied. After an error pages from the first one that stayed on are still away: only if an event waits to be read or
 /// memory is short, as one that has no place any more is given up.
-fn bring(fault: Userfault, pages: &mut Pages, page: usize, to: usize, len: usize, wake: bool) -> Result<(), c_int> {
+fn bring(
+    fault: Userfault,
+    pagemap: c_int,
+    pages: &mut Pages,
+    page: usize,
+    to: usize,
+    len: usize,
+    wake: bool,
+) -> Result<(), c_int> {
     let mut done = 0;
     while done < len {
         let (moved, error) = fault.move_pages(to + done, pages.side(page + done), len - done, wake);
@@ -168,7 +213,11 @@ fn bring(fault: Userfault, pages: &mut Pages, page: usize, to: usize, len: usize
             Some(_) if moved > 0 => {}
             Some(libc::EAGAIN) => return Err(libc::EAGAIN),
             // Protection and locking of the mapping may have changed, and a huge page may not fit into it.
-            Some(_) => match fault.copy(to + done, pages.side(page + done)).1 {
+            // A copy of a page that is not there would wait: for this thread, for ever.
+            Some(_) => match has_page(pagemap, pages.side(page + done))
+                .then(|| fault.copy(to + done, pages.side(page + done)).1)
+                .unwrap_or(Some(libc::EEXIST))
+            {
                 Some(libc::EAGAIN | libc::ENOMEM) => return Err(libc::EAGAIN),
                 other => {
                     pages.set_away(page + done, page + done + PAGE, false);

@@ -7,10 +7,12 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 
+use numamma_channel::faults::{LIMITED, THREAD_NAME, WORKS};
 use numamma_channel::layout::{CLOCK_TSC, STOP as RECORDING_ENDED};
 use numamma_channel::writer::{Local, Writer};
 use numamma_hook::{errno, sys};
-use numamma_kernel::userfault::{Refusal, Userfault};
+use numamma_kernel::overcommit;
+use numamma_kernel::userfault::{Refusal, Userfault, has_page};
 
 use super::serve::Tell;
 use super::window::{Room, Setting, window};
@@ -183,7 +185,7 @@ extern "C" fn run() -> ! {
     // SAFETY: arguments without pointers; the descriptors are this thread's copies.
     unsafe { libc::syscall(libc::SYS_close_range, 0 as c_long, c_long::from(u32::MAX), 0 as c_long) };
     // SAFETY: a C string of less than 16 bytes.
-    unsafe { libc::syscall(libc::SYS_prctl, c_long::from(libc::PR_SET_NAME), c"numamma-faults".as_ptr()) };
+    unsafe { libc::syscall(libc::SYS_prctl, c_long::from(libc::PR_SET_NAME), THREAD_NAME.as_ptr()) };
     take_turns();
     // SAFETY: the thread's own mapping, complete before the thread began; nobody else uses it while it runs.
     let own = unsafe { &mut *OWN.load(Acquire) };
@@ -239,7 +241,11 @@ fn sample(
         if waits.is_over() {
             return Ok(());
         }
-        if has_locked_memory() {
+        let limited = is_limited();
+        if number == 0 {
+            header.faults.state.store(if limited { LIMITED } else { WORKS }, Release);
+        }
+        if limited || fills_all(pagemap) {
             next = monotonic_ns() + interval_ns;
             continue;
         }
@@ -260,17 +266,24 @@ fn code(refusal: Refusal) -> c_int {
     }
 }
 
-/// Whether the program keeps memory from being moved or swapped: then new mappings may be filled and locked at once.
-fn has_locked_memory() -> bool {
-    let mut locked = false;
-    numamma_kernel::lines::for_each(c"/proc/self/status", |line| match line.strip_prefix("VmLck:") {
-        Some(amount) => {
-            locked = amount.trim() != "0 kB";
-            false
-        }
-        None => true,
-    });
-    locked
+/// Whether what is mapped is filled and locked at once (mlockall with MCL_FUTURE), as room for pages would be.
+fn fills_all(pagemap: c_int) -> bool {
+    let Some(probe) = sys::map_room(sys::PAGE) else { return true };
+    let filled = has_page(pagemap, probe as usize);
+    // SAFETY: mapped above.
+    unsafe { sys::unmap(probe, sys::PAGE) };
+    filled
+}
+
+/// Whether room for pages counts against a limit that the program may need for itself.
+fn is_limited() -> bool {
+    let has_limit = |resource: c_long| {
+        let mut limits = [u64::MAX; 2];
+        // SAFETY: asks for a limit of this process; the kernel's structure has two words.
+        let rc = unsafe { libc::syscall(libc::SYS_prlimit64, 0 as c_long, resource, 0 as c_long, limits.as_mut_ptr()) };
+        rc == 0 && limits[0] != u64::MAX
+    };
+    has_limit(libc::RLIMIT_AS as c_long) || has_limit(libc::RLIMIT_DATA as c_long) || overcommit::is_strict()
 }
 
 /// What ends a window early.

@@ -15,6 +15,8 @@ use super::thread::{Waiting, monotonic_ns, wait_for};
 
 /// Most ranges of a window; beyond it larger gaps without pages belong to ranges.
 const MOST_PAGES: usize = 1 << 11;
+/// Places for parts of ranges that the program moves (mremap) while something else keeps their pages from following.
+const SPARE: usize = 256;
 /// Most mappings that are searched.
 const MOST_MAPPINGS: usize = 1 << 13;
 /// Runs of pages that are found at once.
@@ -29,7 +31,7 @@ const MOST_STRETCH: u64 = 16;
 
 /// The memory of a window, part of the thread's own mapping. All zero bytes are valid.
 pub struct Room {
-    pages: [Pages; MOST_PAGES],
+    pages: [Pages; MOST_PAGES + SPARE],
     len: usize,
     mappings: [(usize, usize); MOST_MAPPINGS],
     mappings_len: usize,
@@ -62,8 +64,14 @@ pub fn window(setting: &Setting, room: &mut Room, tell: Tell<'_>, waits: &Waitin
     find(setting, room);
     room.register(fault);
     room.verify();
-    let mut serving = Serving { fault, pages: room.pages.get_mut(..room.len).unwrap_or_default(), tell, busy_ns: 0 };
+    room.pages.iter_mut().skip(room.len).take(SPARE).for_each(|spare| *spare = Pages::new(0, 0));
+    let pages = room.pages.get_mut(..room.len + SPARE).unwrap_or_default();
+    let mut serving = Serving { fault, pagemap: setting.pagemap, pages, tell, busy_ns: 0 };
     let counts = arm(&mut serving, setting.pagemap, &mut room.runs);
+    let faults = setting.sampled.faults();
+    faults.windows.fetch_add(1, Relaxed);
+    faults.armed.fetch_add(counts.armed, Relaxed);
+    faults.unarmed.fetch_add(counts.unarmed, Relaxed);
     let mut waited_ns = monotonic_ns() - begun;
     serving.busy_ns = 0;
     let armed_at = monotonic_ns();
@@ -90,10 +98,6 @@ pub fn window(setting: &Setting, room: &mut Room, tell: Tell<'_>, waits: &Waitin
         unsafe { pages.release() };
     }
     waited_ns += served_ns + (monotonic_ns() - ends);
-    let faults = setting.sampled.faults();
-    faults.windows.fetch_add(1, Relaxed);
-    faults.armed.fetch_add(counts.armed, Relaxed);
-    faults.unarmed.fetch_add(counts.unarmed, Relaxed);
     faults.waited_ns.fetch_add(waited_ns, Relaxed);
     Ok(Went { waited_ns })
 }
@@ -186,7 +190,7 @@ impl Room {
 }
 
 fn push(list: &mut [Pages], len: &mut usize, start: usize, end: usize) -> bool {
-    let Some(place) = list.get_mut(*len) else { return false };
+    let Some(place) = list.get_mut(*len).filter(|_| *len < MOST_PAGES) else { return false };
     *place = Pages::new(start, end);
     *len += 1;
     true
@@ -235,6 +239,11 @@ fn arm_run(serving: &mut Serving<'_>, index: usize, run: &Run, counts: &mut Coun
             None => {}
             Some(_) if moved > 0 => {}
             Some(libc::EAGAIN) => numamma_hook::sys::yield_now(),
+            // The mapping is locked, or is not what it was.
+            Some(libc::EINVAL) => {
+                counts.unarmed += ((end - at) / PAGE) as u64;
+                pages.changed = true;
+            }
             Some(_) => {
                 counts.unarmed += 1;
                 at += PAGE;
