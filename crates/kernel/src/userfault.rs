@@ -96,8 +96,15 @@ pub enum Message {
         /// Bytes.
         len: usize,
     },
-    /// The contents of `start..end` are discarded (madvise), or the range was unmapped.
-    Gone {
+    /// The contents of `start..end` are about to be discarded (madvise).
+    Discard {
+        /// First byte.
+        start: usize,
+        /// One past the last byte.
+        end: usize,
+    },
+    /// The range `start..end` was unmapped. Other memory may be there by now, whose event may have come before.
+    Unmapped {
         /// First byte.
         start: usize,
         /// One past the last byte.
@@ -150,7 +157,8 @@ fn decode(raw: &Raw) -> Message {
         },
         0x13 => Message::Fork(Userfault(first as u32 as c_int)),
         0x14 => Message::Remap { from: first as usize, to: second as usize, len: third as usize },
-        0x15 | 0x16 => Message::Gone { start: first as usize, end: second as usize },
+        0x15 => Message::Discard { start: first as usize, end: second as usize },
+        0x16 => Message::Unmapped { start: first as usize, end: second as usize },
         _ => Message::Unknown,
     }
 }
@@ -293,6 +301,11 @@ const ZERO: u64 = 1 << 5;
 const HUGE: u64 = 1 << 6;
 
 impl Run {
+    /// Small pages in it.
+    pub fn pages(&self) -> u64 {
+        (self.end - self.start) / sys::PAGE as u64
+    }
+
     /// Whether they are transparent huge pages.
     pub fn is_huge(&self) -> bool {
         self.categories & HUGE != 0
@@ -380,6 +393,6 @@ mod tests {
         let write = Message::Fault { addr: 0x1234, tid: 7, write: true, protected: true };
         assert_eq!(decode(&raw(0x12, [2, 0x1234, 7])), write);
         assert_eq!(decode(&raw(0x14, [1, 2, 3])), Message::Remap { from: 1, to: 2, len: 3 });
-        assert_eq!(decode(&raw(0x16, [1, 2, 0])), Message::Gone { start: 1, end: 2 });
+        assert_eq!(decode(&raw(0x16, [1, 2, 0])), Message::Unmapped { start: 1, end: 2 });
     }
 }

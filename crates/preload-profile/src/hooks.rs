@@ -309,7 +309,7 @@ mod imp {
             recording.free(FREE_MMAP, addr as usize, pages(old));
         }
         // SAFETY: forwarded unchanged.
-        let found = unsafe { real::mremap(addr, old, new, flags, target) };
+        let found = faults::without_window(|| unsafe { real::mremap(addr, old, new, flags, target) });
         let caller = Caller { ra, cfa, rbp };
         match recording {
             Some(recording) if found != libc::MAP_FAILED => {

@@ -20,6 +20,14 @@ static void *work(void *which) {
         short_lived = mremap(short_lived, pages * PAGE, (pages + 300) * PAGE, MREMAP_MAYMOVE);
         failures[id] += short_lived == MAP_FAILED || hurt(short_lived, 0, pages) != 0;
         munmap(short_lived, (pages + 300) * PAGE);
+        /* libc's own mremap */
+        uint64_t *block = malloc((64 + pages) * PAGE);
+        for (size_t i = 0; i < (64 + pages) * PAGE / 8; i++)
+            block[i] = i;
+        block = realloc(block, (200 + pages) * PAGE);
+        for (size_t i = 0; i < (64 + pages) * PAGE / 8; i++)
+            failures[id] += block[i] != i;
+        free(block);
         if (id == 0 && round % 50 == 0) {
             pid_t child = fork();
             if (child == 0) {

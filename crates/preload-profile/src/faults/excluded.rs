@@ -76,10 +76,17 @@ pub fn remember_loader() {
     LOADER_LEN.store(len, Release);
 }
 
-/// Calls `visit` with the parts of `start..end` that are not excluded. `threads`: slots that were ever claimed.
-pub fn parts(start: usize, end: usize, own: (usize, usize), threads: usize, mut visit: impl FnMut(usize, usize)) {
+/// Calls `visit` with the parts of `start..end` that are not excluded. `threads`: the slots of living threads.
+pub fn parts(
+    start: usize,
+    end: usize,
+    own: (usize, usize),
+    threads: impl Iterator<Item = usize> + Clone,
+    mut visit: impl FnMut(usize, usize),
+) {
     let loader = LOADER.iter().take(LOADER_LEN.load(Acquire));
-    let all = || loader.clone().chain(STACKS.iter().take(threads)).map(Range::get).chain(core::iter::once(own));
+    let stacks = threads.filter_map(|slot| STACKS.get(slot));
+    let all = || loader.clone().chain(stacks.clone()).map(Range::get).chain(core::iter::once(own));
     let mut at = start;
     while at < end {
         let next = all().filter(|&(low, high)| low < end && high > at && low < high).min_by_key(|&(low, _)| low);
@@ -101,7 +108,7 @@ mod tests {
         set_stack(1, 25, 40);
         set_stack(2, 90, 120);
         let mut seen = Vec::new();
-        parts(10, 100, (50, 60), 3, |start, end| seen.push((start, end)));
+        parts(10, 100, (50, 60), 0..3, |start, end| seen.push((start, end)));
         assert_eq!(seen, [(10, 20), (40, 50), (60, 90)]);
     }
 }

@@ -19,12 +19,13 @@ mod serve;
 mod thread;
 mod window;
 
+use core::ffi::c_void;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use numamma_channel::faults::{Faults, REFUSED, WORKS};
 use numamma_channel::layout::Map;
-use numamma_hook::sys;
+use numamma_hook::{errno, fork_wiped, sys};
 
 pub use self::excluded::set_stack;
 
@@ -39,9 +40,18 @@ const ENDED: u32 = 2;
 static STATE: AtomicU32 = AtomicU32::new(NONE);
 /// 1: the thread is to end its window and itself.
 static STOP: AtomicU32 = AtomicU32::new(0);
+/// 1: a window is open.
+static WINDOW: AtomicU32 = AtomicU32::new(0);
+/// 1: the window is to end.
+static HURRY: AtomicU32 = AtomicU32::new(0);
 /// Time in which a thread wakes another one and is woken by it, nanoseconds.
 static ROUND_TRIP_NS: AtomicU64 = AtomicU64::new(0);
 
+/// Process in which the thread was started.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Times that mremap(2) is tried again.
+const MOST_TRIES: usize = 8;
 /// Longest that [`stop`] waits at a time; the thread may have ended before the wait began.
 const STOP_WAIT_NS: i64 = 1_000_000;
 
@@ -84,7 +94,10 @@ pub fn start(map: Map, pid: u32, namespaced: bool, forked: bool) {
     if !forked {
         excluded::remember_loader();
     }
-    STOP.store(0, Relaxed);
+    for word in [&STOP, &WINDOW, &HURRY] {
+        word.store(0, Relaxed);
+    }
+    OWNER.store(pid, Relaxed);
     STATE.store(RUNS, Release);
     if let Err(errno) = thread::start(sampled) {
         STATE.store(ENDED, Release);
@@ -92,14 +105,46 @@ pub fn start(map: Map, pid: u32, namespaced: bool, forked: bool) {
     }
 }
 
+/// Whether the thread works in this process, which may be a child that has only the memory of one where it does.
+fn runs() -> bool {
+    STATE.load(Acquire) == RUNS && OWNER.load(Relaxed) == fork_wiped::get() as u32
+}
+
 /// Ends the sampler for good and returns when all pages are back.
 pub fn stop() {
-    if STATE.load(Acquire) != RUNS {
+    if !runs() {
         return;
     }
     STOP.store(1, Release);
     sys::wake_all(&STOP);
     while STATE.load(Acquire) == RUNS {
         sys::wait_while(&STATE, RUNS, STOP_WAIT_NS);
+    }
+}
+
+/// mremap(2) by `call`, while no window is open: then the kernel would refuse a range that is registered in part. A window
+/// that begins meanwhile may have such a part; it is ended, and the call made again.
+pub fn without_window(call: impl Fn() -> *mut c_void) -> *mut c_void {
+    let before = errno::get();
+    for _ in 0..MOST_TRIES {
+        if !runs() {
+            break;
+        }
+        end_window();
+        errno::set(before);
+        let found = call();
+        if found != libc::MAP_FAILED || errno::get() != libc::EFAULT {
+            return found;
+        }
+    }
+    errno::set(before);
+    call()
+}
+
+/// Returns when no window is open; the next one may begin at once.
+fn end_window() {
+    while WINDOW.load(Acquire) == 1 {
+        HURRY.store(1, Release);
+        sys::wait_while(&WINDOW, 1, STOP_WAIT_NS);
     }
 }

@@ -24,7 +24,7 @@ pub struct Pages {
     /// Bit of the page at `start`.
     first: usize,
     /// The mappings are of another range, of which this was a part; all pages are small.
-    is_part: bool,
+    pub is_part: bool,
     /// Something happened to the mapping: nothing more is moved away.
     pub changed: bool,
 }

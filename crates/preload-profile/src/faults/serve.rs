@@ -47,6 +47,8 @@ pub struct Serving<'s> {
     pub tell: Tell<'s>,
     /// Time that answers took, nanoseconds.
     pub busy_ns: u64,
+    /// First touches of pages that were not there before.
+    pub fresh: usize,
 }
 
 impl Serving<'_> {
@@ -62,7 +64,8 @@ impl Serving<'_> {
                 Message::Fault { addr, tid, write, protected } => self.give(addr, tid, write, protected),
                 Message::Fork(child) => self.copy_to(child),
                 Message::Remap { from, to, len } => self.follow(from, to, len),
-                Message::Gone { start, end } => self.forget(start, end),
+                Message::Discard { start, end } => self.forget(start, end, |_| true),
+                Message::Unmapped { start, end } => self.forget(start, end, |pages| !pages.is_part),
                 Message::Unknown => {}
             }
         }
@@ -85,7 +88,10 @@ impl Serving<'_> {
         }
         let error = match found.filter(|pages| pages.is_away(addr)) {
             Some(pages) => bring(self.fault, self.pagemap, pages, start, start, len, write).err(),
-            None => self.fault.zero(page, write).1,
+            None => {
+                self.fresh += 1;
+                self.fault.zero(page, write).1
+            }
         };
         match error {
             None => {
@@ -108,8 +114,11 @@ impl Serving<'_> {
     }
 
     /// The contents of a range are not wanted any more. New memory there may be of another kind.
-    fn forget(&mut self, start: usize, end: usize) {
-        for pages in self.pages.iter_mut().filter(|pages| pages.start < end && start < pages.end) {
+    ///
+    /// The end of a mapping is told after it, and what came to its place then may have been told before. So the pages of
+    /// a part that moved there stay: if it was the part that ended, the kernel refuses to bring them.
+    fn forget(&mut self, start: usize, end: usize, which: impl Fn(&Pages) -> bool) {
+        for pages in self.pages.iter_mut().filter(|pages| pages.start < end && start < pages.end && which(pages)) {
             pages.set_away(start, end, false);
             pages.changed = true;
         }
@@ -117,6 +126,8 @@ impl Serving<'_> {
 
     /// mremap moved a range: its pages go to where it is now, at once or, where an event that waits forbids it, like others.
     fn follow(&mut self, from: usize, to: usize, len: usize) {
+        // What was there before has ended.
+        self.forget(to, to.saturating_add(len), |_| true);
         for index in 0..self.pages.len() {
             let Some(mut pages) = self.pages.get_mut(index) else { return };
             if pages.start >= from + len || pages.end <= from {
@@ -175,6 +186,12 @@ impl Serving<'_> {
 
     /// Moves back all pages that are away, while threads that touch them are served.
     pub fn bring_all(&mut self) {
+        while self.pages.iter().any(|pages| pages.next_away(pages.start).is_some()) {
+            self.bring_each();
+        }
+    }
+
+    fn bring_each(&mut self) {
         for index in 0..self.pages.len() {
             while let Some((page, end)) = self.pages.get(index).and_then(|pages| {
                 let page = pages.next_away(pages.start)?;

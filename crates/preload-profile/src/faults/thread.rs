@@ -16,7 +16,7 @@ use numamma_kernel::userfault::{Refusal, Userfault, has_page};
 
 use super::serve::Tell;
 use super::window::{Room, Setting, window};
-use super::{ENDED, ROUND_TRIP_NS, STATE, STOP, Sampled};
+use super::{ENDED, HURRY, ROUND_TRIP_NS, STATE, STOP, Sampled, WINDOW};
 use crate::channel_map;
 
 /// Bytes of its stack: the readers of /proc have buffers of a few thousand bytes there.
@@ -252,7 +252,12 @@ fn sample(
         number += 1;
         let begun = monotonic_ns();
         let tsc = header.clock == CLOCK_TSC;
-        let went = window(&setting, room, Tell { writer, local, tsc, window: number }, &waits).map_err(code)?;
+        WINDOW.store(1, Release);
+        let went = window(&setting, room, Tell { writer, local, tsc, window: number }, &waits);
+        HURRY.store(0, Relaxed);
+        WINDOW.store(0, Release);
+        sys::wake_all(&WINDOW);
+        let went = went.map_err(code)?;
         next = begun + went.waited_ns.saturating_mul(MILLION) / budget;
     }
 }
@@ -294,6 +299,11 @@ pub struct Waiting {
 }
 
 impl Waiting {
+    /// Whether pages are to be brought back now.
+    pub fn ends_window(&self) -> bool {
+        HURRY.load(Acquire) != 0 || self.is_over()
+    }
+
     /// Whether pages are to be brought back for good.
     pub fn is_over(&self) -> bool {
         let ended = self.sampled.map.header().thin.load(Relaxed) == RECORDING_ENDED;

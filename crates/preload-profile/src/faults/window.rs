@@ -1,8 +1,9 @@
 //! One window: find the resident pages, move them away, serve the threads that touch them, move the rest back.
 
-use core::ffi::c_int;
-use core::sync::atomic::Ordering::Relaxed;
+use core::ffi::{c_int, c_long};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use numamma_channel::layout::SLOTS;
 use numamma_hook::sys::PAGE;
 use numamma_kernel::maps;
 use numamma_kernel::userfault::{Refusal, Run, Userfault, present_runs};
@@ -13,29 +14,29 @@ use super::pages::{HUGE, Pages};
 use super::serve::{Serving, Tell};
 use super::thread::{Waiting, monotonic_ns, wait_for};
 
-/// Most ranges of a window; beyond it larger gaps without pages belong to ranges.
-const MOST_PAGES: usize = 1 << 11;
+/// Most ranges of a window; what lies beyond them is not armed, and counted as such.
+const MOST_PAGES: usize = 1 << 13;
 /// Places for parts of ranges that the program moves (mremap) while something else keeps their pages from following.
 const SPARE: usize = 256;
-/// Most mappings that are searched.
-const MOST_MAPPINGS: usize = 1 << 13;
 /// Runs of pages that are found at once.
 const RUNS: usize = 512;
-/// Pages without memory between two parts of one range: each that is touched in the window costs a fault of its own.
-const LEAST_GAP: usize = 16 * PAGE;
 /// Most that is moved away before threads that wait are served.
 const STEP: usize = HUGE;
 /// A window ends when the program has worked for the interval besides waiting for faults, and at the latest after so many
 /// intervals: what is known of the waiting is an estimate.
 const MOST_STRETCH: u64 = 16;
 
+/// A window also ends with so many first touches of new pages, each of which takes some ten times as long as without the
+/// sampler and gets a small page: 1 MiB.
+const MOST_FRESH: usize = 256;
+
 /// The memory of a window, part of the thread's own mapping. All zero bytes are valid.
 pub struct Room {
     pages: [Pages; MOST_PAGES + SPARE],
     len: usize,
-    mappings: [(usize, usize); MOST_MAPPINGS],
-    mappings_len: usize,
     runs: [Run; RUNS],
+    /// Whether the thread of each slot lives.
+    living: [bool; SLOTS],
 }
 
 /// How a window went.
@@ -61,17 +62,17 @@ pub struct Setting {
 pub fn window(setting: &Setting, room: &mut Room, tell: Tell<'_>, waits: &Waiting) -> Result<Went, Refusal> {
     let begun = monotonic_ns();
     let fault = Userfault::open()?;
-    find(setting, room);
+    let without_place = find(setting, room);
     room.register(fault);
     room.verify();
     room.pages.iter_mut().skip(room.len).take(SPARE).for_each(|spare| *spare = Pages::new(0, 0));
     let pages = room.pages.get_mut(..room.len + SPARE).unwrap_or_default();
-    let mut serving = Serving { fault, pagemap: setting.pagemap, pages, tell, busy_ns: 0 };
-    let counts = arm(&mut serving, setting.pagemap, &mut room.runs);
+    let mut serving = Serving { fault, pagemap: setting.pagemap, pages, tell, busy_ns: 0, fresh: 0 };
+    let counts = arm(&mut serving, setting.pagemap, &mut room.runs, waits);
     let faults = setting.sampled.faults();
     faults.windows.fetch_add(1, Relaxed);
     faults.armed.fetch_add(counts.armed, Relaxed);
-    faults.unarmed.fetch_add(counts.unarmed, Relaxed);
+    faults.unarmed.fetch_add(counts.unarmed + without_place, Relaxed);
     let mut waited_ns = monotonic_ns() - begun;
     serving.busy_ns = 0;
     let armed_at = monotonic_ns();
@@ -80,7 +81,7 @@ pub fn window(setting: &Setting, room: &mut Room, tell: Tell<'_>, waits: &Waitin
         let waited = serving.busy_ns + waited_ns;
         let over = elapsed >= setting.interval_ns.saturating_add(waited.min(elapsed))
             || elapsed >= setting.interval_ns.saturating_mul(MOST_STRETCH);
-        if over || waits.is_over() {
+        if over || serving.fresh >= MOST_FRESH || waits.ends_window() {
             break;
         }
         if !serving.answer() {
@@ -102,71 +103,54 @@ pub fn window(setting: &Setting, room: &mut Room, tell: Tell<'_>, waits: &Waitin
     Ok(Went { waited_ns })
 }
 
-/// Finds the parts of the program's memory that have pages.
-fn find(setting: &Setting, room: &mut Room) {
-    let threads = setting.sampled.map.header().high_water.load(Relaxed) as usize;
-    room.mappings_len = 0;
+/// Finds the mappings of the program that have pages; returns how many pages have no place in the list. A mapping is
+/// registered as a whole: a part of it would be a mapping of its own then, and mremap(2) of both would fail.
+fn find(setting: &Setting, room: &mut Room) -> u64 {
+    let map = setting.sampled.map;
+    let threads = map.header().high_water.load(Relaxed) as usize;
+    for (slot, lives) in room.living.iter_mut().enumerate().take(threads) {
+        *lives = is_alive(map.slot(slot).owner.load(Acquire));
+    }
+    let living = |slot: &usize| room.living.get(*slot) == Some(&true);
+    room.len = 0;
+    let mut without_place = 0;
     maps::for_each_own(|mapping| {
         if !can_move(&mapping) {
             return;
         }
-        parts(mapping.start, mapping.end, setting.own, threads, |start, end| {
-            if let Some(place) = room.mappings.get_mut(room.mappings_len) {
-                *place = (start, end);
-                room.mappings_len += 1;
+        parts(mapping.start, mapping.end, setting.own, (0..threads).filter(living), |start, end| {
+            let pages = present_runs(setting.pagemap, start, end, &mut room.runs)
+                .map_or(0, |(found, _)| room.runs.iter().take(found).map(Run::pages).sum());
+            if pages > 0 && !push(&mut room.pages, &mut room.len, start, end) {
+                without_place += pages;
             }
         });
     });
-    let mut gap = LEAST_GAP;
-    while !room.find_pages(setting.pagemap, gap) {
-        gap *= 4;
-    }
+    without_place
+}
+
+/// Whether the owner of a slot, process << 32 | thread, lives. The stack of one that has ended may be other memory now.
+fn is_alive(owner: u64) -> bool {
+    let (pid, tid) = ((owner >> 32) as c_long, c_long::from(owner as u32));
+    // SAFETY: sends nothing; arguments without pointers.
+    owner != 0 && unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0 as c_long) } == 0
 }
 
 impl Room {
-    /// False when there are too many ranges.
-    fn find_pages(&mut self, pagemap: c_int, gap: usize) -> bool {
-        self.len = 0;
-        for &(start, end) in self.mappings.iter().take(self.mappings_len) {
-            let (mut at, mut part) = (start, None::<(usize, usize)>);
-            while at < end {
-                let Some((found, stopped)) = present_runs(pagemap, at, end, &mut self.runs) else { break };
-                for run in self.runs.iter().take(found) {
-                    let (low, high) = (run.start as usize, run.end as usize);
-                    part = match part {
-                        Some((first, last)) if low - last <= gap => Some((first, high)),
-                        Some((first, last)) => {
-                            if !push(&mut self.pages, &mut self.len, first, last) {
-                                return false;
-                            }
-                            Some((low, high))
-                        }
-                        None => Some((low, high)),
-                    };
-                }
-                if stopped <= at {
-                    break;
-                }
-                at = stopped;
-            }
-            if let Some((first, last)) = part
-                && !push(&mut self.pages, &mut self.len, first, last)
-            {
-                // A mapping may be larger than every gap.
-                return gap > isize::MAX as usize / 8;
-            }
-        }
-        true
-    }
-
-    /// Makes room for the pages and lets the kernel tell of faults; ranges for which that is refused are left alone.
+    /// Lets the kernel tell of faults and makes room for the pages; ranges for which that is refused are left alone.
+    ///
+    /// All ranges are registered before anything is mapped: room that came to a place which the program has just left
+    /// would be registered as the program's, and this thread would wait for itself.
     fn register(&mut self, fault: Userfault) {
-        for pages in self.pages.iter_mut().take(self.len) {
-            let made = pages.make_room() && {
+        let pages = self.pages.get_mut(..self.len).unwrap_or_default();
+        for pages in pages.iter_mut() {
+            pages.changed = !fault.register(pages.start, pages.end - pages.start, true);
+        }
+        for pages in pages.iter_mut().filter(|pages| !pages.changed) {
+            pages.changed = !pages.make_room() || {
                 let (room, len) = pages.room();
-                fault.register(room, len, false) && fault.register(pages.start, pages.end - pages.start, true)
+                !fault.register(room, len, false)
             };
-            pages.changed = !made;
         }
     }
 
@@ -203,10 +187,10 @@ struct Counts {
 }
 
 /// Moves the pages away.
-fn arm(serving: &mut Serving<'_>, pagemap: c_int, runs: &mut [Run]) -> Counts {
+fn arm(serving: &mut Serving<'_>, pagemap: c_int, runs: &mut [Run], waits: &Waiting) -> Counts {
     let mut counts = Counts::default();
     for index in 0..serving.pages.len() {
-        let Some(pages) = serving.pages.get(index) else { break };
+        let Some(pages) = serving.pages.get(index).filter(|_| !waits.ends_window()) else { break };
         let (mut at, end) = (pages.start, pages.end);
         while at < end && serving.pages.get(index).is_some_and(|pages| !pages.changed) {
             let Some((found, stopped)) = present_runs(pagemap, at, end, runs) else { break };
