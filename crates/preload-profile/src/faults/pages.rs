@@ -167,6 +167,13 @@ impl Pages {
         }
     }
 
+    /// The pages that come back together with that at `addr`, which is away: of a huge page that is not away as a whole,
+    /// because a part was discarded, one.
+    pub fn unit_away(&self, addr: usize) -> (usize, usize) {
+        let (start, len) = self.unit(addr);
+        if self.end_of_away(start) >= start + len { (start, len) } else { (addr / PAGE * PAGE, PAGE) }
+    }
+
     /// The pages that go together with that at `addr`, which the range holds: one, or a huge one.
     pub fn unit(&self, addr: usize) -> (usize, usize) {
         let block = addr / HUGE * HUGE;
@@ -196,6 +203,10 @@ mod tests {
         pages.set_huge(start, pages.end);
         assert_eq!(pages.unit(4 * HUGE + PAGE), (4 * HUGE, HUGE));
         assert_eq!(pages.unit(start + PAGE + 1), (start + PAGE, PAGE));
+        pages.set_away(4 * HUGE, 5 * HUGE, true);
+        assert_eq!(pages.unit_away(4 * HUGE + PAGE), (4 * HUGE, HUGE));
+        pages.set_away(4 * HUGE + 7 * PAGE, 4 * HUGE + 8 * PAGE, false);
+        assert_eq!(pages.unit_away(4 * HUGE + PAGE), (4 * HUGE + PAGE, PAGE));
         assert_eq!(pages.unit(5 * HUGE + PAGE), (5 * HUGE + PAGE, PAGE));
         // SAFETY: no page is in it.
         unsafe { pages.release() };

@@ -77,24 +77,26 @@ impl Serving<'_> {
     /// thread is woken and faults again.
     fn give(&mut self, addr: usize, tid: u32, write: bool, protected: bool) {
         let (page, now) = (addr / PAGE * PAGE, self.tell.now());
-        let found = self.pages.iter_mut().find(|pages| pages.holds(addr));
-        let (start, len) = found.as_ref().map_or((page, PAGE), |pages| pages.unit(addr));
+        // Other ranges may have been where one that was moved (mremap) is now.
+        let found = self.pages.iter_mut().find(|pages| pages.is_away(addr));
+        let (start, len) = found.as_ref().map_or((page, PAGE), |pages| pages.unit_away(addr));
         if protected {
+            let huge = self.pages.iter().filter(|pages| pages.holds(addr)).map(|pages| pages.unit(addr));
+            let (start, len) = huge.max_by_key(|(_, len)| *len).unwrap_or((page, PAGE));
             self.tell.access(now, addr, tid, true);
             if !self.fault.protect(start, len, false) {
                 self.fault.wake(page, PAGE);
             }
             return;
         }
-        let error = match found.filter(|pages| pages.is_away(addr)) {
+        let is_fresh = found.is_none();
+        let error = match found {
             Some(pages) => bring(self.fault, self.pagemap, pages, start, start, len, write).err(),
-            None => {
-                self.fresh += 1;
-                self.fault.zero(page, write).1
-            }
+            None => self.fault.zero(page, write).1,
         };
         match error {
             None => {
+                self.fresh += usize::from(is_fresh);
                 self.tell.access(now, addr, tid, write);
                 // The first write is told, too.
                 if !write {
