@@ -1,9 +1,10 @@
-/* What a program does to its address space in a window, with pages that are away; each case says how many words are not as
-   they are without a window. */
+/* What a program does to its address space in a window, with pages that are away; each case says how many words are not
+   as they are without a window. */
 #include "window.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 
 extern char **environ;
 
@@ -56,6 +57,15 @@ static size_t moved(uint64_t *all) {
     return hurt(part, 16, 32) + is_zero(part + 32 * PAGE / 8, 16) + hurt(all, 0, 16) + hurt(all + 48 * PAGE / 8, 48, 16);
 }
 
+/* Past the hook of the library that records. */
+static size_t moved_directly(uint64_t *all) {
+    long part = syscall(SYS_mremap, all + 16 * PAGE / 8, 32 * PAGE, 48 * PAGE, MREMAP_MAYMOVE);
+    if (part == -1)
+        return 1;
+    uint64_t *at = (uint64_t *)part;
+    return hurt(at, 16, 32) + is_zero(at + 32 * PAGE / 8, 16) + hurt(all, 0, 16) + hurt(all + 48 * PAGE / 8, 48, 16);
+}
+
 static size_t grown(uint64_t *all) {
     uint64_t *whole = mremap(all, 64 * PAGE, 4096 * PAGE, MREMAP_MAYMOVE);
     if (whole == MAP_FAILED)
@@ -84,6 +94,23 @@ static size_t closed(uint64_t *all) {
     return hurt(all, 0, 64);
 }
 
+/* A huge page of which a part is discarded, where huge pages are to be had. */
+static size_t huge_discarded(uint64_t *all) {
+    if (madvise(all + 100 * PAGE / 8, 16 * PAGE, MADV_DONTNEED) != 0)
+        return 1;
+    size_t bad = hurt(all, 0, 100) + hurt(all + 116 * PAGE / 8, 116, 512 - 116);
+    return bad + is_zero(all + 100 * PAGE / 8, 16);
+}
+
+static uint64_t *huge(void) {
+    char *room = mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *all = (char *)(((uintptr_t)room + (2 << 20) - 1) & -(uintptr_t)(2 << 20));
+    madvise(all, 2 << 20, MADV_HUGEPAGE);
+    for (size_t i = 0; i < (2 << 20) / 8; i++)
+        ((uint64_t *)all)[i] = i / (PAGE / 8) + 1;
+    return (uint64_t *)all;
+}
+
 static size_t crossed(uint64_t *all) {
     int tube[2];
     static char back[4 * PAGE];
@@ -97,15 +124,16 @@ int main(void) {
         const char *name;
         size_t (*run)(uint64_t *);
     } cases[] = {{"fork", forked},         {"spawn", spawned},   {"madvise", discarded}, {"munmap", unmapped},
-                 {"mremap", moved},        {"grow", grown},      {"mprotect", protected}, {"mlock", locked},
-                 {"system calls", crossed}, {"close", closed}};
+                 {"mremap", moved},        {"mremap directly", moved_directly},
+                 {"grow", grown},      {"mprotect", protected}, {"mlock", locked},
+                 {"system calls", crossed}, {"close", closed},
+                 {"huge", huge_discarded}};
     enum { CASES = sizeof cases / sizeof *cases };
     uint64_t *memory[CASES];
     for (int i = 0; i < CASES; i++)
-        memory[i] = filled(64);
-    for (int i = 0; i < CASES; i++)
-        wait_for_window(memory[i], 64);
+        memory[i] = cases[i].run == huge_discarded ? huge() : filled(64);
     for (int i = 0; i < CASES; i++) {
+        wait_for_window(memory[i], 64);
         size_t bad = cases[i].run(memory[i]);
         printf("%s %zu\n", cases[i].name, bad);
     }
