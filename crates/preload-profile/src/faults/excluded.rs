@@ -16,7 +16,9 @@ struct Range {
 }
 
 impl Range {
-    const NONE: Range = Range { start: AtomicU64::new(0), end: AtomicU64::new(0) };
+    const fn none() -> Range {
+        Range { start: AtomicU64::new(0), end: AtomicU64::new(0) }
+    }
 
     /// An end of 0 means that there is none, so it is written last.
     fn set(&self, start: u64, end: u64) {
@@ -32,8 +34,8 @@ impl Range {
 }
 
 /// Stack of the thread of each slot of the channel.
-static STACKS: [Range; SLOTS] = [Range::NONE; SLOTS];
-static LOADER: [Range; MOST] = [Range::NONE; MOST];
+static STACKS: [Range; SLOTS] = [const { Range::none() }; SLOTS];
+static LOADER: [Range; MOST] = [const { Range::none() }; MOST];
 static LOADER_LEN: AtomicUsize = AtomicUsize::new(0);
 
 /// The thread of a slot has this stack.
@@ -52,7 +54,7 @@ pub fn can_move(mapping: &Mapping<'_>) -> bool {
 
 /// Remembers what is mapped now, but for the heap and the program's own data. Called once, before the program begins.
 pub fn remember_loader() {
-    // SAFETY: the address of a symbol of this library is not needed; the program's entry is asked of the kernel.
+    // SAFETY: no pointers are involved; the kernel said where the program begins.
     let entry = unsafe { libc::getauxval(libc::AT_ENTRY) } as usize;
     let (mut len, mut program, mut behind) = (0, 0, 0);
     maps::for_each_own(|mapping| {

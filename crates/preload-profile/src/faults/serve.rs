@@ -232,11 +232,7 @@ fn bring(
             Some(_) if moved > 0 => {}
             Some(libc::EAGAIN) => return Err(libc::EAGAIN),
             // Protection and locking of the mapping may have changed, and a huge page may not fit into it.
-            // A copy of a page that is not there would wait: for this thread, for ever.
-            Some(_) => match has_page(pagemap, pages.side(page + done))
-                .then(|| fault.copy(to + done, pages.side(page + done)).1)
-                .unwrap_or(Some(libc::EEXIST))
-            {
+            Some(_) => match copy_page(fault, pagemap, to + done, pages.side(page + done)) {
                 Some(libc::EAGAIN | libc::ENOMEM) => return Err(libc::EAGAIN),
                 other => {
                     pages.set_away(page + done, page + done + PAGE, false);
@@ -249,4 +245,10 @@ fn bring(
         }
     }
     Ok(())
+}
+
+/// Copies a page from its room; the error code where that fails. There may be none, as the kernel has dropped it: a copy
+/// would wait for that, for ever, as it is this thread that would have to answer.
+fn copy_page(fault: Userfault, pagemap: c_int, to: usize, side: usize) -> Option<c_int> {
+    if has_page(pagemap, side) { fault.copy(to, side).1 } else { Some(libc::EEXIST) }
 }

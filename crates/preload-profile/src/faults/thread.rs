@@ -137,7 +137,7 @@ unsafe fn clone_thread(stack: *mut u8, pointer: *mut u8) -> i64 {
             "ud2",
             "2:",
             run = sym run,
-            inlateout("rax") i64::from(libc::SYS_clone) => result,
+            inlateout("rax") libc::SYS_clone => result,
             in("rdi") i64::from(flags),
             in("rsi") stack,
             in("rdx") 0_usize,
