@@ -73,7 +73,9 @@ pub fn window(setting: &Setting, room: &mut Room, tell: Tell<'_>, waits: &Waitin
     faults.windows.fetch_add(1, Relaxed);
     faults.armed.fetch_add(counts.armed, Relaxed);
     faults.unarmed.fetch_add(counts.unarmed + without_place, Relaxed);
-    let mut waited_ns = monotonic_ns() - begun;
+    let arming_ns = monotonic_ns() - begun;
+    faults.waited_ns.fetch_add(arming_ns, Relaxed);
+    let mut waited_ns = arming_ns;
     serving.busy_ns = 0;
     let armed_at = monotonic_ns();
     loop {
@@ -99,7 +101,7 @@ pub fn window(setting: &Setting, room: &mut Room, tell: Tell<'_>, waits: &Waitin
         unsafe { pages.release() };
     }
     waited_ns += served_ns + (monotonic_ns() - ends);
-    faults.waited_ns.fetch_add(waited_ns, Relaxed);
+    faults.waited_ns.fetch_add(waited_ns - arming_ns, Relaxed);
     Ok(Went { waited_ns })
 }
 
