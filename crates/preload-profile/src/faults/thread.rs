@@ -54,6 +54,16 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// Time that this thread has waited for a CPU, nanoseconds; 0 where the kernel does not say.
+pub fn waited_for_cpu_ns() -> u64 {
+    let mut waited = 0;
+    numamma_kernel::lines::for_each(c"/proc/thread-self/schedstat", |line| {
+        waited = line.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+        false
+    });
+    waited
+}
+
 /// Starts the thread.
 ///
 /// # Errors

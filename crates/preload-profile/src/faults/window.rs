@@ -12,7 +12,7 @@ use super::Sampled;
 use super::excluded::{can_move, parts};
 use super::pages::{HUGE, Pages};
 use super::serve::{Serving, Tell};
-use super::thread::{Waiting, monotonic_ns, wait_for};
+use super::thread::{Waiting, monotonic_ns, wait_for, waited_for_cpu_ns};
 
 /// Most ranges of a window; what lies beyond them is not armed, and counted as such.
 const MOST_PAGES: usize = 1 << 13;
@@ -77,7 +77,7 @@ pub fn window(setting: &Setting, room: &mut Room, tell: Tell<'_>, waits: &Waitin
     faults.waited_ns.fetch_add(arming_ns, Relaxed);
     let mut waited_ns = arming_ns;
     serving.busy_ns = 0;
-    let armed_at = monotonic_ns();
+    let (armed_at, delayed_ns) = (monotonic_ns(), waited_for_cpu_ns());
     loop {
         let elapsed = monotonic_ns() - armed_at;
         let waited = serving.busy_ns + waited_ns;
@@ -100,7 +100,9 @@ pub fn window(setting: &Setting, room: &mut Room, tell: Tell<'_>, waits: &Waitin
         // SAFETY: all pages are back.
         unsafe { pages.release() };
     }
-    waited_ns += served_ns + (monotonic_ns() - ends);
+    // While this thread waits for a CPU, those wait that it would serve; each then waits for one as this one did.
+    let delayed_ns = 2 * waited_for_cpu_ns().saturating_sub(delayed_ns);
+    waited_ns += served_ns + (monotonic_ns() - ends) + delayed_ns;
     faults.waited_ns.fetch_add(waited_ns - arming_ns, Relaxed);
     Ok(Went { waited_ns })
 }
