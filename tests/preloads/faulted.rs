@@ -28,6 +28,9 @@ fn is_refused(what: &str) -> bool {
     }
 }
 
+/// Reads and writes.
+type Counts = (u64, u64);
+
 struct Program {
     dir: Scratch,
     path: PathBuf,
@@ -52,7 +55,7 @@ impl Program {
     }
 
     /// Reads and writes by object, page and thread.
-    fn uses(&self) -> BTreeMap<(String, u64, u64), (u64, u64)> {
+    fn uses(&self) -> BTreeMap<(String, u64, u64), Counts> {
         run(numamma(&["export", "-f", "csv", "-o", "tables"]).current_dir(&*self.dir)).success();
         let rows = |name: &str, columns: &[&str]| -> Vec<Vec<String>> {
             let text = std::fs::read_to_string(self.dir.join("tables").join(name)).unwrap();
@@ -66,7 +69,7 @@ impl Program {
         let mut uses = BTreeMap::new();
         for row in rows("tallies.csv", &["object", "page", "thread", "reads", "writes"]) {
             let number = |i: usize| row[i].parse::<u64>().unwrap();
-            let sum: &mut (u64, u64) = uses.entry((objects[&row[0]].clone(), number(1), number(2))).or_default();
+            let sum: &mut Counts = uses.entry((objects[&row[0]].clone(), number(1), number(2))).or_default();
             *sum = (sum.0 + number(3), sum.1 + number(4));
         }
         uses
@@ -83,7 +86,7 @@ fn each_page_used_in_a_window_is_seen_by_thread_and_kind() {
     let ran = program.profile(LONG, &[], &[]);
     assert_eq!((ran.code(), &ran.stdout), (Some(3), &alone.stdout), "{}", ran.stderr);
     let uses = program.uses();
-    let of = |name: &str| -> BTreeMap<u64, Vec<(u64, (u64, u64))>> {
+    let of = |name: &str| -> BTreeMap<u64, Vec<(u64, Counts)>> {
         let mut pages: BTreeMap<u64, Vec<_>> = BTreeMap::new();
         for ((_, page, thread), counts) in uses.iter().filter(|((object, ..), _)| object == name) {
             pages.entry(*page).or_default().push((*thread, *counts));

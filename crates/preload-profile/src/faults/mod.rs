@@ -16,66 +16,24 @@ mod excluded;
 mod others;
 mod pages;
 mod serve;
+mod state;
 mod thread;
+mod waiting;
 mod window;
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use numamma_channel::faults::{Faults, REFUSED, WORKS};
 use numamma_channel::layout::Map;
 use numamma_hook::{errno, fork_wiped, sys};
 
 pub use self::excluded::set_stack;
-
-/// No thread.
-const NONE: u32 = 0;
-/// The thread works.
-const RUNS: u32 = 1;
-/// The thread has ended, for good.
-const ENDED: u32 = 2;
-
-/// One of the states above.
-static STATE: AtomicU32 = AtomicU32::new(NONE);
-/// 1: the thread is to end its window and itself.
-static STOP: AtomicU32 = AtomicU32::new(0);
-/// 1: a window is open.
-static WINDOW: AtomicU32 = AtomicU32::new(0);
-/// 1: the window is to end.
-static HURRY: AtomicU32 = AtomicU32::new(0);
-/// Time in which a thread wakes another one and is woken by it, nanoseconds.
-static ROUND_TRIP_NS: AtomicU64 = AtomicU64::new(0);
-
-/// Process in which the thread was started.
-static OWNER: AtomicU32 = AtomicU32::new(0);
+use self::state::{ENDED, HURRY, OWNER, RUNS, STATE, STOP, Sampled, WINDOW};
 
 /// Times that mremap(2) is tried again.
 const MOST_TRIES: usize = 8;
 /// Longest that [`stop`] waits at a time; the thread may have ended before the wait began.
 const STOP_WAIT_NS: i64 = 1_000_000;
-
-/// The process, and where it tells what it sees.
-#[derive(Clone, Copy)]
-struct Sampled {
-    map: Map,
-    pid: u32,
-}
-
-impl Sampled {
-    fn faults(&self) -> &Faults {
-        &self.map.header().faults
-    }
-
-    fn refuse(&self, errno: i32) {
-        self.faults().errno.store(errno.unsigned_abs(), Relaxed);
-        self.faults().state.store(REFUSED, Release);
-    }
-
-    fn works(&self) {
-        self.faults().state.store(WORKS, Release);
-    }
-}
 
 /// Starts the thread if the recorder wants the sampler, in the process `pid`, or again in a forked child. `namespaced`:
 /// the recorder knows threads by other numbers than the kernel tells this process.

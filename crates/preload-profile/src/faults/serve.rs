@@ -9,7 +9,7 @@ use numamma_hook::sys::{self, PAGE};
 use numamma_kernel::userfault::{Message, Userfault, has_page};
 
 use super::pages::Pages;
-use super::thread::monotonic_ns;
+use super::waiting::monotonic_ns;
 use crate::channel_map::Mapped;
 
 const _: () = assert!(layout::ACCESS < 1 << KIND_BITS);

@@ -8,15 +8,16 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 
 use numamma_channel::faults::{LIMITED, THREAD_NAME, WORKS};
-use numamma_channel::layout::{CLOCK_TSC, STOP as RECORDING_ENDED};
+use numamma_channel::layout::CLOCK_TSC;
 use numamma_channel::writer::{Local, Writer};
 use numamma_hook::{errno, sys};
 use numamma_kernel::overcommit;
 use numamma_kernel::userfault::{Refusal, Userfault, has_page};
 
 use super::serve::Tell;
+use super::state::{ENDED, HURRY, ROUND_TRIP_NS, STATE, STOP, Sampled, WINDOW};
+use super::waiting::{LOOK_MS, MS, Waiting, monotonic_ns};
 use super::window::{Room, Setting, window};
-use super::{ENDED, HURRY, ROUND_TRIP_NS, STATE, STOP, Sampled, WINDOW};
 use crate::channel_map;
 
 /// Bytes of its stack: the readers of /proc have buffers of a few thousand bytes there.
@@ -27,9 +28,6 @@ const MOST_TLS: usize = 8 << 20;
 const CONTROL: usize = 4096;
 /// Times that another thread wakes it and is woken, to measure how long that takes.
 const ROUNDS: usize = 32;
-/// Longest that it sleeps before it looks whether it is to end.
-const LOOK_MS: u64 = 5;
-const MS: u64 = 1_000_000;
 const MILLION: u64 = 1_000_000;
 
 /// What the thread has for itself. All zero bytes are valid.
@@ -45,24 +43,6 @@ struct Own {
 static OWN: AtomicPtr<Own> = AtomicPtr::new(core::ptr::null_mut());
 /// Even: it is the other thread's turn, odd: this one's.
 static TURN: AtomicU32 = AtomicU32::new(0);
-
-/// CLOCK_MONOTONIC from the kernel.
-pub fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is writable.
-    unsafe { libc::syscall(libc::SYS_clock_gettime, c_long::from(libc::CLOCK_MONOTONIC), &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Time that this thread has waited for a CPU, nanoseconds; 0 where the kernel does not say.
-pub fn waited_for_cpu_ns() -> u64 {
-    let mut waited = 0;
-    numamma_kernel::lines::for_each(c"/proc/thread-self/schedstat", |line| {
-        waited = line.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
-        false
-    });
-    waited
-}
 
 /// Starts the thread.
 ///
@@ -299,42 +279,4 @@ fn is_limited() -> bool {
         rc == 0 && limits[0] != u64::MAX
     };
     has_limit(libc::RLIMIT_AS as c_long) || has_limit(libc::RLIMIT_DATA as c_long) || overcommit::is_strict()
-}
-
-/// What ends a window early.
-pub struct Waiting {
-    sampled: Sampled,
-    /// A descriptor of the recorder's process.
-    recorder: c_int,
-}
-
-impl Waiting {
-    /// Whether pages are to be brought back now.
-    pub fn ends_window(&self) -> bool {
-        HURRY.load(Acquire) != 0 || self.is_over()
-    }
-
-    /// Whether pages are to be brought back for good.
-    pub fn is_over(&self) -> bool {
-        let ended = self.sampled.map.header().thin.load(Relaxed) == RECORDING_ENDED;
-        ended || STOP.load(Acquire) != 0 || poll(&mut [(self.recorder, false)], 0)
-    }
-}
-
-/// Sleeps until there is a message, the recorder has ended or `ns` are over; true when there is a message.
-pub fn wait_for(fd: c_int, waits: &Waiting, ns: u64) -> bool {
-    let mut both = [(fd, false), (waits.recorder, false)];
-    poll(&mut both, (ns / MS).clamp(1, LOOK_MS) as c_int);
-    both[0].1
-}
-
-/// poll(2) for something to read; says for each descriptor whether there is, and whether there is for one.
-fn poll<const N: usize>(fds: &mut [(c_int, bool); N], timeout_ms: c_int) -> bool {
-    let mut entries = fds.map(|(fd, _)| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    // SAFETY: an array of `N` entries.
-    let found = unsafe { libc::syscall(libc::SYS_poll, entries.as_mut_ptr(), N, c_long::from(timeout_ms)) };
-    for ((_, ready), entry) in fds.iter_mut().zip(&entries) {
-        *ready = found > 0 && entry.revents != 0;
-    }
-    found > 0
 }

@@ -8,11 +8,11 @@ use numamma_hook::sys::PAGE;
 use numamma_kernel::maps;
 use numamma_kernel::userfault::{Refusal, Run, Userfault, present_runs};
 
-use super::Sampled;
 use super::excluded::{can_move, parts};
 use super::pages::{HUGE, Pages};
 use super::serve::{Serving, Tell};
-use super::thread::{Waiting, monotonic_ns, wait_for, waited_for_cpu_ns};
+use super::state::Sampled;
+use super::waiting::{Waiting, monotonic_ns, wait_for, waited_for_cpu_ns};
 
 /// Most ranges of a window; what lies beyond them is not armed, and counted as such.
 const MOST_PAGES: usize = 1 << 13;
