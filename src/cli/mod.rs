@@ -15,6 +15,7 @@ pub mod compare;
 pub mod diff;
 pub mod doctor;
 pub mod export;
+mod fault_sampler;
 mod fixes;
 mod html;
 mod input;

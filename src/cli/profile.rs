@@ -7,7 +7,7 @@ use std::time::Duration;
 use numamma_kernel::terminal::shell_word;
 use numamma_plan::output_name;
 
-use super::{progress, time_option};
+use super::{fault_sampler, progress, time_option};
 use crate::launch::elsewhere;
 use crate::launch::executable::{self, Executable, Hooks};
 use crate::launch::exit::{Failure, say};
@@ -16,7 +16,7 @@ use crate::launch::running::Running;
 use crate::launch::wrapper;
 use crate::profile::perf::calibrate::{self, Costs};
 use crate::profile::perf::{attr, kept};
-use crate::profile::record::{self, ATTACH, CHARGE_NS, Follow, Launch, Options, Recorded, Subject, TRACE};
+use crate::profile::record::{self, ATTACH, CHARGE_NS, FAULT, Follow, Launch, Options, Recorded, Subject, TRACE};
 use crate::profile::records::Sampling;
 use crate::report::units::plural;
 
@@ -48,6 +48,11 @@ pub struct Args {
     /// Bound of the slow-down the sampling rate is calibrated to, percent
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
     max_overhead: f64,
+
+    /// With --sampler fault: least time between two windows, in each of which every page faults when it is first used;
+    /// it is longer where the faults would take more than --max-overhead [default: 60ms]
+    #[arg(long, value_name = "TIME", value_parser = time_option::parse)]
+    interval: Option<Duration>,
 
     /// Samples per second and thread instead of the calibrated rate
     #[arg(short = 'F', long = "freq", value_name = "HZ", conflicts_with = "count")]
@@ -130,6 +135,8 @@ enum Sampler {
     Timer,
     /// Every access, counted by a program that was compiled for it: see `numamma trace-flags`
     Trace,
+    /// The first use of each page in windows, by page faults (userfaultfd): Linux 6.8 and CAP_SYS_PTRACE
+    Fault,
     /// No samples
     None,
 }
@@ -174,6 +181,8 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
         output,
         sampling,
         fault_ns: costs.fault_ns,
+        fault_interval: (args.sampler == Sampler::Fault)
+            .then(|| args.interval.unwrap_or(fault_sampler::DEFAULT_INTERVAL)),
         follow,
         delay: args.delay,
         duration: args.duration,
@@ -206,7 +215,7 @@ fn subject(args: &Args, notes: &mut Vec<String>) -> Result<(Subject, Follow), Fa
     if let Some(behind) = elsewhere::behind(&words).filter(|_| !args.quiet) {
         say(format_args!("what {} starts will not be recorded; to record that: {behind}", words[0]));
     }
-    let preload = preload_for(&program, &follow, notes)?;
+    let preload = preload_for(&program, &follow, args.sampler == Sampler::Fault, notes)?;
     let may_start_others = args.follow || args.program.is_some() || wrapper::starts_programs(&program);
     if args.start_paused && program.is_static && !may_start_others {
         return Err(Failure::usage(format!(
@@ -220,7 +229,19 @@ fn subject(args: &Args, notes: &mut Vec<String>) -> Result<(Subject, Follow), Fa
 }
 
 /// The profile preload, where it can be loaded: by the program, or by one that it starts.
-fn preload_for(program: &Executable, follow: &Follow, notes: &mut Vec<String>) -> Result<Option<PathBuf>, String> {
+fn preload_for(
+    program: &Executable,
+    follow: &Follow,
+    fault: bool,
+    notes: &mut Vec<String>,
+) -> Result<Option<PathBuf>, String> {
+    if program.is_static && !follow.children() && fault {
+        return Err(format!(
+            "--sampler fault: {} is statically linked and loads no preload library that could make its pages fault; use \
+             --sampler timer",
+            program.elf.display()
+        ));
+    }
     if program.is_static && !follow.children() {
         notes.push(format!(
             "{} is statically linked: globals and mappings are recorded, allocations and their call sites are not",
@@ -279,6 +300,12 @@ fn sampling(args: &Args) -> Result<(Sampling, Costs), String> {
         let sampling = Sampling { sampler: "none".into(), reason, period_ns: 0, cost_ns: 0, max_overhead };
         return Ok((sampling, kept::read().unwrap_or_default()));
     }
+    if args.sampler == Sampler::Fault {
+        return fault_sampling(args, max_overhead);
+    }
+    if args.interval.is_some() {
+        return Err("--interval is of --sampler fault; add that, or leave it out".into());
+    }
     if args.sampler == Sampler::Trace {
         return trace_sampling(args, max_overhead);
     }
@@ -318,6 +345,23 @@ fn trace_sampling(args: &Args, max_overhead: f64) -> Result<(Sampling, Costs), S
     }
     let reason = "every access, counted by the hooks of the compiler, each charged 1 ns".into();
     let sampling = Sampling { sampler: TRACE.into(), reason, period_ns: CHARGE_NS, cost_ns: 0, max_overhead };
+    Ok((sampling, kept::read().unwrap_or_default()))
+}
+
+/// The first use of each page in a window, charged alike.
+fn fault_sampling(args: &Args, max_overhead: f64) -> Result<(Sampling, Costs), String> {
+    let refused = [
+        (!args.pid.is_empty(), "--pid: its preload library makes the pages fault, from the start of a program"),
+        (args.delay.is_some(), "--delay; numamma_profile() of numamma.h switches the samples on and off"),
+        (args.frequency.is_some() || args.count.is_some(), "a rate: --interval is the time between windows"),
+    ];
+    if let Some((_, what)) = refused.iter().find(|(given, _)| *given) {
+        return Err(format!("--sampler fault does not go with {what}"));
+    }
+    fault_sampler::usable()
+        .map_err(|lack| format!("--sampler fault: {}. Try: {}; or use --sampler timer", lack.why, lack.enable))?;
+    let reason = "first use of each page in each window, by page faults, each charged 1 ns".into();
+    let sampling = Sampling { sampler: FAULT.into(), reason, period_ns: CHARGE_NS, cost_ns: 0, max_overhead };
     Ok((sampling, kept::read().unwrap_or_default()))
 }
 

@@ -7,7 +7,7 @@ use super::table::{Column, fit};
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural};
 use super::{Overhead, View, by_others_words, kind_word, sample_account, shared_lines, thread_table};
 use crate::detect::{Pattern, PatternKind};
-use crate::profile::record::{CHARGE_NS, NOT_FOLLOWED, behind};
+use crate::profile::record::{CHARGE_NS, FAULT, NOT_FOLLOWED, behind};
 use crate::profile::records::Ended;
 use crate::profile::summary::{Entry, base_name, ratio};
 
@@ -108,6 +108,14 @@ fn samples(view: &View) -> String {
     let share = |n: u64, of: u64| percent(ratio(n, of));
     if view.summary.header.sampling.period_ns == CHARGE_NS {
         let lost = share(s.lost, s.samples + s.lost);
+        if view.summary.header.sampling.sampler == FAULT {
+            return format!(
+                "{} first uses of pages in windows, {} lost ({lost}); each counts as one access, whatever follows it in \
+                 its window",
+                count(s.samples),
+                count(s.lost)
+            );
+        }
         return format!("{} accesses counted, {} lost ({lost})", count(s.samples), count(s.lost));
     }
     let mut text = format!(
@@ -171,6 +179,12 @@ fn overhead(view: &View) -> String {
             percent(faults),
             duration(stats.recorder_cpu_ns)
         ),
+        None if sampling.sampler == FAULT => {
+            format!(
+                "windows are spaced so that threads wait for faults at most {} of the time",
+                percent(sampling.max_overhead)
+            )
+        }
         None if sampling.period_ns == CHARGE_NS => {
             "not measured: the hooks make the program several times slower, which changes none of the counts".into()
         }
@@ -183,6 +197,9 @@ fn overhead(view: &View) -> String {
 fn objects(out: &mut String, view: &View, width: usize) {
     let shown = view.shown();
     let order = match view.options.sort {
+        super::Sort::Cost if view.summary.header.sampling.sampler == FAULT => {
+            "first uses of their pages in windows (cost)"
+        }
         super::Sort::Cost => "CPU time at their accesses (cost)",
         super::Sort::Accesses => "accesses seen",
     };

@@ -12,7 +12,7 @@ pub const ROOMS: &[Room] = &[
     room("plan", "crates/plan/src", &["kernel"]),
     room("channel", "crates/channel/src", &["kernel"]),
     room("hook", "crates/hook/src", &["kernel"]),
-    room("preload-profile", "crates/preload-profile/src", &["channel", "hook"]),
+    room("preload-profile", "crates/preload-profile/src", &["kernel", "channel", "hook"]),
     room("trace", "crates/trace/src", &["kernel", "channel", "hook"]),
     room("preload-apply", "crates/preload-apply/src", &["kernel", "plan", "hook"]),
     room("topology", "src/topology", &["kernel"]),

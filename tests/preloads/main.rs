@@ -7,6 +7,7 @@ mod apply;
 mod apply_phases;
 mod bound;
 mod call_sites;
+mod faulted;
 mod matching;
 mod mpi;
 mod policies;

@@ -26,6 +26,9 @@
 //! realloc and mremap make an Alloc of a Free: both records have [`RESIZED`] in their kind then, and follow each other
 //! among those of their thread.
 //!
+//! An Access record, of the `fault` sampler, has the address, in place of the size the thread that accessed it
+//! (id << 1 | write), and in place of the stack id the number of the window.
+//!
 //! A Sampling record has a time stamp, as its address 1 or 0 (whether the program wants samples from then on), and zeros.
 //!
 //! The recorder allocates the memory of chunks and stacks before it grants them to the program (`granted`,
@@ -42,11 +45,12 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::MAX_FRAMES;
+use crate::faults::Faults;
 
 /// First eight bytes of the channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NMMACHAN");
 /// Changes with every change of this layout.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Threads that can be recorded at once.
 pub const SLOTS: usize = 1 << 14;
@@ -140,6 +144,8 @@ pub struct Header {
     pub epoch: AtomicU32,
     /// What threads change when they take a chunk.
     pub free: Free,
+    /// Of the `fault` sampler.
+    pub faults: Faults,
 }
 
 /// The free chunks.
@@ -209,6 +215,8 @@ pub const THREAD_START: u32 = 5;
 pub const THREAD_TASK: u32 = 6;
 /// Whether samples are wanted: the address is 1 or 0.
 pub const SAMPLING: u32 = 7;
+/// A thread used a page for the first time in a window, or wrote to it for the first time.
+pub const ACCESS: u32 = 8;
 /// Flag of the kinds of an Alloc and a Free.
 pub const RESIZED: u32 = 1 << 7;
 /// Bits of `kind` that hold one of the constants above; those above count allocations, or hold a stack id.

@@ -15,6 +15,7 @@
 
 pub mod attach;
 pub mod clock;
+pub mod faults;
 pub mod layout;
 mod memory;
 pub mod reader;
@@ -80,6 +81,17 @@ pub enum EventKind {
         origin: Origin,
         /// Whether realloc or mremap is going to make other memory of it.
         resized: bool,
+    },
+    /// A thread used a page for the first time in a window of the `fault` sampler, or wrote to it for the first time.
+    Access {
+        /// The address.
+        addr: u64,
+        /// The thread; the event's own is the sampler's.
+        tid: u32,
+        /// Whether it wrote.
+        write: bool,
+        /// Number of the window in its process.
+        window: u32,
     },
     /// The program says whether samples are wanted from now on.
     Sampling {

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use numamma_kernel::clock::monotonic_ns;
 
 use crate::clock::Converter;
+use crate::faults::Faults;
 use crate::layout::{self, CHUNK, KIND_BITS, Map, Pool, Record, SLOTS};
 use crate::memory::{Mapped, Memory};
 use crate::{CHANNEL_ENV, Event, EventKind, FOLLOW_ENV, MAX_FRAMES, Origin};
@@ -130,6 +131,19 @@ impl Channel {
         self.map.header().epoch.fetch_add(1, Relaxed);
     }
 
+    /// Wants the `fault` sampler to arm pages no more often than once in `interval_ns`, and so that threads wait no more
+    /// than `budget_ppm` parts per million of the time. Called before the program starts.
+    pub fn want_faults(&self, interval_ns: u64, budget_ppm: u32) {
+        let faults = &self.map.header().faults;
+        faults.budget_ppm.store(budget_ppm, Relaxed);
+        faults.interval_ns.store(interval_ns, Release);
+    }
+
+    /// What the `fault` sampler says.
+    pub fn faults(&self) -> &Faults {
+        &self.map.header().faults
+    }
+
     /// Bytes of memory that the channel takes.
     pub fn memory(&self) -> u64 {
         self.memory.bytes()
@@ -236,6 +250,7 @@ impl Channel {
             layout::FREE_HEAP => free(Origin::Heap),
             layout::FREE_MMAP => free(Origin::Mmap),
             layout::SAMPLING => EventKind::Sampling { on: addr != 0 },
+            layout::ACCESS => EventKind::Access { addr, tid: (size >> 1) as u32, write: size & 1 == 1, window: stack },
             layout::THREAD_START => EventKind::ThreadStart {
                 start_routine: addr,
                 stack_low: size,

@@ -14,6 +14,12 @@ pub fn map_anonymous(len: usize) -> Option<*mut c_void> {
     map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
 }
 
+/// Maps room for `len` bytes of pages that come from elsewhere: none of it is counted as promised memory, unless the
+/// machine counts all (vm.overcommit_memory 2); `None` when the kernel refuses.
+pub fn map_room(len: usize) -> Option<*mut c_void> {
+    map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)
+}
+
 /// Maps `len` bytes of zeroed anonymous memory that forked children share; `None` when the kernel refuses.
 pub fn map_inherited(len: usize) -> Option<*mut c_void> {
     map(len, libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)

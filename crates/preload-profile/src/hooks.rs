@@ -11,7 +11,7 @@ use numamma_hook::entry::{Caller, MmapArguments};
 use numamma_hook::real::{StartRoutine, in_effect};
 use numamma_hook::{real, sandbox, sys, thread_start, unloaded};
 
-use crate::{fast_path, recording};
+use crate::{fast_path, faults, recording};
 
 type Ptr = *mut c_void;
 
@@ -24,8 +24,9 @@ numamma_hook::mmap_entries!(imp::mmap);
 numamma_hook::sized_release_entries!();
 numamma_hook::prctl_entry!(before_confinement);
 
-/// What was recorded is in the recorder's memory already.
+/// What was recorded is in the recorder's memory already; pages that were moved away come back.
 fn before_confinement(strict: bool) {
+    faults::stop();
     if strict {
         recording::stop(); // each record has a time
     }
@@ -308,7 +309,7 @@ mod imp {
             recording.free(FREE_MMAP, addr as usize, pages(old));
         }
         // SAFETY: forwarded unchanged.
-        let found = unsafe { real::mremap(addr, old, new, flags, target) };
+        let found = faults::without_window(|| unsafe { real::mremap(addr, old, new, flags, target) });
         let caller = Caller { ra, cfa, rbp };
         match recording {
             Some(recording) if found != libc::MAP_FAILED => {

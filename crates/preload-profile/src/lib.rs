@@ -11,6 +11,7 @@
 
 mod channel_map;
 mod fast_path;
+mod faults;
 mod hooks;
 mod quota;
 mod recording;
@@ -33,5 +34,6 @@ extern "C" fn at_load() {
         numamma_hook::fork_wiped::remember_process();
         numamma_hook::modules::start();
         numamma_hook::own_stack::start();
+        recording::start_faults(false);
     }
 }

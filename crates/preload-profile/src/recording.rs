@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::{channel_map, fast_path, quota, task};
+use crate::{channel_map, fast_path, faults, quota, task};
 use numamma_channel::attach::{NAME_BYTES, Name};
 use numamma_channel::layout::{self, KIND_BITS, Map, Record};
 use numamma_channel::writer::{Local, Writer};
@@ -117,6 +117,9 @@ impl Recording {
         self.local.start_routine.set(start_routine);
         self.writer.claim(self.local, pid, recorders_tid());
         let Bounds { low, high } = stackbounds::bounds(&raw const here as usize).unwrap_or(Bounds { low: 0, high: 0 });
+        if let Some(slot) = self.local.slot() {
+            faults::set_stack(slot, low, high);
+        }
         self.writer.push(
             self.local,
             Record {
@@ -248,6 +251,9 @@ fn decide() -> bool {
     let _errno = Saved::now();
     let recorded = attach(phase == RECORDED);
     PHASE.store(if recorded { RECORDED } else { INERT }, Ordering::Release);
+    if recorded && phase == RECORDED {
+        start_faults(true);
+    }
     recorded
 }
 
@@ -277,6 +283,14 @@ fn begin(pid: u32) -> bool {
     // SAFETY: the channel was mapped, and is never unmapped.
     Writer::new(unsafe { Map::new(channel_map::fixed()) }, channel_map::Mapped).attach(pid);
     fork_wiped::set(u64::from(pid))
+}
+
+/// Starts the `fault` sampler in this process, which is recorded, if the recorder wants it.
+pub fn start_faults(forked: bool) {
+    let pid = fork_wiped::get() as u32;
+    // SAFETY: `fork_wiped` is set after the channel was mapped, and the channel is never unmapped.
+    let map = unsafe { Map::new(channel_map::fixed()) };
+    faults::start(map, pid, NAMESPACED.load(Ordering::Relaxed), forked);
 }
 
 fn open_channel(pid: u32) -> bool {

@@ -10,7 +10,7 @@ use numamma_kernel::sys::PAGE;
 use perf_event_open_sys::ioctls;
 
 use super::line;
-use crate::cli::trace_flags;
+use crate::cli::{fault_sampler, trace_flags};
 use crate::launch::library::{self, LIB_ENV};
 use crate::profile::perf::decode::{Source, record};
 use crate::profile::perf::ring::Ring;
@@ -27,7 +27,7 @@ const PMU_DIR: &str = "/sys/bus/event_source/devices";
 const DEFAULT_MLOCK_KB: u64 = 516;
 
 pub(super) fn checks() -> Vec<Check> {
-    let mut checks = vec![timer(), page_faults(), ring_memory(), allocations(), trace()];
+    let mut checks = vec![timer(), page_faults(), ring_memory(), allocations(), trace(), fault()];
     checks.push(paranoid());
     checks.push(kernel_addresses());
     checks.push(pmus());
@@ -166,6 +166,15 @@ fn trace() -> Check {
         Ok(dir) => Check::new(name, State::Info, format!("{}, for programs that are compiled for it", dir.display()))
             .enable(trace_flags::COMMAND),
         Err(e) => Check::new(name, State::Info, e).enable("make install"),
+    }
+}
+
+/// Nothing else needs it, so that nothing is broken without it.
+fn fault() -> Check {
+    let name = "fault sampler";
+    match fault_sampler::usable() {
+        Ok(()) => Check::new(name, State::Info, "works: the first use of each page in windows, by page faults"),
+        Err(lack) => Check::new(name, State::Info, lack.why).enable(lack.enable),
     }
 }
 

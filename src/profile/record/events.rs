@@ -2,7 +2,7 @@
 
 use numamma_channel::reader::Channel;
 use numamma_channel::{Event, EventKind, Origin};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::budget::{Budget, Level};
 use super::maps::Maps;
@@ -15,7 +15,7 @@ use super::touches::{At, Candidate, Touches};
 use crate::profile::PAGE;
 use crate::profile::perf::attr::FAULT_PERIOD;
 use crate::profile::perf::{PerfEvent, PerfRecord, UserState};
-use crate::profile::records::{Access, ModuleId, Program, Record, Stats, ThreadId};
+use crate::profile::records::{Access, Folded, ModuleId, Program, Record, Stats, ThreadId};
 use crate::profile::replay::{Outcome, ReplayAccess, Replayer};
 use crate::profile::space::{Before, Sampled, Space};
 use crate::topology::Topology;
@@ -64,6 +64,10 @@ pub struct Events {
     pub budget: Budget,
     /// What the hooks of the program count, of the `trace` sampler.
     pub tallies: Tallies,
+    /// What the `fault` sampler saw, not written yet.
+    faults_seen: Vec<Folded>,
+    /// Process and thread of each `fault` sampler: what such a thread does is not the program's.
+    samplers: FxHashSet<(u32, u32)>,
     /// Whether samples are wanted, as the program says.
     pub switch: Switch,
     full: bool,
@@ -215,6 +219,9 @@ impl Events {
         if !self.wanted(pid) {
             return;
         }
+        if let EventKind::Access { addr, tid, write, .. } = event.what {
+            return self.used(pid, tid, addr, write, self.relative(event.time_ns));
+        }
         if self.full && matches!(event.what, EventKind::Alloc { .. }) {
             self.discarded_allocs += 1;
             return;
@@ -266,7 +273,7 @@ impl Events {
                     self.threads.task_word(thread, index, code, data);
                 }
             }
-            EventKind::ThreadTask { .. } => {}
+            EventKind::ThreadTask { .. } | EventKind::Access { .. } => {}
         }
     }
 
@@ -297,6 +304,9 @@ impl Events {
                 }
                 _ => {}
             }
+            return;
+        }
+        if self.is_samplers(pid, tid, &event) {
             return;
         }
         let time = self.relative(time_ns);
@@ -335,6 +345,7 @@ impl Events {
             PerfEvent::Exit => {
                 self.tally_end(pid, tid, time_ns);
                 self.threads.end(pid, tid, time);
+                self.samplers.remove(&(pid, tid));
                 if let Some(channel) = channel {
                     channel.thread_gone(pid, tid);
                 }
@@ -502,7 +513,7 @@ impl Events {
 
     /// Accesses and touches waiting to be written.
     pub fn pending(&self) -> usize {
-        self.accesses.len() + self.touches.len() + self.tallies.pending()
+        self.accesses.len() + self.touches.len() + self.tallies.pending() + self.faults_seen.len()
     }
 
     /// The program executed in the target process since the last call.
@@ -533,7 +544,8 @@ impl Events {
             records.push(Record::Accesses(std::mem::take(&mut self.accesses)));
             self.unplaced = 0;
         }
-        let sums = self.tallies.take_sums();
+        let mut sums = self.tallies.take_sums();
+        sums.append(&mut self.faults_seen);
         if !sums.is_empty() {
             records.push(Record::Folded(sums));
         }
@@ -559,6 +571,7 @@ fn program_of(pid: u32) -> Option<Program> {
 }
 
 mod attached;
+mod faulted;
 mod tallied;
 #[cfg(test)]
 mod tests;

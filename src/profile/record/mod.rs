@@ -9,6 +9,7 @@
 mod budget;
 mod events;
 mod fault_thinning;
+mod faults;
 mod idle;
 mod maps;
 mod nodes;
@@ -66,6 +67,8 @@ pub struct Options {
     pub sampling: Sampling,
     /// What the record of a page fault costs the program, nanoseconds; 0 when that is not known.
     pub fault_ns: u64,
+    /// Least time between two armings of the `fault` sampler; none for another one.
+    pub fault_interval: Option<Duration>,
     /// Whose events are recorded.
     pub follow: Follow,
     /// Time before the first sample. All else is recorded from the start.
@@ -133,6 +136,7 @@ pub use self::notes::{ATTACH, NOT_FOLLOWED, behind};
 /// Name of the sampler that counts all accesses.
 pub const TRACE: &str = "trace";
 
+pub use self::faults::FAULT;
 pub use self::tallies::CHARGE_NS;
 
 pub use self::budget::{DEFAULT as DEFAULT_MEMORY, LEAST as LEAST_MEMORY};
@@ -154,7 +158,7 @@ pub struct Recorded {
     pub max_overhead: f64,
     /// Whether samples were to be taken.
     pub samples_wanted: bool,
-    /// Whether the samples are all accesses that the program made.
+    /// Whether the samples are accesses themselves.
     pub traced: bool,
     /// Processes that the program started and that were not recorded.
     pub not_followed: u64,
@@ -195,6 +199,9 @@ fn record_launched(options: &Options, mut launch: Launch) -> Result<Recorded, Fa
     };
     if channel.is_none() {
         launch.preload = None;
+    }
+    if let (Some(interval), Some(channel)) = (options.fault_interval, &channel) {
+        faults::want(channel, interval, options.sampling.max_overhead);
     }
     let trace =
         launch.hooks.is_some().then(|| Trace::create(options.follow.children(), options.max_memory)).transpose();
@@ -272,8 +279,12 @@ fn record_running(options: &Options, running: Vec<Running>) -> Result<Recorded, 
 
 fn wanted(options: &Options, budget: &Budget) -> Wanted {
     Wanted {
-        // Where all accesses are counted, the kernel takes no samples.
-        period_ns: if options.sampling.sampler == TRACE { 0 } else { options.sampling.period_ns },
+        // Where accesses come from elsewhere, the kernel takes no samples.
+        period_ns: if [TRACE, FAULT].contains(&options.sampling.sampler.as_str()) {
+            0
+        } else {
+            options.sampling.period_ns
+        },
         follow: options.follow.children(),
         memory: budget.kernel(),
         samples_at_start: options.delay.is_none(),

@@ -48,6 +48,17 @@ impl Threads {
         id
     }
 
+    /// Takes back the start of a thread that is not the program's. One after which others began keeps its number.
+    pub fn withdraw(&mut self, pid: u32, tid: u32) {
+        let last = self.all.last().map(|thread| thread.id);
+        if let Some(id) = self.living.remove(&(pid, tid)).filter(|id| Some(*id) == last) {
+            self.all.pop();
+            self.dirty.pop();
+            self.last_cpu.pop();
+            self.changed.retain(|changed| *changed != id);
+        }
+    }
+
     /// Ends a thread.
     pub fn end(&mut self, pid: u32, tid: u32, now_ns: u64) {
         if let Some(id) = self.living.remove(&(pid, tid)) {
@@ -63,6 +74,11 @@ impl Threads {
         for tid in others {
             self.end(pid, tid, now_ns);
         }
+    }
+
+    /// Whether a thread lives.
+    pub fn is_alive(&self, pid: u32, tid: u32) -> bool {
+        self.living.contains_key(&(pid, tid))
     }
 
     /// Whether any thread of a process lives.

@@ -11,7 +11,7 @@ use numamma_kernel::output_file;
 
 use super::process::{CpuTime, cpu_time};
 use super::recorder::Recorder;
-use super::{Recorded, TRACE, notes};
+use super::{FAULT, Recorded, TRACE, faults, notes};
 use crate::launch::exit::{Ended, say};
 use crate::launch::held::Held;
 use crate::profile::perf::attr::FAULT_PERIOD;
@@ -151,6 +151,9 @@ impl Recorder {
             self.header.allocations = false;
             self.append_header();
         }
+        if let Some(channel) = self.channel.as_ref().filter(|_| self.header.sampling.sampler == FAULT) {
+            self.notes.push(faults::note(channel.faults()));
+        }
         if self.events.tallies.trace.as_ref().is_some_and(|trace| !trace.attached()) {
             self.notes.push(notes::NO_HOOKS.into());
         }
@@ -202,7 +205,7 @@ impl Recorder {
             }
         }
         let samples_wanted = self.header.sampling.period_ns > 0;
-        let traced = self.header.sampling.sampler == TRACE;
+        let traced = [TRACE, FAULT].contains(&self.header.sampling.sampler.as_str());
         let (not_followed, path, notes) = (self.events.not_followed, self.path, self.notes);
         Recorded { samples_wanted, traced, not_followed, path, ended, running, stats, notes, max_overhead, complete }
     }

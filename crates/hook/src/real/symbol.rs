@@ -97,6 +97,7 @@ table! {
     _exit(c_int);
     _Exit(c_int);
     // Variadic in C; with integer arguments the calling convention is the same.
+    ioctl(c_int, c_ulong, *mut c_void) -> c_int;
     prctl(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
     // As registers, see `range_calls`.
     mprotect(usize, usize, usize, usize, usize, usize) -> usize;

@@ -1,0 +1,254 @@
+//! What the kernel tells in a window, and the answers: pages are moved back for threads that wait, and followed where the
+//! program changes its address space.
+
+use core::ffi::c_int;
+
+use numamma_channel::layout::{self, KIND_BITS, Record};
+use numamma_channel::writer::{Local, Writer};
+use numamma_hook::sys::{self, PAGE};
+use numamma_kernel::userfault::{Message, Userfault, has_page};
+
+use super::pages::Pages;
+use super::waiting::monotonic_ns;
+use crate::channel_map::Mapped;
+
+const _: () = assert!(layout::ACCESS < 1 << KIND_BITS);
+
+/// Where accesses are recorded.
+pub struct Tell<'t> {
+    pub writer: Writer<Mapped>,
+    pub local: &'t Local,
+    /// Whether time stamps are the processor's.
+    pub tsc: bool,
+    /// Number of the window.
+    pub window: u32,
+}
+
+impl Tell<'_> {
+    /// The time of an access; it is taken before the thread goes on, which may end next.
+    fn now(&self) -> u64 {
+        // The clock of libc may be the program's.
+        if self.tsc { self.writer.now() } else { monotonic_ns() }
+    }
+
+    fn access(&self, ticks: u64, addr: usize, tid: u32, write: bool) {
+        let size = u64::from(tid) << 1 | u64::from(write);
+        let record = Record { ticks, address: addr as u64, size, stack: self.window, kind: layout::ACCESS };
+        self.writer.push(self.local, record);
+    }
+}
+
+/// A descriptor, and the pages that it serves.
+pub struct Serving<'s> {
+    pub fault: Userfault,
+    /// The open /proc/self/pagemap.
+    pub pagemap: c_int,
+    pub pages: &'s mut [Pages],
+    pub tell: Tell<'s>,
+    /// Time that answers took, nanoseconds.
+    pub busy_ns: u64,
+    /// First touches of pages that were not there before.
+    pub fresh: usize,
+}
+
+impl Serving<'_> {
+    /// Answers all that waits; false when nothing did.
+    pub fn answer(&mut self) -> bool {
+        let messages = self.fault.read();
+        if messages.is_empty() {
+            return false;
+        }
+        let begun = monotonic_ns();
+        for message in messages.iter() {
+            match message {
+                Message::Fault { addr, tid, write, protected } => self.give(addr, tid, write, protected),
+                Message::Fork(child) => self.copy_to(child),
+                Message::Remap { from, to, len } => self.follow(from, to, len),
+                Message::Discard { start, end } => self.forget(start, end, |_| true),
+                Message::Unmapped { start, end } => self.forget(start, end, |pages| !pages.is_part),
+                Message::Unknown => {}
+            }
+        }
+        self.busy_ns += monotonic_ns() - begun;
+        true
+    }
+
+    /// Lets a thread go on that waits for a page. Where that cannot be done yet, because an event waits to be read, the
+    /// thread is woken and faults again.
+    fn give(&mut self, addr: usize, tid: u32, write: bool, protected: bool) {
+        let (page, now) = (addr / PAGE * PAGE, self.tell.now());
+        // Other ranges may have been where one that was moved (mremap) is now.
+        let found = self.pages.iter_mut().find(|pages| pages.is_away(addr));
+        let (start, len) = found.as_ref().map_or((page, PAGE), |pages| pages.unit_away(addr));
+        if protected {
+            let huge = self.pages.iter().filter(|pages| pages.holds(addr)).map(|pages| pages.unit(addr));
+            let (start, len) = huge.max_by_key(|(_, len)| *len).unwrap_or((page, PAGE));
+            self.tell.access(now, addr, tid, true);
+            if !self.fault.protect(start, len, false) {
+                self.fault.wake(page, PAGE);
+            }
+            return;
+        }
+        let is_fresh = found.is_none();
+        let error = match found {
+            Some(pages) => bring(self.fault, self.pagemap, pages, start, start, len, write).err(),
+            None => self.fault.zero(page, write).1,
+        };
+        match error {
+            None => {
+                self.fresh += usize::from(is_fresh);
+                self.tell.access(now, addr, tid, write);
+                // The first write is told, too.
+                if !write {
+                    self.fault.protect(start, len, true);
+                    self.fault.wake(start, len);
+                }
+            }
+            Some(libc::EAGAIN) => {
+                sys::yield_now();
+                self.fault.wake(page, PAGE);
+            }
+            // The page is there, or the mapping is gone, which the thread finds out.
+            Some(_) => {
+                self.fault.wake(page, PAGE);
+            }
+        }
+    }
+
+    /// The contents of a range are not wanted any more. New memory there may be of another kind.
+    ///
+    /// The end of a mapping is told after it, and what came to its place then may have been told before. So the pages of
+    /// a part that moved there stay: if it was the part that ended, the kernel refuses to bring them.
+    fn forget(&mut self, start: usize, end: usize, which: impl Fn(&Pages) -> bool) {
+        for pages in self.pages.iter_mut().filter(|pages| pages.start < end && start < pages.end && which(pages)) {
+            pages.set_away(start, end, false);
+            pages.changed = true;
+        }
+    }
+
+    /// mremap moved a range: its pages go to where it is now, at once or, where an event that waits forbids it, like others.
+    fn follow(&mut self, from: usize, to: usize, len: usize) {
+        // What was there before has ended.
+        self.forget(to, to.saturating_add(len), |_| true);
+        for index in 0..self.pages.len() {
+            let Some(mut pages) = self.pages.get_mut(index) else { return };
+            if pages.start >= from + len || pages.end <= from {
+                continue;
+            }
+            pages.changed = true;
+            let end = pages.end.min(from + len);
+            while let Some(page) = pages.next_away(from).filter(|page| *page < end) {
+                let there = to + (page - from);
+                let waits = bring(self.fault, self.pagemap, pages, page, there, PAGE, true) == Err(libc::EAGAIN);
+                if waits && self.hand_over(index, page, end - page, there) {
+                    break;
+                }
+                if waits {
+                    // Hundreds of such parts have pages; the event that waits may make place.
+                    self.answer();
+                }
+                let Some(same) = self.pages.get_mut(index) else { return };
+                pages = same;
+            }
+        }
+    }
+
+    /// Makes ranges of their own of the part that is at `to` now, and of what is behind it; false when there is no place for
+    /// that.
+    fn hand_over(&mut self, index: usize, page: usize, len: usize, to: usize) -> bool {
+        let mut free = self.pages.iter().enumerate().filter(|(_, pages)| pages.is_free()).map(|(place, _)| place);
+        let (Some(first), Some(second)) = (free.next(), free.next()) else { return false };
+        let Some([moved, rest]) = self.pages.get_mut(index).map(|pages| pages.split(page, len, to)) else {
+            return false;
+        };
+        for (place, part) in [(first, moved), (second, rest)] {
+            if let Some(place) = self.pages.get_mut(place) {
+                *place = part;
+            }
+        }
+        true
+    }
+
+    /// A forked child gets copies of the pages that are away, and is then on its own.
+    fn copy_to(&mut self, child: Userfault) {
+        for pages in self.pages.iter() {
+            let mut at = pages.start;
+            while let Some(page) = pages.next_away(at) {
+                // A copy of a page that is not there would wait: for this thread, for ever.
+                while has_page(self.pagemap, pages.side(page))
+                    && let (_, Some(libc::EAGAIN | libc::ENOMEM)) = child.copy(page, pages.side(page))
+                {
+                    sys::yield_now();
+                }
+                at = page + PAGE;
+            }
+        }
+        child.close();
+    }
+
+    /// Moves back all pages that are away, while threads that touch them are served.
+    pub fn bring_all(&mut self) {
+        while self.pages.iter().any(|pages| pages.next_away(pages.start).is_some()) {
+            self.bring_each();
+        }
+    }
+
+    fn bring_each(&mut self) {
+        for index in 0..self.pages.len() {
+            while let Some((page, end)) = self.pages.get(index).and_then(|pages| {
+                let page = pages.next_away(pages.start)?;
+                Some((page, pages.end_of_away(page)))
+            }) {
+                let (fault, Some(pages)) = (self.fault, self.pages.get_mut(index)) else { return };
+                let failed = bring(fault, self.pagemap, pages, page, page, end - page, true).err();
+                while self.answer() {}
+                if failed == Some(libc::EAGAIN) {
+                    sys::yield_now();
+                }
+            }
+        }
+    }
+}
+
+/// Moves the pages of `page..page + len` to `to`, and remembers that they are not away. Where a page cannot be moved it is
+/// copied. After an error pages from the first one that stayed on are still away: only if an event waits to be read or
+/// memory is short, as one that has no place any more is given up.
+fn bring(
+    fault: Userfault,
+    pagemap: c_int,
+    pages: &mut Pages,
+    page: usize,
+    to: usize,
+    len: usize,
+    wake: bool,
+) -> Result<(), c_int> {
+    let mut done = 0;
+    while done < len {
+        let (moved, error) = fault.move_pages(to + done, pages.side(page + done), len - done, wake);
+        pages.set_away(page + done, page + done + moved, false);
+        done += moved;
+        match error {
+            None => return Ok(()),
+            Some(_) if moved > 0 => {}
+            Some(libc::EAGAIN) => return Err(libc::EAGAIN),
+            // Protection and locking of the mapping may have changed, and a huge page may not fit into it.
+            Some(_) => match copy_page(fault, pagemap, to + done, pages.side(page + done)) {
+                Some(libc::EAGAIN | libc::ENOMEM) => return Err(libc::EAGAIN),
+                other => {
+                    pages.set_away(page + done, page + done + PAGE, false);
+                    done += PAGE;
+                    if other.is_some() && len == PAGE {
+                        return Err(libc::EEXIST);
+                    }
+                }
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Copies a page from its room; the error code where that fails. There may be none, as the kernel has dropped it: a copy
+/// would wait for that, for ever, as it is this thread that would have to answer.
+fn copy_page(fault: Userfault, pagemap: c_int, to: usize, side: usize) -> Option<c_int> {
+    if has_page(pagemap, side) { fault.copy(to, side).1 } else { Some(libc::EEXIST) }
+}

@@ -1,0 +1,60 @@
+//! The `fault` sampler: the profile preload makes pages fault and tells which thread used them. Here is what the recorder
+//! asks of it, and what it says of it.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+
+use numamma_channel::faults::{Faults, LIMITED, REFUSED, WORKS};
+use numamma_channel::reader::Channel;
+
+/// Name of the sampler.
+pub const FAULT: &str = "fault";
+
+const MILLION: f64 = 1e6;
+
+/// Asks for the sampler: pages are armed no more often than once in `interval`, and threads wait for their faults no
+/// longer than the part `max_overhead` of the time.
+pub fn want(channel: &Channel, interval: Duration, max_overhead: f64) {
+    let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
+    channel.want_faults(interval_ns, (max_overhead * MILLION) as u32);
+}
+
+/// What is to be said of the sampler when the program has ended.
+pub fn note(faults: &Faults) -> String {
+    let count = |cell: &std::sync::atomic::AtomicU64| cell.load(Relaxed);
+    let windows = count(&faults.windows);
+    match faults.state.load(Acquire) {
+        REFUSED => {
+            let errno = faults.errno.load(Relaxed);
+            let why = match i32::try_from(errno).ok().filter(|errno| *errno != 0) {
+                Some(errno) => std::io::Error::from_raw_os_error(errno).to_string(),
+                None => "it runs in another process namespace".to_owned(),
+            };
+            format!("the fault sampler could not work in the program: {why}; `numamma doctor` says what it needs")
+        }
+        LIMITED => {
+            "the fault sampler did not work: its room for pages could take address space that the program needs; \
+                    lift the limit (ulimit -v unlimited, ulimit -d unlimited, sysctl vm.overcommit_memory=0)"
+                .to_owned()
+        }
+        WORKS if windows == 0 => {
+            "no window of the fault sampler began: the program is too short for --interval, or locks \
+                                  what it maps from then on (mlockall with MCL_FUTURE)"
+                .to_owned()
+        }
+        WORKS => {
+            let unarmed = match count(&faults.unarmed) {
+                0 => String::new(),
+                n => format!(
+                    "; {n} times a page could not be armed, as a child or a device shares it or it is locked (mlock)"
+                ),
+            };
+            format!(
+                "fault sampler: {windows} windows, {:.0} pages armed in each, threads waited about {:.1} ms in each{unarmed}",
+                count(&faults.armed) as f64 / windows as f64,
+                count(&faults.waited_ns) as f64 / windows as f64 / MILLION
+            )
+        }
+        _ => "the fault sampler did not begin: the program ended before it, or loads no preload library".to_owned(),
+    }
+}
