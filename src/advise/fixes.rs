@@ -9,13 +9,12 @@ use numamma_plan::policy::{Bind, PolicyKind};
 use serde::Serialize;
 
 use super::{Advice, Item};
-use crate::detect::{PatternKind, Roles, roles, sharing_score};
+use crate::detect::{MIGRATION_SCORE, PatternKind, Roles, migration, roles, sharing_score};
 use crate::profile::records::{Frame, Location, ThreadId};
 use crate::profile::summary::{CodePart, Entry, Step, Summary, ratio};
 
 mod balance;
 mod lines;
-mod migration;
 
 /// Share of an object's touched pages from which on one thread has initialised it.
 const INITIALISED: f64 = 0.9;
@@ -143,7 +142,7 @@ pub fn fixes(summary: &Summary, advice: &Advice) -> Vec<Fix> {
     let entry = |item: &Item| summary.entries.iter().find(|e| e.name == item.name);
     let objects = advice.items.iter().filter_map(|item| Some((item, entry(item)?)));
     let mut out: Vec<Fix> = objects.flat_map(|(item, entry)| of_object(summary, item, entry)).collect();
-    out.extend(migration::fix(summary, advice).or_else(|| binding(advice)));
+    out.extend(migrating(summary, advice).or_else(|| binding(advice)));
     out.extend(balance::fixes(summary, &roles));
     out.extend(lines::fixes(summary));
     let order = |f: &Fix| (f.is_hint, -f.saves.unwrap_or(0.0), -f.share);
@@ -288,6 +287,30 @@ fn binding(advice: &Advice) -> Option<Fix> {
         is_hint: false,
         places: Vec::new(),
     })
+}
+
+/// The fix for threads that wait for each other so often that they are likely to be woken on another CPU.
+fn migrating(summary: &Summary, advice: &Advice) -> Option<Fix> {
+    let found = migration(summary).filter(|found| found.is_reported())?;
+    let changes: u64 = summary.threads.iter().map(|t| t.migrations).sum();
+    let what = if roles(summary).kinds.iter().any(|kind| kind.openmp) {
+        "start it with OMP_PROC_BIND=spread OMP_PLACES=cores, so that each thread stays on the node of its data"
+    } else {
+        "bind the threads in turn to the CPUs of each node (pthread_setaffinity_np as they start), or the program to one \
+         node with numactl --cpunodebind --membind or taskset if that has CPUs for all"
+    };
+    let why = format!(
+        "thread-migration score {:.0}, reported above {MIGRATION_SCORE}: {} threads wait {:.0} times for locks, conditions, \
+         barriers or each other's end in {:.1} s, {:.0} % of it parallel, and each time may be woken on another CPU, away \
+         from their memory; samples saw {changes} changes of CPU",
+        found.score,
+        found.threads,
+        found.waits,
+        found.seconds,
+        100.0 * found.parallel,
+    );
+    let by_policy = is_bound_by_policy(advice);
+    Some(Fix { by_policy, is_hint: false, ..about_threads(FixKind::BindThreads, what.into(), why) })
 }
 
 fn place(role: &'static str, location: &Location) -> Place {
