@@ -16,7 +16,7 @@
 //! | [`pages`] | move_pages(2), mincore(2), madvise(2) |
 //! | [`affinity`], [`futex`], [`clock`] | CPUs of a thread; futex(2); the monotonic clock |
 //! | [`maps`], [`smaps`], [`pagemap`], [`lines`] | /proc/PID/{maps,smaps,pagemap}, and a reader of lines |
-//! | [`userfault`] | userfaultfd(2) and the search for resident pages
+//! | [`userfault`] | userfaultfd(2) and the search for resident pages |
 //! | [`lists`], [`thp`] | lists of CPUs and nodes; the setting of transparent huge pages |
 //! | [`cgroup`], [`meminfo`], [`zoneinfo`] | available memory of the process, the machine and its nodes |
 //! | [`statm`], [`overcommit`] | the memory of this process; what is never mapped |
