@@ -1,5 +1,5 @@
 //! Copies the contents of a large block that realloc replaces, so that the two blocks together never take much more
-//! memory than one.
+//! memory than one, and pages that the program has not touched take none.
 
 use core::ffi::c_void;
 
@@ -25,7 +25,7 @@ pub unsafe fn take_over(from: usize, to: usize, len: usize) {
     for at in (0..len).step_by(step) {
         let part = step.min(len - at);
         // SAFETY: the caller's promise.
-        unsafe { core::ptr::copy_nonoverlapping((from + at) as *const u8, (to + at) as *mut u8, part) };
+        unsafe { copy_what_is_there(from + at, to + at, part) };
         let end = (from + at + part) & !(PAGE - 1);
         if step < len && end > given_up {
             // SAFETY: pages of the block whose contents have been copied and are not needed any more.
@@ -33,4 +33,35 @@ pub unsafe fn take_over(from: usize, to: usize, len: usize) {
             given_up = end;
         }
     }
+}
+
+/// Copies `len` bytes, but writes to no page that holds the same zeros already: a page that was never touched reads as
+/// zeros and takes no memory, and it would once it is written.
+///
+/// # Safety
+/// Both blocks are that large, do not overlap and belong to the caller.
+unsafe fn copy_what_is_there(from: usize, to: usize, len: usize) {
+    let mut at = 0;
+    while at < len {
+        let part = (PAGE - (to + at) % PAGE).min(len - at);
+        // SAFETY: the caller's promise; nobody else uses what is replaced, or what is not handed out yet.
+        unsafe {
+            if !is_zero((from + at) as *const u8, part) || !is_zero((to + at) as *const u8, part) {
+                core::ptr::copy_nonoverlapping((from + at) as *const u8, (to + at) as *mut u8, part);
+            }
+        }
+        at += part;
+    }
+}
+
+/// Whether `len` bytes are zero; returns at the first few that are not.
+///
+/// # Safety
+/// They can be read, and nobody writes them.
+unsafe fn is_zero(at: *const u8, len: usize) -> bool {
+    /// Bytes that are looked at together.
+    const TOGETHER: usize = 64;
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { core::slice::from_raw_parts(at, len) };
+    bytes.chunks(TOGETHER).all(|some| some.iter().fold(0, |all, byte| all | byte) == 0)
 }

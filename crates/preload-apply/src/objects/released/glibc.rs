@@ -94,10 +94,12 @@ pub unsafe fn free_replaced(block: *mut c_void, usable: usize) {
 
 /// Whether, in a process that has confined itself, the program's own free would unmap an object of `bytes`: a filter may
 /// kill for any other call. glibc unmaps blocks from M_MMAP_THRESHOLD on, which rises to the largest block that it has
-/// unmapped; and of the others it keeps up to twice that. Smaller ones stay mapped: later allocations are not placed.
-/// All do where glibc was told to map nothing.
+/// unmapped; and of the others it keeps up to twice that, or what it was told. Smaller ones stay mapped: later allocations
+/// are not placed. All do where glibc was told to map nothing.
 pub fn would_unmap(bytes: usize) -> bool {
-    let threshold = LARGEST.load(Ordering::Relaxed).max(MMAP_THRESHOLD);
-    let left = if bytes > threshold { usize::MAX } else { LEFT.fetch_add(bytes, Ordering::Relaxed) + bytes };
-    bytes >= MMAP_THRESHOLD && left > 2 * threshold && !allocator::never_maps()
+    let (in_heap, trimmed) = allocator::told_sizes();
+    let threshold = LARGEST.load(Ordering::Relaxed).max(MMAP_THRESHOLD).max(in_heap);
+    let left =
+        if bytes > threshold { usize::MAX } else { LEFT.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) };
+    bytes >= MMAP_THRESHOLD && left > trimmed.max(threshold.saturating_mul(2)) && !allocator::never_maps()
 }

@@ -99,6 +99,13 @@ pub fn never_maps() -> bool {
     mapped_from() == usize::MAX && !IS_FOREIGN.load(Ordering::Relaxed)
 }
 
+/// Size up to which glibc may take blocks from its heap because it was told so, and bytes at the heap's end that it keeps.
+/// Padding counts as both: a heap that grew by it has room for blocks that would else be mapped.
+pub fn told_sizes() -> (usize, usize) {
+    let [trim, pad, threshold] = [&TOLD.trim, &TOLD.pad, &TOLD.threshold].map(|told| told.load(Ordering::Relaxed));
+    (threshold.max(pad), trim.max(pad))
+}
+
 /// Whether the allocator asks for huge pages for what it maps from their size on.
 #[inline]
 pub fn wants_huge_pages() -> bool {
