@@ -98,12 +98,14 @@ impl WaitLooks {
     fn look_at(&mut self, (pid, tid): (u32, u32), now_ns: u64, threads: &mut Threads, topology: &Topology) {
         // Of a thread that is not known yet nothing is lost: its counters begin with it.
         let Some((start_ns, mut waits)) = threads.waits(pid, tid) else { return };
+        // First: where the recorder keeps the thread from its CPU, it is soon found waiting for that.
+        let doing = doing(pid, tid);
         let Some(counted) = self.counted(pid, tid) else { return };
         let before = self.before.get(&tid).filter(|_| start_ns == 0).copied().unwrap_or_default();
         // A new thread with the number of one whose end was not processed yet has counted less.
         let Some(all) = counted.waits.checked_sub(before.waits).filter(|all| *all >= waits.all) else { return };
         let new = all - waits.all;
-        match if new > 0 { doing(pid, tid) } else { Doing::Unknown } {
+        match doing {
             Doing::ForThreads => waits.for_threads += new,
             Doing::Otherwise => waits.otherwise += new,
             Doing::Unknown => {}

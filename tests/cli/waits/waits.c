@@ -1,7 +1,7 @@
 /* Threads that wait, by the first argument, ROUNDS times or so:
- *   lock       one for a lock that main holds until it sleeps there
+ *   lock       one for a lock that main holds until it has slept there for some time
  *   condition  two for each other, in turn
- *   barrier    one at a barrier where main comes when it sleeps there
+ *   barrier    one at a barrier where main comes when it has slept there for some time
  *   bound      as condition, each on a CPU of its own choice
  *   sleep      four for a time
  *   read       two for bytes in a pipe, in turn
@@ -26,6 +26,14 @@ static size_t turn;
 static int pipes[2][2];
 
 static void nap(long ns) { nanosleep(&(struct timespec){0, ns}, 0); }
+
+/* So long that each look at the threads finds it there, rather than on its way. */
+static void let_it_sleep(void) {
+    struct timespec from, now;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    do clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - from.tv_sec) * 1000000000L + now.tv_nsec - from.tv_nsec < 500000);
+}
 
 /* Until the waiter sleeps: /proc/PID/stat says S behind the name in parentheses. */
 static void until_it_sleeps(void) {
@@ -108,6 +116,7 @@ static void lets_through(int naps) {
     for (int i = 0; i < rounds; i++) {
         if (naps) nap(2000000);
         until_it_sleeps();
+        let_it_sleep();
         if (i) pthread_mutex_lock(&gates[(i - 1) % 2]);
         pthread_mutex_unlock(&gates[i % 2]);
     }
@@ -116,6 +125,7 @@ static void lets_through(int naps) {
 static void comes_to_the_barrier(void) {
     for (int i = 0; i < rounds; i++) {
         until_it_sleeps();
+        let_it_sleep();
         pthread_barrier_wait(&barrier);
     }
 }
