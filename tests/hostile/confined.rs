@@ -110,6 +110,24 @@ fn a_strictly_confined_program_ends_as_bare() {
     assert!(object["instances"].as_u64() >= Some(1) && object["pages_off_plan"] == 0, "{object}");
 }
 
+/// What glibc keeps, as it was told, is kept of placed objects, too: each system call is the end of the process.
+#[test]
+fn what_glibc_was_told_to_keep_is_not_unmapped() {
+    let dir = Scratch::new("told-and-strict");
+    compiled(&dir, "told_and_strict.c", "told", &[]);
+    let policy = Policy::new().rule("function = [\"made\"]", "policy = \"interleave\"").write(&dir, "made.toml");
+    let (threshold, trim, pad) =
+        (["mmap_threshold", "33554432"], ["trim_threshold", "1073741824"], ["top_pad", "67108864"]);
+    for told in [[threshold, trim].concat(), pad.to_vec(), [pad, trim].concat()] {
+        for size in ["200000", "4000000"] {
+            let bare = observe(plain(dir.join("told")).arg(size).args(&told), &dir);
+            assert_eq!((bare.code(), bare.stdout.as_str()), (Some(5), "alive\n"), "{size} {told:?}: {bare:?}");
+            let seen = observe(placed(dir.join("told"), &policy).arg(size).args(&told), &dir);
+            assert_eq!((seen.code(), &seen.stdout), (bare.code(), &bare.stdout), "{size} {told:?}: {seen:?}");
+        }
+    }
+}
+
 #[test]
 fn a_later_library_sees_the_end_of_the_process() {
     let dir = Scratch::new("last-words");

@@ -74,6 +74,34 @@ fn large_blocks_begin_without_the_attributes_of_those_before() {
     }
 }
 
+/// Bare, the kernel moves the pages of a mapping: those that were never touched take no memory afterwards either.
+#[test]
+fn arrays_of_which_little_is_used_take_little_when_they_are_resized() {
+    let little = Program::new("little_used");
+    let by = |function: &str, place: &str| (format!("function = [\"{function}\"]"), place.to_owned());
+    let (interleave, block) = ("policy = \"interleave\"", "policy = \"block-cyclic\", block = \"64KiB\"");
+    let ranges = [("0-64KiB", interleave), ("64KiB-", "policy = \"preferred\", nodes = \"0\"")];
+    let in_ranges =
+        ranges.map(|(range, place)| (format!("function = [\"made\"]\nrange = \"{range}\""), place.to_owned()));
+    for (name, rules, number, sizes) in [
+        ("interleaved", vec![by("made", interleave)], "200", ["1900000", "2200000"]),
+        ("by-blocks", vec![by("made", block)], "200", ["1900000", "2200000"]),
+        ("in-ranges", in_ranges.to_vec(), "4", ["30000000", "50000000"]),
+        ("when-resized", vec![by("resized", interleave)], "4", ["50000000", "30000000"]),
+        ("by-two", vec![by("made", interleave), by("resized", block)], "4", ["30000000", "50000000"]),
+    ] {
+        let rule = |policy: Policy, (object, place): &(String, String)| policy.rule(object, place);
+        let policy = rules.iter().fold(Policy::new(), rule).write(&little.dir, &format!("{name}.toml"));
+        let resident = |command: &mut Command| {
+            let ran = run(command.arg(number).args(sizes)).success();
+            assert_eq!(ran.stdout, "damaged 0\n", "{name}: {}", ran.stderr);
+            ran.messages().1.join("").trim().parse::<f64>().unwrap_or_else(|_| panic!("{name}: {}", ran.stderr))
+        };
+        let (bare, seen) = (resident(&mut plain(&little.path)), resident(&mut placed(&little.path, &policy)));
+        assert!(seen <= 1.25 * bare + LIBRARY_KIB, "{name}: {seen} KiB, bare {bare}");
+    }
+}
+
 /// As in glibc, which lets the kernel move the pages: two copies would take twice the memory, and the address space has
 /// room for one.
 #[test]
