@@ -68,7 +68,7 @@ pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, r
             Some(fresh) => {
                 if !ptr.is_null() {
                     let known = real::malloc_usable_size(ptr);
-                    contents::take_over(ptr as usize, fresh as usize, known.min(size));
+                    contents::take_over(ptr as usize, fresh as usize, known.min(size), true);
                     glibc::free_replaced(ptr, known);
                 }
                 fresh
@@ -172,8 +172,9 @@ unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
         return moved;
     }
     let wanted = Wanted { grows: true, ..plain(room) };
+    let placed = place_instead(old.rule, rule, wanted);
     // SAFETY: plain allocation.
-    let fresh = place_instead(old.rule, rule, wanted).unwrap_or_else(|| unsafe { malloc_or_give_way(size) });
+    let fresh = placed.unwrap_or_else(|| unsafe { malloc_or_give_way(size) });
     if fresh.is_null() {
         let moved = without_copy(&|state| growth::grow_unplaced(state, old, size));
         errno::set(if moved.is_some() { before } else { libc::ENOMEM });
@@ -182,7 +183,7 @@ unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     heap_table::note(fresh as usize, history | heap_table::GROWN);
     noted_cut(old.base).inspect(|last| last.store(fresh as usize, Ordering::Relaxed));
     // SAFETY: the copy stays inside both blocks, and the program gives the old one up.
-    unsafe { contents::take_over(old.base, fresh as usize, old.bytes()) };
+    unsafe { contents::take_over(old.base, fresh as usize, old.bytes(), placed.is_some()) };
     heap::release(old.base, ReleasedBy::Realloc);
     fresh
 }
