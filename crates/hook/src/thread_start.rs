@@ -102,14 +102,35 @@ pub unsafe fn create(
     on_start: OnStart,
 ) -> c_int {
     let Some(real) = real::symbol::pthread_create() else { return libc::EAGAIN };
-    let saved = crate::errno::Saved::now();
-    let record = take();
-    let Some(record) = record else {
-        drop(saved);
+    // SAFETY: C's contract of the attributes.
+    let Some(record) = (unsafe { record_of(attr, start, arg, token, on_start) }) else {
         // SAFETY: forwarded unchanged; the thread looks its bounds up when needed.
         return unsafe { real(thread, attr, start, arg) };
     };
-    // SAFETY: `attr` is null or valid by C's contract.
+    // SAFETY: the trampoline is a start routine, its argument the record.
+    let rc = unsafe { real(thread, attr, trampoline, record.cast()) };
+    if rc != 0 {
+        give(record);
+    }
+    rc
+}
+
+/// What the trampoline is to know; `None` without memory for it. A function of its own, so that the real call, which
+/// may allocate, has the stack that this took.
+///
+/// # Safety
+/// `attr` is null or valid by C's contract of pthread_create.
+#[inline(never)]
+unsafe fn record_of(
+    attr: *const libc::pthread_attr_t,
+    start: StartRoutine,
+    arg: *mut c_void,
+    token: u64,
+    on_start: OnStart,
+) -> Option<*mut Record> {
+    let _errno = crate::errno::Saved::now();
+    let record = take()?;
+    // SAFETY: the caller's promise.
     let (stack_low, stack_size) = unsafe { stack_of(attr) };
     // SAFETY: the record belongs to this thread until the new thread releases it.
     unsafe {
@@ -120,13 +141,7 @@ pub unsafe fn create(
         (*record).stack_low = stack_low;
         (*record).stack_size = stack_size;
     }
-    drop(saved);
-    // SAFETY: the trampoline is a start routine, its argument the record.
-    let rc = unsafe { real(thread, attr, trampoline, record.cast()) };
-    if rc != 0 {
-        give(record);
-    }
-    rc
+    Some(record)
 }
 
 /// Lowest address (0 when glibc allocates the stack) and size of the stack an attribute asks for.

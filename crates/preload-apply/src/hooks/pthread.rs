@@ -60,7 +60,9 @@ fn or_give_way(create: impl Fn() -> c_int) -> c_int {
     }
 }
 
-/// Whether the program set CPUs in the attributes: glibc returns a set of all ones when it did not.
+/// Whether the program set CPUs in the attributes: glibc returns a set of all ones when it did not. The
+/// set is not to stand on the stack while the thread is created.
+#[inline(never)]
 unsafe fn sets_affinity(attr: *const libc::pthread_attr_t) -> bool {
     if attr.is_null() {
         return false;
