@@ -55,10 +55,16 @@ impl Program {
 
     /// Compares resident memory at the peak and after all is freed.
     pub fn compare(&self, policy: &Path, argument: &str) {
-        let (bare, seen) = (self.bare(argument), self.placed(policy, argument));
-        let [_, peak, after] = bare[..] else { panic!("{argument}: {bare:?}") };
-        assert!(seen[1] <= 1.25 * peak + LIBRARY_KIB, "{argument}: peak {seen:?}, bare {bare:?}");
+        let (bare, seen) = self.compare_peak(policy, argument);
+        let after = bare[2];
         assert!(seen[2] <= 1.1 * after + LIBRARY_KIB + KEPT_KIB, "{argument}: after {seen:?}, bare {bare:?}");
+    }
+
+    /// Compares resident memory at the peak, and gives the numbers without the library and under `policy`.
+    fn compare_peak(&self, policy: &Path, argument: &str) -> (Vec<f64>, Vec<f64>) {
+        let (bare, seen) = (self.bare(argument), self.placed(policy, argument));
+        assert!(seen[1] <= 1.25 * bare[1] + LIBRARY_KIB, "{argument}: peak {seen:?}, bare {bare:?}");
+        (bare, seen)
     }
 }
 
@@ -554,16 +560,16 @@ fn what_is_kept_is_given_back_to_a_program_that_goes_on_with_others() {
     assert!(seen[1] <= 1.3 * bare[1] + LIBRARY_KIB, "KiB {seen:?}, bare {bare:?}");
 }
 
-/// Small objects and arrays that come when those that were kept are gone: the kept ones do not stand beside them.
+/// Small objects and arrays that come when those that were kept are gone: the kept ones do not stand beside them. What
+/// is kept at the end is no matter: whether four turns are enough for that depends on when what was kept was in the way.
 #[test]
 fn what_is_kept_does_not_stand_beside_others() {
     let turns = Program::new("turns");
     for place in ["interleave", "block"] {
         let rules = turns.policy("rules.toml", &["site_000".to_owned()], &format!("policy = \"{place}\""));
         for how in ["small", "middle", "both"] {
-            let (bare, seen) = (turns.bare(how), turns.placed(&rules, how));
+            let (bare, seen) = turns.compare_peak(&rules, how);
             assert!(seen[0] <= 1.3 * bare[0], "{place} {how}: page faults {seen:?}, bare {bare:?}");
-            turns.compare(&rules, how);
         }
     }
 }

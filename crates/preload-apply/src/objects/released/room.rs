@@ -44,7 +44,8 @@ const STEP: usize = 1 << 20;
 /// Part (1/2) of the room that is left after which the process is looked at again: the rest is for what is not seen.
 const STEP_DIVISOR: usize = 2;
 /// Bytes that are allocated between two looks at the clock, at most, while the process does not grow: what is allocated
-/// may come from what its allocator has. Then the process is looked at once in a tick of the coarse clock.
+/// may come from what its allocator has. Then the process is looked at once in a tick of the coarse clock, and while
+/// something is kept after so many bytes: a tick may be long where the machine is shared.
 const LONGEST_STEP: usize = 8 << 20;
 
 /// Bytes that a group must have left beyond what the process has asked for: two steps that are not looked at.
@@ -69,6 +70,8 @@ struct Process {
     /// Bytes that were allocated since the last look, and those after which the next one is.
     pending: AtomicUsize,
     step: AtomicUsize,
+    /// Bytes that were allocated since what it holds was last asked.
+    unasked: AtomicUsize,
     /// When it was last looked at, ns, what it held then, and whether that was more than before.
     looked: AtomicU64,
     last: [AtomicUsize; 2],
@@ -81,15 +84,20 @@ impl Process {
             most: [const { AtomicUsize::new(0) }; 2],
             pending: AtomicUsize::new(0),
             step: AtomicUsize::new(STEP),
+            unasked: AtomicUsize::new(0),
             looked: AtomicU64::new(0),
             last: [const { AtomicUsize::new(0) }; 2],
             grew: AtomicBool::new(true),
         }
     }
 
-    /// Whether the process is to be looked at, at the time `now`, ns.
-    fn is_due(&self, now: u64) -> bool {
-        let is_due = self.grew.load(Ordering::Relaxed) || self.looked.load(Ordering::Relaxed) != now;
+    /// Whether the process is to be asked for what it holds, at the time `now`, ns, after `bytes` more were allocated
+    /// while `kept` bytes are kept.
+    fn is_due(&self, bytes: usize, kept: usize, now: u64) -> bool {
+        let unasked = self.unasked.load(Ordering::Relaxed).saturating_add(bytes);
+        let is_much = kept > 0 && unasked >= LONGEST_STEP;
+        let is_due = is_much || self.grew.load(Ordering::Relaxed) || self.looked.load(Ordering::Relaxed) != now;
+        self.unasked.store(if is_due { 0 } else { unasked }, Ordering::Relaxed);
         let step = self.step.load(Ordering::Relaxed);
         if is_due {
             self.looked.store(now, Ordering::Relaxed);
@@ -278,9 +286,7 @@ fn look(bytes: usize, kept: usize) -> bool {
         UNUSED.used(now);
     }
     let is_unused = UNUSED.is_over(pending, kept, now);
-    // What is as large as the longest step is worth a look by itself: much may be kept since the last one.
-    let is_due = PROCESS.is_due(now) || (kept > 0 && bytes >= LONGEST_STEP);
-    if !is_due || sandbox::entered() {
+    if !PROCESS.is_due(pending, kept, now) || sandbox::entered() {
         return is_unused;
     }
     let _errno = errno::Saved::now();
@@ -353,13 +359,22 @@ mod tests {
     fn a_process_that_does_not_grow_is_looked_at_once_in_a_tick() {
         let process = Process::new();
         let looks = |resident: usize, at_ms: u64| {
-            let due = (0..100).filter(|_| process.is_due(at_ms * MS)).count();
+            let due = (0..100).filter(|_| process.is_due(0, MIB, at_ms * MS)).count();
             process.is_crowded([resident * MIB, 0], 0, MIB, 0);
             (due, process.step.load(Ordering::Relaxed) / MIB)
         };
         assert_eq!(looks(10, 4), (100, 1), "it grew");
         assert_eq!((looks(10, 8), looks(10, 12)), ((100, 1), (1, 8)));
         assert_eq!((looks(11, 16), looks(11, 20)), ((1, 1), (100, 1)));
+    }
+
+    #[test]
+    fn a_process_is_looked_at_within_a_tick_after_much_was_allocated_beside_what_is_kept() {
+        let process = Process::new();
+        process.is_due(0, 0, MS);
+        process.is_crowded([0, 0], 0, 0, 0);
+        let looks = |kept| (0..100).filter(|_| process.is_due(MIB, kept, MS)).count();
+        assert_eq!((looks(0), looks(MIB)), (0, 13));
     }
 
     #[test]
