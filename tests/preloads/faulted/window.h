@@ -30,7 +30,7 @@ static void wait_for_window(const void *at, size_t pages) {
 }
 
 /* Memory whose every word tells its page. */
-static uint64_t *filled(size_t pages) {
+__attribute__((unused)) static uint64_t *filled(size_t pages) {
     uint64_t *all = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED)
         abort();
