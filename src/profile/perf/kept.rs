@@ -91,8 +91,13 @@ fn user() -> u32 {
 
 fn directory() -> Option<PathBuf> {
     let base = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let cache = || base("XDG_CACHE_HOME").or_else(|| Some(base("HOME")?.join(".cache")));
+    let cache = || base("XDG_CACHE_HOME").or_else(|| cache_of(base("HOME")?));
     Some(base("XDG_RUNTIME_DIR").or_else(cache)?.join("numamma"))
+}
+
+/// The cache in a home directory. None where that does not exist, as in many containers: it is not ours to make.
+fn cache_of(home: PathBuf) -> Option<PathBuf> {
+    home.is_dir().then(|| home.join(".cache"))
 }
 
 /// One file per host: a home directory may be shared by many.
@@ -154,6 +159,15 @@ mod tests {
         assert_eq!(read_in(&dir, "b"), None, "old");
         assert!(key().is_some_and(|key| !key.contains('\n') && key.contains("boot ")), "{:?}", key());
         fs::remove_dir_all(dir.ancestors().nth(2).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_home_that_is_not_there_has_no_cache() {
+        let home = scratch("home").join("nonexistent");
+        assert_eq!(cache_of(home.clone()), None);
+        fs::create_dir_all(&home).unwrap();
+        assert_eq!(cache_of(home.clone()), Some(home.join(".cache")));
+        fs::remove_dir_all(home.ancestors().nth(3).unwrap()).unwrap();
     }
 
     #[test]
