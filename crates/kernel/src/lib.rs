@@ -39,6 +39,7 @@ pub mod overcommit;
 pub mod pagemap;
 pub mod pages;
 pub mod policy;
+pub mod schedstat;
 pub mod smaps;
 pub mod statm;
 pub mod sys;

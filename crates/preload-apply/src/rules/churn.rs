@@ -11,8 +11,8 @@
 //!
 //! When more than one part in [`PART`] of the time was charged, the rules that were charged do not place objects of
 //! those sizes for a while: four times as long as it takes until what was charged is no more than that part, and twice
-//! as long each time that this happens again. The time is the CPU time of all threads where that is more than what
-//! passed.
+//! as long each time that this happens again. The time is what passed while the thread that is charged did not wait for
+//! a CPU, since that is longer where others use the machine; or the CPU time of all threads where that is more.
 //!
 //! What is in use by then moves into the allocator's memory, object by object, and each of its pages faults there. So
 //! nothing happens before as much as this takes was charged beyond the part: then all costs at most twice as much as if
@@ -51,6 +51,8 @@ const CLASSES: usize = (ALWAYS_MAPPED / MOST_SHARED).ilog2() as usize + 2;
 /// Time that a mapping takes, ns: 6.3 us for mmap, mbind and munmap, as `cargo bench --bench bars -- matched` measures
 /// them.
 const MAPPING_NS: u64 = 6_300;
+/// What of that is for munmap, ns, about a third: what is kept may be unmapped in more pieces than it was mapped.
+const UNMAPPING_NS: u64 = MAPPING_NS / 3;
 /// A pause that ended this many times its length ago makes the next one half as long.
 const CALM: u64 = 8;
 /// Shortest pause, ns: four times what keeps the part, because what is charged is the lower end of what it takes.
@@ -61,6 +63,9 @@ const MOST_DOUBLINGS: u64 = 12;
 /// Bytes that were unmapped and not mapped again.
 static FREED: AtomicUsize = AtomicUsize::new(0);
 
+/// Time of other calls than mapping since something was mapped, ns.
+static OTHER_CALLS_NS: AtomicU64 = AtomicU64::new(0);
+
 /// Makes the account, before the process may fork.
 pub fn start() {
     account::account();
@@ -69,8 +74,14 @@ pub fn start() {
 /// Notes that memory of `bytes` was unmapped.
 pub fn unmapped(bytes: usize) {
     if bytes < mapped_from() {
+        also_took(UNMAPPING_NS);
         FREED.fetch_add(bytes, Ordering::Relaxed);
     }
+}
+
+/// Notes that calls took `ns` that glibc would not have made. They are charged with what is mapped next.
+pub fn also_took(ns: u64) {
+    OTHER_CALLS_NS.fetch_add(ns, Ordering::Relaxed);
 }
 
 /// Notes that `bytes` which were unmapped cost nothing to map and fault again.
@@ -85,9 +96,9 @@ fn was_freed(bytes: usize) -> bool {
     FREED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
 }
 
-/// Time that mapping and faulting `bytes` takes, ns.
-fn cost(bytes: usize) -> Cost {
-    Cost { calls: MAPPING_NS, faults: (bytes / PAGE) as u64 * FAULT_NS }
+/// Time that mapping and faulting `bytes` takes, ns, with `others` for other calls.
+fn cost(bytes: usize, others: u64) -> Cost {
+    Cost { calls: MAPPING_NS - UNMAPPING_NS + others, faults: (bytes / PAGE) as u64 * FAULT_NS }
 }
 
 /// Time of calls that leaving an object of `class` where it is saves, ns: the program's allocator may map arrays, too.
@@ -137,7 +148,7 @@ fn class(bytes: usize) -> usize {
 
 /// What a trial of a class compares. Of what was allocated and freed in heaps, half was asked for.
 fn seen(class: usize) -> Seen {
-    let Used { faults, placed, cpu_ns } = used();
+    let Used { faults, placed, cpu_ns, .. } = used();
     let of_heaps = if class == 0 { heap_account::turned_over() as u64 / 2 } else { 0 };
     Seen { faults, of_heaps, placed: placed as u64, cpu_ns }
 }
@@ -201,15 +212,16 @@ impl Churn {
     }
 
     fn mapped(&self, class: usize, bytes: usize, is_rent: bool) -> Ended {
+        let others = OTHER_CALLS_NS.swap(0, Ordering::Relaxed);
         let is_charged = was_freed(bytes) && (!is_rent || fork_wiped::is_forked_child());
-        if is_charged { self.charge(class, bytes, clock::monotonic_ns()) } else { Ended::Well }
+        if is_charged { self.charge(class, bytes, others, clock::monotonic_ns()) } else { Ended::Well }
     }
 
-    fn charge(&self, class: usize, bytes: usize, now: u64) -> Ended {
+    fn charge(&self, class: usize, bytes: usize, others: u64, now: u64) -> Ended {
         if self.trials[class].is_exempt(now, || seen(class)) {
             return Ended::Well;
         }
-        let (is_too_much, look) = account::charge(cost(bytes), now);
+        let (is_too_much, look) = account::charge(cost(bytes, others), now);
         if self.learned.charged[class].swap(look, Ordering::Relaxed) != look && !is_too_much {
             self.trials[class].count_from(now, seen(class));
         }
@@ -253,6 +265,12 @@ mod tests {
         assert!(was_freed(MIB) && !was_freed(MIB) && was_freed(MIB / 2));
         unmapped(ALWAYS_MAPPED);
         assert!(!was_freed(MIB), "glibc maps it, too");
+    }
+
+    #[test]
+    fn what_is_unmapped_in_pieces_costs_each_of_them() {
+        let calls = |pieces: u64| cost(PAGE, pieces * UNMAPPING_NS).calls;
+        assert_eq!((calls(1), calls(4)), (MAPPING_NS, 2 * MAPPING_NS));
     }
 
     #[test]

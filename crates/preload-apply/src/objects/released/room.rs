@@ -22,7 +22,7 @@ use numamma_kernel::cgroup::Group;
 use numamma_kernel::statm::{self, Statm};
 use numamma_kernel::{clock, sys};
 
-use crate::rules::{coming_again, heap_account, in_use, patience};
+use crate::rules::{churn, coming_again, heap_account, in_use, patience};
 
 /// Part (1/4) of the most bytes at a time by which what is in use and what is kept may together be more.
 const MORE_DIVISOR: usize = 4;
@@ -39,8 +39,10 @@ const OTHERS_DIVISOR: usize = 8;
 /// Bytes that may be kept beside that in any case: what the library takes itself.
 const ALWAYS: usize = 2 << 20;
 /// Bytes that are allocated between two looks at what the process holds, at least: a look takes 3 us, the page faults
-/// of so much 100 times that.
+/// of so much 100 times that ([`LOOK_NS`]).
 const STEP: usize = 1 << 20;
+/// Time that a look takes, ns.
+const LOOK_NS: u64 = 3_000;
 /// Part (1/2) of the room that is left after which the process is looked at again: the rest is for what is not seen.
 const STEP_DIVISOR: usize = 2;
 /// Bytes that are allocated between two looks at the clock, at most, while the process does not grow: what is allocated
@@ -290,6 +292,7 @@ fn look(bytes: usize, kept: usize) -> bool {
         return is_unused;
     }
     let _errno = errno::Saved::now();
+    churn::also_took(LOOK_NS);
     let is_crowded = match statm::read() {
         Some(now) => {
             find_out(&now, kept);
