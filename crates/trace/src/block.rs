@@ -31,6 +31,8 @@ pub const LINE_MASK: usize = (LINES - 1) << 2;
 // What fast.s and thread.s say.
 const _: () = assert!(size_of::<Line>() == 8 << 2 && PAGE_SHIFT == 12 && LINE_MASK == 0xffc);
 const _: () = assert!(size_of::<[Line; LINES]>() == 32768);
+/// A thread that is switched off has the lines of nobody so many bytes further on; no other address of lines has this bit.
+const OFF: usize = 64;
 /// No page.
 const NOWHERE: u64 = u64::MAX;
 /// Files of a program with hooks of their own that are as fast as those of the program.
@@ -96,6 +98,7 @@ const _: () = {
     assert!(offset_of!(Block, slots) == 32768 && offset_of!(Block, hash_shift) == 32776);
     assert!(
         offset_of!(Block, busy) == 32784
+            && OFF == 64
             && offset_of!(Block, filter) == 32792
             && FILTER == 1 << 14
             && SITE_BITS == 17
@@ -178,14 +181,15 @@ fn thread() -> &'static Thread {
 impl Thread {
     /// Lets the hooks of this file return at once.
     pub fn switch_off(&self) {
-        self.block.set(null());
+        self.block.set(self.nobody.wrapping_byte_add(OFF));
     }
 
     /// The block that the hooks of this file have.
     fn block(&self) -> Option<&'static Block> {
         let block = self.block.get();
+        let is_none = core::ptr::eq(block, self.nobody) || block.addr() & OFF != 0;
         // SAFETY: the thread has it until its end, and blocks are never unmapped.
-        if core::ptr::eq(block, self.nobody) { None } else { unsafe { block.as_ref() } }
+        if is_none { None } else { unsafe { block.as_ref() } }
     }
 }
 
