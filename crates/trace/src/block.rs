@@ -77,7 +77,7 @@ struct Block {
     pid: Cell<u32>,
     /// A call is in it.
     busy: Cell<bool>,
-    /// The filter of [`Sharing`], for the hooks.
+    /// The filter of [`crate::sharing::Sharing`], for the hooks.
     filter: Cell<*const u8>,
     /// Calls that found it busy since then.
     nested: Cell<u32>,
