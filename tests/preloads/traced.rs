@@ -167,6 +167,39 @@ fn atomic_operations_are_done_and_counted() {
 }
 
 #[test]
+fn functions_for_memory_and_strings_count_what_they_access() {
+    let tracing = Tracing::new("strings");
+    for (compiler, more) in
+        [("gcc", &["-pthread"][..]), ("gcc", &["-pthread", "-D_FORTIFY_SOURCE=2"]), ("clang", &["-pthread"])]
+    {
+        let program = tracing.compile(compiler, compiler, "strings.c", more);
+        let (_, counts) = tracing.profile(&[], &program);
+        let is = |object: &str, expected: &[(u64, u64)]| {
+            let threads: Vec<_> = counts.threads(object).into_values().collect();
+            assert_eq!(threads, expected, "{object}, {compiler} {more:?}: {counts:?}");
+        };
+        // All 16 pages of an array, two of them, and 4097 bytes, as words; main first.
+        let (all, two, odd) = (8192, 1024, 513);
+        is("source", &[(all, 0), (5 * (all + 2 * odd), 0)]);
+        is("copied", &[(all, 0), (0, 5 * all)]);
+        is("moved", &[(0, 5 * odd)]);
+        is("filled", &[(1, 0), (0, 5 * all)]);
+        is("constant", &[(0, 5 * two)]);
+        is("compared", &[(5 * odd, 5)]);
+        is("text", &[(all + odd, all + 1), (5 * (4 * all + 2 * odd), 0)]);
+        is("same_text", &[(0, all + 1), (5 * all, 0)]);
+        is("cut", &[(2 * odd, 0), (0, 5 * odd)]);
+        is("joined", &[(all, 0), (5, 5 * (all + 1))]);
+        is("assigned", &[(0, 5 * two)]);
+        is("zeroed", &[(5 * two, 0)]);
+        is("of_constant", &[(0, 5 * two)]);
+        assert_eq!(counts.total("by_library").1, 0, "{compiler} {more:?}: {counts:?}");
+        assert!(counts.total("by_library").0 > 0, "{compiler} {more:?}: {counts:?}");
+        run(&mut plain(&program)).success();
+    }
+}
+
+#[test]
 fn a_signal_handler_changes_no_count() {
     let tracing = Tracing::new("handler");
     let program = tracing.compile("gcc", "gcc", "handler.c", &[]);

@@ -1,6 +1,6 @@
-# A hook: the address in rdi; the instruction behind the call is named by its address. Goes on at label 3, with that in
+# A hook: the address in rdi; the instruction behind the call is named by its address. Goes on behind label 3, with that in
 # rdx, when neither its line nor the first place in the table tells the counter. The numbers are those of block.rs:
-# PAGE_SHIFT, LINE_MASK, the offsets in Line and Block; and of numamma_channel::trace: SITE_BITS, OFFSET_BITS, GOLDEN.
+# PAGE_SHIFT, LINE_MASK, OFF, the offsets in Line and Block; and of numamma_channel::trace: SITE_BITS, OFFSET_BITS, GOLDEN.
 	mov rax, qword ptr [rip + numamma_trace_thread@GOTTPOFF]
 	mov rdx, qword ptr [rsp]
 	mov rcx, rdi
@@ -8,8 +8,6 @@
 	mov esi, edx
 	shr rcx, 12
 	and esi, 0xffc
-	test rax, rax
-	jz 1f
 	cmp qword ptr [rax + 8*rsi], rdx
 	jne 3f
 	cmp qword ptr [rax + 8*rsi + 8], rcx
@@ -53,3 +51,5 @@
 	inc qword ptr [r8]
 	ret
 3:
+	test al, 64 # the thread is switched off
+	jnz 1b

@@ -42,4 +42,33 @@
 	nothing __tsan_func_entry
 	nothing __tsan_func_exit
 
+# The C library's functions for memory and strings, as this file of the program calls them. They go on in strings.rs, with
+# the instruction behind the call in the register of one more argument. A program that has its own is left with that.
+	.macro function name, caller
+	.p2align 4
+	.weak \name
+	.hidden \name
+	.type \name, @function
+\name:
+	.cfi_startproc
+	mov \caller, qword ptr [rsp]
+	jmp qword ptr [rip + numamma_trace_\name@GOTPCREL]
+	.cfi_endproc
+	.size \name, . - \name
+	.endm
+
+	function strlen, rsi
+	.irp name, strnlen, strcpy, stpcpy, strcat, strcmp, strchr, strchrnul, strrchr, strstr, strspn, strcspn, strpbrk
+	function \name, rdx
+	.endr
+	.irp name, memcpy, memmove, mempcpy, memset, memcmp, bcmp, memchr, memrchr, strncpy, stpncpy, strncat, strncmp
+	function \name, rcx
+	.endr
+	.irp name, __strcpy_chk, __stpcpy_chk, __strcat_chk
+	function \name, rcx
+	.endr
+	.irp name, __memcpy_chk, __memmove_chk, __mempcpy_chk, __memset_chk, __strncpy_chk, __strncat_chk
+	function \name, r8
+	.endr
+
 	.section .note.GNU-stack, "", @progbits

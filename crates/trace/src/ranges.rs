@@ -3,7 +3,10 @@
 //! A range counts one access for each eight bytes that it begins in a page, as a loop over words makes them.
 
 use core::arch::naked_asm;
+use core::cell::Cell;
 use core::ffi::{c_int, c_void};
+
+use numamma_hook::static_tls;
 
 use crate::{block, process};
 
@@ -11,7 +14,7 @@ use crate::{block, process};
 const WORD: u64 = 8;
 
 /// Counts a range page by page.
-extern "C" fn count(address: u64, bytes: u64, write: bool, ip: u64) {
+pub fn count(address: u64, bytes: u64, write: bool, ip: u64) {
     if process::OFF.load(core::sync::atomic::Ordering::Relaxed) != 0 {
         return;
     }
@@ -24,6 +27,32 @@ extern "C" fn count(address: u64, bytes: u64, write: bool, ip: u64) {
     }
 }
 
+/// What the hooks of ranges were last told on this thread.
+struct Announced {
+    read: Cell<(u64, u64)>,
+    write: Cell<(u64, u64)>,
+}
+
+static_tls!(fn announced() -> Announced, "numamma_trace_announced");
+
+/// For a structure that is assigned, gcc calls the hook of each side that is not constant, and then lets memcpy or memset
+/// do it if it is large. Whether the hooks of the two sides of such a call have counted it: what it reads, what it writes.
+pub fn counted_before(read: u64, write: u64, bytes: u64) -> (bool, bool) {
+    let last = announced();
+    let is_write = last.write.get() == (write, bytes);
+    let is_read = is_write && last.read.get() == (read, bytes);
+    if is_write {
+        last.write.set((0, 0));
+    }
+    (is_read, is_write)
+}
+
+extern "C" fn announce(address: u64, bytes: u64, write: bool, ip: u64) {
+    let side = if write { &announced().write } else { &announced().read };
+    side.set((address, bytes));
+    count(address, bytes, write, ip);
+}
+
 macro_rules! range_hooks {
     ($write:expr, $($name:ident)*) => {
         $(
@@ -34,9 +63,9 @@ macro_rules! range_hooks {
                 naked_asm!(
                     "mov edx, {write}",
                     "mov rcx, qword ptr [rsp]",
-                    "jmp {count}",
+                    "jmp {announce}",
                     write = const $write,
-                    count = sym count,
+                    announce = sym announce,
                 )
             }
         )*

@@ -1,5 +1,6 @@
 # What the hooks of this file of the program keep of a thread: the address of its lines. A new thread has those of
-# nobody, in which nothing is ever found, so that no hook has to ask whether the thread is known.
+# nobody, in which nothing is ever found, so that no hook has to ask whether the thread is known. One that is switched off
+# has the same 64 bytes further on (OFF in block/owner.rs), which bit 6 of the address tells.
 	.pushsection .tdata.numamma_trace_thread, "awT", @progbits
 	.balign 16
 	.globl numamma_trace_thread
@@ -11,10 +12,10 @@ numamma_trace_thread:
 	.quad numamma_trace_nobody
 	.popsection
 	.pushsection .bss.numamma_trace_nobody, "aw", @nobits
-	.balign 64
+	.balign 128
 	.hidden numamma_trace_nobody
 	.type numamma_trace_nobody, @object
-	.size numamma_trace_nobody, 32768
+	.size numamma_trace_nobody, 32832
 numamma_trace_nobody:
-	.zero 32768
+	.zero 32832
 	.popsection
