@@ -32,7 +32,7 @@ pub fn text(fixes: &[Fix], machine: &str, columns: usize) -> String {
             }
         }
         for place in &fix.places {
-            out.push_str(&format!("   at   {}\n", printable(&words(place))));
+            out.push_str(&format!("   at   {}\n", printable(&self::place(place))));
         }
     }
     out
@@ -50,7 +50,7 @@ pub fn gain(gain: &Gain, machine: &str) -> String {
 const INDENT: usize = 8;
 
 /// `use: solve, grid.c:120`.
-fn words(place: &Place) -> String {
+pub fn place(place: &Place) -> String {
     let at = match (&place.file, place.line) {
         (Some(file), Some(line)) => format!(", {file}:{line}"),
         (Some(file), None) => format!(", {file}"),
@@ -79,7 +79,7 @@ fn result(fix: &Fix, machine: &str) -> Value {
     let mut located = fix.places.iter().filter_map(|place| Some((place, location(place)?)));
     let first: Vec<Value> = located.next().map(|(_, at)| at).into_iter().collect();
     let others = located.map(|(place, mut at)| {
-        at["message"] = json!({ "text": words(place) });
+        at["message"] = json!({ "text": self::place(place) });
         at
     });
     json!({
