@@ -16,6 +16,7 @@ pub use self::fix::{Fix, FixKind, Gain, Place};
 
 mod balance;
 mod fix;
+mod frees;
 mod gains;
 mod lines;
 
@@ -49,6 +50,7 @@ pub fn fixes(
     out.extend(migrating(summary, advice).or_else(|| binding(advice)));
     out.extend(balance::fixes(summary, &roles));
     out.extend(lines::fixes(summary));
+    out.extend(frees::fixes(summary));
     let order = |f: &Fix| (f.is_hint, -f.saves.unwrap_or(0.0), -f.share);
     out.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal));
     Ok(out)

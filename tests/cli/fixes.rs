@@ -62,6 +62,48 @@ fn known_findings_are_found_and_no_others() {
     the_only_change_gains_what_the_policy_is_predicted_to(&dir, &found[0]["gain"]);
 }
 
+/// Modes of frees.c, and which part of the frees of its blocks is by another thread; `resized` frees none of them.
+const FREES: [(&str, Option<bool>, bool); 4] =
+    [("other", Some(true), true), ("own", Some(false), false), ("resized", None, false), ("large", Some(true), false)];
+
+#[test]
+fn blocks_that_other_threads_free_are_found_and_no_others() {
+    let dir = Scratch::new("frees");
+    compile("cc", "cli/fixes/frees.c", dir.join("frees"), &["-O1", "-g", "-pthread"]);
+    for (mode, by_others, is_found) in FREES {
+        let prof = format!("{mode}.prof");
+        let record = ["profile", "-q", "-F", "1000", "-o", &prof, "--", "./frees", mode];
+        run(numamma(&record).current_dir(&dir)).success();
+        let report = run(numamma(&["report", "--json", &prof]).current_dir(&dir)).success().stdout;
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        let objects = report["objects"].as_array().expect("objects");
+        let made = |o: &&Value| o["name"].to_string().contains("make frees.c");
+        let object = objects.iter().find(made).unwrap_or_else(|| panic!("{mode}: {:#}", report["objects"]));
+        let [all, others] = ["frees", "frees_by_others"].map(|field| object[field].as_u64().expect("a count"));
+        match by_others {
+            // Of 300,000 blocks, or 1,000 large ones: how many events are lost depends on the machine.
+            Some(by_others) => {
+                assert!(all >= if mode == "large" { 100 } else { 30_000 }, "{mode}: {object:#}");
+                assert_eq!(others, if by_others { all } else { 0 }, "{mode}: {object:#}");
+            }
+            None => assert_eq!((all, others), (0, 0), "{mode}: {object:#}"),
+        }
+        let found: Value = serde_json::from_str(&fixes(&dir, mode, &["--json"])).expect("JSON");
+        let fix = found.as_array().expect("a list").iter().find(|fix| fix["kind"] == "local-free");
+        assert_eq!(fix.is_some(), is_found, "{mode}: {found:#}");
+        let Some(fix) = fix else { continue };
+        let why = fix["why"].as_str().expect("words");
+        assert!(why.starts_with(&format!("{all} of {all} frees (100 %) are by another thread")), "{fix:#}");
+        let source = std::fs::read_to_string(root().join("tests/cli/fixes/frees.c")).expect("a source of the tests");
+        let line = 1 + source.lines().position(|l| l.contains("the call site")).expect("the line");
+        assert_eq!(
+            (&fix["places"][0]["role"], &fix["places"][0]["line"]),
+            (&"allocation".into(), &line.into()),
+            "{fix:#}"
+        );
+    }
+}
+
 /// A placement has a speed-up within its range; other changes say in words what is known, and `saves` is the same as the
 /// speed-up.
 fn check_gain(fix: &Value, text: &str) {

@@ -26,11 +26,13 @@ pub enum FixKind {
     ThreadCounts,
     /// Huge pages.
     HugePages,
+    /// Free blocks on the thread that allocated them.
+    LocalFree,
 }
 
 impl FixKind {
     /// All of them, in the order of [`FixKind`].
-    pub const ALL: [FixKind; 9] = [
+    pub const ALL: [FixKind; 10] = [
         FixKind::ParallelFirstTouch,
         FixKind::Interleave,
         FixKind::Duplicate,
@@ -40,6 +42,7 @@ impl FixKind {
         FixKind::Balance,
         FixKind::ThreadCounts,
         FixKind::HugePages,
+        FixKind::LocalFree,
     ];
 
     /// The name in JSON and SARIF.
@@ -54,6 +57,7 @@ impl FixKind {
             FixKind::Balance => "balance",
             FixKind::ThreadCounts => "thread-counts",
             FixKind::HugePages => "huge-pages",
+            FixKind::LocalFree => "local-free",
         }
     }
 
@@ -73,6 +77,7 @@ impl FixKind {
             FixKind::Balance => "Some threads of a team have more work than others, which wait for them.",
             FixKind::ThreadCounts => "Threads of one kind have more work each than those of another.",
             FixKind::HugePages => "Accesses at random to much memory miss the TLB with small pages.",
+            FixKind::LocalFree => "Threads free blocks that others allocated, which go back to the arenas of these.",
         }
     }
 }
