@@ -113,6 +113,8 @@ impl<'a> Rows<'a> {
                 by_others.share().into(),
                 by_others.known_share().into(),
                 pattern.into(),
+                e.details.frees.all.into(),
+                e.details.frees.by_others.into(),
             ];
             self.row(row, batch, added)
         })

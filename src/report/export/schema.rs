@@ -139,6 +139,8 @@ const OBJECTS: Table = Table {
         or_null(real("by_others_share", "share", "of accesses to pages that another thread touched first")),
         real("by_others_known_share", "share", "of accesses whose page's first toucher is known"),
         text("pattern", "pattern of the whole run; see `verdicts`"),
+        int("frees", "", "frees of its blocks, without those of realloc"),
+        int("frees_by_others", "", "of these, those by another thread than the one that allocated the block"),
     ],
 };
 
