@@ -210,6 +210,15 @@ const THREADS: Table = Table {
         int("start_ns", "ns", "start of its life, since that of the run"),
         or_null(int("end_ns", "ns", "end of its life")),
         int("samples", "", "samples in it"),
+        or_null(int("waits", "", "times that it gave its CPU away because it could not go on")),
+        or_null(real(
+            "waits_for_threads",
+            "",
+            "of these, about as many for other threads: locks, conditions, barriers, ends",
+        )),
+        or_null(int("blocked_ns", "ns", "time in which it neither ran nor waited for a CPU")),
+        or_null(int("waits_seen_ns", "ns", "part of its life, from its start, that `blocked_ns` is of")),
+        or_null(flag("bound", "whether it may run on one CPU, or on those of one node of several, only")),
     ],
 };
 
