@@ -8,17 +8,19 @@
 use numamma_plan::policy::{Bind, PolicyKind};
 
 use super::{Advice, Item, PredictError, Target};
-use crate::detect::{MIGRATION_SCORE, Pattern, PatternKind, Roles, migration, roles, sharing_score};
-use crate::profile::records::{Frame, Location, ThreadId};
-use crate::profile::summary::{CodePart, Entry, Step, Summary, ratio};
+use crate::detect::{MIGRATION_SCORE, Pattern, PatternKind, migration, roles, sharing_score};
+use crate::profile::records::ThreadId;
+use crate::profile::summary::{Entry, Summary, ratio};
 
 pub use self::fix::{Fix, FixKind, Gain, Place};
+use self::places::{allocation, hottest, initialisation};
 
 mod balance;
 mod fix;
 mod frees;
 mod gains;
 mod lines;
+mod places;
 
 /// Share of an object's touched pages from which on one thread has initialised it.
 const INITIALISED: f64 = 0.9;
@@ -34,7 +36,7 @@ const BEYOND_TLB: u64 = 10 * 1536 * 4096;
 /// `patterns` for `target`.
 ///
 /// # Errors
-/// As [`super::predict`].
+/// As [`super::predict()`].
 pub fn fixes(
     summary: &Summary,
     patterns: &[Pattern],
@@ -229,61 +231,5 @@ fn migrating(summary: &Summary, advice: &Advice) -> Option<Fix> {
     let by_policy = is_bound_by_policy(advice);
     let gain = "not known: the model takes threads to stay on their nodes, and each of these waits is an opportunity to be \
                 moved, not a move";
-    Some(Fix { by_policy, is_hint: false, ..about_threads(FixKind::BindThreads, (what.into(), why), gain.into()) })
-}
-
-fn place(role: &'static str, location: &Location) -> Place {
-    let Location { function, file, line } = location.clone();
-    Place { role, function: function.unwrap_or_default(), file, line }
-}
-
-/// Where the object is allocated, for one on the heap.
-fn allocation(summary: &Summary, entry: &Entry) -> Option<Place> {
-    let (steps, naming) = summary.steps(entry.site.as_ref()?);
-    let location = steps.get(naming).and_then(|step: &Step<'_>| step.location)?;
-    Some(place("allocation", location))
-}
-
-/// The instruction with the highest cost at the object.
-fn hottest(summary: &Summary, entry: &Entry) -> Option<Place> {
-    let frame: Frame = entry.details.code.first()?.0;
-    Some(place("use", summary.symbols.get(&frame)?.first()?))
-}
-
-/// The code that only the first toucher runs at the object, and before the other code, where samples saw it.
-fn initialisation(summary: &Summary, entry: &Entry) -> Option<Place> {
-    let (toucher, _) = *entry.first_touchers().first()?;
-    let begins = |part: &CodePart| part.cells.iter().map(|c| c.slot).min();
-    let own = |part: &&CodePart| part.nest.is_some() && part.cells.iter().all(|c| c.thread == toucher);
-    let first = entry.by_code.iter().filter(own).min_by_key(|part| begins(part))?;
-    let others = entry.by_code.iter().filter(|part| !own(part)).filter_map(begins).min()?;
-    if begins(first)? > others {
-        return None;
-    }
-    let location = summary.symbols.get(&first.nest?).and_then(|l| l.first());
-    Some(location.map_or_else(|| of_words(&first.place), |l| place("initialisation", l)))
-}
-
-/// `function file:line`.
-fn of_words(words: &str) -> Place {
-    let (function, line) = words.rsplit_once(' ').unwrap_or((words, ""));
-    let at = line.rsplit_once(':').and_then(|(file, line)| Some((file.to_owned(), line.parse().ok()?)));
-    let (file, line) = at.unzip();
-    Place { role: "initialisation", function: function.to_owned(), file, line }
-}
-
-/// Of this kind, `what` and why, with what is known of the gain.
-fn about_threads(kind: FixKind, (what, why): (String, String), gain: String) -> Fix {
-    Fix {
-        kind,
-        object: None,
-        share: 0.0,
-        what,
-        why,
-        saves: None,
-        gain: Gain::unpriced(gain),
-        by_policy: false,
-        is_hint: true,
-        places: Vec::new(),
-    }
+    Some(Fix { by_policy, is_hint: false, ..Fix::about_threads(FixKind::BindThreads, (what.into(), why), gain.into()) })
 }

@@ -1,7 +1,7 @@
 //! Work that is divided unevenly: over the threads of a kind, and over the kinds.
 
-use super::{Fix, FixKind, Roles, about_threads};
-use crate::detect::{KindLoad, is_uneven, loads};
+use super::fix::{Fix, FixKind};
+use crate::detect::{KindLoad, Roles, is_uneven, loads};
 use crate::profile::summary::{Summary, ratio};
 
 /// Times the mean of its team that a thread's work must be for a finding. Work is counted by samples of CPU time, and a thread
@@ -73,7 +73,7 @@ fn uneven(team: &Team) -> Option<Fix> {
         "not in the model: at most {:.1}x for the time in which the others wait for this thread, by the accesses",
         work / mean
     );
-    Some(about_threads(FixKind::Balance, (what.into(), why), gain))
+    Some(Fix::about_threads(FixKind::Balance, (what.into(), why), gain))
 }
 
 /// Numbers of threads that fit the work of each kind.
@@ -97,5 +97,5 @@ fn counts(loads: &[KindLoad]) -> Option<Fix> {
          thread, by the accesses",
         now / then.max(1.0)
     );
-    Some(about_threads(FixKind::ThreadCounts, (what, why), gain))
+    Some(Fix::about_threads(FixKind::ThreadCounts, (what, why), gain))
 }

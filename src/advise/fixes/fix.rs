@@ -147,3 +147,21 @@ pub struct Fix {
     /// Where, the place to change first.
     pub places: Vec<Place>,
 }
+
+impl Fix {
+    /// Of this kind, `what` and why, with what is known of the gain.
+    pub(super) fn about_threads(kind: FixKind, (what, why): (String, String), gain: String) -> Fix {
+        Fix {
+            kind,
+            object: None,
+            share: 0.0,
+            what,
+            why,
+            saves: None,
+            gain: Gain::unpriced(gain),
+            by_policy: false,
+            is_hint: true,
+            places: Vec::new(),
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Blocks that other threads free than those that allocated them.
 
-use super::{Fix, FixKind, Gain, allocation, hottest};
+use super::fix::{Fix, FixKind, Gain};
+use super::places::{allocation, hottest};
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::{Entry, Summary, ratio};
 

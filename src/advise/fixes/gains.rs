@@ -2,7 +2,7 @@
 
 use numamma_plan::policy::Policy;
 
-use super::{Fix, FixKind, Gain};
+use super::fix::{Fix, FixKind, Gain};
 use crate::advise::{Advice, Given, Item, PredictError, Prediction, Target, predict};
 use crate::detect::Pattern;
 use crate::profile::summary::Summary;

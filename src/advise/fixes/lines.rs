@@ -1,6 +1,7 @@
 //! Cache lines that threads take from each other.
 
-use super::{Fix, FixKind, Gain, Place, place};
+use super::fix::{Fix, FixKind, Gain, Place};
+use super::places::place;
 use crate::detect::{Shared, SharingKind, Side, sharing};
 use crate::profile::summary::{Summary, ratio};
 
