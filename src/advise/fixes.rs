@@ -6,15 +6,21 @@
 //! hint with others. Waits for locks are counted for the threads that may move by them, and not by lock.
 
 use numamma_plan::policy::{Bind, PolicyKind};
-use serde::Serialize;
 
-use super::{Advice, Item};
-use crate::detect::{MIGRATION_SCORE, PatternKind, Roles, migration, roles, sharing_score};
-use crate::profile::records::{Frame, Location, ThreadId};
-use crate::profile::summary::{CodePart, Entry, Step, Summary, ratio};
+use super::{Advice, Item, PredictError, Target};
+use crate::detect::{MIGRATION_SCORE, Pattern, PatternKind, migration, roles, sharing_score};
+use crate::profile::records::ThreadId;
+use crate::profile::summary::{Entry, Summary, ratio};
+
+pub use self::fix::{Fix, FixKind, Gain, Place};
+use self::places::{allocation, hottest, initialisation};
 
 mod balance;
+mod fix;
+mod frees;
+mod gains;
 mod lines;
+mod places;
 
 /// Share of an object's touched pages from which on one thread has initialised it.
 const INITIALISED: f64 = 0.9;
@@ -26,128 +32,30 @@ const HOT_SMALL: f64 = 0.05;
 /// reaches with pages of 4 KiB (1,536 entries from Skylake on, Intel 64 and IA-32 Optimization Reference Manual).
 const BEYOND_TLB: u64 = 10 * 1536 * 4096;
 
-/// What kind of change a fix is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FixKind {
-    /// Initialise the data by the threads that use it.
-    ParallelFirstTouch,
-    /// Spread its pages over the nodes.
-    Interleave,
-    /// A copy for each node.
-    Duplicate,
-    /// Keep threads on their nodes.
-    BindThreads,
-    /// Data that several threads write in cache lines of their own.
-    Pad,
-    /// A variable for each thread in place of one that all write.
-    PerThread,
-    /// Divide the work evenly.
-    Balance,
-    /// As many threads of each kind as its work needs.
-    ThreadCounts,
-    /// Huge pages.
-    HugePages,
-}
-
-impl FixKind {
-    /// All of them, in the order of [`FixKind`].
-    pub const ALL: [FixKind; 9] = [
-        FixKind::ParallelFirstTouch,
-        FixKind::Interleave,
-        FixKind::Duplicate,
-        FixKind::BindThreads,
-        FixKind::Pad,
-        FixKind::PerThread,
-        FixKind::Balance,
-        FixKind::ThreadCounts,
-        FixKind::HugePages,
-    ];
-
-    /// The name in JSON and SARIF.
-    pub fn id(self) -> &'static str {
-        match self {
-            FixKind::ParallelFirstTouch => "parallel-first-touch",
-            FixKind::Interleave => "interleave",
-            FixKind::Duplicate => "duplicate",
-            FixKind::BindThreads => "bind-threads",
-            FixKind::Pad => "pad",
-            FixKind::PerThread => "per-thread",
-            FixKind::Balance => "balance",
-            FixKind::ThreadCounts => "thread-counts",
-            FixKind::HugePages => "huge-pages",
-        }
-    }
-
-    /// What it is, in one sentence.
-    pub fn about(self) -> &'static str {
-        match self {
-            FixKind::ParallelFirstTouch => {
-                "One thread initialises data that many use, so that all of it lies on one node."
-            }
-            FixKind::Interleave => "Data that all threads use lies on one node, whose memory controller they share.",
-            FixKind::Duplicate => "Data that all threads only read could be near to each of them.",
-            FixKind::BindThreads => {
-                "Threads may move away from the node of their data, where they wait for others often."
-            }
-            FixKind::Pad => "Threads write different data in one cache line, and take it from each other.",
-            FixKind::PerThread => "Threads write the same data, and take its cache line from each other.",
-            FixKind::Balance => "Some threads of a team have more work than others, which wait for them.",
-            FixKind::ThreadCounts => "Threads of one kind have more work each than those of another.",
-            FixKind::HugePages => "Accesses at random to much memory miss the TLB with small pages.",
-        }
-    }
-}
-
-/// A place in the source.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Place {
-    /// What it is for the fix: `allocation`, `initialisation`, `use`; of a shared cache line `read` or `write`.
-    pub role: &'static str,
-    /// Function; empty when unknown.
-    pub function: String,
-    /// Source file, as in the debug information; none without any.
-    pub file: Option<String>,
-    /// Line.
-    pub line: Option<u32>,
-}
-
-/// One change.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Fix {
-    /// Kind.
-    pub kind: FixKind,
-    /// Object; none where it is about threads.
-    pub object: Option<String>,
-    /// Share of the object in the run's cost, 0 to 1; of threads 0.
-    pub share: f64,
-    /// What to change.
-    pub what: String,
-    /// What was seen.
-    pub why: String,
-    /// Part of the running time that it is predicted to save, 0 to 1, where the model says so: that of the object's
-    /// placement on the target.
-    pub saves: Option<f64>,
-    /// A policy does the same in each run, without a change of the source.
-    pub by_policy: bool,
-    /// It is a guess from what samples at pages can show.
-    pub is_hint: bool,
-    /// Where, the place to change first.
-    pub places: Vec<Place>,
-}
-
-/// The fixes for a program, those of the highest predicted saving first, hints last. `advice` is that of `summary`.
-pub fn fixes(summary: &Summary, advice: &Advice) -> Vec<Fix> {
+/// The fixes for a program, those of the highest predicted saving first, hints last. `advice` is that of `summary` and its
+/// `patterns` for `target`.
+///
+/// # Errors
+/// As [`super::predict()`].
+pub fn fixes(
+    summary: &Summary,
+    patterns: &[Pattern],
+    target: &Target,
+    advice: &Advice,
+) -> Result<Vec<Fix>, PredictError> {
     let roles = roles(summary);
     let entry = |item: &Item| summary.entries.iter().find(|e| e.name == item.name);
     let objects = advice.items.iter().filter_map(|item| Some((item, entry(item)?)));
-    let mut out: Vec<Fix> = objects.flat_map(|(item, entry)| of_object(summary, item, entry)).collect();
+    let changed: Vec<(&Item, Vec<Fix>)> =
+        objects.map(|(item, entry)| (item, of_object(summary, item, entry))).collect();
+    let mut out = gains::priced(summary, patterns, target, advice, changed)?;
     out.extend(migrating(summary, advice).or_else(|| binding(advice)));
     out.extend(balance::fixes(summary, &roles));
     out.extend(lines::fixes(summary));
+    out.extend(frees::fixes(summary));
     let order = |f: &Fix| (f.is_hint, -f.saves.unwrap_or(0.0), -f.share);
     out.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal));
-    out
+    Ok(out)
 }
 
 fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
@@ -158,7 +66,8 @@ fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
         share: item.share,
         what,
         why,
-        saves: Some(item.saved),
+        saves: None,
+        gain: Gain::default(),
         by_policy: true,
         is_hint: false,
         places: [allocation(summary, entry), initialisation(summary, entry), hottest(summary, entry)]
@@ -177,8 +86,6 @@ fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
             ));
             if pattern.kind == PatternKind::ReadShared {
                 out.push(Fix {
-                    // More than interleaving saves, for no access is remote then; the model has no price for it.
-                    saves: None,
                     by_policy: false,
                     ..new(
                         FixKind::Duplicate,
@@ -200,7 +107,7 @@ fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
     // A trace tells it exactly: see `lines`.
     let is_guess = sharing_score(summary).is_none();
     out.extend(padding(entry, item, pattern.kind).filter(|_| is_guess).map(|(what, why)| Fix {
-        saves: None,
+        gain: Gain::unpriced(at_most("the model has no price for lines that threads take from each other", item.share)),
         by_policy: false,
         is_hint: true,
         ..new(FixKind::Pad, what, why)
@@ -212,9 +119,18 @@ fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
             entry.name
         );
         let why = format!("accessed at random, {} bytes, transparent huge pages: {}", entry.size, summary.header.thp);
-        out.push(Fix { saves: None, by_policy: false, is_hint: true, ..new(FixKind::HugePages, what, why) });
+        let gain = Gain::unpriced(at_most("the model has no price for misses of the TLB", item.share));
+        out.push(Fix { gain, by_policy: false, is_hint: true, ..new(FixKind::HugePages, what, why) });
     }
     out
+}
+
+/// Why a fix has no price, and what bounds its gain.
+fn at_most(unpriced: &str, share: f64) -> String {
+    format!(
+        "not known: {unpriced}. It is within the {:.1} % of the CPU time at accesses that the object has",
+        100.0 * share
+    )
 }
 
 /// What to do where one thread has initialised what others use.
@@ -283,6 +199,9 @@ fn binding(advice: &Advice) -> Option<Fix> {
         what: "start it with OMP_PROC_BIND=close OMP_PLACES=cores, or bind its threads (pthread_setaffinity_np)".into(),
         why: "the placements of this list rely on threads that stay on their nodes".into(),
         saves: None,
+        gain: Gain::unpriced(
+            "none of its own: those of the placements of this list hold for threads that stay on their nodes",
+        ),
         by_policy: true,
         is_hint: false,
         places: Vec::new(),
@@ -310,50 +229,7 @@ fn migrating(summary: &Summary, advice: &Advice) -> Option<Fix> {
         100.0 * found.parallel,
     );
     let by_policy = is_bound_by_policy(advice);
-    Some(Fix { by_policy, is_hint: false, ..about_threads(FixKind::BindThreads, what.into(), why) })
-}
-
-fn place(role: &'static str, location: &Location) -> Place {
-    let Location { function, file, line } = location.clone();
-    Place { role, function: function.unwrap_or_default(), file, line }
-}
-
-/// Where the object is allocated, for one on the heap.
-fn allocation(summary: &Summary, entry: &Entry) -> Option<Place> {
-    let (steps, naming) = summary.steps(entry.site.as_ref()?);
-    let location = steps.get(naming).and_then(|step: &Step<'_>| step.location)?;
-    Some(place("allocation", location))
-}
-
-/// The instruction with the highest cost at the object.
-fn hottest(summary: &Summary, entry: &Entry) -> Option<Place> {
-    let frame: Frame = entry.details.code.first()?.0;
-    Some(place("use", summary.symbols.get(&frame)?.first()?))
-}
-
-/// The code that only the first toucher runs at the object, and before the other code, where samples saw it.
-fn initialisation(summary: &Summary, entry: &Entry) -> Option<Place> {
-    let (toucher, _) = *entry.first_touchers().first()?;
-    let begins = |part: &CodePart| part.cells.iter().map(|c| c.slot).min();
-    let own = |part: &&CodePart| part.nest.is_some() && part.cells.iter().all(|c| c.thread == toucher);
-    let first = entry.by_code.iter().filter(own).min_by_key(|part| begins(part))?;
-    let others = entry.by_code.iter().filter(|part| !own(part)).filter_map(begins).min()?;
-    if begins(first)? > others {
-        return None;
-    }
-    let location = summary.symbols.get(&first.nest?).and_then(|l| l.first());
-    Some(location.map_or_else(|| of_words(&first.place), |l| place("initialisation", l)))
-}
-
-/// `function file:line`.
-fn of_words(words: &str) -> Place {
-    let (function, line) = words.rsplit_once(' ').unwrap_or((words, ""));
-    let at = line.rsplit_once(':').and_then(|(file, line)| Some((file.to_owned(), line.parse().ok()?)));
-    let (file, line) = at.unzip();
-    Place { role: "initialisation", function: function.to_owned(), file, line }
-}
-
-/// Used by [`balance`], too.
-fn about_threads(kind: FixKind, what: String, why: String) -> Fix {
-    Fix { kind, object: None, share: 0.0, what, why, saves: None, by_policy: false, is_hint: true, places: Vec::new() }
+    let gain = "not known: the model takes threads to stay on their nodes, and each of these waits is an opportunity to be \
+                moved, not a move";
+    Some(Fix { by_policy, is_hint: false, ..Fix::about_threads(FixKind::BindThreads, (what.into(), why), gain.into()) })
 }

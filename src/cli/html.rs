@@ -107,6 +107,8 @@ fn page(
             extra.missing = priced.as_ref().err().map(|e| format!("No prediction: {e}."));
             prediction = priced.ok();
             extra.prediction = prediction.as_ref();
+            // What keeps it away keeps the prediction away, and is said there.
+            extra.fixes = advise::fixes::fixes(summary, &patterns, &target, &advice).ok();
             extra.advice = Some((&advice, text));
             Ok(html::render(&view, &extra))
         }

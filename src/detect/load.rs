@@ -40,7 +40,7 @@ impl KindLoad {
     }
 
     /// The same with as many threads as are proposed.
-    fn proposed_mean(&self) -> f64 {
+    pub fn proposed_mean(&self) -> f64 {
         self.accesses as f64 / self.proposed.max(1) as f64
     }
 }

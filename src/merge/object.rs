@@ -70,6 +70,7 @@ impl Sum {
         }
         own.total.add(&e.total);
         own.details.unpaged.add(&e.details.unpaged);
+        own.details.frees.add(&e.details.frees);
         own.details.unpaged_by.extend(&e.details.unpaged_by);
         if own.details.backing.is_none() {
             own.details.backing.clone_from(&e.details.backing);

@@ -25,7 +25,7 @@ use numamma_kernel::output_file;
 
 use super::records::{
     Access, AccessCode, CallSite, CodeUnit, Folded, Frame, Like, Location, LostFrames, Member, Members, Module, Object,
-    Record, Resized, SharedLine, SharedWord, SiteCount, Symbol, Thread, ThreadTask, ThreadWaits, Touch,
+    Record, Resized, SharedLine, SharedWord, SiteCount, SiteFrees, Symbol, Thread, ThreadTask, ThreadWaits, Touch,
 };
 
 mod access_lists;
@@ -324,6 +324,7 @@ fn decoded_size(plain: &[u8]) -> u64 {
         // A word: eight fields, a byte each at least; of the name of its field a byte each.
         23 => (size_of::<SharedLine>(), size_of::<SharedWord>().div_ceil(8) + 1),
         24 => (size_of::<ThreadWaits>(), 0),
+        25 => (size_of::<SiteFrees>(), 0),
         _ => (0, 1),
     };
     // A count that the encoding is too short for is refused by the decoder after as many items as there are.
@@ -407,6 +408,7 @@ mod tests {
                 size_of::<ThreadTask>(),
             ),
             (Record::ThreadWaits(vec![ThreadWaits::default(); 1000]), size_of::<ThreadWaits>()),
+            (Record::SiteFrees(vec![SiteFrees::default(); 1000]), size_of::<SiteFrees>()),
             (Record::Like(vec![Like::default(); 1000]), size_of::<Like>()),
             (Record::Resized(vec![Resized::default(); 1000]), size_of::<Resized>()),
             (Record::Folded(vec![folded; 1000]), size_of::<Folded>()),

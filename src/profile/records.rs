@@ -215,6 +215,46 @@ pub struct SiteCount {
     pub max_size: u64,
 }
 
+/// Blocks that the program freed, without those that realloc replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FreeCount {
+    /// All of them.
+    pub all: u64,
+    /// Of these, those that another thread of the same process had allocated.
+    pub by_others: u64,
+}
+
+impl FreeCount {
+    /// Adds others.
+    pub fn add(&mut self, other: &FreeCount) {
+        self.all = self.all.saturating_add(other.all);
+        self.by_others = self.by_others.saturating_add(other.by_others);
+    }
+
+    /// The same of `all` allocations, of which `part` were reported one by one.
+    pub fn scaled(&self, all: u64, part: u64) -> FreeCount {
+        let of = |n: u64| {
+            let scaled = u128::from(n) * u128::from(all.max(part)) / u128::from(part.max(1));
+            if part == 0 { n } else { u64::try_from(scaled).unwrap_or(u64::MAX) }
+        };
+        FreeCount { all: of(self.all), by_others: of(self.by_others) }
+    }
+}
+
+/// Frees of the blocks of one call site that were seen, cumulative; the last record counts. Those of blocks that were not
+/// reported, because the program allocates so often, are not among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SiteFrees {
+    /// Call site.
+    pub site: SiteId,
+    /// Allocations that were reported one by one, of all those of [`SiteCount::instances`].
+    pub reported: u64,
+    /// Blocks under [`SMALL_OBJECT`] bytes.
+    pub small: FreeCount,
+    /// Larger blocks.
+    pub large: FreeCount,
+}
+
 /// Kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -649,6 +689,8 @@ pub enum Record {
     SharedLines(Vec<SharedLine>),
     /// How often threads waited.
     ThreadWaits(Vec<ThreadWaits>),
+    /// Which threads freed what others allocated.
+    SiteFrees(Vec<SiteFrees>),
 }
 
 impl Record {
@@ -680,6 +722,7 @@ impl Record {
             Record::Resized(list) => cut(list, Record::Resized),
             Record::SharedLines(list) => cut(list, Record::SharedLines),
             Record::ThreadWaits(list) => cut(list, Record::ThreadWaits),
+            Record::SiteFrees(list) => cut(list, Record::SiteFrees),
         }
     }
 }

@@ -2,47 +2,55 @@
 
 use serde_json::{Value, json};
 
+use super::prediction;
 use super::units::{printable, wrap};
-use crate::advise::fixes::{Fix, FixKind, Place};
+use crate::advise::fixes::{Fix, FixKind, Gain, Place};
 
 /// The format of static analysis results that GitHub, GitLab and editors read (OASIS SARIF 2.1.0).
 const SARIF: &str = "2.1.0";
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
-/// All fixes in lines of at most `columns` characters; savings are those on `machine`.
+/// All fixes in lines of at most `columns` characters; gains are those on `machine`.
 pub fn text(fixes: &[Fix], machine: &str, columns: usize) -> String {
     if fixes.is_empty() {
         return format!("Nothing to change was found in this profile, for {}.\n", printable(machine));
     }
-    let mut out = format!("What to change in the source, with savings predicted for {}\n", printable(machine));
+    let mut out = format!("What to change in the source, with gains predicted for {}\n", printable(machine));
     for (number, fix) in fixes.iter().enumerate() {
         let mut title = vec![fix.kind.id().to_owned()];
         title.extend(fix.object.as_deref().map(printable));
         if fix.share > 0.0 {
             title.push(format!("{:.1} % of the cost", 100.0 * fix.share));
         }
-        title.extend(fix.saves.filter(|s| *s > 0.0).map(|s| format!("saves about {:.1} % of the time", 100.0 * s)));
         title.extend(fix.by_policy.then(|| "done by the policy, too".to_owned()));
         title.extend(fix.is_hint.then(|| "a hint".to_owned()));
         out.push_str(&format!("{}. {}\n", number + 1, title.join(", ")));
-        for (word, text) in [("what", &fix.what), ("why", &fix.why)] {
+        for (word, text) in [("what", &fix.what), ("why", &fix.why), ("gain", &gain(&fix.gain, machine))] {
             let lines = wrap(&printable(text), columns.saturating_sub(INDENT));
             for (i, line) in lines.iter().enumerate() {
                 out.push_str(&format!("   {:5}{line}\n", if i == 0 { word } else { "" }));
             }
         }
         for place in &fix.places {
-            out.push_str(&format!("   at   {}\n", printable(&words(place))));
+            out.push_str(&format!("   at   {}\n", printable(&self::place(place))));
         }
     }
     out
+}
+
+/// `expected 1.08x (1.05 to 1.12) on numa:2 core:4`, or what is known instead.
+pub fn gain(gain: &Gain, machine: &str) -> String {
+    match gain.speedup {
+        Some(speedup) => format!("expected {} on {machine}", prediction::range(speedup, gain.low, gain.high)),
+        None => gain.note.clone(),
+    }
 }
 
 /// Columns before the text of a fix.
 const INDENT: usize = 8;
 
 /// `use: solve, grid.c:120`.
-fn words(place: &Place) -> String {
+pub fn place(place: &Place) -> String {
     let at = match (&place.file, place.line) {
         (Some(file), Some(line)) => format!(", {file}:{line}"),
         (Some(file), None) => format!(", {file}"),
@@ -51,8 +59,8 @@ fn words(place: &Place) -> String {
     format!("{}: {}{at}", place.role, if place.function.is_empty() { "?" } else { &place.function })
 }
 
-/// A log with one run. A fix without a source line has no location.
-pub fn sarif(fixes: &[Fix]) -> Value {
+/// A log with one run; gains are those on `machine`. A fix without a source line has no location.
+pub fn sarif(fixes: &[Fix], machine: &str) -> Value {
     let rules: Vec<Value> = FixKind::ALL
         .iter()
         .map(|kind| json!({ "id": kind.id(), "shortDescription": { "text": kind.about() } }))
@@ -62,25 +70,26 @@ pub fn sarif(fixes: &[Fix]) -> Value {
         "version": SARIF,
         "runs": [{
             "tool": { "driver": { "name": "NumaMMA", "version": env!("CARGO_PKG_VERSION"), "rules": rules } },
-            "results": fixes.iter().map(result).collect::<Vec<_>>(),
+            "results": fixes.iter().map(|fix| result(fix, machine)).collect::<Vec<_>>(),
         }],
     })
 }
 
-fn result(fix: &Fix) -> Value {
+fn result(fix: &Fix, machine: &str) -> Value {
     let mut located = fix.places.iter().filter_map(|place| Some((place, location(place)?)));
     let first: Vec<Value> = located.next().map(|(_, at)| at).into_iter().collect();
     let others = located.map(|(place, mut at)| {
-        at["message"] = json!({ "text": words(place) });
+        at["message"] = json!({ "text": self::place(place) });
         at
     });
     json!({
         "ruleId": fix.kind.id(),
         "ruleIndex": FixKind::ALL.iter().position(|kind| *kind == fix.kind),
         "level": if fix.is_hint || fix.by_policy { "note" } else { "warning" },
-        "message": { "text": format!("{}. {}", fix.what, fix.why) },
+        "message": { "text": format!("{}. {}. Gain: {}", fix.what, fix.why, gain(&fix.gain, machine)) },
         "locations": first,
         "relatedLocations": others.collect::<Vec<_>>(),
+        "properties": { "gain": fix.gain, "target": machine, "byPolicy": fix.by_policy, "isHint": fix.is_hint },
     })
 }
 

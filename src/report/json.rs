@@ -170,6 +170,9 @@ fn object(view: &View, e: &Entry) -> Value {
         "callsite_frames": frames.iter().map(|&f| view.summary.frame_place(f)).collect::<Vec<_>>(),
         "size": e.size,
         "instances": e.instances,
+        // Blocks that were freed; of these, those that another thread than the allocating one freed.
+        "frees": e.details.frees.all,
+        "frees_by_others": e.details.frees.by_others,
         // Of all accesses seen.
         "share": view.share(e),
         // Of all CPU time charged.

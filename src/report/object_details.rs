@@ -90,6 +90,11 @@ fn facts(out: &mut String, view: &View, e: &Entry, width: usize) {
     if let Some(text) = lifetime(view, e) {
         line("lifetime", &text);
     }
+    let frees = e.details.frees;
+    if frees.all > 0 {
+        let share = percent(ratio(frees.by_others, frees.all));
+        line("freed", &format!("{}, {share} by another thread than the one that allocated", plural(frees.all, "time")));
+    }
 }
 
 /// `83.1% of 1,200 accesses are to pages that another thread touched first; for 3.0% of all, the first touch is not

@@ -49,15 +49,20 @@ pub fn text(prediction: &Prediction, options: &Options) -> String {
 
 /// `1.23x (1.19 to 1.27)`; `1.23x (at least 1.19)` where nothing is known of the upper end.
 pub fn speedup(price: &PolicyPrice) -> String {
-    let is_told = |times: f64| times < price.speedup.max(1.0) * MOST_TOLD;
-    let low = price.low.filter(|low| is_told(1.0 / low.max(f64::MIN_POSITIVE)));
-    let ends = match (low, price.high.filter(|high| is_told(*high))) {
+    range(price.speedup, price.low, price.high)
+}
+
+/// The same of a speed-up with the ends of its range.
+pub fn range(speedup: f64, low: Option<f64>, high: Option<f64>) -> String {
+    let is_told = |times: f64| times < speedup.max(1.0) * MOST_TOLD;
+    let low = low.filter(|low| is_told(1.0 / low.max(f64::MIN_POSITIVE)));
+    let ends = match (low, high.filter(|high| is_told(*high))) {
         (Some(low), Some(high)) => format!(" ({low:.2} to {high:.2})"),
         (Some(low), None) => format!(" (at least {low:.2})"),
         (None, Some(high)) => format!(" (at most {high:.2})"),
         (None, None) => String::new(),
     };
-    format!("{:.2}x{ends}", price.speedup)
+    format!("{speedup:.2}x{ends}")
 }
 
 fn policies(head: &'static str, rows: &[PolicyPrice], options: &Options) -> String {

@@ -26,6 +26,7 @@ fn of_rank(dir: &Path, rank: u32) -> String {
         header.pid += rank;
     }
     records.insert(1, Record::Rank(rank));
+    records.push(waits(&records));
     write(&dir.join(&name), &records);
     name
 }
@@ -130,6 +131,7 @@ fn the_tables_hold_what_the_report_says() {
         assert_eq!((of("profiles").len(), &of("profiles")[0]["rank"]), (1, &json!(rank)));
         let listed = report["objects"].as_array().expect("a list");
         assert_eq!((objects.len(), threads.len()), (listed.len(), report["threads"].as_array().expect("a list").len()));
+        check_waits(&threads, &report["threads"]);
         for (row, object) in objects.iter().zip(listed) {
             for (column, field) in [("object", "id"), ("kind", "kind"), ("name", "name"), ("reads", "reads")] {
                 assert_eq!(row[column], object[field], "{row:#}");
@@ -147,6 +149,38 @@ fn the_tables_hold_what_the_report_says() {
             of("allocations").iter().filter_map(|a| a["object"].as_u64()).collect();
         assert_eq!((allocating.len(), with_site), (with_site, 2));
     }
+}
+
+/// Of all threads but the last, whose waits are not known.
+fn check_waits(rows: &[Value], report: &Value) {
+    let listed = report.as_array().expect("a list");
+    for (row, thread) in rows.iter().zip(listed) {
+        for column in ["waits", "bound"] {
+            assert_eq!(row[column], thread[column], "{column}: {row:#}");
+        }
+        assert_eq!(row["waits_for_threads"].as_f64(), thread["waits_for_threads"].as_f64(), "{row:#}");
+        let seconds = row["blocked_ns"].as_u64().map(|ns| ns as f64 / 1e9);
+        assert_eq!(seconds, thread["blocked_s"].as_f64(), "{row:#}");
+    }
+    let (last, others) = rows.split_last().expect("threads");
+    assert!(["waits", "blocked_ns", "bound"].iter().all(|column| last[column].is_null()), "{last:#}");
+    assert!(others.iter().all(|row| row["waits"].as_u64() >= Some(100)), "{others:#?}");
+    assert!(others.iter().all(|row| row["waits_seen_ns"].as_u64() > row["blocked_ns"].as_u64()), "{others:#?}");
+}
+
+/// Waits of the threads of [`synthetic::lu`] but for the last.
+fn waits(records: &[Record]) -> Record {
+    let list = |record: &Record| if let Record::Threads(list) = record { Some(list.clone()) } else { None };
+    let threads: Vec<Thread> = records.iter().filter_map(list).flatten().collect();
+    let of = |t: &Thread| {
+        let n = u64::from(t.id);
+        let (ran_ns, blocked_ns) = (7_000_000_000, 1_000_000 * n);
+        let (all, for_threads, otherwise) = (100 + n, 50, 20);
+        let waits =
+            Waits { all, for_threads, otherwise, ran_ns, blocked_ns, seen_ns: 9_000_000_000, bound: n % 2 == 1 };
+        ThreadWaits { thread: t.id, waits }
+    };
+    Record::ThreadWaits(threads.split_last().expect("threads").1.iter().map(of).collect())
 }
 
 #[test]

@@ -156,6 +156,28 @@ fn figures_on_screen_are_those_of_json() {
     assert!(losses[0].ends_with("0.0% of the information lost") && losses[2].starts_with("1 of"), "{losses:?}");
     assert_eq!((&steps["key"], &steps["paths"]), (&"overview".into(), &false.into()), "{seen:#}");
     assert_eq!(seen["views"].as_object().map(|v| v.len()), Some(6), "{seen:#}");
+    check_fixes(&prof, &report, &seen["fixes"]);
+}
+
+/// The page has the fixes of the command, each with a link to its object.
+fn check_fixes(prof: &Path, report: &Value, seen: &Value) {
+    let ran = run(numamma(&["fixes", "--nodes", "4", "--json"]).arg(prof));
+    let wanted: Value = serde_json::from_str(&ran.success().stdout).expect("JSON");
+    let (shown, wanted) = (seen.as_array().expect("rows"), wanted.as_array().expect("a list"));
+    assert!(!wanted.is_empty() && shown.len() == wanted.len().min(20), "{seen:#}");
+    assert!(wanted.iter().any(|fix| fix["gain"]["speedup"].is_number()), "{wanted:#?}");
+    for (row, fix) in shown.iter().zip(wanted) {
+        assert_eq!(row["kind"], fix["kind"], "{seen:#}");
+        let gain = row["gain"].as_str().expect("words");
+        match fix["gain"]["speedup"].as_f64() {
+            Some(speedup) => assert!(gain.starts_with(&format!("expected {speedup:.2}x")), "{row}"),
+            None => assert_eq!(fix["gain"]["note"], gain, "{row}"),
+        }
+        assert_eq!(row["how"].as_str().is_some_and(|how| how.contains("policy")), fix["by_policy"] == true, "{row}");
+        let object = report["objects"].as_array().expect("objects").iter().find(|o| o["name"] == fix["object"]);
+        let link = object.map_or(Value::Null, |o| format!("#object={}", o["id"]).into());
+        assert_eq!(row["link"], link, "{row}");
+    }
 }
 
 #[test]

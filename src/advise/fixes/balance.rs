@@ -1,7 +1,7 @@
 //! Work that is divided unevenly: over the threads of a kind, and over the kinds.
 
-use super::{Fix, FixKind, Roles, about_threads};
-use crate::detect::{KindLoad, is_uneven, loads};
+use super::fix::{Fix, FixKind};
+use crate::detect::{KindLoad, Roles, is_uneven, loads};
 use crate::profile::summary::{Summary, ratio};
 
 /// Times the mean of its team that a thread's work must be for a finding. Work is counted by samples of CPU time, and a thread
@@ -69,7 +69,11 @@ fn uneven(team: &Team) -> Option<Fix> {
         team.work.len(),
         team.name
     );
-    Some(about_threads(FixKind::Balance, what.into(), why))
+    let gain = format!(
+        "not in the model: at most {:.1}x for the time in which the others wait for this thread, by the accesses",
+        work / mean
+    );
+    Some(Fix::about_threads(FixKind::Balance, (what.into(), why), gain))
 }
 
 /// Numbers of threads that fit the work of each kind.
@@ -86,5 +90,12 @@ fn counts(loads: &[KindLoad]) -> Option<Fix> {
     let shares: Vec<String> =
         loads.iter().map(|load| format!("{} {:.0} %", load.name, 100.0 * ratio(load.accesses, all))).collect();
     let why = format!("of the accesses, {}: in this proportion no kind waits for another", shares.join(", "));
-    Some(about_threads(FixKind::ThreadCounts, what, why))
+    let most = |mean: fn(&KindLoad) -> f64| loads.iter().map(mean).fold(0.0, f64::max);
+    let (now, then) = (most(KindLoad::mean), most(KindLoad::proposed_mean));
+    let gain = format!(
+        "not in the model: at most {:.1}x for the time in which other kinds wait for the one with most work for each \
+         thread, by the accesses",
+        now / then.max(1.0)
+    );
+    Some(Fix::about_threads(FixKind::ThreadCounts, (what, why), gain))
 }

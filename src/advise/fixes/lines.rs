@@ -1,8 +1,9 @@
 //! Cache lines that threads take from each other.
 
-use super::{Fix, FixKind, Place, place};
+use super::fix::{Fix, FixKind, Gain, Place};
+use super::places::place;
 use crate::detect::{Shared, SharingKind, Side, sharing};
-use crate::profile::summary::Summary;
+use crate::profile::summary::{Summary, ratio};
 
 /// A fix for each object and kind of sharing.
 pub(super) fn fixes(summary: &Summary) -> Vec<Fix> {
@@ -36,11 +37,9 @@ fn fix(summary: &Summary, worst: &Shared, same: &[&Shared]) -> Fix {
         worst.writers,
         worst.readers,
     );
-    let share = summary
-        .entries
-        .iter()
-        .find(|e| e.name == *object)
-        .map_or(0.0, |entry| crate::profile::summary::ratio(entry.total.cost_ns, summary.total().cost_ns));
+    let entry = summary.entries.iter().find(|e| e.name == *object);
+    let share = entry.map_or(0.0, |entry| ratio(entry.total.cost_ns, summary.total().cost_ns));
+    let accesses = entry.map_or(0, |entry| entry.total.accesses());
     Fix {
         kind,
         object: Some(object.clone()),
@@ -48,6 +47,11 @@ fn fix(summary: &Summary, worst: &Shared, same: &[&Shared]) -> Fix {
         what: what(worst),
         why,
         saves: None,
+        gain: Gain::unpriced(format!(
+            "not known: the model has no price for lines that threads take from each other. A line is lost {:.1} times in 100 \
+             of the {accesses} accesses to the object",
+            100.0 * ratio(all, accesses)
+        )),
         by_policy: false,
         is_hint: false,
         places: worst.sides.iter().filter_map(|side| side_place(summary, side)).collect(),

@@ -36,6 +36,7 @@ pub(super) struct Compacted {
     waits: BTreeMap<ThreadId, ThreadWaits>,
     sites: BTreeMap<SiteId, CallSite>,
     counts: BTreeMap<SiteId, SiteCount>,
+    frees: BTreeMap<SiteId, SiteFrees>,
     objects: Objects,
     touches: Vec<Touch>,
     sampled: Vec<Touch>,
@@ -62,6 +63,7 @@ impl Compacted {
             waits: BTreeMap::new(),
             sites: BTreeMap::new(),
             counts: BTreeMap::new(),
+            frees: BTreeMap::new(),
             objects: Objects::default(),
             touches: Vec::new(),
             sampled: Vec::new(),
@@ -88,6 +90,7 @@ impl Compacted {
             Record::ThreadWaits(list) => self.waits.extend(list.into_iter().map(|t| (t.thread, t))),
             Record::Sites(list) => self.sites.extend(list.into_iter().map(|s| (s.id, s))),
             Record::SiteCounts(list) => self.counts.extend(list.into_iter().map(|c| (c.site, c))),
+            Record::SiteFrees(list) => self.frees.extend(list.into_iter().map(|f| (f.site, f))),
             Record::Objects(list) => self.objects.put(list),
             Record::Like(list) => self.objects.put_more(list),
             Record::Resized(list) => self.objects.put_resized(list),
@@ -133,6 +136,7 @@ impl Compacted {
         out.push(Record::ThreadWaits(self.waits.into_values().collect()));
         out.push(Record::Sites(self.sites.into_values().collect()));
         out.push(Record::SiteCounts(self.counts.into_values().collect()));
+        out.push(Record::SiteFrees(self.frees.into_values().collect()));
         out.push(Record::Objects(left.objects));
         out.push(Record::Like(left.more));
         out.push(Record::Resized(left.resized));

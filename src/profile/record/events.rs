@@ -248,8 +248,13 @@ impl Events {
             }
             EventKind::Sampling { on } => self.switch.set(pid, on),
             EventKind::Free { addr, size, origin, resized } => {
-                if resized && origin == Origin::Heap {
-                    self.before_realloc(pid, thread, addr);
+                match (origin, resized) {
+                    (Origin::Heap, true) => self.before_realloc(pid, thread, addr),
+                    (Origin::Heap, false) => {
+                        let threads = &self.threads;
+                        self.space.count_free(pid, addr, thread, |by| threads.is_of(by, pid));
+                    }
+                    (Origin::Mmap, _) => {}
                 }
                 if let Some((addr, len)) = self.space.free(time, pid, addr, size, origin) {
                     self.touches.forget_unmapped(pid, addr, len);

@@ -36,6 +36,11 @@ impl Threads {
         }
     }
 
+    /// Whether a thread is, or was, of a process.
+    pub fn is_of(&self, thread: ThreadId, pid: u32) -> bool {
+        self.all.get(thread as usize).is_some_and(|t| t.pid == pid)
+    }
+
     /// A new thread. A living thread of the same id is ended, because its end was missed.
     pub fn start(&mut self, pid: u32, tid: u32, now_ns: u64, name: String, creator: Option<ThreadId>) -> ThreadId {
         self.end(pid, tid, now_ns);

@@ -3,7 +3,7 @@
 //! A trie of 2 MiB chunks, 4 KiB pages and 8-byte granules holds one bit per block start, so that "the last
 //! start at or below this address" (all that lookup, insertion and eviction need, because live blocks do not overlap)
 //! is a few bit scans. A page keeps its blocks packed in address order, 8 bytes each; blocks of at least
-//! [`SMALL_OBJECT`] bytes point to a [`LargeBlock`], the others hold size and call site in those 8 bytes.
+//! [`SMALL_OBJECT`] bytes point to a [`LargeBlock`], the others hold size, call site and thread in those 8 bytes.
 //!
 //! The caller removes overlapping blocks before it inserts one. Starts are multiples of the granule: every allocator
 //! aligns to at least 8 bytes.
@@ -32,8 +32,12 @@ const NONE: u32 = u32::MAX;
 
 /// Marks a packed entry that holds an index of a [`LargeBlock`].
 const LARGE: u64 = 1 << 63;
+/// Below that of a small block: its thread, its size, its call site.
+const THREAD_SHIFT: u32 = 44;
 const SIZE_SHIFT: u32 = 32;
-const _: () = assert!(SMALL_OBJECT <= 1 << 31);
+/// In place of the number of a thread that does not fit.
+const NO_THREAD: u64 = LARGE.wrapping_shr(THREAD_SHIFT) - 1;
+const _: () = assert!(SMALL_OBJECT <= 1 << (THREAD_SHIFT - SIZE_SHIFT) && NO_THREAD << THREAD_SHIFT < LARGE);
 
 /// One block of at least [`SMALL_OBJECT`] bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,12 +61,14 @@ pub struct LargeBlock {
 /// The two kinds of block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Block {
-    /// Under [`SMALL_OBJECT`] bytes: only its call site is kept.
+    /// Under [`SMALL_OBJECT`] bytes: only its call site and thread are kept.
     Small {
         /// Call site.
         site: SiteId,
         /// Bytes.
         size: u32,
+        /// Thread that allocated it; none where its number needs more bits than there are.
+        thread: Option<ThreadId>,
     },
     /// Index for [`Heap::large`].
     Large(u32),
@@ -168,9 +174,10 @@ impl Heap {
     }
 
     /// Adds a block under [`SMALL_OBJECT`] bytes at a free place.
-    pub fn insert_small(&mut self, addr: u64, size: u64, site: SiteId) {
+    pub fn insert_small(&mut self, addr: u64, size: u64, site: SiteId, thread: ThreadId) {
         debug_assert!(size < SMALL_OBJECT);
-        self.insert(addr, size << SIZE_SHIFT | u64::from(site));
+        let thread = u64::from(thread).min(NO_THREAD);
+        self.insert(addr, thread << THREAD_SHIFT | size << SIZE_SHIFT | u64::from(site));
     }
 
     /// Adds a block of at least [`SMALL_OBJECT`] bytes at a free place.
@@ -274,7 +281,7 @@ impl Heap {
     pub fn for_each(&self, mut f: impl FnMut(SiteId, u64)) {
         for &entry in self.pages().flat_map(|(_, _, page)| &page.blocks) {
             match unpack(entry) {
-                Block::Small { site, size } => f(site, u64::from(size)),
+                Block::Small { site, size, .. } => f(site, u64::from(size)),
                 Block::Large(i) => f(self.large[i].site, self.large[i].size),
             }
         }
@@ -289,6 +296,9 @@ fn unpack(entry: u64) -> Block {
     if entry & LARGE != 0 {
         Block::Large(entry as u32)
     } else {
-        Block::Small { site: entry as u32, size: (entry >> SIZE_SHIFT) as u32 }
+        let thread = entry >> THREAD_SHIFT;
+        let size = (entry & ((1 << THREAD_SHIFT) - 1)) >> SIZE_SHIFT;
+        let thread = (thread < NO_THREAD).then_some(thread as ThreadId);
+        Block::Small { site: entry as u32, size: size as u32, thread }
     }
 }

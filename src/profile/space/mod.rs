@@ -15,6 +15,7 @@ mod code_units;
 mod debugfile;
 mod dwarf_calls;
 mod elf;
+mod frees;
 mod functions;
 mod globals;
 mod heap;
@@ -270,7 +271,7 @@ impl Space {
                     free_block(p, found.low, time_ns, &mut self.objects, &mut self.sites, &mut self.cache);
                 }
                 if size < SMALL_OBJECT {
-                    p.heap.insert_small(addr, size, site);
+                    p.heap.insert_small(addr, size, site, thread);
                 } else {
                     let (object, before) = (NO_OBJECT, NO_OBJECT);
                     let born_ns = time_ns;
@@ -468,7 +469,7 @@ fn frame_in(p: &Process, modules: &Modules, inside: u64, ip: u64) -> Frame {
 fn free_block(p: &mut Process, addr: u64, time_ns: u64, objects: &mut Objects, sites: &mut Sites, cache: &mut Cache) {
     let Some((Span { low, high, value: block }, large)) = p.heap.remove(addr) else { return };
     match (block, large) {
-        (Block::Small { site, size }, _) => {
+        (Block::Small { site, size, .. }, _) => {
             sites.sub(site, u64::from(size));
             cache.forget(p.serial, low, high);
         }

@@ -10,7 +10,8 @@ use rustc_hash::FxHashMap;
 use super::shared::{SHARED, SharedMemory};
 
 use crate::profile::records::{
-    CallSite, Frame, ModuleId, Object, ObjectId, ObjectKind, PART_LEAST, Record, Resized, SiteCount, SiteId, ThreadId,
+    CallSite, Frame, FreeCount, ModuleId, Object, ObjectId, ObjectKind, PART_LEAST, Record, Resized, SiteCount,
+    SiteFrees, SiteId, ThreadId,
 };
 
 /// Emitted objects.
@@ -163,6 +164,7 @@ pub struct Sites {
 #[derive(Debug)]
 struct SiteState {
     count: SiteCount,
+    frees: SiteFrees,
     live: u64,
     first_ns: u64,
     /// Allocations reported, and their bytes, while only a part of the small ones was.
@@ -182,7 +184,8 @@ impl Sites {
         self.ids.insert(frames.clone().into_boxed_slice(), id);
         self.new.push(CallSite { id, frames });
         let count = SiteCount { site: id, ..SiteCount::default() };
-        self.states.push(SiteState { count, live: 0, first_ns: 0, sampled: (0, 0), thread: None, dirty: true });
+        let frees = SiteFrees { site: id, ..SiteFrees::default() };
+        self.states.push(SiteState { count, frees, live: 0, first_ns: 0, sampled: (0, 0), thread: None, dirty: true });
         self.dirty.push(id);
         id
     }
@@ -211,6 +214,7 @@ impl Sites {
             state.thread = None;
         }
         state.count.instances = state.count.instances.saturating_add(1);
+        state.frees.reported = state.frees.reported.saturating_add(1);
         state.count.bytes = state.count.bytes.saturating_add(size);
         state.count.max_size = state.count.max_size.max(size);
         self.add_live(site, size);
@@ -218,7 +222,9 @@ impl Sites {
 
     /// The allocation added last is one of before, of which `bytes` are left, made larger or smaller.
     pub fn resized(&mut self, site: SiteId, bytes: u64) {
-        let count = &mut self.touch(site).count;
+        let state = self.touch(site);
+        state.frees.reported = state.frees.reported.saturating_sub(1);
+        let count = &mut state.count;
         count.instances = count.instances.saturating_sub(1);
         count.bytes = count.bytes.saturating_sub(bytes);
     }
@@ -254,6 +260,13 @@ impl Sites {
         state.count.peak_bytes = state.count.peak_bytes.max(state.live);
     }
 
+    /// A block was freed, `by_other`: by another thread than the one that allocated it.
+    pub fn freed(&mut self, site: SiteId, is_small: bool, by_other: bool) {
+        let frees = &mut self.touch(site).frees;
+        let count = if is_small { &mut frees.small } else { &mut frees.large };
+        count.add(&FreeCount { all: 1, by_others: u64::from(by_other) });
+    }
+
     /// `size` bytes were freed.
     pub fn sub(&mut self, site: SiteId, size: u64) {
         let state = &mut self.states[site as usize];
@@ -266,7 +279,7 @@ impl Sites {
         (state.first_ns, state.thread)
     }
 
-    /// New sites, then the counts that changed since the last call.
+    /// New sites, then the counts and frees that changed since the last call.
     pub fn take_records(&mut self, out: &mut Vec<Record>) {
         if !self.new.is_empty() {
             out.push(Record::Sites(std::mem::take(&mut self.new)));
@@ -274,16 +287,18 @@ impl Sites {
         let mut ids = std::mem::take(&mut self.dirty);
         ids.sort_unstable();
         let states = &mut self.states;
-        let counts: Vec<SiteCount> = ids
-            .into_iter()
-            .map(|id| {
-                let state = &mut states[id as usize];
-                state.dirty = false;
-                state.count
-            })
-            .collect();
+        let (mut counts, mut frees) = (Vec::with_capacity(ids.len()), Vec::new());
+        for id in ids {
+            let state = &mut states[id as usize];
+            state.dirty = false;
+            counts.push(state.count);
+            frees.extend((state.frees.small.all + state.frees.large.all > 0).then_some(state.frees));
+        }
         if !counts.is_empty() {
             out.push(Record::SiteCounts(counts));
+        }
+        if !frees.is_empty() {
+            out.push(Record::SiteFrees(frees));
         }
     }
 }

@@ -427,6 +427,11 @@ impl<'a> Build<'a> {
                     _ => count.instances.max(*objects),
                 };
                 entry.instances = entry.instances.saturating_add(instances);
+                let frees = self.tables.frees.get(site).copied().unwrap_or_default();
+                // Of which class of sizes they were is not known.
+                let own = if divided { FreeCount::default() } else { frees.large };
+                let seen = if is_small { &frees.small } else { &own };
+                entry.details.frees.add(&seen.scaled(count.instances, frees.reported));
                 match is_small {
                     true => entry.size = entry.size.saturating_add(count.peak_bytes),
                     false if !small.contains_key(site) && !divided => entry.size = entry.size.max(count.max_size),

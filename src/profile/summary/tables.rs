@@ -97,6 +97,7 @@ pub(super) struct Tables {
     pub waits: FxHashMap<ThreadId, Waits>,
     pub sites: FxHashMap<SiteId, CallSite>,
     pub counts: FxHashMap<SiteId, SiteCount>,
+    pub frees: FxHashMap<SiteId, SiteFrees>,
     pub objects: FxHashMap<ObjectId, Object>,
     /// How many objects like this one are not in the file.
     pub more: FxHashMap<ObjectId, u64>,
@@ -216,6 +217,7 @@ impl Tables {
             Record::ThreadWaits(list) => self.waits.extend(list.into_iter().map(|t| (t.thread, t.waits))),
             Record::Sites(list) => self.sites.extend(list.into_iter().map(|s| (s.id, s))),
             Record::SiteCounts(list) => self.counts.extend(list.into_iter().map(|c| (c.site, c))),
+            Record::SiteFrees(list) => self.frees.extend(list.into_iter().map(|f| (f.site, f))),
             Record::Objects(list) => self.objects.extend(list.into_iter().map(|o| (o.id, o))),
             Record::Like(list) => self.more.extend(list.into_iter().map(|like| (like.object, like.more))),
             Record::Resized(list) => self.before.extend(list.into_iter().map(|r| (r.object, r))),

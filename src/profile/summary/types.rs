@@ -6,8 +6,8 @@ use super::spinning::Spinning;
 use super::stacks::CallStacks;
 use super::stays::Stay;
 use crate::profile::records::{
-    AccessCode, CallSite, Ended, Folded, Frame, Header, Idle, Instance, Location, Module, ModuleId, ObjectKind,
-    SharedLine, Stats, Thread, ThreadId,
+    AccessCode, CallSite, Ended, Folded, Frame, FreeCount, Header, Idle, Instance, Location, Module, ModuleId,
+    ObjectKind, SharedLine, Stats, Thread, ThreadId,
 };
 
 /// Number of equal time slots the run is cut into.
@@ -164,6 +164,9 @@ pub struct Details {
     pub access_code: Vec<AccessCode>,
     /// Calls of realloc that made the instances in [`Entry::seen`] larger or smaller.
     pub resizes: u64,
+    /// How many of its blocks were freed, and by whom, estimated where not all allocations were reported. Of several
+    /// classes of sizes of a call site not known.
+    pub frees: FreeCount,
     /// Pages whose first toucher was concluded from the faults of others.
     pub extrapolated: Extrapolated,
     /// Neither shown nor placed: the user does not want to see it ([`super::Selection`]).

@@ -7,7 +7,7 @@ use numamma_plan::nodes::format_runs;
 
 use super::batch::{Batch, Value};
 use super::source::Source;
-use crate::detect::Pattern;
+use crate::detect::{Pattern, waits_for_threads};
 use crate::profile::records::{ObjectKind, Thread, ThreadId};
 use crate::profile::summary::{Cell, Entry, Summary, TIME_SLOTS};
 use crate::report::View;
@@ -113,6 +113,8 @@ impl<'a> Rows<'a> {
                 by_others.share().into(),
                 by_others.known_share().into(),
                 pattern.into(),
+                e.details.frees.all.into(),
+                e.details.frees.by_others.into(),
             ];
             self.row(row, batch, added)
         })
@@ -177,7 +179,8 @@ impl<'a> Rows<'a> {
     }
 
     fn threads(&self, batch: &mut Batch, added: Added<'_>) -> io::Result<()> {
-        self.view.summary.threads.iter().try_for_each(|t| {
+        let threads = &self.view.summary.threads;
+        threads.iter().zip(waits_for_threads(threads)).try_for_each(|(t, for_threads)| {
             let role = self.view.roles.of(t.id);
             let rank = role.and_then(|role| role.rank);
             let start_routine = t.start_routine.map(|frame| self.view.summary.frame_name(frame));
@@ -200,6 +203,11 @@ impl<'a> Rows<'a> {
                 t.start_ns.into(),
                 t.end_ns.into(),
                 t.samples.into(),
+                t.waits.map(|waits| waits.all).into(),
+                for_threads.into(),
+                t.waits.map(|waits| waits.blocked_ns).into(),
+                t.waits.map(|waits| waits.seen_ns).into(),
+                t.waits.map(|waits| waits.bound).into(),
             ];
             self.row(row, batch, added)
         })

@@ -139,6 +139,8 @@ const OBJECTS: Table = Table {
         or_null(real("by_others_share", "share", "of accesses to pages that another thread touched first")),
         real("by_others_known_share", "share", "of accesses whose page's first toucher is known"),
         text("pattern", "pattern of the whole run; see `verdicts`"),
+        int("frees", "", "frees of its blocks, without those of realloc"),
+        int("frees_by_others", "", "of these, those by another thread than the one that allocated the block"),
     ],
 };
 
@@ -208,6 +210,15 @@ const THREADS: Table = Table {
         int("start_ns", "ns", "start of its life, since that of the run"),
         or_null(int("end_ns", "ns", "end of its life")),
         int("samples", "", "samples in it"),
+        or_null(int("waits", "", "times that it gave its CPU away because it could not go on")),
+        or_null(real(
+            "waits_for_threads",
+            "",
+            "of these, about as many for other threads: locks, conditions, barriers, ends",
+        )),
+        or_null(int("blocked_ns", "ns", "time in which it neither ran nor waited for a CPU")),
+        or_null(int("waits_seen_ns", "ns", "part of its life, from its start, that `blocked_ns` is of")),
+        or_null(flag("bound", "whether it may run on one CPU, or on those of one node of several, only")),
     ],
 };
 

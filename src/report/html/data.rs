@@ -4,11 +4,12 @@ use serde_json::{Map, Value, json};
 
 use super::source::Sources;
 use super::{Extra, verdict};
+use crate::advise::fixes::Fix;
 use crate::advise::{Advice, Item, ObjectPrice};
 use crate::detect;
 use crate::profile::summary::{Entry, TIME_SLOTS, ratio};
 use crate::report::bins::item_of;
-use crate::report::{View, json, object_details, run_verdict, sample_account};
+use crate::report::{View, fixes as shown, json, object_details, run_verdict, sample_account};
 
 /// Objects with colours of their own in the picture of the cost over time.
 const STACKED: usize = 8;
@@ -17,6 +18,8 @@ const DETAILED: usize = 1000;
 /// Instructions of an object that are listed, and those of them whose source is shown.
 const MOST_CODE: usize = 12;
 const MOST_SOURCE: usize = 5;
+/// Fixes: those behind them save least, and no reader gets there.
+const MOST_FIXES: usize = 200;
 /// Objects whose spectrum is drawn: a transform over the pages of the largest takes a tenth of a second.
 const SPECTRA: usize = 64;
 
@@ -41,6 +44,7 @@ pub(super) fn facts(view: &View, extra: &Extra) -> Value {
         "remarks": extra.advice.as_ref().map(|(advice, _)| &advice.remarks),
         "items": extra.advice.as_ref().map(|(advice, _)| items(view, advice)),
         "prediction": extra.prediction,
+        "fixes": extra.fixes.as_ref().map(|list| fixes(view, extra, list)),
         "missing": extra.missing,
         "slots": TIME_SLOTS,
         "stacked": stacked(view),
@@ -64,6 +68,25 @@ fn placement(item: &Item) -> Value {
         "name": item.name, "share": item.share, "pattern": item.pattern.as_ref().map(|p| p.kind),
         "placed": item.rule.is_ok(), "place": crate::report::advice::place_words(item), "why": why,
     })
+}
+
+/// The fixes in words, each with the number of its object.
+fn fixes(view: &View, extra: &Extra, list: &[Fix]) -> Vec<Value> {
+    let machine = extra.target.map_or("", |(target, _)| target.model.name.as_str());
+    let id = |fix: &Fix| {
+        let away = |e: &&Entry| (view.cost_share(e) - fix.share).abs();
+        let named = view.summary.entries.iter().filter(|e| Some(&e.name) == fix.object.as_ref());
+        named.min_by(|a, b| away(a).total_cmp(&away(b))).map(|e| e.id)
+    };
+    let row = |fix: &Fix| {
+        json!({
+            "kind": fix.kind, "about": fix.kind.about(), "id": id(fix), "object": fix.object, "share": fix.share,
+            "what": fix.what, "why": fix.why, "speedup": fix.gain.speedup, "gain": shown::gain(&fix.gain, machine),
+            "by_policy": fix.by_policy, "is_hint": fix.is_hint,
+            "places": fix.places.iter().map(shown::place).collect::<Vec<_>>(),
+        })
+    };
+    list.iter().take(MOST_FIXES).map(row).collect()
 }
 
 fn items(view: &View, advice: &Advice) -> Vec<Value> {

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::View;
 use super::bins::{Pictures, Places, Tile, nodes_of};
+use crate::advise::fixes::Fix;
 use crate::advise::{Advice, Prediction, Target};
 use crate::profile::summary::Entry;
 
@@ -30,12 +31,13 @@ const TILE_CELLS: (usize, usize) = (40_000, 4_000);
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 /// In the order in which the page runs them.
-const SCRIPTS: [&str; 12] = [
+const SCRIPTS: [&str; 13] = [
     include_str!("base.js"),
     include_str!("store.js"),
     include_str!("draw.js"),
     include_str!("overview.js"),
     include_str!("evidence.js"),
+    include_str!("fixes.js"),
     include_str!("object.js"),
     include_str!("places.js"),
     include_str!("threads.js"),
@@ -63,6 +65,8 @@ pub struct Extra<'a> {
     pub advice: Option<(&'a Advice, String)>,
     /// What the policies bring there.
     pub prediction: Option<&'a Prediction>,
+    /// What to change in the source; none without advice.
+    pub fixes: Option<Vec<Fix>>,
     /// Why there is no advice, or no prediction.
     pub missing: Option<String>,
     /// Results of `compare --json`, `tune --json` and `verify --json`, with the names of their files.

@@ -181,5 +181,6 @@ async function objectView(id) {
     el("div", { class: "columns" }, identity(object, detail), evidence(object, detail)),
     el("div", { class: "columns" }, spectrum(object), sources(detail)),
     tile ? pictures_of(object, tile) : section("Pages", soft("No page of its accesses is known, or there was no room for them in this file.")),
+    fixes(object.id),
     priced ? section(`This object on ${shown(data.prediction.target)}`, prices(priced.policies, true)) : null, usedBy(detail));
 }

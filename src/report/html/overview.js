@@ -132,6 +132,6 @@ function overview() {
   return el("div", {}, section("Verdict", el("p", { class: "verdict" }, shown(data.verdict)), runFacts()),
     first.length ? section("Objects by cost", objectTable(first, 12), objects().length > first.length ? el("a", { href: "#objects" }, `all ${objects().length} objects`) : null)
       : section("Objects by cost", soft("No access to an object was seen.")),
-    policy(), predicted(),
+    policy(), predicted(), fixes(),
     el("div", { class: "columns" }, costOverTime(), machine()), account());
 }

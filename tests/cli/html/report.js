@@ -65,6 +65,10 @@ async function slider() {
 async function drive() {
   await ready();
   await go("overview", "overview");
+  const changes = main().querySelector('section[aria-label="What to change in the source"]');
+  seen.fixes = [...changes?.querySelectorAll("tbody tr") ?? []].map((row) =>
+    ({ kind: row.cells[0].querySelector(":scope > div > div").textContent, how: row.cells[0].querySelector(".soft").textContent,
+      link: row.cells[1].querySelector("a")?.hash ?? null, gain: row.cells[3].textContent }));
   await lists();
   await one();
   await go("threads", "threads");

@@ -130,6 +130,12 @@ impl Profile {
             Record::End(e) => self.ending = Some(e),
             Record::Folded(_) | Record::Like(_) => panic!("only files of long runs are compacted"),
             Record::SiteCounts(c) => self.counts.extend(c.into_iter().map(|c| (c.site, c))),
+            Record::SiteFrees(list) => {
+                let sites = self.sites.len() as u32;
+                assert!(list.iter().all(|frees| frees.site < sites), "definitions before use");
+                let counts = list.iter().flat_map(|frees| [frees.small, frees.large]);
+                assert!(counts.into_iter().all(|count| count.by_others <= count.all), "{list:?}");
+            }
         }
     }
 

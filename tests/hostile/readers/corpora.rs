@@ -117,6 +117,12 @@ fn profiles() -> Vec<Vec<u8>> {
                 peak_bytes: 100,
                 max_size: 0x8_0000,
             }]),
+            Record::SiteFrees(vec![SiteFrees {
+                site: 0,
+                reported: 2,
+                small: FreeCount { all: 1, by_others: 1 },
+                large: FreeCount { all: u64::MAX, by_others: u64::MAX - 1 },
+            }]),
             Record::Symbols(vec![Symbol { frame: frame(0x100), locations: vec![location.clone()] }]),
             Record::Objects(vec![
                 object(0, ObjectKind::Global, "a", None),

@@ -8,7 +8,7 @@ fn large(size: u64) -> LargeBlock {
 #[test]
 fn interior_addresses_find_small_and_large_blocks() {
     let mut h = Heap::default();
-    h.insert_small(0x1000_0ff0, 100, 1);
+    h.insert_small(0x1000_0ff0, 100, 1, 0);
     h.insert_large(0x1000_2000, large(5 << 20));
     assert_eq!(h.lookup(0x1000_1053).map(|f| f.low), Ok(0x1000_0ff0));
     assert!(h.lookup(0x1000_1054).is_err());
@@ -23,9 +23,24 @@ fn interior_addresses_find_small_and_large_blocks() {
 #[test]
 fn an_empty_block_occupies_one_byte() {
     let mut h = Heap::default();
-    h.insert_small(0x2000, 0, 4);
-    assert_eq!(h.lookup(0x2000).unwrap().value, Block::Small { site: 4, size: 0 });
+    h.insert_small(0x2000, 0, 4, 5);
+    assert_eq!(h.lookup(0x2000).unwrap().value, Block::Small { site: 4, size: 0, thread: Some(5) });
     assert!(h.lookup(0x2001).is_err());
+}
+
+#[test]
+fn a_small_block_keeps_its_thread_where_the_number_fits() {
+    let mut h = Heap::default();
+    let most = (1 << 19) - 2;
+    for (i, thread) in (0_u32..).zip([0, most, most + 1, u32::MAX]) {
+        h.insert_small(0x1000 + 0x1000 * u64::from(i), SMALL_OBJECT - 1, u32::MAX - i, thread);
+    }
+    let at = |h: &mut Heap, addr| h.remove(addr).unwrap().0.value;
+    let block = |site, thread| Block::Small { site, size: SMALL_OBJECT as u32 - 1, thread };
+    assert_eq!(at(&mut h, 0x1000), block(u32::MAX, Some(0)));
+    assert_eq!(at(&mut h, 0x2000), block(u32::MAX - 1, Some(most)));
+    assert_eq!(at(&mut h, 0x3000), block(u32::MAX - 2, None));
+    assert_eq!(at(&mut h, 0x4000), block(u32::MAX - 3, None));
 }
 
 /// Against a plain ordered map, with a fixed linear congruential generator.
@@ -49,7 +64,7 @@ fn agrees_with_an_ordered_map() {
             assert_eq!(got, before);
             if before.is_none_or(|(_, high)| high <= addr) {
                 model.insert(addr, size);
-                if size < SMALL_OBJECT { h.insert_small(addr, size, 1) } else { h.insert_large(addr, large(size)) }
+                if size < SMALL_OBJECT { h.insert_small(addr, size, 1, 2) } else { h.insert_large(addr, large(size)) }
             }
         }
         let probe = 0x7f00_0000_0000 + next(1 << 24);
