@@ -4,28 +4,22 @@
 //! A block lies in memory that is zeroed in a forked child, where no line matches then and a new table is taken: the
 //! counters belong to the thread of the parent.
 //!
-//! [`owner`] says which block a thread has, [`list`] which blocks there are.
-//!
 //! A signal handler may run hooks while its thread is in [`count`]. It then finds the block busy, uses the table without
 //! changing lines or the choice of the table, and so leaves nothing that the interrupted call could miss.
 
-mod list;
-mod owner;
-
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
-use core::ptr::null;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::ptr::{null, null_mut};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 use numamma_channel::trace::layout::{FIRST_SHIFT, MOST_SHIFT, OFFSET_BITS, SITE_BITS, Slot};
 use numamma_channel::trace::writer::{self, GOLDEN, Table};
 use numamma_hook::errno::Saved;
+use numamma_hook::{static_tls, sys};
+use numamma_kernel::mappings::map_wiped_on_fork;
 
 use crate::process::{self, Traced};
-use crate::sharing::{Access, FILTER, sharing};
-use list::forget_page;
-use owner::{OFF, block, thread};
-pub use owner::{Thread, prepare};
+use crate::sharing::{Access, FILTER, Sharing, sharing};
 
 /// Bits of an address below its page.
 pub const PAGE_SHIFT: u32 = numamma_channel::trace::layout::PAGE_SHIFT;
@@ -37,6 +31,8 @@ pub const LINE_MASK: usize = (LINES - 1) << 2;
 // What fast.s and thread.s say.
 const _: () = assert!(size_of::<Line>() == 8 << 2 && PAGE_SHIFT == 12 && LINE_MASK == 0xffc);
 const _: () = assert!(size_of::<[Line; LINES]>() == 32768);
+/// A thread that is switched off has the lines of nobody so many bytes further on; no other address of lines has this bit.
+const OFF: usize = 64;
 /// No page.
 const NOWHERE: u64 = u64::MAX;
 /// Files of a program with hooks of their own that are as fast as those of the program.
@@ -112,8 +108,40 @@ const _: () = {
     assert!(offset_of!(Slot, key) == 0 && offset_of!(Slot, count) == 8 && GOLDEN == 0x9e37_79b9_7f4a_7c15);
 };
 
+/// What the hooks of one file (this library, a program, a library of its) keep of a thread: see thread.s.
+#[repr(C)]
+pub struct Thread {
+    block: Cell<*const Block>,
+    /// The lines of nobody, of the same file: nothing is ever stored there.
+    nobody: *const Block,
+}
+
+// The thread's part of this library: whether it is getting a block now.
+static_tls!(fn claiming() -> Cell<bool>, "numamma_trace_claiming");
+
+/// Destructor of the blocks of threads that end.
+static KEY: AtomicI32 = AtomicI32::new(-1);
+/// Blocks of threads that have ended, linked by `next`; taken as a whole, so that no other thread can have put a block
+/// back in between.
+static FREE: AtomicPtr<Block> = AtomicPtr::new(null_mut());
+/// The block that was made last.
+static NEWEST: AtomicPtr<Block> = AtomicPtr::new(null_mut());
 /// The recorder does not give memory back: nobody waits for it any more.
 static STARVED: AtomicBool = AtomicBool::new(false);
+
+/// Makes the key whose destructor gets the block of a thread that ends; false when there is none.
+pub fn prepare() -> bool {
+    if KEY.load(Ordering::Relaxed) >= 0 {
+        return true;
+    }
+    let mut key = 0;
+    // SAFETY: the key is written to a live local; the destructor lives as long as the process (-z nodelete).
+    let made = unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } == 0;
+    if made {
+        KEY.store(key as i32, Ordering::Relaxed);
+    }
+    made
+}
 
 /// Counts `count` accesses of one page by an instruction.
 pub fn count(address: u64, write: bool, ip: u64, count: u64) {
@@ -133,6 +161,160 @@ fn count_in(file: &Thread, address: u64, write: bool, ip: u64, count: u64) {
     if !counted {
         traced.map.header().lost.fetch_add(count, Ordering::Relaxed);
     }
+}
+
+fn thread() -> &'static Thread {
+    let thread: *const Thread;
+    // SAFETY: the symbol is in this thread's static TLS block; the two instructions compute its address. The reference
+    // cannot leave the thread: cells are not Sync.
+    unsafe {
+        core::arch::asm!(
+            "mov {p}, qword ptr fs:[0]",
+            "add {p}, qword ptr [rip + numamma_trace_thread@GOTTPOFF]",
+            p = out(reg) thread,
+            options(pure, nomem, nostack),
+        );
+        &*thread
+    }
+}
+
+impl Thread {
+    /// Lets the hooks of this file return at once.
+    pub fn switch_off(&self) {
+        self.block.set(self.nobody.wrapping_byte_add(OFF));
+    }
+
+    /// The block that the hooks of this file have.
+    fn block(&self) -> Option<&'static Block> {
+        let block = self.block.get();
+        let is_none = core::ptr::eq(block, self.nobody) || block.addr() & OFF != 0;
+        // SAFETY: the thread has it until its end, and blocks are never unmapped.
+        if is_none { None } else { unsafe { block.as_ref() } }
+    }
+}
+
+/// The block of this thread, also for the hooks of a file from now on.
+#[inline]
+fn block(file: &Thread, traced: Traced) -> Option<&'static Block> {
+    match file.block() {
+        Some(block) if block.pid.get() == traced.pid => Some(block),
+        _ => claim(file, traced),
+    }
+}
+
+#[cold]
+fn claim(file: &Thread, traced: Traced) -> Option<&'static Block> {
+    if claiming().replace(true) {
+        return None; // a signal handler, or a hook in what is called here
+    }
+    let _errno = Saved::now();
+    let own = thread();
+    // Without it a hook would have no filter to look at.
+    let found = sharing();
+    let block = found.and_then(|_| own.block().map_or_else(free_block, |block| Some((&raw const *block).cast_mut())));
+    let claimed = block.map(|block| {
+        // SAFETY: a mapped block that only this thread has.
+        let claimed = unsafe { &*block };
+        if let Some(sharing) = found {
+            claimed.filter.set(sharing.filter()); // a forked child has lost it
+        }
+        if claimed.pid.replace(traced.pid) != traced.pid {
+            // SAFETY: the key exists (`prepare`); the value is only read by its destructor.
+            unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed) as libc::pthread_key_t, block.cast()) };
+            claimed.number.set(found.map_or(0, Sharing::new_thread));
+        }
+        own.block.set(block);
+        if !core::ptr::eq(own, file) && claimed.remember(file) {
+            file.block.set(block);
+        }
+        claimed
+    });
+    claiming().set(false);
+    claimed
+}
+
+/// A block that a thread left, or a new one.
+fn free_block() -> Option<*mut Block> {
+    let first = FREE.swap(null_mut(), Ordering::Acquire);
+    if first.is_null() {
+        return new_block();
+    }
+    // SAFETY: the list is this thread's since the exchange, and blocks are never unmapped.
+    let rest = unsafe { (*first).next.replace(null_mut()) };
+    if !rest.is_null() {
+        give_back(rest);
+    }
+    Some(first)
+}
+
+fn new_block() -> Option<*mut Block> {
+    let new: *mut Block = map_wiped_on_fork(size_of::<Block>().next_multiple_of(sys::PAGE))?.cast();
+    // SAFETY: zeroed memory that this thread alone knows.
+    let block = unsafe { &*new };
+    let mut newest = NEWEST.load(Ordering::Relaxed);
+    loop {
+        block.older.store(newest, Ordering::Relaxed);
+        match NEWEST.compare_exchange(newest, new, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return Some(new),
+            Err(other) => newest = other,
+        }
+    }
+}
+
+/// Lets no instruction of any thread keep its counter of a page.
+#[cold]
+fn forget_page(page: u64) {
+    let mut block = NEWEST.load(Ordering::Acquire);
+    // SAFETY: blocks are never unmapped, and of another thread's only atomic fields are used. In a forked child those of
+    // the parent are zero, and end the list.
+    while let Some(known) = unsafe { block.as_ref() } {
+        for line in &known.lines {
+            if line.page.load(Ordering::Relaxed) == page {
+                line.ip.store(0, Ordering::Relaxed);
+            }
+        }
+        block = known.older.load(Ordering::Relaxed);
+    }
+}
+
+/// Puts a list of blocks back.
+fn give_back(list: *mut Block) {
+    let mut last = list;
+    // SAFETY: the list is this thread's, and blocks are never unmapped.
+    unsafe {
+        while !(*last).next.get().is_null() {
+            last = (*last).next.get();
+        }
+        let mut first = FREE.load(Ordering::Relaxed);
+        loop {
+            (*last).next.set(first);
+            match FREE.compare_exchange(first, list, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => first = other,
+            }
+        }
+    }
+}
+
+/// Destructor: the thread ends; hooks of other destructors claim another block.
+unsafe extern "C" fn thread_ends(block: *mut libc::c_void) {
+    let _errno = Saved::now();
+    let thread = thread();
+    thread.block.set(thread.nobody);
+    let list: *mut Block = block.cast();
+    // SAFETY: the value of the key is the block of this thread.
+    let block = unsafe { &*list };
+    block.pid.set(0);
+    block.forget_files();
+    block.forget_lines();
+    block.busy.set(false);
+    // SAFETY: no hook of this thread is in the block any more, and no line has a counter of its tables.
+    let tables = unsafe { [(*block.table.get()).take(), (*block.previous.get()).take()] };
+    if let Some(traced) = process::traced() {
+        // SAFETY: as above.
+        tables.into_iter().flatten().for_each(|table| unsafe { table.end(traced.map) });
+    }
+    give_back(list);
 }
 
 impl Block {
@@ -204,6 +386,26 @@ impl Block {
         if let Some(old) = std::mem::replace(previous, before) {
             // SAFETY: no line has a counter of it since the last call.
             unsafe { old.end(traced.map) };
+        }
+    }
+
+    /// Notes that the hooks of a file have the address of this block; false when there is no room for it, and they do not
+    /// get it.
+    fn remember(&self, file: &Thread) -> bool {
+        let is = |place: &&Cell<*const Thread>| core::ptr::eq(place.get(), file);
+        let place = self.files.iter().find(is).or_else(|| self.files.iter().find(|place| place.get().is_null()));
+        place.is_some_and(|place| {
+            place.set(file);
+            true
+        })
+    }
+
+    fn forget_files(&self) {
+        for file in self.files.iter().map(|place| place.replace(null())) {
+            // SAFETY: static TLS of the thread that ends, which nobody takes back before.
+            if let Some(file) = unsafe { file.as_ref() } {
+                file.block.set(file.nobody);
+            }
         }
     }
 

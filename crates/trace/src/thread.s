@@ -1,6 +1,6 @@
 # What the hooks of this file of the program keep of a thread: the address of its lines. A new thread has those of
 # nobody, in which nothing is ever found, so that no hook has to ask whether the thread is known. One that is switched off
-# has the same 64 bytes further on (OFF in block/owner.rs), which bit 6 of the address tells.
+# has the same 64 bytes further on (OFF in block.rs), which bit 6 of the address tells.
 	.pushsection .tdata.numamma_trace_thread, "awT", @progbits
 	.balign 16
 	.globl numamma_trace_thread
