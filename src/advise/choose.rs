@@ -7,6 +7,7 @@ use numamma_plan::unusable::Unusable;
 use super::cost::resample::{self, Groups, Saving};
 use super::cost::{Demands, Load, Outcome, PageMap, Placement, Residence, Spill};
 use super::scene::{Choice, Scene, Simplicity};
+use super::together::WORTH;
 use super::unseen_waiting;
 use crate::detect::{Pattern, unpaged_share};
 use crate::profile::summary::{Entry, duration};
@@ -28,8 +29,9 @@ pub(super) struct Chosen {
     pub choice: Choice,
     /// Part of the time in which the program runs that it saves.
     pub saved: f64,
-    /// Whether it is advised although nothing shows that it saves anything, see [`unseen_waiting`].
-    pub unseen: bool,
+    /// Its remark where it is advised although too little shows that it saves anything, see [`unseen_waiting`]; none
+    /// where it is not advised then.
+    pub even_so: Option<String>,
 }
 
 /// A choice with its price.
@@ -242,12 +244,19 @@ pub(super) fn choose(
             })
         }
     };
-    if verdict.is_err()
-        && let Some((choice, bytes)) = unseen_waiting::choose(scene, (entry, pattern), choices, note, taken)
-    {
-        taken.iter_mut().zip(&bytes).for_each(|(t, b)| *t += b);
-        return Ok(Chosen { choice, saved: 0.0, unseen: true });
-    }
+    let saved_ns = first.time_ns - chosen.outcome.time_ns;
+    let saved = saved_ns / scene.world.clock.running_ns().max(f64::MIN_POSITIVE);
+    let little = verdict.is_ok() && saved < WORTH;
+    let unseen = (verdict.is_err() || little)
+        .then(|| unseen_waiting::choose(scene, (entry, pattern), choices, note, taken, little))
+        .flatten();
+    let even_so = match unseen {
+        Some((choice, bytes)) if !little || choice.place != chosen.choice.place => {
+            taken.iter_mut().zip(&bytes).for_each(|(t, b)| *t += b);
+            return Ok(Chosen { even_so: choice.remark.clone(), choice, saved: 0.0 });
+        }
+        unseen => unseen.and_then(|(choice, _)| choice.remark),
+    };
     // An object that is left to first touch occupies memory as well.
     let bytes = if verdict.is_ok() { &chosen.bytes } else { &first_bytes };
     taken.iter_mut().zip(bytes).for_each(|(t, b)| *t += b);
@@ -258,9 +267,7 @@ pub(super) fn choose(
     let near = near_users(entry, &chosen);
     let words = [near, chosen.choice.remark, too_big, full, Some(price)];
     let remark = words.into_iter().flatten().collect::<Vec<_>>().join("; ");
-    let saved_ns = first.time_ns - chosen.outcome.time_ns;
-    let saved = saved_ns / scene.world.clock.running_ns().max(f64::MIN_POSITIVE);
-    Ok(Chosen { choice: Choice { remark: Some(remark), ..chosen.choice }, saved, unseen: false })
+    Ok(Chosen { choice: Choice { remark: Some(remark), ..chosen.choice }, saved, even_so })
 }
 
 /// What part of the accesses a placement by threads makes local, as [`super::predict()`] counts them: the main thread of

@@ -35,8 +35,8 @@ pub(super) struct Draft {
     pub item: Item,
     /// Part of the time in which the program runs that its rules save; 0 without rules.
     pub saved: f64,
-    /// Whether nothing shows that its rules save anything.
-    pub unseen: bool,
+    /// The reason to give for its rule where too little shows that it saves anything; none where it has no rule then.
+    pub even_so: Option<String>,
 }
 
 /// Objects without an item of their own: how many, and their share of the cost.
@@ -85,7 +85,7 @@ impl Groups {
         groups.into_iter().filter(|(group, ..)| group.count > 0 && group.share > 0.0).map(|(group, name, reason)| {
             let item =
                 Item { name, share: group.share, pattern: None, rule: Err(reason), saved: 0.0, more: Vec::new() };
-            Draft { entry: None, item, saved: 0.0, unseen: false }
+            Draft { entry: None, item, saved: 0.0, even_so: None }
         })
     }
 }

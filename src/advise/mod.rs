@@ -162,12 +162,12 @@ fn items(scene: &scene::Scene<'_>, patterns: &[Pattern], shares: &[f64]) -> Vec<
             _ if !hot[index] => groups.cold.add(share),
             _ => {
                 let pattern = &patterns[index];
-                let (rule, more, saved, unseen) = match scene.rule(entry, pattern, share, &mut taken) {
-                    Ok(rules) => (Ok(rules.rule), rules.more, rules.saved, rules.unseen),
-                    Err(why) => (Err(why), Vec::new(), 0.0, false),
+                let (rule, more, saved, even_so) = match scene.rule(entry, pattern, share, &mut taken) {
+                    Ok(rules) => (Ok(rules.rule), rules.more, rules.saved, rules.even_so),
+                    Err(why) => (Err(why), Vec::new(), 0.0, None),
                 };
                 let item = Item { name: entry.name.clone(), share, pattern: Some(pattern.clone()), rule, saved, more };
-                drafts.push(Draft { entry: Some(index), item, saved, unseen });
+                drafts.push(Draft { entry: Some(index), item, saved, even_so });
             }
         }
     }

@@ -14,8 +14,8 @@ pub(super) struct Rules {
     pub more: Vec<ObjectRule>,
     /// Part of the time in which the program runs that they save.
     pub saved: f64,
-    /// Whether nothing shows that they save anything, as in [`choose::Chosen`].
-    pub unseen: bool,
+    /// The reason to give where too little shows that they save anything, as in [`choose::Chosen`].
+    pub even_so: Option<String>,
 }
 
 /// On what a rule for some instances of a call site depends.
@@ -68,12 +68,12 @@ impl Scene<'_> {
             }
         };
         let (mut words, mut numbered, mut saved): (Vec<String>, _, _) = (Vec::new(), None, 0.0);
-        let mut unseen = false;
+        let (mut remark, mut even_so) = (None, None);
         if let Some(advised) = advised {
             saved += advised.saved;
-            unseen = advised.unseen && !pays;
+            even_so = advised.even_so.filter(|_| !pays);
             rule.place = advised.choice.place;
-            words.extend(advised.choice.remark);
+            remark = advised.choice.remark;
             numbered = advised.choice.numbered;
         }
         if let Some(staged) = staged {
@@ -82,9 +82,13 @@ impl Scene<'_> {
             phase_placements::store_starts(&mut rule, staged);
         }
         words.extend(entry.numbers.as_ref().map(by_order));
-        let words: String = words.into_iter().map(|w| format!("; {w}")).collect();
-        rule.why = Some(format!("{:.1} % of the cost; {}{words}", 100.0 * share, pattern.evidence));
+        let why = |remark: Option<String>| {
+            let words: String = remark.iter().chain(&words).map(|w| format!("; {w}")).collect();
+            format!("{:.1} % of the cost; {}{words}", 100.0 * share, pattern.evidence)
+        };
+        rule.why = Some(why(remark));
+        let even_so = even_so.map(|remark| why(Some(remark)));
         let more = numbered.map(|nodes| numbered::split(&mut rule, &nodes, self.target));
-        Ok(Rules { rule, more: more.unwrap_or_default(), saved, unseen })
+        Ok(Rules { rule, more: more.unwrap_or_default(), saved, even_so })
     }
 }

@@ -10,11 +10,10 @@ pub(super) const WORTH: f64 = 0.002;
 const MOST_OF_GAIN: f64 = 0.95;
 
 /// Takes the rules of those drafts away that are not needed: the least savings, as far as each is below [`WORTH`] and
-/// the others have [`MOST_OF_GAIN`], and all when they are below [`WORTH`] together. Those of which no saving is seen are
-/// judged alone.
+/// the others have [`MOST_OF_GAIN`], and all when they are below [`WORTH`] together. Those that are placed even so keep
+/// their rules, and promise nothing.
 pub(super) fn keep(drafts: &mut [Draft]) {
-    let mut order: Vec<usize> =
-        (0..drafts.len()).filter(|&i| drafts[i].item.rule.is_ok() && !drafts[i].unseen).collect();
+    let mut order: Vec<usize> = (0..drafts.len()).filter(|&i| drafts[i].item.rule.is_ok()).collect();
     order.sort_by(|a, b| drafts[*b].saved.total_cmp(&drafts[*a].saved));
     let total: f64 = order.iter().map(|&i| drafts[i].saved).sum();
     let mut covered = 0.0;
@@ -22,7 +21,13 @@ pub(super) fn keep(drafts: &mut [Draft]) {
         let draft = &mut drafts[index];
         let needed = total >= WORTH && (draft.saved >= WORTH || covered < MOST_OF_GAIN * total);
         covered += draft.saved;
-        if !needed {
+        if needed {
+            continue;
+        }
+        if let (Some(why), Ok(rule)) = (draft.even_so.take(), draft.item.rule.as_mut()) {
+            rule.why = Some(why);
+            (draft.saved, draft.item.saved) = (0.0, 0.0);
+        } else {
             let why =
                 if total < WORTH { "too little to be seen" } else { "and the rules here save nearly all that can be" };
             let evidence = draft.item.pattern.as_ref().map(|p| p.evidence.as_str()).unwrap_or_default();

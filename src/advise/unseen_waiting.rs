@@ -1,4 +1,4 @@
-//! Objects whose samples show no waiting, or too little to tell.
+//! Objects whose samples show no waiting, or too little to be worth a placement.
 //!
 //! The machine of the profile may hide what the target does not: a sweep of which its prefetchers fetch every line in
 //! time, an array that stays in a last-level cache that the target's users do not share. Where the pattern says whose
@@ -25,17 +25,19 @@ impl Scene<'_> {
     }
 }
 
-/// The placement by its users of an object that may not wait, and the bytes that it puts on each node; none where it
-/// would gain nothing if all of its time were waiting, or where placing it is not free.
+/// The placement by its users of an object that may not wait, or of which `little` waiting is seen, and the bytes that
+/// it puts on each node; none where it would gain nothing if all of its time were waiting, or where placing it is not
+/// free.
 pub(super) fn choose(
     scene: &Scene<'_>,
     (entry, pattern): (&Entry, &Pattern),
     choices: Vec<Choice>,
     note: Option<&PatternNote>,
     taken: &[f64],
+    little: bool,
 ) -> Option<(Choice, Vec<f64>)> {
     let world = scene.world;
-    if pattern.confidence < SURE || !scene.may_not_wait(entry) {
+    if pattern.confidence < SURE || !(little || scene.may_not_wait(entry)) {
         return None;
     }
     let placing_ns = world.placing_ns(entry);
@@ -57,8 +59,9 @@ pub(super) fn choose(
     }
     let part = saved_ns / first.time_ns.max(f64::MIN_POSITIVE);
     let range = subject.saving(&unplaced, &placement, part)?.part;
+    let seen = if little { "hardly any" } else { "no" };
     let words = format!(
-        "no waiting for it was seen on this machine, whose caches may hide it: placing it takes nothing, and means {:.0} % \
+        "{seen} waiting for it was seen on this machine, whose caches may hide it: placing it takes nothing, and means {:.0} % \
          less waiting ({:.0} to {:.0} %) where it waits",
         100.0 * part,
         100.0 * range.low,

@@ -150,6 +150,12 @@ fn what_shows_no_waiting_is_placed_by_its_users_without_a_promise() {
     let why = rule.why.unwrap();
     assert!(why.contains("no waiting for it was seen on this machine") && !why.contains("priced"), "{why}");
     assert_eq!(advice.items[0].saved, 0.0);
+    // Little waiting, of an object that would gain enough if all of its time waited.
+    let little = advised(&Truth { charged: 0.05, waits: 0.04, one_in: 2 }.drawn(30_000, 4));
+    let rule = little.items[0].rule.clone().unwrap();
+    assert_eq!((rule.place.policy, little.items[0].saved), (PolicyKind::Block, 0.0));
+    let why = rule.why.unwrap();
+    assert!(why.contains("hardly any waiting for it was seen") && !why.contains("priced"), "{why}");
     let mut shared = summary;
     for (i, cell) in shared.entries[0].cells.iter_mut().enumerate() {
         cell.thread = (i % 8) as u32;
