@@ -10,6 +10,7 @@
 #![allow(dead_code, unused_imports)] // each test binary uses a part
 
 mod build;
+pub mod judge;
 pub mod lab;
 pub mod meter;
 mod order;

@@ -11,11 +11,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
+use numamma_plan::check;
 use serde_json::Value;
 
+use crate::common::judge;
 use crate::common::lab::{self, Lab};
 use crate::common::meter::{Metered, Sum, named};
-use crate::common::{NUMAMMA, Scratch, program, run, source};
+use crate::common::{NUMAMMA, Tracing, program, run, source};
 
 const NODES: u64 = 4;
 const CPUS: u64 = 2;
@@ -24,16 +26,20 @@ const MEMORY_NS: u64 = 90;
 const CPU_GBPS: f64 = 6.4;
 /// Of the lab: distance 20.
 const REMOTE: u64 = 2;
-/// The bars: percent of the lines, of the speed-up, and a rank correlation.
+/// Objects from which on the trace's shares count: smaller ones stay in the caches.
+const LARGE_BYTES: u64 = 1 << 20;
+/// The bars: percent of the lines, of the speed-up, a rank correlation, and percent between two witnesses.
 const LOCAL_BELOW_BEST: f64 = 3.0;
 const FROM_EVEN: f64 = 5.0;
 const PREDICTED: f64 = 5.0;
 const SPEEDUP: f64 = 0.10;
 const ORDER: f64 = 0.9;
+const WITNESSES: f64 = 2.0;
 
 /// A program of tests/programs.
 struct Case {
     name: &'static str,
+    compiler: &'static str,
     /// Counted while a thread is in it.
     function: &'static str,
     /// Arguments on this machine, in the lab, and under the meter.
@@ -44,25 +50,30 @@ struct Case {
     shared: bool,
 }
 
-const fn case(name: &'static str, function: &'static str, arguments: [&'static str; 3]) -> Case {
+const fn case(
+    name: &'static str,
+    compiler: &'static str,
+    function: &'static str,
+    arguments: [&'static str; 3],
+) -> Case {
     let [here, in_lab, metered] = arguments;
-    Case { name, function, here, in_lab, metered, shared: false }
+    Case { name, compiler, function, here, in_lab, metered, shared: false }
 }
 
 /// With caches that are as small as their arrays had to be made for the emulator.
 const SMALL: [Case; 7] = [
-    case("tiles", "sweep.0._omp_fn.0", ["3000", "60", "4"]),
-    case("triangle", "multiply", ["6000", "150", "8"]),
-    Case { shared: true, ..case("hashtable", "count", ["1000 8", "40 8", "6 8"]) },
-    case("pipeline", "filter", ["10000 6", "200 6", "8 6"]),
-    Case { shared: true, ..case("particles", "move", ["6000 8", "60 8", "8 8"]) },
-    case("wavefront", "sweep", ["2000", "60", "6"]),
-    case("ten", "step", ["1500", "60", "4"]),
+    case("tiles", "gfortran", "sweep.0._omp_fn.0", ["3000", "60", "4"]),
+    case("triangle", "gcc", "multiply", ["6000", "150", "8"]),
+    Case { shared: true, ..case("hashtable", "g++", "count", ["1000 8", "40 8", "6 8"]) },
+    case("pipeline", "g++", "filter", ["10000 6", "200 6", "8 6"]),
+    Case { shared: true, ..case("particles", "g++", "move", ["6000 8", "60 8", "8 8"]) },
+    case("wavefront", "gcc", "sweep", ["2000", "60", "6"]),
+    case("ten", "gcc", "step", ["1500", "60", "4"]),
 ];
 /// With the caches of the modelled Xeon.
 const LARGE: [Case; 2] = [
-    Case { shared: true, ..case("cluster", "work", ["400 8", "30 8", "3 8"]) },
-    case("stencil", "step.0._omp_fn.0", ["300", "6", "2"]),
+    Case { shared: true, ..case("cluster", "gcc", "work", ["400 8", "30 8", "3 8"]) },
+    case("stencil", "gfortran", "step.0._omp_fn.0", ["300", "6", "2"]),
 ];
 
 /// The meter's machine with caches of `l2` bytes a CPU and `llc` bytes a CPU of the last level, as hwloc writes it.
@@ -178,6 +189,23 @@ fn metered(cases: &[Case], dir: &Path, options: &str) -> Option<(Vec<Metered>, S
     Some((Metered::read(&counts), text))
 }
 
+/// What a trace of the program says of the advised placement, with the first touches of the profile.
+fn traced(case: &Case, tracing: &Tracing) -> Result<judge::Local, String> {
+    let extension = match case.compiler {
+        "gfortran" => "f90",
+        "g++" => "cpp",
+        _ => "c",
+    };
+    let source = format!("programs/{}.{extension}", case.name);
+    let program = tracing.compile_for_counts(case.compiler, &source, case.name);
+    let arguments: Vec<&str> = case.in_lab.split(' ').collect();
+    let counted = tracing.record(&format!("{}.traced", case.name), &["--sampler", "trace"], &program, &arguments);
+    let usual = tracing.read(&format!("{}.prof", case.name));
+    let path = tracing.dir.join(format!("{}.placed.toml", case.name));
+    let policy = check::parse(&std::fs::read_to_string(path).expect("a policy")).map_err(|e| e.to_string())?;
+    judge::local(&counted, &usual, &policy, LARGE_BYTES)
+}
+
 /// Ranks of values; equal ones have the mean of theirs.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let below = |v: f64| values.iter().filter(|x| **x < v).count() as f64;
@@ -205,7 +233,12 @@ fn lines_of_objects(run: &Metered, text: &str) -> HashMap<String, f64> {
 }
 
 /// A row of the table, with the bars that it misses.
-fn row(case: &Case, runs: &[Metered], text: &str, prediction: &Value) -> (String, Vec<&'static str>) {
+fn row(
+    case: &Case,
+    (runs, text): (&[Metered], &str),
+    prediction: &Value,
+    traced: &Result<judge::Local, String>,
+) -> (String, Vec<&'static str>) {
     let (first, placed) = (named(runs, &format!("{} first", case.name)), named(runs, &format!("{} placed", case.name)));
     assert!(first.complete && placed.complete, "{}", case.name);
     let (unplaced, sum): (Sum, Sum) = (first.all(), placed.all());
@@ -241,6 +274,18 @@ fn row(case: &Case, runs: &[Metered], text: &str, prediction: &Value) -> (String
         said[0],
         said[1],
     );
+    match traced {
+        Ok(traced) => {
+            let [first, placed, best] = [traced.first, traced.placed, traced.best].map(|n| percent(traced.share(n)));
+            let _ = write!(out, " {first:.1} / {placed:.1} / {best:.1} |");
+            let agree = |a: f64, b: f64| (a - b).abs() <= WITNESSES;
+            bar("witnesses", agree(first, percent(unplaced.local_share())) && agree(placed, local));
+        }
+        Err(why) => {
+            let _ = write!(out, " {why} |");
+            bar("witnesses", false);
+        }
+    }
     let lines = lines_of_objects(first, text);
     let priced = prediction["objects"].as_array().expect("objects");
     // Those that the prediction lists.
@@ -262,19 +307,20 @@ fn row(case: &Case, runs: &[Metered], text: &str, prediction: &Value) -> (String
 /// `explained`: program and bar, each with its reason in docs/measurements.md.
 fn bars(profile: impl Fn(&[Case], &Path) -> bool, explained: &[(&str, &str)]) {
     let mut unexplained = Vec::new();
-    println!("| program | first touch | placed | best | predicted placed | metered speed-up | predicted |");
+    println!("| program | first touch | placed | best | predicted placed | metered speed-up | predicted | traced |");
     let (small, large) = ((64 << 10, 64 << 10, "l2=64K,llc=64K"), (1 << 20, 1408 << 10, ""));
     for (cases, (l2, llc, options)) in [(&SMALL[..], small), (&LARGE[..], large)] {
-        let dir = Scratch::new("lab-bars");
+        let tracing = Tracing::new("lab-bars");
+        let dir = &tracing.dir;
         let described = dir.join("machine.xml");
         std::fs::write(&described, machine(l2, llc)).expect("a machine is written");
-        if !profile(cases, &dir) {
+        if !profile(cases, dir) {
             return;
         }
-        let predictions: Vec<Value> = cases.iter().map(|case| predicted(case, &dir, &described)).collect();
-        let Some((runs, text)) = metered(cases, &dir, options) else { return };
+        let predictions: Vec<Value> = cases.iter().map(|case| predicted(case, dir, &described)).collect();
+        let Some((runs, text)) = metered(cases, dir, options) else { return };
         for (case, prediction) in cases.iter().zip(&predictions) {
-            let (line, missed) = row(case, &runs, &text, prediction);
+            let (line, missed) = row(case, (&runs, &text), prediction, &traced(case, &tracing));
             println!("{line} {}", missed.iter().map(|m| format!("misses {m}; ")).collect::<String>());
             unexplained.extend(missed.into_iter().map(|m| (case.name, m)).filter(|m| !explained.contains(m)));
         }

@@ -2,18 +2,15 @@
 //! are, compiled as usual, and the placement that is advised from the samples.
 //!
 //! The witnesses share no code: hooks of the compiler count every access; samples are replayed machine code. The lab's
-//! meter is the third (`make bench-meter`).
-
-mod counts;
-mod placed;
+//! meter is the third (`make bench-meter`, whose table has both).
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use counts::{Counts, Object, Page};
 use numamma_plan::check;
 
-use crate::common::{Tracing, alone, plain, program, run};
+use crate::common::judge::{Object, Page, local};
+use crate::common::{Tracing, alone, program};
 
 const MIB: u64 = 1 << 20;
 /// Samples from which on shares are compared: neighbouring pages are put together until they have as many.
@@ -112,21 +109,10 @@ struct Judged {
 
 fn judge(case: &Case) -> Judged {
     let tracing = Tracing::new(&format!("judge-{}", case.name));
-    let flags = ["-fopenmp", "-pthread", "-fno-optimize-sibling-calls"];
-    let flags_of = if case.compiler == "gfortran" { "gfortran" } else { "gcc" };
-    let traced = tracing.compile(flags_of, case.compiler, case.source, case.name, &flags);
-    let traced = traced.to_str().expect("a name in UTF-8").to_owned();
+    let traced = tracing.compile_for_counts(case.compiler, case.source, case.name);
     let plainly = program(case.name).to_str().expect("a name in UTF-8").to_owned();
-    let record = |prof: &str, options: &[&str], program: &str| {
-        let args = [&["profile", "-q", "-o", prof], options, &["--", program], case.arguments].concat();
-        let mut command = plain(crate::common::NUMAMMA);
-        command.args(&args).current_dir(&*tracing.dir).env("NUMAMMA_LIB", &*tracing.dir).env("OMP_NUM_THREADS", "8");
-        run(command).success();
-        tracing.numamma(&["export", "-f", "csv", "-o", &format!("{prof}.tables"), prof]).success();
-        Counts::read(&tracing.dir.join(format!("{prof}.tables")))
-    };
-    let counted = record("traced", &["--sampler", "trace"], &traced);
-    let sampled = record("sampled", &["-F", "4000"], &plainly);
+    let counted = tracing.record("traced", &["--sampler", "trace"], &traced, case.arguments);
+    let sampled = tracing.record("sampled", &["-F", "4000"], &plainly, case.arguments);
     let mut shares = Shares::default();
     for (name, object) in counted.objects.iter().filter(|(_, object)| object.size >= MIB) {
         if let Some(sampled) = sampled.objects.get(name) {
@@ -135,7 +121,7 @@ fn judge(case: &Case) -> Judged {
     }
     let advice = tracing.numamma(&["advise", "-q", "--nodes", "4", "--threads", "8", "sampled"]).success().stdout;
     let policy = check::parse(&advice).unwrap_or_else(|e| panic!("{e}\n{advice}"));
-    let local = placed::local(&counted, &sampled, &policy, MIB);
+    let local = local(&counted, &sampled, &policy, MIB).unwrap_or_else(|e| panic!("{e}\n{advice}"));
     let percent = |part: u64| 100.0 * local.share(part);
     let mut line = String::new();
     let of = |n: u32| 100.0 * f64::from(n) / f64::from(shares.groups.max(1));

@@ -2,6 +2,7 @@
 //! judges.
 
 use std::ops::Range;
+use std::str::FromStr;
 
 use numamma_plan::policy::{Block, ObjectRule, Place, Policy, PolicyKind};
 use numamma_plan::range::ByteRange;
@@ -46,10 +47,14 @@ fn node_of(counts: &Counts, thread: u32) -> u32 {
 struct Rule<'a> {
     pages: Range<u64>,
     place: &'a Place,
+    /// The nodes that it names.
+    nodes: Vec<u32>,
+    /// Of a page map: how many pieces go to which node.
+    map: Vec<(u64, u32)>,
 }
 
 /// The rules for an object.
-fn rules<'a>(policy: &'a Policy, name: &str, object: &Object) -> Vec<Rule<'a>> {
+fn rules<'a>(policy: &'a Policy, name: &str, object: &Object) -> Result<Vec<Rule<'a>>, String> {
     let is_meant = |rule: &&ObjectRule| match (&rule.global, &rule.name) {
         (Some(global), _) => *global == object.linkage || *global == name,
         // The name of a part is that of the object and its range.
@@ -58,9 +63,10 @@ fn rules<'a>(policy: &'a Policy, name: &str, object: &Object) -> Vec<Rule<'a>> {
     };
     let rule = |rule: &'a ObjectRule| {
         let known = rule.member.is_none() && rule.instances.is_none() && rule.phases.is_empty();
-        assert!(known, "the judge does not know such rules: {rule:?}");
-        let range =
-            rule.range.as_deref().map(|range| ByteRange::parse(range).unwrap_or_else(|e| panic!("{range}: {e}")));
+        if !known {
+            return Err(format!("the judge does not know such rules: {rule:?}"));
+        }
+        let range = rule.range.as_deref().map(ByteRange::parse).transpose().map_err(|e| e.to_string())?;
         let bytes = range.map_or(0..object.size, |range| range.low..range.high.min(object.size));
         // A placed allocation begins a page, a variable where the linker put it. What it shares with others is no page of
         // it; two parts meet at the nearest page.
@@ -68,31 +74,61 @@ fn rules<'a>(policy: &'a Policy, name: &str, object: &Object) -> Vec<Rule<'a>> {
         let nearest = |offset: u64| (before + offset + PAGE / 2) / PAGE;
         let first = if bytes.start == 0 { before.div_ceil(PAGE) } else { nearest(bytes.start) };
         let end = if bytes.end == object.size { (before + bytes.end) / PAGE } else { nearest(bytes.end) };
-        Rule { pages: first..end, place: &rule.place }
+        Rule::new(first..end, &rule.place)
     };
     policy.objects.iter().filter(is_meant).map(rule).collect()
 }
 
-/// A list of nodes: `all`, or numbers and ranges.
-fn nodes(list: Option<&str>) -> Vec<u32> {
-    let number = |text: &str| text.parse::<u32>().unwrap_or_else(|_| panic!("the judge does not know the node {text}"));
-    match list {
-        None | Some("all") => (0..NODES).collect(),
-        Some(list) => list
-            .split(',')
-            .flat_map(|word| {
-                let (first, last) = word.split_once('-').unwrap_or((word, word));
-                number(first)..=number(last)
-            })
-            .collect(),
-    }
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|_| format!("the judge does not know the number {text}"))
 }
 
-impl Rule<'_> {
+/// A list of nodes: `all`, or numbers and ranges.
+fn nodes(list: Option<&str>) -> Result<Vec<u32>, String> {
+    let mut nodes = Vec::new();
+    match list {
+        None | Some("all") => nodes.extend(0..NODES),
+        Some(list) => {
+            for word in list.split(',') {
+                let (first, last) = word.split_once('-').unwrap_or((word, word));
+                nodes.extend(number::<u32>(first)?..=number(last)?);
+            }
+        }
+    }
+    Ok(nodes)
+}
+
+/// A page map: `640x0,128x3`.
+fn runs(map: &str) -> Result<Vec<(u64, u32)>, String> {
+    let run = |word: &str| {
+        let (pieces, node) = word.split_once('x').ok_or_else(|| format!("the judge does not know the run {word}"))?;
+        Ok((number(pieces)?, number(node)?))
+    };
+    map.split(',').map(run).collect()
+}
+
+impl<'a> Rule<'a> {
+    fn new(pages: Range<u64>, place: &'a Place) -> Result<Rule<'a>, String> {
+        let known = [
+            PolicyKind::Default,
+            PolicyKind::Local,
+            PolicyKind::Interleave,
+            PolicyKind::Block,
+            PolicyKind::BlockCyclic,
+            PolicyKind::Map,
+            PolicyKind::Bind,
+            PolicyKind::Preferred,
+        ];
+        if !known.contains(&place.policy) {
+            return Err(format!("the judge does not know {:?}", place.policy));
+        }
+        let map = place.map.as_deref().map_or(Ok(Vec::new()), runs)?;
+        Ok(Rule { pages, place, nodes: nodes(place.nodes.as_deref())?, map })
+    }
+
     /// The node of a page; none where first touch decides.
     fn node(&self, page: u64) -> Option<u32> {
-        let nodes = nodes(self.place.nodes.as_deref());
-        let count = nodes.len() as u64;
+        let count = self.nodes.len() as u64;
         let block = match &self.place.block {
             Some(Block::Size(size)) => size.0,
             _ => ((self.pages.end - self.pages.start) * PAGE).div_ceil(count).next_multiple_of(PAGE),
@@ -103,19 +139,36 @@ impl Rule<'_> {
             PolicyKind::Interleave => page % count,
             // A page belongs to the block that has more of it.
             PolicyKind::Block | PolicyKind::BlockCyclic => (page * PAGE + PAGE / 2) / block % count,
-            PolicyKind::Bind | PolicyKind::Preferred => 0,
-            other => panic!("the judge does not know {other:?}"),
+            PolicyKind::Map => return self.mapped(page),
+            _ => 0,
         };
-        Some(nodes[index as usize])
+        Some(self.nodes[index as usize])
+    }
+
+    /// The node that a page map says; it starts over after its last run.
+    fn mapped(&self, page: u64) -> Option<u32> {
+        let piece = match &self.place.block {
+            Some(Block::Size(size)) => size.0,
+            _ => PAGE,
+        };
+        let all = self.map.iter().map(|(pieces, _)| pieces).sum::<u64>().max(1);
+        let mut left = (page * PAGE + PAGE / 2) / piece % all;
+        let run = self.map.iter().find(|(pieces, _)| {
+            let is_in = left < *pieces;
+            left = left.saturating_sub(*pieces);
+            is_in
+        });
+        run.map(|(_, node)| *node)
     }
 }
 
 /// Judges a policy by what was counted, on the objects of `least` bytes or more. First touches are those of the program as it
 /// is usually compiled: of what it only clears, a compiler may leave the first touch to the kernel.
-pub fn local(counts: &Counts, usual: &Counts, policy: &Policy, least: u64) -> Local {
+/// Fails for a rule that the judge does not know.
+pub fn local(counts: &Counts, usual: &Counts, policy: &Policy, least: u64) -> Result<Local, String> {
     let mut sum = Local::default();
     for (name, object) in counts.objects.iter().filter(|(_, object)| object.size >= least) {
-        let rules = rules(policy, name, object);
+        let rules = rules(policy, name, object)?;
         let touched = usual.objects.get(name).map(Object::by_page).unwrap_or_default();
         for ((_, page), accesses) in &object.pages {
             let by_node = by_node(accesses, counts);
@@ -130,5 +183,5 @@ pub fn local(counts: &Counts, usual: &Counts, policy: &Policy, least: u64) -> Lo
             sum.best += by_node.iter().max().copied().unwrap_or(0);
         }
     }
-    sum
+    Ok(sum)
 }
