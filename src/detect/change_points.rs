@@ -226,7 +226,7 @@ fn part(samples: &Samples, slots: (u16, u16), judge: &impl Fn(&Samples) -> Patte
 /// Number of offsets at which the owners of two patterns are compared.
 const PROBES: u64 = 512;
 /// Share of the object that must change its owner for a different placement.
-const MOVED: f64 = 0.25;
+pub(super) const MOVED: f64 = 0.25;
 /// Threads whose ranks differ by less than this part of all threads count as one owner: on machines of up to eight
 /// nodes they mostly run on the same node.
 const NEAR: f64 = 1.0 / 8.0;

@@ -26,8 +26,6 @@ const MEMORY_NS: u64 = 90;
 const CPU_GBPS: f64 = 6.4;
 /// Of the lab: distance 20.
 const REMOTE: u64 = 2;
-/// Objects from which on the trace's shares count: smaller ones stay in the caches.
-const LARGE_BYTES: u64 = 1 << 20;
 /// The bars: percent of the lines, of the speed-up, a rank correlation, and percent between two witnesses.
 const LOCAL_BELOW_BEST: f64 = 3.0;
 const FROM_EVEN: f64 = 5.0;
@@ -42,10 +40,11 @@ struct Case {
     compiler: &'static str,
     /// Counted while a thread is in it.
     function: &'static str,
-    /// Arguments on this machine, in the lab, and under the meter.
+    /// Arguments on this machine, in the lab, under the meter, and under the trace.
     here: &'static str,
     in_lab: &'static str,
     metered: &'static str,
+    traced: &'static str,
     /// Its large objects are shared by all without slices: the controllers should be even.
     shared: bool,
 }
@@ -54,26 +53,26 @@ const fn case(
     name: &'static str,
     compiler: &'static str,
     function: &'static str,
-    arguments: [&'static str; 3],
+    arguments: [&'static str; 4],
 ) -> Case {
-    let [here, in_lab, metered] = arguments;
-    Case { name, compiler, function, here, in_lab, metered, shared: false }
+    let [here, in_lab, metered, traced] = arguments;
+    Case { name, compiler, function, here, in_lab, metered, traced, shared: false }
 }
 
 /// With caches that are as small as their arrays had to be made for the emulator.
 const SMALL: [Case; 7] = [
-    case("tiles", "gfortran", "sweep.0._omp_fn.0", ["3000", "60", "4"]),
-    case("triangle", "gcc", "multiply", ["6000", "150", "8"]),
-    Case { shared: true, ..case("hashtable", "g++", "count", ["1000 8", "40 8", "6 8"]) },
-    case("pipeline", "g++", "filter", ["10000 6", "200 6", "8 6"]),
-    Case { shared: true, ..case("particles", "g++", "move", ["6000 8", "60 8", "8 8"]) },
-    case("wavefront", "gcc", "sweep", ["2000", "60", "6"]),
-    case("ten", "gcc", "step", ["1500", "60", "4"]),
+    case("tiles", "gfortran", "sweep.0._omp_fn.0", ["3000", "60", "4", "500"]),
+    case("triangle", "gcc", "multiply", ["6000", "150", "8", "3000"]),
+    Case { shared: true, ..case("hashtable", "g++", "count", ["1000 8", "40 8", "6 8", "150 8"]) },
+    case("pipeline", "g++", "filter", ["10000 6", "200 6", "8 6", "1000 6"]),
+    Case { shared: true, ..case("particles", "g++", "move", ["6000 8", "60 8", "8 8", "400 8"]) },
+    case("wavefront", "gcc", "sweep", ["2000", "60", "6", "300"]),
+    case("ten", "gcc", "step", ["1500", "60", "4", "300"]),
 ];
 /// With the caches of the modelled Xeon.
 const LARGE: [Case; 2] = [
-    Case { shared: true, ..case("cluster", "gcc", "work", ["400 8", "30 8", "3 8"]) },
-    case("stencil", "gfortran", "step.0._omp_fn.0", ["300", "6", "2"]),
+    Case { shared: true, ..case("cluster", "gcc", "work", ["400 8", "30 8", "3 8", "60 8"]) },
+    case("stencil", "gfortran", "step.0._omp_fn.0", ["300", "6", "2", "60"]),
 ];
 
 /// The meter's machine with caches of `l2` bytes a CPU and `llc` bytes a CPU of the last level, as hwloc writes it.
@@ -189,8 +188,9 @@ fn metered(cases: &[Case], dir: &Path, options: &str) -> Option<(Vec<Metered>, S
     Some((Metered::read(&counts), text))
 }
 
-/// What a trace of the program says of the advised placement, with the first touches of the profile.
-fn traced(case: &Case, tracing: &Tracing) -> Result<judge::Local, String> {
+/// What a trace of the program says of the advised placement, with the first touches of the profile, of objects of `least`
+/// bytes or more: smaller ones stay in the caches.
+fn traced(case: &Case, tracing: &Tracing, least: u64) -> Result<judge::Local, String> {
     let extension = match case.compiler {
         "gfortran" => "f90",
         "g++" => "cpp",
@@ -198,12 +198,12 @@ fn traced(case: &Case, tracing: &Tracing) -> Result<judge::Local, String> {
     };
     let source = format!("programs/{}.{extension}", case.name);
     let program = tracing.compile_for_counts(case.compiler, &source, case.name);
-    let arguments: Vec<&str> = case.in_lab.split(' ').collect();
+    let arguments: Vec<&str> = case.traced.split(' ').collect();
     let counted = tracing.record(&format!("{}.traced", case.name), &["--sampler", "trace"], &program, &arguments);
     let usual = tracing.read(&format!("{}.prof", case.name));
     let path = tracing.dir.join(format!("{}.placed.toml", case.name));
     let policy = check::parse(&std::fs::read_to_string(path).expect("a policy")).map_err(|e| e.to_string())?;
-    judge::local(&counted, &usual, &policy, LARGE_BYTES)
+    judge::local(&counted, &usual, &policy, least)
 }
 
 /// Ranks of values; equal ones have the mean of theirs.
@@ -320,7 +320,7 @@ fn bars(profile: impl Fn(&[Case], &Path) -> bool, explained: &[(&str, &str)]) {
         let predictions: Vec<Value> = cases.iter().map(|case| predicted(case, dir, &described)).collect();
         let Some((runs, text)) = metered(cases, dir, options) else { return };
         for (case, prediction) in cases.iter().zip(&predictions) {
-            let (line, missed) = row(case, (&runs, &text), prediction, &traced(case, &tracing));
+            let (line, missed) = row(case, (&runs, &text), prediction, &traced(case, &tracing, l2 + llc));
             println!("{line} {}", missed.iter().map(|m| format!("misses {m}; ")).collect::<String>());
             unexplained.extend(missed.into_iter().map(|m| (case.name, m)).filter(|m| !explained.contains(m)));
         }

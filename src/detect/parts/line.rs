@@ -3,7 +3,7 @@
 
 use std::cell::OnceCell;
 
-use crate::detect::change_points::change_points;
+use super::changing;
 use crate::detect::points::uniform;
 use crate::detect::samples::{Sample, Samples};
 use crate::detect::{ObjectView, init};
@@ -66,7 +66,7 @@ impl Line {
 
     /// Whether the threads of the pages change in time.
     pub fn is_phased(&self) -> bool {
-        *self.phased.get_or_init(|| change_points(&self.samples).len() > 1)
+        *self.phased.get_or_init(|| changing::threads_change(&self.samples))
     }
 
     /// Whether parts of the code use the object differently; `is` finds out.

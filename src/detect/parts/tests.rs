@@ -1,3 +1,4 @@
+use super::super::line::Line;
 use super::part_boundaries;
 use crate::detect::points::uniform;
 use crate::detect::{CodeAccesses, ObjectView, PageAccess, Sampling};
@@ -268,6 +269,34 @@ fn code_that_changes_gradually_is_no_boundary() {
     }
     view.by_code = by_code;
     assert_eq!(part_boundaries(&view), [0; 0]);
+}
+
+/// A machine with other work gives some threads less of the time, and others later.
+#[test]
+fn threads_that_are_slowed_in_turn_hide_no_parts() {
+    use crate::detect::change_points::change_points;
+    let arrays = [array(Shape::Block, 800), array(Shape::Cyclic(64), 1001)];
+    let mut view = block(&arrays, 0.05, 1);
+    let mut dice = Dice(78);
+    let is_slow = |a: &PageAccess| (a.thread % 2 == 0) == (a.slot < 30);
+    view.accesses.retain(|a| !is_slow(a) || dice.unit() < 0.2);
+    let line = Line::of(&view);
+    assert!(change_points(&line.samples).len() > 1);
+    assert!(!line.is_phased());
+    assert_eq!(part_boundaries(&view), planted(&arrays));
+}
+
+/// From half of the run on each slice has another thread, or any.
+#[test]
+fn pages_that_pass_to_other_threads_are_phased() {
+    for any in [false, true] {
+        let mut view = block(&[array(Shape::Block, 1000)], 0.05, 1);
+        let mut dice = Dice(79);
+        for a in view.accesses.iter_mut().filter(|a| a.slot >= 32) {
+            a.thread = if any { dice.below(THREADS) } else { (a.thread + 3) % THREADS };
+        }
+        assert!(Line::of(&view).is_phased(), "any: {any}");
+    }
 }
 
 #[test]
