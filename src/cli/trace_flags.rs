@@ -18,6 +18,11 @@ const GCC: &str = "-fsanitize=thread -fno-plt --param tsan-instrument-func-entry
 /// none by default.
 const CLANG: &str = "-fsanitize=thread -fno-plt -fno-vectorize -fno-slp-vectorize -mllvm \
     -tsan-instrument-read-before-write=1 -mllvm -tsan-instrument-func-entry-exit=0";
+/// Flags of rustc for the same. The standard library that comes with it is compiled without them, which is not allowed
+/// otherwise; these hooks take no part in how functions are called.
+const RUSTC: &str = "-Zsanitizer=thread -Zexternal-clangrt -Cunsafe-allow-abi-mismatch=sanitizer -Cno-vectorize-loops \
+    -Cno-vectorize-slp -Cllvm-args=-tsan-instrument-read-before-write=1 \
+    -Cllvm-args=-tsan-instrument-func-entry-exit=0";
 /// What the build has without our flags, where its user sets nothing.
 const DEFAULT: &str = "-O2 -g";
 
@@ -51,8 +56,9 @@ enum Compiler {
 pub fn run(args: Args) -> Result<u8, Failure> {
     let dir = library::find_trace().map_err(Failure::usage)?;
     if args.compiler == Compiler::Rustc {
-        say("rustc takes these flags in nightly builds only: cargo +nightly build -Zbuild-std --target \
-             x86_64-unknown-linux-gnu");
+        say("rustc takes these flags in nightly builds only: cargo +nightly build --release --target \
+             x86_64-unknown-linux-gnu; with -Zbuild-std (rustup component add rust-src --toolchain nightly) what the \
+             standard library itself accesses counts, too");
     }
     print(&lines(args.compiler, &dir), false)?;
     Ok(0)
@@ -72,8 +78,7 @@ fn lines(compiler: Compiler, dir: &Path) -> String {
         }
         Compiler::Rustc => {
             let link = format!("-Clink-arg=-L{here} -Clink-arg=-Wl,-rpath,{here} -Clink-arg={hooks}");
-            let flags = format!("-Zsanitizer=thread -Zexternal-clangrt {link} -Clink-arg=-ltsan");
-            return set("RUSTFLAGS", "", &flags);
+            return set("RUSTFLAGS", "", &format!("{RUSTC} {link} -Clink-arg=-ltsan"));
         }
     };
     let compile = ["CFLAGS", "CXXFLAGS", "FFLAGS", "FCFLAGS"].map(|name| set(name, DEFAULT, flags)).concat();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::common::{NUMAMMA, Ran, Scratch, compile, plain, preload, root, run};
+use crate::common::{NUMAMMA, Ran, Scratch, compile, plain, preload, root, run, source};
 
 /// The libraries of this build as they are installed, and a place for programs and profiles.
 struct Tracing {
@@ -30,12 +30,19 @@ impl Tracing {
         run(plain(NUMAMMA).current_dir(&*self.dir).env("NUMAMMA_LIB", &*self.dir).args(args))
     }
 
-    /// Compiles with the flags that are printed for `flags_of`.
-    fn compile(&self, flags_of: &str, compiler: &str, source: &str, more: &[&str]) -> PathBuf {
+    /// The flags that are printed for `flags_of`.
+    fn flags(&self, flags_of: &str) -> Vec<String> {
         let flags = self.numamma(&["trace-flags", flags_of]).success();
-        let script = format!("{}\nprintf '%s\\n' $CFLAGS $LDFLAGS", flags.stdout);
-        let words = run(plain("sh").args(["-c", &script]).env_remove("CFLAGS").env_remove("LDFLAGS")).success();
-        let flags: Vec<&str> = words.stdout.lines().chain(more.iter().copied()).collect();
+        let words = "printf '%s\\n' $CFLAGS $LDFLAGS $RUSTFLAGS";
+        let script = format!("unset CFLAGS LDFLAGS RUSTFLAGS\n{}\n{words}", flags.stdout);
+        let words = run(plain("sh").args(["-c", &script])).success();
+        words.stdout.lines().map(str::to_owned).collect()
+    }
+
+    /// Compiles with these flags.
+    fn compile(&self, flags_of: &str, compiler: &str, source: &str, more: &[&str]) -> PathBuf {
+        let flags = self.flags(flags_of);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
         compile(compiler, &format!("preloads/traced/{source}"), self.dir.join("program"), &flags)
     }
 
@@ -100,8 +107,8 @@ impl Counts {
 }
 
 /// Every page has the accesses of one thread, and four threads have a quarter each.
-fn assert_quarters(counts: &Counts, what: &str) {
-    let pages = counts.pages("main ");
+fn assert_quarters(counts: &Counts, object: &str, what: &str) {
+    let pages = counts.pages(object);
     assert_eq!(pages.len(), 64, "{what}: {pages:?}");
     let mut threads = Vec::new();
     for (n, (page, thread, reads, writes)) in pages.into_iter().enumerate() {
@@ -126,10 +133,28 @@ fn each_page_has_the_accesses_of_its_thread() {
         let program = tracing.compile(flags_of, compiler, "quarters.c", more);
         let (ran, counts) = tracing.profile(&[], &program);
         assert!(!ran.stderr.contains("lost"), "{what}: {}", ran.stderr);
-        assert_quarters(&counts, &what);
+        assert_quarters(&counts, "main ", &what);
         // Without a recorder it runs as ever.
         run(&mut plain(&program)).success();
     }
+}
+
+/// By the standard library that comes with the compiler.
+#[test]
+fn a_rust_program_of_a_nightly_compiler_counts_all_of_its_accesses() {
+    if !run(plain("rustc").args(["+nightly", "--version"])).status.success() {
+        eprintln!("SKIPPED: sanitizers of rustc need a nightly one: rustup toolchain install nightly");
+        return;
+    }
+    let tracing = Tracing::new("rust");
+    let program = tracing.dir.join("quarters");
+    let mut rustc = plain("rustc");
+    rustc.args(["+nightly", "--edition", "2024", "-O", "-g", "-o"]).arg(&program).args(tracing.flags("rustc"));
+    run(rustc.arg(source("preloads/traced/quarters.rs"))).success();
+    let (ran, counts) = tracing.profile(&[], &program);
+    assert!(!ran.stderr.contains("lost"), "{}", ran.stderr);
+    assert_quarters(&counts, "quarters::main ", "rustc");
+    run(&mut plain(&program)).success();
 }
 
 #[test]
@@ -137,7 +162,7 @@ fn a_program_built_for_threadsanitizer_runs_as_it_is() {
     let tracing = Tracing::new("as-it-is");
     let flags = ["-O2", "-g", "-fsanitize=thread", "-pthread"];
     let program = compile("gcc", "preloads/traced/quarters.c", tracing.dir.join("program"), &flags);
-    assert_quarters(&tracing.profile(&[], &program).1, "only LD_LIBRARY_PATH");
+    assert_quarters(&tracing.profile(&[], &program).1, "main ", "only LD_LIBRARY_PATH");
 }
 
 #[test]
