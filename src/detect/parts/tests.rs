@@ -278,7 +278,7 @@ fn threads_that_are_slowed_in_turn_hide_no_parts() {
     let arrays = [array(Shape::Block, 800), array(Shape::Cyclic(64), 1001)];
     let mut view = block(&arrays, 0.05, 1);
     let mut dice = Dice(78);
-    let is_slow = |a: &PageAccess| (a.thread % 2 == 0) == (a.slot < 30);
+    let is_slow = |a: &PageAccess| a.thread.is_multiple_of(2) == (a.slot < 30);
     view.accesses.retain(|a| !is_slow(a) || dice.unit() < 0.2);
     let line = Line::of(&view);
     assert!(change_points(&line.samples).len() > 1);
