@@ -3,6 +3,7 @@
  *   large     1,200 times one of three call sites allocates 8 MB, in 1 GB of address space (RLIMIT_AS)
  *   sizes     12,000 times one call site allocates 150 to 225 KB, each time another size
  *   cache     60 arrays of 150 to 450 KB stay, and 15,000 times one of them is replaced by another
+ *   mixed     as cache, 300 arrays of up to 600 KB, 80,000 times: placing pauses and begins again a few times meanwhile
  *   store     as cache, 500 arrays of 300 to 1,200 KB, of which each page is written once, and a small block beside each
  *   high      800 times one call site allocates three times 20 MB, below small blocks of the first steps that stay
  *   buffers   16 threads, in which each of 80 call sites in turn allocates 15 to 45 KB, 200 times
@@ -78,18 +79,18 @@ static void brief(int site, size_t size, unsigned char mark) {
     free(p);
 }
 
-static void cache(void) {
-    static unsigned char *blocks[60];
+static void cache(unsigned held, int times, size_t least, size_t range) {
+    static unsigned char *blocks[300];
     unsigned random = 1;
-    for (int i = 0; i < 15000; i++) {
+    for (int i = 0; i < times; i++) {
         random = random * 1664525 + 1013904223;
-        unsigned char **block = &blocks[(random >> 16) % 60];
-        size_t size = 150000 + (size_t)i * 7919 % 300000;
+        unsigned char **block = &blocks[(random >> 16) % held];
+        size_t size = least + (size_t)i * 7919 % range;
         free(*block);
         if (!(*block = sites[0](size))) exit(3);
         memset(*block, i, size);
     }
-    for (int i = 0; i < 60; i++) free(blocks[i]);
+    for (unsigned i = 0; i < held; i++) free(blocks[i]);
 }
 
 static void touch(unsigned char *p, size_t size, int mark) {
@@ -360,7 +361,8 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(how, "sizes"))
         for (int i = 0; i < 12000; i++) brief(0, 150000 + (size_t)i * 7919 % 75000, (unsigned char)i);
-    if (!strcmp(how, "cache")) cache();
+    if (!strcmp(how, "cache")) cache(60, 15000, 150000, 300000);
+    if (!strcmp(how, "mixed")) cache(300, 80000, 1, 600000);
     if (!strcmp(how, "store")) store();
     if (!strcmp(how, "high")) high();
     if (!strcmp(how, "elsewhere")) elsewhere();

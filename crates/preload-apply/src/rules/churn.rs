@@ -22,7 +22,7 @@
 //! found out by each process for itself.
 //!
 //! After a pause that helped, what is in use is there already: nothing has to be paid, and the next one begins before all
-//! of it has moved back, which would take twice the memory.
+//! of it has moved back, which would take twice the memory: the account is looked at early then.
 
 mod account;
 pub mod allocator;
@@ -55,6 +55,11 @@ const MAPPING_NS: u64 = 6_300;
 const UNMAPPING_NS: u64 = MAPPING_NS / 3;
 /// A pause that ended this many times its length ago makes the next one half as long.
 const CALM: u64 = 8;
+/// Part (1/8) of the placed bytes that may have moved back from the allocator's memory before the first look after a
+/// pause that helped: that memory stays meanwhile, and a fourth of it more is the most that a policy may cost.
+const EARLY: u64 = 8;
+/// Charged time of that look at least, ns: 1 MiB of pages.
+const EARLY_LEAST_NS: u64 = (1 << 20) / PAGE as u64 * FAULT_NS;
 /// Shortest pause, ns: four times what keeps the part, because what is charged is the lower end of what it takes.
 const PAUSE_NS: u64 = 4 * PART * LOOK_NS;
 /// Times that the pause of a class doubles at most: to an hour.
@@ -186,6 +191,7 @@ impl Churn {
             self.trials[class].judge(helped, now, length_ns);
             if helped {
                 account::pay_until(now + CALM * length_ns);
+                account::begin(now, EARLY_LEAST_NS.max(moving_ns(self.trials[class].moved_at_most()) / EARLY));
             } else {
                 // The next one is no longer.
                 self.learned.pauses[class].store(pause - 1.min(times), Ordering::Relaxed);

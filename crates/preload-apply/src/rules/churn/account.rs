@@ -17,6 +17,9 @@ pub const FAULT_NS: u64 = 1_000;
 pub const PART: u64 = 20;
 /// Charged time from which the clock is compared, ns.
 pub const LOOK_NS: u64 = 10_000_000;
+/// Times that the time which passed must be longer than what was charged allows, until looks are no longer early: they
+/// are short, and what is near the limit may be either.
+const CLEARLY: u64 = 2;
 /// Time that may be charged in any case, ns: what a program does while it starts says little of what it does then.
 const CREDIT_NS: u64 = 20_000_000;
 /// Mappings that may be charged in any case: some large temporaries, too, are part of a start.
@@ -38,6 +41,8 @@ pub struct Account {
     /// When that was, ns; 0 before the first, which only starts the clock: what is freed once, at the end of a step, is
     /// no churn.
     looked: AtomicU64,
+    /// Charged time between two looks where they are early, ns; else 0. See [`begin`].
+    early_ns: AtomicU64,
     /// Number of the next look, less 1, and of the last one that found too much.
     look: AtomicU32,
     too_much: AtomicU32,
@@ -102,6 +107,13 @@ pub fn pay_until(until: u64) {
     account().paid_until.store(until, Ordering::Relaxed);
 }
 
+/// Begins to count anew at the time `now`, ns, and looks each time that `early_ns` were charged, if that is less than
+/// [`LOOK_NS`], until little is charged: what is charged meanwhile moves back from the allocator's memory, which keeps
+/// its pages.
+pub fn begin(now: u64, early_ns: u64) {
+    account().begin(&OWN, now, early_ns, Used { waited_ns: waited_since_last(), ..used() });
+}
+
 /// The account: made before the process may fork, see [`super::start`].
 pub fn account() -> &'static Account {
     ACCOUNT.get_or_init(Inherited::default)
@@ -119,14 +131,33 @@ impl Account {
         }
         own.of_calls.fetch_add(cost.calls, Ordering::Relaxed);
         let cost = cost.calls + cost.faults;
-        if own.charged.fetch_add(cost, Ordering::Relaxed) + cost < least {
+        let look_ns = self.look_ns();
+        if own.charged.fetch_add(cost, Ordering::Relaxed) + cost < least.min(look_ns) {
             return (false, look);
         }
         let placed = self.add(own, used());
-        if self.charged.load(Ordering::Relaxed) < LOOK_NS {
+        if self.charged.load(Ordering::Relaxed) < look_ns {
             return (false, look);
         }
         (self.is_too_much(now, placed, mappings < CREDIT, look), look)
+    }
+
+    /// Charged time until the next look, ns.
+    fn look_ns(&self) -> u64 {
+        match self.early_ns.load(Ordering::Relaxed) {
+            0 => LOOK_NS,
+            early_ns => early_ns.min(LOOK_NS),
+        }
+    }
+
+    /// See [`begin`].
+    fn begin(&self, own: &Own, now: u64, early_ns: u64, used: Used) {
+        self.add(own, used);
+        for count in [&self.charged, &self.touched, &self.worked, &self.waited] {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.looked.store(now, Ordering::Relaxed);
+        self.early_ns.store(early_ns, Ordering::Relaxed);
     }
 
     /// Adds what a process was charged, with what it `used` so far; returns the bytes that it has placed.
@@ -160,6 +191,9 @@ impl Account {
         let price = if now < self.paid_until.load(Ordering::Relaxed) { 0 } else { moving_ns(placed) };
         let is_too_much = is_beyond && beyond > price;
         self.beyond_ns.store(if is_too_much { 0 } else { beyond }, Ordering::Relaxed);
+        if is_too_much || passed >= CLEARLY * PART * all {
+            self.early_ns.store(0, Ordering::Relaxed);
+        }
         if is_too_much {
             self.too_much.store(look, Ordering::Relaxed);
         }
@@ -298,6 +332,22 @@ mod tests {
             (1..1000_u64).find(|n| account.charge(2 * MS, n * 20 * MS, || used(2 * n)).0)
         };
         assert_eq!((first(0, 0), first(95, 0), first(95, 2000 * MS)), (Some(10), Some(105), Some(10)));
+    }
+
+    #[test]
+    fn looks_are_early_until_little_is_charged() {
+        // Charged before the first look that finds too much, and how much must be charged for a look in the end, ms.
+        let first = |each_ms: u64| {
+            let account = spent();
+            account.0.begin(&account.1, MS, LOOK_NS / 5, Used::default());
+            let now = |n: u64| (1 + n * each_ms) * MS;
+            let found = (1..100_u64).find(|n| account.charge(MS, now(*n), || used_of(n * 1000)).0);
+            (found, account.0.look_ns() / MS)
+        };
+        assert_eq!(first(1), (Some(2), 10), "2 ms of 2 ms");
+        assert_eq!(first(19), (Some(2), 10), "2 ms of 38 ms");
+        assert_eq!((first(20), first(39)), ((None, 2), (None, 2)), "it may be more later");
+        assert_eq!(first(40), (None, 10), "little");
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub(super) struct Trial {
     pause_ns: AtomicU64,
     /// Bytes that were placed then.
     placed: AtomicU64,
+    /// See [`Trial::moved_at_most`].
+    moved: AtomicU64,
     /// Until when nothing is charged, ms, and in the lowest byte how often that was said in turn.
     exempt: AtomicU64,
 }
@@ -145,6 +147,8 @@ impl Trial {
         let most = (faulted + of_calls).saturating_sub((of_pages + of_calls) / 2);
         self.pause.store(asked, charged, seen.faults);
         self.placed.store(seen.placed, Ordering::Relaxed);
+        let before = if self.has_helped() { self.moved.load(Ordering::Relaxed) } else { 0 };
+        self.moved.store(seen.placed.max(before), Ordering::Relaxed);
         self.usual[0].store(bytes, Ordering::Relaxed);
         self.usual[1].store(faulted, Ordering::Relaxed);
         self.pause_ns.store(now, Ordering::Relaxed);
@@ -164,6 +168,17 @@ impl Trial {
             return None;
         }
         Some(u128::from(faulted) * u128::from(bytes) <= u128::from(most) * u128::from(in_pause))
+    }
+
+    /// Bytes that were placed when the last pause began, or one before it if all since then helped: what is in the
+    /// allocator's memory now.
+    pub fn moved_at_most(&self) -> usize {
+        self.moved.load(Ordering::Relaxed) as usize
+    }
+
+    /// Whether the last pause that was judged helped.
+    fn has_helped(&self) -> bool {
+        self.exempt.load(Ordering::Relaxed) == 0
     }
 
     /// Whether a pause is to be judged.
@@ -246,6 +261,18 @@ mod tests {
         trial.asked(PAGE);
         trial.pauses(1000 * MS, Seen::default());
         assert_eq!(trial.helped(1100 * MS, Seen::default(), 100 * MS), None, "nothing charged");
+    }
+
+    #[test]
+    fn what_a_pause_moved_stays_there_while_pauses_help() {
+        let trial = Trial::default();
+        let moved = |placed: u64| {
+            trial.pauses(0, Seen { placed, ..Seen::default() });
+            trial.moved_at_most()
+        };
+        assert_eq!([moved(900), moved(100), moved(1000)], [900, 900, 1000]);
+        trial.judge(false, 0, 0);
+        assert_eq!(moved(100), 100);
     }
 
     #[test]
