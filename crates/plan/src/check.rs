@@ -14,6 +14,7 @@ use crate::callsite::selection::{Instances, Sizes};
 use crate::cpus;
 use crate::nodes;
 use crate::page_map::PageMap;
+use crate::plan::PAGE;
 use crate::policy::{Auto, Bind, Block, Mode, ObjectRule, POLICY_VERSION, Place, Policy, PolicyKind, Site, Size};
 use crate::ranks::Ranks;
 use crate::toml_subset;
@@ -211,8 +212,11 @@ fn check_place(rule: &ObjectRule) -> Result<(), KeyFault> {
         return refuse("place.mode", message);
     }
     check_keys_of_policy(place)?;
-    if place.block == Some(Block::Size(Size(0))) {
-        let message = "a block cannot have 0 bytes; write a size such as block = \"2MiB\", or \"auto\"";
+    if let Some(Block::Size(Size(bytes))) = place.block
+        && bytes < PAGE
+    {
+        let message =
+            format!("a block cannot be smaller than a page, as {bytes} bytes are; write block = \"2MiB\", or \"auto\"");
         return refuse("place.block", message);
     }
     let period = rule.pattern.as_ref().and_then(|p| p.period);

@@ -110,7 +110,8 @@ fn blocks_only_where_they_mean_something() {
     let place = |p: &str| format!("version = 1\n[[object]]\nglobal = \"a\"\nplace = {p}\n");
     fails(&place("{ policy = \"bind\", block = \"auto\" }"), 4, "\"auto\"", &["`block` needs"]);
     fails(&place("{ policy = \"block-cyclic\" }"), 4, "{ policy", &["pattern.period"]);
-    fails(&place("{ policy = \"block\", block = 0 }"), 4, "0", &["0 bytes"]);
+    fails(&place("{ policy = \"block\", block = 0 }"), 4, "0", &["smaller than a page, as 0 bytes are"]);
+    fails(&place("{ policy = \"block-cyclic\", block = 4095 }"), 4, "4095", &["as 4095 bytes are"]);
     fails(&place("{ policy = \"local\" }"), 4, "\"local\"", &["allocations"]);
     fails(&place("{ policy = \"bind\", nodes = \"0;1\" }"), 4, "\"0;1\"", &["`0;1`", "0-3,5"]);
     let period = "pattern = { kind = \"block-cyclic\", period = \"5MiB\" }\n";
