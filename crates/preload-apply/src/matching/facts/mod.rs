@@ -71,8 +71,12 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads the file of `module`.
+    /// Reads the file of `module`. Nothing that a rule may name is in the preloads.
     pub fn read(state: &State, names: &Names, key: Key, module: &mut Loaded) -> Facts {
+        let is_profiler = PROFILE_PRELOADS.contains(&module.file_name());
+        if is_profiler || is_this_library(module) {
+            return Facts { key, is_profiler, ..Facts::nothing(&[]) };
+        }
         if names.names_modules {
             module.follow_links();
         }
@@ -84,7 +88,6 @@ impl Facts {
                 code.push((vaddr, vaddr.saturating_add(1), id));
             }
         }
-        let is_profiler = PROFILE_PRELOADS.contains(&module.file_name());
         Facts { key, code: CodeMap::of(code), variables, lines, is_profiler }
     }
 
@@ -98,6 +101,11 @@ impl Facts {
     pub fn bytes(&self) -> usize {
         size_of::<Facts>() + self.key.path.capacity() + self.code.bytes()
     }
+}
+
+/// Whether `module` is the library of this code; not the program, which it is in unit tests.
+fn is_this_library(module: &Loaded) -> bool {
+    !module.program && (module.start..module.end).contains(&(is_this_library as *const () as usize))
 }
 
 /// Return addresses of calls in code from `start` to `end`: a return address lies behind its call, so the range is
