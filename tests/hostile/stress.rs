@@ -3,6 +3,8 @@
 //!
 //! Each program (tests/hostile/stress) says at its top what it does, checks its own memory and prints what it found.
 
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -442,6 +444,37 @@ fn random_calls_under_many_random_policies() {
     let started = Instant::now();
     let seconds: Option<u64> = std::env::var("NUMAMMA_FUZZ_SECONDS").ok().and_then(|s| s.parse().ok());
     random_calls_on(8, |policies| seconds.map_or(policies < MANY, |s| started.elapsed().as_secs() < s));
+}
+
+/// Who reads standard error only when the program has ended may have a full pipe by then: lines of the library wait for
+/// nobody.
+#[test]
+fn a_pipe_that_nobody_reads_is_full() {
+    let dir = scratch("full-pipe");
+    let bad = dir.write("bad.toml", "version = \"no number\"\n");
+    let missing =
+        Policy::new().rule("function = [\"no_such_function\"]", "policy = \"block\"").write(&dir, "missing.toml");
+    for policy in [bad, missing] {
+        let (_reader, mut writer) = std::io::pipe().expect("a pipe");
+        let descriptor = writer.as_raw_fd();
+        let set = |flags: i32| {
+            // SAFETY: a descriptor of this test.
+            assert_eq!(unsafe { libc::fcntl(descriptor, libc::F_SETFL, flags) }, 0);
+        };
+        set(libc::O_NONBLOCK);
+        while writer.write(&[b'.'; 4096]).is_ok() {}
+        set(0);
+        let mut child = placed("true", &policy).stderr(writer).spawn().expect("true starts");
+        let end = Instant::now() + LIMIT;
+        while child.try_wait().expect("it is a child").is_none() {
+            if Instant::now() > end {
+                child.kill().expect("it is a child");
+                panic!("{}: it waits for its reader", policy.display());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(child.wait().expect("it is a child").success());
+    }
 }
 
 /// Surroundings in which a process may be started.

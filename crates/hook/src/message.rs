@@ -2,6 +2,9 @@
 //!
 //! Names of policies, files and functions may hold anything: what a terminal would obey or not show is escaped.
 //!
+//! A line that a full pipe or a stopped terminal has no room for is dropped: the reader may be waiting for the program to
+//! end.
+//!
 //! Formatted in a fixed buffer, written with one raw `write(2)`, so it works without malloc and stdio. Silent
 //! when the stderr the process started with is closed or replaced: descriptor 2 may have become one of
 //! the program's data files. Neither a closed pipe nor a log file at its size limit may kill the program:
@@ -113,11 +116,23 @@ fn write(text: fmt::Arguments<'_>) {
     let _ = buffer.write_str(PREFIX);
     let _ = buffer.write_fmt(text);
     buffer.bytes[buffer.len] = b'\n';
+    if !has_room() {
+        return;
+    }
     // Dropped in reverse order, so that each restores the mask that it found.
     let _pipe = BlockedSignal::block(libc::SIGPIPE);
     let _size = BlockedSignal::block(libc::SIGXFSZ);
     // SAFETY: the buffer is readable for its length; a failure cannot be reported anywhere.
     unsafe { libc::syscall(libc::SYS_write, 2_i64, buffer.bytes.as_ptr(), buffer.len + 1) };
+}
+
+/// Whether a line can be written to stderr without waiting: of a pipe, whether a page is free (pipe(7), PIPE_BUF).
+fn has_room() -> bool {
+    let mut stderr = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let no_mask = core::ptr::null::<libc::sigset_t>();
+    // SAFETY: one entry that is writable, and a time that is readable; the signal mask stays.
+    unsafe { libc::syscall(libc::SYS_ppoll, &raw mut stderr, 1_i64, &raw const at_once, no_mask, 0_i64) != 0 }
 }
 
 #[cfg(test)]
