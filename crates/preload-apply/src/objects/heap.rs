@@ -84,16 +84,13 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
         state.rules_of(index).for_each(|rule| add(&rule.counters.unplaced, 1));
         return None;
     }
-    if wanted.size < PAGE {
+    if rule.is_small(wanted.size) {
         if wanted.align < PAGE
             && !state.divides(index)
             && let Some(address) = small_objects::allocate(state, index, wanted.size, wanted.align, wanted.zero)
         {
             return Some(address);
         }
-        return leave_small(state, rule, index, wanted.size);
-    }
-    if rule.is_too_small(wanted.size) {
         return leave_small(state, rule, index, wanted.size);
     }
     if rule.leaves(wanted.size) {

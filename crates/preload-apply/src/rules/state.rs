@@ -129,6 +129,13 @@ impl Rule {
         self.left_below == PAGE && (size < PAGE || wastes_pages(size))
     }
 
+    /// Whether an object of `size` bytes shares pages with others of this rule, or stays with the program's allocator where
+    /// it cannot: whole pages would take too much. Where phases move objects, larger ones have pages of their own.
+    #[inline]
+    pub fn is_small(&self, size: usize) -> bool {
+        size < PAGE || ((self.left_below == PAGE || self.placings.len() > 1) && wastes_pages(size))
+    }
+
     /// Whether all of its objects do.
     pub fn leaves_all(&self) -> bool {
         self.left_below == usize::MAX

@@ -28,7 +28,12 @@ fn grown(address: usize) -> &'static AtomicUsize {
 /// It is a live object, which the program gives up.
 pub unsafe fn resize(small: &Small, size: usize) -> Option<usize> {
     let rule = state::get().filter(|_| !sandbox::entered())?.rules.get(small.rule)?;
-    let most = if rule.placings.len() == 1 { MOST_SHARED - 1 } else { PAGE - 1 };
+    let most = match rule.placings.len() {
+        1 => MOST_SHARED - 1,
+        _ if size < PAGE => PAGE - 1,
+        _ if rule.is_small(size) => size,
+        _ => return None,
+    };
     if size > most {
         return None;
     }
