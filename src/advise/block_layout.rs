@@ -72,6 +72,26 @@ pub(super) fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 
     ((place * f64::from(threads)) as u32).min(threads.saturating_sub(1))
 }
 
+/// Whether workers, in the order of the memory that each of them uses, come with descending numbers, as in a loop that
+/// runs backwards. Most steps decide: a rotated order has one in the other direction.
+pub(super) fn descends(workers: impl Iterator<Item = u32> + Clone) -> bool {
+    let steps = workers.clone().zip(workers.skip(1));
+    let (up, down) = steps.fold((0, 0), |(up, down), (a, b)| (up + u32::from(a < b), down + u32::from(a > b)));
+    down > up
+}
+
+/// The slice that has byte `inside` of the object or period, and the position of the byte in it, 0 to 1 in the order of
+/// the workers: where they descend, those of a target with more workers do so within each slice, too.
+pub(super) fn place_in_slice(slices: &[Slice], inside: u64) -> Option<(Slice, f64)> {
+    let index = slices.partition_point(|s| s.end <= inside);
+    let slice = *slices.get(index).filter(|s| s.start <= inside)?;
+    let ahead = match descends(slices.iter().map(|s| s.thread)) {
+        true => slice.end - 1 - inside,
+        false => inside - slice.start,
+    };
+    Some((slice, ahead as f64 / (slice.end - slice.start).max(1) as f64))
+}
+
 /// An offset below `step` that is another one for each `i`. With one for all, of each period that is a multiple of
 /// `step` the same few pages would be looked at.
 fn spread(i: u64, step: u64) -> u64 {
@@ -94,9 +114,7 @@ impl SlicedObject<'_> {
         (0..self.size.div_ceil(step)).filter_map(move |i| {
             let at = i * step + spread(i, step);
             let inside = at % self.whole.max(1);
-            let index = self.slices.partition_point(|s| s.end <= inside);
-            let slice = self.slices.get(index).filter(|s| s.start <= inside)?;
-            let part = (inside - slice.start) as f64 / (slice.end - slice.start).max(1) as f64;
+            let (slice, part) = place_in_slice(self.slices, inside)?;
             Some((at, extrapolate(slice.thread, part, self.seen, self.threads)))
         })
     }
@@ -142,5 +160,33 @@ impl SlicedObject<'_> {
             Some(*last)
         });
         filled.flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The nodes of eight blocks of an object whose four slices belong to `workers`, on eight nodes with a worker each.
+    fn nodes_of(workers: [u32; 4], repeats: bool) -> Vec<u32> {
+        let quarter = 1 << 20;
+        let slice = |(at, &thread): (usize, &u32)| {
+            let start = at as u64 * quarter;
+            Slice { start, end: start + quarter, thread }
+        };
+        let slices: Vec<Slice> = workers.iter().enumerate().map(slice).collect();
+        let (size, whole) = (4 * quarter * if repeats { 3 } else { 1 }, 4 * quarter);
+        let object = SlicedObject { slices: &slices, size, whole, repeats, first: 0, seen: 4, threads: 8 };
+        object.preferred_nodes(8, quarter / 2, |thread| thread)
+    }
+
+    #[test]
+    fn workers_in_reverse_order_stay_so_when_there_are_more() {
+        for repeats in [false, true] {
+            assert_eq!(nodes_of([0, 1, 2, 3], repeats), [0, 1, 2, 3, 4, 5, 6, 7]);
+            assert_eq!(nodes_of([3, 2, 1, 0], repeats), [7, 6, 5, 4, 3, 2, 1, 0]);
+            assert_eq!(nodes_of([1, 0, 3, 2], repeats), [3, 2, 1, 0, 7, 6, 5, 4], "most steps are down");
+            assert_eq!(nodes_of([2, 3, 0, 1], repeats), [4, 5, 6, 7, 0, 1, 2, 3], "a rotated order");
+        }
     }
 }

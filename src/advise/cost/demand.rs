@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{WINDOWS, World};
+use crate::advise::block_layout::place_in_slice;
 use crate::detect::{Pattern, PatternKind, Rank};
 use crate::profile::records::ThreadId;
 use crate::profile::summary::Entry;
@@ -200,16 +201,16 @@ impl User {
     }
 }
 
-/// Position of a byte of the object within the slice of thread `rank`, 0 to 1; none in slices of other threads.
+/// Position of a byte of the object within the slice of thread `rank`, see [`place_in_slice`]; none in slices of other
+/// threads.
 fn part_of_slice(pattern: &Pattern, at: u64, rank: u32) -> Option<f64> {
     // Runs of a page map, and rows over several instances, are not slices in thread order.
     if !matches!(pattern.kind, PatternKind::Block | PatternKind::BlockCyclic) || pattern.group.is_some() {
         return None;
     }
     let inside = pattern.period.map_or(at, |p| at % p.max(1));
-    let index = pattern.slices.partition_point(|s| s.end <= inside);
-    let slice = pattern.slices.get(index).filter(|s| s.start <= inside && s.thread == rank)?;
-    Some((inside - slice.start) as f64 / (slice.end - slice.start).max(1) as f64)
+    let (slice, part) = place_in_slice(&pattern.slices, inside)?;
+    (slice.thread == rank).then_some(part)
 }
 
 /// A pseudo-random number in [0, 1) that depends on page and time slot only. Without slices it distributes the

@@ -9,7 +9,7 @@ use numamma_plan::policy::{Huge, Mode, PatternNote, Place};
 use numamma_plan::unusable::Unusable;
 
 use super::World;
-use crate::advise::block_layout::pages_before;
+use crate::advise::block_layout::{descends, pages_before};
 use crate::detect::Rank;
 use crate::profile::records::ThreadId;
 use crate::profile::summary::{Entry, TouchRun};
@@ -24,6 +24,8 @@ pub(in crate::advise) struct Placement<'a> {
     layout: Layout,
     /// One thread touched everything first.
     alone: bool,
+    /// Workers touched it in reverse order.
+    down: bool,
     /// The kernel moves its pages to their users.
     balanced: bool,
 }
@@ -66,7 +68,8 @@ pub(in crate::advise) struct Piece {
 impl<'a> Placement<'a> {
     fn new(world: &'a World<'a>, entry: &'a Entry, layout: Layout) -> Placement<'a> {
         let alone = entry.touches.iter().all(|t| t.thread == entry.touches[0].thread);
-        Placement { world, entry, layout, alone, balanced: false }
+        let down = descends(entry.touches.iter().filter_map(|t| Some(world.roles.rank(t.thread)?.rank)));
+        Placement { world, entry, layout, alone, down, balanced: false }
     }
 
     /// What the kernel does on its own.
@@ -258,7 +261,10 @@ impl<'a> Placement<'a> {
 
     /// How far into a run its page is. A lone toucher stays one thread on the target.
     fn part_of_run(&self, run: &TouchRun, page: u32) -> f64 {
-        if self.alone { 0.0 } else { (f64::from(page - run.page) / f64::from(run.pages.max(1))).min(0.999) }
+        // A page behind the run goes with its last one.
+        let last = run.page.saturating_add(run.pages.saturating_sub(1));
+        let ahead = if self.down { last.saturating_sub(page) } else { page - run.page };
+        if self.alone { 0.0 } else { (f64::from(ahead) / f64::from(run.pages.max(1))).min(0.999) }
     }
 
     fn allocated(&self, instance: u32) -> usize {
