@@ -57,7 +57,7 @@ mod unequal_tests;
 pub mod unprofiled;
 mod unseen_waiting;
 
-use numamma_plan::policy::{Bind, MachineNote, ObjectRule, PatternNote, Policy, Program, Size, Threads};
+use numamma_plan::policy::{Bind, MachineNote, ObjectRule, PatternNote, Policy, PolicyKind, Program, Size, Threads};
 
 use crate::detect::{Pattern, PatternKind, cost_shares, hot, limits::HOT_SHARE, roles};
 use crate::profile::records::ObjectKind;
@@ -243,6 +243,14 @@ fn remarks(
             target.threads, recorded
         ));
     }
+    let repeats = |rule: &ObjectRule| rule.place.policy == PolicyKind::BlockCyclic;
+    if !target.portable && target.threads != threads && rules.iter().any(repeats) {
+        remarks.push(format!(
+            "Blocks that repeat keep the period of the run, so that each of {} threads is taken to have a smaller part of it. \
+             If the blocks of a thread keep their size instead, as with schedule(static, N), profile with {} threads.",
+            target.threads, target.threads
+        ));
+    }
     if threads == 1 {
         remarks.push("The program has one thread: all its memory is private, and first touch places it.".into());
     } else if rules.is_empty() {
@@ -278,7 +286,7 @@ fn remark_on_worth(world: &cost::World<'_>, drafts: &[Draft]) -> Option<String> 
 
 /// Whether a placement fits only as many threads as it is laid out for.
 fn by_threads(rule: &ObjectRule) -> bool {
-    use numamma_plan::policy::PolicyKind::{Block, BlockCyclic, Map};
+    use PolicyKind::{Block, BlockCyclic, Map};
     matches!(rule.place.policy, Block | BlockCyclic | Map)
 }
 

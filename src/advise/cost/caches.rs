@@ -15,7 +15,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{LINE_BYTES, World, clock};
+use super::{LINE_BYTES, World};
 use crate::profile::summary::Entry;
 
 /// Time of a line from the second level and from the last one, ns: 14, and 50 to 70 cycles (Intel 64 and IA-32
@@ -231,7 +231,7 @@ fn uses(world: &World<'_>) -> FxHashMap<u32, Vec<Use>> {
         if counted == 0 {
             continue;
         }
-        let each = clock::charged(entry, world.by_cost) / counted as f64;
+        let each = world.charged(entry) / counted as f64;
         let sets = WorkingSets::of(world, entry);
         for (thread, seen) in &sets.by_thread {
             by_thread.entry(*thread).or_default().push(Use {

@@ -6,6 +6,7 @@ use numamma_plan::policy::PolicyKind;
 use crate::advise::tests::{Random, entry, in_sequence, numbered, profile};
 use crate::advise::{Given, Prediction, Target, advise, predict};
 use crate::detect::classify_all;
+use crate::profile::record::{FAULT, TRACE};
 use crate::profile::records::{AccessCode, AddressKind};
 use crate::profile::summary::{Entry, Summary, TouchRun};
 use crate::topology::caches::{Cache, CacheSource, Caches};
@@ -174,6 +175,35 @@ fn speed_ups_are_of_the_whole_run() {
     near(gained(&summary), saved / (saved + 1.0 + 9.0), 2e-3);
     summary.stats.duration_ns = 10 * charged + 10 * charged / THREADS;
     near(gained(&summary), saved / (saved + 1.0 + 9.0 + 10.0), 2e-3);
+}
+
+/// The fault sampler charges every use of a page one nanosecond, which is no time that anything took.
+#[test]
+fn uses_of_pages_share_the_cpu_time() {
+    let mut summary = grid(1);
+    let speed_up = |summary: &Summary| figures(&predicted(summary, &target(4, Some(false))), "advised").2;
+    let expected = speed_up(&summary);
+    let e = &mut summary.entries[0];
+    summary.stats.cpu_ns = e.total.cost_ns;
+    e.total.cost_ns = e.total.accesses();
+    e.cells.iter_mut().for_each(|cell| cell.counters.cost_ns = cell.counters.accesses());
+    summary.header.sampling.sampler = FAULT.into();
+    summary.header.sampling.period_ns = 1;
+    near(speed_up(&summary), expected, 1e-3);
+}
+
+/// Its threads sleep until the recorder has room for what they counted: that is no time of the program.
+#[test]
+fn a_traced_program_waits_for_the_recorder() {
+    let mut summary = grid(1);
+    let speed_up = |summary: &Summary| figures(&predicted(summary, &target(4, Some(false))), "advised").2;
+    let charged = summary.entries[0].total.cost_ns;
+    summary.stats.cpu_ns = charged;
+    let expected = speed_up(&summary);
+    summary.stats.duration_ns = 10 * charged;
+    assert!(speed_up(&summary) < 0.9 * expected, "of a sampled one it is");
+    summary.header.sampling.sampler = TRACE.into();
+    near(speed_up(&summary), expected, 1e-3);
 }
 
 /// 64 threads on two nodes of 32, a private block each, all touched first by main.

@@ -5,7 +5,8 @@ use rustc_hash::FxHashMap;
 
 use crate::advise::team_sizes::TeamSizes;
 use crate::detect::{Roles, roles::at_a_time};
-use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
+use crate::profile::record::{FAULT, TRACE};
+use crate::profile::summary::{Counters, Summary, TIME_SLOTS};
 
 /// Parts into which the in-concert interpretation divides a slice: enough to show one of eight nodes loaded at a time.
 pub(super) const WINDOWS: usize = 8;
@@ -56,19 +57,47 @@ struct Slot {
     serial: bool,
 }
 
-/// CPU time charged to an entry, ns; without costs an access counts as one.
-pub(super) fn charged(entry: &Entry, by_cost: bool) -> f64 {
-    if by_cost { entry.total.cost_ns as f64 } else { entry.total.accesses() as f64 }
+/// What accesses are charged.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Charge {
+    /// The CPU time of their samples.
+    Cost,
+    /// All CPU time of the run, each access this part of it, ns. The fault sampler sees one use of a page by a thread in
+    /// each window, which says nothing of the time that took.
+    Share(f64),
+    /// One, in a profile without times.
+    One,
+}
+
+impl Charge {
+    /// What accesses of this profile are charged.
+    pub fn of(summary: &Summary) -> Charge {
+        let entries = &summary.entries;
+        if summary.header.sampling.sampler == FAULT {
+            let uses: u64 = entries.iter().map(|e| e.total.accesses()).sum();
+            return Charge::Share(summary.stats.cpu_ns as f64 / uses.max(1) as f64);
+        }
+        if entries.iter().any(|e| e.total.cost_ns > 0) { Charge::Cost } else { Charge::One }
+    }
+
+    /// What all accesses that were counted are charged, ns.
+    pub fn to(self, counted: &Counters) -> f64 {
+        match self {
+            Charge::Cost => counted.cost_ns as f64,
+            Charge::Share(each) => counted.accesses() as f64 * each,
+            Charge::One => counted.accesses() as f64,
+        }
+    }
 }
 
 impl Clock {
-    pub fn new(summary: &Summary, roles: &Roles, by_cost: bool, scale: &Scale<'_>) -> Clock {
-        let slots = slots(summary, roles, by_cost, scale.teams);
+    pub fn new(summary: &Summary, roles: &Roles, charge: Charge, scale: &Scale<'_>) -> Clock {
+        let slots = slots(summary, roles, charge, scale.teams);
         let wanted = ACCESSES_PER_NODE * (scale.nodes * WINDOWS) as f64;
         let (slice_of, sums) = join(&slots, wanted);
-        let total: f64 = summary.entries.iter().map(|e| charged(e, by_cost)).sum();
+        let total: f64 = summary.entries.iter().map(|e| charge.to(&e.total)).sum();
         let paged: f64 = sums.iter().map(|s| s.cpu_ns).sum();
-        let uncharged_ns = if by_cost { uncharged(summary, total) } else { 0.0 };
+        let uncharged_ns = if charge == Charge::Cost { uncharged(summary, total) } else { 0.0 };
         // The cost of entries without pages (gathers) and of samples without an access is distributed over all slices
         // in proportion.
         let stretch = if paged > 0.0 { (total + uncharged_ns) / paged } else { 0.0 };
@@ -78,7 +107,9 @@ impl Clock {
             let parallel = if s.serial { 1.0 } else { at_a_time.clamp(1.0, most) };
             Slice { cpu_ns: s.cpu_ns * stretch, parallel, serial: s.serial }
         });
-        let idle_ns = if by_cost { summary.idle().idle_ns as f64 } else { 0.0 };
+        // A traced program waits for the recorder, too.
+        let is_known = charge != Charge::One && summary.header.sampling.sampler != TRACE;
+        let idle_ns = if is_known { summary.idle().idle_ns as f64 } else { 0.0 };
         Clock { slice_of, slices: slices.collect(), uncharged_ns, idle_ns }
     }
 
@@ -105,7 +136,7 @@ fn uncharged(summary: &Summary, charged: f64) -> f64 {
 
 /// Sums by slot. Threads that spin run beside those that work, so the time of a slot is that of both; where one thread
 /// works alone it is that of its work.
-fn slots(summary: &Summary, roles: &Roles, by_cost: bool, teams: &TeamSizes) -> Vec<Slot> {
+fn slots(summary: &Summary, roles: &Roles, charge: Charge, teams: &TeamSizes) -> Vec<Slot> {
     let mut slots = vec![Slot::default(); usize::from(TIME_SLOTS)];
     // Accesses of threads, each times as many as its team has on the target for each worker of it.
     let mut on_target = vec![0.0; slots.len()];
@@ -114,7 +145,7 @@ fn slots(summary: &Summary, roles: &Roles, by_cost: bool, teams: &TeamSizes) -> 
     let mut threads: FxHashMap<(u16, u32), f64> = FxHashMap::default();
     for entry in &summary.entries {
         let counted: u64 = entry.cells.iter().map(|c| c.counters.accesses()).sum();
-        let each = if counted == 0 { 0.0 } else { charged(entry, by_cost) / counted as f64 };
+        let each = if counted == 0 { 0.0 } else { charge.to(&entry.total) / counted as f64 };
         for cell in &entry.cells {
             let (Some(slot), Some(place)) = (slots.get_mut(usize::from(cell.slot)), roles.place(cell.thread)) else {
                 continue;
@@ -132,7 +163,7 @@ fn slots(summary: &Summary, roles: &Roles, by_cost: bool, teams: &TeamSizes) -> 
     for cell in &summary.spinning.cells {
         if let (Some(spun), Some(place)) = (spun_ns.get_mut(usize::from(cell.slot)), roles.place(cell.thread)) {
             let accesses = cell.counters.accesses() as f64;
-            *spun += if by_cost { cell.counters.cost_ns as f64 } else { accesses };
+            *spun += charge.to(&cell.counters);
             *threads.entry((cell.slot, place)).or_default() += accesses;
         }
     }

@@ -1,6 +1,7 @@
 //! Describes the sources and assumptions of the model for the report.
 
 use super::World;
+use super::clock::Charge;
 use super::waiting::UNKNOWN_LINES;
 use crate::topology::caches::CacheSource;
 use crate::topology::model::Source;
@@ -166,8 +167,14 @@ impl World<'_> {
                 self.target.waiting
             ));
         }
-        if !self.by_cost {
-            inputs.push("the profile has no costs: every access counts the same".into());
+        match self.charge {
+            Charge::Cost => {}
+            Charge::Share(_) => inputs.push(
+                "the fault sampler takes no times: every use of a page by a thread in a window has the same share of the CPU \
+                 time, and all of it is taken for waiting, so that gains are upper bounds"
+                    .into(),
+            ),
+            Charge::One => inputs.push("the profile has no times: every access counts the same".into()),
         }
         inputs
     }

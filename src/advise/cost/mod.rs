@@ -92,8 +92,8 @@ pub(super) struct World<'a> {
     /// Nearest node with memory of every node.
     home: Vec<usize>,
     pub clock: clock::Clock,
-    /// Whether samples carry a cost; otherwise the number of accesses is used.
-    by_cost: bool,
+    /// What accesses are charged.
+    charge: clock::Charge,
     /// Smallest local latency of all nodes, ns.
     local_ns: f64,
     scan: OnceCell<scan::Scan>,
@@ -122,10 +122,10 @@ impl<'a> World<'a> {
         };
         let home: Vec<usize> = all.iter().map(|from| nearest(*from).copied().unwrap_or(0)).collect();
         let local_ns = thread_nodes.iter().map(|n| model.latency[*n][home[*n]]).fold(f64::INFINITY, f64::min);
-        let by_cost = summary.entries.iter().any(|e| e.total.cost_ns > 0);
+        let charge = clock::Charge::of(summary);
         let cpus: usize = model.nodes.iter().map(|n| n.cpus.len()).sum();
         let scale = clock::Scale { teams: &teams, cpus: cpus.max(1) as u32, nodes: model.nodes.len() };
-        let clock = clock::Clock::new(summary, roles, by_cost, &scale);
+        let clock = clock::Clock::new(summary, roles, charge, &scale);
         World {
             summary,
             roles,
@@ -136,7 +136,7 @@ impl<'a> World<'a> {
             memory,
             home,
             clock,
-            by_cost,
+            charge,
             local_ns,
             scan: OnceCell::new(),
             residences: OnceCell::new(),
@@ -222,7 +222,7 @@ impl<'a> World<'a> {
 
     /// CPU time charged to an entry, ns.
     pub fn charged(&self, entry: &Entry) -> f64 {
-        clock::charged(entry, self.by_cost)
+        self.charge.to(&entry.total)
     }
 
     /// Whether waiting for this entry depends on where its pages are.

@@ -7,6 +7,7 @@
 //!
 //! The ranges are those of the samples, not of the model: latencies, caches and the pattern are taken to be right.
 
+use super::clock::Charge;
 use super::load::Load;
 use super::{Demands, World};
 use crate::profile::summary::Entry;
@@ -140,8 +141,11 @@ pub(super) fn spread(seed: u64, count: f64, whole: f64) -> [f64; GROUPS] {
 impl World<'_> {
     /// CPU time of the samples that are not priced, ns, by group.
     pub fn spread_others(&self, cpu_ns: f64) -> [f64; GROUPS] {
-        // Without costs a sample counts as one.
-        let each = if self.by_cost { self.summary.header.sampling.period_ns as f64 } else { 1.0 };
+        let each = match self.charge {
+            Charge::Cost => self.summary.header.sampling.period_ns as f64,
+            Charge::Share(each) => each,
+            Charge::One => 1.0,
+        };
         spread(u64::MAX, cpu_ns / each.max(1.0), cpu_ns)
     }
 }
