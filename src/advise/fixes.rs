@@ -16,6 +16,7 @@ pub use self::fix::{Fix, FixKind, Gain, Place};
 use self::places::{allocation, hottest, initialisation};
 
 mod balance;
+mod copies;
 mod fix;
 mod frees;
 mod gains;
@@ -85,17 +86,11 @@ fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
                 pattern.evidence.clone(),
             ));
             if pattern.kind == PatternKind::ReadShared {
-                out.push(Fix {
+                out.extend(copies::of(summary, entry, &pattern.evidence).map(|found| Fix {
                     by_policy: false,
-                    ..new(
-                        FixKind::Duplicate,
-                        format!(
-                            "make a copy of {} on each node once it is written, and let threads read the near one",
-                            entry.name
-                        ),
-                        format!("{}; a copy takes {} bytes of each node", pattern.evidence, entry.size),
-                    )
-                });
+                    is_hint: found.is_hint,
+                    ..new(FixKind::Duplicate, found.what, found.why)
+                }));
             }
         }
         Some(_) => out.extend(
