@@ -50,7 +50,10 @@ pub fn fixes(
     let changed: Vec<(&Item, Vec<Fix>)> =
         objects.map(|(item, entry)| (item, of_object(summary, item, entry))).collect();
     let mut out = gains::priced(summary, patterns, target, advice, changed)?;
-    out.extend(migrating(summary, advice).or_else(|| binding(advice)));
+    // What slows the program down is nothing to do.
+    out.retain(|fix| !fix.gain.is_loss());
+    let relies_on_threads = out.iter().any(|fix| fix.by_policy);
+    out.extend(migrating(summary, advice).or_else(|| binding(advice).filter(|_| relies_on_threads)));
     out.extend(balance::fixes(summary, &roles));
     out.extend(lines::fixes(summary));
     out.extend(frees::fixes(summary));

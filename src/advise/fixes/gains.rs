@@ -11,6 +11,12 @@ use crate::profile::summary::Summary;
 /// price takes all others into account.
 const MOST_PRICED: usize = 32;
 
+/// Name of the advised policy without an object.
+const WITHOUT: &str = "all others placed";
+
+/// Speed-up from which it is not written as 1.00x.
+const PAYS: f64 = 1.005;
+
 /// The fixes of all items, with the gains of those that a placement makes.
 pub(super) fn priced(
     summary: &Summary,
@@ -35,8 +41,13 @@ pub(super) fn priced(
         if item.rule.is_err() || !fixes.iter().any(is_placement) {
             continue;
         }
-        let gain = gain(prediction.as_ref(), number);
+        let mut gain = gain(prediction.as_ref(), number);
         number += 1;
+        if gain.is_loss() {
+            let without = Given { name: WITHOUT.into(), policy: without(item, &advice.policy) };
+            let prediction = predict(summary, patterns, target, advice, &[without])?;
+            gain = after_others(&prediction, &gain).unwrap_or(gain);
+        }
         for fix in fixes.iter_mut().filter(|fix| is_placement(fix)) {
             fix.saves = gain.speedup.map(|speedup| 1.0 - 1.0 / speedup);
             fix.gain = gain.clone();
@@ -46,6 +57,26 @@ pub(super) fn priced(
         }
     }
     Ok(changed.into_iter().flat_map(|(_, fixes)| fixes).collect())
+}
+
+/// The advised policy without the rules of an object.
+fn without(item: &Item, advised: &Policy) -> Policy {
+    let mut policy = advised.clone();
+    policy.objects.retain(|rule| item.rules().all(|own| own != rule));
+    policy
+}
+
+/// The gain of an object whose placement alone slows the run down, because it adds to what another object has on a node,
+/// and pays once that is placed. None where it does not then, either.
+fn after_others(prediction: &Prediction, alone: &Gain) -> Option<Gain> {
+    let speedup = |name: &str| prediction.policies.iter().find(|price| price.name == name).map(|price| price.speedup);
+    let more = speedup("advised")? / speedup(WITHOUT)?;
+    (more > PAYS).then(|| {
+        Gain::unpriced(format!(
+            "expected {more:.2}x, after all other placements of this list: before them it slows the program down ({:.2}x)",
+            alone.speedup.unwrap_or(1.0)
+        ))
+    })
 }
 
 /// Whether the fix is the placement that the advice has for its object.
@@ -61,8 +92,10 @@ fn gain(prediction: Option<&Prediction>, number: usize) -> Gain {
 
 /// That of a copy for each node in place of interleaving.
 fn of_copies(interleaved: &Gain) -> Gain {
-    let known =
-        interleaved.speedup.map_or(String::new(), |speedup| format!(", which is expected to bring {speedup:.2}x,"));
+    let known = interleaved
+        .speedup
+        .filter(|_| !interleaved.is_loss())
+        .map_or(String::new(), |speedup| format!(", which is expected to bring {speedup:.2}x,"));
     Gain::unpriced(format!(
         "not known: the model has no price for copies. Interleaving{known} leaves a part of the reads remote, and copies none"
     ))
@@ -70,4 +103,41 @@ fn of_copies(interleaved: &Gain) -> Gain {
 
 fn name(number: usize) -> String {
     format!("placed alone, {number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use numamma_plan::machine::Thp;
+
+    use crate::advise::fixes::{FixKind, fixes};
+    use crate::advise::tests::{entry, numbered, profile};
+    use crate::advise::{Target, advise};
+    use crate::detect::classify_all;
+    use crate::profile::summary::{Entry, TouchRun};
+    use crate::topology::model::Model;
+
+    /// All threads read all of it, which thread `toucher` has touched first.
+    fn table(name: &str, cost: u64, toucher: u32) -> Entry {
+        let size = 64 << 20;
+        let mut table = entry(name, size, cost, 8000, |_, r| r.below(4) as u32);
+        table.touches =
+            vec![TouchRun { instance: 0, page: 0, pages: (size / 4096) as u32, thread: toucher, time_ns: 0 }];
+        table
+    }
+
+    /// Node 0 has all of x and node 3 all of y, which is less: to interleave y alone gives node 0 still more.
+    #[test]
+    fn what_alone_slows_the_program_down_is_listed_for_after_the_others() {
+        let summary = profile(4, "never", numbered(vec![table("x", 60, 0), table("y", 40, 3)]));
+        let patterns = classify_all(&summary);
+        let target = Target::of(Model::uniform(4, 8), 4, Thp::Never);
+        let advice = advise(&summary, &patterns, &target).unwrap();
+        let list = fixes(&summary, &patterns, &target, &advice).unwrap();
+        let of = |name: &str| list.iter().find(|f| f.kind == FixKind::Interleave && f.object.as_deref() == Some(name));
+        let (x, y) = (of("x").expect("an interleaved x"), of("y").expect("an interleaved y"));
+        assert!(x.gain.speedup > Some(1.0), "{x:#?}");
+        assert_eq!(y.gain.speedup, None, "{y:#?}");
+        assert!(y.gain.note.contains("after all other placements of this list: before them it slows"), "{y:#?}");
+        assert!(list.iter().all(|fix| !fix.gain.is_loss()), "{list:#?}");
+    }
 }
