@@ -107,37 +107,43 @@ fn name(number: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use numamma_plan::machine::Thp;
+    use super::*;
+    use crate::advise::PolicyPrice;
 
-    use crate::advise::fixes::{FixKind, fixes};
-    use crate::advise::tests::{entry, numbered, profile};
-    use crate::advise::{Target, advise};
-    use crate::detect::classify_all;
-    use crate::profile::summary::{Entry, TouchRun};
-    use crate::topology::model::Model;
-
-    /// All threads read all of it, which thread `toucher` has touched first.
-    fn table(name: &str, cost: u64, toucher: u32) -> Entry {
-        let size = 64 << 20;
-        let mut table = entry(name, size, cost, 8000, |_, r| r.below(4) as u32);
-        table.touches =
-            vec![TouchRun { instance: 0, page: 0, pages: (size / 4096) as u32, thread: toucher, time_ns: 0 }];
-        table
+    fn price(name: &str, speedup: f64) -> PolicyPrice {
+        let (low, high) = (Some(speedup - 0.02), Some(speedup + 0.02));
+        let (local_share, busiest_node_share) = (None, None);
+        PolicyPrice { name: name.into(), local_share, busiest_node_share, time: 1.0 / speedup, speedup, low, high }
     }
 
-    /// Node 0 has all of x and node 3 all of y, which is less: to interleave y alone gives node 0 still more.
+    fn after(advised: f64, without: f64) -> Option<String> {
+        let prediction = Prediction {
+            target: "numa:4".into(),
+            policies: vec![price("advised", advised), price(WITHOUT, without)],
+            baseline: "first-touch",
+            objects: Vec::new(),
+            priced_share: 1.0,
+            inputs: Vec::new(),
+            remarks: Vec::new(),
+        };
+        after_others(&prediction, &Gain::of(&price("placed alone, 0", 0.97))).map(|gain| gain.note)
+    }
+
+    /// The second of two vectors that are swapped, where one node has all of the first: to interleave it alone gives that
+    /// node still more.
     #[test]
-    fn what_alone_slows_the_program_down_is_listed_for_after_the_others() {
-        let summary = profile(4, "never", numbered(vec![table("x", 60, 0), table("y", 40, 3)]));
-        let patterns = classify_all(&summary);
-        let target = Target::of(Model::uniform(4, 8), 4, Thp::Never);
-        let advice = advise(&summary, &patterns, &target).unwrap();
-        let list = fixes(&summary, &patterns, &target, &advice).unwrap();
-        let of = |name: &str| list.iter().find(|f| f.kind == FixKind::Interleave && f.object.as_deref() == Some(name));
-        let (x, y) = (of("x").expect("an interleaved x"), of("y").expect("an interleaved y"));
-        assert!(x.gain.speedup > Some(1.0), "{x:#?}");
-        assert_eq!(y.gain.speedup, None, "{y:#?}");
-        assert!(y.gain.note.contains("after all other placements of this list: before them it slows"), "{y:#?}");
-        assert!(list.iter().all(|fix| !fix.gain.is_loss()), "{list:#?}");
+    fn what_alone_slows_the_program_down_is_priced_after_the_others() {
+        let note = after(1.10, 1.02).expect("a gain");
+        assert!(note.starts_with("expected 1.08x, after all other placements of this list"), "{note}");
+        assert!(note.ends_with("before them it slows the program down (0.97x)"), "{note}");
+        assert_eq!(after(1.02, 1.02), None, "nor then");
+        assert_eq!(after(1.01, 1.02), None);
+    }
+
+    #[test]
+    fn a_range_wholly_below_one_is_a_loss() {
+        assert!(Gain::of(&price("", 0.97)).is_loss());
+        assert!(!Gain::of(&price("", 0.99)).is_loss(), "chance");
+        assert!(!Gain::of(&price("", 1.03)).is_loss() && !Gain::unpriced("not known").is_loss());
     }
 }
