@@ -16,6 +16,7 @@ pub use self::fix::{Fix, FixKind, Gain, Place};
 use self::places::{allocation, hottest, initialisation};
 
 mod balance;
+mod copies;
 mod fix;
 mod frees;
 mod gains;
@@ -49,7 +50,10 @@ pub fn fixes(
     let changed: Vec<(&Item, Vec<Fix>)> =
         objects.map(|(item, entry)| (item, of_object(summary, item, entry))).collect();
     let mut out = gains::priced(summary, patterns, target, advice, changed)?;
-    out.extend(migrating(summary, advice).or_else(|| binding(advice)));
+    // What slows the program down is nothing to do.
+    out.retain(|fix| !fix.gain.is_loss());
+    let relies_on_threads = out.iter().any(|fix| fix.by_policy);
+    out.extend(migrating(summary, advice).or_else(|| binding(advice).filter(|_| relies_on_threads)));
     out.extend(balance::fixes(summary, &roles));
     out.extend(lines::fixes(summary));
     out.extend(frees::fixes(summary));
@@ -85,17 +89,11 @@ fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
                 pattern.evidence.clone(),
             ));
             if pattern.kind == PatternKind::ReadShared {
-                out.push(Fix {
+                out.extend(copies::of(summary, entry, &pattern.evidence).map(|found| Fix {
                     by_policy: false,
-                    ..new(
-                        FixKind::Duplicate,
-                        format!(
-                            "make a copy of {} on each node once it is written, and let threads read the near one",
-                            entry.name
-                        ),
-                        format!("{}; a copy takes {} bytes of each node", pattern.evidence, entry.size),
-                    )
-                });
+                    is_hint: found.is_hint,
+                    ..new(FixKind::Duplicate, found.what, found.why)
+                }));
             }
         }
         Some(_) => out.extend(

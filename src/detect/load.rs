@@ -4,11 +4,13 @@
 //! As NumaPerf does (Zhao et al.: NumaPerf: Predictive NUMA Profiling, ICS 2021), work is counted in memory accesses, and
 //! the threads that there are are dealt out in that proportion. A kind counts if it runs beside the one with most work: kinds of
 //! different phases do not wait for each other. Main threads do not count, of which there is one, nor teams of OpenMP, whose size is no
-//! decision of the program, nor threads that spend their time in sleeping or reading: more of them do not work faster.
+//! decision of the program, nor threads that spend their time in sleeping or reading: more of them do not work faster. Nor
+//! do those that do next to nothing, and where records of threads were lost nothing is known of who lived beside whom.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lifetimes::{Stretches, length, life, shared_by};
+use super::limits::HOT_SHARE;
 use super::roles::{Kind, Roles};
 use crate::profile::records::{Thread, ThreadId, Waits};
 use crate::profile::summary::Summary;
@@ -45,11 +47,17 @@ impl KindLoad {
     }
 }
 
-/// The kinds that run beside each other, in the order of their first threads; empty where that is one.
+/// The kinds that run beside each other, in the order of their first threads; empty where that is one, and where starts
+/// or ends of threads may be among the records that were lost.
 pub fn loads(summary: &Summary, roles: &Roles) -> Vec<KindLoad> {
+    if summary.stats.events.mappings_lost > 0 || summary.stats.events.starts_lost > 0 {
+        return Vec::new();
+    }
     let accesses = accesses_by_thread(summary);
     let kinds = roles.kinds.iter().enumerate().skip(1);
     let mut rows: Vec<Row> = kinds.filter_map(|(kind, of)| Row::of(summary, roles, (kind, of), &accesses)).collect();
+    let all: u64 = rows.iter().map(|row| row.accesses).fold(0, u64::saturating_add);
+    rows.retain(|row| row.accesses as f64 >= HOT_SHARE * all as f64);
     let Some(most) = rows.iter().max_by_key(|row| row.accesses).map(|row| row.alive.clone()) else { return Vec::new() };
     rows.retain(|row| {
         let both = length(&shared_by(2, row.alive.iter().chain(&most).copied()));
@@ -71,8 +79,13 @@ pub fn loads(summary: &Summary, roles: &Roles) -> Vec<KindLoad> {
     rows.iter().zip(proposed).zip(names).map(load).collect()
 }
 
-/// Whether the threads with most work have so much that other numbers of threads fit better: the others wait for them.
+/// Whether the threads with most work have so much that other numbers of threads fit better: the others wait for them. Not
+/// of kinds of one name, which no advice can tell apart.
 pub fn is_uneven(loads: &[KindLoad]) -> bool {
+    let names: BTreeSet<&str> = loads.iter().map(|load| load.name.as_str()).collect();
+    if names.len() < loads.len() {
+        return false;
+    }
     let Some(most) = loads.iter().max_by(|a, b| a.mean().total_cmp(&b.mean())) else { return false };
     let then = loads.iter().map(KindLoad::proposed_mean).fold(0.0, f64::max);
     let deviation = (most.accesses as f64).sqrt() / most.threads.max(1) as f64;
@@ -98,7 +111,9 @@ impl Row {
         accesses: &BTreeMap<ThreadId, u64>,
     ) -> Option<Row> {
         let own = || summary.threads.iter().filter(|t| roles.of(t.id).is_some_and(|role| role.kind == kind));
-        let places: BTreeSet<u32> = own().filter_map(|t| roles.place(t.id)).collect();
+        // Of a kind that works the threads that do.
+        let counts = |t: &&Thread| of.slots.is_empty() || roles.rank(t.id).is_some();
+        let places: BTreeSet<u32> = own().filter(counts).filter_map(|t| roles.place(t.id)).collect();
         // One thread that does next to nothing looks after others.
         let is_helper = of.slots.is_empty() && places.len() < 2;
         if of.openmp || is_helper || is_elsewhere(own()) {
@@ -166,7 +181,9 @@ fn proportional(work: &[u64], threads: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::roles::tests::Run;
     use super::*;
+    use crate::profile::records::Frame;
 
     #[test]
     fn threads_are_dealt_in_proportion_to_the_work() {
@@ -185,7 +202,43 @@ mod tests {
     }
 
     fn load(threads: usize, accesses: u64, proposed: usize) -> KindLoad {
-        KindLoad { kind: 1, name: String::new(), threads, accesses, proposed }
+        KindLoad { kind: 1, name: format!("{threads} {accesses}"), threads, accesses, proposed }
+    }
+
+    /// Four threads that make `light` accesses in each time slot beside four that make a thousand.
+    fn stages(light: u64) -> Summary {
+        let mut run = Run::new();
+        for (offset, accesses) in [(0x100, light), (0x200, 1000)] {
+            for thread in run.team(4, Frame { module: 0, offset }, (0, 640)) {
+                run.works(thread, 0..64, accesses);
+            }
+        }
+        run.summary()
+    }
+
+    fn threads_of(summary: &Summary) -> Vec<usize> {
+        loads(summary, &crate::detect::roles(summary)).iter().map(|load| load.threads).collect()
+    }
+
+    #[test]
+    fn lost_records_of_threads_leave_it_open_who_lived_beside_whom() {
+        let mut summary = stages(400);
+        assert_eq!(threads_of(&summary), [4, 4]);
+        summary.stats.events.mappings_lost = 1;
+        assert_eq!(threads_of(&summary), [0; 0]);
+    }
+
+    #[test]
+    fn threads_that_do_next_to_nothing_are_no_stage() {
+        assert_eq!(threads_of(&stages(2)), [0; 0]);
+    }
+
+    #[test]
+    fn kinds_of_one_name_are_not_compared() {
+        let mut loads = [load(3, 3_000, 1), load(1, 6_000, 3)];
+        assert!(is_uneven(&loads));
+        loads.iter_mut().for_each(|load| load.name = "minimap2+0x11a90".into());
+        assert!(!is_uneven(&loads));
     }
 
     #[test]

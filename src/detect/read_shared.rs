@@ -68,7 +68,8 @@ pub(crate) fn read_shared(random: Pattern, written: Written) -> Pattern {
     let bound = 3.0 / written.after;
     let first = match written.writes_before {
         Some(w) => format!("written before ({:.0} % of the accesses until then)", 100.0 * w),
-        None => "never seen written".into(),
+        // Some write it was, and stray ones may have been seen.
+        None => "no time in which it is written was seen".into(),
     };
     let evidence = format!(
         "{}; {first} and read by all, without writes seen, in its last {:.0} samples, {:.0} % of all (under {:.1} %; a \

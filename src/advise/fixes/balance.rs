@@ -1,7 +1,8 @@
 //! Work that is divided unevenly: over the threads of a kind, and over the kinds.
 
 use super::fix::{Fix, FixKind};
-use crate::detect::{KindLoad, Roles, is_uneven, loads};
+use crate::detect::{KindLoad, Rank, Roles, is_uneven, loads};
+use crate::profile::records::ThreadId;
 use crate::profile::summary::{Summary, ratio};
 
 /// Times the mean of its team that a thread's work must be for a finding. Work is counted by samples of CPU time, and a thread
@@ -12,37 +13,48 @@ const UNEVEN: f64 = 1.7;
 /// thousand threads.
 const SURE: f64 = 4.5;
 
-/// Accesses of the threads of one kind that work.
+/// Accesses of the workers of one kind.
 struct Team {
     kind: usize,
     name: String,
-    /// By thread, with the number of the thread.
-    work: Vec<(u32, u64)>,
+    work: Vec<Worker>,
+}
+
+/// A thread that works, or the successive threads that take its place.
+struct Worker {
+    place: u32,
+    /// Number among the workers.
+    rank: u32,
+    first: ThreadId,
+    threads: u32,
+    accesses: u64,
 }
 
 impl Team {
-    fn sum(&self) -> u64 {
-        self.work.iter().map(|(_, n)| n).sum()
-    }
-
     fn mean(&self) -> f64 {
-        self.sum() as f64 / self.work.len() as f64
+        self.work.iter().map(|worker| worker.accesses).sum::<u64>() as f64 / self.work.len() as f64
     }
 }
 
 /// Teams of at least a thread that works, by kind.
 fn teams(summary: &Summary, roles: &Roles) -> Vec<Team> {
     let mut teams: Vec<Team> = Vec::new();
-    let mut by_thread = std::collections::BTreeMap::<u32, u64>::new();
+    let mut by_thread = std::collections::BTreeMap::<ThreadId, u64>::new();
     for (thread, counters) in summary.entries.iter().flat_map(|e| e.threads()) {
         *by_thread.entry(thread).or_default() += counters.accesses();
     }
     for (thread, accesses) in by_thread {
-        let Some(role) = roles.of(thread).filter(|role| role.rank.is_some()) else { continue };
-        let name = summary.threads.iter().find(|t| t.id == thread).map_or("", |t| &t.name);
-        match teams.iter_mut().find(|team| team.kind == role.kind) {
-            Some(team) => team.work.push((thread, accesses)),
-            None => teams.push(Team { kind: role.kind, name: name.to_owned(), work: vec![(thread, accesses)] }),
+        let Some((role, place)) = roles.of(thread).zip(roles.place(thread)) else { continue };
+        let Some(Rank { rank, .. }) = role.rank else { continue };
+        let at = teams.iter().position(|team| team.kind == role.kind).unwrap_or_else(|| {
+            let name = summary.threads.iter().find(|t| t.id == thread).map_or("", |t| &t.name);
+            teams.push(Team { kind: role.kind, name: name.to_owned(), work: Vec::new() });
+            teams.len() - 1
+        });
+        let work = &mut teams[at].work;
+        match work.iter_mut().find(|worker| worker.place == place) {
+            Some(worker) => (worker.threads, worker.accesses) = (worker.threads + 1, worker.accesses + accesses),
+            None => work.push(Worker { place, rank, first: thread, threads: 1, accesses }),
         }
     }
     teams
@@ -57,21 +69,26 @@ pub(super) fn fixes(summary: &Summary, roles: &Roles) -> Vec<Fix> {
 }
 
 fn uneven(team: &Team) -> Option<Fix> {
-    let (most, work) = team.work.iter().max_by_key(|(_, n)| *n)?;
-    let (mean, work) = (team.mean(), *work as f64);
+    let most = team.work.iter().max_by_key(|worker| worker.accesses)?;
+    let (mean, work) = (team.mean(), most.accesses as f64);
     if team.work.len() < 2 || work < UNEVEN * mean || work - mean < SURE * mean.sqrt() {
         return None;
     }
     let what = "divide the work by its cost and not by its number: schedule(dynamic) or (guided), or shorter parts";
+    let (who, all) = match most.threads {
+        1 => (format!("thread {}", most.first), "threads"),
+        n => (format!("worker {} ({n} threads in turn, the first is thread {})", most.rank, most.first), "workers"),
+    };
     let why = format!(
-        "thread {most} makes {:.1} times the accesses of the mean of its {} threads ({})",
+        "{who} makes {:.1} times the accesses of the mean of its {} {all} ({})",
         work / mean,
         team.work.len(),
         team.name
     );
     let gain = format!(
-        "not in the model: at most {:.1}x for the time in which the others wait for this thread, by the accesses",
-        work / mean
+        "not in the model: at most {:.1}x for the time in which the others wait for this {}, by the accesses",
+        work / mean,
+        if most.threads == 1 { "thread" } else { "worker" }
     );
     Some(Fix::about_threads(FixKind::Balance, (what.into(), why), gain))
 }
@@ -98,4 +115,44 @@ fn counts(loads: &[KindLoad]) -> Option<Fix> {
         now / then.max(1.0)
     );
     Some(Fix::about_threads(FixKind::ThreadCounts, (what, why), gain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advise::tests::{entry, profile};
+    use crate::detect::roles;
+
+    /// Thread 0 creates two threads in each of ten rounds; the second makes `times` the accesses of the first, and those
+    /// of the last round three times those of the others.
+    fn rounds(times: u64) -> Summary {
+        let user = move |at: u64, _: &mut _| {
+            let part = at / 4096 % (12 * (1 + times));
+            let (round, own) = (part / (1 + times), part % (1 + times));
+            (1 + 2 * round.min(9) + own.min(1)) as u32
+        };
+        let mut grid = entry("grid", 64 << 20, 1000, 60_000, user);
+        grid.cells.iter_mut().for_each(|cell| cell.slot = ((cell.thread - 1) / 2 * 6) as u16);
+        let mut summary = profile(21, "never", vec![grid]);
+        let slot_ns = 1_000_000_000;
+        summary.stats.duration_ns = 64 * slot_ns;
+        for thread in &mut summary.threads[1..] {
+            let start = u64::from((thread.id - 1) / 2 * 6) * slot_ns;
+            (thread.creator, thread.start_ns, thread.end_ns) = (Some(0), start, Some(start + 5 * slot_ns));
+        }
+        summary
+    }
+
+    #[test]
+    fn threads_that_are_made_anew_are_compared_by_worker() {
+        let even = rounds(1);
+        let roles = roles(&even);
+        let teams = teams(&even, &roles);
+        assert_eq!(teams.iter().map(|team| team.work.len()).collect::<Vec<_>>(), [2], "{:?}", roles.kinds);
+        assert_eq!(fixes(&even, &roles), [], "a longer round is no uneven work");
+        let uneven = rounds(6);
+        let found = fixes(&uneven, &crate::detect::roles(&uneven));
+        let why = &found.first().expect("a finding").why;
+        assert!(why.contains("worker 1 (10 threads in turn, the first is thread 2) makes 1.7 times"), "{why}");
+    }
 }

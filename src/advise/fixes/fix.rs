@@ -116,6 +116,11 @@ impl Gain {
         Gain { note: note.into(), ..Gain::default() }
     }
 
+    /// Whether the whole range is below 1.
+    pub(super) fn is_loss(&self) -> bool {
+        self.speedup.is_some_and(|speedup| self.high.unwrap_or(speedup) < 1.0)
+    }
+
     /// That of a policy.
     pub(super) fn of(price: &PolicyPrice) -> Gain {
         Gain { speedup: Some(price.speedup), low: price.low, high: price.high, note: String::new() }

@@ -11,6 +11,12 @@ use crate::profile::summary::Summary;
 /// price takes all others into account.
 const MOST_PRICED: usize = 32;
 
+/// Name of the advised policy without an object.
+const WITHOUT: &str = "all others placed";
+
+/// Speed-up from which it is not written as 1.00x.
+const PAYS: f64 = 1.005;
+
 /// The fixes of all items, with the gains of those that a placement makes.
 pub(super) fn priced(
     summary: &Summary,
@@ -35,8 +41,13 @@ pub(super) fn priced(
         if item.rule.is_err() || !fixes.iter().any(is_placement) {
             continue;
         }
-        let gain = gain(prediction.as_ref(), number);
+        let mut gain = gain(prediction.as_ref(), number);
         number += 1;
+        if gain.is_loss() {
+            let without = Given { name: WITHOUT.into(), policy: without(item, &advice.policy) };
+            let prediction = predict(summary, patterns, target, advice, &[without])?;
+            gain = after_others(&prediction, &gain).unwrap_or(gain);
+        }
         for fix in fixes.iter_mut().filter(|fix| is_placement(fix)) {
             fix.saves = gain.speedup.map(|speedup| 1.0 - 1.0 / speedup);
             fix.gain = gain.clone();
@@ -46,6 +57,26 @@ pub(super) fn priced(
         }
     }
     Ok(changed.into_iter().flat_map(|(_, fixes)| fixes).collect())
+}
+
+/// The advised policy without the rules of an object.
+fn without(item: &Item, advised: &Policy) -> Policy {
+    let mut policy = advised.clone();
+    policy.objects.retain(|rule| item.rules().all(|own| own != rule));
+    policy
+}
+
+/// The gain of an object whose placement alone slows the run down, because it adds to what another object has on a node,
+/// and pays once that is placed. None where it does not then, either.
+fn after_others(prediction: &Prediction, alone: &Gain) -> Option<Gain> {
+    let speedup = |name: &str| prediction.policies.iter().find(|price| price.name == name).map(|price| price.speedup);
+    let more = speedup("advised")? / speedup(WITHOUT)?;
+    (more > PAYS).then(|| {
+        Gain::unpriced(format!(
+            "expected {more:.2}x, after all other placements of this list: before them it slows the program down ({:.2}x)",
+            alone.speedup.unwrap_or(1.0)
+        ))
+    })
 }
 
 /// Whether the fix is the placement that the advice has for its object.
@@ -61,8 +92,10 @@ fn gain(prediction: Option<&Prediction>, number: usize) -> Gain {
 
 /// That of a copy for each node in place of interleaving.
 fn of_copies(interleaved: &Gain) -> Gain {
-    let known =
-        interleaved.speedup.map_or(String::new(), |speedup| format!(", which is expected to bring {speedup:.2}x,"));
+    let known = interleaved
+        .speedup
+        .filter(|_| !interleaved.is_loss())
+        .map_or(String::new(), |speedup| format!(", which is expected to bring {speedup:.2}x,"));
     Gain::unpriced(format!(
         "not known: the model has no price for copies. Interleaving{known} leaves a part of the reads remote, and copies none"
     ))
@@ -70,4 +103,47 @@ fn of_copies(interleaved: &Gain) -> Gain {
 
 fn name(number: usize) -> String {
     format!("placed alone, {number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advise::PolicyPrice;
+
+    fn price(name: &str, speedup: f64) -> PolicyPrice {
+        let (low, high) = (Some(speedup - 0.02), Some(speedup + 0.02));
+        let (local_share, busiest_node_share) = (None, None);
+        PolicyPrice { name: name.into(), local_share, busiest_node_share, time: 1.0 / speedup, speedup, low, high }
+    }
+
+    fn after(advised: f64, without: f64) -> Option<String> {
+        let prediction = Prediction {
+            target: "numa:4".into(),
+            policies: vec![price("advised", advised), price(WITHOUT, without)],
+            baseline: "first-touch",
+            objects: Vec::new(),
+            priced_share: 1.0,
+            inputs: Vec::new(),
+            remarks: Vec::new(),
+        };
+        after_others(&prediction, &Gain::of(&price("placed alone, 0", 0.97))).map(|gain| gain.note)
+    }
+
+    /// The second of two vectors that are swapped, where one node has all of the first: to interleave it alone gives that
+    /// node still more.
+    #[test]
+    fn what_alone_slows_the_program_down_is_priced_after_the_others() {
+        let note = after(1.10, 1.02).expect("a gain");
+        assert!(note.starts_with("expected 1.08x, after all other placements of this list"), "{note}");
+        assert!(note.ends_with("before them it slows the program down (0.97x)"), "{note}");
+        assert_eq!(after(1.02, 1.02), None, "nor then");
+        assert_eq!(after(1.01, 1.02), None);
+    }
+
+    #[test]
+    fn a_range_wholly_below_one_is_a_loss() {
+        assert!(Gain::of(&price("", 0.97)).is_loss());
+        assert!(!Gain::of(&price("", 0.99)).is_loss(), "chance");
+        assert!(!Gain::of(&price("", 1.03)).is_loss() && !Gain::unpriced("not known").is_loss());
+    }
 }

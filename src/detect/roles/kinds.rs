@@ -7,7 +7,7 @@ use numamma_plan::threads::is_openmp_runtime;
 use crate::profile::records::{Frame, Location, ModuleId, NO_MODULE, Task, Thread, ThreadId};
 use crate::profile::summary::Summary;
 
-use super::living::{Living, in_regions};
+use super::living::{Living, in_regions, in_rounds};
 
 /// The kind of main threads.
 pub(super) const MAIN: usize = 0;
@@ -58,8 +58,14 @@ pub(super) type Origin = (Option<Frame>, Option<Frame>);
 const MOST_ORIGINS: usize = 64;
 
 impl Kinds {
-    /// Kinds of all threads. `family` names the family that a single thread's kind is joined with.
-    pub fn of(summary: &Summary, main_of: &HashMap<u32, ThreadId>, family: &HashMap<Key, usize>) -> Kinds {
+    /// Kinds of all threads. `family` names the family that a single thread's kind is joined with; `rounds` are slots as
+    /// of [`Kinds::rounds`].
+    pub fn of(
+        summary: &Summary,
+        main_of: &HashMap<u32, ThreadId>,
+        family: &HashMap<Key, usize>,
+        rounds: &HashMap<ThreadId, u32>,
+    ) -> Kinds {
         let main = Key { routine: None, site: None, task: None, creator: None, family: None };
         let mut kinds = Kinds {
             keys: vec![main],
@@ -107,7 +113,8 @@ impl Kinds {
             };
             let below = (kind, parent);
             let in_region = in_regions.get(&thread.id).filter(|_| kinds.keys[kind].creator.is_some());
-            let slot = match in_region {
+            let in_round = || rounds.get(&thread.id).filter(|_| kinds.keys[kind].family.is_none());
+            let slot = match in_region.or_else(in_round) {
                 Some(slot) => *slot,
                 None => living.entry(below).or_default().take(thread),
             };
@@ -121,6 +128,30 @@ impl Kinds {
             kinds.place_of.push(place);
         }
         kinds
+    }
+
+    /// Kinds of all threads, without families, and the slots of [`Kinds::rounds`] in them.
+    pub fn in_rounds(summary: &Summary, main_of: &HashMap<u32, ThreadId>) -> (Kinds, HashMap<ThreadId, u32>) {
+        let none = HashMap::new();
+        let kinds = Kinds::of(summary, main_of, &none, &HashMap::new());
+        let rounds = kinds.rounds(summary);
+        let kinds = if rounds.is_empty() { kinds } else { Kinds::of(summary, main_of, &none, &rounds) };
+        (kinds, rounds)
+    }
+
+    /// Slots of the threads that main threads make anew in rounds, where those among the living are too many.
+    fn rounds(&self, summary: &Summary) -> HashMap<ThreadId, u32> {
+        let mut teams: HashMap<(usize, usize), Vec<(&Thread, u32)>> = HashMap::new();
+        for (thread, place) in summary.threads.iter().zip(self.place_of.iter().map(|place| &self.places[*place])) {
+            if let Some(parent) = place.parent.filter(|parent| self.places[*parent].kind == MAIN) {
+                teams.entry((place.kind, parent)).or_default().push((thread, place.slot));
+            }
+        }
+        let numbered = |team: Vec<(&Thread, u32)>| {
+            let slots = in_rounds(&team).unwrap_or_default();
+            team.into_iter().map(|(thread, _)| thread.id).zip(slots).collect::<Vec<_>>()
+        };
+        teams.into_values().flat_map(numbered).collect()
     }
 
     /// Kind of a thread that is not main, the place of its creator, and whether it is nested.

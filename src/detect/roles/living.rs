@@ -53,6 +53,26 @@ pub(super) fn in_regions(threads: &[&Thread]) -> Vec<u32> {
     }
 }
 
+/// Slots of threads of one kind that their creator makes anew for every round and waits for, where `slots`, those among
+/// the living, say that some rounds are larger than most: threads of the last round still waited for a CPU to end. None
+/// where that does not explain all of it.
+pub(super) fn in_rounds(threads: &[(&Thread, u32)]) -> Option<Vec<u32>> {
+    let slots: Vec<u32> = threads.iter().map(|(_, slot)| *slot).collect();
+    let size = usual_size(&slots).filter(|size| *size <= slots.iter().copied().max().unwrap_or(0))?;
+    let is_late = |(before, next): (&(&Thread, u32), &(&Thread, u32))| ends_late(before.0, next.0);
+    let successors = threads.iter().zip(threads.iter().skip(size as usize));
+    successors.into_iter().all(is_late).then(|| (0..threads.len() as u32).map(|at| at % size).collect())
+}
+
+/// Whether the one thread ended before the other one began, or waited for a CPU to end for as long as they are both alive.
+fn ends_late(before: &Thread, next: &Thread) -> bool {
+    let Some(end) = before.end_ns else { return false };
+    let both = end.saturating_sub(next.start_ns);
+    let lives = end.saturating_sub(before.start_ns).min(next.end_ns.unwrap_or(u64::MAX).saturating_sub(next.start_ns));
+    let waited = before.waits.map_or(0, |w| w.seen_ns.saturating_sub(w.ran_ns.saturating_add(w.blocked_ns)));
+    both <= (lives / 2).min(waited.max(JOINED_NS))
+}
+
 /// The size of most regions, if all threads can be of regions of this size: then the few that seem to be larger or
 /// smaller begin where a thread was kept from starting or ending for as long as a region takes.
 fn usual_size(slots: &[u32]) -> Option<u32> {
@@ -95,6 +115,7 @@ impl Regions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::records::Waits;
 
     fn slots(lives: &[(u64, Option<u64>)]) -> Vec<u32> {
         let thread = |(start_ns, end_ns): &(u64, Option<u64>)| Thread {
@@ -138,6 +159,36 @@ mod tests {
         let mut lives: Vec<_> = (0..18).map(|at| (at / 3 * 100 + at % 3, Some(at / 3 * 100 + 97))).collect();
         (lives[3].1, lives[4].1, lives[5].1) = (Some(260), Some(270), Some(290));
         assert_eq!(slots(&lives), [0, 1, 2].repeat(6));
+    }
+
+    /// Rounds of four threads, each of 340 ms, of which the last waits for a CPU until the next round runs for 27 ms, in
+    /// each third round.
+    fn rounds(waited_ms: u64) -> Vec<Thread> {
+        let thread = |at: u64| {
+            let (start, late) = (at / 4 * 350, if at % 12 == 11 { 27 } else { 0 });
+            let (start_ns, end_ns) = (MS * (start + at % 4), MS * (start + 340 + 10 * late.min(1) + late));
+            let seen_ns = end_ns - start_ns;
+            let waits = Waits { seen_ns, ran_ns: seen_ns - MS * waited_ms, ..Waits::default() };
+            Thread { start_ns, end_ns: Some(end_ns), waits: Some(waits), ..Thread::default() }
+        };
+        (0..48).map(thread).collect()
+    }
+
+    const MS: u64 = 1_000_000;
+
+    fn rounds_of(threads: &[Thread]) -> (u32, Option<Vec<u32>>) {
+        let mut living = Living::default();
+        let slots: Vec<(&Thread, u32)> = threads.iter().map(|thread| (thread, living.take(thread))).collect();
+        (slots.iter().map(|(_, slot)| slot + 1).max().unwrap_or(0), in_rounds(&slots))
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_cpu_to_end_makes_no_worker_more() {
+        assert_eq!(rounds_of(&rounds(200)), (5, Some([0, 1, 2, 3].repeat(12))));
+        assert_eq!(rounds_of(&rounds(0)), (5, None), "it ran while the next round did");
+        let mut pool = rounds(200);
+        pool.truncate(4);
+        assert_eq!(rounds_of(&pool), (4, None), "nothing to change");
     }
 
     #[test]

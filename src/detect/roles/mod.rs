@@ -4,7 +4,7 @@
 //! Two threads are of one kind when they have the same start routine and creators of the same kind; where the start
 //! routine belongs to a language's runtime, they are also created at the same place in the program. A thread has the
 //! lowest slot that was free in its kind, below its creator, when it started: pools that are made anew keep their
-//! slots.
+//! slots, also where threads of the last one end late because they wait for a CPU.
 //!
 //! Workers are told by the compute phase, the time slots in which several threads run at a time. A kind with less than
 //! [`HOT_SHARE`] of that phase's accesses does not work, nor does a slot with next to none. The creator of a kind works
@@ -18,7 +18,7 @@ mod living;
 mod overlap;
 pub mod paths;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::HashMap;
 
@@ -161,11 +161,11 @@ fn most(weights: FxHashMap<u32, u64>) -> Option<u32> {
 pub fn roles(summary: &Summary) -> Roles {
     let main_of = main_threads(&summary.threads);
     let activity = Activity::of(summary);
-    let mut kinds = Kinds::of(summary, &main_of, &HashMap::new());
+    let (mut kinds, rounds) = Kinds::in_rounds(summary, &main_of);
     let mut work = Work::of(summary, &activity, &kinds);
     let singles = singles(summary, &kinds, &work);
     if !singles.is_empty() {
-        kinds = Kinds::of(summary, &main_of, &singles);
+        kinds = Kinds::of(summary, &main_of, &singles, &rounds);
         work = Work::of(summary, &activity, &kinds);
     }
     let ranks = Ranks { kinds: &kinds, work: &work }.all();

@@ -1,7 +1,5 @@
 //! What a thread is by how it came about, so that the same thread is found in another run of the program.
 
-use std::collections::HashMap;
-
 use super::kinds::{Kinds, MAIN};
 use super::main_threads;
 use crate::profile::records::{Frame, Task};
@@ -33,7 +31,7 @@ pub struct Path {
 
 /// The paths of all threads of a profile, in their order. No two threads of a profile have the same.
 pub fn paths(summary: &Summary) -> Vec<Path> {
-    let kinds = Kinds::of(summary, &main_threads(&summary.threads), &HashMap::new());
+    let (kinds, _) = Kinds::in_rounds(summary, &main_threads(&summary.threads));
     let mut steps: Vec<Vec<Step>> = Vec::with_capacity(kinds.places.len());
     for (index, place) in kinds.places.iter().enumerate() {
         // A creator's place is older than the places of its threads.

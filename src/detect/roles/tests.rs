@@ -15,7 +15,7 @@ const STDCXX: u32 = 2;
 const CONSTANTS: (u64, u64) = (0x8000, 0x28000);
 
 /// A run of 640 ms, whose time slots are 10 ms.
-struct Run {
+pub(in crate::detect) struct Run {
     threads: Vec<Thread>,
     cells: Vec<Cell>,
     /// Accesses to the constants of a library.
@@ -28,7 +28,7 @@ fn at(module: u32, offset: u64) -> Frame {
 }
 
 impl Run {
-    fn new() -> Run {
+    pub fn new() -> Run {
         let main = Thread { id: 0, pid: 7, tid: 7, samples: 1000, ..Thread::default() };
         Run { threads: vec![main], cells: Vec::new(), constants: Vec::new(), symbols: HashMap::new() }
     }
@@ -43,18 +43,22 @@ impl Run {
         id
     }
 
-    fn team(&mut self, n: u32, routine: Frame, life: (u64, u64)) -> Vec<u32> {
+    pub fn team(&mut self, n: u32, routine: Frame, life: (u64, u64)) -> Vec<u32> {
         (0..n).map(|_| self.thread(0, routine, life)).collect()
     }
 
     /// `accesses` of a thread in every time slot of a range, on pages of its own.
-    fn works(&mut self, thread: u32, slots: std::ops::Range<u16>, accesses: u64) {
+    pub fn works(&mut self, thread: u32, slots: std::ops::Range<u16>, accesses: u64) {
         let counters = Counters { reads: accesses, ..Counters::default() };
         let cell = |slot| Cell { instance: 0, page: 1 + thread, thread, slot, counters };
         self.cells.extend(slots.map(cell));
     }
 
     fn roles(&self) -> Roles {
+        roles(&self.summary())
+    }
+
+    pub fn summary(&self) -> Summary {
         let module = |path: &str| Module { path: path.into(), ..Module::default() };
         let mut cells = self.cells.clone();
         cells.sort_by_key(|c| (c.page, c.thread, c.slot));
@@ -69,7 +73,7 @@ impl Run {
         };
         let mut modules = vec![module("/app/solver"), module("/lib/libgomp.so.1.0.0"), module("/lib/libstdc++.so.6")];
         modules[STDCXX as usize].read_only.push(CONSTANTS);
-        roles(&Summary {
+        Summary {
             header: Header { page_size: 4096, pid: 7, ..Header::default() },
             modules,
             threads: self.threads.clone(),
@@ -84,7 +88,7 @@ impl Run {
             rank: None,
             profiles: 1,
             notes: Vec::new(),
-        })
+        }
     }
 }
 
