@@ -20,6 +20,8 @@ mod emit;
 pub mod fixes;
 mod item;
 mod kept_apart;
+#[cfg(test)]
+mod kept_apart_tests;
 mod matching;
 mod naming;
 mod numbered;
