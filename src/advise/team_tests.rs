@@ -7,7 +7,7 @@ use numamma_plan::policy::{Place, PolicyKind};
 use super::tests::{entry, heap, numbered, profile};
 use super::*;
 use crate::detect::classify_all;
-use crate::profile::records::{Frame, Instance};
+use crate::profile::records::{Frame, Instance, ObjectKind};
 use crate::profile::summary::{Cell, Entry, TouchRun};
 use crate::topology::model::Model;
 
@@ -143,8 +143,17 @@ fn a_map_for_other_workers_is_not_called_local() {
     assert!((near / all - truth).abs() < 0.02 && (0.66..0.68).contains(&truth), "{} instead of {truth}", near / all);
 }
 
+/// Whether malloc or mmap makes them.
 #[test]
 fn buffers_of_a_smaller_team_are_placed_by_number() {
+    for kind in [ObjectKind::Heap, ObjectKind::Mapping] {
+        let places = places_of_buffers(kind);
+        let on = |number: &str, node: &str| (PolicyKind::Preferred, Some(number.to_owned()), Some(node.to_owned()));
+        assert_eq!(places, [on("1", "0"), on("2", "1"), on("3", "2")], "{kind:?}");
+    }
+}
+
+fn places_of_buffers(kind: ObjectKind) -> Vec<(PolicyKind, Option<String>, Option<String>)> {
     let size = PAGES * PAGE / 3;
     let mut buffers = heap(sliced("buffers", 40, 6000, (1, LOADERS)), &[0x10]);
     for cell in &mut buffers.cells {
@@ -152,15 +161,14 @@ fn buffers_of_a_smaller_team_are_placed_by_number() {
         cell.page %= (size / PAGE) as u32;
     }
     buffers.cells.sort_by_key(|c| (c.instance, c.page, c.thread, c.slot));
+    buffers.kind = kind;
     (buffers.size, buffers.instances) = (size, u64::from(LOADERS));
     let instance = |i: u64| Instance { base: (1 + i) << 30, size, thread: Some(0), born_ns: 1 + i, died_ns: None };
     buffers.seen = (0..u64::from(LOADERS)).map(instance).collect();
     let summary = run(vec![by_main(buffers), sliced("grid", 60, 10_000, (1 + LOADERS, SOLVERS))]);
     let advice = advised(&summary, &target(SOLVERS));
     let rules = advice.policy.objects.iter().filter(|o| o.name.as_deref() == Some("buffers"));
-    let places: Vec<_> = rules.map(|r| (r.place.policy, r.instances.as_deref(), r.place.nodes.as_deref())).collect();
-    let on = |number, node| (PolicyKind::Preferred, Some(number), Some(node));
-    assert_eq!(places, [on("1", "0"), on("2", "1"), on("3", "2")], "{advice:#?}");
+    rules.map(|r| (r.place.policy, r.instances.clone(), r.place.nodes.clone())).collect()
 }
 
 /// First the loaders work, and then the solvers as long: more threads make only the solvers' part shorter.
