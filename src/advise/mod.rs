@@ -17,6 +17,7 @@ mod choose;
 mod correction;
 mod cost;
 mod emit;
+mod first_touch;
 pub mod fixes;
 mod item;
 mod kept_apart;

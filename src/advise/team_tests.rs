@@ -171,6 +171,48 @@ fn places_of_buffers(kind: ObjectKind) -> Vec<(PolicyKind, Option<String>, Optio
     rules.map(|r| (r.place.policy, r.instances.clone(), r.place.nodes.clone())).collect()
 }
 
+/// Main fills what one solver each uses. It is not bound, so that its pages are on any node: also those of the first
+/// solvers, which run on node 0, have a rule, and none is said to gain what it gains only with main on another node.
+#[test]
+fn what_a_thread_fills_that_is_not_bound_is_placed_for_every_worker() {
+    let own = |worker: u32| {
+        by_main(entry(&format!("own {worker}"), PAGES * PAGE, 2000, 3000, move |_, _| 1 + LOADERS + worker))
+    };
+    let summary = run((0..SOLVERS).map(own).collect());
+    let advice = advised(&summary, &target(SOLVERS));
+    assert_eq!(workers(&advice), [Some(5)]);
+    let mut means = Vec::new();
+    for (worker, node) in NODES_OF_SOLVERS.iter().enumerate() {
+        let rule = rule(&advice, &format!("own {worker}"));
+        assert_eq!(
+            (rule.place.policy, rule.place.nodes.clone()),
+            (PolicyKind::Bind, Some(node.to_string())),
+            "{rule:#?}"
+        );
+        let why = rule.why.as_ref().unwrap();
+        assert!(why.contains("(0 to ") && why.contains("as the thread that touches it first is not bound"), "{why}");
+        let less = why.split("priced: ").nth(1).and_then(|rest| rest.split(' ').next());
+        means.push(less.and_then(|less| less.parse::<f64>().ok()).unwrap_or_else(|| panic!("{why}")));
+    }
+    let ends = (means.iter().copied().fold(f64::MAX, f64::min), means.iter().copied().fold(0.0, f64::max));
+    assert!(ends.0 > 25.0 && ends.1 - ends.0 <= 2.0, "the same for all: {means:?}");
+}
+
+/// The same objects where main is the first solver: what it fills and uses needs no rule.
+#[test]
+fn what_a_worker_fills_is_on_its_own_node() {
+    let own = |worker: u32| by_main(entry(&format!("own {worker}"), PAGES * PAGE, 2000, 3000, move |_, _| worker));
+    let mut summary = profile(4, "never", numbered((0..4).map(own).collect()));
+    for thread in &mut summary.threads[1..] {
+        (thread.creator, thread.start_routine) = (Some(0), Some(Frame { module: 0, offset: 0x100 }));
+    }
+    let advice = advised(&summary, &target(4));
+    let placed: Vec<_> = advice.items.iter().filter(|i| i.rule.is_ok()).map(|i| i.name.as_str()).collect();
+    assert_eq!((advice.policy.teams[0].creator, placed.contains(&"own 0")), (Some(true), false), "{advice:#?}");
+    let why = rule(&advice, "own 3").why.as_ref().unwrap();
+    assert!(!why.contains("not bound"), "{why}");
+}
+
 /// First the loaders work, and then the solvers as long: more threads make only the solvers' part shorter.
 #[test]
 fn the_time_of_each_team_is_scaled_by_its_own_size() {
