@@ -111,6 +111,11 @@ pub(super) fn binds_allocators(scene: &Scene<'_>, entry: &Entry) -> bool {
     !entry.seen.is_empty() && allocators.all(|t| t.is_some_and(is_bound)) && obstacle(scene, named).is_none()
 }
 
+/// Whether a policy that binds would leave all threads but the workers on any node.
+pub(super) fn binds_only_workers(scene: &Scene<'_>) -> bool {
+    !scene.target.portable && are_named(scene) && obstacle(scene, true).is_none()
+}
+
 fn several_processes(threads: &[&Thread]) -> Option<String> {
     let mut samples: HashMap<u32, u64> = HashMap::new();
     for t in threads {

@@ -6,6 +6,7 @@ use numamma_plan::unusable::Unusable;
 
 use super::cost::resample::{self, Groups, Saving};
 use super::cost::{Demands, Load, Outcome, PageMap, Placement, Residence, Spill};
+use super::first_touch::{FirstTouch, Open};
 use super::scene::{Choice, Scene, Simplicity};
 use super::together::WORTH;
 use super::unseen_waiting;
@@ -20,9 +21,6 @@ const CACHED: f64 = 0.5;
 /// than the others changes from run to run, and threads of the others queue at one memory controller; how long they do
 /// is the least certain of all that is priced.
 const MAJORITY: f64 = 0.5;
-
-/// Most nodes on which an unknown first touch is priced; on larger machines the others are like one of them.
-const MOST_TOUCHED: usize = 16;
 
 /// The placement of an object.
 pub(super) struct Chosen {
@@ -84,8 +82,9 @@ impl<'a> Subject<'a> {
         (load.outcome(), bytes, spill.any)
     }
 
-    /// What `second` saves of the waiting under `first`, of which it is estimated to be `part`.
-    pub fn saving(&self, first: &Placement<'_>, second: &Placement<'_>, part: f64) -> Option<Saving> {
+    /// What `second` saves of the waiting under `first`, of which it is estimated to be `part`. The pages are as likely to
+    /// be in each of the places `first`.
+    pub fn saving(&self, first: &[Placement<'_>], second: &Placement<'_>, part: f64) -> Option<Saving> {
         let world = self.scene.world;
         let draws = resample::draws();
         let times = |placement: &Placement<'_>| {
@@ -93,7 +92,12 @@ impl<'a> Subject<'a> {
             groups.load().add(&self.demands, placement, &Spill::of(world, &placement.bytes(), self.taken));
             Some((groups.times(&draws), groups.taken()))
         };
-        let ((before, taken), (after, _)) = (times(first)?, times(second)?);
+        let (after, taken) = times(second)?;
+        let mut before = vec![0.0; after.len()];
+        for placement in first {
+            let (own, _) = times(placement)?;
+            before.iter_mut().zip(own).for_each(|(sum, ns)| *sum += ns / first.len() as f64);
+        }
         let part = resample::range_of_part(part, &before, &after).of_more(part, 1.0 / taken);
         Some(Saving { part, open: resample::half_range(&world.waiting_by_group(self.entry)) })
     }
@@ -141,21 +145,6 @@ impl<'a> Subject<'a> {
         let sums = || self.demands.sums.iter();
         let own: f64 = sums().filter(|((_, from), _)| near(*from)).map(|(_, accesses)| accesses).sum();
         own < MAJORITY * sums().map(|(_, accesses)| accesses).sum::<f64>()
-    }
-
-    /// The least and the greatest time of an object whose first touch is unknown, ns: a thread of any node may have
-    /// touched it. None where the profile has its first touches.
-    fn touched_anywhere(&self) -> Option<(f64, f64)> {
-        let world = self.scene.world;
-        if !self.entry.touches.is_empty() {
-            return None;
-        }
-        let on = |node: usize| self.price(&Placement::touched_on(world, self.entry, node)).0.time_ns;
-        let times = world.homes().into_iter().take(MOST_TOUCHED).map(on);
-        times.fold(None, |ends: Option<(f64, f64)>, time| {
-            let (low, high) = ends.unwrap_or((time, time));
-            Some((low.min(time), high.max(time)))
-        })
     }
 
     /// The time of the cheapest of `priced`, of the best page map with `placing_ns`, and of `first`, ns.
@@ -211,8 +200,8 @@ pub(super) fn choose(
     taken: &mut [f64],
 ) -> Result<Chosen, String> {
     let subject = Subject::new(scene, entry, pattern, note, taken);
-    let unplaced = scene.world.unplaced(entry);
-    let (first, first_bytes, _) = subject.price(&unplaced);
+    let touched = FirstTouch::of(scene, entry, &subject);
+    let first = touched.outcome;
     let placing_ns = scene.world.placing_ns(entry);
     let (priced, too_big) = subject.price_all(choices.clone(), placing_ns);
     let best = subject.best_ns(&priced, Some(first), placing_ns);
@@ -233,13 +222,13 @@ pub(super) fn choose(
             verdict(scene, (entry, pattern), &first, best, || subject.in_parallel(choices.clone())).and_then(|()| {
                 let part = 1.0 - (chosen.outcome.time_ns - placing_ns) / first.time_ns.max(f64::MIN_POSITIVE);
                 let placed = subject.placement(&chosen.choice).ok();
-                let saving = placed.and_then(|placed| subject.saving(&unplaced, &placed, part));
+                let saving = placed.and_then(|placed| subject.saving(&touched.placements, &placed, part));
                 with_range(
                     scene,
                     (entry, pattern),
                     (&first, &chosen.outcome, best),
                     (saving, placing_ns),
-                    subject.touched_anywhere(),
+                    touched.open.as_ref(),
                 )
             })
         }
@@ -258,7 +247,7 @@ pub(super) fn choose(
         unseen => unseen.and_then(|(choice, _)| choice.remark),
     };
     // An object that is left to first touch occupies memory as well.
-    let bytes = if verdict.is_ok() { &chosen.bytes } else { &first_bytes };
+    let bytes = if verdict.is_ok() { &chosen.bytes } else { &touched.bytes };
     taken.iter_mut().zip(bytes).for_each(|(t, b)| *t += b);
     let price = verdict?;
     let full =
@@ -365,7 +354,7 @@ fn with_range(
     (entry, pattern): (&Entry, &Pattern),
     (first, chosen, best): (&Outcome, &Outcome, f64),
     (saving, placing_ns): (Option<Saving>, f64),
-    anywhere: Option<(f64, f64)>,
+    open: Option<&Open>,
 ) -> Result<String, String> {
     let of_first = |saved_ns: f64| if first.time_ns > 0.0 { 100.0 * saved_ns / first.time_ns } else { 0.0 };
     let less = of_first(first.time_ns - chosen.time_ns);
@@ -400,11 +389,12 @@ fn with_range(
         ));
     }
     // Which node has the pages without a placement is less certain than what the samples tell.
-    let words = anywhere.map_or(words, |(least, most)| {
+    let words = open.map_or(words.clone(), |open| {
         let less_than = |first_ns: f64| 100.0 * (1.0 - chosen.time_ns / first_ns.max(f64::MIN_POSITIVE));
         let (low, high) = range.unwrap_or((less, less));
-        let range = (low.min(less_than(least)), high.max(less_than(most)));
-        format!("{}, as its first touch is unknown,", waiting(less, Some(range)))
+        let all = (low.min(less_than(open.least_ns)), high.max(less_than(open.most_ns)));
+        let wider = all.0.round() < low.round() || all.1.round() > high.round();
+        if open.always || wider { format!("{}, {},", waiting(less, Some(all)), open.why) } else { words }
     });
     Ok(format!(
         "priced: {words} than first touch{}, ideal placement would save {:.0} %",

@@ -3,6 +3,9 @@
 //!
 //! Such a call site gets a rule that leaves its objects where they are. The applier then tells the call sites apart by
 //! the recorded sizes ([`numamma_plan::callsite::group`]). Small allocations are kept away by their size.
+//!
+//! No call site has both such a rule and another one, which would take each other's objects: what the other rules of a
+//! call site have no part, size or number for is left anyway. So the rule for a part is for its whole object, once.
 
 use numamma_plan::callsite::function::is_frameless;
 use numamma_plan::callsite::selection::Sizes;
@@ -18,16 +21,23 @@ const MAX_RULES: usize = 64;
 
 pub(super) fn add(summary: &Summary, drafts: &mut [Draft]) {
     let placed: Vec<usize> = (0..drafts.len()).filter(|&i| drafts[i].item.rule.is_ok()).collect();
-    let is_placed = |index: usize| placed.iter().any(|&i| drafts[i].entry == Some(index));
+    // Nor what is one with something that has a rule.
+    let is_placed = |index: usize| {
+        let own = &summary.entries[index];
+        placed
+            .iter()
+            .filter_map(|&i| drafts[i].entry)
+            .any(|i| i == index || parts::are_of_one(&summary.entries[i], own))
+    };
+    let has_rules =
+        |callsite: &Option<Vec<String>>| drafts.iter().flat_map(|d| d.item.rules()).any(|r| r.callsite == *callsite);
     let mut keepers: Vec<(usize, ObjectRule)> = Vec::new();
     let mut large_only: Vec<usize> = Vec::new();
     for (index, entry) in summary.entries.iter().enumerate().filter(|(index, _)| !is_placed(*index)) {
         let Some(site) = &entry.site else { continue };
         for &draft in &placed {
             let Ok(rule) = &drafts[draft].item.rule else { continue };
-            // A part that is not placed is no part of the other ranges.
-            let of_one = drafts[draft].entry.is_some_and(|i| parts::are_of_one(&summary.entries[i], entry));
-            if of_one || rule.function.is_none() || !matching::takes_when_rebuilt(summary, rule, site) {
+            if rule.function.is_none() || !matching::takes_when_rebuilt(summary, rule, site) {
                 continue;
             }
             let of = drafts[draft].entry.map(|i| summary.entries[i].kind);
@@ -38,7 +48,7 @@ pub(super) fn add(summary: &Summary, drafts: &mut [Draft]) {
             } else if holds(rule, entry) && keepers.len() < MAX_RULES {
                 let new = keeper(summary, entry, rule);
                 let known = |(_, k): &(usize, ObjectRule)| (&k.callsite, &k.function) == (&new.callsite, &new.function);
-                if new.callsite != rule.callsite && !keepers.iter().any(known) {
+                if !has_rules(&new.callsite) && !keepers.iter().any(known) {
                     keepers.push((index, new));
                 }
             }
@@ -63,19 +73,19 @@ pub(super) fn add(summary: &Summary, drafts: &mut [Draft]) {
 /// Whether the sizes of a rule hold an entry's.
 fn holds(rule: &ObjectRule, entry: &Entry) -> bool {
     let sizes = rule.sizes.as_deref().and_then(|text| Sizes::parse(text).ok()).unwrap_or_default();
-    sizes.hold(entry.size)
+    sizes.hold(parts::object_size(entry))
 }
 
-/// A rule for the call site of `entry` that is named like `rule`.
+/// A rule for all allocations of the call site of `entry` that is named like `rule`.
 fn keeper(summary: &Summary, entry: &Entry, rule: &ObjectRule) -> ObjectRule {
     let frames = entry.site.as_ref().map_or(&[][..], |s| s.frames.get(..=summary.user_frame(s)).unwrap_or(&s.frames));
     let functions = rule.function.iter().flatten().filter(|f| !is_frameless(f)).cloned();
     ObjectRule {
-        name: Some(entry.name.clone()),
+        name: Some(entry.part.as_ref().map_or(&entry.name, |part| &part.parent).clone()),
         callsite: Some(frames.iter().map(|f| summary.frame_place(*f)).collect()),
         function: Some(functions.collect()),
         sizes: rule.sizes.clone(),
-        size: Some(entry.size),
+        size: Some(parts::object_size(entry)),
         place: Place { policy: PolicyKind::Default, ..Place::default() },
         ..ObjectRule::default()
     }

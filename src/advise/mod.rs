@@ -17,9 +17,12 @@ mod choose;
 mod correction;
 mod cost;
 mod emit;
+mod first_touch;
 pub mod fixes;
 mod item;
 mod kept_apart;
+#[cfg(test)]
+mod kept_apart_tests;
 mod matching;
 mod naming;
 mod numbered;

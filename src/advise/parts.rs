@@ -33,7 +33,7 @@ pub(super) fn are_of_one(a: &Entry, b: &Entry) -> bool {
         return a.kind == b.kind && a.site == b.site;
     }
     let parent = |e: &Entry| e.part.as_ref().map(|p| p.parent.clone());
-    parent(a).is_some() && parent(a) == parent(b) && a.module == b.module && a.kind == b.kind
+    parent(a).is_some() && parent(a) == parent(b) && a.module == b.module && a.kind == b.kind && a.site == b.site
 }
 
 /// Whether the bytes that a rule places are most of an entry's: of the rules for one variable at most one holds most of

@@ -7,7 +7,7 @@ use numamma_plan::policy::{Place, PolicyKind};
 use super::tests::{entry, heap, numbered, profile};
 use super::*;
 use crate::detect::classify_all;
-use crate::profile::records::{Frame, Instance};
+use crate::profile::records::{Frame, Instance, ObjectKind};
 use crate::profile::summary::{Cell, Entry, TouchRun};
 use crate::topology::model::Model;
 
@@ -143,8 +143,17 @@ fn a_map_for_other_workers_is_not_called_local() {
     assert!((near / all - truth).abs() < 0.02 && (0.66..0.68).contains(&truth), "{} instead of {truth}", near / all);
 }
 
+/// Whether malloc or mmap makes them.
 #[test]
 fn buffers_of_a_smaller_team_are_placed_by_number() {
+    for kind in [ObjectKind::Heap, ObjectKind::Mapping] {
+        let places = places_of_buffers(kind);
+        let on = |number: &str, node: &str| (PolicyKind::Preferred, Some(number.to_owned()), Some(node.to_owned()));
+        assert_eq!(places, [on("1", "0"), on("2", "1"), on("3", "2")], "{kind:?}");
+    }
+}
+
+fn places_of_buffers(kind: ObjectKind) -> Vec<(PolicyKind, Option<String>, Option<String>)> {
     let size = PAGES * PAGE / 3;
     let mut buffers = heap(sliced("buffers", 40, 6000, (1, LOADERS)), &[0x10]);
     for cell in &mut buffers.cells {
@@ -152,15 +161,56 @@ fn buffers_of_a_smaller_team_are_placed_by_number() {
         cell.page %= (size / PAGE) as u32;
     }
     buffers.cells.sort_by_key(|c| (c.instance, c.page, c.thread, c.slot));
+    buffers.kind = kind;
     (buffers.size, buffers.instances) = (size, u64::from(LOADERS));
     let instance = |i: u64| Instance { base: (1 + i) << 30, size, thread: Some(0), born_ns: 1 + i, died_ns: None };
     buffers.seen = (0..u64::from(LOADERS)).map(instance).collect();
     let summary = run(vec![by_main(buffers), sliced("grid", 60, 10_000, (1 + LOADERS, SOLVERS))]);
     let advice = advised(&summary, &target(SOLVERS));
     let rules = advice.policy.objects.iter().filter(|o| o.name.as_deref() == Some("buffers"));
-    let places: Vec<_> = rules.map(|r| (r.place.policy, r.instances.as_deref(), r.place.nodes.as_deref())).collect();
-    let on = |number, node| (PolicyKind::Preferred, Some(number), Some(node));
-    assert_eq!(places, [on("1", "0"), on("2", "1"), on("3", "2")], "{advice:#?}");
+    rules.map(|r| (r.place.policy, r.instances.clone(), r.place.nodes.clone())).collect()
+}
+
+/// Main fills what one solver each uses. It is not bound, so that its pages are on any node: also those of the first
+/// solvers, which run on node 0, have a rule, and none is said to gain what it gains only with main on another node.
+#[test]
+fn what_a_thread_fills_that_is_not_bound_is_placed_for_every_worker() {
+    let own = |worker: u32| {
+        by_main(entry(&format!("own {worker}"), PAGES * PAGE, 2000, 3000, move |_, _| 1 + LOADERS + worker))
+    };
+    let summary = run((0..SOLVERS).map(own).collect());
+    let advice = advised(&summary, &target(SOLVERS));
+    assert_eq!(workers(&advice), [Some(5)]);
+    let mut means = Vec::new();
+    for (worker, node) in NODES_OF_SOLVERS.iter().enumerate() {
+        let rule = rule(&advice, &format!("own {worker}"));
+        assert_eq!(
+            (rule.place.policy, rule.place.nodes.clone()),
+            (PolicyKind::Bind, Some(node.to_string())),
+            "{rule:#?}"
+        );
+        let why = rule.why.as_ref().unwrap();
+        assert!(why.contains("(0 to ") && why.contains("as the thread that touches it first is not bound"), "{why}");
+        let less = why.split("priced: ").nth(1).and_then(|rest| rest.split(' ').next());
+        means.push(less.and_then(|less| less.parse::<f64>().ok()).unwrap_or_else(|| panic!("{why}")));
+    }
+    let ends = (means.iter().copied().fold(f64::MAX, f64::min), means.iter().copied().fold(0.0, f64::max));
+    assert!(ends.0 > 25.0 && ends.1 - ends.0 <= 2.0, "the same for all: {means:?}");
+}
+
+/// The same objects where main is the first solver: what it fills and uses needs no rule.
+#[test]
+fn what_a_worker_fills_is_on_its_own_node() {
+    let own = |worker: u32| by_main(entry(&format!("own {worker}"), PAGES * PAGE, 2000, 3000, move |_, _| worker));
+    let mut summary = profile(4, "never", numbered((0..4).map(own).collect()));
+    for thread in &mut summary.threads[1..] {
+        (thread.creator, thread.start_routine) = (Some(0), Some(Frame { module: 0, offset: 0x100 }));
+    }
+    let advice = advised(&summary, &target(4));
+    let placed: Vec<_> = advice.items.iter().filter(|i| i.rule.is_ok()).map(|i| i.name.as_str()).collect();
+    assert_eq!((advice.policy.teams[0].creator, placed.contains(&"own 0")), (Some(true), false), "{advice:#?}");
+    let why = rule(&advice, "own 3").why.as_ref().unwrap();
+    assert!(!why.contains("not bound"), "{why}");
 }
 
 /// First the loaders work, and then the solvers as long: more threads make only the solvers' part shorter.

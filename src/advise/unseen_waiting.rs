@@ -58,7 +58,7 @@ pub(super) fn choose(
         return None;
     }
     let part = saved_ns / first.time_ns.max(f64::MIN_POSITIVE);
-    let range = subject.saving(&unplaced, &placement, part)?.part;
+    let range = subject.saving(std::slice::from_ref(&unplaced), &placement, part)?.part;
     let seen = if little { "hardly any" } else { "no" };
     let words = format!(
         "{seen} waiting for it was seen on this machine, whose caches may hide it: placing it takes nothing, and means {:.0} % \

@@ -132,6 +132,14 @@ fn write<T: Advised>(
     Ok(())
 }
 
+/// The policy file, which is one that `numamma run` reads.
 fn toml<T: Advised>(advice: &Advice<T>) -> Result<String, String> {
-    advise::toml(advice).map_err(|e| format!("the policy cannot be written as TOML: {e}"))
+    let text = advise::toml(advice).map_err(|e| format!("the policy cannot be written as TOML: {e}"))?;
+    match numamma_plan::check::parse(&text) {
+        Ok(_) => Ok(text),
+        Err(e) => Err(format!(
+            "this advice would be a policy that NumaMMA refuses ({e}); that is a mistake of NumaMMA: please report it \
+             with the profile, and leave the object of that line out with --exclude meanwhile"
+        )),
+    }
 }

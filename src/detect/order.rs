@@ -5,12 +5,19 @@ use crate::profile::records::ObjectKind;
 use crate::profile::summary::{Entry, Summary};
 
 /// That it does, or the reason why not, which completes the phrase "by number, because": one thread allocates all
-/// instances, no other object has their call site, and the profile contains all of them.
+/// instances, no other object has their call site, and the profile contains all of them. Mappings that the program asks
+/// for count as allocations do: the apply library numbers both at the call.
 ///
 /// # Errors
 /// The reason.
 pub fn known_order(summary: &Summary, entry: &Entry) -> Result<(), &'static str> {
-    if entry.kind != ObjectKind::Heap || !is_alone(summary, entry) {
+    if entry.site.is_none() {
+        return Err("the profile does not say where they are allocated");
+    }
+    if entry.kind == ObjectKind::SmallHeap {
+        return Err("they are smaller than a page and were counted together");
+    }
+    if !is_alone(summary, entry) {
         return Err("other allocations have the same call site");
     }
     if entry.instances != entry.seen.len() as u64 {

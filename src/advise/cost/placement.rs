@@ -16,6 +16,8 @@ use crate::profile::summary::{Entry, TouchRun};
 
 /// Most pages looked at to find how much of an object goes to each node.
 const PROBES: u64 = 1024;
+/// The first thread of a program.
+const MAIN: ThreadId = 0;
 
 /// Where the pages of one object are.
 pub(in crate::advise) struct Placement<'a> {
@@ -28,6 +30,8 @@ pub(in crate::advise) struct Placement<'a> {
     down: bool,
     /// The kernel moves its pages to their users.
     balanced: bool,
+    /// Node of the model with the threads that do not work; that of worker 0 when absent.
+    unbound: Option<usize>,
 }
 
 impl<'a> World<'a> {
@@ -69,7 +73,7 @@ impl<'a> Placement<'a> {
     fn new(world: &'a World<'a>, entry: &'a Entry, layout: Layout) -> Placement<'a> {
         let alone = entry.touches.iter().all(|t| t.thread == entry.touches[0].thread);
         let down = descends(entry.touches.iter().filter_map(|t| Some(world.roles.rank(t.thread)?.rank)));
-        Placement { world, entry, layout, alone, down, balanced: false }
+        Placement { world, entry, layout, alone, down, balanced: false, unbound: None }
     }
 
     /// What the kernel does on its own.
@@ -88,6 +92,11 @@ impl<'a> Placement<'a> {
     pub fn touched_on(world: &'a World<'a>, entry: &'a Entry, node: usize) -> Placement<'a> {
         let balanced = world.balances();
         Placement { balanced, ..Placement::map(world, entry, vec![((0, 0), node)]) }
+    }
+
+    /// The same, where the threads that do not work are on a node of the model when they touch or allocate.
+    pub fn with_unbound_on(self, node: usize) -> Placement<'a> {
+        Placement { unbound: Some(node), ..self }
     }
 
     /// The object.
@@ -250,7 +259,7 @@ impl<'a> Placement<'a> {
         // Faults inside system calls are not seen: such a page goes with the one before it.
         match after.checked_sub(1).and_then(|i| touches.get(i)).filter(|t| t.instance == instance) {
             Some(run) => self.home_of(run.thread, self.part_of_run(run, page)),
-            None if touches.is_empty() && self.is_kept(instance) => self.home_of_rank(Rank::ALONE, 0.0),
+            None if touches.is_empty() && self.is_kept(instance) => self.home_of(MAIN, 0.0),
             None => self.allocated(instance),
         }
     }
@@ -273,9 +282,11 @@ impl<'a> Placement<'a> {
     }
 
     fn home_of(&self, thread: ThreadId, part: f64) -> usize {
-        // A thread that does not work is not bound, and counts where thread 0 runs.
-        let rank = self.world.roles.rank(thread);
-        self.home_of_rank(rank.unwrap_or(Rank::ALONE), if rank.is_some() { part } else { 0.0 })
+        match self.world.roles.rank(thread) {
+            Some(rank) => self.home_of_rank(rank, part),
+            // A thread that does not work is not bound. Where nobody says where it is, it counts where thread 0 runs.
+            None => self.unbound.unwrap_or_else(|| self.home_of_rank(Rank::ALONE, 0.0)),
+        }
     }
 
     fn home_of_rank(&self, rank: Rank, part: f64) -> usize {

@@ -26,7 +26,7 @@ fn saving(summary: &Summary) -> (f64, Saving) {
     let blocks = Place { policy: PolicyKind::Block, ..Place::default() };
     let second = Placement::of(&world, entry, &blocks, None).unwrap();
     let part = 1.0 - subject.price(&second).0.time_ns / subject.price(&first).0.time_ns;
-    (part, subject.saving(&first, &second, part).unwrap())
+    (part, subject.saving(&[first], &second, part).unwrap())
 }
 
 /// 120 at 95 % are between 107 and 120 but once in a thousand times.
