@@ -62,9 +62,14 @@ impl Use {
 
 /// An allocation of pieces that are used one way each, at a call site of its own in `main`.
 fn pieces(name: &str, site: u64, uses: &[Use]) -> Entry {
+    sampled(name, site, uses, 2000)
+}
+
+/// With so many samples of each piece.
+fn sampled(name: &str, site: u64, uses: &[Use], samples: u64) -> Entry {
     let size = HALF * uses.len() as u64;
     let user = |at: u64, r: &mut Random| uses[(at / HALF) as usize].user(at % HALF, r);
-    let mut e = heap(entry(name, size, 10_000, 2000 * uses.len() as u64, user), &[site, 0x9000]);
+    let mut e = heap(entry(name, size, 10_000, samples * uses.len() as u64, user), &[site, 0x9000]);
     e.cells.iter_mut().for_each(|c| c.counters.cost_ns = COST_NS);
     e.total.cost_ns = COST_NS * e.cells.len() as u64;
     let touches = uses.iter().zip(0..).flat_map(|(u, i)| u.touches(0, i * (HALF / PAGE) as u32));
@@ -79,13 +84,13 @@ fn parts(e: &Entry) -> Vec<Entry> {
 }
 
 /// Instances of a call site that are used one way each.
-fn instances(name: &str, site: u64, uses: &[Use]) -> Entry {
-    let mut e = pieces(name, site, &uses[..1]);
+fn instances(name: &str, site: u64, uses: &[Use], samples: u64) -> Entry {
+    let mut e = sampled(name, site, &uses[..1], samples);
     e.seen = (0..uses.len() as u64)
         .map(|i| Instance { base: (1 + i) << 32, size: HALF, thread: Some(0), born_ns: 10 * i, died_ns: None })
         .collect();
     let of = |(u, instance): (&Use, u32)| {
-        let cells = pieces(name, site, &[*u]).cells;
+        let cells = sampled(name, site, &[*u], samples).cells;
         cells.into_iter().map(move |c| Cell { instance, ..c })
     };
     e.cells = uses.iter().zip(0..).flat_map(of).collect();
@@ -162,7 +167,7 @@ fn an_object_of_which_all_parts_are_left_is_kept_apart_as_a_whole() {
 /// A rule without a number would take those that have one.
 #[test]
 fn instances_that_are_left_need_no_rule_where_others_have_one() {
-    let entries = vec![instances("twins", 0x100, &[LEFT, Use::Shared]), pieces("grid", 0x200, &[BY_MAIN])];
+    let entries = vec![instances("twins", 0x100, &[LEFT, Use::Shared], 6000), sampled("grid", 0x200, &[BY_MAIN], 6000)];
     let advice = checked(&run(entries), 4);
     let found: Vec<_> = rules(&advice).iter().map(|r| (r.0, r.1)).collect();
     assert_eq!(found, [("grid", PolicyKind::Block), ("twins [instance 2 of 2]", PolicyKind::Interleave)]);
@@ -178,7 +183,7 @@ fn what_is_written_can_be_read() {
             let uses: Vec<Use> = (0..1 + r.below(3)).map(|_| Use::any(&mut r)).collect();
             let (name, site) = (format!("at {site}"), 0x100 * (1 + site));
             match r.below(3) {
-                0 => entries.push(instances(&name, site, &uses)),
+                0 => entries.push(instances(&name, site, &uses, 2000)),
                 1 => entries.extend(parts(&pieces(&name, site, &uses))),
                 _ => {
                     let mut mapping = pieces(&name, site, &uses);
