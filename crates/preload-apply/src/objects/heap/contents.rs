@@ -36,34 +36,39 @@ pub unsafe fn take_over(from: usize, to: usize, len: usize, is_placed: bool) {
     }
 }
 
-/// Copies `len` bytes, but not what fills a page at `to` with zeros: to write those would take memory, and pages that
-/// nobody has touched read as zeros. `is_placed`: the block at `to` is a mapping of this library.
+/// Pages of which the kernel is asked at a time whether they are there; as many bytes of the stack.
+const ASKED: usize = 256;
+
+/// Copies `len` bytes, but not from pages that are not there: these read as zeros and take no memory, and to write them
+/// would take some. `is_placed`: the block at `to` is a mapping of this library.
 ///
 /// # Safety
 /// As [`take_over`].
 unsafe fn copy_what_is_there(from: usize, to: usize, len: usize, is_placed: bool) {
-    let end = to + len;
-    let end_of_page = |at: usize| ((at & !(PAGE - 1)) + PAGE).min(end);
-    // SAFETY: the caller's promise.
-    let is_empty = |at: usize| !sandbox::entered() && unsafe { is_zero(from + (at - to), end_of_page(at) - at) };
-    let mut at = to;
+    let (mut at, end, mut there) = (from, from + len, [0_u8; ASKED]);
     while at < end {
-        let (first, empty) = (at, is_empty(at));
-        at = end_of_page(at);
-        while at < end && is_empty(at) == empty {
-            at = end_of_page(at);
-        }
-        let run = Run { from: from + (first - to), to: first, len: at - first };
-        // SAFETY: the caller's promise.
-        unsafe {
-            if !(empty && run.is_left_empty(is_placed)) {
-                core::ptr::copy_nonoverlapping(run.from as *const u8, run.to as *mut u8, run.len);
+        let first = at & !(PAGE - 1);
+        let stop = (first + ASKED * PAGE).min(end);
+        // SAFETY: the array has a byte for each page of the range; mincore(2) accesses no other memory of the process.
+        let is_known = !sandbox::entered()
+            && unsafe { libc::syscall(libc::SYS_mincore, first, stop - first, there.as_mut_ptr()) } == 0;
+        let pages = &there[..(stop - first).div_ceil(PAGE)];
+        for alike in pages.chunk_by(|a, b| (a ^ b) & 1 == 0) {
+            let next = ((at & !(PAGE - 1)) + alike.len() * PAGE).min(stop);
+            let run = Run { from: at, to: to + (at - from), len: next - at };
+            // SAFETY: the caller's promise.
+            unsafe {
+                let is_empty = is_known && alike[0] & 1 == 0 && run.is_left_empty(is_placed);
+                if !is_empty {
+                    core::ptr::copy_nonoverlapping(run.from as *const u8, run.to as *mut u8, run.len);
+                }
             }
+            at = next;
         }
     }
 }
 
-/// Bytes that are all zeros.
+/// Bytes to copy of pages that are not there.
 struct Run {
     from: usize,
     to: usize,
@@ -71,8 +76,9 @@ struct Run {
 }
 
 impl Run {
-    /// Makes the target zero without memory; false when it must be copied: a block that is kept for the next one has
-    /// contents. What reading the source has mapped is unmapped again.
+    /// Makes the target zero without memory; false when it must be copied: a page that is in swap is not there either, and
+    /// a block that is kept for the next one has contents. What reading maps is unmapped again, or it would seem to be
+    /// there the next time.
     ///
     /// # Safety
     /// As [`take_over`].
@@ -81,6 +87,9 @@ impl Run {
         // SAFETY: the caller's promise. Pages of the source are given up, and those of the target have no contents yet; its
         // private anonymous memory reads as zeros afterwards (madvise(2)).
         unsafe {
+            if !is_zero(from, len) {
+                return false;
+            }
             lose_pages(from, len);
             if !is_placed {
                 return is_zero(to, len);
