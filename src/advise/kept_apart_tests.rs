@@ -117,7 +117,7 @@ fn run(entries: Vec<Entry>) -> Summary {
     summary
 }
 
-/// The advice; what it writes is read again as it was, and names all that it was made for.
+/// The advice, after a check that its policy file is read back unchanged and that each of its rules finds its object.
 fn checked(summary: &Summary, nodes: u32) -> Advice {
     let target = Target::new(None, None, &Topology::uniform(nodes, THREADS / nodes), THREADS, "never");
     let patterns = classify_all(summary);

@@ -64,7 +64,8 @@ pub(super) fn in_rounds(threads: &[(&Thread, u32)]) -> Option<Vec<u32>> {
     successors.into_iter().all(is_late).then(|| (0..threads.len() as u32).map(|at| at % size).collect())
 }
 
-/// Whether the one thread ended before the other one began, or waited for a CPU to end for as long as they are both alive.
+/// Whether the one thread ended before the other one began, or so soon after it that the time in which it waited for a CPU
+/// explains it.
 fn ends_late(before: &Thread, next: &Thread) -> bool {
     let Some(end) = before.end_ns else { return false };
     let both = end.saturating_sub(next.start_ns);

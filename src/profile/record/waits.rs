@@ -45,7 +45,9 @@ enum Doing {
     ForThreads,
     /// It waits for a time, a device, a file, a page.
     Otherwise,
-    /// It runs, or the kernel does not say.
+    /// It runs, or waits for a CPU.
+    Runs,
+    /// The kernel does not say.
     Unknown,
 }
 
@@ -108,13 +110,13 @@ impl WaitLooks {
         match doing {
             Doing::ForThreads => waits.for_threads += new,
             Doing::Otherwise => waits.otherwise += new,
-            Doing::Unknown => {}
+            Doing::Runs | Doing::Unknown => {}
         }
         waits.all = all;
         waits.seen_ns = now_ns.saturating_sub(start_ns);
         waits.ran_ns = counted.ran_ns.saturating_sub(before.ran_ns);
-        let active_ns = waits.ran_ns + counted.queued_ns.saturating_sub(before.queued_ns);
-        waits.blocked_ns = waits.seen_ns.saturating_sub(active_ns);
+        let queued_ns = counted.queued_ns.saturating_sub(before.queued_ns);
+        waits.blocked_ns = blocked_ns(&waits, queued_ns, doing);
         waits.bound = is_bound(&lists::allowed_cpus(&self.status).unwrap_or_default(), topology);
         threads.set_waits(pid, tid, waits);
     }
@@ -128,6 +130,17 @@ impl WaitLooks {
         read(&mut self.status, pid, tid, "status");
         let line = self.status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
         Some(Counted { waits: line.trim().parse().ok()?, ran_ns, queued_ns })
+    }
+}
+
+/// Time of `waits.seen_ns` in which a thread neither ran nor waited for a CPU; `waits.blocked_ns` is that until the look
+/// before. The kernel counts a wait for a CPU when it ends, so that a thread that is found in one, of which a busy machine
+/// has many of tens of milliseconds, seems to have been blocked. What is not known of it is left to the next look.
+fn blocked_ns(waits: &Waits, queued_ns: u64, doing: Doing) -> u64 {
+    let inactive_ns = waits.seen_ns.saturating_sub(waits.ran_ns.saturating_add(queued_ns));
+    match doing {
+        Doing::Runs => inactive_ns.min(waits.blocked_ns),
+        Doing::ForThreads | Doing::Otherwise | Doing::Unknown => inactive_ns,
     }
 }
 
@@ -165,7 +178,8 @@ fn of_system_call(text: &str) -> Doing {
     match text.split_ascii_whitespace().next().map(str::parse::<i64>) {
         Some(Ok(number)) if FOR_THREADS.contains(&number) => Doing::ForThreads,
         Some(Ok(_)) => Doing::Otherwise,
-        _ => Doing::Unknown,
+        Some(Err(_)) => Doing::Runs,
+        None => Doing::Unknown,
     }
 }
 
@@ -223,10 +237,20 @@ mod tests {
         assert_eq!(of_system_call("202 0x7f 0x80 0x2\n"), Doing::ForThreads);
         assert_eq!(of_system_call("230 0x0 0x0\n"), Doing::Otherwise);
         assert_eq!(of_system_call("-1 0x7ffd 0x7f59\n"), Doing::Otherwise);
-        assert_eq!([of_system_call("running\n"), of_system_call("")], [Doing::Unknown; 2]);
+        assert_eq!([of_system_call("running\n"), of_system_call("")], [Doing::Runs, Doing::Unknown]);
         assert_eq!(of_function("futex_wait_queue"), Doing::ForThreads);
         assert_eq!(of_function("hrtimer_nanosleep"), Doing::Otherwise);
         assert_eq!([of_function("0"), of_function("")], [Doing::Unknown; 2]);
+    }
+
+    #[test]
+    fn who_waits_for_a_cpu_is_not_blocked() {
+        let waits = Waits { seen_ns: 100, ran_ns: 30, blocked_ns: 5, ..Waits::default() };
+        assert_eq!(blocked_ns(&waits, 20, Doing::Runs), 5, "in a wait for a CPU of 45 so far");
+        assert_eq!(blocked_ns(&waits, 68, Doing::Runs), 2, "it was in one at the look before");
+        for doing in [Doing::ForThreads, Doing::Otherwise, Doing::Unknown] {
+            assert_eq!(blocked_ns(&waits, 20, doing), 50, "{doing:?}");
+        }
     }
 
     #[test]
@@ -277,7 +301,7 @@ mod tests {
         let pid = std::process::id();
         let until = |tid| loop {
             match doing(pid, tid) {
-                Doing::Unknown => std::thread::yield_now(),
+                Doing::Runs | Doing::Unknown => std::thread::yield_now(),
                 known => break known,
             }
         };
